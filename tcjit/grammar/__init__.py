@@ -1,0 +1,1 @@
+"""What the user wrote: from text to a checked program with ranges."""

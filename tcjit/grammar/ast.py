@@ -1,0 +1,259 @@
+"""The program as a tree: frozen nodes, tuple children, no behaviour.
+
+The parser builds the *surface* tree; ``check`` turns it into the *typed* one, in which every expression carries its dtype, every
+name is resolved, every promotion is an explicit ``Cast``, lets are substituted and calls of earlier defs are inlined; ``infer``
+adds the ranges. Dtypes are the canonical names of ``dtypes.py`` (``float32``, never ``float``).
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tcjit.errors import Where
+
+# ---------------------------------------------------------------- expressions
+
+
+@dataclass(frozen=True)
+class Expr:
+    where: Where | None = field(default=None, compare=False, repr=False, kw_only=True)
+    dtype: str = field(default="", kw_only=True)
+
+
+# surface only: the checker replaces these
+@dataclass(frozen=True)
+class Number(Expr):
+    text: str
+
+
+@dataclass(frozen=True)
+class Name(Expr):
+    name: str
+
+
+@dataclass(frozen=True)
+class Apply(Expr):
+    """``f(a, b)``: an access or a built-in, decided by the checker."""
+
+    name: str
+    args: tuple[Expr, ...]
+
+
+# surface and typed
+@dataclass(frozen=True)
+class Cast(Expr):
+    """Conversion of ``operand`` to ``dtype``."""
+
+    operand: Expr
+
+
+@dataclass(frozen=True)
+class Unary(Expr):
+    op: str  # - !
+    operand: Expr
+
+
+@dataclass(frozen=True)
+class Binary(Expr):
+    """Typed: both operands have one dtype, that of the result (arithmetic) or bool as the result (comparisons, logic)."""
+
+    op: str  # + - * / % < > <= >= == != && ||
+    left: Expr
+    right: Expr
+
+
+@dataclass(frozen=True)
+class Select(Expr):
+    """``condition ? then : other``; only the chosen arm is evaluated."""
+
+    condition: Expr
+    then: Expr
+    other: Expr
+
+
+# typed only
+@dataclass(frozen=True)
+class Const(Expr):
+    value: int | float | bool
+
+
+@dataclass(frozen=True)
+class Index(Expr):
+    name: str
+
+
+@dataclass(frozen=True)
+class Size(Expr):
+    name: str
+
+
+@dataclass(frozen=True)
+class Scalar(Expr):
+    """A scalar parameter."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Access(Expr):
+    """A read of one element."""
+
+    tensor: str
+    subscripts: tuple[Expr, ...]
+
+
+@dataclass(frozen=True)
+class Call(Expr):
+    """A built-in function, ``min`` and ``max`` included; the arguments have the dtype that the built-in computes in."""
+
+    function: str
+    args: tuple[Expr, ...]
+
+
+# ---------------------------------------------------------------- surface statements
+
+
+@dataclass(frozen=True)
+class RangeClause:
+    index: str
+    lower: Expr
+    upper: Expr
+    where: Where | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class LetClause:
+    name: str
+    value: Expr
+    where: Where | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class ExistsClause:
+    value: Expr
+    where: Where | None = field(default=None, compare=False, repr=False)
+
+
+Clause = RangeClause | LetClause | ExistsClause
+
+
+@dataclass(frozen=True)
+class Assign:
+    tensor: str
+    indices: tuple[str, ...]
+    operator: str  # as written: = += +=! *= *=! min= min=! max= max=!
+    value: Expr
+    clauses: tuple[Clause, ...] = ()
+    where: Where | None = field(default=None, compare=False, repr=False)
+    index_where: tuple[Where, ...] = field(default=(), compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class CallDef:
+    """``A, B = f(X, Y)`` where ``f`` is an earlier def."""
+
+    targets: tuple[str, ...]
+    name: str
+    args: tuple[Expr, ...]
+    where: Where | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Param:
+    """``float(M, 4) A``; ``dims`` is empty for a rank-0 parameter, a scalar."""
+
+    name: str
+    dtype: str
+    dims: tuple[str | int, ...]
+    where: Where | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Return:
+    name: str
+    dtype: str | None = None
+    dims: tuple[str | int, ...] | None = None
+    where: Where | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class SurfaceDef:
+    name: str
+    params: tuple[Param, ...]
+    returns: tuple[Return, ...]
+    body: tuple[Assign | CallDef, ...]
+    where: Where | None = field(default=None, compare=False, repr=False)
+
+
+# ---------------------------------------------------------------- typed statements
+
+
+@dataclass(frozen=True)
+class Range:
+    """``lower <= index < upper``, both over sizes and specialised scalars (never over other indices)."""
+
+    index: str
+    lower: Expr
+    upper: Expr
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One assignment. ``domain`` lists the left indices in their order, then the reduction indices by first appearance."""
+
+    tensor: str
+    subscripts: tuple[Expr, ...]  # of the left side: Index nodes in users' text, any affine expression in adjoints
+    operator: str  # = += *= min= max=
+    initialise: bool  # the ! of the source: fill the statement's own range with the identity first
+    value: Expr  # of the tensor's dtype, except under `accumulate`
+    accumulate: str  # dtype in which the reduction is carried out; the tensor's own where there is none
+    reduction: tuple[str, ...]  # reduction indices
+    clauses: tuple[RangeClause, ...] = ()  # the user's ranges, lets substituted
+    exists: tuple[Expr, ...] = ()
+    domain: tuple[Range, ...] = ()  # filled by infer
+    where: Where | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """``role`` is input, output or temporary; ``shape`` holds expressions over sizes, known for inputs from the start."""
+
+    name: str
+    dtype: str
+    rank: int
+    role: str
+    shape: tuple[Expr, ...] = ()
+    where: Where | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Def:
+    """A checked def; after ``infer`` its statements have domains and all its tensors shapes."""
+
+    name: str
+    params: tuple[Param, ...]
+    returns: tuple[str, ...]
+    sizes: tuple[str, ...]  # by first appearance in the parameters
+    specialised: tuple[str, ...]  # sizes and scalars whose value must be known before isl sees the program
+    tensors: tuple[Tensor, ...]  # inputs, outputs in the order of the returns, temporaries by first write
+    statements: tuple[Statement, ...]
+
+    def tensor(self, name: str) -> Tensor:
+        return next(t for t in self.tensors if t.name == name)
+
+
+@dataclass(frozen=True)
+class Program:
+    """A def for one set of sizes: extents and ranges are numbers, every access is proved inside its tensor."""
+
+    definition: Def
+    sizes: tuple[tuple[str, int], ...]  # every size
+    scalars: tuple[tuple[str, int], ...]  # the specialised scalars
+    shapes: tuple[tuple[str, tuple[int, ...]], ...]  # of every tensor
+    domains: tuple[tuple[tuple[int, int], ...], ...]  # per statement, per Range of its domain: lower, upper (upper >= lower)
+
+    def shape(self, tensor: str) -> tuple[int, ...]:
+        return dict(self.shapes)[tensor]
+
+    def value(self, name: str) -> int:
+        """The value of a size or specialised scalar."""
+        return {**dict(self.sizes), **dict(self.scalars)}[name]
