@@ -1,0 +1,1 @@
+"""The passes: a file named by a verb, one public function of that name, tree in, tree out."""

@@ -1,0 +1,379 @@
+"""A mapped program as C: loops with OpenMP pragmas, statements, and contractions on explicit vectors (see ``patch``)."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tcjit.codegen import prelude
+from tcjit.codegen.build import build
+from tcjit.codegen.dialect import Dialect
+from tcjit.codegen.expression import Printer, ctype, vtype
+from tcjit.codegen.linear import Linear
+from tcjit.codegen.loops import For, If, Mark, Node, Run, nest, runs
+from tcjit.codegen.memory import ALIGNMENT, Address, Memory, bounds, linear_subscript, private_name, stride_name
+from tcjit.codegen.patch import Patch, match
+from tcjit.codegen.source import Source
+from tcjit.grammar.affine import guarded_accesses
+from tcjit.grammar.ast import Access, Expr
+from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.form import names as names_in
+from tcjit.mapping.machine import Machine
+from tcjit.mapping.pipeline import Mapped
+from tcjit.mapping.scop import ScopStatement
+
+# iterations that collapsed parallel loops should offer: enough for a fair share of every thread
+FAIR_SHARE = 64
+
+
+def emit(mapped: Mapped, dialect: Dialect, machine: Machine, *, checked: bool) -> Source:
+    """The C text of a mapped program; ``checked`` tests gathers and integer divisors at run time."""
+    return _Emitter(mapped, dialect, machine, checked).source()
+
+
+class _Emitter:
+    """Walks the loops once, writing lines; knows the marks and loop ranges above the place it writes at."""
+
+    def __init__(self, mapped: Mapped, dialect: Dialect, machine: Machine, checked: bool) -> None:
+        self.mapped = mapped
+        self.machine = machine
+        self.checked = checked
+        self.memory = Memory(mapped)
+        self.lines: list[str] = []
+        self.depth = 1
+        self.marks: tuple[str, ...] = ()
+        self.ranges: dict[str, tuple[int, int]] = {}
+        self.run_now: Run | None = None
+        self.hoisted: dict[int, list[str]] = {}  # by id of an Access: its gather subscripts as names bound before the loop
+        self.declarations: dict[str, None] = {}
+        self.dialect = dialect
+        self.printer = Printer(dialect, self.read, self.name, checked=checked)
+
+    # ------------------------------------------------------------ the kernel
+
+    def source(self) -> Source:
+        symbol = f"tc_{self.mapped.scop.program.definition.name}"
+        self.block(build(self.mapped))
+        body = self.lines
+        self.lines = []
+        numbers = self.prologue()
+        text = "\n".join(self.lines + body)
+        helpers = [name for name in ("tc_fdiv", "tc_mod", "tc_min_index", "tc_max_index") if name + "(" in text]
+        head = prelude.text([*helpers, *self.printer.used], self.dialect)
+        parts = [f"/* {self.title()} */", head, *self.declarations]
+        signature = f"int64_t {symbol}(void *const *tensors, const int64_t *numbers, void *workspace, int threads)"
+        parts += [signature + " {", text, "  return tc_flag;", "}", ""]
+        return Source("\n".join(p for p in parts if p), symbol, numbers, self.memory.workspace, tuple(self.printer.sites))
+
+    def title(self) -> str:
+        definition = self.mapped.scop.program.definition
+        sizes = ", ".join(f"{name} = {value}" for name, value in self.mapped.scop.program.sizes)
+        return f"{definition.name}({', '.join(p.name for p in definition.params)}) -> ({', '.join(definition.returns)}) for {sizes or 'no sizes'}"
+
+    def prologue(self) -> tuple[tuple[str, str, str | int], ...]:
+        """Pointers, scalars and strides out of the ABI's arrays."""
+        scop = self.mapped.scop
+        definition = scop.program.definition
+        tensors = [p.name for p in definition.params if p.dims]
+        for position, name in enumerate([*definition.returns, *tensors]):
+            storage = scop.tensor(name)
+            const = "const " if storage.role == "input" else ""
+            self.write(f"{const}{ctype(storage.dtype)} *restrict {name} = tensors[{position}];")
+        for name, offset in self.memory.offsets.items():
+            kind = ctype(scop.tensor(name).dtype)
+            self.write(f"{kind} *restrict {name} = ({kind} *)((char *)workspace + {offset});")
+        numbers: list[tuple[str, str, str | int]] = []
+        for p in definition.params:
+            if not p.dims and p.name not in scop.values:
+                self.scalar(p.name, p.dtype, len(numbers))
+                numbers.append(("scalar", p.name, p.dtype))
+        for name in tensors:
+            for axis, stride in enumerate(scop.tensor(name).strides):
+                if stride is None:
+                    self.write(f"const int64_t {stride_name(name, axis)} = numbers[{len(numbers)}];")
+                    numbers.append(("stride", name, axis))
+        self.write("int64_t tc_flag = 0;")
+        return tuple(numbers)
+
+    def scalar(self, name: str, dtype: str, position: int) -> None:
+        """A scalar parameter: an integer as itself, a float as the bits of a double."""
+        if DTYPES[dtype].kind == "float":
+            self.write(f"double {name}_bits;")
+            self.write(f"__builtin_memcpy(&{name}_bits, &numbers[{position}], 8);")
+            self.write(f"const {vtype(dtype)} {name} = ({vtype(dtype)}){name}_bits;")
+        else:
+            self.write(f"const {vtype(dtype)} {name} = ({vtype(dtype)})numbers[{position}];")
+
+    # ------------------------------------------------------------ structure
+
+    def write(self, line: str) -> None:
+        self.lines.append("  " * self.depth + line if not line.startswith("#") else line)
+
+    @contextmanager
+    def indented(self, opening: str, closing: str = "}") -> Iterator[None]:
+        self.write(opening)
+        self.depth += 1
+        yield
+        self.depth -= 1
+        self.write(closing)
+
+    def block(self, nodes: tuple[Node, ...]) -> None:
+        for node in nodes:
+            if isinstance(node, For):
+                self.loop(node)
+            elif isinstance(node, If):
+                self.branch(node)
+            elif isinstance(node, Mark):
+                self.mark(node)
+            else:
+                self.statement(node)
+
+    def loop(self, node: For) -> None:
+        step = f"++{node.variable}" if node.step == 1 else f"{node.variable} += {node.step}"
+        with self.ranged(node), self.indented(
+            f"for (int64_t {node.variable} = {node.lower.text}; {node.variable} <= {node.upper.text}; {step}) {{"
+        ):
+            self.block(node.body)
+
+    @contextmanager
+    def ranged(self, node: For) -> Iterator[None]:
+        """Knows the loop's range while writing its body."""
+        kept = self.ranges
+        lower, upper = bounds(node.lower, kept), bounds(node.upper, kept)
+        if lower is not None and upper is not None:
+            self.ranges = {**kept, node.variable: (lower[0], upper[1])}
+        yield
+        self.ranges = kept
+
+    def branch(self, node: If) -> None:
+        with self.indented(f"if ({node.condition}) {{"):
+            self.block(node.then)
+        if node.other:
+            with self.indented("else {"):
+                self.block(node.other)
+
+    def mark(self, node: Mark) -> None:
+        kept = self.marks
+        self.marks = (*kept, node.name)
+        if node.name == "parallel":
+            self.parallel(node)
+        elif node.name == "lanes":
+            self.lanes(node)
+        elif node.name == "registers":
+            self.registers(node)
+        elif declared := self.memory.below(node.name):
+            with self.indented("{"):
+                for private in declared:
+                    count = 1
+                    for size in private.sizes:
+                        count *= size
+                    kind = ctype(self.mapped.scop.tensor(private.tensor).dtype)
+                    self.write(f"{kind} {private_name(private)}[{count}] __attribute__((aligned({ALIGNMENT})));")
+                self.block(node.body)
+        else:
+            self.block(node.body)
+        self.marks = kept
+
+    def parallel(self, node: Mark) -> None:
+        """One parallel region over as many of the tile loops as a fair share takes."""
+        body = node.body
+        while len(body) == 1 and isinstance(body[0], Mark) and body[0].name == "tiles":
+            body = body[0].body
+        if len(body) != 1 or not isinstance(body[0], For):
+            self.block(node.body)
+            return
+        loops, _ = nest(body[0])
+        depth, iterations = 0, 1
+        for one in loops:
+            if one.trips is None or iterations >= FAIR_SHARE or one.lower.variables or one.upper.variables:
+                break
+            depth += 1
+            iterations *= one.trips
+        before = len(self.lines)
+        self.block(body)
+        if depth:
+            clauses = " collapse(" + str(depth) + ")" if depth > 1 else ""
+            self.lines.insert(before, f"#pragma omp parallel for{clauses} num_threads(threads) schedule(static){self.flags(before)}")
+
+    def flags(self, since: int) -> str:
+        """The clause that joins the flag of threads or lanes, where the lines written since set it."""
+        return " reduction(max : tc_flag)" if any("TC_FLAG" in line for line in self.lines[since:]) else ""
+
+    def lanes(self, node: Mark) -> None:
+        if len(node.body) != 1 or not isinstance(node.body[0], For) or not all(isinstance(n, Run) for n in node.body[0].body):
+            self.block(node.body)
+            return
+        loop = node.body[0]
+        statement = self.mapped.scop.statement(runs(loop.body)[0].statement)
+        with self.ranged(loop):
+            target = self.target(statement, runs(loop.body)[0])
+        if len(loop.body) == 1 and statement.operator != "=" and target is not None and target.stride(loop.variable) == 0:
+            self.reduction_lanes(loop, runs(loop.body)[0], statement, target)
+            return
+        with self.bound_gathers(loop):
+            before = len(self.lines)
+            self.loop(loop)
+            self.lines.insert(before, f"#pragma omp simd{self.flags(before)}")
+
+    def reduction_lanes(self, loop: For, run: Run, statement: ScopStatement, target: Address) -> None:
+        """A reduction whose only result stays in a variable while lanes accumulate parts of it."""
+        dtype = statement.value.dtype
+        storage = self.mapped.scop.tensor(statement.tensor)
+        with self.indented("{"), self.bound_gathers(loop):
+            self.write(f"{vtype(dtype)} tc_sum = {self.printer.load(storage.dtype, target.text)};")
+            before = len(self.lines)
+            with self.ranged(loop), self.indented(
+                f"for (int64_t {loop.variable} = {loop.lower.text}; {loop.variable} <= {loop.upper.text}; ++{loop.variable})", ""
+            ):
+                self.run_now = run
+                value = self.printer.value(statement.value)
+                self.write(f"tc_sum = {self.printer.combine(statement.operator, dtype, 'tc_sum', value)};")
+            self.lines.pop()
+            if clause := self.lane_reduction(statement.operator, dtype):
+                self.lines.insert(before, f"#pragma omp simd reduction({clause} : tc_sum){self.flags(before)}")
+            self.write(self.printer.store(storage.dtype, target.text, "tc_sum"))
+
+    def lane_reduction(self, operator: str, dtype: str) -> str:
+        """OpenMP's name for a reduction; the NaN-keeping min and max of floats are declared, bool has none."""
+        kind = DTYPES[dtype].kind
+        if kind == "bool":
+            return ""
+        if operator in ("+=", "*="):
+            return operator[0]
+        if kind != "float":
+            return operator[:3]
+        name = f"tc_{operator[:3]}_{vtype(dtype)}"
+        combined = self.printer.combine(operator, dtype, "omp_out", "omp_in")
+        start = self.printer.identity(operator, dtype)
+        declared = f"#pragma omp declare reduction({name} : {vtype(dtype)} : omp_out = {combined}) initializer(omp_priv = {start})"
+        self.declarations[declared] = None
+        return name
+
+    def registers(self, node: Mark) -> None:
+        found = match(self.mapped, node, self.target, self.operand)
+        if found is None:
+            self.block(node.body)
+            return
+        patch = Patch(found, self.machine, self.printer, self.declarations)
+        for line in patch.lines():
+            self.write(line)
+
+    # ------------------------------------------------------------ statements
+
+    def statement(self, run: Run) -> None:
+        s = self.mapped.scop.statement(run.statement)
+        storage = self.mapped.scop.tensor(s.tensor)
+        self.run_now = run
+        target = self.place(s.tensor, s.subscripts)
+        value = self.printer.value(s.value)
+        if s.operator != "=":
+            value = self.printer.combine(s.operator, s.value.dtype, self.printer.load(storage.dtype, target), value)
+        self.write(self.printer.store(storage.dtype, target, value))
+
+    def target(self, s: ScopStatement, run: Run) -> Address | None:
+        """The address that a statement writes, where it is affine."""
+        return self.operand(Access(s.tensor, s.subscripts, dtype=s.value.dtype), run)
+
+    def operand(self, access: Access, run: Run) -> Address | None:
+        """The address of an access, None for a gather."""
+        parts = [linear_subscript(sub, run, self.mapped.scop.values) for sub in access.subscripts]
+        if any(p is None for p in parts):
+            return None
+        found = tuple(p for p in parts if p is not None)
+        return self.memory.address(self.mapped.scop.tensor(access.tensor), found, self.marks, self.ranges)
+
+    def place(self, tensor: str, subscripts: tuple[Expr, ...], names: list[str] | None = None) -> str:
+        """The text of an element; a data-dependent subscript goes in by name or as text."""
+        assert self.run_now is not None
+        parts = []
+        taken = iter(names or [])
+        replaced: dict[str, Linear] = {}
+        for sub in subscripts:
+            linear = linear_subscript(sub, self.run_now, self.mapped.scop.values)
+            if linear is None:
+                text = next(taken, "") or f"({self.printer.index(sub)})"
+                linear = Linear.of(text)
+                replaced[text] = linear
+            parts.append(linear)
+        return self.memory.address(self.mapped.scop.tensor(tensor), tuple(parts), self.marks, self.ranges).text
+
+    def read(self, access: Access, printer: Printer) -> str:
+        """The value of an element; in checked mode a gather out of range reads nothing and sets the flag."""
+        storage = self.mapped.scop.tensor(access.tensor)
+        assert self.run_now is not None
+        run = self.run_now
+        gathers = [
+            (axis, sub) for axis, sub in enumerate(access.subscripts) if linear_subscript(sub, run, self.mapped.scop.values) is None
+        ]
+        if not gathers:
+            return printer.load(storage.dtype, self.place(access.tensor, access.subscripts))
+        if id(access) in self.hoisted:
+            names = self.hoisted[id(access)]
+            element = printer.load(storage.dtype, self.place(access.tensor, access.subscripts, names[1:]))
+            return f"({names[0]} ? {element} : 0)" if names[0] else element
+        names = [f"tc_at{axis}" for axis, _ in gathers]
+        texts = [printer.index(sub) for _, sub in gathers]
+        if not self.checked:
+            return printer.load(storage.dtype, self.place(access.tensor, access.subscripts, [f"({t})" for t in texts]))
+        bindings = " ".join(f"const int64_t {name} = {text};" for name, text in zip(names, texts, strict=True))
+        inside = " && ".join(f"0 <= {n} && {n} < {storage.shape[axis]}" for n, (axis, _) in zip(names, gathers, strict=True))
+        element = printer.load(storage.dtype, self.place(access.tensor, access.subscripts, names))
+        site = printer.site("gather", tensor=access.tensor, where=access.where)
+        return f"({{ {bindings} const int tc_ok = {inside}; TC_FLAG(!tc_ok, {site}); tc_ok ? {element} : 0; }})"
+
+    @contextmanager
+    def bound_gathers(self, loop: For) -> Iterator[None]:
+        """Evaluate, before a loop, the gathers in its body that do not depend on it and are not under a condition."""
+        kept = self.hoisted
+        self.hoisted = dict(kept)
+        with self.indented("{"):
+            for run in runs(loop.body):
+                s = self.mapped.scop.statement(run.statement)
+                for access, guards in guarded_accesses(s.value):
+                    if not guards and id(access) not in self.hoisted:
+                        self.bind(access, run, loop.variable)
+            opened = len(self.hoisted) > len(kept)
+            yield
+        if not opened:  # nothing was bound: no braces needed
+            self.unwrap()
+        self.hoisted = kept
+
+    def unwrap(self) -> None:
+        """Drop the braces just written, and their indentation."""
+        closing = "  " * self.depth + "}"
+        opening = "  " * self.depth + "{"
+        assert self.lines[-1] == closing
+        start = max(i for i, line in enumerate(self.lines[:-1]) if line == opening)
+        inner = [line[2:] if line.startswith("  ") else line for line in self.lines[start + 1 : -1]]
+        self.lines[start:] = inner
+
+    def bind(self, access: Access, run: Run, variable: str) -> None:
+        storage = self.mapped.scop.tensor(access.tensor)
+        values = self.mapped.scop.values
+        gathers = [(axis, sub) for axis, sub in enumerate(access.subscripts) if linear_subscript(sub, run, values) is None]
+        if not gathers:
+            return
+        moving = {dim for dim, value in run.indices if variable in value.variables}
+        if any(dim in moving for _, sub in gathers for dim in names_in(sub)):
+            return
+        self.run_now = run
+        number = len(self.hoisted)
+        names = [f"tc_g{number}_{axis}" for axis, _ in gathers]
+        for name, (_, sub) in zip(names, gathers, strict=True):
+            self.write(f"const int64_t {name} = {self.printer.index(sub)};")
+        ok = ""
+        if self.checked:
+            ok = f"tc_ok{number}"
+            inside = " && ".join(f"0 <= {n} && {n} < {storage.shape[axis]}" for n, (axis, _) in zip(names, gathers, strict=True))
+            self.write(f"const int {ok} = {inside};")
+            self.write(f"TC_FLAG(!{ok}, {self.printer.site('gather', tensor=access.tensor, where=access.where)});")
+        self.hoisted[id(access)] = [ok, *names]
+
+    def name(self, kind: str, name: str) -> str:
+        """Indices, sizes and scalars as C text."""
+        if kind == "index":
+            assert self.run_now is not None
+            return self.run_now.index(name).atom_text
+        if name in self.mapped.scop.values:
+            value = self.mapped.scop.values[name]
+            return str(value) if value >= 0 else f"({value})"
+        return name

@@ -1,0 +1,159 @@
+"""Where tensors live in a kernel, and the text of an element's address.
+
+An argument is a pointer with constant strides, or with strides that the call passes; a temporary is a slice of the workspace, or, below
+the tile marks that contract it, a private array folded modulo its size.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tcjit.codegen.linear import Linear, Opaque, combine
+from tcjit.codegen.loops import Run
+from tcjit.grammar.ast import Binary, Expr, Index
+from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.form import Form, integer
+from tcjit.mapping.passes.contract import Private
+from tcjit.mapping.pipeline import Mapped
+from tcjit.mapping.scop import Storage
+
+ALIGNMENT = 64  # bytes, of every workspace slice and private array
+
+Ranges = Mapping[str, tuple[int, int]]  # loop variable -> least and greatest value, where both are constants
+
+
+@dataclass(frozen=True)
+class Address:
+    """``base[fixed + sum(part * stride)]``: one constant-stride sum, and the parts whose stride is a variable of the kernel."""
+
+    base: str
+    fixed: Linear
+    runtime: tuple[tuple[str, Linear], ...] = ()
+
+    @property
+    def text(self) -> str:
+        parts = [] if self.fixed.is_constant and not self.fixed.constant and self.runtime else [self.fixed.text]
+        parts += [f"{part.atom_text} * {stride}" for stride, part in self.runtime]
+        return f"{self.base}[{' + '.join(parts)}]"
+
+    def stride(self, variable: str) -> int | None:
+        """Elements that the address moves with a loop variable; None where that is unknown."""
+        if any(part.coefficient(variable) != 0 for _, part in self.runtime):
+            return None
+        return self.fixed.coefficient(variable)
+
+    def substitute(self, values: Mapping[str, Linear]) -> Address:
+        return Address(self.base, self.fixed.substitute(values), tuple((s, p.substitute(values)) for s, p in self.runtime))
+
+    @property
+    def variables(self) -> frozenset[str]:
+        return frozenset(self.fixed.variables.union(*(part.variables for _, part in self.runtime)))
+
+
+class Memory:
+    """The names and places of all tensors of one kernel."""
+
+    def __init__(self, mapped: Mapped) -> None:
+        self.mapped = mapped
+        self.workspace = 0
+        self.offsets: dict[str, int] = {}
+        self.privates: dict[tuple[str, str], Private] = {(p.mark, p.tensor): p for p in mapped.privates}
+        contracted = {p.tensor for p in mapped.privates}
+        for storage in mapped.scop.tensors:
+            if storage.role == "temporary" and storage.name not in contracted:
+                self.offsets[storage.name] = self.workspace
+                size = storage.elements * DTYPES[storage.dtype].bytes
+                self.workspace += -(-size // ALIGNMENT) * ALIGNMENT
+
+    def below(self, mark: str) -> list[Private]:
+        """The private arrays that a mark declares."""
+        return [p for (where, _), p in self.privates.items() if where == mark]
+
+    def address(self, storage: Storage, subscripts: tuple[Linear, ...], marks: tuple[str, ...], ranges: Ranges) -> Address:
+        """The address of an element; ``marks`` are the marks above, innermost last."""
+        for mark in reversed(marks):
+            if private := self.privates.get((mark, storage.name)):
+                return self._private(private, subscripts, ranges)
+        fixed = Linear.of(0)
+        runtime: list[tuple[str, Linear]] = []
+        for axis, (subscript, stride) in enumerate(zip(subscripts, storage.strides, strict=True)):
+            if stride is None:
+                runtime.append((stride_name(storage.name, axis), subscript))
+            else:
+                fixed = fixed + subscript.times(stride)
+        return Address(storage.name, fixed, tuple(runtime))
+
+    @staticmethod
+    def _private(private: Private, subscripts: tuple[Linear, ...], ranges: Ranges) -> Address:
+        place = Linear.of(0)
+        step = 1
+        for subscript, base, size in reversed(list(zip(subscripts, private.base, private.sizes, strict=True))):
+            slot = without_idle_mod(combine("mod", (subscript - base, Linear.of(size))), ranges)
+            place = place + slot.times(step)
+            step *= size
+        return Address(private_name(private), place)
+
+
+def private_name(private: Private) -> str:
+    return f"{private.tensor}_p"
+
+
+def stride_name(tensor: str, axis: int) -> str:
+    return f"{tensor}_stride{axis}"
+
+
+def without_idle_mod(value: Linear, ranges: Ranges) -> Linear:
+    """Drop ``x mod n`` where the loops keep x inside 0..n-1."""
+    result = Linear((), value.constant)
+    for atom, coefficient in value.terms:
+        kept = Linear(((atom, 1),))
+        if isinstance(atom, Opaque) and atom.op == "mod" and atom.args[1].is_constant:
+            limits = bounds(atom.args[0], ranges)
+            if limits is not None and limits[0] >= 0 and limits[1] < atom.args[1].constant:
+                kept = atom.args[0]
+        result = result + kept.times(coefficient)
+    return result
+
+
+def bounds(value: Linear, ranges: Ranges) -> tuple[int, int] | None:
+    """Least and greatest value of a sum over loop variables with constant ranges; None where one is missing."""
+    least = greatest = value.constant
+    for atom, coefficient in value.terms:
+        limits = ranges.get(atom) if isinstance(atom, str) else None
+        if limits is None:
+            return None
+        ends = (coefficient * limits[0], coefficient * limits[1])
+        least += min(ends)
+        greatest += max(ends)
+    return least, greatest
+
+
+def linear_subscript(subscript: Expr, run: Run, values: Mapping[str, int]) -> Linear | None:
+    """A quasi-affine subscript over loop variables; None for a data-dependent one."""
+    value = integer(subscript, values)
+    if value is None:
+        return None
+    if isinstance(value, int):
+        return Linear.of(value)
+    return _form(value, run, values)
+
+
+def _form(value: Form, run: Run, values: Mapping[str, int]) -> Linear | None:
+    total = Linear.of(0)
+    for monomial, factor in value.terms.items():
+        if not monomial:
+            total = total + factor
+            continue
+        if len(monomial) != 1:
+            return None
+        atom = monomial[0]
+        if isinstance(atom, Index):
+            total = total + run.index(atom.name).times(factor)
+        elif isinstance(atom, Binary) and atom.op == "/":
+            left, right = linear_subscript(atom.left, run, values), linear_subscript(atom.right, run, values)
+            if left is None or right is None or not right.is_constant or right.constant <= 0:
+                return None
+            total = total + combine("floor", (left, right)).times(factor)
+        else:
+            return None
+    return total

@@ -1,0 +1,20 @@
+"""What a code generator hands to a runtime."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Source:
+    """The text of a kernel and all that a caller must know to launch it.
+
+    ``numbers`` lists the 64-bit values that the call passes, as in a launch record; ``workspace`` counts bytes; ``sites`` says what each
+    non-zero return value means, in order from 1.
+    """
+
+    text: str
+    symbol: str
+    numbers: tuple[tuple[str, str, str | int], ...]
+    workspace: int
+    sites: tuple[dict[str, Any], ...]

@@ -1,0 +1,105 @@
+"""The few isl operations that the passes share, by readable names.
+
+isl objects never mix contexts, so everything is read through the context of the Scop at hand.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import islpy as isl
+
+from tcjit.errors import MappingError
+
+# a compile that needs more isl operations than this is given up with an error instead of hanging the process
+BUDGET = 200_000_000
+
+
+def context() -> isl.Context:
+    """A fresh context with a budget."""
+    ctx = isl.Context()
+    ctx.set_max_operations(BUDGET)
+    return ctx
+
+
+def union_set(ctx: isl.Context, parts: list[str]) -> isl.UnionSet:
+    return isl.UnionSet.read_from_str(ctx, "{ " + "; ".join(parts) + " }")
+
+
+def union_map(ctx: isl.Context, parts: list[str]) -> isl.UnionMap:
+    return isl.UnionMap.read_from_str(ctx, "{ " + "; ".join(parts) + " }")
+
+
+def identifier(ctx: isl.Context, name: str) -> isl.Id:
+    """An Id equal to the one that a parsed string holds (``isl.Id(name)`` would not be)."""
+    return isl.Id.read_from_str(ctx, name)
+
+
+def sets(union: isl.UnionSet) -> list[isl.Set]:
+    parts = union.get_set_list()
+    return sorted((parts.get_at(i) for i in range(parts.n_set())), key=lambda s: str(s.get_tuple_name()))
+
+
+def maps(union: isl.UnionMap) -> list[isl.Map]:
+    parts = union.get_map_list()
+    return [parts.get_at(i) for i in range(parts.n_map())]
+
+
+def names(union: isl.UnionSet) -> tuple[str, ...]:
+    """The tuple names of a union set, sorted."""
+    return tuple(str(s.get_tuple_name()) for s in sets(union))
+
+
+def restrict(union: isl.UnionMap, wanted: Callable[[str, str], bool]) -> isl.UnionMap:
+    """The maps whose domain and range tuple names are wanted."""
+    result = isl.UnionMap.read_from_str(union.get_ctx(), "{ }")
+    for piece in maps(union):
+        if wanted(piece.get_tuple_name(isl.dim_type.in_), piece.get_tuple_name(isl.dim_type.out)):
+            result = result.union(piece.to_union_map())
+    return result
+
+
+def multi_val(space: isl.Space, values: list[int]) -> isl.MultiVal:
+    result = isl.MultiVal.zero(space)
+    for position, value in enumerate(values):
+        result = result.set_val(position, isl.Val(value, space.get_ctx()))
+    return result
+
+
+def set_space(ctx: isl.Context, dimensions: int) -> isl.Space:
+    return isl.Space.set_alloc(ctx, 0, dimensions)
+
+
+def stack(ctx: isl.Context, members: list[isl.UnionPwAff]) -> isl.MultiUnionPwAff:
+    """A partial schedule from its members, outermost first."""
+    listed = isl.UnionPwAffList.from_union_pw_aff(members[0])
+    for member in members[1:]:
+        listed = listed.add(member)
+    return isl.MultiUnionPwAff.from_union_pw_aff_list(set_space(ctx, len(members)), listed)
+
+
+def member(ctx: isl.Context, expressions: dict[str, tuple[tuple[str, ...], str]]) -> isl.UnionPwAff:
+    """One schedule dimension: statement -> (its dims, text of the expression)."""
+    parts = [f"{name}[{', '.join(dims)}] -> [({text})]" for name, (dims, text) in expressions.items()]
+    return isl.UnionPwAff.read_from_str(ctx, "{ " + "; ".join(parts) + " }")
+
+
+def schedule_text(schedule: isl.Schedule) -> str:
+    """A schedule tree as indented text; ``schedule_from_text`` reads it back."""
+    printer = isl.Printer.to_str(schedule.get_ctx())
+    # 0 is ISL_YAML_STYLE_BLOCK: one node a line
+    printer = printer.set_yaml_style(0).print_schedule(schedule)
+    return str(printer.get_str())
+
+
+def schedule_from_text(ctx: isl.Context, text: str) -> isl.Schedule:
+    try:
+        return isl.Schedule.read_from_str(ctx, text)
+    except isl.Error as error:
+        raise MappingError(f"not a schedule tree: {error}") from None
+
+
+def descendants(node: isl.ScheduleNode) -> Iterator[isl.ScheduleNode]:
+    """The node and everything below it, top down."""
+    yield node
+    for position in range(node.n_children()):
+        yield from descendants(node.child(position))

@@ -1,0 +1,102 @@
+"""Contract: give a temporary a small private buffer where all its uses stay inside one tile.
+
+The buffer is the tensor folded modulo its footprint in one tile: element ``a`` lives in slot ``(a - base) mod size`` along each dimension.
+Two elements that one tile touches lie closer than the footprint is wide, so they never share a slot.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import islpy as isl
+
+from tcjit.grammar.affine import isl_name
+from tcjit.grammar.dtypes import DTYPES
+from tcjit.mapping.dependences import Dependences
+from tcjit.mapping.isl import descendants
+from tcjit.mapping.scop import Scop, Storage
+from tcjit.mapping.tree import mark_name
+
+# private buffers live on the threads' stacks; half an L2 cache is where they stop being cheap anyway
+STACK_BYTES = 128 << 10
+
+
+@dataclass(frozen=True)
+class Private:
+    """``tensor`` has, below the mark, a buffer of ``sizes`` elements per thread; ``base`` is where folding starts."""
+
+    tensor: str
+    mark: str
+    base: tuple[int, ...]
+    sizes: tuple[int, ...]
+
+
+def contract(scop: Scop, deps: Dependences, tree: isl.Schedule) -> tuple[Private, ...]:
+    """The private buffers that the tree allows: per temporary one for each tile mark below which it is used."""
+    tiles = [node for node in descendants(tree.get_root()) if mark_name(node).startswith("tile") and mark_name(node) != "tiles"]
+    found: list[Private] = []
+    used = dict.fromkeys((mark_name(node) for node in tiles), 0)
+    for storage in scop.tensors:
+        buffers = _buffers(scop, deps, tiles, storage) if storage.role == "temporary" else None
+        if buffers is None:
+            continue
+        bytes_each = {b.mark: _elements(b.sizes) * DTYPES[storage.dtype].bytes for b in buffers}
+        if all(used[mark] + size <= STACK_BYTES for mark, size in bytes_each.items()):
+            found += buffers
+            for mark, size in bytes_each.items():
+                used[mark] += size
+    return tuple(found)
+
+
+def uses(scop: Scop, storage: Storage) -> isl.UnionMap:
+    """All accesses to one tensor."""
+    name = isl_name(storage.name)
+    axes = ", ".join(f"a{i}" for i in range(len(storage.shape)))
+    return scop.reads.union(scop.writes).intersect_range(isl.UnionSet.read_from_str(scop.ctx, f"{{ {name}[{axes}] }}"))
+
+
+def footprint(accesses: isl.UnionMap, node: isl.ScheduleNode) -> isl.Map | None:
+    """What one iteration of the loops above a node touches: ``{ [prefix] -> T[a] }``; None where nothing is touched."""
+    prefix = node.get_prefix_schedule_union_map().intersect_domain(node.get_domain())
+    touched = prefix.reverse().apply_range(accesses)
+    return None if touched.is_empty() else isl.Map.from_union_map(touched)
+
+
+def private_flow(scop: Scop, deps: Dependences, node: isl.ScheduleNode, accesses: isl.UnionMap) -> bool:
+    """Whether every value that is read below the node was written in the same iteration of the loops above it."""
+    here = node.get_domain()
+    flow = accesses.apply_range(accesses.reverse()).intersect(deps.flow)
+    flow = flow.intersect_domain(here).union(flow.intersect_range(here))
+    inside = flow.intersect_domain(here).intersect_range(here)
+    if not flow.is_subset(inside):
+        return False
+    return bool(inside.is_subset(inside.eq_at_multi_union_pw_aff(node.get_prefix_schedule_multi_union_pw_aff())))
+
+
+def _buffers(scop: Scop, deps: Dependences, tiles: list[isl.ScheduleNode], storage: Storage) -> list[Private] | None:
+    """One buffer for each tile mark below which the tensor is used; None unless all of them can be private."""
+    accesses = uses(scop, storage)
+    buffers = []
+    for node in tiles:
+        touched = footprint(accesses, node)
+        if touched is None:
+            continue
+        if not private_flow(scop, deps, node, accesses):
+            return None
+        least, greatest = touched.min_multi_pw_aff(), touched.max_multi_pw_aff()
+        base, sizes = [], []
+        for axis in range(len(storage.shape)):
+            width = greatest.get_at(axis).sub(least.get_at(axis)).max_val()
+            start = least.get_at(axis).min_val()
+            if not width.is_int() or not start.is_int():
+                return None
+            base.append(start.to_python())
+            sizes.append(width.to_python() + 1)
+        buffers.append(Private(storage.name, mark_name(node), tuple(base), tuple(sizes)))
+    return buffers or None
+
+
+def _elements(sizes: tuple[int, ...]) -> int:
+    total = 1
+    for size in sizes:
+        total *= size
+    return total

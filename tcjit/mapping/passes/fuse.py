@@ -1,0 +1,234 @@
+"""Fuse: let statements share their outer parallel loops where the value of one meets its use in the other at distance zero.
+
+Sharing loops buys locality (a row of a softmax is read once, a bias is added while the product is in cache) and may cost reuse: a matrix
+product wants *both* its loops at one level, or its tiles fall apart. So two groups are merged only over dimensions that keep what
+every reduction in them needs, and only while enough parallel work remains.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import islpy as isl
+
+from tcjit.grammar.affine import isl_name
+from tcjit.grammar.ast import Index
+from tcjit.mapping.dependences import Dependences
+from tcjit.mapping.isl import member, restrict
+from tcjit.mapping.options import Options
+from tcjit.mapping.scop import Scop, ScopStatement
+from tcjit.mapping.strides import involves
+from tcjit.mapping.tree import KIND, members, plain_band, statements_below
+
+# parallel iterations that fusing must leave; below it, separate loops use the threads better
+ENOUGH_PARALLEL = 16
+
+
+@dataclass(frozen=True)
+class Group:
+    """Statements in program order and the columns that they share: per column, statement -> dimension."""
+
+    statements: tuple[str, ...]
+    columns: tuple[dict[str, str], ...]
+
+    def rest(self, scop: Scop, statement: str) -> tuple[str, ...]:
+        """The dimensions of a statement that stay inside."""
+        shared = {column[statement] for column in self.columns}
+        return tuple(d for d in scop.statement(statement).dims if d not in shared)
+
+
+def fuse(scop: Scop, deps: Dependences, tree: isl.Schedule, options: Options) -> isl.Schedule:
+    """A sequence of groups, each a band of shared coincident members over a sequence of its statements."""
+    units = _units(scop, tree)
+    if units is None or options.fusion == "maximal" and any(len(u.statements) > 1 for u in units):
+        return tree
+    groups: list[Group] = []
+    for unit in _with_initialisations(scop, deps, units):
+        merged = None
+        if groups and options.fusion != "minimal":
+            merged = _merge(scop, deps, groups[-1], unit)
+        if merged is not None:
+            groups[-1] = merged
+        else:
+            groups.append(unit)
+    return rebuild(scop, groups)
+
+
+def groups_of(scop: Scop, tree: isl.Schedule) -> tuple[Group, ...] | None:
+    """The groups of a tree that ``fuse`` made; None for a tree of another form."""
+    units = _units(scop, tree)
+    return None if units is None else tuple(units)
+
+
+def rebuild(scop: Scop, groups: Sequence[Group]) -> isl.Schedule:
+    """The tree of a list of groups."""
+    node = isl.Schedule.from_domain(scop.domain).get_root().child(0)
+    if len(groups) > 1:
+        node = node.insert_sequence(filters(scop, [g.statements for g in groups]))
+    depth = node.get_tree_depth()
+    for number, group in enumerate(groups):
+        below = node.child(number).child(0) if len(groups) > 1 else node
+        below = _group_tree(scop, below, group)
+        node = below.ancestor(below.get_tree_depth() - depth)
+    return node.get_schedule()
+
+
+def filters(scop: Scop, parts: Sequence[Sequence[str]]) -> isl.UnionSetList:
+    """One filter per set of statements."""
+    made = [isl.UnionSet.read_from_str(scop.ctx, "{ " + "; ".join(scop.statement(s).tuple_text for s in part) + " }") for part in parts]
+    result = isl.UnionSetList.from_union_set(made[0])
+    for one in made[1:]:
+        result = result.add(one)
+    return result
+
+
+def _group_tree(scop: Scop, node: isl.ScheduleNode, group: Group) -> isl.ScheduleNode:
+    if group.columns:
+        node = insert_band(scop, node, list(group.columns), coincident=True).child(0)
+    depth = node.get_tree_depth()
+    if len(group.statements) > 1:
+        node = node.insert_sequence(filters(scop, [(s,) for s in group.statements]))
+    for number, name in enumerate(group.statements):
+        rest = group.rest(scop, name)
+        if not rest:
+            continue
+        leaf = node.child(number).child(0) if len(group.statements) > 1 else node
+        left = [d for d in rest if d not in scop.statement(name).reduction]
+        ordered = left + [d for d in rest if d in scop.statement(name).reduction]
+        leaf = insert_band(scop, leaf, [{name: d} for d in ordered], coincident=False)
+        for position in range(len(left)):
+            leaf = leaf.band_member_set_coincident(position, 1)
+        node = leaf.ancestor(leaf.get_tree_depth() - depth)
+    return node
+
+
+def insert_band(scop: Scop, node: isl.ScheduleNode, columns: list[dict[str, str]], *, coincident: bool) -> isl.ScheduleNode:
+    """A permutable band of plain dimensions above a node."""
+    node = node.insert_partial_schedule(plain_band(scop, columns)).band_set_permutable(1)
+    if coincident:
+        for position in range(len(columns)):
+            node = node.band_member_set_coincident(position, 1)
+    return node
+
+
+def _units(scop: Scop, tree: isl.Schedule) -> list[Group] | None:
+    """The parts of a tree's top sequence with their coincident outer columns; None when a band is not made of plain dimensions."""
+    node = tree.get_root().child(0)
+    children = [node.child(i).child(0) for i in range(node.n_children())] if node.get_type() == KIND.sequence else [node]
+    units: list[Group] = []
+    for child in children:
+        names = statements_below(child)
+        columns: list[dict[str, str]] = []
+        if child.get_type() == KIND.band:
+            for one in members(scop, child):
+                column = {statement: dim for statement, dim in one.dims if dim is not None}
+                if len(column) != len(names):
+                    return None
+                if one.coincident:
+                    columns.append(column)
+        if len(names) == 1:  # the outer order of a single statement is its own; isl may have permuted it
+            left = [d for d in scop.statement(names[0]).dims if d not in scop.statement(names[0]).reduction]
+            columns = [{names[0]: d} for d in left]
+        units.append(Group(names, tuple(columns)))
+    return sorted(units, key=lambda u: int(u.statements[0][1:]))
+
+
+def _with_initialisations(scop: Scop, deps: Dependences, units: Sequence[Group]) -> list[Group]:
+    """Join an initialisation with the update that directly follows it, so that a reduction moves as one."""
+    result: list[Group] = []
+    for unit in units:
+        if result and len(unit.statements) == 1 and len(result[-1].statements) == 1:
+            first, second = scop.statement(result[-1].statements[0]), scop.statement(unit.statements[0])
+            if first.source == second.source and first.tensor == second.tensor and first.operator == "=" and second.operator != "=":
+                columns = tuple({first.name: a, second.name: b} for a, b in _matches(scop, deps, result[-1], unit))
+                if len(columns) == len(first.dims):
+                    result[-1] = Group((first.name, second.name), columns)
+                    continue
+        result.append(unit)
+    return result
+
+
+def _matches(scop: Scop, deps: Dependences, first: Group, second: Group) -> list[tuple[str, str]]:
+    """For two single-statement groups: the pairs of dimensions at distance zero."""
+    merged = _shared(scop, deps, first, second)
+    return [(column[first.statements[0]], column[second.statements[0]]) for column in merged]
+
+
+def _merge(scop: Scop, deps: Dependences, first: Group, second: Group) -> Group | None:
+    """Both groups over the columns that match, or None where that would cost more than it brings."""
+    shared = _shared(scop, deps, first, second)
+    if not shared and (first.columns or second.columns):
+        return None
+    if not shared:
+        return Group(first.statements + second.statements, ())
+    for name in first.statements + second.statements:
+        kept = {column[name] for column in shared}
+        if not wanted(scop.statement(name)) <= kept:
+            return None
+    if not _same_box(scop, shared):
+        return None
+    left = _parallel(scop, shared)
+    if left < min(ENOUGH_PARALLEL, _parallel(scop, first.columns), _parallel(scop, second.columns)):
+        return None
+    return Group(first.statements + second.statements, tuple(shared))
+
+
+def _same_box(scop: Scop, columns: Sequence[dict[str, str]]) -> bool:
+    """Whether the statements run over the same values of every shared column (else tiles would need guards)."""
+    for column in columns:
+        limits = {next((lo, hi) for d, lo, hi in scop.statement(s).bounds if d == dim) for s, dim in column.items()}
+        if len(limits) > 1:
+            return False
+    return True
+
+
+def _parallel(scop: Scop, columns: Sequence[dict[str, str]]) -> int:
+    total = 1
+    for column in columns:
+        name, dim = next(iter(column.items()))
+        total *= scop.statement(name).extent(dim)
+    return total
+
+
+def wanted(s: ScopStatement) -> set[str]:
+    """The parallel dimensions along which a reduction reuses what it reads: tiling them is where its speed comes from."""
+    if not s.reduction:
+        return set()
+    left = [d for d in s.dims if d not in s.reduction]
+    reads = [access for access, _ in s.reads() if access.tensor != s.tensor]
+    # a tensor of lower rank than the reduction (a row statistic beside a matrix) is no reuse worth a tile
+    heavy = [a for a in reads if any(involves(sub, r) for sub in a.subscripts for r in s.reduction)]
+    return {d for d in left for a in heavy if not any(involves(sub, d) for sub in a.subscripts)}
+
+
+def _shared(scop: Scop, deps: Dependences, first: Group, second: Group) -> list[dict[str, str]]:
+    """The columns of both groups that run together: zero distance on every dependence between the groups, or, without one, the
+    same index of the same input."""
+    between = restrict(deps.strict, lambda a, b: a in first.statements and b in second.statements)
+    independent = between.is_empty()
+    found: list[dict[str, str]] = []
+    free = list(second.columns)
+    for column in first.columns:
+        for other in free:
+            both = {**column, **other}
+            if independent:
+                fits = any(_same_use(scop.statement(a), da, scop.statement(b), db) for a, da in column.items() for b, db in other.items())
+            else:
+                fits = _zero_distance(scop, between, both)
+            if fits:
+                found.append(both)
+                free.remove(other)
+                break
+    return found
+
+
+def _zero_distance(scop: Scop, between: isl.UnionMap, column: dict[str, str]) -> bool:
+    time = member(scop.ctx, {s: (scop.statement(s).isl_dims, isl_name(dim)) for s, dim in column.items()})
+    return bool(between.is_subset(between.eq_at_multi_union_pw_aff(isl.MultiUnionPwAff.from_union_pw_aff(time))))
+
+
+def _same_use(a: ScopStatement, dim_a: str, b: ScopStatement, dim_b: str) -> bool:
+    """Whether both statements read one tensor with these dimensions at the same subscript."""
+    uses_a = {(x.tensor, p) for x, _ in a.reads() for p, sub in enumerate(x.subscripts) if isinstance(sub, Index) and sub.name == dim_a}
+    uses_b = {(x.tensor, p) for x, _ in b.reads() for p, sub in enumerate(x.subscripts) if isinstance(sub, Index) and sub.name == dim_b}
+    return bool(uses_a & uses_b)

@@ -1,0 +1,37 @@
+"""Parallelise: mark the tile loops that threads share, where there is work enough to pay for waking them."""
+from __future__ import annotations
+
+import islpy as isl
+
+from tcjit.grammar.ast import Call, Expr
+from tcjit.grammar.form import children
+from tcjit.mapping.isl import identifier
+from tcjit.mapping.options import Options
+from tcjit.mapping.scop import Scop
+from tcjit.mapping.tree import mark_name, rewrite, statements_below
+
+# statement instances below which one thread is done before a second one has started (a parallel region costs 2-5 us)
+WORTH_THREADS = 1 << 15
+
+
+def parallelise(scop: Scop, tree: isl.Schedule, options: Options) -> isl.Schedule:
+    """The tree with the mark ``parallel`` above coincident tile bands."""
+    if not options.parallel:
+        return tree
+
+    def visit(node: isl.ScheduleNode) -> isl.ScheduleNode:
+        if mark_name(node) != "tiles":
+            return node
+        work = sum(_cost(scop, name) for name in statements_below(node))
+        return node.insert_mark(identifier(scop.ctx, "parallel")) if work >= WORTH_THREADS else node
+
+    return rewrite(tree, visit)
+
+
+def _cost(scop: Scop, name: str) -> int:
+    s = scop.statement(name)
+    return s.points * (8 if _calls(s.value) else 1)
+
+
+def _calls(value: Expr) -> bool:
+    return isinstance(value, Call) or any(_calls(child) for child in children(value))

@@ -1,0 +1,81 @@
+"""The compiler's middle as one page: from a program to a mapped, verified schedule tree for a CPU."""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import islpy as isl
+
+from tcjit.grammar.ast import Program
+from tcjit.mapping import tree as trees
+from tcjit.mapping.dependences import dependences
+from tcjit.mapping.machine import BASELINE, Machine
+from tcjit.mapping.options import Options
+from tcjit.mapping.passes.contract import Private, contract
+from tcjit.mapping.passes.fuse import fuse, groups_of
+from tcjit.mapping.passes.parallelise import parallelise
+from tcjit.mapping.passes.tile import tile
+from tcjit.mapping.passes.vectorise import vectorise
+from tcjit.mapping.plan import plan
+from tcjit.mapping.schedule import schedule
+from tcjit.mapping.scop import Scop, build
+from tcjit.mapping.verify import verify, verify_privates
+from tcjit.step import Steps
+
+
+Proof = Literal["every", "last", "none"]  # verify each pass's tree, the final one, or nothing
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """A program mapped to a target: its statements, the tree that orders them, and the private buffers."""
+
+    scop: Scop
+    tree: isl.Schedule
+    privates: tuple[Private, ...]
+    options: Options
+    verified: bool
+
+
+def map_program(
+    program: Program,
+    options: Options,
+    machine: Machine = BASELINE,
+    layouts: Mapping[str, str] | None = None,
+    *,
+    prove: Proof = "every",
+    steps: Steps | None = None,
+) -> Mapped:
+    """Map a program to a multicore CPU. ``prove`` says which trees are verified; a VerifyError is a bug in tcjit, never the user's."""
+    steps = steps or Steps(program.definition.name)
+    scop = steps.run("scop", build, program, options, layouts, show=Scop.show, suffix="scop")
+    if not scop.statements:
+        return Mapped(scop, isl.Schedule.empty(isl.Space.params_alloc(scop.ctx, 0)), (), options, True)
+    deps = steps.run("dependences", dependences, scop, show=lambda d: f"{d.all}\n", suffix="txt")
+
+    proof = partial(verify, scop, deps)
+
+    def step(name: str, function: Callable[..., isl.Schedule], *args: object) -> isl.Schedule:
+        return steps.run(name, function, *args, show=trees.show, suffix="tree", check=proof if prove == "every" else None)
+
+    made = step("schedule", schedule, scop, deps, options)
+    made = step("fuse", fuse, scop, deps, made, options)
+    groups = groups_of(scop, made)
+    privates: tuple[Private, ...] = ()
+    if groups is not None:
+        plans = [plan(scop, group, options, machine) for group in groups]
+        made = step("tile", tile, scop, made, groups, plans)
+        made = step("vectorise", vectorise, scop, made, groups, plans)
+        made = step("parallelise", parallelise, scop, made, options)
+        if options.contract:
+            proof_of_privates = None if prove == "none" else partial(verify_privates, scop, deps, made)
+            privates = steps.run("contract", contract, scop, deps, made, show=_show_privates, check=proof_of_privates)
+    if prove == "last":
+        steps.run("verify", proof, made)
+    return Mapped(scop, made, privates, options, prove != "none")
+
+
+def _show_privates(privates: tuple[Private, ...]) -> str:
+    return "".join(f"{p.tensor} below {p.mark}: {list(p.sizes)} elements from {list(p.base)}\n" for p in privates)

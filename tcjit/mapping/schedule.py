@@ -1,0 +1,35 @@
+"""The first schedule tree, by isl's scheduler.
+
+Every statement, or with maximal fusion every connected component, gets a permutable band with its parallel dimensions marked
+coincident; fusing the outer ones is a pass of its own, because isl's fusion would shift statements against each other.
+"""
+from __future__ import annotations
+
+import islpy as isl
+
+from tcjit.errors import MappingError
+from tcjit.mapping.dependences import Dependences
+from tcjit.mapping.isl import union_map
+from tcjit.mapping.options import Options
+from tcjit.mapping.scop import Scop
+
+
+def schedule(scop: Scop, deps: Dependences, options: Options) -> isl.Schedule:
+    """A legal schedule tree: a sequence of bands, coincidence marked."""
+    ctx = scop.ctx
+    maximal = options.fusion == "maximal"
+    ctx.set_schedule_serialize_sccs(0 if maximal else 1)
+    ctx.set_schedule_whole_component(0)
+    ctx.set_schedule_maximize_band_depth(1)
+    constraints = (
+        isl.ScheduleConstraints.on_domain(scop.domain)
+        .set_validity(deps.strict)
+        .set_coincidence(deps.all)
+        .set_proximity(deps.flow if maximal else union_map(ctx, []))
+    )
+    try:
+        return constraints.compute_schedule()
+    except isl.Error as error:
+        raise MappingError(
+            f"no schedule found within the compile budget: {error}", hint="split the def into several smaller ones"
+        ) from None

@@ -1,0 +1,317 @@
+"""From a program to statements that isl understands: domains, access relations, order.
+
+Lowering splits a reduction that initialises into ``init`` and ``update``, gives half-precision and bool sums a wider temporary, and
+cuts a reduction with few results into a fixed number of chunks with a partial result each. What comes out is again a list
+of plain assignments and updates, so everything after this file knows two kinds of statement.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import islpy as isl
+
+from tcjit.grammar.affine import affine, condition, guarded_accesses, isl_name
+from tcjit.grammar.ast import Access, Cast, Const, Expr, Index, Program, Statement
+from tcjit.grammar.dtypes import DTYPES
+from tcjit.mapping.isl import context, union_map, union_set
+from tcjit.mapping.options import Options
+
+
+@dataclass(frozen=True)
+class Storage:
+    """A tensor as the kernel sees it; ``layout`` as in a launch record, always contiguous unless an argument."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    role: str  # input output temporary
+    layout: str = "contiguous"
+
+    @property
+    def elements(self) -> int:
+        total = 1
+        for extent in self.shape:
+            total *= extent
+        return total
+
+    @property
+    def strides(self) -> tuple[int | None, ...]:
+        """Element strides; None where only the call knows them."""
+        if self.layout == "contiguous":
+            result: list[int] = []
+            step = 1
+            for extent in reversed(self.shape):
+                result.insert(0, step)
+                step *= max(extent, 1)
+            return tuple(result)
+        return tuple({"0": 0, "1": 1}.get(letter) for letter in self.layout)
+
+
+@dataclass(frozen=True)
+class ScopStatement:
+    """``tensor(subscripts) operator value`` for every point of a box; ``operator`` is ``=`` or a reduction's."""
+
+    name: str
+    tensor: str
+    subscripts: tuple[Expr, ...]
+    operator: str
+    value: Expr
+    bounds: tuple[tuple[str, int, int], ...]  # dimension, lower, upper (exclusive)
+    reduction: tuple[str, ...] = ()  # dimensions along which instances may be reordered
+    constraints: tuple[str, ...] = ()  # further affine constraints on the dimensions
+    source: int = 0  # number of the def's statement it came from
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        return tuple(name for name, _, _ in self.bounds)
+
+    @property
+    def isl_dims(self) -> tuple[str, ...]:
+        return tuple(isl_name(name) for name in self.dims)
+
+    @property
+    def tuple_text(self) -> str:
+        return f"{self.name}[{', '.join(self.isl_dims)}]"
+
+    def extent(self, dim: str) -> int:
+        return next(upper - lower for name, lower, upper in self.bounds if name == dim)
+
+    @property
+    def points(self) -> int:
+        total = 1
+        for _, lower, upper in self.bounds:
+            total *= upper - lower
+        return total
+
+    def domain_text(self) -> str:
+        facts = [f"{lower} <= {isl_name(name)} < {upper}" for name, lower, upper in self.bounds] + list(self.constraints)
+        return f"{self.tuple_text} : {' and '.join(facts)}" if facts else self.tuple_text
+
+    def reads(self) -> Iterator[tuple[Access, tuple[tuple[Expr, bool], ...]]]:
+        """Every read with the conditions under which it happens, that of the updated element included."""
+        if self.operator != "=":
+            yield Access(self.tensor, self.subscripts, dtype=self.value.dtype), ()
+        yield from guarded_accesses(self.value)
+        for subscript in self.subscripts:
+            yield from guarded_accesses(subscript)
+
+
+@dataclass(frozen=True)
+class Scop:
+    """The lowered program; ``values`` holds the numbers of its sizes and specialised scalars."""
+
+    program: Program
+    statements: tuple[ScopStatement, ...]
+    tensors: tuple[Storage, ...]
+    values: Mapping[str, int]
+    ctx: isl.Context
+
+    def statement(self, name: str) -> ScopStatement:
+        return self._by_name[name]
+
+    def tensor(self, name: str) -> Storage:
+        return self._tensors[name]
+
+    @cached_property
+    def _by_name(self) -> dict[str, ScopStatement]:
+        return {s.name: s for s in self.statements}
+
+    @cached_property
+    def _tensors(self) -> dict[str, Storage]:
+        return {t.name: t for t in self.tensors}
+
+    @cached_property
+    def domain(self) -> isl.UnionSet:
+        return union_set(self.ctx, [s.domain_text() for s in self.statements])
+
+    @cached_property
+    def writes(self) -> isl.UnionMap:
+        return union_map(self.ctx, [self.access_text(s, s.tensor, s.subscripts, ()) for s in self.statements])
+
+    @cached_property
+    def reads(self) -> isl.UnionMap:
+        parts = [self.access_text(s, a.tensor, a.subscripts, guards) for s in self.statements for a, guards in s.reads()]
+        return union_map(self.ctx, list(dict.fromkeys(parts)))
+
+    @cached_property
+    def order(self) -> isl.UnionMap:
+        """The program's order: statement number, then the dimensions in order, padded to one length."""
+        depth = max((len(s.dims) for s in self.statements), default=0)
+        parts = []
+        for number, s in enumerate(self.statements):
+            padding = ["0"] * (depth - len(s.dims))
+            parts.append(f"{s.tuple_text} -> [{', '.join([str(number), *s.isl_dims, *padding])}]")
+        return union_map(self.ctx, parts).intersect_domain(self.domain)
+
+    def access_text(self, s: ScopStatement, tensor: str, subscripts: tuple[Expr, ...], guards: tuple[tuple[Expr, bool], ...]) -> str:
+        """The access relation of one read or write; a data-dependent subscript may touch its whole dimension."""
+        targets: list[str] = []
+        facts = [f"{lower} <= {isl_name(name)} < {upper}" for name, lower, upper in s.bounds] + list(s.constraints)
+        for position, subscript in enumerate(subscripts):
+            text = affine(subscript, self.values)
+            if text is None:
+                text = f"any{position}"
+                facts.append(f"0 <= {text} < {self.tensor(tensor).shape[position]}")
+            targets.append(text)
+        for guard, holds in guards:
+            if (text := condition(guard, self.values)) is not None:
+                facts.append(f"({text})" if holds else f"not ({text})")
+        where = f" : {' and '.join(facts)}" if facts else ""
+        return f"{s.tuple_text} -> {isl_name(tensor)}[{', '.join(targets)}]{where}"
+
+    def show(self) -> str:
+        """Domains and accesses, for people."""
+        lines = []
+        for s in self.statements:
+            lines.append(s.domain_text())
+            lines.append(f"  writes {self.access_text(s, s.tensor, s.subscripts, ()).split(' -> ')[1].split(' : ')[0]} by {s.operator}")
+            lines += [f"  reads  {self.access_text(s, a.tensor, a.subscripts, g).split(' -> ')[1].split(' : ')[0]}" for a, g in s.reads()]
+        return "\n".join(lines) + "\n"
+
+
+def build(program: Program, options: Options, layouts: Mapping[str, str] | None = None) -> Scop:
+    """Lower a program. ``layouts`` gives the arguments' layouts as in a launch record; the rest is contiguous."""
+    layouts = layouts or {}
+    storages = [
+        Storage(t.name, t.dtype, program.shape(t.name), t.role, layouts.get(t.name, "contiguous")) for t in program.definition.tensors
+    ]
+    lowering = _Lowering(program, options, storages)
+    for number, statement in enumerate(program.definition.statements):
+        lowering.lower(number, statement)
+    used = {s.tensor for s in lowering.statements} | {a.tensor for s in lowering.statements for a, _ in s.reads()}
+    kept = tuple(t for t in lowering.tensors if t.role != "temporary" or t.name in used)
+    values = {**dict(program.sizes), **dict(program.scalars)}
+    return Scop(program, tuple(lowering.statements), kept, values, context())
+
+
+class _Lowering:
+    """Collects statements and the temporaries that lowering adds."""
+
+    def __init__(self, program: Program, options: Options, tensors: list[Storage]) -> None:
+        self.program = program
+        self.options = options
+        self.tensors = tensors
+        self.statements: list[ScopStatement] = []
+
+    def lower(self, number: int, s: Statement) -> None:
+        box = {r.index: limits for r, limits in zip(s.domain, self.program.domains[number], strict=True)}
+        left = tuple((name, *limits) for name, limits in box.items() if name not in s.reduction)
+        full = tuple((name, *limits) for name, limits in box.items())
+        if any(upper <= lower for _, lower, upper in left):
+            return
+        tensor = next(t for t in self.tensors if t.name == s.tensor)
+        empty = any(upper <= lower for _, lower, upper in full)
+        if s.operator == "=":
+            self._emit(tensor.name, s.subscripts, "=", s.value, full, (), number)
+            return
+        wide = s.accumulate if needs_wide(s) else ""
+        target, value = tensor, s.value
+        if wide:
+            target = self._temporary(f"{tensor.name}_wide", wide, tensor.shape)
+            value = Cast(s.value, dtype=wide)
+        if s.initialise or wide:
+            first = identity(s.operator, target.dtype) if s.initialise else Cast(Access(tensor.name, s.subscripts, dtype=tensor.dtype), dtype=wide)
+            self._emit(target.name, s.subscripts, "=", first, left, (), number)
+        if not empty:
+            self._reduce(target, s, value, left, full, number)
+        if wide:
+            narrowed = Cast(Access(target.name, s.subscripts, dtype=wide), dtype=tensor.dtype)
+            self._emit(tensor.name, s.subscripts, "=", narrowed, left, (), number)
+
+    def _reduce(
+        self, target: Storage, s: Statement, value: Expr, left: tuple[tuple[str, int, int], ...], full: tuple[tuple[str, int, int], ...], number: int
+    ) -> None:
+        reduced = [bound for bound in full if bound[0] in s.reduction]
+        chunks = self._chunks(left, reduced)
+        if chunks <= 1:
+            self._emit(target.name, s.subscripts, s.operator, value, full, s.reduction, number)
+            return
+        name, lower, upper = max(reduced, key=lambda bound: bound[2] - bound[1])
+        size = -(-(upper - lower) // chunks)
+        chunks = -(-(upper - lower) // size)
+        chunk = self._fresh("chunk", {bound[0] for bound in full} | {t.name for t in self.tensors})
+        part = self._temporary(f"{target.name}_part", target.dtype, (chunks, *target.shape))
+        at = (Index(chunk, dtype="int32"), *s.subscripts)
+        limits = (chunk, 0, chunks)
+        inside = f"{size} * {chunk} <= {isl_name(name)} - {lower} < {size} * {chunk} + {size}"
+        # an untouched element of a partial (left indices that cover a part of the tensor) is never read
+        self._emit(part.name, at, "=", identity(s.operator, target.dtype), (limits, *left), (), number)
+        self._emit(part.name, at, s.operator, value, (limits, *full), s.reduction, number, (inside,))
+        combined = Access(part.name, at, dtype=target.dtype)
+        self._emit(target.name, s.subscripts, s.operator, combined, (*left, limits), (chunk,), number)
+
+    def _chunks(self, left: tuple[tuple[str, int, int], ...], reduced: list[tuple[str, int, int]]) -> int:
+        """How many parts share a reduction: enough for threads where the results alone give too few."""
+        if self.options.reduction_chunks:
+            return self.options.reduction_chunks if reduced else 1
+        results, terms = _volume(left), _volume(reduced)
+        longest = max((upper - lower for _, lower, upper in reduced), default=1)
+        if results >= 16 or results * terms < 1 << 17 or longest < 256:
+            return 1
+        return 32
+
+    def _emit(
+        self,
+        tensor: str,
+        subscripts: tuple[Expr, ...],
+        operator: str,
+        value: Expr,
+        bounds: tuple[tuple[str, int, int], ...],
+        reduction: tuple[str, ...],
+        number: int,
+        constraints: tuple[str, ...] = (),
+    ) -> None:
+        if any(upper <= lower for _, lower, upper in bounds):
+            return
+        name = f"S{len(self.statements)}"
+        # an update along no dimension is still an update: it reads what it writes
+        self.statements.append(ScopStatement(name, tensor, subscripts, operator, value, bounds, reduction, constraints, number))
+
+    def _temporary(self, stem: str, dtype: str, shape: tuple[int, ...]) -> Storage:
+        storage = Storage(self._fresh(stem, {t.name for t in self.tensors}), dtype, shape, "temporary")
+        self.tensors.append(storage)
+        return storage
+
+    @staticmethod
+    def _fresh(stem: str, taken: set[str]) -> str:
+        name, count = stem, 0
+        while name in taken:
+            count += 1
+            name = f"{stem}{count}"
+        return name
+
+
+def needs_wide(s: Statement) -> bool:
+    """Whether a reduction must run in a wider type than its tensor's.
+
+    Half-precision sums lose bits and bool sums have no addition; narrower integers wrap to the same bits either way.
+    """
+    kind = DTYPES[s.value.dtype].kind
+    return bool(s.reduction) and s.accumulate != s.value.dtype and kind in ("float", "bool") and s.operator in ("+=", "*=")
+
+
+def identity(operator: str, dtype: str) -> Const:
+    """The value that a reduction starts from."""
+    kind = DTYPES[dtype]
+    value: int | float | bool
+    if operator in ("+=", "*="):
+        number = 0 if operator == "+=" else 1
+        value = float(number) if kind.kind == "float" else bool(number) if kind.kind == "bool" else number
+    elif kind.kind == "float":
+        value = float("inf") if operator == "min=" else float("-inf")
+    elif kind.kind == "bool":
+        value = operator == "min="
+    else:
+        value = kind.greatest if operator == "min=" else kind.least
+    return Const(value, dtype=dtype)
+
+
+def _volume(bounds: tuple[tuple[str, int, int], ...] | list[tuple[str, int, int]]) -> int:
+    total = 1
+    for _, lower, upper in bounds:
+        total *= max(0, upper - lower)
+    return total
+
+

@@ -1,0 +1,105 @@
+"""Reading schedule trees: which statement's dimension a band member is, where a pass may work, the tree as text.
+
+A *member* of a band is known per statement by the dimension it equals (``i``), or None where the scheduler skewed or shifted it; the
+passes that tile and vectorise work on bands whose members are plain dimensions and leave the others as the scheduler made them.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import islpy as isl
+
+from tcjit.grammar.affine import isl_name
+from tcjit.mapping.isl import member, names, schedule_from_text, schedule_text, stack
+from tcjit.mapping.scop import Scop, ScopStatement
+
+show = schedule_text
+read = schedule_from_text
+
+KIND = isl.schedule_node_type
+
+
+@dataclass(frozen=True)
+class Member:
+    """One band member: statement -> dimension, and whether it is coincident."""
+
+    dims: tuple[tuple[str, str | None], ...]
+    coincident: bool
+
+    def of(self, statement: str) -> str | None:
+        return dict(self.dims).get(statement)
+
+
+def members(scop: Scop, band: isl.ScheduleNode) -> tuple[Member, ...]:
+    """The members of a band node, outermost first."""
+    partial = band.band_get_partial_schedule()
+    result = []
+    for position in range(band.band_n_member()):
+        expression = partial.get_at(position)
+        pieces = expression.get_pw_aff_list()
+        dims = []
+        for number in range(pieces.n_pw_aff()):
+            piece = pieces.get_at(number)
+            name = str(piece.get_tuple_id(isl.dim_type.in_).get_name())
+            dims.append((name, _plain_dimension(scop.statement(name), piece)))
+        result.append(Member(tuple(sorted(dims)), bool(band.band_member_get_coincident(position))))
+    return tuple(result)
+
+
+def _plain_dimension(statement: ScopStatement, piece: isl.PwAff) -> str | None:
+    """The dimension that an expression equals, if it is exactly one."""
+    if piece.n_piece() != 1:
+        return None
+    found: list[isl.Aff] = []
+    piece.foreach_piece(lambda _, aff: found.append(aff))
+    aff = found[0]
+    if aff.get_constant_val().to_python() != 0 or aff.dim(isl.dim_type.div) != 0:
+        return None
+    used = [
+        (position, value)
+        for position in range(len(statement.dims))
+        if (value := aff.get_coefficient_val(isl.dim_type.in_, position).to_python()) != 0
+    ]
+    if len(used) != 1 or used[0][1] != 1:
+        return None
+    return statement.dims[used[0][0]]
+
+
+def statements_below(node: isl.ScheduleNode) -> tuple[str, ...]:
+    """The statements that reach a node, in the order of their numbers."""
+    return tuple(sorted(names(node.get_domain()), key=statement_number))
+
+
+def statement_number(name: str) -> int:
+    return int(name[1:])
+
+
+def mark_name(node: isl.ScheduleNode) -> str:
+    """The name of a mark node, empty for any other."""
+    return str(node.mark_get_id().get_name()) if node.get_type() == KIND.mark else ""
+
+
+def rewrite(tree: isl.Schedule, visit: Callable[[isl.ScheduleNode], isl.ScheduleNode]) -> isl.Schedule:
+    """The tree with every node replaced by ``visit`` of it, bottom up; an exception in ``visit`` comes out as itself."""
+    raised: list[BaseException] = []
+
+    def guarded(node: isl.ScheduleNode) -> isl.ScheduleNode:
+        try:
+            return visit(node)
+        except BaseException as error:  # isl prints and swallows what a callback raises
+            raised.append(error)
+            return node
+
+    result = tree.map_schedule_node_bottom_up(guarded)
+    if raised:
+        raise raised[0]
+    return result
+
+
+def plain_band(scop: Scop, columns: list[dict[str, str]]) -> isl.MultiUnionPwAff:
+    """A partial schedule whose members are dimensions: per member, statement -> dimension."""
+    return stack(
+        scop.ctx,
+        [member(scop.ctx, {s: (scop.statement(s).isl_dims, isl_name(dim)) for s, dim in column.items()}) for column in columns],
+    )
