@@ -253,7 +253,7 @@ class _Emitter:
         if found is None:
             self.block(node.body)
             return
-        patch = Patch(found, self.machine, self.printer, self.declarations)
+        patch = Patch(found, self.mapped.options.lanes, self.machine, self.printer, self.declarations)
         for line in patch.lines():
             self.write(line)
 

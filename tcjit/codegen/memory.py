@@ -15,7 +15,7 @@ from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.form import Form, integer
 from tcjit.mapping.passes.contract import Private
 from tcjit.mapping.pipeline import Mapped
-from tcjit.mapping.scop import Storage
+from tcjit.mapping.storage import Storage
 
 ALIGNMENT = 64  # bytes, of every workspace slice and private array
 

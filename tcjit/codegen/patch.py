@@ -79,13 +79,13 @@ def _reads(s: ScopStatement) -> list[tuple[Access, object]]:
 class Patch:
     """Writes the lines of one patch."""
 
-    def __init__(self, found: Found, machine: Machine, printer: Printer, declarations: dict[str, None]) -> None:
+    def __init__(self, found: Found, lanes: int, machine: Machine, printer: Printer, declarations: dict[str, None]) -> None:
         self.found = found
         self.printer = printer
         self.declarations = declarations
         self.element = "float" if found.statement.value.dtype == "float32" else "double"
         self.bytes = DTYPES[found.statement.value.dtype].bytes
-        self.width = machine.lanes(self.bytes)
+        self.width = lanes or machine.lanes(self.bytes)
         self.loaded: dict[str, str] = {}
         self.loads: list[str] = []
 

@@ -83,6 +83,9 @@ class Index(Expr):
 
 @dataclass(frozen=True)
 class Size(Expr):
+    """A size of the parameters (``M``), or, after inlining a call, an extent that only ``infer`` knows: ``T.0`` is that of
+    dimension 0 of the output or temporary ``T``, by the first statement writing ``T``; ``infer`` leaves none of these."""
+
     name: str
 
 
@@ -226,6 +229,19 @@ class Tensor:
 
 
 @dataclass(frozen=True)
+class Agreement:
+    """Two extents that must be equal: those that one size of an inlined def stands for, or a result's own and its annotation's.
+
+    ``what`` says it for a message: ``the size K of `matmul` (arguments A and B)``.
+    """
+
+    left: Expr
+    right: Expr
+    what: str
+    where: Where | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
 class Def:
     """A checked def; after ``infer`` its statements have domains and all its tensors shapes."""
 
@@ -236,6 +252,7 @@ class Def:
     specialised: tuple[str, ...]  # sizes and scalars whose value must be known before isl sees the program
     tensors: tuple[Tensor, ...]  # inputs, outputs in the order of the returns, temporaries by first write
     statements: tuple[Statement, ...]
+    agreements: tuple[Agreement, ...] = ()  # for infer to decide, or specialise where they depend on sizes
 
     def tensor(self, name: str) -> Tensor:
         return next(t for t in self.tensors if t.name == name)

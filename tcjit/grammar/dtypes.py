@@ -1,6 +1,7 @@
 """The scalar types by their canonical names: what they hold, how they promote."""
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 
@@ -24,6 +25,11 @@ class DType:
         """The greatest integer the type holds."""
         return (1 << (self.bits - 1)) - 1 if self.kind == "signed" else (1 << self.bits) - 1
 
+    @property
+    def is_integer(self) -> bool:
+        """Whether it is an integer type; bool is not."""
+        return self.kind in ("unsigned", "signed")
+
 
 DTYPES: dict[str, DType] = {
     d.name: d
@@ -38,3 +44,83 @@ DTYPES: dict[str, DType] = {
     )
 }
 ALIASES = {"float": "float32", "double": "float64", "half": "float16"}
+
+# significant bits, exponent of the least subnormal, greatest finite value
+_FLOATS: dict[str, tuple[int, int, float]] = {
+    "float16": (11, -24, 65504.0),
+    "bfloat16": (8, -133, math.ldexp(255, 120)),
+    "float32": (24, -149, math.ldexp((1 << 24) - 1, 104)),
+}
+
+
+def promote(left: str, right: str) -> str | None:
+    """The dtype that two operands are brought to, that of ``torch.promote_types``; None where PyTorch refuses the pair.
+
+    >>> promote("uint8", "int8"), promote("float16", "bfloat16"), promote("uint32", "int32")
+    ('int16', 'float32', None)
+    """
+    a, b = DTYPES[left], DTYPES[right]
+    if left == right:
+        return left
+    if "float" in (a.kind, b.kind):
+        if a.kind != b.kind:
+            return left if a.kind == "float" else right
+        return "float32" if a.bits == b.bits else max(a, b, key=lambda d: d.bits).name
+    if any(d.kind == "unsigned" and d.bits > 8 for d in (a, b)):
+        return None
+    if "bool" in (a.kind, b.kind):
+        return right if a.kind == "bool" else left
+    if a.kind == b.kind:
+        return max(a, b, key=lambda d: d.bits).name
+    return f"int{max(16, a.bits, b.bits)}"  # uint8 beside a signed type
+
+
+def holds(wide: str, narrow: str) -> bool:
+    """Whether ``wide`` holds every value of ``narrow`` exactly; a bool counts as no number.
+
+    >>> holds("int64", "uint32"), holds("float32", "int32"), holds("float64", "int32"), holds("int32", "bool")
+    (True, False, True, False)
+    """
+    w, n = DTYPES[wide], DTYPES[narrow]
+    if wide == narrow:
+        return True
+    if "bool" in (w.kind, n.kind):
+        return False
+    if w.kind == "float":
+        return promote(wide, narrow) == wide if n.kind == "float" else n.greatest <= 1 << _FLOATS.get(wide, (53,))[0]
+    return n.kind != "float" and w.least <= n.least and n.greatest <= w.greatest
+
+
+def rounded(value: float, dtype: str) -> float:
+    """``value`` rounded to the floating type ``dtype``, to nearest, ties to even, beyond the greatest finite value to infinity.
+
+    >>> rounded(0.1, "bfloat16"), rounded(65520.0, "float16")
+    (0.10009765625, inf)
+    """
+    if dtype == "float64" or value == 0 or not math.isfinite(value):
+        return value
+    digits, least, greatest = _FLOATS[dtype]
+    exponent = max(math.frexp(value)[1] - digits, least)
+    nearest = math.ldexp(round(math.ldexp(value, -exponent)), exponent)
+    return nearest if abs(nearest) <= greatest else math.copysign(math.inf, value)
+
+
+def converted(value: int | float | bool, dtype: str) -> int | float | bool:
+    """``value`` converted as a Cast does: integers wrap, floats truncate and saturate (NaN gives 0), narrower floats round.
+
+    >>> converted(300, "uint8"), converted(-2.7, "int32"), converted(1e9, "int8"), converted(2, "bool")
+    (44, -2, 127, True)
+    """
+    d = DTYPES[dtype]
+    if d.kind == "bool":
+        return bool(value)
+    if d.kind == "float":
+        try:
+            return rounded(float(value), dtype)
+        except OverflowError:  # an integer beyond float64
+            return math.copysign(math.inf, value)
+    if isinstance(value, float):
+        if math.isnan(value):
+            return 0
+        return min(max(int(value) if math.isfinite(value) else int(math.copysign(1 << 64, value)), d.least), d.greatest)
+    return (int(value) - d.least) % (1 << d.bits) + d.least

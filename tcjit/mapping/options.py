@@ -58,6 +58,10 @@ class Options:
         True, "keep a temporary in a small private buffer where its uses allow it", choices=(True, False), targets=("cpu",)
     )
 
+    pack: bool = _option(
+        True, "copy an operand that vectors cannot read into an order that they can", choices=(True, False), targets=("cpu",)
+    )
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "tile", tuple(self.tile) if isinstance(self.tile, (list, tuple)) else self.tile)
         self._require("fusion", self.fusion in FUSIONS, f"one of {', '.join(FUSIONS)}")
@@ -68,6 +72,7 @@ class Options:
         self._require("reduction_chunks", chunks, "a whole number from 0 to 4096")
         self._require("parallel", type(self.parallel) is bool, "True or False")
         self._require("contract", type(self.contract) is bool, "True or False")
+        self._require("pack", type(self.pack) is bool, "True or False")
 
     def _require(self, name: str, holds: bool, expected: str) -> None:
         if not holds:

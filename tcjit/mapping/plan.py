@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Scalar, Unary
+from tcjit.grammar.ast import Access
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.options import Options
+from tcjit.mapping.pack import is_product
 from tcjit.mapping.passes.fuse import Group
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.strides import accesses, involves, stride
@@ -52,7 +53,7 @@ def plan(scop: Scop, group: Group, options: Options, machine: Machine) -> Plan:
     if options.lanes != 1 and group.columns:
         for name in group.statements:
             s = scop.statement(name)
-            if is_contraction(s):
+            if s.operator == "+=" and s.reduction and is_product(s.value):
                 for found in _patches(scop, group, s, options, machine):
                     if best is None or found[0] < best[0]:
                         best = found
@@ -60,21 +61,6 @@ def plan(scop: Scop, group: Group, options: Options, machine: Machine) -> Plan:
 
 
 # ---------------------------------------------------------------- contractions
-
-
-def is_contraction(s: ScopStatement) -> bool:
-    """Whether an update can run on explicit vectors: a float sum of products of plain reads."""
-    return s.operator == "+=" and bool(s.reduction) and s.value.dtype in ("float32", "float64") and _arithmetic(s.value, s.value.dtype)
-
-
-def _arithmetic(value: Expr, dtype: str) -> bool:
-    if isinstance(value, Binary):
-        return value.op in ("+", "-", "*") and value.dtype == dtype and _arithmetic(value.left, dtype) and _arithmetic(value.right, dtype)
-    if isinstance(value, Unary):
-        return value.op == "-" and _arithmetic(value.operand, dtype)
-    if isinstance(value, Cast):
-        return isinstance(value.operand, (Scalar, Const)) and value.dtype == dtype
-    return isinstance(value, (Access, Const, Scalar)) and value.dtype == dtype
 
 
 def _patches(scop: Scop, group: Group, s: ScopStatement, options: Options, machine: Machine) -> list[tuple[float, Plan]]:
@@ -240,6 +226,7 @@ def _streaming(scop: Scop, group: Group, options: Options) -> Plan:
     lanes = _lane_choices(scop, group, prefer=None)
     lane_of_main = dict(lanes).get(main.name)
     lane = next((c for c in columns if group.columns[c][main.name] == lane_of_main), None)
+    lanes = _lane_choices(scop, group, prefer=lane)
     tile = [1] * len(group.columns)
     if lane is not None:
         others = 1

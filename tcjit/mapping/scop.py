@@ -13,40 +13,14 @@ from functools import cached_property
 import islpy as isl
 
 from tcjit.grammar.affine import affine, condition, guarded_accesses, isl_name
-from tcjit.grammar.ast import Access, Cast, Const, Expr, Index, Program, Statement
+from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index, Program, Statement
 from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.walk import rebuild
 from tcjit.mapping.isl import context, union_map, union_set
 from tcjit.mapping.options import Options
-
-
-@dataclass(frozen=True)
-class Storage:
-    """A tensor as the kernel sees it; ``layout`` as in a launch record, always contiguous unless an argument."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    role: str  # input output temporary
-    layout: str = "contiguous"
-
-    @property
-    def elements(self) -> int:
-        total = 1
-        for extent in self.shape:
-            total *= extent
-        return total
-
-    @property
-    def strides(self) -> tuple[int | None, ...]:
-        """Element strides; None where only the call knows them."""
-        if self.layout == "contiguous":
-            result: list[int] = []
-            step = 1
-            for extent in reversed(self.shape):
-                result.insert(0, step)
-                step *= max(extent, 1)
-            return tuple(result)
-        return tuple({"0": 0, "1": 1}.get(letter) for letter in self.layout)
+from tcjit.mapping.pack import is_product, packings, replaced
+from tcjit.mapping.pad import padded_read, paddings, with_padded
+from tcjit.mapping.storage import Storage
 
 
 @dataclass(frozen=True)
@@ -215,7 +189,7 @@ class _Lowering:
             first = identity(s.operator, target.dtype) if s.initialise else Cast(Access(tensor.name, s.subscripts, dtype=tensor.dtype), dtype=wide)
             self._emit(target.name, s.subscripts, "=", first, left, (), number)
         if not empty:
-            self._reduce(target, s, value, left, full, number)
+            self._reduce(target, s, self._packed(target, s, value, full, number), left, full, number)
         if wide:
             narrowed = Cast(Access(target.name, s.subscripts, dtype=wide), dtype=tensor.dtype)
             self._emit(tensor.name, s.subscripts, "=", narrowed, left, (), number)
@@ -229,18 +203,55 @@ class _Lowering:
             self._emit(target.name, s.subscripts, s.operator, value, full, s.reduction, number)
             return
         name, lower, upper = max(reduced, key=lambda bound: bound[2] - bound[1])
+        chunks = _divisor_near(upper - lower, chunks)
         size = -(-(upper - lower) // chunks)
         chunks = -(-(upper - lower) // size)
         chunk = self._fresh("chunk", {bound[0] for bound in full} | {t.name for t in self.tensors})
         part = self._temporary(f"{target.name}_part", target.dtype, (chunks, *target.shape))
         at = (Index(chunk, dtype="int32"), *s.subscripts)
         limits = (chunk, 0, chunks)
-        inside = f"{size} * {chunk} <= {isl_name(name)} - {lower} < {size} * {chunk} + {size}"
+        # the reduced dimension now counts inside its chunk
+        start = Binary("*", Index(chunk, dtype="int32"), Const(size, dtype="int32"), dtype="int32")
+        moved = Binary("+", start, Index(name, dtype="int32"), dtype="int32")
+        moved = Binary("+", moved, Const(lower, dtype="int32"), dtype="int32") if lower else moved
+        inside = tuple((n, 0, size) if n == name else (n, lo, hi) for n, lo, hi in full)
+        short = () if chunks * size == upper - lower else (f"{size} * {isl_name(chunk)} + {isl_name(name)} < {upper - lower}",)
         # an untouched element of a partial (left indices that cover a part of the tensor) is never read
         self._emit(part.name, at, "=", identity(s.operator, target.dtype), (limits, *left), (), number)
-        self._emit(part.name, at, s.operator, value, (limits, *full), s.reduction, number, (inside,))
+        self._emit(part.name, at, s.operator, _with_index(value, name, moved), (limits, *inside), s.reduction, number, short)
         combined = Access(part.name, at, dtype=target.dtype)
         self._emit(target.name, s.subscripts, s.operator, combined, (*left, limits), (chunk,), number)
+
+    def _packed(self, target: Storage, s: Statement, value: Expr, full: tuple[tuple[str, int, int], ...], number: int) -> Expr:
+        """The value reading packed copies where they pay, the copies emitted before."""
+        if not self.options.pack or self.options.lanes == 1:
+            return value
+        values = {**dict(self.program.sizes), **dict(self.program.scalars)}
+        if s.operator == "+=" and s.reduction:
+            value = self._padded(value, full, number, values)
+        copies: dict[Access, Access] = {}
+        for packing in packings(target, s.subscripts, value, full, s.reduction, {t.name: t for t in self.tensors}, values):
+            source = packing.access
+            bounds = tuple(next(b for b in full if b[0] == name) for name in packing.order)
+            shape = tuple(upper for _, _, upper in bounds)
+            copy = self._temporary(f"{source.tensor}_packed", source.dtype, shape)
+            order = tuple(Index(name, dtype="int32") for name in packing.order)
+            self._emit(copy.name, order, "=", source, bounds, (), number)
+            copies[source] = Access(copy.name, order, dtype=source.dtype)
+        return replaced(value, copies)
+
+    def _padded(self, value: Expr, full: tuple[tuple[str, int, int], ...], number: int, values: Mapping[str, int]) -> Expr:
+        """The value reading padded copies instead of under conditions, where that makes a product of it."""
+        found = paddings(value, full, {t.name: t for t in self.tensors}, values)
+        made: dict[Expr, Access] = {p.select: padded_read(p, "") for p in found}
+        if not found or not is_product(with_padded(value, made)):
+            return value
+        for p in found:
+            bounds = tuple((name, 0, greatest - least + 1) for name, (least, greatest) in zip(p.indices, p.box, strict=True))
+            copy = self._temporary(f"{p.read.tensor}_padded", p.read.dtype, tuple(upper for _, _, upper in bounds))
+            self._emit(copy.name, tuple(Index(name, dtype="int32") for name in p.indices), "=", p.value, bounds, (), number)
+            made[p.select] = padded_read(p, copy.name)
+        return with_padded(value, made)
 
     def _chunks(self, left: tuple[tuple[str, int, int], ...], reduced: list[tuple[str, int, int]]) -> int:
         """How many parts share a reduction: enough for threads where the results alone give too few."""
@@ -306,6 +317,18 @@ def identity(operator: str, dtype: str) -> Const:
     else:
         value = kind.greatest if operator == "min=" else kind.least
     return Const(value, dtype=dtype)
+
+
+def _divisor_near(extent: int, wanted: int) -> int:
+    """A number of chunks near the wanted one, equal chunks if there are such: they need no guard."""
+    return next((n for n in range(wanted, 2 * wanted) if extent % n == 0), wanted)
+
+
+def _with_index(value: Expr, name: str, replacement: Expr) -> Expr:
+    """The value with an index replaced."""
+    if isinstance(value, Index) and value.name == name:
+        return replacement
+    return rebuild(value, lambda child: _with_index(child, name, replacement))
 
 
 def _volume(bounds: tuple[tuple[str, int, int], ...] | list[tuple[str, int, int]]) -> int:

@@ -2,44 +2,59 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from tcjit.grammar.ast import Access, Expr, Index
-from tcjit.grammar.form import Form, integer, names
-from tcjit.mapping.scop import Scop, ScopStatement
+from tcjit.grammar.form import integer, names
 
+if TYPE_CHECKING:
+    from tcjit.mapping.scop import Scop, ScopStatement
+    from tcjit.mapping.storage import Storage
 
 def involves(subscript: Expr, dim: str) -> bool:
     """Whether a subscript mentions a dimension, inside a gather's index too."""
     return dim in names(subscript)
 
-
-def coefficients(subscript: Expr, values: Mapping[str, int]) -> dict[str, int] | None:
-    """The integer coefficient of every index in an affine subscript; None where it is not a plain sum."""
+def affine_form(subscript: Expr, values: Mapping[str, int]) -> tuple[dict[str, int], int] | None:
+    """The integer coefficient of every index, and the constant; None where it is not a plain sum."""
     value = integer(subscript, values)
     if value is None:
         return None
+    if isinstance(value, int):
+        return {}, value
     found: dict[str, int] = {}
-    for monomial, factor in value.terms.items() if isinstance(value, Form) else ():
+    constant = 0
+    for monomial, factor in value.terms.items():
         if not monomial:
-            continue
-        if len(monomial) != 1 or not isinstance(monomial[0], Index):
+            constant = factor
+        elif len(monomial) == 1 and isinstance(monomial[0], Index):
+            found[monomial[0].name] = factor
+        else:
             return None
-        found[monomial[0].name] = factor
-    return found
+    return found, constant
+
+
+def coefficients(subscript: Expr, values: Mapping[str, int]) -> dict[str, int] | None:
+    """The coefficients alone."""
+    form = affine_form(subscript, values)
+    return None if form is None else form[0]
 
 
 def stride(scop: Scop, access: Access, dim: str) -> int | None:
     """Elements that an access moves when a dimension moves by one; None where that is not one number."""
+    return stride_in(scop.tensor(access.tensor), access.subscripts, dim, scop.values)
+
+def stride_in(storage: Storage, subscripts: tuple[Expr, ...], dim: str, values: Mapping[str, int]) -> int | None:
+    """The same for one tensor's storage."""
     total = 0
-    for subscript, step in zip(access.subscripts, scop.tensor(access.tensor).strides, strict=True):
+    for subscript, step in zip(subscripts, storage.strides, strict=True):
         if not involves(subscript, dim):
             continue
-        factors = coefficients(subscript, scop.values)
+        factors = coefficients(subscript, values)
         if factors is None or step is None:
             return None
         total += factors.get(dim, 0) * step
     return total
-
 
 def accesses(s: ScopStatement) -> list[Access]:
     """The write of a statement and all its reads."""

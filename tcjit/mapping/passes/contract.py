@@ -13,7 +13,8 @@ from tcjit.grammar.affine import isl_name
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.dependences import Dependences
 from tcjit.mapping.isl import descendants
-from tcjit.mapping.scop import Scop, Storage
+from tcjit.mapping.scop import Scop
+from tcjit.mapping.storage import Storage
 from tcjit.mapping.tree import mark_name
 
 # private buffers live on the threads' stacks; half an L2 cache is where they stop being cheap anyway

@@ -118,17 +118,14 @@ def _units(scop: Scop, tree: isl.Schedule) -> list[Group] | None:
     units: list[Group] = []
     for child in children:
         names = statements_below(child)
-        columns: list[dict[str, str]] = []
-        if child.get_type() == KIND.band:
-            for one in members(scop, child):
-                column = {statement: dim for statement, dim in one.dims if dim is not None}
-                if len(column) != len(names):
-                    return None
-                if one.coincident:
-                    columns.append(column)
-        if len(names) == 1:  # the outer order of a single statement is its own; isl may have permuted it
-            left = [d for d in scop.statement(names[0]).dims if d not in scop.statement(names[0]).reduction]
-            columns = [{names[0]: d} for d in left]
+        if len(names) == 1:  # the dimensions of a single statement are its own, whatever isl made of their order
+            s = scop.statement(names[0])
+            columns = [{s.name: d} for d in s.dims if d not in s.reduction]
+        else:
+            shared = members(scop, child) if child.get_type() == KIND.band else ()
+            columns = [{name: dim for name, dim in one.dims if dim is not None} for one in shared if one.coincident]
+            if any(len(column) != len(names) for column in columns):
+                return None
         units.append(Group(names, tuple(columns)))
     return sorted(units, key=lambda u: int(u.statements[0][1:]))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 import islpy as isl
 
 from tcjit.grammar.ast import Call, Expr
-from tcjit.grammar.form import children
+from tcjit.grammar.walk import children
 from tcjit.mapping.isl import identifier
 from tcjit.mapping.options import Options
 from tcjit.mapping.scop import Scop

@@ -1,0 +1,61 @@
+# Two commands do all the set-up: `make quickstart` and `make test`. Both make .venv and install on first use only.
+PYTHON ?= python3
+TORCH  ?= torch==2.13.0
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+JOBS   ?= $(shell n=$$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN); [ $$n -gt 8 ] && echo 8 || echo $$n)
+PROGRAMS ?= 20000
+
+# pip must neither choose a torch of its own nor check for news of itself
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: quickstart test lint types pytest soak bench docs golden clean
+
+quickstart: $(STAMP)
+	$(BIN)/python examples/quickstart.py
+
+test: lint types pytest
+
+lint: $(STAMP)
+	$(BIN)/ruff check setup.py tcjit tests examples benchmarks
+
+types: $(STAMP)
+	$(BIN)/mypy --strict -p tcjit
+
+# the paths are explicit: through the root links a bare run would collect modules twice
+pytest: $(STAMP)
+	$(BIN)/pytest -q -n $(JOBS) $(PYTEST) tcjit tests
+
+soak: $(STAMP)
+	$(BIN)/python tests/soak.py --programs $(PROGRAMS) --jobs $(JOBS)
+
+golden: $(STAMP)
+	$(BIN)/pytest -q --update-golden tests
+
+docs: $(STAMP)
+	$(BIN)/python -c "import mkdocs" 2>/dev/null || $(BIN)/pip install --quiet -e ".[docs]"
+	$(BIN)/mkdocs build --strict --site-dir build/docs
+
+bench: $(VENV)/.peers
+	$(BIN)/python benchmarks/peers/bench.py quick
+
+clean:
+	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(BIN)/pip:
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found: install Python 3.10 to 3.13, or say make PYTHON=/path/to/python3"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' || \
+	  { echo "tcjit needs Python 3.10 to 3.13, found: $$($(PYTHON) --version); say make PYTHON=/path/to/python3"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# A torch that imports is kept; otherwise one exact version is asked for by name, so that nothing below chooses another.
+$(STAMP): setup.py pyproject.toml | $(BIN)/pip
+	$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/pip install --quiet "$(TORCH)"
+	$(BIN)/pip install --quiet -e ".[dev]"
+	@touch $@
+
+$(VENV)/.peers: $(STAMP)
+	$(BIN)/pip install --quiet numba opt_einsum
+	$(BIN)/pip install --quiet jax || echo "jax does not install here: its column stays empty"
+	@touch $@

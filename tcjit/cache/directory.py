@@ -1,0 +1,316 @@
+"""One directory of sealed files: who may be trusted with it, and files that are whole or not there.
+
+A sealed file starts with a line that holds the SHA-256 of its place and its content, so a truncated, flipped, moved or renamed file
+is told apart from a good one. Files are written aside, synced and renamed, so a reader never meets half a file. A file may
+have *attachments*, raw files whose checksums it holds: shared objects, which must be loaded by their path.
+"""
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import secrets
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+FORMAT = "v1"  # files of another format live beside these, in a folder of their own
+KINDS = ("texts", "options", "notes", "kernels", "blobs")
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+STALE = 3600.0  # seconds after which what a killed process left behind is swept up
+_ATTACHMENT = re.compile(rf"({NAME.pattern})@[0-9a-f]{{16}}\.so")
+_ASIDE = ".aside-"
+_MAGIC = b"tcjit1 "
+
+
+class Damaged(Exception):
+    """A file is there and is not what was written; the text says in what way."""
+
+
+@dataclass(frozen=True)
+class Trust:
+    """Whether the user's cache directory can be relied on. ``problem`` is empty if so; a missing directory is fine."""
+
+    path: Path | None
+    problem: str
+    hint: str
+    writable: bool
+
+    @property
+    def ok(self) -> bool:
+        return not self.problem
+
+
+@dataclass(frozen=True)
+class Item:
+    """A file and its attachments: ``used`` is when it was last read (to the hour) in seconds since 1970, ``bytes`` on the disk."""
+
+    kind: str
+    name: str
+    used: float
+    bytes: int
+    files: tuple[str, ...]  # the sealed file first, if there is one
+
+
+def examine(root: Path | None) -> Trust:
+    """Look at a cache directory without touching it.
+
+    It must be the user's own and writable by nobody else, with all that tcjit has made in it; nobody but the user and the owner of the
+    machine may be able to put another in its place.
+    """
+    if root is None:
+        return Trust(None, "the user has no home directory", "TCJIT_CACHE_DIR set to a directory of your own", False)
+    try:
+        problem = _problem_inside(root) or _problem_above(root)
+    except OSError as error:
+        problem = f"{root} cannot be examined: {error.strerror}"
+    hint = f"a directory of your own: chown it, chmod 700 {root}, or set TCJIT_CACHE_DIR" if problem else ""
+    existing = next((p for p in (root, *root.parents) if not problem and p.exists()), root)
+    return Trust(root, problem, hint, not problem and os.access(existing, os.W_OK | os.X_OK))
+
+
+def _problem_inside(root: Path) -> str:
+    base = os.path.join(root, FORMAT)
+    for path in (os.fspath(root), base, *(os.path.join(base, kind) for kind in KINDS)):
+        try:
+            # the user may link to a directory elsewhere: judged by what it points to here, as a link by _problem_above
+            status = os.stat(path) if path == os.fspath(root) else os.lstat(path)
+        except FileNotFoundError:
+            continue
+        if not stat.S_ISDIR(status.st_mode):
+            return f"{path} is not a directory"
+        if status.st_uid != os.geteuid():
+            return f"{path} belongs to another user (uid {status.st_uid})"
+        if status.st_mode & 0o022:
+            return f"{path} can be written by others (mode {stat.S_IMODE(status.st_mode):o})"
+    return ""
+
+
+def _problem_above(root: Path) -> str:
+    machine = os.stat("/").st_uid  # not 0 in a user namespace
+    for path, status in _way(str(root)):
+        if status.st_uid not in (0, machine, os.geteuid()):
+            return f"{path}, on the way to {root}, belongs to another user (uid {status.st_uid})"
+        if stat.S_ISLNK(status.st_mode) or status.st_mode & stat.S_ISVTX:
+            continue
+        # a group of one's own (the default on many systems) is as good as oneself
+        if status.st_mode & 0o002 or (status.st_mode & 0o020 and status.st_gid not in (0, os.getegid())):
+            return f"{path}, on the way to {root}, can be written by others (mode {stat.S_IMODE(status.st_mode):o})"
+    return ""
+
+
+def _way(path: str) -> Iterator[tuple[str, os.stat_result]]:
+    """Every directory and every link that the system passes on its way to an absolute path, as far as they exist."""
+    here, links = "/", 0
+    yield here, os.lstat(here)
+    ahead = path.split("/")[::-1]
+    while ahead:
+        name = ahead.pop()
+        if name == "..":
+            here = os.path.dirname(here)
+        if name in ("", ".", ".."):
+            continue
+        there = os.path.join(here, name)
+        try:
+            status = os.lstat(there)
+        except FileNotFoundError:
+            return
+        yield there, status
+        if not stat.S_ISLNK(status.st_mode):
+            here = there
+            continue
+        links += 1
+        if links > 40:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        target = os.readlink(there)
+        ahead += target.split("/")[::-1]
+        here = "/" if target.startswith("/") else here
+
+
+class Directory:
+    """Sealed files by kind and name under ``root``, which the caller has examined."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._base = os.path.join(root, FORMAT)
+
+    def path(self, kind: str, file: str) -> str:
+        return os.path.join(self._base, kind, file)
+
+    # ------------------------------------------------------------ sealed files
+
+    def read(self, kind: str, name: str) -> bytes | None:
+        """The content of a sealed file, None where there is none; Damaged if it is not what was written. A hit counts as a use."""
+        path = self.path(kind, name)
+        found = _read(path)
+        if found is None:
+            return None
+        content, modified = found
+        body = content[len(_MAGIC) + 65 :]
+        if content[: len(_MAGIC) + 65] != _MAGIC + _seal(kind, name, body) + b"\n":
+            raise Damaged(f"{path} fails its checksum")
+        _touch(path, modified)
+        return body
+
+    def write(self, kind: str, name: str, body: bytes) -> None:
+        """Put a sealed file in place of what was there; an OSError if that is impossible."""
+        self._put(kind, name, _MAGIC + _seal(kind, name, body) + b"\n" + body)
+
+    # ------------------------------------------------------------ attachments
+
+    def attach(self, kind: str, name: str, content: bytes) -> tuple[str, str]:
+        """Write an attachment of a file that is yet to be written; its file name and checksum, which belong into that file."""
+        digest = hashlib.sha256(content).hexdigest()
+        file = f"{name}@{digest[:16]}.so"
+        try:
+            self.attached(kind, file, digest)  # the same bytes may be loaded already: leave them
+        except Damaged:
+            self._put(kind, file, content)
+        return file, digest
+
+    def attached(self, kind: str, file: str, digest: str) -> Path:
+        """The path of an attachment whose content was checked; Damaged if it is missing or not what was written."""
+        path = self.path(kind, file)
+        if not _ATTACHMENT.fullmatch(file):
+            raise Damaged(f"{path} is no attachment")
+        found = _read(path)
+        if found is None or hashlib.sha256(found[0]).hexdigest() != digest:
+            raise Damaged(f"{path} {'is missing' if found is None else 'fails its checksum'}")
+        return Path(path)
+
+    # ------------------------------------------------------------ upkeep
+
+    def items(self, kinds: tuple[str, ...] = KINDS) -> list[Item]:
+        """All that is here, least recently used first."""
+        found: dict[tuple[str, str], list[os.DirEntry[str]]] = {}
+        for kind in kinds:
+            for entry in self._scan(kind):
+                attached = _ATTACHMENT.fullmatch(entry.name)
+                if attached or NAME.fullmatch(entry.name):
+                    found.setdefault((kind, attached[1] if attached else entry.name), []).append(entry)
+        items = []
+        for (kind, name), entries in found.items():
+            entries.sort(key=lambda e: (e.name != name, e.name))
+            with suppress(FileNotFoundError):
+                sizes = [-(-e.stat(follow_symlinks=False).st_size // 4096) * 4096 for e in entries]
+                used = entries[0].stat(follow_symlinks=False).st_mtime
+                items.append(Item(kind, name, used, sum(sizes), tuple(e.name for e in entries)))
+        return sorted(items, key=lambda item: (item.used, item.kind, item.name))
+
+    def remove(self, item: Item) -> None:
+        """Remove a file, then its attachments: whoever still finds it finds them too."""
+        for file in item.files:
+            with suppress(OSError):
+                os.unlink(self.path(item.kind, file))
+
+    def drop(self, kind: str, name: str) -> None:
+        """Remove a damaged file, so that it is found missing from now on; what it refers to goes when space is made."""
+        with suppress(OSError):
+            os.unlink(self.path(kind, name))
+
+    def make_room(self, limit: int, keep: tuple[str, str], now: float) -> int:
+        """Remove what killed processes left, then the least recently used beyond ``limit`` bytes; the bytes still free.
+
+        ``keep`` is the kind and name of what was just written.
+        """
+        self.sweep(now - STALE)
+        items = self.items()
+        total = sum(item.bytes for item in items)
+        if total > limit:
+            for item in items:
+                if total <= limit * 9 // 10:
+                    break
+                if (item.kind, item.name) != keep:
+                    self.remove(item)
+                    total -= item.bytes
+        return max(0, limit - total)
+
+    def sweep(self, before: float) -> None:
+        """Remove files that were being written and last changed before that moment."""
+        for kind in KINDS:
+            for entry in self._scan(kind):
+                with suppress(OSError):
+                    if entry.name.startswith(_ASIDE) and entry.stat(follow_symlinks=False).st_mtime < before:
+                        os.unlink(entry.path)
+
+    def _scan(self, kind: str) -> list[os.DirEntry[str]]:
+        try:
+            with os.scandir(os.path.join(self._base, kind)) as entries:
+                return list(entries)
+        except OSError:
+            return []
+
+    def _put(self, kind: str, file: str, content: bytes) -> None:
+        path = self.path(kind, file)
+        aside = self.path(kind, f"{_ASIDE}{os.getpid()}-{secrets.token_hex(8)}")
+        try:
+            self._write_aside(aside, content)
+            os.replace(aside, path)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(aside)
+            raise
+
+    def _write_aside(self, aside: str, content: bytes) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            handle = os.open(aside, flags, 0o600)
+        except FileNotFoundError:  # the first file of its kind, or someone removed the directory
+            self._make(Path(aside).parent)
+            handle = os.open(aside, flags, 0o600)
+        try:
+            rest = memoryview(content)
+            while rest:
+                rest = rest[os.write(handle, rest) :]
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def _make(self, folder: Path) -> None:
+        missing = [p for p in (folder, *folder.parents) if not p.exists()]
+        for path in reversed(missing):
+            with suppress(FileExistsError):
+                path.mkdir(mode=0o700)
+        trust = examine(self.root)
+        if not trust.ok:
+            raise PermissionError(errno.EPERM, trust.problem, str(self.root))
+
+
+def _seal(kind: str, name: str, body: bytes) -> bytes:
+    seal = hashlib.sha256(f"{kind}/{name}\0".encode())
+    seal.update(body)
+    return seal.hexdigest().encode()
+
+
+def _read(path: str) -> tuple[bytes, float] | None:
+    """A file's content and time of change; None where there is none, Damaged if it is not a file of the user's own."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise Damaged(f"{path} cannot be read: {error.strerror}") from error
+    try:
+        status = os.fstat(handle)
+        # planted while the directory was open to others
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
+            raise Damaged(f"{path} is not a private file of the user")
+        parts = []
+        while part := os.read(handle, 1 << 24):
+            parts.append(part)
+        return b"".join(parts), status.st_mtime
+    except OSError as error:
+        raise Damaged(f"{path} cannot be read: {error.strerror}") from error
+    finally:
+        os.close(handle)
+
+
+def _touch(path: str, modified: float) -> None:
+    """Let the time of change tell the last use, to the hour: one system call an hour."""
+    if time.time() - modified > STALE:
+        with suppress(OSError):
+            os.utime(path)

@@ -1,0 +1,88 @@
+"""Tuned options as a file that travels with a model: options and numbers, never binaries; what comes in is checked like any input."""
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from tcjit.cache.store import Choice, Store
+from tcjit.errors import CacheError, MappingError
+from tcjit.mapping.options import Options
+
+FORMAT = "tcjit options 1"
+LARGEST = 64 << 20  # bytes of a file to import
+_KEY = re.compile(r"[0-9a-f]{64}")
+_WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_ .-]{0,63}")
+
+
+def write(store: Store, file: Path) -> int:
+    """Write every choice of options to ``file``; how many there were. A CacheError if it cannot be written."""
+    entries = [
+        {"key": key, "options": choice.options, "numbers": choice.numbers, "label": choice.label} for key, choice in store.choices()
+    ]
+    text = json.dumps({"format": FORMAT, "entries": entries}, indent=1, sort_keys=True) + "\n"
+    aside = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        aside.write_text(text, encoding="utf-8")
+        os.replace(aside, file)
+    except OSError as error:
+        aside.unlink(missing_ok=True)
+        raise CacheError(f"cannot write {file}: {error.strerror}", hint="a file in a directory that can be written") from error
+    return len(entries)
+
+
+def read(store: Store, file: Path) -> int:
+    """Take in the choices of a file that ``write`` made; how many were new or faster than the known ones.
+
+    Nothing is taken from a file that is not right from end to end: that is a CacheError saying where.
+    """
+    taken = 0
+    for key, choice in _parsed(file):
+        known = store.choice(key)
+        if known is None or choice.numbers.get("seconds", math.inf) < known.numbers.get("seconds", math.inf):
+            store.put_choice(key, choice)
+            taken += 1
+    return taken
+
+
+def _parsed(file: Path) -> list[tuple[str, Choice]]:
+    try:
+        with open(file, "rb") as stream:
+            text = stream.read(LARGEST + 1)
+    except OSError as error:
+        raise CacheError(f"cannot read {file}: {error.strerror}") from error
+    if len(text) > LARGEST:
+        raise CacheError(f"{file} is larger than {LARGEST} bytes", hint="a file that tcjit.cache.export wrote")
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CacheError(f"{file} is not JSON: {error}", hint="a file that tcjit.cache.export wrote") from error
+    if not isinstance(document, dict) or document.get("format") != FORMAT or not isinstance(document.get("entries"), list):
+        raise CacheError(f"{file} does not hold tcjit's options (format {FORMAT!r})", hint="a file that tcjit.cache.export wrote")
+    return [_entry(entry, f"{file}, entry {number}") for number, entry in enumerate(document["entries"], 1)]
+
+
+def _entry(entry: Any, place: str) -> tuple[str, Choice]:
+    _require(isinstance(entry, dict) and set(entry) == {"key", "options", "numbers", "label"}, place, "it must have key, options, numbers, label")
+    key, options, numbers, label = entry["key"], entry["options"], entry["numbers"], entry["label"]
+    _require(isinstance(key, str) and _KEY.fullmatch(key) is not None, place, "the key must be 64 hexadecimal digits")
+    _require(isinstance(label, str) and len(label) <= 200 and label.isprintable(), place, "the label must be a short printable text")
+    _require(isinstance(numbers, dict) and len(numbers) <= 64, place, "numbers must be an object of at most 64 numbers")
+    for name, value in numbers.items():
+        _require(_WORD.fullmatch(name) is not None, place, f"{name[:80]!r} cannot name a number")
+        fine = type(value) in (int, float) and abs(value) < 1e300 and (name != "seconds" or value > 0)
+        _require(fine, place, f"{name} must be a finite number, seconds a positive one")
+    _require(isinstance(options, dict), place, "options must be an object")
+    try:
+        checked = Options.from_dict(options)
+    except (MappingError, TypeError, ValueError) as error:
+        raise CacheError(f"{place}: {error}", hint="export again with this version of tcjit") from error
+    return key, Choice(checked.to_dict(), {name: float(value) for name, value in numbers.items()}, label)
+
+
+def _require(fine: bool, place: str, rule: str) -> None:
+    if not fine:
+        raise CacheError(f"{place}: {rule}", hint="a file that tcjit.cache.export wrote")

@@ -1,0 +1,308 @@
+"""The persistent store: what is known of a text, what was chosen for a program, and the kernels that came of it.
+
+Layers, each with its own key, so that they age apart:
+
+- *texts*: hash of a program's text -> the signatures of its defs; a text found here is known to be valid;
+- *options*: hash of program, shapes and target -> the best options found, with numbers; survives new compilers and versions;
+- *kernels*: hash of all of that and of tcjit's code, compiler, flags and processor -> launch record, shared object, texts;
+- *notes* and *blobs*: small facts and binaries of tcjit's own, such as the compiler's description and the launcher.
+
+The cache can fail in no way that a caller would notice, except by speed and one warning of each kind: what is damaged counts as missing,
+and where the user's directory cannot be used, a private temporary one stands in for it.
+"""
+from __future__ import annotations
+
+import atexit
+import functools
+import json
+import os
+import shutil
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tcjit import config
+from tcjit.cache.directory import NAME, Damaged, Directory, Trust, examine
+from tcjit.errors import CacheError
+
+T = TypeVar("T")
+
+
+class CacheWarning(UserWarning):
+    """The cache does not work as it should; results are right all the same."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A compiled kernel. ``library`` is its shared object, whose checksum was right when this entry was made."""
+
+    key: str
+    record: dict[str, Any]
+    library: Path
+    _texts: bytes = field(default=b"{}", repr=False)
+
+    def artifact(self, name: str) -> str | None:
+        """The text called ``name`` (``source``, ``tree``, or that of a step), None where there is none."""
+        return self.artifacts().get(name)
+
+    def artifacts(self) -> dict[str, str]:
+        """Every text; they are only now unpacked."""
+        texts = json.loads(self._texts)
+        return {str(name): str(text) for name, text in texts.items()}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Options chosen for a program and shape, the numbers measured with them, and a label for people."""
+
+    options: dict[str, Any]
+    numbers: dict[str, float] = field(default_factory=dict)
+    label: str = ""
+
+
+class Store:
+    """The store in the user's directory ``home``; get one from ``store()``."""
+
+    def __init__(self, home: Path | None) -> None:
+        self.trust: Trust = examine(home)
+        self._home = Directory(home) if home is not None and self.trust.ok else None
+        self._warned: set[str] = set()
+        self._room = 0  # bytes that may be written before space is counted again
+
+    @property
+    def path(self) -> Path:
+        """The directory in use."""
+        return self._home.root if self._home else _spare().root
+
+    # ------------------------------------------------------------ texts
+
+    def signatures(self, text_hash: str) -> list[dict[str, Any]] | None:
+        """The signatures of a text's defs, None if this text is not known to be valid."""
+        found = self._json("texts", text_hash)
+        return found if isinstance(found, list) else None
+
+    def put_signatures(self, text_hash: str, signatures: Sequence[Mapping[str, Any]]) -> None:
+        self._write("texts", text_hash, _dumped(list(signatures)))
+
+    # ------------------------------------------------------------ options
+
+    def choice(self, key: str) -> Choice | None:
+        """The best options known for a key of ``options_key``."""
+        found = self._json("options", key)
+        return Choice(found["options"], found["numbers"], found["label"]) if isinstance(found, dict) else None
+
+    def put_choice(self, key: str, choice: Choice) -> None:
+        self._write("options", key, _dumped({"options": choice.options, "numbers": choice.numbers, "label": choice.label}))
+
+    def choices(self) -> Iterator[tuple[str, Choice]]:
+        """Every choice with its key, by key."""
+        for key in sorted({item.name for place in self._places() for item in place.items(("options",))}):
+            choice = self.choice(key)
+            if choice is not None:
+                yield key, choice
+
+    # ------------------------------------------------------------ kernels
+
+    def get(self, key: str) -> Entry | None:
+        """The kernel stored under a key of ``call_key``, its record and shared object checked."""
+        return self._first("kernels", key, _entry)
+
+    def put(self, key: str, record: Mapping[str, Any], library: bytes, artifacts: Mapping[str, str]) -> Entry:
+        """Store a kernel. A CacheError only where no directory at all takes it, so that there would be nothing to load."""
+
+        def write(place: Directory) -> Entry:
+            file, digest = place.attach("kernels", key, library)
+            texts = _dumped(dict(artifacts))
+            place.write("kernels", key, _dumped({"record": record, "library": [file, digest]}) + b"\n" + texts)
+            return Entry(key, dict(record), Path(place.path("kernels", file)), texts)
+
+        entry = self._somewhere("kernels", key, write, len(library))
+        if entry is None:
+            raise CacheError(f"there is no room for a compiled kernel of {len(library)} bytes", hint="room on the disk of TCJIT_CACHE_DIR or TMPDIR")
+        return entry
+
+    def entries(self) -> Iterator[Entry]:
+        """Every sound kernel, most recently used first."""
+        for place in self._places():
+            for item in reversed(place.items(("kernels",))):
+                with_damage_skipped = self._from(place, "kernels", item.name, _entry)
+                if with_damage_skipped is not None:
+                    yield with_damage_skipped
+
+    # ------------------------------------------------------------ notes and blobs
+
+    def note(self, name: str) -> dict[str, Any] | None:
+        """A small fact put there by ``put_note``."""
+        found = self._json("notes", name)
+        return found if isinstance(found, dict) else None
+
+    def put_note(self, name: str, note: Mapping[str, Any]) -> None:
+        self._write("notes", name, _dumped(dict(note)))
+
+    def blob(self, name: str) -> Path | None:
+        """The path of a binary put there by ``put_blob``, its checksum right."""
+        return self._first("blobs", name, _blob)
+
+    def put_blob(self, name: str, content: bytes) -> Path:
+        """Store a binary and return its path; a CacheError only where no directory at all takes it."""
+
+        def write(place: Directory) -> Path:
+            file, digest = place.attach("blobs", name, content)
+            place.write("blobs", name, _dumped([file, digest]))
+            return Path(place.path("blobs", file))
+
+        path = self._somewhere("blobs", name, write, len(content))
+        if path is None:
+            raise CacheError(f"there is no room for {name}", hint="room on the disk of TCJIT_CACHE_DIR or TMPDIR")
+        return path
+
+    # ------------------------------------------------------------ upkeep
+
+    def clear(self) -> int:
+        """Remove everything; how many things there were. Libraries in use stay loaded."""
+        count = 0
+        for place in self._places():
+            items = place.items()
+            count += len(items)
+            for item in items:
+                place.remove(item)
+            place.sweep(float("inf"))
+        return count
+
+    def verify(self) -> list[str]:
+        """Read everything and remove what is damaged; the names of what was."""
+        damaged = []
+        for place in self._places():
+            for item in place.items():
+                try:
+                    _check(place, item.kind, item.name, present=item.name in item.files)
+                except (Damaged, *_MALFORMED):
+                    place.remove(item)
+                    damaged.append(f"{item.kind}/{item.name}")
+        return sorted(damaged)
+
+    # ------------------------------------------------------------ behind all of them
+
+    def _places(self) -> list[Directory]:
+        spare = [_spare()] if _spare.cache_info().currsize else []
+        return ([self._home] if self._home else []) + spare
+
+    def _json(self, kind: str, name: str) -> Any:
+        return self._first(kind, name, lambda place, name, body: json.loads(body))
+
+    def _first(self, kind: str, name: str, unpack: Callable[[Directory, str, bytes], T]) -> T | None:
+        _require_name(name)
+        self._warn_of_distrust()
+        return next((found for place in self._places() if (found := self._from(place, kind, name, unpack)) is not None), None)
+
+    def _from(self, place: Directory, kind: str, name: str, unpack: Callable[[Directory, str, bytes], T]) -> T | None:
+        try:
+            body = place.read(kind, name)
+            return None if body is None else unpack(place, name, body)
+        except Damaged as error:
+            place.drop(kind, name)
+            self._warn("damaged", f"the cache was damaged and what it lost is made again: {error}")
+        except _MALFORMED:
+            place.drop(kind, name)  # whole, but of another make
+        return None
+
+    def _write(self, kind: str, name: str, body: bytes) -> None:
+        self._somewhere(kind, name, lambda place: place.write(kind, name, body), len(body))
+
+    def _somewhere(self, kind: str, name: str, write: Callable[[Directory], T], size: int) -> T | None:
+        """Write to the user's directory, or else to the temporary one; None if neither takes it."""
+        _require_name(name)
+        self._warn_of_distrust()
+        if self._home is not None:
+            try:
+                done = write(self._home)
+                self._make_room(kind, name, size)
+                return done
+            except OSError as error:
+                self._warn("write", f"the cache in {self._home.root} cannot be written, so kernels are lost with the process: {error.strerror}")
+        try:
+            return write(_spare())
+        except OSError:
+            return None
+
+    def _make_room(self, kind: str, name: str, size: int) -> None:
+        """Keep to the size limit. Files are counted at the first write and whenever a part of the free space has been used up."""
+        self._room -= size
+        if self._room <= 0 and self._home is not None:
+            limit = config.cache_size()
+            free = self._home.make_room(limit, (kind, name), time.time())
+            self._room = min(free // 4, limit // 16)  # other processes write too
+
+    def _warn_of_distrust(self) -> None:
+        if self._home is None:
+            self._warn("trust", f"the cache is not used, so kernels are lost with the process: {self.trust.problem}; try: {self.trust.hint}")
+
+    def _warn(self, kind: str, message: str) -> None:
+        if kind not in self._warned:
+            self._warned.add(kind)
+            warnings.warn(message, CacheWarning, stacklevel=2)
+
+
+def store() -> Store:
+    """The process's store for the present ``TCJIT_CACHE_DIR``."""
+    return _opened(config.cache_dir(), os.geteuid())
+
+
+@functools.lru_cache
+def _opened(home: Path | None, user: int) -> Store:
+    return Store(home)
+
+
+@functools.lru_cache(maxsize=1)
+def _spare() -> Directory:
+    """The process's private temporary directory, removed when the process ends; an OSError where none can be made."""
+    path, owner = tempfile.mkdtemp(prefix="tcjit-cache-"), os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == owner:  # not in a forked child, whose parent still uses it
+            shutil.rmtree(path, ignore_errors=True)
+
+    atexit.register(remove)
+    return Directory(Path(path))
+
+
+# What unpacking raises on a file that is whole but was written by another version of tcjit.
+_MALFORMED = (ValueError, KeyError, TypeError, RecursionError)
+
+
+def _entry(place: Directory, key: str, body: bytes) -> Entry:
+    head, _, texts = body.partition(b"\n")
+    facts = json.loads(head)
+    file, digest = facts["library"]
+    return Entry(key, dict(facts["record"]), place.attached("kernels", file, digest), texts)
+
+
+def _blob(place: Directory, name: str, body: bytes) -> Path:
+    file, digest = json.loads(body)
+    return place.attached("blobs", file, digest)
+
+
+def _check(place: Directory, kind: str, name: str, present: bool) -> None:
+    """Raise if a file, or what belongs to it, is not sound; an attachment alone may belong to a file that is just being written."""
+    body = place.read(kind, name) if present else None
+    if body is None:
+        return
+    if kind == "kernels":
+        _entry(place, name, body).artifacts()
+    elif kind == "blobs":
+        _blob(place, name, body)
+    else:
+        json.loads(body)
+
+
+def _require_name(name: str) -> None:
+    if not NAME.fullmatch(name):
+        raise CacheError(f"{name!r} cannot be a name in the cache", hint="letters, digits and _ . - only")
+
+
+def _dumped(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()

@@ -1,0 +1,173 @@
+"""The command ``tcjit``.
+
+A command's own module is imported when the command runs: ``tcjit doctor`` must speak where torch or isl does not even import,
+and ``tcjit --version`` need not wait for them.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+from rich.syntax import Syntax
+from rich.table import Table
+from rich.text import Text
+
+from tcjit import __version__
+from tcjit.cli import doctor as checks
+from tcjit.errors import TCError
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+store = typer.Typer(no_args_is_help=True, help="The kernels and options kept on disk.")
+app.add_typer(store, name="cache")
+
+Program = Annotated[str, typer.Argument(metavar="FILE", help="A file with one or more defs; - reads standard input.")]
+Def = Annotated[str | None, typer.Option("--name", help="Which def, where the file has several.")]
+SHAPES = 'Shapes of tensors, sizes and scalars: "A=1024x512,N=256,alpha=0.5". What follows from the rest may be left out.'
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"tcjit {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def options(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")] = False,
+) -> None:
+    """Tensor comprehensions as PyTorch functions."""
+
+
+@app.command()
+def run(
+    file: Program,
+    shapes: Annotated[str, typer.Option("--shapes", help=SHAPES)] = "",
+    name: Def = None,
+    seed: Annotated[int, typer.Option(help="Seed of the random inputs.")] = 0,
+    target: Annotated[str, typer.Option(help="cpu, or reference: the slow interpreter that says what is right.")] = "cpu",
+    time: Annotated[bool, typer.Option("--time", help="Print the time of the first call and the median of later ones.")] = False,
+) -> None:
+    """Compile a def, call it on random inputs and print each output's shape, sum and checksum."""
+    from tcjit.cli.run import run as perform
+
+    for line in perform(read(file), shapes, name, seed, target, time):
+        typer.echo(line)
+
+
+@app.command()
+def explain(
+    file: Program,
+    shapes: Annotated[str | None, typer.Option("--shapes", help=SHAPES)] = None,
+    name: Def = None,
+    stage: Annotated[str | None, typer.Option("--stage", help="ranges, domains, dependences, tree or code; all by default.")] = None,
+) -> None:
+    """Show what the compiler makes of a def: ranges, domains, dependences, schedule tree, code."""
+    from tcjit.cli.explain import Stage
+    from tcjit.cli.explain import explain as perform
+
+    if stage is not None and stage not in list(Stage):
+        raise TCError(f"no stage is called {stage!r}", hint="one of " + ", ".join(s.value for s in Stage))
+    console = Console()
+    for done, text in perform(read(file), shapes, name, Stage(stage) if stage else None):
+        if stage is None:
+            console.rule(done.value, align="left")
+        if done is Stage.code and console.is_terminal:
+            console.print(Syntax(text, "c", background_color="default"))
+        else:
+            typer.echo(text.rstrip("\n"))
+
+
+@app.command()
+def doctor(as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of lines.")] = False) -> None:
+    """Say what this machine has, what is missing and how to get it. Status 1 if the CPU target cannot work."""
+    findings = checks.examine()
+    healthy = all(f.state != "missing" for f in findings if f.required)
+    if as_json:
+        typer.echo(json.dumps({"version": __version__, "healthy": healthy, "findings": [f.to_dict() for f in findings]}, indent=2))
+    else:
+        colours = {"ok": "green", "missing": "yellow", "problem": "red"}
+        table = Table.grid(padding=(0, 2))
+        for f in findings:
+            colour = "red" if f.required and f.state == "missing" else colours[f.state]
+            table.add_row(Text(f.state, style=colour), f.name, Text("\n".join(filter(None, [f.found, f.advice and f"try: {f.advice}"]))))
+        Console().print(table)
+        typer.echo("The CPU target works here." if healthy else "The CPU target cannot work here: see what is missing above.")
+    raise typer.Exit(0 if healthy else 1)
+
+
+@store.command("list")
+def cache_list() -> None:
+    """What the cache holds, most recently used first."""
+    from tcjit.cli.cache import listing
+
+    for line in listing():
+        typer.echo(line)
+
+
+@store.command("verify")
+def cache_verify() -> None:
+    """Read every entry again and compare checksums. Status 1 if an entry was damaged."""
+    from tcjit.cli.cache import verify
+
+    lines, sound = verify()
+    for line in lines:
+        typer.echo(line)
+    raise typer.Exit(0 if sound else 1)
+
+
+@store.command("clear")
+def cache_clear() -> None:
+    """Remove every entry."""
+    from tcjit.cli.cache import clear
+
+    typer.echo(clear())
+
+
+@store.command("export")
+def cache_export(file: Annotated[Path, typer.Argument(help="The file to write.")]) -> None:
+    """Write the tuned options (no binaries) to a file that can travel with a model."""
+    from tcjit.cli.cache import export
+
+    typer.echo(export(file))
+
+
+@store.command("import")
+def cache_import(file: Annotated[Path, typer.Argument(help="A file that `tcjit cache export` wrote.")]) -> None:
+    """Take options from an exported file, after checking every value in it."""
+    from tcjit.cli.cache import import_
+
+    typer.echo(import_(file))
+
+
+def read(path: str) -> str:
+    """The text of a program file; ``-`` reads standard input. TCError where it cannot be read."""
+    try:
+        if path == "-":
+            with open(0, encoding="utf-8", closefd=False) as stream:
+                return stream.read()
+        with open(path, encoding="utf-8") as stream:
+            return stream.read()
+    except OSError as error:
+        raise TCError(f"cannot read {path}: {error.strerror}", hint="the path of a file with one or more defs") from None
+    except UnicodeDecodeError as error:
+        raise TCError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from None
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command; a TCError is printed without a traceback and ends with status 2."""
+    try:
+        app(arguments)
+    except TCError as error:
+        message = Text.assemble(("error: ", "bold red"), str(error))
+        Console(stderr=True, soft_wrap=True).print(message, highlight=False)
+        sys.exit(2)
+    except BrokenPipeError:  # `tcjit explain ... | head`
+        sys.stderr.close()
+        sys.exit(141)
+    sys.exit(0)

@@ -1,0 +1,268 @@
+"""``tcjit doctor``: what this machine has for tcjit, what is missing, and how to get it.
+
+Whatever may be broken rather than absent (torch, OpenCL, a CUDA driver) is asked in a child process: a library that crashes at
+import then costs one line of the report.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as installed
+from pathlib import Path
+from typing import Any, Literal
+
+from tcjit.errors import TCError
+from tcjit.runtime import host
+
+State = Literal["ok", "missing", "problem"]
+PATIENCE = 120.0  # seconds for one child process; a first `import torch` from a cold disk takes long
+
+TORCH = """
+import json, torch
+print(json.dumps({"version": torch.__version__, "threads": torch.get_num_threads(), "openmp": torch.backends.openmp.is_available(),
+                  "cuda": torch.version.cuda or ""}))
+"""
+ISL = """
+import json, islpy
+read = islpy.Set.read_from_str
+ctx = islpy.Context()
+works = read(ctx, "{ [i] : 0 <= i < 8 }").lexmax().is_equal(read(ctx, "{ [7] }"))
+print(json.dumps({"version": islpy.version.VERSION_TEXT, "works": bool(works)}))
+"""
+OPENCL = """
+import json, pyopencl
+devices = [f"{d.name.strip()} ({p.name.strip()}, {p.version.strip()})" for p in pyopencl.get_platforms() for d in p.get_devices()]
+print(json.dumps({"version": pyopencl.VERSION_TEXT, "devices": devices}))
+"""
+CUDA = """
+import ctypes, json
+cuda = ctypes.CDLL("libcuda.so.1")
+found = ctypes.c_int()
+version = ctypes.c_int()
+status = cuda.cuInit(0)
+cuda.cuDriverGetVersion(ctypes.byref(version))
+devices = []
+if status == 0:
+    cuda.cuDeviceGetCount(ctypes.byref(found))
+    for number in range(found.value):
+        name, device, major, minor = ctypes.create_string_buffer(200), ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+        cuda.cuDeviceGet(ctypes.byref(device), number)
+        cuda.cuDeviceGetName(name, 200, device)
+        cuda.cuDeviceGetAttribute(ctypes.byref(major), 75, device)
+        cuda.cuDeviceGetAttribute(ctypes.byref(minor), 76, device)
+        devices.append(f"{name.value.decode()} (sm_{major.value}{minor.value})")
+print(json.dumps({"version": f"{version.value // 1000}.{version.value % 1000 // 10}", "status": status, "devices": devices}))
+"""
+NVRTC = """
+import json
+from cuda.bindings import nvrtc
+status, major, minor = nvrtc.nvrtcVersion()
+assert int(status) == 0, status
+print(json.dumps({"version": f"{major}.{minor}"}))
+"""
+# the result is right only if every thread took part of the loop
+TRIAL = """
+#include <stdint.h>
+int64_t tcjit_doctor(int64_t n, int64_t threads) {
+  int64_t sum = 0;
+  #pragma omp parallel for num_threads(threads) reduction(+: sum)
+  for (int64_t i = 0; i < n; i++) sum += i;
+  return sum;
+}
+"""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line: ``missing`` means absent, ``problem`` present but not usable as it is.
+
+    While a ``required`` one is missing, the CPU target cannot work.
+    """
+
+    name: str
+    state: State
+    found: str
+    advice: str = ""
+    required: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def examine() -> list[Finding]:
+    """Every finding, in the order in which a newcomer would need things. Takes seconds: torch is imported in a child process."""
+    checks: tuple[Callable[[], Finding], ...] = (
+        python,
+        torch,
+        isl,
+        libraries,
+        compiler,
+        launcher,
+        processor,
+        cache,
+        opencl,
+        cuda,
+        nvrtc,
+        tuner,
+    )
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(lambda check: check(), checks))
+
+
+def ask(code: str) -> dict[str, Any] | str:
+    """What a child process printed as JSON, or the last line of its complaint."""
+    try:
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, stdin=subprocess.DEVNULL)
+    except subprocess.TimeoutExpired:
+        return f"no answer within {PATIENCE:.0f} s"
+    if done.returncode < 0:
+        return f"crashed with signal {-done.returncode}"
+    if done.returncode > 0:
+        return (done.stderr.strip().splitlines() or [f"ended with status {done.returncode}"])[-1]
+    facts = json.loads(done.stdout.strip().splitlines()[-1])
+    assert isinstance(facts, dict)
+    return facts
+
+
+def python() -> Finding:
+    version = ".".join(map(str, sys.version_info[:3]))
+    fits = (3, 10) <= sys.version_info[:2] <= (3, 13)
+    return Finding("Python", "ok" if fits else "problem", f"{version}, {sys.executable}", "" if fits else "Python 3.10 to 3.13")
+
+
+def torch() -> Finding:
+    facts = ask(TORCH)
+    if isinstance(facts, str):
+        return Finding("PyTorch", "missing", facts, "pip install torch", required=True)
+    threads = f"{facts['threads']} threads{'' if facts['openmp'] else ', built without OpenMP'}"
+    return Finding("PyTorch", "ok", f"{facts['version']}, {threads}", required=True)
+
+
+def isl() -> Finding:
+    facts = ask(ISL)
+    if isinstance(facts, str) or not facts["works"]:
+        return Finding("isl", "missing", facts if isinstance(facts, str) else "gives wrong answers", "pip install islpy", required=True)
+    return Finding("isl", "ok", f"islpy {facts['version']}", required=True)
+
+
+def libraries() -> Finding:
+    versions = {name: _installed(name) for name in ("numpy", "lark", "optuna", "rich", "typer")}
+    lost = [name for name, version in versions.items() if not version]
+    have = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
+    if lost:
+        return Finding("Libraries", "missing", f"{', '.join(lost)}; have {have}", f"pip install {' '.join(lost)}", required=True)
+    return Finding("Libraries", "ok", have, required=True)
+
+
+def compiler() -> Finding:
+    """Builds a small parallel program and runs it, as a kernel would be."""
+    try:
+        tool = host.compiler()
+        wrong = _trial()
+    except TCError as error:
+        return Finding("C compiler", "missing", error.what, error.hint, required=True)
+    what = f"{tool.version}, {tool.path}\n{' '.join(tool.flags)}"
+    if wrong:
+        return Finding("C compiler", "missing", f"{what}\n{wrong}", "another compiler, named in CC", required=True)
+    if not tool.openmp:
+        return Finding(
+            "C compiler", "problem", f"{what}\nno OpenMP: kernels run on one thread", "a compiler with OpenMP, named in CC", required=True
+        )
+    return Finding("C compiler", "ok", f"{what}\nOpenMP works", required=True)
+
+
+def _trial() -> str:
+    """What went wrong, or nothing."""
+    built = host.build(TRIAL, "tcjit_doctor")
+    code = f"""
+import ctypes, json, tempfile
+try:
+    import torch  # kernels share its OpenMP runtime
+except ImportError:
+    pass
+with tempfile.NamedTemporaryFile(suffix=".so") as file:
+    file.write(bytes.fromhex({built.hex()!r}))
+    file.flush()
+    function = ctypes.CDLL(file.name).tcjit_doctor
+    function.restype, function.argtypes = ctypes.c_int64, [ctypes.c_int64, ctypes.c_int64]
+    print(json.dumps({{"sum": function(1000, 2)}}))
+"""
+    facts = ask(code)
+    if isinstance(facts, str):
+        return f"what it built does not run: {facts}"
+    return "" if facts["sum"] == 499500 else f"what it built computes {facts['sum']} for 499500"
+
+
+def launcher() -> Finding:
+    header = Path(sysconfig.get_path("include"), "Python.h")
+    if header.exists():
+        return Finding("Fast calls", "ok", f"{header}")
+    return Finding(
+        "Fast calls",
+        "missing",
+        "no Python.h: calls go through ctypes, some microseconds each",
+        "the headers of this Python, python3-dev or python3-devel",
+    )
+
+
+def processor() -> Finding:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    facts = {k.strip(): v.strip() for k, _, v in (line.partition(":") for line in text.partition("\n\n")[0].splitlines())}
+    flags = set(facts.get("flags", facts.get("Features", "")).split())
+    known = ("avx2", "fma", "f16c", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "asimd", "asimdhp", "sve", "bf16")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    name = facts.get("model name", os.uname().machine)
+    return Finding("Processor", "ok", f"{name}, {cores} cores to use, {' '.join(f for f in known if f in flags) or 'no vector unit known'}")
+
+
+def opencl() -> Finding:
+    facts = ask(OPENCL)
+    advice = "pip install 'tcjit[opencl]', which brings PoCL, an OpenCL for the CPU"
+    if isinstance(facts, str):
+        return Finding("OpenCL", "missing", facts, advice)
+    if not facts["devices"]:
+        return Finding("OpenCL", "missing", f"pyopencl {facts['version']} finds no device", advice)
+    return Finding("OpenCL", "ok", f"pyopencl {facts['version']}: {'; '.join(facts['devices'])}")
+
+
+def cuda() -> Finding:
+    facts = ask(CUDA)
+    if isinstance(facts, str):
+        return Finding("CUDA driver", "missing", facts, "an NVIDIA GPU and its driver")
+    if facts["status"] or not facts["devices"]:
+        return Finding(
+            "CUDA driver", "problem", f"driver {facts['version']} finds no GPU (status {facts['status']})", "nvidia-smi, to see why"
+        )
+    return Finding("CUDA driver", "ok", f"{facts['version']}: {'; '.join(facts['devices'])}")
+
+
+def nvrtc() -> Finding:
+    facts = ask(NVRTC)
+    if isinstance(facts, str):
+        return Finding("NVRTC", "missing", facts, "pip install 'tcjit[cuda]' nvidia-cuda-nvrtc")
+    return Finding("NVRTC", "ok", f"{facts['version']}")
+
+
+def tuner() -> Finding:
+    version = _installed("xgboost")
+    if not version:
+        return Finding("Tuner's model", "missing", "no xgboost", "pip install 'tcjit[tuner]'")
+    return Finding("Tuner's model", "ok", f"xgboost {version}")
+
+
+def _installed(name: str) -> str:
+    try:
+        return installed(name)
+    except PackageNotFoundError:
+        return ""

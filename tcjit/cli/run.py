@@ -1,0 +1,56 @@
+"""``tcjit run``: one call on random inputs, and what came out."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import tcjit
+from tcjit.cli.sizes import definition, sizes
+from tcjit.jit import samples
+
+ENOUGH = 0.5  # seconds of measuring, after the first call
+
+
+def run(text: str, shapes: str, name: str | None, seed: int, target: str | None, timed: bool) -> list[str]:
+    """Lines to print: an output each, then the times if asked."""
+    chosen = definition(text, name)
+    given = sizes(chosen, shapes)
+    function = getattr(tcjit.define(text, target=target), chosen.name)
+    arguments = samples.arguments(chosen, given.shapes, given.scalars, seed)
+
+    start = time.perf_counter()
+    result = function(*arguments)
+    first = time.perf_counter() - start
+
+    outputs = result if isinstance(result, tuple) else (result,)
+    rows = [
+        [name, _kind(tensor), f"sum {samples.total(tensor):.6g}", f"crc {samples.checksum(tensor)}"]
+        for name, tensor in zip(chosen.returns, outputs)
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+    if timed:
+        runs = _seconds(lambda: function(*arguments))
+        lines.append(f"first call {_milliseconds(first)}, then {_milliseconds(statistics.median(runs))} (median of {len(runs)})")
+    return lines
+
+
+def _kind(tensor: Any) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')}({', '.join(map(str, tensor.shape))})"
+
+
+def _seconds(call: Callable[[], object]) -> list[float]:
+    """Times of single calls, three at least, until ``ENOUGH`` has been spent or a thousand are there."""
+    runs: list[float] = []
+    while len(runs) < 3 or (sum(runs) < ENOUGH and len(runs) < 1000):
+        start = time.perf_counter()
+        call()
+        runs.append(time.perf_counter() - start)
+    return runs
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms"

@@ -1,0 +1,82 @@
+"""The environment variables that tcjit reads, each in one place; read at use, so that a change counts from the next call.
+
+``CC`` names the C compiler and is read by ``runtime.host``.
+"""
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from tcjit.errors import TCError
+
+
+@dataclass(frozen=True)
+class Variable:
+    """An environment variable: what it is for, and what holds when it is unset or empty."""
+
+    name: str
+    meaning: str
+    default: str
+
+
+VARIABLES = (
+    Variable("TCJIT_CACHE_DIR", "directory of compiled kernels and tuned options, the user's own", "$XDG_CACHE_HOME/tcjit or ~/.cache/tcjit"),
+    Variable("TCJIT_CACHE_SIZE", "what the cache may occupy, then the least recently used goes: bytes, or 500MB, 2GB, 1GiB", "2GB"),
+    Variable("TCJIT_DUMP", "directory that receives every step's text, one folder per kernel", "nothing is written"),
+    Variable("TCJIT_VERIFY", "1 proves every kernel before it first runs, 0 never does", "decided by tcjit"),
+    Variable("CC", "the C compiler, with leading arguments if need be", "the first of cc, gcc, clang on PATH"),
+)
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?", re.IGNORECASE)
+
+
+def cache_dir() -> Path | None:
+    """The cache directory, absolute but neither created nor checked; None where the user has no home directory.
+
+    An unusable value is a TCError.
+    """
+    asked = os.environ.get("TCJIT_CACHE_DIR", "")
+    if asked:
+        return _directory("TCJIT_CACHE_DIR", asked)
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(base):  # the XDG specification: a relative path is to be ignored
+        return Path(base, "tcjit")
+    home = os.path.expanduser("~")
+    return Path(home, ".cache", "tcjit") if os.path.isabs(home) else None
+
+
+def cache_size() -> int:
+    """Bytes that the cache may occupy; a TCError for anything that is no size.
+
+    >>> cache_size() if "TCJIT_CACHE_SIZE" not in os.environ else 2_000_000_000
+    2000000000
+    """
+    text = os.environ.get("TCJIT_CACHE_SIZE", "").strip() or "2GB"
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise TCError(f"TCJIT_CACHE_SIZE={text!r} is not a size", hint="a number of bytes, or one with a unit: 500MB, 2GB, 1GiB")
+    return int(float(match[1]) * _UNITS[(match[2] or "").lower()])
+
+
+def dump_dir() -> Path | None:
+    """Where every step's text goes, or None."""
+    asked = os.environ.get("TCJIT_DUMP", "")
+    return _directory("TCJIT_DUMP", asked) if asked else None
+
+
+def verify() -> bool | None:
+    """True: prove every kernel; False: none; None: tcjit decides."""
+    text = os.environ.get("TCJIT_VERIFY", "").strip()
+    if text not in ("", "0", "1"):
+        raise TCError(f"TCJIT_VERIFY={text!r} is neither 0 nor 1", hint="1 to prove every kernel, 0 for none, unset to let tcjit decide")
+    return None if text == "" else text == "1"
+
+
+def _directory(variable: str, text: str) -> Path:
+    expanded = os.path.expanduser(text)
+    if expanded.startswith("~"):
+        raise TCError(f"{variable}={text!r} names a home directory that does not exist", hint="an absolute path")
+    return Path(os.path.abspath(expanded))

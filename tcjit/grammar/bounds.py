@@ -1,0 +1,52 @@
+"""Bounds of ranges: expressions over sizes and integer scalars, in the few forms that range inference works with."""
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from tcjit.errors import CheckError
+from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index, Scalar, Size, Unary
+from tcjit.grammar.expressions import Typer
+
+
+def bound(typer: Typer, source: Expr, indices: Collection[str], index: str) -> Expr:
+    """The bound ``source`` of ``index`` as int64, of Const, Size, Scalar, Binary (+ - * /) and Call (min, max) only."""
+    return _plain(typer.index(source), indices, index)
+
+
+def _plain(expr: Expr, indices: Collection[str], index: str) -> Expr:
+    match expr:
+        case Const() | Size() | Scalar():
+            return expr
+        case Index() if expr.name in indices or expr.name == index:
+            raise CheckError(
+                f"the range of `{index}` names the index `{expr.name}`",
+                where=expr.where,
+                hint=f"give `{index}` a range of sizes, and choose in the value: `{index} < {expr.name} ? ... : 0`",
+            )
+        case Index():
+            raise CheckError(
+                f"`{expr.name}` in the range of `{index}` is no size", where=expr.where, hint="sizes are the extents that parameters name"
+            )
+        case Access() | Cast(operand=Access()):
+            read = expr.operand if isinstance(expr, Cast) else expr
+            assert isinstance(read, Access)
+            raise CheckError(
+                f"the range of `{index}` depends on the tensor `{read.tensor}`",
+                where=expr.where,
+                hint=f"give `{index}` its largest range, and choose in the value: `{index} < {read.tensor}(...) ? ... : 0`",
+            )
+        case Unary(operand=operand):
+            return Binary("-", Const(0, dtype="int64"), _plain(operand, indices, index), dtype="int64", where=expr.where)
+        case Binary(op=op, left=left, right=right):
+            left, right = _plain(left, indices, index), _plain(right, indices, index)
+            if op != "%":
+                return replace(expr, left=left, right=right)
+            floored = Binary("/", left, right, dtype="int64", where=expr.where)
+            product = Binary("*", floored, right, dtype="int64", where=expr.where)
+            return Binary("-", left, product, dtype="int64", where=expr.where)
+        case Call(function="min" | "max"):
+            return replace(expr, args=tuple(_plain(arg, indices, index) for arg in expr.args))
+    raise CheckError(
+        f"a bound of `{index}` is made of sizes, integer scalars and numbers under + - * / % min max", where=expr.where
+    )

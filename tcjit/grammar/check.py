@@ -1,0 +1,407 @@
+"""From the surface tree to the typed one: every rule of the language that needs no ranges."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tcjit.errors import CheckError, Where
+from tcjit.grammar.ast import (
+    Access,
+    Agreement,
+    Apply,
+    Assign,
+    CallDef,
+    Const,
+    Def,
+    ExistsClause,
+    Expr,
+    Index,
+    LetClause,
+    Name,
+    RangeClause,
+    Size,
+    Statement,
+    SurfaceDef,
+    Tensor,
+)
+from tcjit.grammar.bounds import bound
+from tcjit.grammar.builtins import BUILTINS
+from tcjit.grammar.dtypes import DTYPES, converted
+from tcjit.grammar.expressions import DEFAULTS, Scope, Symbol, Typed, Typer, alone, cast, rank, resolve
+from tcjit.grammar.inline import inline
+from tcjit.grammar.specialised import specialised
+from tcjit.grammar.walk import MAX_DEPTH, MAX_NODES, measure, walk
+
+MAX_STATEMENTS = 10_000  # of one def with its calls inlined
+
+
+def check(defs: Sequence[SurfaceDef]) -> tuple[Def, ...]:
+    """The typed defs; a def may call the ones before it. Raises ``CheckError`` where a program has no meaning."""
+    known: dict[str, Def] = {}
+    for surface in defs:
+        if surface.name in known:
+            raise CheckError(f"a second def named `{surface.name}`", where=surface.where, hint="rename one of them")
+        try:
+            known[surface.name] = _Checker(surface, known).check()
+        except RecursionError:
+            raise CheckError(
+                f"an expression of `{surface.name}` nests too deeply", where=surface.where, hint="split it over several statements"
+            ) from None
+    return tuple(known.values())
+
+
+def accumulating(definition: Def) -> tuple[str, ...]:
+    """The returns whose first statement accumulates without ``!``: a call must pass them in through ``out=``."""
+    first: dict[str, Statement] = {}
+    for statement in definition.statements:
+        first.setdefault(statement.tensor, statement)
+    return tuple(name for name in definition.returns if first[name].operator != "=" and not first[name].initialise)
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """A statement whose literals may still take the type of its tensor."""
+
+    statement: Statement
+    value: Typed
+
+
+class _Checker:
+    def __init__(self, surface: SurfaceDef, earlier: dict[str, Def]) -> None:
+        self.surface = surface
+        self.earlier = earlier
+        self.scope = Scope(defs=tuple(earlier))
+        self.drafts: list[_Draft] = []
+        self.agreements: list[Agreement] = []
+        self.nodes = 0
+        self.locals = _locals(surface)
+
+    def check(self) -> Def:
+        surface = self.surface
+        self._params()
+        self._returns()
+        for statement in surface.body:
+            if isinstance(statement, CallDef):
+                self._call(statement)
+            else:
+                self._assign(statement)
+            if len(self.drafts) > MAX_STATEMENTS or self.nodes > MAX_NODES:
+                what = f"`{surface.name}` is too large once its lets and calls are written out"
+                raise CheckError(what, where=statement.where, hint="keep intermediate results in tensors, and use fewer calls")
+        for ret in surface.returns:
+            if ret.name not in self.scope.tensors:
+                raise CheckError(f"no statement writes the result `{ret.name}`", where=ret.where, hint=f"`{ret.name}(...) = ...`")
+            self._annotation(ret.name, ret.dims or (), ret.where)
+        statements = tuple(self._finish(draft) for draft in self.drafts)
+        tensors = self._tensors()
+        return Def(
+            surface.name,
+            surface.params,
+            tuple(ret.name for ret in surface.returns),
+            tuple(self.scope.sizes),
+            specialised(surface.params, statements),
+            tensors,
+            statements,
+            tuple(self.agreements),
+        )
+
+    # ------------------------------------------------------------ names
+
+    def _params(self) -> None:
+        scope = self.scope
+        for param in self.surface.params:
+            scope.sizes.update(dict.fromkeys(dim for dim in param.dims if isinstance(dim, str)))
+        for param in self.surface.params:
+            if scope.kind(param.name):
+                what = "a size too" if param.name in scope.sizes else "there already"
+                raise CheckError(f"a second meaning for `{param.name}`: it is {what}", where=param.where, hint="rename one of them")
+            if param.dims:
+                self._tensor_name(param.name, param.where)
+                symbol = Symbol(param.name, len(param.dims), "input", param.dtype, annotated=True, dims=param.dims, where=param.where)
+                scope.tensors[param.name] = symbol
+            else:
+                scope.scalars[param.name] = param.dtype
+
+    def _returns(self) -> None:
+        scope = self.scope
+        for ret in self.surface.returns:
+            if ret.name in scope.tensors or ret.name in scope.scalars:
+                what = f"the result `{ret.name}` is a parameter, and parameters are never written"
+                raise CheckError(what, where=ret.where, hint=f"write a new tensor, and list that after `->`: `{ret.name}_out`")
+            if ret.name in scope.sizes:
+                raise CheckError(f"the result `{ret.name}` is named like a size", where=ret.where, hint="rename one of them")
+            if ret.name in scope.written:
+                raise CheckError(f"`{ret.name}` is listed twice", where=ret.where, hint="list each result once")
+            self._tensor_name(ret.name, ret.where)
+            scope.written[ret.name] = None
+            for dim in ret.dims or ():
+                if isinstance(dim, str) and dim not in scope.sizes:
+                    raise CheckError(
+                        f"the size `{dim}` stands only in the type of a result",
+                        where=ret.where,
+                        hint="every size comes from a parameter; the extents of a result are inferred: leave the type out",
+                    )
+        for statement in self.surface.body:
+            for name in statement.targets if isinstance(statement, CallDef) else (statement.tensor,):
+                if name in scope.tensors or name in scope.scalars:
+                    what = f"`{name}` is a parameter, and parameters are never written"
+                    raise CheckError(what, where=statement.where, hint="write a tensor of another name")
+                if name in scope.sizes:
+                    raise CheckError(f"`{name}` is a size, and cannot be written", where=statement.where, hint="rename the tensor")
+                self._tensor_name(name, statement.where)
+                scope.written[name] = None
+
+    def _tensor_name(self, name: str, where: Where | None) -> None:
+        if name in BUILTINS:
+            raise CheckError(f"a tensor cannot be named like the built-in `{name}`", where=where, hint=f"`{name}_` or `{name.upper()}`")
+
+    def _local(self, what: str, name: str, where: Where | None) -> None:
+        """Refuse an index or let whose name means something already."""
+        if kind := self.scope.kind(name):
+            raise CheckError(f"{what} `{name}` is named like {kind}", where=where, hint=f"rename the {what.split()[-1]}")
+
+    # ------------------------------------------------------------ assignments
+
+    def _assign(self, source: Assign) -> None:
+        for position, name in enumerate(source.indices):
+            where = source.index_where[position] if source.index_where else source.where
+            self._local("the index", name, where)
+            if name in source.indices[:position]:
+                raise CheckError(
+                    f"the index `{name}` stands twice on the left",
+                    where=where,
+                    hint=f"a diagonal: `{source.tensor}(i, j) = i == j ? ... : 0`",
+                )
+        lets = [clause.name for clause in source.clauses if isinstance(clause, LetClause)]
+        typer = Typer(self.scope, lets)
+        self._lets(source, typer)
+        value = typer.typed(source.value)
+        exists = [alone(typer.typed(clause.value)) for clause in source.clauses if isinstance(clause, ExistsClause)]
+        # an unused let computes nothing, and its accesses take part in range inference
+        exists += [alone(typer.typed(let)) for name, let in typer.lets.items() if name not in typer.used]
+        used = dict.fromkeys(node.name for root in (value.expr, *exists) for node in self._nodes(root, source) if isinstance(node, Index))
+        reduction = tuple(name for name in used if name not in source.indices)
+        clauses = self._ranges(source, typer, {*source.indices, *used})
+        operator, initialise = source.operator.removesuffix("!"), source.operator.endswith("!")
+        if reduction and operator == "=":
+            names = ", ".join(f"`{name}`" for name in reduction)
+            raise CheckError(
+                f"{names} {'is' if len(reduction) == 1 else 'are'} not on the left, and `=` reduces over nothing",
+                where=source.where,
+                hint="`+=!` sums over it (also `*=!`, `min=!`, `max=!`), or put it on the left",
+            )
+        if operator != "=" and not initialise:
+            self._accumulates(source.tensor, operator, source.where)
+        self._own_reads(source, value.expr, initialise, reduction)
+        self._define(source.tensor, len(source.indices), value, source.where)
+        statement = Statement(
+            source.tensor,
+            tuple(
+                Index(name, dtype="int64", where=where)
+                for name, where in zip(source.indices, source.index_where or (source.where,) * len(source.indices), strict=True)
+            ),
+            operator,
+            initialise,
+            value.expr,
+            "",
+            reduction,
+            clauses,
+            tuple(exists),
+            where=source.where,
+        )
+        self.drafts.append(_Draft(statement, value))
+
+    def _lets(self, source: Assign, typer: Typer) -> None:
+        for clause in source.clauses:
+            if isinstance(clause, LetClause):
+                self._local("the let", clause.name, clause.where)
+                if clause.name in source.indices:
+                    raise CheckError(f"the let `{clause.name}` is named like an index", where=clause.where, hint="rename the let")
+                if clause.name in typer.lets:
+                    raise CheckError(f"a second let `{clause.name}`", where=clause.where, hint="rename one of them")
+                typer.let(clause.name, clause.value)
+                self._nodes(typer.typed(clause.value).expr, source)
+
+    def _nodes(self, root: Expr, source: Assign) -> Sequence[Expr]:
+        """All nodes of an expression, once it is known to be of a size that can be walked."""
+        depth, nodes = measure((root,))
+        if depth > MAX_DEPTH or nodes > MAX_NODES:
+            much = f"nests more than {MAX_DEPTH} operations deep" if depth > MAX_DEPTH else f"has more than {MAX_NODES} operations"
+            raise CheckError(
+                f"with its lets written out, an expression {much}", where=source.where, hint="keep intermediate results in tensors"
+            )
+        self.nodes += nodes
+        return list(walk(root))
+
+    def _ranges(self, source: Assign, typer: Typer, used: set[str]) -> tuple[RangeClause, ...]:
+        clauses = []
+        for clause in source.clauses:
+            if not isinstance(clause, RangeClause):
+                continue
+            self._local("the range of the index", clause.index, clause.where)
+            if clause.index in typer.lets:
+                raise CheckError(f"`{clause.index}` is a let, and has no range", where=clause.where, hint="rename one of them")
+            if clause.index not in used:
+                raise CheckError(
+                    f"no expression uses `{clause.index}`, which has a range", where=clause.where, hint="drop the range, or use the index"
+                )
+            lower, upper = (bound(typer, end, used, clause.index) for end in (clause.lower, clause.upper))
+            clauses.append(RangeClause(clause.index, lower, upper, clause.where))
+        return tuple(clauses)
+
+    # ------------------------------------------------------------ the tensor a statement writes
+
+    def _accumulates(self, tensor: str, operator: str, where: Where | None) -> None:
+        """Refuse ``op=`` into nothing; a result may come in through ``out=``."""
+        if tensor not in self.scope.tensors and all(ret.name != tensor for ret in self.surface.returns):
+            what = f"`{operator}` accumulates into `{tensor}`, which nothing has defined"
+            raise CheckError(what, where=where, hint=f"`{operator}!` starts from the identity")
+
+    def _own_reads(self, source: Assign, value: Expr, initialise: bool, reduction: tuple[str, ...]) -> None:
+        left = tuple(Index(name, dtype="int64") for name in source.indices)
+        for node in walk(value):
+            if not isinstance(node, Access) or node.tensor != source.tensor:
+                continue
+            if reduction or initialise:
+                raise CheckError(
+                    f"a reduction into `{source.tensor}` reads `{source.tensor}` itself",
+                    where=node.where,
+                    hint="reduce into a tensor of its own, then combine the two in another statement",
+                )
+            if node.subscripts != left:
+                raise CheckError(
+                    "a statement may read the tensor it writes only at the element it writes,"
+                    f" `{source.tensor}({', '.join(source.indices)})`",
+                    where=node.where,
+                    hint="recurrences are not supported; for the values before this statement, write to a tensor of another name",
+                )
+
+    def _define(self, name: str, rank_: int, value: Typed, where: Where | None) -> None:
+        """Note that ``name`` is written with ``rank_`` indices and ``value``; its type is set or agrees."""
+        symbol = self.scope.tensors.get(name)
+        if symbol is None:
+            ret = next((ret for ret in self.surface.returns if ret.name == name), None)
+            role = "output" if ret else "temporary"
+            symbol = self.scope.tensors[name] = Symbol(name, rank_, role, (ret and ret.dtype) or "", where=where)
+            symbol.annotated = bool(ret and ret.dtype)
+            if ret and ret.dims is not None and len(ret.dims) != rank_:
+                raise CheckError(
+                    f"`{name}` has {rank_} ind{'ex' if rank_ == 1 else 'ices'} here and {len(ret.dims)} extents in its type",
+                    where=where,
+                    hint=f"`-> ({name})` leaves the type to inference",
+                )
+        if symbol.rank != rank_:
+            raise CheckError(
+                f"`{name}` has {symbol.rank} dimensions ({symbol.where}), and is written with {rank_} ind{'ex' if rank_ == 1 else 'ices'}",
+                where=where,
+                hint="all statements writing one tensor agree on its dimensions; use another name",
+            )
+        if symbol.annotated:
+            return
+        if value.weak:
+            if not symbol.dtype:
+                symbol.weak = max(symbol.weak or value.weak, value.weak, key=lambda kind: rank(DEFAULTS[kind]))
+                return
+            dtype, fits = DEFAULTS[value.weak], rank(DEFAULTS[value.weak]) <= rank(symbol.dtype)
+        else:
+            dtype = value.expr.dtype
+            fits = symbol.dtype == dtype if symbol.dtype else not symbol.weak or rank(DEFAULTS[symbol.weak]) <= rank(dtype)
+            symbol.dtype = symbol.dtype or (dtype if fits else DEFAULTS[symbol.weak])
+        if not fits:
+            raise CheckError(
+                f"`{name}` is {symbol.dtype} ({symbol.where}), and this value is {dtype}",
+                where=where,
+                hint=f"convert it, `{symbol.dtype}(...)`, or give the result its type: `-> ({dtype}(...) {name})`",
+            )
+
+    # ------------------------------------------------------------ calls
+
+    def _call(self, call: CallDef) -> None:
+        inlined = inline(call, self.scope, self.earlier, {*self.scope.sizes, *self.scope.scalars, *self.scope.written, *self.locals})
+        for name, (dtype, rank_) in inlined.results.items():
+            symbol = self.scope.tensors.get(name)
+            annotated = next((ret.dtype for ret in self.surface.returns if ret.name == name and ret.dtype), None)
+            if annotated and annotated != dtype:
+                what = f"`{call.name}` returns {dtype}, and `{name}` is {annotated}"
+                raise CheckError(what, where=call.where, hint="take the result in a tensor of its own, and convert that")
+            first = next(s for s in inlined.statements if s.tensor == name)
+            if symbol is None and first.operator != "=" and not first.initialise:
+                self._accumulates(name, first.operator, call.where)
+            self._define(name, rank_, Typed(Const(0, dtype=dtype)), call.where)
+        for name, (dtype, rank_) in inlined.temporaries.items():
+            self.scope.tensors[name] = Symbol(name, rank_, "temporary", dtype, annotated=True, where=call.where)
+            self.scope.written[name] = None
+        self.agreements += inlined.agreements
+        for statement in inlined.statements:
+            self.locals.update(node.name for node in statement.subscripts if isinstance(node, Index))
+            self.locals.update(statement.reduction)
+            self.nodes += measure((statement.value, *statement.exists))[1]
+            self.drafts.append(_Draft(statement, Typed(statement.value)))
+
+    # ------------------------------------------------------------ the end of a def
+
+    def _finish(self, draft: _Draft) -> Statement:
+        """The statement with its literals resolved and its value converted to the dtype of its tensor."""
+        statement, value = draft.statement, draft.value
+        dtype = self.scope.tensors[statement.tensor].settle()
+        if value.weak and rank(DEFAULTS[value.weak]) > rank(dtype):  # `O = 0.5` for an `int32 O`
+            expr = value.expr
+            converted_ = Const(converted(expr.value, dtype), dtype=dtype, where=expr.where) if isinstance(expr, Const) else None
+            final = converted_ or cast(alone(value), dtype)
+        else:
+            final = resolve(value, dtype)
+        accumulate = accumulator(statement.operator, dtype) if statement.reduction else dtype
+        return replace(statement, value=final, accumulate=accumulate)
+
+    def _annotation(self, name: str, dims: tuple[str | int, ...], where: Where | None) -> None:
+        for position, dim in enumerate(dims):
+            own = Size(f"{name}.{position}", dtype="int64", where=where)
+            what = f"the extent {dim} of dimension {position} in the type of the result {name}"
+            self.agreements.append(Agreement(own, extent(dim, where), what, where))
+
+    def _tensors(self) -> tuple[Tensor, ...]:
+        inputs = tuple(
+            Tensor(p.name, p.dtype, len(p.dims), "input", tuple(extent(dim, p.where) for dim in p.dims), p.where)
+            for p in self.surface.params
+            if p.dims
+        )
+        returns = [ret.name for ret in self.surface.returns]
+        symbols = self.scope.tensors
+        temporaries = [name for name in dict.fromkeys(d.statement.tensor for d in self.drafts) if name not in returns]
+        rest = (symbols[name] for name in (*returns, *temporaries))
+        return (*inputs, *(Tensor(s.name, s.settle(), s.rank, s.role, (), s.where) for s in rest))
+
+
+def _locals(surface: SurfaceDef) -> set[str]:
+    """Every name in the def and every built-in: what a temporary of an inlined call must not be named."""
+    names = {*BUILTINS, *(param.name for param in surface.params)}
+    for statement in surface.body:
+        if isinstance(statement, Assign):
+            names.update(statement.indices)
+            roots = [statement.value]
+            for clause in statement.clauses:
+                if isinstance(clause, RangeClause):
+                    roots += [clause.lower, clause.upper]
+                else:
+                    roots.append(clause.value)
+                if isinstance(clause, LetClause):
+                    names.add(clause.name)
+            names.update(node.name for root in roots for node in walk(root) if isinstance(node, (Name, Apply)))
+    return names
+
+
+def extent(dim: str | int, where: Where | None = None) -> Expr:
+    """A dimension of a parameter as an expression."""
+    return Size(dim, dtype="int64", where=where) if isinstance(dim, str) else Const(dim, dtype="int64", where=where)
+
+
+def accumulator(operator: str, dtype: str) -> str:
+    """The dtype in which a reduction is carried out: float32 for sums and products of half types, at least int32 for sums of integers.
+
+    >>> accumulator("+=", "float16"), accumulator("+=", "bool"), accumulator("+=", "uint64"), accumulator("max=", "int8")
+    ('float32', 'int32', 'uint64', 'int8')
+    """
+    d = DTYPES[dtype]
+    if operator in ("+=", "*=") and d.kind == "float" and d.bits == 16:
+        return "float32"
+    return "int32" if operator == "+=" and d.kind != "float" and d.bits < 32 else dtype

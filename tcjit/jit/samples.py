@@ -1,0 +1,76 @@
+"""Arguments for a def out of nothing but sizes: random tensors that its gathers accept, and what to say of a result."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from typing import TypeAlias
+
+import torch
+
+from tcjit.grammar.ast import Access, Def, Param
+from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.walk import walk
+
+Scalar: TypeAlias = int | float | bool
+Argument: TypeAlias = torch.Tensor | Scalar
+
+SMALL = 9  # integers that index nothing are drawn below this, and from 1: they may divide
+
+
+def arguments(definition: Def, shapes: Mapping[str, tuple[int, ...]], scalars: Mapping[str, Scalar], seed: int = 0) -> list[Argument]:
+    """One CPU argument per parameter: floats from a standard normal, indices inside the tensors that they index, other integers small.
+
+    ``shapes`` holds every tensor parameter, ``scalars`` every parameter without dimensions.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    indexed = _indexed(definition, shapes)
+    return [_tensor(p, shapes[p.name], indexed.get(p.name), generator) if p.dims else scalars[p.name] for p in definition.params]
+
+
+def shape_only(definition: Def, shapes: Mapping[str, tuple[int, ...]], scalars: Mapping[str, Scalar]) -> list[Argument]:
+    """The same arguments as meta tensors, without memory: enough to compile."""
+    return [torch.empty(shapes[p.name], dtype=_dtype(p.dtype), device="meta") if p.dims else scalars[p.name] for p in definition.params]
+
+
+def checksum(tensor: torch.Tensor) -> str:
+    """CRC-32 of the elements' bytes in row-major order, as eight hexadecimal digits: equal for bit-identical results.
+
+    >>> checksum(torch.arange(3)) == checksum(torch.tensor([0, 1, 2]))
+    True
+    """
+    data = tensor.detach().cpu().contiguous().reshape(-1)
+    return f"{zlib.crc32(data.view(torch.uint8).numpy().tobytes()):08x}"
+
+
+def total(tensor: torch.Tensor) -> float:
+    """The sum of the elements, in float64."""
+    return float(tensor.detach().double().sum())
+
+
+def _dtype(name: str) -> torch.dtype:
+    found = getattr(torch, name)
+    assert isinstance(found, torch.dtype)
+    return found
+
+
+def _tensor(param: Param, shape: tuple[int, ...], below: int | None, generator: torch.Generator) -> torch.Tensor:
+    dtype, kind = _dtype(param.dtype), DTYPES[param.dtype].kind
+    if kind == "float":
+        return torch.randn(shape, generator=generator).to(dtype)
+    if kind == "bool":
+        return torch.randint(0, 2, shape, generator=generator).to(dtype)
+    low, high = (1, SMALL) if below is None else (0, max(1, below))
+    return torch.randint(low, min(high, DTYPES[param.dtype].greatest + 1), shape, generator=generator).to(dtype)
+
+
+def _indexed(definition: Def, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """For each integer input read inside a subscript, the least extent that it indexes, as far as inputs tell."""
+    found: dict[str, int] = {}
+    expressions = (e for s in definition.statements for e in (*s.subscripts, s.value, *s.exists))
+    for access in (node for e in expressions for node in walk(e) if isinstance(node, Access) and node.tensor in shapes):
+        for extent, subscript in zip(shapes[access.tensor], access.subscripts):
+            for inner in walk(subscript):
+                if isinstance(inner, Access):
+                    found[inner.tensor] = min(extent, found.get(inner.tensor, extent))
+    return found

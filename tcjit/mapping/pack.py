@@ -1,0 +1,102 @@
+"""Pack: give a contraction a copy of an operand in an order that vectors can read.
+
+Where no dimension moves every access of a sum of products by 0 or 1 elements, explicit vectors are out of reach. The output's last
+dimension then becomes the vector dimension, and every operand that strides along it is first copied into a temporary with
+that dimension last. The copy reads and writes each element once; the contraction uses it many times.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index, Scalar, Unary
+from tcjit.mapping.storage import Storage
+from tcjit.mapping.strides import stride_in
+
+# uses of each packed element that pay for its copy
+WORTH_PACKING = 8
+# terms along a reduction that pay for the sums across a register at its end
+LONG_REDUCTION = 256
+
+
+@dataclass(frozen=True)
+class Packing:
+    """``tensor`` is read with plain, distinct indices ``subscripts``; the copy holds them in the order ``order``."""
+
+    access: Access
+    order: tuple[str, ...]
+
+
+def is_product(value: Expr) -> bool:
+    """Whether a value can be computed on explicit vectors: float sums and products of plain reads."""
+    return value.dtype in ("float32", "float64") and _arithmetic(value, value.dtype)
+
+
+def _arithmetic(value: Expr, dtype: str) -> bool:
+    if isinstance(value, Binary):
+        return value.op in ("+", "-", "*") and value.dtype == dtype and _arithmetic(value.left, dtype) and _arithmetic(value.right, dtype)
+    if isinstance(value, Unary):
+        return value.op == "-" and _arithmetic(value.operand, dtype)
+    if isinstance(value, Cast):
+        return isinstance(value.operand, (Scalar, Const)) and value.dtype == dtype
+    return isinstance(value, (Access, Const, Scalar)) and value.dtype == dtype
+
+
+def packings(
+    target: Storage,
+    subscripts: tuple[Expr, ...],
+    value: Expr,
+    bounds: Sequence[tuple[str, int, int]],
+    reduction: Sequence[str],
+    tensors: Mapping[str, Storage],
+    values: Mapping[str, int],
+) -> list[Packing]:
+    """The operands of an update that are worth packing; none where vectors work as it is, or packing would not help."""
+    if not reduction or not is_product(value):
+        return []
+    reads = list(dict.fromkeys(operands(value)))
+    extents = {name: upper - lower for name, lower, upper in bounds}
+    points = 1
+    for extent in extents.values():
+        points *= extent
+
+    def move(access: Access, dim: str) -> int | None:
+        return stride_in(tensors[access.tensor], access.subscripts, dim, values)
+
+    for dim in extents:
+        moves = [move(a, dim) for a in reads]
+        write = stride_in(target, subscripts, dim, values)
+        if all(m in (0, 1) for m in moves) and 1 in moves and write == (0 if dim in reduction else 1):
+            if dim not in reduction or extents[dim] >= LONG_REDUCTION:
+                return []
+    lane = next((d for d in extents if d not in reduction and stride_in(target, subscripts, d, values) == 1), None)
+    if lane is None or extents[lane] < 4:
+        return []
+    found = []
+    for access in reads:
+        if move(access, lane) in (0, 1):
+            continue
+        plain = [sub.name for sub in access.subscripts if isinstance(sub, Index)]
+        elements = tensors[access.tensor].elements
+        if len(plain) != len(access.subscripts) or len(set(plain)) != len(plain) or points < WORTH_PACKING * elements:
+            return []
+        found.append(Packing(access, (*(name for name in plain if name != lane), lane)))
+    return found
+
+
+def operands(value: Expr) -> list[Access]:
+    """The reads of a product."""
+    if isinstance(value, Access):
+        return [value]
+    if isinstance(value, Binary):
+        return operands(value.left) + operands(value.right)
+    return operands(value.operand) if isinstance(value, (Unary, Cast)) else []
+
+
+def replaced(value: Expr, copies: Mapping[Access, Access]) -> Expr:
+    """The value with reads replaced."""
+    if isinstance(value, Access):
+        return copies.get(value, value)
+    if isinstance(value, Binary):
+        return replace(value, left=replaced(value.left, copies), right=replaced(value.right, copies))
+    return replace(value, operand=replaced(value.operand, copies)) if isinstance(value, (Unary, Cast)) else value

@@ -1,0 +1,118 @@
+"""Pad: materialise a guarded read of a contraction once, so that the contraction itself reads without a condition.
+
+``(h + kh >= 1 && h + kh <= H) ? I(c, h + kh - 1) : 0.0`` depends on ``h`` and ``kh`` only through the subscript. Over the values ``y`` that the
+subscripts take it is one tensor, ``y >= 0 && y < H ? I(c, y) : 0.0``, a padded copy; each element is computed once
+instead of at every point that uses it, and a contraction over plain reads can run on vectors. The values are the same bit for bit.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tcjit.grammar.ast import Access, Binary, Const, Expr, Index, Select, Unary
+from tcjit.grammar.walk import rebuild, walk
+from tcjit.mapping.storage import Storage
+from tcjit.mapping.strides import affine_form
+
+# uses of each padded element that pay for computing it ahead
+WORTH_PADDING = 8
+
+
+@dataclass(frozen=True)
+class Padding:
+    """A guarded read, its padded copy's box (per subscript: least, greatest), and the copy's value over fresh indices."""
+
+    select: Select
+    read: Access
+    box: tuple[tuple[int, int], ...]
+    indices: tuple[str, ...]
+    value: Expr
+
+
+def paddings(value: Expr, bounds: Sequence[tuple[str, int, int]], tensors: Mapping[str, Storage], values: Mapping[str, int]) -> list[Padding]:
+    """The guarded reads of a value that can be materialised and are used often enough."""
+    boxes = {name: (lower, upper - 1) for name, lower, upper in bounds}
+    points = 1
+    for lower, upper in boxes.values():
+        points *= upper - lower + 1
+    found = []
+    for node in dict.fromkeys(n for n in walk(value) if isinstance(n, Select)):
+        made = _padding(node, boxes, values, set(tensors) | set(boxes))
+        if made is None:
+            continue
+        elements = 1
+        for least, greatest in made.box:
+            elements *= greatest - least + 1
+        if points >= WORTH_PADDING * elements:
+            found.append(made)
+    return found
+
+
+def _padding(node: Select, boxes: Mapping[str, tuple[int, int]], values: Mapping[str, int], taken: set[str]) -> Padding | None:
+    read = node.then
+    if not isinstance(read, Access) or not isinstance(node.other, Const):
+        return None
+    forms = [affine_form(sub, values) for sub in read.subscripts]
+    if any(form is None for form in forms):
+        return None
+    axes = [form for form in forms if form is not None]
+    box = []
+    for factors, constant in axes:
+        ends = [sorted((f * boxes[d][0], f * boxes[d][1])) for d, f in factors.items()]
+        box.append((constant + sum(e[0] for e in ends), constant + sum(e[1] for e in ends)))
+    names = []
+    for axis in range(len(axes)):
+        name = f"y{axis}"
+        while name in taken:
+            name += "_"
+        names.append(name)
+    # index y counts from 0 in the copy; its element is read at y + least
+    places = [_plus(Index(name, dtype="int32"), least) for name, (least, _) in zip(names, box, strict=True)]
+    condition = _in_terms_of(node.condition, axes, places, values)
+    if condition is None:
+        return None
+    moved = replace(read, subscripts=tuple(places))
+    return Padding(node, read, tuple(box), tuple(names), replace(node, condition=condition, then=moved))
+
+
+def _in_terms_of(
+    condition: Expr, axes: Sequence[tuple[dict[str, int], int]], places: Sequence[Expr], values: Mapping[str, int]
+) -> Expr | None:
+    """A condition over the subscripts' values instead of the indices; None where it depends on more than they do."""
+    if isinstance(condition, Binary) and condition.op in ("&&", "||"):
+        left, right = (_in_terms_of(side, axes, places, values) for side in (condition.left, condition.right))
+        return None if left is None or right is None else replace(condition, left=left, right=right)
+    if isinstance(condition, Unary) and condition.op == "!":
+        inner = _in_terms_of(condition.operand, axes, places, values)
+        return None if inner is None else replace(condition, operand=inner)
+    if not isinstance(condition, Binary) or condition.op not in ("<", ">", "<=", ">=", "==", "!="):
+        return None
+    left_form, right_form = affine_form(condition.left, values), affine_form(condition.right, values)
+    if left_form is None or right_form is None:
+        return None
+    factors = {d: f for d in {**left_form[0], **right_form[0]} if (f := left_form[0].get(d, 0) - right_form[0].get(d, 0))}
+    constant = left_form[1] - right_form[1]
+    for (axis, start), place in zip(axes, places, strict=True):
+        for sign in (1, -1):
+            if factors == {d: sign * f for d, f in axis.items() if f}:
+                # left - right = sign * (y - start) + constant
+                scaled = place if sign == 1 else Unary("-", place, dtype="int32")
+                return Binary(condition.op, _plus(scaled, constant - sign * start), Const(0, dtype="int32"), dtype="bool")
+    return None
+
+
+def _plus(expr: Expr, constant: int) -> Expr:
+    return Binary("+", expr, Const(constant, dtype="int32"), dtype="int32") if constant else expr
+
+
+def with_padded(value: Expr, made: Mapping[Expr, Access]) -> Expr:
+    """The value reading padded copies."""
+    if value in made:
+        return made[value]
+    return rebuild(value, lambda child: with_padded(child, made))
+
+
+def padded_read(padding: Padding, copy: str) -> Access:
+    """The read of the copy that stands for the guarded read."""
+    subscripts = tuple(_plus(sub, -least) for sub, (least, _) in zip(padding.read.subscripts, padding.box, strict=True))
+    return Access(copy, subscripts, dtype=padding.read.dtype)

@@ -1,0 +1,34 @@
+"""A tensor as a kernel sees it."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Storage:
+    """A tensor as the kernel sees it; ``layout`` as in a launch record, always contiguous unless an argument."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    role: str  # input output temporary
+    layout: str = "contiguous"
+
+    @property
+    def elements(self) -> int:
+        total = 1
+        for extent in self.shape:
+            total *= extent
+        return total
+
+    @property
+    def strides(self) -> tuple[int | None, ...]:
+        """Element strides; None where only the call knows them."""
+        if self.layout == "contiguous":
+            result: list[int] = []
+            step = 1
+            for extent in reversed(self.shape):
+                result.insert(0, step)
+                step *= max(extent, 1)
+            return tuple(result)
+        return tuple({"0": 0, "1": 1}.get(letter) for letter in self.layout)

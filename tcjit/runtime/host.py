@@ -1,0 +1,346 @@
+"""The system's C compiler: found once, asked once what it can do, then run on kernels; and the loading of what it built.
+
+Kernels use OpenMP through the ``libgomp.so.1`` that the process already has. PyTorch brings its own copy, so a kernel must be loaded
+after ``import torch``: then both share one pool of threads. The caller sees to that; nothing here imports torch.
+
+Floating-point arithmetic keeps NaN, infinity, signed zero and the order of operations, so no flag here ever implies ``-ffast-math``
+(given to the linker it would also set flush-to-zero for the whole process).
+"""
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from tcjit.errors import CompileError, LaunchError
+
+NAMES = ("cc", "gcc", "clang")
+TIME_LIMIT = 600.0  # seconds for one compilation
+
+_BASE = (
+    "-O2", "-std=gnu11", "-fPIC", "-shared", "-fwrapv", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast",
+)  # fmt: skip
+# Ways to link, the first that works. Without start files and default libraries a link takes 33 instead of 38 ms (gcc 12): libc's
+# own symbols are then found at load, in the process.
+_PLAIN_LINKS: tuple[tuple[str, ...], ...] = (("-Wl,--as-needed", "-lmvec", "-lm"), ("-lm",), ())
+_LINKS = (
+    ("-nostdlib", "-fno-use-linker-plugin", "-Wl,--as-needed", "-lgomp", "-lmvec", "-lm", "-lgcc"),
+    ("-nostdlib", "-fno-use-linker-plugin", "-Wl,--as-needed", "-lgomp", "-lm", "-lgcc"),
+    *_PLAIN_LINKS,
+)
+_TRIAL = """
+float expf(float);
+long tcjit_trial(float *a, long n, int threads) {
+  (void)threads;
+  #pragma omp parallel for num_threads(threads)
+  for (long i = 0; i < n; i++) a[i] = expf(a[i]) * 2.0f;
+  return n;
+}
+"""
+
+
+class Memory(Protocol):
+    """Keeps small JSON facts between processes; the cache's store is one."""
+
+    def note(self, name: str) -> dict[str, Any] | None: ...
+
+    def put_note(self, name: str, note: dict[str, Any]) -> None: ...
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A working C compiler. ``command`` starts with its absolute path; ``flags`` go before the source, ``libraries`` after it."""
+
+    command: tuple[str, ...]
+    version: str
+    target: str  # the target triple
+    cpu: str
+    flags: tuple[str, ...]
+    libraries: tuple[str, ...]
+    openmp: bool  # without it kernels run on one thread
+    stamps: tuple[tuple[str, int, int], ...]  # path, mtime in ns, size of the files that make it up
+
+    @property
+    def path(self) -> str:
+        return self.command[0]
+
+    @property
+    def identity(self) -> str:
+        """One text that changes whenever the code that this compiler generates might."""
+        facts = (self.command, self.version, self.target, self.cpu, self.flags, self.libraries, self.stamps)
+        return hashlib.sha256(repr(facts).encode("utf-8", "surrogateescape")).hexdigest()
+
+    @property
+    def fresh(self) -> bool:
+        """Whether its files are still those that were asked."""
+        return all(_stamp(path) == (path, mtime, size) for path, mtime, size in self.stamps)
+
+
+def compiler(memory: Memory | None = None) -> Compiler:
+    """The C compiler: ``CC`` if set, else the first of cc, gcc, clang on ``PATH``; a CompileError where there is none.
+
+    It is asked once what it can do; the answer is kept in ``memory`` and in the process until ``CC``, ``PATH``, the processor or
+    the compiler's files change.
+    """
+    key = _memory_key()
+    noted = _noted(key, memory)
+    known = noted or _known.get(key)
+    if known is None or not known.fresh:
+        known = _probe(_search())
+    _known[key] = known
+    if memory is not None and known is not noted:
+        memory.put_note(key, asdict(known))
+    return known
+
+
+def identity(memory: Memory | None = None) -> str:
+    """What distinguishes binaries of this machine, for cache keys: compiler, flags and processor.
+
+    Where the compiler that built the cached binaries is gone and there is no other, they remain good: it is that compiler's
+    identity, and without any compiler ever seen ``"none"``.
+    """
+    key = _memory_key()
+    known = _noted(key, memory) or _known.get(key)
+    if known is not None and known.fresh:
+        return known.identity
+    try:
+        return compiler(memory).identity
+    except CompileError:
+        return known.identity if known is not None else "none"
+
+
+def build(source_text: str, symbol: str, extra_flags: Sequence[str] = (), memory: Memory | None = None) -> bytes:
+    """Compile C text and return the bytes of the shared object.
+
+    A refusal is a CompileError with the compiler's own words; the source then stays in the directory that the error names.
+    """
+    tool = compiler(memory)
+    folder = Path(_temporary())
+    source = folder / "kernel.c"  # relative names below: the directory's own must not reach the binary
+    kept = False
+    try:
+        source.write_text(source_text, encoding="utf-8")
+        command = (*tool.command, *tool.flags, *extra_flags, source.name, "-o", "kernel.so", *tool.libraries)
+        status, words = _execute(command, folder)
+        if status != 0:
+            kept = True
+            raise CompileError(
+                f"{tool.path} refused the code generated for {symbol}:\n{_shortened(words)}",
+                hint=f"please report it with the source, kept in {source}",
+            )
+        return (folder / "kernel.so").read_bytes()
+    except OSError as error:
+        raise CompileError(f"cannot compile {symbol} in {folder}: {error.strerror}", hint="room in TMPDIR") from error
+    finally:
+        if not kept:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def load(path: Path | str, symbol: str) -> int:
+    """The address of ``symbol`` in a shared object, which stays loaded; a LaunchError where it cannot be loaded.
+
+    Import torch first (see above), and give only files that were checked: loading one runs code.
+    """
+    name = os.fspath(path)
+    library = _loaded.get(name)
+    if library is None:
+        try:
+            library = _loaded[name] = ctypes.CDLL(name, mode=os.RTLD_NOW | os.RTLD_LOCAL)
+        except OSError as error:
+            raise LaunchError(f"cannot load {name}: {error}", hint="tcjit.cache.verify() drops damaged kernels") from error
+    try:
+        address = ctypes.cast(getattr(library, symbol), ctypes.c_void_p).value
+    except AttributeError:
+        address = None
+    if address is None:
+        raise LaunchError(f"{name} has no function {symbol}", hint="tcjit.cache.verify() drops damaged kernels")
+    return address
+
+
+@functools.lru_cache(maxsize=1)
+def cpu() -> str:
+    """The processor as far as generated code depends on it: its model and a hash of what it can do."""
+    wanted = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags", "Features", "isa", "uarch", "cpu")
+    facts: dict[str, str] = {}
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            for line in file:
+                name, _, value = line.partition(":")
+                if not line.strip():
+                    break  # the first processor is enough, and on large machines much faster
+                if name.strip() in wanted or name.startswith("CPU "):
+                    facts[name.strip()] = value.strip()
+    except OSError:
+        pass
+    machine = os.uname().machine
+    digest = hashlib.sha256(repr(sorted(facts.items())).encode()).hexdigest()[:12]
+    return f"{facts.get('model name', machine)} ({machine} {digest})"
+
+
+# What this process has learned and loaded: compilers by what they were asked for, libraries by path (never unloaded, since
+# addresses in them have been given out).
+_known: dict[str, Compiler] = {}
+_loaded: dict[str, ctypes.CDLL] = {}
+
+
+def _memory_key() -> str:
+    asked = "\0".join((os.environ.get("CC", ""), os.environ.get("PATH", os.defpath), cpu()))
+    return "compiler-" + hashlib.sha256(asked.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+
+
+def _noted(key: str, memory: Memory | None) -> Compiler | None:
+    note = memory.note(key) if memory is not None else None
+    if note is None:
+        return None
+    try:
+        return _from_note(note)
+    except (KeyError, TypeError, ValueError):
+        return None  # written by another version of tcjit
+
+
+def _from_note(note: dict[str, Any]) -> Compiler:
+    return Compiler(
+        command=tuple(map(str, note["command"])),
+        version=str(note["version"]),
+        target=str(note["target"]),
+        cpu=str(note["cpu"]),
+        flags=tuple(map(str, note["flags"])),
+        libraries=tuple(map(str, note["libraries"])),
+        openmp=bool(note["openmp"]),
+        stamps=tuple((str(path), int(mtime), int(size)) for path, mtime, size in note["stamps"]),
+    )
+
+
+def _stamp(path: str) -> tuple[str, int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return path, status.st_mtime_ns, status.st_size
+
+
+def _search() -> tuple[str, ...]:
+    """The command of the first compiler there is, its program as an absolute path."""
+    asked = os.environ.get("CC", "").strip()
+    try:
+        candidates = [tuple(shlex.split(asked))] if asked else [(name,) for name in NAMES]
+    except ValueError as error:
+        raise CompileError(f"CC={asked!r} is no command: {error}", hint="CC=gcc") from error
+    for command in candidates:
+        path = shutil.which(command[0]) if command else None
+        if path is not None:
+            return (os.path.abspath(path), *command[1:])
+    tried = f"CC={asked!r} is not a program that can be run" if asked else f"none of {', '.join(NAMES)} is on PATH"
+    raise CompileError(f"no C compiler: {tried}", hint=_how_to_get())
+
+
+def _how_to_get() -> str:
+    if sys.platform == "darwin":
+        return "xcode-select --install, or set CC to a C compiler"
+    return "apt install gcc libc6-dev (Debian, Ubuntu), dnf install gcc glibc-devel (Fedora), or set CC to a C compiler"
+
+
+def _probe(command: tuple[str, ...]) -> Compiler:
+    """Ask a compiler what it is and which flags it takes; a CompileError if it cannot build a small program at all."""
+    folder = Path(_temporary())
+    try:
+        (folder / "trial.c").write_text(_TRIAL, encoding="utf-8")
+        native, words = _native(command, folder)
+        optional = [native] if native else []
+        if "__AVX512F__" in words:
+            optional.append("-mprefer-vector-width=512")
+        optional += ["-fopenmp", "-pipe"]
+        flags, libraries = _accepted(command, optional, folder)
+        version = next((line for line in words.splitlines() if " version " in line), command[0])
+        target = next((line.split(":", 1)[1].strip() for line in words.splitlines() if line.startswith("Target:")), "")
+        return Compiler(
+            command=command,
+            version=version.strip(),
+            target=target,
+            cpu=cpu(),
+            flags=flags,
+            libraries=libraries,
+            openmp="-fopenmp" in flags,
+            stamps=tuple(stamp for stamp in (_stamp(command[0]), _stamp(_front_end(words))) if stamp),
+        )
+    except OSError as error:
+        raise CompileError(f"cannot try {command[0]} in {folder}: {error.strerror}", hint="room in TMPDIR") from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _native(command: tuple[str, ...], folder: Path) -> tuple[str, str]:
+    """The flag for "this processor", or none, and what the compiler says of itself and of its macros under it."""
+    words = ""
+    for flag in ("-march=native", "-mcpu=native"):
+        status, words = _execute((*command, flag, "-v", "-dM", "-E", "trial.c"), folder)
+        if status == 0:
+            return flag, words
+    return "", _execute((*command, "-v", "-dM", "-E", "trial.c"), folder)[1]
+
+
+def _front_end(words: str) -> str:
+    """The path of the program behind the driver (gcc's cc1), which a wrapper such as ccache hides; from the output of ``-v``."""
+    for line in words.splitlines():
+        if line.startswith((" /", ' "/')):
+            try:
+                return shlex.split(line)[0]
+            except ValueError:
+                continue
+    return ""
+
+
+def _accepted(command: tuple[str, ...], optional: list[str], folder: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The flags and libraries with which the trial program links: all at once if possible, else each flag on its own trial."""
+    for libraries in _LINKS:
+        if _try(command, (*_BASE, *optional), libraries, folder)[0] == 0:
+            return (*_BASE, *optional), libraries
+    words = ""
+    for libraries in _PLAIN_LINKS:
+        status, words = _try(command, _BASE, libraries, folder)
+        if status == 0:
+            taken = (flag for flag in optional if _try(command, (*_BASE, flag), libraries, folder)[0] == 0)
+            return (*_BASE, *taken), libraries
+    raise CompileError(f"{command[0]} cannot build a small program:\n{_shortened(words)}", hint=_how_to_get())
+
+
+def _try(command: tuple[str, ...], flags: tuple[str, ...], libraries: tuple[str, ...], folder: Path) -> tuple[int, str]:
+    # undefined symbols would only show at load; with libc named, none may remain
+    strict = ("-Wl,-z,defs", "-lc") if "-nostdlib" in libraries else ()
+    return _execute((*command, *flags, "trial.c", "-o", "trial.so", *libraries, *strict), folder)
+
+
+def _temporary() -> str:
+    try:
+        return tempfile.mkdtemp(prefix="tcjit-")
+    except OSError as error:
+        raise CompileError(f"no temporary directory to compile in: {error}", hint="room in /tmp, or TMPDIR set to a directory") from error
+
+
+def _execute(command: Sequence[str], folder: Path) -> tuple[int, str]:
+    """Run a program, never through a shell; its exit status and everything it said."""
+    environment = {**os.environ, "LC_ALL": "C", "TMPDIR": str(folder)}
+    try:
+        done = subprocess.run(
+            command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIME_LIMIT, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return 1, f"no end after {TIME_LIMIT:.0f} s"
+    except (OSError, ValueError) as error:
+        raise CompileError(f"cannot run {command[0]}: {error}", hint="set CC to a C compiler") from error
+    return done.returncode, (done.stdout + done.stderr).decode("utf-8", "replace")
+
+
+def _shortened(words: str, lines: int = 30) -> str:
+    every = words.strip().splitlines()
+    return "\n".join(every[:lines] + ([f"... {len(every) - lines} more lines"] if len(every) > lines else []))

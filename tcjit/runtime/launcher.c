@@ -1,0 +1,529 @@
+/* The fast path of a call, about as long as one eager torch operator.
+ *
+ * A Launcher holds a table of prepared calls. `Launcher.call(args, out, unchecked)` looks for the entry whose dtypes, shapes and
+ * strides are those of the arguments, allocates the outputs through torch, releases the GIL and runs the kernel. Whatever it does
+ * not know (a subclass, a lazy view, a tracing or dispatch mode, an argument that requires grad, an unknown shape, a wrong
+ * argument) is answered with NotImplemented, and Python decides. It never raises for an argument and never guesses.
+ *
+ * Tensors are read through the DLPack exchange table that torch hangs on torch.Tensor; no torch header is needed, only Python.h.
+ * All state is guarded by the GIL; an entry is counted while a kernel runs, so that the table may change meanwhile.
+ */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_PARAMS = 32, MAX_NUMBERS = 128, MAX_ENTRIES = 64 };
+
+/* ------------------------------------------------------------------ DLPack's public layout, as far as it is used */
+
+typedef struct { uint32_t major, minor; } dl_version;
+typedef struct {
+    void *data;
+    int32_t device_type, device_id, ndim;
+    uint8_t code, bits;
+    uint16_t lanes;
+    int64_t *shape, *strides;
+    uint64_t byte_offset;
+} dl_tensor;
+typedef struct dl_exchange {
+    dl_version version;
+    struct dl_exchange *previous;
+    void *allocate, *from_object, *to_object;
+    int (*view)(void *object, dl_tensor *out);
+    void *stream;
+} dl_exchange;
+enum { DL_CPU = 1 };
+
+typedef int64_t (*kernel_function)(void *const *tensors, const int64_t *numbers, void *workspace, int threads);
+
+/* ------------------------------------------------------------------ what torch gave us */
+
+static struct {
+    const dl_exchange *exchange;
+    PyTypeObject *tensor, *parameter;
+    PyObject *dispatch_modes, *function_mode, *functorch, *tracing, *grad_enabled, *threads, *is_neg, *empty, *bump, *forward;
+} torch;
+static PyObject *str_requires_grad, *str_level, *kw_dtype;
+static int forced_threads; /* above 0 in a forked child */
+
+static PyObject *configure(PyObject *self, PyObject *args) {
+    PyObject *capsule, *o[12];
+    if (!PyArg_ParseTuple(args, "OOOOOOOOOOOOO", &capsule, &o[0], &o[1], &o[2], &o[3], &o[4], &o[5], &o[6], &o[7], &o[8], &o[9], &o[10],
+                          &o[11]))
+        return NULL;
+    const dl_exchange *exchange = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
+    if (!exchange) return NULL;
+    if (exchange->version.major != 1 || !exchange->view || !PyType_Check(o[0]) || !PyType_Check(o[1]) || !PyDict_Check(o[11]))
+        Py_RETURN_FALSE;
+    for (int i = 0; i < 12; i++) Py_INCREF(o[i]); /* kept for the life of the process */
+    torch.exchange = exchange;
+    torch.tensor = (PyTypeObject *)o[0], torch.parameter = (PyTypeObject *)o[1];
+    torch.dispatch_modes = o[2], torch.function_mode = o[3], torch.functorch = o[4], torch.tracing = o[5];
+    torch.grad_enabled = o[6], torch.threads = o[7], torch.is_neg = o[8], torch.empty = o[9], torch.bump = o[10], torch.forward = o[11];
+    Py_RETURN_TRUE;
+}
+
+static PyObject *force_threads(PyObject *self, PyObject *number) {
+    long value = PyLong_AsLong(number);
+    if (value == -1 && PyErr_Occurred()) return NULL;
+    forced_threads = (int)value;
+    Py_RETURN_NONE;
+}
+
+/* ------------------------------------------------------------------ entries */
+
+typedef struct {
+    char kind; /* t tensor; i signed integer, u uint64, f float32, d float64, b bool */
+    char fixed; /* a specialised scalar: the value is part of the entry */
+    uint8_t code, bits;
+    int ndim, slot; /* slot: where a scalar goes in numbers, or -1 */
+    int64_t *shape, *strides;
+    int64_t low, high, value;
+} parameter;
+
+typedef struct {
+    PyObject *dtype, *shape; /* what torch.empty gets */
+    int64_t *extents;
+    int64_t bytes;
+    int ndim;
+    uint8_t code, bits;
+} output;
+
+typedef struct {
+    int64_t references;
+    kernel_function function;
+    PyObject *keep, *fail;
+    int64_t workspace;
+    int checked, functional, params, outputs, numbers;
+    parameter *param;
+    output *out;
+    int64_t *number;
+} entry;
+
+static void release(entry *e) {
+    if (--e->references) return;
+    for (int i = 0; e->param && i < e->params; i++) free(e->param[i].shape);
+    for (int i = 0; e->out && i < e->outputs; i++) {
+        Py_XDECREF(e->out[i].dtype);
+        Py_XDECREF(e->out[i].shape);
+        free(e->out[i].extents);
+    }
+    Py_XDECREF(e->keep);
+    Py_XDECREF(e->fail);
+    free(e->param), free(e->out), free(e->number), free(e);
+}
+
+/* The integers of a tuple; -1 with an exception set when it is no tuple of n integers. */
+static int integers(PyObject *tuple, int64_t *into, Py_ssize_t n) {
+    if (!PyTuple_Check(tuple) || PyTuple_GET_SIZE(tuple) != n) {
+        PyErr_SetString(PyExc_ValueError, "a tuple of integers was expected");
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < n; i++) {
+        into[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(tuple, i));
+        if (into[i] == -1 && PyErr_Occurred()) return -1;
+    }
+    return 0;
+}
+
+static int read_tensor(parameter *p, PyObject *shape, PyObject *strides, int code, int bits) {
+    if (!PyTuple_Check(shape)) {
+        PyErr_SetString(PyExc_ValueError, "a shape was expected");
+        return -1;
+    }
+    Py_ssize_t n = PyTuple_GET_SIZE(shape);
+    p->ndim = (int)n, p->code = (uint8_t)code, p->bits = (uint8_t)bits;
+    p->shape = calloc(2 * (size_t)n + 1, sizeof *p->shape);
+    if (!p->shape) return PyErr_NoMemory(), -1;
+    p->strides = p->shape + n;
+    return integers(shape, p->shape, n) || integers(strides, p->strides, n) ? -1 : 0;
+}
+
+/* ("t", shape, strides, code, bits) or (kind, low, high, slot, value or None) */
+static int read_parameter(parameter *p, PyObject *spec) {
+    const char *kind;
+    PyObject *a, *b, *last;
+    int c;
+    if (!PyArg_ParseTuple(spec, "sOOiO", &kind, &a, &b, &c, &last)) return -1;
+    p->kind = kind[0];
+    if (p->kind == 't') {
+        long bits = PyLong_AsLong(last);
+        return bits == -1 && PyErr_Occurred() ? -1 : read_tensor(p, a, b, c, (int)bits);
+    }
+    p->low = PyLong_AsLongLong(a), p->high = PyLong_AsLongLong(b), p->slot = c, p->fixed = last != Py_None;
+    if (p->fixed) p->value = PyLong_AsLongLong(last);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+/* (dtype, shape, code, bits) */
+static int read_output(output *o, PyObject *spec) {
+    int code, bits;
+    if (!PyArg_ParseTuple(spec, "OO!ii", &o->dtype, &PyTuple_Type, &o->shape, &code, &bits)) return o->dtype = o->shape = NULL, -1;
+    Py_INCREF(o->dtype), Py_INCREF(o->shape);
+    o->ndim = (int)PyTuple_GET_SIZE(o->shape), o->code = (uint8_t)code, o->bits = (uint8_t)bits;
+    o->extents = calloc((size_t)o->ndim + 1, sizeof *o->extents);
+    if (!o->extents) return PyErr_NoMemory(), -1;
+    if (integers(o->shape, o->extents, o->ndim)) return -1;
+    o->bytes = bits / 8;
+    for (int d = 0; d < o->ndim; d++) o->bytes *= o->extents[d];
+    return 0;
+}
+
+typedef struct {
+    PyObject_HEAD
+    int count, next; /* next: the entry that a new one replaces when the table is full */
+    entry *entries[MAX_ENTRIES];
+} launcher;
+
+/* add(address, checked, functional, params, outputs, numbers, workspace, keep, fail): the entry is looked for first from now on. */
+static PyObject *launcher_add(launcher *self, PyObject *args) {
+    unsigned long long address;
+    int checked, functional;
+    PyObject *params, *outputs, *numbers, *keep, *fail;
+    long long workspace;
+    if (!PyArg_ParseTuple(args, "KppO!O!O!LOO", &address, &checked, &functional, &PyTuple_Type, &params, &PyTuple_Type, &outputs,
+                          &PyTuple_Type, &numbers, &workspace, &keep, &fail))
+        return NULL;
+    Py_ssize_t n = PyTuple_GET_SIZE(params), m = PyTuple_GET_SIZE(outputs), k = PyTuple_GET_SIZE(numbers);
+    if (n > MAX_PARAMS || m > MAX_PARAMS || k > MAX_NUMBERS) Py_RETURN_FALSE;
+    entry *e = calloc(1, sizeof *e);
+    if (!e) return PyErr_NoMemory();
+    e->references = 1, e->function = (kernel_function)(uintptr_t)address, e->checked = checked, e->functional = functional;
+    e->workspace = workspace, e->params = (int)n, e->outputs = (int)m, e->numbers = (int)k;
+    Py_INCREF(keep), Py_INCREF(fail);
+    e->keep = keep, e->fail = fail;
+    e->param = calloc((size_t)n + 1, sizeof *e->param), e->out = calloc((size_t)m + 1, sizeof *e->out);
+    e->number = calloc((size_t)k + 1, sizeof *e->number);
+    int bad = 0;
+    if (!e->param || !e->out || !e->number) bad = 1, PyErr_NoMemory();
+    for (Py_ssize_t i = 0; !bad && i < n; i++) bad = read_parameter(&e->param[i], PyTuple_GET_ITEM(params, i));
+    for (Py_ssize_t i = 0; !bad && i < m; i++) bad = read_output(&e->out[i], PyTuple_GET_ITEM(outputs, i));
+    for (Py_ssize_t i = 0; !bad && i < n; i++)
+        if (e->param[i].kind != 't' && (e->param[i].slot < -1 || e->param[i].slot >= k)) bad = 1, PyErr_SetString(PyExc_ValueError, "slot");
+    if (bad || integers(numbers, e->number, k)) {
+        release(e);
+        return NULL;
+    }
+    if (self->count < MAX_ENTRIES) {
+        self->entries[self->count++] = e;
+    } else {
+        entry *old = self->entries[self->next];
+        self->entries[self->next] = e;
+        self->next = (self->next + 1) % MAX_ENTRIES;
+        release(old);
+    }
+    Py_RETURN_TRUE;
+}
+
+/* ------------------------------------------------------------------ the checks */
+
+/* 1 when calling `function` gives exactly `expected`; 0 otherwise, errors included. */
+static int gives(PyObject *function, PyObject *expected) {
+    PyObject *result = PyObject_CallNoArgs(function);
+    if (!result) return PyErr_Clear(), 0;
+    Py_DECREF(result); /* compared by address with an immortal or long-lived object only */
+    return result == expected;
+}
+
+static int gives_zero(PyObject *function) {
+    PyObject *result = PyObject_CallNoArgs(function);
+    long value = result ? PyLong_AsLong(result) : -1;
+    Py_XDECREF(result);
+    if (PyErr_Occurred()) PyErr_Clear();
+    return value == 0;
+}
+
+/* No dispatch, function or functorch mode, no tracing, no forward differentiation level. */
+static int plain_state(void) {
+    if (!gives_zero(torch.dispatch_modes) || !gives(torch.function_mode, Py_False)) return 0;
+    if (!gives(torch.functorch, Py_None) || !gives(torch.tracing, Py_None)) return 0;
+    PyObject *level = PyDict_GetItemWithError(torch.forward, str_level);
+    if (!level) return PyErr_Clear(), 0;
+    long value = PyLong_AsLong(level);
+    if (value == -1 && PyErr_Occurred()) return PyErr_Clear(), 0;
+    return value < 0;
+}
+
+/* A plain strided CPU tensor with readable memory, viewed; grad: whether requires_grad disqualifies it. */
+static int plain_tensor(PyObject *object, int grad, dl_tensor *view) {
+    if (Py_TYPE(object) != torch.tensor && Py_TYPE(object) != torch.parameter) return 0;
+    if (grad) {
+        PyObject *flag = PyObject_GetAttr(object, str_requires_grad);
+        if (!flag) return PyErr_Clear(), 0;
+        Py_DECREF(flag);
+        if (flag != Py_False) return 0;
+    }
+    PyObject *negative = PyObject_Vectorcall(torch.is_neg, &object, 1, NULL);
+    if (!negative) return PyErr_Clear(), 0;
+    Py_DECREF(negative);
+    if (negative != Py_False) return 0;
+    if (torch.exchange->view(object, view)) return PyErr_Clear(), 0;
+    if (view->device_type != DL_CPU || view->lanes != 1) return 0;
+    if (view->data) view->data = (char *)view->data + view->byte_offset;
+    else
+        for (int d = 0; d <= view->ndim; d++) /* zero, functional and freed tensors have no memory; empty ones need none */
+            if (d == view->ndim) return 0;
+            else if (view->shape[d] == 0) break;
+    return 1;
+}
+
+static int same_tensor(const parameter *p, const dl_tensor *t) {
+    if (t->code != p->code || t->bits != p->bits || t->ndim != p->ndim) return 0;
+    for (int d = 0; d < p->ndim; d++)
+        if (t->shape[d] != p->shape[d] || (t->strides[d] != p->strides[d] && p->shape[d] > 1)) return 0;
+    return 1;
+}
+
+static int integer(PyObject *object, int64_t *value) {
+    int overflow;
+    if (!PyLong_CheckExact(object)) return 0;
+    *value = PyLong_AsLongLongAndOverflow(object, &overflow);
+    return !overflow;
+}
+
+/* The 64 bits that a kernel gets for a scalar argument; 0 when Python must look at it. */
+static int scalar_bits(const parameter *p, PyObject *object, int64_t *bits) {
+    double number;
+    int64_t whole;
+    switch (p->kind) {
+    case 'b':
+        *bits = object == Py_True;
+        return PyBool_Check(object);
+    case 'i':
+        return integer(object, bits) && *bits >= p->low && *bits <= p->high;
+    case 'u':
+        return integer(object, bits) && *bits >= 0;
+    case 'f':
+    case 'd':
+        if (PyFloat_CheckExact(object)) number = PyFloat_AS_DOUBLE(object);
+        else if (integer(object, &whole) && whole >= -(1 << 24) && whole <= (1 << 24)) number = (double)whole;
+        else return 0;
+        if (p->kind == 'f') {
+            double rounded = (double)(float)number;
+            if (isinf(rounded) && !isinf(number)) return 0;
+            number = rounded;
+        }
+        memcpy(bits, &number, sizeof number);
+        return 1;
+    }
+    return 0;
+}
+
+static int matches(const entry *e, PyObject *const *args, const dl_tensor *views, int64_t *numbers) {
+    for (int i = 0; i < e->params; i++)
+        if (e->param[i].kind == 't' && !same_tensor(&e->param[i], &views[i])) return 0;
+    memcpy(numbers, e->number, (size_t)e->numbers * sizeof *numbers);
+    for (int i = 0; i < e->params; i++) {
+        int64_t bits;
+        if (e->param[i].kind == 't') continue;
+        if (!scalar_bits(&e->param[i], args[i], &bits) || (e->param[i].fixed && bits != e->param[i].value)) return 0;
+        if (e->param[i].slot >= 0) numbers[e->param[i].slot] = bits;
+    }
+    return 1;
+}
+
+/* ------------------------------------------------------------------ outputs */
+
+static uintptr_t after(const dl_tensor *t) { /* the first byte after the tensor's memory; 0 for an empty tensor */
+    int64_t last = 0;
+    for (int d = 0; d < t->ndim; d++) {
+        if (t->shape[d] == 0) return 0;
+        last += (t->shape[d] - 1) * t->strides[d];
+    }
+    return (uintptr_t)t->data + (uintptr_t)(last + 1) * (t->bits / 8);
+}
+
+static int disjoint(const dl_tensor *a, const dl_tensor *b) {
+    return after(a) <= (uintptr_t)b->data || after(b) <= (uintptr_t)a->data;
+}
+
+static int fits(const output *o, const dl_tensor *t) {
+    int64_t stride = 1;
+    if (t->code != o->code || t->bits != o->bits || t->ndim != o->ndim) return 0;
+    for (int d = o->ndim - 1; d >= 0; d--) {
+        if (t->shape[d] != o->extents[d] || (t->strides[d] != stride && o->extents[d] > 1 && o->bytes)) return 0;
+        stride *= o->extents[d];
+    }
+    return 1;
+}
+
+static int overlaps(const entry *e, const dl_tensor *views, const dl_tensor *outs, int which) {
+    for (int i = 0; i < e->params; i++)
+        if (e->param[i].kind == 't' && !disjoint(&outs[which], &views[i])) return 1;
+    for (int i = 0; i < which; i++)
+        if (!disjoint(&outs[which], &outs[i])) return 1;
+    return 0;
+}
+
+/* New references to the tensors that the caller gave for the outputs; 0 when Python must look at them. */
+static int given_outputs(const entry *e, PyObject *out, const dl_tensor *views, int grad, PyObject **objects, void **pointers) {
+    dl_tensor outs[MAX_PARAMS];
+    if (e->outputs == 1 && !PyTuple_CheckExact(out)) objects[0] = out;
+    else if (PyTuple_CheckExact(out) && PyTuple_GET_SIZE(out) == e->outputs)
+        for (int i = 0; i < e->outputs; i++) objects[i] = PyTuple_GET_ITEM(out, i);
+    else return 0;
+    for (int i = 0; i < e->outputs; i++) {
+        if (!plain_tensor(objects[i], grad, &outs[i]) || !fits(&e->out[i], &outs[i]) || overlaps(e, views, outs, i)) return 0;
+        pointers[i] = outs[i].data;
+    }
+    for (int i = 0; i < e->outputs; i++) { /* once all are known to be good: in-place writes count as versions */
+        PyObject *one = PyTuple_Pack(1, objects[i]);
+        PyObject *done = one ? PyObject_CallOneArg(torch.bump, one) : NULL;
+        Py_XDECREF(one);
+        if (!done) return PyErr_Clear(), 0;
+        Py_DECREF(done);
+    }
+    for (int i = 0; i < e->outputs; i++) Py_INCREF(objects[i]);
+    return 1;
+}
+
+/* 1 done, 0 Python must look, -1 an exception is set (out of memory). */
+static int new_outputs(const entry *e, PyObject **objects, void **pointers) {
+    for (int i = 0; i < e->outputs; i++) {
+        dl_tensor view;
+        PyObject *args[2] = {e->out[i].shape, e->out[i].dtype};
+        objects[i] = PyObject_Vectorcall(torch.empty, args, 1, kw_dtype);
+        int state = !objects[i] ? -1 : plain_tensor(objects[i], 0, &view) && fits(&e->out[i], &view);
+        if (state != 1) {
+            for (int j = 0; j <= i; j++) Py_XDECREF(objects[j]);
+            return state;
+        }
+        pointers[i] = view.data;
+    }
+    return 1;
+}
+
+static PyObject *results(const entry *e, PyObject **objects) { /* steals the references */
+    if (e->outputs == 1) return objects[0];
+    PyObject *tuple = PyTuple_New(e->outputs);
+    for (int i = 0; i < e->outputs; i++)
+        if (tuple) PyTuple_SET_ITEM(tuple, i, objects[i]);
+        else Py_DECREF(objects[i]);
+    return tuple;
+}
+
+/* ------------------------------------------------------------------ the call */
+
+static int thread_count(void) {
+    if (forced_threads > 0) return forced_threads;
+    PyObject *number = PyObject_CallNoArgs(torch.threads);
+    long value = number ? PyLong_AsLong(number) : 1;
+    Py_XDECREF(number);
+    if (PyErr_Occurred()) PyErr_Clear();
+    return value < 1 ? 1 : (int)value;
+}
+
+/* Runs the kernel; the flag it returned, or -1 when there is no memory for its workspace. */
+static int64_t launch(const entry *e, void **pointers, const int64_t *numbers) {
+    int threads = thread_count();
+    int64_t flag;
+    void *workspace = NULL;
+    Py_BEGIN_ALLOW_THREADS
+    if (e->workspace > 0 && posix_memalign(&workspace, 64, (size_t)e->workspace)) flag = -1;
+    else flag = e->function(pointers, numbers, workspace, threads);
+    free(workspace);
+    Py_END_ALLOW_THREADS
+    return flag;
+}
+
+static PyObject *run(entry *e, PyObject *out, const dl_tensor *views, const int64_t *numbers, int grad) {
+    PyObject *objects[MAX_PARAMS];
+    void *pointers[2 * MAX_PARAMS];
+    int state = out == Py_None ? (e->functional ? new_outputs(e, objects, pointers) : 0)
+                               : given_outputs(e, out, views, grad, objects, pointers);
+    if (state < 0) return NULL;
+    if (state == 0) Py_RETURN_NOTIMPLEMENTED;
+    int count = e->outputs;
+    for (int i = 0; i < e->params; i++)
+        if (e->param[i].kind == 't') pointers[count++] = views[i].data;
+    int64_t flag = launch(e, pointers, numbers);
+    if (flag == 0) return results(e, objects);
+    for (int i = 0; i < e->outputs; i++) Py_DECREF(objects[i]);
+    if (flag < 0) return PyErr_NoMemory();
+    PyObject *number = PyLong_FromLongLong(flag);
+    PyObject *raised = number ? PyObject_CallOneArg(e->fail, number) : NULL; /* raises */
+    Py_XDECREF(number);
+    if (raised) PyErr_SetString(PyExc_SystemError, "a kernel's error was not raised");
+    Py_XDECREF(raised);
+    return NULL;
+}
+
+/* call(args, out, unchecked) */
+static PyObject *launcher_call(launcher *self, PyObject *const *given, Py_ssize_t n) {
+    dl_tensor views[MAX_PARAMS];
+    int64_t numbers[MAX_NUMBERS];
+    if (n != 3 || !PyTuple_Check(given[0])) return PyErr_SetString(PyExc_TypeError, "call(args, out, unchecked)"), NULL;
+    PyObject *args = given[0];
+    int unchecked = given[2] == Py_True;
+    if (self->count == 0 || PyTuple_GET_SIZE(args) != self->entries[0]->params || (!unchecked && given[2] != Py_False)) Py_RETURN_NOTIMPLEMENTED;
+    if (!plain_state()) Py_RETURN_NOTIMPLEMENTED;
+    int grad = !gives(torch.grad_enabled, Py_False);
+    const entry *first = self->entries[0]; /* all entries are of one def: the kinds of the parameters agree */
+    for (int i = 0; i < first->params; i++)
+        if (first->param[i].kind == 't' && !plain_tensor(PyTuple_GET_ITEM(args, i), grad, &views[i])) Py_RETURN_NOTIMPLEMENTED;
+    PyObject *const *items = &PyTuple_GET_ITEM(args, 0);
+    for (int k = self->count - 1; k >= 0; k--) {
+        entry *e = self->entries[k];
+        if (e->checked == unchecked || !matches(e, items, views, numbers)) continue;
+        e->references++;
+        PyObject *result = run(e, given[1], views, numbers, grad);
+        release(e);
+        return result;
+    }
+    Py_RETURN_NOTIMPLEMENTED;
+}
+
+static PyObject *launcher_clear(launcher *self, PyObject *unused) {
+    int count = self->count;
+    self->count = self->next = 0;
+    for (int i = 0; i < count; i++) release(self->entries[i]);
+    Py_RETURN_NONE;
+}
+
+static void launcher_dealloc(launcher *self) {
+    PyTypeObject *type = Py_TYPE(self);
+    for (int i = 0; i < self->count; i++) release(self->entries[i]);
+    type->tp_free((PyObject *)self);
+    Py_DECREF(type);
+}
+
+static Py_ssize_t launcher_length(launcher *self) { return self->count; }
+
+static PyMethodDef launcher_methods[] = {
+    {"call", (PyCFunction)(void (*)(void))launcher_call, METH_FASTCALL, "call(args, out, unchecked): the result, or NotImplemented"},
+    {"add", (PyCFunction)launcher_add, METH_VARARGS, "add(address, checked, functional, params, outputs, numbers, workspace, keep, fail)"},
+    {"clear", (PyCFunction)launcher_clear, METH_NOARGS, "forget all entries"},
+    {NULL, NULL, 0, NULL},
+};
+static PyType_Slot launcher_slots[] = {
+    {Py_tp_methods, launcher_methods},
+    {Py_tp_dealloc, launcher_dealloc},
+    {Py_mp_length, launcher_length},
+    {Py_tp_new, PyType_GenericNew},
+    {0, NULL},
+};
+static PyType_Spec launcher_spec = {"tcjit._launcher.Launcher", sizeof(launcher), 0, Py_TPFLAGS_DEFAULT, launcher_slots};
+
+static PyMethodDef module_methods[] = {
+    {"configure", configure, METH_VARARGS, "what torch offers; False when this torch cannot be used"},
+    {"force_threads", force_threads, METH_O, "the number of threads from now on; 0 for torch's"},
+    {NULL, NULL, 0, NULL},
+};
+static struct PyModuleDef module_definition = {PyModuleDef_HEAD_INIT, "tcjit._launcher", NULL, -1, module_methods};
+
+PyMODINIT_FUNC PyInit__launcher(void) {
+    PyObject *module = PyModule_Create(&module_definition);
+    PyObject *type = module ? PyType_FromSpec(&launcher_spec) : NULL;
+    str_requires_grad = PyUnicode_InternFromString("requires_grad");
+    str_level = PyUnicode_InternFromString("_current_level");
+    kw_dtype = Py_BuildValue("(s)", "dtype");
+    if (!type || !str_requires_grad || !str_level || !kw_dtype || PyModule_AddObject(module, "Launcher", type)) {
+        Py_XDECREF(type);
+        Py_XDECREF(module);
+        return NULL;
+    }
+    return module;
+}

@@ -1,0 +1,183 @@
+"""The command as typed: what it prints, and with which status it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tcjit
+from tcjit.cli import main
+
+MLP = """
+def mlp(float(B,I) X, float(O,I) W, float(O) b) -> (Y, S) {
+    Y(n, o) +=! X(n, i) * W(o, i)
+    Y(n, o)   = fmax(Y(n, o) + b(o), 0.0)
+    S(o)    +=! Y(n, o)
+}
+"""
+BAG = """
+def bag(float(V,D) T, int64(B,L) Idx) -> (Y) {
+    Y(b, d) +=! T(Idx(b, l), d)
+}
+"""
+SHAPES = "X=8x16,O=4"
+
+
+def write(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "program.tc"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Status, standard output and standard error of ``tcjit arguments``."""
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    out, err = capsys.readouterr()
+    assert isinstance(ended.value.code, int)
+    return ended.value.code, out, err
+
+
+def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(capsys, "--version") == (0, f"tcjit {tcjit.__version__}\n", "")
+    status, out, _ = call(capsys, "--help")
+    assert status == 0 and all(name in out for name in ("run", "explain", "doctor", "cache"))
+
+
+@pytest.mark.parametrize("start", [["-m", "tcjit"], ["-c", "import sys; from tcjit.cli import main; main(sys.argv[1:])"]])
+def test_as_a_process(start: list[str], tmp_path: Path) -> None:
+    command = [sys.executable, *start, "run", write(tmp_path, MLP), "--shapes", "X=8y16"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: X=8y16 is not a shape\ntry: X=8x8\n"
+
+
+def test_run_prints_each_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = call(capsys, "run", write(tmp_path, MLP), "--shapes", SHAPES)
+    assert (status, err) == (0, "")
+    first, second = (line.split() for line in out.splitlines())
+    assert first[:4] == ["Y", "float32(8,", "4)", "sum"] and second[:3] == ["S", "float32(4)", "sum"]
+    assert float(first[4]) == pytest.approx(float(second[3]), rel=1e-5)
+
+
+def test_a_seed_means_the_same_bits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path, MLP)
+    outs = [call(capsys, "run", path, "--shapes", SHAPES, "--seed", seed)[1] for seed in ("1", "1", "2")]
+    assert outs[0] == outs[1] != outs[2]
+
+
+def test_run_agrees_with_the_reference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path, MLP)
+    sums = []
+    for target in ("cpu", "reference"):
+        status, out, err = call(capsys, "run", path, "--shapes", SHAPES, "--target", target)
+        assert status == 0, err
+        sums.append(float(out.splitlines()[0].split("sum ")[1].split()[0]))
+    assert sums[0] == pytest.approx(sums[1], rel=1e-4)
+
+
+def test_run_measures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = call(capsys, "run", write(tmp_path, MLP), "--shapes", SHAPES, "--time")
+    assert "first call" in out and "(median of " in out
+
+
+def test_random_indices_are_inside(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = call(capsys, "run", write(tmp_path, BAG), "--shapes", "T=3x4,Idx=50x6")
+    assert status == 0 and out.startswith("Y  float32(50, 4)"), err
+
+
+def test_unknown_target(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = call(capsys, "run", write(tmp_path, MLP), "--shapes", SHAPES, "--target", "abacus")
+    assert status == 2 and out == "" and "abacus" in err and "try: " in err
+
+
+@pytest.mark.parametrize("command", ["run", "explain"])
+def test_a_mistake_in_the_program_has_a_caret(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = call(capsys, command, write(tmp_path, MLP.replace("W(o, i)", "W(o, i")), "--shapes", SHAPES)
+    assert status == 2 and out == "" and err.startswith("error: line 4") and "^" in err and "Traceback" not in err
+
+
+def test_files_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(capsys, "run", str(tmp_path / "none.tc"))[2].startswith("error: cannot read ")
+    assert call(capsys, "run", str(tmp_path))[0] == 2
+    (tmp_path / "latin.tc").write_bytes(b"# caf\xe9\n")
+    status, _, err = call(capsys, "run", str(tmp_path / "latin.tc"))
+    assert status == 2 and "is not UTF-8 text" in err
+
+
+def test_standard_input(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tcjit", "run", "-", "--shapes", SHAPES]
+    done = subprocess.run(command, input=MLP, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.startswith("Y  "), done.stderr
+
+
+def test_explain_shows_every_stage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = call(capsys, "explain", write(tmp_path, MLP), "--shapes", SHAPES)
+    assert (status, err) == (0, "")
+    heads = [line.split()[0] for line in out.splitlines() if line.endswith("───")]
+    assert heads == ["ranges", "domains", "dependences", "tree", "code"]
+
+
+@pytest.mark.parametrize(
+    "stage, holds", [("ranges", "n"), ("domains", "0 <="), ("dependences", "->"), ("tree", "domain"), ("code", "for (")]
+)
+def test_explain_one_stage(stage: str, holds: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = call(capsys, "explain", write(tmp_path, MLP), "--shapes", SHAPES, "--stage", stage)
+    assert status == 0 and holds in out and "───" not in out, err
+
+
+def test_ranges_need_no_shapes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path, MLP)
+    status, out, _ = call(capsys, "explain", path, "--stage", "ranges")
+    assert status == 0 and "I" in out
+    status, _, err = call(capsys, "explain", path)
+    assert status == 2 and "--stage ranges" in err
+    status, _, err = call(capsys, "explain", path, "--stage", "trees")
+    assert status == 2 and "ranges, domains, dependences, tree, code" in err
+
+
+def test_explain_says_the_same_when_the_kernel_is_cached(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path, BAG)
+    call(capsys, "run", path, "--shapes", "T=3x4,Idx=5x6")
+    command = [sys.executable, "-m", "tcjit", "explain", path, "--shapes", "T=3x4,Idx=5x6", "--stage"]
+    for stage in ("domains", "dependences", "tree", "code"):
+        done = subprocess.run([*command, stage], capture_output=True, text=True, env=dict(os.environ))
+        assert done.returncode == 0 and done.stdout.strip(), done.stderr
+
+
+def test_a_pipe_that_closes_early(tmp_path: Path) -> None:
+    command = f"{sys.executable} -m tcjit explain {write(tmp_path, MLP)} --shapes {SHAPES} | head -n 1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert "Traceback" not in done.stderr and done.stdout.startswith("ranges")
+
+
+def test_cache_commands(tmp_path: Path) -> None:
+    """In a directory of its own, since it is cleared."""
+    environment = {**os.environ, "TCJIT_CACHE_DIR": str(tmp_path / "cache")}
+    path, file = write(tmp_path, MLP), str(tmp_path / "options.json")
+
+    def cli(*arguments: str) -> str:
+        done = subprocess.run([sys.executable, "-m", "tcjit", *arguments], capture_output=True, text=True, env=environment)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    cli("run", path, "--shapes", SHAPES)
+    assert "mlp" in cli("cache", "list")
+    assert "sound" in cli("cache", "verify")
+    cli("cache", "export", file)
+    assert json.loads(Path(file).read_text())
+    cli("cache", "clear")
+    assert "mlp" not in cli("cache", "list")
+    cli("cache", "import", file)
+
+
+def test_importing_nonsense_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "x.json"
+    path.write_text("{]")
+    status, _, err = call(capsys, "cache", "import", str(path))
+    assert status == 2 and err.startswith("error: ")

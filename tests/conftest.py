@@ -1,0 +1,83 @@
+"""What every test gets: a private cache, verified kernels, two threads, a ring, and ``golden`` files.
+
+``def test_x(golden): golden(text)`` compares with a file at the test's own path; ``pytest --update-golden`` rewrites it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+HOME = Path(__file__).parent
+ROOT = HOME.parent
+PRIVATE = pytest.StashKey[str]()
+RINGS = ("text", "host", "opencl", "cuda")
+# quick ones first, the order of the imports; what is in no list stands between (cli, examples, documents), whole programs stand last
+ORDER = ["errors", "config", "step", "grammar", "mapping", "codegen", "runtime", "cache", "tuner", "jit", "library"]
+LAST = ["end_to_end"]
+TEXT = {"errors", "config", "step", "grammar", "mapping", "tuner"}  # units whose tests need no more than islpy
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite the golden files")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The environment, before tcjit or torch is imported: doctests of the package and child processes need it as well.
+
+    Kernels are shared between the tests of one worker, never with the user's own cache. OpenMP threads sleep while they wait:
+    with several workers on few cores they would otherwise spin in each other's way.
+    """
+    config.stash[PRIVATE] = tempfile.mkdtemp(prefix="tcjit-tests-")
+    os.environ.update(
+        TCJIT_CACHE_DIR=config.stash[PRIVATE], TCJIT_VERIFY="1", OMP_NUM_THREADS="2", OMP_WAIT_POLICY="passive", COLUMNS="160", NO_COLOR="1"
+    )
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    shutil.rmtree(config.stash.get(PRIVATE, ""), ignore_errors=True)
+
+
+def _unit(item: pytest.Item) -> str:
+    """The part of the house that a test or doctest is about: ``grammar`` for ``tests/grammar/test_parse.py``."""
+    for top in (ROOT / "tcjit", HOME):
+        if item.path.is_relative_to(top):
+            first = item.path.relative_to(top).parts[0]
+            return first.removesuffix(".py").removeprefix("test_")
+    return ""
+
+
+def _place(item: pytest.Item) -> int:
+    unit = _unit(item)
+    if unit in LAST:
+        return len(ORDER) + 1
+    return ORDER.index(unit) if unit in ORDER else len(ORDER)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if not any(item.get_closest_marker(ring) for ring in RINGS):
+            item.add_marker("text" if _unit(item) in TEXT else "host")
+    items.sort(key=_place)
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    where = request.path.relative_to(HOME).with_suffix("")
+    path = HOME / "golden" / where / f"{request.node.name}.txt"
+
+    def check(actual: str) -> None:
+        __tracebackhide__ = True
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(actual)
+        if not path.exists():
+            pytest.fail(f"no golden file {path}; run pytest --update-golden and read the diff")
+        assert actual == path.read_text()
+
+    return check

@@ -1,0 +1,32 @@
+"""Every example runs as a user would run it, and says what it should."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+SAYS = {
+    "fused_mlp": ["close to PyTorch: True", "strided argument: True", "ShapeError: "],
+    "softmax": ["close to PyTorch: True", "rows sum to one:  True", "agrees with the reference"],
+    "convolution": ["stride 1, dilation 1, padding 0: (2, 16, 15, 21), close to PyTorch: True", "(2, 16, 5, 7), close to PyTorch: True"],
+    "embedding_bag": ["close to PyTorch: True", "GatherError: ", "T(Idx(b, l), d)"],
+    "def_calls": ["close to PyTorch: True", "out= was filled:  True"],
+    "quickstart": ["tcjit", "for 500 of 500 images", "What the cache saves"],
+}
+
+
+def test_every_example_is_listed() -> None:
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == set(SAYS)
+
+
+@pytest.mark.parametrize("name", SAYS)
+def test_example(name: str, tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, EXAMPLES / f"{name}.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert "False" not in done.stdout
+    for text in SAYS[name]:
+        assert text in done.stdout

@@ -1,0 +1,154 @@
+"""The shape of the house: one direction of import, torch and the GPU stacks in their rooms, a light front door, the root links."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+
+import pytest
+
+import tcjit
+
+ROOT = Path(__file__).resolve().parent.parent
+# lowest first: a unit may import itself and anything to its left
+ORDER = "errors config step grammar mapping codegen runtime cache tuner jit library byoc cli __main__".split()
+TORCH = ("tcjit.runtime.tensors", "tcjit.jit", "tcjit.library", "tcjit.byoc")
+GPU = ("tcjit.runtime",)
+SOURCES = sorted((ROOT / "tcjit").rglob("*.py"))
+# what `import tcjit`, `import tcjit.grammar` and `import tcjit.mapping` leave for later
+HEAVY = ("torch", "lark", "islpy", "pycuda", "pyopencl")
+
+BLOCKED = """
+import sys
+
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in BLOCK:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Block())
+"""
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(path: Path) -> list[str]:
+    """Modules a file imports, inside functions as well; ``from tcjit import cache`` counts as ``tcjit.cache``."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        if isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path}:{node.lineno}: a relative import"
+            assert node.module
+            found += [f"tcjit.{alias.name}" for alias in node.names] if node.module == "tcjit" else [node.module]
+    return found
+
+
+def within(module: str, homes: tuple[str, ...]) -> bool:
+    return any(module == home or module.startswith(home + ".") for home in homes)
+
+
+def child(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+
+
+@pytest.mark.text
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_point_one_way(path: Path) -> None:
+    here = path.relative_to(ROOT / "tcjit").with_suffix("").parts[0]
+    assert here == "__init__" or here in ORDER, f"{here} has no place in the order"
+    for module in imports(path):
+        parts = module.split(".")
+        if parts[0] != "tcjit" or len(parts) == 1 or here == "__init__":
+            continue
+        if parts[1] in ORDER:
+            assert ORDER.index(parts[1]) <= ORDER.index(here), f"{here} imports {module}"
+        else:
+            assert here in ("cli", "__main__", "byoc", "library") or parts[1] == "__version__", f"{here} imports the front door: {module}"
+
+
+@pytest.mark.text
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_torch_and_gpu_stacks_stay_in_their_rooms(path: Path) -> None:
+    here = name_of(path)
+    for module in imports(path):
+        top = module.partition(".")[0]
+        assert top != "torch" or within(here, TORCH), f"{here} imports {module}"
+        assert top not in ("pycuda", "pyopencl", "cuda") or within(here, GPU), f"{here} imports {module}"
+
+
+@pytest.mark.text
+def test_the_rules_see_what_they_forbid(tmp_path: Path) -> None:
+    path = tmp_path / "x.py"
+    path.write_text("def f():\n    import torch.nn\n    from tcjit import cache\n    from tcjit.jit import call\n")
+    assert imports(path) == ["torch.nn", "tcjit.cache", "tcjit.jit"]
+    assert within("tcjit.jit.call", TORCH) and not within("tcjit.runtime.host", TORCH)
+
+
+@pytest.mark.text
+@pytest.mark.parametrize("module", ["tcjit", "tcjit.grammar", "tcjit.mapping"])
+def test_the_front_door_is_light(module: str) -> None:
+    out = child(f"import sys, {module}; print(sorted(set({HEAVY!r}) & set(sys.modules)))")
+    assert out.stdout.strip() == "[]", out.stderr
+
+
+@pytest.mark.text
+@pytest.mark.parametrize("package", ["grammar", "mapping"])
+def test_language_and_mapping_work_without_torch(package: str) -> None:
+    """Every module of the package imports, with torch and the GPU stacks out of reach."""
+    modules = [name_of(path) for path in SOURCES if within(name_of(path), (f"tcjit.{package}",))]
+    lines = [f"BLOCK = {('torch', 'pycuda', 'pyopencl', 'cuda')!r}{BLOCKED}", *(f"import {module}" for module in modules), "print('fine')"]
+    out = child("\n".join(lines))
+    assert out.stdout.strip() == "fine", out.stderr
+    assert len(modules) > 1
+
+
+@pytest.mark.text
+def test_a_program_is_read_without_torch() -> None:
+    code = f"""BLOCK = ('torch',){BLOCKED}
+from tcjit.grammar import front
+d, = front.read("def f(float(N) X) -> (Y) {{ Y(i) = X(i) + 1.0 }}")
+print(d.name, d.sizes)
+"""
+    out = child(code)
+    assert out.stdout.strip() == "f ('N',)", out.stderr
+
+
+@pytest.mark.host
+def test_no_public_name_is_that_of_a_part() -> None:
+    """Importing the sub-package would rebind the name. ``tcjit.cache`` is a module on purpose: the name stands for itself."""
+    parts = {m.name for m in iter_modules(tcjit.__path__)}
+    for name in set(tcjit.__all__) & parts:
+        assert getattr(tcjit, name) is import_module(f"tcjit.{name}")
+    assert "grammar" in parts and "define" in tcjit.__all__
+
+
+@pytest.mark.host
+def test_public_names_exist() -> None:
+    assert sorted(tcjit.__all__) == sorted(dir(tcjit)) == sorted(set(tcjit.__all__))
+    for name in tcjit.__all__:
+        assert getattr(tcjit, name) is not None
+    with pytest.raises(AttributeError, match="nothing_of_the_kind"):
+        tcjit.nothing_of_the_kind  # noqa: B018
+
+
+@pytest.mark.text
+@pytest.mark.parametrize("name", ["grammar", "mapping", "tuner"])
+def test_root_names_open_the_same_rooms(name: str) -> None:
+    door = ROOT / name
+    if not door.is_symlink():
+        assert door.read_text().strip() == f"tcjit/{name}"  # a checkout that keeps links as text files
+        return
+    assert os.readlink(door) == f"tcjit/{name}"
+    assert door.resolve() == ROOT / "tcjit" / name
