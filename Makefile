@@ -25,7 +25,7 @@ types: $(STAMP)
 
 # the paths are explicit: through the root links a bare run would collect modules twice
 pytest: $(STAMP)
-	$(BIN)/pytest -q -n $(JOBS) $(PYTEST) tcjit tests
+	$(BIN)/pytest -n $(JOBS) $(PYTEST) tcjit tests
 
 soak: $(STAMP)
 	$(BIN)/python tests/soak.py --programs $(PROGRAMS) --jobs $(JOBS)

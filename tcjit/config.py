@@ -22,7 +22,7 @@ class Variable:
 
 
 VARIABLES = (
-    Variable("TCJIT_CACHE_DIR", "directory of compiled kernels and tuned options, the user's own", "$XDG_CACHE_HOME/tcjit or ~/.cache/tcjit"),
+    Variable("TCJIT_CACHE_DIR", "directory of kernels and tuned options, the user's own", "$XDG_CACHE_HOME/tcjit or ~/.cache/tcjit"),
     Variable("TCJIT_CACHE_SIZE", "what the cache may occupy, then the least recently used goes: bytes, or 500MB, 2GB, 1GiB", "2GB"),
     Variable("TCJIT_DUMP", "directory that receives every step's text, one folder per kernel", "nothing is written"),
     Variable("TCJIT_VERIFY", "1 proves every kernel before it first runs, 0 never does", "decided by tcjit"),

@@ -220,7 +220,7 @@ def page(files: Sequence[Path], ceilings_file: Path) -> str:
                 f"{facts['memory_gb']} GB, {facts['system']}; {meta['threads']} threads, float32, {meta['rounds']} interleaved rounds"
                 + (", warm heap" if meta["warm_heap"] else "")
                 + f", {meta['time']}.",
-                "Median milliseconds of the clean rounds; `~`: other processes in too many rounds. Every result is checked against float64.",
+                "Median milliseconds of clean rounds; `~`: other processes in too many rounds. Every result is checked against float64.",
                 "Quote only ratios from one run; gaps under 15 % are ties.",
             ],
         ),

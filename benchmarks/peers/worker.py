@@ -142,11 +142,13 @@ def main(name: str) -> None:
             return
         try:
             say(ok=True, **getattr(host, command)(OPS[request.pop("op")], **request))
+        except NotImplementedError as error:
+            set_priority(0)
+            say(ok=False, kind="unsupported", error=str(error))
         except Exception as error:
             set_priority(0)
             traceback.print_exc()
-            kind = "unsupported" if isinstance(error, NotImplementedError) else "error"
-            say(ok=False, kind=kind, error=f"{type(error).__name__}: {error}"[:600])
+            say(ok=False, kind="error", error=f"{type(error).__name__}: {error}"[:600])
 
 
 if __name__ == "__main__":

@@ -143,8 +143,8 @@ class Directory:
 
     # ------------------------------------------------------------ sealed files
 
-    def read(self, kind: str, name: str) -> bytes | None:
-        """The content of a sealed file, None where there is none; Damaged if it is not what was written. A hit counts as a use."""
+    def read(self, kind: str, name: str, use: bool = True) -> bytes | None:
+        """The content of a sealed file, None where there is none; Damaged if it is not what was written. ``use``: a hit is a use."""
         path = self.path(kind, name)
         found = _read(path)
         if found is None:
@@ -153,7 +153,8 @@ class Directory:
         body = content[len(_MAGIC) + 65 :]
         if content[: len(_MAGIC) + 65] != _MAGIC + _seal(kind, name, body) + b"\n":
             raise Damaged(f"{path} fails its checksum")
-        _touch(path, modified)
+        if use:
+            _touch(path, modified)
         return body
 
     def write(self, kind: str, name: str, body: bytes) -> None:
@@ -167,19 +168,23 @@ class Directory:
         digest = hashlib.sha256(content).hexdigest()
         file = f"{name}@{digest[:16]}.so"
         try:
-            self.attached(kind, file, digest)  # the same bytes may be loaded already: leave them
+            there = self.attached(kind, file, digest)  # the same bytes may be loaded already: leave them
         except Damaged:
+            there = None
+        if there is None:
             self._put(kind, file, content)
         return file, digest
 
-    def attached(self, kind: str, file: str, digest: str) -> Path:
-        """The path of an attachment whose content was checked; Damaged if it is missing or not what was written."""
+    def attached(self, kind: str, file: str, digest: str) -> Path | None:
+        """The path of an attachment whose content was checked, None where there is none; Damaged if it is not what was written."""
         path = self.path(kind, file)
         if not _ATTACHMENT.fullmatch(file):
             raise Damaged(f"{path} is no attachment")
         found = _read(path)
-        if found is None or hashlib.sha256(found[0]).hexdigest() != digest:
-            raise Damaged(f"{path} {'is missing' if found is None else 'fails its checksum'}")
+        if found is None:
+            return None
+        if hashlib.sha256(found[0]).hexdigest() != digest:
+            raise Damaged(f"{path} fails its checksum")
         return Path(path)
 
     # ------------------------------------------------------------ upkeep

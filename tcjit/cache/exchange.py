@@ -66,7 +66,8 @@ def _parsed(file: Path) -> list[tuple[str, Choice]]:
 
 
 def _entry(entry: Any, place: str) -> tuple[str, Choice]:
-    _require(isinstance(entry, dict) and set(entry) == {"key", "options", "numbers", "label"}, place, "it must have key, options, numbers, label")
+    complete = isinstance(entry, dict) and set(entry) == {"key", "options", "numbers", "label"}
+    _require(complete, place, "it must have key, options, numbers, label")
     key, options, numbers, label = entry["key"], entry["options"], entry["numbers"], entry["label"]
     _require(isinstance(key, str) and _KEY.fullmatch(key) is not None, place, "the key must be 64 hexadecimal digits")
     _require(isinstance(label, str) and len(label) <= 200 and label.isprintable(), place, "the label must be a short printable text")

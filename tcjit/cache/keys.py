@@ -8,7 +8,6 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-import tcjit
 from tcjit.cache.store import store
 from tcjit.runtime import host
 
@@ -21,9 +20,10 @@ def code_version() -> str:
 
     The files are hashed when one of them has changed, otherwise only looked at.
     """
-    root = os.path.dirname(os.path.abspath(tcjit.__file__))
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     files = sorted(_files(root))
-    look = hashlib.sha256(repr([(path, s.st_mtime_ns, s.st_ctime_ns, s.st_size) for path, s in files]).encode("utf-8", "surrogateescape")).hexdigest()
+    looks = repr([(path, s.st_mtime_ns, s.st_ctime_ns, s.st_size) for path, s in files])
+    look = hashlib.sha256(looks.encode("utf-8", "surrogateescape")).hexdigest()
     name = "code-" + hashlib.sha256(os.fsencode(root)).hexdigest()[:32]
     noted = store().note(name)
     if noted is not None and noted.get("look") == look:
@@ -61,8 +61,9 @@ def _hash(facts: dict[str, Any]) -> str:
 def _files(folder: str) -> Iterator[tuple[str, os.stat_result]]:
     with os.scandir(folder) as entries:
         for entry in entries:
+            if entry.name.startswith((".", "__pycache__")):
+                continue
             if entry.is_dir():
-                if entry.name != "__pycache__":
-                    yield from _files(entry.path)
+                yield from _files(entry.path)
             elif entry.name.endswith(_SOURCES):
                 yield entry.path, entry.stat()

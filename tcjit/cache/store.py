@@ -30,6 +30,9 @@ from tcjit.cache.directory import NAME, Damaged, Directory, Trust, examine
 from tcjit.errors import CacheError
 
 T = TypeVar("T")
+# makes a value of a file's content; None where something that belongs to it is gone
+Unpack = Callable[[Directory, str, bytes], "T | None"]
+_ROOM = "room on the disk of TCJIT_CACHE_DIR or TMPDIR"
 
 
 class CacheWarning(UserWarning):
@@ -44,6 +47,11 @@ class Entry:
     record: dict[str, Any]
     library: Path
     _texts: bytes = field(default=b"{}", repr=False)
+
+    @property
+    def bytes(self) -> int:
+        """What it occupies: shared object and texts."""
+        return (self.library.stat().st_size if self.library.exists() else 0) + len(self._texts)
 
     def artifact(self, name: str) -> str | None:
         """The text called ``name`` (``source``, ``tree``, or that of a step), None where there is none."""
@@ -92,8 +100,7 @@ class Store:
 
     def choice(self, key: str) -> Choice | None:
         """The best options known for a key of ``options_key``."""
-        found = self._json("options", key)
-        return Choice(found["options"], found["numbers"], found["label"]) if isinstance(found, dict) else None
+        return self._first("options", key, _choice)
 
     def put_choice(self, key: str, choice: Choice) -> None:
         self._write("options", key, _dumped({"options": choice.options, "numbers": choice.numbers, "label": choice.label}))
@@ -101,7 +108,7 @@ class Store:
     def choices(self) -> Iterator[tuple[str, Choice]]:
         """Every choice with its key, by key."""
         for key in sorted({item.name for place in self._places() for item in place.items(("options",))}):
-            choice = self.choice(key)
+            choice = self._first("options", key, _choice, use=False)
             if choice is not None:
                 yield key, choice
 
@@ -122,16 +129,16 @@ class Store:
 
         entry = self._somewhere("kernels", key, write, len(library))
         if entry is None:
-            raise CacheError(f"there is no room for a compiled kernel of {len(library)} bytes", hint="room on the disk of TCJIT_CACHE_DIR or TMPDIR")
+            raise CacheError(f"there is no room for a compiled kernel of {len(library)} bytes", hint=_ROOM)
         return entry
 
     def entries(self) -> Iterator[Entry]:
         """Every sound kernel, most recently used first."""
         for place in self._places():
             for item in reversed(place.items(("kernels",))):
-                with_damage_skipped = self._from(place, "kernels", item.name, _entry)
-                if with_damage_skipped is not None:
-                    yield with_damage_skipped
+                found = self._from(place, "kernels", item.name, _entry, use=False)
+                if found is not None:
+                    yield found
 
     # ------------------------------------------------------------ notes and blobs
 
@@ -157,7 +164,7 @@ class Store:
 
         path = self._somewhere("blobs", name, write, len(content))
         if path is None:
-            raise CacheError(f"there is no room for {name}", hint="room on the disk of TCJIT_CACHE_DIR or TMPDIR")
+            raise CacheError(f"there is no room for {name}", hint=_ROOM)
         return path
 
     # ------------------------------------------------------------ upkeep
@@ -179,8 +186,10 @@ class Store:
         for place in self._places():
             for item in place.items():
                 try:
-                    _check(place, item.kind, item.name, present=item.name in item.files)
+                    sound = item.name not in item.files or _sound(place, item.kind, item.name)
                 except (Damaged, *_MALFORMED):
+                    sound = False
+                if not sound:
                     place.remove(item)
                     damaged.append(f"{item.kind}/{item.name}")
         return sorted(damaged)
@@ -194,14 +203,18 @@ class Store:
     def _json(self, kind: str, name: str) -> Any:
         return self._first(kind, name, lambda place, name, body: json.loads(body))
 
-    def _first(self, kind: str, name: str, unpack: Callable[[Directory, str, bytes], T]) -> T | None:
+    def _first(self, kind: str, name: str, unpack: Unpack[T], use: bool = True) -> T | None:
         _require_name(name)
         self._warn_of_distrust()
-        return next((found for place in self._places() if (found := self._from(place, kind, name, unpack)) is not None), None)
+        for place in self._places():
+            found = self._from(place, kind, name, unpack, use)
+            if found is not None:
+                return found
+        return None
 
-    def _from(self, place: Directory, kind: str, name: str, unpack: Callable[[Directory, str, bytes], T]) -> T | None:
+    def _from(self, place: Directory, kind: str, name: str, unpack: Unpack[T], use: bool) -> T | None:
         try:
-            body = place.read(kind, name)
+            body = place.read(kind, name, use)
             return None if body is None else unpack(place, name, body)
         except Damaged as error:
             place.drop(kind, name)
@@ -223,7 +236,7 @@ class Store:
                 self._make_room(kind, name, size)
                 return done
             except OSError as error:
-                self._warn("write", f"the cache in {self._home.root} cannot be written, so kernels are lost with the process: {error.strerror}")
+                self._warn("write", f"{self._home.root} cannot be written ({error.strerror}): new kernels last as long as the process")
         try:
             return write(_spare())
         except OSError:
@@ -239,7 +252,7 @@ class Store:
 
     def _warn_of_distrust(self) -> None:
         if self._home is None:
-            self._warn("trust", f"the cache is not used, so kernels are lost with the process: {self.trust.problem}; try: {self.trust.hint}")
+            self._warn("trust", f"no cache, kernels last as long as the process: {self.trust.problem}; try: {self.trust.hint}")
 
     def _warn(self, kind: str, message: str) -> None:
         if kind not in self._warned:
@@ -274,29 +287,35 @@ def _spare() -> Directory:
 _MALFORMED = (ValueError, KeyError, TypeError, RecursionError)
 
 
-def _entry(place: Directory, key: str, body: bytes) -> Entry:
+def _choice(place: Directory, key: str, body: bytes) -> Choice:
+    facts = json.loads(body)
+    return Choice(dict(facts["options"]), dict(facts["numbers"]), str(facts["label"]))
+
+
+def _entry(place: Directory, key: str, body: bytes) -> Entry | None:
     head, _, texts = body.partition(b"\n")
     facts = json.loads(head)
     file, digest = facts["library"]
-    return Entry(key, dict(facts["record"]), place.attached("kernels", file, digest), texts)
+    library = place.attached("kernels", file, digest)
+    return Entry(key, dict(facts["record"]), library, texts) if library is not None else None
 
 
-def _blob(place: Directory, name: str, body: bytes) -> Path:
+def _blob(place: Directory, name: str, body: bytes) -> Path | None:
     file, digest = json.loads(body)
     return place.attached("blobs", file, digest)
 
 
-def _check(place: Directory, kind: str, name: str, present: bool) -> None:
-    """Raise if a file, or what belongs to it, is not sound; an attachment alone may belong to a file that is just being written."""
-    body = place.read(kind, name) if present else None
+def _sound(place: Directory, kind: str, name: str) -> bool:
+    """Whether a file and what belongs to it are there; Damaged or malformed ones raise. One that has just gone is none to complain of."""
+    body = place.read(kind, name, use=False)
     if body is None:
-        return
+        return True
     if kind == "kernels":
-        _entry(place, name, body).artifacts()
-    elif kind == "blobs":
-        _blob(place, name, body)
-    else:
-        json.loads(body)
+        entry = _entry(place, name, body)
+        return entry is not None and entry.artifacts() is not None
+    if kind == "blobs":
+        return _blob(place, name, body) is not None
+    return json.loads(body) is not None
 
 
 def _require_name(name: str) -> None:

@@ -1,7 +1,7 @@
 """The command ``tcjit``.
 
 A command's own module is imported when the command runs: ``tcjit doctor`` must speak where torch or isl does not even import,
-and ``tcjit --version`` need not wait for them.
+and ``tcjit --version`` need not wait for them. No function here bears the name of such a module, which importing it would rebind.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def options(
     """Tensor comprehensions as PyTorch functions."""
 
 
-@app.command()
-def run(
+@app.command("run")
+def run_command(
     file: Program,
     shapes: Annotated[str, typer.Option("--shapes", help=SHAPES)] = "",
     name: Def = None,
@@ -60,8 +60,8 @@ def run(
         typer.echo(line)
 
 
-@app.command()
-def explain(
+@app.command("explain")
+def explain_command(
     file: Program,
     shapes: Annotated[str | None, typer.Option("--shapes", help=SHAPES)] = None,
     name: Def = None,
@@ -83,8 +83,8 @@ def explain(
             typer.echo(text.rstrip("\n"))
 
 
-@app.command()
-def doctor(as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of lines.")] = False) -> None:
+@app.command("doctor")
+def doctor_command(as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of lines.")] = False) -> None:
     """Say what this machine has, what is missing and how to get it. Status 1 if the CPU target cannot work."""
     findings = checks.examine()
     healthy = all(f.state != "missing" for f in findings if f.required)

@@ -19,6 +19,7 @@ from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any, Literal
 
+from tcjit import cache as store
 from tcjit.errors import TCError
 from tcjit.runtime import host
 
@@ -224,6 +225,21 @@ def processor() -> Finding:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     name = facts.get("model name", os.uname().machine)
     return Finding("Processor", "ok", f"{name}, {cores} cores to use, {' '.join(f for f in known if f in flags) or 'no vector unit known'}")
+
+
+def cache() -> Finding:
+    """Whether kernels will survive the process."""
+    try:
+        trust = store.trusted()
+        if not trust.ok:
+            return Finding("Cache", "problem", f"{trust.problem}: not used, kernels are lost with the process", trust.hint)
+        if not trust.writable:
+            return Finding("Cache", "problem", f"{trust.path} cannot be written", "another directory, in TCJIT_CACHE_DIR")
+        kernels = store.entries()
+    except TCError as error:
+        return Finding("Cache", "problem", error.what, error.hint)
+    size = sum(entry.library.stat().st_size for entry in kernels)
+    return Finding("Cache", "ok", f"{trust.path}, {len(kernels)} kernels, {size / 1000:.0f} kB")
 
 
 def opencl() -> Finding:

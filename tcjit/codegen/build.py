@@ -1,4 +1,5 @@
 """From a mapped schedule tree to loops, through isl's AST generator."""
+
 from __future__ import annotations
 
 import islpy as isl

@@ -1,4 +1,5 @@
 """A mapped program as C: loops with OpenMP pragmas, statements, and contractions on explicit vectors (see ``patch``)."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -67,7 +68,8 @@ class _Emitter:
     def title(self) -> str:
         definition = self.mapped.scop.program.definition
         sizes = ", ".join(f"{name} = {value}" for name, value in self.mapped.scop.program.sizes)
-        return f"{definition.name}({', '.join(p.name for p in definition.params)}) -> ({', '.join(definition.returns)}) for {sizes or 'no sizes'}"
+        arguments = ", ".join(p.name for p in definition.params)
+        return f"{definition.name}({arguments}) -> ({', '.join(definition.returns)}) for {sizes or 'no sizes'}"
 
     def prologue(self) -> tuple[tuple[str, str, str | int], ...]:
         """Pointers, scalars and strides out of the ABI's arrays."""
@@ -129,8 +131,9 @@ class _Emitter:
 
     def loop(self, node: For) -> None:
         step = f"++{node.variable}" if node.step == 1 else f"{node.variable} += {node.step}"
-        with self.ranged(node), self.indented(
-            f"for (int64_t {node.variable} = {node.lower.text}; {node.variable} <= {node.upper.text}; {step}) {{"
+        with (
+            self.ranged(node),
+            self.indented(f"for (int64_t {node.variable} = {node.lower.text}; {node.variable} <= {node.upper.text}; {step}) {{"),
         ):
             self.block(node.body)
 
@@ -221,8 +224,11 @@ class _Emitter:
         with self.indented("{"), self.bound_gathers(loop):
             self.write(f"{vtype(dtype)} tc_sum = {self.printer.load(storage.dtype, target.text)};")
             before = len(self.lines)
-            with self.ranged(loop), self.indented(
-                f"for (int64_t {loop.variable} = {loop.lower.text}; {loop.variable} <= {loop.upper.text}; ++{loop.variable})", ""
+            with (
+                self.ranged(loop),
+                self.indented(
+                    f"for (int64_t {loop.variable} = {loop.lower.text}; {loop.variable} <= {loop.upper.text}; ++{loop.variable})", ""
+                ),
             ):
                 self.run_now = run
                 value = self.printer.value(statement.value)
@@ -301,9 +307,7 @@ class _Emitter:
         storage = self.mapped.scop.tensor(access.tensor)
         assert self.run_now is not None
         run = self.run_now
-        gathers = [
-            (axis, sub) for axis, sub in enumerate(access.subscripts) if linear_subscript(sub, run, self.mapped.scop.values) is None
-        ]
+        gathers = [(axis, sub) for axis, sub in enumerate(access.subscripts) if linear_subscript(sub, run, self.mapped.scop.values) is None]
         if not gathers:
             return printer.load(storage.dtype, self.place(access.tensor, access.subscripts))
         if id(access) in self.hoisted:

@@ -8,18 +8,65 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-# Built-ins that every type has, with helpers per type: name -> number of arguments.
-SIMPLE: dict[str, int] = {"abs": 1, "sign": 1, "relu": 1, "min": 2, "max": 2, "clamp": 3}
+# integer dtype -> C type, and the short name in helpers
+INTEGERS: dict[str, tuple[str, str]] = {
+    f"{'u' * unsigned}int{bits}": (f"{'u' * unsigned}int{bits}_t", f"{'u' if unsigned else 'i'}{bits}")
+    for unsigned in (False, True)
+    for bits in (8, 16, 32, 64)
+}
 
-# What a machine's vector library may offer, and gcc may then call on whole registers. Each was measured by benchmarks/ulps.py: at most
-# 4 ulp, and NaN, infinities, signed zeros and denormals as the scalar function has them. Those that fail are left out, and say why there.
+# the dtypes in which floats are computed -> C type, short name, suffix of literals and of the library's functions
+FLOATS: dict[str, tuple[str, str, str]] = {"float32": ("float", "f32", "f"), "float64": ("double", "f64", "")}
+
+# Built-ins with a helper for every type, integers included (fewer for bool, which the printer writes with & and |).
+SIMPLE = frozenset({"abs", "sign", "relu", "min", "max", "clamp"})
+
+# float32 built-ins done in double: rare ones, whose float32 form would be inaccurate -> number of arguments
+NARROWED: dict[str, int] = {
+    **dict.fromkeys("sinpi cospi rcbrt erfcx erfinv erfcinv normcdf normcdfinv cyl_bessel_i0 cyl_bessel_i1".split(), 1),
+    **dict.fromkeys("j0 j1 y0 y1 lgamma tgamma".split(), 1),
+    "rhypot": 2,
+    "norm3d": 3,
+    "rnorm3d": 3,
+    "norm4d": 4,
+    "rnorm4d": 4,
+}
+
+_LIBRARY = (
+    "acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2 expm1 fabs floor fma fmod hypot "
+    "log log10 log1p log2 logb nextafter pow remainder round sin sinh sqrt tan tanh trunc j0 j1 y0 y1 lgamma tgamma"
+).split()
+_OURS = "exp10 sinpi cospi rcbrt rhypot norm3d norm4d rnorm3d rnorm4d erfcx erfinv erfcinv normcdf normcdfinv cyl_bessel_i0 cyl_bessel_i1"
+_BOTH = [*SIMPLE, *"fmin fmax fdim rsqrt sigmoid".split(), *_OURS.split()]
+
+# built-in -> its names for float32 and float64
+C_FUNCTIONS: dict[str, tuple[str, str]] = {
+    **{name: (name + "f", name) for name in _LIBRARY},
+    **{name: (f"tc_{name}_f32", name) for name in ("exp", "tanh", "erf", *(n for n in NARROWED if n in _LIBRARY))},
+    **{name: (f"tc_{name}_f32", f"tc_{name}_f64") for name in _BOTH},
+    "abs": ("fabsf", "fabs"),
+}
+
+# What a machine's vector library may offer, and gcc may then call on whole registers. Each was measured (benchmarks/ulps.py --vector):
+# at most 4 ulp, and NaN, infinities, signed zeros and denormals as the scalar function has them. The others failed.
 VECTOR_MATH: frozenset[str] = frozenset()
 
-_MANGLED = {
-    "x86_64": ("_ZGVbN{two}{args}_{name}", "_ZGVcN{four}{args}_{name}", "_ZGVdN{four}{args}_{name}", "_ZGVeN{eight}{args}_{name}"),
-    "aarch64": ("_ZGVnN{two}{args}_{name}",),
-}
 _TWO_ARGUMENTS = frozenset({"pow", "atan2", "hypot"})
+# machine -> one letter per instruction set, with the bytes of its registers; a compiler may call any of them
+_VECTORS = {"x86_64": (("b", 16), ("c", 32), ("d", 32), ("e", 64)), "aarch64": (("n", 16),)}
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """One target language. The mappings are no part of its identity: the name stands for them."""
+
+    name: str
+    inline: str  # how a helper function starts
+    functions: Mapping[str, tuple[str, str]] = field(repr=False, compare=False)
+    vector_math: frozenset[str] = frozenset()  # library functions that exist for whole registers on the machine at hand
+
+
+C = Dialect("c", "static inline __attribute__((always_inline))", C_FUNCTIONS)
 
 
 def vector_math(machine: str, has: Callable[[str], bool]) -> frozenset[str]:
@@ -30,15 +77,15 @@ def vector_math(machine: str, has: Callable[[str], bool]) -> frozenset[str]:
     >>> vector_math("riscv64", lambda symbol: True)
     frozenset()
     """
-    shapes = _MANGLED.get(machine, ())
-    if not shapes:
-        return frozenset()
+    return frozenset(name for name in VECTOR_MATH if machine in _VECTORS and all(map(has, vector_symbols(machine, name))))
 
-    def complete(name: str) -> bool:
-        single = name.endswith("f") and name != "erf"
-        lanes = (4, 8, 16) if single else (2, 4, 8)
-        args = "vv" if name.removesuffix("f") in _TWO_ARGUMENTS else "v"
-        symbols = (s.format(two=lanes[0], four=lanes[1], eight=lanes[2], args=args, name=name) for s in shapes)
-        return all(has(symbol) for symbol in symbols)
 
-    return frozenset(name for name in VECTOR_MATH if complete(name))
+def vector_symbols(machine: str, name: str) -> list[str]:
+    """The symbols of the vector variants of a library function.
+
+    >>> vector_symbols("x86_64", "powf")
+    ['_ZGVbN4vv_powf', '_ZGVcN8vv_powf', '_ZGVdN8vv_powf', '_ZGVeN16vv_powf']
+    """
+    single = name.endswith("f") and name != "erf"
+    args = "vv" if name.removesuffix("f") in _TWO_ARGUMENTS else "v"
+    return [f"_ZGV{letter}N{size // (4 if single else 8)}{args}_{name}" for letter, size in _VECTORS[machine]]

@@ -3,6 +3,7 @@
 The normal form makes the questions that a printer asks one-liners: by how much does an address move along a loop, is a trip count
 constant, what remains after unrolling.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,4 +1,5 @@
 """The loops that a mapped tree becomes: what isl's AST says, as small immutable nodes that printers walk."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass

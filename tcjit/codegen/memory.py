@@ -3,6 +3,7 @@
 An argument is a pointer with constant strides, or with strides that the call passes; a temporary is a slice of the workspace, or, below
 the tile marks that contract it, a private array folded modulo its size.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping

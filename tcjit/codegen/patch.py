@@ -4,6 +4,7 @@ The patch is unrolled completely and every accumulator is a variable of its own,
 arrays. Lanes run along a result dimension (vector loads and stores of results) or along the reduction (partial sums that
 are added up at the end, in a fixed tree).
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -93,11 +94,13 @@ class Patch:
         """``{ load accumulators; reduction loops { loads; updates } store accumulators }``."""
         found = self.found
         pieces = self.pieces()
-        points = [dict(zip((one.variable for one in found.patch), values, strict=True)) for values in product(*map(self.values, found.patch))]
+        points = [
+            dict(zip((one.variable for one in found.patch), values, strict=True)) for values in product(*map(self.values, found.patch))
+        ]
         before, inside, after = [], [], []
         for number, point in enumerate(points):
             for start, width in pieces:
-                at = {name: value for name, value in point.items()}
+                at = dict(point)
                 at[found.lane.variable] = found.lane.lower + start
                 name = f"s{number}_{start}" if len(pieces) > 1 else f"s{number}"
                 target = found.target.substitute(at)

@@ -1,4 +1,5 @@
 """What a code generator hands to a runtime."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -5,16 +5,22 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from tcjit.errors import CheckError
-from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index, Scalar, Size, Unary
+from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index, RangeClause, Scalar, Size, Unary
 from tcjit.grammar.expressions import Typer
+from tcjit.grammar.show import show
 
 
-def bound(typer: Typer, source: Expr, indices: Collection[str], index: str) -> Expr:
-    """The bound ``source`` of ``index`` as int64, of Const, Size, Scalar, Binary (+ - * /) and Call (min, max) only."""
-    return _plain(typer.index(source), indices, index)
+def bounds(typer: Typer, clause: RangeClause, indices: Collection[str]) -> RangeClause:
+    """The range with its bounds typed: int64, of Const, Size, Scalar, Binary (+ - * /) and Call (min, max) only.
+
+    ``indices`` are those of the statement. Raises ``CheckError`` for a bound that names one (a triangular range) or reads a tensor.
+    """
+    lower = _plain(typer.index(clause.lower), indices, clause.index, f"{clause.index} >= {show(clause.lower)}")
+    upper = _plain(typer.index(clause.upper), indices, clause.index, f"{clause.index} < {show(clause.upper)}")
+    return replace(clause, lower=lower, upper=upper)
 
 
-def _plain(expr: Expr, indices: Collection[str], index: str) -> Expr:
+def _plain(expr: Expr, indices: Collection[str], index: str, test: str) -> Expr:
     match expr:
         case Const() | Size() | Scalar():
             return expr
@@ -22,7 +28,7 @@ def _plain(expr: Expr, indices: Collection[str], index: str) -> Expr:
             raise CheckError(
                 f"the range of `{index}` names the index `{expr.name}`",
                 where=expr.where,
-                hint=f"give `{index}` a range of sizes, and choose in the value: `{index} < {expr.name} ? ... : 0`",
+                hint=f"give `{index}` a range of sizes, and choose in the value: `{test} ? ... : 0`",
             )
         case Index():
             raise CheckError(
@@ -34,19 +40,21 @@ def _plain(expr: Expr, indices: Collection[str], index: str) -> Expr:
             raise CheckError(
                 f"the range of `{index}` depends on the tensor `{read.tensor}`",
                 where=expr.where,
-                hint=f"give `{index}` its largest range, and choose in the value: `{index} < {read.tensor}(...) ? ... : 0`",
+                hint=f"give `{index}` its largest range, and choose in the value: `{test} ? ... : 0`",
             )
         case Unary(operand=operand):
-            return Binary("-", Const(0, dtype="int64"), _plain(operand, indices, index), dtype="int64", where=expr.where)
+            return Binary("-", Const(0, dtype="int64"), _plain(operand, indices, index, test), dtype="int64", where=expr.where)
         case Binary(op=op, left=left, right=right):
-            left, right = _plain(left, indices, index), _plain(right, indices, index)
+            left, right = _plain(left, indices, index, test), _plain(right, indices, index, test)
             if op != "%":
                 return replace(expr, left=left, right=right)
             floored = Binary("/", left, right, dtype="int64", where=expr.where)
             product = Binary("*", floored, right, dtype="int64", where=expr.where)
             return Binary("-", left, product, dtype="int64", where=expr.where)
         case Call(function="min" | "max"):
-            return replace(expr, args=tuple(_plain(arg, indices, index) for arg in expr.args))
+            return replace(expr, args=tuple(_plain(arg, indices, index, test) for arg in expr.args))
     raise CheckError(
-        f"a bound of `{index}` is made of sizes, integer scalars and numbers under + - * / % min max", where=expr.where
+        f"a bound of `{index}` is made of sizes, integer scalars and numbers under + - * / % min max",
+        where=expr.where,
+        hint="`min` and `max` choose between bounds",
     )

@@ -24,10 +24,10 @@ from tcjit.grammar.ast import (
     SurfaceDef,
     Tensor,
 )
-from tcjit.grammar.bounds import bound
+from tcjit.grammar.bounds import bounds
 from tcjit.grammar.builtins import BUILTINS
-from tcjit.grammar.dtypes import DTYPES, converted
-from tcjit.grammar.expressions import DEFAULTS, Scope, Symbol, Typed, Typer, alone, cast, rank, resolve
+from tcjit.grammar.dtypes import DTYPES, converted, promote
+from tcjit.grammar.expressions import DEFAULTS, Scope, Symbol, Typed, Typer, alone, cast, counted, rank, resolve
 from tcjit.grammar.inline import inline
 from tcjit.grammar.specialised import specialised
 from tcjit.grammar.walk import MAX_DEPTH, MAX_NODES, measure, walk
@@ -70,7 +70,7 @@ class _Checker:
     def __init__(self, surface: SurfaceDef, earlier: dict[str, Def]) -> None:
         self.surface = surface
         self.earlier = earlier
-        self.scope = Scope(defs=tuple(earlier))
+        self.scope = Scope(own=surface.name, defs=tuple(earlier))
         self.drafts: list[_Draft] = []
         self.agreements: list[Agreement] = []
         self.nodes = 0
@@ -184,11 +184,13 @@ class _Checker:
         clauses = self._ranges(source, typer, {*source.indices, *used})
         operator, initialise = source.operator.removesuffix("!"), source.operator.endswith("!")
         if reduction and operator == "=":
-            names = ", ".join(f"`{name}`" for name in reduction)
+            names, one = ", ".join(f"`{name}`" for name in reduction), len(reduction) == 1
+            near = [n for n in (*self.scope.sizes, *self.scope.scalars, *typer.lets) if n.lower() in map(str.lower, reduction)]
+            meant = f"; or is `{near[0]}` meant?" if near else ""
             raise CheckError(
-                f"{names} {'is' if len(reduction) == 1 else 'are'} not on the left, and `=` reduces over nothing",
+                f"{names} {'is an index' if one else 'are indices'} not on the left, and `=` does not reduce",
                 where=source.where,
-                hint="`+=!` sums over it (also `*=!`, `min=!`, `max=!`), or put it on the left",
+                hint=f"`+=!` sums over {'it' if one else 'them'} (also `*=!`, `min=!`, `max=!`){meant}",
             )
         if operator != "=" and not initialise:
             self._accumulates(source.tensor, operator, source.where)
@@ -219,8 +221,9 @@ class _Checker:
                     raise CheckError(f"the let `{clause.name}` is named like an index", where=clause.where, hint="rename the let")
                 if clause.name in typer.lets:
                     raise CheckError(f"a second let `{clause.name}`", where=clause.where, hint="rename one of them")
-                typer.let(clause.name, clause.value)
-                self._nodes(typer.typed(clause.value).expr, source)
+                self._nodes(typer.let(clause.name, clause.value).expr, source)
+        bounds = (end for clause in source.clauses if isinstance(clause, RangeClause) for end in (clause.lower, clause.upper))
+        typer.used.update(node.name for end in bounds for node in walk(end) if isinstance(node, Name))
 
     def _nodes(self, root: Expr, source: Assign) -> Sequence[Expr]:
         """All nodes of an expression, once it is known to be of a size that can be walked."""
@@ -238,15 +241,13 @@ class _Checker:
         for clause in source.clauses:
             if not isinstance(clause, RangeClause):
                 continue
-            self._local("the range of the index", clause.index, clause.where)
-            if clause.index in typer.lets:
-                raise CheckError(f"`{clause.index}` is a let, and has no range", where=clause.where, hint="rename one of them")
+            if kind := self.scope.kind(clause.index) or ("a let" if clause.index in typer.lets else ""):
+                raise CheckError(f"`{clause.index}` is {kind}, and has no range", where=clause.where, hint="rename the index")
             if clause.index not in used:
                 raise CheckError(
                     f"no expression uses `{clause.index}`, which has a range", where=clause.where, hint="drop the range, or use the index"
                 )
-            lower, upper = (bound(typer, end, used, clause.index) for end in (clause.lower, clause.upper))
-            clauses.append(RangeClause(clause.index, lower, upper, clause.where))
+            clauses.append(bounds(typer, clause, used))
         return tuple(clauses)
 
     # ------------------------------------------------------------ the tensor a statement writes
@@ -286,13 +287,13 @@ class _Checker:
             symbol.annotated = bool(ret and ret.dtype)
             if ret and ret.dims is not None and len(ret.dims) != rank_:
                 raise CheckError(
-                    f"`{name}` has {rank_} ind{'ex' if rank_ == 1 else 'ices'} here and {len(ret.dims)} extents in its type",
+                    f"`{name}` has {counted(rank_, 'index')} here and {counted(len(ret.dims), 'extent')} in its type",
                     where=where,
                     hint=f"`-> ({name})` leaves the type to inference",
                 )
         if symbol.rank != rank_:
             raise CheckError(
-                f"`{name}` has {symbol.rank} dimensions ({symbol.where}), and is written with {rank_} ind{'ex' if rank_ == 1 else 'ices'}",
+                f"`{name}` has {counted(symbol.rank, 'dimension')} ({symbol.where}), and is written with {counted(rank_, 'index')}",
                 where=where,
                 hint="all statements writing one tensor agree on its dimensions; use another name",
             )
@@ -308,10 +309,11 @@ class _Checker:
             fits = symbol.dtype == dtype if symbol.dtype else not symbol.weak or rank(DEFAULTS[symbol.weak]) <= rank(dtype)
             symbol.dtype = symbol.dtype or (dtype if fits else DEFAULTS[symbol.weak])
         if not fits:
+            both = promote(symbol.dtype, dtype) or symbol.dtype
             raise CheckError(
                 f"`{name}` is {symbol.dtype} ({symbol.where}), and this value is {dtype}",
                 where=where,
-                hint=f"convert it, `{symbol.dtype}(...)`, or give the result its type: `-> ({dtype}(...) {name})`",
+                hint=f"convert it, `{symbol.dtype}(...)`, or give the result its type: `-> ({both}(...) {name})`",
             )
 
     # ------------------------------------------------------------ calls

@@ -56,7 +56,8 @@ class Scope:
     scalars: dict[str, str] = field(default_factory=dict)  # dtype
     tensors: dict[str, Symbol] = field(default_factory=dict)  # those that have a value
     written: dict[str, None] = field(default_factory=dict)  # every tensor that some statement of the def writes, and the returns
-    defs: tuple[str, ...] = ()  # earlier defs
+    own: str = ""  # the def itself
+    defs: tuple[str, ...] = ()  # earlier ones
 
     def kind(self, name: str) -> str:
         """What a name already means, for messages; empty where it is free for an index or a let."""
@@ -65,6 +66,12 @@ class Scope:
         if name in self.scalars:
             return "a scalar parameter"
         return "a tensor" if name in self.tensors or name in self.written else ""
+
+
+def counted(count: int, what: str) -> str:
+    """``1 index``, ``no indices``, ``3 indices``."""
+    many = what.replace("index", "indice") + "s"
+    return f"1 {what}" if count == 1 else f"{count or 'no'} {many}"
 
 
 def rank(dtype: str) -> int:
@@ -103,7 +110,7 @@ def _literal(const: Const, dtype: str) -> Const:
         raise CheckError(
             f"{value} does not fit {dtype}",
             where=const.where,
-            hint=f"convert it, `{wider}({value})`, or the operand beside it; `{dtype}({value})` wraps",
+            hint=f"convert it, `{wider}({value})`, or what stands beside it; `{dtype}({value})` wraps",
         )
     return Const(converted(value, dtype), dtype=dtype, where=const.where)
 
@@ -126,11 +133,12 @@ class Typer:
 
     # ------------------------------------------------------------ entry points
 
-    def let(self, name: str, value: Expr) -> None:
+    def let(self, name: str, value: Expr) -> Typed:
         """Take in ``name = value`` and check it, used or not."""
-        self.typed(value)
+        typed = self._known[name, False] = self.typed(value)
         self.later.discard(name)
         self.lets[name] = value
+        return typed
 
     def condition(self, expr: Expr) -> Expr:
         """``expr``, which must be bool."""
@@ -203,12 +211,12 @@ class Typer:
     def _read(self, name: str, args: tuple[Expr, ...], where: Where | None, index: bool) -> Typed:
         symbol = self.scope.tensors.get(name)
         if symbol is None:
-            raise CheckError(f"`{name}` is read before any statement defines it", where=where, hint="move the statement that defines it up")
+            what = f"`{name}` is read before any statement defines it"
+            raise CheckError(what, where=where, hint=f"a statement before this one has to write `{name}`")
         if len(args) != symbol.rank:
-            count = f"{len(args)} subscript" + "s" * (len(args) != 1)
-            has = f"`{name}` has {symbol.rank} dimension" + "s" * (symbol.rank != 1)
+            count = "here is " + ("1 subscript" if args else "no subscript") if len(args) < 2 else f"here are {len(args)} subscripts"
             example = f"`{name}({', '.join('ijklmnopqrstuvw'[: symbol.rank])})`" if 0 < symbol.rank < 16 else f"`{name}`"
-            raise CheckError(f"{has}, and {count if args else 'no subscript'} stand here", where=where, hint=example)
+            raise CheckError(f"`{name}` has {counted(symbol.rank, 'dimension')}, and {count}", where=where, hint=example)
         access = Access(name, tuple(map(self.index, args)), dtype=symbol.settle(), where=where)
         return Typed(cast(access, "int64") if index and DTYPES[access.dtype].is_integer else access)
 
@@ -226,6 +234,8 @@ class Typer:
         if kind or name in self.lets:
             what = f"`{name}` is {kind or 'a let'} and takes no subscripts"
             raise CheckError(what, where=expr.where, hint=f"`{name}`, or `{name} * ...`")
+        if name == scope.own:
+            raise CheckError(f"the def `{name}` cannot call itself", where=expr.where, hint="a def may call the ones before it")
         if name in scope.defs:
             raise CheckError(
                 f"`{name}` is a def, and a def is called by a statement of its own",
@@ -242,10 +252,10 @@ class Typer:
     def _builtin(self, expr: Apply, index: bool) -> Typed:
         builtin = BUILTINS[expr.name]
         if len(expr.args) != builtin.arity:
-            wants = f"{builtin.arity} argument" + "s" * (builtin.arity != 1) if builtin.arity else "no argument"
             names = ("x", "x, y", "x, y, z", "x, y, z, w")
             example = f"{expr.name}({names[builtin.arity - 1] if builtin.arity else ''})"
-            raise CheckError(f"`{expr.name}` takes {wants}, not {len(expr.args)}", where=expr.where, hint=f"`{example}`")
+            what = f"`{expr.name}` takes {counted(builtin.arity, 'argument')}, not {len(expr.args)}"
+            raise CheckError(what, where=expr.where, hint=f"`{example}`")
         if not expr.args:
             return Typed(Const(math.inf, dtype="float32", where=expr.where), "float")
         args, weak = self._operands(expr.args, index and builtin.integers, expr.where)
@@ -298,7 +308,7 @@ class Typer:
         if dtype == "bool" and expr.op in "-/%":
             raise CheckError(f"`{expr.op}` of bools", where=expr.where, hint="convert them: `int32(...)`")
         if expr.op in "/%" and isinstance(right, Const) and right.value == 0 and not isinstance(right.value, float):
-            raise CheckError("an integer is divided by zero", where=expr.where)
+            raise CheckError("an integer is divided by zero", where=expr.where, hint="a float may be: `x / 0.0`")
         if isinstance(left, Const) and isinstance(right, Const) and (weak or index):
             folded = _fold(expr.op, left.value, right.value)
             if not isinstance(folded, float) and folded.bit_length() > 64:
@@ -353,7 +363,7 @@ def promoted(left: str, right: str, where: Where | None) -> str:
     dtype = promote(left, right)
     if dtype is None:
         raise CheckError(
-            f"{left} and {right} have no common type (PyTorch promotes neither)",
+            f"{left} and {right} have no common type (nor in PyTorch)",
             where=where,
             hint=f"convert one of them: `{left if DTYPES[left].kind == 'signed' else 'int64'}(...)`",
         )

@@ -66,7 +66,7 @@ class Form:
             for right, b in other.terms.items():
                 monomial = tuple(sorted(left + right, key=repr)) if left and right else left + right
                 terms[monomial] = terms.get(monomial, 0) + a * b
-        return _value(terms)
+        return from_terms(terms)
 
     __rmul__ = __mul__
 
@@ -80,7 +80,7 @@ class Form:
 Value = int | Form
 
 
-def _value(terms: dict[Monomial, int]) -> Value:
+def from_terms(terms: dict[Monomial, int]) -> Value:
     terms = {monomial: c for monomial, c in terms.items() if c}
     if not terms:
         return 0
@@ -91,7 +91,7 @@ def _sum(terms: dict[Monomial, int], sign: int, other: Value) -> Value:
     result = {monomial: sign * c for monomial, c in terms.items()}
     for monomial, c in other.terms.items() if isinstance(other, Form) else (((), other),):
         result[monomial] = result.get(monomial, 0) + c
-    return _value(result)
+    return from_terms(result)
 
 
 def atom(expr: Expr) -> Form:
@@ -120,8 +120,8 @@ def divide(a: Value, b: Value, where: Where | None = None) -> Value:
         else:
             whole[quotient] = c // factor
     if not rest:
-        return _value(whole)
-    return _value(whole) + atom(Binary("/", expression(_value(rest)), expression(b), dtype="int64"))
+        return from_terms(whole)
+    return from_terms(whole) + atom(Binary("/", expression(from_terms(rest)), expression(b), dtype="int64"))
 
 
 def _divide_by_number(a: Form, b: int) -> Value:
@@ -129,11 +129,11 @@ def _divide_by_number(a: Form, b: int) -> Value:
     rest = {monomial: c % b if not monomial else c for monomial, c in a.terms.items() if c % b}
     common = gcd(b, *(c for monomial, c in rest.items() if monomial))
     # floor((g*x + r) / (g*m)) = floor((x + floor(r/g)) / m)
-    remaining = _value({monomial: c // common for monomial, c in rest.items()})
+    remaining = from_terms({monomial: c // common for monomial, c in rest.items()})
     b //= common
     if isinstance(remaining, int) or b == 1:
-        return _value(whole) + remaining // b
-    return _value(whole) + atom(Binary("/", expression(remaining), number(b), dtype="int64"))
+        return from_terms(whole) + remaining // b
+    return from_terms(whole) + atom(Binary("/", expression(remaining), number(b), dtype="int64"))
 
 
 def _without(monomial: Monomial, divisor: Monomial) -> Monomial | None:
@@ -221,7 +221,8 @@ def integer(expr: Expr, values: Mapping[str, int] = NOTHING) -> Value | None:
     """The integer that an expression of integer type stands for, computed without wrapping; names in ``values`` are replaced.
 
     None where it reads a tensor or is not built from indices, sizes, integer scalars, ``+ - * / %`` and, free of indices, min
-    and max. Conversions that keep every value are transparent; others may wrap, so they are None. Raises ZeroDivisor.
+    and max. A conversion of a name or number that keeps its value is transparent; any other may come after arithmetic that
+    wrapped, or wrap itself, so it is None. Raises ZeroDivisor.
     """
     if expr.dtype not in INTEGERS:
         return None
@@ -233,7 +234,7 @@ def integer(expr: Expr, values: Mapping[str, int] = NOTHING) -> Value | None:
     if isinstance(expr, Index):
         return atom(Index(expr.name, dtype="int64"))
     if isinstance(expr, Cast):
-        return integer(expr.operand, values) if expr.operand.dtype in INTEGERS and holds(expr.dtype, expr.operand.dtype) else None
+        return integer(expr.operand, values) if _is_transparent(expr) else None
     if isinstance(expr, Unary):
         inner = integer(expr.operand, values) if expr.op == "-" else None
         return None if inner is None else -inner
@@ -260,6 +261,13 @@ def _binary(expr: Binary, values: Mapping[str, int]) -> Value | None:
     if expr.op == "/":
         return divide(left, right, expr.where)
     return left - divide(left, right, expr.where) * right if expr.op == "%" else None
+
+
+def _is_transparent(cast: Cast) -> bool:
+    operand = cast.operand
+    if isinstance(operand, Cast):
+        return holds(cast.dtype, operand.dtype) and _is_transparent(operand)
+    return isinstance(operand, (Const, Index, Size, Scalar)) and operand.dtype in INTEGERS and holds(cast.dtype, operand.dtype)
 
 
 def at(value: Value, values: Mapping[str, int]) -> Value:

@@ -22,7 +22,7 @@ from tcjit.grammar.ast import (
     Statement,
 )
 from tcjit.grammar.dtypes import DTYPES, holds
-from tcjit.grammar.expressions import Scope, Symbol, Typer, cast
+from tcjit.grammar.expressions import Scope, Symbol, Typer, cast, counted
 from tcjit.grammar.walk import rebuild
 
 
@@ -95,7 +95,7 @@ def _callee(call: CallDef, scope: Scope, earlier: Mapping[str, Def]) -> Def:
         if given != wanted:
             verb = "takes" if what == "argument" else "gives"
             raise CheckError(
-                f"`{call.name}` {verb} {wanted} {what}{'s' * (wanted != 1)}, and here {'is' if given == 1 else 'are'} {given}",
+                f"`{call.name}` {verb} {counted(wanted, what)}, and here {'is' if given == 1 else 'are'} {given}",
                 where=call.where,
                 hint=f"in order: {form}" if form else f"`{call.name}()`",
             )
@@ -116,14 +116,14 @@ def _bind_tensor(binding: _Binding, callee: Def, param: Param, arg: Expr, scope:
         if undefined:
             what, hint = f"the argument `{param.name}` of `{callee.name}` is read before any statement defines it", "move that statement up"
         else:
-            what, hint = f"the argument `{param.name}` of `{callee.name}` is a tensor", "name one; an expression needs a statement of its own"
+            what, hint = f"the argument `{param.name}` of `{callee.name}` is a tensor", "name one; an expression takes a statement before"
         raise CheckError(what, where=arg.where, hint=hint)
     if symbol.settle() != param.dtype or symbol.rank != len(param.dims):
         raise CheckError(
-            f"`{callee.name}` takes {param.dtype} of {len(param.dims)} dimensions as `{param.name}`,"
-            f" and `{symbol.name}` is {symbol.dtype} of {symbol.rank}",
+            f"`{callee.name}` takes {param.dtype} of {counted(len(param.dims), 'dimension')} as `{param.name}`,"
+            f" and `{symbol.name}` is {symbol.dtype} of {counted(symbol.rank, 'dimension')}",
             where=arg.where,
-            hint=f"convert it in a statement before: `T(i) = {param.dtype}({symbol.name}(i))`" if symbol.rank == len(param.dims) else "",
+            hint="convert or reshape it by a statement before: `T(i) = ...`",
         )
     binding.tensors[param.name] = symbol.name
     for position, dim in enumerate(param.dims):
@@ -161,6 +161,7 @@ def _scalar(callee: Def, param: Param, arg: Expr, scope: Scope) -> Callable[[str
     wrong = CheckError(
         f"the argument `{param.name}` of `{callee.name}` is a scalar: a scalar parameter, a tensor without dimensions, or a literal",
         where=arg.where,
+        hint=f"`s = ...` in a statement before, then `{callee.name}(..., s, ...)`",
     )
     if isinstance(arg, Name) and not (arg.name in scope.scalars or arg.name in scope.tensors or arg.name in scope.written):
         raise wrong
@@ -221,7 +222,7 @@ class _Substitution:
         if isinstance(new, Access):
             return replace(new, tensor=self.binding.tensors[new.tensor])
         if isinstance(new, Binary) and new.op in "/%" and new.right == Const(0, dtype=new.dtype) and DTYPES[new.dtype].is_integer:
-            raise CheckError("an integer is divided by zero, an argument of this call", where=expr.where)
+            raise CheckError("an integer is divided by zero, an argument of a call", where=expr.where, hint="pass another number")
         return new
 
 

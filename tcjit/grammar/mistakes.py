@@ -5,7 +5,7 @@ import difflib
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tcjit.errors import ParseError, Where
 from tcjit.grammar.ast import Expr, Name
@@ -152,7 +152,7 @@ _RULES: tuple[Rule, ...] = (
     (lambda c: "ARROW" in c.accepts, "`-> (results)` stands between the parameters and the body"),
     (lambda c: c.back() == "->" and c.text != "(", "the results stand in parentheses: `-> (C)`"),
     (lambda c: c.back() == "->", "a def returns at least one tensor: `-> (C)`"),
-    (lambda c: c.kind == "SCALAR" and c.in_body and c.wants_name, "a type stands in the results, `-> (float(N) C)`, or converts, `float(x)`"),
+    (lambda c: c.kind == "SCALAR" and c.in_body and c.wants_name, "a type stands in the results `-> (float(N) C)`, or converts `float(x)`"),
     (lambda c: c.kind in _KEYWORDS and c.wants_name, "`{text}` is a keyword; choose another name"),
     (lambda c: c.kind in _KEYWORDS and c.kind != "DEF" and c.wants_value, "`{text}` is a keyword"),
     (lambda c: c.text == "(" and not c.in_body and c.head == "ID", "the extents belong to the type: `float(M, N) {back}`"),
@@ -204,16 +204,14 @@ def _context(error: UnexpectedInput, text: str, parser: Lark) -> Context:
     token = error.token
     at_end = token.type == "$END"
     position = len(text) if at_end or token.start_pos is None else token.start_pos
-    before = []
-    for earlier in parser.lex(text[:position]):
-        before.append(earlier)
+    state: Any = error.interactive_parser
     return Context(
-        tuple(before),
+        tuple(parser.lex(text[:position])),
         "" if at_end else str(token),
         token.type,
         position,
         text[position:],
-        frozenset(error.interactive_parser.accepts()),  # type: ignore[union-attr]
+        frozenset(state.accepts()),
     )
 
 

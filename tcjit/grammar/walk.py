@@ -7,7 +7,7 @@ from dataclasses import replace
 from tcjit.grammar.ast import Access, Apply, Binary, Call, Cast, Expr, Select, Unary
 
 # Every walk over a tree is recursive; trees no deeper than this keep all of them far from Python's recursion limit.
-MAX_DEPTH = 200
+MAX_DEPTH = 150
 # Lets and calls share what they substitute, and a walk visits it once per use; more nodes than this is no program but a bomb.
 MAX_NODES = 100_000
 

@@ -1,4 +1,5 @@
 """The whole way from text to a kernel's binary, for one def and one set of shapes."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -3,6 +3,7 @@
 All pairs of accesses to one element, at least one of them a write, in program order. (Last-writer flow would lose the chain from an
 initialisation to the second update.) Instances of one reduction may be reordered among themselves: their dependences are kept apart.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass

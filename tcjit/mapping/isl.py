@@ -2,6 +2,7 @@
 
 isl objects never mix contexts, so everything is read through the context of the Scop at hand.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator

@@ -1,4 +1,5 @@
 """What the analytic model must know of a processor; the runtime fills it in."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -2,6 +2,7 @@
 
 Validation, JSON, the cache key and the tuner's search space are all read from the fields' metadata.
 """
+
 from __future__ import annotations
 
 import json
@@ -76,7 +77,9 @@ class Options:
 
     def _require(self, name: str, holds: bool, expected: str) -> None:
         if not holds:
-            raise MappingError(f"option {name} = {getattr(self, name)!r} is not {expected}", hint=f"tcjit.Options({name}=...) with {expected}")
+            raise MappingError(
+                f"option {name} = {getattr(self, name)!r} is not {expected}", hint=f"tcjit.Options({name}=...) with {expected}"
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """The options as JSON values."""

@@ -4,13 +4,14 @@ Where no dimension moves every access of a sum of products by 0 or 1 elements, e
 dimension then becomes the vector dimension, and every operand that strides along it is first copied into a temporary with
 that dimension last. The copy reads and writes each element once; the contraction uses it many times.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index, Scalar, Unary
-from tcjit.mapping.storage import Storage
+from tcjit.mapping.storage import Bounds, Storage
 from tcjit.mapping.strides import stride_in
 
 # uses of each packed element that pay for its copy
@@ -46,7 +47,7 @@ def packings(
     target: Storage,
     subscripts: tuple[Expr, ...],
     value: Expr,
-    bounds: Sequence[tuple[str, int, int]],
+    bounds: Bounds,
     reduction: Sequence[str],
     tensors: Mapping[str, Storage],
     values: Mapping[str, int],

@@ -1,9 +1,10 @@
 """Pad: materialise a guarded read of a contraction once, so that the contraction itself reads without a condition.
 
-``(h + kh >= 1 && h + kh <= H) ? I(c, h + kh - 1) : 0.0`` depends on ``h`` and ``kh`` only through the subscript. Over the values ``y`` that the
-subscripts take it is one tensor, ``y >= 0 && y < H ? I(c, y) : 0.0``, a padded copy; each element is computed once
-instead of at every point that uses it, and a contraction over plain reads can run on vectors. The values are the same bit for bit.
+``(h + kh >= 1 && h + kh <= H) ? I(c, h + kh - 1) : 0.0`` depends on ``h`` and ``kh`` only through the subscript. Over the values ``y``
+that the subscripts take it is one tensor, ``y >= 0 && y < H ? I(c, y) : 0.0``, a padded copy; each element is computed once instead of
+at every point that uses it, and a contraction over plain reads can run on vectors. The values are the same bit for bit.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from tcjit.grammar.ast import Access, Binary, Const, Expr, Index, Select, Unary
 from tcjit.grammar.walk import rebuild, walk
-from tcjit.mapping.storage import Storage
+from tcjit.mapping.storage import Bounds, Storage
 from tcjit.mapping.strides import affine_form
 
 # uses of each padded element that pay for computing it ahead
@@ -29,7 +30,7 @@ class Padding:
     value: Expr
 
 
-def paddings(value: Expr, bounds: Sequence[tuple[str, int, int]], tensors: Mapping[str, Storage], values: Mapping[str, int]) -> list[Padding]:
+def paddings(value: Expr, bounds: Bounds, tensors: Mapping[str, Storage], values: Mapping[str, int]) -> list[Padding]:
     """The guarded reads of a value that can be materialised and are used often enough."""
     boxes = {name: (lower, upper - 1) for name, lower, upper in bounds}
     points = 1

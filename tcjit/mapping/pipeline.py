@@ -1,4 +1,5 @@
 """The compiler's middle as one page: from a program to a mapped, verified schedule tree for a CPU."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -23,7 +24,6 @@ from tcjit.mapping.schedule import schedule
 from tcjit.mapping.scop import Scop, build
 from tcjit.mapping.verify import verify, verify_privates
 from tcjit.step import Steps
-
 
 Proof = Literal["every", "last", "none"]  # verify each pass's tree, the final one, or nothing
 

@@ -4,6 +4,7 @@ The model only chooses; the passes carry out. Two kinds of group exist on a CPU.
 registers while it runs over the reduction; the patch is the one with the least estimated time over the whole box, its
 remainders included. Everything else streams through memory: rows are spread over threads and the unit-stride loop goes innermost.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -66,7 +67,7 @@ def plan(scop: Scop, group: Group, options: Options, machine: Machine) -> Plan:
 def _patches(scop: Scop, group: Group, s: ScopStatement, options: Options, machine: Machine) -> list[tuple[float, Plan]]:
     """Every sensible patch of a contraction with its estimated time."""
     columns = [column[s.name] for column in group.columns]
-    reads = [a for a in accesses(s)[2:]]
+    reads = accesses(s)[2:]
     write = accesses(s)[0]
     moves = {d: [stride(scop, a, d) for a in reads] for d in s.dims}
     width = options.lanes or machine.lanes(DTYPES[s.value.dtype].bytes)
@@ -82,7 +83,15 @@ def _patches(scop: Scop, group: Group, s: ScopStatement, options: Options, machi
 
 
 def _output_lanes(
-    scop: Scop, group: Group, s: ScopStatement, reads: list[Access], columns: list[str], lane: int, width: int, options: Options, machine: Machine
+    scop: Scop,
+    group: Group,
+    s: ScopStatement,
+    reads: list[Access],
+    columns: list[str],
+    lane: int,
+    width: int,
+    options: Options,
+    machine: Machine,
 ) -> list[tuple[float, Plan]]:
     vector = [a for a in reads if stride(scop, a, columns[lane]) == 1]
     scalar = [a for a in reads if stride(scop, a, columns[lane]) == 0]
@@ -100,14 +109,24 @@ def _output_lanes(
             pieces = _pieces(part[lane], width)
             patch = _points(part, lane)
             fma = pieces * patch
-            loads = sum(pieces * _touched(a, columns, part, lane) for a in vector) + sum(_touched(a, columns, part, lane) for a in scalar) / 2
+            loads = (
+                sum(pieces * _touched(a, columns, part, lane) for a in vector) + sum(_touched(a, columns, part, lane) for a in scalar) / 2
+            )
             time += count * (steps * max(fma, loads, FMA_LATENCY) + 2 * fma + 8)
         found.append((time, _contraction_plan(scop, group, s, columns, tile, lane, columns[lane], Patch(s.name, lane, width, vectors))))
     return found
 
 
 def _reduction_lanes(
-    scop: Scop, group: Group, s: ScopStatement, reads: list[Access], columns: list[str], dim: str, width: int, options: Options, machine: Machine
+    scop: Scop,
+    group: Group,
+    s: ScopStatement,
+    reads: list[Access],
+    columns: list[str],
+    dim: str,
+    width: int,
+    options: Options,
+    machine: Machine,
 ) -> list[tuple[float, Plan]]:
     others = _volume(s, tuple(d for d in s.reduction if d != dim))
     found = []
@@ -138,7 +157,9 @@ def _contraction_plan(
         total = 0
         for a in accesses(s)[2:]:
             if any(involves(sub, columns[column]) for sub in a.subscripts):
-                total += _volume(s, tuple(r for r in s.reduction if any(involves(sub, r) for sub in a.subscripts))) * _touched(a, columns, tile, None)
+                total += _volume(s, tuple(r for r in s.reduction if any(involves(sub, r) for sub in a.subscripts))) * _touched(
+                    a, columns, tile, None
+                )
         return total
 
     def rank(column: int) -> tuple[bool, int]:
@@ -261,7 +282,11 @@ def _lane_choices(scop: Scop, group: Group, prefer: int | None) -> tuple[tuple[s
             found = accesses(s)
             moves = [stride(scop, a, dim) for a in found]
             preferred = prefer is not None and group.columns[prefer][s.name] == dim
-            return (preferred - sum(m not in (0, 1) for m in moves), 2 * (moves[0] == 1) + sum(m == 1 for m in moves), min(s.extent(dim), 64))
+            return (
+                preferred - sum(m not in (0, 1) for m in moves),
+                2 * (moves[0] == 1) + sum(m == 1 for m in moves),
+                min(s.extent(dim), 64),
+            )
 
         candidates = [d for d in s.dims if s.extent(d) > 1 and score(d)[1] > 0]
         if candidates:

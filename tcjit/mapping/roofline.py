@@ -1,4 +1,5 @@
 """The least work that a program can be done with: arithmetic, and memory traffic with a perfect cache."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -3,6 +3,7 @@
 Every statement, or with maximal fusion every connected component, gets a permutable band with its parallel dimensions marked
 coincident; fusing the outer ones is a pass of its own, because isl's fusion would shift statements against each other.
 """
+
 from __future__ import annotations
 
 import islpy as isl

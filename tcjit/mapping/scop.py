@@ -4,6 +4,7 @@ Lowering splits a reduction that initialises into ``init`` and ``update``, gives
 cuts a reduction with few results into a fixed number of chunks with a partial result each. What comes out is again a list
 of plain assignments and updates, so everything after this file knows two kinds of statement.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
@@ -20,7 +21,7 @@ from tcjit.mapping.isl import context, union_map, union_set
 from tcjit.mapping.options import Options
 from tcjit.mapping.pack import is_product, packings, replaced
 from tcjit.mapping.pad import padded_read, paddings, with_padded
-from tcjit.mapping.storage import Storage
+from tcjit.mapping.storage import Bounds, Storage
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class ScopStatement:
     subscripts: tuple[Expr, ...]
     operator: str
     value: Expr
-    bounds: tuple[tuple[str, int, int], ...]  # dimension, lower, upper (exclusive)
+    bounds: Bounds  # dimension, lower, upper (exclusive)
     reduction: tuple[str, ...] = ()  # dimensions along which instances may be reordered
     constraints: tuple[str, ...] = ()  # further affine constraints on the dimensions
     source: int = 0  # number of the def's statement it came from
@@ -186,7 +187,11 @@ class _Lowering:
             target = self._temporary(f"{tensor.name}_wide", wide, tensor.shape)
             value = Cast(s.value, dtype=wide)
         if s.initialise or wide:
-            first = identity(s.operator, target.dtype) if s.initialise else Cast(Access(tensor.name, s.subscripts, dtype=tensor.dtype), dtype=wide)
+            first = (
+                identity(s.operator, target.dtype)
+                if s.initialise
+                else Cast(Access(tensor.name, s.subscripts, dtype=tensor.dtype), dtype=wide)
+            )
             self._emit(target.name, s.subscripts, "=", first, left, (), number)
         if not empty:
             self._reduce(target, s, self._packed(target, s, value, full, number), left, full, number)
@@ -194,10 +199,8 @@ class _Lowering:
             narrowed = Cast(Access(target.name, s.subscripts, dtype=wide), dtype=tensor.dtype)
             self._emit(tensor.name, s.subscripts, "=", narrowed, left, (), number)
 
-    def _reduce(
-        self, target: Storage, s: Statement, value: Expr, left: tuple[tuple[str, int, int], ...], full: tuple[tuple[str, int, int], ...], number: int
-    ) -> None:
-        reduced = [bound for bound in full if bound[0] in s.reduction]
+    def _reduce(self, target: Storage, s: Statement, value: Expr, left: Bounds, full: Bounds, number: int) -> None:
+        reduced = tuple(bound for bound in full if bound[0] in s.reduction)
         chunks = self._chunks(left, reduced)
         if chunks <= 1:
             self._emit(target.name, s.subscripts, s.operator, value, full, s.reduction, number)
@@ -222,7 +225,7 @@ class _Lowering:
         combined = Access(part.name, at, dtype=target.dtype)
         self._emit(target.name, s.subscripts, s.operator, combined, (*left, limits), (chunk,), number)
 
-    def _packed(self, target: Storage, s: Statement, value: Expr, full: tuple[tuple[str, int, int], ...], number: int) -> Expr:
+    def _packed(self, target: Storage, s: Statement, value: Expr, full: Bounds, number: int) -> Expr:
         """The value reading packed copies where they pay, the copies emitted before."""
         if not self.options.pack or self.options.lanes == 1:
             return value
@@ -240,7 +243,7 @@ class _Lowering:
             copies[source] = Access(copy.name, order, dtype=source.dtype)
         return replaced(value, copies)
 
-    def _padded(self, value: Expr, full: tuple[tuple[str, int, int], ...], number: int, values: Mapping[str, int]) -> Expr:
+    def _padded(self, value: Expr, full: Bounds, number: int, values: Mapping[str, int]) -> Expr:
         """The value reading padded copies instead of under conditions, where that makes a product of it."""
         found = paddings(value, full, {t.name: t for t in self.tensors}, values)
         made: dict[Expr, Access] = {p.select: padded_read(p, "") for p in found}
@@ -253,7 +256,7 @@ class _Lowering:
             made[p.select] = padded_read(p, copy.name)
         return with_padded(value, made)
 
-    def _chunks(self, left: tuple[tuple[str, int, int], ...], reduced: list[tuple[str, int, int]]) -> int:
+    def _chunks(self, left: Bounds, reduced: Bounds) -> int:
         """How many parts share a reduction: enough for threads where the results alone give too few."""
         if self.options.reduction_chunks:
             return self.options.reduction_chunks if reduced else 1
@@ -269,7 +272,7 @@ class _Lowering:
         subscripts: tuple[Expr, ...],
         operator: str,
         value: Expr,
-        bounds: tuple[tuple[str, int, int], ...],
+        bounds: Bounds,
         reduction: tuple[str, ...],
         number: int,
         constraints: tuple[str, ...] = (),
@@ -331,10 +334,8 @@ def _with_index(value: Expr, name: str, replacement: Expr) -> Expr:
     return rebuild(value, lambda child: _with_index(child, name, replacement))
 
 
-def _volume(bounds: tuple[tuple[str, int, int], ...] | list[tuple[str, int, int]]) -> int:
+def _volume(bounds: Bounds) -> int:
     total = 1
     for _, lower, upper in bounds:
         total *= max(0, upper - lower)
     return total
-
-

@@ -1,7 +1,10 @@
-"""A tensor as a kernel sees it."""
+"""Tensors as a kernel sees them, and the boxes that statements run over."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+Bounds = tuple[tuple[str, int, int], ...]  # dimension, lower, upper (exclusive), outermost first
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,5 @@
 """By how much an access moves in memory along a dimension: what coalescing, vectorising and reuse are decided by."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -11,9 +12,11 @@ if TYPE_CHECKING:
     from tcjit.mapping.scop import Scop, ScopStatement
     from tcjit.mapping.storage import Storage
 
+
 def involves(subscript: Expr, dim: str) -> bool:
     """Whether a subscript mentions a dimension, inside a gather's index too."""
     return dim in names(subscript)
+
 
 def affine_form(subscript: Expr, values: Mapping[str, int]) -> tuple[dict[str, int], int] | None:
     """The integer coefficient of every index, and the constant; None where it is not a plain sum."""
@@ -44,6 +47,7 @@ def stride(scop: Scop, access: Access, dim: str) -> int | None:
     """Elements that an access moves when a dimension moves by one; None where that is not one number."""
     return stride_in(scop.tensor(access.tensor), access.subscripts, dim, scop.values)
 
+
 def stride_in(storage: Storage, subscripts: tuple[Expr, ...], dim: str, values: Mapping[str, int]) -> int | None:
     """The same for one tensor's storage."""
     total = 0
@@ -55,6 +59,7 @@ def stride_in(storage: Storage, subscripts: tuple[Expr, ...], dim: str, values: 
             return None
         total += factors.get(dim, 0) * step
     return total
+
 
 def accesses(s: ScopStatement) -> list[Access]:
     """The write of a statement and all its reads."""

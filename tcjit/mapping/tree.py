@@ -3,10 +3,12 @@
 A *member* of a band is known per statement by the dimension it equals (``i``), or None where the scheduler skewed or shifted it; the
 passes that tile and vectorise work on bands whose members are plain dimensions and leave the others as the scheduler made them.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 import islpy as isl
 
@@ -18,6 +20,11 @@ show = schedule_text
 read = schedule_from_text
 
 KIND = isl.schedule_node_type
+
+
+def kind(node: isl.ScheduleNode) -> isl.schedule_node_type:
+    """The type of a node (islpy's stubs call it an int)."""
+    return cast(isl.schedule_node_type, node.get_type())
 
 
 @dataclass(frozen=True)
@@ -77,7 +84,7 @@ def statement_number(name: str) -> int:
 
 def mark_name(node: isl.ScheduleNode) -> str:
     """The name of a mark node, empty for any other."""
-    return str(node.mark_get_id().get_name()) if node.get_type() == KIND.mark else ""
+    return str(node.mark_get_id().get_name()) if kind(node) == KIND.mark else ""
 
 
 def rewrite(tree: isl.Schedule, visit: Callable[[isl.ScheduleNode], isl.ScheduleNode]) -> isl.Schedule:

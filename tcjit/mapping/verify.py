@@ -4,6 +4,7 @@ The tree is walked from the root with the dependences whose two ends are still u
 sequence those that fall into different children; what reaches a leaf unordered, or is ordered backwards, is a violation, and so is a
 pair that differs in a loop run by several threads or lanes at once. Whatever isl cannot decide counts as a violation.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from tcjit.mapping.dependences import Dependences
 from tcjit.mapping.isl import descendants, union_set
 from tcjit.mapping.passes.contract import Private, footprint, uses
 from tcjit.mapping.scop import Scop
-from tcjit.mapping.tree import KIND, mark_name, show
+from tcjit.mapping.tree import KIND, kind, mark_name, show
 
 
 def verify(scop: Scop, deps: Dependences, tree: isl.Schedule) -> None:
@@ -68,18 +69,18 @@ class _Proof:
                 self.fail("bounds", f"accesses outside: {accesses.subtract_range(inside)}")
 
     def walk(self, node: isl.ScheduleNode, strict: isl.UnionMap, reduction: isl.UnionMap) -> None:
-        kind = node.get_type()
-        if kind == KIND.leaf:
+        here = kind(node)
+        if here == KIND.leaf:
             if not strict.is_empty():
                 self.fail("order", f"instances at one point depend on each other: {strict}")
             return
-        if kind == KIND.sequence:
+        if here == KIND.sequence:
             self.sequence(node, strict, reduction)
             return
-        if kind == KIND.band:
+        if here == KIND.band:
             strict, reduction = self.band(node, strict, reduction)
-        elif kind not in (KIND.domain, KIND.filter, KIND.mark):
-            self.fail("coverage", f"an unexpected {kind} node")
+        elif here not in (KIND.domain, KIND.filter, KIND.mark):
+            self.fail("coverage", f"an unexpected {here} node")
         for position in range(node.n_children()):
             self.walk(node.child(position), strict, reduction)
 
@@ -135,7 +136,8 @@ def _private(scop: Scop, deps: Dependences, tree: isl.Schedule, marks: dict[str,
     kept = flow.intersect_domain(here).intersect_range(here)
     kept = kept.eq_at_multi_union_pw_aff(node.get_prefix_schedule_multi_union_pw_aff())
     if not flow.is_subset(kept):
-        raise VerifyError(f"value flow: {private.tensor} is read in another tile than it was written in: {flow.subtract(kept)}\n{show(tree)}")
+        lost = flow.subtract(kept)
+        raise VerifyError(f"value flow: {private.tensor} is read in another tile than it was written in: {lost}\n{show(tree)}")
     touched = footprint(accesses, node)
     if touched is None or not private.sizes:
         return

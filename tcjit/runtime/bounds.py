@@ -69,11 +69,6 @@ def _finish(value: Array, error: Array, sure: Array, form: Format) -> Value:
     return plain(value, error)
 
 
-def _fits(value: Array, form: Format) -> Array:
-    """Whether the type holds float64 values exactly."""
-    return value == rounded(value, "float32") if form.digits == 24 else np.ones(value.shape, dtype=bool)
-
-
 # ---------------------------------------------------------------- arithmetic on floats
 
 
@@ -108,14 +103,15 @@ def arithmetic(op: str, left: Value, right: Value, dtype: str) -> Value:
 
 def _short(x: Array) -> Array:
     """At most 24 significant bits: products of two are exact in float64."""
-    return x == rounded(x, "float32")
+    short: Array = x == rounded(x, "float32")
+    return short
 
 
 def _exact_sum(a: Array, b: Array, total: Array) -> Array:
     """Knuth's test: whether the sum was rounded."""
     virtual = total - a
-    rest: Array = (a - (total - virtual)) + (b - virtual)
-    return rest == 0
+    exact: Array = (a - (total - virtual)) + (b - virtual) == 0
+    return exact
 
 
 def modulo(left: Value, right: Value, dtype: str) -> Value:
@@ -123,7 +119,7 @@ def modulo(left: Value, right: Value, dtype: str) -> Value:
     value = np.remainder(left.value, right.value)
     if left.error is None and right.error is None:
         form = FORMATS[computed_in(dtype)]
-        exact = _fits(value, form) & _short(left.value) & _short(right.value)
+        exact = _short(value) & _short(left.value) & _short(right.value)
         return plain(value, np.where(exact | ~np.isfinite(value), 0.0, 2 * form.eps * np.abs(right.value)))
     return plain(value, np.full(value.shape, np.inf))
 
@@ -239,7 +235,8 @@ def _signs_differ(values: Sequence[Array]) -> Array:
     for x in values:
         negative = negative | ((x == 0) & np.signbit(x))
         positive = positive | ((x == 0) & ~np.signbit(x))
-    return negative & positive
+    both: Array = negative & positive
+    return both
 
 
 # ---------------------------------------------------------------- choices

@@ -81,7 +81,8 @@ class Accumulator:
         exact = (part["error"] == 0) & (largest <= form.integers)
         error = np.where(exact, 0.0, error)
         lost = np.isnan(error) | (largest + error > form.greatest)
-        error = np.where(lost, np.inf, np.where(np.isfinite(self.value), error, 0.0))
+        certain = np.where((part["error"] > 0) & (self.operator == "*"), np.inf, 0.0)  # of an infinite or NaN result
+        error = np.where(lost, np.inf, np.where(np.isfinite(self.value), error, certain))
         return plain(self.value, np.maximum(error, self.undecided))
 
 

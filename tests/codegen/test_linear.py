@@ -1,4 +1,5 @@
 """The normal form of loop expressions."""
+
 from __future__ import annotations
 
 import random
@@ -33,7 +34,9 @@ def test_min_and_max_fold_constants_and_doubles() -> None:
     assert combine("max", (Linear.of(5), Linear.of(3))) == Linear.of(5)
 
 
-@pytest.mark.parametrize("text, value", [("-c0", C0.times(-1)), ("2 * c0 - 1", C0.times(2) - 1), ("0", C0 - C0), ("c0 - c1 + 4", C0 - C1 + 4)])
+@pytest.mark.parametrize(
+    "text, value", [("-c0", C0.times(-1)), ("2 * c0 - 1", C0.times(2) - 1), ("0", C0 - C0), ("c0 - c1 + 4", C0 - C1 + 4)]
+)
 def test_text(text: str, value: Linear) -> None:
     assert value.text == text
 

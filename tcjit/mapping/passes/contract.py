@@ -3,6 +3,7 @@
 The buffer is the tensor folded modulo its footprint in one tile: element ``a`` lives in slot ``(a - base) mod size`` along each dimension.
 Two elements that one tile touches lie closer than the footprint is wide, so they never share a slot.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -4,6 +4,7 @@ Sharing loops buys locality (a row of a softmax is read once, a bias is added wh
 product wants *both* its loops at one level, or its tiles fall apart. So two groups are merged only over dimensions that keep what
 every reduction in them needs, and only while enough parallel work remains.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from tcjit.mapping.isl import member, restrict
 from tcjit.mapping.options import Options
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.strides import involves
-from tcjit.mapping.tree import KIND, members, plain_band, statements_below
+from tcjit.mapping.tree import KIND, kind, members, plain_band, statements_below
 
 # parallel iterations that fusing must leave; below it, separate loops use the threads better
 ENOUGH_PARALLEL = 16
@@ -114,7 +115,7 @@ def insert_band(scop: Scop, node: isl.ScheduleNode, columns: list[dict[str, str]
 def _units(scop: Scop, tree: isl.Schedule) -> list[Group] | None:
     """The parts of a tree's top sequence with their coincident outer columns; None when a band is not made of plain dimensions."""
     node = tree.get_root().child(0)
-    children = [node.child(i).child(0) for i in range(node.n_children())] if node.get_type() == KIND.sequence else [node]
+    children = [node.child(i).child(0) for i in range(node.n_children())] if kind(node) == KIND.sequence else [node]
     units: list[Group] = []
     for child in children:
         names = statements_below(child)
@@ -122,7 +123,7 @@ def _units(scop: Scop, tree: isl.Schedule) -> list[Group] | None:
             s = scop.statement(names[0])
             columns = [{s.name: d} for d in s.dims if d not in s.reduction]
         else:
-            shared = members(scop, child) if child.get_type() == KIND.band else ()
+            shared = members(scop, child) if kind(child) == KIND.band else ()
             columns = [{name: dim for name, dim in one.dims if dim is not None} for one in shared if one.coincident]
             if any(len(column) != len(names) for column in columns):
                 return None

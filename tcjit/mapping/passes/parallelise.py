@@ -1,4 +1,5 @@
 """Parallelise: mark the tile loops that threads share, where there is work enough to pay for waking them."""
+
 from __future__ import annotations
 
 import islpy as isl
@@ -6,9 +7,10 @@ import islpy as isl
 from tcjit.grammar.ast import Call, Expr
 from tcjit.grammar.walk import children
 from tcjit.mapping.isl import identifier
+from tcjit.mapping.match import mark, match
 from tcjit.mapping.options import Options
 from tcjit.mapping.scop import Scop
-from tcjit.mapping.tree import mark_name, rewrite, statements_below
+from tcjit.mapping.tree import rewrite, statements_below
 
 # statement instances below which one thread is done before a second one has started (a parallel region costs 2-5 us)
 WORTH_THREADS = 1 << 15
@@ -20,7 +22,7 @@ def parallelise(scop: Scop, tree: isl.Schedule, options: Options) -> isl.Schedul
         return tree
 
     def visit(node: isl.ScheduleNode) -> isl.ScheduleNode:
-        if mark_name(node) != "tiles":
+        if match(node, mark("tiles")) is None:
             return node
         work = sum(_cost(scop, name) for name in statements_below(node))
         return node.insert_mark(identifier(scop.ctx, "parallel")) if work >= WORTH_THREADS else node

@@ -4,6 +4,7 @@ A loop whose extent is no multiple of its tile size is first split in two region
 its own, so that inside a region every trip count is a constant and no guard is needed: with sizes known at compile time this
 is cheaper and clearer than isolating full tiles.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
@@ -33,7 +34,7 @@ class Cut:
 
 
 def tile(scop: Scop, tree: isl.Schedule, groups: Sequence[Group], plans: Sequence[Plan]) -> isl.Schedule:
-    """A tree with, per group and region, a band of tile loops under the mark ``tiles``, then ``tile0``, ``tile1``... and each statement's loops."""
+    """A tree with, per group and region, a band of tile loops under the mark ``tiles``, then ``tile0``... and each statement's loops."""
     node = isl.Schedule.from_domain(tree.get_domain()).get_root().child(0)
     counter = count()
     if len(groups) > 1:
@@ -90,7 +91,8 @@ def _tiled(scop: Scop, node: isl.ScheduleNode, group: Group, plan: Plan, region:
     outer = [c for c in plan.order if region[c].tiles > 1]
     if outer:
         columns = [
-            member(scop.ctx, {s: (scop.statement(s).isl_dims, _tile_text(group.columns[c][s], region[c])) for s in group.statements}) for c in outer
+            member(scop.ctx, {s: (scop.statement(s).isl_dims, _tile_text(group.columns[c][s], region[c])) for s in group.statements})
+            for c in outer
         ]
         node = node.insert_partial_schedule(stack(scop.ctx, columns)).band_set_permutable(1)
         for position in range(len(outer)):
@@ -104,7 +106,9 @@ def _tiled(scop: Scop, node: isl.ScheduleNode, group: Group, plan: Plan, region:
         leaf = node.child(position).child(0) if len(group.statements) > 1 else node
         loops = _inside(scop.statement(name), group, plan, region)
         if loops:
-            leaf = leaf.insert_partial_schedule(stack(scop.ctx, [member(scop.ctx, {name: (scop.statement(name).isl_dims, t)}) for _, t in loops]))
+            leaf = leaf.insert_partial_schedule(
+                stack(scop.ctx, [member(scop.ctx, {name: (scop.statement(name).isl_dims, t)}) for _, t in loops])
+            )
             leaf = leaf.band_set_permutable(1)
             reduced = scop.statement(name).reduction
             for place, (dim, _) in enumerate(loops):

@@ -7,6 +7,7 @@ stands above a contraction's loops, ``unroll`` above the patch that its innermos
 
 A reduction that is itself the lane runs in pieces of whole registers; what is left over follows as ordinary loops.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -15,10 +16,11 @@ import islpy as isl
 
 from tcjit.grammar.affine import isl_name
 from tcjit.mapping.isl import identifier, member, stack
+from tcjit.mapping.match import band, leaf, match
 from tcjit.mapping.passes.fuse import Group
 from tcjit.mapping.plan import Patch, Plan
 from tcjit.mapping.scop import Scop, ScopStatement
-from tcjit.mapping.tree import KIND, mark_name, rewrite, statements_below
+from tcjit.mapping.tree import mark_name, rewrite, statements_below
 
 
 def vectorise(scop: Scop, tree: isl.Schedule, groups: Sequence[Group], plans: Sequence[Plan]) -> isl.Schedule:
@@ -26,10 +28,8 @@ def vectorise(scop: Scop, tree: isl.Schedule, groups: Sequence[Group], plans: Se
     by_statement = {name: (group, plan) for group, plan in zip(groups, plans, strict=True) for name in group.statements}
 
     def visit(node: isl.ScheduleNode) -> isl.ScheduleNode:
-        if node.get_type() != KIND.band or mark_name(node.parent()) == "tiles":
-            return node
-        names = statements_below(node)
-        if len(names) != 1 or node.child(0).get_type() != KIND.leaf:
+        names = statements_below(node) if match(node, band(leaf())) is not None else ()
+        if len(names) != 1 or mark_name(node.parent()) == "tiles":
             return node
         group, plan = by_statement[names[0]]
         s = scop.statement(names[0])
@@ -40,11 +40,11 @@ def vectorise(scop: Scop, tree: isl.Schedule, groups: Sequence[Group], plans: Se
     return rewrite(tree, visit)
 
 
-def _last_dim(scop: Scop, band: isl.ScheduleNode) -> str:
+def _last_dim(scop: Scop, made: isl.ScheduleNode) -> str:
     """The dimension that the last member runs over (a point of a tile included)."""
-    name = statements_below(band)[0]
+    name = statements_below(made)[0]
     s = scop.statement(name)
-    piece = band.band_get_partial_schedule().get_at(band.band_n_member() - 1)
+    piece = made.band_get_partial_schedule().get_at(made.band_n_member() - 1)
     moving = [d for position, d in enumerate(s.dims) if _depends(piece, position)]
     return moving[0] if len(moving) == 1 else ""
 
@@ -54,28 +54,28 @@ def _depends(expression: isl.UnionPwAff, position: int) -> bool:
     return any(pieces.get_at(i).involves_dims(isl.dim_type.in_, position, 1) for i in range(pieces.n_pw_aff()))
 
 
-def _lanes(scop: Scop, band: isl.ScheduleNode, lane: str | None) -> isl.ScheduleNode:
-    if lane is None or _last_dim(scop, band) != lane:
-        return band
-    count = band.band_n_member()
+def _lanes(scop: Scop, made: isl.ScheduleNode, lane: str | None) -> isl.ScheduleNode:
+    if lane is None or _last_dim(scop, made) != lane:
+        return made
+    count = made.band_n_member()
     if count == 1:
-        return band.insert_mark(identifier(scop.ctx, "lanes"))
-    return band.band_split(count - 1).child(0).insert_mark(identifier(scop.ctx, "lanes")).parent()
+        return made.insert_mark(identifier(scop.ctx, "lanes"))
+    return made.band_split(count - 1).child(0).insert_mark(identifier(scop.ctx, "lanes")).parent()
 
 
-def _patch(scop: Scop, band: isl.ScheduleNode, s: ScopStatement, group: Group, patch: Patch) -> isl.ScheduleNode:
+def _patch(scop: Scop, made: isl.ScheduleNode, s: ScopStatement, group: Group, patch: Patch) -> isl.ScheduleNode:
     if isinstance(patch.lane, str):
-        return _reduction_patch(scop, band, s, patch)
+        return _reduction_patch(scop, made, s, patch)
     reductions = len(s.reduction)
     lane = group.columns[patch.lane][s.name]
-    if _last_dim(scop, band) != lane or band.band_n_member() <= reductions:
-        return band
-    return _marked(scop, band, reductions)
+    if _last_dim(scop, made) != lane or made.band_n_member() <= reductions:
+        return made
+    return _marked(scop, made, reductions)
 
 
-def _marked(scop: Scop, band: isl.ScheduleNode, reductions: int) -> isl.ScheduleNode:
+def _marked(scop: Scop, made: isl.ScheduleNode, reductions: int) -> isl.ScheduleNode:
     """registers -> the first members -> unroll -> the patch -> lanes -> the last member."""
-    node = band.band_split(reductions) if 0 < reductions < band.band_n_member() else band
+    node = made.band_split(reductions) if 0 < reductions < made.band_n_member() else made
     inner = node.child(0) if reductions else node
     points = inner.band_n_member()
     if points > 1:
@@ -89,18 +89,18 @@ def _marked(scop: Scop, band: isl.ScheduleNode, reductions: int) -> isl.Schedule
     return inner.insert_mark(identifier(scop.ctx, "registers"))
 
 
-def _reduction_patch(scop: Scop, band: isl.ScheduleNode, s: ScopStatement, patch: Patch) -> isl.ScheduleNode:
+def _reduction_patch(scop: Scop, made: isl.ScheduleNode, s: ScopStatement, patch: Patch) -> isl.ScheduleNode:
     """Split the lane's reduction into whole registers and a rest, and bring the register loop outside the patch."""
     dim = str(patch.lane)
     lower, upper = next((lo, hi) for name, lo, hi in s.bounds if name == dim)
     piece = patch.width * patch.vectors
     full = lower + (upper - lower) // piece * piece
     ctx = scop.ctx
-    partial = band.band_get_partial_schedule()
-    texts = [partial.get_at(i) for i in range(band.band_n_member())]
-    order = _dims_of(scop, s, band)
+    partial = made.band_get_partial_schedule()
+    texts = [partial.get_at(i) for i in range(made.band_n_member())]
+    order = _dims_of(scop, s, made)
     if order.count("") or order[-1] != dim:
-        return band
+        return made
     reductions = [t for t, d in zip(texts[:-1], order[:-1], strict=True) if d in s.reduction]
     points = [t for t, d in zip(texts[:-1], order[:-1], strict=True) if d not in s.reduction]
     moved = f"({isl_name(dim)} - {lower})" if lower else isl_name(dim)
@@ -115,7 +115,7 @@ def _reduction_patch(scop: Scop, band: isl.ScheduleNode, s: ScopStatement, patch
         node = node.insert_partial_schedule(stack(ctx, [*points, *reductions, texts[-1]])).band_set_permutable(1)
         return _lanes(scop, node, dim)
 
-    node = band.delete()
+    node = made.delete()
     if full == upper:
         return whole(node)
     depth = node.get_tree_depth()
@@ -128,10 +128,10 @@ def _reduction_patch(scop: Scop, band: isl.ScheduleNode, s: ScopStatement, patch
     return node.ancestor(node.get_tree_depth() - depth)
 
 
-def _dims_of(scop: Scop, s: ScopStatement, band: isl.ScheduleNode) -> list[str]:
-    partial = band.band_get_partial_schedule()
+def _dims_of(scop: Scop, s: ScopStatement, made: isl.ScheduleNode) -> list[str]:
+    partial = made.band_get_partial_schedule()
     result = []
-    for position in range(band.band_n_member()):
+    for position in range(made.band_n_member()):
         moving = [d for number, d in enumerate(s.dims) if _depends(partial.get_at(position), number)]
         result.append(moving[0] if len(moving) == 1 else "")
     return result

@@ -1,0 +1,233 @@
+/* Mathematics that a C library lacks, has too slowly, or has in a form that compilers cannot vectorise.
+
+   One helper per blank-line-separated block; a kernel receives only those it uses (see prelude.py). The float32 functions have no
+   branch, no call and no table, so a loop over them vectorises on any processor. Their polynomials are minimax fits (Remez exchange),
+   measured by benchmarks/ulps.py. The float64 ones take formulae from the NIST Digital Library of Mathematical Functions (DLMF). */
+
+TC_INLINE uint32_t tc_bits_f32(float x) {
+  uint32_t bits;
+  __builtin_memcpy(&bits, &x, 4);
+  return bits;
+}
+
+TC_INLINE float tc_from_bits_f32(uint32_t bits) {
+  float x;
+  __builtin_memcpy(&x, &bits, 4);
+  return x;
+}
+
+/* 2^n for -126 <= n <= 127 */
+TC_INLINE float tc_power_of_two_f32(int32_t n) {
+  return tc_from_bits_f32((uint32_t)(n + 127) << 23);
+}
+
+/* x / ln 2 to the nearest integer, for |x| < 2^20; adding 1.5 * 2^23 leaves no room for a fraction */
+TC_INLINE float tc_powers_in_f32(float x) {
+  return (x * 0x1.715476p+0f + 0x1.8p+23f) - 0x1.8p+23f;
+}
+
+/* e^r - 1 where x = n ln 2 + r and |r| <= ln 2 / 2; ln 2 in two parts, the first with room to multiply exactly */
+TC_INLINE float tc_expm1_rest_f32(float x, float n) {
+  float r = (x - n * 0x1.62ep-1f) - n * 0x1.0bfbe8p-15f;
+  float p = 0x1.a032cp-13f;
+  p = p * r + 0x1.6d71f8p-10f;
+  p = p * r + 0x1.11118ap-7f;
+  p = p * r + 0x1.5554b2p-5f;
+  p = p * r + 0x1.555554p-3f;
+  p = p * r + 0x1p-1f;
+  return p * (r * r) + r;
+}
+
+/* scaled in two steps, so that overflow and denormal results round once */
+TC_INLINE float tc_exp_f32(float x) {
+  float c = x > 90.0f ? 90.0f : x < -106.0f ? -106.0f : x;
+  float n = tc_powers_in_f32(c);
+  float p = tc_expm1_rest_f32(c, n);
+  int32_t whole = (int32_t)n, half = whole >> 1;
+  return (1.0f + p) * tc_power_of_two_f32(half) * tc_power_of_two_f32(whole - half);
+}
+
+/* 1 / (1 + e^-x), from e^-|x| so that the tail keeps its relative accuracy */
+TC_INLINE float tc_sigmoid_f32(float x) {
+  float e = tc_exp_f32(x < 0.0f ? x : -x);
+  return (x < 0.0f ? e : 1.0f) / (1.0f + e);
+}
+
+TC_INLINE double tc_sigmoid_f64(double x) {
+  double e = exp(x < 0.0 ? x : -x);
+  return (x < 0.0 ? e : 1.0) / (1.0 + e);
+}
+
+/* -m / (2 + m) with m = e^(-2|x|) - 1, which is exact to the last bits near 0 */
+TC_INLINE float tc_tanh_f32(float x) {
+  float a = __builtin_fabsf(x), c = a > 10.0f ? -20.0f : -2.0f * a;
+  float n = tc_powers_in_f32(c);
+  float scale = tc_power_of_two_f32((int32_t)n);
+  float m = scale * tc_expm1_rest_f32(c, n) + (scale - 1.0f);
+  return __builtin_copysignf(-m / (2.0f + m), x);
+}
+
+/* x P(x^2) up to 1, beyond 1 - e^-Q(x); at 4 the result has become 1 */
+TC_INLINE float tc_erf_f32(float x) {
+  float a = __builtin_fabsf(x), t = a * a;
+  float p = 0x1.4ae4dap-14f;
+  p = p * t - 0x1.a485fp-11f;
+  p = p * t + 0x1.5419f6p-8f;
+  p = p * t - 0x1.b7fbb4p-6f;
+  p = p * t + 0x1.ce2d2p-4f;
+  p = p * t - 0x1.81273ep-2f;
+  p = p * t + 0x1.06eba8p-3f;
+  float near = p * a + a;
+  float c = a > 4.0f ? 4.0f : a;
+  float q = -0x1.852cd4p-13f;
+  q = q * c + 0x1.814c96p-9f;
+  q = q * c - 0x1.65421p-6f;
+  q = q * c + 0x1.a60a74p-4f;
+  q = q * c + 0x1.46c586p-1f;
+  q = q * c + 0x1.2085b2p+0f;
+  q = q * c + 0x1.72e90ap-12f;
+  float n = tc_powers_in_f32(-q);
+  float far = 1.0f - (1.0f + tc_expm1_rest_f32(-q, n)) * tc_power_of_two_f32((int32_t)n);
+  return __builtin_copysignf(a < 1.0f ? near : far, x);
+}
+
+TC_INLINE double tc_exp10_f64(double x) {
+  return pow(10.0, x);
+}
+
+TC_INLINE float tc_exp10_f32(float x) {
+  return (float)exp2((double)x * 0x1.a934f0979a371p+1);
+}
+
+/* the argument taken modulo 2, exactly, then by quadrant */
+TC_INLINE double tc_sinpi_f64(double x) {
+  double turn = x - 2.0 * rint(0.5 * x), quarter = rint(2.0 * turn);
+  double angle = (turn - 0.5 * quarter) * 0x1.921fb54442d18p+1;
+  double value = quarter == 0.0 ? sin(angle) : quarter == 1.0 ? cos(angle) : quarter == -1.0 ? -cos(angle) : -sin(angle);
+  return value == 0.0 ? __builtin_copysign(0.0, x) : value;
+}
+
+TC_INLINE double tc_cospi_f64(double x) {
+  double turn = x - 2.0 * rint(0.5 * x), quarter = rint(2.0 * turn);
+  double angle = (turn - 0.5 * quarter) * 0x1.921fb54442d18p+1;
+  double value = quarter == 0.0 ? cos(angle) : quarter == 1.0 ? -sin(angle) : quarter == -1.0 ? sin(angle) : -cos(angle);
+  return value + 0.0;
+}
+
+TC_INLINE double tc_rcbrt_f64(double x) {
+  return 1.0 / cbrt(x);
+}
+
+/* hypot, of numbers scaled so that the norm neither overflows nor loses bits */
+TC_INLINE double tc_rhypot_f64(double x, double y) {
+  double scale = __builtin_fabs(x) > 1.0 || __builtin_fabs(y) > 1.0 ? 0.25 : 1.0;
+  return scale / hypot(x * scale, y * scale);
+}
+
+/* an infinity among the coordinates outweighs a NaN, as in hypot */
+TC_INLINE double tc_norm3d_f64(double x, double y, double z) {
+  return hypot(hypot(x, y), z);
+}
+
+TC_INLINE double tc_norm4d_f64(double x, double y, double z, double w) {
+  return hypot(hypot(x, y), hypot(z, w));
+}
+
+TC_INLINE double tc_rnorm3d_f64(double x, double y, double z) {
+  double largest = fmax(fmax(__builtin_fabs(x), __builtin_fabs(y)), __builtin_fabs(z)), scale = largest > 1.0 ? 0.25 : 1.0;
+  return scale / tc_norm3d_f64(x * scale, y * scale, z * scale);
+}
+
+TC_INLINE double tc_rnorm4d_f64(double x, double y, double z, double w) {
+  double largest = fmax(fmax(__builtin_fabs(x), __builtin_fabs(y)), fmax(__builtin_fabs(z), __builtin_fabs(w)));
+  double scale = largest > 1.0 ? 0.25 : 1.0;
+  return scale / tc_norm4d_f64(x * scale, y * scale, z * scale, w * scale);
+}
+
+/* e^(x^2) times e^0 corrected for the rounding of the square */
+static double tc_exp_square_f64(double x) {
+  double square = x * x, lost = fma(x, x, -square);
+  double value = exp(square);
+  return value < INFINITY ? value + value * lost : value;
+}
+
+/* e^(x^2) erfc(x): the product below 10, above the asymptotic series (DLMF 7.12.1) */
+static double tc_erfcx_f64(double x) {
+  if (!(x > 10.0)) return x < -27.0 ? INFINITY : tc_exp_square_f64(x) * erfc(x);
+  if (x > 1e8) return 0x1.20dd750429b6dp-1 / x;
+  double term = 0.5 / x / x, sum = 1.0;
+  for (int k = 13; k > 0; k--) sum = 1.0 - (2 * k - 1) * term * sum;
+  return sum * 0x1.20dd750429b6dp-1 / x;
+}
+
+/* the inverse of erf for |x| <= 1/2: its series, then Halley's steps */
+static double tc_erfinv_middle_f64(double x) {
+  double t = 0x1.921fb54442d18p-1 * x * x; /* pi x^2 / 4 */
+  double y = x * 0x1.c5bf891b4ef6ap-1 * (1.0 + t * (1.0 / 3.0 + t * (7.0 / 30.0 + t * (127.0 / 630.0))));
+  for (int k = 0; k < 2; k++) {
+    double miss = erf(y) - x, slope = 0x1.20dd750429b6dp+0 * exp(-y * y);
+    y -= miss / (slope + y * miss);
+  }
+  return y;
+}
+
+/* the inverse of erfc for 0 < x <= 1/2: Newton's steps on its logarithm, which is nearly a parabola, then one on itself */
+static double tc_erfcinv_tail_f64(double x) {
+  double goal = log(x), y = sqrt(-goal);
+  for (int k = 0; k < 6; k++) {
+    double scaled = tc_erfcx_f64(y);
+    y += (log(scaled) - (y * y + goal)) * 0x1.c5bf891b4ef6ap-1 * scaled;
+  }
+  return x < 0x1p-900 ? y : y + (erfc(y) - x) * 0x1.c5bf891b4ef6ap-1 * exp(y * y);
+}
+
+TC_INLINE double tc_erfcinv_f64(double x) {
+  if (!(x > 0.0 && x < 2.0)) return x == 0.0 ? INFINITY : x == 2.0 ? -INFINITY : NAN;
+  return x <= 0.5 ? tc_erfcinv_tail_f64(x) : x < 1.5 ? tc_erfinv_middle_f64(1.0 - x) : -tc_erfcinv_tail_f64(2.0 - x);
+}
+
+TC_INLINE double tc_erfinv_f64(double x) {
+  double a = __builtin_fabs(x);
+  if (a <= 0.5) return tc_erfinv_middle_f64(x);
+  return __builtin_copysign(a < 1.0 ? tc_erfcinv_tail_f64(1.0 - a) : a == 1.0 ? INFINITY : NAN, x);
+}
+
+/* the normal distribution; in the lower tail by erfcx and an exponential corrected for the rounding of its argument */
+TC_INLINE double tc_normcdf_f64(double x) {
+  if (!(x < -1.0)) return 0.5 * erfc(x * -0x1.6a09e667f3bcdp-1);
+  if (x < -39.0) return 0.0;
+  double square = x * x, lost = fma(x, x, -square);
+  double scaled = 0.5 * tc_erfcx_f64(x * -0x1.6a09e667f3bcdp-1);
+  return exp(-0.5 * square) * (scaled - scaled * (0.5 * lost));
+}
+
+TC_INLINE double tc_normcdfinv_f64(double p) {
+  return -0x1.6a09e667f3bcdp+0 * tc_erfcinv_f64(2.0 * p);
+}
+
+/* modified Bessel functions: all terms of the series (DLMF 10.25.2) are positive; from 25 on the expansion for large x (10.40.1) */
+static double tc_bessel_i_f64(double x, int order) {
+  double a = __builtin_fabs(x), sum = 1.0, term = 1.0;
+  if (a < 25.0) {
+    for (int k = 1; k < 80 && term > sum * 0x1p-56; k++) {
+      term *= 0.25 * a * a / ((double)k * (k + order));
+      sum += term;
+    }
+    return order ? 0.5 * x * sum : sum;
+  }
+  for (int k = 1; k < 30; k++) {
+    term *= ((2 * k - 1) * (2 * k - 1) - 4 * order * order) / (8.0 * k * a);
+    sum += term;
+  }
+  double root = exp(0.5 * a); /* applied twice: e^x overflows before the function does */
+  double value = a > 1e3 ? a * INFINITY : sum / sqrt(0x1.921fb54442d18p+2 * a) * root * root;
+  return order && x < 0.0 ? -value : value;
+}
+
+TC_INLINE double tc_cyl_bessel_i0_f64(double x) {
+  return tc_bessel_i_f64(x, 0);
+}
+
+TC_INLINE double tc_cyl_bessel_i1_f64(double x) {
+  return tc_bessel_i_f64(x, 1);
+}

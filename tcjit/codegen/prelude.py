@@ -1,0 +1,311 @@
+"""The helper functions of generated C: only those that a kernel uses, and what these need, in a fixed order.
+
+Helpers for one type are spelt out here, by templates; the mathematics is C, in ``maths.h``. What a helper needs is read off its text.
+"""
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache, lru_cache
+from importlib.resources import files
+
+from tcjit.codegen.dialect import C_FUNCTIONS, FLOATS, INTEGERS, NARROWED, Dialect
+from tcjit.grammar.dtypes import DTYPES
+
+_MACROS = """
+#define INFINITY __builtin_inff()
+
+#define NAN __builtin_nanf("")
+
+#define TC_FLAG(bad, site) (tc_flag = (bad) && tc_flag < (site) ? (site) : tc_flag)
+
+#define TC_FLAG_ZERO(value, site) ({ __auto_type tc_value = (value); TC_FLAG(tc_value == 0, site); tc_value; })
+"""
+
+_INDEX = """
+/* floor(a / b) for b > 0 */
+TC_INLINE int64_t tc_fdiv(int64_t a, int64_t b) {
+  return a / b - (a % b < 0);
+}
+
+/* a - b * floor(a / b) for b > 0 */
+TC_INLINE int64_t tc_mod(int64_t a, int64_t b) {
+  int64_t rest = a % b;
+  return rest < 0 ? rest + b : rest;
+}
+
+TC_INLINE int64_t tc_min_index(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+
+TC_INLINE int64_t tc_max_index(int64_t a, int64_t b) {
+  return a > b ? a : b;
+}
+"""
+
+# $T the C type, $X its short name; division of the types of 8 and 16 bits is done in int32_t
+_SIGNED_DIVISION = """
+TC_INLINE $T tc_div_$X($T a, $T b) {
+  if (b == 0) return 0;
+  if (b == -1) return -a;
+  return a / b - (a % b != 0 && (a ^ b) < 0);
+}
+
+TC_INLINE $T tc_mod_$X($T a, $T b) {
+  if (b == 0 || b == -1) return 0;
+  $T rest = a % b;
+  return rest != 0 && (rest ^ b) < 0 ? rest + b : rest;
+}
+"""
+
+_UNSIGNED_DIVISION = """
+TC_INLINE $T tc_div_$X($T a, $T b) {
+  return b == 0 ? 0 : a / b;
+}
+
+TC_INLINE $T tc_mod_$X($T a, $T b) {
+  return b == 0 ? 0 : a % b;
+}
+"""
+
+_SIGNED = """
+TC_INLINE $T tc_abs_$X($T a) {
+  return a < 0 ? -a : a;
+}
+
+TC_INLINE $T tc_sign_$X($T a) {
+  return (a > 0) - (a < 0);
+}
+"""
+
+_ORDERED = """
+TC_INLINE $T tc_min_$X($T a, $T b) {
+  return a < b ? a : b;
+}
+
+TC_INLINE $T tc_max_$X($T a, $T b) {
+  return a > b ? a : b;
+}
+
+TC_INLINE $T tc_relu_$X($T a) {
+  return a > 0 ? a : 0;
+}
+
+TC_INLINE $T tc_clamp_$X($T a, $T low, $T high) {
+  $T least = a > low ? a : low;
+  return least < high ? least : high;
+}
+"""
+
+# min, max, relu and clamp keep a NaN, fmin and fmax drop it: written as selections, which vectorise; calls of fmaxf do not
+_REAL = """
+TC_INLINE $T tc_min_$X($T a, $T b) {
+  return a < b || a != a ? a : b;
+}
+
+TC_INLINE $T tc_max_$X($T a, $T b) {
+  return a > b || a != a ? a : b;
+}
+
+TC_INLINE $T tc_fmin_$X($T a, $T b) {
+  return a < b || b != b ? a : b;
+}
+
+TC_INLINE $T tc_fmax_$X($T a, $T b) {
+  return a > b || b != b ? a : b;
+}
+
+TC_INLINE $T tc_relu_$X($T a) {
+  return a < 0 ? 0 : a;
+}
+
+TC_INLINE $T tc_clamp_$X($T a, $T low, $T high) {
+  return tc_min_$X(tc_max_$X(a, low), high);
+}
+
+TC_INLINE $T tc_sign_$X($T a) {
+  return (a > 0) - (a < 0);
+}
+
+TC_INLINE $T tc_fdim_$X($T a, $T b) {
+  return a <= b ? 0 : a - b;
+}
+
+TC_INLINE $T tc_rsqrt_$X($T a) {
+  return 1 / sqrt$S(a);
+}
+"""
+
+# float to integer truncates and saturates, NaN gives 0; $HIGH and $LOW bound the values that the type holds
+_TO_INTEGER = """
+TC_INLINE $T tc_$R_to_$I($R x) {
+  return x >= $HIGH ? $MAX : x > $LOW ? ($T)x : $BELOW;
+}
+"""
+
+_HALF = """
+/* the bits of a half moved to those of a float are the value times 2^-112 */
+TC_INLINE float tc_half_to_float(uint16_t half) {
+  uint32_t bits = tc_bits_f32(tc_from_bits_f32((uint32_t)(half & 0x7fff) << 13) * 0x1p+112f);
+  bits |= (half & 0x7c00) == 0x7c00 ? 0x7f800000u : 0u;
+  return tc_from_bits_f32(bits | (uint32_t)(half & 0x8000) << 16);
+}
+
+/* to nearest, ties to even; denormals by adding 1/2, whose last bit is theirs */
+TC_INLINE uint16_t tc_float_to_half(float x) {
+  uint32_t bits = tc_bits_f32(x), a = bits & 0x7fffffffu;
+  uint32_t normal = (a - 0x38000000u + 0xfffu + (a >> 13 & 1u)) >> 13;
+  uint32_t denormal = tc_bits_f32(tc_from_bits_f32(a) + 0.5f) - 0x3f000000u;
+  uint32_t special = a > 0x7f800000u ? 0x7e00u : 0x7c00u;
+  return (uint16_t)((a < 0x38800000u ? denormal : a < 0x477ff000u ? normal : special) | (bits >> 16 & 0x8000u));
+}
+
+TC_INLINE float tc_bfloat_to_float(uint16_t bfloat) {
+  return tc_from_bits_f32((uint32_t)bfloat << 16);
+}
+
+/* to nearest, ties to even; a NaN stays one, and quiet */
+TC_INLINE uint16_t tc_float_to_bfloat(float x) {
+  uint32_t bits = tc_bits_f32(x);
+  return (uint16_t)((x != x ? bits | 0x400000u : bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+/* truncated, the last bit set if anything was lost: so that rounding once more, to half, rounds as if from x */
+TC_INLINE float tc_round_to_odd(double x) {
+  float nearest = (float)x;
+  uint32_t bits = tc_bits_f32(nearest);
+  uint32_t down = __builtin_fabs((double)nearest) > __builtin_fabs(x) ? bits - 1u : bits;
+  return (double)nearest == x || x != x ? nearest : tc_from_bits_f32(down | 1u);
+}
+
+TC_INLINE float tc_as_half(float x) {
+  return tc_half_to_float(tc_float_to_half(x));
+}
+
+TC_INLINE float tc_as_bfloat(float x) {
+  return tc_bfloat_to_float(tc_float_to_bfloat(x));
+}
+"""
+
+_NAMED = re.compile(r"(?:^#define |\b)([A-Za-z]\w*)\(", re.MULTILINE)
+_WORDS = re.compile(r"[A-Za-z_]\w*")
+_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+_ARGUMENTS = {"fma": 3, **dict.fromkeys(("pow", "atan2", "hypot", "fmod", "remainder", "copysign", "nextafter", "fmax"), 2)}
+_LIBRARY = (
+    "acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2 expm1 fabs floor fma fmax fmod hypot j0 j1 "
+    "lgamma log log10 log1p log2 logb nextafter pow remainder rint round sin sinh sqrt tan tanh tgamma trunc y0 y1"
+).split()
+
+
+def text(used: Iterable[str], dialect: Dialect) -> str:
+    """The top of a source: standard types, then the named helpers and library functions with all they need, each once.
+
+    Names that are neither are a KeyError, a mistake of the printer's.
+    """
+    wanted: set[str] = set()
+    waiting = [name for name in used]
+    while waiting:
+        name = waiting.pop()
+        if name not in wanted:
+            wanted.add(name)
+            waiting += [] if name in _prototypes() else _needs(name)
+    blocks = [body for name, body in _helpers().items() if name in wanted]
+    lines = ["#include <stdint.h>"]
+    if any("TC_INLINE" in body for body in blocks):
+        lines.append(f"#define TC_INLINE {dialect.inline}")
+    for name, prototype in _prototypes().items():
+        if name in wanted:
+            lines += ["#pragma omp declare simd notinbranch"] * (name in dialect.vector_math) + [prototype]
+    macros = [body for body in blocks if body.startswith("#")]
+    return "\n".join(["\n".join(lines + macros), *(body for body in blocks if not body.startswith("#"))]) + "\n"
+
+
+def known(name: str) -> bool:
+    """Whether file scope of a kernel may hold this name: a helper of ours or a library function that one may call."""
+    return name in _helpers() or name in _prototypes()
+
+
+def names() -> tuple[str, ...]:
+    """Every helper, in the order in which they are emitted: each after those it needs."""
+    return tuple(_helpers())
+
+
+@lru_cache(maxsize=1)
+def _prototypes() -> dict[str, str]:
+    found = {}
+    for name in _LIBRARY:
+        for c_type, suffix in (("float", "f"), ("double", "")):
+            arguments = ", ".join([c_type] * _ARGUMENTS.get(name, 1))
+            found[name + suffix] = f"{c_type} {name}{suffix}({arguments});"
+    return found
+
+
+@lru_cache(maxsize=1)
+def _helpers() -> dict[str, str]:
+    found = {}
+    for block in "\n\n".join(_sources()).split("\n\n"):
+        body = block.strip()
+        if body and (match := _NAMED.search(_COMMENT.sub("", body))):
+            found[match[1]] = body
+        elif body.startswith("#define"):
+            found[body.split()[1]] = body
+    return found
+
+
+@cache
+def _needs(name: str) -> list[str]:
+    body = _COMMENT.sub("", _helpers()[name])
+    return [word for word in dict.fromkeys(_WORDS.findall(body)) if word != name and known(word)]
+
+
+def _sources() -> Iterator[str]:
+    """All helpers as text, in their order."""
+    yield _MACROS
+    yield _INDEX
+    for dtype, (c_type, short) in INTEGERS.items():
+        signed = DTYPES[dtype].kind == "signed"
+        if DTYPES[dtype].bits >= 32:
+            yield _filled(_SIGNED_DIVISION if signed else _UNSIGNED_DIVISION, T=c_type, X=short)
+        yield _filled(_ORDERED, T=c_type, X=short)
+        if signed:
+            yield _filled(_SIGNED, T=c_type, X=short)
+    for c_type, short, suffix in FLOATS.values():
+        yield _filled(_REAL, T=c_type, X=short, S=suffix)
+        for dtype in INTEGERS:
+            yield _to_integer(c_type, suffix, dtype)
+    maths = (files(__package__) / "maths.h").read_text(encoding="utf-8")
+    bits, rest = maths.split("/* 2^n ", 1)  # the half types need the views of bits, and nothing else
+    yield bits
+    yield _HALF
+    yield "/* 2^n " + rest
+    for name, count in NARROWED.items():
+        yield _narrowed(name, count)
+
+
+def _filled(template: str, **parts: str) -> str:
+    return re.sub(r"\$([A-Z]+)", lambda match: parts[match[1]], template)
+
+
+def _to_integer(c_type: str, suffix: str, dtype: str) -> str:
+    kind = DTYPES[dtype]
+    high = kind.greatest.bit_length()
+    signed = kind.kind == "signed"
+    named = kind.name.upper()
+    return _filled(
+        _TO_INTEGER,
+        R=c_type,
+        I=dtype,
+        T=INTEGERS[dtype][0],
+        HIGH=f"0x1p+{high}{suffix}",
+        LOW=f"-0x1p+{high}{suffix}" if signed else f"0.0{suffix}",
+        MAX=f"{named}_MAX",
+        BELOW=f"x == x ? {named}_MIN : 0" if signed else "0",
+    )
+
+
+def _narrowed(name: str, count: int) -> str:
+    """A float32 built-in done in double."""
+    wide = C_FUNCTIONS[name][1]
+    arguments = "xyzw"[:count]
+    parameters = ", ".join(f"float {a}" for a in arguments)
+    return f"TC_INLINE float tc_{name}_f32({parameters}) {{\n  return (float){wide}({', '.join(arguments)});\n}}"

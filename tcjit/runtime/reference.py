@@ -1,0 +1,263 @@
+"""The reference: a Program interpreted statement by statement in NumPy. It is the meaning of the language.
+
+Floats are float64 throughout; a store and a cast to a narrower type round to nearest even. Integers are of their own wrapping type.
+Each expression is evaluated over the whole domain of its statement at once, in pieces of at most ``POINTS`` instances; a mask says
+which instances evaluate an arm of ``?:``, ``&&`` or ``||``, and only those may fault.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+
+from tcjit.errors import DivisionError, GatherError
+from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index, Program, Scalar, Select, Size, Statement, Unary
+from tcjit.grammar.dtypes import DTYPES
+from tcjit.runtime import bounds, reductions
+from tcjit.runtime.bounds import Value
+from tcjit.runtime.numerics import Array, convert, is_float, storage
+
+POINTS = 1 << 19
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a program returns, by name: floats as float64 rounded to the tensor's dtype, other types as themselves.
+
+    ``error`` (float64, of the same shapes) is the absolute tolerance of each element, by the rule of ``bounds``: 0 asks for the
+    very same number, infinity says that the element is not to be compared.
+    """
+
+    values: dict[str, Array]
+    error: dict[str, Array]
+
+
+def run(
+    program: Program,
+    inputs: Mapping[str, Array],
+    scalars: Mapping[str, int | float | bool],
+    initial: Mapping[str, Array] | None = None,
+    checked: bool = True,
+    track: bool = True,
+) -> Result:
+    """Interpret ``program``.
+
+    ``inputs`` holds every tensor parameter, floats as float64 that their dtype holds exactly; ``scalars`` every scalar parameter;
+    ``initial`` the values of the outputs that an accumulating statement finds. With ``checked`` a bad index is a GatherError and an
+    integer division by zero a DivisionError, otherwise both give 0. ``track=False`` leaves all errors 0, several times faster.
+    """
+    state = _State(program, dict(scalars), checked, track)
+    for name, array in {**inputs, **(initial or {})}.items():
+        state.tensors[name] = Value(np.asarray(array, storage(program.definition.tensor(name).dtype)))
+    with np.errstate(all="ignore"):
+        for statement, domain in zip(program.definition.statements, program.domains, strict=True):
+            _statement(state, statement, domain)
+    returned = {name: state.tensors[name] for name in program.definition.returns}
+    errors = {n: np.zeros(v.value.shape) if v.error is None else np.array(v.error) for n, v in returned.items()}
+    return Result({n: v.value for n, v in returned.items()}, errors)
+
+
+# ---------------------------------------------------------------- statements
+
+
+@dataclass
+class _State:
+    program: Program
+    scalars: Mapping[str, int | float | bool]
+    checked: bool
+    track: bool
+    tensors: dict[str, Value] = field(default_factory=dict)
+
+
+def _statement(state: _State, statement: Statement, domain: tuple[tuple[int, int], ...]) -> None:
+    tensor = state.program.definition.tensor(statement.tensor)
+    shape = state.program.shape(tensor.name)
+    if tensor.name not in state.tensors:
+        state.tensors[tensor.name] = Value(np.zeros(shape, storage(tensor.dtype)))
+    names = [r.index for r in statement.domain]
+    kept = len(names) - len(statement.reduction)
+    block = all(isinstance(s, Index) for s in statement.subscripts) and [
+        s.name for s in statement.subscripts if isinstance(s, Index)
+    ] == names[:kept]
+    touched = np.zeros(shape, dtype=bool)
+    if block:  # an empty reduction still fills the range of the left side
+        touched[tuple(slice(lower, upper) for lower, upper in domain[:kept])] = True
+
+    old, accumulator = state.tensors[tensor.name], None
+    stored = Value(old.value.copy(), None if old.error is None else np.array(old.error))
+    if statement.operator != "=":
+        operator = statement.operator.removesuffix("=")
+        terms = prod(upper - lower for lower, upper in (domain[kept:] if block else domain)) + 1
+        if statement.initialise:
+            begin = reductions.start(operator, statement.accumulate, shape)
+        else:
+            begin = bounds.cast(old, tensor.dtype, statement.accumulate)
+        accumulator = reductions.Accumulator(operator, statement.accumulate, begin, terms, state.track)
+    for piece in pieces(domain):
+        reader = _Reader(state, names, piece)
+        term = reader.evaluate(statement.value, None)
+        place: reductions.Place = tuple(slice(lower, upper) for lower, upper in piece[:kept])
+        if not block:
+            place = tuple(reader.evaluate(s, None).value for s in statement.subscripts)
+            touched[place] = True
+        if accumulator is None:
+            term = bounds.cast(term, statement.value.dtype, tensor.dtype, store=True)
+            stored = _write(stored, place, term)
+        else:
+            if statement.value.dtype != statement.accumulate:
+                term = bounds.cast(term, statement.value.dtype, statement.accumulate)
+            extents = tuple(upper - lower for lower, upper in piece)
+            term = Value(np.broadcast_to(term.value, extents), term.error)
+            accumulator.add(place, term, tuple(range(kept, len(names))) if statement.reduction else ())
+    if accumulator is not None:
+        final = bounds.cast(accumulator.result(), statement.accumulate, tensor.dtype, store=True)
+        stored = bounds.select(Value(touched), final, old)
+    state.tensors[tensor.name] = stored if state.track else Value(stored.value)
+
+
+def _write(tensor: Value, place: reductions.Place, term: Value) -> Value:
+    """Assign one piece, in place."""
+    tensor.value[place] = term.value
+    if term.error is None and tensor.error is None:
+        return tensor
+    error = np.zeros(tensor.value.shape) if tensor.error is None else tensor.error
+    error[place] = 0.0 if term.error is None else term.error
+    return Value(tensor.value, error)
+
+
+def pieces(domain: Sequence[tuple[int, int]], points: int = POINTS) -> Iterator[tuple[tuple[int, int], ...]]:
+    """The domain cut into boxes of at most ``points`` instances, outermost index first; none where it is empty.
+
+    >>> list(pieces([(0, 3), (5, 9)], 8))
+    [((0, 2), (5, 9)), ((2, 3), (5, 9))]
+    """
+    if any(upper <= lower for lower, upper in domain):
+        return
+    if not domain:
+        yield ()
+        return
+    (lower, upper), rest = domain[0], domain[1:]
+    inner = prod(b - a for a, b in rest)
+    step = max(1, points // inner)
+    for first in range(lower, upper, step):
+        own = (first, min(upper, first + step))
+        if inner <= points:
+            yield (own, *rest)
+        else:
+            for piece in pieces(rest, points):
+                yield (own, *piece)
+
+
+# ---------------------------------------------------------------- expressions
+
+
+class _Reader:
+    """Evaluates expressions over one piece of a domain: an axis for each index, broadcast where an expression lacks it."""
+
+    def __init__(self, state: _State, names: Sequence[str], piece: Sequence[tuple[int, int]]) -> None:
+        self.state = state
+        self.indices = {
+            name: np.arange(lower, upper).reshape([-1 if axis == d else 1 for axis in range(len(names))])
+            for d, (name, (lower, upper)) in enumerate(zip(names, piece, strict=True))
+        }
+
+    def evaluate(self, expr: Expr, mask: Array | None) -> Value:
+        """``expr`` at every instance; where ``mask`` is off the result is arbitrary and nothing faults."""
+        match expr:
+            case Const():
+                return Value(np.asarray(expr.value, storage(expr.dtype)))
+            case Index():
+                return Value(self.indices[expr.name].astype(storage(expr.dtype)))
+            case Size():
+                return Value(np.asarray(self.state.program.value(expr.name), storage(expr.dtype)))
+            case Scalar():
+                return self._scalar(expr)
+            case Access():
+                return self._access(expr, mask)
+            case Cast():
+                return bounds.cast(self.evaluate(expr.operand, mask), expr.operand.dtype, expr.dtype)
+            case Unary():
+                operand = self.evaluate(expr.operand, mask)
+                return Value(~operand.value, operand.error) if expr.op == "!" else bounds.negate(operand)
+            case Binary():
+                return self._binary(expr, mask)
+            case Select():
+                condition = self.evaluate(expr.condition, mask)
+                then = self.evaluate(expr.then, _both(mask, condition.value))
+                other = self.evaluate(expr.other, _both(mask, ~condition.value))
+                return bounds.select(condition, then, other)
+            case Call():
+                return bounds.call(expr.function, [self.evaluate(a, mask) for a in expr.args], expr.dtype)
+        raise TypeError(f"{type(expr).__name__} is no typed expression")  # unreachable on what the checker builds
+
+    def _scalar(self, expr: Scalar) -> Value:
+        param = next(p for p in self.state.program.definition.params if p.name == expr.name)
+        given = np.asarray(self.state.scalars[expr.name], storage(param.dtype))
+        return Value(convert(given, param.dtype, expr.dtype))
+
+    def _binary(self, expr: Binary, mask: Array | None) -> Value:
+        left = self.evaluate(expr.left, mask)
+        if expr.op in ("&&", "||"):
+            right = self.evaluate(expr.right, _both(mask, left.value if expr.op == "&&" else ~left.value))
+            return bounds.conjunction(expr.op, left, right)
+        right = self.evaluate(expr.right, mask)
+        if expr.op in ("<", "<=", ">", ">=", "==", "!="):
+            return bounds.compare(expr.op, left, right)
+        if is_float(expr.dtype):
+            return bounds.modulo(left, right, expr.dtype) if expr.op == "%" else bounds.arithmetic(expr.op, left, right, expr.dtype)
+        return Value(self._integers(expr, left.value, right.value, mask), bounds.either(left.error, right.error))
+
+    def _integers(self, expr: Binary, a: Array, b: Array, mask: Array | None) -> Array:
+        """Wrapping arithmetic; bools add by `or` and multiply by `and`."""
+        if expr.op in "+-*":
+            result: Array = {"+": np.add, "-": np.subtract, "*": np.multiply}[expr.op](a, b)
+            return result
+        zero = _both(mask, b == 0)
+        if self.state.checked and np.any(zero):
+            raise DivisionError(
+                "an integer is divided by zero", where=expr.where, hint="guard it with `?:`, or call with `unchecked=True` to get 0"
+            )
+        divisor = np.where(b == 0, np.asarray(1, b.dtype), b)
+        quotient = np.floor_divide(a, divisor) if expr.op == "/" else np.remainder(a, divisor)
+        if DTYPES[expr.dtype].kind == "signed":  # NumPy calls the least integer by -1 an overflow
+            quotient = np.where(divisor == -1, -a if expr.op == "/" else np.zeros_like(a), quotient)
+        return np.where(b == 0, np.asarray(0, b.dtype), quotient)
+
+    def _access(self, expr: Access, mask: Array | None) -> Value:
+        tensor = self.state.tensors[expr.tensor]
+        subscripts = [self.evaluate(s, mask) for s in expr.subscripts]
+        shape = tensor.value.shape
+        bad = np.zeros((), dtype=bool)
+        for dimension, (subscript, extent) in enumerate(zip(subscripts, shape, strict=True)):
+            outside = (subscript.value < 0) | (subscript.value >= extent)
+            if self.state.checked:
+                _refuse(expr, dimension, extent, subscript.value, _both(mask, outside))
+            bad = bad | outside
+        if tensor.value.size == 0:
+            everywhere = np.broadcast_shapes(*(s.value.shape for s in subscripts))
+            return Value(np.zeros(everywhere, tensor.value.dtype))
+        place = tuple(np.clip(s.value, 0, extent - 1) for s, extent in zip(subscripts, shape))
+        value = np.where(bad, np.asarray(0, tensor.value.dtype), tensor.value[place])
+        error = bounds.either(*(s.error for s in subscripts))
+        if tensor.error is not None:
+            own = np.where(bad, 0.0, tensor.error[place])
+            error = own if error is None else own + error
+        return Value(value, error)
+
+
+def _both(mask: Array | None, condition: Array) -> Array:
+    return condition if mask is None else mask & condition
+
+
+def _refuse(expr: Access, dimension: int, extent: int, subscript: Array, bad: Array) -> None:
+    """GatherError where ``bad`` is on, naming the first such index."""
+    if not np.any(bad):
+        return
+    index = int(np.broadcast_to(subscript, bad.shape)[bad][0]) if bad.ndim else int(subscript)
+    raise GatherError(
+        f"index {index} is outside `{expr.tensor}`, whose dimension {dimension} has {extent} elements",
+        where=expr.where,
+        hint="guard it with `?:`, or call with `unchecked=True` to read 0",
+    )

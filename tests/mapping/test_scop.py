@@ -1,0 +1,65 @@
+"""Lowering: what a program becomes before isl sees it."""
+
+from __future__ import annotations
+
+import pytest
+from support_mapping import CONVOLUTION, GATHER, MATMUL, program, scop
+
+from tcjit.mapping.options import Options
+from tcjit.mapping.scop import build
+
+
+def test_a_reduction_becomes_initialisation_and_update() -> None:
+    made = scop(MATMUL, {"A": (4, 8), "B": (8, 16)})
+    assert [(s.operator, s.dims, s.reduction) for s in made.statements] == [("=", ("m", "n"), ()), ("+=", ("m", "n", "k"), ("k",))]
+    assert made.domain.is_equal(made.reads.domain().union(made.writes.domain()))
+
+
+def test_accesses_are_exact_under_affine_guards() -> None:
+    made = scop(CONVOLUTION, {"I": (1, 1, 5, 5), "W1": (1, 1, 3, 3)}, Options(pack=False))
+    rows = made.reads.range()
+    assert "I[" in str(rows)
+    box = type(rows).read_from_str(made.ctx, "{ I[n, c, h, w] : n = 0 and c = 0 and 0 <= h < 5 and 0 <= w < 5 }")
+    reads_of_input = rows.intersect(box.universe())
+    assert reads_of_input.is_subset(box)
+
+
+def test_a_gather_may_read_the_whole_dimension() -> None:
+    made = scop(GATHER, {"T": (7, 3), "I": (2, 5)})
+    touched = type(made.domain).read_from_str(made.ctx, "{ T[e, d] : 0 <= e < 7 and 0 <= d < 3 }")
+    assert touched.is_subset(made.reads.range())
+
+
+def test_half_sums_run_in_a_wider_temporary() -> None:
+    text = "def s(half(M,K) A) -> (r) { r(m) +=! A(m,k) }"
+    made = scop(text, {"A": (3, 9)})
+    wide = made.tensor("r_wide")
+    assert wide.dtype == "float32" and wide.role == "temporary"
+    assert [s.tensor for s in made.statements] == ["r_wide", "r_wide", "r"]
+
+
+def test_few_long_reductions_are_cut_into_fixed_chunks() -> None:
+    text = "def s(float(N) A) -> (r) { r() +=! A(n) }"
+    made = scop(text, {"A": (1 << 20,)})
+    assert made.tensor("r_part").shape[0] >= 16
+    uneven = scop(text, {"A": ((1 << 20) + 7,)})
+    assert sum(s.points for s in uneven.statements if s.constraints) >= (1 << 20) + 7
+    assert "r_part" not in {t.name for t in scop(text, {"A": (1 << 20,)}, Options(reduction_chunks=1)).tensors}
+
+
+def test_an_operand_that_vectors_cannot_read_is_packed() -> None:
+    text = "def tt(float(K,M) A, float(N,K) B) -> (C) { C(m,n) +=! A(k,m) * B(n,k) }"
+    shapes = {"A": (32, 64), "B": (48, 32)}
+    assert scop(text, shapes).tensor("B_packed").shape == (32, 48)
+    assert {t.name for t in scop(text, shapes, Options(pack=False)).tensors} == {"A", "B", "C"}
+
+
+def test_a_guarded_read_is_padded_once() -> None:
+    made = scop(CONVOLUTION, {"I": (2, 8, 9, 9), "W1": (16, 8, 3, 3)})
+    assert made.tensor("I_padded").shape == (2, 8, 11, 11)
+
+
+@pytest.mark.parametrize("shape, statements", [((0, 4), 0), ((3, 0), 1)])
+def test_empty_domains_disappear(shape: tuple[int, int], statements: int) -> None:
+    text = "def s(float(M,K) A) -> (r) { r(m) +=! A(m,k) }"
+    assert len(build(program(text, {"A": shape}), Options()).statements) == statements

@@ -1,0 +1,137 @@
+"""verify accepts what the pipeline makes, and refuses mutants of it: that is the promise that a kernel is never wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import islpy as isl
+import pytest
+from support_mapping import GATHER, MATMUL, SOFTMAX, mapped, scop
+
+from tcjit.errors import VerifyError
+from tcjit.mapping import tree as trees
+from tcjit.mapping.dependences import dependences
+from tcjit.mapping.isl import identifier
+from tcjit.mapping.options import Options
+from tcjit.mapping.scop import Scop
+from tcjit.mapping.verify import verify, verify_privates
+
+SHAPES = {"A": (40, 24), "B": (24, 70)}
+
+
+@pytest.mark.parametrize(
+    "text, shapes",
+    [(MATMUL, SHAPES), (SOFTMAX, {"I": (20, 33)}), (GATHER, {"T": (7, 3), "I": (2, 5)}), (MATMUL, {"A": (1, 1), "B": (1, 1)})],
+)
+@pytest.mark.parametrize("options", [Options(), Options.preset("naive"), Options(fusion="maximal"), Options(tile=(3, 5))])
+def test_mapped_trees_are_accepted(text: str, shapes: dict[str, tuple[int, ...]], options: Options) -> None:
+    made = mapped(text, shapes, options)
+    assert made.verified
+    verify(made.scop, dependences(made.scop), made.tree)
+
+
+def refuses(made: Scop, text: str, promise: str) -> None:
+    """The tree in ``text`` is refused for breaking ``promise``."""
+    with pytest.raises(VerifyError, match=promise):
+        verify(made, dependences(made), trees.read(made.ctx, text))
+
+
+def test_a_lost_instance() -> None:
+    made = mapped(MATMUL, SHAPES)
+    smaller = made.tree.intersect_domain(made.scop.domain.subtract(isl.UnionSet.read_from_str(made.scop.ctx, "{ S1[3, 4, 5] }")))
+    with pytest.raises(VerifyError, match="coverage"):
+        verify(made.scop, dependences(made.scop), smaller)
+
+
+def sequence(made: Scop, *filters: str) -> str:
+    children = "".join(f"\n  - filter: '{{ {one} }}'" for one in filters)
+    return f"domain: '{made.domain}'\nchild:\n  sequence:{children}"
+
+
+def test_a_lost_child_and_a_doubled_one() -> None:
+    made = scop("def f(float(N) A) -> (B, C) { B(i) = A(i)  C(i) = A(i) }", {"A": (8,)})
+    refuses(made, sequence(made, "S0[i]"), "coverage")
+    refuses(made, sequence(made, "S0[i]", "S1[i]", "S1[i] : i = 3"), "coverage")
+    verify(made, dependences(made), trees.read(made.ctx, sequence(made, "S1[i]", "S0[i]")))
+
+
+def test_a_use_before_its_definition() -> None:
+    made = scop("def f(float(N) A) -> (C) { B(i) = A(i)  C(i) = B(i) }", {"A": (8,)})
+    refuses(made, sequence(made, "S1[i]", "S0[i]"), "order")
+    verify(made, dependences(made), trees.read(made.ctx, sequence(made, "S0[i]", "S1[i]")))
+
+
+def test_a_reversed_loop_that_dependences_forbid() -> None:
+    made = scop("def f(float(N) A) -> (C) { B(i) = A(i)  C(i) +=! B(j) where i in 0:N }", {"A": (8,)})
+    fused = f"domain: '{made.domain}'\nchild:\n  schedule: '[{{ S0[i] -> [i]; S1[i] -> [i]; S2[i, j] -> [i] }}]'\n  child:\n    sequence:"
+    fused += "".join(f"\n    - filter: '{{ {s} }}'" for s in ("S0[i]", "S1[i]", "S2[i, j]"))
+    refuses(made, fused, "order")
+
+
+def test_a_dropped_dependence_lets_a_wrong_tree_through() -> None:
+    """The proof rests on the dependences: without one, the tree that test_a_use_before_its_definition refuses would pass."""
+    made = scop("def f(float(N) A) -> (C) { B(i) = A(i)  C(i) = B(i) }", {"A": (8,)})
+    deps = dependences(made)
+    wrong = trees.read(made.ctx, sequence(made, "S1[i]", "S0[i]"))
+    with pytest.raises(VerifyError):
+        verify(made, deps, wrong)
+    verify(made, replace(deps, strict=deps.strict.subtract(deps.strict)), wrong)
+
+
+@pytest.mark.parametrize("names, refused", [(("parallel", "tiles"), "reductions"), (("lanes",), None)])
+def test_a_reduction_run_at_once(names: tuple[str, ...], refused: str | None) -> None:
+    made = scop("def f(float(N,K) A) -> (r) { r(i) +=! A(i,k) }", {"A": (8, 8)}, Options(reduction_chunks=1))
+    node = trees.read(made.ctx, sequence(made, "S0[i]", "S1[i, k]")).get_root().child(0).child(1).child(0)
+    node = node.insert_partial_schedule(isl.MultiUnionPwAff.read_from_str(made.ctx, "[{ S1[i, k] -> [(k)] }]"))
+    for name in reversed(names):
+        node = node.insert_mark(identifier(made.ctx, name))
+    if refused is None:
+        verify(made, dependences(made), node.get_schedule())
+    else:
+        with pytest.raises(VerifyError, match=refused):
+            verify(made, dependences(made), node.get_schedule())
+
+
+def test_dependent_lanes() -> None:
+    made = scop("def f(float(N) A) -> (C) { B(i) = A(i)  C(i) = B(i) }", {"A": (8,)})
+    text = sequence(made, "S0[i]; S1[i]").replace("\n  sequence:\n  - filter: '{ S0[i]; S1[i] }'", "")
+    text = f"domain: '{made.domain}'"
+    node = trees.read(made.ctx, text).get_root().child(0)
+    node = node.insert_partial_schedule(isl.MultiUnionPwAff.read_from_str(made.ctx, "[{ S0[i] -> [(i)]; S1[i] -> [(i + 1)] }]"))
+    verify(made, dependences(made), node.get_schedule())
+    with pytest.raises(VerifyError, match="order"):
+        verify(made, dependences(made), node.insert_mark(identifier(made.ctx, "lanes")).get_schedule())
+
+
+def test_a_shifted_access_leaves_the_tensor() -> None:
+    made = scop("def f(float(N) A) -> (C) { C(i) = A(i) }", {"A": (8,)})
+    first = made.statements[0]
+    moved = replace(first, bounds=(("i", 1, 9),))
+    mutant = replace(made, statements=(moved,))
+    with pytest.raises(VerifyError, match="bounds"):
+        verify(mutant, dependences(mutant), isl.Schedule.from_domain(mutant.domain))
+
+
+def test_private_buffers_too_small_or_in_the_wrong_place() -> None:
+    text = "def f(float(M,N) A) -> (C) { B(i,j) = A(i,j)  D(j,i) = B(i,j)  C(i,j) = B(i,j) + D(j,i) }"
+    made = mapped(text, {"A": (50, 60)})
+    deps = dependences(made.scop)
+    assert {p.tensor for p in made.privates} == {"B", "D"}
+    verify_privates(made.scop, deps, made.tree, made.privates)
+    one = made.privates[0]
+    smaller = replace(one, sizes=tuple(max(1, size - 1) for size in one.sizes))
+    with pytest.raises(VerifyError, match="share a slot"):
+        verify_privates(made.scop, deps, made.tree, [smaller])
+    with pytest.raises(VerifyError, match="no place"):
+        verify_privates(made.scop, deps, made.tree, [replace(one, mark="elsewhere")])
+
+
+def test_a_value_that_crosses_tiles_cannot_be_private() -> None:
+    text = "def f(float(N) A) -> (C) { B(i) = A(i)  C(i) +=! B(j) where i in 0:N }"
+    made = mapped(text, {"A": (4096,)}, Options(fusion="minimal"))
+    deps = dependences(made.scop)
+    assert made.privates == ()
+    from tcjit.mapping.passes.contract import Private
+
+    with pytest.raises(VerifyError, match="value flow"):
+        verify_privates(made.scop, deps, made.tree, [Private("B", "tile0", (0,), (4096,))])

@@ -1,0 +1,252 @@
+"""The C compiler: found, asked once, run on kernels; what it built is loaded into the OpenMP runtime that torch uses."""
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tcjit.errors import CompileError, LaunchError
+from tcjit.runtime import host
+
+ROOT = Path(__file__).resolve().parents[2]
+ADD = """
+#include <stdint.h>
+int64_t add_one(void *const *tensors, const int64_t *numbers, void *workspace, int threads) {
+  float *a = tensors[0];
+  (void)workspace;
+  #pragma omp parallel for num_threads(threads)
+  for (int64_t i = 0; i < numbers[0]; i++) a[i] += 1.0f;
+  return 7;
+}
+"""
+
+
+class Notes:
+    """A memory for one test; counts what was asked of it."""
+
+    def __init__(self) -> None:
+        self.notes: dict[str, dict[str, Any]] = {}
+        self.puts = 0
+
+    def note(self, name: str) -> dict[str, Any] | None:
+        return self.notes.get(name)
+
+    def put_note(self, name: str, note: dict[str, Any]) -> None:
+        self.puts += 1
+        self.notes[name] = note
+
+
+@pytest.fixture
+def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "_known", {})
+
+
+def wrapper(path: Path, body: str = 'exec gcc "$@"') -> Path:
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    return path
+
+
+def call(path: Path, symbol: str, values: list[float]) -> tuple[int, list[float]]:
+    kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)
+    data = (ctypes.c_float * len(values))(*values)
+    tensors = (ctypes.c_void_p * 1)(ctypes.addressof(data))
+    numbers = (ctypes.c_int64 * 1)(len(values))
+    return kind(host.load(path, symbol))(tensors, numbers, None, 2), list(data)
+
+
+def test_build_load_call(tmp_path: Path) -> None:
+    library = host.build(ADD, "add_one")
+    assert host.build(ADD, "add_one") == library, "the same text gives the same bytes"
+    assert str(tmp_path.parent).encode() not in library and b"/tcjit-" not in library
+    path = tmp_path / "add.so"
+    path.write_bytes(library)
+    assert call(path, "add_one", [1.0, 2.5, -1.0]) == (7, [2.0, 3.5, 0.0])
+    assert host.load(path, "add_one") == host.load(str(path), "add_one")
+
+
+def test_flags() -> None:
+    tool = host.compiler()
+    assert os.path.isabs(tool.path) and os.access(tool.path, os.X_OK)
+    assert " version " in tool.version and tool.target and tool.cpu
+    assert tool.openmp == ("-fopenmp" in tool.flags)
+    for flag in ("-O2", "-fwrapv", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fPIC", "-shared", "-std=gnu11"):
+        assert flag in tool.flags
+    assert not any("fast-math" in flag or flag == "-Ofast" for flag in (*tool.flags, *tool.libraries))
+    with_avx512 = "avx512f" in Path("/proc/cpuinfo").read_text() if os.path.exists("/proc/cpuinfo") else False
+    assert ("-mprefer-vector-width=512" in tool.flags) == with_avx512
+
+
+def test_library_calls_are_found_at_load(tmp_path: Path) -> None:
+    text = """
+    float expf(float); double pow(double, double); void *memset(void *, int, unsigned long);
+    long f(float *a, long n) { memset(a, 0, n * sizeof *a); a[0] = expf(1.0f) + pow(a[1], 0.5); return sizeof(__int128); }
+    unsigned __int128 divide(unsigned __int128 a, unsigned __int128 b) { return a / b; }
+    """
+    path = tmp_path / "f.so"
+    path.write_bytes(host.build(text, "f"))
+    data = (ctypes.c_float * 64)(*[3.0] * 64)
+    assert ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_void_p, ctypes.c_long)(host.load(path, "f"))(data, 64) == 16
+    assert data[0] == pytest.approx(2.7182817) and data[63] == 0.0
+
+
+def test_denormals_and_nan_survive_a_loaded_kernel(tmp_path: Path) -> None:
+    path = tmp_path / "add.so"
+    path.write_bytes(host.build(ADD, "add_one"))
+    host.load(path, "add_one")
+    tiny = sys.float_info.min / 4
+    assert tiny * 2 / 2 == tiny != 0.0, "a library linked with -ffast-math would flush this to zero"
+
+
+def test_refused_code_keeps_its_source(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    text = "long f(void) { return undeclared_thing; }\n"
+    with pytest.raises(CompileError, match=r"refused the code generated for f:(.|\n)*kernel\.c:1.*undeclared_thing") as caught:
+        host.build(text, "f")
+    kept = list(tmp_path.rglob("kernel.c"))
+    assert len(kept) == 1 and kept[0].read_text() == text
+    assert str(kept[0]) in caught.value.hint
+    host.build(ADD, "add_one")
+    assert list(tmp_path.rglob("kernel.c")) == kept, "what compiles leaves nothing behind"
+
+
+def test_no_temporary_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    host.compiler()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
+    with pytest.raises(CompileError, match="no temporary directory"):
+        host.build(ADD, "add_one")
+
+
+def test_loading_what_is_no_library(tmp_path: Path) -> None:
+    (tmp_path / "x.so").write_bytes(b"not a library")
+    with pytest.raises(LaunchError, match="cannot load"):
+        host.load(tmp_path / "x.so", "f")
+    with pytest.raises(LaunchError, match="cannot load"):
+        host.load(tmp_path / "missing.so", "f")
+    (tmp_path / "add.so").write_bytes(host.build(ADD, "add_one"))
+    with pytest.raises(LaunchError, match="has no function other"):
+        host.load(tmp_path / "add.so", "other")
+
+
+@pytest.mark.usefixtures("forgetful")
+class TestSearch:
+    def test_none(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.delenv("CC", raising=False)
+        monkeypatch.setenv("PATH", str(tmp_path))
+        with pytest.raises(CompileError, match="none of cc, gcc, clang is on PATH") as caught:
+            host.compiler()
+        assert "apt install" in caught.value.hint or "xcode-select" in caught.value.hint
+        assert host.identity() == "none"
+
+    def test_wrong_cc(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("CC", "no-such-compiler -m64")
+        with pytest.raises(CompileError, match="CC='no-such-compiler -m64' is not a program"):
+            host.compiler()
+        monkeypatch.setenv("CC", "gcc 'unfinished")
+        with pytest.raises(CompileError, match="is no command"):
+            host.compiler()
+
+    def test_cc_is_not_a_shell_line(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.setenv("CC", f"gcc; touch {tmp_path}/oops")
+        with pytest.raises(CompileError):
+            host.compiler()
+        assert list(tmp_path.iterdir()) == []
+
+    def test_cc_that_cannot_compile(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.setenv("CC", str(wrapper(tmp_path / "broken", "echo out of luck >&2; exit 1")))
+        with pytest.raises(CompileError, match="cannot build a small program:\nout of luck"):
+            host.compiler()
+
+    def test_cc_with_arguments_and_by_order(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        wrapper(tmp_path / "mine")
+        monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+        monkeypatch.setenv("CC", "mine -DX=1")
+        assert host.compiler().command == (str(tmp_path / "mine"), "-DX=1")
+        monkeypatch.delenv("CC")
+        wrapper(tmp_path / "clang")
+        assert host.compiler().path.endswith("cc"), "cc comes before clang, wherever they are"
+        wrapper(tmp_path / "cc")
+        monkeypatch.setattr(host, "_known", {})
+        assert host.compiler().path == str(tmp_path / "cc")
+
+    def test_a_compiler_with_few_flags(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        """No OpenMP and no vector width: the rest is kept, kernels run on one thread."""
+        body = 'for a in "$@"; do case "$a" in -fopenmp|-mprefer*|-nostdlib) exit 1;; esac; done; exec gcc "$@"'
+        monkeypatch.setenv("CC", str(wrapper(tmp_path / "plain", body)))
+        tool = host.compiler()
+        assert not tool.openmp and "-fopenmp" not in tool.flags
+        assert "-march=native" in tool.flags and "-O2" in tool.flags
+        path = tmp_path / "add.so"
+        path.write_bytes(host.build(ADD, "add_one"))
+        assert call(path, "add_one", [1.0])[1] == [2.0]
+
+
+@pytest.mark.usefixtures("forgetful")
+class TestMemory:
+    def test_asked_once(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        log = tmp_path / "log"
+        script = wrapper(tmp_path / "cc", f'echo run >> {log}; exec gcc "$@"')
+        monkeypatch.setenv("CC", str(script))
+        notes = Notes()
+        first = host.compiler(notes)
+        asked = log.read_text()
+        monkeypatch.setattr(host, "_known", {})  # as in a new process
+        assert host.compiler(notes) == first and host.identity(notes) == first.identity
+        assert log.read_text() == asked and notes.puts == 1
+        os.utime(script, ns=(1, 1))
+        assert host.identity(notes) != first.identity, "another compiler may stand there now"
+        assert log.read_text() != asked and notes.puts == 2
+        monkeypatch.setenv("CC", "gcc")
+        assert host.compiler(notes).path != str(script)
+
+    def test_known_in_the_process_first(self) -> None:
+        found = host.compiler()
+        notes = Notes()
+        assert host.compiler(notes) is found
+        assert notes.puts == 1, "later processes learn it too"
+
+    def test_a_compiler_that_has_gone(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        """Binaries made by it are still good where there is no other: a machine image without a compiler."""
+        script = wrapper(tmp_path / "cc")
+        monkeypatch.setenv("CC", str(script))
+        notes = Notes()
+        identity = host.compiler(notes).identity
+        script.unlink()
+        monkeypatch.setattr(host, "_known", {})
+        assert host.identity(notes) == identity
+        with pytest.raises(CompileError, match="no C compiler"):
+            host.compiler(notes)
+
+    def test_notes_of_another_version(self) -> None:
+        notes = Notes()
+        host.compiler(notes)
+        good = next(iter(notes.notes.values()))
+        for bad in ({}, {**good, "stamps": [1]}, {**good, "stamps": [["x", "y", "z"]]}, {**good, "flags": 3}):
+            notes.notes = {name: dict(bad) for name in notes.notes}
+            assert host.compiler(notes).version == good["version"]
+
+
+def test_one_openmp_runtime_with_torch(tmp_path: Path) -> None:
+    """A kernel loaded after torch calls the libgomp that torch brought."""
+    path = tmp_path / "where.so"
+    text = "int omp_get_max_threads(void); long where(void) { return (long)&omp_get_max_threads; }"
+    path.write_bytes(host.build(text, "where"))
+    code = f"""
+import torch, ctypes
+from pathlib import Path
+from tcjit.runtime import host
+address = ctypes.CFUNCTYPE(ctypes.c_long)(host.load({str(path)!r}, "where"))()
+lines = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
+mine = next(p[-1] for p in lines if int(p[0].split("-")[0], 16) <= address < int(p[0].split("-")[1], 16))
+assert "gomp" in mine, mine
+assert len({{p[-1] for p in lines if "libgomp" in p[-1]}}) == 1, "two OpenMP runtimes"
+assert "torch" in mine or not any(Path(torch.__file__).parent.rglob("libgomp*"))
+print("same")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert done.stdout == "same\n", done.stderr

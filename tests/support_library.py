@@ -1,0 +1,143 @@
+"""Library operators against the PyTorch expression that stands above each def."""
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tcjit import library
+from tcjit.grammar import front
+from tcjit.grammar.ast import Param, Program
+from tcjit.grammar.infer import specialise
+from tcjit.runtime import reference
+
+Draw = Callable[[torch.Generator, tuple[int, ...]], torch.Tensor]
+SLACK = 4  # the c of the rule on tolerances: built-ins and PyTorch's own rounding
+TARGETS = ("reference", "cpu")
+
+
+def below(bound: int) -> Draw:
+    """Indices in 0:bound."""
+    return lambda random, shape: torch.randint(0, bound, shape, generator=random)
+
+
+def between(low: float, high: float) -> Draw:
+    return lambda random, shape: torch.rand(shape, generator=random, dtype=torch.float64) * (high - low) + low
+
+
+def normal(random: torch.Generator, shape: tuple[int, ...]) -> torch.Tensor:
+    return torch.randn(shape, generator=random, dtype=torch.float64)
+
+
+def coin(random: torch.Generator, shape: tuple[int, ...]) -> torch.Tensor:
+    return torch.rand(shape, generator=random) < 0.5
+
+
+def distribution(random: torch.Generator, shape: tuple[int, ...]) -> torch.Tensor:
+    """Rows of probabilities."""
+    return torch.softmax(normal(random, shape), -1)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One operator at one size; ``draws`` replaces the normal distribution for single inputs."""
+
+    name: str
+    sizes: Mapping[str, int]
+    scalars: Mapping[str, Any] = field(default_factory=dict)
+    draws: Mapping[str, Draw] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        facts = {**self.sizes, **self.scalars}
+        return "-".join([self.name, *(f"{name}{value}" for name, value in facts.items())])
+
+
+def cases(
+    name: str, *sizes: Mapping[str, int], scalars: Mapping[str, Any] | None = None, draws: Mapping[str, Draw] | None = None
+) -> list[Case]:
+    """One operator at several sizes."""
+    return [Case(name, one, scalars or {}, draws or {}) for one in sizes]
+
+
+def documented(name: str) -> str:
+    """The PyTorch expression in the comment above the def; fails where the comment has not its three lines."""
+    comment = re.search(rf"((?:^#[^\n]*\n)+)def {name}\(", library.source(name), re.MULTILINE)
+    assert comment, f"{name} has no comment"
+    lines = comment[1].splitlines()
+    assert len(lines) == 3 and lines[2].startswith("# PyTorch: "), f"{name}: what, shapes, PyTorch in three lines"
+    return lines[2].removeprefix("# PyTorch: ")
+
+
+def inputs(case: Case, params: tuple[Param, ...], dtype: str) -> dict[str, torch.Tensor]:
+    """The tensors of a call, the same for the same case: floating ones of ``dtype``."""
+    random = torch.Generator().manual_seed(len(str(case)))
+    made = {}
+    for param in params:
+        if param.dims:
+            shape = tuple(case.sizes[dim] if isinstance(dim, str) else dim for dim in param.dims)
+            drawn = case.draws.get(param.name, normal)(random, shape)
+            made[param.name] = drawn.to(getattr(torch, param.dtype))
+    return made
+
+
+def wide(value: torch.Tensor) -> torch.Tensor:
+    """float64, int64 or bool: what PyTorch takes everywhere."""
+    return value.double() if value.is_floating_point() else value if value.dtype == torch.bool else value.long()
+
+
+def expected(case: Case, tensors: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """What the documented expression gives in float64."""
+    names = {"torch": torch, "F": F, **{name: wide(tensor) for name, tensor in tensors.items()}, **case.scalars}
+    result = eval(documented(case.name), names)
+    return result if isinstance(result, tuple) else (result,)
+
+
+def terms(program: Program) -> int:
+    """An upper bound on the additions behind one element: the trip counts of all reductions."""
+    total = 0
+    for statement, domain in zip(program.definition.statements, program.domains):
+        extents = [high - low for (low, high), r in zip(domain, statement.domain) if r.index in statement.reduction]
+        total += math.prod(extents) if extents else 1
+    return total
+
+
+def compare(case: Case, dtype: str, target: str, index: str = "int64") -> None:
+    """Run a case on a target and hold it against PyTorch in float64, by the language's rule on tolerances."""
+    __tracebackhide__ = True
+    definition = front.read(library.source(case.name, dtype, index))[-1]
+    tensors = inputs(case, definition.params, dtype)
+    arrays = {name: wide(tensor).numpy() if tensor.is_floating_point() else tensor.numpy() for name, tensor in tensors.items()}
+    whole = {name: case.scalars[name] for name in definition.specialised if name in case.scalars}
+    program = specialise(definition, {name: tuple(tensor.shape) for name, tensor in tensors.items()}, whole)
+    oracle = reference.run(program, arrays, case.scalars)
+    if target == "reference":
+        results = [torch.from_numpy(np.asarray(oracle.values[name])) for name in definition.returns]
+    else:
+        arguments = [tensors[param.name] if param.dims else case.scalars[param.name] for param in definition.params]
+        out = library.get(case.name, dtype, index, target=target)(*arguments)
+        results = list(out) if isinstance(out, tuple) else [out]
+    wanted = expected(case, tensors)
+    assert len(results) == len(wanted)
+    for name, result, want in zip(definition.returns, results, wanted):
+        assert tuple(result.shape) == tuple(want.shape), name
+        if target != "reference":
+            assert result.dtype == getattr(torch, definition.tensor(name).dtype), name
+        eps = max(torch.finfo(getattr(torch, definition.tensor(name).dtype)).eps, torch.finfo(getattr(torch, dtype)).eps)
+        bound = SLACK * (terms(program) + 8) * eps * torch.from_numpy(np.asarray(oracle.magnitude[name], dtype=np.float64))
+        error = (result.double() - want.double()).abs()
+        agree = (error <= bound) | (result.double() == want.double()) | (result.isnan() & want.isnan())
+        if not agree.all():
+            worst = torch.where(agree, torch.zeros(()), error / bound).max()
+            pytest.fail(f"{case} {name}: {int((~agree).sum())} of {agree.numel()} elements off, the worst {worst:.1f} times the bound")
+
+
+def check_family(family: str, all_cases: list[Case]) -> None:
+    """Every operator of a family has a case."""
+    assert {case.name for case in all_cases} == set(library.families()[family])
