@@ -53,10 +53,9 @@ for round in range(count):
 def python(code: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
     """Another Python that sees the package and these helpers."""
     path = os.pathsep.join((str(ROOT), str(ROOT / "tests")))
-    pipe = subprocess.PIPE
-    return subprocess.Popen(
-        [sys.executable, "-c", code, *arguments], stdin=pipe, stdout=pipe, stderr=pipe, text=True, env={**os.environ, "PYTHONPATH": path, **environment}
-    )
+    pipe, variables = subprocess.PIPE, {**os.environ, "PYTHONPATH": path, **environment}
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=variables, cwd=os.sep)
 
 
 def printed(code: str, *arguments: str, **environment: str) -> Any:

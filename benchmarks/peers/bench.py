@@ -22,7 +22,7 @@ import report  # noqa: E402
 from ops import OPS  # noqa: E402
 
 RESULTS = HERE.parent / "results"
-QUICK_PEERS = "torch_eager,torch_compile,numba_par,tcjit"
+QUICK_PEERS = "torch_eager,torch_compile,jax_jit,numba_par,tcjit"
 
 
 def choose_ops(text: str) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from tcjit import config
 from tcjit.cache.directory import Trust, examine
 from tcjit.cache.keys import call_key, code_version, options_key, text_key
-from tcjit.cache.store import CacheWarning, Choice, Entry, Store, store
+from tcjit.cache.storage import CacheWarning, Choice, Entry, Store, store
 
 __all__ = [
     "CacheWarning", "Choice", "Entry", "Store", "Trust", "call_key", "clear", "code_version", "entries", "export", "import_",

@@ -70,7 +70,8 @@ def examine(root: Path | None) -> Trust:
         problem = f"{root} cannot be examined: {error.strerror}"
     hint = f"a directory of your own: chown it, chmod 700 {root}, or set TCJIT_CACHE_DIR" if problem else ""
     existing = next((p for p in (root, *root.parents) if not problem and p.exists()), root)
-    return Trust(root, problem, hint, not problem and os.access(existing, os.W_OK | os.X_OK))
+    writable = not problem and os.access(existing, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids)
+    return Trust(root, problem, hint, writable)
 
 
 def _problem_inside(root: Path) -> str:

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from tcjit.cache.store import Choice, Store
+from tcjit.cache.storage import Choice, Store
 from tcjit.errors import CacheError, MappingError
 from tcjit.mapping.options import Options
 

@@ -11,6 +11,7 @@ from tcjit.errors import ArgumentError
 from tcjit.grammar import front
 from tcjit.grammar.ast import Def, Param
 from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.show import show
 
 Number = int | float | bool
 
@@ -67,7 +68,7 @@ def sizes(definition: Def, text: str) -> Sizes:
         if param.dims:
             shapes.setdefault(param.name, _completed(definition, param, known))
         elif param.name not in scalars:
-            raise ArgumentError(f"{param.dtype} {param.name} of {_usage(definition)} has no value", hint=f"--shapes '...,{param.name}=1'")
+            raise ArgumentError(f"{show(param)} of {_usage(definition)} has no value", hint=f"--shapes '...,{param.name}=1'")
     return Sizes({p.name: shapes[p.name] for p in definition.params if p.dims}, scalars)
 
 
@@ -89,9 +90,8 @@ def _shape(param: Param, text: str) -> tuple[int, ...]:
         raise ArgumentError(f"{param.name}={text} is not a shape", hint=f"{param.name}={example}")
     shape = tuple(int(n) for n in text.split("x"))
     if len(shape) != len(param.dims):
-        declared = ", ".join(map(str, param.dims))
         raise ArgumentError(
-            f"{param.name}={text} has {len(shape)} dimensions, {param.name}({declared}) has {len(param.dims)}",
+            f"{param.name}={text} has {len(shape)} dimensions, {show(param)} has {len(param.dims)}",
             hint=f"{param.name}={example}",
         )
     return shape
@@ -124,8 +124,7 @@ def _completed(definition: Def, param: Param, known: Mapping[str, int]) -> tuple
 
 def _usage(definition: Def) -> str:
     """``f(float32(M, K) A, float32 a)``."""
-    params = (f"{p.dtype}{'(' + ', '.join(map(str, p.dims)) + ')' if p.dims else ''} {p.name}" for p in definition.params)
-    return f"{definition.name}({', '.join(params)})"
+    return f"{definition.name}({', '.join(map(show, definition.params))})"
 
 
 def _closest(name: str, names: list[str], form: str) -> str:

@@ -124,7 +124,13 @@ TC_INLINE $T tc_clamp_$X($T a, $T low, $T high) {
 }
 
 TC_INLINE $T tc_sign_$X($T a) {
-  return (a > 0) - (a < 0);
+  return a != a ? a : (a > 0) - (a < 0);
+}
+
+/* with the sign of b, as the floored division has it */
+TC_INLINE $T tc_mod_$X($T a, $T b) {
+  $T rest = fmod$S(a, b);
+  return rest == 0 ? __builtin_copysign$S(rest, b) : (rest < 0) != (b < 0) ? rest + b : rest;
 }
 
 TC_INLINE $T tc_fdim_$X($T a, $T b) {
@@ -184,6 +190,16 @@ TC_INLINE float tc_as_half(float x) {
 
 TC_INLINE float tc_as_bfloat(float x) {
   return tc_bfloat_to_float(tc_float_to_bfloat(x));
+}
+"""
+
+# the neighbour in its own type, $R
+_NEIGHBOUR = """
+static float tc_nextafter_$R(float x, float y) {
+  uint16_t bits = tc_float_to_$R(x);
+  if (x != x || y != y || x == y) return x != x ? x : y;
+  if (x == 0.0f) return __builtin_copysignf(tc_$R_to_float(1), y);
+  return tc_$R_to_float((uint16_t)((y > x) == (x > 0.0f) ? bits + 1 : bits - 1));
 }
 """
 
@@ -277,6 +293,7 @@ def _sources() -> Iterator[str]:
     bits, rest = maths.split("/* 2^n ", 1)  # the half types need the views of bits, and nothing else
     yield bits
     yield _HALF
+    yield from (_filled(_NEIGHBOUR, R=kind) for kind in ("half", "bfloat"))
     yield "/* 2^n " + rest
     for name, count in NARROWED.items():
         yield _narrowed(name, count)

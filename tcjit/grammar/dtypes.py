@@ -100,6 +100,8 @@ def rounded(value: float, dtype: str) -> float:
     if dtype == "float64" or value == 0 or not math.isfinite(value):
         return value
     digits, least, greatest = _FLOATS[dtype]
+    if abs(value) >= 2 * greatest:
+        return math.copysign(math.inf, value)
     exponent = max(math.frexp(value)[1] - digits, least)
     nearest = math.ldexp(round(math.ldexp(value, -exponent)), exponent)
     return nearest if abs(nearest) <= greatest else math.copysign(math.inf, value)
@@ -115,10 +117,7 @@ def converted(value: int | float | bool, dtype: str) -> int | float | bool:
     if d.kind == "bool":
         return bool(value)
     if d.kind == "float":
-        try:
-            return rounded(float(value), dtype)
-        except OverflowError:  # an integer beyond float64
-            return math.copysign(math.inf, value)
+        return rounded(float(value), dtype)
     if isinstance(value, float):
         if math.isnan(value):
             return 0

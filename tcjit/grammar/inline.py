@@ -10,6 +10,7 @@ from tcjit.grammar.ast import (
     Agreement,
     Binary,
     CallDef,
+    Cast,
     Const,
     Def,
     Expr,
@@ -187,7 +188,7 @@ def _scalar(callee: Def, param: Param, arg: Expr, scope: Scope) -> Callable[[str
     name = expr.name if isinstance(expr, Scalar) else ""
 
     def use(dtype: str) -> Expr:
-        if name and dtype == "int64" != param.dtype:  # index arithmetic
+        if name and dtype == "int64":  # index arithmetic for one; a wider parameter holds the same value
             return Scalar(name, dtype="int64", where=arg.where)
         return cast(cast(expr, param.dtype), dtype)
 
@@ -219,6 +220,8 @@ class _Substitution:
             case Size(name=name):
                 return self.binding.numbers[name](expr.dtype)
         new = rebuild(expr, self)
+        if isinstance(new, Cast) and isinstance(new.operand, Const):
+            return replace(cast(new.operand, new.dtype), where=new.where)
         if isinstance(new, Access):
             return replace(new, tensor=self.binding.tensors[new.tensor])
         if isinstance(new, Binary) and new.op in "/%" and new.right == Const(0, dtype=new.dtype) and DTYPES[new.dtype].is_integer:

@@ -152,6 +152,7 @@ _RULES: tuple[Rule, ...] = (
     (lambda c: "ARROW" in c.accepts, "`-> (results)` stands between the parameters and the body"),
     (lambda c: c.back() == "->" and c.text != "(", "the results stand in parentheses: `-> (C)`"),
     (lambda c: c.back() == "->", "a def returns at least one tensor: `-> (C)`"),
+    (lambda c: re.match(r"def\s+[A-Za-z_]|$", c.rest) and c.in_body and not c.opened, "the body of a def ends with `}`"),
     (lambda c: c.kind == "SCALAR" and c.in_body and c.wants_name, "a type stands in the results `-> (float(N) C)`, or converts `float(x)`"),
     (lambda c: c.kind in _KEYWORDS and c.wants_name, "`{text}` is a keyword; choose another name"),
     (lambda c: c.kind in _KEYWORDS and c.kind != "DEF" and c.wants_value, "`{text}` is a keyword"),
@@ -164,7 +165,6 @@ _RULES: tuple[Rule, ...] = (
     (lambda c: c.text == ")" and not c.opened, "no `(` is open here"),
     (lambda c: c.accepts == {"DEF"}, "a program is a sequence of defs: `def name(float(N) A) -> (B) { B(i) = A(i) }`"),
     (lambda c: not c.in_body and "$END" in c.accepts, "a program is a sequence of defs; is a `}` too early?"),
-    (lambda c: c.kind in ("$END", "DEF") and c.in_body and not c.opened, "the body of a def ends with `}`"),
     (lambda c: c.text in ("+=", "*=", "+=!", "*=!", "min=", "max=") and c.wants_value, "one assignment a statement"),
 )  # fmt: skip
 

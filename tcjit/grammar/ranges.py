@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tcjit.errors import ShapeError, Where
 from tcjit.grammar import form
-from tcjit.grammar.affine import Guard, Linear, guarded_accesses, is_quasi_affine, linear_form
+from tcjit.grammar.affine import Guard, Linear, guarded_accesses, is_quasi_affine, linear, linear_form
 from tcjit.grammar.ast import Access, Binary, Expr, RangeClause, Scalar, Size, Statement
 from tcjit.grammar.form import Value, at
 from tcjit.grammar.walk import walk
@@ -43,7 +43,7 @@ class Subscript:
 
     @property
     def indices(self) -> tuple[str, ...]:
-        return tuple(form.names(self.expr))
+        return tuple(form.names(self.expr) if self.linear is None else self.linear.coefficients)
 
 
 @dataclass(frozen=True)
@@ -70,10 +70,11 @@ Ranges = Mapping[str, Interval]
 
 @dataclass(frozen=True)
 class Analysis:
-    """What range inference knows of a statement from its text: ``divisors`` are the right sides of / and % in index arithmetic."""
+    """What range inference knows of a statement from its text; ``divisors`` are the right sides of / and % in index arithmetic."""
 
     statement: Statement
     indices: tuple[str, ...]  # of the left side, then the reduction's
+    left: tuple[Linear | None, ...]  # the subscripts of the element written
     subscripts: tuple[Subscript, ...]
     steps: tuple[Step, ...]
     divisors: tuple[Expr, ...]
@@ -92,7 +93,8 @@ def analyse(statement: Statement, known: Collection[str]) -> Analysis:
     index_arithmetic = [s.expr for s in subscripts] + [end for c in statement.clauses for end in (c.lower, c.upper)]
     divisors = (node.right for expr in index_arithmetic for node in walk(expr) if isinstance(node, Binary) and node.op in "/%")
     indices = tuple(dict.fromkeys((*left, *statement.reduction)))
-    return Analysis(statement, indices, subscripts, tuple(_rounds(statement, subscripts)), tuple(divisors))
+    written = tuple(map(linear, statement.subscripts))
+    return Analysis(statement, indices, written, subscripts, tuple(_rounds(statement, subscripts)), tuple(divisors))
 
 
 def _collect(statement: Statement, known: Collection[str]) -> Iterator[Subscript]:
@@ -118,12 +120,12 @@ def _rounds(statement: Statement, subscripts: tuple[Subscript, ...]) -> Iterator
         given.setdefault(clause.index, []).append(clause)
     for index, clauses in given.items():
         yield Step(index, clauses=tuple(clauses))
-    linear = [(s, tuple(s.linear.coefficients)) for s in subscripts if s.linear is not None]
-    own = {indices[0] for _, indices in linear if len(indices) == 1 and indices[0] in statement.reduction}
+    candidates = [(s, s.indices) for s in subscripts if s.linear is not None]
+    own = {s.indices[0] for s in subscripts if len(s.indices) == 1 and s.indices[0] in statement.reduction}
     solved = set(given)
     while True:
         found: dict[str, list[Subscript]] = {}
-        for subscript, indices in linear:
+        for subscript, indices in candidates:
             unsolved = [index for index in indices if index not in solved]
             if len(unsolved) != 1:
                 continue
@@ -206,7 +208,7 @@ def reach(linear: Linear, ranges: Ranges, values: Mapping[str, int], without: st
         coefficient, interval = at(symbolic, values), ranges[index]
         low, high = coefficient * interval.lower, coefficient * (interval.upper - 1)
         sign = sign_of(coefficient)
-        assumed |= sign == 0 and coefficient != 0
+        assumed |= interval.assumed or (sign == 0 and coefficient != 0)
         least, greatest = (least + high, greatest + low) if sign < 0 else (least + low, greatest + high)
     return least, greatest, assumed
 

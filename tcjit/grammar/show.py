@@ -113,8 +113,8 @@ def number(value: int | float | bool, dtype: str) -> str:
         return "0.0 / 0.0"
     if math.isinf(value):
         return "infinity()" if value > 0 else "-infinity()"
-    text = next((t for t in (f"{value:.{digits}g}" for digits in range(1, 17)) if rounded(float(t), dtype) == value), repr(value))
-    return text if any(c in text for c in ".e") else text + ".0"
+    shorter = (float(f"{value:.{digits}g}") for digits in range(1, 17))
+    return repr(next((short for short in shorter if rounded(short, dtype) == value), value))
 
 
 def _type(dtype: str, dims: Iterable[str | int]) -> str:

@@ -11,6 +11,7 @@ import torch
 from tcjit.grammar.ast import Access, Def, Param
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.walk import walk
+from tcjit.runtime.tensors import TORCH
 
 Scalar: TypeAlias = int | float | bool
 Argument: TypeAlias = torch.Tensor | Scalar
@@ -30,7 +31,7 @@ def arguments(definition: Def, shapes: Mapping[str, tuple[int, ...]], scalars: M
 
 def shape_only(definition: Def, shapes: Mapping[str, tuple[int, ...]], scalars: Mapping[str, Scalar]) -> list[Argument]:
     """The same arguments as meta tensors, without memory: enough to compile."""
-    return [torch.empty(shapes[p.name], dtype=_dtype(p.dtype), device="meta") if p.dims else scalars[p.name] for p in definition.params]
+    return [torch.empty(shapes[p.name], dtype=TORCH[p.dtype], device="meta") if p.dims else scalars[p.name] for p in definition.params]
 
 
 def checksum(tensor: torch.Tensor) -> str:
@@ -48,14 +49,8 @@ def total(tensor: torch.Tensor) -> float:
     return float(tensor.detach().double().sum())
 
 
-def _dtype(name: str) -> torch.dtype:
-    found = getattr(torch, name)
-    assert isinstance(found, torch.dtype)
-    return found
-
-
 def _tensor(param: Param, shape: tuple[int, ...], below: int | None, generator: torch.Generator) -> torch.Tensor:
-    dtype, kind = _dtype(param.dtype), DTYPES[param.dtype].kind
+    dtype, kind = TORCH[param.dtype], DTYPES[param.dtype].kind
     if kind == "float":
         return torch.randn(shape, generator=generator).to(dtype)
     if kind == "bool":

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Callable
 from functools import cache
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import Any
 
 from tcjit.errors import ArgumentError
 from tcjit.grammar.dtypes import ALIASES, DTYPES
@@ -31,9 +32,6 @@ from tcjit.library import (
     softmax,
     winograd,
 )
-
-if TYPE_CHECKING:
-    from tcjit.jit import Function
 
 __all__ = ["families", "get", "names", "source"]
 
@@ -96,7 +94,7 @@ def source(name: str, dtype: str = "float32", index: str = "int64") -> str:
     return re.sub(r"\b(float|float32|int64)\b", lambda word: words[word[0]], _text(name))
 
 
-def get(name: str, dtype: str = "float32", index: str = "int64", *, target: str | None = None) -> Function:
+def get(name: str, dtype: str = "float32", index: str = "int64", *, target: str | None = None) -> Callable[..., Any]:
     """The operator as a callable on tensors, as ``tcjit.define`` makes them.
 
     ArgumentError as for ``source``.
@@ -105,9 +103,10 @@ def get(name: str, dtype: str = "float32", index: str = "int64", *, target: str 
     >>> get("row_sum")(torch.ones(2, 3))
     tensor([3., 3.])
     """
-    from tcjit.jit import define  # needs torch; the texts do not
+    from tcjit.jit.define import define  # needs torch; the texts do not
 
-    return getattr(define(source(name, dtype, index), target=target), name)  # type: ignore[no-any-return]
+    function: Callable[..., Any] = getattr(define(source(name, dtype, index), target=target), name)
+    return function
 
 
 def _texts(module: ModuleType) -> dict[str, str]:

@@ -68,7 +68,7 @@ def _padding(node: Select, boxes: Mapping[str, tuple[int, int]], values: Mapping
             name += "_"
         names.append(name)
     # index y counts from 0 in the copy; its element is read at y + least
-    places = [_plus(Index(name, dtype="int32"), least) for name, (least, _) in zip(names, box, strict=True)]
+    places = [_plus(Index(name, dtype="int64"), least) for name, (least, _) in zip(names, box, strict=True)]
     condition = _in_terms_of(node.condition, axes, places, values)
     if condition is None:
         return None
@@ -97,13 +97,13 @@ def _in_terms_of(
         for sign in (1, -1):
             if factors == {d: sign * f for d, f in axis.items() if f}:
                 # left - right = sign * (y - start) + constant
-                scaled = place if sign == 1 else Unary("-", place, dtype="int32")
-                return Binary(condition.op, _plus(scaled, constant - sign * start), Const(0, dtype="int32"), dtype="bool")
+                scaled = place if sign == 1 else Unary("-", place, dtype="int64")
+                return Binary(condition.op, _plus(scaled, constant - sign * start), Const(0, dtype="int64"), dtype="bool")
     return None
 
 
 def _plus(expr: Expr, constant: int) -> Expr:
-    return Binary("+", expr, Const(constant, dtype="int32"), dtype="int32") if constant else expr
+    return Binary("+", expr, Const(constant, dtype="int64"), dtype="int64") if constant else expr
 
 
 def with_padded(value: Expr, made: Mapping[Expr, Access]) -> Expr:

@@ -211,12 +211,12 @@ class _Lowering:
         chunks = -(-(upper - lower) // size)
         chunk = self._fresh("chunk", {bound[0] for bound in full} | {t.name for t in self.tensors})
         part = self._temporary(f"{target.name}_part", target.dtype, (chunks, *target.shape))
-        at = (Index(chunk, dtype="int32"), *s.subscripts)
+        at = (Index(chunk, dtype="int64"), *s.subscripts)
         limits = (chunk, 0, chunks)
         # the reduced dimension now counts inside its chunk
-        start = Binary("*", Index(chunk, dtype="int32"), Const(size, dtype="int32"), dtype="int32")
-        moved = Binary("+", start, Index(name, dtype="int32"), dtype="int32")
-        moved = Binary("+", moved, Const(lower, dtype="int32"), dtype="int32") if lower else moved
+        start = Binary("*", Index(chunk, dtype="int64"), Const(size, dtype="int64"), dtype="int64")
+        moved = Binary("+", start, Index(name, dtype="int64"), dtype="int64")
+        moved = Binary("+", moved, Const(lower, dtype="int64"), dtype="int64") if lower else moved
         inside = tuple((n, 0, size) if n == name else (n, lo, hi) for n, lo, hi in full)
         short = () if chunks * size == upper - lower else (f"{size} * {isl_name(chunk)} + {isl_name(name)} < {upper - lower}",)
         # an untouched element of a partial (left indices that cover a part of the tensor) is never read
@@ -238,7 +238,7 @@ class _Lowering:
             bounds = tuple(next(b for b in full if b[0] == name) for name in packing.order)
             shape = tuple(upper for _, _, upper in bounds)
             copy = self._temporary(f"{source.tensor}_packed", source.dtype, shape)
-            order = tuple(Index(name, dtype="int32") for name in packing.order)
+            order = tuple(Index(name, dtype="int64") for name in packing.order)
             self._emit(copy.name, order, "=", source, bounds, (), number)
             copies[source] = Access(copy.name, order, dtype=source.dtype)
         return replaced(value, copies)
@@ -252,7 +252,7 @@ class _Lowering:
         for p in found:
             bounds = tuple((name, 0, greatest - least + 1) for name, (least, greatest) in zip(p.indices, p.box, strict=True))
             copy = self._temporary(f"{p.read.tensor}_padded", p.read.dtype, tuple(upper for _, _, upper in bounds))
-            self._emit(copy.name, tuple(Index(name, dtype="int32") for name in p.indices), "=", p.value, bounds, (), number)
+            self._emit(copy.name, tuple(Index(name, dtype="int64") for name in p.indices), "=", p.value, bounds, (), number)
             made[p.select] = padded_read(p, copy.name)
         return with_padded(value, made)
 
@@ -328,9 +328,9 @@ def _divisor_near(extent: int, wanted: int) -> int:
 
 
 def _with_index(value: Expr, name: str, replacement: Expr) -> Expr:
-    """The value with an index replaced."""
+    """The value with an index replaced; where it stands as a value, in ``int32``, the replacement is converted to that."""
     if isinstance(value, Index) and value.name == name:
-        return replacement
+        return replacement if value.dtype == replacement.dtype else Cast(replacement, dtype=value.dtype)
     return rebuild(value, lambda child: _with_index(child, name, replacement))
 
 

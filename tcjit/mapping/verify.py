@@ -74,7 +74,7 @@ class _Proof:
             if not strict.is_empty():
                 self.fail("order", f"instances at one point depend on each other: {strict}")
             return
-        if here == KIND.sequence:
+        if here in (KIND.sequence, KIND.set):
             self.sequence(node, strict, reduction)
             return
         if here == KIND.band:
@@ -106,6 +106,7 @@ class _Proof:
         return strict, reduction
 
     def sequence(self, node: isl.ScheduleNode, strict: isl.UnionMap, reduction: isl.UnionMap) -> None:
+        """The children of a sequence, or of a set: a set runs in any order, but the code generator takes it in the listed one."""
         here = node.get_domain()
         placed = here.subtract(here)
         parts = [node.child(i).filter_get_filter().intersect(here) for i in range(node.n_children())]

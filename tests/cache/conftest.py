@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tcjit.cache import Store
-from tcjit.cache import store as store_function  # noqa: F401  the module of that name is wanted below
 from tcjit.cache.directory import Directory
 
 
@@ -20,7 +19,7 @@ def home(tmp_path: Path) -> Path:
 def spare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the store turns when ``home`` fails it."""
     folder = tmp_path / "spare"
-    monkeypatch.setattr("tcjit.cache.store._spare", functools.lru_cache(lambda: Directory(folder)))
+    monkeypatch.setattr("tcjit.cache.storage._spare", functools.lru_cache(lambda: Directory(folder)))
     return folder
 
 

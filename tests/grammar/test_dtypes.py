@@ -52,7 +52,6 @@ def test_other_conversions() -> None:
     assert converted(-1.5, "uint16") == 0 and converted(1e30, "uint64") == (1 << 64) - 1
     assert [converted(x, "bool") for x in (0, 3, 0.0, 0.5, math.nan)] == [False, True, False, True, True]
     assert converted(True, "int32") == 1 and converted(True, "float32") == 1.0
-    assert converted(10**400, "float64") == math.inf
 
 
 @pytest.mark.parametrize("wide", NAMES)

@@ -115,7 +115,7 @@ def insert_band(scop: Scop, node: isl.ScheduleNode, columns: list[dict[str, str]
 def _units(scop: Scop, tree: isl.Schedule) -> list[Group] | None:
     """The parts of a tree's top sequence with their coincident outer columns; None when a band is not made of plain dimensions."""
     node = tree.get_root().child(0)
-    children = [node.child(i).child(0) for i in range(node.n_children())] if kind(node) == KIND.sequence else [node]
+    children = [node.child(i).child(0) for i in range(node.n_children())] if kind(node) in (KIND.sequence, KIND.set) else [node]
     units: list[Group] = []
     for child in children:
         names = statements_below(child)
@@ -166,7 +166,7 @@ def _merge(scop: Scop, deps: Dependences, first: Group, second: Group) -> Group 
     if not _same_box(scop, shared):
         return None
     left = _parallel(scop, shared)
-    if left < min(ENOUGH_PARALLEL, _parallel(scop, first.columns), _parallel(scop, second.columns)):
+    if left < min(ENOUGH_PARALLEL, max(_parallel(scop, first.columns), _parallel(scop, second.columns))):
         return None
     return Group(first.statements + second.statements, tuple(shared))
 

@@ -78,7 +78,7 @@ class Store:
     def __init__(self, home: Path | None) -> None:
         self.trust: Trust = examine(home)
         self._home = Directory(home) if home is not None and self.trust.ok else None
-        self._warned: set[str] = set()
+        self._warned: dict[str, object] = {}
         self._room = 0  # bytes that may be written before space is counted again
 
     @property
@@ -255,8 +255,8 @@ class Store:
             self._warn("trust", f"no cache, kernels last as long as the process: {self.trust.problem}; try: {self.trust.hint}")
 
     def _warn(self, kind: str, message: str) -> None:
-        if kind not in self._warned:
-            self._warned.add(kind)
+        this = object()
+        if self._warned.setdefault(kind, this) is this:  # of several threads, one
             warnings.warn(message, CacheWarning, stacklevel=2)
 
 

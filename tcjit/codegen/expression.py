@@ -1,0 +1,322 @@
+"""Typed expressions as C text with exactly the language's meaning.
+
+Every text has the C type ``vtype(dtype)`` (or ``int``, for the small integers and bools that C promotes to it) and the value that
+the language gives: integers wrap at their own width, ``/`` and ``%`` floor and survive a zero divisor, conversions saturate, ``min``
+and ``max`` keep NaN. float16 and bfloat16 lie in memory as bits (compilers vectorise that) and are computed in float.
+"""
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from tcjit.codegen.dialect import FLOATS, INTEGERS, SIMPLE, Dialect
+from tcjit.codegen.text import Level, Text, atomic, call, choose, join, prefixed
+from tcjit.errors import CompileError, Where
+from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index, Scalar, Select, Size, Unary
+from tcjit.grammar.dtypes import DTYPES, converted
+from tcjit.grammar.walk import children, walk
+
+_HALVES = {"float16": "half", "bfloat16": "bfloat"}  # as the names of helpers have them
+_LITERAL = re.compile(r"\(?(-?\d+)\)?")
+
+
+def ctype(dtype: str) -> str:
+    """The C type in which an element lies in memory; of the half types, their bits."""
+    if dtype in _HALVES:
+        return "uint16_t"
+    return "_Bool" if dtype == "bool" else vtype(dtype)
+
+
+def vtype(dtype: str) -> str:
+    """The C type in which values are computed: the element's own, and float for the half types."""
+    if dtype in INTEGERS:
+        return INTEGERS[dtype][0]
+    return "_Bool" if dtype == "bool" else FLOATS.get(dtype, FLOATS["float32"])[0]
+
+
+def literal(dtype: str, value: int | float | bool) -> Text:
+    """A constant, exactly; floats as their shortest decimal.
+
+    >>> literal("float32", 0.1), literal("float64", 3), literal("uint64", 5), literal("int32", -2147483648)
+    ('0.1f', '3.0', '5ull', '(-2147483647 - 1)')
+    """
+    kind = DTYPES[dtype]
+    if kind.kind == "float":
+        return _float_literal(dtype, float(value))
+    number = int(value)
+    if dtype == "int64" and -(1 << 31) < number < 1 << 31:
+        return Text(str(number), Level.PREFIX if number < 0 else Level.ATOM, number)
+    suffix = {"int64": "ll", "uint32": "u", "uint64": "ull"}.get(dtype, "")
+    if number == kind.least and kind.kind == "signed" and kind.bits >= 32:
+        return Text(f"({number + 1}{suffix} - 1)", Level.ATOM, number)
+    return Text(f"{number}{suffix}", Level.PREFIX if number < 0 else Level.ATOM, number)
+
+
+def _float_literal(dtype: str, value: float) -> Text:
+    if math.isnan(value):
+        return Text("NAN", Level.ATOM)
+    with np.errstate(over="ignore"):
+        own = np.float64(value) if dtype == "float64" else np.float32(value)
+    if np.isinf(own):
+        return Text("INFINITY" if own > 0 else "-INFINITY", Level.ATOM if own > 0 else Level.PREFIX)
+    text = str(own)
+    if not set(text) & set(".e"):
+        text += ".0"
+    return Text(text + FLOATS.get(dtype, FLOATS["float32"])[2], Level.PREFIX if text.startswith("-") else Level.ATOM)
+
+
+def _short(dtype: str) -> str:
+    """How helpers name the type of a value."""
+    return INTEGERS[dtype][1] if dtype in INTEGERS else FLOATS.get(dtype, FLOATS["float32"])[1]
+
+
+def _is_float(dtype: str) -> bool:
+    return DTYPES[dtype].kind == "float"
+
+
+class Printer:
+    """Prints the expressions of one kernel and remembers what they need.
+
+    ``access`` gives the text of an element read, already a value (see ``load``); ``name`` that of an ``index``, ``size`` or
+    ``scalar``: an index as int64_t, a scalar of its parameter's ``vtype``, any of them as a decimal literal where it is known.
+    ``nonnegative`` may tell of an int64 expression that it is never below 0: then its ``/`` and ``%`` are C's own. With ``checked``,
+    a ``TC_FLAG`` on the local ``int64_t tc_flag`` tells of integer divisors that are zero.
+    """
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        access: Callable[[Access, Printer], str],
+        name: Callable[[str, str], str],
+        *,
+        checked: bool = True,
+        nonnegative: Callable[[Expr], bool] = lambda expr: False,
+    ) -> None:
+        self.dialect = dialect
+        self.checked = checked
+        self.sites: list[dict[str, Any]] = []
+        self._access = access
+        self._name = name
+        self._nonnegative = nonnegative
+        self._used: dict[str, None] = {}
+
+    @property
+    def used(self) -> tuple[str, ...]:
+        """Helpers and library functions that the printed texts call, for ``prelude.text``."""
+        return tuple(self._used)
+
+    def site(self, kind: str, **facts: Any) -> int:
+        """The number (from 1) of a place that may fail, ``gather`` or ``division``; the same facts give the same number.
+
+        ``where=`` is kept as line, column and line_text, so that sites are plain data.
+        """
+        self._used["TC_FLAG"] = None
+        where = facts.pop("where", None)
+        if isinstance(where, Where):
+            facts |= {"line": where.line, "column": where.column, "line_text": where.line_text}
+        found = {"kind": kind, **facts}
+        if found not in self.sites:
+            self.sites.append(found)
+        return self.sites.index(found) + 1
+
+    # ------------------------------------------------------------ elements
+
+    def load(self, dtype: str, element: str) -> Text:
+        """The value of an element in memory."""
+        if dtype in _HALVES:
+            return self._helper(f"tc_{_HALVES[dtype]}_to_float", element)
+        return atomic(element)
+
+    def store(self, dtype: str, element: str, value: str) -> str:
+        """The statement that writes a value of the element's type to memory, rounding the half types."""
+        if dtype in _HALVES:
+            value = self._helper(f"tc_float_to_{_HALVES[dtype]}", value)
+        return f"{element} = {value};"
+
+    def combine(self, operator: str, dtype: str, left: str, right: str) -> Text:
+        """One step of a reduction, ``operator`` with or without its ``=``."""
+        symbol = operator.rstrip("=!")
+        if symbol in ("min", "max"):
+            return self._simple(symbol, dtype, atomic(left), atomic(right))
+        return self._wrapped(dtype, join(symbol, atomic(left), atomic(right)))
+
+    def identity(self, operator: str, dtype: str) -> Text:
+        """What a reduction starts from: 0, 1, the type's greatest or least value."""
+        symbol, kind = operator.rstrip("=!"), DTYPES[dtype]
+        if symbol in ("+", "*"):
+            return self._constant(dtype, int(symbol == "*"))
+        if kind.kind == "float":
+            return self._constant(dtype, math.inf if symbol == "min" else -math.inf)
+        return self._constant(dtype, kind.greatest if symbol == "min" else kind.least)
+
+    # ------------------------------------------------------------ expressions
+
+    def index(self, expr: Expr) -> Text:
+        """An integer expression as int64_t, or as a decimal literal."""
+        return self.value(expr) if expr.dtype == "int64" else self.convert(expr.dtype, "int64", self.value(expr))
+
+    def value(self, expr: Expr) -> Text:
+        """An expression; evaluating the text evaluates no more reads than the language does."""
+        match expr:
+            case Const():
+                return self._constant(expr.dtype, expr.value)
+            case Index():
+                return self._named("index", expr.name, expr.dtype)
+            case Size():
+                return self._named("size", expr.name, expr.dtype)
+            case Scalar():
+                return self._named("scalar", expr.name, expr.dtype)
+            case Access():
+                return atomic(self._access(expr, self))
+            case Cast():
+                return self.convert(expr.operand.dtype, expr.dtype, self.value(expr.operand))
+            case Unary():
+                return self._unary(expr)
+            case Binary():
+                return self._binary(expr)
+            case Select():
+                return self._select(expr)
+            case Call():
+                return self._call(expr)
+        raise TypeError(f"{type(expr).__name__} is no typed expression")  # unreachable on what the checker builds
+
+    def convert(self, source: str, target: str, value: str) -> Text:
+        """A value of one dtype as another, as a Cast does; half types round even from themselves, for they are computed wider."""
+        text = atomic(value)
+        if target in _HALVES:
+            return self._rounded(source, target, text)
+        if source == target:
+            return text
+        if target == "bool":
+            return join("!=", text, literal(source, 0))
+        if target in INTEGERS and _is_float(source):
+            return self._helper(f"tc_{vtype(source)}_to_{target}", text)
+        if target == "int64" and text.literal is not None:
+            return literal(target, text.literal)
+        return text if vtype(source) == vtype(target) else prefixed(f"({vtype(target)})", text)
+
+    def _rounded(self, source: str, target: str, text: Text) -> Text:
+        kind = DTYPES[source]
+        if source == "float64" or (kind.kind != "float" and kind.bits > 16):  # more digits than a float has: round once, not twice
+            text = self._helper("tc_round_to_odd", text)
+        elif kind.kind != "float":
+            text = prefixed("(float)", text)
+        return self._helper(f"tc_as_{_HALVES[target]}", text)
+
+    def _constant(self, dtype: str, value: int | float | bool) -> Text:
+        text = literal(dtype, converted(value, dtype) if not _is_float(dtype) else value)
+        if text.endswith(("INFINITY", "NAN")):
+            self._used[text.lstrip("-")] = None
+        return text
+
+    def _named(self, kind: str, name: str, dtype: str) -> Text:
+        """An index is an int64_t variable and a scalar of its parameter's type, whatever type the expression gives them."""
+        text = self._name(kind, name)
+        if number := _LITERAL.fullmatch(text):
+            return self._constant(dtype, int(number[1]))
+        own = "int64" if kind == "index" else dtype
+        if own != dtype or (dtype == "int64" and kind != "index"):
+            return prefixed(f"({vtype(dtype)})", atomic(text))
+        return atomic(text)
+
+    def _unary(self, expr: Unary) -> Text:
+        operand = self.value(expr.operand)
+        if expr.op == "!":
+            return prefixed("!", operand)
+        if expr.dtype == "int64" and operand.literal is not None:
+            return self._constant("int64", -operand.literal)
+        return self._wrapped(expr.dtype, prefixed("-", operand))
+
+    def _binary(self, expr: Binary) -> Text:
+        left, right = self.value(expr.left), self.value(expr.right)
+        if expr.op == "&&" and _reads_again(expr.left, expr.right):
+            return join("&", left, right)  # as safe as &&, and compilers vectorise it where it becomes a result
+        if expr.dtype == "bool" and expr.op not in "+*":
+            return join(expr.op, left, right)
+        if expr.op in "/%" and not (_is_float(expr.dtype) and expr.op == "/"):
+            return self._divided(expr, left, right)
+        if expr.dtype == "int64" and left.literal is not None and right.literal is not None:
+            # both are ints to C, in which the operation could overflow
+            a, b = left.literal, right.literal
+            return self._constant("int64", {"+": a + b, "-": a - b, "*": a * b}[expr.op])
+        return self._wrapped(expr.dtype, join(expr.op, left, right))
+
+    def _divided(self, expr: Binary, left: Text, right: Text) -> Text:
+        """Floored quotient or remainder."""
+        dtype, name = expr.dtype, "div" if expr.op == "/" else "mod"
+        if _is_float(dtype):
+            return self._helper(f"tc_mod_{_short(dtype)}", left, right)
+        divisor = right.literal or 0
+        if divisor > 0:
+            if DTYPES[dtype].kind == "unsigned" or (dtype == "int64" and self._nonnegative(expr.left)):
+                return join(expr.op, left, right)
+            if dtype == "int64":
+                return self._helper("tc_fdiv" if expr.op == "/" else "tc_mod", left, right)
+        elif divisor == 0 and self.checked:
+            right = self._helper("TC_FLAG_ZERO", right, str(self.site("division", where=expr.where)))
+        wide = _short(dtype) if DTYPES[dtype].bits >= 32 else "i32"
+        return self._wrapped(dtype, self._helper(f"tc_{name}_{wide}", left, right))
+
+    def _select(self, expr: Select) -> Text:
+        then, other = self.value(expr.then), self.value(expr.other)
+        if expr.dtype == "int64" and then.literal is not None and other.literal is not None:
+            then = prefixed("(int64_t)", then)
+        return choose(self.value(expr.condition), then, other)
+
+    def _call(self, expr: Call) -> Text:
+        args = [self.value(arg) for arg in expr.args]
+        function, dtype = expr.function, expr.dtype
+        if function in SIMPLE and not _is_float(dtype):
+            return self._simple(function, dtype, *args)
+        if function == "fdivide":
+            return join("/", *args)
+        if function == "nextafter" and dtype in _HALVES:
+            return self._helper(f"tc_nextafter_{_HALVES[dtype]}", *args)
+        names = self.dialect.functions.get(function)
+        if names is None:
+            raise CompileError(f"the {self.dialect.name} target has no `{function}`", where=expr.where)
+        return self._helper(names[dtype == "float64"], *args)
+
+    def _simple(self, function: str, dtype: str, *args: Text) -> Text:
+        """A built-in that every type has."""
+        if dtype == "bool":
+            return join("|" if function == "max" else "&", *args)
+        if dtype == "int64" and function in ("min", "max"):
+            return self._helper(f"tc_{function}_index", *args)
+        if DTYPES[dtype].kind == "unsigned" and function in ("abs", "relu"):
+            return args[0]
+        if DTYPES[dtype].kind == "unsigned" and function == "sign":
+            return self._wrapped(dtype, join("!=", args[0], literal(dtype, 0)))
+        return self._helper(f"tc_{function}_{_short(dtype)}", *args)
+
+    def _wrapped(self, dtype: str, text: Text) -> Text:
+        """Integers narrower than C's int back to their own width; what is left of a bool is whether it is not 0."""
+        if dtype == "bool":
+            return join("!=", text, literal(dtype, 0))
+        if dtype in INTEGERS and DTYPES[dtype].bits < 32:
+            return prefixed(f"({vtype(dtype)})", text)
+        return text
+
+    def _helper(self, name: str, *arguments: str) -> Text:
+        self._used[name] = None
+        return call(name, *arguments)
+
+
+def _reads_again(left: Expr, right: Expr) -> bool:
+    """Whether ``right`` reads elements, all of which ``left`` reads in any case, and does nothing else that may fail or cost."""
+    reads = [node for node in walk(right) if isinstance(node, Access)]
+    plain = not any(isinstance(node, Call) or (isinstance(node, Binary) and node.op in "/%") for node in walk(right))
+    return bool(reads) and plain and set(reads) <= set(_certain_reads(left))
+
+
+def _certain_reads(expr: Expr) -> Iterator[Access]:
+    """The reads that evaluating ``expr`` always does."""
+    if isinstance(expr, Access):
+        yield expr
+    first_only = isinstance(expr, Select) or (isinstance(expr, Binary) and expr.op in ("&&", "||"))
+    for child in children(expr)[: 1 if first_only else None]:
+        yield from _certain_reads(child)

@@ -1,0 +1,108 @@
+"""C text that knows its precedence, so that operators are parenthesised where they must be, and only there."""
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Level(IntEnum):
+    """How tightly the outermost operator of a text binds."""
+
+    CHOICE = 1  # ?:
+    EITHER = 2  # ||
+    BOTH = 3  # &&
+    OR = 4  # |
+    AND = 5  # &
+    EQUAL = 6
+    ORDER = 7
+    SUM = 8
+    PRODUCT = 9
+    PREFIX = 10
+    ATOM = 11
+
+
+OPERATORS = {
+    **dict.fromkeys(("*", "/", "%"), Level.PRODUCT),
+    **dict.fromkeys(("+", "-"), Level.SUM),
+    **dict.fromkeys(("<", ">", "<=", ">="), Level.ORDER),
+    **dict.fromkeys(("==", "!="), Level.EQUAL),
+    "&": Level.AND,
+    "|": Level.OR,
+    "&&": Level.BOTH,
+    "||": Level.EITHER,
+}
+# What an operand must be to stand bare. Compilers warn of (and readers stumble over) && within ||, and comparisons within | & ==.
+_BARE = {
+    Level.EITHER: Level.EQUAL,
+    Level.BOTH: Level.EQUAL,
+    Level.OR: Level.SUM,
+    Level.AND: Level.SUM,
+    Level.EQUAL: Level.SUM,
+    Level.ORDER: Level.SUM,
+    Level.SUM: Level.PRODUCT,
+    Level.PRODUCT: Level.PREFIX,
+}
+
+
+class Text(str):
+    """C text with the level of its outermost operator; ``literal`` is the value of one that is a plain integer."""
+
+    level: Level
+    literal: int | None
+
+    def __new__(cls, text: str, level: Level, literal: int | None = None) -> Text:
+        made = super().__new__(cls, text)
+        made.level = level
+        made.literal = literal
+        return made
+
+    def at(self, level: Level) -> str:
+        """As the operand of something that takes operands of this level and above."""
+        return str(self) if self.level >= level else f"({self})"
+
+
+def atomic(text: str) -> Text:
+    """A text of unknown make: an operand as it stands when only brackets hold operators, else parenthesised.
+
+    >>> atomic("A[i + 1]"), atomic("a + b"), atomic("(a) + (b)"), atomic("-x")
+    ('A[i + 1]', '(a + b)', '((a) + (b))', '(-x)')
+    """
+    if isinstance(text, Text):
+        return text
+    depth = 0
+    for letter in text:
+        depth += letter in "([{"
+        depth -= letter in ")]}"
+        if depth == 0 and not (letter.isalnum() or letter in "_.)]}"):
+            return Text(f"({text})", Level.ATOM)
+    return Text(text, Level.ATOM)
+
+
+def call(name: str, *arguments: str) -> Text:
+    return Text(f"{name}({', '.join(arguments)})", Level.ATOM)
+
+
+def prefixed(operator: str, operand: Text) -> Text:
+    """A unary operator or a cast before its operand.
+
+    >>> prefixed("-", Text("-x", Level.PREFIX)), prefixed("(float)", Text("a + b", Level.SUM))
+    ('-(-x)', '(float)(a + b)')
+    """
+    inner = operand.at(Level.PREFIX)
+    return Text(f"{operator}({inner})" if operator == "-" and inner.startswith("-") else operator + inner, Level.PREFIX)
+
+
+def join(operator: str, left: Text, right: Text) -> Text:
+    """A binary operation; operators associate to the left.
+
+    >>> a, b = atomic("a"), atomic("b")
+    >>> join("*", join("+", a, b), b), join("-", join("-", a, b), join("-", a, b)), join("||", join("&&", a, b), join("<", a, b))
+    ('(a + b) * b', 'a - b - (a - b)', '(a && b) || a < b')
+    """
+    level = OPERATORS[operator]
+    chain = left.level == level and level not in (Level.EQUAL, Level.ORDER)
+    return Text(f"{left.at(level if chain else _BARE[level])} {operator} {right.at(_BARE[level])}", level)
+
+
+def choose(condition: Text, then: Text, other: Text) -> Text:
+    """``condition ? then : other``, of which the last may be another choice."""
+    return Text(f"{condition.at(Level.EITHER)} ? {then.at(Level.EITHER)} : {other.at(Level.CHOICE)}", Level.CHOICE)

@@ -1,0 +1,17 @@
+"""From text to defs that are known to be right."""
+from __future__ import annotations
+
+from tcjit.grammar.ast import Def
+from tcjit.grammar.check import check
+from tcjit.grammar.infer import infer
+from tcjit.grammar.parse import parse
+
+
+def read(text: str) -> tuple[Def, ...]:
+    """The defs of a program, checked, with ranges and shapes. Raises ParseError, CheckError.
+
+    >>> definition, = read("def double(float(N) A) -> (B) { B(i) = 2 * A(i) }")
+    >>> definition.tensor("B").shape[0].name
+    'N'
+    """
+    return tuple(map(infer, check(parse(text))))

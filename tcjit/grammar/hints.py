@@ -1,0 +1,114 @@
+"""The errors of range inference, each with the text that would settle it."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tcjit.errors import CheckError, ShapeError, TCError, Where
+from tcjit.grammar import form, show
+from tcjit.grammar.ast import Access, Binary, Const, Def, Expr, Index, RangeClause, Size, Statement
+from tcjit.grammar.form import Value
+from tcjit.grammar.inside import shown
+from tcjit.grammar.ranges import Analysis, Interval
+from tcjit.grammar.walk import rebuild, walk
+
+
+def refuse_open(analysis: Analysis, definition: Def) -> None:
+    """Raises CheckError where an index has no range."""
+    if not analysis.open:
+        return
+    statement = analysis.statement
+    # a subscript with two open indices is settled by a range for either; a reduction is the one whose length people know
+    index = next((i for i in analysis.open if i in statement.reduction), analysis.open[0])
+    shared = next((s for s in analysis.subscripts if s.linear is not None and index in s.indices), None)
+    other = next((s for s in analysis.subscripts if index in s.indices), None)
+    if shared is not None:
+        others = " and ".join(f"`{i}`" for i in shared.indices if i != index)
+        why = f"`{show.show(shared.access)}` shares a subscript between it and {others}"
+        hint = f"`where {index} in 0:3`"
+    elif other is not None:
+        why = f"`{show.extent(other.expr)}` is no sum of indices times sizes or numbers, and such a subscript gives no range"
+        hint = f"`where {index} in 0:{show.extent(_extent(other.access, other.position, definition))}`"
+    else:
+        why = "it stands in no subscript of a tensor whose extents are known"
+        hint = f"`where {index} in 0:{definition.sizes[0] if definition.sizes else 10}`"
+    raise CheckError(f"nothing gives the index `{index}` a range: {why}", where=_place(analysis, index), hint=hint)
+
+
+def _extent(access: Access, position: int, definition: Def) -> Expr:
+    shape = definition.tensor(access.tensor).shape
+    return shape[position] if shape else Size(f"{access.tensor}.{position}", dtype="int64")
+
+
+def _place(analysis: Analysis, index: str) -> Where | None:
+    statement = analysis.statement
+    for root in (*statement.subscripts, statement.value, *statement.exists):
+        for node in walk(root):
+            if isinstance(node, Index) and node.name == index and node.where:
+                return node.where
+    return statement.where
+
+
+def empty(analysis: Analysis, interval: Interval) -> CheckError:
+    """The range of an index has no element whatever the sizes."""
+    index = interval.step.index
+    clauses, subscripts = interval.step.clauses, interval.step.subscripts
+    where = clauses[0].where if clauses else subscripts[0].where
+    read = "" if clauses else f": `{show.show(subscripts[0].access)}` is inside `{subscripts[0].tensor}` for none of its values"
+    return CheckError(
+        f"the range {shown(interval.lower)}:{shown(interval.upper)} of the index `{index}` is empty whatever the sizes{read}",
+        where=where or analysis.statement.where,
+        hint=f"a range is half-open: `where {index} in 0:N` runs from 0 to N - 1",
+    )
+
+
+def negative(interval: Interval, values: Mapping[str, int]) -> ShapeError:
+    """The extent of a range is negative for these sizes."""
+    index, step = interval.step.index, interval.step
+    source = step.clauses[0].where if step.clauses else step.subscripts[0].where
+    given = "its `where` clause" if step.clauses else ", ".join(f"`{show.show(s.access)}`" for s in step.subscripts[:2])
+    return ShapeError(
+        f"the range {shown(interval.lower)}:{shown(interval.upper)} of the index `{index}`, given by {given}, has a negative extent",
+        where=source,
+        sizes=values,
+        hint="larger arguments" if step.subscripts else "a range that ends where it starts, or later",
+    )
+
+
+def shifted(analysis: Analysis, position: int, least: Value, extent: Value, values: Mapping[str, int] = form.NOTHING) -> TCError:
+    """A left index whose range does not start at 0; shows the statement with that index shifted."""
+    statement = analysis.statement
+    subscript = statement.subscripts[position]
+    index = subscript.name if isinstance(subscript, Index) else show.show(subscript)
+    what = f"the left index `{index}` runs over {shown(least)}:{shown(extent)}, which does not start at 0"
+    hint = f"`{show.show(_shift(statement, index, least))}`" if isinstance(subscript, Index) else ""
+    where = subscript.where or statement.where
+    return ShapeError(what, where=where, sizes=values, hint=hint) if values else CheckError(what, where=where, hint=hint)
+
+
+def _shift(statement: Statement, index: str, least: Value) -> Statement:
+    """The statement with ``index + least`` for ``index`` on the right, and its ranges moved to match."""
+    amount = form.expression(least)
+
+    def change(expr: Expr) -> Expr:
+        if isinstance(expr, Index) and expr.name == index:
+            if isinstance(least, int):
+                return Binary("+" if least > 0 else "-", expr, Const(abs(least), dtype=expr.dtype), dtype=expr.dtype)
+            return Binary("+", expr, replace(amount, dtype=expr.dtype), dtype=expr.dtype)
+        new = rebuild(expr, change)
+        if isinstance(new, Access):
+            return replace(new, subscripts=tuple(map(_tidy, new.subscripts)))
+        return rebuild(new, _tidy) if isinstance(new, Binary) and new.dtype == "bool" else new
+
+    def move(end: Expr) -> Expr:
+        value = form.integer(end)
+        return end if value is None else form.expression(value - least)
+
+    clauses = tuple(RangeClause(c.index, move(c.lower), move(c.upper)) if c.index == index else c for c in statement.clauses)
+    return replace(statement, value=change(statement.value), exists=tuple(map(change, statement.exists)), clauses=clauses)
+
+
+def _tidy(expr: Expr) -> Expr:
+    """Index arithmetic with like terms collected."""
+    value = form.integer(expr) if expr.dtype == "int64" else None
+    return expr if value is None else form.expression(value)

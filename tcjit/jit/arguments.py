@@ -1,0 +1,264 @@
+"""The checks of a call, in the order of the language's "Call-time checks", before anything is compiled or run."""
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+
+from tcjit.errors import ArgumentError, ShapeError, TCError
+from tcjit.grammar.ast import Param
+from tcjit.grammar.bind import bind
+from tcjit.grammar.dtypes import DTYPES
+from tcjit.jit.signature import Output, Signature, describe
+from tcjit.runtime import tensors
+from tcjit.runtime.numerics import FORMATS, rounded
+
+Value: TypeAlias = "int | float | bool"
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Arguments that fit: tensors by parameter in order, scalars by name, the value of every size and specialised scalar."""
+
+    tensors: dict[str, torch.Tensor]
+    scalars: dict[str, Value]
+    values: dict[str, int]
+
+    @property
+    def specialised(self) -> dict[str, int]:
+        """The scalars that are part of a kernel's key."""
+        return {name: int(value) for name, value in self.scalars.items() if name in self.values}
+
+    def meta(self) -> bool:
+        """Whether some tensor has a shape but no memory."""
+        return any(tensor.device.type == "meta" for tensor in self.tensors.values())
+
+
+def check(signature: Signature, args: Sequence[Any], *, shapes_only: bool = False) -> Bound:
+    """The arguments by name, or the first thing wrong with them: an ArgumentError or a ShapeError.
+
+    ``shapes_only`` lets meta and CPU tensors mix, for compiling.
+    """
+    params = signature.params
+    if len(args) != len(params):
+        raise ArgumentError(
+            f"{signature.name}() takes {len(params)} argument{'s' * (len(params) != 1)} but {len(args)} {'was' if len(args) == 1 else 'were'} given",
+            hint=str(signature),
+        )
+    given: dict[str, torch.Tensor] = {}
+    scalars: dict[str, Value] = {}
+    for number, (param, value) in enumerate(zip(params, args), 1):
+        what = f"argument {number} of {signature.name}(), {describe(param)},"
+        if param.dims:
+            given[param.name] = _tensor(what, param, value)
+        else:
+            scalars[param.name] = scalar(what, param.dtype, value)
+    if not shapes_only and len({tensor.device.type for tensor in given.values()}) > 1:
+        devices = ", ".join(f"{name} on {tensor.device}" for name, tensor in given.items())
+        raise ArgumentError(f"the arguments of {signature.name}() are on different devices: {devices}", hint="move them with .to(device)")
+    values = dict(bind(params, [tuple(given[p.name].shape) if p.dims else None for p in params]))
+    values.update({name: int(value) for name, value in scalars.items() if name in signature.specialised})
+    return Bound(given, scalars, values)
+
+
+def _tensor(what: str, param: Param, value: Any) -> torch.Tensor:
+    if not isinstance(value, torch.Tensor):
+        if isinstance(value, np.ndarray):
+            raise ArgumentError(f"{what} must be a torch.Tensor, not a numpy.ndarray", hint="torch.from_numpy(array)")
+        raise ArgumentError(f"{what} must be a torch.Tensor, not {_kind(value)}", hint=f"a tensor of {len(param.dims)} dimensions")
+    wanted = tensors.TORCH[param.dtype]
+    if value.is_nested:
+        raise ArgumentError(f"{what} cannot be a nested tensor", hint="torch.nested.to_padded_tensor(x, 0.0)")
+    if value.dtype != wanted:
+        raise ArgumentError(f"{what} must have dtype {wanted}, not {value.dtype}", hint=_conversion(value.dtype, wanted))
+    if value.layout != torch.strided:
+        raise ArgumentError(f"{what} must be a strided tensor, not {value.layout}", hint="x.to_dense()")
+    if value.dim() != len(param.dims):
+        raise ArgumentError(f"{what} must have {len(param.dims)} dimensions, not {value.dim()}: its shape is {tuple(value.shape)}")
+    if value.device.type not in ("cpu", "meta"):
+        raise ArgumentError(f"{what} is on {value.device}, and this version runs on CPU tensors", hint="x.cpu()")
+    return value
+
+
+def _conversion(given: torch.dtype, wanted: torch.dtype) -> str:
+    if given.is_complex:
+        return "x.real and x.imag as two arguments"
+    if "q" in str(given).removeprefix("torch.")[:2]:
+        return "x.dequantize()"
+    return f"x.to({wanted})"
+
+
+def _kind(value: Any) -> str:
+    kind = type(value)
+    return "None" if value is None else kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+# ---------------------------------------------------------------- scalars
+
+
+def scalar(what: str, dtype: str, value: Any) -> Value:
+    """The value of a scalar argument as the parameter's type holds it; an ArgumentError when the type cannot.
+
+    Floats round to the type, as Python's floats do everywhere in PyTorch; integers and bools are never changed.
+    """
+    if isinstance(value, torch.Tensor):
+        value = _item(what, value)
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return value  # type: ignore[return-value]
+    kind = DTYPES[dtype].kind
+    if isinstance(value, bool):
+        if kind == "bool":
+            return value
+    elif isinstance(value, int) and kind != "bool":
+        held = _exact_float(value, dtype) if kind == "float" else _exact_integer(value, dtype)
+        if held is not None:
+            return held
+    elif isinstance(value, float) and kind != "bool":
+        if kind != "float":
+            if value.is_integer() and (exact := _exact_integer(int(value), dtype)) is not None:
+                return exact
+        elif not math.isinf(result := float(rounded(np.asarray(value), dtype))) or math.isinf(value):
+            return result
+    elif not isinstance(value, (int, float)):
+        raise ArgumentError(f"{what} must be a number, not {_kind(value)}", hint="a Python number or a 0-dimensional tensor")
+    raise ArgumentError(f"{what} cannot be {value!r}: {dtype} does not hold it exactly", hint=_range(dtype))
+
+
+def _item(what: str, value: torch.Tensor) -> Any:
+    if value.dim() != 0:
+        raise ArgumentError(f"{what} must be a number, not a tensor of {value.dim()} dimensions", hint="a number or a 0-dimensional tensor")
+    _refuse_gradient(what, value)
+    try:
+        return value.item()
+    except Exception as error:  # meta, fake and batched tensors each refuse in their own way
+        raise ArgumentError(f"{what} has no value that can be read: {_first_line(error)}", hint="a Python number") from error
+
+
+def _exact_integer(value: int, dtype: str) -> int | None:
+    kind = DTYPES[dtype]
+    return value if kind.least <= value <= kind.greatest else None
+
+
+def _exact_float(value: int, dtype: str) -> float | None:
+    try:
+        result = float(rounded(np.asarray(float(value)), dtype))
+    except OverflowError:
+        return None
+    return result if math.isfinite(result) and int(result) == value else None
+
+
+def _range(dtype: str) -> str:
+    kind = DTYPES[dtype]
+    if kind.kind == "bool":
+        return "True or False"
+    if kind.kind == "float":
+        return f"a float up to {FORMATS[dtype].greatest:g}, or an integer that {dtype} represents"
+    return f"a whole number from {kind.least} to {kind.greatest}"
+
+
+def pattern(value: Value, dtype: str) -> int:
+    """The 64 bits that a kernel gets for a scalar, as a signed integer: floats as a double, unsigned integers zero-extended.
+
+    >>> pattern(1.0, "float32") == 0x3FF0000000000000, pattern(2**64 - 1, "uint64")
+    (True, -1)
+    """
+    if DTYPES[dtype].kind == "float":
+        return int(struct.unpack("<q", struct.pack("<d", float(value)))[0])
+    bits = int(value) & (2**64 - 1)
+    return bits - 2**64 if bits >= 2**63 else bits
+
+
+# ---------------------------------------------------------------- gradients and outputs
+
+
+def refuse_gradients(signature: Signature, given: Mapping[str, Any]) -> None:
+    """An ArgumentError where the result would be cut from a graph that the caller is building."""
+    for name, value in given.items():
+        if isinstance(value, torch.Tensor):
+            _refuse_gradient(f"argument {name} of {signature.name}()", value)
+
+
+def _refuse_gradient(what: str, value: torch.Tensor) -> None:
+    if (torch.is_grad_enabled() and value.requires_grad) or tensors.tangent(value):
+        raise ArgumentError(
+            f"{what} requires grad, and a tensor comprehension has no gradient yet",
+            hint="call it under torch.no_grad(), or pass x.detach()",
+        )
+
+
+def outputs(signature: Signature, out: Any, bound: Bound, shapes: Sequence[tuple[int, ...]]) -> list[torch.Tensor] | None:
+    """The tensors passed as ``out=`` in the order of the returns; None when none were.
+
+    ArgumentError for a wrong number, kind, dtype or device, memory shared with an argument or among themselves; ShapeError for a
+    wrong shape.
+    """
+    returns = signature.returns
+    if out is None:
+        if signature.accumulates:
+            raise ArgumentError(
+                f"{signature.name}() adds to the values of {', '.join(signature.accumulates)}, which must be passed",
+                hint=f"out=({', '.join(r.name for r in returns)}), or +=! in the text to start from nothing",
+            )
+        return None
+    given = list(out) if isinstance(out, (tuple, list)) else [out]
+    if len(given) != len(returns):
+        raise ArgumentError(f"out= of {signature.name}() must be {_count(len(returns))}, not {_count(len(given))}")
+    for output, shape, tensor in zip(returns, shapes, given):
+        _output(f"out= of {signature.name}() for {output.name}", output, shape, tensor)
+    _separate(signature, given, bound)
+    return given
+
+
+def _count(number: int) -> str:
+    return "one tensor" if number == 1 else f"a tuple of {number} tensors"
+
+
+def _output(what: str, output: Output, shape: tuple[int, ...], tensor: Any) -> None:
+    wanted = tensors.TORCH[output.dtype]
+    if not isinstance(tensor, torch.Tensor):
+        raise ArgumentError(f"{what} must be a torch.Tensor, not {_kind(tensor)}", hint=f"torch.empty({shape}, dtype={wanted})")
+    if tensor.is_nested or tensor.layout != torch.strided:
+        raise ArgumentError(f"{what} must be a strided tensor", hint=f"torch.empty({shape}, dtype={wanted})")
+    if tensor.dtype != wanted:
+        raise ArgumentError(f"{what} must have dtype {wanted}, not {tensor.dtype}", hint=f"torch.empty({shape}, dtype={wanted})")
+    if tuple(tensor.shape) != tuple(shape):
+        raise ShapeError(f"{what} must have shape {tuple(shape)}, not {tuple(tensor.shape)}", hint=f"torch.empty({shape}, dtype={wanted})")
+    if tensor.device.type not in ("cpu", "meta"):
+        raise ArgumentError(f"{what} is on {tensor.device}, and this version runs on CPU tensors", hint="a CPU tensor")
+    if tensor.is_inference() and not torch.is_inference_mode_enabled():
+        raise ArgumentError(f"{what} is an inference tensor, which cannot be written outside inference mode", hint="x.clone()")
+    _refuse_gradient(what, tensor)
+
+
+def _separate(signature: Signature, given: Sequence[torch.Tensor], bound: Bound) -> None:
+    """No element written twice, none written that is read: by ranges of memory, where there is memory."""
+    returns = [output.name for output in signature.returns]
+    for position, (name, tensor) in enumerate(zip(returns, given)):
+        if tensors.self_overlap(tensor.shape, tensor.stride()):
+            raise ArgumentError(f"out= of {signature.name}() for {name} has elements that share memory", hint="x.clone()")
+        if not tensors.plain(tensor):
+            continue
+        others = {**bound.tensors, **dict(zip(returns[:position], given))}
+        for other, there in others.items():
+            if tensors.plain(there) and tensors.overlap(tensor, there):
+                raise ArgumentError(
+                    f"out= of {signature.name}() for {name} overlaps the memory of {other}", hint=f"out= of its own, or {other}.clone()"
+                )
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def wrapped(signature: Signature, error: Exception) -> TCError:
+    """What torch's dispatcher said, as one of our errors."""
+    return ArgumentError(
+        f"torch could not call {signature.name}() on these arguments: {_first_line(error)}", hint="plain CPU tensors, outside transforms"
+    )

@@ -1,0 +1,130 @@
+"""The fast path of a def: a table in C of the calls seen so far. Without the extension every call takes the longer way, no other."""
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from tcjit.errors import TCError
+from tcjit.grammar.ast import Param
+from tcjit.grammar.dtypes import DTYPES
+from tcjit.jit import stored
+from tcjit.jit.arguments import Bound
+from tcjit.jit.kernel import Kernel, failure, runtime_numbers
+from tcjit.runtime import launcher, tensors
+
+Call = Callable[[tuple[Any, ...], Any, bool], Any]
+
+
+class _Extension:
+    """The extension of this process: not yet asked for, there, or not to be had."""
+
+    def __init__(self) -> None:
+        self.module: ModuleType | None = None
+        self.tried = False
+        self.lock = threading.Lock()
+
+    def load(self) -> ModuleType | None:
+        with self.lock:
+            if not self.tried:
+                self.module = _load()
+                self.tried = True
+        return self.module
+
+
+def _load() -> ModuleType | None:
+    """The extension, out of the cache or built now; None where the machine or this torch lacks what it needs."""
+    offered = tensors.for_launcher()
+    if offered is None:
+        return None
+    try:
+        module = launcher.load(stored.launcher())
+    except TCError:
+        return None
+    if not module.configure(*offered):
+        return None
+    launcher.register(module)
+    return module
+
+
+extension = _Extension()
+
+
+def nothing(args: tuple[Any, ...], out: Any, unchecked: bool) -> Any:
+    """The fast path of a def that has none yet."""
+    return NotImplemented
+
+
+class Table:
+    """The prepared calls of one def."""
+
+    def __init__(self) -> None:
+        self.call: Call = nothing
+        self._launcher: launcher.Launcher | None = None
+        self._calls = 0
+
+    def remember(self, kernel: Kernel, bound: Bound) -> None:
+        """Prepare for more calls like this one, from the second on: building the extension would slow down a single call."""
+        self._calls += 1
+        if not kernel.address or (self._calls == 1 and not extension.tried):
+            return
+        module = extension.load()
+        if module is None:
+            return
+        if self._launcher is None:
+            self._launcher = module.Launcher()
+        if _add(self._launcher, kernel, bound):
+            self.call = self._launcher.call
+
+
+def _add(to: launcher.Launcher, kernel: Kernel, bound: Bound) -> bool:
+    signature, record = kernel.signature, kernel.record
+    slots = {name: number for number, (kind, name, _) in enumerate(record["numbers"]) if kind == "scalar"}
+    params = []
+    for param in signature.params:
+        spec = _tensor(bound.tensors[param.name]) if param.dims else _scalar(param, slots, kernel)
+        if spec is None:
+            return False
+        params.append(spec)
+    try:
+        with torch.inference_mode(False):
+            outputs = [
+                (tensors.template(shape, r.dtype), shape, *tensors.codes(r.dtype)) for r, shape in zip(signature.returns, kernel.output_shapes)
+            ]
+    except RuntimeError:  # not enough memory for one more set of outputs
+        return False
+    numbers = runtime_numbers(signature, record, list(bound.tensors.values()), bound.scalars)
+    return to.add(
+        kernel.address,
+        kernel.key.checked,
+        not signature.accumulates,
+        tuple(params),
+        tuple(outputs),
+        tuple(numbers),
+        record["workspace"],
+        record,
+        partial(_fail, record),
+    )
+
+
+def _fail(record: dict[str, Any], flag: int) -> None:
+    raise failure(record, flag)
+
+
+def _tensor(tensor: torch.Tensor) -> tuple[Any, ...]:
+    code, bits = tensors.codes(tensors.NAMES[tensor.dtype])
+    return ("t", tuple(tensor.shape), tuple(tensor.stride()), code, bits)
+
+
+def _scalar(param: Param, slots: dict[str, int], kernel: Kernel) -> tuple[Any, ...] | None:
+    """How the extension reads a scalar; None for the half types, whose rounding is left to Python."""
+    kind = DTYPES[param.dtype]
+    letter = {"signed": "i", "unsigned": "u" if kind.bits == 64 else "i", "bool": "b", "float": {32: "f", 64: "d"}.get(kind.bits)}[kind.kind]
+    if letter is None:
+        return None
+    low, high = (kind.least, kind.greatest) if letter == "i" else (0, 0)
+    return (letter, low, high, slots.get(param.name, -1), dict(kernel.key.scalars).get(param.name))

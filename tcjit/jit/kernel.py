@@ -1,0 +1,345 @@
+"""A compiled kernel: one def for one set of shapes, layouts and specialised values."""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from tcjit.errors import ArgumentError, DivisionError, GatherError, LaunchError, ShapeError, TCError, VerifyError, Where
+from tcjit.jit import arguments
+from tcjit.jit.arguments import Bound, Value
+from tcjit.jit.signature import Signature
+from tcjit.runtime import launcher, tensors
+
+if TYPE_CHECKING:
+    from tcjit.grammar.ast import Program
+    from tcjit.mapping.options import Options
+    from tcjit.mapping.roofline import Roofline
+    from tcjit.runtime.reference import Result
+
+# a kernel's work on plain tensors: inputs in order, scalars by name, outputs that are contiguous and apart; raises what it flags
+Work = Callable[[Sequence[torch.Tensor], Mapping[str, Value], Sequence[torch.Tensor]], None]
+
+
+@dataclass(frozen=True)
+class Key:
+    """What distinguishes the kernels of one def: shapes and layouts of the tensor arguments, specialised scalars, and how to compile."""
+
+    shapes: tuple[tuple[int, ...], ...]
+    layouts: tuple[str, ...]
+    scalars: tuple[tuple[str, int], ...]
+    checked: bool
+    target: str
+    options: Options | None
+
+    @staticmethod
+    def of(bound: Bound, checked: bool, target: str, options: Options | None) -> Key:
+        """The key of a call."""
+        given = bound.tensors.values()
+        shapes = tuple(tuple(map(int, tensor.shape)) for tensor in given)
+        # the reference reads any layout
+        layouts = tuple("contiguous" if target == "reference" else tensors.layout(s, t.stride()) for s, t in zip(shapes, given))
+        return Key(shapes, layouts, tuple(bound.specialised.items()), checked, target, options)
+
+
+@dataclass(frozen=True)
+class Check:
+    """What ``Kernel.check`` found: per output, the largest difference from the reference as a part of what is allowed."""
+
+    used: Mapping[str, float]
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}: {part:.3g} of the error allowed" for name, part in self.used.items())
+
+
+class Kernel:
+    """Call it on arguments of its shapes, look at how it was made, or compare it with the reference.
+
+    >>> import tcjit, torch
+    >>> k = tcjit.compile("def twice(float(N) X) -> (Y) { Y(i) = 2 * X(i) }", "twice", torch.ones(3), target="reference")
+    >>> k(torch.ones(3))
+    tensor([2., 2., 2.])
+    """
+
+    def __init__(
+        self,
+        text: str,
+        signature: Signature,
+        key: Key,
+        record: Mapping[str, Any],
+        work: Work,
+        artifacts: Callable[[], Mapping[str, str]],
+        address: int = 0,
+    ) -> None:
+        self.text = text
+        self.signature = signature
+        self.key = key
+        self.record = record
+        self.work = work
+        self.address = address  # of the kernel's code; 0 where it is not machine code
+        self._artifacts = artifacts
+
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{p.name}{list(s)}" for p, s in zip((p for p in self.signature.params if p.dims), self.key.shapes))
+        return f"<tcjit.Kernel {self.signature.name}({shapes}) for {self.target}>"
+
+    # ------------------------------------------------------------ how it was made
+
+    @cached_property
+    def artifacts(self) -> Mapping[str, str]:
+        """The text of every step of the compilation, by name."""
+        return dict(self._artifacts())
+
+    @property
+    def source(self) -> str:
+        """The generated code."""
+        return self.artifacts.get("source", "")
+
+    @property
+    def tree(self) -> str:
+        """The schedule tree that the code was generated from."""
+        return self.artifacts.get("tree", "")
+
+    @property
+    def target(self) -> str:
+        return self.key.target
+
+    @cached_property
+    def options(self) -> Options:
+        """The options it was compiled with, the model's choices filled in."""
+        from tcjit.mapping.options import Options
+
+        return Options.from_dict(self.record["options"]) if self.record.get("options") else (self.key.options or Options())
+
+    @property
+    def resources(self) -> Mapping[str, Any]:
+        """Bytes of workspace, whether the mapping was proved, and the seconds of every step when it was compiled."""
+        return {name: self.record.get(name, empty) for name, empty in (("workspace", 0), ("verified", False), ("seconds", {}))}
+
+    @cached_property
+    def roofline(self) -> Roofline:
+        """The least work: arithmetic operations, and bytes to and from memory."""
+        from tcjit.mapping.roofline import roofline  # needs isl
+
+        return roofline(self.program)
+
+    @cached_property
+    def program(self) -> Program:
+        """The def for these shapes; parsed anew where the kernel came out of the cache."""
+        return specialised(self.text, self.signature, self.key)
+
+    # ------------------------------------------------------------ running it
+
+    def __call__(self, *args: Any, out: Any = None) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        """One tensor, or a tuple in the order of the returns.
+
+        ShapeError for shapes other than its own; ArgumentError for arguments that do not fit, and for tensors that are not plain
+        (under vmap or a tracer call the def itself, which finds its way through torch's dispatcher).
+        """
+        bound = arguments.check(self.signature, args)
+        arguments.refuse_gradients(self.signature, {**bound.tensors, **bound.scalars})
+        outs = arguments.outputs(self.signature, out, bound, self.output_shapes)
+        inputs = self._inputs(bound)
+        if not tensors.plain_state() or not all(map(tensors.plain, [*inputs, *(outs or ())])):
+            raise ArgumentError(f"{self!r} runs on plain CPU tensors only", hint=f"call {self.signature.name} itself, outside of this kernel")
+        return packed(self.run(inputs, bound.scalars, outs))
+
+    @cached_property
+    def output_shapes(self) -> list[tuple[int, ...]]:
+        return [tuple(returned["shape"]) for returned in self.record["returns"]]
+
+    def _inputs(self, bound: Bound) -> list[torch.Tensor]:
+        """The tensor arguments in layouts that the kernel reads, copied where theirs are others."""
+        if bound.specialised != dict(self.key.scalars):
+            wanted = ", ".join(f"{name} = {value}" for name, value in self.key.scalars)
+            raise ArgumentError(f"this kernel was compiled for {wanted}", hint=f"{self.signature.name}.compile(...) for the new values")
+        result = []
+        for name, shape, wanted in zip(bound.tensors, self.key.shapes, self.key.layouts):
+            tensor = bound.tensors[name]
+            if tuple(tensor.shape) != shape:
+                raise ShapeError(
+                    f"this kernel was compiled for {name} of shape {shape}, not {tuple(tensor.shape)}",
+                    hint=f"{self.signature.name}.compile(...) for the new shapes, or {self.signature.name}(...), which sees to it",
+                )
+            if self.target == "reference" or tensors.fits(wanted, shape, tensor.stride()):
+                result.append(tensor.resolve_neg())
+            elif tensors.fits(wanted, shape, (copy := _copied(tensor)).stride()):
+                result.append(copy)
+            else:
+                raise ArgumentError(
+                    f"this kernel was compiled for {name} with layout {wanted}, and strides {tuple(tensor.stride())} are not of that kind",
+                    hint=f"{self.signature.name}.compile(...) for the new strides",
+                )
+        return result
+
+    def run(
+        self, inputs: Sequence[torch.Tensor], scalars: Mapping[str, Value], outs: Sequence[torch.Tensor] | None = None
+    ) -> list[torch.Tensor]:
+        """The outputs for plain inputs of the kernel's shapes and layouts; ``outs`` have been checked and may be strided."""
+        returns = self.signature.returns
+        if outs is None:
+            results = [tensors.empty(shape, output.dtype) for output, shape in zip(returns, self.output_shapes)]
+            self.work(inputs, scalars, results)
+            return results
+        direct = [out if out.is_contiguous() and tensors.plain(out) else _copied(out) for out in outs]
+        self.work(inputs, scalars, direct)
+        with tensors.one_thread_after_fork(), torch.no_grad():
+            for out, result in zip(outs, direct):
+                if out is result:
+                    tensors.bump(out)
+                else:
+                    out.copy_(result)
+        return list(outs)
+
+    # ------------------------------------------------------------ comparing it
+
+    def check(self, *args: Any) -> Check:
+        """Run on ``args`` and compare with the reference; a VerifyError names the first element that is off by more than rounding.
+
+        Outputs that accumulate start from ones.
+        """
+        bound = arguments.check(self.signature, args)
+        initial = [torch.ones(s, dtype=tensors.TORCH[r.dtype]) for s, r in zip(self.output_shapes, self.signature.returns)]
+        accumulating = bool(self.signature.accumulates)
+        with torch.no_grad():
+            got = self.run(self._inputs(bound), bound.scalars, [t.clone() for t in initial] if accumulating else None)
+            expected = reference(self.program, self.signature, list(bound.tensors.values()), bound.scalars, initial, self.key.checked, True)
+        used = {}
+        for output, tensor in zip(self.signature.returns, got):
+            used[output.name] = _compare(self, output.name, tensors.to_numpy(tensor), expected.values[output.name], expected.error[output.name])
+        return Check(used)
+
+
+def packed(results: Sequence[torch.Tensor]) -> torch.Tensor | tuple[torch.Tensor, ...]:
+    """What a call returns."""
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def _copied(tensor: torch.Tensor) -> torch.Tensor:
+    with tensors.one_thread_after_fork(), torch.no_grad():
+        return tensor.detach().resolve_neg().clone(memory_format=torch.contiguous_format)
+
+
+def _compare(kernel: Kernel, name: str, got: Any, expected: Any, error: Any) -> float:
+    """The largest part of the allowed error that is used; a VerifyError above 1."""
+    with np.errstate(all="ignore"):
+        same = (got == expected) | ((got != got) & (expected != expected)) | np.isinf(error)
+        distance = np.abs(got.astype(np.float64) - expected.astype(np.float64))
+        part = np.where(same, 0.0, np.where(error > 0, distance / np.where(error > 0, error, 1.0), np.inf))
+        part = np.where(np.isnan(part), np.inf, part)
+    worst = float(part.max(initial=0.0))
+    if worst > 1:
+        place = tuple(int(i) for i in np.unravel_index(int(part.argmax()), part.shape))
+        raise VerifyError(
+            f"{kernel!r}: {name}{list(place)} is {got[place]}, and the reference says {expected[place]} with an error of {error[place]:.3g} allowed",
+            hint="please report it with the program and its sizes",
+        )
+    return worst
+
+
+# ---------------------------------------------------------------- two ways to work
+
+
+def specialised(text: str, signature: Signature, key: Key) -> Program:
+    """The program of a key, out of the text; raises the ShapeErrors that depend on sizes."""
+    from tcjit.grammar.infer import specialise  # needs lark and isl
+    from tcjit.jit.compile import definition
+
+    names = [p.name for p in signature.params if p.dims]
+    return specialise(definition(text, signature.name), dict(zip(names, key.shapes)), dict(key.scalars))
+
+
+def compiled(
+    text: str, signature: Signature, key: Key, record: Mapping[str, Any], address: int, artifacts: Callable[[], Mapping[str, str]]
+) -> Kernel:
+    """A kernel out of machine code, loaded at ``address``."""
+
+    def work(inputs: Sequence[torch.Tensor], scalars: Mapping[str, Value], outs: Sequence[torch.Tensor]) -> None:
+        for tensor in inputs:
+            if tensor.numel() and not tensor.data_ptr():
+                raise ArgumentError(f"an argument of {signature.name}() has no memory", hint="a tensor whose storage was not freed")
+        numbers = runtime_numbers(signature, record, inputs, scalars)
+        workspace = tensors.empty((record["workspace"],), "uint8") if record["workspace"] else None
+        pointers = [tensor.data_ptr() for tensor in (*outs, *inputs)]
+        flag = launcher.call(address, pointers, numbers, workspace.data_ptr() if workspace is not None else 0, torch.get_num_threads())
+        if flag:
+            raise failure(record, flag)
+
+    return Kernel(text, signature, key, record, work, artifacts, address)
+
+
+def runtime_numbers(
+    signature: Signature, record: Mapping[str, Any], inputs: Sequence[torch.Tensor], scalars: Mapping[str, Value]
+) -> list[int]:
+    """The values that a kernel gets beside its tensors, as 64-bit patterns."""
+    named = dict(zip((p.name for p in signature.params if p.dims), inputs))
+    return [
+        arguments.pattern(scalars[name], last) if kind == "scalar" else named[name].stride(last) for kind, name, last in record["numbers"]
+    ]
+
+
+def interpreted(text: str, signature: Signature, key: Key) -> Kernel:
+    """A kernel that is the reference's interpretation of the program."""
+    program = specialised(text, signature, key)
+
+    def work(inputs: Sequence[torch.Tensor], scalars: Mapping[str, Value], outs: Sequence[torch.Tensor]) -> None:
+        result = reference(program, signature, inputs, scalars, outs, key.checked, False)
+        with tensors.one_thread_after_fork():
+            for output, out in zip(signature.returns, outs):
+                out.copy_(tensors.from_numpy(result.values[output.name], output.dtype))
+
+    def artifacts() -> Mapping[str, str]:
+        from tcjit.grammar.show import show
+
+        return {"source": show(program.definition), "tree": ""}
+
+    returns = [{"name": r.name, "dtype": r.dtype, "shape": list(program.shape(r.name))} for r in signature.returns]
+    return Kernel(text, signature, key, {"returns": returns}, work, artifacts)
+
+
+def reference(
+    program: Program,
+    signature: Signature,
+    inputs: Sequence[torch.Tensor],
+    scalars: Mapping[str, Value],
+    initial: Sequence[torch.Tensor],
+    checked: bool,
+    track: bool,
+) -> Result:
+    """The reference's result, as NumPy arrays by name."""
+    from tcjit.runtime import reference as interpreter
+
+    with tensors.one_thread_after_fork():
+        arrays = {p.name: tensors.to_numpy(t) for p, t in zip((p for p in signature.params if p.dims), inputs)}
+        before = {r.name: tensors.to_numpy(t) for r, t in zip(signature.returns, initial) if r.accumulates}
+        return interpreter.run(program, arrays, scalars, before, checked, track)
+
+
+def failure(record: Mapping[str, Any], flag: int) -> TCError:
+    """What a kernel's flag says: the number of a site, from 1."""
+    sites = record["sites"]
+    if not 0 < flag <= len(sites):
+        return LaunchError(f"{record['symbol']} returned {flag}, which no check of its own returns", hint="tcjit.cache.clear()")
+    site = sites[flag - 1]
+    where = Where(site["line"], site["column"], 1, site.get("line_text", "")) if "line" in site else None
+    if site["kind"] == "gather":
+        return GatherError(
+            f"an index into {site['tensor']} is outside of it", where=where, hint="indices from 0 to the extent, less 1; unchecked=True skips the test"
+        )
+    return DivisionError("an integer is divided by zero", where=where, hint="a divisor that is never 0")
+
+
+def extents(signature: Signature, bound: Bound) -> list[tuple[int, ...]]:
+    """The outputs' shapes for bound arguments; a ShapeError for a negative extent."""
+    shapes = signature.shapes(bound.values)
+    for output, shape in zip(signature.returns, shapes):
+        if any(extent < 0 for extent in shape):
+            raise ShapeError(
+                f"{output.name} would have shape {shape}", sizes={n: int(v) for n, v in bound.values.items()}, hint="larger arguments"
+            )
+    return shapes
+

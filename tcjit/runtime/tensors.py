@@ -1,0 +1,206 @@
+"""What the calling convention needs to know of a torch tensor: its layout, its memory, whether a kernel may read it as it stands."""
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.autograd import forward_ad
+
+from tcjit.grammar.dtypes import DTYPES
+from tcjit.runtime import launcher
+
+TORCH: dict[str, torch.dtype] = {name: getattr(torch, name) for name in DTYPES}
+NAMES: dict[torch.dtype, str] = {dtype: name for name, dtype in TORCH.items()}
+_CODES = {"signed": 0, "unsigned": 1, "float": 2, "bool": 6}  # DLPack's; bfloat16 has a code of its own
+_BFLOAT = 4
+
+
+def layout(shape: Sequence[int], strides: Sequence[int]) -> str:
+    """``contiguous``, or a letter per dimension: 0 for stride 0 or extent 1, 1 for stride 1, n for any other stride.
+
+    >>> layout((2, 3), (3, 1)), layout((2, 3), (1, 2)), layout((4, 1, 3), (0, 7, 2))
+    ('contiguous', '1n', '00n')
+    """
+    expected = 1
+    for extent, stride in zip(reversed(shape), reversed(strides)):
+        if extent != 1 and stride != expected:
+            break
+        expected *= extent
+    else:
+        return "contiguous"
+    if 0 in shape:
+        return "contiguous"
+    return "".join("0" if extent == 1 or stride == 0 else "1" if stride == 1 else "n" for extent, stride in zip(shape, strides))
+
+
+def fits(kernel_layout: str, shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether a kernel made for ``kernel_layout`` reads a tensor of these strides rightly; its strides for ``n`` come at run time."""
+    here = layout(shape, strides)
+    if here == kernel_layout or kernel_layout == "contiguous":
+        return here == kernel_layout
+    wanted = {"0": (0,), "1": (1,)}
+    return all(extent == 1 or letter == "n" or stride in wanted[letter] for letter, extent, stride in zip(kernel_layout, shape, strides))
+
+
+def codes(dtype: str) -> tuple[int, int]:
+    """DLPack's code and bits of a scalar type."""
+    kind = DTYPES[dtype]
+    return (_BFLOAT if dtype == "bfloat16" else _CODES[kind.kind]), kind.bytes * 8
+
+
+# ---------------------------------------------------------------- state
+
+
+@lru_cache(maxsize=1)
+def _plain_keys() -> frozenset[int]:
+    """The dispatch keys of a CPU tensor with nothing special about it, made in and out of inference mode."""
+    with torch.inference_mode(False):
+        usual = torch._C._dispatch_keys(torch.empty(0, device="cpu")).raw_repr()
+    with torch.inference_mode():
+        inference = torch._C._dispatch_keys(torch.empty(0, device="cpu")).raw_repr()
+    return frozenset((usual, inference))
+
+
+def plain_state() -> bool:
+    """No dispatch, function or functorch mode, no tracing and no level of forward differentiation in this thread."""
+    return (
+        torch._C._len_torch_dispatch_stack() == 0
+        and not torch._C._is_torch_function_mode_enabled()
+        and torch._C._functorch.peek_interpreter_stack() is None
+        and torch._C._get_tracing_state() is None
+        and forward_ad._current_level < 0
+    )
+
+
+def plain(tensor: torch.Tensor) -> bool:
+    """A strided CPU tensor of torch's own types, without lazy bits, wrappers or missing memory.
+
+    >>> x = torch.ones(2)
+    >>> plain(x), plain(torch._neg_view(x)), plain(x.to("meta"))
+    (True, False, False)
+    """
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or torch._C._dispatch_keys(tensor).raw_repr() not in _plain_keys():
+        return False
+    return tensor.layout == torch.strided and (tensor.numel() == 0 or tensor.data_ptr() != 0)
+
+
+def tangent(tensor: torch.Tensor) -> bool:
+    """Whether forward-mode differentiation follows the tensor."""
+    return forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None
+
+
+# ---------------------------------------------------------------- memory
+
+
+def span(tensor: torch.Tensor) -> tuple[int, int]:
+    """The addresses of a plain tensor's first byte and of the one after its last; equal for an empty tensor."""
+    start = tensor.data_ptr()
+    if tensor.numel() == 0:
+        return start, start
+    last = sum((extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.stride()))
+    return start, start + (last + 1) * tensor.element_size()
+
+
+def overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether the memory ranges of two plain tensors meet.
+
+    >>> x = torch.ones(4)
+    >>> overlap(x[:2], x[1:]), overlap(x[:2], x[2:])
+    (True, False)
+    """
+    (first, end), (other, other_end) = span(a), span(b)
+    return first < end and other < other_end and first < other_end and other < end
+
+
+def self_overlap(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether two elements may be one: False is certain, True also covers a few layouts that nobody uses.
+
+    >>> self_overlap((2, 3), (3, 1)), self_overlap((2, 3), (0, 1)), self_overlap((3, 3), (1, 1))
+    (False, True, True)
+    """
+    if 0 in shape:
+        return False
+    reach = 0
+    for stride, extent in sorted((stride, extent) for stride, extent in zip(strides, shape) if extent > 1):
+        if stride <= reach:
+            return True
+        reach += (extent - 1) * stride
+    return False
+
+
+def empty(shape: Sequence[int], dtype: str) -> torch.Tensor:
+    """A CPU tensor of undefined content, out of torch's allocator."""
+    return torch.empty(tuple(shape), dtype=TORCH[dtype], device="cpu")
+
+
+def template(shape: Sequence[int], dtype: str) -> torch.Tensor:
+    """A tensor with shape and dtype but no memory: ``torch.empty_like`` of it is the cheapest way to allocate."""
+    tensor = empty(shape, dtype)
+    tensor.untyped_storage().resize_(0)
+    return tensor
+
+
+@contextmanager
+def one_thread_after_fork() -> Iterator[None]:
+    """For torch's own work on large tensors: in a forked child its threads are gone, and waiting for them would hang."""
+    before = torch.get_num_threads()
+    if not launcher.forked() or before == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def bump(tensor: torch.Tensor) -> None:
+    """Count an in-place write, so that autograd notices a saved tensor that changed."""
+    if not tensor.is_inference():
+        torch.autograd.graph.increment_version(tensor)
+
+
+# ---------------------------------------------------------------- to NumPy and back, for the reference
+
+
+def to_numpy(tensor: torch.Tensor) -> npt.NDArray[Any]:
+    """The elements as an array of their own: floats as float64, the rest as they are."""
+    plain_tensor = tensor.detach().resolve_neg()
+    if tensor.dtype.is_floating_point:
+        plain_tensor = plain_tensor.to(torch.float64)
+    return np.array(plain_tensor.numpy())
+
+
+def from_numpy(array: npt.NDArray[Any], dtype: str) -> torch.Tensor:
+    """A tensor of ``dtype`` from an array whose values the dtype holds."""
+    return torch.from_numpy(np.ascontiguousarray(array).reshape(array.shape)).to(TORCH[dtype])
+
+
+# ---------------------------------------------------------------- what the launcher asks torch
+
+
+def for_launcher() -> tuple[Any, ...] | None:
+    """The arguments of the extension's ``configure``; None where this torch lacks one of them."""
+    try:
+        return (
+            torch.Tensor.__dlpack_c_exchange_api__,
+            torch.Tensor,
+            torch.nn.Parameter,
+            torch._C._len_torch_dispatch_stack,
+            torch._C._is_torch_function_mode_enabled,
+            torch._C._functorch.peek_interpreter_stack,
+            torch._C._get_tracing_state,
+            torch.is_grad_enabled,
+            torch.get_num_threads,
+            torch._C.TensorBase.is_neg,
+            torch.empty_like,
+            torch._C._increment_version,
+            vars(forward_ad),
+        )
+    except AttributeError:
+        return None

@@ -1,0 +1,133 @@
+"""Export and import of tuned options: what went out comes back, and what comes in is checked from end to end."""
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support_cache import put
+
+import tcjit.cache
+from tcjit.cache import Choice, Store, options_key
+from tcjit.errors import CacheError
+from tcjit.mapping.options import Options
+
+KEY = options_key("cpu", text="def mm", shapes=[[64, 64]])
+OTHER = options_key("cpu", text="def mm", shapes=[[32, 64]])
+
+
+def choice(seconds: float | None = 0.5, **changes: Any) -> Choice:
+    numbers = {"trials": 100.0} if seconds is None else {"seconds": seconds, "trials": 100.0}
+    return Choice(Options(**changes).to_dict(), numbers, "mm 64x64")
+
+
+@pytest.fixture(autouse=True)
+def used(home: Path, spare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TCJIT_CACHE_DIR", str(home))
+
+
+def elsewhere(monkeypatch: pytest.MonkeyPatch, path: Path) -> Store:
+    monkeypatch.setenv("TCJIT_CACHE_DIR", str(path))
+    return tcjit.cache.store()
+
+
+def test_out_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = tcjit.cache.store()
+    store.put_choice(KEY, choice(tile=(4, 32)))
+    store.put_choice(OTHER, choice(0.25))
+    put(store, "k")
+    file = tmp_path / "tuned.json"
+    assert tcjit.cache.export(file) == 2
+    text = file.read_text()
+    assert "library" not in text and "kernels" not in text and "artifacts" not in text, "options and numbers only"
+    assert tcjit.cache.export(str(file)) == 2 and file.read_text() == text, "the same bytes again"
+    other = elsewhere(monkeypatch, tmp_path / "other")
+    assert tcjit.cache.import_(file) == 2
+    assert dict(other.choices()) == {KEY: choice(tile=(4, 32)), OTHER: choice(0.25)}
+    assert tcjit.cache.import_(file) == 0, "nothing new"
+    assert tcjit.cache.entries() == ()
+
+
+def test_the_faster_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "tuned.json"
+    tcjit.cache.store().put_choice(KEY, choice(0.5))
+    tcjit.cache.export(file)
+    for number, (known, taken) in enumerate([(0.4, 0), (0.5, 0), (0.6, 1), (None, 1)]):
+        store = elsewhere(monkeypatch, tmp_path / str(number))
+        store.put_choice(KEY, choice(known))
+        assert tcjit.cache.import_(file) == taken
+        found = store.choice(KEY)
+        assert found is not None and found.numbers.get("seconds") == (0.5 if taken else known)
+
+
+GOOD: dict[str, Any] = {"key": KEY, "options": Options().to_dict(), "numbers": {"seconds": 0.5}, "label": "mm"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"key": "../../etc/passwd"}, "64 hexadecimal digits"),
+        ({"key": KEY + "\n"}, "64 hexadecimal digits"),
+        ({"key": 3}, "64 hexadecimal digits"),
+        ({"extra": 1}, "must have key, options, numbers, label"),
+        ({"label": "a\x1b[2Jb"}, "short printable text"),
+        ({"label": "x" * 1000}, "short printable text"),
+        ({"label": None}, "short printable text"),
+        ({"numbers": [1]}, "object of at most 64 numbers"),
+        ({"numbers": {f"n{i}": i for i in range(100)}}, "object of at most 64 numbers"),
+        ({"numbers": {"seconds": float("nan")}}, "seconds must be a finite number"),
+        ({"numbers": {"seconds": float("inf")}}, "seconds must be a finite number"),
+        ({"numbers": {"seconds": -1}}, "seconds a positive one"),
+        ({"numbers": {"seconds": 10**400}}, "must be a finite number"),
+        ({"numbers": {"seconds": True}}, "must be a finite number"),
+        ({"numbers": {"trials": "7"}}, "trials must be a finite number"),
+        ({"numbers": {"a/b": 1}}, "'a/b' cannot name a number"),
+        ({"options": [1]}, "options must be an object"),
+        ({"options": {"tile": "big"}}, "tile"),
+        ({"options": {"tile": [[[1]]]}}, "tile"),
+        ({"options": {"tile": {"a": 1}}}, "tile"),
+        ({"options": {"fusion": []}}, "fusion"),
+        ({"options": {"no_such_option": 1}}, "no_such_option"),
+        ({"options": {"tile": [10**400]}}, "tile"),
+    ],
+)
+def test_every_value_is_checked(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    """And nothing is taken from a file with one wrong entry."""
+    file = tmp_path / "in.json"
+    file.write_text(json.dumps({"format": "tcjit options 1", "entries": [{**GOOD, "key": OTHER}, {**GOOD, **changes}]}))
+    with pytest.raises(CacheError, match="entry 2: ") as caught:
+        tcjit.cache.import_(file)
+    assert message in str(caught.value)
+    assert list(tcjit.cache.store().choices()) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{", "[]", "null", "\xff", "[" * 100000, "9" * 5000),
+        '{"format": "tcjit options 2", "entries": []}',
+        '{"format": "tcjit options 1"}',
+    ],
+)
+def test_files_of_another_kind(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "in.json"
+    file.write_bytes(text.encode("latin-1"))
+    with pytest.raises(CacheError, match="is not JSON|does not hold"):
+        tcjit.cache.import_(file)
+
+
+def test_files_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(CacheError, match="cannot read"):
+        tcjit.cache.import_(tmp_path / "missing.json")
+    with pytest.raises(CacheError, match="cannot read"):
+        tcjit.cache.import_(tmp_path)
+    with pytest.raises(CacheError, match="cannot write"):
+        tcjit.cache.export(tmp_path / "no" / "folder.json")
+    with pytest.raises(CacheError, match="cannot write"):
+        tcjit.cache.export(tmp_path)
+    monkeypatch.setattr("tcjit.cache.exchange.LARGEST", 10)
+    (tmp_path / "large.json").write_text("x" * 11)
+    with pytest.raises(CacheError, match="larger than 10 bytes"):
+        tcjit.cache.import_(tmp_path / "large.json")
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")], "nothing is left"

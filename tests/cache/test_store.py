@@ -1,0 +1,199 @@
+"""The store's layers: what is put is found, again and in another process, and the least recently used goes."""
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from pathlib import Path
+
+import pytest
+from support_cache import files, printed, put, whole
+
+import tcjit.cache
+from tcjit.cache import Choice, Store
+from tcjit.errors import CacheError, TCError
+
+SIGNATURES = [{"name": "mm", "params": [{"name": "A", "dtype": "float32", "dims": ["N", 4]}]}]
+
+
+@pytest.fixture(autouse=True)
+def silent() -> None:
+    warnings.simplefilter("error")
+
+
+def old(path: Path, days: float) -> None:
+    os.utime(path, (time.time() - 86400 * days,) * 2)
+
+
+def test_layers(store: Store, home: Path) -> None:
+    assert store.signatures("t") is store.get("k") is store.choice("k") is store.note("n") is store.blob("b") is None
+    assert not home.exists(), "a look creates nothing"
+    store.put_signatures("t", SIGNATURES)
+    entry = put(store, "k")
+    store.put_choice("k", Choice({"tile": [4, 32]}, {"seconds": 0.25}, "mm 4x4"))
+    store.put_note("n", {"a": 1})
+    store.put_blob("b", b"\x7fELF")
+    for again in (store, Store(home)):
+        assert again.signatures("t") == SIGNATURES
+        found = again.get("k")
+        assert found is not None and found == entry and whole(found, "k")
+        assert found.artifact("tree") == "band\n" and found.artifact("other") is None
+        assert found.bytes > len(found.library.read_bytes())
+        assert again.choice("k") == Choice({"tile": [4, 32]}, {"seconds": 0.25}, "mm 4x4")
+        assert again.note("n") == {"a": 1}
+        blob = again.blob("b")
+        assert blob is not None and blob.read_bytes() == b"\x7fELF"
+
+
+def test_private_to_the_user(store: Store, home: Path) -> None:
+    mask = os.umask(0)
+    try:
+        put(store, "k")
+    finally:
+        os.umask(mask)
+    assert all(path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600) for path in (home, *home.rglob("*")))
+
+
+def test_a_later_kernel_takes_the_place(store: Store) -> None:
+    first = put(store, "k", 1)
+    second = put(store, "k", 2)
+    assert first.library != second.library and first.library.exists(), "the first may be loaded somewhere"
+    found = store.get("k")
+    assert found is not None and found.record["number"] == 2 and whole(found, "k")
+
+
+def test_the_same_bytes_are_left_alone(store: Store) -> None:
+    inode = put(store, "k").library.stat().st_ino
+    assert put(store, "k").library.stat().st_ino == inode, "a loaded library is never replaced by itself"
+
+
+def test_entries_most_recent_first(store: Store, home: Path) -> None:
+    for days, key in enumerate("abc"):
+        put(store, key)
+        old(home / "v1" / "kernels" / key, 3 - days)
+    assert [entry.key for entry in store.entries()] == ["c", "b", "a"]
+    assert [entry.key for entry in store.entries()] == ["c", "b", "a"], "looking is no use"
+    store.get("a")
+    assert [entry.key for entry in store.entries()] == ["a", "c", "b"]
+
+
+def test_least_recently_used_goes_first(store: Store, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for days, key in enumerate("abcdef"):
+        put(store, key)
+        old(home / "v1" / "kernels" / key, 6 - days)
+    store.get("a")
+    monkeypatch.setenv("TCJIT_CACHE_SIZE", "150kB")  # a kernel takes 32 kB: library and head, in blocks
+    put(Store(home), "g")
+    kept = {entry.key for entry in store.entries()}
+    assert kept == {"a", "f", "g", "e"}
+    assert not any(path.name.startswith(("b@", "c@", "d@")) for path in files(home)), "their libraries go with them"
+    assert store.get("b") is None
+
+
+def test_what_was_just_written_stays(home: Path, spare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TCJIT_CACHE_SIZE", "0")
+    store = Store(home)
+    for key in ("a", "b"):
+        assert whole(put(store, key), key)
+    assert [entry.key for entry in store.entries()] == ["b"]
+
+
+def test_space_is_not_counted_at_every_write(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tcjit.cache.directory import Directory
+
+    counts = []
+    make_room = Directory.make_room
+    monkeypatch.setattr(Directory, "make_room", lambda *arguments: counts.append(1) or make_room(*arguments))
+    for number in range(20):
+        put(store, f"k{number}")
+    assert len(counts) == 1
+
+
+def test_leftovers_are_swept(store: Store, home: Path) -> None:
+    put(store, "k")
+    left, busy = home / "v1" / "kernels" / ".aside-1-a", home / "v1" / "kernels" / ".aside-2-b"
+    left.write_bytes(b"half a fi")
+    busy.write_bytes(b"half a fi")
+    old(left, 1)
+    put(Store(home), "l")
+    assert not left.exists() and busy.exists()
+
+
+def test_clear_touches_only_its_own(store: Store, home: Path) -> None:
+    put(store, "k")
+    store.put_note("n", {})
+    (home / "mine.txt").write_text("mine")
+    (home / "v1" / "notes" / "not a cache name").write_text("mine")
+    assert store.clear() == 2
+    assert [path.name for path in files(home)] == ["mine.txt", "not a cache name"]
+    assert store.get("k") is None
+
+
+def test_names_are_never_paths(store: Store, tmp_path: Path) -> None:
+    for name in ("", "..", "../x", "a/b", "a b", ".hidden", "a;rm", "x" * 200, "a@0123456789abcdef.so", "a\n"):
+        with pytest.raises(CacheError, match="cannot be a name"):
+            store.put_note(name, {})
+        with pytest.raises(CacheError, match="cannot be a name"):
+            store.get(name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_wrong_size_limit_is_said(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TCJIT_CACHE_SIZE", "plenty")
+    with pytest.raises(TCError, match="TCJIT_CACHE_SIZE='plenty' is not a size"):
+        put(store, "k")
+
+
+def test_the_directory_removed_under_way(store: Store, home: Path) -> None:
+    import shutil
+
+    put(store, "k")
+    shutil.rmtree(home)
+    assert store.get("k") is None
+    assert whole(put(store, "k"), "k") and Store(home).get("k") is not None
+
+
+def test_public_functions(home: Path, spare: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TCJIT_CACHE_DIR", str(home))
+    assert tcjit.cache.path() == home and tcjit.cache.trusted().ok and tcjit.cache.entries() == ()
+    put(tcjit.cache.store(), "k")
+    assert [entry.key for entry in tcjit.cache.entries()] == ["k"]
+    assert tcjit.cache.store() is tcjit.cache.store()
+    assert tcjit.cache.verify() == [] and tcjit.cache.clear() == 1
+    monkeypatch.setenv("TCJIT_CACHE_DIR", str(tmp_path / "other"))
+    assert tcjit.cache.path() == tmp_path / "other", "the variable is read at use"
+
+
+def test_another_process_finds_it(store: Store, home: Path) -> None:
+    put(store, "k", 5)
+    code = """
+import json, sys
+from pathlib import Path
+from tcjit.cache import Store
+from support_cache import whole
+entry = Store(Path(sys.argv[1])).get("k")
+print(json.dumps([entry.record["number"], whole(entry, "k"), [m for m in ("torch", "lark", "islpy") if m in sys.modules]]))
+"""
+    assert printed(code, str(home)) == [5, True, []]
+
+
+def test_the_temporary_directory_goes_with_the_process(tmp_path: Path) -> None:
+    """It serves the process, not its end: nothing is left, and a forked child does not remove it under its parent."""
+    code = """
+import json, os, warnings
+warnings.simplefilter("ignore")
+from tcjit.cache import store, path
+from support_cache import put, whole
+entry = put(store(), "k")
+if os.fork() == 0:
+    import atexit
+    atexit._run_exitfuncs()
+    os._exit(0)
+os.wait()
+found = store().get("k")
+print(json.dumps([str(path()), whole(found, "k"), oct(path().stat().st_mode & 0o777)]))
+"""
+    (tmp_path / "file").write_text("")
+    temporary, sound, mode = printed(code, TCJIT_CACHE_DIR=str(tmp_path / "file"), TMPDIR=str(tmp_path))
+    assert sound and mode == "0o700" and temporary.startswith(f"{tmp_path}/tcjit-cache-")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
