@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from support_cases import Fill
 from support_scope import FLOATS, INTEGERS, Idx, Scope, Ten
 
-from tcjit.grammar.dtypes import DTYPES, promote
+from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.dtypes import promote as promotion
 
 # where each argument is safe; a read is clamped into it
 DOMAINS: dict[str, tuple[tuple[float, float], ...]] = {
@@ -66,29 +67,30 @@ class Expressions:
         """Reads that give every index without a clause its range."""
         waiting = [i for i in self.indices if not i.ranged and not i.known]
         others = [i for i in self.indices if i not in waiting]
+        self.late = {i.name for i in waiting}
         while waiting:
             index = waiting.pop()
             window = self._window(index, others)
             if window is not None:
-                self.late.add(index.name)
                 yield window
             else:
                 yield self._anchor(index)
+                self.late.discard(index.name)
             others.append(index)
 
     def _window(self, index: Idx, others: Sequence[Idx]) -> Typed | None:
-        """``X(a*i + b*k + c)`` with ``k`` known: what is left for ``i``."""
-        known = [k for k in others if k.upper > k.lower and not k.left]
+        """``X(a*i + b*k)`` with ``k`` known: what is left for ``i``."""
+        known = [k for k in others if k.upper > k.lower == 0 and not k.left]
         if not known or not index.left or self.rng.random() < 0.5:
             return None
-        k, a, b, c = self.rng.choice(known), self.rng.randint(1, 3), self.rng.randint(1, 2), self.rng.choice((0, 0, 1))
+        k, a, b = self.rng.choice(known), self.rng.randint(1, 3), self.rng.randint(1, 2)
         if index.upper == 0:
             return None
-        extent = a * (index.upper - 1) + b * k.last + c + 1 + self.rng.randrange(a)
+        extent = a * (index.upper - 1) + b * k.last + 1 + self.rng.randrange(a)
         step = str(a)
         if a > 1 and self.rng.random() < 0.5:
             step = self.scope.scalar("int32", a)
-        text = f"{step}*{index.name} + {f'{b}*' if b > 1 else ''}{k.name}" + (f" + {c}" if c else "")
+        text = f"{step}*{index.name} + {f'{b}*' if b > 1 else ''}{k.name}"
         dtype = self.dtype()
         return dtype, f"{self.scope.input(dtype, (extent,))}({text})"
 
@@ -243,20 +245,20 @@ class Expressions:
 
     def joined(self, value: str, extra: Typed, dtype: str) -> str:
         """``value``, of ``dtype``, combined with another."""
-        other = self.converted(extra, dtype)
+        other = self.converted(extra, dtype, promote=True)
         if dtype == "bool":
             return f"({value} {self.rng.choice(('||', '&&', '==', '!='))} {other})"
         operator = self.rng.choice(("+", "-", "*", "+", "*", "max", "min"))
         return f"{operator}({value}, {other})" if operator.isalpha() else f"({value} {operator} {other})"
 
-    def converted(self, value: Typed, dtype: str) -> str:
-        """The text of a value as ``dtype``: left to promotion where that does it, else by a conversion."""
+    def converted(self, value: Typed, dtype: str, promote: bool = False) -> str:
+        """The text of a value as ``dtype``; ``promote`` says that what stands beside it has that type."""
         source, text = value
         if source == dtype:
             return text
         if self.scope.exact and DTYPES[source].kind == "float" and DTYPES[dtype].kind not in ("float", "bool"):
             return f"{dtype}(clamp({text}, 0, 3))"
-        implicit = promote(source, dtype) == dtype and source != "bool" and dtype != "bool"
+        implicit = promote and promotion(source, dtype) == dtype and "bool" not in (source, dtype)
         return text if implicit and self.rng.random() < 0.5 else f"{dtype}({text})"
 
     def value(self, dtype: str, depth: int) -> str:
@@ -305,7 +307,14 @@ class Expressions:
         return self.converted((other, self.read(other)), dtype)
 
     def _operand(self, dtype: str, depth: int) -> str:
-        return self.literal(dtype) if self.rng.random() < 0.25 else self.value(dtype, depth)
+        """What stands beside an expression of ``dtype``."""
+        roll = self.rng.random()
+        if roll < 0.25:
+            return self.literal(dtype)
+        if roll < 0.35 and dtype != "bool":
+            narrower = self.dtype()
+            return self.converted((narrower, self.read(narrower)), dtype, promote=True)
+        return self.value(dtype, depth)
 
     def condition(self, depth: int) -> str:
         roll = self.rng.random()

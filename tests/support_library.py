@@ -2,11 +2,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 import torch.nn.functional as F
 from support_compare import agree, decided
@@ -64,6 +65,16 @@ def cases(
 ) -> list[Case]:
     """One operator at several sizes."""
     return [Case(name, one, scalars or {}, draws or {}) for one in sizes]
+
+
+def runs(all_cases: Iterable[Case]) -> list[Any]:
+    """Parameters ``case, dtype, target``: every case on the reference in both wide types and compiled in float32; compiled in float64
+    only the last of each operator, because compiling takes most of the time."""
+    listed = list(all_cases)
+    chosen = [(case, dtype, "reference") for case in listed for dtype in ("float64", "float32")]
+    chosen += [(case, "float32", "cpu") for case in listed]
+    chosen += [(case, "float64", "cpu") for case in {case.name: case for case in listed}.values()]
+    return [pytest.param(*run, id="-".join(map(str, run))) for run in chosen]
 
 
 def documented(name: str) -> str:

@@ -151,7 +151,7 @@ class _Statement:
         target = again.name if again else scope.new_name("Y")
         own = f"{target}({', '.join(i.name for i in left)})"
         readable_self = again is not None and not reduction and not operator.endswith("!")
-        annotation = self._annotation(dtype, left) if again is None and rng.random() < 0.15 else None
+        annotation = self._annotation(dtype, left) if again is None and all(i.upper for i in left) and rng.random() < 0.15 else None
         inner = self._dtype() if annotation and not scope.exact else dtype
 
         expressions = Expressions(scope, [*left, *reduction], forbidden=target)

@@ -11,7 +11,7 @@ from tcjit.codegen.dialect import Dialect
 from tcjit.codegen.expression import Printer, ctype, vtype
 from tcjit.codegen.linear import Linear
 from tcjit.codegen.loops import For, If, Mark, Node, Run, nest, runs
-from tcjit.codegen.memory import ALIGNMENT, Address, Memory, bounds, linear_subscript, private_name, stride_name
+from tcjit.codegen.memory import ALIGNMENT, Address, Memory, bounds, linear_subscript, stride_name
 from tcjit.codegen.patch import Patch, match
 from tcjit.codegen.source import Source
 from tcjit.grammar.affine import guarded_accesses
@@ -79,19 +79,19 @@ class _Emitter:
         for position, name in enumerate([*definition.returns, *tensors]):
             storage = scop.tensor(name)
             const = "const " if storage.role == "input" else ""
-            self.write(f"{const}{ctype(storage.dtype)} *restrict {name} = tensors[{position}];")
+            self.write(f"{const}{ctype(storage.dtype)} *restrict {self.memory.names[name]} = tensors[{position}];")
         for name, offset in self.memory.offsets.items():
             kind = ctype(scop.tensor(name).dtype)
-            self.write(f"{kind} *restrict {name} = ({kind} *)((char *)workspace + {offset});")
+            self.write(f"{kind} *restrict {self.memory.names[name]} = ({kind} *)((char *)workspace + {offset});")
         numbers: list[tuple[str, str, str | int]] = []
         for p in definition.params:
             if not p.dims and p.name not in scop.values:
-                self.scalar(p.name, p.dtype, len(numbers))
+                self.scalar(self.memory.names[p.name], p.dtype, len(numbers))
                 numbers.append(("scalar", p.name, p.dtype))
         for name in tensors:
             for axis, stride in enumerate(scop.tensor(name).strides):
                 if stride is None:
-                    self.write(f"const int64_t {stride_name(name, axis)} = numbers[{len(numbers)}];")
+                    self.write(f"const int64_t {stride_name(self.memory.names[name], axis)} = numbers[{len(numbers)}];")
                     numbers.append(("stride", name, axis))
         self.write("int64_t tc_flag = 0;")
         return tuple(numbers)
@@ -170,7 +170,7 @@ class _Emitter:
                     for size in private.sizes:
                         count *= size
                     kind = ctype(self.mapped.scop.tensor(private.tensor).dtype)
-                    self.write(f"{kind} {private_name(private)}[{count}] __attribute__((aligned({ALIGNMENT})));")
+                    self.write(f"{kind} {self.memory.private_name(private)}[{count}] __attribute__((aligned({ALIGNMENT})));")
                 self.block(node.body)
         else:
             self.block(node.body)
@@ -380,4 +380,4 @@ class _Emitter:
         if name in self.mapped.scop.values:
             value = self.mapped.scop.values[name]
             return str(value) if value >= 0 else f"({value})"
-        return name
+        return self.memory.names[name]

@@ -5,7 +5,7 @@ both precisions. A name that starts with ``tc_`` is a helper of ours (``prelude`
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 # integer dtype -> C type, and the short name in helpers
@@ -47,9 +47,13 @@ C_FUNCTIONS: dict[str, tuple[str, str]] = {
     "abs": ("fabsf", "fabs"),
 }
 
-# What a machine's vector library may offer, and gcc may then call on whole registers. Each was measured (benchmarks/ulps.py --vector):
-# at most 4 ulp, and NaN, infinities, signed zeros and denormals as the scalar function has them. The others failed.
-VECTOR_MATH: frozenset[str] = frozenset()
+# What a machine's vector library may offer, and gcc may then call on whole registers. Each was measured with glibc 2.36
+# (benchmarks/ulps.py --vector): at most 4 ulp; NaN, infinities, signed zeros and denormals as the scalar function has them.
+VECTOR_MATH: frozenset[str] = frozenset(
+    """acos acosf acosh acoshf asin asinf asinh asinhf atan atan2 atan2f atanf atanh atanhf cbrt cbrtf cos cosf cosh coshf erf erfc
+    erfcf exp exp2 exp2f expm1 expm1f hypot hypotf log log10 log10f log1p log1pf log2 log2f logf pow powf sin sinf sinh sinhf tan
+    tanf tanh""".split()
+)
 
 _TWO_ARGUMENTS = frozenset({"pow", "atan2", "hypot"})
 # machine -> one letter per instruction set, with the bytes of its registers; a compiler may call any of them
@@ -69,15 +73,15 @@ class Dialect:
 C = Dialect("c", "static inline __attribute__((always_inline))", C_FUNCTIONS)
 
 
-def vector_math(machine: str, has: Callable[[str], bool]) -> frozenset[str]:
-    """The trusted functions of which a vector library has every variant that compilers for ``machine`` may call.
+def vector_math(machine: str, has: Callable[[str], bool], names: Iterable[str] = VECTOR_MATH) -> frozenset[str]:
+    """Those of ``names`` of which a vector library has every variant that compilers for ``machine`` may call.
 
     ``has`` answers for one symbol, named by the vector function ABI; a machine without such a library offers none.
 
     >>> vector_math("riscv64", lambda symbol: True)
     frozenset()
     """
-    return frozenset(name for name in VECTOR_MATH if machine in _VECTORS and all(map(has, vector_symbols(machine, name))))
+    return frozenset(name for name in names if machine in _VECTORS and all(map(has, vector_symbols(machine, name))))
 
 
 def vector_symbols(machine: str, name: str) -> list[str]:

@@ -145,14 +145,14 @@ TC_INLINE double tc_rnorm4d_f64(double x, double y, double z, double w) {
 }
 
 /* e^(x^2) times e^0 corrected for the rounding of the square */
-static double tc_exp_square_f64(double x) {
+static inline double tc_exp_square_f64(double x) {
   double square = x * x, lost = fma(x, x, -square);
   double value = exp(square);
   return value < INFINITY ? value + value * lost : value;
 }
 
 /* e^(x^2) erfc(x): the product below 10, above the asymptotic series (DLMF 7.12.1) */
-static double tc_erfcx_f64(double x) {
+static inline double tc_erfcx_f64(double x) {
   if (!(x > 10.0)) return x < -27.0 ? INFINITY : tc_exp_square_f64(x) * erfc(x);
   if (x > 1e8) return 0x1.20dd750429b6dp-1 / x;
   double term = 0.5 / x / x, sum = 1.0;
@@ -161,7 +161,7 @@ static double tc_erfcx_f64(double x) {
 }
 
 /* the inverse of erf for |x| <= 1/2: its series, then Halley's steps */
-static double tc_erfinv_middle_f64(double x) {
+static inline double tc_erfinv_middle_f64(double x) {
   double t = 0x1.921fb54442d18p-1 * x * x; /* pi x^2 / 4 */
   double y = x * 0x1.c5bf891b4ef6ap-1 * (1.0 + t * (1.0 / 3.0 + t * (7.0 / 30.0 + t * (127.0 / 630.0))));
   for (int k = 0; k < 2; k++) {
@@ -172,7 +172,7 @@ static double tc_erfinv_middle_f64(double x) {
 }
 
 /* the inverse of erfc for 0 < x <= 1/2: Newton's steps on its logarithm, which is nearly a parabola, then one on itself */
-static double tc_erfcinv_tail_f64(double x) {
+static inline double tc_erfcinv_tail_f64(double x) {
   double goal = log(x), y = sqrt(-goal);
   for (int k = 0; k < 6; k++) {
     double scaled = tc_erfcx_f64(y);
@@ -206,7 +206,7 @@ TC_INLINE double tc_normcdfinv_f64(double p) {
 }
 
 /* modified Bessel functions: all terms of the series (DLMF 10.25.2) are positive; from 25 on the expansion for large x (10.40.1) */
-static double tc_bessel_i_f64(double x, int order) {
+static inline double tc_bessel_i_f64(double x, int order) {
   double a = __builtin_fabs(x), sum = 1.0, term = 1.0;
   if (a < 25.0) {
     for (int k = 1; k < 80 && term > sum * 0x1p-56; k++) {

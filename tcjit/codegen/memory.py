@@ -6,9 +6,11 @@ the tile marks that contract it, a private array folded modulo its size.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tcjit.codegen import prelude
 from tcjit.codegen.linear import Linear, Opaque, combine
 from tcjit.codegen.loops import Run
 from tcjit.grammar.ast import Binary, Expr, Index
@@ -17,6 +19,15 @@ from tcjit.grammar.form import Form, integer
 from tcjit.mapping.passes.contract import Private
 from tcjit.mapping.pipeline import Mapped
 from tcjit.mapping.storage import Storage
+
+_KEYWORDS = frozenset(
+    "alignas alignof asm auto bool break case char complex const constexpr continue default do double else enum extern false float for "
+    "goto if imaginary inline int long noreturn nullptr register restrict return short signed sizeof static struct switch true typedef "
+    "typeof union unsigned unix linux void volatile while int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t "
+    "tensors numbers workspace threads NULL INFINITY NAN main".split()
+)
+# names of loops, helpers, vector temporaries, private arrays and strides, and of the implementation
+_RESERVED = re.compile(r"c\d+|[svx]\d+(_\d+)?|tc_.*|TC_.*|_.*|.*_p|.*_bits|.*_stride\d+|INT\d+_.*|UINT\d+_.*|SIZE_MAX")
 
 ALIGNMENT = 64  # bytes, of every workspace slice and private array
 
@@ -59,6 +70,7 @@ class Memory:
         self.workspace = 0
         self.offsets: dict[str, int] = {}
         self.privates: dict[tuple[str, str], Private] = {(p.mark, p.tensor): p for p in mapped.privates}
+        self.names = _c_names(mapped)
         contracted = {p.tensor for p in mapped.privates}
         for storage in mapped.scop.tensors:
             if storage.role == "temporary" and storage.name not in contracted:
@@ -75,28 +87,47 @@ class Memory:
         for mark in reversed(marks):
             if private := self.privates.get((mark, storage.name)):
                 return self._private(private, subscripts, ranges)
+        name = self.names[storage.name]
         fixed = Linear.of(0)
         runtime: list[tuple[str, Linear]] = []
         for axis, (subscript, stride) in enumerate(zip(subscripts, storage.strides, strict=True)):
             if stride is None:
-                runtime.append((stride_name(storage.name, axis), subscript))
+                runtime.append((stride_name(name, axis), subscript))
             else:
                 fixed = fixed + subscript.times(stride)
-        return Address(storage.name, fixed, tuple(runtime))
+        return Address(name, fixed, tuple(runtime))
 
-    @staticmethod
-    def _private(private: Private, subscripts: tuple[Linear, ...], ranges: Ranges) -> Address:
+    def private_name(self, private: Private) -> str:
+        return f"{self.names[private.tensor]}_p"
+
+    def _private(self, private: Private, subscripts: tuple[Linear, ...], ranges: Ranges) -> Address:
         place = Linear.of(0)
         step = 1
         for subscript, base, size in reversed(list(zip(subscripts, private.base, private.sizes, strict=True))):
             slot = without_idle_mod(combine("mod", (subscript - base, Linear.of(size))), ranges)
             place = place + slot.times(step)
             step *= size
-        return Address(private_name(private), place)
+        return Address(self.private_name(private), place)
 
 
-def private_name(private: Private) -> str:
-    return f"{private.tensor}_p"
+def _c_names(mapped: Mapped) -> dict[str, str]:
+    """A C identifier for every tensor and scalar: its own name, unless C, the helpers or the loops have a use for it."""
+    scalars = [p.name for p in mapped.scop.program.definition.params if not p.dims]
+    wanted = [t.name for t in mapped.scop.tensors] + scalars
+    taken = set(wanted)
+    found = {}
+    for name in wanted:
+        plain = name
+        while _RESERVED.fullmatch(plain) or keyword(plain) or prelude.known(plain) or (plain != name and plain in taken):
+            plain = f"t{plain}_"
+        found[name] = plain
+        taken.add(plain)
+    return found
+
+
+def keyword(name: str) -> bool:
+    """Whether C or the kernel's own signature takes a name."""
+    return name in _KEYWORDS
 
 
 def stride_name(tensor: str, axis: int) -> str:

@@ -195,11 +195,12 @@ TC_INLINE float tc_as_bfloat(float x) {
 
 # the neighbour in its own type, $R
 _NEIGHBOUR = """
-static float tc_nextafter_$R(float x, float y) {
+static inline float tc_nextafter_$R(float x, float y) {
   uint16_t bits = tc_float_to_$R(x);
-  if (x != x || y != y || x == y) return x != x ? x : y;
-  if (x == 0.0f) return __builtin_copysignf(tc_$R_to_float(1), y);
-  return tc_$R_to_float((uint16_t)((y > x) == (x > 0.0f) ? bits + 1 : bits - 1));
+  float from = tc_$R_to_float(bits), to = tc_as_$R(y);
+  if (from != from || to != to || from == to) return from != from ? from : to;
+  if (from == 0.0f) return __builtin_copysignf(tc_$R_to_float(1), to);
+  return tc_$R_to_float((uint16_t)((to > from) == (from > 0.0f) ? bits + 1 : bits - 1));
 }
 """
 
@@ -219,7 +220,7 @@ def text(used: Iterable[str], dialect: Dialect) -> str:
     Names that are neither are a KeyError, a mistake of the printer's.
     """
     wanted: set[str] = set()
-    waiting = [name for name in used]
+    waiting = list(used)
     while waiting:
         name = waiting.pop()
         if name not in wanted:

@@ -159,10 +159,16 @@ def _extreme(function: str, a: Value, b: Value) -> Value:
         if any(_beats(function, other, candidate) for other in kept):
             continue
         kept = [*(other for other in kept if not _beats(function, candidate, other)), candidate]
-    result = expression(kept[0])
-    for other in kept[1:]:
-        result = Call(function, (result, expression(other)), dtype="int64")
-    return kept[0] if len(kept) == 1 else atom(result)
+    if len(kept) == 1:
+        return kept[0]
+    result, *others = sorted(map(expression, kept), key=_order)  # one order, so that equal values compare equal
+    for other in others:
+        result = Call(function, (result, other), dtype="int64")
+    return atom(result)
+
+
+def _order(expr: Expr) -> tuple[bool, str]:
+    return isinstance(expr, Const), repr(expr)
 
 
 def _beats(function: str, a: Value, b: Value) -> bool:

@@ -10,7 +10,7 @@ from tcjit.grammar.parse import parse
 def read(text: str) -> tuple[Def, ...]:
     """The defs of a program, checked, with ranges and shapes. Raises ParseError, CheckError.
 
-    >>> definition, = read("def double(float(N) A) -> (B) { B(i) = 2 * A(i) }")
+    >>> definition, = read("def twice(float(N) A) -> (B) { B(i) = 2 * A(i) }")
     >>> definition.tensor("B").shape[0].name
     'N'
     """

@@ -46,10 +46,8 @@ def check(signature: Signature, args: Sequence[Any], *, shapes_only: bool = Fals
     """
     params = signature.params
     if len(args) != len(params):
-        raise ArgumentError(
-            f"{signature.name}() takes {len(params)} argument{'s' * (len(params) != 1)} but {len(args)} {'was' if len(args) == 1 else 'were'} given",
-            hint=str(signature),
-        )
+        wanted, were = f"{len(params)} argument{'s' * (len(params) != 1)}", "was" if len(args) == 1 else "were"
+        raise ArgumentError(f"{signature.name}() takes {wanted} but {len(args)} {were} given", hint=str(signature))
     given: dict[str, torch.Tensor] = {}
     scalars: dict[str, Value] = {}
     for number, (param, value) in enumerate(zip(params, args), 1):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -10,7 +11,7 @@ from tcjit import config
 from tcjit.codegen.c import emit
 from tcjit.codegen.dialect import C
 from tcjit.codegen.source import Source
-from tcjit.errors import ArgumentError, Where
+from tcjit.errors import ArgumentError
 from tcjit.grammar.ast import Def, Program
 from tcjit.grammar.front import read
 from tcjit.grammar.infer import specialise
@@ -19,6 +20,7 @@ from tcjit.mapping.machine import Machine
 from tcjit.mapping.options import Options
 from tcjit.mapping.pipeline import Mapped, Proof, map_program
 from tcjit.runtime import host
+from tcjit.runtime.vector_math import vector_math_symbols
 from tcjit.step import Steps
 
 RECORD_FORMAT = 1
@@ -64,10 +66,11 @@ def compile_kernel(
     program = steps.run("specialise", specialise, found, shapes, scalars)
     tool = host.compiler(memory)
     machine = machine_of(tool)
+    dialect = replace(C, vector_math=vector_math_symbols())
     asked = config.verify()
     prove: Proof = "last" if asked is None else "every" if asked else "none"
     mapped = map_program(program, chosen, machine, layouts, prove=prove, steps=steps)
-    source = steps.run("code", lambda: emit(mapped, C, machine, checked=checked), show=lambda s: s.text, file="kernel.c")
+    source = steps.run("code", lambda: emit(mapped, dialect, machine, checked=checked), show=lambda s: s.text, file="kernel.c")
     library = steps.run("compile", lambda: host.build(source.text, source.symbol, memory=memory))
     artifacts = dict(steps.artifacts)
     artifacts["source"] = source.text
@@ -94,20 +97,11 @@ def record(program: Program, mapped: Mapped, source: Source, layouts: Mapping[st
         ],
         "numbers": [list(n) for n in source.numbers],
         "workspace": source.workspace,
-        "sites": [_site(site) for site in source.sites],
+        "sites": list(source.sites),
         "verified": mapped.verified,
         "options": mapped.options.to_dict(),
         "seconds": {name: round(value, 6) for name, value in steps.seconds.items()},
     }
-
-
-def _site(site: Mapping[str, Any]) -> dict[str, Any]:
-    """A site with its place in the text as plain JSON values."""
-    facts = {key: value for key, value in site.items() if key != "where"}
-    where = site.get("where")
-    if isinstance(where, Where):
-        facts.update(line=where.line, column=where.column, line_text=where.line_text)
-    return facts
 
 
 def machine_of(tool: host.Compiler) -> Machine:

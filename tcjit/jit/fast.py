@@ -1,8 +1,9 @@
 """The fast path of a def: a table in C of the calls seen so far. Without the extension every call takes the longer way, no other."""
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -13,7 +14,7 @@ from tcjit.errors import TCError
 from tcjit.grammar.ast import Param
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.jit import stored
-from tcjit.jit.arguments import Bound
+from tcjit.jit.arguments import Bound, pattern
 from tcjit.jit.kernel import Kernel, failure, runtime_numbers
 from tcjit.runtime import launcher, tensors
 
@@ -42,7 +43,7 @@ def _load() -> ModuleType | None:
     if offered is None:
         return None
     try:
-        module = launcher.load(stored.launcher())
+        module = launcher.load(stored.launcher_library())
     except TCError:
         return None
     if not module.configure(*offered):
@@ -52,6 +53,13 @@ def _load() -> ModuleType | None:
 
 
 extension = _Extension()
+
+
+def _after_fork() -> None:
+    extension.lock = threading.Lock()  # whoever held it is not in this process
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def nothing(args: tuple[Any, ...], out: Any, unchecked: bool) -> Any:
@@ -93,7 +101,8 @@ def _add(to: launcher.Launcher, kernel: Kernel, bound: Bound) -> bool:
     try:
         with torch.inference_mode(False):
             outputs = [
-                (tensors.template(shape, r.dtype), shape, *tensors.codes(r.dtype)) for r, shape in zip(signature.returns, kernel.output_shapes)
+                (tensors.template(shape, output.dtype), shape, *tensors.codes(output.dtype))
+                for output, shape in zip(signature.returns, kernel.output_shapes)
             ]
     except RuntimeError:  # not enough memory for one more set of outputs
         return False
@@ -111,7 +120,7 @@ def _add(to: launcher.Launcher, kernel: Kernel, bound: Bound) -> bool:
     )
 
 
-def _fail(record: dict[str, Any], flag: int) -> None:
+def _fail(record: Mapping[str, Any], flag: int) -> None:
     raise failure(record, flag)
 
 
@@ -123,8 +132,12 @@ def _tensor(tensor: torch.Tensor) -> tuple[Any, ...]:
 def _scalar(param: Param, slots: dict[str, int], kernel: Kernel) -> tuple[Any, ...] | None:
     """How the extension reads a scalar; None for the half types, whose rounding is left to Python."""
     kind = DTYPES[param.dtype]
-    letter = {"signed": "i", "unsigned": "u" if kind.bits == 64 else "i", "bool": "b", "float": {32: "f", 64: "d"}.get(kind.bits)}[kind.kind]
-    if letter is None:
+    if kind.kind == "float":
+        letter = {32: "f", 64: "d"}.get(kind.bits, "")
+    else:
+        letter = "b" if kind.kind == "bool" else "u" if param.dtype == "uint64" else "i"
+    if not letter:
         return None
     low, high = (kind.least, kind.greatest) if letter == "i" else (0, 0)
-    return (letter, low, high, slots.get(param.name, -1), dict(kernel.key.scalars).get(param.name))
+    fixed = dict(kernel.key.scalars).get(param.name)
+    return (letter, low, high, slots.get(param.name, -1), None if fixed is None else pattern(fixed, param.dtype))

@@ -145,7 +145,7 @@ class Kernel:
         outs = arguments.outputs(self.signature, out, bound, self.output_shapes)
         inputs = self._inputs(bound)
         if not tensors.plain_state() or not all(map(tensors.plain, [*inputs, *(outs or ())])):
-            raise ArgumentError(f"{self!r} runs on plain CPU tensors only", hint=f"call {self.signature.name} itself, outside of this kernel")
+            raise ArgumentError(f"{self!r} runs on plain CPU tensors only", hint=f"call {self.signature.name} itself, not its kernel")
         return packed(self.run(inputs, bound.scalars, outs))
 
     @cached_property
@@ -208,10 +208,8 @@ class Kernel:
         with torch.no_grad():
             got = self.run(self._inputs(bound), bound.scalars, [t.clone() for t in initial] if accumulating else None)
             expected = reference(self.program, self.signature, list(bound.tensors.values()), bound.scalars, initial, self.key.checked, True)
-        used = {}
-        for output, tensor in zip(self.signature.returns, got):
-            used[output.name] = _compare(self, output.name, tensors.to_numpy(tensor), expected.values[output.name], expected.error[output.name])
-        return Check(used)
+        names = [output.name for output in self.signature.returns]
+        return Check({n: _compare(self, n, tensors.to_numpy(t), expected.values[n], expected.error[n]) for n, t in zip(names, got)})
 
 
 def packed(results: Sequence[torch.Tensor]) -> torch.Tensor | tuple[torch.Tensor, ...]:
@@ -234,9 +232,9 @@ def _compare(kernel: Kernel, name: str, got: Any, expected: Any, error: Any) -> 
     worst = float(part.max(initial=0.0))
     if worst > 1:
         place = tuple(int(i) for i in np.unravel_index(int(part.argmax()), part.shape))
+        allowed = f"the reference says {expected[place]} with an error of {error[place]:.3g} allowed"
         raise VerifyError(
-            f"{kernel!r}: {name}{list(place)} is {got[place]}, and the reference says {expected[place]} with an error of {error[place]:.3g} allowed",
-            hint="please report it with the program and its sizes",
+            f"{kernel!r}: {name}{list(place)} is {got[place]}, and {allowed}", hint="please report it with the program and its sizes"
         )
     return worst
 
@@ -328,7 +326,9 @@ def failure(record: Mapping[str, Any], flag: int) -> TCError:
     where = Where(site["line"], site["column"], 1, site.get("line_text", "")) if "line" in site else None
     if site["kind"] == "gather":
         return GatherError(
-            f"an index into {site['tensor']} is outside of it", where=where, hint="indices from 0 to the extent, less 1; unchecked=True skips the test"
+            f"an index into {site['tensor']} is outside of it",
+            where=where,
+            hint="indices from 0 to the extent, less 1; unchecked=True skips the test",
         )
     return DivisionError("an integer is divided by zero", where=where, hint="a divisor that is never 0")
 

@@ -91,7 +91,7 @@ def plain(tensor: torch.Tensor) -> bool:
 
 def tangent(tensor: torch.Tensor) -> bool:
     """Whether forward-mode differentiation follows the tensor."""
-    return forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None
+    return forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None  # type: ignore[no-untyped-call]
 
 
 # ---------------------------------------------------------------- memory

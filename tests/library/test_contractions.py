@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import pytest
-from support_library import TARGETS, Case, cases, check_family, compare
+from support_library import TARGETS, Case, cases, check_family, compare, runs
 
 HEADS = (
     {"B": 2, "H": 3, "Q": 5, "K": 7, "D": 4, "E": 6},
@@ -23,9 +23,7 @@ CONTRACTIONS = [
 ]
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("case", ATTENTION + CONTRACTIONS, ids=str)
+@pytest.mark.parametrize(("case", "dtype", "target"), runs(ATTENTION + CONTRACTIONS))
 def test_agrees_with_pytorch(case: Case, dtype: str, target: str) -> None:
     compare(case, dtype, target)
 

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import pytest
-from support_library import TARGETS, Case, cases, check_family, compare
+from support_library import TARGETS, Case, cases, check_family, compare, runs
 
 PLAIN1 = {"stride": 1, "padding": 0, "dilation": 1}
 WINDOWS1 = (PLAIN1, {"stride": 2, "padding": 1, "dilation": 1}, {"stride": 3, "padding": 4, "dilation": 2})
@@ -38,9 +38,7 @@ WINOGRAD = [
 ]
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("case", CASES + WINOGRAD, ids=str)
+@pytest.mark.parametrize(("case", "dtype", "target"), runs(CASES + WINOGRAD))
 def test_agrees_with_pytorch(case: Case, dtype: str, target: str) -> None:
     compare(case, dtype, target)
 

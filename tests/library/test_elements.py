@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support_library import TARGETS, Case, below, between, cases, check_family, coin, compare, distribution, normal
+from support_library import TARGETS, Case, below, between, cases, check_family, coin, compare, distribution, normal, runs
 
 LINES = ({"N": 1}, {"N": 7}, {"N": 131})
 ROWS = ({"M": 5, "N": 7}, {"M": 1, "N": 1}, {"M": 3, "N": 130}, {"M": 40, "N": 2})
@@ -51,9 +51,7 @@ LOSSES = [
 ]
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("case", ACTIVATIONS + REDUCTIONS + LOSSES, ids=str)
+@pytest.mark.parametrize(("case", "dtype", "target"), runs(ACTIVATIONS + REDUCTIONS + LOSSES))
 def test_agrees_with_pytorch(case: Case, dtype: str, target: str) -> None:
     compare(case, dtype, target)
 

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import pytest
-from support_library import TARGETS, Case, below, cases, check_family, coin, compare, normal
+from support_library import TARGETS, Case, below, cases, check_family, coin, compare, normal, runs
 
 BAGS = ({"E": 11, "D": 5, "B": 3, "L": 4}, {"E": 1, "D": 1, "B": 1, "L": 1}, {"E": 50, "D": 33, "B": 2, "L": 17})
 
@@ -42,9 +42,7 @@ REARRANGEMENT = [
 ]
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("case", EMBEDDING + INDEXING + REARRANGEMENT, ids=str)
+@pytest.mark.parametrize(("case", "dtype", "target"), runs(EMBEDDING + INDEXING + REARRANGEMENT))
 def test_agrees_with_pytorch(case: Case, dtype: str, target: str) -> None:
     compare(case, dtype, target)
 

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import pytest
-from support_library import TARGETS, Case, cases, check_family, compare
+from support_library import Case, cases, check_family, compare, runs
 
 PLANE = ({"N": 2, "C": 3, "H": 9, "W": 11}, {"N": 1, "C": 1, "H": 4, "W": 5})
 WINDOWS = (
@@ -24,9 +24,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize(("case", "dtype", "target"), runs(CASES))
 def test_agrees_with_pytorch(case: Case, dtype: str, target: str) -> None:
     compare(case, dtype, target)
 

@@ -1,0 +1,73 @@
+"""Write a tensor comprehension, get a tuned PyTorch kernel."""
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tcjit import cache
+    from tcjit.errors import (
+        ArgumentError,
+        CacheError,
+        CheckError,
+        CompileError,
+        DivisionError,
+        GatherError,
+        LaunchError,
+        MappingError,
+        ParseError,
+        PartitionError,
+        ShapeError,
+        TCError,
+        TuneError,
+        VerifyError,
+    )
+    from tcjit.jit.define import compile, define, synchronize
+    from tcjit.jit.kernel import Kernel
+    from tcjit.mapping.options import Options
+
+__version__ = "0.1.0"
+__all__ = [
+    "ArgumentError",
+    "CacheError",
+    "CheckError",
+    "CompileError",
+    "DivisionError",
+    "GatherError",
+    "Kernel",
+    "LaunchError",
+    "MappingError",
+    "Options",
+    "ParseError",
+    "PartitionError",
+    "ShapeError",
+    "TCError",
+    "TuneError",
+    "VerifyError",
+    "cache",
+    "compile",
+    "define",
+    "synchronize",
+]
+_HOMES = {
+    "Kernel": "tcjit.jit.kernel",
+    "Options": "tcjit.mapping.options",
+    "compile": "tcjit.jit.define",
+    "define": "tcjit.jit.define",
+    "synchronize": "tcjit.jit.define",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from its home on first use, so that ``import tcjit`` and its parts stay light."""
+    if name not in __all__:
+        raise AttributeError(f"module 'tcjit' has no attribute {name!r}")
+    if name == "cache":
+        return import_module("tcjit.cache")
+    found = getattr(import_module(_HOMES.get(name, "tcjit.errors")), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return __all__

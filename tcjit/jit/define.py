@@ -1,0 +1,121 @@
+"""From text to callables: ``define`` for a namespace, ``compile`` for one kernel. Neither imports torch before it must."""
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from tcjit.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from tcjit.jit.call import Function
+    from tcjit.jit.kernel import Kernel
+    from tcjit.mapping.options import Options
+
+
+class Namespace:
+    """The defs of a text as attributes; iterating gives their names in the order of the text, ``tc["name"]`` is ``tc.name``."""
+
+    def __init__(self, source: str, target: str | None, options: Options | None) -> None:
+        from tcjit.jit.stored import signatures
+
+        self.__state = (source, target, options)
+        self.__signatures = {s.name: s for s in signatures(source)}
+        if "torch" in sys.modules:
+            for name in self.__signatures:
+                self[name]
+
+    def __getitem__(self, name: str) -> Function:
+        if name not in self.__signatures:
+            known = ", ".join(self.__signatures)
+            raise ArgumentError(f"the text has no def called {name!r}", hint=f"one of {known}")
+        source, target, options = self.__state
+        from tcjit.jit.call import function  # imports torch
+
+        made = function(source, name, target, options)
+        self.__dict__[name] = made
+        return made
+
+    def __getattr__(self, name: str) -> Function:
+        if name.startswith("_Namespace__") or name not in self.__signatures:
+            raise AttributeError(f"the text has no def called {name!r}", name=name, obj=self)
+        return self[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.__signatures)
+
+    def __len__(self) -> int:
+        return len(self.__signatures)
+
+    def __dir__(self) -> list[str]:
+        return list(self.__signatures)
+
+    def __repr__(self) -> str:
+        return "<tcjit\n" + "".join(f"  {signature}\n" for signature in self.__signatures.values()) + ">"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, self.__state
+
+
+def _again(source: str, target: str | None, options: Options | None) -> Namespace:
+    return define(source, target=target, options=options)
+
+
+def define(source: str, *, target: str | None = None, options: Options | None = None) -> Namespace:
+    """The defs of ``source`` as callables; nothing is compiled before the first call.
+
+    ``target`` is ``"cpu"``, ``"reference"`` or None for the device of the arguments. A ParseError or CheckError says where the text
+    is wrong, an ArgumentError that an argument here is.
+
+    >>> import torch
+    >>> tc = define("def add(float(N) A, float(N) B) -> (C) { C(i) = A(i) + B(i) }", target="reference")
+    >>> tc
+    <tcjit
+      add(float32(N) A, float32(N) B) -> (C)
+    >
+    >>> tc.add(torch.ones(2), torch.ones(2))
+    tensor([2., 2.])
+    """
+    _checked(source, target, options)
+    return Namespace(source, target, options)
+
+
+def compile(
+    source: str, name: str, *args: Any, target: str | None = None, options: Options | None = None, unchecked: bool = False
+) -> Kernel:
+    """The kernel of the def ``name`` for these arguments, without running it; meta tensors do for shapes."""
+    _checked(source, target, options)
+    from tcjit.jit.call import function
+
+    return function(source, name, target, options).compile(*args, unchecked=unchecked)
+
+
+def synchronize() -> None:
+    """Wait for the kernels in flight, and raise what they flagged: on a CPU every call has done both when it returns."""
+
+
+def _checked(source: Any, target: Any, options: Any) -> None:
+    if not isinstance(source, str):
+        raise ArgumentError(f"a program is a str, not {type(source).__name__}", hint='tcjit.define("def ...")')
+    checked_target(target)
+    checked_options(options)
+
+
+def checked_target(target: Any) -> str | None:
+    """The target as given; an ArgumentError where this version has none of that name."""
+    if target is None or (isinstance(target, str) and target in ("cpu", "reference")):
+        return target
+    raise ArgumentError(f"there is no target {target!r}", hint='target="cpu", target="reference", or None for the device of the arguments')
+
+
+def checked_options(options: Any) -> Options | None:
+    """The options as given; an ArgumentError for anything else than Options."""
+    if options is None:
+        return None
+    from tcjit.mapping.options import Options
+
+    if isinstance(options, Options):
+        return options
+    raise ArgumentError(
+        f"options must be tcjit.Options, not {type(options).__name__}", hint="tcjit.Options(...) or tcjit.Options.preset(name)"
+    )

@@ -1,0 +1,80 @@
+"""What the cache holds for calls: signatures by text, kernels by key, the launcher. What is missing is made, then kept.
+
+Found in the cache, none of these needs lark or isl.
+"""
+from __future__ import annotations
+
+from pathlib import Path
+
+from tcjit import cache
+from tcjit.errors import ArgumentError
+from tcjit.jit import kernel as kernels
+from tcjit.jit.kernel import Kernel, Key
+from tcjit.jit.signature import Signature, of
+from tcjit.runtime import host, launcher
+
+
+def signatures(text: str) -> tuple[Signature, ...]:
+    """The signatures of a text's defs; the errors of parsing, checking and inferring where it has them."""
+    store, key = cache.store(), cache.text_key(text)
+    known = store.signatures(key)
+    if known is not None:
+        try:
+            return tuple(map(Signature.from_json, known))
+        except (KeyError, TypeError, ValueError, AttributeError):
+            pass  # not what this version writes: made anew
+    from tcjit.jit.compile import definitions  # needs lark and isl
+
+    made = tuple(map(of, definitions(text)))
+    store.put_signatures(key, [signature.to_json() for signature in made])
+    return made
+
+
+def signature(text: str, name: str) -> Signature:
+    """The signature of one def; an ArgumentError where the text has none of that name."""
+    known = signatures(text)
+    for found in known:
+        if found.name == name:
+            return found
+    raise ArgumentError(f"the text has no def called {name!r}", hint="one of " + ", ".join(s.name for s in known))
+
+
+def kernel(text: str, signature: Signature, key: Key) -> Kernel:
+    """The kernel of a key, out of the cache or compiled now, loaded."""
+    store = cache.store()
+    facts = {
+        "text": text,
+        "name": signature.name,
+        "shapes": [list(shape) for shape in key.shapes],
+        "layouts": list(key.layouts),
+        "scalars": dict(key.scalars),
+        "checked": key.checked,
+        "options": key.options.to_dict() if key.options is not None else None,
+    }
+    name = cache.call_key(key.target, **facts)
+    entry = store.get(name)
+    if entry is None:
+        from tcjit.jit.compile import compile_kernel  # needs lark and isl
+
+        names = [p.name for p in signature.params if p.dims]
+        record, library, texts = compile_kernel(
+            text,
+            signature.name,
+            dict(zip(names, key.shapes)),
+            dict(zip(names, key.layouts)),
+            dict(key.scalars),
+            target=key.target,
+            options=key.options,
+            checked=key.checked,
+            memory=store,
+        )
+        entry = store.put(name, record, library, texts)
+    address = host.load(entry.library, entry.record["symbol"])
+    return kernels.compiled(text, signature, key, entry.record, address, entry.artifacts)
+
+
+def launcher_library() -> Path:
+    """The fast path's extension as a file; a CompileError where it cannot be built."""
+    store, name = cache.store(), launcher.key()
+    found = store.blob(name)
+    return found if found is not None else store.put_blob(name, launcher.build(store))
