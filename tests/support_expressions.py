@@ -55,7 +55,7 @@ class Expressions:
 
     def range_clause(self, index: Idx) -> str:
         lower, upper = str(index.lower), self.scope.extent_text(index.upper)
-        if self.rng.random() < 0.05:
+        if index.upper and self.rng.random() < 0.05:
             self.clauses.append(f"{index.name} in 0:{index.upper + self.rng.randrange(3)}")
         if upper.isdigit() and self.rng.random() < 0.3:
             for name, value in self.scope.sizes.items():
@@ -134,7 +134,7 @@ class Expressions:
         if roll < 0.90:
             return f"({index.name} + {other.name} + {self.rng.randrange(3)}) % {dim or extent}"
         if roll < 0.95:
-            divisor = index.last // extent + 1 + self.rng.randrange(2)
+            divisor = max(2, index.last // extent + 1) + self.rng.randrange(2)
             return f"{index.name} / {divisor}"
         return f"min(max({index.name} - 1, 0), {extent - 1})"
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import islpy as isl
 
 from tcjit.codegen.linear import Linear, combine
@@ -9,9 +12,10 @@ from tcjit.codegen.loops import For, If, Mark, Node, Run
 from tcjit.errors import MappingError
 from tcjit.mapping.pipeline import Mapped
 
-_NODE = isl.ast_node_type
-_EXPR = isl.ast_expr_type
-_OP = isl.ast_expr_op_type
+# islpy's stubs lack the names that end in an underscore, and type the values as int
+_NODE: Any = isl.ast_node_type
+_EXPR: Any = isl.ast_expr_type
+_OP: Any = isl.ast_expr_op_type
 _COMPARE = {_OP.eq: "==", _OP.le: "<=", _OP.lt: "<", _OP.ge: ">=", _OP.gt: ">"}
 _LOGIC = {_OP.and_: "&&", _OP.or_: "||", _OP.and_then: "&&", _OP.or_else: "||"}
 
@@ -85,8 +89,6 @@ def replace_variable(node: Node, variable: str, value: Linear) -> Node:
 
 
 def _replace_word(text: str, word: str, replacement: str) -> str:
-    import re
-
     return re.sub(rf"\b{re.escape(word)}\b", lambda _: replacement, text)
 
 

@@ -15,6 +15,7 @@ from tcjit.codegen.expression import Printer
 from tcjit.codegen.linear import Linear
 from tcjit.codegen.loops import For, Mark, Run, nest
 from tcjit.codegen.memory import Address
+from tcjit.grammar.affine import Guard
 from tcjit.grammar.ast import Access, Binary, Expr, Unary
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.machine import Machine
@@ -72,7 +73,7 @@ def match(mapped: Mapped, mark: Mark, target: Callable[[ScopStatement, Run], Add
     return Found(statement, run, tuple(outer), tuple(patch), lane, written, operands, along)
 
 
-def _reads(s: ScopStatement) -> list[tuple[Access, object]]:
+def _reads(s: ScopStatement) -> list[tuple[Access, tuple[Guard, ...]]]:
     """The reads of the value alone: the accumulator is read by the patch itself."""
     return list(s.reads())[1:]
 

@@ -173,8 +173,24 @@ def _order(expr: Expr) -> tuple[bool, str]:
 
 def _beats(function: str, a: Value, b: Value) -> bool:
     """Whether ``b`` adds nothing beside ``a``, whatever the sizes."""
-    difference = a - b
-    return isinstance(difference, int) and (difference <= 0 if function == "min" else difference >= 0)
+    low, high = _limits(a - b)
+    return high is not None and high <= 0 if function == "min" else low is not None and low >= 0
+
+
+def _limits(value: Value) -> tuple[int | None, int | None]:
+    """Bounds of a value for all sizes, where they are easy: of a number, and of ``x/d - y/d + c`` where x and y differ by a number."""
+    if isinstance(value, int):
+        return value, value
+    constant = value.terms.get((), 0)
+    quotients = {c: monomial[0] for monomial, c in value.terms.items() if len(monomial) == 1}
+    plus, minus = quotients.get(1), quotients.get(-1)
+    if len(value.terms) - (() in value.terms) == 2 and isinstance(plus, Binary) and isinstance(minus, Binary) and plus.right == minus.right:
+        left, right = integer(plus.left), integer(minus.left)
+        apart = left - right if left is not None and right is not None else None
+        if isinstance(apart, int) and isinstance(plus.right, Const):
+            divisor = int(plus.right.value)
+            return apart // divisor + constant, -(-apart // divisor) + constant
+    return None, None
 
 
 def _operands(function: str, value: Value) -> Iterator[Value]:

@@ -119,7 +119,7 @@ class Numbers:
             f" `{show.extent(subscript.expr)}` goes {reaches}" + _over(subscript, ranges),
             where=subscript.where,
             sizes=self.values,
-            hint=advice(subscript, ranges, self._extent(subscript), below=least < 0, beyond=greatest >= whole(extent)),
+            hint=advice(subscript, ranges, self._extent(subscript), least < 0, greatest >= whole(extent)),
         )
 
     def _extent(self, subscript: Subscript) -> str:
@@ -142,7 +142,7 @@ def shown(value: Value) -> str:
     return show.show(form.expression(value))
 
 
-def advice(subscript: Subscript, ranges: Ranges, extent: str, below: bool = True, beyond: bool = True) -> str:
+def advice(subscript: Subscript, ranges: Ranges, extent: str, below: bool, beyond: bool) -> str:
     """What to try where an access leaves its tensor, at its lower or its upper end."""
     indices = subscript.indices
     index = next((i for i in indices if ranges[i].step.clauses), indices[0] if indices else "")
@@ -229,7 +229,7 @@ class Symbols:
                     f" {shown(extent)}, and the subscript `{show.extent(subscript.expr)}`"
                     f" goes beyond it{_over(subscript, ranges)}",
                     where=subscript.where,
-                    hint=advice(subscript, ranges, shown(extent)),
+                    hint=advice(subscript, ranges, shown(extent), *_doubtful(subscript, ranges, extent)),
                 )
 
     def _fits_an_example(self, analysis: Analysis, subscript: Subscript, extents: Extents) -> bool:
@@ -274,11 +274,16 @@ def _is_proved(subscript: Subscript, ranges: Ranges, extent: Value) -> bool:
     """Whether an access is inside by construction: its subscript gave an interval, or it is so for all sizes."""
     if any(subscript in ranges[index].step.subscripts for index in subscript.indices):
         return True
+    return _doubtful(subscript, ranges, extent) == (False, False)
+
+
+def _doubtful(subscript: Subscript, ranges: Ranges, extent: Value) -> tuple[bool, bool]:
+    """Whether a subscript may go below 0, and beyond the extent; only what simplification shows for all sizes is ruled out."""
     if subscript.linear is None:
-        return False
+        return True, True
     least, greatest, assumed = reach(subscript.linear, ranges, NOTHING)
     room = extent - 1 - greatest
-    return not assumed and isinstance(least, int) and least >= 0 and isinstance(room, int) and room >= 0
+    return assumed or not isinstance(least, int) or least < 0, assumed or not isinstance(room, int) or room < 0
 
 
 def _examples(sizes: Sequence[str], scalars: Sequence[str]) -> Iterator[dict[str, int]]:

@@ -63,7 +63,8 @@ def test_a_use_before_its_definition() -> None:
 
 def test_a_reversed_loop_that_dependences_forbid() -> None:
     made = scop("def f(float(N) A) -> (C) { B(i) = A(i)  C(i) +=! B(j) where i in 0:N }", {"A": (8,)})
-    fused = f"domain: \"{made.domain}\"\nchild:\n  schedule: \"[{{ S0[i] -> [(i)]; S1[i] -> [(i)]; S2[i, j] -> [(i)] }}]\"\n  child:\n    sequence:"
+    shared = "[{ S0[i] -> [(i)]; S1[i] -> [(i)]; S2[i, j] -> [(i)] }]"
+    fused = f"domain: \"{made.domain}\"\nchild:\n  schedule: \"{shared}\"\n  child:\n    sequence:"
     fused += "".join(f"\n    - filter: \"{{ {s} }}\"" for s in ("S0[i]", "S1[i]", "S2[i, j]"))
     refuses(made, fused, "order")
 

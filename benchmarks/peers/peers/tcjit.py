@@ -1,4 +1,4 @@
-"""tcjit through its public interface. BENCH_TUNE=N tunes with N trials first."""
+"""tcjit through its public interface. BENCH_TUNE=N tunes with N trials first; a fresh cache unless TCJIT_CACHE_DIR is set."""
 from __future__ import annotations
 
 import os
@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+os.environ.setdefault("TCJIT_CACHE_DIR", os.environ["BENCH_CACHE"] + "/tcjit")
 import torch
 from ops import Op
 
