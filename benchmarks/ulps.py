@@ -20,7 +20,7 @@ import mpmath
 import numpy as np
 
 from tcjit.codegen import prelude
-from tcjit.codegen.dialect import C, C_FUNCTIONS, NARROWED, Dialect
+from tcjit.codegen.dialect import C_FUNCTIONS, NARROWED, C, Dialect
 from tcjit.codegen.expression import Printer, ctype
 from tcjit.grammar.ast import Access, Call, Expr
 from tcjit.grammar.builtins import BUILTINS
@@ -233,7 +233,7 @@ SPECIAL = [0.0, -0.0, math.inf, -math.inf, math.nan, 1e-310, -1e-310, 1e-40, -1e
 
 
 def differences(vector: Kernels, scalar: Kernels, name: str, dtype: str) -> list[str]:
-    """Special values and random bit patterns for which the vector function strays from the scalar one in kind, sign of zero, or by more than 8 ulp."""
+    """Where the vector function strays from the scalar one in kind, sign of zero, or by 8 ulp: special values, random bit patterns."""
     with np.errstate(over="ignore"):
         one = np.array(SPECIAL * 4, dtype=dtype)
     arity = BUILTINS[name].arity
@@ -279,16 +279,17 @@ def vector_report(count: int) -> None:
 
 HEAD = """# Numerics: how exact the built-ins are
 
-Measured on the cpu target against {points} drawn points per built-in and type (fewer for the costly ones), half of them spread evenly
-over the interval (within ±10⁴), half with every exponent alike likely, denormals included; the float32 built-ins of one argument besides
-at four million. An error of 0.5 ulp (unit in the last place
-of the result) is the best possible; next to the zeros of the Bessel functions their float64 errors, which are the C library's,
-are small in themselves but many times the tiny result's ulp. `float16` and `bfloat16` compute in `float32` and round once more.
+The greatest errors seen on the cpu target, in ulp, units in the last place of the result: 0.5 is the best possible. Each built-in and
+type was compared with mpmath at {points} drawn points (fewer where that is costly), half of them spread evenly over the interval (within
+±10⁴), half with every exponent alike likely, denormals included; the float32 built-ins of one argument besides at four million. Next to
+the zeros of the Bessel functions their float64 errors, which are the C library's, are small in themselves but many times the tiny
+result's ulp. `float16` and `bfloat16` compute in `float32` and round once more.
 
-NaN gives NaN, infinities and signed zeros behave as C says, and denormals are kept. {exact} are exact; `min max relu clamp` keep NaN,
-`fmax fmin` drop it. The wrapped, floored and saturated integers and casts of the language have no error at all.
+NaN gives NaN, infinities and signed zeros are those of C, and denormals are kept. Exact, and therefore not in the table, are
+{exact}; `min max relu clamp` keep NaN, `fmax fmin` drop it.
+The wrapping, flooring and saturating integer operations and casts of the language have no error at all.
 
-The float32 `exp tanh erf sigmoid` are ours: without branch, table or call, so that loops over them vectorise on any processor. {vector}
+The float32 `exp log tanh erf sigmoid` are ours: without branch, table or call, so that loops over them vectorise on any processor.{vector}
 Without a vector library (musl, macOS, glibc before 2.35) the scalar functions are called, with smaller errors.
 
 | built-in | arguments | float32, ulp | float64, ulp |
@@ -327,7 +328,7 @@ def main() -> None:
         return
     lines = table(options.names or sorted(CASES), options.samples)
     if options.write:
-        ours = "Of the others, those that glibc's libmvec has are called on whole registers." if vector_math_symbols() else ""
+        ours = " Of the\nothers, those that glibc's libmvec has are called on whole registers." if vector_math_symbols() else ""
         exact = "`" + " ".join(EXACT) + "`"
         head = HEAD.format(points=f"{options.samples:,}", exact=exact, vector=ours)
         foot = FOOT.format(compiler=host.compiler().version, glibc=platform.libc_ver()[1])

@@ -1,6 +1,7 @@
 """Write a tensor comprehension, get a tuned PyTorch kernel."""
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -71,3 +72,7 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return __all__
+
+
+if "torch" in sys.modules:  # the calling side costs little then, and a first call should not wait for it
+    import_module("tcjit.jit.call")

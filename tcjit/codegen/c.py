@@ -18,6 +18,7 @@ from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Expr
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.form import names as names_in
+from tcjit.grammar.walk import walk
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.pipeline import Mapped
 from tcjit.mapping.scop import ScopStatement
@@ -44,7 +45,8 @@ class _Emitter:
         self.marks: tuple[str, ...] = ()
         self.ranges: dict[str, tuple[int, int]] = {}
         self.run_now: Run | None = None
-        self.hoisted: dict[int, list[str]] = {}  # by id of an Access: its gather subscripts as names bound before the loop
+        # by id of an Access: the name of its value bound before the loop, or the names of its check and gather subscripts
+        self.hoisted: dict[int, list[str]] = {}
         self.declarations: dict[str, None] = {}
         self.dialect = dialect
         self.printer = Printer(dialect, self.read, self.name, checked=checked)
@@ -212,7 +214,7 @@ class _Emitter:
         if len(loop.body) == 1 and statement.operator != "=" and target is not None and target.stride(loop.variable) == 0:
             self.reduction_lanes(loop, runs(loop.body)[0], statement, target)
             return
-        with self.bound_gathers(loop):
+        with self.invariants(loop):
             before = len(self.lines)
             self.loop(loop)
             self.lines.insert(before, f"#pragma omp simd{self.flags(before)}")
@@ -221,7 +223,7 @@ class _Emitter:
         """A reduction whose only result stays in a variable while lanes accumulate parts of it."""
         dtype = statement.value.dtype
         storage = self.mapped.scop.tensor(statement.tensor)
-        with self.indented("{"), self.bound_gathers(loop):
+        with self.indented("{"), self.invariants(loop):
             self.write(f"{vtype(dtype)} tc_sum = {self.printer.load(storage.dtype, target.text)};")
             before = len(self.lines)
             with (
@@ -309,7 +311,8 @@ class _Emitter:
         run = self.run_now
         gathers = [(axis, sub) for axis, sub in enumerate(access.subscripts) if linear_subscript(sub, run, self.mapped.scop.values) is None]
         if not gathers:
-            return printer.load(storage.dtype, self.place(access.tensor, access.subscripts))
+            bound = self.hoisted.get(id(access))
+            return bound[0] if bound else printer.load(storage.dtype, self.place(access.tensor, access.subscripts))
         if id(access) in self.hoisted:
             names = self.hoisted[id(access)]
             element = printer.load(storage.dtype, self.place(access.tensor, access.subscripts, names[1:]))
@@ -325,15 +328,23 @@ class _Emitter:
         return f"({{ {bindings} const int tc_ok = {inside}; TC_FLAG(!tc_ok, {site}); tc_ok ? {element} : 0; }})"
 
     @contextmanager
-    def bound_gathers(self, loop: For) -> Iterator[None]:
-        """Evaluate, before a loop, the gathers in its body that do not depend on it and are not under a condition."""
+    def invariants(self, loop: For) -> Iterator[None]:
+        """Evaluate, before a loop, the reads in its body that do not depend on it and are not under a condition.
+
+        A C compiler cannot: in the function that OpenMP makes of a parallel loop, it no longer knows that pointers are distinct.
+        """
         kept = self.hoisted
         self.hoisted = dict(kept)
         with self.indented("{"):
-            for run in runs(loop.body):
-                s = self.mapped.scop.statement(run.statement)
+            statements = [(run, self.mapped.scop.statement(run.statement)) for run in runs(loop.body)]
+            written = {s.tensor for _, s in statements}
+            for run, s in statements:
                 for access, guards in guarded_accesses(s.value):
-                    if not guards and id(access) not in self.hoisted:
+                    if (
+                        not guards
+                        and id(access) not in self.hoisted
+                        and written.isdisjoint(a.tensor for a in walk(access) if isinstance(a, Access))
+                    ):
                         self.bind(access, run, loop.variable)
             opened = len(self.hoisted) > len(kept)
             yield
@@ -354,13 +365,17 @@ class _Emitter:
         storage = self.mapped.scop.tensor(access.tensor)
         values = self.mapped.scop.values
         gathers = [(axis, sub) for axis, sub in enumerate(access.subscripts) if linear_subscript(sub, run, values) is None]
-        if not gathers:
-            return
         moving = {dim for dim, value in run.indices if variable in value.variables}
-        if any(dim in moving for _, sub in gathers for dim in names_in(sub)):
-            return
         self.run_now = run
         number = len(self.hoisted)
+        if not gathers:
+            if not any(dim in moving for sub in access.subscripts for dim in names_in(sub)):
+                value = self.printer.load(storage.dtype, self.place(access.tensor, access.subscripts))
+                self.write(f"const {vtype(storage.dtype)} tc_v{number} = {value};")
+                self.hoisted[id(access)] = [f"tc_v{number}"]
+            return
+        if any(dim in moving for _, sub in gathers for dim in names_in(sub)):
+            return
         names = [f"tc_g{number}_{axis}" for axis, _ in gathers]
         for name, (_, sub) in zip(names, gathers, strict=True):
             self.write(f"const int64_t {name} = {self.printer.index(sub)};")

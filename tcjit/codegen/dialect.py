@@ -42,7 +42,7 @@ _BOTH = [*SIMPLE, *"fmin fmax fdim rsqrt sigmoid".split(), *_OURS.split()]
 # built-in -> its names for float32 and float64
 C_FUNCTIONS: dict[str, tuple[str, str]] = {
     **{name: (name + "f", name) for name in _LIBRARY},
-    **{name: (f"tc_{name}_f32", name) for name in ("exp", "tanh", "erf", *(n for n in NARROWED if n in _LIBRARY))},
+    **{name: (f"tc_{name}_f32", name) for name in ("exp", "log", "tanh", "erf", *(n for n in NARROWED if n in _LIBRARY))},
     **{name: (f"tc_{name}_f32", f"tc_{name}_f64") for name in _BOTH},
     "abs": ("fabsf", "fabs"),
 }
@@ -51,7 +51,7 @@ C_FUNCTIONS: dict[str, tuple[str, str]] = {
 # (benchmarks/ulps.py --vector): at most 4 ulp; NaN, infinities, signed zeros and denormals as the scalar function has them.
 VECTOR_MATH: frozenset[str] = frozenset(
     """acos acosf acosh acoshf asin asinf asinh asinhf atan atan2 atan2f atanf atanh atanhf cbrt cbrtf cos cosf cosh coshf erf erfc
-    erfcf exp exp2 exp2f expm1 expm1f hypot hypotf log log10 log10f log1p log1pf log2 log2f logf pow powf sin sinf sinh sinhf tan
+    erfcf exp exp2 exp2f expm1 expm1f hypot hypotf log log10 log10f log1p log1pf log2 log2f pow powf sin sinf sinh sinhf tan
     tanf tanh""".split()
 )
 

@@ -91,6 +91,25 @@ TC_INLINE float tc_erf_f32(float x) {
   return __builtin_copysignf(a < 1.0f ? near : far, x);
 }
 
+/* x = m 2^e with m between the roots of 1/2 and 2; log m by f - f^2 / 2 + f^3 P(f) with f = m - 1, which is exact */
+TC_INLINE float tc_log_f32(float x) {
+  float y = x < 0x1p-126f ? x * 0x1p+23f : x; /* denormals */
+  uint32_t above = tc_bits_f32(y) - 0x3f3504f3u;
+  float n = (float)((int32_t)above >> 23) - (x < 0x1p-126f ? 23.0f : 0.0f);
+  float f = tc_from_bits_f32((above & 0x7fffffu) + 0x3f3504f3u) - 1.0f;
+  float p = -0x1.38b5a2p-4f;
+  p = p * f + 0x1.055b6ep-3f;
+  p = p * f - 0x1.0d853ep-3f;
+  p = p * f + 0x1.22da1ep-3f;
+  p = p * f - 0x1.547246p-3f;
+  p = p * f + 0x1.99a008p-3f;
+  p = p * f - 0x1.000226p-2f;
+  p = p * f + 0x1.555554p-2f;
+  float square = f * f;
+  float value = (n * 0x1.0bfbe8p-15f + (square * (p * f) - 0.5f * square) + f) + n * 0x1.62ep-1f;
+  return x > 0.0f && x < INFINITY ? value : x == 0.0f ? -INFINITY : x > 0.0f ? x : NAN;
+}
+
 TC_INLINE double tc_exp10_f64(double x) {
   return pow(10.0, x);
 }

@@ -103,5 +103,5 @@ def register(signature: Signature, identity: str, run: Run) -> Operator:
 
     library.impl(name, on_cpu, "CPU")  # type: ignore[no-untyped-call]
     library.impl(name, autograd, "Autograd")  # type: ignore[no-untyped-call]
-    torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=library)
+    library.impl(name, fake, "Meta")  # type: ignore[no-untyped-call]  # serves fake tensors too; register_fake takes 3 ms
     return Operator(f"{NAMESPACE}::{name}", signature, overload)
