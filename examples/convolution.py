@@ -8,9 +8,9 @@ import tcjit
 
 tc = tcjit.define("""
 def conv2d(float(N,C,H,W) X, float(O,C,KH,KW) K, int32 s, int32 d, int32 p) -> (Y) {
-    Y(n, o, y, x) +=! (s*y + d*kh >= p && s*y + d*kh < H + p && s*x + d*kw >= p && s*x + d*kw < W + p)
-                      ? X(n, c, s*y + d*kh - p, s*x + d*kw - p) * K(o, c, kh, kw) : 0.0
-        where y in 0:(H + 2*p - d*(KH - 1) - 1)/s + 1, x in 0:(W + 2*p - d*(KW - 1) - 1)/s + 1
+    Y(n, o, y, x) +=! (inside ? X(n, c, v, u) : 0.0) * K(o, c, kh, kw)
+        where v = s*y + d*kh - p, u = s*x + d*kw - p, inside = v >= 0 && v < H && u >= 0 && u < W,
+              y in 0:(H + 2*p - d*(KH - 1) - 1)/s + 1, x in 0:(W + 2*p - d*(KW - 1) - 1)/s + 1
 }
 """)
 

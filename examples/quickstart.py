@@ -26,9 +26,8 @@ import tcjit
 LAYERS = """
 # a 3x3 convolution with zero padding, bias and ReLU
 def features(float(N,C,H,W) X, float(O,C,KH,KW) K, float(O) b) -> (Y) {
-    Y(n, o, h, w) +=! (h + kh >= 1 && h + kh <= H && w + kw >= 1 && w + kw <= W)
-                      ? X(n, c, h + kh - 1, w + kw - 1) * K(o, c, kh, kw) : 0.0
-        where h in 0:H, w in 0:W
+    Y(n, o, h, w) +=! (inside ? X(n, c, h + kh - 1, w + kw - 1) : 0.0) * K(o, c, kh, kw)
+        where h in 0:H, w in 0:W, inside = h + kh >= 1 && h + kh <= H && w + kw >= 1 && w + kw <= W
     Y(n, o, h, w)   = fmax(Y(n, o, h, w) + b(o), 0.0)
 }
 # a dense layer over channels and pixels, bias and ReLU

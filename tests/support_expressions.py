@@ -357,6 +357,8 @@ class Expressions:
     def _divided(self, dtype: str, depth: int) -> str:
         rng, left = self.rng, self.value(dtype, depth - 1)
         if DTYPES[dtype].kind == "float":
+            if rng.random() < 0.15:
+                return f"({self.read(dtype)} % {rng.choice((self.literal(dtype), '0.75', '2.0'))})"
             right = rng.choice((self.literal(dtype).replace("-", "") + " + 1.0", f"abs({self.value(dtype, depth - 1)}) + 0.5"))
             return f"({left} / ({right}))"
         operator = rng.choice("/%")

@@ -16,8 +16,8 @@ from support_scope import FLOATS, INTEGERS, LETTERS, Idx, Scope, Ten
 from tcjit.errors import ShapeError
 from tcjit.grammar.dtypes import DTYPES
 
-EXTENTS = (0, 1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 31, 33, 64, 65)
-WEIGHTS = (1, 4, 4, 6, 4, 6, 5, 5, 4, 3, 5, 2, 4, 1, 2)
+EXTENTS = (0, 1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 31, 33, 64, 65, 129, 300)
+WEIGHTS = (1, 4, 4, 6, 4, 6, 5, 5, 4, 3, 5, 2, 4, 1, 2, 1, 1)
 WORK = 60_000  # instances of one statement
 
 

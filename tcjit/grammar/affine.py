@@ -120,7 +120,7 @@ def _atom(expr: Expr) -> str | None:
 
 
 def condition(expr: Expr, values: Mapping[str, int]) -> str | None:
-    """isl's text of a condition, names in ``values`` replaced by numbers; None where part of it is not affine.
+    """isl's text of a condition, fit to stand beside others, names in ``values`` replaced by numbers; None where it is not affine.
 
     Only comparisons in int64 count, index arithmetic as ``check`` types it: a narrower one may have wrapped. A division by zero
     makes the condition None: whether it is evaluated at all is decided at run time.
@@ -134,7 +134,7 @@ def condition(expr: Expr, values: Mapping[str, int]) -> str | None:
         return None
     if expr.op in ("&&", "||"):
         sides = condition(expr.left, values), condition(expr.right, values)
-        return None if None in sides else f"({sides[0]}) {'and' if expr.op == '&&' else 'or'} ({sides[1]})"
+        return None if None in sides else f"({sides[0]} {'and' if expr.op == '&&' else 'or'} {sides[1]})"
     if expr.op not in _COMPARISONS or expr.left.dtype != "int64":
         return None
     left, right = affine(expr.left, values), affine(expr.right, values)

@@ -184,9 +184,10 @@ def refuse_gradients(signature: Signature, given: Mapping[str, Any]) -> None:
 
 
 def _refuse_gradient(what: str, value: torch.Tensor) -> None:
-    if (torch.is_grad_enabled() and value.requires_grad) or tensors.tangent(value):
+    followed = "requires grad" if torch.is_grad_enabled() and value.requires_grad else "has a tangent" if tensors.tangent(value) else ""
+    if followed:
         raise ArgumentError(
-            f"{what} requires grad, and a tensor comprehension has no gradient yet",
+            f"{what} {followed}, and a tensor comprehension has no gradient yet",
             hint="call it under torch.no_grad(), or pass x.detach()",
         )
 

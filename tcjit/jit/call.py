@@ -106,7 +106,7 @@ class Function:
                     given.copy_(result)
         except TCError:
             raise
-        except (RuntimeError, TypeError, ValueError) as error:
+        except Exception as error:  # modes, transforms and wrappers each refuse in their own way
             raise arguments.wrapped(self.signature, error) from error
         return outs
 

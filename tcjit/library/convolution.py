@@ -12,7 +12,7 @@ CONV1D = """
 def conv1d(float(N, C, L) X, float(F, C, K) Weight, float(F) Bias, int32 stride, int32 padding, int32 dilation) -> (Y) {
     Y(n, f, l) = Bias(f)
         where n in 0:N, l in 0:(L + 2 * padding - dilation * (K - 1) - 1) / stride + 1
-    Y(n, f, l) += (x >= 0 && x < L) ? X(n, c, x) * Weight(f, c, k) : 0.0
+    Y(n, f, l) += ((x >= 0 && x < L) ? X(n, c, x) : 0.0) * Weight(f, c, k)
         where x = stride * l + dilation * k - padding
 }
 """
@@ -25,7 +25,7 @@ def group_conv1d(float(N, G, C, L) X, float(G, F, C, K) Weight, float(G, F) Bias
                  int32 stride, int32 padding, int32 dilation) -> (Y) {
     Y(n, g, f, l) = Bias(g, f)
         where n in 0:N, l in 0:(L + 2 * padding - dilation * (K - 1) - 1) / stride + 1
-    Y(n, g, f, l) += (x >= 0 && x < L) ? X(n, g, c, x) * Weight(g, f, c, k) : 0.0
+    Y(n, g, f, l) += ((x >= 0 && x < L) ? X(n, g, c, x) : 0.0) * Weight(g, f, c, k)
         where x = stride * l + dilation * k - padding
 }
 """
@@ -40,7 +40,7 @@ def conv2d(float(N, C, H, W) X, float(F, C, KH, KW) Weight, float(F) Bias,
         where n in 0:N,
               h in 0:(H + 2 * ph - dh * (KH - 1) - 1) / sh + 1,
               w in 0:(W + 2 * pw - dw * (KW - 1) - 1) / sw + 1
-    Y(n, f, h, w) += (y >= 0 && y < H && x >= 0 && x < W) ? X(n, c, y, x) * Weight(f, c, kh, kw) : 0.0
+    Y(n, f, h, w) += ((y >= 0 && y < H && x >= 0 && x < W) ? X(n, c, y, x) : 0.0) * Weight(f, c, kh, kw)
         where y = sh * h + dh * kh - ph, x = sw * w + dw * kw - pw
 }
 """
@@ -64,7 +64,7 @@ def group_conv2d(float(N, G, C, H, W) X, float(G, F, C, KH, KW) Weight, float(G,
         where n in 0:N,
               h in 0:(H + 2 * ph - dh * (KH - 1) - 1) / sh + 1,
               w in 0:(W + 2 * pw - dw * (KW - 1) - 1) / sw + 1
-    Y(n, g, f, h, w) += (y >= 0 && y < H && x >= 0 && x < W) ? X(n, g, c, y, x) * Weight(g, f, c, kh, kw) : 0.0
+    Y(n, g, f, h, w) += ((y >= 0 && y < H && x >= 0 && x < W) ? X(n, g, c, y, x) : 0.0) * Weight(g, f, c, kh, kw)
         where y = sh * h + dh * kh - ph, x = sw * w + dw * kw - pw
 }
 """
@@ -79,7 +79,7 @@ def conv2d_groups(float(N, C, H, W) X, float(F, D, KH, KW) Weight, float(F) Bias
         where n in 0:N,
               h in 0:(H + 2 * ph - dh * (KH - 1) - 1) / sh + 1,
               w in 0:(W + 2 * pw - dw * (KW - 1) - 1) / sw + 1
-    Y(n, f, h, w) += (y >= 0 && y < H && x >= 0 && x < W) ? X(n, f * groups / F * D + d, y, x) * Weight(f, d, kh, kw) : 0.0
+    Y(n, f, h, w) += ((y >= 0 && y < H && x >= 0 && x < W) ? X(n, f * groups / F * D + d, y, x) : 0.0) * Weight(f, d, kh, kw)
         where y = sh * h + dh * kh - ph, x = sw * w + dw * kw - pw
 }
 """
@@ -94,7 +94,7 @@ def depthwise_conv2d(float(N, C, H, W) X, float(C, KH, KW) Weight, float(C) Bias
         where n in 0:N,
               h in 0:(H + 2 * ph - dh * (KH - 1) - 1) / sh + 1,
               w in 0:(W + 2 * pw - dw * (KW - 1) - 1) / sw + 1
-    Y(n, c, h, w) += (y >= 0 && y < H && x >= 0 && x < W) ? X(n, c, y, x) * Weight(c, kh, kw) : 0.0
+    Y(n, c, h, w) += ((y >= 0 && y < H && x >= 0 && x < W) ? X(n, c, y, x) : 0.0) * Weight(c, kh, kw)
         where y = sh * h + dh * kh - ph, x = sw * w + dw * kw - pw
 }
 """

@@ -98,8 +98,8 @@ def test_floor_division_and_modulus_are_python_s() -> None:
     ("text", "expected"),
     [
         ("i < N", "i < N"),
-        ("i + k >= 1 && i + k <= N", "(i + k >= 1) and (i + k <= N)"),
-        ("i == 3 || !(i != k)", "(i = 3) or (not (i != k))"),
+        ("i + k >= 1 && i + k <= N", "(i + k >= 1 and i + k <= N)"),
+        ("i == 3 || !(i != k)", "(i = 3 or not (i != k))"),
         ("i % 2 == 0", "i - 2*floor((i)/2) = 0"),
         ("true", "0 = 0"),
         ("!false", "not (0 = 1)"),

@@ -22,11 +22,11 @@ def refused(text: str, *shapes: tuple[int, ...], **scalars: int) -> ShapeError:
 
 
 def test_the_message_says_what_where_and_with_which_sizes() -> None:
-    error = refused("def f(float(N) A, float(M) B) -> (O) {\n  O(i, j) = A(2*i + j) + B(j) where i in 0:N / 2\n}", (8,), (4,))
+    error = refused("def f(float(N) A, float(M) B) -> (O) {\n  O(i, j) = A(2*i + j) + B(j) where i in 0:N/2, j in 0:M\n}", (8,), (4,))
     assert str(error) == "\n".join(
         [
             "line 2, column 15: `A` is read outside dimension 0, whose extent is 8: `2 * i + j` goes from 0 to 9 for i in 0:4, j in 0:4",
-            "      O(i, j) = A(2*i + j) + B(j) where i in 0:N / 2",
+            "      O(i, j) = A(2*i + j) + B(j) where i in 0:N/2, j in 0:M",
             "                  ^^^^^^^",
             "sizes: N = 8, M = 4",
             "try: a shorter range of `i`, or read it under a condition: `2 * i + j < N ? A(2 * i + j) : 0`",
@@ -167,7 +167,7 @@ def _python(text: str) -> str:
 def test_random_guards_and_subscripts() -> None:
     rng = random.Random(5)
     fine = bad = 0
-    for _ in range(400):
+    for _ in range(250):
         condition, yes, no = _condition(rng), _affine(rng), _affine(rng)
         text = (
             "def f(float(N) A, float(M) B, int32 s) -> (O) {"
@@ -186,7 +186,7 @@ def test_random_guards_and_subscripts() -> None:
         except (ShapeError, CheckError):
             assert not inside_, (text, values)
             bad += 1
-    assert fine > 20 and bad > 100
+    assert fine > 10 and bad > 60
 
 
 # ---------------------------------------------------------------- the budget
@@ -209,7 +209,8 @@ def test_giving_up_at_define_waits_for_the_sizes(monkeypatch: pytest.MonkeyPatch
 
 
 def test_names_that_isl_would_misread() -> None:
-    text = "def f(float(mod) A, float(not) or) -> (O) { O(floor) = (floor + 1 < mod && floor % 2 == 0) ? A(floor + 1) + or(floor) : 0.0 where floor in 0:mod }"
+    value = "(floor + 1 < mod && floor % 2 == 0) ? A(floor + 1) + or(floor) : 0.0"
+    text = f"def f(float(mod) A, float(not) or) -> (O) {{ O(floor) = {value} where floor in 0:mod }}"
     with pytest.raises(ShapeError, match="`or` is read outside"):
         program(text, (6,), (4,))
     assert program(text, (6,), (5,)).shape("O") == (6,)

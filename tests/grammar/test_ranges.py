@@ -83,7 +83,7 @@ def programs(seed: int, count: int) -> Iterator[tuple[str, list[Term], Box, dict
 
 def test_intervals_are_the_largest_ones() -> None:
     compared = unsolved = empty = outside = 0
-    for text, terms, clauses, values in programs(20, 600):
+    for text, terms, clauses, values in programs(20, 450):
         box = brute(terms, clauses, values)
         indices = {index for term in terms for index, _ in term.coefficients}
         try:
@@ -113,7 +113,7 @@ def test_intervals_are_the_largest_ones() -> None:
         assert found == box, (text, values)
         assert not escapes(terms, box, values), text
         compared += 1
-    assert compared > 100 and unsolved > 20 and empty > 50 and outside > 20
+    assert compared > 70 and unsolved > 15 and empty > 40 and outside > 15
 
 
 def escapes(terms: list[Term], box: Box, values: dict[str, int]) -> bool:

@@ -67,7 +67,7 @@ def random_expression(rng: random.Random, depth: int) -> Expr:
 
 def test_random_expressions_round_trip_with_no_parenthesis_too_many() -> None:
     rng = random.Random(7)
-    for _ in range(400):
+    for _ in range(150):
         expr = random_expression(rng, 5)
         text = show(expr)
         (definition,) = parse(f"def f(float(N) A) -> (O) {{ O = {text} }}")
