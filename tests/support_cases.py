@@ -55,7 +55,7 @@ class Fill:
 @dataclass(frozen=True)
 class Case:
     """The last def of ``text`` is called. ``initial`` fills the outputs passed in through ``out=``; ``exact`` says that every value
-    is a small integer; ``faults`` that a gather or a division may go wrong."""
+    is a small integer; ``faults`` names what may go wrong: gather, division or nothing."""
 
     text: str
     shapes: Mapping[str, tuple[int, ...]]
@@ -63,7 +63,7 @@ class Case:
     scalars: Mapping[str, int | float | bool] = field(default_factory=dict)
     initial: Mapping[str, Fill] = field(default_factory=dict)
     exact: bool = False
-    faults: bool = False
+    faults: str = ""
 
     def inputs(self) -> dict[str, Array]:
         return {name: self.fills[name].array(shape) for name, shape in self.shapes.items()}

@@ -196,7 +196,7 @@ class Expressions:
         rng = self.rng
         extent = rng.randint(1, 12)
         index_dtype = rng.choice(("int32", "int64", "int64", "uint8", "int16"))
-        low, high = (-1, extent) if self.scope.faults and not index_dtype.startswith("u") else (0, extent - 1)
+        low, high = (-1, extent) if self.scope.faults == "gather" and not index_dtype.startswith("u") else (0, extent - 1)
         index = rng.choice(self.indices)
         fill = Fill(index_dtype, "small", rng.getrandbits(32), low, high)
         table = self.scope.input(index_dtype, (index.last + 1 if index.upper else 0,), fill=fill, indexing=True)
@@ -363,7 +363,7 @@ class Expressions:
             return f"({left} / ({right}))"
         operator = rng.choice("/%")
         roll = rng.random()
-        if self.scope.faults and roll < 0.3:
+        if self.scope.faults == "division" and roll < 0.3:
             return f"({left} {operator} {self.read(dtype)})"
         if roll < 0.4:
             return f"({left} {operator} {rng.randint(1, 7)})"

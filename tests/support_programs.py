@@ -48,7 +48,7 @@ def draw(rng: random.Random, statistics: Statistics | None = None) -> Case:
 def candidate(rng: random.Random) -> Case:
     """One program with its arguments, not yet checked."""
     exact = rng.random() < 0.3
-    faults = rng.random() < 0.03
+    faults = rng.choice(("gather", "division")) if rng.random() < 0.03 else ""
     helpers = [_definition(rng, f"part{n}", exact, faults, (), rng.randint(1, 2)) for n in range(rng.random() < 0.18)]
     main = _definition(rng, "main", exact, faults, helpers, rng.choice((1, 1, 2, 2, 3, 4)))
     text = "\n".join(d.text for d in (*helpers, main))
@@ -74,7 +74,7 @@ class Definition:
 
 
 def _definition(
-    rng: random.Random, name: str, exact: bool, faults: bool, helpers: list[Definition] | tuple[()], count: int
+    rng: random.Random, name: str, exact: bool, faults: str, helpers: list[Definition] | tuple[()], count: int
 ) -> Definition:
     pool = rng.choices(EXTENTS, WEIGHTS, k=rng.randint(2, 4))
     scope = Scope(rng, exact, faults, pool)

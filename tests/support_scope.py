@@ -47,7 +47,7 @@ class Ten:
 class Scope:
     rng: random.Random
     exact: bool
-    faults: bool
+    faults: str
     pool: Sequence[int]
     sizes: dict[str, int] = field(default_factory=dict)
     tensors: dict[str, Ten] = field(default_factory=dict)

@@ -90,8 +90,9 @@ def _shape(param: Param, text: str) -> tuple[int, ...]:
         raise ArgumentError(f"{param.name}={text} is not a shape", hint=f"{param.name}={example}")
     shape = tuple(int(n) for n in text.split("x"))
     if len(shape) != len(param.dims):
+        count = f"{len(shape)} dimension{'s' * (len(shape) != 1)}"
         raise ArgumentError(
-            f"{param.name}={text} has {len(shape)} dimensions, {show(param)} has {len(param.dims)}",
+            f"{param.name}={text} has {count}, {show(param)} has {len(param.dims)}",
             hint=f"{param.name}={example}",
         )
     return shape

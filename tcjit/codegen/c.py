@@ -12,6 +12,7 @@ from tcjit.codegen.expression import Printer, ctype, vtype
 from tcjit.codegen.linear import Linear
 from tcjit.codegen.loops import For, If, Mark, Node, Run, nest, runs
 from tcjit.codegen.memory import ALIGNMENT, Address, Memory, bounds, linear_subscript, stride_name
+from tcjit.codegen.memory import symbol as kernel_symbol
 from tcjit.codegen.patch import Patch, match
 from tcjit.codegen.source import Source
 from tcjit.grammar.affine import guarded_accesses
@@ -54,7 +55,7 @@ class _Emitter:
     # ------------------------------------------------------------ the kernel
 
     def source(self) -> Source:
-        symbol = f"tc_{self.mapped.scop.program.definition.name}"
+        symbol = kernel_symbol(self.mapped.scop.program.definition.name)
         self.block(build(self.mapped))
         body = self.lines
         self.lines = []

@@ -22,12 +22,15 @@ from tcjit.mapping.storage import Storage
 
 _KEYWORDS = frozenset(
     "alignas alignof asm auto bool break case char complex const constexpr continue default do double else enum extern false float for "
-    "goto if imaginary inline int long noreturn nullptr register restrict return short signed sizeof static struct switch true typedef "
-    "typeof union unsigned unix linux void volatile while int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t "
+    "goto if imaginary inline int long noreturn nullptr register restrict return short signed sizeof static static_assert struct switch thread_local true "
+    "typedef typeof typeof_unqual union unsigned unix linux void volatile while int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t "
     "tensors numbers workspace threads NULL INFINITY NAN main".split()
 )
-# names of loops, helpers, vector temporaries, private arrays and strides, and of the implementation
-_RESERVED = re.compile(r"c\d+|[svx]\d+(_\d+)?|tc_.*|TC_.*|_.*|.*_p|.*_bits|.*_stride\d+|INT\d+_.*|UINT\d+_.*|SIZE_MAX")
+# names of loops, helpers, vector temporaries, private arrays and strides, of limits in stdint.h, and of the implementation
+_RESERVED = re.compile(r"c\d+|[svx]\d+(_\d+)?|tc_.*|TC_.*|_.*|.*_p|.*_bits|.*_stride\d+|U?INT.*_.*|.*_(MIN|MAX|WIDTH)")
+
+# types and functions that contractions declare
+_VECTOR = re.compile(r"tc_(sum_)?(float|double)\d+")
 
 ALIGNMENT = 64  # bytes, of every workspace slice and private array
 
@@ -123,6 +126,14 @@ def _c_names(mapped: Mapped) -> dict[str, str]:
         found[name] = plain
         taken.add(plain)
     return found
+
+
+def symbol(definition: str) -> str:
+    """The name of a def's kernel, apart from all that file scope declares."""
+    name = f"tc_{definition}"
+    while prelude.known(name) or _VECTOR.fullmatch(name):
+        name += "_"
+    return name
 
 
 def keyword(name: str) -> bool:

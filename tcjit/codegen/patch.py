@@ -156,7 +156,7 @@ class Patch:
             where = self.found.operands[id(expr)]
             return self.load(where.substitute(at), width if where.stride(self.found.lane.variable) else 1)
         if isinstance(expr, Unary):
-            return f"-{self.value(expr.operand, at, width)}"
+            return f"(-{self.value(expr.operand, at, width)})"
         if isinstance(expr, Binary):
             return f"({self.value(expr.left, at, width)} {expr.op} {self.value(expr.right, at, width)})"
         return self.printer.value(expr)

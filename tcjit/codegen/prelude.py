@@ -97,22 +97,27 @@ TC_INLINE $T tc_clamp_$X($T a, $T low, $T high) {
 }
 """
 
-# min, max, relu and clamp keep a NaN, fmin and fmax drop it: written as selections, which vectorise; calls of fmaxf do not
+# min, max, relu and clamp keep a NaN, fmin and fmax drop it. As selections in this order they vectorise: calls of fmaxf do not, nor do
+# selections on (a > b || a != a), whose parts gcc follows apart when one value stands on both sides or a bound is constant.
 _REAL = """
 TC_INLINE $T tc_min_$X($T a, $T b) {
-  return a < b || a != a ? a : b;
+  $T least = b < a ? b : a;
+  return b != b ? b : least;
 }
 
 TC_INLINE $T tc_max_$X($T a, $T b) {
-  return a > b || a != a ? a : b;
+  $T most = b > a ? b : a;
+  return b != b ? b : most;
 }
 
 TC_INLINE $T tc_fmin_$X($T a, $T b) {
-  return a < b || b != b ? a : b;
+  $T least = b < a ? b : a;
+  return a != a ? b : least;
 }
 
 TC_INLINE $T tc_fmax_$X($T a, $T b) {
-  return a > b || b != b ? a : b;
+  $T most = b > a ? b : a;
+  return a != a ? b : most;
 }
 
 TC_INLINE $T tc_relu_$X($T a) {

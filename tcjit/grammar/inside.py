@@ -12,7 +12,7 @@ from typing import Any
 from tcjit.errors import CheckError, ShapeError, TCError
 from tcjit.grammar import form, show
 from tcjit.grammar.affine import affine, condition, isl_name, text
-from tcjit.grammar.ast import Def
+from tcjit.grammar.ast import Def, Expr
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.form import NOTHING, Value, ZeroDivisor, at
 from tcjit.grammar.ranges import Analysis, Extents, Ranges, Subscript, reach, solve
@@ -250,7 +250,7 @@ class Symbols:
     def _never_fits(self, analysis: Analysis, subscript: Subscript, ranges: Ranges, extent: Value) -> bool:
         texts = [text(side) for index in analysis.indices for side in (ranges[index].lower, ranges[index].upper)]
         target, size = affine(subscript.expr, NOTHING), text(extent)
-        if None in texts or target is None or size is None:
+        if None in texts or target is None or size is None or any(self._waits(guard) for guard, _ in subscript.guards):
             return False
         needed = analysis.indices if subscript.role != "write" else subscript.indices
         legal = self._positive() + [f"{text(ranges[i].lower)} <= {text(ranges[i].upper)}" for i in analysis.indices]
@@ -268,6 +268,10 @@ class Symbols:
             return self.isl.answer(question)
         except OutOfBudget:
             return False
+
+    def _waits(self, guard: Expr) -> bool:
+        """Whether isl understands a condition only with numbers in it (one on data it never does)."""
+        return condition(guard, NOTHING) is None and any(condition(guard, values) is not None for values in self.examples)
 
 
 def _is_proved(subscript: Subscript, ranges: Ranges, extent: Value) -> bool:

@@ -69,6 +69,16 @@ def _tensor(what: str, param: Param, value: Any) -> torch.Tensor:
         if isinstance(value, np.ndarray):
             raise ArgumentError(f"{what} must be a torch.Tensor, not a numpy.ndarray", hint="torch.from_numpy(array)")
         raise ArgumentError(f"{what} must be a torch.Tensor, not {_kind(value)}", hint=f"a tensor of {len(param.dims)} dimensions")
+    try:
+        _strided(what, param, value)
+    except TCError:
+        raise
+    except Exception as error:  # uninitialised parameters, and subclasses that refuse to tell
+        raise ArgumentError(f"{what} cannot be read: {_first_line(error)}", hint="a plain CPU tensor") from error
+    return value
+
+
+def _strided(what: str, param: Param, value: torch.Tensor) -> None:
     wanted = tensors.TORCH[param.dtype]
     if value.is_nested:
         raise ArgumentError(f"{what} cannot be a nested tensor", hint="torch.nested.to_padded_tensor(x, 0.0)")
@@ -80,7 +90,7 @@ def _tensor(what: str, param: Param, value: Any) -> torch.Tensor:
         raise ArgumentError(f"{what} must have {len(param.dims)} dimensions, not {value.dim()}: its shape is {tuple(value.shape)}")
     if value.device.type not in ("cpu", "meta"):
         raise ArgumentError(f"{what} is on {value.device}, and this version runs on CPU tensors", hint="x.cpu()")
-    return value
+    _refuse_freed(what, value)
 
 
 def _conversion(given: torch.dtype, wanted: torch.dtype) -> str:
@@ -233,7 +243,13 @@ def _output(what: str, output: Output, shape: tuple[int, ...], tensor: Any) -> N
         raise ArgumentError(f"{what} is on {tensor.device}, and this version runs on CPU tensors", hint="a CPU tensor")
     if tensor.is_inference() and not torch.is_inference_mode_enabled():
         raise ArgumentError(f"{what} is an inference tensor, which cannot be written outside inference mode", hint="x.clone()")
+    _refuse_freed(what, tensor)
     _refuse_gradient(what, tensor)
+
+
+def _refuse_freed(what: str, tensor: torch.Tensor) -> None:
+    if tensors.freed(tensor):
+        raise ArgumentError(f"{what} has no memory: its storage was freed", hint="a tensor whose storage was not resized")
 
 
 def _separate(signature: Signature, given: Sequence[torch.Tensor], bound: Bound) -> None:

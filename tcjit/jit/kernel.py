@@ -257,9 +257,6 @@ def compiled(
     """A kernel out of machine code, loaded at ``address``."""
 
     def work(inputs: Sequence[torch.Tensor], scalars: Mapping[str, Value], outs: Sequence[torch.Tensor]) -> None:
-        for tensor in inputs:
-            if tensor.numel() and not tensor.data_ptr():
-                raise ArgumentError(f"an argument of {signature.name}() has no memory", hint="a tensor whose storage was not freed")
         numbers = runtime_numbers(signature, record, inputs, scalars)
         workspace = tensors.empty((record["workspace"],), "uint8") if record["workspace"] else None
         pointers = [tensor.data_ptr() for tensor in (*outs, *inputs)]

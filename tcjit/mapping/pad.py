@@ -10,8 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import islpy as isl
+
+from tcjit.grammar.affine import affine
+from tcjit.grammar.affine import condition as affine_condition
 from tcjit.grammar.ast import Access, Binary, Const, Expr, Index, Select, Unary
 from tcjit.grammar.walk import rebuild, walk
+from tcjit.mapping.isl import context
 from tcjit.mapping.storage import Bounds, Storage
 from tcjit.mapping.strides import affine_form
 
@@ -39,7 +44,7 @@ def paddings(value: Expr, bounds: Bounds, tensors: Mapping[str, Storage], values
     found = []
     for node in dict.fromkeys(n for n in walk(value) if isinstance(n, Select)):
         made = _padding(node, boxes, values, set(tensors) | set(boxes))
-        if made is None:
+        if made is None or not _reads_inside(made, tensors[made.read.tensor].shape):
             continue
         elements = 1
         for least, greatest in made.box:
@@ -74,6 +79,19 @@ def _padding(node: Select, boxes: Mapping[str, tuple[int, int]], values: Mapping
         return None
     moved = replace(read, subscripts=tuple(places))
     return Padding(node, read, tuple(box), tuple(names), replace(node, condition=condition, then=moved))
+
+
+def _reads_inside(padding: Padding, shape: tuple[int, ...]) -> bool:
+    """Whether the copy reads only elements that exist: its box may hold values that the subscripts never take together."""
+    assert isinstance(padding.value, Select) and isinstance(padding.value.then, Access)
+    held = affine_condition(padding.value.condition, {})
+    places = [affine(sub, {}) for sub in padding.value.then.subscripts]
+    if held is None or None in places:
+        return False
+    facts = [f"0 <= {name} <= {greatest - least}" for name, (least, greatest) in zip(padding.indices, padding.box, strict=True)]
+    outside = " or ".join(f"{place} < 0 or {place} >= {extent}" for place, extent in zip(places, shape, strict=True))
+    text = f"{{ [{', '.join(padding.indices)}] : {' and '.join([*facts, held, f'({outside})'])} }}"
+    return bool(isl.Set.read_from_str(context(), text).is_empty())
 
 
 def _in_terms_of(

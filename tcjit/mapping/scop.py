@@ -284,7 +284,8 @@ class _Lowering:
         self.statements.append(ScopStatement(name, tensor, subscripts, operator, value, bounds, reduction, constraints, number))
 
     def _temporary(self, stem: str, dtype: str, shape: tuple[int, ...]) -> Storage:
-        storage = Storage(self._fresh(stem, {t.name for t in self.tensors}), dtype, shape, "temporary")
+        taken = {t.name for t in self.tensors} | {p.name for p in self.program.definition.params}  # scalars are names of the kernel too
+        storage = Storage(self._fresh(stem, taken), dtype, shape, "temporary")
         self.tensors.append(storage)
         return storage
 

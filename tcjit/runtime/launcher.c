@@ -44,25 +44,27 @@ typedef int64_t (*kernel_function)(void *const *tensors, const int64_t *numbers,
 static struct {
     const dl_exchange *exchange;
     PyTypeObject *tensor, *parameter;
-    PyObject *dispatch_modes, *function_mode, *functorch, *tracing, *grad_enabled, *threads, *is_neg, *empty_like, *bump, *forward;
+    PyObject *dispatch_modes, *function_mode, *functorch, *tracing, *grad_enabled, *threads;
+    PyObject *is_neg, *is_inference, *empty_like, *bump, *forward;
 } torch;
 static PyObject *str_requires_grad, *str_level;
 static int forced_threads; /* above 0 in a forked child */
 
 static PyObject *configure(PyObject *self, PyObject *args) {
-    PyObject *capsule, *o[12];
-    if (!PyArg_ParseTuple(args, "OOOOOOOOOOOOO", &capsule, &o[0], &o[1], &o[2], &o[3], &o[4], &o[5], &o[6], &o[7], &o[8], &o[9], &o[10],
-                          &o[11]))
-        return NULL;
+    PyObject *o[14];
+    if (PyTuple_GET_SIZE(args) != 14) return PyErr_SetString(PyExc_TypeError, "configure takes 14 arguments"), NULL;
+    for (int i = 0; i < 14; i++) o[i] = PyTuple_GET_ITEM(args, i);
+    PyObject *capsule = o[13];
     const dl_exchange *exchange = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
     if (!exchange) return NULL;
-    if (exchange->version.major != 1 || !exchange->view || !PyType_Check(o[0]) || !PyType_Check(o[1]) || !PyDict_Check(o[11]))
+    if (exchange->version.major != 1 || !exchange->view || !PyType_Check(o[0]) || !PyType_Check(o[1]) || !PyDict_Check(o[12]))
         Py_RETURN_FALSE;
-    for (int i = 0; i < 12; i++) Py_INCREF(o[i]); /* kept for the life of the process */
+    for (int i = 0; i < 14; i++) Py_INCREF(o[i]); /* kept for the life of the process */
     torch.exchange = exchange;
     torch.tensor = (PyTypeObject *)o[0], torch.parameter = (PyTypeObject *)o[1];
     torch.dispatch_modes = o[2], torch.function_mode = o[3], torch.functorch = o[4], torch.tracing = o[5];
-    torch.grad_enabled = o[6], torch.threads = o[7], torch.is_neg = o[8], torch.empty_like = o[9], torch.bump = o[10], torch.forward = o[11];
+    torch.grad_enabled = o[6], torch.threads = o[7], torch.is_neg = o[8], torch.is_inference = o[9];
+    torch.empty_like = o[10], torch.bump = o[11], torch.forward = o[12];
     Py_RETURN_TRUE;
 }
 
@@ -248,6 +250,13 @@ static int plain_state(void) {
     return value < 0;
 }
 
+static int is_false(PyObject *predicate, PyObject *tensor) {
+    PyObject *answer = PyObject_Vectorcall(predicate, &tensor, 1, NULL);
+    if (!answer) return PyErr_Clear(), 0;
+    Py_DECREF(answer);
+    return answer == Py_False;
+}
+
 /* A plain strided CPU tensor with readable memory, viewed; grad: whether requires_grad disqualifies it. */
 static int plain_tensor(PyObject *object, int grad, dl_tensor *view) {
     if (Py_TYPE(object) != torch.tensor && Py_TYPE(object) != torch.parameter) return 0;
@@ -257,10 +266,7 @@ static int plain_tensor(PyObject *object, int grad, dl_tensor *view) {
         Py_DECREF(flag);
         if (flag != Py_False) return 0;
     }
-    PyObject *negative = PyObject_Vectorcall(torch.is_neg, &object, 1, NULL);
-    if (!negative) return PyErr_Clear(), 0;
-    Py_DECREF(negative);
-    if (negative != Py_False) return 0;
+    if (!is_false(torch.is_neg, object)) return 0;
     if (torch.exchange->view(object, view)) return PyErr_Clear(), 0;
     if (view->device_type != DL_CPU || view->lanes != 1 || (view->ndim > 0 && !view->strides)) return 0;
     if (view->data) view->data = (char *)view->data + view->byte_offset;
@@ -367,7 +373,8 @@ static int given_outputs(const entry *e, PyObject *out, const dl_tensor *views, 
         for (int i = 0; i < e->outputs; i++) objects[i] = PyTuple_GET_ITEM(out, i);
     else return 0;
     for (int i = 0; i < e->outputs; i++) {
-        if (!plain_tensor(objects[i], grad, &outs[i]) || !fits(&e->out[i], &outs[i]) || overlaps(e, views, outs, i)) return 0;
+        if (!plain_tensor(objects[i], grad, &outs[i]) || !is_false(torch.is_inference, objects[i])) return 0;
+        if (!fits(&e->out[i], &outs[i]) || overlaps(e, views, outs, i)) return 0;
         pointers[i] = outs[i].data;
     }
     for (int i = 0; i < e->outputs; i++) { /* once all are known to be good: in-place writes count as versions */

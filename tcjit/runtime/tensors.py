@@ -84,9 +84,18 @@ def plain(tensor: torch.Tensor) -> bool:
     >>> plain(x), plain(torch._neg_view(x)), plain(x.to("meta"))
     (True, False, False)
     """
+    return _ordinary(tensor) and (tensor.numel() == 0 or tensor.data_ptr() != 0)
+
+
+def freed(tensor: torch.Tensor) -> bool:
+    """Whether a tensor that should have memory has none: its storage was resized to nothing."""
+    return _ordinary(tensor) and tensor.numel() != 0 and tensor.data_ptr() == 0
+
+
+def _ordinary(tensor: torch.Tensor) -> bool:
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or torch._C._dispatch_keys(tensor).raw_repr() not in _plain_keys():
         return False
-    return tensor.layout == torch.strided and (tensor.numel() == 0 or tensor.data_ptr() != 0)
+    return tensor.layout == torch.strided
 
 
 def tangent(tensor: torch.Tensor) -> bool:
@@ -188,7 +197,6 @@ def for_launcher() -> tuple[Any, ...] | None:
     """The arguments of the extension's ``configure``; None where this torch lacks one of them."""
     try:
         return (
-            torch.Tensor.__dlpack_c_exchange_api__,
             torch.Tensor,
             torch.nn.Parameter,
             torch._C._len_torch_dispatch_stack,
@@ -198,9 +206,11 @@ def for_launcher() -> tuple[Any, ...] | None:
             torch.is_grad_enabled,
             torch.get_num_threads,
             torch._C.TensorBase.is_neg,
+            torch._C.TensorBase.is_inference,
             torch.empty_like,
             torch._C._increment_version,
             vars(forward_ad),
+            torch.Tensor.__dlpack_c_exchange_api__,
         )
     except AttributeError:
         return None

@@ -155,7 +155,7 @@ def ordinary(tmp_path: Path) -> Iterator[Callable[[], None]]:
     if os.geteuid() != 0:
         yield lambda: None
         return
-    own = [path for path in (tmp_path, *tmp_path.parents) if path.name.startswith(("pytest", "test_"))]
+    own = [path for path in (tmp_path, *tmp_path.parents) if path.name.startswith(("pytest", "popen-", "test_"))]
     modes = {path: path.stat().st_mode & 0o7777 for path in own}
 
     def become() -> None:

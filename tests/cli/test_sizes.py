@@ -35,7 +35,8 @@ def test_all_ways_to_say_it(text: str) -> None:
     "text, what, hint",
     [
         ("X=1x2x8", "X=1x2x8 has 3 dimensions, float32(N, C, H, W) X has 4", "X=8x8x8x8"),
-        ("X=1,2,8,9", "X=1 has 1 dimensions", "X=8x8x8x8"),
+        ("X=1,2,8,9", "'2' is not of the form name=value", '--shapes "A=1024x512,'),
+        ("X=8", "X=8 has 1 dimension, float32(N, C, H, W) X has 4", "X=8x8x8x8"),
         ("X=1x2x-8x9", "X=1x2x-8x9 is not a shape", "X=8x8x8x8"),
         ("X", "'X' is not of the form name=value", '--shapes "'),
         ("X=", "'X=' is not of the form name=value", '--shapes "'),

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support_c import assembly, evaluate, has_gcc_with_avx2, plain, program, read
+from support_c import assembly, call, evaluate, has_gcc_with_avx2, plain, program, read
 
 from benchmarks import ulps
 from tcjit.codegen import prelude
 from tcjit.codegen.dialect import C_FUNCTIONS, VECTOR_MATH, C
+from tcjit.codegen.expression import Printer, vtype
 from tcjit.grammar.ast import Binary, Call, Cast, Const, Expr, Select
 from tcjit.grammar.builtins import BUILTINS
-from tcjit.grammar.dtypes import DTYPES
 from tcjit.runtime import functions
 from tcjit.runtime.numerics import rounded
 from tcjit.runtime.vector_math import vector_math_symbols
@@ -158,6 +158,10 @@ def compared(op: str, right: Expr) -> Expr:
     return Binary(op, read("A", "float32"), right, dtype="bool")
 
 
+def maximum(a: str, b: str) -> Expr:
+    return Call("max", (read(a, "float32"), read(b, "float32")), dtype="float32")
+
+
 VECTORISED: dict[str, Expr] = {
     **{name: unary(name) for name in ("exp", "log", "tanh", "erf", "sigmoid", "relu", "rsqrt", "sqrt", "floor", "sign", "abs")},
     **{
@@ -165,6 +169,8 @@ VECTORISED: dict[str, Expr] = {
         for name in ("min", "max", "fmin", "fmax", "fdim", "copysign")
     },
     "clamp": Call("clamp", (read("A", "float32"), Const(0.0, dtype="float32"), read("B", "float32")), dtype="float32"),
+    "clamp between constants": Call("clamp", (read("A", "float32"), Const(0.0, dtype="float32"), Const(6.0, dtype="float32")), dtype="float32"),
+    "max of maxima": Call("max", (maximum("A", "B"), Call("max", (Const(0.0, dtype="float32"), maximum("B", "A")), dtype="float32")), dtype="float32"),
     "max of doubles": Call("max", (read("D", "float64"), Const(0.0, dtype="float64")), dtype="float64"),
     "max of bytes": Call("max", (read("U", "uint8"), Const(3, dtype="uint8")), dtype="uint8"),
     "bytes added": Binary("+", read("U", "uint8"), Const(3, dtype="uint8"), dtype="uint8"),
@@ -200,6 +206,32 @@ def test_loops_vectorise(what: str) -> None:
 
 
 @needs_gcc
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_reductions_that_keep_nan_vectorise(dtype: str) -> None:
+    printer = Printer(C, lambda access, p: f"{access.tensor}[i]", lambda kind, name: name)
+    step, start = printer.combine("max=", dtype, "omp_out", "omp_in"), printer.identity("max=", dtype)
+    kind = vtype(dtype)
+    text = f"""{prelude.text(printer.used, C)}
+#pragma omp declare reduction(largest : {kind} : omp_out = {step}) initializer(omp_priv = {start})
+int64_t run(void *const *inputs, void *const *outputs, int64_t n) {{
+  const {kind} *restrict A = inputs[0];
+  {kind} s = {start};
+#pragma omp simd reduction(largest : s)
+  for (int64_t i = 0; i < n; ++i) s = {printer.combine("max=", dtype, "s", "A[i]")};
+  *({kind} *)outputs[0] = s;
+  return 0;
+}}
+"""
+    assert re.search(r"%[yz]mm\d", body(assembly(text, ["-fno-stack-protector"])))
+    for special in (math.nan, math.inf, 5.0):
+        for place in (0, 40, 99):
+            given, got = np.linspace(-2, -1, 100).astype(dtype), np.empty(1, dtype)
+            given[place] = special
+            call(text, "run", [given], [got], 100)
+            np.testing.assert_array_equal(got[0], special)
+
+
+@needs_gcc
 @pytest.mark.parametrize("name", ["sin", "exp2", "log1p", "pow", "atan2"])
 def test_library_functions_vectorise_where_the_library_has_them(name: str) -> None:
     library = C_FUNCTIONS[name][0]
@@ -210,7 +242,3 @@ def test_library_functions_vectorise_where_the_library_has_them(name: str) -> No
     assert re.search(rf"_ZGV[cde]N\d+v+_{library}\b", with_it)
     without = assembly(program([expr], INPUTS, C, simd=True)[0])
     assert "_ZGV" not in without and library in without
-
-
-def test_every_dtype_is_covered() -> None:
-    assert {d for d in DTYPES if DTYPES[d].kind == "float"} == {"float16", "bfloat16", "float32", "float64"}

@@ -12,8 +12,7 @@ from tcjit.errors import ArgumentError, CheckError, ShapeError
 from tcjit.grammar import form
 from tcjit.grammar.ast import Size
 from tcjit.grammar.check import check
-from tcjit.grammar.explain import explain_ranges
-from tcjit.grammar.infer import infer, specialise
+from tcjit.grammar.infer import explain_ranges, infer, specialise
 from tcjit.grammar.parse import parse
 from tcjit.grammar.walk import walk
 
@@ -201,6 +200,14 @@ def test_a_check_that_only_rare_sizes_pass_is_kept() -> None:
     assert program(text, (777,)).shape("O") == ()
     with pytest.raises(ShapeError, match="`A` is read outside dimension 0"):
         program(text, (778,))
+
+
+def test_a_condition_that_waits_for_a_scalar_is_not_left_out() -> None:
+    """Without `i % s > 0` the read would be outside for all sizes; with s = 1 it never happens."""
+    text = "def f(float(N) A, int32 s) -> (O) { O(i) = (i % s > 0) ? A(i - N) : 0.0 where i in 0:N }"
+    assert program(text, (5,), s=1).shape("O") == (5,)
+    with pytest.raises(ShapeError, match="goes from -4 to -2"):
+        program(text, (5,), s=2)
 
 
 def test_an_annotation_has_to_agree() -> None:

@@ -19,7 +19,7 @@ from tcjit.mapping.isl import member, restrict
 from tcjit.mapping.options import Options
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.strides import involves
-from tcjit.mapping.tree import KIND, kind, members, plain_band, statements_below
+from tcjit.mapping.tree import KIND, kind, members, plain_band, statement_number, statements_below
 
 # parallel iterations that fusing must leave; below it, separate loops use the threads better
 ENOUGH_PARALLEL = 16
@@ -127,8 +127,11 @@ def _units(scop: Scop, tree: isl.Schedule) -> list[Group] | None:
             columns = [{name: dim for name, dim in one.dims if dim is not None} for one in shared if one.coincident]
             if any(len(column) != len(names) for column in columns):
                 return None
+            columns = [column for column in columns if _same_box(scop, [column])]
         units.append(Group(names, tuple(columns)))
-    return sorted(units, key=lambda u: int(u.statements[0][1:]))
+    if all(len(u.statements) == 1 for u in units):
+        return sorted(units, key=lambda u: statement_number(u.statements[0]))
+    return units  # statements that share loops may stand around others: only the scheduler's order is known to be legal
 
 
 def _with_initialisations(scop: Scop, deps: Dependences, units: Sequence[Group]) -> list[Group]:
