@@ -285,8 +285,9 @@ type was compared with mpmath at {points} drawn points (fewer where that is cost
 the zeros of the Bessel functions their float64 errors, which are the C library's, are small in themselves but many times the tiny
 result's ulp. `float16` and `bfloat16` compute in `float32` and round once more.
 
-NaN gives NaN, infinities and signed zeros are those of C, and denormals are kept. Exact, and therefore not in the table, are
-{exact}; `min max relu clamp` keep NaN, `fmax fmin` drop it.
+NaN gives NaN, infinities and signed zeros are those of C, and denormals are kept; `min max relu clamp` keep NaN, `fmax fmin` drop it.
+Exact, and therefore not in the table, are
+{exact}.
 The wrapping, flooring and saturating integer operations and casts of the language have no error at all.
 
 The float32 `exp log tanh erf sigmoid` are ours: without branch, table or call, so that loops over them vectorise on any processor.{vector}

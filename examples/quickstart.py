@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -27,7 +28,8 @@ LAYERS = """
 # a 3x3 convolution with zero padding, bias and ReLU
 def features(float(N,C,H,W) X, float(O,C,KH,KW) K, float(O) b) -> (Y) {
     Y(n, o, h, w) +=! (inside ? X(n, c, h + kh - 1, w + kw - 1) : 0.0) * K(o, c, kh, kw)
-        where h in 0:H, w in 0:W, inside = h + kh >= 1 && h + kh <= H && w + kw >= 1 && w + kw <= W
+        where h in 0:H, w in 0:W,
+              inside = h + kh >= 1 && h + kh <= H && w + kw >= 1 && w + kw <= W
     Y(n, o, h, w)   = fmax(Y(n, o, h, w) + b(o), 0.0)
 }
 # a dense layer over channels and pixels, bias and ReLU
@@ -57,13 +59,13 @@ def digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return images[:TRAIN], labels[:TRAIN], images[TRAIN:], labels[TRAIN:]
 
 
-def train(images: Tensor, labels: Tensor, epochs: int = 20) -> nn.Sequential:
+def train(images: Tensor, labels: Tensor, epochs: int = 15) -> nn.Sequential:
     """Plain PyTorch, nothing of tcjit."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 8 * 8, 64), nn.ReLU(), nn.Linear(64, 10))
-    optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
+    optimiser = torch.optim.Adam(model.parameters(), lr=5e-3)
     for _ in range(epochs):
-        for batch in torch.randperm(len(images)).split(64):
+        for batch in torch.randperm(len(images)).split(128):
             optimiser.zero_grad()
             nn.functional.cross_entropy(model(images[batch]), labels[batch]).backward()
             optimiser.step()
@@ -77,9 +79,8 @@ def weights(model: nn.Sequential) -> list[Tensor]:
         return [k1, b1, k2.view(64, 16, 8, 8), b2, k3, b3]
 
 
-def predict(images: Tensor, w: list[Tensor]) -> Tensor:
+def predict(tc: Any, images: Tensor, w: list[Tensor]) -> Tensor:
     """Probabilities (N, 10), every layer a comprehension."""
-    tc = tcjit.define(LAYERS)
     probabilities: Tensor = tc.classes(tc.hidden(tc.features(images, w[0], w[1]), w[2], w[3]), w[4], w[5])
     return probabilities
 
@@ -101,7 +102,7 @@ def first_call() -> None:
     arguments = torch.zeros(500, 1, 8, 8), [torch.zeros(*shape) for shape in shapes]
     torch.zeros(2) + 1  # torch's own first operator is slow
     start = time.perf_counter()
-    predict(*arguments)
+    predict(tcjit.define(LAYERS), *arguments)
     print(json.dumps(time.perf_counter() - start))
 
 
@@ -110,14 +111,14 @@ def two_processes() -> tuple[float, float]:
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "TCJIT_CACHE_DIR": folder}
         command = [sys.executable, __file__, "--first-call"]
-        cold, warm = (float(subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout) for _ in range(2))
+        cold, warm = (float(subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE).stdout) for _ in range(2))
     return cold, warm
 
 
-def body(source: str, lines: int = 36) -> str:
-    """The part of a kernel's C text with its loops, cut to some lines."""
+def excerpt(source: str, lines: int = 44) -> str:
+    """The last parallel loop of a kernel's C text, cut to some lines."""
     kept = source.rstrip().splitlines()
-    start = max(0, next((i for i, line in enumerate(kept) if "omp parallel" in line), 0) - 2)
+    start = max((i for i, line in enumerate(kept) if "omp parallel" in line), default=0)
     rest = len(kept) - start - lines
     return "\n".join(kept[start : start + lines] + ([f"/* ... {rest} more lines */"] if rest > 0 else []))
 
@@ -130,9 +131,10 @@ def main() -> None:
     console.print(f"Trained on {TRAIN} images of handwritten digits with plain PyTorch in {time.perf_counter() - start:.1f} s.")
 
     console.rule("The same layers, as strings", align="left")
-    console.print(LAYERS.strip(), highlight=False, markup=False)
+    console.print(LAYERS.strip(), highlight=False, markup=False, soft_wrap=True)
     w = weights(model)
-    ours = predict(images, w)
+    tc = tcjit.define(LAYERS)
+    ours = predict(tc, images, w)
     with torch.no_grad():
         theirs = torch.softmax(model(images), 1)
     difference = (ours - theirs).abs().max().item()
@@ -140,17 +142,16 @@ def main() -> None:
 
     console.rule(f"On {len(images)} images never seen in training", align="left")
     with torch.no_grad():
-        times = interleaved({"PyTorch, eager": lambda: torch.softmax(model(images), 1), "tcjit": lambda: predict(images, w)})
+        times = interleaved({"PyTorch, eager": lambda: torch.softmax(model(images), 1), "tcjit": lambda: predict(tc, images, w)})
     table = Table("", "accuracy", "ms for all images", box=None)
     for (name, seconds), result in zip(times.items(), (theirs, ours)):
         table.add_row(name, f"{(result.argmax(1) == labels).float().mean().item():.1%}", f"{seconds * 1e3:.2f}")
     console.print(table)
     console.print(f"Same digit for {same} of {len(images)} images; largest difference of a probability: {difference:.1e}.")
 
-    console.rule("What runs: the generated C of one layer", align="left")
-    console.print(
-        Syntax(body(tcjit.define(LAYERS).classes.compile(torch.empty(500, 64), w[4], w[5]).source), "c", background_color="default")
-    )
+    console.rule("What runs: the generated C of the softmax, its temporaries a row long", align="left")
+    kernel = tc.classes.compile(torch.empty(len(images), 64), w[4], w[5])
+    console.print(Syntax(excerpt(kernel.source), "c", background_color="default"))
 
     console.rule("What the cache saves", align="left")
     cold, warm = two_processes()

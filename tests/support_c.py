@@ -13,7 +13,7 @@ import numpy as np
 
 from tcjit.codegen import prelude
 from tcjit.codegen.dialect import C, Dialect
-from tcjit.codegen.expression import Printer, ctype, vtype
+from tcjit.codegen.expression import Printer, ctype
 from tcjit.grammar.ast import Access, Expr
 from tcjit.runtime import host
 

@@ -7,7 +7,7 @@ from enum import Enum
 import tcjit
 from tcjit.cli.sizes import definition, sizes
 from tcjit.errors import ArgumentError
-from tcjit.grammar.explain import explain_ranges
+from tcjit.grammar.infer import explain_ranges
 from tcjit.jit import samples
 
 

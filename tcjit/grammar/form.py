@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from math import gcd
 
-from tcjit.errors import Where
+from tcjit.errors import CheckError, Where
 from tcjit.grammar.ast import Binary, Call, Cast, Const, Expr, Index, Scalar, Size, Unary
 from tcjit.grammar.dtypes import DTYPES, holds
 from tcjit.grammar.walk import walk
 
 INTEGERS = frozenset(name for name, dtype in DTYPES.items() if dtype.kind in ("signed", "unsigned"))
 NOTHING: Mapping[str, int] = {}
+MAX_TERMS = 1_000  # of a product written out: powers of sums grow without bound
 
 Monomial = tuple[Expr, ...]  # atoms: Index, Size, Scalar, a floor division, min or max; all of dtype int64
 
@@ -133,6 +134,12 @@ def _divide_by_number(a: Form, b: int) -> Value:
     b //= common
     if isinstance(remaining, int) or b == 1:
         return from_terms(whole) + remaining // b
+    (inner, *factors), *others = (monomial for monomial in remaining.terms if monomial)
+    if not others and not factors and remaining.terms[(inner,)] == 1 and isinstance(inner, Binary) and isinstance(inner.right, Const):
+        # floor((floor(x/a) + r) / b) = floor((x + r*a) / (a*b))
+        numerator, divisor = integer(inner.left), int(inner.right.value)
+        assert numerator is not None  # atoms are integers
+        return from_terms(whole) + divide(numerator + remaining.terms.get((), 0) * divisor, divisor * b)
     return from_terms(whole) + atom(Binary("/", expression(remaining), number(b), dtype="int64"))
 
 
@@ -244,7 +251,8 @@ def integer(expr: Expr, values: Mapping[str, int] = NOTHING) -> Value | None:
 
     None where it reads a tensor or is not built from indices, sizes, integer scalars, ``+ - * / %`` and, free of indices, min
     and max. A conversion of a name or number that keeps its value is transparent; any other may come after arithmetic that
-    wrapped, or wrap itself, so it is None. Raises ZeroDivisor.
+    wrapped, or wrap itself, so it is None. Raises ZeroDivisor, and CheckError for
+    a product of too many terms.
     """
     if expr.dtype not in INTEGERS:
         return None
@@ -279,6 +287,8 @@ def _binary(expr: Binary, values: Mapping[str, int]) -> Value | None:
     if expr.op == "-":
         return left - right
     if expr.op == "*":
+        if isinstance(left, Form) and isinstance(right, Form) and len(left.terms) * len(right.terms) > MAX_TERMS:
+            raise CheckError("this product in an index has too many terms", where=expr.where, hint="a scalar parameter for a factor")
         return left * right
     if expr.op == "/":
         return divide(left, right, expr.where)

@@ -62,6 +62,16 @@ def empty(analysis: Analysis, interval: Interval) -> CheckError:
     )
 
 
+def intricate(analysis: Analysis, interval: Interval) -> CheckError:
+    """The formula of a range has outgrown what can be worked with."""
+    index = interval.step.index
+    return CheckError(
+        f"the range that the accesses give the index `{index}` is too long a formula",
+        where=_place(analysis, index),
+        hint=f"its range in short: `where {index} in 0:...`",
+    )
+
+
 def negative(interval: Interval, values: Mapping[str, int]) -> ShapeError:
     """The extent of a range is negative for these sizes."""
     index, step = interval.step.index, interval.step

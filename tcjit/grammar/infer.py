@@ -12,9 +12,10 @@ from tcjit.grammar.form import NOTHING, Value, ZeroDivisor
 from tcjit.grammar.inside import Numbers, Symbols, shown, whole
 from tcjit.grammar.ranges import Analysis, Interval, Ranges, Step, Subscript, analyse, reach, solve
 from tcjit.grammar.specialised import specialised
-from tcjit.grammar.walk import rebuild, walk
+from tcjit.grammar.walk import MAX_DEPTH, measure, rebuild, walk
 
 INT32 = (-(1 << 31), (1 << 31) - 1)
+MAX_NODES = 10_000  # of a range: the extents of one statement enter those of the next, sometimes twice
 
 
 def infer(definition: Def) -> Def:
@@ -60,13 +61,16 @@ class _Inference:
         analysis = analyse(statement, self.extents)
         hints.refuse_open(analysis, self.definition)
         ranges = solve(analysis, self.extents, NOTHING)
-        for index in analysis.indices:
+        domain = tuple(Range(i, form.expression(ranges[i].lower), form.expression(ranges[i].upper)) for i in analysis.indices)
+        for index, found in zip(analysis.indices, domain):
+            depth, nodes = measure((found.lower, found.upper))
+            if depth > MAX_DEPTH or nodes > MAX_NODES:
+                raise hints.intricate(analysis, ranges[index])
             if not self.symbols.is_possible(ranges[index].lower, "<", ranges[index].upper):
                 raise hints.empty(analysis, ranges[index])
         if statement.tensor not in self.extents:
             self._define(analysis, ranges)
         self.symbols.check(analysis, ranges, self.extents)
-        domain = tuple(Range(i, form.expression(ranges[i].lower), form.expression(ranges[i].upper)) for i in analysis.indices)
         return replace(statement, domain=domain)
 
     def _define(self, analysis: Analysis, ranges: Ranges) -> None:

@@ -40,15 +40,15 @@ class Isl:
 
     def is_empty(self, source: str) -> bool:
         """Whether the set has no point. Raises OutOfBudget."""
-        return self.answer(lambda: self.set(source).is_empty())
+        return bool(self.answer(lambda: self.set(source).is_empty()))
 
-    def answer(self, question: Callable[[], Any]) -> bool:
-        """The answer to a yes-or-no question, within the budget. Raises OutOfBudget."""
+    def answer(self, question: Callable[[], Any]) -> Any:
+        """The answer to a question, within the budget. Raises OutOfBudget."""
         self._start()
         assert self._module is not None
         self._context.reset_operations()
         try:
-            return bool(question())
+            return question()
         except self._module.Error as error:
             raise OutOfBudget(str(error)) from None
 
@@ -77,10 +77,19 @@ class Numbers:
         """Raises ShapeError for the first access that leaves its tensor, TCError where isl gives up."""
         for subscript in checked(analysis, ranges):
             extent = extents[subscript.tensor][subscript.position]
-            if not self.is_inside(subscript, ranges, extent):
-                raise self._outside(subscript, ranges, extent)
+            try:
+                if not self.is_inside(subscript, ranges, extent):
+                    raise self._outside(subscript, ranges, extent)
+            except OutOfBudget:
+                raise TCError(
+                    f"whether `{show.show(subscript.access)}` stays inside `{subscript.tensor}` could not be decided",
+                    where=subscript.where,
+                    sizes=self.values,
+                    hint="a simpler subscript or condition",
+                ) from None
 
     def is_inside(self, subscript: Subscript, ranges: Ranges, extent: Value) -> bool:
+        """Raises OutOfBudget."""
         if subscript.linear is not None:
             least, greatest, _ = reach(subscript.linear, ranges, self.values)
             if whole(least) >= 0 and whole(greatest) < whole(extent):
@@ -88,15 +97,7 @@ class Numbers:
             if not subscript.guards:
                 return False
         points, where, target = self._texts(subscript, ranges)
-        try:
-            return self.isl.is_empty(f"{{ {points} : {' and '.join([*where, f'not (0 <= {target} < {extent})'])} }}")
-        except OutOfBudget:
-            raise TCError(
-                f"whether `{show.show(subscript.access)}` stays inside `{subscript.tensor}` could not be decided",
-                where=subscript.where,
-                sizes=self.values,
-                hint="a simpler subscript or condition",
-            ) from None
+        return self.isl.is_empty(f"{{ {points} : {' and '.join([*where, f'not (0 <= {target} < {extent})'])} }}")
 
     def _texts(self, subscript: Subscript, ranges: Ranges) -> tuple[str, list[str], str]:
         """isl's text of the points at which an access happens, tuple and constraints, and of the subscript."""
@@ -109,9 +110,8 @@ class Numbers:
             least, greatest = map(whole, reach(subscript.linear, ranges, self.values)[:2])
         else:
             points, where, target = self._texts(subscript, ranges)
-            relation = self.isl.map(f"{{ {points} -> [({target})]{' : ' if where else ''}{' and '.join(where)} }}")
-            reached = relation.range()
-            least, greatest = int(reached.dim_min_val(0).to_python()), int(reached.dim_max_val(0).to_python())
+            relation = f"{{ {points} -> [({target})]{' : ' if where else ''}{' and '.join(where)} }}"
+            least, greatest = self.isl.answer(lambda: _ends(self.isl.map(relation).range()))
         reaches = f"from {least} to {greatest}" if least != greatest else str(least)
         verb = "is written" if subscript.role == "write" else "is read"
         return ShapeError(
@@ -124,6 +124,11 @@ class Numbers:
 
     def _extent(self, subscript: Subscript) -> str:
         return show.extent(self.definition.tensor(subscript.tensor).shape[subscript.position])
+
+
+def _ends(reached: Any) -> tuple[int, int]:
+    """The least and greatest element of a bounded set of integers."""
+    return int(reached.dim_min_val(0).to_python()), int(reached.dim_max_val(0).to_python())
 
 
 def _over(subscript: Subscript, ranges: Ranges) -> str:
@@ -243,7 +248,7 @@ class Symbols:
                     return True
                 if Numbers(self.definition, values, self.isl).is_inside(subscript, ranges, numbers[subscript.tensor][subscript.position]):
                     return True
-            except (ZeroDivisor, TCError):
+            except (ZeroDivisor, TCError, OutOfBudget):
                 continue
         return False
 
@@ -265,7 +270,7 @@ class Symbols:
             return bool(context.subtract(outside).is_empty())
 
         try:
-            return self.isl.answer(question)
+            return bool(self.isl.answer(question))
         except OutOfBudget:
             return False
 

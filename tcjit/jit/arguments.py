@@ -132,7 +132,7 @@ def scalar(what: str, dtype: str, value: Any) -> Value:
         if kind != "float":
             if value.is_integer() and (exact := _exact_integer(int(value), dtype)) is not None:
                 return exact
-        elif not math.isinf(result := float(rounded(np.asarray(value), dtype))) or math.isinf(value):
+        elif not math.isinf(result := _rounded(value, dtype)) or math.isinf(value):
             return result
     elif not isinstance(value, (int, float)):
         raise ArgumentError(f"{what} must be a number, not {_kind(value)}", hint="a Python number or a 0-dimensional tensor")
@@ -156,10 +156,15 @@ def _exact_integer(value: int, dtype: str) -> int | None:
 
 def _exact_float(value: int, dtype: str) -> float | None:
     try:
-        result = float(rounded(np.asarray(float(value)), dtype))
+        result = _rounded(float(value), dtype)
     except OverflowError:
         return None
     return result if math.isfinite(result) and int(result) == value else None
+
+
+def _rounded(value: float, dtype: str) -> float:
+    with np.errstate(over="ignore"):
+        return float(rounded(np.asarray(value), dtype))
 
 
 def _range(dtype: str) -> str:
@@ -219,8 +224,9 @@ def outputs(signature: Signature, out: Any, bound: Bound, shapes: Sequence[tuple
     given = list(out) if isinstance(out, (tuple, list)) else [out]
     if len(given) != len(returns):
         raise ArgumentError(f"out= of {signature.name}() must be {_count(len(returns))}, not {_count(len(given))}")
+    device = next((tensor.device.type for tensor in bound.tensors.values()), "cpu")
     for output, shape, tensor in zip(returns, shapes, given):
-        _output(f"out= of {signature.name}() for {output.name}", output, shape, tensor)
+        _output(f"out= of {signature.name}() for {output.name}", output, shape, device, tensor)
     _separate(signature, given, bound)
     return given
 
@@ -229,7 +235,7 @@ def _count(number: int) -> str:
     return "one tensor" if number == 1 else f"a tuple of {number} tensors"
 
 
-def _output(what: str, output: Output, shape: tuple[int, ...], tensor: Any) -> None:
+def _output(what: str, output: Output, shape: tuple[int, ...], device: str, tensor: Any) -> None:
     wanted = tensors.TORCH[output.dtype]
     if not isinstance(tensor, torch.Tensor):
         raise ArgumentError(f"{what} must be a torch.Tensor, not {_kind(tensor)}", hint=f"torch.empty({shape}, dtype={wanted})")
@@ -239,8 +245,8 @@ def _output(what: str, output: Output, shape: tuple[int, ...], tensor: Any) -> N
         raise ArgumentError(f"{what} must have dtype {wanted}, not {tensor.dtype}", hint=f"torch.empty({shape}, dtype={wanted})")
     if tuple(tensor.shape) != tuple(shape):
         raise ShapeError(f"{what} must have shape {tuple(shape)}, not {tuple(tensor.shape)}", hint=f"torch.empty({shape}, dtype={wanted})")
-    if tensor.device.type not in ("cpu", "meta"):
-        raise ArgumentError(f"{what} is on {tensor.device}, and this version runs on CPU tensors", hint="a CPU tensor")
+    if tensor.device.type != device:
+        raise ArgumentError(f"{what} is on {tensor.device}, and the arguments are on {device}", hint=f'x.to("{device}")')
     if tensor.is_inference() and not torch.is_inference_mode_enabled():
         raise ArgumentError(f"{what} is an inference tensor, which cannot be written outside inference mode", hint="x.clone()")
     _refuse_freed(what, tensor)

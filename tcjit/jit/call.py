@@ -153,7 +153,7 @@ class Function:
     def _made(self, key: Key) -> Kernel:
         if key.target == "reference":
             return kernel.interpreted(self.text, self.signature, key)
-        return stored.kernel(self.text, self.signature, key)
+        return kernel.compiled(self.text, self.signature, key, stored.binary(self.text, self.signature, key))
 
 
 # ---------------------------------------------------------------- one of each

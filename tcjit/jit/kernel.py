@@ -13,6 +13,7 @@ from tcjit.errors import ArgumentError, DivisionError, GatherError, LaunchError,
 from tcjit.jit import arguments
 from tcjit.jit.arguments import Bound, Value
 from tcjit.jit.signature import Signature
+from tcjit.jit.stored import Binary
 from tcjit.runtime import launcher, tensors
 
 if TYPE_CHECKING:
@@ -251,10 +252,9 @@ def specialised(text: str, signature: Signature, key: Key) -> Program:
     return specialise(definition(text, signature.name), dict(zip(names, key.shapes)), dict(key.scalars))
 
 
-def compiled(
-    text: str, signature: Signature, key: Key, record: Mapping[str, Any], address: int, artifacts: Callable[[], Mapping[str, str]]
-) -> Kernel:
-    """A kernel out of machine code, loaded at ``address``."""
+def compiled(text: str, signature: Signature, key: Key, binary: Binary) -> Kernel:
+    """A kernel out of machine code."""
+    record, address, artifacts = binary
 
     def work(inputs: Sequence[torch.Tensor], scalars: Mapping[str, Value], outs: Sequence[torch.Tensor]) -> None:
         numbers = runtime_numbers(signature, record, inputs, scalars)
@@ -285,7 +285,7 @@ def interpreted(text: str, signature: Signature, key: Key) -> Kernel:
         result = reference(program, signature, inputs, scalars, outs, key.checked, False)
         with tensors.one_thread_after_fork():
             for output, out in zip(signature.returns, outs):
-                out.copy_(tensors.from_numpy(result.values[output.name], output.dtype))
+                out.data.copy_(tensors.from_numpy(result.values[output.name], output.dtype))
 
     def artifacts() -> Mapping[str, str]:
         from tcjit.grammar.show import show
@@ -332,11 +332,13 @@ def failure(record: Mapping[str, Any], flag: int) -> TCError:
 
 def extents(signature: Signature, bound: Bound) -> list[tuple[int, ...]]:
     """The outputs' shapes for bound arguments; a ShapeError for a negative extent."""
-    shapes = signature.shapes(bound.values)
+    try:
+        shapes = signature.shapes(bound.values)
+    except ZeroDivisionError:
+        what = f"the shape of the result of {signature.name}() divides by zero"
+        raise ShapeError(what, sizes=bound.values, hint="another divisor") from None
     for output, shape in zip(signature.returns, shapes):
         if any(extent < 0 for extent in shape):
-            raise ShapeError(
-                f"{output.name} would have shape {shape}", sizes={n: int(v) for n, v in bound.values.items()}, hint="larger arguments"
-            )
+            raise ShapeError(f"{output.name} would have shape {shape}", sizes=bound.values, hint="larger arguments")
     return shapes
 

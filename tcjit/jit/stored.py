@@ -1,17 +1,28 @@
 """What the cache holds for calls: signatures by text, kernels by key, the launcher. What is missing is made, then kept.
 
-Found in the cache, none of these needs lark or isl.
+Found in the cache, none of these needs lark or isl; nothing here imports torch.
 """
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tcjit import cache
 from tcjit.errors import ArgumentError
-from tcjit.jit import kernel as kernels
-from tcjit.jit.kernel import Kernel, Key
 from tcjit.jit.signature import Signature, of
 from tcjit.runtime import host, launcher
+
+if TYPE_CHECKING:
+    from tcjit.jit.kernel import Key
+
+
+class Binary(NamedTuple):
+    """A loaded kernel: its launch record, its address, and how to get the texts of its compilation."""
+
+    record: Mapping[str, Any]
+    address: int
+    artifacts: Callable[[], Mapping[str, str]]
 
 
 def signatures(text: str) -> tuple[Signature, ...]:
@@ -39,8 +50,8 @@ def signature(text: str, name: str) -> Signature:
     raise ArgumentError(f"the text has no def called {name!r}", hint="one of " + ", ".join(s.name for s in known))
 
 
-def kernel(text: str, signature: Signature, key: Key) -> Kernel:
-    """The kernel of a key, out of the cache or compiled now, loaded."""
+def binary(text: str, signature: Signature, key: Key) -> Binary:
+    """The kernel of a key, out of the cache or compiled now. Loading comes after ``import torch``, whose OpenMP it shares."""
     store = cache.store()
     facts = {
         "text": text,
@@ -69,8 +80,7 @@ def kernel(text: str, signature: Signature, key: Key) -> Kernel:
             memory=store,
         )
         entry = store.put(name, record, library, texts)
-    address = host.load(entry.library, entry.record["symbol"])
-    return kernels.compiled(text, signature, key, entry.record, address, entry.artifacts)
+    return Binary(entry.record, host.load(entry.library, entry.record["symbol"]), entry.artifacts)
 
 
 def launcher_library() -> Path:

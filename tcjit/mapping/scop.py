@@ -128,6 +128,8 @@ class Scop:
             text = affine(subscript, self.values)
             if text is None:
                 text = f"any{position}"
+                while text in s.isl_dims:
+                    text += "_"
                 facts.append(f"0 <= {text} < {self.tensor(tensor).shape[position]}")
             targets.append(text)
         for guard, holds in guards:

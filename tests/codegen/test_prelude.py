@@ -158,19 +158,18 @@ def compared(op: str, right: Expr) -> Expr:
     return Binary(op, read("A", "float32"), right, dtype="bool")
 
 
-def maximum(a: str, b: str) -> Expr:
-    return Call("max", (read(a, "float32"), read(b, "float32")), dtype="float32")
+def single(name: str, *args: str | float) -> Expr:
+    """A float32 built-in of arrays and constants."""
+    made = (read(a, "float32") if isinstance(a, str) else Const(a, dtype="float32") for a in args)
+    return Call(name, tuple(made), dtype="float32")
 
 
 VECTORISED: dict[str, Expr] = {
     **{name: unary(name) for name in ("exp", "log", "tanh", "erf", "sigmoid", "relu", "rsqrt", "sqrt", "floor", "sign", "abs")},
-    **{
-        name: Call(name, (read("A", "float32"), read("B", "float32")), dtype="float32")
-        for name in ("min", "max", "fmin", "fmax", "fdim", "copysign")
-    },
-    "clamp": Call("clamp", (read("A", "float32"), Const(0.0, dtype="float32"), read("B", "float32")), dtype="float32"),
-    "clamp between constants": Call("clamp", (read("A", "float32"), Const(0.0, dtype="float32"), Const(6.0, dtype="float32")), dtype="float32"),
-    "max of maxima": Call("max", (maximum("A", "B"), Call("max", (Const(0.0, dtype="float32"), maximum("B", "A")), dtype="float32")), dtype="float32"),
+    **{name: single(name, "A", "B") for name in ("min", "max", "fmin", "fmax", "fdim", "copysign")},
+    "clamp": single("clamp", "A", 0.0, "B"),
+    "clamp between constants": single("clamp", "A", 0.0, 6.0),
+    "max of maxima": Call("max", (single("max", "A", "B"), single("max", 0.0, "B")), dtype="float32"),
     "max of doubles": Call("max", (read("D", "float64"), Const(0.0, dtype="float64")), dtype="float64"),
     "max of bytes": Call("max", (read("U", "uint8"), Const(3, dtype="uint8")), dtype="uint8"),
     "bytes added": Binary("+", read("U", "uint8"), Const(3, dtype="uint8"), dtype="uint8"),

@@ -386,6 +386,24 @@ def test_a_plain_kernel_never_waits_for_isl() -> None:
     assert done.stdout.strip() == "False"
 
 
+def chain(step: str, count: int) -> str:
+    body = " ".join(f"T{k + 1}(i) = {step.replace('X', f'T{k}')}" for k in range(count))
+    return f"def f(float(N) A) -> (O) {{ T0(i) = A(i) {body} O(i) = T{count}(i) }}"
+
+
+def test_long_chains_of_statements() -> None:
+    assert shape(inferred(chain("X(i) + X(i + 1)", 60)), "O") == ("N - 60",)
+    assert shape(inferred(chain("X(2*i) + X(2*i + 1)", 20)), "O") == (f"N / {1 << 20}",)
+
+
+def test_a_range_that_outgrows_all_bounds_is_refused() -> None:
+    with pytest.raises(CheckError, match="is too long a formula") as caught:
+        inferred(chain("X(2*i) + X(i + 1)", 60))
+    assert caught.value.hint == "its range in short: `where i in 0:...`"
+    with pytest.raises(CheckError, match="too many terms"):
+        inferred(f"def f(float(N) A, int32 s) -> (O) {{ O(i) = A({' * '.join(['(N + s + i + 1)'] * 30)}) where i in 0:3 }}")
+
+
 def test_a_matmul_specialises_in_well_under_a_millisecond() -> None:
     definition = inferred(MATMUL)
     best = 1.0

@@ -1,4 +1,5 @@
-"""Tensors that are not what they seem, modes and transforms: the right result or a TCError, before and after the fast path knows the shapes."""
+"""Tensors that are not what they seem, modes, transforms: the right result or a TCError, also when the fast path knows the shapes."""
+# ruff: noqa: B023  (every lambda here is called at once)
 from __future__ import annotations
 
 import copy

@@ -76,7 +76,8 @@ def test_every_builtin_is_tested_here() -> None:
 def test_against_many_digits(name: str) -> None:
     exact, domains = EXACT[name]
     args = [rng.uniform(low, high, 60) for low, high in domains]
-    got = on_floats(name, tuple(args), "float64")
+    with np.errstate(all="ignore"):
+        got = on_floats(name, tuple(args), "float64")
     wanted = np.array([float(mp.re(exact(*map(mp.mpf, point)))) for point in zip(*args)])
     scale = np.maximum(np.abs(wanted), 1.0) if name in ("j0", "j1", "y0", "y1", "lgamma", "tan") else np.abs(wanted)
     assert np.max(np.abs(got - wanted) / np.where(scale == 0, 1.0, scale)) < 3e-14
@@ -92,7 +93,8 @@ EDGES = [
     ("tgamma", (-1.0,), math.nan), ("tgamma", (200.0,), math.inf), ("lgamma", (-3.0,), math.inf), ("lgamma", (math.inf,), math.inf),
     ("y0", (0.0,), -math.inf), ("y1", (-1.0,), math.nan), ("j0", (math.inf,), 0.0), ("j1", (1e-300,), 5e-301),
     ("erfinv", (1.0,), math.inf), ("erfcinv", (2.0,), -math.inf), ("erfcinv", (1e-300,), 26.209469960516124),
-    ("normcdfinv", (0.0,), -math.inf), ("normcdf", (-math.inf,), 0.0), ("erfcx", (-30.0,), math.inf), ("erfcx", (1e300,), 5.641895835477563e-301),
+    ("normcdfinv", (0.0,), -math.inf), ("normcdf", (-math.inf,), 0.0), ("erfcx", (-30.0,), math.inf),
+    ("erfcx", (1e300,), 5.641895835477563e-301),
     ("sigmoid", (-1000.0,), 0.0), ("sinpi", (1.0,), 0.0), ("cospi", (0.5,), 0.0), ("hypot", (math.inf, math.nan), math.inf),
     ("norm3d", (1e300, 1e300, 1e300), math.sqrt(3.0) * 1e300), ("fdim", (math.nan, 1.0), math.nan), ("cyl_bessel_i0", (712.0,), 1.5e307),
 ]  # fmt: skip

@@ -1,0 +1,275 @@
+"""Whatever the mapping options, a kernel computes what the program says; options themselves are checked and go through JSON."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support_cases import Case, Fill
+from support_compare import agree
+from support_run import array, tensor
+
+import tcjit
+from tcjit.errors import MappingError
+from tcjit.mapping.options import FUSIONS, PRESETS, Options
+from tcjit.mapping.passes import parallelise
+
+SEED = 20
+PAIRS = 4  # drawn options per program, besides the few that are always tried
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A program and the shapes of its tensors; integers that index are drawn below ``below``."""
+
+    text: str
+    shapes: Mapping[str, tuple[int, ...]]
+    dtypes: Mapping[str, str] = field(default_factory=dict)
+    scalars: Mapping[str, Any] = field(default_factory=dict)
+    below: Mapping[str, int] = field(default_factory=dict)
+
+    def case(self) -> Case:
+        fills = {}
+        for number, name in enumerate(self.shapes):
+            dtype = self.dtypes.get(name, "float32")
+            if name in self.below:
+                fills[name] = Fill(dtype, "small", number, 0, self.below[name] - 1)
+            else:
+                fills[name] = Fill(dtype, "uniform" if "float" in dtype else "small", number, -3, 3)
+        return Case(self.text, self.shapes, fills, self.scalars)
+
+
+SAMPLES = {
+    "matmul": Sample("def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }", {"A": (19, 23), "B": (23, 37)}),
+    "matmul_transposed": Sample(
+        "def f(float(K,M) A, float(N,K) B) -> (C) { C(m,n) +=! A(k,m) * B(n,k) }", {"A": (300, 9), "B": (21, 300)}
+    ),
+    "matmul_scaled": Sample(
+        "def f(double(M,K) A, double(K,N) B, double s) -> (C) { C(m,n) +=! -(-A(m,k)) * B(k,n) * -s - A(m,k) }",
+        {"A": (17, 5), "B": (5, 16)},
+        {"A": "float64", "B": "float64"},
+        {"s": 1.5},
+    ),
+    "convolution_padded": Sample(
+        """def f(float(N,C,H,W) I, float(F,C,KH,KW) K) -> (O) {
+            O(n, f, h, w) +=! (h + kh >= 1 && h + kh <= H && w + kw >= 1 && w + kw <= W ? I(n, c, h + kh - 1, w + kw - 1) : 0.0)
+                * K(f, c, kh, kw) where h in 0:H, w in 0:W
+        }""",
+        {"I": (1, 3, 7, 9), "K": (5, 3, 3, 3)},
+    ),
+    "convolution_strided": Sample(
+        "def f(float(C,H) I, float(F,C,K) W, int32 s) -> (O) { O(f, h) +=! I(c, s*h + k) * W(f, c, k) }",
+        {"I": (4, 41), "W": (6, 4, 3)},
+        scalars={"s": 2},
+    ),
+    "convolution_grouped": Sample(
+        "def f(float(G,C,H) I, float(G,F,C,K) W) -> (O) { O(g, f, h) +=! I(g, c, h + k) * W(g, f, c, k) }",
+        {"I": (3, 4, 20), "W": (3, 5, 4, 3)},
+    ),
+    "softmax": Sample(
+        """def f(float(M,N) I) -> (O) {
+            top(m) max=! I(m, n)
+            O(m, n) = exp(I(m, n) - top(m))
+            total(m) +=! O(m, n)
+            O(m, n) = O(m, n) / total(m)
+        }""",
+        {"I": (11, 35)},
+    ),
+    "layernorm": Sample(
+        """def f(float(M,N) I, float(N) g, float(N) b) -> (O) {
+            mean(m) +=! I(m, n)
+            mean(m) = mean(m) / N
+            var(m) +=! (I(m, n) - mean(m)) * (I(m, n) - mean(m))
+            O(m, n) = (I(m, n) - mean(m)) * rsqrt(var(m) / N + 1e-5) * g(n) + b(n)
+        }""",
+        {"I": (20, 33), "g": (33,), "b": (33,)},
+    ),
+    "mlp": Sample(
+        """def f(float(B,I) X, float(O,I) W, float(O) b, float(P,O) V) -> (Z) {
+            Y(n, o) +=! X(n, i) * W(o, i)
+            Y(n, o) = fmax(Y(n, o) + b(o), 0.0)
+            Z(n, p) +=! Y(n, o) * V(p, o)
+        }""",
+        {"X": (18, 40), "W": (24, 40), "b": (24,), "V": (5, 24)},
+    ),
+    "columns": Sample(
+        "def f(float(M,N) X) -> (A, B) { A(n) +=! X(m, n) * X(m, n)  B(n) max=! X(m, n) + A(n) }", {"X": (50, 19)}
+    ),
+    "totals": Sample(
+        """def f(float(M,N) X) -> (A, B, C) {
+            A +=! X(m, n)  B min=! X(m, n) where n in 1:N  C +=! (n >= 1 ? X(m, n - 1) : 0.5) * n
+        }""",
+        {"X": (23, 67)},
+    ),
+    "halves": Sample(
+        "def f(half(M,N) X, bfloat16(N) Y) -> (A, B, C) { A(m) +=! X(m, n)  B +=! Y(n) * Y(n)  C(n) max=! X(m, n) }",
+        {"X": (13, 45), "Y": (45,)},
+        {"X": "float16", "Y": "bfloat16"},
+    ),
+    "integers": Sample(
+        """def f(uint8(M,N) X, int32(M,N) Y, bool(M,N) P) -> (A, B, C, D) {
+            A(m) +=! X(m, n)  B(n) min=! Y(m, n) % (X(m, n) + 1)  C(m) max=! P(m, n)  D +=! P(m, n) ? Y(m, n) : 1
+        }""",
+        {"X": (14, 33), "Y": (14, 33), "P": (14, 33)},
+        {"X": "uint8", "Y": "int32", "P": "bool"},
+        below={"X": 256, "Y": 1 << 30},
+    ),
+    "gathers": Sample(
+        """def f(float(E,D) T, int64(B,L) I, int32(B) J) -> (O, P) {
+            O(b, d) +=! T(I(b, l), d)
+            P(b, d) = b >= 1 ? O(J(b), d) + T(I(b, 0), (d + 1) % D) : T(J(b), d)
+        }""",
+        {"T": (9, 18), "I": (12, 5), "J": (12,)},
+        {"I": "int64", "J": "int32"},
+        below={"I": 9, "J": 9},
+    ),
+    "transposes": Sample(
+        """def f(float(M,N) X) -> (Y, Z) {
+            Y(n, m) = 2 * X(m, n)
+            Z(m, n) = Y(n, m) + Y(N - 1 - n, M - 1 - m) + X(m, n)
+        }""",
+        {"X": (21, 34)},
+    ),
+    "parts": Sample(
+        """def f(float(M,N) X, float(N) b) -> (A, B) {
+            A(i, j) = X(i, j)
+            A(i, j) += b(j) where i in 2:9, j in 3:N
+            B(j) max=! A(i, j) where j in 0:N
+            A(i, j) +=! X(i, k) * b(k) where i in 1:4, j in 4:7
+            B(j) = B(j) + A(3, j) where j in 0:5
+        }""",
+        {"X": (12, 20), "b": (20,)},
+    ),
+}
+ALWAYS = [PRESETS["naive"], Options(fusion="maximal", reduction_chunks=3), Options(fusion="minimal", lanes=4)]
+
+
+def drawn(rng: random.Random) -> Options:
+    """Valid options, every field drawn."""
+    return Options(
+        fusion=rng.choice(FUSIONS),
+        tile=tuple(rng.choice((0, 0, 1, 2, 3, 4, 5, 7, 8, 16, 32, 1000)) for _ in range(rng.choice((0, 1, 2, 2, 3)))),
+        lanes=rng.choice((0, 0, 1, 2, 4, 8, 16)),
+        reduction_chunks=rng.choice((0, 1, 2, 3, 5, 8, 4096)),
+        parallel=rng.random() < 0.7,
+        contract=rng.random() < 0.7,
+        pack=rng.random() < 0.7,
+    )
+
+
+def pairs() -> list[Any]:
+    """The sample of the suite: for each program a few fixed options in turn and some drawn ones."""
+    rng = random.Random(SEED)
+    result = []
+    for number, name in enumerate(SAMPLES):
+        for position, options in enumerate([ALWAYS[number % len(ALWAYS)], *(drawn(rng) for _ in range(PAIRS - 1))]):
+            result.append(pytest.param(name, options, id=f"{name}-{position}"))
+    return result
+
+
+@pytest.fixture
+def threads_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads share even the small loops of these tests."""
+    monkeypatch.setattr(parallelise, "WORTH_THREADS", 1)
+
+
+@pytest.mark.usefixtures("threads_for_all")
+@pytest.mark.parametrize("name, options", pairs())
+def test_options_never_change_results(name: str, options: Options) -> None:
+    case = SAMPLES[name].case()
+    program = case.program()
+    arguments = [
+        tensor(case.inputs()[p.name], p.dtype) if p.dims else case.scalars[p.name] for p in program.definition.params
+    ]
+    results = tcjit.define(case.text, target="cpu", options=options).f(*arguments)
+    expected = case.expected(program)
+    for returned, result in zip(program.definition.returns, results if isinstance(results, tuple) else (results,), strict=True):
+        agree(array(result), expected, returned)
+
+
+def test_the_sample_draws_every_field() -> None:
+    listed = [one.values[1].to_dict() for one in pairs()]
+    for name in listed[0]:
+        assert len({json.dumps(options[name]) for options in listed}) > 1, name
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"fusion": "most"},
+        {"fusion": None},
+        {"tile": (4, -1)},
+        {"tile": (1 << 21,)},
+        {"tile": (1.5,)},
+        {"tile": (True,)},
+        {"tile": 4},
+        {"tile": (1,) * 17},
+        {"lanes": 3},
+        {"lanes": -1},
+        {"lanes": 32},
+        {"lanes": 4.0},
+        {"reduction_chunks": -1},
+        {"reduction_chunks": 4097},
+        {"reduction_chunks": True},
+        {"parallel": 1},
+        {"contract": "yes"},
+        {"pack": None},
+    ],
+    ids=str,
+)
+def test_invalid_options_name_the_field(wrong: dict[str, Any]) -> None:
+    (name,) = wrong
+    with pytest.raises(MappingError, match=f"option {name} = ") as raised:
+        Options(**wrong)
+    assert raised.value.hint
+    with pytest.raises(MappingError):
+        Options().but(**wrong)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", '{"speed": 11}', '{"lanes": "many"}', '{"tile": 3}', '{"lanes": null}'])
+def test_invalid_json_is_a_mapping_error(text: str) -> None:
+    with pytest.raises(MappingError):
+        Options.from_json(text)
+
+
+def test_options_survive_json() -> None:
+    rng = random.Random(SEED)
+    for options in [*PRESETS.values(), *(drawn(rng) for _ in range(200))]:
+        back = Options.from_json(options.to_json())
+        assert back == options and hash(back) == hash(options)
+        assert Options.from_dict(json.loads(json.dumps(options.to_dict()))) == options
+    assert Options.from_json("{}") == Options()
+
+
+def test_presets_are_known_by_name() -> None:
+    assert set(PRESETS) == set("naive pointwise mlp conv group_conv reduction contraction".split())
+    with pytest.raises(MappingError, match="unknown preset"):
+        Options.preset("fastest")
+
+
+def test_every_choice_of_a_field_is_valid() -> None:
+    for option in Options.described():
+        assert option.metadata["meaning"] and option.metadata["targets"]
+        for choice in option.metadata["choices"]:
+            assert getattr(Options(**{option.name: choice}), option.name) == choice
+
+
+def test_a_kernel_keeps_its_options() -> None:
+    options = Options(tile=(4, 16), fusion="minimal", reduction_chunks=1)
+    tc = tcjit.define(SAMPLES["matmul"].text, options=options)
+    assert tc.f.compile(torch.empty(8, 8), torch.empty(8, 8)).options == options
+    other = Options(lanes=1)
+    assert tc.f.compile(torch.empty(8, 8), torch.empty(8, 8), options=other).options == other
+
+
+def test_different_options_may_round_differently_but_each_is_reproducible() -> None:
+    given = torch.from_numpy(np.random.default_rng(SEED).standard_normal(5000, dtype=np.float32))
+    for chunks in (1, 7, 32):
+        total = tcjit.define("def f(float(N) X) -> (S) { S +=! X(n) }", options=Options(reduction_chunks=chunks)).f
+        assert len({total(given).item() for _ in range(50)}) == 1

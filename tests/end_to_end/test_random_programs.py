@@ -1,0 +1,87 @@
+"""Five hundred random programs, the same in every run, on the CPU against the reference; `make soak` draws fresh ones.
+
+And every program that once failed, shrunk, from ``tests/regressions``.
+"""
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support_cases import REGRESSIONS, Case, load, save
+from support_compare import decided
+from support_programs import Statistics, candidate, draw
+from support_run import call, check
+from support_shrink import shrink
+
+from tcjit.errors import TCError
+
+PROGRAMS, SHARDS, SEED = 500, 25, 20240601
+SAVED = sorted(REGRESSIONS.glob("*.tc"))
+
+
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_cpu_agrees_with_the_reference(shard: int) -> None:
+    counts = Statistics()
+    for number in range(shard, PROGRAMS, SHARDS):
+        case = draw(random.Random(f"{SEED} {number}"), counts)
+        try:
+            check(case, "cpu")
+        except (AssertionError, TCError) as error:
+            raise AssertionError(f"program {number}: {error}\n{case}\n{case.text}") from error
+    assert counts.refused <= counts.drawn // 10, "\n".join(counts.reasons)
+
+
+@pytest.mark.parametrize("path", SAVED, ids=[p.stem for p in SAVED])
+def test_programs_that_once_failed(path: Path) -> None:
+    check(load(path), "cpu")
+
+
+def test_the_reference_is_a_target() -> None:
+    for number in range(40):
+        case = draw(random.Random(f"reference {number}"))
+        if case.faults:
+            continue
+        program = case.program()
+        expected = case.expected(program)
+        for name, value in call(case, program, "reference").items():
+            np.testing.assert_array_equal(value, expected.values[name])
+
+
+def test_what_is_drawn_is_worth_comparing() -> None:
+    """Nearly every element is decided, and programs over small integers are compared bit for bit."""
+    parts, exact = [], []
+    for number in range(150):
+        case = draw(random.Random(f"worth {number}"))
+        if case.faults:
+            continue
+        expected = case.expected(case.program())
+        parts.append(decided(expected))
+        if case.exact:
+            exact.append(np.mean([np.mean(error == 0) for error in expected.error.values() if error.size] or [1.0]))
+    assert np.mean(parts) > 0.95
+    assert len(exact) > 20 and np.mean(exact) > 0.9
+
+
+def test_drawing_depends_on_the_seed_alone() -> None:
+    first, second = (candidate(random.Random("again")) for _ in range(2))
+    assert first == second
+    assert candidate(random.Random("another")).text != first.text
+
+
+def test_a_failing_case_shrinks_and_is_kept(tmp_path: Path) -> None:
+    """A division in a program of several statements is all that remains when divisions are what fails."""
+    case = next(c for c in (candidate(random.Random(f"shrink {n}")) for n in range(1000)) if " % " in c.text and c.text.count("=") > 3)
+
+    def fails(smaller: Case) -> bool:
+        try:
+            smaller.program()
+        except TCError:
+            return False
+        return " % " in smaller.text
+
+    small = shrink(case, fails)
+    assert fails(small) and small.text.count("\n") <= 4 and len(small.text) < len(case.text)
+    save(small, tmp_path / "kept.tc", "found by a test")
+    assert load(tmp_path / "kept.tc") == small

@@ -1,0 +1,123 @@
+"""A Kernel: how it was made, what it refuses, and its comparison with the reference."""
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from support_calls import TEXT, defs, refused
+
+import tcjit
+from tcjit.jit import kernel as kernels
+from tcjit.jit import stored
+
+
+def meta(*shape: int) -> torch.Tensor:
+    return torch.empty(shape, device="meta")
+
+
+def test_how_it_was_made() -> None:
+    k = defs().mm.compile(meta(4, 5), meta(5, 6))
+    assert repr(k) == "<tcjit.Kernel mm(A[4, 5], B[5, 6]) for cpu>"
+    assert "tc_mm" in k.source and "domain" in k.tree and k.target == "cpu" and isinstance(k.options, tcjit.Options)
+    assert {"source", "tree", "scop"} <= set(k.artifacts)
+    assert set(k.resources) == {"workspace", "verified", "seconds"} and k.resources["seconds"]["compile"] > 0
+    assert k.roofline.flops == 2 * 4 * 5 * 6 and k.roofline.bytes == 4 * (20 + 30 + 24)
+
+
+def test_options_and_targets() -> None:
+    tc = defs()
+    a, b = torch.randn(9, 7), torch.randn(7, 8)
+    naive = tc.mm.compile(a, b, options=tcjit.Options.preset("naive"))
+    default = tc.mm.compile(a, b)
+    other = tc.mm.compile(a, b, target="reference")
+    assert naive is not default and naive.options.lanes == 1 and naive is tc.mm.compile(a, b, options=tcjit.Options.preset("naive"))
+    for k in (naive, default, other):
+        assert torch.allclose(k(a, b), a @ b, atol=1e-5)
+        assert k.check(a, b).used["C"] <= 1
+    assert "mm" in other.source and other.tree == "" and other.resources["workspace"] == 0
+    assert refused(lambda: tc.mm.compile(a, b, target="cuda"), tcjit.ArgumentError)
+
+
+def test_out_of_the_cache() -> None:
+    """Source, tree and the rest are stored beside the binary."""
+    text = "def fresh(float(N) X) -> (Y) { Y(i) = 3.0 * X(i) }"
+    signature = stored.signature(text, "fresh")
+    key = kernels.Key(((5,),), ("contiguous",), (), True, "cpu", None)
+    first, again = (kernels.compiled(text, signature, key, stored.binary(text, signature, key)) for _ in range(2))
+    assert first is not again and first.artifacts == again.artifacts and first.record == again.record
+    assert torch.equal(again(torch.ones(5)), torch.full((5,), 3.0)) and "fresh" in again.source and again.roofline.flops == 5
+
+
+@pytest.mark.parametrize("target", ["cpu", "reference"])
+def test_calling(target: str) -> None:
+    tc = defs(target)
+    k = tc.step.compile(2.0, torch.randn(8), 2)
+    x, out = torch.randn(8), torch.empty(4)
+    assert torch.equal(k(0.5, x, 2), 0.5 * x[::2])  # the factor is not part of the kernel, the step is
+    assert k(3, x, 2, out=out) is out and torch.equal(out, 3 * x[::2])
+    refused(lambda: k(1.0, x, 3), tcjit.ArgumentError, "s = 2")
+    refused(lambda: k(1.0, torch.randn(9), 2), tcjit.ShapeError, "(8,)")
+    refused(lambda: k(1.0, x), tcjit.ArgumentError)
+    refused(lambda: k(1.0, x, 2, out=torch.empty(5)), tcjit.ShapeError)
+    refused(lambda: k(1.0, x.clone().requires_grad_(), 2), tcjit.ArgumentError, "torch.no_grad()")
+    assert torch.equal(k(1.0, torch._neg_view(x), 2), -x[::2])
+    refused(lambda: torch.vmap(lambda a: k(1.0, a, 2))(torch.randn(3, 8)), tcjit.TCError)
+    refused(lambda: k(1.0, x.to("meta"), 2), tcjit.ArgumentError)
+
+
+def test_layouts() -> None:
+    tc = defs("cpu")
+    a, b = torch.randn(4, 4), torch.randn(4, 4)
+    k = tc.mm.compile(a, b)
+    for other in (a.t(), torch.randn(8, 8)[::2, ::2], torch.randn(4, 1).expand(4, 4)):
+        assert torch.allclose(k(other, b), other @ b, atol=1e-5)  # copied once, never misread
+    strided = tc.mm.compile(torch.randn(4, 9)[:, :4], b)
+    for other in (a, torch.randn(4, 5)[:, :4], a.t(), torch.randn(4, 1).expand(4, 4)):
+        assert torch.allclose(strided(other, b), other @ b, atol=1e-5)
+    expanded = tc.mm.compile(torch.randn(1, 4).expand(4, 4), b)
+    row = torch.randn(1, 4).expand(4, 4)
+    assert torch.allclose(expanded(row, b), row @ b, atol=1e-5)
+    refused(lambda: expanded(a, b), tcjit.ArgumentError, "layout")
+
+
+def test_unchecked() -> None:
+    tc = defs("cpu")
+    table, index = torch.randn(4, 3), torch.tensor([0, 3])
+    checked, unchecked = tc.pick.compile(table, index), tc.pick.compile(table, index, unchecked=True)
+    assert checked is not unchecked and checked.source != unchecked.source
+    assert torch.equal(unchecked(table, index), table[index])
+    refused(lambda: checked(table, index + 1), tcjit.GatherError)
+
+
+def test_check_sees_a_wrong_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    tc = defs("cpu")
+    x = torch.randn(6)
+    k = tc.add.compile(x, x)
+    assert str(k.check(x, x)).startswith("C: ")
+
+    def wrong(inputs: Any, scalars: Any, outs: Any) -> None:
+        outs[0].copy_(inputs[0] + inputs[1])
+        outs[0][4] += 0.01
+
+    monkeypatch.setattr(k, "work", wrong)
+    refused(lambda: k.check(x, x), tcjit.VerifyError, "C[4]")
+    monkeypatch.setattr(k, "work", lambda inputs, scalars, outs: outs[0].fill_(float("nan")))
+    refused(lambda: k.check(x, x), tcjit.VerifyError, "C[0]")
+
+
+@pytest.mark.parametrize("name", ["add", "mm", "both", "onto", "pick", "step", "rest", "sum", "shift"])
+def test_check(name: str) -> None:
+    arguments: dict[str, tuple[Any, ...]] = {
+        "add": (torch.randn(5), torch.randn(5)),
+        "mm": (torch.randn(5, 40), torch.randn(40, 3)),
+        "both": (torch.randn(9),),
+        "onto": (torch.randn(3, 5),),
+        "pick": (torch.randn(4, 2), torch.tensor([1, 1, 3])),
+        "step": (0.3, torch.randn(7), 3),
+        "rest": (torch.arange(-4, 4, dtype=torch.int32), torch.full((8,), 3, dtype=torch.int32)),
+        "sum": (torch.randn(30, 30),),
+        "shift": (torch.randn(8),),
+    }
+    k = tcjit.compile(TEXT, name, *arguments[name])
+    assert all(0 <= part <= 1 for part in k.check(*arguments[name]).used.values())

@@ -1,0 +1,234 @@
+"""The full numbers: fresh random programs on the CPU against the reference, and fresh mutated texts, until told to stop.
+
+    python tests/soak.py --programs 20000 --jobs 2 [--seed S] [--seconds T] [--first N]
+
+Each number of a seed stands for one program and one mutated text, drawn in a child process that a crash or a hang can take down. A
+failing program is shrunk and written to ``tests/regressions``, where the suite picks it up. The last line is ``N run, M failed, seed S``.
+"""
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from support_cases import Case
+
+HOME = Path(__file__).resolve().parent
+sys.path[:0] = [str(HOME.parent), str(HOME)]
+CHUNK = 100  # programs of one child
+PATIENCE = 300.0  # seconds without a word from a child
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--programs", type=int, default=20_000)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--seed", type=int, default=None, help="a fresh one by default")
+    parser.add_argument("--seconds", type=float, default=None, help="stop after this time")
+    parser.add_argument("--first", type=int, default=0, help="the number to start from")
+    parser.add_argument("--child", type=int, nargs=2, metavar=("FIRST", "LAST"), help=argparse.SUPPRESS)
+    parser.add_argument("--check", type=Path, help="run one saved program and say what is wrong with it")
+    options = parser.parse_args()
+    seed = random.SystemRandom().getrandbits(32) if options.seed is None else options.seed
+    if options.check:
+        return _check(options.check)
+    if options.child:
+        _child(seed, *options.child)
+        return 0
+    return Soak(seed, options.first, options.programs, options.jobs, options.seconds).run()
+
+
+# ---------------------------------------------------------------- the parent
+
+
+@dataclass
+class Soak:
+    """Children run in parallel over pieces of the numbers; ``failed`` holds a line for each failure."""
+
+    seed: int
+    first: int
+    programs: int
+    jobs: int
+    seconds: float | None
+    ran: int = 0
+    drawn: int = 0
+    refused: int = 0
+    failed: list[str] = field(default_factory=list)
+    started: float = field(default_factory=time.monotonic)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def run(self) -> int:
+        print(f"seed {self.seed}: {self.programs} programs, {self.jobs} jobs", flush=True)
+        pieces = [(n, min(n + CHUNK, self.first + self.programs)) for n in range(self.first, self.first + self.programs, CHUNK)]
+        with ThreadPoolExecutor(self.jobs) as pool:
+            list(pool.map(lambda piece: self._piece(*piece), pieces))
+        for line in self.failed:
+            print(line)
+        print(f"{self.refused} of {self.drawn} drawn programs were refused and drawn again, {time.monotonic() - self.started:.0f} s")
+        print(f"{self.ran} run, {len(self.failed)} failed, seed {self.seed}", flush=True)
+        return 1 if self.failed else 0
+
+    def _piece(self, first: int, last: int) -> None:
+        """Numbers from ``first`` to before ``last``; one that takes its child down is counted, and the next child goes on after it."""
+        while first < last and not self._late():
+            running: int | None = None
+            before = first
+            for event in _events(self.seed, first, last):
+                running = event["number"] if event["kind"] == "begin" else None
+                if running is None:
+                    self._note(event)
+                    first = event["number"] + 1
+                    if self._late():
+                        break
+            if running is not None:
+                self._note({"number": running, "what": _crash(self.seed, running), "drawn": 1, "refused": 0})
+                first = running + 1
+            elif first == before:
+                raise RuntimeError("a child ended before its first program: see its message above")
+
+    def _late(self) -> bool:
+        return self.seconds is not None and time.monotonic() - self.started > self.seconds
+
+    def _note(self, event: dict[str, Any]) -> None:
+        with self.lock:
+            self.ran += 1
+            self.drawn += event["drawn"]
+            self.refused += event["refused"]
+            if event["what"]:
+                self.failed.append(f"number {event['number']}: {event['what']}")
+                print(self.failed[-1], flush=True)
+            if self.ran % 200 == 0:
+                rate = self.ran / (time.monotonic() - self.started)
+                print(f"{self.ran} run, {len(self.failed)} failed, {rate:.1f} a second", flush=True)
+
+
+def _events(seed: int, first: int, last: int) -> Iterator[dict[str, Any]]:
+    """What a child says, a JSON object a line; the child is ended when the caller stops listening, or when it is silent for too long."""
+    with tempfile.TemporaryDirectory(prefix="tcjit-soak-") as cache:
+        environment = {**os.environ, "TCJIT_CACHE_DIR": cache, "OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"}
+        command = [sys.executable, str(HOME / "soak.py"), "--seed", str(seed), "--child", str(first), str(last)]
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+        assert child.stdout is not None
+        spoken = [time.monotonic()]
+        done = threading.Event()
+
+        def watch() -> None:
+            while not done.wait(1.0):
+                if time.monotonic() - spoken[0] > PATIENCE:
+                    child.kill()
+
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
+        try:
+            for line in child.stdout:
+                spoken[0] = time.monotonic()
+                if line.startswith("{"):
+                    yield json.loads(line)
+        finally:
+            done.set()
+            child.kill()
+            child.wait()
+            watcher.join()
+
+
+def _crash(seed: int, number: int) -> str:
+    """Shrink a program that takes its process down, a process for each try."""
+    from support_shrink import shrink
+
+    case = _case(seed, number)[0]
+    with tempfile.TemporaryDirectory(prefix="tcjit-soak-") as folder:
+        path = Path(folder) / "case.tc"
+
+        def crashes(smaller: Case) -> bool:
+            _save(smaller, path)
+            environment = {**os.environ, "TCJIT_CACHE_DIR": folder}
+            command = [sys.executable, str(HOME / "soak.py"), "--check", str(path)]
+            try:
+                return subprocess.run(command, env=environment, capture_output=True, timeout=PATIENCE).returncode not in (0, 1)
+            except subprocess.TimeoutExpired:
+                return True
+
+        if not crashes(case):
+            return "its process died, which a second run of the program alone does not"
+        return "its process died: " + _keep(shrink(case, crashes, tries=60), seed, number, "takes the process down")
+
+
+# ---------------------------------------------------------------- a child
+
+
+def _child(seed: int, first: int, last: int) -> None:
+    for number in range(first, last):
+        print(json.dumps({"kind": "begin", "number": number}), flush=True)
+        case, drawn, refused = _case(seed, number)
+        what = _program(case, seed, number) or _text(seed, number)
+        print(json.dumps({"kind": "end", "number": number, "what": what, "drawn": drawn, "refused": refused}), flush=True)
+
+
+def _case(seed: int, number: int) -> tuple[Case, int, int]:
+    """A program, how many were drawn for it, and how many of them refused."""
+    from support_programs import Statistics, draw
+
+    counts = Statistics()
+    return draw(random.Random(f"{seed} {number}"), counts), counts.drawn, counts.refused
+
+
+def _program(case: Case, seed: int, number: int) -> str:
+    from support_run import failure
+    from support_shrink import shrink
+
+    what = failure(case, "cpu")
+    if not what:
+        return ""
+    kind = what[:24]  # shrinking must not slide from one failure to another
+    small = shrink(case, lambda smaller: failure(smaller, "cpu")[:24] == kind, tries=400)
+    return _keep(small, seed, number, failure(small, "cpu") or what)
+
+
+def _text(seed: int, number: int) -> str:
+    from support_mutations import mutated, reading_failure
+
+    text = mutated(random.Random(f"{seed} text {number}"))
+    what = reading_failure(text)
+    if what:
+        path = HOME / "regressions" / f"{seed}-{number}.txt"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        what = f"{what}, kept in {path}"
+    return what
+
+
+def _keep(case: Case, seed: int, number: int, what: str) -> str:
+    path = HOME / "regressions" / f"soak_{seed}_{number}.tc"
+    _save(case, path, f"seed {seed}, number {number}: {what.splitlines()[0]}")
+    return f"{what}\nkept in {path}"
+
+
+def _save(case: Case, path: Path, comment: str = "") -> None:
+    from support_cases import save
+
+    save(case, path, comment)
+
+
+def _check(path: Path) -> int:
+    from support_cases import load
+    from support_run import failure
+
+    what = failure(load(path), "cpu")
+    print(what or "right")
+    return 1 if what else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
