@@ -3,7 +3,8 @@
     python tests/soak.py --programs 20000 --jobs 2 [--seed S] [--seconds T] [--first N]
 
 Each number of a seed stands for one program and one mutated text, drawn in a child process that a crash or a hang can take down. A
-failing program is shrunk and written to ``tests/regressions``, where the suite picks it up. The last line is ``N run, M failed, seed S``.
+failing program is shrunk and written to ``tests/regressions`` (or ``--keep``), where the suite picks it up. The last line is
+``N run, M failed, seed S``.
 """
 from __future__ import annotations
 
@@ -37,6 +38,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seed", type=int, default=None, help="a fresh one by default")
     parser.add_argument("--seconds", type=float, default=None, help="stop after this time")
+    parser.add_argument("--keep", type=Path, default=HOME / "regressions", help="where failing programs and texts are written")
     parser.add_argument("--first", type=int, default=0, help="the number to start from")
     parser.add_argument("--child", type=int, nargs=2, metavar=("FIRST", "LAST"), help=argparse.SUPPRESS)
     parser.add_argument("--check", type=Path, help="run one saved program and say what is wrong with it")
@@ -45,9 +47,9 @@ def main() -> int:
     if options.check:
         return _check(options.check)
     if options.child:
-        _child(seed, *options.child)
+        _child(seed, options.keep, *options.child)
         return 0
-    return Soak(seed, options.first, options.programs, options.jobs, options.seconds).run()
+    return Soak(seed, options.first, options.programs, options.jobs, options.seconds, options.keep).run()
 
 
 # ---------------------------------------------------------------- the parent
@@ -62,6 +64,7 @@ class Soak:
     programs: int
     jobs: int
     seconds: float | None
+    keep: Path
     ran: int = 0
     drawn: int = 0
     refused: int = 0
@@ -85,7 +88,7 @@ class Soak:
         while first < last and not self._late():
             running: int | None = None
             before = first
-            for event in _events(self.seed, first, last):
+            for event in _events(self.seed, self.keep, first, last):
                 running = event["number"] if event["kind"] == "begin" else None
                 if running is None:
                     self._note(event)
@@ -93,7 +96,7 @@ class Soak:
                     if self._late():
                         break
             if running is not None:
-                self._note({"number": running, "what": _crash(self.seed, running), "drawn": 1, "refused": 0})
+                self._note({"number": running, "what": _crash(self.seed, self.keep, running), "drawn": 1, "refused": 0})
                 first = running + 1
             elif first == before:
                 raise RuntimeError("a child ended before its first program: see its message above")
@@ -114,11 +117,11 @@ class Soak:
                 print(f"{self.ran} run, {len(self.failed)} failed, {rate:.1f} a second", flush=True)
 
 
-def _events(seed: int, first: int, last: int) -> Iterator[dict[str, Any]]:
+def _events(seed: int, keep: Path, first: int, last: int) -> Iterator[dict[str, Any]]:
     """What a child says, a JSON object a line; the child is ended when the caller stops listening, or when it is silent for too long."""
     with tempfile.TemporaryDirectory(prefix="tcjit-soak-") as cache:
         environment = {**os.environ, "TCJIT_CACHE_DIR": cache, "OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"}
-        command = [sys.executable, str(HOME / "soak.py"), "--seed", str(seed), "--child", str(first), str(last)]
+        command = [sys.executable, str(HOME / "soak.py"), "--seed", str(seed), "--keep", str(keep), "--child", str(first), str(last)]
         child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
         assert child.stdout is not None
         spoken = [time.monotonic()]
@@ -143,7 +146,7 @@ def _events(seed: int, first: int, last: int) -> Iterator[dict[str, Any]]:
             watcher.join()
 
 
-def _crash(seed: int, number: int) -> str:
+def _crash(seed: int, keep: Path, number: int) -> str:
     """Shrink a program that takes its process down, a process for each try."""
     from support_shrink import shrink
 
@@ -162,17 +165,17 @@ def _crash(seed: int, number: int) -> str:
 
         if not crashes(case):
             return "its process died, which a second run of the program alone does not"
-        return "its process died: " + _keep(shrink(case, crashes, tries=60), seed, number, "takes the process down")
+        return "its process died: " + _keep(shrink(case, crashes, tries=60), keep, seed, number, "takes the process down")
 
 
 # ---------------------------------------------------------------- a child
 
 
-def _child(seed: int, first: int, last: int) -> None:
+def _child(seed: int, keep: Path, first: int, last: int) -> None:
     for number in range(first, last):
         print(json.dumps({"kind": "begin", "number": number}), flush=True)
         case, drawn, refused = _case(seed, number)
-        what = _program(case, seed, number) or _text(seed, number)
+        what = _program(case, keep, seed, number) or _text(keep, seed, number)
         print(json.dumps({"kind": "end", "number": number, "what": what, "drawn": drawn, "refused": refused}), flush=True)
 
 
@@ -184,7 +187,7 @@ def _case(seed: int, number: int) -> tuple[Case, int, int]:
     return draw(random.Random(f"{seed} {number}"), counts), counts.drawn, counts.refused
 
 
-def _program(case: Case, seed: int, number: int) -> str:
+def _program(case: Case, keep: Path, seed: int, number: int) -> str:
     from support_run import failure
     from support_shrink import shrink
 
@@ -193,24 +196,24 @@ def _program(case: Case, seed: int, number: int) -> str:
         return ""
     kind = what[:24]  # shrinking must not slide from one failure to another
     small = shrink(case, lambda smaller: failure(smaller, "cpu")[:24] == kind, tries=400)
-    return _keep(small, seed, number, failure(small, "cpu") or what)
+    return _keep(small, keep, seed, number, failure(small, "cpu") or what)
 
 
-def _text(seed: int, number: int) -> str:
+def _text(keep: Path, seed: int, number: int) -> str:
     from support_mutations import mutated, reading_failure
 
     text = mutated(random.Random(f"{seed} text {number}"))
     what = reading_failure(text)
     if what:
-        path = HOME / "regressions" / f"{seed}-{number}.txt"
-        path.parent.mkdir(exist_ok=True)
+        path = keep / f"soak_{seed}_{number}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
         what = f"{what}, kept in {path}"
     return what
 
 
-def _keep(case: Case, seed: int, number: int, what: str) -> str:
-    path = HOME / "regressions" / f"soak_{seed}_{number}.tc"
+def _keep(case: Case, keep: Path, seed: int, number: int, what: str) -> str:
+    path = keep / f"soak_{seed}_{number}.tc"
     _save(case, path, f"seed {seed}, number {number}: {what.splitlines()[0]}")
     return f"{what}\nkept in {path}"
 

@@ -111,26 +111,14 @@ def _call(scope: Scope, helper: Definition) -> str:
         like = [t.name for t in scope.tensors.values() if free and (t.dtype, t.extents) == (tensor.dtype, tensor.extents)]
         new = None if like else scope.input(tensor.dtype, tensor.extents, fill=tensor.fill, indexing=tensor.indexing)
         args.append(new or scope.rng.choice(like))
-    for dtype, value in (helper.scope.scalars[n] for n in helper.scope.scalars):
-        args.append(scope.scalar(dtype, value))
+    for dtype, value in helper.scope.scalars.values():
+        literal = str(value).lower() if scope.rng.random() < 0.4 else None
+        args.append(literal or scope.scalar(dtype, value))
     targets = []
     for name in helper.returns:
-        result = helper.scope.tensors[name]
-        if name in helper.initial:  # the caller's tensor must have a value already
-            targets.append(scope.new_name("U"))
-            scope.before.append((targets[-1], result))
-        else:
-            targets.append(scope.new_name("U"))
-        scope.tensors[targets[-1]] = replace(result, name=targets[-1], dims=None, fill=None)
-    filled = " ".join(_fill(name, result) for name, result in scope.before)
-    scope.before.clear()
-    return f"{filled} {', '.join(targets)} = {helper.name}({', '.join(args)})".strip()
-
-
-def _fill(name: str, result: Ten) -> str:
-    indices = LETTERS[: len(result.extents)]
-    ranges = ", ".join(f"{i} in 0:{e}" for i, e in zip(indices, result.extents))
-    return f"{name}({', '.join(indices)}) = {result.dtype}(1)" + (f" where {ranges}" if ranges else "")
+        targets.append(scope.new_name("U"))
+        scope.tensors[targets[-1]] = replace(helper.scope.tensors[name], name=targets[-1], dims=None, fill=None)
+    return f"{', '.join(targets)} = {helper.name}({', '.join(args)})"
 
 
 class _Statement:

@@ -53,7 +53,6 @@ class Scope:
     tensors: dict[str, Ten] = field(default_factory=dict)
     scalars: dict[str, tuple[str, int | float | bool]] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
-    before: list[tuple[str, Ten]] = field(default_factory=list)
     count: int = 0
 
     def new_name(self, letter: str) -> str:

@@ -310,6 +310,8 @@ class _Emitter:
         storage = self.mapped.scop.tensor(access.tensor)
         assert self.run_now is not None
         run = self.run_now
+        if not self.memory.exists(access.tensor, self.marks):
+            return "0"  # under a condition that isl knows to be false
         gathers = [(axis, sub) for axis, sub in enumerate(access.subscripts) if linear_subscript(sub, run, self.mapped.scop.values) is None]
         if not gathers:
             bound = self.hoisted.get(id(access))

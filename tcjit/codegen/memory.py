@@ -74,9 +74,9 @@ class Memory:
         self.offsets: dict[str, int] = {}
         self.privates: dict[tuple[str, str], Private] = {(p.mark, p.tensor): p for p in mapped.privates}
         self.names = _c_names(mapped)
-        contracted = {p.tensor for p in mapped.privates}
+        self.contracted = {p.tensor for p in mapped.privates}
         for storage in mapped.scop.tensors:
-            if storage.role == "temporary" and storage.name not in contracted:
+            if storage.role == "temporary" and storage.name not in self.contracted:
                 self.offsets[storage.name] = self.workspace
                 size = storage.elements * DTYPES[storage.dtype].bytes
                 self.workspace += -(-size // ALIGNMENT) * ALIGNMENT
@@ -84,6 +84,10 @@ class Memory:
     def below(self, mark: str) -> list[Private]:
         """The private arrays that a mark declares."""
         return [p for (where, _), p in self.privates.items() if where == mark]
+
+    def exists(self, tensor: str, marks: tuple[str, ...]) -> bool:
+        """Whether a tensor has a place here: a contracted one has none outside its tiles, where no read of it is ever evaluated."""
+        return tensor not in self.contracted or any((mark, tensor) in self.privates for mark in marks)
 
     def address(self, storage: Storage, subscripts: tuple[Linear, ...], marks: tuple[str, ...], ranges: Ranges) -> Address:
         """The address of an element; ``marks`` are the marks above, innermost last."""

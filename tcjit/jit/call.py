@@ -15,7 +15,8 @@ from tcjit.jit import arguments, kernel, operator, stored
 from tcjit.jit.arguments import Bound
 from tcjit.jit.define import checked_options, checked_target
 from tcjit.jit.fast import Table
-from tcjit.jit.kernel import Kernel, Key
+from tcjit.jit.kernel import Kernel
+from tcjit.jit.launch import Key
 from tcjit.jit.signature import Signature
 from tcjit.runtime import tensors
 
@@ -53,12 +54,15 @@ class Function:
 
     # ------------------------------------------------------------ calling
 
-    def __call__(self, *args: Any, out: Any = None, unchecked: bool = False) -> Any:
+    def __call__(self, *args: Any, out: Any = None, unchecked: bool = False, **unknown: Any) -> Any:
         """One tensor, or a tuple in the order of the returns.
 
         ``out=`` takes the tensors to write, one or a tuple; ``unchecked=True`` drops the test of gathers and of integer divisors.
         Raises the TCErrors of the checks, of the compilation, and GatherError or DivisionError from the kernel.
         """
+        if unknown:
+            what = f"{self.__name__}() takes no argument {next(iter(unknown))}="
+            raise ArgumentError(what, hint="arguments by position, out=, unchecked=")
         if is_dynamo_compiling():
             return self._traced(args, out, unchecked)
         result = self._call(args, out, unchecked)
@@ -87,8 +91,8 @@ class Function:
         if tensors.plain_state() and all(map(tensors.plain, bound.tensors.values())) and all(map(tensors.plain, outs or ())):
             made = self._kernel(bound, not unchecked)
             results = made.run(list(bound.tensors.values()), bound.scalars, outs)
-            self._table.remember(made, bound)
-            self._call = self._table.call
+            if made.binary is not None:
+                self._call = self._table.remember(self.signature, made.key, made.binary, bound)
         else:
             results = self._dispatched(bound, outs, unchecked)
         return kernel.packed(results)
@@ -112,6 +116,9 @@ class Function:
 
     def _on_plain(self, args: Sequence[Any], initial: Sequence[torch.Tensor], unchecked: bool) -> list[torch.Tensor]:
         """The operator's implementation: tensors have memory, lazy bits are resolved; wrong arguments can still come from outside."""
+        quick = self._call(tuple(args), None, unchecked)
+        if quick is not NotImplemented:
+            return list(quick) if isinstance(quick, tuple) else [quick]
         bound = arguments.check(self.signature, args)
         names = iter(initial)
         outs = None
@@ -123,7 +130,11 @@ class Function:
                     for r, shape in zip(self.signature.returns, shapes)
                 ]
             arguments.outputs(self.signature, outs, bound, shapes)
-        return self._kernel(bound, not unchecked).run(list(bound.tensors.values()), bound.scalars, outs)
+        made = self._kernel(bound, not unchecked)
+        results = made.run(list(bound.tensors.values()), bound.scalars, outs)
+        if made.binary is not None:
+            self._call = self._table.remember(self.signature, made.key, made.binary, bound)
+        return results
 
     # ------------------------------------------------------------ kernels
 

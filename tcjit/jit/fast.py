@@ -15,7 +15,9 @@ from tcjit.grammar.ast import Param
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.jit import stored
 from tcjit.jit.arguments import Bound, pattern
-from tcjit.jit.kernel import Kernel, failure, runtime_numbers
+from tcjit.jit.launch import Key, failure, runtime_numbers
+from tcjit.jit.signature import Signature
+from tcjit.jit.stored import Binary
 from tcjit.runtime import launcher, tensors
 
 Call = Callable[[tuple[Any, ...], Any, bool], Any]
@@ -68,48 +70,55 @@ def nothing(args: tuple[Any, ...], out: Any, unchecked: bool) -> Any:
 
 
 class Table:
-    """The prepared calls of one def."""
+    """The prepared calls of one def or kernel; ``call`` is what is to be tried first."""
 
     def __init__(self) -> None:
         self.call: Call = nothing
         self._launcher: launcher.Launcher | None = None
         self._calls = 0
+        self._known: list[object] = []  # what the launcher's table holds, oldest first
 
-    def remember(self, kernel: Kernel, bound: Bound) -> None:
+    def remember(self, signature: Signature, key: Key, binary: Binary, bound: Bound) -> Call:
         """Prepare for more calls like this one, from the second on: building the extension would slow down a single call."""
         self._calls += 1
-        if not kernel.address or (self._calls == 1 and not extension.tried):
-            return
-        module = extension.load()
-        if module is None:
+        if self._calls > 1 or extension.tried:
+            module = extension.load()
+            if module is not None:
+                self._add(module, signature, key, binary, bound)
+        return self.call
+
+    def _add(self, module: ModuleType, signature: Signature, key: Key, binary: Binary, bound: Bound) -> None:
+        identity = key, tuple(tensor.stride() for tensor in bound.tensors.values())
+        if identity in self._known:  # it was some other argument, such as a scalar in a tensor, that took the longer way
             return
         if self._launcher is None:
             self._launcher = module.Launcher()
-        if _add(self._launcher, kernel, bound):
+        if _add(self._launcher, signature, key, binary, bound):
+            self._known = [*self._known, identity][-module.ENTRIES :]
             self.call = self._launcher.call
 
 
-def _add(to: launcher.Launcher, kernel: Kernel, bound: Bound) -> bool:
-    signature, record = kernel.signature, kernel.record
+def _add(to: launcher.Launcher, signature: Signature, key: Key, binary: Binary, bound: Bound) -> bool:
+    record = binary.record
     slots = {name: number for number, (kind, name, _) in enumerate(record["numbers"]) if kind == "scalar"}
     params = []
     for param in signature.params:
-        spec = _tensor(bound.tensors[param.name]) if param.dims else _scalar(param, slots, kernel)
+        spec = _tensor(bound.tensors[param.name]) if param.dims else _scalar(param, slots, key)
         if spec is None:
             return False
         params.append(spec)
     try:
         with torch.inference_mode(False):
             outputs = [
-                (tensors.template(shape, output.dtype), shape, *tensors.codes(output.dtype))
-                for output, shape in zip(signature.returns, kernel.output_shapes)
+                (tensors.template(returned["shape"], returned["dtype"]), tuple(returned["shape"]), *tensors.codes(returned["dtype"]))
+                for returned in record["returns"]
             ]
     except RuntimeError:  # not enough memory for one more set of outputs
         return False
     numbers = runtime_numbers(signature, record, list(bound.tensors.values()), bound.scalars)
     return to.add(
-        kernel.address,
-        kernel.key.checked,
+        binary.address,
+        key.checked,
         not signature.accumulates,
         tuple(params),
         tuple(outputs),
@@ -129,7 +138,7 @@ def _tensor(tensor: torch.Tensor) -> tuple[Any, ...]:
     return ("t", tuple(tensor.shape), tuple(tensor.stride()), code, bits)
 
 
-def _scalar(param: Param, slots: dict[str, int], kernel: Kernel) -> tuple[Any, ...] | None:
+def _scalar(param: Param, slots: dict[str, int], key: Key) -> tuple[Any, ...] | None:
     """How the extension reads a scalar; None for the half types, whose rounding is left to Python."""
     kind = DTYPES[param.dtype]
     if kind.kind == "float":
@@ -139,5 +148,5 @@ def _scalar(param: Param, slots: dict[str, int], kernel: Kernel) -> tuple[Any, .
     if not letter:
         return None
     low, high = (kind.least, kind.greatest) if letter == "i" else (0, 0)
-    fixed = dict(kernel.key.scalars).get(param.name)
+    fixed = dict(key.scalars).get(param.name)
     return (letter, low, high, slots.get(param.name, -1), None if fixed is None else pattern(fixed, param.dtype))

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from tcjit.errors import ArgumentError, DivisionError, GatherError, LaunchError, ShapeError, TCError, VerifyError, Where
+from tcjit.errors import ArgumentError, ShapeError, VerifyError
 from tcjit.jit import arguments
 from tcjit.jit.arguments import Bound, Value
+from tcjit.jit.fast import Table
+from tcjit.jit.launch import Key, failure, runtime_numbers
 from tcjit.jit.signature import Signature
 from tcjit.jit.stored import Binary
 from tcjit.runtime import launcher, tensors
@@ -24,27 +26,6 @@ if TYPE_CHECKING:
 
 # a kernel's work on plain tensors: inputs in order, scalars by name, outputs that are contiguous and apart; raises what it flags
 Work = Callable[[Sequence[torch.Tensor], Mapping[str, Value], Sequence[torch.Tensor]], None]
-
-
-@dataclass(frozen=True)
-class Key:
-    """What distinguishes the kernels of one def: shapes and layouts of the tensor arguments, specialised scalars, and how to compile."""
-
-    shapes: tuple[tuple[int, ...], ...]
-    layouts: tuple[str, ...]
-    scalars: tuple[tuple[str, int], ...]
-    checked: bool
-    target: str
-    options: Options | None
-
-    @staticmethod
-    def of(bound: Bound, checked: bool, target: str, options: Options | None) -> Key:
-        """The key of a call."""
-        given = bound.tensors.values()
-        shapes = tuple(tuple(map(int, tensor.shape)) for tensor in given)
-        # the reference reads any layout
-        layouts = tuple("contiguous" if target == "reference" else tensors.layout(s, t.stride()) for s, t in zip(shapes, given))
-        return Key(shapes, layouts, tuple(bound.specialised.items()), checked, target, options)
 
 
 @dataclass(frozen=True)
@@ -74,14 +55,16 @@ class Kernel:
         record: Mapping[str, Any],
         work: Work,
         artifacts: Callable[[], Mapping[str, str]],
-        address: int = 0,
+        binary: Binary | None = None,
     ) -> None:
         self.text = text
         self.signature = signature
         self.key = key
         self.record = record
         self.work = work
-        self.address = address  # of the kernel's code; 0 where it is not machine code
+        self.binary = binary  # None where it is not machine code
+        self._table = Table()
+        self._call = self._table.call
         self._artifacts = artifacts
 
     def __repr__(self) -> str:
@@ -141,13 +124,20 @@ class Kernel:
         ShapeError for shapes other than its own; ArgumentError for arguments that do not fit, and for tensors that are not plain
         (under vmap or a tracer call the def itself, which finds its way through torch's dispatcher).
         """
+        result: torch.Tensor | tuple[torch.Tensor, ...] = self._call(args, out, not self.key.checked)
+        return self._slow(args, out) if result is NotImplemented else result
+
+    def _slow(self, args: tuple[Any, ...], out: Any) -> torch.Tensor | tuple[torch.Tensor, ...]:
         bound = arguments.check(self.signature, args)
-        arguments.refuse_gradients(self.signature, {**bound.tensors, **bound.scalars})
+        arguments.refuse_gradients(self.signature, bound.tensors)
         outs = arguments.outputs(self.signature, out, bound, self.output_shapes)
         inputs = self._inputs(bound)
         if not tensors.plain_state() or not all(map(tensors.plain, [*inputs, *(outs or ())])):
             raise ArgumentError(f"{self!r} runs on plain CPU tensors only", hint=f"call {self.signature.name} itself, not its kernel")
-        return packed(self.run(inputs, bound.scalars, outs))
+        results = self.run(inputs, bound.scalars, outs)
+        if self.binary is not None and all(a is b for a, b in zip(inputs, bound.tensors.values())):  # none was copied
+            self._call = self._table.remember(self.signature, self.key, self.binary, bound)
+        return packed(results)
 
     @cached_property
     def output_shapes(self) -> list[tuple[int, ...]]:
@@ -264,17 +254,7 @@ def compiled(text: str, signature: Signature, key: Key, binary: Binary) -> Kerne
         if flag:
             raise failure(record, flag)
 
-    return Kernel(text, signature, key, record, work, artifacts, address)
-
-
-def runtime_numbers(
-    signature: Signature, record: Mapping[str, Any], inputs: Sequence[torch.Tensor], scalars: Mapping[str, Value]
-) -> list[int]:
-    """The values that a kernel gets beside its tensors, as 64-bit patterns."""
-    named = dict(zip((p.name for p in signature.params if p.dims), inputs))
-    return [
-        arguments.pattern(scalars[name], last) if kind == "scalar" else named[name].stride(last) for kind, name, last in record["numbers"]
-    ]
+    return Kernel(text, signature, key, record, work, artifacts, binary)
 
 
 def interpreted(text: str, signature: Signature, key: Key) -> Kernel:
@@ -312,22 +292,6 @@ def reference(
         arrays = {p.name: tensors.to_numpy(t) for p, t in zip((p for p in signature.params if p.dims), inputs)}
         before = {r.name: tensors.to_numpy(t) for r, t in zip(signature.returns, initial) if r.accumulates}
         return interpreter.run(program, arrays, scalars, before, checked, track)
-
-
-def failure(record: Mapping[str, Any], flag: int) -> TCError:
-    """What a kernel's flag says: the number of a site, from 1."""
-    sites = record["sites"]
-    if not 0 < flag <= len(sites):
-        return LaunchError(f"{record['symbol']} returned {flag}, which no check of its own returns", hint="tcjit.cache.clear()")
-    site = sites[flag - 1]
-    where = Where(site["line"], site["column"], 1, site.get("line_text", "")) if "line" in site else None
-    if site["kind"] == "gather":
-        return GatherError(
-            f"an index into {site['tensor']} is outside of it",
-            where=where,
-            hint="indices from 0 to the extent, less 1; unchecked=True skips the test",
-        )
-    return DivisionError("an integer is divided by zero", where=where, hint="a divisor that is never 0")
 
 
 def extents(signature: Signature, bound: Bound) -> list[tuple[int, ...]]:

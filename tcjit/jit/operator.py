@@ -31,7 +31,6 @@ Run = Callable[[Sequence[Any], Sequence[torch.Tensor], bool], list[torch.Tensor]
 class Operator:
     """An operator as registered; ``overload`` is what torch calls."""
 
-    name: str
     signature: Signature
     overload: Any
 
@@ -104,4 +103,4 @@ def register(signature: Signature, identity: str, run: Run) -> Operator:
     library.impl(name, on_cpu, "CPU")  # type: ignore[no-untyped-call]
     library.impl(name, autograd, "Autograd")  # type: ignore[no-untyped-call]
     library.impl(name, fake, "Meta")  # type: ignore[no-untyped-call]  # serves fake tensors too; register_fake takes 3 ms
-    return Operator(f"{NAMESPACE}::{name}", signature, overload)
+    return Operator(signature, overload)

@@ -14,7 +14,7 @@ from tcjit.jit.signature import Signature, of
 from tcjit.runtime import host, launcher
 
 if TYPE_CHECKING:
-    from tcjit.jit.kernel import Key
+    from tcjit.jit.launch import Key
 
 
 class Binary(NamedTuple):

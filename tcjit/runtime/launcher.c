@@ -148,6 +148,7 @@ static int read_parameter(parameter *p, PyObject *spec) {
     const char *kind;
     PyObject *a, *b, *last;
     int c;
+    if (!PyTuple_Check(spec)) return PyErr_SetString(PyExc_TypeError, "a parameter is a tuple"), -1;
     if (!PyArg_ParseTuple(spec, "sOOiO", &kind, &a, &b, &c, &last)) return -1;
     p->kind = kind[0];
     if (p->kind == 't') {
@@ -163,6 +164,7 @@ static int read_parameter(parameter *p, PyObject *spec) {
 static int read_output(output *o, PyObject *spec) {
     PyObject *template, *shape;
     int code, bits;
+    if (!PyTuple_Check(spec)) return PyErr_SetString(PyExc_TypeError, "an output is a tuple"), -1;
     if (!PyArg_ParseTuple(spec, "OO!ii", &template, &PyTuple_Type, &shape, &code, &bits)) return -1;
     Py_INCREF(template);
     o->template = template;
@@ -483,13 +485,6 @@ static PyObject *launcher_call(launcher *self, PyObject *const *given, Py_ssize_
     Py_RETURN_NOTIMPLEMENTED;
 }
 
-static PyObject *launcher_clear(launcher *self, PyObject *unused) {
-    int count = self->count;
-    self->count = self->next = 0;
-    for (int i = 0; i < count; i++) release(self->entries[i]);
-    Py_RETURN_NONE;
-}
-
 static void launcher_dealloc(launcher *self) {
     PyTypeObject *type = Py_TYPE(self);
     for (int i = 0; i < self->count; i++) release(self->entries[i]);
@@ -502,7 +497,6 @@ static Py_ssize_t launcher_length(launcher *self) { return self->count; }
 static PyMethodDef launcher_methods[] = {
     {"call", (PyCFunction)(void (*)(void))launcher_call, METH_FASTCALL, "call(args, out, unchecked): the result, or NotImplemented"},
     {"add", (PyCFunction)launcher_add, METH_VARARGS, "add(address, checked, functional, params, outputs, numbers, workspace, keep, fail)"},
-    {"clear", (PyCFunction)launcher_clear, METH_NOARGS, "forget all entries"},
     {NULL, NULL, 0, NULL},
 };
 static PyType_Slot launcher_slots[] = {
@@ -526,7 +520,8 @@ PyMODINIT_FUNC PyInit__launcher(void) {
     PyObject *type = module ? PyType_FromSpec(&launcher_spec) : NULL;
     str_requires_grad = PyUnicode_InternFromString("requires_grad");
     str_level = PyUnicode_InternFromString("_current_level");
-    if (!type || !str_requires_grad || !str_level || PyModule_AddObject(module, "Launcher", type)) {
+    if (!type || !str_requires_grad || !str_level || PyModule_AddIntConstant(module, "ENTRIES", MAX_ENTRIES) ||
+        PyModule_AddObject(module, "Launcher", type)) {
         Py_XDECREF(type);
         Py_XDECREF(module);
         return NULL;

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
 
 import pytest
 from support_cases import REGRESSIONS
@@ -34,15 +33,8 @@ ODD = [
     "def f(float(N) " + "A" * 100_000 + ") -> (B) { B(i) = 1 }",
     "def f(float(N) A) -> (B) { B(i) = A(i) * 1" + "0" * 10_000 + ".0 }",
     "def f(float(N) A) -> (B) { B(i) = A(i) * 1" + "0" * 10_000 + " }",
+    *(path.read_text() for path in sorted(REGRESSIONS.glob("*.txt"))),
 ]
-
-
-SAVED = sorted(REGRESSIONS.glob("*.txt"))
-
-
-@pytest.mark.parametrize("path", SAVED, ids=[p.stem for p in SAVED])
-def test_texts_that_once_failed(path: Path) -> None:
-    assert not reading_failure(path.read_text())
 
 
 @pytest.mark.parametrize("shard", range(SHARDS))
@@ -53,7 +45,7 @@ def test_mutated_programs(shard: int) -> None:
         assert not failure, f"text {number}: {failure}\n{text}"
 
 
-@pytest.mark.parametrize("text", ODD, ids=range(len(ODD)))
+@pytest.mark.parametrize("text", ODD, ids=range(len(ODD)))  # what a soak found among them
 def test_odd_texts(text: str) -> None:
     failure = reading_failure(text)
     assert not failure, f"{failure}\n{text[:200]}"

@@ -118,7 +118,7 @@ SAMPLES = {
         }""",
         {"X": (14, 33), "Y": (14, 33), "P": (14, 33)},
         {"X": "uint8", "Y": "int32", "P": "bool"},
-        below={"X": 256, "Y": 1 << 30},
+        below={"X": 255, "Y": 1 << 30},
     ),
     "gathers": Sample(
         """def f(float(E,D) T, int64(B,L) I, int32(B) J) -> (O, P) {

@@ -90,6 +90,16 @@ def test_table_of_many_strides() -> None:
     assert len(tc.mm._table._launcher) == 64
 
 
+def test_the_table_holds_each_call_once() -> None:
+    tc = defs("cpu")
+    x = torch.arange(6.0)
+    fast(tc.step, 1.0, x, 2)
+    before = len(tc.step._table._launcher)
+    for _ in range(5):
+        assert torch.equal(tc.step(torch.tensor(2.0), x, 2), 2 * x[::2])  # a scalar in a tensor is not for the fast path
+    assert len(tc.step._table._launcher) == before and knows(tc.step, 1.0, x, 2)
+
+
 # ---------------------------------------------------------------- scalars
 
 

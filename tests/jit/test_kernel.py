@@ -10,6 +10,7 @@ from support_calls import TEXT, defs, refused
 import tcjit
 from tcjit.jit import kernel as kernels
 from tcjit.jit import stored
+from tcjit.jit.launch import Key
 
 
 def meta(*shape: int) -> torch.Tensor:
@@ -43,7 +44,7 @@ def test_out_of_the_cache() -> None:
     """Source, tree and the rest are stored beside the binary."""
     text = "def fresh(float(N) X) -> (Y) { Y(i) = 3.0 * X(i) }"
     signature = stored.signature(text, "fresh")
-    key = kernels.Key(((5,),), ("contiguous",), (), True, "cpu", None)
+    key = Key(((5,),), ("contiguous",), (), True, "cpu", None)
     first, again = (kernels.compiled(text, signature, key, stored.binary(text, signature, key)) for _ in range(2))
     assert first is not again and first.artifacts == again.artifacts and first.record == again.record
     assert torch.equal(again(torch.ones(5)), torch.full((5,), 3.0)) and "fresh" in again.source and again.roofline.flops == 5

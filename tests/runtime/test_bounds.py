@@ -111,7 +111,8 @@ def test_rounding_moves_the_ends_of_the_interval() -> None:
     x = Value(np.array([1.0, 1.0]), np.array([0.0, 1e-3]))
     stored = cast(x, "float32", "float16", store=True)
     assert stored.error is not None and stored.error[0] == 0 and stored.error[1] == 2.0**-10
-    assert bounds.cast(Value(np.array([70000.0])), "float32", "float16").value.tolist() == [np.inf]
+    with np.errstate(over="ignore"):
+        assert bounds.cast(Value(np.array([70000.0])), "float32", "float16").value.tolist() == [np.inf]
 
 
 # ---------------------------------------------------------------- the comparison used by the tests

@@ -1,0 +1,64 @@
+"""What a launch of machine code needs beside its tensors, and what its flag says."""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tcjit.errors import DivisionError, GatherError, LaunchError, TCError, Where
+from tcjit.jit import arguments
+from tcjit.jit.arguments import Bound, Value
+from tcjit.jit.signature import Signature
+from tcjit.runtime import tensors
+
+if TYPE_CHECKING:
+    from tcjit.mapping.options import Options
+
+
+@dataclass(frozen=True)
+class Key:
+    """What distinguishes the kernels of one def: shapes and layouts of the tensor arguments, specialised scalars, and how to compile."""
+
+    shapes: tuple[tuple[int, ...], ...]
+    layouts: tuple[str, ...]
+    scalars: tuple[tuple[str, int], ...]
+    checked: bool
+    target: str
+    options: Options | None
+
+    @staticmethod
+    def of(bound: Bound, checked: bool, target: str, options: Options | None) -> Key:
+        """The key of a call."""
+        given = bound.tensors.values()
+        shapes = tuple(tuple(map(int, tensor.shape)) for tensor in given)
+        # the reference reads any layout
+        layouts = tuple("contiguous" if target == "reference" else tensors.layout(s, t.stride()) for s, t in zip(shapes, given))
+        return Key(shapes, layouts, tuple(bound.specialised.items()), checked, target, options)
+
+
+def runtime_numbers(
+    signature: Signature, record: Mapping[str, Any], inputs: Sequence[torch.Tensor], scalars: Mapping[str, Value]
+) -> list[int]:
+    """The values that a kernel gets beside its tensors, as 64-bit patterns."""
+    named = dict(zip((p.name for p in signature.params if p.dims), inputs))
+    return [
+        arguments.pattern(scalars[name], last) if kind == "scalar" else named[name].stride(last) for kind, name, last in record["numbers"]
+    ]
+
+
+def failure(record: Mapping[str, Any], flag: int) -> TCError:
+    """What a kernel's flag says: the number of a site, from 1."""
+    sites = record["sites"]
+    if not 0 < flag <= len(sites):
+        return LaunchError(f"{record['symbol']} returned {flag}, which no check of its own returns", hint="tcjit.cache.clear()")
+    site = sites[flag - 1]
+    where = Where(site["line"], site["column"], 1, site.get("line_text", "")) if "line" in site else None
+    if site["kind"] == "gather":
+        return GatherError(
+            f"an index into {site['tensor']} is outside of it",
+            where=where,
+            hint="indices from 0 to the extent, less 1; unchecked=True skips the test",
+        )
+    return DivisionError("an integer is divided by zero", where=where, hint="a divisor that is never 0")

@@ -1,0 +1,168 @@
+"""The C launcher and its ctypes stand-in with kernels written by hand."""
+from __future__ import annotations
+
+import gc
+import sys
+import weakref
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from tcjit.jit import fast
+from tcjit.runtime import host, launcher, tensors
+
+KERNELS = """
+#include <stdint.h>
+#include <string.h>
+
+int64_t add(void *const *tensors, const int64_t *numbers, void *workspace, int threads) {
+    float *c = tensors[0]; const float *a = tensors[1], *b = tensors[2];
+    for (int i = 0; i < 8; i++) c[i] = a[i] + b[i];
+    return 0;
+}
+
+/* O(0) = the double, O(1) = the integer, O(2) = the bool, O(3) = the stride, O(4) = threads, O(5) = the workspace works */
+int64_t echo(void *const *tensors, const int64_t *numbers, void *workspace, int threads) {
+    double *o = tensors[0];
+    memcpy(&o[0], &numbers[0], 8);
+    o[1] = (double)numbers[1], o[2] = (double)numbers[2], o[3] = (double)numbers[3], o[4] = threads;
+    if (workspace) memset(workspace, 1, 1000);
+    o[5] = workspace && (uintptr_t)workspace % 64 == 0;
+    return numbers[1] == 13 ? 2 : 0;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
+    path = tmp_path_factory.mktemp("kernels") / "kernels.so"
+    path.write_bytes(host.build(KERNELS, "kernels"))
+    return {name: host.load(path, name) for name in ("add", "echo")}
+
+
+@pytest.fixture(scope="module")
+def extension() -> ModuleType:
+    module = fast.extension.load()
+    if module is None:
+        pytest.skip("this machine cannot build the launcher")
+    return module
+
+
+VECTOR = ("t", (8,), (1,), 2, 32)
+
+
+def failing(flag: int) -> None:
+    raise KeyError(flag)
+
+
+def adder(extension: ModuleType, kernels: dict[str, int], **changes: Any) -> launcher.Launcher:
+    made: launcher.Launcher = extension.Launcher()
+    outputs = ((tensors.template((8,), "float32"), (8,), 2, 32),)
+    facts = {"address": kernels["add"], "checked": True, "functional": True, "params": (VECTOR, VECTOR), "outputs": outputs, "numbers": ()}
+    facts |= {"workspace": 0, "keep": None, "fail": failing} | changes
+    assert made.add(*facts.values())
+    return made
+
+
+def test_calls(extension: ModuleType, kernels: dict[str, int]) -> None:
+    table = adder(extension, kernels)
+    x, y = torch.randn(8), torch.randn(8)
+    assert len(table) == 1 and torch.equal(table.call((x, y), None, False), x + y)
+    out = torch.empty(8)
+    assert table.call((x, y), out, False) is out and torch.equal(out, x + y) and out._version == 1
+    assert table.call((x, y), (out,), False) is out
+    assert extension.Launcher().call((x, y), None, False) is NotImplemented
+
+
+def test_what_it_leaves_to_python(extension: ModuleType, kernels: dict[str, int]) -> None:
+    table = adder(extension, kernels)
+    x = torch.randn(8)
+    for args in ((x,), (x, x, x), ()):
+        assert table.call(args, None, False) is NotImplemented
+    for other in (None, 3, x.double(), x.int(), x[:4], torch.randn(16)[::2], x.view(2, 4)):
+        assert table.call((x, other), None, False) is NotImplemented
+    assert table.call((x, x), None, True) is NotImplemented  # this kernel tests its gathers
+    assert table.call((x, x), None, 0) is NotImplemented
+    for out in (x, x[:], torch.empty(9), torch.empty(16)[::2], (x, x), (), "out", torch.empty(8, dtype=torch.int32)):
+        assert table.call((x, x), out, False) is NotImplemented
+    only_into = adder(extension, kernels, functional=False)
+    assert only_into.call((x, x), None, False) is NotImplemented and torch.equal(only_into.call((x, x), torch.empty(8), False), 2 * x)
+
+
+def test_scalars_and_the_rest(extension: ModuleType, kernels: dict[str, int]) -> None:
+    table: launcher.Launcher = extension.Launcher()
+    params = (("f", 0, 0, 0, None), ("i", -128, 127, 1, None), ("b", 0, 0, 2, None), ("i", 0, 100, -1, 7), VECTOR)
+    outputs = ((tensors.template((6,), "float64"), (6,), 2, 64),)
+    assert table.add(kernels["echo"], True, True, params, outputs, (0, 0, 0, 5), 1000, None, failing)
+    x = torch.randn(8)
+    threads = torch.get_num_threads()
+    third = float(torch.tensor(1 / 3))
+    assert table.call((1 / 3, -7, True, 7, x), None, False).tolist() == [third, -7, 1, 5, threads, 1]
+    assert table.call((2, 127, False, 7, x), None, False).tolist() == [2, 127, 0, 5, threads, 1]
+    for first, second in ((1e300, 1), (2**25, 1), ("1", 1), (1.0, 128), (1.0, 2**70), (1.0, True)):
+        assert table.call((first, second, True, 7, x), None, False) is NotImplemented
+    for wrong in ((1.0, 1.0, True, 7), (1.0, 1, 1, 7), (1.0, 1, True, 8), (1.0, 1, True, 7.0), (True, 1, True, 7)):
+        assert table.call((*wrong, x), None, False) is NotImplemented
+    with pytest.raises(KeyError, match="2"):
+        table.call((1.0, 13, True, 7, x), None, False)
+    torch.set_num_threads(1)
+    assert table.call((1.0, 1, True, 7, x), None, False)[4] == 1
+    torch.set_num_threads(threads)
+
+
+def test_without_the_extension(kernels: dict[str, int]) -> None:
+    x, y, c = torch.randn(8), torch.randn(8), torch.empty(8)
+    assert launcher.call(kernels["add"], [t.data_ptr() for t in (c, x, y)], [], 0, 2) == 0 and torch.equal(c, x + y)
+    o = torch.empty(6, dtype=torch.float64)
+    assert launcher.call(kernels["echo"], [o.data_ptr()], [0, 13, 1, -4], 0, 3) == 2
+    assert o.tolist() == [0, 13, 1, -4, 3, 0]
+
+
+def test_wrong_entries_are_refused(extension: ModuleType, kernels: dict[str, int]) -> None:
+    table: launcher.Launcher = extension.Launcher()
+    good: tuple[Any, ...] = (kernels["add"], True, True, (VECTOR,), (), (), 0, None, failing)
+    for position, wrong in (
+        (0, "x"), (3, [VECTOR]), (3, (("t", 3, (1,), 2, 32),)), (3, (("t", (8,), (), 2, 32),)), (3, (("i", 0, 1, 5, None),)), (3, (3,)),
+        (4, ((1, 2),)), (4, ((None, (2.5,), 2, 32),)), (5, ("x",)), (5, (2**70,)),
+    ):  # fmt: skip
+        with pytest.raises((TypeError, ValueError, OverflowError)):
+            table.add(*good[:position], wrong, *good[position + 1 :])
+    assert len(table) == 0
+    assert not table.add(*good[:3], (VECTOR,) * 40, *good[4:])
+    for nonsense in ((), (1,), (1, None, False)):
+        with pytest.raises(TypeError):
+            table.call(*nonsense)
+
+
+def test_nothing_is_lost(extension: ModuleType, kernels: dict[str, int]) -> None:
+    """References are balanced: for results, for errors, and when a table goes."""
+
+    class Kept:
+        pass
+
+    kept = Kept()
+    gone = weakref.ref(kept)
+    table = adder(extension, kernels, keep=kept)
+    x, out = torch.randn(8), torch.empty(8)
+    before = sys.getrefcount(x), sys.getrefcount(out)
+    for _ in range(100):
+        table.call((x, x), None, False)
+        table.call((x, x), out, False)
+        table.call((x, 3), None, False)
+    assert (sys.getrefcount(x), sys.getrefcount(out)) == before
+    made = table.call((x, x), None, False)
+    assert sys.getrefcount(made) == 2
+    for _ in range(70):  # the table is full after 64: the oldest go
+        assert table.add(kernels["add"], True, True, (VECTOR, VECTOR), (), (), 0, None, failing)
+    del kept
+    gc.collect()
+    assert len(table) == 64 and gone() is None
+
+
+def test_loading_nonsense(tmp_path: Path) -> None:
+    (tmp_path / "x.so").write_bytes(b"nonsense")
+    with pytest.raises(launcher.LaunchError, match="cannot load the launcher"):
+        launcher.load(tmp_path / "x.so")
