@@ -21,10 +21,10 @@ from tcjit.mapping.pipeline import Mapped
 from tcjit.mapping.storage import Storage
 
 _KEYWORDS = frozenset(
-    "alignas alignof asm auto bool break case char complex const constexpr continue default do double else enum extern false float for "
-    "goto if imaginary inline int long noreturn nullptr register restrict return short signed sizeof static static_assert struct switch thread_local true "
-    "typedef typeof typeof_unqual union unsigned unix linux void volatile while int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t "
-    "tensors numbers workspace threads NULL INFINITY NAN main".split()
+    "alignas alignof asm auto bool break case char complex const constexpr continue default do double else enum extern false float "
+    "for goto if imaginary inline int long noreturn nullptr register restrict return short signed sizeof static static_assert struct "
+    "switch thread_local true typedef typeof typeof_unqual union unsigned unix linux void volatile while int8_t int16_t int32_t "
+    "int64_t uint8_t uint16_t uint32_t uint64_t tensors numbers workspace threads NULL INFINITY NAN main".split()
 )
 # names of loops, helpers, vector temporaries, private arrays and strides, of limits in stdint.h, and of the implementation
 _RESERVED = re.compile(r"c\d+|[svx]\d+(_\d+)?|tc_.*|TC_.*|_.*|.*_p|.*_bits|.*_stride\d+|U?INT.*_.*|.*_(MIN|MAX|WIDTH)")

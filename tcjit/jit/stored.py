@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tcjit import cache
+from tcjit import cache, config
 from tcjit.errors import ArgumentError
 from tcjit.jit.signature import Signature, of
+from tcjit.mapping.options import Options
 from tcjit.runtime import host, launcher
 
 if TYPE_CHECKING:
@@ -60,11 +61,11 @@ def binary(text: str, signature: Signature, key: Key) -> Binary:
         "layouts": list(key.layouts),
         "scalars": dict(key.scalars),
         "checked": key.checked,
-        "options": key.options.to_dict() if key.options is not None else None,
+        "options": (key.options or Options()).to_dict(),
     }
     name = cache.call_key(key.target, **facts)
     entry = store.get(name)
-    if entry is None:
+    if entry is None or (config.verify() and not entry.record.get("verified")):  # what was never proved is compiled again, and proved
         from tcjit.jit.compile import compile_kernel  # needs lark and isl
 
         names = [p.name for p in signature.params if p.dims]

@@ -122,3 +122,12 @@ def test_check(name: str) -> None:
     }
     k = tcjit.compile(TEXT, name, *arguments[name])
     assert all(0 <= part <= 1 for part in k.check(*arguments[name]).used.values())
+
+
+def test_an_unproved_kernel_of_the_cache_is_proved_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "def unproved(float(N) A) -> (C) { C(i) = A(i) * 3.0 }"
+    signature = stored.signature(text, "unproved")
+    key = Key(shapes=((5,),), layouts=("contiguous",), scalars=(), checked=True, target="cpu", options=None)
+    for asked, verified in (("0", False), ("0", False), ("1", True), ("0", True)):
+        monkeypatch.setenv("TCJIT_VERIFY", asked)
+        assert stored.binary(text, signature, key).record["verified"] is verified

@@ -1,0 +1,171 @@
+"""The structure of generated C: where threads, lanes and checks appear, and that the same input gives the same text."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support_mapping import CONVOLUTION, GATHER, MATMUL, SOFTMAX, program
+
+from tcjit.codegen.c import emit
+from tcjit.codegen.dialect import C
+from tcjit.codegen.source import Source
+from tcjit.mapping.machine import Machine
+from tcjit.mapping.options import Options
+from tcjit.mapping.pipeline import map_program
+
+AVX512 = Machine(vector_bytes=64, vector_registers=32)
+AVX2 = Machine(vector_bytes=32, vector_registers=16)
+PROGRAMS = {
+    "matmul": (MATMUL, {"A": (96, 64), "B": (64, 80)}),
+    "softmax": (SOFTMAX, {"I": (512, 300)}),
+    "convolution": (CONVOLUTION, {"I": (2, 3, 9, 9), "W1": (5, 3, 3, 3)}),
+    "gather": (GATHER, {"T": (50, 33), "I": (64, 40)}),
+}
+
+
+def source(
+    text: str,
+    shapes: dict[str, tuple[int, ...]],
+    options: Options | None = None,
+    machine: Machine = AVX512,
+    checked: bool = True,
+    scalars: dict[str, int] | None = None,
+) -> Source:
+    return emit(map_program(program(text, shapes, scalars), options or Options(), machine), C, machine, checked=checked)
+
+
+def kernel(made: Source) -> str:
+    """The text from the kernel's opening on, without the helpers."""
+    return made.text[made.text.index(f"int64_t {made.symbol}(") :]
+
+
+def innermost_loops(text: str) -> list[str]:
+    """The bodies of loops that hold no other loop."""
+    return [body for body in re.findall(r"for \([^{]*\{([^{}]*)\}", text) if "for (" not in body]
+
+
+@pytest.mark.parametrize("machine", [AVX512, AVX2], ids=["avx512", "avx2"])
+@pytest.mark.parametrize("m, n", [(96, 80), (61, 77), (5, 16)])
+def test_the_inner_loop_of_a_matmul_only_loads_and_accumulates(m: int, n: int, machine: Machine) -> None:
+    made = kernel(source(MATMUL, {"A": (m, 64), "B": (64, n)}, machine=machine))
+    updating = [body for body in innermost_loops(made) if "+=" in body]
+    assert updating
+    for body in updating:
+        for line in filter(None, map(str.strip, body.splitlines())):
+            assert re.fullmatch(r"const \w+ [vx]\d+ = .*;|s\d+(_\d+)? \+= .*;", line), line
+    assert "C[" in made and not any("C[" in body for body in updating)
+
+
+def test_the_accumulators_fit_the_registers() -> None:
+    for machine in (AVX512, AVX2):
+        made = kernel(source(MATMUL, {"A": (96, 64), "B": (64, 96)}, machine=machine))
+        assert 4 <= max(len(re.findall(r"\+=", body)) for body in innermost_loops(made)) < machine.vector_registers
+
+
+def test_long_dot_products_keep_partial_sums() -> None:
+    made = source("def tmm(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) }", {"A": (32, 1000), "B": (32, 1000)})
+    assert "tc_sum_float16(" in kernel(made) and "= {0};" in kernel(made)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_threads_only_where_promised(name: str) -> None:
+    text, shapes = PROGRAMS[name]
+    assert "#pragma omp parallel for" in source(text, shapes).text
+    assert "omp parallel" not in source(text, shapes, Options(parallel=False)).text
+    tiny = {tensor: tuple(min(3, extent) for extent in shape) for tensor, shape in shapes.items()}
+    assert "omp parallel" not in source(text, tiny).text
+
+
+def test_parallel_regions_are_never_nested() -> None:
+    text = "def f(float(M,K) A, float(K,N) B) -> (C, S) { C(m,n) +=! A(m,k) * B(k,n)  S(n) max=! C(m,n)  C(m,n) = C(m,n) - S(n) }"
+    lines = kernel(source(text, {"A": (200, 100), "B": (100, 200)})).splitlines()
+    depths = [len(lines[i + 1]) - len(lines[i + 1].lstrip()) for i, line in enumerate(lines) if line.startswith("#pragma omp parallel")]
+    assert len(depths) >= 2 and set(depths) == {2}
+
+
+def test_a_flag_is_joined_only_where_something_can_fail() -> None:
+    for name in ("matmul", "softmax", "convolution"):
+        made = source(*PROGRAMS[name])
+        assert "TC_FLAG" not in made.text and "reduction(max : tc_flag)" not in made.text and not made.sites
+    checked = source(*PROGRAMS["gather"])
+    assert "parallel for" in checked.text and checked.sites[0]["tensor"] == "T"
+    for line in checked.text.splitlines():
+        if line.startswith("#pragma omp parallel"):
+            assert ("tc_flag" in line) == ("TC_FLAG" in checked.text[checked.text.index(line) :]), line
+    unchecked = source(*PROGRAMS["gather"], checked=False)
+    assert "TC_FLAG" not in unchecked.text and not unchecked.sites
+
+
+def test_loops_of_one_kernel_share_the_flag_only_with_those_that_set_it() -> None:
+    text = "def f(float(M,D) T, int64(N) I, float(N,D) X) -> (A, B) { A(n, d) = T(I(n), d)  B(d, n) = X(n, d) * 2 }"
+    made = source(text, {"T": (9, 64), "I": (4000,), "X": (4000, 64)}, Options(fusion="minimal"))
+    pragmas = [line for line in made.text.splitlines() if line.startswith("#pragma omp parallel")]
+    assert sorted("tc_flag" in line for line in pragmas) == [False, True]
+
+
+def test_division_is_checked_only_by_what_may_be_zero() -> None:
+    text = "def f(int32(N) X, int32(N) Y) -> (A, B, C) { A(i) = X(i) / 3  B(i) = X(i) % 7  C(i) = X(i / 2) }"
+    assert not source(text, {"X": (100,), "Y": (100,)}).sites
+    made = source("def f(int32(N) X, int32(N) Y) -> (A) { A(i) = X(i) / Y(i) }", {"X": (100,), "Y": (100,)})
+    assert [site["kind"] for site in made.sites] == ["division"]
+    assert made.sites[0]["line_text"][made.sites[0]["column"] - 1 :].startswith("X(i) / Y(i)")
+
+
+def test_sums_across_threads_use_no_openmp_reduction() -> None:
+    made = source("def total(float(N) X) -> (S) { S +=! X(i) }", {"X": (1 << 20,)})
+    parallel = [line for line in made.text.splitlines() if line.startswith("#pragma omp parallel")]
+    assert parallel and not any("reduction" in line for line in parallel)
+    assert "simd reduction(+ : tc_sum)" in made.text
+
+
+def test_numbers_list_scalars_in_order_then_strides() -> None:
+    text = "def f(float a, float(N,M) X, int32 s, bool p, float(K) Z) -> (Y) { Y(i, j) = p ? a * X(i, j) + Z(s*i) : 0.0 }"
+    made = program(text, {"X": (20, 10), "Z": (40,)}, {"s": 2})
+    layouts = {"X": "n1", "Z": "n"}
+    found = emit(map_program(made, Options(), AVX2, layouts), C, AVX2, checked=True)
+    assert found.numbers == (("scalar", "a", "float32"), ("scalar", "p", "bool"), ("stride", "X", 0), ("stride", "Z", 0))
+    assert "X_stride0" in found.text and "Z_stride0" in found.text and "X_stride1" not in found.text
+
+
+def test_expanded_dimensions_cost_no_stride() -> None:
+    made = program(MATMUL, {"A": (8, 8), "B": (8, 8)})
+    found = emit(map_program(made, Options(), AVX2, {"A": "00"}), C, AVX2, checked=True)
+    assert found.numbers == () and "A[0]" in found.text
+
+
+def test_the_workspace_holds_what_stays_a_tensor() -> None:
+    text = "def f(float(N) X) -> (Y) { T(i, j) = X(i) * X(j)  Y(i) +=! T(j, i) }"
+    assert source(text, {"X": (100,)}, Options(contract=False, fusion="minimal")).workspace == 100 * 100 * 4
+    assert source(SOFTMAX, {"I": (64, 50)}).workspace == 0
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_same_input_gives_the_same_text(name: str) -> None:
+    assert source(*PROGRAMS[name]) == source(*PROGRAMS[name])
+
+
+def test_the_text_does_not_depend_on_hashes() -> None:
+    code = "from test_c import PROGRAMS, source; print(*(source(*PROGRAMS[n]).text for n in PROGRAMS), sep='')"
+    here = Path(__file__).resolve()
+    path = os.pathsep.join(map(str, (here.parents[2], here.parents[1], here.parent)))
+    texts = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert texts == {"".join(source(*PROGRAMS[n]).text for n in PROGRAMS) + "\n"}
+
+
+def test_a_program_without_instances_is_an_empty_kernel() -> None:
+    made = source(MATMUL, {"A": (0, 4), "B": (4, 5)})
+    assert "for (" not in kernel(made) and made.workspace == 0
