@@ -3,7 +3,6 @@ from __future__ import annotations
 import math
 
 import pytest
-import torch
 from support_grammar import HEAD, body, only, typed
 
 from tcjit.errors import CheckError
@@ -31,6 +30,8 @@ from tcjit.grammar.dtypes import DTYPES, promote
 from tcjit.grammar.parse import parse
 from tcjit.grammar.show import show
 from tcjit.grammar.walk import walk
+
+torch = pytest.importorskip("torch")
 
 COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
 

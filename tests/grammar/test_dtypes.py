@@ -3,11 +3,12 @@ from __future__ import annotations
 import math
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tcjit.grammar.dtypes import DTYPES, converted, holds, promote, rounded
+
+torch = pytest.importorskip("torch")
 
 NAMES = list(DTYPES)
 
