@@ -6,6 +6,7 @@ The operator is functional. Its arguments are the def's parameters, then the inc
 from __future__ import annotations
 
 import hashlib
+import keyword
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,8 @@ from tcjit.jit.signature import Signature
 from tcjit.runtime import tensors
 
 NAMESPACE = "tcjit"
-_RESERVED = ("None", "True", "False", "in", "unchecked", "self", "out")
+# words that torch's schemas take for something else
+_RESERVED = frozenset((*keyword.kwlist, "unchecked", "self", "out", "inf", "nan"))
 _KINDS = {"signed": "int", "unsigned": "int", "float": "float", "bool": "bool"}
 
 # runs the def on plain tensors: tensor arguments and scalars as given, incoming values, unchecked
