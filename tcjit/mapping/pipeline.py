@@ -9,6 +9,7 @@ from typing import Literal
 
 import islpy as isl
 
+from tcjit.errors import MappingError
 from tcjit.grammar.ast import Program
 from tcjit.mapping import tree as trees
 from tcjit.mapping.dependences import dependences
@@ -49,7 +50,15 @@ def map_program(
     steps: Steps | None = None,
 ) -> Mapped:
     """Map a program to a multicore CPU. ``prove`` says which trees are verified; a VerifyError is a bug in tcjit, never the user's."""
-    steps = steps or Steps(program.definition.name)
+    try:
+        return _mapped(program, options, machine, layouts, prove, steps or Steps(program.definition.name))
+    except isl.Error as error:
+        raise MappingError(f"the compile budget does not suffice: {error}", hint="split the def into several smaller ones") from None
+
+
+def _mapped(
+    program: Program, options: Options, machine: Machine, layouts: Mapping[str, str] | None, prove: Proof, steps: Steps
+) -> Mapped:
     scop = steps.run("scop", build, program, options, layouts, show=Scop.show, suffix="scop")
     if not scop.statements:
         return Mapped(scop, isl.Schedule.empty(isl.Space.params_alloc(scop.ctx, 0)), (), options, True)

@@ -10,7 +10,7 @@ import islpy as isl
 
 from tcjit.errors import MappingError
 from tcjit.mapping.dependences import Dependences
-from tcjit.mapping.isl import union_map
+from tcjit.mapping.isl import maps, union_map
 from tcjit.mapping.options import Options
 from tcjit.mapping.scop import Scop
 
@@ -26,7 +26,7 @@ def schedule(scop: Scop, deps: Dependences, options: Options) -> isl.Schedule:
         isl.ScheduleConstraints.on_domain(scop.domain)
         .set_validity(deps.strict)
         .set_coincidence(deps.all)
-        .set_proximity(deps.flow if maximal else union_map(ctx, []))
+        .set_proximity(_near(deps.flow) if maximal else union_map(ctx, []))
     )
     try:
         return constraints.compute_schedule()
@@ -34,3 +34,14 @@ def schedule(scop: Scop, deps: Dependences, options: Options) -> isl.Schedule:
         raise MappingError(
             f"no schedule found within the compile budget: {error}", hint="split the def into several smaller ones"
         ) from None
+
+
+def _near(flow: isl.UnionMap) -> isl.UnionMap:
+    """The flow that is worth bringing together. What goes through a modulus is not: no shift makes it short, and the search for one
+    can take isl minutes (its numbers grow, not its count of operations)."""
+    result = union_map(flow.get_ctx(), [])
+    for piece in maps(flow):
+        parts = piece.get_basic_map_list()
+        if all(parts.get_at(i).dim(isl.dim_type.div) == 0 for i in range(parts.n_basic_map())):
+            result = result.union(piece.to_union_map())
+    return result

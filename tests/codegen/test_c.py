@@ -23,7 +23,7 @@ AVX2 = Machine(vector_bytes=32, vector_registers=16)
 PROGRAMS = {
     "matmul": (MATMUL, {"A": (96, 64), "B": (64, 80)}),
     "softmax": (SOFTMAX, {"I": (512, 300)}),
-    "convolution": (CONVOLUTION, {"I": (2, 3, 9, 9), "W1": (5, 3, 3, 3)}),
+    "convolution": (CONVOLUTION, {"I": (2, 8, 12, 12), "W1": (16, 8, 3, 3)}),
     "gather": (GATHER, {"T": (50, 33), "I": (64, 40)}),
 }
 
@@ -109,7 +109,7 @@ def test_loops_of_one_kernel_share_the_flag_only_with_those_that_set_it() -> Non
 
 
 def test_division_is_checked_only_by_what_may_be_zero() -> None:
-    text = "def f(int32(N) X, int32(N) Y) -> (A, B, C) { A(i) = X(i) / 3  B(i) = X(i) % 7  C(i) = X(i / 2) }"
+    text = "def f(int32(N) X, int32(N) Y) -> (A, B, C) { A(i) = X(i) / 3  B(i) = X(i) % 7  C(i) = X(i / 2) where i in 0:N }"
     assert not source(text, {"X": (100,), "Y": (100,)}).sites
     made = source("def f(int32(N) X, int32(N) Y) -> (A) { A(i) = X(i) / Y(i) }", {"X": (100,), "Y": (100,)})
     assert [site["kind"] for site in made.sites] == ["division"]
