@@ -69,6 +69,10 @@ def match(mapped: Mapped, mark: Mark, target: Callable[[ScopStatement, Run], Add
         return None
     if written.variables & {one.variable for one in outer}:
         return None
+    # every point of the patch gets an accumulator: two for one result would lose all but one sum
+    variables = [one.variable for one in patch]
+    if len({written.substitute(dict(zip(variables, point, strict=True))).text for point in product(*map(_values, patch))}) != results:
+        return None
     along = written.stride(lane.variable) == 0
     return Found(statement, run, tuple(outer), tuple(patch), lane, written, operands, along)
 
@@ -76,6 +80,10 @@ def match(mapped: Mapped, mark: Mark, target: Callable[[ScopStatement, Run], Add
 def _reads(s: ScopStatement) -> list[tuple[Access, tuple[Guard, ...]]]:
     """The reads of the value alone: the accumulator is read by the patch itself."""
     return list(s.reads())[1:]
+
+
+def _values(loop: For) -> list[Linear]:
+    return [loop.lower + value for value in range(loop.trips or 0)]
 
 
 class Patch:
@@ -96,7 +104,7 @@ class Patch:
         found = self.found
         pieces = self.pieces()
         points = [
-            dict(zip((one.variable for one in found.patch), values, strict=True)) for values in product(*map(self.values, found.patch))
+            dict(zip((one.variable for one in found.patch), values, strict=True)) for values in product(*map(_values, found.patch))
         ]
         before, inside, after = [], [], []
         for number, point in enumerate(points):
@@ -122,9 +130,6 @@ class Patch:
             pad = pad[2:]
             lines.append(pad + "}")
         return [*lines, *("  " + line for line in after), "}"]
-
-    def values(self, loop: For) -> list[Linear]:
-        return [loop.lower + value for value in range(loop.trips or 0)]
 
     def pieces(self) -> list[tuple[int, int]]:
         """(start, width) of the registers that cover the lanes: full ones first, then halves."""

@@ -69,7 +69,7 @@ def _mapped(
     def step(name: str, function: Callable[..., isl.Schedule], *args: object) -> isl.Schedule:
         return steps.run(name, function, *args, show=trees.show, suffix="tree", check=proof if prove == "every" else None)
 
-    made = step("schedule", schedule, scop, deps, options)
+    made = step("schedule", schedule, scop, deps)
     made = step("fuse", fuse, scop, deps, made, options)
     groups = groups_of(scop, made)
     privates: tuple[Private, ...] = ()

@@ -26,7 +26,7 @@ def grouping(text: str, shapes: dict[str, tuple[int, ...]], options: Options) ->
     """The statements that share loops, and how many loops they share."""
     made = scop(text, shapes, options)
     deps = dependences(made)
-    groups = groups_of(made, fuse(made, deps, schedule(made, deps, options), options))
+    groups = groups_of(made, fuse(made, deps, schedule(made, deps), options))
     assert groups is not None
     return [(g.statements, len(g.columns)) for g in groups]
 
@@ -71,7 +71,7 @@ def test_a_contraction_runs_in_registers_and_small_work_on_one_thread() -> None:
 def test_lanes_follow_unit_stride() -> None:
     made = scop(MATMUL, {"A": (64, 64), "B": (64, 64)})
     deps = dependences(made)
-    (group,) = groups_of(made, fuse(made, deps, schedule(made, deps, Options()), Options())) or ()
+    (group,) = groups_of(made, fuse(made, deps, schedule(made, deps), Options())) or ()
     chosen = plan(made, group, Options(), AVX512)
     assert chosen.lane("S1") == "n" and chosen.patch is not None and chosen.patch.width == 16
     assert plan(made, group, Options(lanes=1), AVX512).patch is None

@@ -41,13 +41,13 @@ class Group:
 def fuse(scop: Scop, deps: Dependences, tree: isl.Schedule, options: Options) -> isl.Schedule:
     """A sequence of groups, each a band of shared coincident members over a sequence of its statements."""
     units = _units(scop, tree)
-    if units is None or options.fusion == "maximal" and any(len(u.statements) > 1 for u in units):
+    if units is None:
         return tree
     groups: list[Group] = []
     for unit in _with_initialisations(scop, deps, units):
         merged = None
         if groups and options.fusion != "minimal":
-            merged = _merge(scop, deps, groups[-1], unit)
+            merged = _merge(scop, deps, groups[-1], unit, maximal=options.fusion == "maximal")
         if merged is not None:
             groups[-1] = merged
         else:
@@ -127,11 +127,8 @@ def _units(scop: Scop, tree: isl.Schedule) -> list[Group] | None:
             columns = [{name: dim for name, dim in one.dims if dim is not None} for one in shared if one.coincident]
             if any(len(column) != len(names) for column in columns):
                 return None
-            columns = [column for column in columns if _same_box(scop, [column])]
         units.append(Group(names, tuple(columns)))
-    if all(len(u.statements) == 1 for u in units):
-        return sorted(units, key=lambda u: statement_number(u.statements[0]))
-    return units  # statements that share loops may stand around others: only the scheduler's order is known to be legal
+    return sorted(units, key=lambda u: statement_number(u.statements[0]))  # the program's order, which is always legal
 
 
 def _with_initialisations(scop: Scop, deps: Dependences, units: Sequence[Group]) -> list[Group]:
@@ -155,19 +152,22 @@ def _matches(scop: Scop, deps: Dependences, first: Group, second: Group) -> list
     return [(column[first.statements[0]], column[second.statements[0]]) for column in merged]
 
 
-def _merge(scop: Scop, deps: Dependences, first: Group, second: Group) -> Group | None:
-    """Both groups over the columns that match, or None where that would cost more than it brings."""
+def _merge(scop: Scop, deps: Dependences, first: Group, second: Group, *, maximal: bool) -> Group | None:
+    """Both groups over the columns that match; None where none does or, unless fusion is maximal, where it would cost more than it
+    brings."""
     shared = _shared(scop, deps, first, second)
     if not shared and (first.columns or second.columns):
         return None
     if not shared:
         return Group(first.statements + second.statements, ())
+    if not _same_box(scop, shared):
+        return None
+    if maximal:
+        return Group(first.statements + second.statements, tuple(shared))
     for name in first.statements + second.statements:
         kept = {column[name] for column in shared}
         if not wanted(scop.statement(name)) <= kept:
             return None
-    if not _same_box(scop, shared):
-        return None
     left = _parallel(scop, shared)
     if left < min(ENOUGH_PARALLEL, max(_parallel(scop, first.columns), _parallel(scop, second.columns))):
         return None

@@ -130,9 +130,12 @@ def _point_text(dim: str, cut: Cut) -> str:
 
 
 def _inside(s: ScopStatement, group: Group, plan: Plan, region: Sequence[Cut]) -> list[tuple[str, str]]:
-    """The loops of a statement inside a tile, outermost first: (dimension, text); the vectorised dimension last."""
+    """The loops of a statement inside a tile, outermost first: (dimension, text); the vectorised dimension last.
+
+    Dimensions that the group does not share come first, and among them those of a reduction last, next to the patch that it updates.
+    """
     shared = {column[s.name]: c for c, column in enumerate(group.columns)}
-    rest = [(d, isl_name(d)) for d in s.dims if d not in shared]
+    rest = [(d, isl_name(d)) for d in sorted(s.dims, key=lambda d: d in s.reduction) if d not in shared]
     points = [(d, _point_text(d, region[c])) for d, c in shared.items() if region[c].size > 1]
     loops = rest + points
     lane = plan.lane(s.name)

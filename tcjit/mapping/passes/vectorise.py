@@ -10,7 +10,7 @@ A reduction that is itself the lane runs in pieces of whole registers; what is l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import islpy as isl
 
@@ -64,13 +64,20 @@ def _lanes(scop: Scop, made: isl.ScheduleNode, lane: str | None) -> isl.Schedule
 
 
 def _patch(scop: Scop, made: isl.ScheduleNode, s: ScopStatement, group: Group, patch: Patch) -> isl.ScheduleNode:
+    shared = {column[s.name] for column in group.columns}
     if isinstance(patch.lane, str):
-        return _reduction_patch(scop, made, s, patch)
+        return _reduction_patch(scop, made, s, shared, patch)
+    apart = sum(d not in shared and d not in s.reduction for d in s.dims)
     reductions = len(s.reduction)
     lane = group.columns[patch.lane][s.name]
-    if _last_dim(scop, made) != lane or made.band_n_member() <= reductions:
+    if _last_dim(scop, made) != lane or made.band_n_member() <= apart + reductions:
         return made
-    return _marked(scop, made, reductions)
+    return _below(made, apart, lambda node: _marked(scop, node, reductions))
+
+
+def _below(made: isl.ScheduleNode, members: int, change: Callable[[isl.ScheduleNode], isl.ScheduleNode]) -> isl.ScheduleNode:
+    """A band whose first members stay outside while the rest is changed."""
+    return change(made.band_split(members).child(0)).parent() if members else change(made)
 
 
 def _marked(scop: Scop, made: isl.ScheduleNode, reductions: int) -> isl.ScheduleNode:
@@ -89,7 +96,7 @@ def _marked(scop: Scop, made: isl.ScheduleNode, reductions: int) -> isl.Schedule
     return inner.insert_mark(identifier(scop.ctx, "registers"))
 
 
-def _reduction_patch(scop: Scop, made: isl.ScheduleNode, s: ScopStatement, patch: Patch) -> isl.ScheduleNode:
+def _reduction_patch(scop: Scop, made: isl.ScheduleNode, s: ScopStatement, shared: set[str], patch: Patch) -> isl.ScheduleNode:
     """Split the lane's reduction into whole registers and a rest, and bring the register loop outside the patch."""
     dim = str(patch.lane)
     lower, upper = next((lo, hi) for name, lo, hi in s.bounds if name == dim)
@@ -102,17 +109,18 @@ def _reduction_patch(scop: Scop, made: isl.ScheduleNode, s: ScopStatement, patch
     if order.count("") or order[-1] != dim:
         return made
     reductions = [t for t, d in zip(texts[:-1], order[:-1], strict=True) if d in s.reduction]
-    points = [t for t, d in zip(texts[:-1], order[:-1], strict=True) if d not in s.reduction]
+    apart = [t for t, d in zip(texts[:-1], order[:-1], strict=True) if d not in s.reduction and d not in shared]
+    points = [t for t, d in zip(texts[:-1], order[:-1], strict=True) if d not in s.reduction and d in shared]
     moved = f"({isl_name(dim)} - {lower})" if lower else isl_name(dim)
     chunk = member(ctx, {s.name: (s.isl_dims, f"floor({moved}/{piece})")})
     within = member(ctx, {s.name: (s.isl_dims, f"{moved} mod {piece}")})
 
     def whole(node: isl.ScheduleNode) -> isl.ScheduleNode:
-        node = node.insert_partial_schedule(stack(ctx, [*reductions, chunk, *points, within])).band_set_permutable(1)
-        return _marked(scop, node, len(reductions) + 1)
+        node = node.insert_partial_schedule(stack(ctx, [*apart, *reductions, chunk, *points, within])).band_set_permutable(1)
+        return _below(node, len(apart), lambda inner: _marked(scop, inner, len(reductions) + 1))
 
     def rest(node: isl.ScheduleNode) -> isl.ScheduleNode:
-        node = node.insert_partial_schedule(stack(ctx, [*points, *reductions, texts[-1]])).band_set_permutable(1)
+        node = node.insert_partial_schedule(stack(ctx, [*apart, *points, *reductions, texts[-1]])).band_set_permutable(1)
         return _lanes(scop, node, dim)
 
     node = made.delete()
