@@ -360,6 +360,28 @@ def test_a_gathered_temporary_is_whole_before_it_is_read() -> None:
     same(text, small(64, 64), torch.arange(64).flip(0))
 
 
+@pytest.mark.parametrize("fusion", ["maximal", "minimal", "preserve_three_coincident"])
+@pytest.mark.parametrize("tile", [(), (16,), (64, 3)], ids=str)
+def test_a_patch_with_loops_outside_the_shared_ones_loses_no_sum(fusion: str, tile: tuple[int, ...]) -> None:
+    sums = "def f(bfloat16(1) X) -> (Y) { Y(m, i) +=! X(i) + bfloat16(n) where m in 0:40, n in 9:16 }"
+    same(sums, torch.ones(1, dtype=torch.bfloat16), options=Options(fusion=fusion, tile=tile, reduction_chunks=8, contract=False))
+    products = "def f(float(B,K,D) X, float(K,B,D) Y) -> (O, P) { O(b,d) +=! X(b,k,d) * Y(k,b,d)  P(d) +=! O(b,d) }"
+    same(products, small(7, 5, 40), small(5, 7, 40, seed=1), options=Options(fusion=fusion, tile=tile))
+    dots = "def f(float(B,D,K) X, float(B,D,K) Y) -> (P) { O(b,d) +=! X(b,d,k) * Y(b,d,k)  P(b) max=! O(b,d) }"
+    same(dots, small(9, 5, 340), small(9, 5, 340, seed=1), options=Options(fusion=fusion, tile=tile))
+
+
+def test_maximal_fusion_ends_whatever_the_subscripts() -> None:
+    text = """def f(float(K,N) X, float(Q,P) W) -> (A, B) {
+        A(k, n) +=! X(k, n) - W(q, 0)
+        B(q, p, l) min=! W(q, p) - A(l, q) where l in 0:130, q in 0:130
+        B(n, k, m) *= min(A((p + m + 2) % 512, m), 2.0) where n in 63:81, k in 11:18, p in 0:3, m in 0:4
+    }"""
+    function = only(text, options=Options(fusion="maximal", reduction_chunks=8, parallel=False, pack=False))
+    a, b = function(small(512, 130), small(130, 64))
+    assert a.shape == (512, 130) and b.shape == (130, 64, 130)
+
+
 def test_signs_in_a_row_on_vectors() -> None:
     text = "def f(float(M,K) A, float(K,N) B, float s) -> (C) { C(m,n) +=! -(-A(m,k)) * -(-(-B(k,n))) * -s - -2.0 }"
     same(text, small(9, 8), small(8, 33), -3.0)
