@@ -169,11 +169,8 @@ class _Emitter:
         elif declared := self.memory.below(node.name):
             with self.indented("{"):
                 for private in declared:
-                    count = 1
-                    for size in private.sizes:
-                        count *= size
                     kind = ctype(self.mapped.scop.tensor(private.tensor).dtype)
-                    self.write(f"{kind} {self.memory.private_name(private)}[{count}] __attribute__((aligned({ALIGNMENT})));")
+                    self.write(f"{kind} {self.memory.private_name(private)}[{private.elements}] __attribute__((aligned({ALIGNMENT})));")
                 self.block(node.body)
         else:
             self.block(node.body)

@@ -16,9 +16,8 @@ from tcjit.codegen.loops import Run
 from tcjit.grammar.ast import Binary, Expr, Index
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.form import Form, integer
-from tcjit.mapping.passes.contract import Private
 from tcjit.mapping.pipeline import Mapped
-from tcjit.mapping.storage import Storage
+from tcjit.mapping.storage import Buffer, Storage
 
 _KEYWORDS = frozenset(
     "alignas alignof asm auto bool break case char complex const constexpr continue default do double else enum extern false float "
@@ -72,7 +71,7 @@ class Memory:
         self.mapped = mapped
         self.workspace = 0
         self.offsets: dict[str, int] = {}
-        self.privates: dict[tuple[str, str], Private] = {(p.mark, p.tensor): p for p in mapped.privates}
+        self.privates: dict[tuple[str, str], Buffer] = {(p.mark, p.tensor): p for p in mapped.privates}
         self.names = _c_names(mapped)
         self.contracted = {p.tensor for p in mapped.privates}
         for storage in mapped.scop.tensors:
@@ -81,7 +80,7 @@ class Memory:
                 size = storage.elements * DTYPES[storage.dtype].bytes
                 self.workspace += -(-size // ALIGNMENT) * ALIGNMENT
 
-    def below(self, mark: str) -> list[Private]:
+    def below(self, mark: str) -> list[Buffer]:
         """The private arrays that a mark declares."""
         return [p for (where, _), p in self.privates.items() if where == mark]
 
@@ -104,16 +103,15 @@ class Memory:
                 fixed = fixed + subscript.times(stride)
         return Address(name, fixed, tuple(runtime))
 
-    def private_name(self, private: Private) -> str:
+    def private_name(self, private: Buffer) -> str:
         return f"{self.names[private.tensor]}_p"
 
-    def _private(self, private: Private, subscripts: tuple[Linear, ...], ranges: Ranges) -> Address:
+    def _private(self, private: Buffer, subscripts: tuple[Linear, ...], ranges: Ranges) -> Address:
         place = Linear.of(0)
-        step = 1
-        for subscript, base, size in reversed(list(zip(subscripts, private.base, private.sizes, strict=True))):
-            slot = without_idle_mod(combine("mod", (subscript - base, Linear.of(size))), ranges)
-            place = place + slot.times(step)
-            step *= size
+        for subscript, axis in zip(subscripts, private.axes, strict=True):
+            for divisor, modulus, stride in axis.parts:
+                value = combine("floor", (subscript - axis.base, Linear.of(divisor)))
+                place = place + without_idle_mod(combine("mod", (value, Linear.of(modulus))), ranges).times(stride)
         return Address(self.private_name(private), place)
 
 

@@ -7,11 +7,21 @@ from typing import Any
 
 
 @dataclass(frozen=True)
+class KernelLaunch:
+    """One kernel of a GPU source: blocks along x, y and z, threads of a block, and all its shared memory in bytes."""
+
+    symbol: str
+    grid: tuple[int, int, int]
+    threads: int
+    shared_bytes: int
+
+
+@dataclass(frozen=True)
 class Source:
     """The text of a kernel and all that a caller must know to launch it.
 
     ``numbers`` lists the 64-bit values that the call passes, as in a launch record; ``workspace`` counts bytes; ``sites`` says what each
-    non-zero return value means, in order from 1.
+    non-zero return value means, in order from 1. On a GPU ``launches`` run in order, and ``symbol`` is the first one's.
     """
 
     text: str
@@ -19,3 +29,4 @@ class Source:
     numbers: tuple[tuple[str, str, str | int], ...]
     workspace: int
     sites: tuple[dict[str, Any], ...]
+    launches: tuple[KernelLaunch, ...] = ()

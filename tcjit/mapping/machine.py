@@ -18,3 +18,29 @@ class Machine:
 
 
 BASELINE = Machine()
+
+
+@dataclass(frozen=True)
+class Device:
+    """A GPU, or what a target language promises of one. Bytes and counts are per block of threads, ``registers`` per multiprocessor.
+
+    ``capabilities``: of ``shuffle``, ``warp_barrier``, ``async_copy``, ``mma``, ``half`` and ``bfloat``.
+    """
+
+    name: str
+    warp: int = 32
+    max_threads: int = 1024
+    shared_bytes: int = 48 << 10  # what a kernel may declare statically
+    max_shared_bytes: int = 48 << 10  # what it may ask for at launch
+    registers: int = 64 << 10
+    max_registers: int = 255  # of one thread
+    processors: int = 132
+    max_grid: tuple[int, int, int] = ((1 << 31) - 1, 65535, 65535)
+    capabilities: frozenset[str] = frozenset()
+
+
+_NVIDIA = frozenset({"shuffle", "warp_barrier", "async_copy", "mma", "half", "bfloat"})
+SM_80 = Device("sm_80", max_shared_bytes=163 << 10, processors=108, capabilities=_NVIDIA)
+SM_90 = Device("sm_90", max_shared_bytes=227 << 10, processors=132, capabilities=_NVIDIA)
+# what every OpenCL 1.2 device has; the runtime fills in the sizes of the one at hand
+OPENCL = Device("opencl", warp=1, max_threads=256, shared_bytes=32 << 10, max_shared_bytes=32 << 10, processors=8)

@@ -15,7 +15,7 @@ from tcjit.mapping import tree as trees
 from tcjit.mapping.dependences import dependences
 from tcjit.mapping.machine import BASELINE, Machine
 from tcjit.mapping.options import Options
-from tcjit.mapping.passes.contract import Private, contract
+from tcjit.mapping.passes.contract import contract
 from tcjit.mapping.passes.fuse import fuse, groups_of
 from tcjit.mapping.passes.parallelise import parallelise
 from tcjit.mapping.passes.tile import tile
@@ -23,6 +23,7 @@ from tcjit.mapping.passes.vectorise import vectorise
 from tcjit.mapping.plan import plan
 from tcjit.mapping.schedule import schedule
 from tcjit.mapping.scop import Scop, build
+from tcjit.mapping.storage import Buffer
 from tcjit.mapping.verify import verify, verify_privates
 from tcjit.step import Steps
 
@@ -30,14 +31,23 @@ Proof = Literal["every", "last", "none"]  # verify each pass's tree, the final o
 
 
 @dataclass(frozen=True)
+class Launch:
+    """One kernel on a GPU: what stands below ``mark``, on blocks of ``threads``."""
+
+    mark: str
+    threads: int
+
+
+@dataclass(frozen=True)
 class Mapped:
-    """A program mapped to a target: its statements, the tree that orders them, and the private buffers."""
+    """A program mapped to a target: its statements, the tree that orders them, the small buffers, and the launches of a GPU."""
 
     scop: Scop
     tree: isl.Schedule
-    privates: tuple[Private, ...]
+    privates: tuple[Buffer, ...]
     options: Options
     verified: bool
+    launches: tuple[Launch, ...] = ()
 
 
 def map_program(
@@ -72,7 +82,7 @@ def _mapped(
     made = step("schedule", schedule, scop, deps)
     made = step("fuse", fuse, scop, deps, made, options)
     groups = groups_of(scop, made)
-    privates: tuple[Private, ...] = ()
+    privates: tuple[Buffer, ...] = ()
     if groups is not None:
         plans = [plan(scop, group, options, machine) for group in groups]
         made = step("tile", tile, scop, made, groups, plans)
@@ -86,5 +96,5 @@ def _mapped(
     return Mapped(scop, made, privates, options, prove != "none")
 
 
-def _show_privates(privates: tuple[Private, ...]) -> str:
-    return "".join(f"{p.tensor} below {p.mark}: {list(p.sizes)} elements from {list(p.base)}\n" for p in privates)
+def _show_privates(privates: tuple[Buffer, ...]) -> str:
+    return "".join(f"{b.tensor} below {b.mark}, {b.space}: {b.elements} elements\n" for b in privates)

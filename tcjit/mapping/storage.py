@@ -35,3 +35,32 @@ class Storage:
                 step *= max(extent, 1)
             return tuple(result)
         return tuple({"0": 0, "1": 1}.get(letter) for letter in self.layout)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """How one subscript counts in a buffer: every part ``(divisor, modulus, stride)`` adds ``(subscript - base) // divisor % modulus * stride``."""
+
+    base: int
+    parts: tuple[tuple[int, int, int], ...]
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Below ``mark``, a temporary is kept in a small array instead of the workspace: one per ``thread``, or one ``shared`` by a block."""
+
+    tensor: str
+    mark: str
+    space: str
+    axes: tuple[Axis, ...]
+    elements: int
+
+
+def folded(tensor: str, mark: str, base: tuple[int, ...], sizes: tuple[int, ...], space: str = "thread") -> Buffer:
+    """A row-major buffer of ``sizes`` elements, each subscript taken modulo its size from ``base`` on."""
+    axes: list[Axis] = []
+    step = 1
+    for start, size in reversed(list(zip(base, sizes, strict=True))):
+        axes.insert(0, Axis(start, ((1, size, step),)))
+        step *= size
+    return Buffer(tensor, mark, space, tuple(axes), step)

@@ -16,8 +16,9 @@ from tcjit.errors import VerifyError
 from tcjit.grammar.affine import isl_name
 from tcjit.mapping.dependences import Dependences
 from tcjit.mapping.isl import descendants, union_set
-from tcjit.mapping.passes.contract import Private, footprint, uses
+from tcjit.mapping.passes.contract import footprint, uses
 from tcjit.mapping.scop import Scop
+from tcjit.mapping.storage import Buffer
 from tcjit.mapping.tree import KIND, kind, mark_name, show
 
 
@@ -29,7 +30,7 @@ def verify(scop: Scop, deps: Dependences, tree: isl.Schedule) -> None:
         raise VerifyError(f"a mapped tree could not be decided within the budget: {error}") from None
 
 
-def verify_privates(scop: Scop, deps: Dependences, tree: isl.Schedule, privates: Sequence[Private]) -> None:
+def verify_privates(scop: Scop, deps: Dependences, tree: isl.Schedule, privates: Sequence[Buffer]) -> None:
     """Prove that each private buffer holds, at every read, the element that the program names."""
     marks = {mark_name(node): node for node in descendants(tree.get_root()) if mark_name(node)}
     try:
@@ -125,7 +126,7 @@ class _Proof:
             self.walk(node.child(position), inside, terms)
 
 
-def _private(scop: Scop, deps: Dependences, tree: isl.Schedule, marks: dict[str, isl.ScheduleNode], private: Private) -> None:
+def _private(scop: Scop, deps: Dependences, tree: isl.Schedule, marks: dict[str, isl.ScheduleNode], private: Buffer) -> None:
     node = marks.get(private.mark)
     storage = scop.tensor(private.tensor)
     if node is None or storage.role != "temporary":
@@ -140,18 +141,18 @@ def _private(scop: Scop, deps: Dependences, tree: isl.Schedule, marks: dict[str,
         lost = flow.subtract(kept)
         raise VerifyError(f"value flow: {private.tensor} is read in another tile than it was written in: {lost}\n{show(tree)}")
     touched = footprint(accesses, node)
-    if touched is None or not private.sizes:
+    if touched is None or not private.axes:
         return
-    axes = [f"a{i}" for i in range(len(private.sizes))]
-    slots = [f"({a} - {b}) mod {n}" for a, b, n in zip(axes, private.base, private.sizes, strict=True)]
-    folding = isl.Map.read_from_str(scop.ctx, f"{{ {isl_name(private.tensor)}[{', '.join(axes)}] -> [{', '.join(slots)}] }}")
+    axes = [f"a{i}" for i in range(len(private.axes))]
+    parts = [f"{k} * (floor(({a} - {axis.base})/{d}) mod {m})" for a, axis in zip(axes, private.axes, strict=True) for d, m, k in axis.parts]
+    folding = isl.Map.read_from_str(scop.ctx, f"{{ {isl_name(private.tensor)}[{', '.join(axes)}] -> [{' + '.join(parts)}] }}")
     # two different elements that one tile touches must never share a slot
     place = touched.domain_map().range_product(touched.range_map().apply_range(folding))
     if not place.is_injective():
-        raise VerifyError(f"value flow: two elements of {private.tensor} share a slot of its private buffer {list(private.sizes)}")
+        raise VerifyError(f"value flow: two elements of {private.tensor} share a slot of its private buffer of {private.elements}")
 
 
-def _all_uses_private(scop: Scop, tree: isl.Schedule, marks: dict[str, isl.ScheduleNode], privates: Sequence[Private]) -> None:
+def _all_uses_private(scop: Scop, tree: isl.Schedule, marks: dict[str, isl.ScheduleNode], privates: Sequence[Buffer]) -> None:
     covered = tree.get_domain().subtract(tree.get_domain())
     for private in privates:
         covered = covered.union(marks[private.mark].get_domain())

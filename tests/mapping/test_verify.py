@@ -118,7 +118,8 @@ def test_private_buffers_too_small_or_in_the_wrong_place() -> None:
     assert {p.tensor for p in made.privates} == {"B", "D"}
     verify_privates(made.scop, deps, made.tree, made.privates)
     one = made.privates[0]
-    smaller = replace(one, sizes=tuple(max(1, size - 1) for size in one.sizes))
+    axes = tuple(replace(axis, parts=tuple((d, max(1, m - 1), k) for d, m, k in axis.parts)) for axis in one.axes)
+    smaller = replace(one, axes=axes)
     with pytest.raises(VerifyError, match="share a slot"):
         verify_privates(made.scop, deps, made.tree, [smaller])
     with pytest.raises(VerifyError, match="no place"):
@@ -130,7 +131,7 @@ def test_a_value_that_crosses_tiles_cannot_be_private() -> None:
     made = mapped(text, {"A": (4096,)}, Options(fusion="minimal"))
     deps = dependences(made.scop)
     assert made.privates == ()
-    from tcjit.mapping.passes.contract import Private
+    from tcjit.mapping.storage import folded
 
     with pytest.raises(VerifyError, match="value flow"):
-        verify_privates(made.scop, deps, made.tree, [Private("B", "tile0", (0,), (4096,))])
+        verify_privates(made.scop, deps, made.tree, [folded("B", "tile0", (0,), (4096,))])

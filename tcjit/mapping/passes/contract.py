@@ -6,8 +6,6 @@ Two elements that one tile touches lie closer than the footprint is wide, so the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import islpy as isl
 
 from tcjit.grammar.affine import isl_name
@@ -15,33 +13,23 @@ from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.dependences import Dependences
 from tcjit.mapping.isl import descendants
 from tcjit.mapping.scop import Scop
-from tcjit.mapping.storage import Storage
+from tcjit.mapping.storage import Buffer, Storage, folded
 from tcjit.mapping.tree import mark_name
 
 # private buffers live on the threads' stacks; half an L2 cache is where they stop being cheap anyway
 STACK_BYTES = 128 << 10
 
 
-@dataclass(frozen=True)
-class Private:
-    """``tensor`` has, below the mark, a buffer of ``sizes`` elements per thread; ``base`` is where folding starts."""
-
-    tensor: str
-    mark: str
-    base: tuple[int, ...]
-    sizes: tuple[int, ...]
-
-
-def contract(scop: Scop, deps: Dependences, tree: isl.Schedule) -> tuple[Private, ...]:
+def contract(scop: Scop, deps: Dependences, tree: isl.Schedule) -> tuple[Buffer, ...]:
     """The private buffers that the tree allows: per temporary one for each tile mark below which it is used."""
     tiles = [node for node in descendants(tree.get_root()) if mark_name(node).startswith("tile") and mark_name(node) != "tiles"]
-    found: list[Private] = []
+    found: list[Buffer] = []
     used = dict.fromkeys((mark_name(node) for node in tiles), 0)
     for storage in scop.tensors:
         buffers = _buffers(scop, deps, tiles, storage) if storage.role == "temporary" else None
         if buffers is None:
             continue
-        bytes_each = {b.mark: _elements(b.sizes) * DTYPES[storage.dtype].bytes for b in buffers}
+        bytes_each = {b.mark: b.elements * DTYPES[storage.dtype].bytes for b in buffers}
         if all(used[mark] + size <= STACK_BYTES for mark, size in bytes_each.items()):
             found += buffers
             for mark, size in bytes_each.items():
@@ -74,7 +62,7 @@ def private_flow(scop: Scop, deps: Dependences, node: isl.ScheduleNode, accesses
     return bool(inside.is_subset(inside.eq_at_multi_union_pw_aff(node.get_prefix_schedule_multi_union_pw_aff())))
 
 
-def _buffers(scop: Scop, deps: Dependences, tiles: list[isl.ScheduleNode], storage: Storage) -> list[Private] | None:
+def _buffers(scop: Scop, deps: Dependences, tiles: list[isl.ScheduleNode], storage: Storage) -> list[Buffer] | None:
     """One buffer for each tile mark below which the tensor is used; None unless all of them can be private."""
     accesses = uses(scop, storage)
     buffers = []
@@ -93,12 +81,6 @@ def _buffers(scop: Scop, deps: Dependences, tiles: list[isl.ScheduleNode], stora
                 return None
             base.append(start.to_python())
             sizes.append(width.to_python() + 1)
-        buffers.append(Private(storage.name, mark_name(node), tuple(base), tuple(sizes)))
+        buffers.append(folded(storage.name, mark_name(node), tuple(base), tuple(sizes)))
     return buffers or None
 
-
-def _elements(sizes: tuple[int, ...]) -> int:
-    total = 1
-    for size in sizes:
-        total *= size
-    return total
