@@ -26,6 +26,7 @@ VARIABLES = (
     Variable("TCJIT_CACHE_SIZE", "what the cache may occupy, then the least recently used goes: bytes, or 500MB, 2GB, 1GiB", "2GB"),
     Variable("TCJIT_DUMP", "directory that receives every step's text, one folder per kernel", "nothing is written"),
     Variable("TCJIT_VERIFY", "1 proves every kernel before it first runs, 0 never does", "decided by tcjit"),
+    Variable("TCJIT_OPENCL_DEVICE", "the OpenCL device: its number, or a part of its or its platform's name", "the first GPU, else a CPU"),
     Variable("CC", "the C compiler, with leading arguments if need be", "the first of cc, gcc, clang on PATH"),
 )
 
@@ -73,6 +74,11 @@ def verify() -> bool | None:
     if text not in ("", "0", "1"):
         raise TCError(f"TCJIT_VERIFY={text!r} is neither 0 nor 1", hint="1 to prove every kernel, 0 for none, unset to let tcjit decide")
     return None if text == "" else text == "1"
+
+
+def opencl_device() -> str:
+    """The OpenCL device that was asked for, by number or name; nothing: tcjit chooses."""
+    return os.environ.get("TCJIT_OPENCL_DEVICE", "").strip()
 
 
 def _directory(variable: str, text: str) -> Path:

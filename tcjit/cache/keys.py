@@ -8,7 +8,6 @@ import os
 from typing import Any
 
 from tcjit.cache.storage import store
-from tcjit.runtime import host
 
 _SOURCES = (".py", ".lark", ".c", ".h")
 
@@ -41,9 +40,8 @@ def text_key(text: str) -> str:
     return _hash({"text": text, "code": code_version()})
 
 
-def call_key(target: str, **facts: Any) -> str:
-    """The key of a kernel, for ``Store.get``: of ``facts`` (JSON values), tcjit's code and, on the CPU, compiler and processor."""
-    tools = host.identity(store()) if target == "cpu" else ""
+def call_key(target: str, tools: str = "", **facts: Any) -> str:
+    """The key of a kernel, for ``Store.get``: of ``facts`` (JSON values), tcjit's code, and what compiles and runs it, ``tools``."""
     return _hash({"target": target, "facts": facts, "code": code_version(), "tools": tools})
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import re
+from dataclasses import dataclass
 from typing import Any
 
 import islpy as isl
 
 from tcjit.codegen.linear import Linear, combine
-from tcjit.codegen.loops import For, If, Mark, Node, Run
+from tcjit.codegen.loops import Both, Compare, Condition, For, If, Mark, Node, Run, substitute
 from tcjit.errors import MappingError
+from tcjit.mapping.isl import identifier
 from tcjit.mapping.pipeline import Mapped
+from tcjit.mapping.tree import KIND, kind, mark_name, rewrite
 
 # islpy's stubs lack the names that end in an underscore, and type the values as int
 _NODE: Any = isl.ast_node_type
@@ -21,18 +23,18 @@ _LOGIC = {_OP.and_: "&&", _OP.or_: "||", _OP.and_then: "&&", _OP.or_else: "||"}
 
 
 def build(mapped: Mapped) -> tuple[Node, ...]:
-    """The loops of a mapped program."""
+    """The loops of a mapped program; those that become blocks and threads stand there even where they run once."""
     if not mapped.scop.statements:
         return ()
     ctx = mapped.scop.ctx
     ctx.set_ast_build_detect_min_max(1)
     ctx.set_ast_build_exploit_nested_bounds(1)
     builder = isl.AstBuild.from_context(isl.Set.read_from_str(ctx, "{ : }"))
+    walker = _GpuBuilder(mapped) if mapped.launches else _Builder(mapped)
     try:
-        tree = builder.node_from_schedule(mapped.tree)
+        return walker.nodes(walker.generate(builder))
     except isl.Error as error:
         raise MappingError(f"no loops could be generated for the mapped tree: {error}") from None
-    return _Builder(mapped).nodes(tree)
 
 
 class _Builder:
@@ -41,55 +43,145 @@ class _Builder:
     def __init__(self, mapped: Mapped) -> None:
         self.mapped = mapped
 
+    def generate(self, builder: isl.AstBuild) -> isl.AstNode:
+        return builder.node_from_schedule(self.mapped.tree)
+
     def nodes(self, node: isl.AstNode) -> tuple[Node, ...]:
-        kind = node.get_type()
-        if kind == _NODE.block:
-            children = node.block_get_children()
-            return tuple(n for i in range(children.n_ast_node()) for n in self.nodes(children.get_at(i)))
-        if kind == _NODE.for_:
+        here = node.get_type()
+        if here == _NODE.block:
+            return tuple(n for child in _children(node) for n in self.nodes(child))
+        if here == _NODE.for_:
             return self.loop(node)
-        if kind == _NODE.if_:
+        if here == _NODE.if_:
             other = self.nodes(node.if_get_else_node()) if node.if_has_else_node() else ()
-            return (If(condition_text(node.if_get_cond()), self.nodes(node.if_get_then_node()), other),)
-        if kind == _NODE.mark:
-            return (Mark(str(node.mark_get_id().get_name()), self.nodes(node.mark_get_node())),)
+            return (If(condition(node.if_get_cond()), self.nodes(node.if_get_then_node()), other),)
+        if here == _NODE.mark:
+            return self.mark(str(node.mark_get_id().get_name()), node.mark_get_node())
+        return (self.call(node),)
+
+    def mark(self, name: str, below: isl.AstNode) -> tuple[Node, ...]:
+        return (Mark(name, self.nodes(below)),)
+
+    def call(self, node: isl.AstNode) -> Run:
         call = node.user_get_expr()
         name = str(call.get_op_arg(0).get_id().get_name())
         statement = self.mapped.scop.statement(name)
         values = [linear(call.get_op_arg(i)) for i in range(1, call.get_op_n_arg())]
-        return (Run(name, tuple(zip(statement.dims, values, strict=True))),)
+        return Run(name, tuple(zip(statement.dims, values, strict=True)))
 
     def loop(self, node: isl.AstNode) -> tuple[Node, ...]:
-        variable = str(node.for_get_iterator().get_id().get_name())
-        lower = linear(node.for_get_init())
-        body = self.nodes(node.for_get_body())
-        if node.for_is_degenerate():
-            return tuple(replace_variable(n, variable, lower) for n in body)
-        condition = node.for_get_cond()
-        upper = linear(condition.get_op_arg(1))
-        if condition.get_op_type() == _OP.lt:
-            upper = upper - 1
-        return (For(variable, lower, upper, node.for_get_inc().get_val().to_python(), body),)
+        variable, lower, body = _variable(node), linear(node.for_get_init()), self.nodes(node.for_get_body())
+        if node.for_is_degenerate():  # isl names the variable only in the body
+            return tuple(substitute(n, {variable: lower}) for n in body)
+        return (For(variable, lower, _upper(node), node.for_get_inc().get_val().to_python(), body),)
 
 
-def replace_variable(node: Node, variable: str, value: Linear) -> Node:
-    """The node with a loop variable replaced; isl names a degenerate loop's variable only in its body."""
-    values = {variable: value}
-    if isinstance(node, Run):
-        return Run(node.statement, tuple((d, e.substitute(values)) for d, e in node.indices), node.shift)
-    if isinstance(node, For):
-        body = tuple(replace_variable(n, variable, value) for n in node.body)
-        return For(node.variable, node.lower.substitute(values), node.upper.substitute(values), node.step, body)
-    if isinstance(node, Mark):
-        return Mark(node.name, tuple(replace_variable(n, variable, value) for n in node.body))
-    text = f"({value.text})"
-    then = tuple(replace_variable(n, variable, value) for n in node.then)
-    other = tuple(replace_variable(n, variable, value) for n in node.other)
-    return If(_replace_word(node.condition, variable, text), then, other)
+@dataclass(frozen=True)
+class _Members:
+    """Members of a band directly below a ``blocks`` or ``threads`` mark, which are still to come on the way down."""
+
+    depth: int  # of the next one: isl calls its loop ``c`` and this number
+    times: tuple[isl.UnionPwAff, ...]
+
+    def without(self, count: int) -> _Members:
+        return _Members(self.depth + count, self.times[count:])
 
 
-def _replace_word(text: str, word: str, replacement: str) -> str:
-    return re.sub(rf"\b{re.escape(word)}\b", lambda _: replacement, text)
+class _GpuBuilder(_Builder):
+    """Keeps the loops that blocks and threads run: isl drops one whose value is known, but its mark counts on it.
+
+    Such marks get a number while isl works, so that the band below one is found again; what a dropped loop's variable would be follows
+    from the iteration space at any instance below it.
+    """
+
+    def __init__(self, mapped: Mapped) -> None:
+        super().__init__(mapped)
+        self.bands: list[tuple[str, _Members]] = []
+        self.leaves: list[tuple[isl.AstBuild, isl.PwMultiAff]] = []
+
+    def generate(self, builder: isl.AstBuild) -> isl.AstNode:
+        tree = rewrite(self.mapped.tree, self.numbered)
+        raised: list[BaseException] = []
+
+        def leaf(node: isl.AstNode, build: isl.AstBuild) -> isl.AstNode:
+            try:
+                times = isl.Map.from_union_map(build.get_schedule())
+                self.leaves.append((build.copy(), isl.PwMultiAff.from_map(times.reverse())))
+                return node.set_annotation(identifier(self.mapped.scop.ctx, f"leaf{len(self.leaves) - 1}"))
+            except BaseException as error:  # isl prints and swallows what a callback raises
+                raised.append(error)
+                return node
+
+        builder, handle = builder.set_at_each_domain(leaf)
+        made = builder.node_from_schedule(tree)
+        del handle  # which held the callback until here
+        if raised:
+            raise raised[0]
+        return made
+
+    def numbered(self, node: isl.ScheduleNode) -> isl.ScheduleNode:
+        name = mark_name(node)
+        if name != "blocks" and not name.startswith("threads "):
+            return node
+        band = node.child(0)
+        if kind(band) != KIND.band:
+            raise MappingError(f"no band stands below the mark {name!r}")
+        partial = band.band_get_partial_schedule()
+        times = tuple(partial.get_at(position) for position in range(band.band_n_member()))
+        self.bands.append((name, _Members(band.get_schedule_depth(), times)))
+        return band.parent().delete().insert_mark(identifier(self.mapped.scop.ctx, f"kept{len(self.bands) - 1}"))
+
+    def mark(self, name: str, below: isl.AstNode) -> tuple[Node, ...]:
+        if not name.startswith("kept"):
+            return super().mark(name, below)
+        name, members = self.bands[int(name[4:])]
+        return (Mark(name, self.kept(below, members)),)
+
+    def kept(self, node: isl.AstNode, members: _Members) -> tuple[Node, ...]:
+        """The nodes, with a loop for every member."""
+        here = node.get_type()
+        if not members.times:
+            return self.nodes(node)
+        if here == _NODE.block:
+            return tuple(n for child in _children(node) for n in self.kept(child, members))
+        if here == _NODE.if_:
+            other = self.kept(node.if_get_else_node(), members) if node.if_has_else_node() else ()
+            return (If(condition(node.if_get_cond()), self.kept(node.if_get_then_node(), members), other),)
+        if here == _NODE.for_ and _variable(node) == f"c{members.depth}":
+            lower = linear(node.for_get_init())
+            upper = lower if node.for_is_degenerate() else _upper(node)
+            step = 1 if node.for_is_degenerate() else node.for_get_inc().get_val().to_python()
+            return (For(f"c{members.depth}", lower, upper, step, self.kept(node.for_get_body(), members.without(1))),)
+        value = self.value(node, members.times[0])
+        return (For(f"c{members.depth}", value, value, 1, self.kept(node, members.without(1))),)
+
+    def value(self, node: isl.AstNode, time: isl.UnionPwAff) -> Linear:
+        """What a schedule dimension without a loop is, from the first instance below."""
+        while node.get_type() != _NODE.user:
+            node = _children(node)[0]
+        build, instances = self.leaves[int(node.get_annotation().get_name()[4:])]
+        there = time.pullback_union_pw_multi_aff(isl.UnionPwMultiAff.from_pw_multi_aff(instances))
+        return linear(build.expr_from_pw_aff(there.get_pw_aff_list().get_at(0)))
+
+
+def _children(node: isl.AstNode) -> list[isl.AstNode]:
+    here = node.get_type()
+    if here == _NODE.block:
+        listed = node.block_get_children()
+        return [listed.get_at(i) for i in range(listed.n_ast_node())]
+    if here == _NODE.if_:
+        return [node.if_get_then_node()]
+    return [node.for_get_body() if here == _NODE.for_ else node.mark_get_node()]
+
+
+def _variable(node: isl.AstNode) -> str:
+    return str(node.for_get_iterator().get_id().get_name())
+
+
+def _upper(node: isl.AstNode) -> Linear:
+    condition = node.for_get_cond()
+    upper = linear(condition.get_op_arg(1))
+    return upper - 1 if condition.get_op_type() == _OP.lt else upper
 
 
 def linear(expr: isl.AstExpr) -> Linear:
@@ -120,14 +212,11 @@ def linear(expr: isl.AstExpr) -> Linear:
     raise MappingError(f"isl generated an expression that the printer does not know: {expr.to_C_str()}")
 
 
-def condition_text(expr: isl.AstExpr) -> str:
-    """An isl AST condition as C text."""
-    if expr.get_type() != _EXPR.op:
-        return linear(expr).text
-    op = expr.get_op_type()
+def condition(expr: isl.AstExpr) -> Condition:
+    """An isl AST condition."""
+    op = expr.get_op_type() if expr.get_type() == _EXPR.op else None
     if op in _COMPARE:
-        left, right = linear(expr.get_op_arg(0)), linear(expr.get_op_arg(1))
-        return f"{left.text} {_COMPARE[op]} {right.text}"
+        return Compare(linear(expr.get_op_arg(0)), _COMPARE[op], linear(expr.get_op_arg(1)))
     if op in _LOGIC:
-        return f"({condition_text(expr.get_op_arg(0))}) {_LOGIC[op]} ({condition_text(expr.get_op_arg(1))})"
-    return linear(expr).text
+        return Both(condition(expr.get_op_arg(0)), _LOGIC[op], condition(expr.get_op_arg(1)))
+    return Compare(linear(expr), "!=", Linear.of(0))

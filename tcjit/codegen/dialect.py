@@ -1,7 +1,8 @@
 """What distinguishes the languages that kernels are printed in: tables, no behaviour.
 
 A target is one ``Dialect``: the names of its scalar types, the qualifiers of its helper functions, and the name of each built-in at
-both precisions. A name that starts with ``tc_`` is a helper of ours (``prelude``), any other the target's own.
+both precisions. A name that starts with ``tc_`` is a helper of ours (``prelude``), any other the target's own. The integer types are
+called as in ``stdint.h`` everywhere; a language without that header gets them as typedefs.
 """
 from __future__ import annotations
 
@@ -68,9 +69,132 @@ class Dialect:
     inline: str  # how a helper function starts
     functions: Mapping[str, tuple[str, str]] = field(repr=False, compare=False)
     vector_math: frozenset[str] = frozenset()  # library functions that exist for whole registers on the machine at hand
+    top: str = "#include <stdint.h>"  # the first lines of a source, which name the integer types
+    outline: str = "static inline"  # how a helper starts that is too long to be in many places
+    boolean: str = "_Bool"  # the type of a truth value
+    stored_boolean: str = "_Bool"  # the same in memory
+    wide: str = "ll"  # the suffix of 64-bit literals
+    wraps: bool = True  # whether signed integers wrap as they are, by a flag of the compiler's
+    words: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)  # what the helpers say -> what they say here
+    reserved: str = field(default="", repr=False, compare=False)  # a pattern of names that nothing else may have
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuDialect(Dialect):
+    """A language for grids of threads; kernels declare a parameter ``tc_flag``, a pointer to an int in global memory."""
+
+    kernel: str  # what a kernel starts with; ``{threads}`` is the number of threads of a block
+    thread: str  # the number of a thread in its block, as an int
+    blocks: tuple[str, str, str]  # the numbers of a block along x, y and z, as ints
+    barriers: Mapping[str, str] = field(repr=False, compare=False)  # "block", "warp" -> the statement that makes its threads wait
+    pointer: str = ""  # before the element type of a pointer to global memory
+    restrict: str
+    shared: str  # before the declaration of an array that the threads of a block share
+    dynamic: str  # declares ``tc_shared``, the bytes that a launch asks for; empty where all shared arrays have constant sizes
+    aligned: str  # before the element type of an array on a boundary of ``{bytes}``
+    unroll: str
+    shuffles: bool  # whether helpers ``tc_shuffle_...`` exchange values within a warp
 
 
 C = Dialect("c", "static inline __attribute__((always_inline))", C_FUNCTIONS)
+
+_TYPEDEFS = "\n".join(f"typedef {{}} {c_type};" for c_type, _ in INTEGERS.values())
+
+
+def _limits(wide: str) -> dict[str, str]:
+    """The macros of ``stdint.h`` that the helpers name, as literals."""
+    found = {}
+    for bits in (8, 16, 32, 64):
+        suffix, most = wide * (bits == 64), (1 << (bits - 1)) - 1
+        unsigned = {32: "u", 64: "u" + wide}.get(bits, "")
+        found |= {f"INT{bits}_MAX": f"{most}{suffix}", f"INT{bits}_MIN": f"(-{most}{suffix} - 1)", f"UINT{bits}_MAX": f"{2 * most + 1}{unsigned}"}
+    return found
+
+
+_PLAIN = {f"__builtin_{name}": name for name in ("fabs", "fabsf", "copysign", "copysignf")}
+# CUDA's j0 j1 y0 y1 lose digits from 8 on; its lgammaf and tgammaf are the only float32 functions beyond 6 ulp
+_CUDA_OURS = [*SIMPLE, "sigmoid", "j0", "j1", "y0", "y1"]
+
+CUDA_FUNCTIONS: dict[str, tuple[str, str]] = {
+    **{name: (name + "f", name) for name in [*_LIBRARY, *_OURS.split(), "fmin", "fmax", "fdim", "rsqrt"]},
+    **{name: (f"tc_{name}_f32", f"tc_{name}_f64") for name in _CUDA_OURS},
+    **{name: (f"tc_{name}_f32", name) for name in ("lgamma", "tgamma")},
+    "abs": ("fabsf", "fabs"),
+}
+
+_OPENCL_OURS = [*SIMPLE, *_OURS.split(), "sigmoid", "j0", "j1", "y0", "y1"]
+
+# OpenCL allows its float32 erf, erfc and tgamma 16 ulp, and lgamma any error
+OPENCL_FUNCTIONS: dict[str, tuple[str, str]] = {
+    **{name: (name, name) for name in [*_LIBRARY, "fmin", "fmax", "fdim", "rsqrt"]},
+    **{name: (f"tc_{name}_f32", name) for name in ("exp", "log", "tanh", "erf", "erfc", "lgamma", "tgamma")},
+    **{name: (f"tc_{name}_f32", f"tc_{name}_f64") for name in _OPENCL_OURS},
+    "abs": ("fabs", "fabs"),
+}
+
+_VECTOR_TYPES = "(u?(char|short|int|long|longlong)|float|double|half)(1|2|3|4|8|16)"
+_CPP_WORDS = """alignas alignof and and_eq asm bitand bitor bool catch char16_t char32_t char8_t class co_await co_return co_yield compl
+concept const_cast consteval constexpr constinit decltype delete dynamic_cast explicit export false friend import module mutable
+namespace new noexcept not not_eq nullptr operator or or_eq private protected public reinterpret_cast requires static_assert
+static_cast template this thread_local throw true try typeid typename using virtual wchar_t xor xor_eq"""
+_CUDA_WORDS = "threadIdx blockIdx blockDim gridDim warpSize dim3 atomicMax"
+_OPENCL_WORDS = """global local constant private kernel read_only write_only read_write pipe generic uniform bool true false half quad
+complex imaginary uchar ushort uint ulong size_t ptrdiff_t intptr_t uintptr_t event_t sampler_t get_local_id get_group_id barrier
+atomic_max as_uint as_float MAXFLOAT HUGE_VAL HUGE_VALF CHAR_BIT"""
+
+
+def _reserved(words: str, *patterns: str) -> str:
+    return "|".join([*words.split(), *patterns])
+
+
+CUDA = GpuDialect(
+    "cuda",
+    "static __device__ __forceinline__",
+    CUDA_FUNCTIONS,
+    top=_TYPEDEFS.format("signed char", "short", "int", "long long", *(f"unsigned {t}" for t in ("char", "short", "int", "long long"))),
+    outline="static __device__ inline",
+    boolean="bool",
+    stored_boolean="bool",
+    wraps=False,
+    words={**_PLAIN, **_limits("ll"), "tc_exp_f32": "expf"},
+    reserved=_reserved(f"{_CPP_WORDS} {_CUDA_WORDS}", _VECTOR_TYPES),
+    kernel='extern "C" __global__ void __launch_bounds__({threads})',
+    thread="(int)threadIdx.x",
+    blocks=("(int)blockIdx.x", "(int)blockIdx.y", "(int)blockIdx.z"),
+    barriers={"block": "__syncthreads();", "warp": "__syncwarp();"},
+    restrict="__restrict__",
+    shared="__shared__",
+    dynamic="extern __shared__ __align__(16) char tc_shared[];",
+    aligned="__align__({bytes})",
+    unroll="#pragma unroll",
+    shuffles=True,
+)
+
+# A barrier orders global memory as well: temporaries of a block may lie there. There is none for a warp.
+OPENCL = GpuDialect(
+    "opencl",
+    "static inline",
+    OPENCL_FUNCTIONS,
+    top="#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n"
+    + _TYPEDEFS.format("char", "short", "int", "long", "uchar", "ushort", "uint", "ulong"),
+    boolean="bool",
+    stored_boolean="uint8_t",  # pointers to bool have no place in the interface of a kernel
+    wide="l",
+    wraps=False,
+    words={**{name + "f": name for name in _LIBRARY}, **{name: "fabs" if "fabs" in name else "copysign" for name in _PLAIN}, **_limits("l")},
+    reserved=_reserved(_OPENCL_WORDS, _VECTOR_TYPES, "M_.*", "CLK_.*", "CL_.*", "FLT_.*", "DBL_.*", "FP_.*", "(image|atom|cl)[_0-9].*"),
+    kernel="__kernel __attribute__((reqd_work_group_size({threads}, 1, 1))) void",
+    thread="(int)get_local_id(0)",
+    blocks=("(int)get_group_id(0)", "(int)get_group_id(1)", "(int)get_group_id(2)"),
+    barriers=dict.fromkeys(("block", "warp"), "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);"),
+    pointer="__global",
+    restrict="restrict",
+    shared="__local",
+    dynamic="",
+    aligned="__attribute__((aligned({bytes})))",
+    unroll="#pragma unroll",
+    shuffles=False,
+)
 
 
 def vector_math(machine: str, has: Callable[[str], bool], names: Iterable[str] = VECTOR_MATH) -> frozenset[str]:

@@ -6,7 +6,7 @@ constant, what remains after unrolling.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -95,9 +95,13 @@ class Linear:
     @cached_property
     def text(self) -> str:
         """C text, unparenthesised."""
+        return self.written(lambda atom: atom if isinstance(atom, str) else atom.text)
+
+    def written(self, operand: Callable[[str | Opaque], str]) -> str:
+        """C text, unparenthesised, given that of its atoms."""
         parts: list[str] = []
         for atom, coefficient in self.terms:
-            name = atom if isinstance(atom, str) else atom.text
+            name = operand(atom)
             size = abs(coefficient)
             factor = name if size == 1 else f"{size} * {name}"
             sign = ("-" if not parts else " - ") if coefficient < 0 else ("" if not parts else " + ")
@@ -108,10 +112,9 @@ class Linear:
         return "".join(parts)
 
     @property
-    def atom_text(self) -> str:
-        """C text that can stand as an operand."""
-        simple = (len(self.terms) == 1 and not self.constant and self.terms[0][1] == 1) or (not self.terms and self.constant >= 0)
-        return self.text if simple else f"({self.text})"
+    def is_operand(self) -> bool:
+        """Whether the text can stand as an operand without parentheses."""
+        return (len(self.terms) == 1 and not self.constant and self.terms[0][1] == 1) or (not self.terms and self.constant >= 0)
 
 
 def combine(op: str, args: tuple[Linear, ...]) -> Linear:

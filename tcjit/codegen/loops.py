@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 from tcjit.codegen.linear import Linear
 
@@ -25,21 +26,62 @@ class For:
 
 
 @dataclass(frozen=True)
-class If:
-    """``condition`` is C text over loop variables."""
+class Compare:
+    """``left op right``."""
 
-    condition: str
+    left: Linear
+    op: str
+    right: Linear
+
+    def written(self, index: Callable[[Linear], str]) -> str:
+        """C text, given that of an expression."""
+        return f"{index(self.left)} {self.op} {index(self.right)}"
+
+    def substitute(self, values: Mapping[str, Linear]) -> Compare:
+        return Compare(self.left.substitute(values), self.op, self.right.substitute(values))
+
+    @property
+    def variables(self) -> frozenset[str]:
+        return self.left.variables | self.right.variables
+
+
+@dataclass(frozen=True)
+class Both:
+    """Two conditions joined by ``&&`` or ``||``."""
+
+    left: Condition
+    op: str
+    right: Condition
+
+    def written(self, index: Callable[[Linear], str]) -> str:
+        return f"({self.left.written(index)}) {self.op} ({self.right.written(index)})"
+
+    def substitute(self, values: Mapping[str, Linear]) -> Both:
+        return Both(self.left.substitute(values), self.op, self.right.substitute(values))
+
+    @property
+    def variables(self) -> frozenset[str]:
+        return self.left.variables | self.right.variables
+
+
+Condition = Compare | Both
+
+
+@dataclass(frozen=True)
+class If:
+    """A branch; ``condition`` is over loop variables."""
+
+    condition: Condition
     then: tuple[Node, ...]
     other: tuple[Node, ...] = ()
 
 
 @dataclass(frozen=True)
 class Run:
-    """One instance of a statement: the value of each of its dimensions, and per contracted tensor access its private subscripts."""
+    """One instance of a statement: the value of each of its dimensions."""
 
     statement: str
     indices: tuple[tuple[str, Linear], ...]
-    shift: tuple[tuple[str, tuple[Linear, ...]], ...] = ()  # private tensor -> offset of its buffer along each dimension
 
     def index(self, name: str) -> Linear:
         return dict(self.indices)[name]
@@ -54,6 +96,19 @@ class Mark:
 
 
 Node = For | If | Run | Mark
+
+
+def substitute(node: Node, values: Mapping[str, Linear]) -> Node:
+    """The node with loop variables replaced."""
+    if isinstance(node, Run):
+        return replace(node, indices=tuple((d, e.substitute(values)) for d, e in node.indices))
+    if isinstance(node, If):
+        then = tuple(substitute(n, values) for n in node.then)
+        return If(node.condition.substitute(values), then, tuple(substitute(n, values) for n in node.other))
+    body = tuple(substitute(n, values) for n in node.body)
+    if isinstance(node, For):
+        return replace(node, lower=node.lower.substitute(values), upper=node.upper.substitute(values), body=body)
+    return replace(node, body=body)
 
 
 def runs(nodes: tuple[Node, ...]) -> list[Run]:

@@ -250,3 +250,59 @@ TC_INLINE double tc_cyl_bessel_i0_f64(double x) {
 TC_INLINE double tc_cyl_bessel_i1_f64(double x) {
   return tc_bessel_i_f64(x, 1);
 }
+
+/* Bessel functions of order 0 and 1 from their expansion for large x (DLMF 10.17.3), P and Q of which are even and odd terms */
+static inline double tc_bessel_far_f64(double x, int order, int second) {
+  double p = 1.0, q = 0.0, term = 1.0;
+  for (int k = 1; k < 30; k++) {
+    term *= (4 * order - (2 * k - 1) * (2 * k - 1)) / (8.0 * k * x);
+    double part = k & 2 ? -term : term;
+    if (k & 1) q += part;
+    else p += part;
+  }
+  double s = sin(x), c = cos(x), cosine = order ? s - c : s + c, sine = order ? -s - c : s - c;
+  double value = second ? sine * p + cosine * q : cosine * p - sine * q;
+  return x < INFINITY ? value * sqrt(0x1.45f306dc9c883p-2 / x) : 0.0;
+}
+
+/* those of the first kind by recurrence downwards (DLMF 3.6), whose even orders sum to 1; those of the second by Neumann's
+   expansions in them (Abramowitz and Stegun 9.1.88) */
+static inline double tc_bessel_near_f64(double x, int order, int second) {
+  double here = 1e-150, above = 0.0, sum = 0.0, series = 0.0;
+  for (int k = 2 * (int)(0.75 * x) + 24; k > 0; k--) {
+    int half = k / 2;
+    double sign = half & 1 ? -1.0 : 1.0, weight = order ? k / (half * (half + 1.0)) : 2.0 / half;
+    if (k & 1) series += order && half ? sign * weight * here : 0.0;
+    else sum += 2.0 * here, series += order ? 0.0 : sign * weight * here;
+    double below = 2 * k / x * here - above;
+    above = here;
+    here = below;
+  }
+  double scale = 1.0 / (sum + here), j0 = here * scale, j1 = above * scale;
+  series *= scale;
+  if (x < 1e-4) j0 = 1.0 - 0.25 * x * x, j1 = 0.5 * x * (1.0 - 0.125 * x * x), series = order ? 0.0 : -0.25 * x * x;
+  if (!second) return order ? j1 : j0;
+  double logarithm = log(0.5 * x) + 0x1.2788cfc6fb619p-1; /* Euler's constant */
+  double value = order ? (logarithm - 1.0) * j1 - series - j0 / x : logarithm * j0 - series;
+  return x > 0.0 ? value * 0x1.45f306dc9c883p-1 : -INFINITY;
+}
+
+TC_INLINE double tc_bessel_jy_f64(double x, int order, int second) {
+  return !(x >= 0.0) ? NAN : x < 25.0 ? tc_bessel_near_f64(x, order, second) : tc_bessel_far_f64(x, order, second);
+}
+
+TC_INLINE double tc_j0_f64(double x) {
+  return tc_bessel_jy_f64(__builtin_fabs(x), 0, 0);
+}
+
+TC_INLINE double tc_j1_f64(double x) {
+  return __builtin_copysign(1.0, x) * tc_bessel_jy_f64(__builtin_fabs(x), 1, 0);
+}
+
+TC_INLINE double tc_y0_f64(double x) {
+  return tc_bessel_jy_f64(x, 0, 1);
+}
+
+TC_INLINE double tc_y1_f64(double x) {
+  return tc_bessel_jy_f64(x, 1, 1);
+}

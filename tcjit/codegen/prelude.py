@@ -1,6 +1,7 @@
-"""The helper functions of generated C: only those that a kernel uses, and what these need, in a fixed order.
+"""The helper functions of generated code: only those that a kernel uses, and what these need, in a fixed order.
 
 Helpers for one type are spelt out here, by templates; the mathematics is C, in ``maths.h``. What a helper needs is read off its text.
+Other languages get the same texts with the words of their dialect, and what ``gpu_prelude`` has for them.
 """
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
 from importlib.resources import files
 
-from tcjit.codegen.dialect import C_FUNCTIONS, FLOATS, INTEGERS, NARROWED, Dialect
+from tcjit.codegen import gpu_prelude
+from tcjit.codegen.dialect import FLOATS, INTEGERS, NARROWED, C, Dialect, GpuDialect
 from tcjit.grammar.dtypes import DTYPES
 
 _MACROS = """
@@ -22,32 +24,33 @@ _MACROS = """
 #define TC_FLAG_ZERO(value, site) ({ __auto_type tc_value = (value); TC_FLAG(tc_value == 0, site); tc_value; })
 """
 
+# $T the type of an index, $E what ends a name
 _INDEX = """
 /* floor(a / b) for b > 0 */
-TC_INLINE int64_t tc_fdiv(int64_t a, int64_t b) {
+TC_INLINE $T tc_fdiv$E($T a, $T b) {
   return a / b - (a % b < 0);
 }
 
 /* a - b * floor(a / b) for b > 0 */
-TC_INLINE int64_t tc_mod(int64_t a, int64_t b) {
-  int64_t rest = a % b;
+TC_INLINE $T tc_mod$E($T a, $T b) {
+  $T rest = a % b;
   return rest < 0 ? rest + b : rest;
 }
 
-TC_INLINE int64_t tc_min_index(int64_t a, int64_t b) {
+TC_INLINE $T tc_min_index$E($T a, $T b) {
   return a < b ? a : b;
 }
 
-TC_INLINE int64_t tc_max_index(int64_t a, int64_t b) {
+TC_INLINE $T tc_max_index$E($T a, $T b) {
   return a > b ? a : b;
 }
 """
 
-# $T the C type, $X its short name; division of the types of 8 and 16 bits is done in int32_t
+# $T the C type, $X its short name, $N is -a; division of the types of 8 and 16 bits is done in int32_t
 _SIGNED_DIVISION = """
 TC_INLINE $T tc_div_$X($T a, $T b) {
   if (b == 0) return 0;
-  if (b == -1) return -a;
+  if (b == -1) return $N;
   return a / b - (a % b != 0 && (a ^ b) < 0);
 }
 
@@ -70,7 +73,7 @@ TC_INLINE $T tc_mod_$X($T a, $T b) {
 
 _SIGNED = """
 TC_INLINE $T tc_abs_$X($T a) {
-  return a < 0 ? -a : a;
+  return a < 0 ? $N : a;
 }
 
 TC_INLINE $T tc_sign_$X($T a) {
@@ -224,32 +227,44 @@ def text(used: Iterable[str], dialect: Dialect) -> str:
 
     Names that are neither are a KeyError, a mistake of the printer's.
     """
+    helpers, library = _helpers(dialect), _library(dialect)
     wanted: set[str] = set()
     waiting = list(used)
     while waiting:
         name = waiting.pop()
         if name not in wanted:
             wanted.add(name)
-            waiting += [] if name in _prototypes() else _needs(name)
-    blocks = [body for name, body in _helpers().items() if name in wanted]
-    lines = ["#include <stdint.h>"]
+            waiting += [] if name in library else _needs(name, dialect)
+    blocks = [body for name, body in helpers.items() if name in wanted]
+    lines = [dialect.top]
     if any("TC_INLINE" in body for body in blocks):
         lines.append(f"#define TC_INLINE {dialect.inline}")
-    for name, prototype in _prototypes().items():
-        if name in wanted:
+    for name, prototype in library.items():
+        if name in wanted and prototype:
             lines += ["#pragma omp declare simd notinbranch"] * (name in dialect.vector_math) + [prototype]
     macros = [body for body in blocks if body.startswith("#")]
     return "\n".join(["\n".join(lines + macros), *(body for body in blocks if not body.startswith("#"))]) + "\n"
 
 
-def known(name: str) -> bool:
-    """Whether file scope of a kernel may hold this name: a helper of ours or a library function that one may call."""
-    return name in _helpers() or name in _prototypes()
+def known(name: str, dialect: Dialect = C) -> bool:
+    """Whether file scope of a kernel may hold this name: a helper of ours or a library function that one may call, or a reserved word."""
+    return name in _helpers(dialect) or name in _library(dialect) or re.fullmatch(dialect.reserved, name) is not None
 
 
-def names() -> tuple[str, ...]:
+def names(dialect: Dialect = C) -> tuple[str, ...]:
     """Every helper, in the order in which they are emitted: each after those it needs."""
-    return tuple(_helpers())
+    return tuple(_helpers(dialect))
+
+
+def _library(dialect: Dialect) -> dict[str, str]:
+    """The functions (and constants) that a language has -> the prototypes that it wants."""
+    return _built_in(dialect) if isinstance(dialect, GpuDialect) else _prototypes()
+
+
+@cache
+def _built_in(dialect: GpuDialect) -> dict[str, str]:
+    found = dict.fromkeys((name for pair in dialect.functions.values() for name in pair), "")
+    return {name: "" for name in (*found, "INFINITY", "NAN") if name not in _helpers(dialect)}
 
 
 @lru_cache(maxsize=1)
@@ -262,35 +277,50 @@ def _prototypes() -> dict[str, str]:
     return found
 
 
-@lru_cache(maxsize=1)
-def _helpers() -> dict[str, str]:
+@cache
+def _helpers(dialect: Dialect) -> dict[str, str]:
     found = {}
-    for block in "\n\n".join(_sources()).split("\n\n"):
+    for block in "\n\n".join(_sources(dialect)).split("\n\n"):
         body = block.strip()
         if body and (match := _NAMED.search(_COMMENT.sub("", body))):
             found[match[1]] = body
         elif body.startswith("#define"):
             found[body.split()[1]] = body
-    return found
+    return {name: _said(name, body, dialect) for name, body in found.items() if name not in dialect.words}
+
+
+def _said(name: str, body: str, dialect: Dialect) -> str:
+    """A helper in the words of its language."""
+    if dialect.name == "cuda" and name in gpu_prelude.PTX:
+        body = gpu_prelude.by_instruction(body, name)
+    body = re.sub("^static inline", dialect.outline, body, flags=re.MULTILINE)
+    return _WORDS.sub(lambda match: dialect.words.get(match[0], match[0]), body) if dialect.words else body
 
 
 @cache
-def _needs(name: str) -> list[str]:
-    body = _COMMENT.sub("", _helpers()[name])
-    return [word for word in dict.fromkeys(_WORDS.findall(body)) if word != name and known(word)]
+def _needs(name: str, dialect: Dialect) -> list[str]:
+    helpers, library = _helpers(dialect), _library(dialect)
+    words = dict.fromkeys(_WORDS.findall(_COMMENT.sub("", helpers[name])))
+    return [word for word in words if word != name and (word in helpers or word in library)]
 
 
-def _sources() -> Iterator[str]:
+def _sources(dialect: Dialect) -> Iterator[str]:
     """All helpers as text, in their order."""
-    yield _MACROS
-    yield _INDEX
+    gpu = isinstance(dialect, GpuDialect)
+    if not gpu:
+        yield _MACROS
+    yield from (_filled(_INDEX, T=c_type, E=ending) for c_type, ending in (("int64_t", ""), ("int", "_int")))
+    if not dialect.wraps:
+        yield from (_filled(gpu_prelude.WRAPPING, T=f"int{bits}_t", U=f"uint{bits}_t", X=f"i{bits}") for bits in (32, 64))
+        yield gpu_prelude.WRAPPING_SHORT
     for dtype, (c_type, short) in INTEGERS.items():
         signed = DTYPES[dtype].kind == "signed"
+        negated = "-a" if dialect.wraps or DTYPES[dtype].bits < 32 else f"tc_neg_{short}(a)"
         if DTYPES[dtype].bits >= 32:
-            yield _filled(_SIGNED_DIVISION if signed else _UNSIGNED_DIVISION, T=c_type, X=short)
+            yield _filled(_SIGNED_DIVISION if signed else _UNSIGNED_DIVISION, T=c_type, X=short, N=negated)
         yield _filled(_ORDERED, T=c_type, X=short)
         if signed:
-            yield _filled(_SIGNED, T=c_type, X=short)
+            yield _filled(_SIGNED, T=c_type, X=short, N=negated)
     for c_type, short, suffix in FLOATS.values():
         yield _filled(_REAL, T=c_type, X=short, S=suffix)
         for dtype in INTEGERS:
@@ -302,7 +332,22 @@ def _sources() -> Iterator[str]:
     yield from (_filled(_NEIGHBOUR, R=kind) for kind in ("half", "bfloat"))
     yield "/* 2^n " + rest
     for name, count in NARROWED.items():
-        yield _narrowed(name, count)
+        yield _narrowed(name, count, dialect)
+    if isinstance(dialect, GpuDialect):
+        yield from _gpu_sources(dialect)
+
+
+def _gpu_sources(dialect: GpuDialect) -> Iterator[str]:
+    """What only a grid of threads needs, and what its language has in place of C's."""
+    flag = f"{dialect.pointer} int *".strip()
+    yield gpu_prelude.OWN[dialect.name]
+    yield _filled(gpu_prelude.CHECKS, F=flag, RAISE=gpu_prelude.ATOMIC_MAX[dialect.name])
+    for dtype, (c_type, short) in INTEGERS.items():
+        if DTYPES[dtype].bits >= 32:
+            yield _filled(gpu_prelude.NONZERO, T=c_type, X=short, F=flag)
+    if dialect.shuffles:
+        types = [*INTEGERS.values(), *((c_type, short) for c_type, short, _ in FLOATS.values()), (dialect.boolean, "bool")]
+        yield from (_filled(gpu_prelude.SHUFFLES, T=c_type, X=short) for c_type, short in types)
 
 
 def _filled(template: str, **parts: str) -> str:
@@ -326,9 +371,11 @@ def _to_integer(c_type: str, suffix: str, dtype: str) -> str:
     )
 
 
-def _narrowed(name: str, count: int) -> str:
+def _narrowed(name: str, count: int, dialect: Dialect) -> str:
     """A float32 built-in done in double."""
-    wide = C_FUNCTIONS[name][1]
+    wide = dialect.functions[name][1]
     arguments = "xyzw"[:count]
     parameters = ", ".join(f"float {a}" for a in arguments)
-    return f"TC_INLINE float tc_{name}_f32({parameters}) {{\n  return (float){wide}({', '.join(arguments)});\n}}"
+    # where functions are overloaded, a float would choose the other one
+    given = ", ".join(arguments if dialect.wraps else (f"(double){a}" for a in arguments))
+    return f"TC_INLINE float tc_{name}_f32({parameters}) {{\n  return (float){wide}({given});\n}}"

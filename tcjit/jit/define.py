@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tcjit.errors import ArgumentError
+from tcjit.jit import targets
 
 if TYPE_CHECKING:
     from tcjit.jit.call import Function
@@ -64,8 +65,9 @@ def _again(source: str, target: str | None, options: Options | None) -> Namespac
 def define(source: str, *, target: str | None = None, options: Options | None = None) -> Namespace:
     """The defs of ``source`` as callables; nothing is compiled before the first call.
 
-    ``target`` is ``"cpu"``, ``"reference"`` or None for the device of the arguments. A ParseError or CheckError says where the text
-    is wrong, an ArgumentError that an argument here is.
+    ``target`` is ``"cpu"``, ``"cuda"``, ``"opencl"``, ``"reference"``, or None for the device of the arguments; ``"cuda:sm_90"`` compiles
+    for an architecture without running. A ParseError or CheckError says where the text is wrong, an ArgumentError that an argument
+    here is.
 
     >>> import torch
     >>> tc = define("def add(float(N) A, float(N) B) -> (C) { C(i) = A(i) + B(i) }", target="reference")
@@ -92,6 +94,7 @@ def compile(
 
 def synchronize() -> None:
     """Wait for the kernels in flight, and raise what they flagged: on a CPU every call has done both when it returns."""
+    targets.synchronize()
 
 
 def _checked(source: Any, target: Any, options: Any) -> None:
@@ -103,9 +106,12 @@ def _checked(source: Any, target: Any, options: Any) -> None:
 
 def checked_target(target: Any) -> str | None:
     """The target as given; an ArgumentError where this version has none of that name."""
-    if target is None or (isinstance(target, str) and target in ("cpu", "reference")):
-        return target
-    raise ArgumentError(f"there is no target {target!r}", hint='target="cpu", target="reference", or None for the device of the arguments')
+    if target is None:
+        return None
+    if not isinstance(target, str):
+        raise ArgumentError(f"a target is a str, not {type(target).__name__}", hint='target="cpu", or None for the device of the arguments')
+    targets.check(target)
+    return target
 
 
 def checked_options(options: Any) -> Options | None:

@@ -11,9 +11,9 @@ from tcjit.errors import DivisionError, GatherError, LaunchError, TCError, Where
 from tcjit.jit import arguments
 from tcjit.jit.arguments import Bound, Value
 from tcjit.jit.signature import Signature
-from tcjit.runtime import tensors
 
 if TYPE_CHECKING:
+    from tcjit.jit.targets import Target
     from tcjit.mapping.options import Options
 
 
@@ -27,15 +27,15 @@ class Key:
     checked: bool
     target: str
     options: Options | None
+    place: str = "cpu"
 
     @staticmethod
-    def of(bound: Bound, checked: bool, target: str, options: Options | None) -> Key:
+    def of(bound: Bound, checked: bool, target: Target, options: Options | None) -> Key:
         """The key of a call."""
         given = bound.tensors.values()
         shapes = tuple(tuple(map(int, tensor.shape)) for tensor in given)
-        # the reference reads any layout
-        layouts = tuple("contiguous" if target == "reference" else tensors.layout(s, t.stride()) for s, t in zip(shapes, given))
-        return Key(shapes, layouts, tuple(bound.specialised.items()), checked, target, options)
+        layouts = tuple(target.layout(shape, tensor.stride()) for shape, tensor in zip(shapes, given))
+        return Key(shapes, layouts, tuple(bound.specialised.items()), checked, target.name, options, target.place)
 
 
 def runtime_numbers(

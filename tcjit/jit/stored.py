@@ -10,19 +10,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tcjit import cache, config
 from tcjit.errors import ArgumentError
+from tcjit.jit import targets
 from tcjit.jit.signature import Signature, of
 from tcjit.mapping.options import Options
-from tcjit.runtime import host, launcher
+from tcjit.runtime import launcher
 
 if TYPE_CHECKING:
     from tcjit.jit.launch import Key
 
 
 class Binary(NamedTuple):
-    """A loaded kernel: its launch record, its address, and how to get the texts of its compilation."""
+    """A loaded kernel: its launch record, the launch itself, and how to get the texts of its compilation."""
 
     record: Mapping[str, Any]
-    address: int
+    launch: targets.Launch
     artifacts: Callable[[], Mapping[str, str]]
 
 
@@ -52,8 +53,8 @@ def signature(text: str, name: str) -> Signature:
 
 
 def binary(text: str, signature: Signature, key: Key) -> Binary:
-    """The kernel of a key, out of the cache or compiled now. Loading comes after ``import torch``, whose OpenMP it shares."""
-    store = cache.store()
+    """The kernel of a key, out of the cache or compiled now."""
+    store, target = cache.store(), targets.find(key.target, key.place)
     facts = {
         "text": text,
         "name": signature.name,
@@ -63,7 +64,7 @@ def binary(text: str, signature: Signature, key: Key) -> Binary:
         "checked": key.checked,
         "options": (key.options or Options()).to_dict(),
     }
-    name = cache.call_key(key.target, **facts)
+    name = cache.call_key(target.code, target.identity(), **facts)
     entry = store.get(name)
     if entry is None or (config.verify() and not entry.record.get("verified")):  # what was never proved is compiled again, and proved
         from tcjit.jit.compile import compile_kernel  # needs lark and isl
@@ -75,13 +76,12 @@ def binary(text: str, signature: Signature, key: Key) -> Binary:
             dict(zip(names, key.shapes)),
             dict(zip(names, key.layouts)),
             dict(key.scalars),
-            target=key.target,
+            target=target,
             options=key.options,
             checked=key.checked,
-            memory=store,
         )
         entry = store.put(name, record, library, texts)
-    return Binary(entry.record, host.load(entry.library, entry.record["symbol"]), entry.artifacts)
+    return Binary(entry.record, target.load(entry.record, entry.library), entry.artifacts)
 
 
 def launcher_library() -> Path:

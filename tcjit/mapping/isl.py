@@ -32,7 +32,7 @@ def union_map(ctx: isl.Context, parts: list[str]) -> isl.UnionMap:
 
 def identifier(ctx: isl.Context, name: str) -> isl.Id:
     """An Id equal to the one that a parsed string holds (``isl.Id(name)`` would not be)."""
-    return isl.Id.read_from_str(ctx, name)
+    return isl.Id.read_from_str(ctx, name if name.isidentifier() else f'"{name}"')
 
 
 def sets(union: isl.UnionSet) -> list[isl.Set]:

@@ -36,6 +36,8 @@ class Device:
     max_registers: int = 255  # of one thread
     processors: int = 132
     max_grid: tuple[int, int, int] = ((1 << 31) - 1, 65535, 65535)
+    resident_threads: int = 2048  # of one multiprocessor, all its blocks together
+    resident_blocks: int = 32
     capabilities: frozenset[str] = frozenset()
 
 

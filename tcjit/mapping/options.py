@@ -63,8 +63,38 @@ class Options:
         True, "copy an operand that vectors cannot read into an order that they can", choices=(True, False), targets=("cpu",)
     )
 
+    block: int = _option(
+        0, "threads of a block at most; 0: the model's choice", choices=(0, 64, 128, 256, 512, 1024), targets=("cuda", "opencl")
+    )
+    threads: tuple[int, ...] = _option(
+        (),
+        "threads of a block (down, across) the tile of a contraction; the last: along a row; empty: the model's choice",
+        choices=((), (8, 8), (8, 16), (16, 8), (16, 16), (8, 32), (16, 32)),
+        targets=("cuda", "opencl"),
+    )
+    registers: tuple[int, ...] = _option(
+        (),
+        "results of one thread (down, across) the tile of a contraction; empty: the model's choice",
+        choices=((), (1, 1), (2, 2), (4, 4), (4, 8), (8, 4), (8, 8)),
+        targets=("cuda", "opencl"),
+    )
+    step: int = _option(
+        0,
+        "terms of a reduction that pass through shared memory at once; 0: the model's choice",
+        choices=(0, 4, 8, 16, 32),
+        targets=("cuda", "opencl"),
+    )
+    vector: int = _option(
+        0, "neighbours that a thread reads or writes at once; 0: the model's choice", choices=(0, 1, 2, 4), targets=("cuda", "opencl")
+    )
+    shared: bool = _option(
+        True, "copy what threads of a block read again and again to shared memory", choices=(True, False), targets=("cuda", "opencl")
+    )
+
     def __post_init__(self) -> None:
-        object.__setattr__(self, "tile", tuple(self.tile) if isinstance(self.tile, (list, tuple)) else self.tile)
+        for name in ("tile", "threads", "registers"):
+            given = getattr(self, name)
+            object.__setattr__(self, name, tuple(given) if isinstance(given, (list, tuple)) else given)
         self._require("fusion", self.fusion in FUSIONS, f"one of {', '.join(FUSIONS)}")
         sizes = isinstance(self.tile, tuple) and all(type(size) is int and 0 <= size <= 1 << 20 for size in self.tile)
         self._require("tile", sizes and len(self.tile) <= 16, "at most 16 whole numbers from 0 to 1048576")
@@ -74,6 +104,15 @@ class Options:
         self._require("parallel", type(self.parallel) is bool, "True or False")
         self._require("contract", type(self.contract) is bool, "True or False")
         self._require("pack", type(self.pack) is bool, "True or False")
+        self._require("block", type(self.block) is int and 0 <= self.block <= 1024, "a whole number from 0 to 1024")
+        for name, most in (("threads", 1024), ("registers", 16)):
+            pair = getattr(self, name)
+            fits = isinstance(pair, tuple) and len(pair) in (0, 2) and all(type(n) is int and 1 <= n <= most for n in pair)
+            self._require(name, fits, f"empty or two whole numbers from 1 to {most}")
+        self._require("threads", not self.threads or self.threads[0] * self.threads[1] <= 1024, "two numbers whose product is at most 1024")
+        self._require("step", type(self.step) is int and 0 <= self.step <= 256, "a whole number from 0 to 256")
+        self._require("vector", type(self.vector) is int and self.vector in (0, 1, 2, 4), "0, 1, 2 or 4")
+        self._require("shared", type(self.shared) is bool, "True or False")
 
     def _require(self, name: str, holds: bool, expected: str) -> None:
         if not holds:

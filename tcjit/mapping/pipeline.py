@@ -12,15 +12,26 @@ import islpy as isl
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Program
 from tcjit.mapping import tree as trees
+from tcjit.mapping.assemble import assemble
 from tcjit.mapping.dependences import dependences
-from tcjit.mapping.machine import BASELINE, Machine
+from tcjit.mapping.kernels import Kernel
+from tcjit.mapping.lowering import Lowered
+from tcjit.mapping.machine import BASELINE, Device, Machine
 from tcjit.mapping.options import Options
+from tcjit.mapping.passes.blocks import blocks
 from tcjit.mapping.passes.contract import contract
-from tcjit.mapping.passes.fuse import fuse, groups_of
+from tcjit.mapping.passes.fuse import Group, fuse, groups_of
+from tcjit.mapping.passes.hold import hold
 from tcjit.mapping.passes.parallelise import parallelise
+from tcjit.mapping.passes.partial import partial as partial_results
+from tcjit.mapping.passes.place import place
+from tcjit.mapping.passes.promote import promote
+from tcjit.mapping.passes.synchronise import synchronise
+from tcjit.mapping.passes.threads import threads
 from tcjit.mapping.passes.tile import tile
 from tcjit.mapping.passes.vectorise import vectorise
 from tcjit.mapping.plan import plan
+from tcjit.mapping.plan_gpu import plan_gpu
 from tcjit.mapping.schedule import schedule
 from tcjit.mapping.scop import Scop, build
 from tcjit.mapping.storage import Buffer
@@ -94,6 +105,57 @@ def _mapped(
     if prove == "last":
         steps.run("verify", proof, made)
     return Mapped(scop, made, privates, options, prove != "none")
+
+
+def map_gpu(
+    program: Program,
+    options: Options,
+    device: Device,
+    layouts: Mapping[str, str] | None = None,
+    *,
+    prove: Proof = "every",
+    steps: Steps | None = None,
+) -> Mapped:
+    """Map a program to a GPU; what it raises is as for ``map_program``."""
+    try:
+        return _mapped_gpu(program, options, device, layouts, prove, steps or Steps(program.definition.name))
+    except isl.Error as error:
+        raise MappingError(f"the compile budget does not suffice: {error}", hint="split the def into several smaller ones") from None
+
+
+def _mapped_gpu(
+    program: Program, options: Options, device: Device, layouts: Mapping[str, str] | None, prove: Proof, steps: Steps
+) -> Mapped:
+    scop = steps.run("scop", build, program, options.but(pack=False), layouts, show=Scop.show, suffix="scop")
+    if not scop.statements:
+        return Mapped(scop, isl.Schedule.empty(isl.Space.params_alloc(scop.ctx, 0)), (), options, True)
+    deps = steps.run("dependences", dependences, scop, show=lambda d: f"{d.all}\n", suffix="txt")
+    proof = partial(verify, scop, deps)
+    every = proof if prove == "every" else None
+    made = steps.run("schedule", schedule, scop, deps, show=trees.show, suffix="tree", check=every)
+    made = steps.run("fuse", fuse, scop, deps, made, options, show=trees.show, suffix="tree", check=every)
+    groups = groups_of(scop, made)
+    if groups is None:
+        groups = tuple(Group((s.name,), tuple({s.name: d} for d in s.dims if d not in s.reduction)) for s in scop.statements)
+    plans = tuple(plan_gpu(scop, group, options, device) for group in groups)
+    lowered = Lowered(scop, plans, {})
+    for name, function in (("hold", hold), ("partial", partial_results), ("promote", promote)):
+        lowered = steps.run(name, function, lowered, show=lambda low: low.scop.show(), suffix="scop")
+    kernels = steps.run("assemble", assemble, lowered)
+    kernels = steps.run("place", place, lowered, kernels, device, show=_show_kernels)
+    tree = steps.run("blocks", blocks, lowered.scop, kernels, show=trees.show, suffix="tree")
+    tree = steps.run("threads", threads, lowered.scop, tree, kernels, show=trees.show, suffix="tree")
+    tree = steps.run("synchronise", synchronise, lowered, tree, kernels, device, show=trees.show, suffix="tree")
+    if prove != "none":
+        lowered_deps = dependences(lowered.scop)
+        steps.run("verify", verify, lowered.scop, lowered_deps, tree)
+    launches = tuple(Launch(f"launch{number}", kernel.threads) for number, kernel in enumerate(kernels))
+    buffers = tuple(buffer for kernel in kernels for buffer in kernel.buffers)
+    return Mapped(lowered.scop, tree, buffers, options, prove != "none", launches)
+
+
+def _show_kernels(kernels: tuple[Kernel, ...]) -> str:
+    return "".join(f"launch{n}: {k.threads} threads\n{_show_privates(k.buffers)}" for n, k in enumerate(kernels))
 
 
 def _show_privates(privates: tuple[Buffer, ...]) -> str:

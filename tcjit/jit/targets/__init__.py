@@ -1,0 +1,150 @@
+"""What kernels are made for and run on: a class per kind of target, found by name.
+
+A target says on which tensors it works, what its binaries depend on, how a program becomes one, and how one is launched. Calls,
+cache, operators and the command ask it, and name no target themselves. Importing this imports neither torch nor isl nor a GPU's
+packages; a target does when it needs them.
+"""
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tcjit.errors import ArgumentError
+
+if TYPE_CHECKING:
+    import torch
+
+    from tcjit.codegen.source import Source
+    from tcjit.grammar.ast import Program
+    from tcjit.jit.kernel import Kernel
+    from tcjit.jit.launch import Key
+    from tcjit.jit.signature import Signature
+    from tcjit.mapping.options import Options
+    from tcjit.mapping.pipeline import Mapped, Proof
+    from tcjit.step import Steps
+
+
+class Launch(Protocol):
+    """A loaded kernel: runs on plain tensors and 64-bit patterns, and returns the number of the site that failed, or 0.
+
+    ``address`` is that of machine code which the C launcher may call itself, 0 where there is none. A target that does not wait
+    returns 0, and raises what failed when it is synchronised.
+    """
+
+    @property
+    def address(self) -> int: ...
+
+    def __call__(self, outs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], numbers: Sequence[int]) -> int: ...
+
+
+@dataclass(frozen=True)
+class Made:
+    """A compiled program: its tree, its text, the bytes that ``Target.load`` takes, and what the compiler said of its resources."""
+
+    mapped: Mapped
+    source: Source
+    binary: bytes
+    resources: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Target(ABC):
+    """A machine, or a kind of machine; subclasses are frozen dataclasses."""
+
+    name: str  # as a user says it
+    device: str  # the type of torch device that its tensors are on; nothing: any, since no kernel runs
+    place: str  # that device, with its number
+
+    @property
+    def code(self) -> str:
+        """What its binaries are for, in the key of the cache."""
+        return self.name
+
+    def identity(self) -> str:
+        """What else its binaries depend on: compiler, flags, driver."""
+        return ""
+
+    def layout(self, shape: Sequence[int], strides: Sequence[int]) -> str:
+        """The class of layouts that a kernel is made for, as ``tensors.layout`` writes it."""
+        from tcjit.runtime.tensors import layout
+
+        return layout(shape, strides)
+
+    def reads(self, layout: str, shape: Sequence[int], strides: Sequence[int]) -> bool:
+        """Whether a kernel made for ``layout`` reads a tensor of these strides."""
+        from tcjit.runtime.tensors import fits
+
+        return fits(layout, shape, strides)
+
+    def accepts(self, tensor: torch.Tensor) -> bool:
+        """Whether a kernel takes a plain tensor where it lies; a contiguous one that does not suit is copied."""
+        return True
+
+    def kernel(self, text: str, signature: Signature, key: Key) -> Kernel:
+        """The kernel of a key: out of the cache, or made now."""
+        from tcjit.jit import kernel, stored
+
+        return kernel.compiled(text, signature, key, stored.binary(text, signature, key))
+
+    @abstractmethod
+    def compile(
+        self, program: Program, options: Options, layouts: Mapping[str, str], *, checked: bool, prove: Proof, steps: Steps
+    ) -> Made:
+        """Map, print and compile a program; TCErrors of those stages."""
+
+    @abstractmethod
+    def load(self, record: Mapping[str, Any], library: Path) -> Launch:
+        """The kernel whose launch record and binary these are."""
+
+    def synchronize(self) -> None:
+        """Wait for the kernels in flight and raise what they flagged; most targets are done when a call returns."""
+
+
+# how the targets of a kind are made: from what stands behind the colon, and the place of the tensors ("" where there are none)
+Make = Callable[[str, str], Target]
+KINDS: dict[str, Make] = {}
+_MODULES = {kind: f"tcjit.jit.targets.{kind}" for kind in ("cpu", "cuda", "opencl", "reference")}  # each registers its kind
+_BY_DEVICE = {"cpu": "cpu", "cuda": "cuda"}
+_used: dict[Target, None] = {}
+
+
+def known() -> list[str]:
+    """The kinds that there are."""
+    return sorted({*KINDS, *_MODULES})
+
+
+def find(name: str, place: str = "") -> Target:
+    """The target called ``name`` for tensors at ``place``; an ArgumentError where there is none of that name."""
+    kind, _, detail = name.partition(":")
+    if kind not in KINDS and kind in _MODULES:
+        import_module(_MODULES[kind])
+    if kind not in KINDS:
+        raise ArgumentError(
+            f"there is no target {name!r}",
+            hint="one of " + ", ".join(f'"{k}"' for k in known()) + ', an architecture as in "cuda:sm_90", or None for the arguments\' device',
+        )
+    target = KINDS[kind](detail, place)
+    _used[target] = None
+    return target
+
+
+def resolve(asked: str | None, places: Iterable[str]) -> Target:
+    """The target of a call on tensors at these places; meta tensors are nowhere."""
+    place = next((p for p in places if p != "meta"), "")
+    return find(asked or _BY_DEVICE[place.partition(":")[0] or "cpu"], place)
+
+
+def single(detail: str, target: Target) -> Target:
+    """The one target of a kind that has no others; an ArgumentError where more was asked for."""
+    if detail:
+        raise ArgumentError(f'there is no target "{target.name}:{detail}"', hint=f'"{target.name}"')
+    return target
+
+
+def synchronize() -> None:
+    """Wait for the kernels of every target in use, and raise what they flagged."""
+    for target in list(_used):
+        target.synchronize()

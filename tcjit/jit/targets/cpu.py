@@ -1,0 +1,80 @@
+"""The CPU as a target: C for the system's compiler, called in the process."""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tcjit import cache
+from tcjit.jit.targets import KINDS, Launch, Made, Target, single
+from tcjit.runtime import host, launcher
+
+if TYPE_CHECKING:
+    import torch
+
+    from tcjit.grammar.ast import Program
+    from tcjit.mapping.machine import Machine
+    from tcjit.mapping.options import Options
+    from tcjit.mapping.pipeline import Proof
+    from tcjit.step import Steps
+
+
+@dataclass(frozen=True)
+class Cpu(Target):
+    name = "cpu"
+    device = place = "cpu"
+
+    def identity(self) -> str:
+        return host.identity(cache.store())
+
+    def compile(
+        self, program: Program, options: Options, layouts: Mapping[str, str], *, checked: bool, prove: Proof, steps: Steps
+    ) -> Made:
+        from tcjit.codegen.c import emit  # needs isl
+        from tcjit.codegen.dialect import C
+        from tcjit.mapping.pipeline import map_program
+        from tcjit.runtime.vector_math import vector_math_symbols
+
+        store = cache.store()
+        machine = machine_of(host.compiler(store))
+        dialect = replace(C, vector_math=vector_math_symbols())
+        mapped = map_program(program, options, machine, layouts, prove=prove, steps=steps)
+        source = steps.run("code", lambda: emit(mapped, dialect, machine, checked=checked), show=lambda s: s.text, file="kernel.c")
+        return Made(mapped, source, steps.run("compile", lambda: host.build(source.text, source.symbol, memory=store)))
+
+    def load(self, record: Mapping[str, Any], library: Path) -> Launch:
+        """Loading comes after ``import torch``, whose OpenMP the kernel shares."""
+        return Code(host.load(library, record["symbol"]), record["workspace"])
+
+
+@dataclass(frozen=True)
+class Code:
+    """Machine code at an address."""
+
+    address: int
+    workspace: int
+
+    def __call__(self, outs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], numbers: Sequence[int]) -> int:
+        import torch
+
+        from tcjit.runtime import tensors
+
+        scratch = tensors.empty((self.workspace,), "uint8") if self.workspace else None
+        pointers = [tensor.data_ptr() for tensor in (*outs, *inputs)]
+        where = scratch.data_ptr() if scratch is not None else 0
+        return launcher.call(self.address, pointers, numbers, where, torch.get_num_threads())
+
+
+def machine_of(tool: host.Compiler) -> Machine:
+    """The vector unit that the compiler's flags make use of."""
+    from tcjit.mapping.machine import Machine
+
+    if "-mprefer-vector-width=512" in tool.flags:
+        return Machine(vector_bytes=64, vector_registers=32)
+    if tool.target.startswith("aarch64") or tool.target.startswith("arm64"):
+        return Machine(vector_bytes=16, vector_registers=32)
+    return Machine(vector_bytes=32 if "-march=native" in tool.flags else 16, vector_registers=16)
+
+
+KINDS["cpu"] = lambda detail, place: single(detail, Cpu())

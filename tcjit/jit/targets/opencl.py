@@ -1,0 +1,66 @@
+"""An OpenCL device as a target; its tensors are the CPU's."""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tcjit.jit.targets import KINDS, Launch, Made, Target, single
+from tcjit.runtime import opencl
+
+if TYPE_CHECKING:
+    import torch
+
+    from tcjit.grammar.ast import Program
+    from tcjit.mapping.options import Options
+    from tcjit.mapping.pipeline import Proof
+    from tcjit.step import Steps
+
+
+@dataclass(frozen=True)
+class OpenCL(Target):
+    name = "opencl"
+    device = place = "cpu"
+
+    def identity(self) -> str:
+        return opencl.identity()
+
+    def compile(
+        self, program: Program, options: Options, layouts: Mapping[str, str], *, checked: bool, prove: Proof, steps: Steps
+    ) -> Made:
+        from tcjit.codegen.dialect import OPENCL  # needs isl
+        from tcjit.codegen.gpu import emit_gpu
+        from tcjit.mapping.pipeline import map_gpu
+
+        device = opencl.describe()
+        mapped = map_gpu(program, options, device, layouts, prove=prove, steps=steps)
+        source = steps.run("code", lambda: emit_gpu(mapped, OPENCL, device, checked=checked), show=lambda s: s.text, file="kernel.cl")
+        binary = steps.run("compile", lambda: opencl.build(source.text, [launch.symbol for launch in source.launches]))
+        return Made(mapped, source, binary)
+
+    def load(self, record: Mapping[str, Any], library: Path) -> Launch:
+        launches = [opencl.Launch(symbol, (x, y, z), threads) for symbol, (x, y, z), threads, _ in record["launches"]]
+        return Loaded(opencl.Program(library.read_bytes(), launches), record["workspace"])
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A program in the device, which works on the tensors' own memory where it can."""
+
+    program: opencl.Program
+    workspace: int
+    address = 0
+
+    def __call__(self, outs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], numbers: Sequence[int]) -> int:
+        from tcjit.runtime import tensors
+
+        def region(tensor: torch.Tensor, written: bool) -> opencl.Memory:
+            start, end = tensors.span(tensor)
+            return opencl.Memory(start, end - start, written)
+
+        memory = [*(region(out, True) for out in outs), *(region(tensor, False) for tensor in inputs)]
+        return self.program.run(memory, numbers, self.workspace)
+
+
+KINDS["opencl"] = lambda detail, place: single(detail, OpenCL())

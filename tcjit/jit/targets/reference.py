@@ -1,0 +1,41 @@
+"""The reference as a target: the program as written, interpreted."""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tcjit.errors import ArgumentError
+from tcjit.jit.targets import KINDS, Launch, Made, Target, single
+
+if TYPE_CHECKING:
+    from tcjit.jit.kernel import Kernel
+    from tcjit.jit.launch import Key
+    from tcjit.jit.signature import Signature
+
+
+@dataclass(frozen=True)
+class Reference(Target):
+    name = "reference"
+    device = place = "cpu"
+
+    def layout(self, shape: Sequence[int], strides: Sequence[int]) -> str:
+        return "contiguous"  # it reads any
+
+    def reads(self, layout: str, shape: Sequence[int], strides: Sequence[int]) -> bool:
+        return True
+
+    def kernel(self, text: str, signature: Signature, key: Key) -> Kernel:
+        from tcjit.jit.kernel import interpreted
+
+        return interpreted(text, signature, key)
+
+    def compile(self, *_: Any, **__: Any) -> Made:
+        raise ArgumentError("the reference is not compiled", hint='target="cpu"')
+
+    def load(self, record: Mapping[str, Any], library: Path) -> Launch:
+        raise ArgumentError("the reference is not loaded", hint='target="cpu"')
+
+
+KINDS["reference"] = lambda detail, place: single(detail, Reference())

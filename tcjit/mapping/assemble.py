@@ -1,0 +1,93 @@
+"""From statements and plans to kernels: which thread runs which instance, and in which loops."""
+
+from __future__ import annotations
+
+from math import prod
+
+from tcjit.grammar.affine import isl_name
+from tcjit.mapping.kernels import Copy, GroupPlan, Item, Kernel, Phase, Region, Share, Steps
+from tcjit.mapping.lowering import Lowered
+from tcjit.mapping.scop import Scop, ScopStatement
+
+UNROLLED_ROUNDS = 64  # results of one thread that are kept apart
+UNROLLED = 1024  # statements of a completely unrolled piece of a reduction
+
+
+def assemble(lowered: Lowered) -> tuple[Kernel, ...]:
+    """A kernel for each plan, its buffers those of the copies."""
+    return tuple(_kernel(lowered, plan) for plan in lowered.plans)
+
+
+def _kernel(lowered: Lowered, plan: GroupPlan) -> Kernel:
+    names = {item.statement for item in plan.items}
+    copies = [copy for copy in lowered.copies if copy.reader in names]
+    body: list[Phase] = []
+    for item in plan.items:
+        own = [copy for copy in copies if copy.reader == item.statement]
+        phases = (*(copy.region for copy in own), region(lowered.scop, plan, item))
+        stepped = [(dim, share) for dim, share in item.steps if share.tiles > 1]
+        if stepped:
+            loops = tuple(_step(item, own, dim, share, number) for number, (dim, share) in enumerate(stepped))
+            body.append(Steps(loops, phases))
+        else:
+            body += phases
+    blocks = tuple(
+        {item.statement: share.tile_text(item.columns[c]) for item in plan.items}
+        | {copy.region.statement: isl_name(copy.blocks[number]) for copy in copies}
+        for number, (c, share) in enumerate((c, share) for c, share in enumerate(plan.columns) if share.tiles > 1)
+    )
+    return Kernel(blocks, tuple(body), plan.threads, tuple(copy.buffer for copy in copies))
+
+
+def _step(item: Item, copies: list[Copy], dim: str, share: Share, number: int) -> dict[str, str]:
+    return {item.statement: share.tile_text(dim)} | {copy.region.statement: isl_name(copy.steps[number]) for copy in copies}
+
+
+def region(scop: Scop, plan: GroupPlan, item: Item) -> Region:
+    """The threads and inner loops of one statement."""
+    s = scop.statement(item.statement)
+    columns = [(plan.columns[c], item.columns[c]) for c in plan.order]
+    members = [share.thread_text(dim) for share, dim in columns]
+    if plan.lane_threads > 1:
+        member = item.lane[1].thread_text(item.lane[0]) if item.lane else "0"
+        members = [member, *members] if plan.lane_first else [*members, member]
+    all_columns = list(zip(plan.columns, item.columns, strict=True))
+    spread = [*([(item.lane[1], item.lane[0])] if item.lane else []), *all_columns]
+    rounds = [(share.round_text(dim), share.rounds) for share, dim in spread if share.rounds > 1]
+    # the vector loop of the fastest digit comes last, next to memory
+    ranked = sorted(spread, key=lambda pair: _rank(plan, item, pair[1]))
+    vectors = [(share.vector_text(dim), share.vector) for share, dim in ranked if share.vector > 1]
+    loops = [text for text, _ in (*_rest(s, item), *rounds, *vectors)]
+    points = prod(trips for _, trips in (*rounds, *vectors))
+    unrolled = len(vectors)
+    if points <= UNROLLED_ROUNDS:
+        unrolled += len(rounds)
+        steps = [share for _, share in item.steps]
+        if steps and points * prod(min(share.tile, share.extent) for share in steps) <= UNROLLED:
+            unrolled += sum(min(share.tile, share.extent) > 1 for share in steps)
+    return Region(s.name, plan.radices, tuple(members) or ("0",), tuple(loops), unrolled, bool(vectors), item.reduce)
+
+
+def _rank(plan: GroupPlan, item: Item, dim: str) -> int:
+    if item.lane and item.lane[0] == dim:
+        return -1 if plan.lane_first else len(plan.order)
+    column = item.columns.index(dim)
+    return plan.order.index(column) if column in plan.order else -1
+
+
+def _rest(s: ScopStatement, item: Item) -> list[tuple[str, int]]:
+    """The loops that each thread runs through by itself: dimensions of no column and no lane, the terms of a reduction last."""
+    steps = dict(item.steps)
+    outer: list[tuple[str, int]] = []
+    inner: list[tuple[str, int]] = []
+    for dim in s.dims:
+        if dim in item.columns or (item.lane and item.lane[0] == dim):
+            continue
+        if dim in steps:
+            share = steps[dim]
+            if min(share.tile, share.extent) > 1:
+                inner.append((share.local_text(dim), min(share.tile, share.extent)))
+        else:
+            (inner if dim in s.reduction else outer).append((isl_name(dim), s.extent(dim)))
+    # what a step's unrolled terms follow must stand before them
+    return [*outer, *sorted(inner, key=lambda loop: any(share.local_text(d) == loop[0] for d, share in item.steps))]

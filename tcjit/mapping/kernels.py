@@ -1,0 +1,166 @@
+"""GPU kernels as data: how loops are shared out over blocks, uniform steps and threads, before they become a schedule tree.
+
+Everything here is text that isl reads, over a statement's dimensions; ``passes/blocks`` and ``passes/threads`` turn it into bands and
+marks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+from tcjit.grammar.affine import isl_name
+from tcjit.grammar.ast import Access
+from tcjit.mapping.storage import Buffer
+
+
+@dataclass(frozen=True)
+class Share:
+    """How ``extent`` values from ``lower`` on are shared out: blocks take ``tile`` values each, and inside a tile every thread takes
+    ``vector`` neighbours, then the same again ``rounds`` times, ``threads * vector`` further each time."""
+
+    lower: int
+    extent: int
+    tile: int
+    threads: int = 1
+    vector: int = 1
+
+    @property
+    def tiles(self) -> int:
+        return -(-self.extent // self.tile)
+
+    @property
+    def rounds(self) -> int:
+        return -(-self.tile // (self.threads * self.vector))
+
+    @property
+    def each(self) -> int:
+        """Values of one thread."""
+        return self.rounds * self.vector
+
+    def tile_text(self, dim: str) -> str:
+        return f"floor(({self._moved(dim)})/{self.tile})"
+
+    def thread_text(self, dim: str) -> str:
+        place = self.local_text(dim) if self.vector == 1 else f"floor(({self.local_text(dim)})/{self.vector})"
+        return place if self.rounds == 1 else f"({place}) mod {self.threads}"
+
+    def round_text(self, dim: str) -> str:
+        return f"floor(({self.local_text(dim)})/{self.threads * self.vector})"
+
+    def vector_text(self, dim: str) -> str:
+        return f"({self.local_text(dim)}) mod {self.vector}"
+
+    def _moved(self, dim: str) -> str:
+        return f"{isl_name(dim)} - {self.lower}" if self.lower else isl_name(dim)
+
+    def local_text(self, dim: str) -> str:
+        return self._moved(dim) if self.tiles == 1 else f"({self._moved(dim)}) mod {self.tile}"
+
+
+@dataclass(frozen=True)
+class Item:
+    """A statement of a group on its way to a region: the dimension that runs along each column of the group, the one of its other
+    dimensions that threads share (the lane), and the reduction dimensions that a block takes in steps."""
+
+    statement: str
+    columns: tuple[str, ...]
+    lane: tuple[str, Share] | None = None
+    steps: tuple[tuple[str, Share], ...] = ()
+    reduce: bool = False  # combines partial results of the lane's threads
+
+    def share(self, dim: str, columns: tuple[Share, ...]) -> Share | None:
+        """How a dimension is shared out, None for one that each thread runs through."""
+        if dim in self.columns:
+            return columns[self.columns.index(dim)]
+        if self.lane and self.lane[0] == dim:
+            return self.lane[1]
+        return dict(self.steps).get(dim)
+
+
+@dataclass(frozen=True)
+class GroupPlan:
+    """What the model decides for a group of statements that share ``columns``.
+
+    ``order`` lists the columns that threads share, slowest first; the lane, if any statement has one, comes after them, or before them
+    where ``lane_first``. ``shared`` lists reads that are worth a copy in shared memory, by statement.
+    """
+
+    columns: tuple[Share, ...]
+    order: tuple[int, ...]
+    items: tuple[Item, ...]
+    lane_threads: int = 1
+    lane_first: bool = False
+    shared: tuple[tuple[str, Access], ...] = ()
+    hold: bool = True  # keep what is used again in registers
+
+    @property
+    def radices(self) -> tuple[int, ...]:
+        columns = tuple(self.columns[c].threads for c in self.order)
+        if self.lane_threads == 1:
+            return columns or (1,)
+        return (self.lane_threads, *columns) if self.lane_first else (*columns, self.lane_threads)
+
+    @property
+    def threads(self) -> int:
+        return prod(self.radices)
+
+
+@dataclass(frozen=True)
+class Region:
+    """A statement on the threads of a block: ``members`` give the digits of the thread's number, ``loops`` what one thread runs through,
+    outermost first; the last ``unrolled`` of them are unrolled, and the very last one, if ``vector``, is one vector access."""
+
+    statement: str
+    radices: tuple[int, ...]
+    members: tuple[str, ...]
+    loops: tuple[str, ...]
+    unrolled: int = 0
+    vector: bool = False
+    reduce: bool = False
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A loop that all threads of a block run together; per loop, statement -> its step."""
+
+    loops: tuple[dict[str, str], ...]
+    body: tuple[Phase, ...]
+
+
+Phase = Region | Steps
+
+
+@dataclass(frozen=True)
+class Copy:
+    """``region`` fills a piece of shared memory for ``reader``; ``blocks`` and ``steps`` are its dimensions for the uniform loops."""
+
+    region: Region
+    reader: str
+    blocks: tuple[str, ...]
+    steps: tuple[str, ...]
+    buffer: Buffer
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One launch: block loops (statement -> the block's number), what a block does, threads of a block, its small buffers."""
+
+    blocks: tuple[dict[str, str], ...]
+    body: tuple[Phase, ...]
+    threads: int
+    buffers: tuple[Buffer, ...]
+
+    @property
+    def statements(self) -> tuple[str, ...]:
+        return tuple(region.statement for region in regions(self.body))
+
+
+def regions(body: tuple[Phase, ...]) -> Iterator[Region]:
+    """The regions of a body, in order."""
+    for phase in body:
+        if isinstance(phase, Steps):
+            yield from regions(phase.body)
+        else:
+            yield phase

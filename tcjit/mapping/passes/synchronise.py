@@ -1,0 +1,103 @@
+"""Synchronise: barriers where threads of a block use what others wrote, or are about to overwrite what others read.
+
+The body of a kernel is followed in the order in which it runs, a loop of steps twice, with the statements since the last barrier at hand; a
+statement that shares an element with one of them across threads gets a barrier before it, of a warp where that is enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import islpy as isl
+
+from tcjit.mapping.isl import identifier
+from tcjit.mapping.kernels import GroupPlan, Item, Kernel, Phase, Steps
+from tcjit.mapping.lowering import Lowered
+from tcjit.mapping.machine import Device
+from tcjit.mapping.passes.place import Where, accesses_of, same_thread
+from tcjit.mapping.tree import mark_name, rewrite, statements_below
+
+BARRIERS = ("", "warp", "block")  # weakest first
+
+
+def synchronise(lowered: Lowered, tree: isl.Schedule, kernels: Sequence[Kernel], device: Device) -> isl.Schedule:
+    """The tree with marks ``sync warp`` and ``sync block`` above the regions that wait."""
+    needed: dict[str, int] = {}
+    for plan, kernel in zip(lowered.plans, kernels, strict=True):
+        needed |= _Walk(lowered, plan, kernel, device).needed
+
+    def visit(node: isl.ScheduleNode) -> isl.ScheduleNode:
+        name = mark_name(node)
+        if name != "reduce" and not name.startswith("threads "):
+            return node
+        if name != "reduce" and mark_name(node.parent()) == "reduce":
+            return node
+        barrier = BARRIERS[needed.get(statements_below(node)[0], 0)]
+        return node.insert_mark(identifier(lowered.scop.ctx, f"sync {barrier}")) if barrier else node
+
+    return rewrite(tree, visit)
+
+
+class _Walk:
+    """One kernel; ``needed`` gives, per statement, the barrier before it."""
+
+    def __init__(self, lowered: Lowered, plan: GroupPlan, kernel: Kernel, device: Device) -> None:
+        self.lowered = lowered
+        self.plan = plan
+        self.device = device
+        self.registers = {b.tensor for b in kernel.buffers if b.space == "thread"}
+        self.accesses: Mapping[str, tuple[set[str], set[str]]] = {name: self._tensors(name) for name in kernel.statements}
+        self.needed: dict[str, int] = {}
+        # statements since the last barrier of the block, and since the last of any kind
+        self.pending: list[tuple[str, int]] = []
+        self._follow(kernel.body)
+
+    def _tensors(self, name: str) -> tuple[set[str], set[str]]:
+        """What a statement reads and writes outside registers."""
+        s = self.lowered.scop.statement(name)
+        return {a.tensor for a, _ in s.reads()} - self.registers, {s.tensor} - self.registers
+
+    def _follow(self, body: Sequence[Phase]) -> None:
+        for phase in body:
+            if isinstance(phase, Steps):
+                self._follow(phase.body)
+                self._follow(phase.body)
+            else:
+                self._reach(phase.statement)
+
+    def _reach(self, name: str) -> None:
+        # a statement already behind a barrier of a kind keeps it
+        self._passed(self.needed.get(name, 0))
+        wanted = max((self._barrier(other, name) for other, seen in self.pending if self._barrier(other, name) > seen), default=0)
+        if wanted > self.needed.get(name, 0):
+            self.needed[name] = wanted
+            self._passed(wanted)
+        self.pending.append((name, 0))
+
+    def _passed(self, barrier: int) -> None:
+        """Note the strongest barrier that each statement has behind it; a block's is the end of it."""
+        self.pending = [(name, max(seen, barrier)) for name, seen in self.pending if max(seen, barrier) < 2]
+
+    def _barrier(self, first: str, second: str) -> int:
+        """The barrier that two statements need between them: 0 for none."""
+        reads, writes = self.accesses[first]
+        later_reads, later_writes = self.accesses[second]
+        shared = (writes & (later_reads | later_writes)) | (reads & later_writes)
+        return max((self._between(tensor, first, second) for tensor in shared), default=0)
+
+    def _between(self, tensor: str, first: str, second: str) -> int:
+        users = accesses_of(self.lowered, self.plan, tensor, (first, second))
+        if users is not None and same_thread(self.plan, users):
+            return 0
+        if users is not None and self._one_warp(users):
+            return 1
+        return 2
+
+    def _one_warp(self, users: Sequence[tuple[Item, list[Where]]]) -> bool:
+        """Whether all users of an element are threads of one lane that lies inside a warp."""
+        lane = self.plan.lane_threads
+        if self.plan.lane_first or lane == 1 or self.device.warp % lane or "warp_barrier" not in self.device.capabilities:
+            return False
+        columns = [{axis: where for axis, where in enumerate(wheres) if where[0] == "column"} for _, wheres in users]
+        found = {number for _, number in columns[0].values()}
+        return all(other == columns[0] for other in columns) and found >= set(self.plan.order)

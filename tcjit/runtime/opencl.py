@@ -1,0 +1,316 @@
+"""OpenCL through pyopencl: the device, programs for it, and their launches on host memory, complete when they return.
+
+PoCL and oclgrind build without optimisation: PoCL's optimiser miscompiles divergent branches around loops between barriers, and
+oclgrind stops at what its own makes of them. Nothing here imports torch: memory comes as addresses.
+"""
+from __future__ import annotations
+
+import ctypes
+import os
+import tempfile
+import threading
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tcjit import config
+from tcjit.errors import CompileError, LaunchError, TCError
+from tcjit.mapping.machine import OPENCL, Device
+from tcjit.runtime import host
+
+INSTALL = "pip install 'tcjit[opencl]', which brings pyopencl and PoCL, an OpenCL for the CPU"
+UNOPTIMISED = ("Portable Computing Language", "Oclgrind")
+SIMULATOR = "Oclgrind"  # never chosen but by name
+ALIGNMENT = 64  # bytes: no type of a kernel asks for more
+_BINARY, _TEXT = b"binary\n", b"text\n"  # how a built program begins
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A region of host memory that a kernel gets as one pointer; ``written``: it may change."""
+
+    address: int
+    bytes: int
+    written: bool = False
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel: its blocks and the threads of each."""
+
+    symbol: str
+    grid: tuple[int, int, int]
+    threads: int
+
+
+@dataclass(frozen=True)
+class Found:
+    """A device and its platform, as pyopencl has them."""
+
+    platform: Any
+    device: Any
+
+    def __str__(self) -> str:
+        return f"{self.device.name.strip()} ({self.platform.name.strip()})"
+
+    @property
+    def words(self) -> str:
+        """All that the device can be asked for by."""
+        return f"{self.platform.name} {self.platform.version} {self.device.name} {self.device.vendor}".lower()
+
+    @property
+    def simulator(self) -> bool:
+        return self.platform.name.strip() == SIMULATOR
+
+
+def devices() -> list[Found]:
+    """Every device of every platform, in the order of their numbers; a CompileError without pyopencl."""
+    cl = _pyopencl()
+    try:
+        return [Found(platform, device) for platform in cl.get_platforms() for device in _devices(cl, platform)]
+    except cl.Error:  # the loader says so when there is no platform at all
+        return []
+
+
+def choose(asked: str | None = None) -> Found:
+    """The device called ``asked`` (by default the value of ``TCJIT_OPENCL_DEVICE``): a number, or a part of a name.
+
+    Without a name the first GPU, else an accelerator, else a CPU. A CompileError where there is none.
+    """
+    asked = config.opencl_device() if asked is None else asked
+    found = devices()
+    if asked:
+        fitting = found[int(asked) :][:1] if asked.isdecimal() else [f for f in found if asked.lower() in f.words]
+        if not fitting:
+            known = "; ".join(f"{number}: {f}" for number, f in enumerate(found)) or "none is installed"
+            raise CompileError(f"TCJIT_OPENCL_DEVICE={asked!r} fits no OpenCL device", hint=f"one of {known}" if found else INSTALL)
+        return fitting[0]
+    kinds = _pyopencl().device_type
+    for kind in (kinds.GPU, kinds.ACCELERATOR, kinds.CPU):
+        for candidate in found:
+            if candidate.device.type & kind and not candidate.simulator:
+                return candidate
+    raise CompileError("there is no OpenCL device", hint=INSTALL)
+
+
+def describe() -> Device:
+    """What the mapping must know of the device in use."""
+    device = _opened().found.device
+    half = frozenset({"half"}) if "cl_khr_fp16" in device.extensions.split() else frozenset()
+    local = int(device.local_mem_size)
+    return replace(
+        OPENCL,
+        max_threads=min(int(device.max_work_group_size), int(device.max_work_item_sizes[0])),
+        shared_bytes=local,
+        max_shared_bytes=local,
+        processors=int(device.max_compute_units),
+        capabilities=half,
+    )
+
+
+def identity() -> str:
+    """One text that changes whenever what this device makes of a program might."""
+    found = _opened().found
+    platform, device = found.platform, found.device
+    facts = (platform.name, platform.version, device.name, device.vendor, device.version, device.driver_version, device.extensions)
+    return repr((facts, describe(), _options(found), host.cpu()))
+
+
+def build(text: str, symbols: Sequence[str]) -> bytes:
+    """Compile a program of these kernels: what ``Program`` takes, the device's binary where it gives one.
+
+    A refusal is a CompileError with the device's build log; the source then stays in the file that the error names.
+    """
+    cl, opened = _pyopencl(), _opened()
+    if not symbols:  # where no statement has an instance
+        return _TEXT
+    program = cl.Program(opened.context, text)
+    try:
+        _build(program, opened)
+        binary = program.get_info(cl.program_info.BINARIES)[0]
+    except cl.Error as error:
+        log = _log(program, opened.found.device) or str(error)
+        raise CompileError(
+            f"{opened.found} refused the code generated for {symbols[0]}:\n{log}",
+            hint=f"please report it with the source, kept in {_kept(text)}",
+        ) from None
+    return _BINARY + binary if binary else _TEXT + text.encode()
+
+
+class Program:
+    """A program that ``build`` made, loaded. Its launches may come from several threads."""
+
+    def __init__(self, content: bytes, launches: Sequence[Launch]) -> None:
+        cl, self._opened = _pyopencl(), _opened()
+        kind, _, body = content.partition(b"\n")
+        if kind + b"\n" not in (_BINARY, _TEXT):
+            raise LaunchError("this is no OpenCL program", hint="tcjit.cache.verify() drops damaged kernels")
+        found, context = self._opened.found, self._opened.context
+        self._kernels: list[tuple[Launch, Any]] = []
+        if not launches:
+            return
+        try:
+            made = cl.Program(context, body.decode()) if kind + b"\n" == _TEXT else cl.Program(context, [found.device], [body])
+            _build(made, self._opened)
+            self._kernels += [(launch, cl.Kernel(made, launch.symbol)) for launch in launches]
+        except cl.Error as error:
+            raise LaunchError(f"{found} does not load the program: {error}", hint="tcjit.cache.clear()") from None
+
+    def run(self, memory: Sequence[Memory], numbers: Sequence[int], workspace: int) -> int:
+        """Launch every kernel in order and wait; returns the flag.
+
+        ``numbers`` are 64-bit patterns, ``workspace`` counts bytes. What is ``written`` holds the results then.
+        """
+        cl, opened = _pyopencl(), self._opened
+        opened.require()
+        flags = cl.mem_flags
+        with opened.lock:  # a kernel object holds its arguments, and the queue runs in order
+            try:
+                regions = [opened.region(region) for region in memory]
+                scratch = cl.Buffer(opened.context, flags.READ_WRITE, workspace) if workspace else None
+                raised = np.zeros(1, np.int32)
+                flag = cl.Buffer(opened.context, flags.READ_WRITE | flags.COPY_HOST_PTR, hostbuf=raised)
+                arguments = (*(region.buffer for region in regions), scratch, *map(np.int64, numbers), flag)
+                for launch, kernel in self._kernels:
+                    x, y, z = launch.grid
+                    kernel.set_args(*arguments)
+                    cl.enqueue_nd_range_kernel(opened.queue, kernel, (x * launch.threads, y, z), (launch.threads, 1, 1))
+                for region in regions:
+                    region.fetch(opened.queue)
+                cl.enqueue_copy(opened.queue, raised, flag)
+                opened.queue.finish()
+            except cl.Error as error:
+                symbols = ", ".join(launch.symbol for launch, _ in self._kernels)
+                raise LaunchError(f"{opened.found} failed on {symbols}: {error}", hint="another device in TCJIT_OPENCL_DEVICE") from None
+        return int(raised[0])
+
+
+# ---------------------------------------------------------------- the device in use
+
+
+class _Region:
+    """Host memory as a buffer: in place where the device shares the host's memory, else a copy."""
+
+    def __init__(self, context: Any, region: Memory, shared: bool) -> None:
+        cl = _pyopencl()
+        flags = cl.mem_flags
+        self._written, self.buffer = region.written and region.bytes > 0, None
+        if region.bytes:
+            self._array = np.ctypeslib.as_array((ctypes.c_ubyte * region.bytes).from_address(region.address))
+            self._in_place = shared and region.address % ALIGNMENT == 0
+            access = flags.READ_WRITE if region.written else flags.READ_ONLY
+            where = flags.USE_HOST_PTR if self._in_place else flags.COPY_HOST_PTR
+            self.buffer = cl.Buffer(context, access | where, hostbuf=self._array)
+
+    def fetch(self, queue: Any) -> None:
+        """Bring the results to the host."""
+        cl = _pyopencl()
+        if not self._written:
+            return
+        if self._in_place:
+            mapped, _ = cl.enqueue_map_buffer(queue, self.buffer, cl.map_flags.READ, 0, self._array.shape, np.uint8)
+            mapped.base.release(queue)
+        else:
+            cl.enqueue_copy(queue, self._array, self.buffer)
+
+
+class _Opened:
+    """A device with a context and a queue of its own."""
+
+    def __init__(self, found: Found) -> None:
+        cl = _pyopencl()
+        self.found, self.process, self.lock = found, os.getpid(), threading.Lock()
+        try:
+            self.context = cl.Context([found.device])
+            self.queue = cl.CommandQueue(self.context)
+        except cl.Error as error:
+            raise LaunchError(f"{found} cannot be opened: {error}", hint="another device in TCJIT_OPENCL_DEVICE") from None
+        # oclgrind takes what it did not copy itself for uninitialised
+        self._shared = bool(found.device.host_unified_memory) and not found.simulator
+
+    def region(self, memory: Memory) -> _Region:
+        return _Region(self.context, memory, self._shared)
+
+    def require(self) -> None:
+        """A LaunchError in a forked child: the driver's threads are not in it."""
+        if os.getpid() != self.process:
+            raise LaunchError("OpenCL was in use before this process was forked", hint='multiprocessing.get_context("spawn")')
+
+
+_devices_in_use: dict[str, _Opened] = {}
+_opening = threading.Lock()
+
+
+def _opened() -> _Opened:
+    """The chosen device, opened once a process."""
+    asked = config.opencl_device()
+    with _opening:
+        if asked not in _devices_in_use:
+            _devices_in_use[asked] = _Opened(choose(asked))
+        found = _devices_in_use[asked]
+    found.require()
+    return found
+
+
+def _after_fork() -> None:
+    global _opening
+    _opening = threading.Lock()  # whoever held it is not in this process
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _pyopencl() -> Any:
+    try:
+        import pyopencl
+    except ImportError as error:
+        raise CompileError(f"no OpenCL without pyopencl: {error}", hint=INSTALL) from None
+    return pyopencl
+
+
+def _devices(cl: Any, platform: Any) -> list[Any]:
+    try:
+        return list(platform.get_devices())
+    except cl.Error:  # a platform may have none, and says so in this way
+        return []
+
+
+# ---------------------------------------------------------------- building
+
+
+def _options(found: Found) -> list[str]:
+    options = ["-cl-std=CL1.2"]
+    if found.platform.name.strip() in UNOPTIMISED:
+        options.append("-cl-opt-disable")
+    if found.device.single_fp_config & _pyopencl().device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT:
+        options.append("-cl-fp32-correctly-rounded-divide-sqrt")
+    return options
+
+
+def _build(program: Any, opened: _Opened) -> None:
+    """Build in this process's device, past pyopencl's own cache on disk and its warnings: ours holds what is built."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program.get_info(_pyopencl().program_info.NUM_DEVICES)  # a program that was looked at is built directly
+        program.build(_options(opened.found), [opened.found.device])
+
+
+def _log(program: Any, device: Any) -> str:
+    cl = _pyopencl()
+    try:
+        return str(program.get_build_info(device, cl.program_build_info.LOG)).strip()
+    except cl.Error:
+        return ""
+
+
+def _kept(text: str) -> Path:
+    try:
+        file = Path(tempfile.mkdtemp(prefix="tcjit-"), "kernel.cl")
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise TCError(f"no temporary directory to keep a source in: {error}", hint="room in /tmp, or TMPDIR set to a directory") from None
+    return file
