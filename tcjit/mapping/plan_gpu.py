@@ -73,10 +73,14 @@ class _Model:
     def items(self) -> tuple[Item, ...]:
         return tuple(Item(s.name, self.dims(s)) for s in self.statements)
 
-    def nearness(self, s: ScopStatement, dim: str) -> tuple[int, int]:
-        """How well neighbours along a dimension lie in memory: accesses that move by one element, less those that jump."""
-        moves = [stride(self.scop, a, dim) for a in accesses(s)]
-        return sum(m == 1 for m in moves) - sum(m not in (0, 1) for m in moves), s.extent(dim)
+    def nearness(self, s: ScopStatement, dim: str) -> tuple[int, bool, int]:
+        """How well neighbours along a dimension lie in memory: elements of accesses that move by one there, less those that jump."""
+        score = 0
+        for a in accesses(s):
+            step = stride(self.scop, a, dim)
+            touched = prod(s.extent(d) for d in s.dims if _moves_with(self.scop, a, d))
+            score += touched * ((step == 1) - (step not in (0, 1)))
+        return score, stride(self.scop, accesses(s)[0], dim) == 1, s.extent(dim)
 
     def shared_out(self, columns: Sequence[int], threads: int, results: int) -> dict[int, Share]:
         """Threads and results dealt to columns, the nearest in memory first."""
@@ -171,7 +175,9 @@ class _Model:
         wanted = self.options.step or STEP
         taken = 1
         shares: dict[str, Share] = {}
-        for dim in reversed([d for d in s.dims if d in s.reduction]):
+        # windows first: a piece that holds one is hardly larger than without it
+        reduced = [d for d in reversed(s.dims) if d in s.reduction]
+        for dim in sorted(reduced, key=lambda d: not self._window(s, d)):
             lower, upper = next((lo, hi) for name, lo, hi in s.bounds if name == dim)
             extent = upper - lower
             size = extent if taken * extent <= 2 * wanted else max(1, wanted // taken)
@@ -179,12 +185,17 @@ class _Model:
             taken *= min(size, extent)
         return tuple((dim, shares[dim]) for dim in s.dims if dim in shares)
 
+    def _window(self, s: ScopStatement, dim: str) -> bool:
+        """Whether a dimension only shifts a subscript that another one moves too."""
+        forms = [affine_form(sub, self.scop.values) for a in accesses(s)[2:] for sub in a.subscripts]
+        return any(form is not None and len(form[0]) > 1 and dim in form[0] for form in forms)
+
     def _size(self, s: ScopStatement, item: Item, columns: tuple[Share, ...], access: Access) -> int | None:
         """Bytes of a read's piece in shared memory, rows padded."""
         found = pieces(self.scop, s, item, columns, access)
         if not found:
             return None
-        return prod(size + 4 for size in found) * DTYPES[access.dtype].bytes
+        return (prod(found) + 4 * prod(found) // max(found)) * DTYPES[access.dtype].bytes
 
     def _reused(self, s: ScopStatement, columns: tuple[Share, ...], access: Access) -> bool:
         """Whether several threads of a block read one element."""
@@ -202,7 +213,7 @@ class _Model:
         main = lanes.get(self.main.name)
         if main is None:
             return None
-        best_column = max((self.nearness(self.main, dim) for dim in self.dims(self.main)), default=(-9, 0))
+        best_column = max((self.nearness(self.main, dim) for dim in self.dims(self.main)), default=(-(1 << 62), False, 0))
         columns_points = prod(self.extent(c) for c in range(len(self.group.columns)))
         if best_column[0] >= self.nearness(self.main, main)[0] and columns_points >= 32:
             return None

@@ -188,23 +188,31 @@ class _Lowering:
         if wide:
             target = self._temporary(f"{tensor.name}_wide", wide, tensor.shape)
             value = Cast(s.value, dtype=wide)
-        if s.initialise or wide:
-            first = (
-                identity(s.operator, target.dtype)
-                if s.initialise
-                else Cast(Access(tensor.name, s.subscripts, dtype=tensor.dtype), dtype=wide)
-            )
-            self._emit(target.name, s.subscripts, "=", first, left, (), number)
-        if not empty:
-            self._reduce(target, s, self._packed(target, s, value, full, number), left, full, number)
+        first: Expr | None = None
+        if s.initialise:
+            first = identity(s.operator, target.dtype)
+        elif wide:
+            first = Cast(Access(tensor.name, s.subscripts, dtype=tensor.dtype), dtype=wide)
+        if empty:
+            self._start(target, s, first, left, number)
+        else:
+            self._reduce(target, s, self._packed(target, s, value, full, number), first, left, full, number)
         if wide:
             narrowed = Cast(Access(target.name, s.subscripts, dtype=wide), dtype=tensor.dtype)
             self._emit(tensor.name, s.subscripts, "=", narrowed, left, (), number)
 
-    def _reduce(self, target: Storage, s: Statement, value: Expr, left: Bounds, full: Bounds, number: int) -> None:
+    def _start(self, target: Storage, s: Statement, first: Expr | None, left: Bounds, number: int) -> None:
+        """The value that a reduction starts from, where it does not go on from the one that is there."""
+        if first is not None:
+            self._emit(target.name, s.subscripts, "=", first, left, (), number)
+
+    def _reduce(
+        self, target: Storage, s: Statement, value: Expr, first: Expr | None, left: Bounds, full: Bounds, number: int
+    ) -> None:
         reduced = tuple(bound for bound in full if bound[0] in s.reduction)
         chunks = self._chunks(left, reduced)
         if chunks <= 1:
+            self._start(target, s, first, left, number)
             self._emit(target.name, s.subscripts, s.operator, value, full, s.reduction, number)
             return
         name, lower, upper = max(reduced, key=lambda bound: bound[2] - bound[1])
@@ -225,6 +233,7 @@ class _Lowering:
         self._emit(part.name, at, "=", identity(s.operator, target.dtype), (limits, *left), (), number)
         self._emit(part.name, at, s.operator, _with_index(value, name, moved), (limits, *inside), s.reduction, number, short)
         combined = Access(part.name, at, dtype=target.dtype)
+        self._start(target, s, first, left, number)
         self._emit(target.name, s.subscripts, s.operator, combined, (*left, limits), (chunk,), number)
 
     def _packed(self, target: Storage, s: Statement, value: Expr, full: Bounds, number: int) -> Expr:

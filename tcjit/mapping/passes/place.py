@@ -90,7 +90,9 @@ def same_thread(plan: GroupPlan, users: Sequence[tuple[Item, list[Where]]]) -> b
     columns = {number for kind, number in first if kind == "column"}
     if not columns >= set(plan.order):
         return False
-    return plan.lane_threads == 1 or any(kind in ("lane", "owner") for kind, _ in first) or all(item.lane is None for item, _ in users)
+    if plan.lane_threads == 1 or any(kind in ("lane", "owner") for kind, _ in first):
+        return True
+    return all(item.lane is None or item.reduce for item, _ in users)  # the lane's first thread, which also has what it combines
 
 
 def _registers(plan: GroupPlan, storage: Storage, users: Sequence[tuple[Item, list[Where]]], mark: str) -> Buffer | None:
