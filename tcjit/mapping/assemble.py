@@ -27,8 +27,10 @@ def _kernel(lowered: Lowered, plan: GroupPlan) -> Kernel:
         phases = (*(copy.region for copy in own), region(lowered.scop, plan, item))
         stepped = [(dim, share) for dim, share in item.steps if share.tiles > 1]
         if stepped:
-            loops = tuple(_step(item, own, dim, share, number) for number, (dim, share) in enumerate(stepped))
-            body.append(Steps(loops, phases))
+            stages = plan.stages if own else 1
+            ahead = [0] * (len(stepped) - 1) + [stages - 1]
+            loops = tuple(_step(item, own, *pair, number, ahead[number]) for number, pair in enumerate(stepped))
+            body.append(Steps(loops, phases, stages))
         else:
             body += phases
     blocks = tuple(
@@ -39,15 +41,16 @@ def _kernel(lowered: Lowered, plan: GroupPlan) -> Kernel:
     return Kernel(blocks, tuple(body), plan.threads, tuple(copy.buffer for copy in copies))
 
 
-def _step(item: Item, copies: list[Copy], dim: str, share: Share, number: int) -> dict[str, str]:
-    return {item.statement: share.tile_text(dim)} | {copy.region.statement: isl_name(copy.steps[number]) for copy in copies}
+def _step(item: Item, copies: list[Copy], dim: str, share: Share, number: int, ahead: int) -> dict[str, str]:
+    return {item.statement: share.tile_text(dim)} | {copy.region.statement: f"{copy.steps[number]} - {ahead}" for copy in copies}
 
 
 def region(scop: Scop, plan: GroupPlan, item: Item) -> Region:
     """The threads and inner loops of one statement."""
     s = scop.statement(item.statement)
     columns = [(plan.columns[c], item.columns[c]) for c in plan.order]
-    members = [share.thread_text(dim) for share, dim in columns]
+    members = [share.warp_text(dim) for share, dim in columns if share.warps > 1]
+    members += [share.thread_text(dim) for share, dim in columns if share.threads > 1]
     if plan.lane_threads > 1:
         member = item.lane[1].thread_text(item.lane[0]) if item.lane else "0"
         members = [member, *members] if plan.lane_first else [*members, member]
@@ -65,7 +68,7 @@ def region(scop: Scop, plan: GroupPlan, item: Item) -> Region:
         steps = [share for _, share in item.steps]
         if steps and points * prod(min(share.tile, share.extent) for share in steps) <= UNROLLED:
             unrolled += sum(min(share.tile, share.extent) > 1 for share in steps)
-    return Region(s.name, plan.radices, tuple(members) or ("0",), tuple(loops), unrolled, bool(vectors), item.reduce)
+    return Region(s.name, plan.radices, tuple(members) or ("0",), tuple(loops), unrolled, bool(vectors), item.reduce, item.atoms)
 
 
 def _rank(plan: GroupPlan, item: Item, dim: str) -> int:

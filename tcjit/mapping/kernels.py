@@ -17,14 +17,19 @@ from tcjit.mapping.storage import Buffer
 
 @dataclass(frozen=True)
 class Share:
-    """How ``extent`` values from ``lower`` on are shared out: blocks take ``tile`` values each, and inside a tile every thread takes
-    ``vector`` neighbours, then the same again ``rounds`` times, ``threads * vector`` further each time."""
+    """How ``extent`` values from ``lower`` on are shared out. Blocks take ``tile`` values each; a place in a tile is
+
+        ((warp * rounds + round) * threads + thread) * vector + neighbour
+
+    so that a thread has ``vector`` neighbours, ``rounds`` times over. ``warp`` and ``thread`` are digits of the thread's number.
+    """
 
     lower: int
     extent: int
     tile: int
     threads: int = 1
     vector: int = 1
+    warps: int = 1
 
     @property
     def tiles(self) -> int:
@@ -32,31 +37,41 @@ class Share:
 
     @property
     def rounds(self) -> int:
-        return -(-self.tile // (self.threads * self.vector))
+        return -(-self.tile // (self.warps * self.threads * self.vector))
 
     @property
     def each(self) -> int:
         """Values of one thread."""
         return self.rounds * self.vector
 
+    @property
+    def shared_out(self) -> bool:
+        """Whether several threads have a part."""
+        return self.threads * self.warps > 1
+
     def tile_text(self, dim: str) -> str:
         return f"floor(({self._moved(dim)})/{self.tile})"
 
+    def warp_text(self, dim: str) -> str:
+        return f"floor(({self.local_text(dim)})/{self.each * self.threads})"
+
     def thread_text(self, dim: str) -> str:
         place = self.local_text(dim) if self.vector == 1 else f"floor(({self.local_text(dim)})/{self.vector})"
-        return place if self.rounds == 1 else f"({place}) mod {self.threads}"
+        return place if self.rounds * self.warps == 1 else f"({place}) mod {self.threads}"
 
     def round_text(self, dim: str) -> str:
-        return f"floor(({self.local_text(dim)})/{self.threads * self.vector})"
+        place = f"floor(({self.local_text(dim)})/{self.threads * self.vector})"
+        return place if self.warps == 1 else f"({place}) mod {self.rounds}"
 
     def vector_text(self, dim: str) -> str:
         return f"({self.local_text(dim)}) mod {self.vector}"
 
+    def local_text(self, dim: str) -> str:
+        """The place in the tile."""
+        return self._moved(dim) if self.tiles == 1 else f"({self._moved(dim)}) mod {self.tile}"
+
     def _moved(self, dim: str) -> str:
         return f"{isl_name(dim)} - {self.lower}" if self.lower else isl_name(dim)
-
-    def local_text(self, dim: str) -> str:
-        return self._moved(dim) if self.tiles == 1 else f"({self._moved(dim)}) mod {self.tile}"
 
 
 @dataclass(frozen=True)
@@ -69,6 +84,7 @@ class Item:
     lane: tuple[str, Share] | None = None
     steps: tuple[tuple[str, Share], ...] = ()
     reduce: bool = False  # combines partial results of the lane's threads
+    atoms: bool = False  # the threads of a warp compute together, on tensor cores
 
     def share(self, dim: str, columns: tuple[Share, ...]) -> Share | None:
         """How a dimension is shared out, None for one that each thread runs through."""
@@ -94,10 +110,12 @@ class GroupPlan:
     lane_first: bool = False
     shared: tuple[tuple[str, Access], ...] = ()
     hold: bool = True  # keep what is used again in registers
+    stages: int = 1  # of the copies to shared memory; 1: filled, then read
 
     @property
     def radices(self) -> tuple[int, ...]:
-        columns = tuple(self.columns[c].threads for c in self.order)
+        warps = tuple(self.columns[c].warps for c in self.order if self.columns[c].warps > 1)
+        columns = (*warps, *(self.columns[c].threads for c in self.order if self.columns[c].threads > 1))
         if self.lane_threads == 1:
             return columns or (1,)
         return (self.lane_threads, *columns) if self.lane_first else (*columns, self.lane_threads)
@@ -119,14 +137,19 @@ class Region:
     unrolled: int = 0
     vector: bool = False
     reduce: bool = False
+    atoms: bool = False
 
 
 @dataclass(frozen=True)
 class Steps:
-    """A loop that all threads of a block run together; per loop, statement -> its step."""
+    """Loops that all threads of a block run together; per loop, statement -> its step.
+
+    With ``stages`` of 2 and more the copies of the body run that many steps less one ahead of what reads them.
+    """
 
     loops: tuple[dict[str, str], ...]
     body: tuple[Phase, ...]
+    stages: int = 1
 
 
 Phase = Region | Steps

@@ -87,6 +87,12 @@ class Options:
     vector: int = _option(
         0, "neighbours that a thread reads or writes at once; 0: the model's choice", choices=(0, 1, 2, 4), targets=("cuda", "opencl")
     )
+    stages: int = _option(
+        1,
+        "steps' pieces in shared memory at once: 2 and more let copies run ahead of what reads them",
+        choices=(1, 2, 3, 4),
+        targets=("cuda", "opencl"),
+    )
     shared: bool = _option(
         True, "copy what threads of a block read again and again to shared memory", choices=(True, False), targets=("cuda", "opencl")
     )
@@ -112,6 +118,7 @@ class Options:
         self._require("threads", not self.threads or self.threads[0] * self.threads[1] <= 1024, "two numbers whose product is at most 1024")
         self._require("step", type(self.step) is int and 0 <= self.step <= 256, "a whole number from 0 to 256")
         self._require("vector", type(self.vector) is int and self.vector in (0, 1, 2, 4), "0, 1, 2 or 4")
+        self._require("stages", type(self.stages) is int and 1 <= self.stages <= 8, "a whole number from 1 to 8")
         self._require("shared", type(self.shared) is bool, "True or False")
 
     def _require(self, name: str, holds: bool, expected: str) -> None:

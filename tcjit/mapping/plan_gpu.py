@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from tcjit.grammar.ast import Access
+from tcjit.grammar.ast import Access, Binary, Cast
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.kernels import GroupPlan, Item, Share
 from tcjit.mapping.machine import Device
@@ -23,6 +23,10 @@ from tcjit.mapping.strides import accesses, affine_form, stride
 
 # threads along rows and columns of a block's tile, and results of one thread along them
 TILES = ((16, 16, 8, 8), (16, 16, 4, 4), (8, 16, 4, 4), (16, 16, 2, 2), (8, 16, 2, 2), (8, 8, 2, 2), (16, 16, 1, 1), (8, 8, 1, 1))
+# for tensor cores: warps down and across a block's tile, and 16 by 8 atoms of one warp down and across
+ATOM_TILES = ((2, 2, 4, 8), (2, 4, 4, 4), (2, 2, 2, 4), (2, 2, 1, 2), (1, 2, 1, 2))
+ATOM = (16, 8, 16)  # rows, columns and terms of one instruction
+ATOM_STEP = 32  # terms that pass through shared memory at once
 STEP = 8  # terms of a reduction that pass through shared memory at once
 ROW_ELEMENTS = 16  # of a row, for each thread, before more threads take it
 BLOCK = 256  # threads of a block where nothing else decides
@@ -82,8 +86,8 @@ class _Model:
             score += touched * ((step == 1) - (step not in (0, 1)))
         return score, stride(self.scop, accesses(s)[0], dim) == 1, s.extent(dim)
 
-    def shared_out(self, columns: Sequence[int], threads: int, results: int) -> dict[int, Share]:
-        """Threads and results dealt to columns, the nearest in memory first."""
+    def shared_out(self, columns: Sequence[int], threads: int, results: int, warps: int = 1) -> dict[int, Share]:
+        """Threads and results dealt to columns, the nearest in memory first; that one also over warps, if it is long enough."""
         shares: dict[int, Share] = {}
         for place, c in enumerate(columns):
             extent = self.extent(c)
@@ -91,7 +95,8 @@ class _Model:
             each = min(results, -(-extent // count))
             vector = next(v for v in (4, 2, 1) if each % v == 0) if place == 0 else 1
             tile = count * each
-            shares[c] = Share(self.lower(c), extent, min(tile, extent), count, vector)
+            apart = warps if place == 0 and count == threads and tile <= extent else 1
+            shares[c] = Share(self.lower(c), extent, min(tile, extent), count // apart, vector, apart)
             threads, results = threads // count, results // each
         return shares
 
@@ -109,12 +114,35 @@ class _Model:
         if len(classes) < 2 or prod(s.extent(d) for d in s.reduction) < 4:
             return None
         across, down = classes
+        if plan := self._on_tensor_cores(s, across.columns[0], down.columns[0]):
+            return plan
         best: tuple[float, GroupPlan] | None = None
         for ty, tx, ry, rx in self._tiles():
-            shares = self.shared_out(across.columns, tx, rx) | self.shared_out(down.columns, ty, ry)
+            wy, wx = self._warps(ty, tx)
+            shares = self.shared_out(across.columns, tx, rx, wx) | self.shared_out(down.columns, ty, ry, wy)
             time = self._time(shares)
             if best is None or time < best[0]:
                 best = time, self._contraction(shares, [*reversed(down.columns), *reversed(across.columns)])
+        return best[1] if best else None
+
+    def _on_tensor_cores(self, s: ScopStatement, across: int, down: int) -> GroupPlan | None:
+        """The plan of a product of two half-precision matrices, whole in every instruction along the reduction."""
+        if "mma" not in self.device.capabilities or not self.options.shared or not _product_of_halves(s):
+            return None
+        if len(s.reduction) != 1 or s.extent(s.reduction[0]) % ATOM[2] or s.constraints:
+            return None
+        best: tuple[float, GroupPlan] | None = None
+        for wy, wx, ay, ax in ATOM_TILES:
+            rows, columns = wy * ay * ATOM[0], wx * ax * ATOM[1]
+            if rows > self.extent(down) or columns > self.extent(across):
+                continue
+            shares = {
+                down: Share(self.lower(down), self.extent(down), rows, 8, 1, wy),
+                across: Share(self.lower(across), self.extent(across), columns, 4, 2, wx),
+            }
+            time = self._time(shares)
+            if best is None or time < best[0]:
+                best = time, self._contraction(shares, [down, across], atoms=True)
         return best[1] if best else None
 
     def _tiles(self) -> Sequence[tuple[int, int, int, int]]:
@@ -125,6 +153,12 @@ class _Model:
         if results:
             found = [(ty, tx, results[0], results[1]) for ty, tx, _, _ in found]
         return list(dict.fromkeys(found))
+
+    def _warps(self, ty: int, tx: int) -> tuple[int, int]:
+        """How the warps of a block lie in its tile, where a warp is 8 threads down and 4 across: the shape that loads the least."""
+        if self.device.warp != 32 or ty % 8 or tx % 4:
+            return 1, 1
+        return ty // 8, tx // 4
 
     def _classes(self, s: ScopStatement, reads: Sequence[Access]) -> list[_Class]:
         """The class with the column nearest in memory, then the largest other one."""
@@ -152,7 +186,7 @@ class _Model:
         loads = 1 + 2 * sum(each) / prod(each)
         return -(-blocks // self.device.processors) * points * loads
 
-    def _contraction(self, shares: dict[int, Share], order: Sequence[int]) -> GroupPlan:
+    def _contraction(self, shares: dict[int, Share], order: Sequence[int], *, atoms: bool = False) -> GroupPlan:
         columns = tuple(shares.get(c) or self.whole(c) for c in range(len(self.group.columns)))
         items = []
         shared: list[tuple[str, Access]] = []
@@ -160,19 +194,19 @@ class _Model:
         for s in self.statements:
             item = Item(s.name, self.dims(s))
             if s.reduction and len(accesses(s)) > 3:
-                item = replace(item, steps=self._steps(s))
+                item = replace(item, steps=self._steps(s, ATOM_STEP if atoms else STEP), atoms=atoms and s is self.main)
                 for a in dict.fromkeys(accesses(s)[2:]):
                     size = self._size(s, item, columns, a)
-                    if self.options.shared and size is not None and size <= room and self._reused(s, columns, a):
+                    if self.options.shared and size is not None and size * self.options.stages <= room and self._reused(s, columns, a):
                         shared.append((s.name, a))
-                        room -= size
+                        room -= size * self.options.stages
             items.append(item)
-        spread = tuple(c for c in order if columns[c].threads > 1)
-        return GroupPlan(columns, spread, tuple(items), shared=tuple(shared))
+        spread = tuple(c for c in order if columns[c].shared_out)
+        return GroupPlan(columns, spread, tuple(items), shared=tuple(shared), stages=self.options.stages)
 
-    def _steps(self, s: ScopStatement) -> tuple[tuple[str, Share], ...]:
+    def _steps(self, s: ScopStatement, usual: int) -> tuple[tuple[str, Share], ...]:
         """The terms of a reduction in steps: the last dimensions whole while they are short."""
-        wanted = self.options.step or STEP
+        wanted = self.options.step or usual
         taken = 1
         shares: dict[str, Share] = {}
         # windows first: a piece that holds one is hardly larger than without it
@@ -200,7 +234,7 @@ class _Model:
     def _reused(self, s: ScopStatement, columns: tuple[Share, ...], access: Access) -> bool:
         """Whether several threads of a block read one element."""
         return any(
-            share.threads > 1 and not _moves_with(self.scop, access, dim) for share, dim in zip(columns, self.dims(s), strict=True)
+            share.shared_out and not _moves_with(self.scop, access, dim) for share, dim in zip(columns, self.dims(s), strict=True)
         ) or any(
             len(form[0]) > 1 for sub in access.subscripts if (form := affine_form(sub, self.scop.values)) is not None
         )
@@ -235,7 +269,7 @@ class _Model:
                 lower, upper = next((lo, hi) for name, lo, hi in s.bounds if name == dim)
                 item = replace(item, lane=(dim, Share(lower, upper - lower, upper - lower, threads, vector)))
             items.append(item)
-        order = tuple(c for c in range(len(columns)) if columns[c].threads > 1)
+        order = tuple(c for c in range(len(columns)) if columns[c].shared_out)
         return GroupPlan(columns, order, tuple(items), lane_threads=threads)
 
     def _lane(self, s: ScopStatement) -> str | None:
@@ -287,7 +321,7 @@ class _Model:
             shares[c] = Share(self.lower(c), self.extent(c), min(count * wide, self.extent(c)), count, wide)
             threads //= count
         columns = tuple(shares[c] for c in range(len(dims)))
-        order = tuple(reversed([c for c in ranked if columns[c].threads > 1]))
+        order = tuple(reversed([c for c in ranked if columns[c].shared_out]))
         items = list(self.items())
         lane_threads = 1
         if few:
@@ -343,6 +377,16 @@ def _moves_with(scop: Scop, access: Access, dim: str) -> bool:
         if form is None or form[0].get(dim, 0):
             return True
     return False
+
+
+def _product_of_halves(s: ScopStatement) -> bool:
+    """Whether a statement adds products of two elements of one half-precision type in float32."""
+    if s.operator != "+=" or not isinstance(s.value, Cast) or s.value.dtype != "float32" or not isinstance(s.value.operand, Binary):
+        return False
+    product = s.value.operand
+    operands = (product.left, product.right)
+    halves = product.dtype in ("float16", "bfloat16")
+    return product.op == "*" and halves and all(isinstance(a, Access) and a.dtype == product.dtype for a in operands)
 
 
 def _distance(step: int | None) -> int:

@@ -2,7 +2,10 @@
 
 The tree is walked from the root with the dependences whose two ends are still unordered. A band orders the pairs that differ in it, a
 sequence those that fall into different children; what reaches a leaf unordered, or is ordered backwards, is a violation, and so is a
-pair that differs in a loop run by several threads or lanes at once. Whatever isl cannot decide counts as a violation.
+pair that differs in a loop run by several threads, blocks or lanes at once. Whatever isl cannot decide counts as a violation.
+
+On a GPU that is not all: barriers between the threads of a block are proved by ``fences``, and what a pass added to the statements of a
+program by ``aliases``.
 """
 
 from __future__ import annotations
@@ -15,11 +18,11 @@ import islpy as isl
 from tcjit.errors import VerifyError
 from tcjit.grammar.affine import isl_name
 from tcjit.mapping.dependences import Dependences
+from tcjit.mapping.fences import radices, regions, slots
 from tcjit.mapping.isl import descendants, union_set
-from tcjit.mapping.passes.contract import footprint, uses
 from tcjit.mapping.scop import Scop
 from tcjit.mapping.storage import Buffer
-from tcjit.mapping.tree import KIND, kind, mark_name, show
+from tcjit.mapping.tree import KIND, kind, mark_name, rewrite, show
 
 
 def verify(scop: Scop, deps: Dependences, tree: isl.Schedule) -> None:
@@ -35,7 +38,7 @@ def verify_privates(scop: Scop, deps: Dependences, tree: isl.Schedule, privates:
     marks = {mark_name(node): node for node in descendants(tree.get_root()) if mark_name(node)}
     try:
         for private in privates:
-            _private(scop, deps, tree, marks, private)
+            _buffer(scop, deps, tree, marks, private)
         for name in {p.tensor for p in privates}:
             _all_uses_private(scop, tree, marks, [p for p in privates if p.tensor == name])
     except isl.Error as error:
@@ -78,6 +81,8 @@ class _Proof:
         if here in (KIND.sequence, KIND.set):
             self.sequence(node, strict, reduction)
             return
+        if here == KIND.mark and _on_grid(mark_name(node)) and kind(node.child(0)) != KIND.band:
+            self.fail("threads", f"no band below {mark_name(node)!r}")
         if here == KIND.band:
             strict, reduction = self.band(node, strict, reduction)
         elif here not in (KIND.domain, KIND.filter, KIND.mark):
@@ -87,11 +92,16 @@ class _Proof:
 
     def band(self, node: isl.ScheduleNode, strict: isl.UnionMap, reduction: isl.UnionMap) -> tuple[isl.UnionMap, isl.UnionMap]:
         above = mark_name(node.parent())
-        parallel = above == "tiles" and mark_name(node.parent().parent()) == "parallel"
-        lanes = above == "lanes"
+        grid = _on_grid(above)
+        parallel = grid or (above == "tiles" and mark_name(node.parent().parent()) == "parallel")
+        lanes = above in ("lanes", "vector")
         partial = node.band_get_partial_schedule()
         if not node.get_domain().is_subset(partial.domain()):
             self.fail("coverage", "a band leaves instances without a time")
+        if grid:
+            self.digits(node, above)
+        # threads of a ``reduce`` work on parts of their own, which are then combined
+        combined = node.band_n_member() - 1 if above.startswith("threads ") and mark_name(node.parent().parent()) == "reduce" else -1
         for position in range(node.band_n_member()):
             time = isl.MultiUnionPwAff.from_union_pw_aff(partial.get_at(position))
             backwards = strict.lex_gt_at_multi_union_pw_aff(time)
@@ -101,10 +111,26 @@ class _Proof:
             if (parallel or lanes) and not strict.is_subset(same):
                 self.fail("order", f"dependent instances run at once: {strict.subtract(same)}")
             together = reduction.eq_at_multi_union_pw_aff(time)
-            if parallel and not reduction.is_subset(together):
+            if parallel and position != combined and not reduction.is_subset(together):
                 self.fail("reductions", f"terms of one reduction run on several threads: {reduction.subtract(together)}")
             strict, reduction = same, together
         return strict, reduction
+
+    def digits(self, node: isl.ScheduleNode, above: str) -> None:
+        """Numbers of blocks count from 0, digits of threads stay below their radices."""
+        domain, count = node.get_domain(), node.band_n_member()
+        if above != "blocks" and len(radices(above)) != count:
+            self.fail("threads", f"{count} members below {above!r}")
+        if domain.is_empty():
+            return
+        members = node.band_get_partial_schedule().intersect_domain(domain)
+        least, greatest = members.min_multi_val(), members.max_multi_val()
+        for position in range(count):
+            low, high = least.get_val(position), greatest.get_val(position)
+            if not (low.is_int() and high.is_int()) or low.to_python() < 0:
+                self.fail("threads", f"member {position} below {above!r} runs from {low} to {high}")
+            if above != "blocks" and high.to_python() >= radices(above)[position]:
+                self.fail("threads", f"digit {position} of {above!r} reaches {high}")
 
     def sequence(self, node: isl.ScheduleNode, strict: isl.UnionMap, reduction: isl.UnionMap) -> None:
         """The children of a sequence, or of a set: a set runs in any order, but the code generator takes it in the listed one."""
@@ -126,36 +152,92 @@ class _Proof:
             self.walk(node.child(position), inside, terms)
 
 
-def _private(scop: Scop, deps: Dependences, tree: isl.Schedule, marks: dict[str, isl.ScheduleNode], private: Buffer) -> None:
-    node = marks.get(private.mark)
-    storage = scop.tensor(private.tensor)
-    if node is None or storage.role != "temporary":
-        raise VerifyError(f"value flow: {private.tensor} has no place for a private buffer")
-    accesses = uses(scop, storage)
-    flow = accesses.apply_range(accesses.reverse()).intersect(deps.flow)
+def _on_grid(mark: str) -> bool:
+    """Whether the loops below a mark become the numbers of blocks or threads."""
+    return mark == "blocks" or mark.startswith("threads ")
+
+
+# ---------------------------------------------------------------- buffers
+
+
+def _uses(scop: Scop, tensor: str) -> tuple[isl.UnionMap, isl.UnionMap]:
+    """The writes and the reads of one tensor."""
+    axes = ", ".join(f"a{i}" for i in range(len(scop.tensor(tensor).shape)))
+    elements = isl.UnionSet.read_from_str(scop.ctx, f"{{ {isl_name(tensor)}[{axes}] }}")
+    return scop.writes.intersect_range(elements), scop.reads.intersect_range(elements)
+
+
+def _buffer(scop: Scop, deps: Dependences, tree: isl.Schedule, marks: dict[str, isl.ScheduleNode], buffer: Buffer) -> None:
+    node = marks.get(buffer.mark)
+    if node is None or scop.tensor(buffer.tensor).role != "temporary":
+        raise VerifyError(f"value flow: {buffer.tensor} has no place for a private buffer")
     here = node.get_domain()
-    flow = flow.intersect_domain(here).union(flow.intersect_range(here))
-    kept = flow.intersect_domain(here).intersect_range(here)
-    kept = kept.eq_at_multi_union_pw_aff(node.get_prefix_schedule_multi_union_pw_aff())
-    if not flow.is_subset(kept):
-        lost = flow.subtract(kept)
-        raise VerifyError(f"value flow: {private.tensor} is read in another tile than it was written in: {lost}\n{show(tree)}")
-    touched = footprint(accesses, node)
-    if touched is None or not private.axes:
+    place = node.get_prefix_schedule_union_map().intersect_domain(here)
+    threads = regions(scop, node)
+    if buffer.space == "thread" and threads:
+        owners = threads[0].owner(buffer.tensor)
+        for region in threads[1:]:
+            owners = owners.union(region.owner(buffer.tensor))
+        place = place.flat_range_product(owners)
+    elif buffer.space != "thread" and not threads:
+        raise VerifyError(f"value flow: {buffer.tensor} is shared by no threads")
+    writes, reads = _uses(scop, buffer.tensor)
+    accesses = writes.union(reads).intersect_domain(here)
+    if not accesses.domain().is_subset(place.domain()):
+        raise VerifyError(f"value flow: {buffer.tensor} is used on no thread")
+    flow = writes.apply_range(reads.reverse()).intersect(deps.flow)
+    inside = flow.intersect_domain(here).intersect_range(here)
+    lost = flow.intersect_domain(here).union(flow.intersect_range(here)).subtract(inside)
+    moved = inside.apply_domain(place).apply_range(place)
+    if not lost.is_empty() or not moved.is_subset(moved.domain().identity()):
+        raise VerifyError(
+            f"value flow: {buffer.tensor} is read in another tile or by another thread than it was written: {lost.union(inside)}\n{show(tree)}"
+        )
+    if not accesses.is_empty():
+        _slots(scop, tree, buffer, accesses, place, bool(threads))
+
+
+def _slots(
+    scop: Scop, tree: isl.Schedule, buffer: Buffer, accesses: isl.UnionMap, place: isl.UnionMap, uniform: bool
+) -> None:
+    """In one place, elements that are in use at a time never share a slot."""
+    folding = slots(scop, buffer)
+    name = isl_name(buffer.tensor)
+    if not accesses.range().apply(folding).is_subset(union_set(scop.ctx, [f"{name}[a] : 0 <= a < {buffer.elements}"])):
+        raise VerifyError(f"value flow: {buffer.tensor} leaves its buffer of {buffer.elements} elements")
+    fold = isl.Map.from_union_map(folding)
+    touched = isl.Map.from_union_map(place.reverse().apply_range(accesses))
+    # all elements of a place have slots of their own
+    if touched.domain_map().range_product(touched.range_map().apply_range(fold)).is_injective():
         return
-    axes = [f"a{i}" for i in range(len(private.axes))]
-    parts = [f"{k} * (floor(({a} - {axis.base})/{d}) mod {m})" for a, axis in zip(axes, private.axes, strict=True) for d, m, k in axis.parts]
-    folding = isl.Map.read_from_str(scop.ctx, f"{{ {isl_name(private.tensor)}[{', '.join(axes)}] -> [{' + '.join(parts)}] }}")
-    # two different elements that one tile touches must never share a slot
-    place = touched.domain_map().range_product(touched.range_map().apply_range(folding))
-    if not place.is_injective():
-        raise VerifyError(f"value flow: two elements of {private.tensor} share a slot of its private buffer of {private.elements}")
+    if uniform and not _overlap(tree, accesses, place, fold):
+        return
+    raise VerifyError(f"value flow: two elements of {buffer.tensor} share a slot of its buffer of {buffer.elements}")
+
+
+def _overlap(tree: isl.Schedule, accesses: isl.UnionMap, place: isl.UnionMap, fold: isl.Map) -> bool:
+    """Whether two elements with one slot may be in use at a time, from the first access of each to its last.
+
+    Time is that of the loops and sequences which all threads of a block run together; at one such time everything is in use at once.
+    """
+    time = rewrite(tree, lambda node: node.child(0).cut().parent() if mark_name(node).startswith("threads ") else node).get_map()
+    lives = isl.Map.from_union_map(place.range_product(accesses).reverse().apply_range(time))
+    first, last = lives.lexmin(), lives.lexmax()
+    element = lives.get_space().domain().unwrap()
+    slot = isl.Map.identity(element.domain().map_from_set()).product(fold)
+    others = lives.get_space().domain()
+    shared = slot.apply_range(slot.reverse()).intersect(isl.Map.lex_lt(others).union(isl.Map.lex_gt(others)))
+    order = lives.get_space().range()
+    before = first.apply_range(isl.Map.lex_le(order)).apply_range(last.reverse())
+    after = last.apply_range(isl.Map.lex_ge(order)).apply_range(first.reverse())
+    return not shared.intersect(before).intersect(after).is_empty()
 
 
 def _all_uses_private(scop: Scop, tree: isl.Schedule, marks: dict[str, isl.ScheduleNode], privates: Sequence[Buffer]) -> None:
     covered = tree.get_domain().subtract(tree.get_domain())
     for private in privates:
         covered = covered.union(marks[private.mark].get_domain())
-    outside = uses(scop, scop.tensor(privates[0].tensor)).domain().subtract(covered)
+    writes, reads = _uses(scop, privates[0].tensor)
+    outside = writes.union(reads).domain().subtract(covered)
     if not outside.is_empty():
         raise VerifyError(f"value flow: {privates[0].tensor} is used outside its private buffers: {outside}")

@@ -1,4 +1,7 @@
-"""Blocks: a launch for each kernel, its outer coincident loops as a grid of blocks, and the steps that a block's threads take together."""
+"""Blocks: a launch for each kernel, its outer coincident loops as a grid of blocks, and the steps that a block's threads take together.
+
+Where copies run ahead of what reads them, the mark ``wait N`` stands above the body of the steps: all but the last N steps' copies have arrived.
+"""
 
 from __future__ import annotations
 
@@ -40,6 +43,10 @@ def _body(scop: Scop, node: isl.ScheduleNode, body: Sequence[Phase]) -> isl.Sche
             below = node.child(number).child(0) if len(body) > 1 else node
             below = _band(scop, below, phase.loops, coincident=False).child(0)
             below = _body(scop, below, phase.body)
+            if phase.stages > 1:
+                # every step waits for its own copies, which were started before those of the steps in between
+                below = below.insert_mark(identifier(scop.ctx, "sync block"))
+                below = below.insert_mark(identifier(scop.ctx, f"wait {phase.stages - 2}"))
             node = below.ancestor(below.get_tree_depth() - inner)
     return node.ancestor(node.get_tree_depth() - depth)
 

@@ -110,7 +110,7 @@ def _registers(plan: GroupPlan, storage: Storage, users: Sequence[tuple[Item, li
             step *= what
             continue
         share = plan.columns[what] if isinstance(what, int) else what
-        if share.tiles > 1 and share.tile % (share.threads * share.vector):
+        if share.tiles > 1 and share.tile % (share.warps * share.threads * share.vector):
             return None
         parts = [(share.threads * share.vector, share.rounds, step * share.vector)] if share.rounds > 1 else []
         parts += [(1, share.vector, step)] if share.vector > 1 else []

@@ -154,14 +154,18 @@ class _Promotion:
         fast = self._fast()
         wide = max(1, WIDE // DTYPES[copy.dtype].bytes // 4)  # keeps rows of 4-byte elements aligned to 16 bytes
         padding = 0 if fast == self._contiguous() else 4 * wide if any(s.vector > 1 for s in self.plan.columns) else 1
+        if self.item.atoms:  # rows of 16 bytes more: the eight that an instruction loads at once lie in different banks
+            fast, padding = self._contiguous(), WIDE // DTYPES[copy.dtype].bytes
         strides = {}
         step = 1
         for axis in [fast, *(a for a in reversed(range(len(self.sizes))) if a != fast)]:
             strides[axis] = step
             step *= self.sizes[axis] + (padding if axis == fast else 0)
         axes = [Axis(0, ())] * uniform
+        if self.steps and self.plan.stages > 1:  # the last step's pieces lie side by side
+            axes[-1] = Axis(0, ((1, self.plan.stages, step),))
         axes += [Axis(0, ((1, size, strides[axis]),) if size > 1 else ()) for axis, size in enumerate(self.sizes)]
-        return Buffer(copy.name, self.mark, "shared", tuple(axes), step)
+        return Buffer(copy.name, self.mark, "shared", tuple(axes), step * (self.plan.stages if self.steps else 1))
 
     def _region(self, name: str, origins: list[tuple[list[tuple[str, int]], int]]) -> Region:
         """The block's threads over the piece, neighbours in memory on neighbouring threads."""

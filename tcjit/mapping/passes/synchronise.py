@@ -28,9 +28,7 @@ def synchronise(lowered: Lowered, tree: isl.Schedule, kernels: Sequence[Kernel],
 
     def visit(node: isl.ScheduleNode) -> isl.ScheduleNode:
         name = mark_name(node)
-        if name != "reduce" and not name.startswith("threads "):
-            return node
-        if name != "reduce" and mark_name(node.parent()) == "reduce":
+        if name not in ("reduce", "atoms") and (not name.startswith("threads ") or mark_name(node.parent()) in ("reduce", "atoms")):
             return node
         barrier = BARRIERS[needed.get(statements_below(node)[0], 0)]
         return node.insert_mark(identifier(lowered.scop.ctx, f"sync {barrier}")) if barrier else node
@@ -50,6 +48,7 @@ class _Walk:
         self.needed: dict[str, int] = {}
         # statements since the last barrier of the block, and since the last of any kind
         self.pending: list[tuple[str, int]] = []
+        self.ahead = False  # copies fill other pieces than those that are read meanwhile
         self._follow(kernel.body)
 
     def _tensors(self, name: str) -> tuple[set[str], set[str]]:
@@ -60,8 +59,12 @@ class _Walk:
     def _follow(self, body: Sequence[Phase]) -> None:
         for phase in body:
             if isinstance(phase, Steps):
-                self._follow(phase.body)
-                self._follow(phase.body)
+                for _ in range(2):
+                    if phase.stages > 1:  # begins with a barrier of its own
+                        self._passed(2)
+                    self.ahead = phase.stages > 1
+                    self._follow(phase.body)
+                self.ahead = False
             else:
                 self._reach(phase.statement)
 
@@ -88,6 +91,8 @@ class _Walk:
     def _between(self, tensor: str, first: str, second: str) -> int:
         users = accesses_of(self.lowered, self.plan, tensor, (first, second))
         if users is not None and same_thread(self.plan, users):
+            return 0
+        if self.ahead and any(copy.buffer.tensor == tensor for copy in self.lowered.copies):
             return 0
         if users is not None and self._one_warp(users):
             return 1

@@ -1,0 +1,340 @@
+"""Fences: prove that the threads of a block never race.
+
+Two accesses to one location of a block, at least one of them a write, by different threads, must have a barrier between them. The uniform
+part of a tree, what stands between ``blockN`` and ``threads``, is walked once. Every node says of one execution of it which instances are sure
+to have a barrier before or after them inside, and at which iterations of the loops above it is sure to execute one. A pair of accesses
+is looked at where its ends part: at the sequence or the loop in which they fall into different children or iterations. Where no barrier
+stands between them for certain, they must belong to the same thread.
+
+A barrier is counted only where something stands below it: for other iterations the code generator may leave it out. Those inside a ``reduce``
+are not counted at all. That the order of the tree is legal, and that digits of threads stay below their radices, is proved by ``verify``;
+that buffers hold the right elements, by ``verify_privates``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import TYPE_CHECKING
+
+import islpy as isl
+
+from tcjit.errors import VerifyError
+from tcjit.grammar.affine import guarded_accesses, isl_name
+from tcjit.mapping.isl import descendants, maps, names, union_map
+from tcjit.mapping.scop import Scop
+from tcjit.mapping.storage import Buffer
+from tcjit.mapping.tree import KIND, kind, mark_name, show
+
+if TYPE_CHECKING:
+    from tcjit.mapping.pipeline import Launch
+
+SYNCS = ("sync block", "sync warp")
+BELOW_THREADS = ("unroll", "vector")  # marks that may stand below ``threads``: they change nothing but how a loop is printed
+MAX_RUN = 1024  # threads that combine their parts in one ``reduce``
+
+
+@dataclass(frozen=True)
+class Region:
+    """What stands below one ``threads`` mark.
+
+    ``thread`` maps instances to the number of their thread, ``leader`` to the first thread of the run that combines parts; ``target`` is
+    the tensor that a ``reduce`` lets the leader alone update, empty for other regions.
+    """
+
+    node: isl.ScheduleNode
+    domain: isl.UnionSet
+    radices: tuple[int, ...]
+    thread: isl.UnionMap
+    leader: isl.UnionMap
+    target: str
+
+    def owner(self, tensor: str) -> isl.UnionMap:
+        """The thread that accesses a tensor, by instance."""
+        return self.leader if tensor == self.target else self.thread
+
+
+@dataclass(frozen=True)
+class _Access:
+    """Accesses to one tensor: ``{ statement -> [tensor[location] -> [thread]] }``."""
+
+    tensor: str
+    writes: bool
+    relation: isl.Map
+
+    @property
+    def statement(self) -> str:
+        return str(self.relation.get_tuple_name(isl.dim_type.in_))
+
+    @cached_property
+    def elsewhere(self) -> isl.Map:
+        """Pairs of a location on one thread and the same location on another: ``{ [T[a] -> [t]] -> [T[a] -> [u]] : t != u }``."""
+        place = self.relation.get_space().range().unwrap()
+        same = isl.Map.identity(place.domain().map_from_set())
+        number = place.range()
+        return same.product(isl.Map.lex_lt(number).union(isl.Map.lex_gt(number)))
+
+
+@dataclass(frozen=True)
+class _Fence:
+    """Of one execution of a node: instances surely after a barrier inside it, surely before one, and the iterations of the loops above
+    at which the node surely executes one."""
+
+    before: isl.UnionSet
+    after: isl.UnionSet
+    through: isl.UnionSet
+
+
+def radices(mark: str) -> tuple[int, ...]:
+    """The radices in the name of a ``threads`` mark.
+
+    >>> radices("threads 8x32")
+    (8, 32)
+    """
+    digits = mark.removeprefix("threads ").split("x")
+    if not mark.startswith("threads ") or not all(d.isdecimal() and int(d) > 0 for d in digits):
+        raise VerifyError(f"structure: {mark!r} names no threads")
+    return tuple(int(d) for d in digits)
+
+
+def verify_fences(scop: Scop, tree: isl.Schedule, privates: Sequence[Buffer], launches: Sequence[Launch], *, warp: int = 32) -> None:
+    """Prove that barriers separate whatever threads of a block must not do at once, or raise a VerifyError that names the two statements."""
+    try:
+        bodies = _bodies(tree, launches)
+        found = [(body, regions(scop, body)) for body in bodies]
+        for launch, (body, own) in zip(launches, found, strict=True):
+            for region in own:
+                if prod(region.radices) > launch.threads:
+                    raise VerifyError(f"threads: {mark_name(region.node)!r} needs more than the {launch.threads} threads of {launch.mark}")
+                if region.target:
+                    _reduces(scop, region)
+            located = _located(scop, tree, own, privates)
+            if any(mark_name(node) == "sync warp" for node in descendants(body)):
+                # threads of different warps need a barrier of the block; those of one warp any barrier
+                _Walk(scop, [_by_warp(scop, access, warp) for access in located], SYNCS[:1]).walk(body)
+            _Walk(scop, located, SYNCS).walk(body)
+    except isl.Error as error:
+        raise VerifyError(f"fences could not be decided within the budget: {error}") from None
+
+
+# ---------------------------------------------------------------- the form of the tree
+
+
+def _bodies(tree: isl.Schedule, launches: Sequence[Launch]) -> list[isl.ScheduleNode]:
+    """What one block of each launch does; every leaf below is on threads, and no barrier depends on one."""
+    top = tree.get_root().child(0)
+    tops = [top.child(i).child(0) for i in range(top.n_children())] if kind(top) == KIND.sequence else [top]
+    if [mark_name(node) for node in tops] != [launch.mark for launch in launches]:
+        raise VerifyError(f"structure: the launches {', '.join(launch.mark for launch in launches)} are not the tree's\n{show(tree)}")
+    bodies = []
+    for node in tops:
+        inner = node.child(0)
+        if mark_name(inner) == "blocks":
+            inner = inner.child(0).child(0)
+        if not mark_name(inner).startswith("block"):
+            raise VerifyError(f"structure: no mark for a block below {mark_name(node)}\n{show(tree)}")
+        _uniform(inner.child(0), tree)
+        bodies.append(inner.child(0))
+    return bodies
+
+
+def _uniform(node: isl.ScheduleNode, tree: isl.Schedule) -> None:
+    here, name = kind(node), mark_name(node)
+    if name.startswith("threads "):
+        inside = [mark_name(below) for below in descendants(node.child(0)) if kind(below) == KIND.mark]
+        if any(mark not in BELOW_THREADS for mark in inside):
+            raise VerifyError(f"structure: {', '.join(inside)} below {name!r}\n{show(tree)}")
+        return
+    if here == KIND.leaf and not node.get_domain().is_empty():
+        raise VerifyError(f"structure: {', '.join(names(node.get_domain()))} on no thread\n{show(tree)}")
+    if here == KIND.mark and name not in (*SYNCS, "reduce"):
+        raise VerifyError(f"structure: an unknown mark {name!r} between a block and its threads\n{show(tree)}")
+    if name == "reduce" and not mark_name(node.child(0)).startswith("threads "):
+        raise VerifyError(f"structure: a reduce without threads\n{show(tree)}")
+    for position in range(node.n_children()):
+        _uniform(node.child(position), tree)
+
+
+def regions(scop: Scop, node: isl.ScheduleNode) -> list[Region]:
+    """The regions below a node, in order."""
+    return [_region(scop, below) for below in descendants(node) if mark_name(below).startswith("threads ")]
+
+
+def _region(scop: Scop, node: isl.ScheduleNode) -> Region:
+    sizes, band, domain = radices(mark_name(node)), node.child(0), node.get_domain()
+    if kind(band) != KIND.band or band.band_n_member() != len(sizes):
+        raise VerifyError(f"structure: the band below {mark_name(node)!r} has not one member for each radix")
+    digits = band.band_get_partial_schedule()
+    last = len(sizes) - 1
+    thread = digits.get_at(0)
+    leader = thread.sub(thread) if last == 0 else thread
+    for position in range(1, len(sizes)):
+        thread = thread.scale_val(isl.Val(sizes[position], scop.ctx))
+        leader = thread
+        thread = thread.add(digits.get_at(position))
+    target = ""
+    if mark_name(node.parent()) == "reduce":
+        found = {scop.statement(name).tensor for name in names(domain)}
+        if len(found) != 1:
+            raise VerifyError(f"structure: a reduce of {', '.join(names(domain))} together")
+        target = found.pop()
+    numbers = [isl.UnionMap.from_union_pw_aff(u).intersect_domain(domain) for u in (thread, leader)]
+    return Region(node, domain, sizes, numbers[0], numbers[1], target)
+
+
+def _reduces(scop: Scop, region: Region) -> None:
+    """A ``reduce`` combines one part of each thread of a run into one element, by its first thread."""
+    name = names(region.domain)[0]
+    s, run = scop.statement(name), region.radices[-1]
+
+    def fail(why: str) -> None:
+        raise VerifyError(f"reductions: the reduce of {name} into {s.tensor}: {why}")
+
+    if len(names(region.domain)) != 1 or s.operator == "=" or not s.reduction:
+        fail("it is not one update")
+    if run & (run - 1) or run > MAX_RUN:
+        fail(f"a run of {run} threads")
+    if any(a.tensor == s.tensor for part in (s.value, *s.subscripts) for a, _ in guarded_accesses(part)):
+        fail("the parts read what they are combined into")
+    above = region.node.get_prefix_schedule_union_map().intersect_domain(region.domain)
+    place, first = above.flat_range_product(region.thread), above.flat_range_product(region.leader)
+    if not place.is_injective():
+        fail("a thread has several parts")
+    if not first.reverse().apply_range(scop.writes).is_single_valued():
+        fail("the threads of a run have different elements")
+    leading = place.intersect(first).domain()
+    if not first.range().is_subset(first.intersect_domain(leading).range()):
+        fail("the first thread of a run has no part")
+
+
+# ---------------------------------------------------------------- locations
+
+
+def _located(scop: Scop, tree: isl.Schedule, own: Sequence[Region], privates: Sequence[Buffer]) -> list[_Access]:
+    """The accesses of a launch to locations that threads share: slots of shared buffers, elements of what has no buffer."""
+    marks = {mark_name(node): node for node in descendants(tree.get_root()) if mark_name(node)}
+    tensors = {isl_name(t.name): t.name for t in scop.tensors}
+    found: list[_Access] = []
+    for writes, relation in ((False, scop.reads), (True, scop.writes)):
+        for piece in maps(relation):
+            tensor = tensors[piece.get_tuple_name(isl.dim_type.out)]
+            buffers = [b for b in privates if b.tensor == tensor]
+            shared = [b for b in buffers if b.space != "thread"]
+            accesses = piece.to_union_map()
+            places = [accesses.intersect_domain(marks[b.mark].get_domain()).apply_range(slots(scop, b)) for b in shared]
+            for region in own:
+                for one in places if buffers else [accesses]:
+                    found += [_Access(tensor, writes, m) for m in maps(one.range_product(region.owner(tensor)))]
+    return found
+
+
+def slots(scop: Scop, buffer: Buffer) -> isl.UnionMap:
+    """Where each element of a tensor lies in a buffer: ``{ T[a] -> T[slot] }``."""
+    axes = [f"a{i}" for i in range(len(buffer.axes))]
+    parts = [f"{k} * (floor(({a} - {axis.base})/{d}) mod {m})" for a, axis in zip(axes, buffer.axes, strict=True) for d, m, k in axis.parts]
+    tensor = isl_name(buffer.tensor)
+    return union_map(scop.ctx, [f"{tensor}[{', '.join(axes)}] -> {tensor}[{' + '.join(parts) or '0'}]"])
+
+
+def _by_warp(scop: Scop, access: _Access, warp: int) -> _Access:
+    """The access with the warp instead of the thread."""
+    place = access.relation.range().unwrap()
+    warps = isl.Map.read_from_str(scop.ctx, f"{{ [t] -> [floor(t/{warp})] }}")
+    same = isl.Map.identity(place.domain().get_space().map_from_set())
+    return _Access(access.tensor, access.writes, access.relation.apply_range(same.product(warps)))
+
+
+# ---------------------------------------------------------------- barriers
+
+
+@dataclass(frozen=True)
+class _Walk:
+    """One walk over what a block does; only the marks in ``syncs`` count as barriers."""
+
+    scop: Scop
+    accesses: Sequence[_Access]
+    syncs: Sequence[str]
+
+    def walk(self, node: isl.ScheduleNode) -> _Fence:
+        here, name, domain = kind(node), mark_name(node), node.get_domain()
+        if here == KIND.leaf or name.startswith("threads "):
+            prefix, nothing = node.get_prefix_schedule_union_map(), domain.subtract(domain)
+            self.separate(domain, domain, prefix, self.order(node.get_schedule_depth(), "="))
+            return _Fence(nothing, nothing, prefix.intersect_domain(nothing).range())
+        if here in (KIND.sequence, KIND.set):
+            return self.sequence(node)
+        if here == KIND.band and node.band_n_member() > 0:
+            return self.loop(node if node.band_n_member() == 1 else node.band_split(1))
+        inner = self.walk(node.child(0))
+        if name not in self.syncs:
+            return inner
+        return _Fence(domain, inner.after, node.get_prefix_schedule_union_map().intersect_domain(domain).range())
+
+    def sequence(self, node: isl.ScheduleNode) -> _Fence:
+        """The children of a sequence; a set runs in any order, but the code generator takes it in the listed one."""
+        everything = node.get_domain()
+        prefix = node.get_prefix_schedule_union_map().intersect_domain(everything)
+        together = self.order(node.get_schedule_depth(), "=")
+        pending = before = everything.subtract(everything)  # no barrier since; a barrier earlier
+        passed = prefix.intersect_domain(pending).range()
+        for position in range(node.n_children()):
+            child = node.child(position)
+            domain, inner = child.child(0).get_domain(), self.walk(child)
+            self.separate(pending, domain.subtract(inner.before), prefix, together)
+            before = before.union(inner.before).union(prefix.intersect_range(passed).domain().intersect(domain))
+            pending = pending.subtract(prefix.intersect_range(inner.through).domain()).union(domain.subtract(inner.after))
+            passed = passed.union(inner.through)
+        return _Fence(before, everything.subtract(pending), passed)
+
+    def loop(self, node: isl.ScheduleNode) -> _Fence:
+        """A band of one member."""
+        domain, inner = node.get_domain(), self.walk(node.child(0))
+        prefix, depth = node.child(0).get_prefix_schedule_union_map().intersect_domain(domain), node.get_schedule_depth()
+        later, steps = self.order(depth + 1, "<"), [f"p{i}" for i in range(depth + 1)]
+        self.separate(domain.subtract(inner.after), domain.subtract(inner.before), prefix, later, inner.through)
+        return _Fence(
+            inner.before.union(prefix.intersect_range(inner.through.apply(later)).domain()),
+            inner.after.union(prefix.intersect_range(inner.through.apply(later.reverse())).domain()),
+            inner.through.apply(union_map(self.scop.ctx, [f"[{', '.join(steps)}] -> [{', '.join(steps[:-1])}]"])),
+        )
+
+    def order(self, depth: int, relation: str) -> isl.Map:
+        """Pairs of iterations of the loops above a node that differ, if at all, in the last loop only."""
+        outer = [f"p{i}" for i in range(depth - 1)]
+        pair = (["t"], ["u"]) if depth else ([], [])
+        where = f" : t {relation} u" if depth else ""
+        return isl.Map.read_from_str(self.scop.ctx, f"{{ [{', '.join(outer + pair[0])}] -> [{', '.join(outer + pair[1])}]{where} }}")
+
+    def separate(
+        self,
+        earlier: isl.UnionSet,
+        later: isl.UnionSet,
+        prefix: isl.UnionMap,
+        order: isl.Map,
+        through: isl.UnionSet | None = None,
+    ) -> None:
+        """No two instances touch one location on different threads, in this order and with none of the iterations ``through`` between."""
+        if earlier.is_empty() or later.is_empty():
+            return
+        at_first = {m.get_tuple_name(isl.dim_type.in_): m for m in maps(prefix.intersect_domain(earlier))}
+        at_second = {m.get_tuple_name(isl.dim_type.in_): m for m in maps(prefix.intersect_domain(later))}
+        for first in self.accesses:
+            for second in self.accesses:
+                if first.tensor != second.tensor or not (first.writes or second.writes):
+                    continue
+                if first.statement not in at_first or second.statement not in at_second:
+                    continue
+                left = at_first[first.statement].reverse().apply_range(first.relation)
+                right = at_second[second.statement].reverse().apply_range(second.relation)
+                clash = left.apply_range(first.elsewhere).apply_range(right.reverse()).intersect(order)
+                if clash.is_empty():
+                    continue
+                if through is not None:
+                    pairs = order.to_union_map()
+                    if clash.to_union_map().is_subset(pairs.intersect_range(through).apply_range(pairs)):
+                        continue
+                raise VerifyError(
+                    f"fences: {first.statement} and {second.statement} use {first.tensor} on different threads with no barrier between them"
+                )
