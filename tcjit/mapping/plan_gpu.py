@@ -254,7 +254,8 @@ class _Model:
         longest = max(self.scop.statement(name).extent(dim) for name, dim in lanes.items())
         vector = self._row_vector(lanes)
         threads = self._row_threads(-(-longest // vector), longest)
-        left = max(1, (self.options.block or 128) // threads)
+        # several short rows for a block, as long as every processor has one
+        left = max(1, min((self.options.block or 128) // threads, columns_points // self.device.processors))
         near_first = sorted(range(len(self.group.columns)), key=lambda c: -c)
         shares: dict[int, Share] = {}
         for c in near_first:

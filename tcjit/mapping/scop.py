@@ -24,6 +24,10 @@ from tcjit.mapping.pad import padded_read, paddings, with_padded
 from tcjit.mapping.storage import Bounds, Storage
 
 
+# terms of a reduction that are worth a block of a GPU
+PART = 4096
+
+
 @dataclass(frozen=True)
 class ScopStatement:
     """``tensor(subscripts) operator value`` for every point of a box; ``operator`` is ``=`` or a reduction's."""
@@ -148,13 +152,16 @@ class Scop:
         return "\n".join(lines) + "\n"
 
 
-def build(program: Program, options: Options, layouts: Mapping[str, str] | None = None) -> Scop:
-    """Lower a program. ``layouts`` gives the arguments' layouts as in a launch record; the rest is contiguous."""
+def build(program: Program, options: Options, layouts: Mapping[str, str] | None = None, processors: int = 0) -> Scop:
+    """Lower a program. ``layouts`` gives the arguments' layouts as in a launch record; the rest is contiguous.
+
+    ``processors`` are those of a GPU, which a long reduction with few results is spread over; 0 on a CPU.
+    """
     layouts = layouts or {}
     storages = [
         Storage(t.name, t.dtype, program.shape(t.name), t.role, layouts.get(t.name, "contiguous")) for t in program.definition.tensors
     ]
-    lowering = _Lowering(program, options, storages)
+    lowering = _Lowering(program, options, storages, processors)
     for number, statement in enumerate(program.definition.statements):
         lowering.lower(number, statement)
     used = {s.tensor for s in lowering.statements} | {a.tensor for s in lowering.statements for a, _ in s.reads()}
@@ -166,10 +173,11 @@ def build(program: Program, options: Options, layouts: Mapping[str, str] | None 
 class _Lowering:
     """Collects statements and the temporaries that lowering adds."""
 
-    def __init__(self, program: Program, options: Options, tensors: list[Storage]) -> None:
+    def __init__(self, program: Program, options: Options, tensors: list[Storage], processors: int) -> None:
         self.program = program
         self.options = options
         self.tensors = tensors
+        self.processors = processors
         self.statements: list[ScopStatement] = []
 
     def lower(self, number: int, s: Statement) -> None:
@@ -216,6 +224,8 @@ class _Lowering:
             self._emit(target.name, s.subscripts, s.operator, value, full, s.reduction, number)
             return
         name, lower, upper = max(reduced, key=lambda bound: bound[2] - bound[1])
+        if self.processors:  # the outermost loop that is long enough: what is left is read in long runs
+            name, lower, upper = next(((n, lo, hi) for n, lo, hi in reduced if hi - lo >= chunks), (name, lower, upper))
         chunks = _divisor_near(upper - lower, chunks)
         size = -(-(upper - lower) // chunks)
         chunks = -(-(upper - lower) // size)
@@ -273,6 +283,10 @@ class _Lowering:
             return self.options.reduction_chunks if reduced else 1
         results, terms = _volume(left), _volume(reduced)
         longest = max((upper - lower for _, lower, upper in reduced), default=1)
+        if self.processors:
+            if results >= self.processors or terms < 2 * PART:
+                return 1
+            return min(-(-2 * self.processors // results), terms // PART, longest)
         if results >= 16 or results * terms < 1 << 17 or longest < 256:
             return 1
         return 32

@@ -1,0 +1,158 @@
+"""The passes that map a program to a GPU: statements and trees as text, and what lowered programs compute when run step by step."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Callable, Mapping
+
+import pytest
+import torch
+from support_mapping import CONVOLUTION, GATHER, MATMUL, SOFTMAX, program
+from support_programs import draw
+from support_run import failure
+
+import tcjit
+from tcjit.mapping import pipeline
+from tcjit.mapping import tree as trees
+from tcjit.mapping.machine import OPENCL, SM_90, Device
+from tcjit.mapping.options import Options
+from tcjit.mapping.pipeline import Mapped, map_gpu
+
+Golden = Callable[[str], None]
+SMALL = dataclasses.replace(SM_90, name="small", processors=2)  # so that small problems get large tiles
+HALVES = "def mm(bfloat16(M,K) A, bfloat16(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
+TRANSPOSED = "def turn(float(M,N) A) -> (B) { B(j,i) = A(i,j) }"
+COLUMNS = "def columns(float(M,N) A) -> (S) { S(j) +=! A(i,j) }"
+TOTAL = "def total(float(M,N) A) -> (S) { S +=! A(i,j) }"
+LAYER = """def layer(float(B,I) X, float(O,I) W, float(O) b) -> (Y) {
+    Y(n,o) +=! X(n,i) * W(o,i)
+    Y(n,o) = fmax(Y(n,o) + b(o), 0.0)
+}"""
+
+
+def mapped(text: str, shapes: Mapping[str, tuple[int, ...]], device: Device = SM_90, **options: object) -> Mapped:
+    return map_gpu(program(text, shapes), Options(**options), device)  # type: ignore[arg-type]
+
+
+def shown(made: Mapped) -> str:
+    """Statements, tree, buffers and launches."""
+    parts = ["; ".join(str(axis.parts) for axis in b.axes) for b in made.privates]
+    buffers = [f"{b.tensor} {b.space} {b.elements} below {b.mark}: {text}" for b, text in zip(made.privates, parts, strict=True)]
+    launches = [f"{launch.mark}: {launch.threads} threads" for launch in made.launches]
+    return "\n".join([made.scop.show(), trees.show(made.tree), *buffers, *launches]) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes", "options"),
+    [
+        (MATMUL, {"A": (256, 64), "B": (64, 256)}, {}),
+        (MATMUL, {"A": (100, 30), "B": (30, 70)}, {"threads": (8, 8), "registers": (2, 4), "step": 4}),
+        (MATMUL, {"A": (256, 64), "B": (64, 256)}, {"stages": 3}),
+        (LAYER, {"X": (128, 96), "W": (64, 96), "b": (64,)}, {}),
+        (HALVES, {"A": (128, 64), "B": (64, 128)}, {}),
+        (SOFTMAX, {"I": (1000, 2048)}, {}),
+        (SOFTMAX, {"I": (1000, 50)}, {}),
+        (CONVOLUTION, {"I": (2, 16, 28, 28), "W1": (32, 16, 3, 3)}, {}),
+        (TRANSPOSED, {"A": (100, 200)}, {}),
+        (COLUMNS, {"A": (1000, 48)}, {}),
+        (TOTAL, {"A": (512, 1024)}, {}),
+        (GATHER, {"T": (1000, 64), "I": (32, 20)}, {}),
+    ],
+    ids="matmul odd_matmul pipelined layer halves softmax short_softmax convolution transposed columns total gather".split(),
+)
+def test_mapped_programs(golden: Golden, text: str, shapes: dict[str, tuple[int, ...]], options: dict[str, object]) -> None:
+    golden(shown(mapped(text, shapes, SMALL, **options)))
+
+
+# ---------------------------------------------------------------- what is decided
+
+
+def test_a_contraction_gets_a_tile_of_threads_with_results_each() -> None:
+    made = mapped(MATMUL, {"A": (4096, 4096), "B": (4096, 4096)})
+    assert [(b.tensor, b.space, b.elements) for b in made.privates] == [
+        ("A_shared", "shared", 8 * 132),
+        ("B_shared", "shared", 8 * 128),
+        ("C_held", "thread", 64),
+    ]
+    assert [launch.threads for launch in made.launches] == [256]
+    assert trees.show(made.tree).count('mark: "sync block"') == 2
+
+
+def test_options_of_a_contraction() -> None:
+    made = mapped(MATMUL, {"A": (512, 512), "B": (512, 512)}, threads=(8, 16), registers=(4, 2), step=16, shared=True)
+    sizes = {b.tensor: b.elements for b in made.privates}
+    assert made.launches[0].threads == 128
+    assert sizes == {"A_shared": 16 * (8 * 4 + 4), "B_shared": 16 * 32, "C_held": 8}
+    bare = mapped(MATMUL, {"A": (512, 512), "B": (512, 512)}, shared=False)
+    assert {b.space for b in bare.privates} == {"thread"}
+
+
+def test_a_row_is_read_once_and_stays_with_its_threads() -> None:
+    made = mapped(SOFTMAX, {"I": (4096, 4096)})
+    reads = [s.name for s in made.scop.statements for a, _ in s.reads() if a.tensor == "I"]
+    assert len(reads) == 1
+    spaces = {b.tensor: (b.space, b.elements) for b in made.privates}
+    assert spaces["I_held"] == ("thread", 16)
+    assert spaces["O_held"] == ("thread", 16)
+    assert spaces["top"] == ("shared", 1)
+    assert made.launches[0].threads == 256
+
+
+def test_short_rows_share_a_warp_and_need_no_barrier_of_the_block() -> None:
+    made = mapped(SOFTMAX, {"I": (4096, 64)})
+    text = trees.show(made.tree)
+    assert "sync warp" in text
+    assert "sync block" not in text
+
+
+def test_a_device_without_warp_barriers_gets_barriers_of_the_block() -> None:
+    assert "sync warp" not in trees.show(mapped(SOFTMAX, {"I": (4096, 64)}, OPENCL).tree)
+
+
+def test_a_long_reduction_with_few_results_is_spread_over_blocks() -> None:
+    made = mapped(TOTAL, {"A": (4096, 4096)})
+    assert len(made.launches) == 2
+    assert any(t.name == "S_part" and t.shape[0] >= 2 * SM_90.processors for t in made.scop.tensors)
+
+
+def test_dependences_across_blocks_need_another_launch() -> None:
+    text = "def f(float(N,N) A) -> (B, C) { B(i,j) = A(i,j) * 2  C(i,j) = B(j,i) + B(i,j) }"
+    assert len(mapped(text, {"A": (64, 64)}).launches) == 2
+
+
+def test_lowering_is_the_same_every_time() -> None:
+    shapes = {"X": (64, 64), "W": (64, 64), "b": (64,)}
+    assert shown(mapped(LAYER, shapes)) == shown(mapped(LAYER, shapes))
+
+
+# ---------------------------------------------------------------- run one after the other
+
+
+@pytest.fixture
+def serially(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The CPU target runs the GPU's statements in the order of the tree, threads after one another, every temporary in full."""
+
+    def map_program(program: object, options: Options, machine: object, layouts: object = None, **rest: object) -> Mapped:
+        device = random.Random(str(program)).choice([SM_90, SMALL, OPENCL])
+        return dataclasses.replace(map_gpu(program, options, device, layouts, **rest), privates=())  # type: ignore[arg-type]
+
+    monkeypatch.setattr(pipeline, "map_program", map_program)
+
+
+@pytest.mark.parametrize("shard", range(8))
+def test_lowered_programs_compute_the_same(serially: None, shard: int) -> None:
+    for number in range(shard, 64, 8):
+        case = draw(random.Random(f"gpu {number}"))
+        what = failure(case, "cpu")
+        assert not what, f"program {number}: {what}\n{case.text}"
+
+
+@pytest.mark.parametrize("stages", [1, 2, 3])
+@pytest.mark.parametrize("shape", [(64, 64, 64), (33, 65, 17), (128, 20, 40)])
+def test_lowered_products(serially: None, shape: tuple[int, int, int], stages: int) -> None:
+    m, k, n = shape
+    a, b = torch.randn(m, k), torch.randn(k, n)
+    for options in (Options(stages=stages), Options(stages=stages, threads=(4, 8), registers=(3, 2), step=5)):
+        found = tcjit.define(MATMUL + f"# {shape} {stages}", options=options).matmul(a, b)
+        torch.testing.assert_close(found, a @ b)
