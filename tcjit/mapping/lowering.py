@@ -77,7 +77,7 @@ class Draft:
         names: list[str] = []
         for plan in plans:
             for item in plan.items:
-                names += [copy.region.statement for copy in copies if copy.reader == item.statement]
+                names += [region.statement for copy in copies if copy.reader == item.statement for region in copy.regions]
                 names.append(item.statement)
         scop = replace(self.scop, statements=tuple(self.statements[name] for name in names), tensors=tuple(self.tensors))
         return Lowered(scop, tuple(plans), self.aliases, tuple(copies))

@@ -60,7 +60,10 @@ class Options:
     )
 
     pack: bool = _option(
-        True, "copy an operand that vectors cannot read into an order that they can", choices=(True, False), targets=("cpu",)
+        True,
+        "copy an operand that is read under conditions, or that vectors cannot read, into a better form",
+        choices=(True, False),
+        targets=("cpu", "cuda", "opencl"),
     )
 
     block: int = _option(

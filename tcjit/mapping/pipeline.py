@@ -126,7 +126,7 @@ def map_gpu(
 def _mapped_gpu(
     program: Program, options: Options, device: Device, layouts: Mapping[str, str] | None, prove: Proof, steps: Steps
 ) -> Mapped:
-    scop = steps.run("scop", build, program, options.but(pack=False), layouts, device.processors, show=Scop.show, suffix="scop")
+    scop = steps.run("scop", build, program, options, layouts, device.processors, show=Scop.show, suffix="scop")
     if not scop.statements:
         return Mapped(scop, isl.Schedule.empty(isl.Space.params_alloc(scop.ctx, 0)), (), options, True)
     deps = steps.run("dependences", dependences, scop, show=lambda d: f"{d.all}\n", suffix="txt")

@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from tcjit.errors import MappingError
 from tcjit.grammar.ast import Access, Binary, Cast
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.kernels import GroupPlan, Item, Share
 from tcjit.mapping.machine import Device
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.fuse import Group
+from tcjit.mapping.passes.place import REGISTERS
 from tcjit.mapping.passes.promote import pieces
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.strides import accesses, affine_form, stride
@@ -35,8 +37,29 @@ SQUARE = 32  # side of the tile that turns a transposed read
 
 def plan_gpu(scop: Scop, group: Group, options: Options, device: Device) -> GroupPlan:
     """The plan of one group."""
+    _check(options, device)
     model = _Model(scop, group, options, device)
     return model.contraction() or model.rows() or model.in_columns()
+
+
+def _check(options: Options, device: Device) -> None:
+    """A MappingError for options that the device cannot serve."""
+    if options.block > device.max_threads:
+        raise MappingError(
+            f"option block = {options.block} is more than the {device.max_threads} threads that a block has on {device.name}",
+            hint=f"block={device.max_threads}",
+        )
+    if options.threads and prod(options.threads) > device.max_threads:
+        raise MappingError(
+            f"option threads = {options.threads} asks for {prod(options.threads)} threads, and a block on {device.name} has at most "
+            f"{device.max_threads}",
+            hint="threads=(8, 8)",
+        )
+    if options.registers and prod(options.registers) > REGISTERS:
+        raise MappingError(
+            f"option registers = {options.registers} asks for {prod(options.registers)} results of a thread, which can keep {REGISTERS}",
+            hint="registers=(8, 8)",
+        )
 
 
 @dataclass(frozen=True)
@@ -129,7 +152,9 @@ class _Model:
         """The plan of a product of two half-precision matrices, whole in every instruction along the reduction."""
         if "mma" not in self.device.capabilities or not self.options.shared or not _product_of_halves(s):
             return None
-        if len(s.reduction) != 1 or s.extent(s.reduction[0]) % ATOM[2] or s.constraints:
+        terms = s.extent(s.reduction[0]) if len(s.reduction) == 1 else 0
+        step = self.options.step or (ATOM_STEP if terms % ATOM_STEP == 0 else ATOM[2])
+        if not terms or terms % step or step % ATOM[2] or s.constraints:
             return None
         best: tuple[float, GroupPlan] | None = None
         for wy, wx, ay, ax in ATOM_TILES:
@@ -142,7 +167,7 @@ class _Model:
             }
             time = self._time(shares)
             if best is None or time < best[0]:
-                best = time, self._contraction(shares, [down, across], atoms=True)
+                best = time, self._contraction(shares, [down, across], atoms=step)
         return best[1] if best else None
 
     def _tiles(self) -> Sequence[tuple[int, int, int, int]]:
@@ -186,27 +211,39 @@ class _Model:
         loads = 1 + 2 * sum(each) / prod(each)
         return -(-blocks // self.device.processors) * points * loads
 
-    def _contraction(self, shares: dict[int, Share], order: Sequence[int], *, atoms: bool = False) -> GroupPlan:
+    def _contraction(self, shares: dict[int, Share], order: Sequence[int], *, atoms: int = 0) -> GroupPlan:
         columns = tuple(shares.get(c) or self.whole(c) for c in range(len(self.group.columns)))
         items = []
         shared: list[tuple[str, Access]] = []
-        room = self.device.shared_bytes
+        asked = self.options.step or self.options.stages > 1
+        room = self.device.max_shared_bytes if asked else self.device.shared_bytes
         for s in self.statements:
             item = Item(s.name, self.dims(s))
             if s.reduction and len(accesses(s)) > 3:
-                item = replace(item, steps=self._steps(s, ATOM_STEP if atoms else STEP), atoms=atoms and s is self.main)
+                item = replace(item, steps=self._steps(s, atoms or self.options.step or STEP), atoms=bool(atoms) and s is self.main)
                 for a in dict.fromkeys(accesses(s)[2:]):
                     size = self._size(s, item, columns, a)
-                    if self.options.shared and size is not None and size * self.options.stages <= room and self._reused(s, columns, a):
+                    if not self.options.shared or size is None or not self._reused(s, columns, a):
+                        continue
+                    if size * self.options.stages <= room:
                         shared.append((s.name, a))
                         room -= size * self.options.stages
+                    elif self.options.step or self.options.stages > 1:
+                        self._too_large(a, size)
             items.append(item)
         spread = tuple(c for c in order if columns[c].shared_out)
         return GroupPlan(columns, spread, tuple(items), shared=tuple(shared), stages=self.options.stages)
 
-    def _steps(self, s: ScopStatement, usual: int) -> tuple[tuple[str, Share], ...]:
+    def _too_large(self, access: Access, size: int) -> None:
+        name = "step" if self.options.step else "stages"
+        raise MappingError(
+            f"option {name} = {getattr(self.options, name)}: the pieces of {access.tensor} need {size * self.options.stages} bytes of shared "
+            f"memory beside the other operands, and a block on {self.device.name} has {self.device.max_shared_bytes}",
+            hint=f"a smaller {name}, or fewer registers",
+        )
+
+    def _steps(self, s: ScopStatement, wanted: int) -> tuple[tuple[str, Share], ...]:
         """The terms of a reduction in steps: the last dimensions whole while they are short."""
-        wanted = self.options.step or usual
         taken = 1
         shares: dict[str, Share] = {}
         # windows first: a piece that holds one is hardly larger than without it
@@ -214,7 +251,9 @@ class _Model:
         for dim in sorted(reduced, key=lambda d: not self._window(s, d)):
             lower, upper = next((lo, hi) for name, lo, hi in s.bounds if name == dim)
             extent = upper - lower
-            size = extent if taken * extent <= 2 * wanted else max(1, wanted // taken)
+            # beside whole windows, a few more terms make a step worth its barriers
+            most = wanted if taken == 1 else 4 * wanted // taken
+            size = extent if taken * extent <= 2 * wanted else max(n for n in range(1, max(1, most) + 1) if extent % n == 0 or taken == 1)
             shares[dim] = Share(lower, extent, min(size, extent))
             taken *= min(size, extent)
         return tuple((dim, shares[dim]) for dim in s.dims if dim in shares)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tcjit.grammar.affine import affine
 from tcjit.grammar.ast import Binary, Call, Program, Select, Unary
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.walk import walk
+from tcjit.mapping.isl import sets, union_map
 from tcjit.mapping.options import Options
 from tcjit.mapping.scop import Scop, build
-from tcjit.mapping.strides import coefficients
 
 
 @dataclass(frozen=True)
@@ -30,28 +31,31 @@ class Roofline:
         """The least time on a machine with these two ceilings."""
         return max(self.flops / flops_per_second, self.bytes / bytes_per_second)
 
+    def bound(self, flops_per_second: float, bytes_per_second: float) -> str:
+        """What the least time is spent on: ``arithmetic`` or ``memory``."""
+        return "arithmetic" if self.flops / flops_per_second > self.bytes / bytes_per_second else "memory"
+
 
 def roofline(program: Program) -> Roofline:
-    """Operations and compulsory traffic of a program, counted on its statements as written."""
-    plain = Options(reduction_chunks=1, pack=False)
-    scop = build(program, plain)
+    """Operations and compulsory traffic of a program, counted on its statements as written: elements by isl, each once."""
+    scop = build(program, Options(reduction_chunks=1, pack=False))
     flops = sum(s.points * (_operations(scop, number) + (s.operator != "=")) for number, s in enumerate(scop.statements))
-    touched: dict[str, int] = {}
+    touched: dict[str, list[str]] = {}
+    gathered: dict[str, int] = {}
     for s in scop.statements:
-        boxes = {name: (lower, upper) for name, lower, upper in s.bounds}
-        accesses = [(s.tensor, s.subscripts), *((a.tensor, a.subscripts) for a, _ in s.reads())]
-        for tensor, subscripts in accesses:
-            storage = scop.tensor(tensor)
-            if storage.role == "temporary":
+        for tensor, subscripts, guards in [(s.tensor, s.subscripts, ()), *((a.tensor, a.subscripts, g) for a, g in s.reads())]:
+            if scop.tensor(tensor).role == "temporary":
                 continue
-            elements = 1
-            for subscript, extent in zip(subscripts, storage.shape, strict=True):
-                factors = coefficients(subscript, scop.values)
-                width = extent if factors is None else 1 + sum(abs(f) * (boxes[d][1] - boxes[d][0] - 1) for d, f in factors.items())
-                elements *= min(width, extent)
-            # a gather touches no more elements than there are reads
-            touched[tensor] = min(storage.elements, touched.get(tensor, 0) + min(elements, s.points))
-    return Roofline(flops, sum(count * DTYPES[scop.tensor(t).dtype].bytes for t, count in touched.items()))
+            if any(affine(sub, scop.values) is None for sub in subscripts):
+                gathered[tensor] = gathered.get(tensor, 0) + s.points  # no more elements than there are reads
+            else:
+                touched.setdefault(tensor, []).append(scop.access_text(s, tensor, subscripts, guards))
+    total = 0
+    for storage in scop.tensors:
+        exact = union_map(scop.ctx, touched[storage.name]).range() if storage.name in touched else None
+        count = sum(one.count_val().to_python() for one in sets(exact)) if exact is not None else 0
+        total += min(storage.elements, count + gathered.get(storage.name, 0)) * DTYPES[storage.dtype].bytes
+    return Roofline(flops, total)
 
 
 def _operations(scop: Scop, number: int) -> int:

@@ -248,11 +248,13 @@ class _Lowering:
 
     def _packed(self, target: Storage, s: Statement, value: Expr, full: Bounds, number: int) -> Expr:
         """The value reading packed copies where they pay, the copies emitted before."""
-        if not self.options.pack or self.options.lanes == 1:
+        if not self.options.pack or (self.options.lanes == 1 and not self.processors):
             return value
         values = {**dict(self.program.sizes), **dict(self.program.scalars)}
         if s.operator == "+=" and s.reduction:
             value = self._padded(value, full, number, values)
+        if self.processors:  # shared memory does the rest
+            return value
         copies: dict[Access, Access] = {}
         for packing in packings(target, s.subscripts, value, full, s.reduction, {t.name: t for t in self.tensors}, values):
             source = packing.access

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tcjit.grammar.affine import isl_name
-from tcjit.grammar.ast import Access, Expr
+from tcjit.grammar.ast import Access, Const, Expr
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.kernels import Copy, GroupPlan, Item, Region, Share
 from tcjit.mapping.lowering import Draft, Lowered, divided, index, modulo, total
@@ -87,11 +87,12 @@ class _Promotion:
         bounds = tuple((name, 0, count) for name, count in counted)
         counts = tuple(u.share.tiles for u in uniform)
         copy = self.draft.temporary(f"{self.access.tensor}_shared", self.storage.dtype, (*counts, *self.sizes))
-        read, facts, alias = [], [], []
+        read, facts, alias, beyond = [], [], [], []
         for name, (terms, constant), extent in zip(locals_, origins, self.storage.shape, strict=True):
             read.append(total([*((factor, index(dim)) for dim, factor in terms), (1, index(name))], constant))
             text = " + ".join([*(f"{factor} * {dim}" for dim, factor in terms), name, str(constant)])
             facts.append(f"0 <= {text} < {extent}")
+            beyond.append(f"{text} >= {extent}")
             alias.append(f"({text})")
         subscripts = [index(name) for name, _, _ in bounds]
         value = Access(self.access.tensor, tuple(read), dtype=self.storage.dtype)
@@ -102,7 +103,14 @@ class _Promotion:
         self.draft.change(self.reader.name, lambda a: instead if a == self.access else a)
         buffer = self._buffer(copy, len(uniform))
         by_block = tuple(u.name for u in self.blocks)
-        return Copy(self._region(name, origins), self.reader.name, by_block, tuple(u.name for u in self.steps), buffer)
+        regions = [self._region(name, origins)]
+        if self.item.atoms and any(extent % size for extent, size in zip(self.storage.shape, self.sizes, strict=True)):
+            # whole instructions read beyond the edge of the tensor, where zeros stand
+            where = (f"({' or '.join(beyond)})",)
+            zero = Const(0.0, dtype=self.storage.dtype)
+            fill = self.draft.add("Z", self.reader, copy.name, subscripts, "=", zero, bounds, constraints=where)
+            regions.append(self._region(fill, origins))
+        return Copy(tuple(regions), self.reader.name, by_block, tuple(u.name for u in self.steps), buffer)
 
     def _origin(self, axis: int) -> tuple[list[tuple[str, int]], int]:
         """The least subscript of the piece: a sum over the copy's block and step dimensions, and a constant."""
@@ -189,7 +197,8 @@ class _Promotion:
         unrolled = len(loops) if trips <= UNROLLED else len(vector_loop)
         members = tuple(shares[a].thread_text(f"l{a}") for a in shared_out)
         radices = tuple(shares[a].threads for a in shared_out)
-        return Region(name, radices or (1,), members or ("0",), tuple(loops), unrolled, bool(vector_loop))
+        ahead = self.plan.stages > 1 and bool(self.steps)
+        return Region(name, radices or (1,), members or ("0",), tuple(loops), unrolled, bool(vector_loop), ahead=ahead)
 
     def _vector(self, origins: list[tuple[list[tuple[str, int]], int]]) -> int:
         """Elements of one access, as far as every piece is known to start on a multiple of them."""

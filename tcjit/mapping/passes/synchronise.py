@@ -17,6 +17,7 @@ from tcjit.mapping.machine import Device
 from tcjit.mapping.passes.place import Where, accesses_of, same_thread
 from tcjit.mapping.tree import mark_name, rewrite, statements_below
 
+ABOVE_THREADS = ("reduce", "atoms", "ahead")
 BARRIERS = ("", "warp", "block")  # weakest first
 
 
@@ -28,7 +29,7 @@ def synchronise(lowered: Lowered, tree: isl.Schedule, kernels: Sequence[Kernel],
 
     def visit(node: isl.ScheduleNode) -> isl.ScheduleNode:
         name = mark_name(node)
-        if name not in ("reduce", "atoms") and (not name.startswith("threads ") or mark_name(node.parent()) in ("reduce", "atoms")):
+        if name not in ABOVE_THREADS and (not name.startswith("threads ") or mark_name(node.parent()) in ABOVE_THREADS):
             return node
         barrier = BARRIERS[needed.get(statements_below(node)[0], 0)]
         return node.insert_mark(identifier(lowered.scop.ctx, f"sync {barrier}")) if barrier else node

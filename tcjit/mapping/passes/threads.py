@@ -1,7 +1,8 @@
 """Threads: each statement's share of the work for every thread of a block, and the loops that one thread runs.
 
 The mark ``threads 8x32`` says that the members of the band below are the digits of the thread's number, the last one counting fastest.
-``reduce`` above it says that the threads of the last digit combine their values, ``atoms`` that each warp computes its part as a whole.
+``reduce`` above it says that the threads of the last digit combine their values, ``atoms`` that each warp computes its part as a whole,
+``ahead`` that copies may arrive later, where a mark ``wait`` stands.
 Below, ``unroll`` stands above loops that are unrolled, and ``vector`` above one that reads or writes neighbours at once.
 """
 
@@ -47,9 +48,10 @@ def _region(scop: Scop, node: isl.ScheduleNode, region: Region) -> isl.ScheduleN
     for position in range(len(region.members)):
         node = node.band_member_set_coincident(position, int(not (region.reduce and position == len(region.members) - 1)))
     node = _marked(scop, node, "threads " + "x".join(map(str, region.radices)))
-    if region.atoms:
-        return _marked(scop, node, "atoms")
-    return _marked(scop, node, "reduce") if region.reduce else node
+    for name, wanted in (("reduce", region.reduce), ("atoms", region.atoms), ("ahead", region.ahead)):
+        if wanted:
+            node = _marked(scop, node, name)
+    return node
 
 
 def _band(scop: Scop, node: isl.ScheduleNode, name: str, texts: Sequence[str]) -> isl.ScheduleNode:
