@@ -27,6 +27,7 @@ VARIABLES = (
     Variable("TCJIT_DUMP", "directory that receives every step's text, one folder per kernel", "nothing is written"),
     Variable("TCJIT_VERIFY", "1 proves every kernel before it first runs, 0 never does", "decided by tcjit"),
     Variable("TCJIT_OPENCL_DEVICE", "the OpenCL device: its number, or a part of its or its platform's name", "the first GPU, else a CPU"),
+    Variable("TCJIT_CUDA_DRIVER", "the package that calls the CUDA driver: cuda-bindings or pycuda", "the first of them that is installed"),
     Variable("CC", "the C compiler, with leading arguments if need be", "the first of cc, gcc, clang on PATH"),
 )
 
@@ -79,6 +80,14 @@ def verify() -> bool | None:
 def opencl_device() -> str:
     """The OpenCL device that was asked for, by number or name; nothing: tcjit chooses."""
     return os.environ.get("TCJIT_OPENCL_DEVICE", "").strip()
+
+
+def cuda_driver() -> str:
+    """The package that is to call the CUDA driver, ``cuda-bindings`` or ``pycuda``; nothing: tcjit chooses."""
+    text = os.environ.get("TCJIT_CUDA_DRIVER", "").strip().lower()
+    if text not in ("", "auto", "cuda-bindings", "pycuda"):
+        raise TCError(f"TCJIT_CUDA_DRIVER={text!r} is no driver package", hint="cuda-bindings or pycuda; unset, tcjit chooses")
+    return "" if text == "auto" else text
 
 
 def _directory(variable: str, text: str) -> Path:

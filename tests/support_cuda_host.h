@@ -114,9 +114,11 @@ template <class T, size_t N> inline void tch_fill(T (&x)[N]) {
   for (size_t i = 0; i < N; ++i) tch_fill(x[i]);
 }
 
+#define TCH_UNSEEN __attribute__((no_sanitize("thread", "undefined")))
+
 /* one fiber runs at a time, and the hook has seen the access: plain C++ from here */
 #define TCH_ATOMIC(name, formula)                                                                            \
-  template <class T> __attribute__((no_sanitize("thread"))) T name(T *p, decltype(T(*p)) v) {                \
+  template <class T> TCH_UNSEEN T name(T *p, decltype(T(*p)) v) {                \
     tch_atomic((void *)p, sizeof(T));                                                                        \
     const T old = *p;                                                                                        \
     *p = (formula);                                                                                          \
@@ -251,6 +253,10 @@ inline void cvt_rn_f16_f64(int, unsigned short &d, double a) { d = to_half(a); }
 inline void cvt_rn_bf16_f32(int, unsigned short &d, float a) { d = to_bfloat(a); }
 inline void cvt_rn_f16x2_f32(int, unsigned &d, float high, float low) { d = (unsigned)to_half(high) << 16 | to_half(low); }
 inline void cvt_rn_bf16x2_f32(int, unsigned &d, float high, float low) { d = (unsigned)to_bfloat(high) << 16 | to_bfloat(low); }
+/* -0 is less than 0 */
+inline bool below(float a, float b) { return a < b || (a == b && signbit(a) > signbit(b)); }
+inline void min_NaN_f32(int, float &d, float a, float b) { d = a != a || b != b ? __builtin_nanf("") : below(b, a) ? b : a; }
+inline void max_NaN_f32(int, float &d, float a, float b) { d = a != a || b != b ? __builtin_nanf("") : below(a, b) ? b : a; }
 /* to nearest, ties away from zero, 10 bits of fraction left */
 inline void cvt_rna_tf32_f32(int, unsigned &d, float a) {
   const unsigned bits = tch_view<unsigned>(a);
@@ -308,6 +314,10 @@ TCH_MMA(mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32, 2, 8)
 
 /* ---------------------------------------------------------------- how a kernel is called */
 
+/* where the library lies, for tables of constants and for lines */
+extern "C" char __ehdr_start __attribute__((visibility("hidden"))), _end __attribute__((visibility("hidden")));
+extern "C" TCH_UNSEEN void tch_image(tch_u64 *ends) { ends[0] = (tch_u64)&__ehdr_start, ends[1] = (tch_u64)&_end; }
+
 template <class T> struct tch_kind { static constexpr unsigned value = (T(1) / 2 != 0 ? 4 : 3) << 8 | sizeof(T); };
 template <class T> struct tch_kind<T *> { static constexpr unsigned value = 1 << 8; };
 template <class T> struct tch_kind<const T *> { static constexpr unsigned value = 2 << 8; };
@@ -317,12 +327,12 @@ template <class... A> struct tch_signature { static constexpr unsigned kinds[] =
 template <class... A> constexpr const unsigned *tch_kinds(void (*)(A...)) { return tch_signature<A...>::kinds; }
 
 template <int... I> struct tch_counted {};
-template <class... A, int... I> inline void tch_apply(void (*kernel)(A...), void **values, tch_counted<I...>) {
+template <class... A, int... I> TCH_UNSEEN inline void tch_apply(void (*kernel)(A...), void **values, tch_counted<I...>) {
   kernel(*(A *)values[I]...);
 }
-template <class... A> inline void tch_call(void (*kernel)(A...), void **values) {
+template <class... A> TCH_UNSEEN inline void tch_call(void (*kernel)(A...), void **values) {
   tch_apply(kernel, values, tch_counted<__integer_pack(sizeof...(A))...>());
 }
 #define TCH_KERNEL(name)                                                                                     \
-  extern "C" __attribute__((no_sanitize("thread", "undefined"))) void tch_entry_##name(void **values) { tch_call(name, values); }    \
+  extern "C" TCH_UNSEEN void tch_entry_##name(void **values) { tch_call(name, values); }                     \
   extern "C" const unsigned *tch_kinds_##name() { return tch_kinds(name); }

@@ -28,6 +28,7 @@ app.add_typer(store, name="cache")
 
 Program = Annotated[str, typer.Argument(metavar="FILE", help="A file with one or more defs; - reads standard input.")]
 Def = Annotated[str | None, typer.Option("--name", help="Which def, where the file has several.")]
+TARGETS = "cpu, cuda or opencl"
 SHAPES = 'Shapes of tensors, sizes and scalars: "A=1024x512,N=256,alpha=0.5". What follows from the rest may be left out.'
 
 
@@ -50,7 +51,7 @@ def run_command(
     shapes: Annotated[str, typer.Option("--shapes", help=SHAPES)] = "",
     name: Def = None,
     seed: Annotated[int, typer.Option(help="Seed of the random inputs.")] = 0,
-    target: Annotated[str, typer.Option(help="cpu, or reference: the slow interpreter that says what is right.")] = "cpu",
+    target: Annotated[str, typer.Option(help=f"{TARGETS}; or reference, the slow interpreter that says what is right.")] = "cpu",
     time: Annotated[bool, typer.Option("--time", help="Print the time of the first call and the median of later ones.")] = False,
 ) -> None:
     """Compile a def, call it on random inputs and print each output's shape, sum and checksum."""
@@ -66,6 +67,7 @@ def explain_command(
     shapes: Annotated[str | None, typer.Option("--shapes", help=SHAPES)] = None,
     name: Def = None,
     stage: Annotated[str | None, typer.Option("--stage", help="ranges, domains, dependences, tree or code; all by default.")] = None,
+    target: Annotated[str, typer.Option(help=f"{TARGETS}; or an architecture, cuda:sm_90, that need not be here.")] = "cpu",
 ) -> None:
     """Show what the compiler makes of a def: ranges, domains, dependences, schedule tree, code."""
     from tcjit.cli.explain import Stage
@@ -74,7 +76,7 @@ def explain_command(
     if stage is not None and stage not in list(Stage):
         raise TCError(f"no stage is called {stage!r}", hint="one of " + ", ".join(s.value for s in Stage))
     console = Console()
-    for done, text in perform(read(file), shapes, name, Stage(stage) if stage else None):
+    for done, text in perform(read(file), shapes, name, Stage(stage) if stage else None, target):
         if stage is None:
             console.rule(done.value, align="left")
         if done is Stage.code and console.is_terminal:

@@ -40,34 +40,42 @@ print(json.dumps({"version": islpy.version.VERSION_TEXT, "works": bool(works)}))
 """
 OPENCL = """
 import json, pyopencl
-devices = [f"{d.name.strip()} ({p.name.strip()}, {p.version.strip()})" for p in pyopencl.get_platforms() for d in p.get_devices()]
-print(json.dumps({"version": pyopencl.VERSION_TEXT, "devices": devices}))
+from tcjit.errors import TCError
+from tcjit.runtime import opencl
+devices, chosen, problem = [str(found) for found in opencl.devices()], "", ""
+try:
+    chosen = str(opencl.choose())
+    text = "__kernel void tcjit_doctor(__global char *workspace, __global int *flag) { *flag = 42; }"
+    launch = opencl.KernelLaunch("tcjit_doctor", (1, 1, 1), 1, 0)
+    answer = opencl.Program(opencl.build(text, launch.symbol), [launch]).run([], [], 0)
+    problem = "" if answer == 42 else f"{chosen} computes {answer} for 42"
+except TCError as error:
+    problem = error.what
+print(json.dumps({"version": pyopencl.VERSION_TEXT, "devices": devices, "chosen": chosen, "problem": problem}))
 """
 CUDA = """
-import ctypes, json
-cuda = ctypes.CDLL("libcuda.so.1")
-found = ctypes.c_int()
-version = ctypes.c_int()
-status = cuda.cuInit(0)
-cuda.cuDriverGetVersion(ctypes.byref(version))
-devices = []
-if status == 0:
-    cuda.cuDeviceGetCount(ctypes.byref(found))
-    for number in range(found.value):
-        name, device, major, minor = ctypes.create_string_buffer(200), ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
-        cuda.cuDeviceGet(ctypes.byref(device), number)
-        cuda.cuDeviceGetName(name, 200, device)
-        cuda.cuDeviceGetAttribute(ctypes.byref(major), 75, device)
-        cuda.cuDeviceGetAttribute(ctypes.byref(minor), 76, device)
-        devices.append(f"{name.value.decode()} (sm_{major.value}{minor.value})")
-print(json.dumps({"version": f"{version.value // 1000}.{version.value % 1000 // 10}", "status": status, "devices": devices}))
+import json
+from tcjit.errors import TCError
+from tcjit.runtime import cuda
+facts = {"version": ".".join(map(str, cuda.driver_version() or ())), "devices": [], "problem": "", "advice": "", "torch": ""}
+try:
+    facts["devices"] = [cuda.describe(number) for number in range(cuda.count())]
+except TCError as error:
+    facts.update(problem=error.what, advice=error.hint)
+try:
+    import torch
+    facts["torch"] = "" if torch.cuda.is_available() else f"torch {torch.__version__} sees no GPU"
+except ImportError as error:
+    facts["torch"] = str(error)
+print(json.dumps(facts))
 """
 NVRTC = """
 import json
-from cuda.bindings import nvrtc
-status, major, minor = nvrtc.nvrtcVersion()
-assert int(status) == 0, status
-print(json.dumps({"version": f"{major}.{minor}"}))
+from tcjit.runtime import nvrtc
+text = 'extern "C" __global__ void tcjit_doctor(int *flag) { *flag = 42; }'
+known = nvrtc.architectures()
+nvrtc.compile(text, ["tcjit_doctor"], known[-1])
+print(json.dumps({"version": nvrtc.version(), "known": known}))
 """
 # the result is right only if every thread took part of the loop
 TRIAL = """
@@ -243,31 +251,42 @@ def cache() -> Finding:
 
 
 def opencl() -> Finding:
+    """Builds and runs a kernel on the device in use."""
     facts = ask(OPENCL)
     advice = "pip install 'tcjit[opencl]', which brings PoCL, an OpenCL for the CPU"
     if isinstance(facts, str):
         return Finding("OpenCL", "missing", facts, advice)
     if not facts["devices"]:
         return Finding("OpenCL", "missing", f"pyopencl {facts['version']} finds no device", advice)
-    return Finding("OpenCL", "ok", f"pyopencl {facts['version']}: {'; '.join(facts['devices'])}")
+    lines = [f"{number}: {name}{', in use' if name == facts['chosen'] else ''}" for number, name in enumerate(facts["devices"])]
+    found = "\n".join([f"pyopencl {facts['version']}", *lines, *filter(None, [facts["problem"]])])
+    if facts["problem"]:
+        return Finding("OpenCL", "problem", found, "another device, by number or name in TCJIT_OPENCL_DEVICE")
+    return Finding("OpenCL", "ok", found)
 
 
 def cuda() -> Finding:
     facts = ask(CUDA)
     if isinstance(facts, str):
         return Finding("CUDA driver", "missing", facts, "an NVIDIA GPU and its driver")
-    if facts["status"] or not facts["devices"]:
-        return Finding(
-            "CUDA driver", "problem", f"driver {facts['version']} finds no GPU (status {facts['status']})", "nvidia-smi, to see why"
-        )
-    return Finding("CUDA driver", "ok", f"{facts['version']}: {'; '.join(facts['devices'])}")
+    release = f"for CUDA {facts['version']}"
+    if not facts["version"]:
+        return Finding("CUDA driver", "missing", facts["problem"], facts["advice"] or "an NVIDIA GPU and its driver")
+    if facts["problem"]:
+        return Finding("CUDA driver", "problem", f"{release}: {facts['problem']}", facts["advice"] or "nvidia-smi, to see why")
+    if not facts["devices"]:
+        return Finding("CUDA driver", "problem", f"{release}: no GPU", "nvidia-smi, to see why")
+    if facts["torch"]:
+        return Finding("CUDA driver", "problem", f"{'; '.join(facts['devices'])}\n{facts['torch']}", "a torch that is built for CUDA")
+    return Finding("CUDA driver", "ok", "; ".join(facts["devices"]))
 
 
 def nvrtc() -> Finding:
+    """Compiles a kernel; no GPU is needed for that."""
     facts = ask(NVRTC)
     if isinstance(facts, str):
-        return Finding("NVRTC", "missing", facts, "pip install 'tcjit[cuda]' nvidia-cuda-nvrtc")
-    return Finding("NVRTC", "ok", f"{facts['version']}")
+        return Finding("NVRTC", "missing", facts, "pip install nvidia-cuda-nvrtc")
+    return Finding("NVRTC", "ok", f"{facts['version']}\n{' '.join(facts['known'])}")
 
 
 def tuner() -> Finding:

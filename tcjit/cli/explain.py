@@ -21,7 +21,7 @@ class Stage(str, Enum):
     code = "code"
 
 
-def explain(text: str, shapes: str | None, name: str | None, stage: Stage | None) -> list[tuple[Stage, str]]:
+def explain(text: str, shapes: str | None, name: str | None, stage: Stage | None, target: str = "cpu") -> list[tuple[Stage, str]]:
     """The stages asked for (all of them by default) with their texts. Ranges are symbolic and need no shapes."""
     chosen = definition(text, name)
     wanted = list(Stage) if stage is None else [stage]
@@ -32,7 +32,7 @@ def explain(text: str, shapes: str | None, name: str | None, stage: Stage | None
         if shapes is None:
             raise ArgumentError("only the ranges can be explained without sizes", hint="--shapes 'A=128x128,...', or --stage ranges")
         given = sizes(chosen, shapes)
-        function = getattr(tcjit.define(text, target="cpu"), chosen.name)
+        function = getattr(tcjit.define(text, target=target), chosen.name)
         kernel = function.compile(*samples.shape_only(chosen, given.shapes, given.scalars))
         texts.update(
             {

@@ -9,7 +9,7 @@ from typing import Any
 
 import tcjit
 from tcjit.cli.sizes import definition, sizes
-from tcjit.jit import samples
+from tcjit.jit import samples, targets
 
 ENOUGH = 0.5  # seconds of measuring, after the first call
 
@@ -19,10 +19,16 @@ def run(text: str, shapes: str, name: str | None, seed: int, target: str | None,
     chosen = definition(text, name)
     given = sizes(chosen, shapes)
     function = getattr(tcjit.define(text, target=target), chosen.name)
-    arguments = samples.arguments(chosen, given.shapes, given.scalars, seed)
+    place = targets.find(target).place if target else "cpu"
+    arguments = samples.arguments(chosen, given.shapes, given.scalars, seed, place)
+
+    def finished() -> Any:
+        done = function(*arguments)
+        tcjit.synchronize()  # a GPU works on after the call, and says then what it flagged
+        return done
 
     start = time.perf_counter()
-    result = function(*arguments)
+    result = finished()
     first = time.perf_counter() - start
 
     outputs = result if isinstance(result, tuple) else (result,)
@@ -33,7 +39,7 @@ def run(text: str, shapes: str, name: str | None, seed: int, target: str | None,
     widths = [max(map(len, column)) for column in zip(*rows)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
     if timed:
-        runs = _seconds(lambda: function(*arguments))
+        runs = _seconds(finished)
         lines.append(f"first call {_milliseconds(first)}, then {_milliseconds(statistics.median(runs))} (median of {len(runs)})")
     return lines
 

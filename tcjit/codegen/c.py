@@ -8,15 +8,15 @@ from contextlib import contextmanager
 from tcjit.codegen import prelude
 from tcjit.codegen.build import build
 from tcjit.codegen.dialect import Dialect
-from tcjit.codegen.expression import Printer, ctype, vtype
-from tcjit.codegen.linear import Linear
-from tcjit.codegen.loops import For, If, Mark, Node, Run, nest, runs
-from tcjit.codegen.memory import ALIGNMENT, Address, Memory, bounds, linear_subscript, stride_name
+from tcjit.codegen.emitter import Emitter, Gathers
+from tcjit.codegen.expression import ctype, vtype
+from tcjit.codegen.loops import For, Mark, Run, nest, runs
+from tcjit.codegen.memory import ALIGNMENT, Address, stride_name
 from tcjit.codegen.memory import symbol as kernel_symbol
 from tcjit.codegen.patch import Patch, match
 from tcjit.codegen.source import Source
 from tcjit.grammar.affine import guarded_accesses
-from tcjit.grammar.ast import Access, Expr
+from tcjit.grammar.ast import Access
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.form import names as names_in
 from tcjit.grammar.walk import walk
@@ -33,29 +33,20 @@ def emit(mapped: Mapped, dialect: Dialect, machine: Machine, *, checked: bool) -
     return _Emitter(mapped, dialect, machine, checked).source()
 
 
-class _Emitter:
-    """Walks the loops once, writing lines; knows the marks and loop ranges above the place it writes at."""
+class _Emitter(Emitter):
+    """Threads, lanes and register patches; gathers are checked in GNU statement expressions."""
 
     def __init__(self, mapped: Mapped, dialect: Dialect, machine: Machine, checked: bool) -> None:
-        self.mapped = mapped
+        super().__init__(mapped, dialect, checked)
         self.machine = machine
-        self.checked = checked
-        self.memory = Memory(mapped)
-        self.lines: list[str] = []
-        self.depth = 1
-        self.marks: tuple[str, ...] = ()
-        self.ranges: dict[str, tuple[int, int]] = {}
-        self.run_now: Run | None = None
         # by id of an Access: the name of its value bound before the loop, or the names of its check and gather subscripts
         self.hoisted: dict[int, list[str]] = {}
         self.declarations: dict[str, None] = {}
-        self.dialect = dialect
-        self.printer = Printer(dialect, self.read, self.name, checked=checked)
 
     # ------------------------------------------------------------ the kernel
 
     def source(self) -> Source:
-        symbol = kernel_symbol(self.mapped.scop.program.definition.name)
+        symbol = kernel_symbol(self.mapped.scop.program.definition.name, self.dialect)
         self.block(build(self.mapped))
         body = self.lines
         self.lines = []
@@ -67,12 +58,6 @@ class _Emitter:
         signature = f"int64_t {symbol}(void *const *tensors, const int64_t *numbers, void *workspace, int threads)"
         parts += [signature + " {", text, "  return tc_flag;", "}", ""]
         return Source("\n".join(p for p in parts if p), symbol, numbers, self.memory.workspace, tuple(self.printer.sites))
-
-    def title(self) -> str:
-        definition = self.mapped.scop.program.definition
-        sizes = ", ".join(f"{name} = {value}" for name, value in self.mapped.scop.program.sizes)
-        arguments = ", ".join(p.name for p in definition.params)
-        return f"{definition.name}({arguments}) -> ({', '.join(definition.returns)}) for {sizes or 'no sizes'}"
 
     def prologue(self) -> tuple[tuple[str, str, str | int], ...]:
         """Pointers, scalars and strides out of the ABI's arrays."""
@@ -110,56 +95,7 @@ class _Emitter:
 
     # ------------------------------------------------------------ structure
 
-    def write(self, line: str) -> None:
-        self.lines.append("  " * self.depth + line if not line.startswith("#") else line)
-
-    @contextmanager
-    def indented(self, opening: str, closing: str = "}") -> Iterator[None]:
-        self.write(opening)
-        self.depth += 1
-        yield
-        self.depth -= 1
-        self.write(closing)
-
-    def block(self, nodes: tuple[Node, ...]) -> None:
-        for node in nodes:
-            if isinstance(node, For):
-                self.loop(node)
-            elif isinstance(node, If):
-                self.branch(node)
-            elif isinstance(node, Mark):
-                self.mark(node)
-            else:
-                self.statement(node)
-
-    def loop(self, node: For) -> None:
-        step = f"++{node.variable}" if node.step == 1 else f"{node.variable} += {node.step}"
-        with (
-            self.ranged(node),
-            self.indented(f"for (int64_t {node.variable} = {node.lower.text}; {node.variable} <= {node.upper.text}; {step}) {{"),
-        ):
-            self.block(node.body)
-
-    @contextmanager
-    def ranged(self, node: For) -> Iterator[None]:
-        """Knows the loop's range while writing its body."""
-        kept = self.ranges
-        lower, upper = bounds(node.lower, kept), bounds(node.upper, kept)
-        if lower is not None and upper is not None:
-            self.ranges = {**kept, node.variable: (lower[0], upper[1])}
-        yield
-        self.ranges = kept
-
-    def branch(self, node: If) -> None:
-        with self.indented(f"if ({node.condition}) {{"):
-            self.block(node.then)
-        if node.other:
-            with self.indented("else {"):
-                self.block(node.other)
-
     def mark(self, node: Mark) -> None:
-        kept = self.marks
-        self.marks = (*kept, node.name)
         if node.name == "parallel":
             self.parallel(node)
         elif node.name == "lanes":
@@ -174,7 +110,6 @@ class _Emitter:
                 self.block(node.body)
         else:
             self.block(node.body)
-        self.marks = kept
 
     def parallel(self, node: Mark) -> None:
         """One parallel region over as many of the tile loops as a fair share takes."""
@@ -224,12 +159,7 @@ class _Emitter:
         with self.indented("{"), self.invariants(loop):
             self.write(f"{vtype(dtype)} tc_sum = {self.printer.load(storage.dtype, target.text)};")
             before = len(self.lines)
-            with (
-                self.ranged(loop),
-                self.indented(
-                    f"for (int64_t {loop.variable} = {loop.lower.text}; {loop.variable} <= {loop.upper.text}; ++{loop.variable})", ""
-                ),
-            ):
+            with self.ranged(loop), self.indented(self.header(loop), ""):
                 self.run_now = run
                 value = self.printer.value(statement.value)
                 self.write(f"tc_sum = {self.printer.combine(statement.operator, dtype, 'tc_sum', value)};")
@@ -263,68 +193,26 @@ class _Emitter:
         for line in patch.lines():
             self.write(line)
 
-    # ------------------------------------------------------------ statements
+    # ------------------------------------------------------------ reads
 
-    def statement(self, run: Run) -> None:
-        s = self.mapped.scop.statement(run.statement)
-        storage = self.mapped.scop.tensor(s.tensor)
-        self.run_now = run
-        target = self.place(s.tensor, s.subscripts)
-        value = self.printer.value(s.value)
-        if s.operator != "=":
-            value = self.printer.combine(s.operator, s.value.dtype, self.printer.load(storage.dtype, target), value)
-        self.write(self.printer.store(storage.dtype, target, value))
+    def element(self, access: Access) -> str:
+        bound = self.hoisted.get(id(access))
+        return bound[0] if bound else super().element(access)
 
-    def target(self, s: ScopStatement, run: Run) -> Address | None:
-        """The address that a statement writes, where it is affine."""
-        return self.operand(Access(s.tensor, s.subscripts, dtype=s.value.dtype), run)
-
-    def operand(self, access: Access, run: Run) -> Address | None:
-        """The address of an access, None for a gather."""
-        parts = [linear_subscript(sub, run, self.mapped.scop.values) for sub in access.subscripts]
-        if any(p is None for p in parts):
-            return None
-        found = tuple(p for p in parts if p is not None)
-        return self.memory.address(self.mapped.scop.tensor(access.tensor), found, self.marks, self.ranges)
-
-    def place(self, tensor: str, subscripts: tuple[Expr, ...], names: list[str] | None = None) -> str:
-        """The text of an element; a data-dependent subscript goes in by name or as text."""
-        assert self.run_now is not None
-        parts = []
-        taken = iter(names or [])
-        replaced: dict[str, Linear] = {}
-        for sub in subscripts:
-            linear = linear_subscript(sub, self.run_now, self.mapped.scop.values)
-            if linear is None:
-                text = next(taken, "") or f"({self.printer.index(sub)})"
-                linear = Linear.of(text)
-                replaced[text] = linear
-            parts.append(linear)
-        return self.memory.address(self.mapped.scop.tensor(tensor), tuple(parts), self.marks, self.ranges).text
-
-    def read(self, access: Access, printer: Printer) -> str:
-        """The value of an element; in checked mode a gather out of range reads nothing and sets the flag."""
+    def gather(self, access: Access, gathers: Gathers) -> str:
         storage = self.mapped.scop.tensor(access.tensor)
-        assert self.run_now is not None
-        run = self.run_now
-        if not self.memory.exists(access.tensor, self.marks):
-            return "0"  # under a condition that isl knows to be false
-        gathers = [(axis, sub) for axis, sub in enumerate(access.subscripts) if linear_subscript(sub, run, self.mapped.scop.values) is None]
-        if not gathers:
-            bound = self.hoisted.get(id(access))
-            return bound[0] if bound else printer.load(storage.dtype, self.place(access.tensor, access.subscripts))
         if id(access) in self.hoisted:
             names = self.hoisted[id(access)]
-            element = printer.load(storage.dtype, self.place(access.tensor, access.subscripts, names[1:]))
+            element = self.printer.load(storage.dtype, self.place(access.tensor, access.subscripts, names[1:]))
             return f"({names[0]} ? {element} : 0)" if names[0] else element
         names = [f"tc_at{axis}" for axis, _ in gathers]
-        texts = [printer.index(sub) for _, sub in gathers]
+        texts = [self.printer.index(sub) for _, sub in gathers]
         if not self.checked:
-            return printer.load(storage.dtype, self.place(access.tensor, access.subscripts, [f"({t})" for t in texts]))
+            return self.printer.load(storage.dtype, self.place(access.tensor, access.subscripts, [f"({t})" for t in texts]))
         bindings = " ".join(f"const int64_t {name} = {text};" for name, text in zip(names, texts, strict=True))
         inside = " && ".join(f"0 <= {n} && {n} < {storage.shape[axis]}" for n, (axis, _) in zip(names, gathers, strict=True))
-        element = printer.load(storage.dtype, self.place(access.tensor, access.subscripts, names))
-        site = printer.site("gather", tensor=access.tensor, where=access.where)
+        element = self.printer.load(storage.dtype, self.place(access.tensor, access.subscripts, names))
+        site = self.printer.site("gather", tensor=access.tensor, where=access.where)
         return f"({{ {bindings} const int tc_ok = {inside}; TC_FLAG(!tc_ok, {site}); tc_ok ? {element} : 0; }})"
 
     @contextmanager
@@ -363,8 +251,7 @@ class _Emitter:
 
     def bind(self, access: Access, run: Run, variable: str) -> None:
         storage = self.mapped.scop.tensor(access.tensor)
-        values = self.mapped.scop.values
-        gathers = [(axis, sub) for axis, sub in enumerate(access.subscripts) if linear_subscript(sub, run, values) is None]
+        gathers = self.gathers(access, run)
         moving = {dim for dim, value in run.indices if variable in value.variables}
         self.run_now = run
         number = len(self.hoisted)
@@ -386,13 +273,3 @@ class _Emitter:
             self.write(f"const int {ok} = {inside};")
             self.write(f"TC_FLAG(!{ok}, {self.printer.site('gather', tensor=access.tensor, where=access.where)});")
         self.hoisted[id(access)] = [ok, *names]
-
-    def name(self, kind: str, name: str) -> str:
-        """Indices, sizes and scalars as C text."""
-        if kind == "index":
-            assert self.run_now is not None
-            return self.run_now.index(name).atom_text
-        if name in self.mapped.scop.values:
-            value = self.mapped.scop.values[name]
-            return str(value) if value >= 0 else f"({value})"
-        return self.memory.names[name]

@@ -93,11 +93,13 @@ class GpuDialect(Dialect):
     dynamic: str  # declares ``tc_shared``, the bytes that a launch asks for; empty where all shared arrays have constant sizes
     aligned: str  # before the element type of an array on a boundary of ``{bytes}``
     unroll: str
+    vectors: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)  # element type -> a vector's, without the number
     shuffles: bool  # whether helpers ``tc_shuffle_...`` exchange values within a warp
 
 
 C = Dialect("c", "static inline __attribute__((always_inline))", C_FUNCTIONS)
 
+_BARE = ("fabs", "fabsf", "copysign", "copysignf")  # what the helpers call as built-ins of the C compiler
 _TYPEDEFS = "\n".join(f"typedef {{}} {c_type};" for c_type, _ in INTEGERS.values())
 
 
@@ -105,29 +107,28 @@ def _limits(wide: str) -> dict[str, str]:
     """The macros of ``stdint.h`` that the helpers name, as literals."""
     found = {}
     for bits in (8, 16, 32, 64):
-        suffix, most = wide * (bits == 64), (1 << (bits - 1)) - 1
-        unsigned = {32: "u", 64: "u" + wide}.get(bits, "")
-        found |= {f"INT{bits}_MAX": f"{most}{suffix}", f"INT{bits}_MIN": f"(-{most}{suffix} - 1)", f"UINT{bits}_MAX": f"{2 * most + 1}{unsigned}"}
+        most, suffix = (1 << (bits - 1)) - 1, wide * (bits == 64)
+        found[f"INT{bits}_MAX"], found[f"INT{bits}_MIN"] = f"{most}{suffix}", f"(-{most}{suffix} - 1)"
+        found[f"UINT{bits}_MAX"] = f"{2 * most + 1}{'u' * (bits >= 32)}{suffix}"
     return found
 
 
-_PLAIN = {f"__builtin_{name}": name for name in ("fabs", "fabsf", "copysign", "copysignf")}
-# CUDA's j0 j1 y0 y1 lose digits from 8 on; its lgammaf and tgammaf are the only float32 functions beyond 6 ulp
+# CUDA's own j0 j1 y0 y1 lose digits from 8 on, and its lgammaf loses them next to its zeros
 _CUDA_OURS = [*SIMPLE, "sigmoid", "j0", "j1", "y0", "y1"]
 
 CUDA_FUNCTIONS: dict[str, tuple[str, str]] = {
     **{name: (name + "f", name) for name in [*_LIBRARY, *_OURS.split(), "fmin", "fmax", "fdim", "rsqrt"]},
     **{name: (f"tc_{name}_f32", f"tc_{name}_f64") for name in _CUDA_OURS},
-    **{name: (f"tc_{name}_f32", name) for name in ("lgamma", "tgamma")},
+    "lgamma": ("tc_lgamma_f32", "lgamma"),
     "abs": ("fabsf", "fabs"),
 }
 
 _OPENCL_OURS = [*SIMPLE, *_OURS.split(), "sigmoid", "j0", "j1", "y0", "y1"]
 
-# OpenCL allows its float32 erf, erfc and tgamma 16 ulp, and lgamma any error
+# OpenCL allows its float32 erf and tgamma 16 ulp, and lgamma any error
 OPENCL_FUNCTIONS: dict[str, tuple[str, str]] = {
     **{name: (name, name) for name in [*_LIBRARY, "fmin", "fmax", "fdim", "rsqrt"]},
-    **{name: (f"tc_{name}_f32", name) for name in ("exp", "log", "tanh", "erf", "erfc", "lgamma", "tgamma")},
+    **{name: (f"tc_{name}_f32", name) for name in ("exp", "log", "tanh", "erf", "lgamma", "tgamma")},
     **{name: (f"tc_{name}_f32", f"tc_{name}_f64") for name in _OPENCL_OURS},
     "abs": ("fabs", "fabs"),
 }
@@ -147,6 +148,12 @@ def _reserved(words: str, *patterns: str) -> str:
     return "|".join([*words.split(), *patterns])
 
 
+_CUDA_VECTORS = {
+    **{f"{u}int{bits}_t": u + word for u in ("", "u") for bits, word in ((8, "char"), (16, "short"), (32, "int"), (64, "longlong"))},
+    **{word: word for word in ("float", "double")},
+    "bool": "uchar",
+}
+
 CUDA = GpuDialect(
     "cuda",
     "static __device__ __forceinline__",
@@ -156,7 +163,7 @@ CUDA = GpuDialect(
     boolean="bool",
     stored_boolean="bool",
     wraps=False,
-    words={**_PLAIN, **_limits("ll"), "tc_exp_f32": "expf"},
+    words={**{f"__builtin_{name}": name for name in _BARE}, **_limits("ll"), "tc_exp_f32": "expf"},
     reserved=_reserved(f"{_CPP_WORDS} {_CUDA_WORDS}", _VECTOR_TYPES),
     kernel='extern "C" __global__ void __launch_bounds__({threads})',
     thread="(int)threadIdx.x",
@@ -167,6 +174,7 @@ CUDA = GpuDialect(
     dynamic="extern __shared__ __align__(16) char tc_shared[];",
     aligned="__align__({bytes})",
     unroll="#pragma unroll",
+    vectors=_CUDA_VECTORS,
     shuffles=True,
 )
 
@@ -181,7 +189,12 @@ OPENCL = GpuDialect(
     stored_boolean="uint8_t",  # pointers to bool have no place in the interface of a kernel
     wide="l",
     wraps=False,
-    words={**{name + "f": name for name in _LIBRARY}, **{name: "fabs" if "fabs" in name else "copysign" for name in _PLAIN}, **_limits("l")},
+    words={
+        **{name + "f": name for name in _LIBRARY},
+        **{f"__builtin_{name}": name.removesuffix("f") for name in _BARE},
+        **_limits("l"),
+        "half": "half_",
+    },
     reserved=_reserved(_OPENCL_WORDS, _VECTOR_TYPES, "M_.*", "CLK_.*", "CL_.*", "FLT_.*", "DBL_.*", "FP_.*", "(image|atom|cl)[_0-9].*"),
     kernel="__kernel __attribute__((reqd_work_group_size({threads}, 1, 1))) void",
     thread="(int)get_local_id(0)",
@@ -192,7 +205,7 @@ OPENCL = GpuDialect(
     shared="__local",
     dynamic="",
     aligned="__attribute__((aligned({bytes})))",
-    unroll="#pragma unroll",
+    unroll="",  # PoCL miscompiles what it is told to unroll
     shuffles=False,
 )
 

@@ -1,4 +1,4 @@
-"""Typed expressions as C text with exactly the language's meaning.
+"""Typed expressions as C text, or that of a dialect of C, with exactly the language's meaning.
 
 Every text has the C type ``vtype(dtype)`` (or ``int``, for the small integers and bools that C promotes to it) and the value that
 the language gives: integers wrap at their own width, ``/`` and ``%`` floor and survive a zero divisor, conversions saturate, ``min``
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tcjit.codegen.dialect import FLOATS, INTEGERS, SIMPLE, Dialect
+from tcjit.codegen.dialect import FLOATS, INTEGERS, SIMPLE, C, Dialect, GpuDialect
 from tcjit.codegen.text import Level, Text, atomic, call, choose, join, prefixed
 from tcjit.errors import CompileError, Where
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index, Scalar, Select, Size, Unary
@@ -22,23 +22,24 @@ from tcjit.grammar.walk import children, walk
 
 _HALVES = {"float16": "half", "bfloat16": "bfloat"}  # as the names of helpers have them
 _LITERAL = re.compile(r"\(?(-?\d+)\)?")
+_OPERATIONS = {"+": "add", "-": "sub", "*": "mul"}
 
 
-def ctype(dtype: str) -> str:
+def ctype(dtype: str, dialect: Dialect = C) -> str:
     """The C type in which an element lies in memory; of the half types, their bits."""
     if dtype in _HALVES:
         return "uint16_t"
-    return "_Bool" if dtype == "bool" else vtype(dtype)
+    return dialect.stored_boolean if dtype == "bool" else vtype(dtype)
 
 
-def vtype(dtype: str) -> str:
+def vtype(dtype: str, dialect: Dialect = C) -> str:
     """The C type in which values are computed: the element's own, and float for the half types."""
     if dtype in INTEGERS:
         return INTEGERS[dtype][0]
-    return "_Bool" if dtype == "bool" else FLOATS.get(dtype, FLOATS["float32"])[0]
+    return dialect.boolean if dtype == "bool" else FLOATS.get(dtype, FLOATS["float32"])[0]
 
 
-def literal(dtype: str, value: int | float | bool) -> Text:
+def literal(dtype: str, value: int | float | bool, dialect: Dialect = C) -> Text:
     """A constant, exactly; floats as their shortest decimal.
 
     >>> literal("float32", 0.1), literal("float64", 3), literal("uint64", 5), literal("int32", -2147483648)
@@ -50,7 +51,7 @@ def literal(dtype: str, value: int | float | bool) -> Text:
     number = int(value)
     if dtype == "int64" and -(1 << 31) < number < 1 << 31:
         return Text(str(number), Level.PREFIX if number < 0 else Level.ATOM, number)
-    suffix = {"int64": "ll", "uint32": "u", "uint64": "ull"}.get(dtype, "")
+    suffix = {"int64": dialect.wide, "uint32": "u", "uint64": f"u{dialect.wide}"}.get(dtype, "")
     if number == kind.least and kind.kind == "signed" and kind.bits >= 32:
         return Text(f"({number + 1}{suffix} - 1)", Level.ATOM, number)
     return Text(f"{number}{suffix}", Level.PREFIX if number < 0 else Level.ATOM, number)
@@ -84,7 +85,7 @@ class Printer:
     ``access`` gives the text of an element read, already a value (see ``load``); ``name`` that of an ``index``, ``size`` or
     ``scalar``: an index as int64_t, a scalar of its parameter's ``vtype``, any of them as a decimal literal where it is known.
     ``nonnegative`` may tell of an int64 expression that it is never below 0: then its ``/`` and ``%`` are C's own. With ``checked``,
-    a ``TC_FLAG`` on the local ``int64_t tc_flag`` tells of integer divisors that are zero.
+    ``tc_flag`` tells of integer divisors that are zero: a local int64_t in C, on a GPU a pointer to an int that all threads share.
     """
 
     def __init__(
@@ -114,7 +115,8 @@ class Printer:
 
         ``where=`` is kept as line, column and line_text, so that sites are plain data.
         """
-        self._used["TC_FLAG"] = None
+        if not isinstance(self.dialect, GpuDialect):
+            self._used["TC_FLAG"] = None
         where = facts.pop("where", None)
         if isinstance(where, Where):
             facts |= {"line": where.line, "column": where.column, "line_text": where.line_text}
@@ -122,6 +124,19 @@ class Printer:
         if found not in self.sites:
             self.sites.append(found)
         return self.sites.index(found) + 1
+
+    def inside(self, index: str, extent: int, site: int) -> Text:
+        """On a GPU, an int64 index that is inside 0..extent-1; of one that is not, 0, and ``tc_flag`` has the site."""
+        return self._helper("tc_at", index, str(literal("int64", extent, self.dialect)), str(site), "tc_flag")
+
+    def shuffled(self, how: str, dtype: str, value: str, lanes: int | str) -> Text:
+        """The value that another thread of the warp has, ``xor`` or ``down`` by so many; all threads of the warp evaluate this."""
+        return self._helper(f"tc_shuffle_{how}_{'bool' if dtype == 'bool' else _short(dtype)}", value, str(lanes))
+
+    def helper(self, name: str) -> str:
+        """The name of a helper that a text from elsewhere calls."""
+        self._used[name] = None
+        return name
 
     # ------------------------------------------------------------ elements
 
@@ -142,7 +157,7 @@ class Printer:
         symbol = operator.rstrip("=!")
         if symbol in ("min", "max"):
             return self._simple(symbol, dtype, atomic(left), atomic(right))
-        return self._wrapped(dtype, join(symbol, atomic(left), atomic(right)))
+        return self._arithmetic(symbol, dtype, atomic(left), atomic(right))
 
     def identity(self, operator: str, dtype: str) -> Text:
         """What a reduction starts from: 0, 1, the type's greatest or least value."""
@@ -196,8 +211,8 @@ class Printer:
         if target in INTEGERS and _is_float(source):
             return self._helper(f"tc_{vtype(source)}_to_{target}", text)
         if target == "int64" and text.literal is not None:
-            return literal(target, text.literal)
-        return text if vtype(source) == vtype(target) else prefixed(f"({vtype(target)})", text)
+            return literal(target, text.literal, self.dialect)
+        return text if vtype(source) == vtype(target) else prefixed(f"({vtype(target, self.dialect)})", text)
 
     def _rounded(self, source: str, target: str, text: Text) -> Text:
         kind = DTYPES[source]
@@ -208,9 +223,11 @@ class Printer:
         return self._helper(f"tc_as_{_HALVES[target]}", text)
 
     def _constant(self, dtype: str, value: int | float | bool) -> Text:
-        text = literal(dtype, converted(value, dtype) if not _is_float(dtype) else value)
+        text = literal(dtype, converted(value, dtype) if not _is_float(dtype) else value, self.dialect)
         if text.endswith(("INFINITY", "NAN")):
             self._used[text.lstrip("-")] = None
+            if dtype == "float64" and isinstance(self.dialect, GpuDialect):  # where functions are overloaded, a float is not a double
+                return prefixed("(double)", text)
         return text
 
     def _named(self, kind: str, name: str, dtype: str) -> Text:
@@ -220,7 +237,7 @@ class Printer:
             return self._constant(dtype, int(number[1]))
         own = "int64" if kind == "index" else dtype
         if own != dtype or (dtype == "int64" and kind != "index"):
-            return prefixed(f"({vtype(dtype)})", atomic(text))
+            return prefixed(f"({vtype(dtype, self.dialect)})", atomic(text))
         return atomic(text)
 
     def _unary(self, expr: Unary) -> Text:
@@ -229,6 +246,8 @@ class Printer:
             return prefixed("!", operand)
         if expr.dtype == "int64" and operand.literal is not None:
             return self._constant("int64", -operand.literal)
+        if not self.dialect.wraps and expr.dtype in ("int32", "int64"):
+            return self._helper(f"tc_neg_{_short(expr.dtype)}", operand)
         return self._wrapped(expr.dtype, prefixed("-", operand))
 
     def _binary(self, expr: Binary) -> Text:
@@ -243,13 +262,20 @@ class Printer:
             # both are ints to C, in which the operation could overflow
             a, b = left.literal, right.literal
             return self._constant("int64", {"+": a + b, "-": a - b, "*": a * b}[expr.op])
-        return self._wrapped(expr.dtype, join(expr.op, left, right))
+        return self._arithmetic(expr.op, expr.dtype, left, right)
+
+    def _arithmetic(self, symbol: str, dtype: str, left: Text, right: Text) -> Text:
+        """A sum, difference or product."""
+        if not self.dialect.wraps and (dtype in ("int32", "int64") or (dtype == "uint16" and symbol == "*")):
+            return self._helper(f"tc_{_OPERATIONS[symbol]}_{_short(dtype)}", left, right)
+        return self._wrapped(dtype, join(symbol, left, right))
 
     def _divided(self, expr: Binary, left: Text, right: Text) -> Text:
         """Floored quotient or remainder."""
         dtype, name = expr.dtype, "div" if expr.op == "/" else "mod"
         if _is_float(dtype):
             return self._helper(f"tc_mod_{_short(dtype)}", left, right)
+        wide = _short(dtype) if DTYPES[dtype].bits >= 32 else "i32"
         divisor = right.literal or 0
         if divisor > 0:
             if DTYPES[dtype].kind == "unsigned" or (dtype == "int64" and self._nonnegative(expr.left)):
@@ -257,9 +283,14 @@ class Printer:
             if dtype == "int64":
                 return self._helper("tc_fdiv" if expr.op == "/" else "tc_mod", left, right)
         elif divisor == 0 and self.checked:
-            right = self._helper("TC_FLAG_ZERO", right, str(self.site("division", where=expr.where)))
-        wide = _short(dtype) if DTYPES[dtype].bits >= 32 else "i32"
+            right = self._nonzero(wide, right, self.site("division", where=expr.where))
         return self._wrapped(dtype, self._helper(f"tc_{name}_{wide}", left, right))
+
+    def _nonzero(self, short: str, divisor: Text, site: int) -> Text:
+        """The divisor, after a look at whether it is zero."""
+        if isinstance(self.dialect, GpuDialect):
+            return self._helper(f"tc_nonzero_{short}", divisor, str(site), "tc_flag")
+        return self._helper("TC_FLAG_ZERO", divisor, str(site))
 
     def _select(self, expr: Select) -> Text:
         then, other = self.value(expr.then), self.value(expr.other)

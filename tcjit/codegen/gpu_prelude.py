@@ -4,23 +4,15 @@ Templates as in ``prelude``. A helper of a name that stands there takes that one
 """
 from __future__ import annotations
 
-import re
-
-# $F the type of a pointer to the flag, $RAISE the atomic maximum
+# $F the type of the flag in memory, $RAISE the atomic maximum
 CHECKS = """
-TC_INLINE void tc_raise(int32_t site, $F flag) {
+TC_INLINE void tc_raise(int32_t site, $F *flag) {
   $RAISE(flag, site);
 }
 
 /* an index that is inside, or 0 and the number of the site in the flag */
-TC_INLINE int64_t tc_at(int64_t index, int64_t extent, int32_t site, $F flag) {
+TC_INLINE int64_t tc_at(int64_t index, int64_t extent, int32_t site, $F *flag) {
   if ((uint64_t)index < (uint64_t)extent) return index;
-  tc_raise(site, flag);
-  return 0;
-}
-
-TC_INLINE int32_t tc_at_int(int32_t index, int32_t extent, int32_t site, $F flag) {
-  if ((uint32_t)index < (uint32_t)extent) return index;
   tc_raise(site, flag);
   return 0;
 }
@@ -28,7 +20,7 @@ TC_INLINE int32_t tc_at_int(int32_t index, int32_t extent, int32_t site, $F flag
 
 # the divisor itself: a division by zero gives 0
 NONZERO = """
-TC_INLINE $T tc_nonzero_$X($T divisor, int32_t site, $F flag) {
+TC_INLINE $T tc_nonzero_$X($T divisor, int32_t site, $F *flag) {
   if (divisor == 0) tc_raise(site, flag);
   return divisor;
 }
@@ -60,26 +52,18 @@ TC_INLINE uint16_t tc_mul_u16(uint16_t a, uint16_t b) {
 }
 """
 
-# between the threads of a warp, all of which call this
+# between the threads of a warp, all of which call this; $V is the value, narrow types as int
 SHUFFLES = """
 TC_INLINE $T tc_shuffle_xor_$X($T value, int lanes) {
-  return ($T)__shfl_xor_sync(0xffffffffu, value, lanes);
+  return ($T)__shfl_xor_sync(0xffffffffu, $V, lanes);
 }
 
 TC_INLINE $T tc_shuffle_down_$X($T value, int lanes) {
-  return ($T)__shfl_down_sync(0xffffffffu, value, lanes);
+  return ($T)__shfl_down_sync(0xffffffffu, $V, lanes);
 }
 """
 
-# helper -> an instruction that does the same: its PTX, the constraint of the result and those of the operands; sm_80 has all of them
-PTX: dict[str, tuple[str, str, str]] = {
-    "tc_min_f32": ("min.NaN.f32 %0, %1, %2;", '"=f"', '"f"(a), "f"(b)'),
-    "tc_max_f32": ("max.NaN.f32 %0, %1, %2;", '"=f"', '"f"(a), "f"(b)'),
-    "tc_half_to_float": ("cvt.f32.f16 %0, %1;", '"=f"', '"h"(half)'),
-    "tc_float_to_half": ("cvt.rn.f16.f32 %0, %1;", '"=h"', '"f"(x)'),
-    "tc_float_to_bfloat": ("cvt.rn.bf16.f32 %0, %1;", '"=h"', '"f"(x)'),
-}
-
+# the instructions are those of sm_80; min.NaN and max.NaN keep a NaN, and the conversions round to nearest even
 _CUDA = """
 #define INFINITY __int_as_float(0x7f800000)
 
@@ -91,6 +75,72 @@ TC_INLINE uint32_t tc_bits_f32(float x) {
 
 TC_INLINE float tc_from_bits_f32(uint32_t bits) {
   return __uint_as_float(bits);
+}
+
+TC_INLINE float tc_min_f32(float a, float b) {
+  float least;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(least) : "f"(a), "f"(b));
+  return least;
+}
+
+TC_INLINE float tc_max_f32(float a, float b) {
+  float most;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(most) : "f"(a), "f"(b));
+  return most;
+}
+
+TC_INLINE float tc_half_to_float(uint16_t half) {
+  float x;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(half));
+  return x;
+}
+
+TC_INLINE uint16_t tc_float_to_half(float x) {
+  uint16_t half;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(x));
+  return half;
+}
+
+TC_INLINE uint16_t tc_float_to_bfloat(float x) {
+  uint16_t bfloat;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bfloat) : "f"(x));
+  return bfloat;
+}
+"""
+
+# four 8 by 8 tiles of 16-bit elements, the row of each that a thread names on a boundary of 16 bytes, and a product of 16 by 16 and 16 by 8
+_MATRICES = """
+TC_INLINE void tc_ldmatrix(uint32_t *to, const uint16_t *from) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+    : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"((uint32_t)__cvta_generic_to_shared(from)) : "memory");
+}
+
+TC_INLINE void tc_ldmatrix_trans(uint32_t *to, const uint16_t *from) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+    : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"((uint32_t)__cvta_generic_to_shared(from)) : "memory");
+}
+"""
+
+# a copy to shared memory that a thread does not wait for; arrived: all but the newest so many groups of those it sent
+_COPIES = """
+TC_INLINE void tc_ahead_$B(void *to, const void *from) {
+  asm volatile("cp.async.$L.shared.global [%0], [%1], $B;" : : "r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from) : "memory");
+}
+"""
+
+_ARRIVED = """
+TC_INLINE void tc_arrived_$N(void) {
+  asm volatile("cp.async.commit_group;" : : : "memory");
+  asm volatile("cp.async.wait_group $N;" : : : "memory");
+}
+"""
+
+_PRODUCT = """
+/* low and high: two neighbours of one row each, eight rows apart */
+TC_INLINE void tc_mma_$N(float *low, float *high, const uint32_t *a, const uint32_t *b) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.$P.$P.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+    : "+f"(low[0]), "+f"(low[1]), "+f"(high[0]), "+f"(high[1])
+    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 """
 
@@ -105,26 +155,13 @@ TC_INLINE float tc_from_bits_f32(uint32_t bits) {
 """
 
 # language -> its own texts, and its atomic maximum
-OWN = {"cuda": _CUDA, "opencl": _OPENCL}
+OWN = {
+    "cuda": _CUDA
+    + _MATRICES
+    + "".join(_COPIES.replace("$B", size).replace("$L", level) for size, level in (("4", "ca"), ("8", "ca"), ("16", "cg")))
+    + "".join(_ARRIVED.replace("$N", str(count)) for count in range(7))
+    + "".join(_PRODUCT.replace("$N", name).replace("$P", kind) for name, kind in (("half", "f16"), ("bfloat", "bf16"))),
+    "opencl": _OPENCL,
+}
 ATOMIC_MAX = {"cuda": "atomicMax", "opencl": "atomic_max"}
 
-
-def by_instruction(body: str, name: str) -> str:
-    """A helper that CUDA does in one instruction; compilers for another machine still get its C.
-
-    >>> print(by_instruction("float tc_half_to_float(uint16_t half) {\\n  return 0;\\n}", "tc_half_to_float"))
-    float tc_half_to_float(uint16_t half) {
-    #ifdef __CUDA_ARCH__
-      float result;
-      asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(half));
-      return result;
-    #else
-      return 0;
-    #endif
-    }
-    """
-    code, out, given = PTX[name]
-    match = re.search(rf"^.*?(\w+) {name}\(.*\n", body, re.MULTILINE)
-    assert match
-    fast = f'#ifdef __CUDA_ARCH__\n  {match[1]} result;\n  asm("{code}" : {out}(result) : {given});\n  return result;\n#else\n'
-    return body[: match.end()] + fast + body[match.end() : -1] + "#endif\n}"

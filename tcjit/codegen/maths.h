@@ -270,9 +270,9 @@ static inline double tc_bessel_far_f64(double x, int order, int second) {
 static inline double tc_bessel_near_f64(double x, int order, int second) {
   double here = 1e-150, above = 0.0, sum = 0.0, series = 0.0;
   for (int k = 2 * (int)(0.75 * x) + 24; k > 0; k--) {
-    int half = k / 2;
-    double sign = half & 1 ? -1.0 : 1.0, weight = order ? k / (half * (half + 1.0)) : 2.0 / half;
-    if (k & 1) series += order && half ? sign * weight * here : 0.0;
+    int m = k / 2;
+    double sign = m & 1 ? -1.0 : 1.0, weight = order ? k / (m * (m + 1.0)) : 2.0 / m;
+    if (k & 1) series += order && m ? sign * weight * here : 0.0;
     else sum += 2.0 * here, series += order ? 0.0 : sign * weight * here;
     double below = 2 * k / x * here - above;
     above = here;
@@ -282,7 +282,7 @@ static inline double tc_bessel_near_f64(double x, int order, int second) {
   series *= scale;
   if (x < 1e-4) j0 = 1.0 - 0.25 * x * x, j1 = 0.5 * x * (1.0 - 0.125 * x * x), series = order ? 0.0 : -0.25 * x * x;
   if (!second) return order ? j1 : j0;
-  double logarithm = log(0.5 * x) + 0x1.2788cfc6fb619p-1; /* Euler's constant */
+  double logarithm = log(x) - 0x1.dadb014541eb2p-4; /* log(x / 2) + Euler's constant */
   double value = order ? (logarithm - 1.0) * j1 - series - j0 / x : logarithm * j0 - series;
   return x > 0.0 ? value * 0x1.45f306dc9c883p-1 : -INFINITY;
 }

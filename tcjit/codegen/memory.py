@@ -7,10 +7,11 @@ the tile marks that contract it, a private array folded modulo its size.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tcjit.codegen import prelude
+from tcjit.codegen.dialect import Dialect, GpuDialect
 from tcjit.codegen.linear import Linear, Opaque, combine
 from tcjit.codegen.loops import Run
 from tcjit.grammar.ast import Binary, Expr, Index
@@ -26,7 +27,7 @@ _KEYWORDS = frozenset(
     "int64_t uint8_t uint16_t uint32_t uint64_t tensors numbers workspace threads NULL INFINITY NAN main".split()
 )
 # names of loops, helpers, vector temporaries, private arrays and strides, of limits in stdint.h, and of the implementation
-_RESERVED = re.compile(r"c\d+|[svx]\d+(_\d+)?|tc_.*|TC_.*|_.*|.*_p|.*_bits|.*_stride\d+|U?INT.*_.*|.*_(MIN|MAX|WIDTH)")
+_RESERVED = re.compile(r"c\d+|[svx]\d+(_\d+)?|tc_.*|TC_.*|_.*|.*_p\d*|.*_bits|.*_stride\d+|U?INT.*_.*|.*_(MIN|MAX|WIDTH)")
 
 # types and functions that contractions declare
 _VECTOR = re.compile(r"tc_(sum_)?(float|double)\d+")
@@ -34,6 +35,7 @@ _VECTOR = re.compile(r"tc_(sum_)?(float|double)\d+")
 ALIGNMENT = 64  # bytes, of every workspace slice and private array
 
 Ranges = Mapping[str, tuple[int, int]]  # loop variable -> least and greatest value, where both are constants
+Bounds = Callable[[Linear, Ranges], "tuple[int, int] | None"]
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,12 @@ class Address:
 
     @property
     def text(self) -> str:
-        parts = [] if self.fixed.is_constant and not self.fixed.constant and self.runtime else [self.fixed.text]
-        parts += [f"{part.atom_text} * {stride}" for stride, part in self.runtime]
+        return self.written(lambda value: value.text)
+
+    def written(self, index: Callable[[Linear], str]) -> str:
+        """The element's text, given that of an expression."""
+        parts = [] if self.fixed.is_constant and not self.fixed.constant and self.runtime else [index(self.fixed)]
+        parts += [f"{index(part) if part.is_operand else f'({index(part)})'} * {stride}" for stride, part in self.runtime]
         return f"{self.base}[{' + '.join(parts)}]"
 
     def stride(self, variable: str) -> int | None:
@@ -67,12 +73,13 @@ class Address:
 class Memory:
     """The names and places of all tensors of one kernel."""
 
-    def __init__(self, mapped: Mapped) -> None:
+    def __init__(self, mapped: Mapped, dialect: Dialect, bounds: Bounds) -> None:
         self.mapped = mapped
+        self.bounds = bounds
         self.workspace = 0
         self.offsets: dict[str, int] = {}
         self.privates: dict[tuple[str, str], Buffer] = {(p.mark, p.tensor): p for p in mapped.privates}
-        self.names = _c_names(mapped)
+        self.names = _c_names(mapped, dialect)
         self.contracted = {p.tensor for p in mapped.privates}
         for storage in mapped.scop.tensors:
             if storage.role == "temporary" and storage.name not in self.contracted:
@@ -88,11 +95,14 @@ class Memory:
         """Whether a tensor has a place here: a contracted one has none outside its tiles, where no read of it is ever evaluated."""
         return tensor not in self.contracted or any((mark, tensor) in self.privates for mark in marks)
 
+    def private(self, tensor: str, marks: tuple[str, ...]) -> Buffer | None:
+        """The buffer in which a tensor is kept here."""
+        return next((found for mark in reversed(marks) if (found := self.privates.get((mark, tensor)))), None)
+
     def address(self, storage: Storage, subscripts: tuple[Linear, ...], marks: tuple[str, ...], ranges: Ranges) -> Address:
         """The address of an element; ``marks`` are the marks above, innermost last."""
-        for mark in reversed(marks):
-            if private := self.privates.get((mark, storage.name)):
-                return self._private(private, subscripts, ranges)
+        if private := self.private(storage.name, marks):
+            return self._private(private, subscripts, ranges)
         name = self.names[storage.name]
         fixed = Linear.of(0)
         runtime: list[tuple[str, Linear]] = []
@@ -104,36 +114,38 @@ class Memory:
         return Address(name, fixed, tuple(runtime))
 
     def private_name(self, private: Buffer) -> str:
-        return f"{self.names[private.tensor]}_p"
+        """The name of a buffer; on a GPU, where one kernel may declare several of one tensor side by side, they are numbered."""
+        number = [mark for mark, tensor in self.privates if tensor == private.tensor].index(private.mark) if self.mapped.launches else 0
+        return f"{self.names[private.tensor]}_p{number or ''}"
 
     def _private(self, private: Buffer, subscripts: tuple[Linear, ...], ranges: Ranges) -> Address:
         place = Linear.of(0)
         for subscript, axis in zip(subscripts, private.axes, strict=True):
             for divisor, modulus, stride in axis.parts:
                 value = combine("floor", (subscript - axis.base, Linear.of(divisor)))
-                place = place + without_idle_mod(combine("mod", (value, Linear.of(modulus))), ranges).times(stride)
+                place = place + without_idle_mod(combine("mod", (value, Linear.of(modulus))), ranges, self.bounds).times(stride)
         return Address(self.private_name(private), place)
 
 
-def _c_names(mapped: Mapped) -> dict[str, str]:
-    """A C identifier for every tensor and scalar: its own name, unless C, the helpers or the loops have a use for it."""
+def _c_names(mapped: Mapped, dialect: Dialect) -> dict[str, str]:
+    """An identifier for every tensor and scalar: its own name, unless the language, the helpers or the loops have a use for it."""
     scalars = [p.name for p in mapped.scop.program.definition.params if not p.dims]
     wanted = [t.name for t in mapped.scop.tensors] + scalars
     taken = set(wanted)
     found = {}
     for name in wanted:
         plain = name
-        while _RESERVED.fullmatch(plain) or keyword(plain) or prelude.known(plain) or (plain != name and plain in taken):
+        while _RESERVED.fullmatch(plain) or keyword(plain) or prelude.known(plain, dialect) or (plain != name and plain in taken):
             plain = f"t{plain}_"
         found[name] = plain
         taken.add(plain)
     return found
 
 
-def symbol(definition: str) -> str:
+def symbol(definition: str, dialect: Dialect) -> str:
     """The name of a def's kernel, apart from all that file scope declares."""
     name = f"tc_{definition}"
-    while prelude.known(name) or _VECTOR.fullmatch(name):
+    while prelude.known(name, dialect) or _VECTOR.fullmatch(name) or (isinstance(dialect, GpuDialect) and name == "tc_shared"):
         name += "_"
     return name
 
@@ -147,7 +159,7 @@ def stride_name(tensor: str, axis: int) -> str:
     return f"{tensor}_stride{axis}"
 
 
-def without_idle_mod(value: Linear, ranges: Ranges) -> Linear:
+def without_idle_mod(value: Linear, ranges: Ranges, bounds: Bounds) -> Linear:
     """Drop ``x mod n`` where the loops keep x inside 0..n-1."""
     result = Linear((), value.constant)
     for atom, coefficient in value.terms:

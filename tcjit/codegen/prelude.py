@@ -215,6 +215,7 @@ static inline float tc_nextafter_$R(float x, float y) {
 _NAMED = re.compile(r"(?:^#define |\b)([A-Za-z]\w*)\(", re.MULTILINE)
 _WORDS = re.compile(r"[A-Za-z_]\w*")
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+_SAID = re.compile(rf"{_COMMENT.pattern}|{_WORDS.pattern}", re.DOTALL)
 _ARGUMENTS = {"fma": 3, **dict.fromkeys(("pow", "atan2", "hypot", "fmod", "remainder", "copysign", "nextafter", "fmax"), 2)}
 _LIBRARY = (
     "acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2 expm1 fabs floor fma fmax fmod hypot j0 j1 "
@@ -286,15 +287,13 @@ def _helpers(dialect: Dialect) -> dict[str, str]:
             found[match[1]] = body
         elif body.startswith("#define"):
             found[body.split()[1]] = body
-    return {name: _said(name, body, dialect) for name, body in found.items() if name not in dialect.words}
+    return {name: _said(body, dialect) for name, body in found.items() if name not in dialect.words}
 
 
-def _said(name: str, body: str, dialect: Dialect) -> str:
+def _said(body: str, dialect: Dialect) -> str:
     """A helper in the words of its language."""
-    if dialect.name == "cuda" and name in gpu_prelude.PTX:
-        body = gpu_prelude.by_instruction(body, name)
     body = re.sub("^static inline", dialect.outline, body, flags=re.MULTILINE)
-    return _WORDS.sub(lambda match: dialect.words.get(match[0], match[0]), body) if dialect.words else body
+    return _SAID.sub(lambda match: dialect.words.get(match[0], match[0]), body)
 
 
 @cache
@@ -339,15 +338,17 @@ def _sources(dialect: Dialect) -> Iterator[str]:
 
 def _gpu_sources(dialect: GpuDialect) -> Iterator[str]:
     """What only a grid of threads needs, and what its language has in place of C's."""
-    flag = f"{dialect.pointer} int *".strip()
+    flag = f"{dialect.pointer} int".strip()
     yield gpu_prelude.OWN[dialect.name]
     yield _filled(gpu_prelude.CHECKS, F=flag, RAISE=gpu_prelude.ATOMIC_MAX[dialect.name])
     for dtype, (c_type, short) in INTEGERS.items():
         if DTYPES[dtype].bits >= 32:
             yield _filled(gpu_prelude.NONZERO, T=c_type, X=short, F=flag)
     if dialect.shuffles:
+        narrow = {short for dtype, (_, short) in INTEGERS.items() if DTYPES[dtype].bits < 32} | {"bool"}
         types = [*INTEGERS.values(), *((c_type, short) for c_type, short, _ in FLOATS.values()), (dialect.boolean, "bool")]
-        yield from (_filled(gpu_prelude.SHUFFLES, T=c_type, X=short) for c_type, short in types)
+        for c_type, short in types:
+            yield _filled(gpu_prelude.SHUFFLES, T=c_type, X=short, V="(int)value" if short in narrow else "value")
 
 
 def _filled(template: str, **parts: str) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+Numbers = tuple[tuple[str, str, str | int], ...]
+
 
 @dataclass(frozen=True)
 class KernelLaunch:
@@ -21,12 +23,14 @@ class Source:
     """The text of a kernel and all that a caller must know to launch it.
 
     ``numbers`` lists the 64-bit values that the call passes, as in a launch record; ``workspace`` counts bytes; ``sites`` says what each
-    non-zero return value means, in order from 1. On a GPU ``launches`` run in order, and ``symbol`` is the first one's.
+    non-zero return value means, in order from 1. On a GPU ``launches`` run in order, ``symbol`` is the first one's, and the arguments
+    named in ``aligned`` must start on a boundary of 16 bytes.
     """
 
     text: str
     symbol: str
-    numbers: tuple[tuple[str, str, str | int], ...]
+    numbers: Numbers
     workspace: int
     sites: tuple[dict[str, Any], ...]
     launches: tuple[KernelLaunch, ...] = ()
+    aligned: tuple[str, ...] = ()

@@ -5,7 +5,7 @@ import math
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
@@ -17,6 +17,9 @@ from tcjit.grammar.dtypes import DTYPES
 from tcjit.jit.signature import Output, Signature, describe
 from tcjit.runtime import tensors
 from tcjit.runtime.numerics import FORMATS, rounded
+
+if TYPE_CHECKING:
+    from tcjit.jit.targets import Target
 
 Value: TypeAlias = "int | float | bool"
 
@@ -34,15 +37,16 @@ class Bound:
         """The scalars that are part of a kernel's key."""
         return {name: int(value) for name, value in self.scalars.items() if name in self.values}
 
-    def meta(self) -> bool:
-        """Whether some tensor has a shape but no memory."""
-        return any(tensor.device.type == "meta" for tensor in self.tensors.values())
+    @property
+    def places(self) -> list[str]:
+        """Where the tensors are."""
+        return [tensors.place(tensor) for tensor in self.tensors.values()]
 
 
-def check(signature: Signature, args: Sequence[Any], *, shapes_only: bool = False) -> Bound:
+def check(signature: Signature, args: Sequence[Any], target: Target | None = None, *, shapes_only: bool = False) -> Bound:
     """The arguments by name, or the first thing wrong with them: an ArgumentError or a ShapeError.
 
-    ``shapes_only`` lets meta and CPU tensors mix, for compiling.
+    ``target`` says where tensors must be, if it was asked for; ``shapes_only`` lets meta tensors mix with others, for compiling.
     """
     params = signature.params
     if len(args) != len(params):
@@ -53,10 +57,10 @@ def check(signature: Signature, args: Sequence[Any], *, shapes_only: bool = Fals
     for number, (param, value) in enumerate(zip(params, args), 1):
         what = f"argument {number} of {signature.name}(), {describe(param)},"
         if param.dims:
-            given[param.name] = _tensor(what, param, value)
+            given[param.name] = _tensor(what, param, value, target)
         else:
             scalars[param.name] = scalar(what, param.dtype, value)
-    if not shapes_only and len({tensor.device.type for tensor in given.values()}) > 1:
+    if len({place for tensor in given.values() if (place := tensors.place(tensor)) != "meta" or not shapes_only}) > 1:
         devices = ", ".join(f"{name} on {tensor.device}" for name, tensor in given.items())
         raise ArgumentError(f"the arguments of {signature.name}() are on different devices: {devices}", hint="move them with .to(device)")
     values = dict(bind(params, [tuple(given[p.name].shape) if p.dims else None for p in params]))
@@ -64,21 +68,21 @@ def check(signature: Signature, args: Sequence[Any], *, shapes_only: bool = Fals
     return Bound(given, scalars, values)
 
 
-def _tensor(what: str, param: Param, value: Any) -> torch.Tensor:
+def _tensor(what: str, param: Param, value: Any, target: Target | None) -> torch.Tensor:
     if not isinstance(value, torch.Tensor):
         if isinstance(value, np.ndarray):
             raise ArgumentError(f"{what} must be a torch.Tensor, not a numpy.ndarray", hint="torch.from_numpy(array)")
         raise ArgumentError(f"{what} must be a torch.Tensor, not {_kind(value)}", hint=f"a tensor of {len(param.dims)} dimensions")
     try:
-        _strided(what, param, value)
+        _strided(what, param, value, target)
     except TCError:
         raise
     except Exception as error:  # uninitialised parameters, and subclasses that refuse to tell
-        raise ArgumentError(f"{what} cannot be read: {_first_line(error)}", hint="a plain CPU tensor") from error
+        raise ArgumentError(f"{what} cannot be read: {_first_line(error)}", hint="a plain tensor") from error
     return value
 
 
-def _strided(what: str, param: Param, value: torch.Tensor) -> None:
+def _strided(what: str, param: Param, value: torch.Tensor, target: Target | None) -> None:
     wanted = tensors.TORCH[param.dtype]
     if value.is_nested:
         raise ArgumentError(f"{what} cannot be a nested tensor", hint="torch.nested.to_padded_tensor(x, 0.0)")
@@ -88,8 +92,10 @@ def _strided(what: str, param: Param, value: torch.Tensor) -> None:
         raise ArgumentError(f"{what} must be a strided tensor, not {value.layout}", hint="x.to_dense()")
     if value.dim() != len(param.dims):
         raise ArgumentError(f"{what} must have {len(param.dims)} dimensions, not {value.dim()}: its shape is {tuple(value.shape)}")
-    if value.device.type not in ("cpu", "meta"):
-        raise ArgumentError(f"{what} is on {value.device}, and this version runs on CPU tensors", hint="x.cpu()")
+    places = (target.device,) if target is not None and target.device else tensors.PLACES
+    if value.device.type not in (*places, "meta"):
+        who = f"target {target.name}" if target is not None else "tcjit"
+        raise ArgumentError(f"{what} is on {value.device}, and {who} works on {' and '.join(places)} tensors", hint=f'x.to("{places[0]}")')
     _refuse_freed(what, value)
 
 
@@ -207,7 +213,9 @@ def _refuse_gradient(what: str, value: torch.Tensor) -> None:
         )
 
 
-def outputs(signature: Signature, out: Any, bound: Bound, shapes: Sequence[tuple[int, ...]]) -> list[torch.Tensor] | None:
+def outputs(
+    signature: Signature, out: Any, bound: Bound, shapes: Sequence[tuple[int, ...]], target: Target
+) -> list[torch.Tensor] | None:
     """The tensors passed as ``out=`` in the order of the returns; None when none were.
 
     ArgumentError for a wrong number, kind, dtype or device, memory shared with an argument or among themselves; ShapeError for a
@@ -224,9 +232,9 @@ def outputs(signature: Signature, out: Any, bound: Bound, shapes: Sequence[tuple
     given = list(out) if isinstance(out, (tuple, list)) else [out]
     if len(given) != len(returns):
         raise ArgumentError(f"out= of {signature.name}() must be {_count(len(returns))}, not {_count(len(given))}")
-    device = next((tensor.device.type for tensor in bound.tensors.values()), "cpu")
+    place = next(iter(bound.places), target.place)
     for output, shape, tensor in zip(returns, shapes, given):
-        _output(f"out= of {signature.name}() for {output.name}", output, shape, device, tensor)
+        _output(f"out= of {signature.name}() for {output.name}", output, shape, place, tensor)
     _separate(signature, given, bound)
     return given
 
@@ -235,7 +243,7 @@ def _count(number: int) -> str:
     return "one tensor" if number == 1 else f"a tuple of {number} tensors"
 
 
-def _output(what: str, output: Output, shape: tuple[int, ...], device: str, tensor: Any) -> None:
+def _output(what: str, output: Output, shape: tuple[int, ...], place: str, tensor: Any) -> None:
     wanted = tensors.TORCH[output.dtype]
     if not isinstance(tensor, torch.Tensor):
         raise ArgumentError(f"{what} must be a torch.Tensor, not {_kind(tensor)}", hint=f"torch.empty({shape}, dtype={wanted})")
@@ -245,8 +253,8 @@ def _output(what: str, output: Output, shape: tuple[int, ...], device: str, tens
         raise ArgumentError(f"{what} must have dtype {wanted}, not {tensor.dtype}", hint=f"torch.empty({shape}, dtype={wanted})")
     if tuple(tensor.shape) != tuple(shape):
         raise ShapeError(f"{what} must have shape {tuple(shape)}, not {tuple(tensor.shape)}", hint=f"torch.empty({shape}, dtype={wanted})")
-    if tensor.device.type != device:
-        raise ArgumentError(f"{what} is on {tensor.device}, and the arguments are on {device}", hint=f'x.to("{device}")')
+    if tensors.place(tensor) != place:
+        raise ArgumentError(f"{what} is on {tensor.device}, and the arguments are on {place}", hint=f'x.to("{place}")')
     if tensor.is_inference() and not torch.is_inference_mode_enabled():
         raise ArgumentError(f"{what} is an inference tensor, which cannot be written outside inference mode", hint="x.clone()")
     _refuse_freed(what, tensor)
@@ -281,5 +289,5 @@ def _first_line(error: BaseException) -> str:
 def wrapped(signature: Signature, error: Exception) -> TCError:
     """What torch's dispatcher said, as one of our errors."""
     return ArgumentError(
-        f"torch could not call {signature.name}() on these arguments: {_first_line(error)}", hint="plain CPU tensors, outside transforms"
+        f"torch could not call {signature.name}() on these arguments: {_first_line(error)}", hint="plain tensors, outside transforms"
     )

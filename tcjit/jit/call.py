@@ -11,7 +11,7 @@ import torch
 from torch.compiler import is_dynamo_compiling
 
 from tcjit.errors import ArgumentError, TCError
-from tcjit.jit import arguments, kernel, operator, stored
+from tcjit.jit import arguments, kernel, operator, stored, targets
 from tcjit.jit.arguments import Bound
 from tcjit.jit.define import checked_options, checked_target
 from tcjit.jit.fast import Table
@@ -21,6 +21,7 @@ from tcjit.jit.signature import Signature
 from tcjit.runtime import tensors
 
 if TYPE_CHECKING:
+    from tcjit.jit.targets import Target
     from tcjit.mapping.options import Options
 
 Results = torch.Tensor | tuple[torch.Tensor, ...]
@@ -36,6 +37,7 @@ class Function:
         self.text = text
         self.signature = signature
         self.target = target
+        self._asked = targets.find(target) if target else None
         self.options = options
         self.__name__ = self.__qualname__ = signature.name
         self.__doc__ = f"{signature}, a tensor comprehension:\n\n{text.strip()}"
@@ -85,14 +87,12 @@ class Function:
         if type(unchecked) is not bool:
             raise ArgumentError(f"unchecked= must be True or False, not {unchecked!r}", hint="unchecked=True")
         signature = self.signature
-        bound = arguments.check(signature, args)
+        bound = arguments.check(signature, args, self._asked)
         arguments.refuse_gradients(signature, dict(zip((p.name for p in signature.params), args)))
-        outs = arguments.outputs(signature, out, bound, kernel.extents(signature, bound))
+        target = targets.resolve(self.target, bound.places)
+        outs = arguments.outputs(signature, out, bound, kernel.extents(signature, bound), target)
         if tensors.plain_state() and all(map(tensors.plain, bound.tensors.values())) and all(map(tensors.plain, outs or ())):
-            made = self._kernel(bound, not unchecked)
-            results = made.run(list(bound.tensors.values()), bound.scalars, outs)
-            if made.binary is not None:
-                self._call = self._table.remember(self.signature, made.key, made.binary, bound)
+            results = self._run(bound, target, outs, unchecked)
         else:
             results = self._dispatched(bound, outs, unchecked)
         return kernel.packed(results)
@@ -119,18 +119,24 @@ class Function:
         quick = self._call(tuple(args), None, unchecked)
         if quick is not NotImplemented:
             return list(quick) if isinstance(quick, tuple) else [quick]
-        bound = arguments.check(self.signature, args)
+        bound = arguments.check(self.signature, args, self._asked)
+        target = targets.resolve(self.target, bound.places)
         names = iter(initial)
         outs = None
         if initial:
             shapes = kernel.extents(self.signature, bound)
             with tensors.one_thread_after_fork():
                 outs = [
-                    next(names).clone(memory_format=torch.contiguous_format) if r.accumulates else tensors.empty(shape, r.dtype)
-                    for r, shape in zip(self.signature.returns, shapes)
+                    next(names).clone(memory_format=torch.contiguous_format)
+                    if output.accumulates
+                    else tensors.empty(shape, output.dtype, target.place)
+                    for output, shape in zip(self.signature.returns, shapes)
                 ]
-            arguments.outputs(self.signature, outs, bound, shapes)
-        made = self._kernel(bound, not unchecked)
+            arguments.outputs(self.signature, outs, bound, shapes, target)
+        return self._run(bound, target, outs, unchecked)
+
+    def _run(self, bound: Bound, target: Target, outs: list[torch.Tensor] | None, unchecked: bool) -> list[torch.Tensor]:
+        made = self._kernel(bound, not unchecked, target, self.options)
         results = made.run(list(bound.tensors.values()), bound.scalars, outs)
         if made.binary is not None:
             self._call = self._table.remember(self.signature, made.key, made.binary, bound)
@@ -146,25 +152,20 @@ class Function:
         >>> tc.twice.compile(torch.empty(5, device="meta")).target
         'reference'
         """
-        bound = arguments.check(self.signature, args, shapes_only=True)
         chosen = checked_target(target) or self.target
-        return self._kernel(bound, not unchecked, chosen, checked_options(options) or self.options)
+        bound = arguments.check(self.signature, args, targets.find(chosen) if chosen else None, shapes_only=True)
+        return self._kernel(bound, not unchecked, targets.resolve(chosen, bound.places), checked_options(options) or self.options)
 
-    def _kernel(self, bound: Bound, checked: bool, target: str | None = None, options: Options | None = None) -> Kernel:
-        key = Key.of(bound, checked, target or self.target or "cpu", options or self.options)
+    def _kernel(self, bound: Bound, checked: bool, target: Target, options: Options | None) -> Kernel:
+        key = Key.of(bound, checked, target, options)
         found = self._kernels.get(key)
         if found is not None:
             return found
         with _in_flight.only_one((self, key)):
             found = self._kernels.get(key)
             if found is None:
-                found = self._kernels[key] = self._made(key)
+                found = self._kernels[key] = targets.find(key.target, key.place).kernel(self.text, self.signature, key)
         return found
-
-    def _made(self, key: Key) -> Kernel:
-        if key.target == "reference":
-            return kernel.interpreted(self.text, self.signature, key)
-        return kernel.compiled(self.text, self.signature, key, stored.binary(self.text, self.signature, key))
 
 
 # ---------------------------------------------------------------- one of each

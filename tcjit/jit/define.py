@@ -110,7 +110,7 @@ def checked_target(target: Any) -> str | None:
         return None
     if not isinstance(target, str):
         raise ArgumentError(f"a target is a str, not {type(target).__name__}", hint='target="cpu", or None for the device of the arguments')
-    targets.check(target)
+    targets.find(target)
     return target
 
 

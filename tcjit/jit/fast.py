@@ -1,4 +1,7 @@
-"""The fast path of a def: a table in C of the calls seen so far. Without the extension every call takes the longer way, no other."""
+"""The fast path of a def: a table in C of the calls seen so far, or one in Python for what C cannot launch.
+
+Without the extension every call on the CPU takes the longer way, no other.
+"""
 from __future__ import annotations
 
 import os
@@ -16,6 +19,7 @@ from tcjit.grammar.dtypes import DTYPES
 from tcjit.jit import stored
 from tcjit.jit.arguments import Bound, pattern
 from tcjit.jit.launch import Key, failure, runtime_numbers
+from tcjit.jit.repeat import Repeats
 from tcjit.jit.signature import Signature
 from tcjit.jit.stored import Binary
 from tcjit.runtime import launcher, tensors
@@ -75,11 +79,17 @@ class Table:
     def __init__(self) -> None:
         self.call: Call = nothing
         self._launcher: launcher.Launcher | None = None
+        self._repeats: Repeats | None = None
         self._calls = 0
         self._known: list[object] = []  # what the launcher's table holds, oldest first
 
     def remember(self, signature: Signature, key: Key, binary: Binary, bound: Bound) -> Call:
         """Prepare for more calls like this one, from the second on: building the extension would slow down a single call."""
+        if not binary.launch.address:
+            self._repeats = self._repeats or Repeats(signature)
+            if self._repeats.add(signature, key, binary, bound):
+                self.call = self._repeats.call if self._launcher is None else self._either
+            return self.call
         self._calls += 1
         if self._calls > 1 or extension.tried:
             module = extension.load()
@@ -95,7 +105,12 @@ class Table:
             self._launcher = module.Launcher()
         if _add(self._launcher, signature, key, binary, bound):
             self._known = [*self._known, identity][-module.ENTRIES :]
-            self.call = self._launcher.call
+            self.call = self._launcher.call if self._repeats is None else self._either
+
+    def _either(self, args: tuple[Any, ...], out: Any, unchecked: bool) -> Any:
+        """For a def that was called on the CPU and on another device."""
+        result = NotImplemented if self._launcher is None else self._launcher.call(args, out, unchecked)
+        return self._repeats.call(args, out, unchecked) if result is NotImplemented and self._repeats is not None else result
 
 
 def _add(to: launcher.Launcher, signature: Signature, key: Key, binary: Binary, bound: Bound) -> bool:
@@ -117,7 +132,7 @@ def _add(to: launcher.Launcher, signature: Signature, key: Key, binary: Binary, 
         return False
     numbers = runtime_numbers(signature, record, list(bound.tensors.values()), bound.scalars)
     return to.add(
-        binary.address,
+        binary.launch.address,
         key.checked,
         not signature.accumulates,
         tuple(params),

@@ -10,13 +10,13 @@ import numpy as np
 import torch
 
 from tcjit.errors import ArgumentError, ShapeError, VerifyError
-from tcjit.jit import arguments
+from tcjit.jit import arguments, targets
 from tcjit.jit.arguments import Bound, Value
 from tcjit.jit.fast import Table
 from tcjit.jit.launch import Key, failure, runtime_numbers
 from tcjit.jit.signature import Signature
 from tcjit.jit.stored import Binary
-from tcjit.runtime import launcher, tensors
+from tcjit.runtime import tensors
 
 if TYPE_CHECKING:
     from tcjit.grammar.ast import Program
@@ -62,7 +62,8 @@ class Kernel:
         self.key = key
         self.record = record
         self.work = work
-        self.binary = binary  # None where it is not machine code
+        self.on = targets.find(key.target, key.place)
+        self.binary = binary  # None where there is none
         self._table = Table()
         self._call = self._table.call
         self._artifacts = artifacts
@@ -101,8 +102,10 @@ class Kernel:
 
     @property
     def resources(self) -> Mapping[str, Any]:
-        """Bytes of workspace, whether the mapping was proved, and the seconds of every step when it was compiled."""
-        return {name: self.record.get(name, empty) for name, empty in (("workspace", 0), ("verified", False), ("seconds", {}))}
+        """Bytes of workspace, whether the mapping was proved, the seconds of every step when it was compiled, and what the target's
+        compiler said: registers, bytes of shared memory and of spills, occupancy."""
+        always = {name: self.record.get(name, empty) for name, empty in (("workspace", 0), ("verified", False), ("seconds", {}))}
+        return {**always, **self.record.get("resources", {})}
 
     @cached_property
     def roofline(self) -> Roofline:
@@ -128,16 +131,25 @@ class Kernel:
         return self._slow(args, out) if result is NotImplemented else result
 
     def _slow(self, args: tuple[Any, ...], out: Any) -> torch.Tensor | tuple[torch.Tensor, ...]:
-        bound = arguments.check(self.signature, args)
+        bound = self._bound(args)
         arguments.refuse_gradients(self.signature, bound.tensors)
-        outs = arguments.outputs(self.signature, out, bound, self.output_shapes)
+        outs = arguments.outputs(self.signature, out, bound, self.output_shapes, self.on)
         inputs = self._inputs(bound)
         if not tensors.plain_state() or not all(map(tensors.plain, [*inputs, *(outs or ())])):
-            raise ArgumentError(f"{self!r} runs on plain CPU tensors only", hint=f"call {self.signature.name} itself, not its kernel")
+            raise ArgumentError(f"{self!r} runs on plain tensors only", hint=f"call {self.signature.name} itself, not its kernel")
         results = self.run(inputs, bound.scalars, outs)
         if self.binary is not None and all(a is b for a, b in zip(inputs, bound.tensors.values())):  # none was copied
             self._call = self._table.remember(self.signature, self.key, self.binary, bound)
         return packed(results)
+
+    def _bound(self, args: tuple[Any, ...]) -> Bound:
+        bound = arguments.check(self.signature, args, self.on)
+        if self.on.device and any(place not in (self.on.place, "meta") for place in bound.places):
+            raise ArgumentError(
+                f"this kernel was compiled for tensors on {self.on.place}, not {bound.places[0]}",
+                hint=f"{self.signature.name}(...), which sees to it",
+            )
+        return bound
 
     @cached_property
     def output_shapes(self) -> list[tuple[int, ...]]:
@@ -156,9 +168,9 @@ class Kernel:
                     f"this kernel was compiled for {name} of shape {shape}, not {tuple(tensor.shape)}",
                     hint=f"{self.signature.name}.compile(...) for the new shapes, or {self.signature.name}(...), which sees to it",
                 )
-            if self.target == "reference" or tensors.fits(wanted, shape, tensor.stride()):
+            if self.on.reads(wanted, shape, tensor.stride()):
                 result.append(tensor.resolve_neg())
-            elif tensors.fits(wanted, shape, (copy := _copied(tensor)).stride()):
+            elif self.on.reads(wanted, shape, (copy := _copied(tensor)).stride()):
                 result.append(copy)
             else:
                 raise ArgumentError(
@@ -171,12 +183,13 @@ class Kernel:
         self, inputs: Sequence[torch.Tensor], scalars: Mapping[str, Value], outs: Sequence[torch.Tensor] | None = None
     ) -> list[torch.Tensor]:
         """The outputs for plain inputs of the kernel's shapes and layouts; ``outs`` have been checked and may be strided."""
-        returns = self.signature.returns
+        returns, on = self.signature.returns, self.on
+        inputs = [tensor if on.accepts(tensor) else _copied(tensor) for tensor in inputs]
         if outs is None:
-            results = [tensors.empty(shape, output.dtype) for output, shape in zip(returns, self.output_shapes)]
+            results = [tensors.empty(shape, output.dtype, on.place) for output, shape in zip(returns, self.output_shapes)]
             self.work(inputs, scalars, results)
             return results
-        direct = [out if out.is_contiguous() and tensors.plain(out) else _copied(out) for out in outs]
+        direct = [out if out.is_contiguous() and tensors.plain(out) and on.accepts(out) else _copied(out) for out in outs]
         self.work(inputs, scalars, direct)
         with tensors.one_thread_after_fork(), torch.no_grad():
             for out, result in zip(outs, direct):
@@ -193,11 +206,13 @@ class Kernel:
 
         Outputs that accumulate start from ones.
         """
-        bound = arguments.check(self.signature, args)
-        initial = [torch.ones(s, dtype=tensors.TORCH[r.dtype]) for s, r in zip(self.output_shapes, self.signature.returns)]
+        bound = self._bound(args)
+        shapes = zip(self.signature.returns, self.output_shapes)
+        initial = [torch.ones(shape, dtype=tensors.TORCH[output.dtype], device=self.on.place) for output, shape in shapes]
         accumulating = bool(self.signature.accumulates)
         with torch.no_grad():
             got = self.run(self._inputs(bound), bound.scalars, [t.clone() for t in initial] if accumulating else None)
+            targets.synchronize()
             expected = reference(self.program, self.signature, list(bound.tensors.values()), bound.scalars, initial, self.key.checked, True)
         names = [output.name for output in self.signature.returns]
         return Check({n: _compare(self, n, tensors.to_numpy(t), expected.values[n], expected.error[n]) for n, t in zip(names, got)})
@@ -243,14 +258,11 @@ def specialised(text: str, signature: Signature, key: Key) -> Program:
 
 
 def compiled(text: str, signature: Signature, key: Key, binary: Binary) -> Kernel:
-    """A kernel out of machine code."""
-    record, address, artifacts = binary
+    """A kernel out of a binary."""
+    record, launch, artifacts = binary
 
     def work(inputs: Sequence[torch.Tensor], scalars: Mapping[str, Value], outs: Sequence[torch.Tensor]) -> None:
-        numbers = runtime_numbers(signature, record, inputs, scalars)
-        workspace = tensors.empty((record["workspace"],), "uint8") if record["workspace"] else None
-        pointers = [tensor.data_ptr() for tensor in (*outs, *inputs)]
-        flag = launcher.call(address, pointers, numbers, workspace.data_ptr() if workspace is not None else 0, torch.get_num_threads())
+        flag = launch(outs, inputs, runtime_numbers(signature, record, inputs, scalars))
         if flag:
             raise failure(record, flag)
 

@@ -85,7 +85,7 @@ def register(signature: Signature, identity: str, run: Run) -> Operator:
         unchecked = args[end] if len(args) > end else named.get("unchecked", False)
         return [_received(value, p.dtype) for value, p in zip(args, signature.params)], args[count:end], bool(unchecked)
 
-    def on_cpu(*args: Any, **named: Any) -> Any:
+    def on_memory(*args: Any, **named: Any) -> Any:
         return kernel.packed(run(*split(args, named)))
 
     def fake(*args: Any, **named: Any) -> Any:
@@ -102,7 +102,8 @@ def register(signature: Signature, identity: str, run: Run) -> Operator:
         with torch._C._AutoDispatchBelowAutograd():
             return overload(*args, **named)
 
-    library.impl(name, on_cpu, "CPU")  # type: ignore[no-untyped-call]
+    for key in ("CPU", "CUDA"):
+        library.impl(name, on_memory, key)  # type: ignore[no-untyped-call]
     library.impl(name, autograd, "Autograd")  # type: ignore[no-untyped-call]
     library.impl(name, fake, "Meta")  # type: ignore[no-untyped-call]  # serves fake tensors too; register_fake takes 3 ms
     return Operator(signature, overload)

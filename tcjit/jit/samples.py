@@ -19,14 +19,23 @@ Argument: TypeAlias = torch.Tensor | Scalar
 SMALL = 9  # integers that index nothing are drawn below this, and from 1: they may divide
 
 
-def arguments(definition: Def, shapes: Mapping[str, tuple[int, ...]], scalars: Mapping[str, Scalar], seed: int = 0) -> list[Argument]:
-    """One CPU argument per parameter: floats from a standard normal, indices inside the tensors that they index, other integers small.
+def arguments(
+    definition: Def, shapes: Mapping[str, tuple[int, ...]], scalars: Mapping[str, Scalar], seed: int = 0, place: str = "cpu"
+) -> list[Argument]:
+    """One argument per parameter: floats from a standard normal, indices inside the tensors that they index, other integers small.
 
-    ``shapes`` holds every tensor parameter, ``scalars`` every parameter without dimensions.
+    ``shapes`` holds every tensor parameter, ``scalars`` every parameter without dimensions. A seed means the same values at any
+    ``place``, the device that the tensors are on.
     """
     generator = torch.Generator().manual_seed(seed)
     indexed = _indexed(definition, shapes)
-    return [_tensor(p, shapes[p.name], indexed.get(p.name), generator) if p.dims else scalars[p.name] for p in definition.params]
+
+    def drawn(param: Param) -> Argument:
+        if not param.dims:
+            return scalars[param.name]
+        return _tensor(param, shapes[param.name], indexed.get(param.name), generator).to(place)
+
+    return [drawn(param) for param in definition.params]
 
 
 def shape_only(definition: Def, shapes: Mapping[str, tuple[int, ...]], scalars: Mapping[str, Scalar]) -> list[Argument]:

@@ -1,14 +1,15 @@
 """Fences: prove that the threads of a block never race.
 
-Two accesses to one location of a block, at least one of them a write, by different threads, must have a barrier between them. The uniform
-part of a tree, what stands between ``blockN`` and ``threads``, is walked once. Every node says of one execution of it which instances are sure
-to have a barrier before or after them inside, and at which iterations of the loops above it is sure to execute one. A pair of accesses
-is looked at where its ends part: at the sequence or the loop in which they fall into different children or iterations. Where no barrier
-stands between them for certain, they must belong to the same thread.
+Two accesses to one location of a block, at least one of them a write, by different threads, must have a barrier between them. The
+uniform part of a tree, what stands between ``blockN`` and ``threads``, is walked once. Every node says of one execution of it which
+instances are sure to have a barrier before or after them inside, and at which iterations of the loops above it is sure to execute one.
+A pair of accesses is looked at where its ends part: at the sequence or the loop in which they fall into different children or
+iterations. Where no barrier stands between them for certain, they must belong to the same thread.
 
-A barrier is counted only where something stands below it: for other iterations the code generator may leave it out. Those inside a ``reduce``
-are not counted at all. That the order of the tree is legal, and that digits of threads stay below their radices, is proved by ``verify``;
-that buffers hold the right elements, by ``verify_privates``.
+A barrier is counted only where something stands below it: for other iterations the code generator may leave it out. Those inside a
+``reduce`` are not counted at all. What is written below ``ahead`` may arrive late, at the latest at a ``wait N``, above a barrier and
+the body of a loop: there all iterations but the last N before it have arrived. That the order of the tree is legal, and that digits
+of threads stay below their radices, is proved by ``verify``; that buffers hold the right elements, by ``verify_privates``.
 """
 
 from __future__ import annotations
@@ -32,36 +33,48 @@ if TYPE_CHECKING:
     from tcjit.mapping.pipeline import Launch
 
 SYNCS = ("sync block", "sync warp")
+ABOVE_THREADS = ("reduce", "atoms", "ahead")  # at most one of these stands directly above ``threads``
 BELOW_THREADS = ("unroll", "vector")  # marks that may stand below ``threads``: they change nothing but how a loop is printed
 MAX_RUN = 1024  # threads that combine their parts in one ``reduce``
+NOBODY = 1 << 20  # added to a thread's number: some thread of its warp, nobody knows which
 
 
 @dataclass(frozen=True)
 class Region:
-    """What stands below one ``threads`` mark.
+    """What stands below one ``threads`` mark; ``digits`` maps instances to the digits of their thread's number.
 
-    ``thread`` maps instances to the number of their thread, ``leader`` to the first thread of the run that combines parts; ``target`` is
-    the tensor that a ``reduce`` lets the leader alone update, empty for other regions.
+    ``kind`` is the mark above it that changes how it runs, if any. ``target`` is the tensor that a ``reduce`` lets only the first thread of
+    a run update, empty for other regions. Below ``atoms``, the threads of a warp read for each other.
     """
 
     node: isl.ScheduleNode
     domain: isl.UnionSet
     radices: tuple[int, ...]
-    thread: isl.UnionMap
-    leader: isl.UnionMap
+    digits: isl.UnionMap
+    kind: str
     target: str
 
     def owner(self, tensor: str) -> isl.UnionMap:
-        """The thread that accesses a tensor, by instance."""
-        return self.leader if tensor == self.target else self.thread
+        """The digits of the thread that accesses a tensor, by instance."""
+        if not self.target or tensor != self.target:
+            return self.digits
+        names = [f"d{i}" for i in range(len(self.radices))]
+        return self.digits.apply_range(union_map(self.domain.get_ctx(), [f"[{', '.join(names)}] -> [{', '.join([*names[:-1], '0'])}]"]))
+
+    def number(self, tensor: str) -> isl.UnionMap:
+        """The number of that thread, the last digit counting fastest."""
+        names = [f"d{i}" for i in range(len(self.radices))]
+        terms = [f"{prod(self.radices[i + 1 :])} * {name}" for i, name in enumerate(names)]
+        return self.owner(tensor).apply_range(union_map(self.domain.get_ctx(), [f"[{', '.join(names)}] -> [{' + '.join(terms)}]"]))
 
 
 @dataclass(frozen=True)
 class _Access:
-    """Accesses to one tensor: ``{ statement -> [tensor[location] -> [thread]] }``."""
+    """Accesses to one tensor: ``{ statement -> [tensor[location] -> [thread]] }``; ``late`` writes may arrive later."""
 
     tensor: str
     writes: bool
+    late: bool
     relation: isl.Map
 
     @property
@@ -100,7 +113,10 @@ def radices(mark: str) -> tuple[int, ...]:
 
 
 def verify_fences(scop: Scop, tree: isl.Schedule, privates: Sequence[Buffer], launches: Sequence[Launch], *, warp: int = 32) -> None:
-    """Prove that barriers separate whatever threads of a block must not do at once, or raise a VerifyError that names the two statements."""
+    """Prove that barriers separate what threads of a block must not do at once, or raise a VerifyError that names two statements.
+
+    ``warp`` threads, of consecutive numbers, are what a ``sync warp`` holds together.
+    """
     try:
         bodies = _bodies(tree, launches)
         found = [(body, regions(scop, body)) for body in bodies]
@@ -110,10 +126,15 @@ def verify_fences(scop: Scop, tree: isl.Schedule, privates: Sequence[Buffer], la
                     raise VerifyError(f"threads: {mark_name(region.node)!r} needs more than the {launch.threads} threads of {launch.mark}")
                 if region.target:
                     _reduces(scop, region)
+                if region.kind in ("atoms", "ahead"):
+                    _target_space(scop, region, privates)
             located = _located(scop, tree, own, privates)
+            for node in descendants(body):
+                if mark_name(node).startswith("wait "):
+                    _arrive(scop, node, located)
             if any(mark_name(node) == "sync warp" for node in descendants(body)):
                 # threads of different warps need a barrier of the block; those of one warp any barrier
-                _Walk(scop, [_by_warp(scop, access, warp) for access in located], SYNCS[:1]).walk(body)
+                _Walk(scop, _located(scop, tree, own, privates, warp), SYNCS[:1]).walk(body)
             _Walk(scop, located, SYNCS).walk(body)
     except isl.Error as error:
         raise VerifyError(f"fences could not be decided within the budget: {error}") from None
@@ -129,12 +150,14 @@ def _bodies(tree: isl.Schedule, launches: Sequence[Launch]) -> list[isl.Schedule
     if [mark_name(node) for node in tops] != [launch.mark for launch in launches]:
         raise VerifyError(f"structure: the launches {', '.join(launch.mark for launch in launches)} are not the tree's\n{show(tree)}")
     bodies = []
+    found: list[str] = []
     for node in tops:
         inner = node.child(0)
         if mark_name(inner) == "blocks":
             inner = inner.child(0).child(0)
-        if not mark_name(inner).startswith("block"):
-            raise VerifyError(f"structure: no mark for a block below {mark_name(node)}\n{show(tree)}")
+        if not mark_name(inner).removeprefix("block").isdecimal() or mark_name(inner) in found:
+            raise VerifyError(f"structure: no mark of its own for a block below {mark_name(node)}\n{show(tree)}")
+        found.append(mark_name(inner))
         _uniform(inner.child(0), tree)
         bodies.append(inner.child(0))
     return bodies
@@ -149,12 +172,19 @@ def _uniform(node: isl.ScheduleNode, tree: isl.Schedule) -> None:
         return
     if here == KIND.leaf and not node.get_domain().is_empty():
         raise VerifyError(f"structure: {', '.join(names(node.get_domain()))} on no thread\n{show(tree)}")
-    if here == KIND.mark and name not in (*SYNCS, "reduce"):
-        raise VerifyError(f"structure: an unknown mark {name!r} between a block and its threads\n{show(tree)}")
-    if name == "reduce" and not mark_name(node.child(0)).startswith("threads "):
-        raise VerifyError(f"structure: a reduce without threads\n{show(tree)}")
+    below = mark_name(node.child(0)) if here == KIND.mark else ""
+    known = name in SYNCS or (name in ABOVE_THREADS and below.startswith("threads "))
+    known = known or (_late(name) is not None and below == "sync block" and kind(node.parent()) == KIND.band)
+    if here == KIND.mark and not known:
+        raise VerifyError(f"structure: the mark {name!r} means nothing between a block and its threads\n{show(tree)}")
     for position in range(node.n_children()):
         _uniform(node.child(position), tree)
+
+
+def _late(mark: str) -> int | None:
+    """How many iterations may be on their way after ``wait N``; None for other marks."""
+    count = mark.removeprefix("wait ")
+    return int(count) if mark.startswith("wait ") and count.isdecimal() else None
 
 
 def regions(scop: Scop, node: isl.ScheduleNode) -> list[Region]:
@@ -166,22 +196,14 @@ def _region(scop: Scop, node: isl.ScheduleNode) -> Region:
     sizes, band, domain = radices(mark_name(node)), node.child(0), node.get_domain()
     if kind(band) != KIND.band or band.band_n_member() != len(sizes):
         raise VerifyError(f"structure: the band below {mark_name(node)!r} has not one member for each radix")
-    digits = band.band_get_partial_schedule()
-    last = len(sizes) - 1
-    thread = digits.get_at(0)
-    leader = thread.sub(thread) if last == 0 else thread
-    for position in range(1, len(sizes)):
-        thread = thread.scale_val(isl.Val(sizes[position], scop.ctx))
-        leader = thread
-        thread = thread.add(digits.get_at(position))
-    target = ""
-    if mark_name(node.parent()) == "reduce":
+    above, target = mark_name(node.parent()), ""
+    if above == "reduce":
         found = {scop.statement(name).tensor for name in names(domain)}
         if len(found) != 1:
             raise VerifyError(f"structure: a reduce of {', '.join(names(domain))} together")
         target = found.pop()
-    numbers = [isl.UnionMap.from_union_pw_aff(u).intersect_domain(domain) for u in (thread, leader)]
-    return Region(node, domain, sizes, numbers[0], numbers[1], target)
+    digits = isl.UnionMap.from_multi_union_pw_aff(band.band_get_partial_schedule()).intersect_domain(domain)
+    return Region(node, domain, sizes, digits, above if above in ABOVE_THREADS else "", target)
 
 
 def _reduces(scop: Scop, region: Region) -> None:
@@ -199,7 +221,7 @@ def _reduces(scop: Scop, region: Region) -> None:
     if any(a.tensor == s.tensor for part in (s.value, *s.subscripts) for a, _ in guarded_accesses(part)):
         fail("the parts read what they are combined into")
     above = region.node.get_prefix_schedule_union_map().intersect_domain(region.domain)
-    place, first = above.flat_range_product(region.thread), above.flat_range_product(region.leader)
+    place, first = above.flat_range_product(region.digits), above.flat_range_product(region.owner(s.tensor))
     if not place.is_injective():
         fail("a thread has several parts")
     if not first.reverse().apply_range(scop.writes).is_single_valued():
@@ -209,11 +231,27 @@ def _reduces(scop: Scop, region: Region) -> None:
         fail("the first thread of a run has no part")
 
 
+def _target_space(scop: Scop, region: Region, privates: Sequence[Buffer]) -> None:
+    """Threads of a warp that compute together keep what they write to themselves; what is written ahead is waited for, in shared memory."""
+    space = "thread" if region.kind == "atoms" else "shared"
+    written = {scop.statement(name).tensor for name in names(region.domain)}
+    if not written <= {b.tensor for b in privates if b.space == space}:
+        raise VerifyError(f"structure: {', '.join(names(region.domain))} below {region.kind!r} writes outside {space} buffers")
+    node = region.node
+    while region.kind == "ahead" and not mark_name(node).startswith("wait "):
+        if mark_name(node).startswith("block"):
+            raise VerifyError(f"structure: nothing waits for {', '.join(names(region.domain))}")
+        node = node.parent()
+
+
 # ---------------------------------------------------------------- locations
 
 
-def _located(scop: Scop, tree: isl.Schedule, own: Sequence[Region], privates: Sequence[Buffer]) -> list[_Access]:
-    """The accesses of a launch to locations that threads share: slots of shared buffers, elements of what has no buffer."""
+def _located(scop: Scop, tree: isl.Schedule, own: Sequence[Region], privates: Sequence[Buffer], warp: int = 0) -> list[_Access]:
+    """The accesses of a launch to locations that threads share: slots of shared buffers, elements of what has no buffer.
+
+    With ``warp``, by the number of the warp instead of the thread's.
+    """
     marks = {mark_name(node): node for node in descendants(tree.get_root()) if mark_name(node)}
     tensors = {isl_name(t.name): t.name for t in scop.tensors}
     found: list[_Access] = []
@@ -226,27 +264,64 @@ def _located(scop: Scop, tree: isl.Schedule, own: Sequence[Region], privates: Se
             places = [accesses.intersect_domain(marks[b.mark].get_domain()).apply_range(slots(scop, b)) for b in shared]
             for region in own:
                 for one in places if buffers else [accesses]:
-                    found += [_Access(tensor, writes, m) for m in maps(one.range_product(region.owner(tensor)))]
+                    if one.domain().is_disjoint(region.domain):
+                        continue
+                    number = region.number(tensor)
+                    if warp or region.kind == "atoms":
+                        other = f"floor(t/{warp})" if warp else f"t + {NOBODY}"
+                        number = number.apply_range(union_map(scop.ctx, [f"[t] -> [{other}]"]))
+                    found += [_Access(tensor, writes, writes and region.kind == "ahead", m) for m in maps(one.range_product(number))]
     return found
 
 
 def slots(scop: Scop, buffer: Buffer) -> isl.UnionMap:
-    """Where each element of a tensor lies in a buffer: ``{ T[a] -> T[slot] }``."""
-    axes = [f"a{i}" for i in range(len(buffer.axes))]
-    parts = [f"{k} * (floor(({a} - {axis.base})/{d}) mod {m})" for a, axis in zip(axes, buffer.axes, strict=True) for d, m, k in axis.parts]
-    tensor = isl_name(buffer.tensor)
-    return union_map(scop.ctx, [f"{tensor}[{', '.join(axes)}] -> {tensor}[{' + '.join(parts) or '0'}]"])
-
-
-def _by_warp(scop: Scop, access: _Access, warp: int) -> _Access:
-    """The access with the warp instead of the thread."""
-    place = access.relation.range().unwrap()
-    warps = isl.Map.read_from_str(scop.ctx, f"{{ [t] -> [floor(t/{warp})] }}")
-    same = isl.Map.identity(place.domain().get_space().map_from_set())
-    return _Access(access.tensor, access.writes, access.relation.apply_range(same.product(warps)))
+    """Where each element of a tensor lies in a buffer: ``{ T[a] -> T[slot] }``, the slot by its digits where they do not overlap."""
+    digits = [(f"(floor((a{i} - {axis.base})/{d}) mod {m})", m, k) for i, axis in enumerate(buffer.axes) for d, m, k in axis.parts]
+    reached, apart = 0, True
+    for _, modulus, stride in sorted(digits, key=lambda digit: digit[2]):
+        apart = apart and stride > reached
+        reached += (modulus - 1) * stride
+    # isl finds it far easier to compare digits than sums of them
+    place = [text for text, _, _ in digits] if apart else [" + ".join(f"{k} * {text}" for text, _, k in digits)]
+    axes, tensor = ", ".join(f"a{i}" for i in range(len(buffer.axes))), isl_name(buffer.tensor)
+    return union_map(scop.ctx, [f"{tensor}[{axes}] -> {tensor}[{', '.join(place)}]"])
 
 
 # ---------------------------------------------------------------- barriers
+
+
+def _arrive(scop: Scop, node: isl.ScheduleNode, accesses: Sequence[_Access]) -> None:
+    """What arrives late at shared memory is used only after it has been waited for, in the loop that writes it."""
+    late, depth, domain = _late(mark_name(node)), node.get_schedule_depth(), node.get_domain()
+    if late is None or any(mark_name(below).startswith("wait ") for below in descendants(node.child(0))):
+        raise VerifyError("structure: one wait inside another")
+    outer = [f"p{i}" for i in range(depth - 1)]
+
+    def steps(where: str) -> isl.Map:
+        return isl.Map.read_from_str(scop.ctx, f"{{ [{', '.join([*outer, 't'])}] -> [{', '.join([*outer, 'u'])}] : {where} }}")
+
+    prefix = node.get_prefix_schedule_union_map().intersect_domain(domain)
+    executed = prefix.range()
+    if not executed.apply(steps("t < u")).intersect(executed.apply(steps("t > u"))).is_subset(executed):
+        raise VerifyError(f"fences: the loop that waits for {', '.join(names(domain))} leaves out iterations")
+    place = {m.get_tuple_name(isl.dim_type.in_): m for m in maps(prefix)}
+    inside = [access for access in accesses if access.statement in place]
+    for copy in inside:
+        if not copy.late:
+            continue
+        # in one iteration a slot is written once, and the loop runs on until that has arrived
+        start, slot = place[copy.statement], copy.relation.range_factor_domain()
+        issued = start.intersect_domain(copy.relation.domain()).range().to_union_set()
+        if not start.range_product(slot).is_injective() or not issued.apply(steps(f"u = t + {late + 1}")).is_subset(executed):
+            raise VerifyError(f"fences: the loop ends before it has waited for all that {copy.statement} writes to {copy.tensor}")
+        for other in inside:
+            if other.tensor != copy.tensor:
+                continue
+            meanwhile = f"t {'<' if other.statement == copy.statement else '<='} u <= t + {late}"
+            left = start.reverse().apply_range(slot)
+            right = place[other.statement].reverse().apply_range(other.relation.range_factor_domain())
+            if not left.apply_range(right.reverse()).intersect(steps(meanwhile)).is_empty():
+                raise VerifyError(f"fences: {other.statement} uses {copy.tensor} before what {copy.statement} writes to it has arrived")
 
 
 @dataclass(frozen=True)

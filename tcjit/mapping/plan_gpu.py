@@ -28,7 +28,7 @@ TILES = ((16, 16, 8, 8), (16, 16, 4, 4), (8, 16, 4, 4), (16, 16, 2, 2), (8, 16, 
 # for tensor cores: warps down and across a block's tile, and 16 by 8 atoms of one warp down and across
 ATOM_TILES = ((2, 2, 4, 8), (2, 4, 4, 4), (2, 2, 2, 4), (2, 2, 1, 2), (1, 2, 1, 2))
 ATOM = (16, 8, 16)  # rows, columns and terms of one instruction
-ATOM_STEP = 32  # terms that pass through shared memory at once
+ATOM_STEPS = (64, 32, 16)  # terms that pass through shared memory at once: 128 bytes of a row, or what divides it
 STEP = 8  # terms of a reduction that pass through shared memory at once
 ROW_ELEMENTS = 16  # of a row, for each thread, before more threads take it
 BLOCK = 256  # threads of a block where nothing else decides
@@ -153,7 +153,7 @@ class _Model:
         if "mma" not in self.device.capabilities or not self.options.shared or not _product_of_halves(s):
             return None
         terms = s.extent(s.reduction[0]) if len(s.reduction) == 1 else 0
-        step = self.options.step or (ATOM_STEP if terms % ATOM_STEP == 0 else ATOM[2])
+        step = self.options.step or next((n for n in ATOM_STEPS if terms % n == 0), ATOM[2])
         if not terms or terms % step or step % ATOM[2] or s.constraints:
             return None
         best: tuple[float, GroupPlan] | None = None

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property, reduce
 
 import islpy as isl
 
 from tcjit.errors import VerifyError
 from tcjit.grammar.affine import isl_name
 from tcjit.mapping.dependences import Dependences
-from tcjit.mapping.fences import radices, regions, slots
+from tcjit.mapping.fences import Region, radices, regions, slots
 from tcjit.mapping.isl import descendants, union_set
 from tcjit.mapping.scop import Scop
 from tcjit.mapping.storage import Buffer
@@ -35,12 +36,12 @@ def verify(scop: Scop, deps: Dependences, tree: isl.Schedule) -> None:
 
 def verify_privates(scop: Scop, deps: Dependences, tree: isl.Schedule, privates: Sequence[Buffer]) -> None:
     """Prove that each private buffer holds, at every read, the element that the program names."""
-    marks = {mark_name(node): node for node in descendants(tree.get_root()) if mark_name(node)}
+    proof = _Buffers(scop, deps, tree)
     try:
         for private in privates:
-            _buffer(scop, deps, tree, marks, private)
-        for name in {p.tensor for p in privates}:
-            _all_uses_private(scop, tree, marks, [p for p in privates if p.tensor == name])
+            proof.buffer(private)
+        for name in dict.fromkeys(p.tensor for p in privates):
+            proof.nothing_else(name, [p.mark for p in privates if p.tensor == name])
     except isl.Error as error:
         raise VerifyError(f"a private buffer could not be decided within the budget: {error}") from None
 
@@ -160,84 +161,111 @@ def _on_grid(mark: str) -> bool:
 # ---------------------------------------------------------------- buffers
 
 
-def _uses(scop: Scop, tensor: str) -> tuple[isl.UnionMap, isl.UnionMap]:
-    """The writes and the reads of one tensor."""
-    axes = ", ".join(f"a{i}" for i in range(len(scop.tensor(tensor).shape)))
-    elements = isl.UnionSet.read_from_str(scop.ctx, f"{{ {isl_name(tensor)}[{axes}] }}")
-    return scop.writes.intersect_range(elements), scop.reads.intersect_range(elements)
+@dataclass(frozen=True)
+class _Buffers:
+    scop: Scop
+    deps: Dependences
+    tree: isl.Schedule
+
+    @cached_property
+    def marks(self) -> dict[str, isl.ScheduleNode]:
+        return {mark_name(node): node for node in descendants(self.tree.get_root()) if mark_name(node)}
+
+    @cached_property
+    def threads(self) -> dict[str, list[Region]]:
+        """The regions below each block's mark; none below that of a tile on a CPU."""
+        return {mark: regions(self.scop, node) for mark, node in self.marks.items() if mark.startswith("block") and mark != "blocks"}
+
+    @cached_property
+    def time(self) -> isl.UnionMap:
+        """The loops and sequences that all threads of a block run together."""
+        return rewrite(self.tree, lambda node: node.child(0).cut().parent() if mark_name(node).startswith("threads ") else node).get_map()
+
+    def fail(self, why: str) -> None:
+        raise VerifyError(f"value flow: {why}\n{show(self.tree)}", hint="report this: the program is fine, the mapping is not")
+
+    def uses(self, tensor: str) -> tuple[isl.UnionMap, isl.UnionMap]:
+        """The writes and the reads of one tensor."""
+        axes = ", ".join(f"a{i}" for i in range(len(self.scop.tensor(tensor).shape)))
+        elements = isl.UnionSet.read_from_str(self.scop.ctx, f"{{ {isl_name(tensor)}[{axes}] }}")
+        return self.scop.writes.intersect_range(elements), self.scop.reads.intersect_range(elements)
+
+    def buffer(self, buffer: Buffer) -> None:
+        """Every value is read in the copy of the buffer that it was written to, and nothing else has taken its slot meanwhile."""
+        if buffer.mark not in self.marks or self.scop.tensor(buffer.tensor).role != "temporary":
+            self.fail(f"{buffer.tensor} has no place for a private buffer")
+        here = self.marks[buffer.mark].get_domain()
+        writes, reads = self.uses(buffer.tensor)
+        accesses = writes.union(reads).intersect_domain(here)
+        place = self.place(buffer, accesses.domain())
+        if not accesses.domain().is_subset(place.domain()):
+            self.fail(f"{buffer.tensor} is used on no thread")
+        flow = writes.apply_range(reads.reverse()).intersect(self.deps.flow)
+        flow = flow.intersect_domain(here).union(flow.intersect_range(here))
+        inside = flow.intersect_domain(here).intersect_range(here)
+        moved = inside.apply_domain(place).apply_range(place)
+        if not flow.is_subset(inside) or not (moved.is_empty() or _equal(isl.Map.from_union_map(moved))):
+            self.fail(f"{buffer.tensor} is read in another tile or by another thread than it was written in")
+        if not accesses.is_empty():
+            self.slots(buffer, accesses, place)
+
+    def place(self, buffer: Buffer, users: isl.UnionSet) -> isl.UnionMap:
+        """The copy of a buffer that each instance uses: the iteration of the loops above its mark, and the thread."""
+        place = self.marks[buffer.mark].get_prefix_schedule_union_map().intersect_domain(users)
+        threads = self.threads.get(buffer.mark, [])
+        if buffer.space != "thread":
+            if not threads:
+                self.fail(f"{buffer.tensor} is shared by no threads")
+            return place
+        using = [region for region in threads if not region.domain.is_disjoint(users)]
+        if not using:
+            return place
+        # digits are cheaper to reason about than the numbers that they make
+        alike = all(region.radices == using[0].radices for region in using)
+        owners = [region.owner(buffer.tensor) if alike else region.number(buffer.tensor) for region in using]
+        return place.flat_range_product(reduce(isl.UnionMap.union, owners))
+
+    def slots(self, buffer: Buffer, accesses: isl.UnionMap, place: isl.UnionMap) -> None:
+        """In one copy of a buffer, elements that are in use at a time never share a slot."""
+        last = sum((modulus - 1) * stride for axis in buffer.axes for _, modulus, stride in axis.parts)
+        if last >= buffer.elements:
+            self.fail(f"{buffer.tensor} has slots up to {last} in its buffer of {buffer.elements}")
+        fold = isl.Map.from_union_map(slots(self.scop, buffer))
+        touched = isl.Map.from_union_map(place.reverse().apply_range(accesses)).coalesce()
+        # all elements of a copy have slots of their own
+        if touched.domain_map().range_product(touched.range_map().apply_range(fold)).is_injective():
+            return
+        if buffer.mark not in self.threads or self.overlap(accesses, place, fold):
+            self.fail(f"two elements of {buffer.tensor} share a slot of its buffer of {buffer.elements}")
+
+    def overlap(self, accesses: isl.UnionMap, place: isl.UnionMap, fold: isl.Map) -> bool:
+        """Whether two elements with one slot may be in use at a time: from the first access of each to its last, ends included.
+
+        Threads reach that order of time too: ``fences`` separates what they do to one slot.
+        """
+        lives = isl.Map.from_union_map(place.range_product(accesses).reverse().apply_range(self.time))
+        first, last = lives.lexmin(), lives.lexmax()
+        element, order = lives.get_space().domain(), lives.get_space().range()
+        slot = isl.Map.identity(element.unwrap().domain().map_from_set()).product(fold)
+        together = slot.apply_range(slot.reverse()).intersect(_apart(element))
+        before = first.apply_range(isl.Map.lex_le(order)).apply_range(last.reverse())
+        return not together.intersect(before).intersect(before.reverse()).is_empty()
+
+    def nothing_else(self, tensor: str, marks: Sequence[str]) -> None:
+        """All uses of a tensor with buffers go to them."""
+        writes, reads = self.uses(tensor)
+        outside = writes.union(reads).domain()
+        for mark in marks:
+            outside = outside.subtract(self.marks[mark].get_domain())
+        if not outside.is_empty():
+            self.fail(f"{tensor} is used outside its private buffers: {outside}")
 
 
-def _buffer(scop: Scop, deps: Dependences, tree: isl.Schedule, marks: dict[str, isl.ScheduleNode], buffer: Buffer) -> None:
-    node = marks.get(buffer.mark)
-    if node is None or scop.tensor(buffer.tensor).role != "temporary":
-        raise VerifyError(f"value flow: {buffer.tensor} has no place for a private buffer")
-    here = node.get_domain()
-    place = node.get_prefix_schedule_union_map().intersect_domain(here)
-    threads = regions(scop, node)
-    if buffer.space == "thread" and threads:
-        owners = threads[0].owner(buffer.tensor)
-        for region in threads[1:]:
-            owners = owners.union(region.owner(buffer.tensor))
-        place = place.flat_range_product(owners)
-    elif buffer.space != "thread" and not threads:
-        raise VerifyError(f"value flow: {buffer.tensor} is shared by no threads")
-    writes, reads = _uses(scop, buffer.tensor)
-    accesses = writes.union(reads).intersect_domain(here)
-    if not accesses.domain().is_subset(place.domain()):
-        raise VerifyError(f"value flow: {buffer.tensor} is used on no thread")
-    flow = writes.apply_range(reads.reverse()).intersect(deps.flow)
-    inside = flow.intersect_domain(here).intersect_range(here)
-    lost = flow.intersect_domain(here).union(flow.intersect_range(here)).subtract(inside)
-    moved = inside.apply_domain(place).apply_range(place)
-    if not lost.is_empty() or not moved.is_subset(moved.domain().identity()):
-        raise VerifyError(
-            f"value flow: {buffer.tensor} is read in another tile or by another thread than it was written: {lost.union(inside)}\n{show(tree)}"
-        )
-    if not accesses.is_empty():
-        _slots(scop, tree, buffer, accesses, place, bool(threads))
+def _equal(pairs: isl.Map) -> bool:
+    """Whether the two ends of all pairs are the same."""
+    return bool(pairs.intersect(_apart(pairs.get_space().domain())).is_empty())
 
 
-def _slots(
-    scop: Scop, tree: isl.Schedule, buffer: Buffer, accesses: isl.UnionMap, place: isl.UnionMap, uniform: bool
-) -> None:
-    """In one place, elements that are in use at a time never share a slot."""
-    folding = slots(scop, buffer)
-    name = isl_name(buffer.tensor)
-    if not accesses.range().apply(folding).is_subset(union_set(scop.ctx, [f"{name}[a] : 0 <= a < {buffer.elements}"])):
-        raise VerifyError(f"value flow: {buffer.tensor} leaves its buffer of {buffer.elements} elements")
-    fold = isl.Map.from_union_map(folding)
-    touched = isl.Map.from_union_map(place.reverse().apply_range(accesses))
-    # all elements of a place have slots of their own
-    if touched.domain_map().range_product(touched.range_map().apply_range(fold)).is_injective():
-        return
-    if uniform and not _overlap(tree, accesses, place, fold):
-        return
-    raise VerifyError(f"value flow: two elements of {buffer.tensor} share a slot of its buffer of {buffer.elements}")
-
-
-def _overlap(tree: isl.Schedule, accesses: isl.UnionMap, place: isl.UnionMap, fold: isl.Map) -> bool:
-    """Whether two elements with one slot may be in use at a time, from the first access of each to its last.
-
-    Time is that of the loops and sequences which all threads of a block run together; at one such time everything is in use at once.
-    """
-    time = rewrite(tree, lambda node: node.child(0).cut().parent() if mark_name(node).startswith("threads ") else node).get_map()
-    lives = isl.Map.from_union_map(place.range_product(accesses).reverse().apply_range(time))
-    first, last = lives.lexmin(), lives.lexmax()
-    element = lives.get_space().domain().unwrap()
-    slot = isl.Map.identity(element.domain().map_from_set()).product(fold)
-    others = lives.get_space().domain()
-    shared = slot.apply_range(slot.reverse()).intersect(isl.Map.lex_lt(others).union(isl.Map.lex_gt(others)))
-    order = lives.get_space().range()
-    before = first.apply_range(isl.Map.lex_le(order)).apply_range(last.reverse())
-    after = last.apply_range(isl.Map.lex_ge(order)).apply_range(first.reverse())
-    return not shared.intersect(before).intersect(after).is_empty()
-
-
-def _all_uses_private(scop: Scop, tree: isl.Schedule, marks: dict[str, isl.ScheduleNode], privates: Sequence[Buffer]) -> None:
-    covered = tree.get_domain().subtract(tree.get_domain())
-    for private in privates:
-        covered = covered.union(marks[private.mark].get_domain())
-    writes, reads = _uses(scop, privates[0].tensor)
-    outside = writes.union(reads).domain().subtract(covered)
-    if not outside.is_empty():
-        raise VerifyError(f"value flow: {privates[0].tensor} is used outside its private buffers: {outside}")
+def _apart(space: isl.Space) -> isl.Map:
+    """All pairs of different points."""
+    return isl.Map.lex_lt(space).union(isl.Map.lex_gt(space))

@@ -26,10 +26,11 @@ from tcjit.runtime.nvrtc_log import Resources, resources
 INSTALL = "pip install nvidia-cuda-nvrtc (CUDA 13) or nvidia-cuda-nvrtc-cu12, or set CUDA_HOME to a toolkit that has it"
 # --minimal leaves out texture types and the device runtime, which take 10 ms of every compilation
 OPTIONS = ("--std=c++17", "--minimal", "-default-device", "--ptxas-options=-v")
-_FILE = re.compile(r"libnvrtc(-\w+)?\.so\.(\d+)(\.\d+)*")
+_FILE = re.compile(r"libnvrtc(-[0-9a-f]{8})?\.so\.(\d+)(\.\d+)*")
 _MAJORS = (13, 12)
+_OLDEST = (12, 4)  # the first with --minimal, and what PyTorch 2.6 brings
 _ARCHITECTURE = re.compile(r"sm_(\d+)[af]?")
-_COMPILATION = 6  # NVRTC_ERROR_COMPILATION
+_REFUSALS = (5, 6)  # of an option, and of the text; other statuses are troubles of its own
 _NOTE = "nvrtc"
 
 
@@ -58,7 +59,7 @@ def compile(text: str, symbols: Sequence[str], architecture: str, options: Seque
     if status:
         words = log.strip() or tool.words(status)
         what = f"NVRTC {tool.version} refused the code generated for {', '.join(symbols)}:\n{_shortened(words)}"
-        hint = f"please report it with the source, kept in {_kept(text)}" if status == _COMPILATION else INSTALL
+        hint = f"please report it with the source, kept in {_kept(text)}" if status in _REFUSALS else INSTALL
         raise CompileError(what, hint=hint)
     return Binary(cubin, log, resources(log, symbols))
 
@@ -135,7 +136,7 @@ def _in(folder: Path) -> list[tuple[Path, re.Match[str]]]:
         names = sorted(os.listdir(folder))
     except OSError:
         return []
-    matches = [(folder / name, match) for name in names if (match := _FILE.fullmatch(name))]
+    matches = [(folder / name, match) for name in names if (match := _FILE.fullmatch(name)) and int(match[2]) >= _OLDEST[0]]
     return [(path, match) for path, match in matches if path.is_file()]
 
 
@@ -172,6 +173,8 @@ class _Library:
         except (OSError, AttributeError) as error:
             raise CompileError(f"{path} cannot be used: {error}", hint=INSTALL) from None
         self.version = f"{major.value}.{minor.value}"
+        if (major.value, minor.value) < _OLDEST:
+            raise CompileError(f"NVRTC {self.version} in {path} is too old", hint=INSTALL)
         self.architectures = tuple(numbers)
         self._lib.nvrtcGetErrorString.restype = ctypes.c_char_p
 
@@ -210,7 +213,8 @@ def _kept(text: str) -> Path:
         file = Path(tempfile.mkdtemp(prefix="tcjit-"), "kernel.cu")
         file.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise CompileError(f"no temporary directory to keep a source in: {error}", hint="room in /tmp, or TMPDIR set to a directory") from None
+        what = f"no temporary directory to keep a source in: {error}"
+        raise CompileError(what, hint="room in /tmp, or TMPDIR set to a directory") from None
     return file
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from tcjit import config
+from tcjit.codegen.source import KernelLaunch
 from tcjit.errors import CompileError, LaunchError, TCError
 from tcjit.mapping.machine import OPENCL, Device
 from tcjit.runtime import host
@@ -39,15 +40,6 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Launch:
-    """One kernel: its blocks and the threads of each."""
-
-    symbol: str
-    grid: tuple[int, int, int]
-    threads: int
-
-
-@dataclass(frozen=True)
 class Found:
     """A device and its platform, as pyopencl has them."""
 
@@ -64,7 +56,7 @@ class Found:
 
     @property
     def simulator(self) -> bool:
-        return self.platform.name.strip() == SIMULATOR
+        return str(self.platform.name).strip() == SIMULATOR
 
 
 def devices() -> list[Found]:
@@ -117,17 +109,15 @@ def identity() -> str:
     found = _opened().found
     platform, device = found.platform, found.device
     facts = (platform.name, platform.version, device.name, device.vendor, device.version, device.driver_version, device.extensions)
-    return repr((facts, describe(), _options(found), host.cpu()))
+    return repr((facts, _options(found), host.cpu()))
 
 
-def build(text: str, symbols: Sequence[str]) -> bytes:
-    """Compile a program of these kernels: what ``Program`` takes, the device's binary where it gives one.
+def build(text: str, symbol: str) -> bytes:
+    """Compile a program: what ``Program`` takes, the device's binary where it gives one.
 
     A refusal is a CompileError with the device's build log; the source then stays in the file that the error names.
     """
     cl, opened = _pyopencl(), _opened()
-    if not symbols:  # where no statement has an instance
-        return _TEXT
     program = cl.Program(opened.context, text)
     try:
         _build(program, opened)
@@ -135,7 +125,7 @@ def build(text: str, symbols: Sequence[str]) -> bytes:
     except cl.Error as error:
         log = _log(program, opened.found.device) or str(error)
         raise CompileError(
-            f"{opened.found} refused the code generated for {symbols[0]}:\n{log}",
+            f"{opened.found} refused the code generated for {symbol}:\n{log}",
             hint=f"please report it with the source, kept in {_kept(text)}",
         ) from None
     return _BINARY + binary if binary else _TEXT + text.encode()
@@ -144,15 +134,13 @@ def build(text: str, symbols: Sequence[str]) -> bytes:
 class Program:
     """A program that ``build`` made, loaded. Its launches may come from several threads."""
 
-    def __init__(self, content: bytes, launches: Sequence[Launch]) -> None:
+    def __init__(self, content: bytes, launches: Sequence[KernelLaunch]) -> None:
         cl, self._opened = _pyopencl(), _opened()
-        kind, _, body = content.partition(b"\n")
-        if kind + b"\n" not in (_BINARY, _TEXT):
-            raise LaunchError("this is no OpenCL program", hint="tcjit.cache.verify() drops damaged kernels")
         found, context = self._opened.found, self._opened.context
-        self._kernels: list[tuple[Launch, Any]] = []
+        self._kernels: list[tuple[KernelLaunch, Any]] = []
         if not launches:
             return
+        kind, _, body = content.partition(b"\n")
         try:
             made = cl.Program(context, body.decode()) if kind + b"\n" == _TEXT else cl.Program(context, [found.device], [body])
             _build(made, self._opened)

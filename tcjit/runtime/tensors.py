@@ -56,13 +56,21 @@ def codes(dtype: str) -> tuple[int, int]:
 # ---------------------------------------------------------------- state
 
 
-@lru_cache(maxsize=1)
-def _plain_keys() -> frozenset[int]:
-    """The dispatch keys of a CPU tensor with nothing special about it, made in and out of inference mode."""
+PLACES = ("cpu", "cuda")  # the types of device on which a kernel can run
+
+
+def place(tensor: torch.Tensor) -> str:
+    """Where a tensor is: ``cpu``, ``meta``, or a device with its number, as in ``cuda:0``."""
+    return "cpu" if tensor.device.type == "cpu" else str(tensor.device)
+
+
+@lru_cache(maxsize=len(PLACES))
+def _plain_keys(device: str) -> frozenset[int]:
+    """The dispatch keys of a tensor on such a device with nothing special about it, made in and out of inference mode."""
     with torch.inference_mode(False):
-        usual = torch._C._dispatch_keys(torch.empty(0, device="cpu")).raw_repr()
+        usual = torch._C._dispatch_keys(torch.empty(0, device=device)).raw_repr()
     with torch.inference_mode():
-        inference = torch._C._dispatch_keys(torch.empty(0, device="cpu")).raw_repr()
+        inference = torch._C._dispatch_keys(torch.empty(0, device=device)).raw_repr()
     return frozenset((usual, inference))
 
 
@@ -78,7 +86,7 @@ def plain_state() -> bool:
 
 
 def plain(tensor: torch.Tensor) -> bool:
-    """A strided CPU tensor of torch's own types, without lazy bits, wrappers or missing memory.
+    """A strided tensor of torch's own types in memory that kernels reach, without lazy bits, wrappers or missing memory.
 
     >>> x = torch.ones(2)
     >>> plain(x), plain(torch._neg_view(x)), plain(x.to("meta"))
@@ -93,9 +101,9 @@ def freed(tensor: torch.Tensor) -> bool:
 
 
 def _ordinary(tensor: torch.Tensor) -> bool:
-    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or torch._C._dispatch_keys(tensor).raw_repr() not in _plain_keys():
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout != torch.strided or tensor.device.type not in PLACES:
         return False
-    return tensor.layout == torch.strided
+    return torch._C._dispatch_keys(tensor).raw_repr() in _plain_keys(tensor.device.type)
 
 
 def tangent(tensor: torch.Tensor) -> bool:
@@ -142,9 +150,9 @@ def self_overlap(shape: Sequence[int], strides: Sequence[int]) -> bool:
     return False
 
 
-def empty(shape: Sequence[int], dtype: str) -> torch.Tensor:
-    """A CPU tensor of undefined content, out of torch's allocator."""
-    return torch.empty(tuple(shape), dtype=TORCH[dtype], device="cpu")
+def empty(shape: Sequence[int], dtype: str, where: str = "cpu") -> torch.Tensor:
+    """A tensor of undefined content, out of torch's allocator."""
+    return torch.empty(tuple(shape), dtype=TORCH[dtype], device=where)
 
 
 def template(shape: Sequence[int], dtype: str) -> torch.Tensor:
@@ -182,7 +190,7 @@ def to_numpy(tensor: torch.Tensor) -> npt.NDArray[Any]:
     plain_tensor = tensor.detach().resolve_neg()
     if tensor.dtype.is_floating_point:
         plain_tensor = plain_tensor.to(torch.float64)
-    return np.array(plain_tensor.numpy())
+    return np.array(plain_tensor.cpu().numpy())
 
 
 def from_numpy(array: npt.NDArray[Any], dtype: str) -> torch.Tensor:

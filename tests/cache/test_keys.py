@@ -10,7 +10,6 @@ import pytest
 from support_cache import ROOT, files, printed
 
 from tcjit.cache import call_key, code_version, keys, options_key, storage, text_key
-from tcjit.runtime import host
 
 FACTS: dict[str, Any] = {"text": "def f", "shapes": [[4, 4], None], "dtypes": ["float32"], "scalars": {"s": 2}, "checked": True}
 
@@ -33,13 +32,10 @@ def test_every_fact_counts() -> None:
 
 
 def test_tools_count_for_binaries_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel, options, text = call_key("cpu", **FACTS), options_key("cpu", **FACTS), text_key("def f")
-    monkeypatch.setattr(host, "identity", lambda memory: "another compiler")
-    assert call_key("cpu", **FACTS) != kernel
-    assert options_key("cpu", **FACTS) == options and text_key("def f") == text
-    monkeypatch.undo()
+    kernel, options, text = call_key("cpu", "a compiler", **FACTS), options_key("cpu", **FACTS), text_key("def f")
+    assert call_key("cpu", "another compiler", **FACTS) != kernel
     monkeypatch.setattr(keys, "code_version", lambda: "another version")
-    assert call_key("cpu", **FACTS) != kernel and text_key("def f") != text
+    assert call_key("cpu", "a compiler", **FACTS) != kernel and text_key("def f") != text
     assert options_key("cpu", **FACTS) == options
 
 
@@ -90,7 +86,12 @@ def test_a_warm_process_asks_no_compiler(tmp_path: Path) -> None:
     script = tmp_path / "cc"
     script.write_text(f'#!/bin/sh\necho run >> {tmp_path}/log\nexec gcc "$@"\n')
     script.chmod(0o755)
-    code = 'import json\nfrom tcjit.cache import call_key\nprint(json.dumps(call_key("cpu", n=1)))'
+    code = """
+import json
+from tcjit.cache import call_key
+from tcjit.jit import targets
+print(json.dumps(call_key("cpu", targets.find("cpu").identity(), n=1)))
+"""
     environment = {"TCJIT_CACHE_DIR": str(tmp_path / "cache"), "CC": str(script)}
     first = printed(code, **environment)
     log = (tmp_path / "log").read_text()

@@ -1,14 +1,13 @@
 """Each operator, conversion and reduction step of the printer, compiled and run, against Python's exact integers, NumPy and torch."""
 from __future__ import annotations
 
-import itertools
-import math
 import operator
 
 import numpy as np
 import pytest
 import torch
 from support_c import call, evaluate, plain, read
+from support_values import FLOATS, INF, INTEGERS, NAN, SPECIAL, edges, pairs, same, samples
 
 from tcjit.codegen import prelude
 from tcjit.codegen.dialect import C, Dialect
@@ -16,32 +15,6 @@ from tcjit.codegen.expression import Printer, ctype, literal, vtype
 from tcjit.errors import CompileError, Where
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index, Scalar, Select, Size, Unary
 from tcjit.grammar.dtypes import DTYPES, converted
-
-INTEGERS = [name for name, d in DTYPES.items() if d.is_integer]
-FLOATS = [name for name, d in DTYPES.items() if d.kind == "float"]
-NAN, INF = math.nan, math.inf
-SPECIAL = [0.0, -0.0, 1.0, -1.0, 2.5, -2.5, NAN, INF, -INF]
-NUMPY = {"+": operator.add, "-": operator.sub, "*": operator.mul}
-
-
-def edges(dtype: str) -> list[int]:
-    """Integers at the ends of a type, around 0 and in between."""
-    d = DTYPES[dtype]
-    return sorted({v for v in (d.least, d.least + 1, -7, -3, -2, -1, 0, 1, 2, 3, 5, 100, d.greatest // 2, d.greatest - 1, d.greatest)
-                   if d.least <= v <= d.greatest})
-
-
-def pairs(values: list) -> tuple[list, list]:
-    a, b = zip(*itertools.product(values, values))
-    return list(a), list(b)
-
-
-def same(got, expected) -> None:
-    """Equal, NaN to NaN, zeros of the same sign."""
-    got, expected = np.asarray(got), np.asarray(expected)
-    np.testing.assert_array_equal(got, expected)
-    if got.dtype.kind == "f":
-        np.testing.assert_array_equal(np.signbit(got) | np.isnan(got), np.signbit(expected) | np.isnan(expected))
 
 
 def make(access=lambda a, p: a.tensor, name=lambda kind, n: n, **more) -> Printer:
@@ -210,17 +183,6 @@ def test_every_half_loads_and_stores_as_torch_has_it(dtype: str) -> None:
 
 
 # ---------------------------------------------------------------- conversions
-
-
-def samples(dtype: str) -> list:
-    if dtype == "bool":
-        return [False, True]
-    if DTYPES[dtype].is_integer:
-        return edges(dtype)
-    ends = [s * v for d in INTEGERS for v in (DTYPES[d].greatest, DTYPES[d].greatest + 1.0, DTYPES[d].greatest - 0.75) for s in (1.0, -1.0)]
-    both = [*SPECIAL, 0.3, -0.99, 1.5, 127.5, 255.999, -128.5, 1e30, -1e30, 2.0**31 + 1024, 5e-324, 65519.0, 1.00390625000001, *ends]
-    exact = torch.tensor(both, dtype=torch.float64).to(getattr(torch, dtype)).double()
-    return exact.tolist()
 
 
 @pytest.mark.parametrize("source", DTYPES)

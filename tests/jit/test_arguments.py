@@ -160,7 +160,7 @@ def test_fuzz_of_define() -> None:
     for source in (None, 3, b"def", ["def"], object()):
         refused(lambda: tcjit.define(source), tcjit.ArgumentError)
     text = "def f(float(N) X) -> (Y) { Y(i) = X(i) }"
-    for target in ("gpu", "cuda", "opencl", "", 3, ["cpu"], object()):
+    for target in ("gpu", "cuda:0", "cuda:sm", "opencl:1", "cpu:avx2", "", 3, ["cpu"], object()):
         refused(lambda: tcjit.define(text, target=target), tcjit.ArgumentError)
     for options in ("naive", {}, 3, object()):
         refused(lambda: tcjit.define(text, options=options), tcjit.ArgumentError)

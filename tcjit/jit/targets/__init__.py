@@ -99,16 +99,14 @@ class Target(ABC):
     def load(self, record: Mapping[str, Any], library: Path) -> Launch:
         """The kernel whose launch record and binary these are."""
 
-    def synchronize(self) -> None:
-        """Wait for the kernels in flight and raise what they flagged; most targets are done when a call returns."""
-
 
 # how the targets of a kind are made: from what stands behind the colon, and the place of the tensors ("" where there are none)
 Make = Callable[[str, str], Target]
 KINDS: dict[str, Make] = {}
 _MODULES = {kind: f"tcjit.jit.targets.{kind}" for kind in ("cpu", "cuda", "opencl", "reference")}  # each registers its kind
 _BY_DEVICE = {"cpu": "cpu", "cuda": "cuda"}
-_used: dict[Target, None] = {}
+# by kind, where a call returns before its kernels are done: waits for them, and raises what they flagged
+WAITS: dict[str, Callable[[], None]] = {}
 
 
 def known() -> list[str]:
@@ -124,11 +122,9 @@ def find(name: str, place: str = "") -> Target:
     if kind not in KINDS:
         raise ArgumentError(
             f"there is no target {name!r}",
-            hint="one of " + ", ".join(f'"{k}"' for k in known()) + ', an architecture as in "cuda:sm_90", or None for the arguments\' device',
+            hint=f'{", ".join(known())}, an architecture as in "cuda:sm_90", or None for the device of the arguments',
         )
-    target = KINDS[kind](detail, place)
-    _used[target] = None
-    return target
+    return KINDS[kind](detail, place)
 
 
 def resolve(asked: str | None, places: Iterable[str]) -> Target:
@@ -145,6 +141,6 @@ def single(detail: str, target: Target) -> Target:
 
 
 def synchronize() -> None:
-    """Wait for the kernels of every target in use, and raise what they flagged."""
-    for target in list(_used):
-        target.synchronize()
+    """Wait for the kernels in flight on every target, and raise what they flagged."""
+    for wait in list(WAITS.values()):
+        wait()

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tcjit.jit.targets import KINDS, Launch, Made, Target, single
+from tcjit.codegen.source import Source
+from tcjit.jit.targets import KINDS, Launch, Made, Target, gpu, single
 from tcjit.runtime import opencl
 
 if TYPE_CHECKING:
@@ -24,24 +25,23 @@ class OpenCL(Target):
     device = place = "cpu"
 
     def identity(self) -> str:
-        return opencl.identity()
+        return opencl.identity() + gpu.facts(opencl.describe())
 
     def compile(
         self, program: Program, options: Options, layouts: Mapping[str, str], *, checked: bool, prove: Proof, steps: Steps
     ) -> Made:
-        from tcjit.codegen.dialect import OPENCL  # needs isl
-        from tcjit.codegen.gpu import emit_gpu
-        from tcjit.mapping.pipeline import map_gpu
+        from tcjit.codegen.dialect import OPENCL
 
         device = opencl.describe()
-        mapped = map_gpu(program, options, device, layouts, prove=prove, steps=steps)
-        source = steps.run("code", lambda: emit_gpu(mapped, OPENCL, device, checked=checked), show=lambda s: s.text, file="kernel.cl")
-        binary = steps.run("compile", lambda: opencl.build(source.text, [launch.symbol for launch in source.launches]))
-        return Made(mapped, source, binary)
+        return gpu.made(program, options, layouts, device, OPENCL, _built, file="kernel.cl", checked=checked, prove=prove, steps=steps)
 
     def load(self, record: Mapping[str, Any], library: Path) -> Launch:
-        launches = [opencl.Launch(symbol, (x, y, z), threads) for symbol, (x, y, z), threads, _ in record["launches"]]
-        return Loaded(opencl.Program(library.read_bytes(), launches), record["workspace"])
+        return Loaded(opencl.Program(library.read_bytes(), gpu.launches(record)), record["workspace"])
+
+
+def _built(source: Source) -> tuple[bytes, Mapping[str, Any]]:
+    shared = max(launch.shared_bytes for launch in source.launches)
+    return opencl.build(source.text, source.symbol), {"shared_bytes": shared}
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Loaded:
 
     program: opencl.Program
     workspace: int
-    address = 0
+    address: int = 0
 
     def __call__(self, outs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], numbers: Sequence[int]) -> int:
         from tcjit.runtime import tensors

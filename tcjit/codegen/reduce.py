@@ -1,0 +1,114 @@
+"""A reduction across threads: below ``reduce``, runs of neighbouring threads combine one value each, in a fixed tree.
+
+Threads of a warp exchange values by shuffles, warps through a scratch array; without shuffles all goes through the array. Every thread of
+the block takes part, idle ones with the operator's identity, for all must reach the barriers. The first thread of a run has the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+from typing import TYPE_CHECKING
+
+from tcjit.codegen.expression import vtype
+from tcjit.codegen.loops import Compare, For, If, Mark, Node, Run, runs, substitute
+from tcjit.codegen.separate import radices
+from tcjit.errors import MappingError
+from tcjit.mapping.scop import ScopStatement
+
+if TYPE_CHECKING:
+    from tcjit.codegen.grid import GridEmitter
+
+VALUE = "tc_value"
+
+
+def write(emitter: GridEmitter, mark: Mark) -> None:
+    """What stands below a ``reduce`` mark: an update whose last digit of the thread's number runs along the reduction."""
+    below = mark.body[0]
+    sizes = radices(below.name) if isinstance(below, Mark) and len(mark.body) == 1 else ()
+    if not isinstance(below, Mark) or not sizes or len(runs(below.body)) != 1:
+        raise MappingError("below a mark `reduce` there is no single update on threads")
+    s = emitter.mapped.scop.statement(runs(below.body)[0].statement)
+    dtype, count = s.value.dtype, sizes[-1]
+    with emitter.indented("{"):
+        emitter.write(f"{vtype(dtype, emitter.dialect)} {VALUE} = {emitter.printer.identity(s.operator, dtype)};")
+        emitter.instead = lambda run: _take(emitter, run, s)
+        emitter.region(sizes, below.body)
+        if emitter.shuffles:
+            _through_warps(emitter, s, count, prod(sizes))
+        elif count > 1:
+            _through_memory(emitter, s, count, prod(sizes))
+        emitter.instead = lambda run: _give(emitter, run, s)
+        emitter.region(sizes, _first(below.body, len(sizes)), leaders=True)
+        emitter.instead = None
+
+
+def _take(emitter: GridEmitter, run: Run, s: ScopStatement) -> None:
+    emitter.run_now = run
+    emitter.write(f"{VALUE} = {emitter.printer.value(s.value)};")
+
+
+def _give(emitter: GridEmitter, run: Run, s: ScopStatement) -> None:
+    """The result into its element."""
+    dtype = emitter.mapped.scop.tensor(s.tensor).dtype
+    emitter.run_now = run
+    target = emitter.place(s.tensor, s.subscripts)
+    emitter.written[s.tensor] = None
+    combined = emitter.printer.combine(s.operator, s.value.dtype, emitter.printer.load(dtype, target), VALUE)
+    emitter.write(emitter.printer.store(dtype, target, combined))
+
+
+def _first(nodes: Sequence[Node], digits: int) -> tuple[Node, ...]:
+    """The loops of the first thread of each run: without the last digit's, whose variable has its least value."""
+    node = nodes[0]
+    if isinstance(node, If) and not node.other:
+        return (If(node.condition, _first(node.then, digits)),)
+    if len(nodes) != 1 or not isinstance(node, For):
+        raise MappingError("a region below `reduce` is more than loops of threads and guards around one statement")
+    if digits > 1:
+        return (replace(node, body=_first(node.body, digits - 1)),)
+    inner = tuple(substitute(n, {node.variable: node.lower}) for n in node.body)
+    return inner if node.lower == node.upper else (If(Compare(node.lower, "<=", node.upper), inner),)
+
+
+def _step(emitter: GridEmitter, s: ScopStatement, left: str, right: str) -> str:
+    return f"{left} = {emitter.printer.combine(s.operator, s.value.dtype, left, right)};"
+
+
+def _through_warps(emitter: GridEmitter, s: ScopStatement, count: int, working: int) -> None:
+    dtype, warp, thread = s.value.dtype, emitter.device.warp, emitter.thread
+    _shuffles(emitter, s, min(count, warp))
+    if count <= warp:
+        return
+    warps = count // warp
+    scratch = emitter.scratch_array(dtype, -(-emitter.threads // warp))
+    emitter.barrier("block")  # nobody still reads what an earlier reduction left there
+    with emitter.indented(f"if ({thread} % {warp} == 0) {{"):
+        emitter.write(f"{scratch}[{thread} / {warp}] = {VALUE};")
+    emitter.barrier("block")
+    text = f"{scratch}[{thread} / {count} * {warps} + {thread} % {warps}]"
+    if condition := emitter.first(working):
+        text = f"{condition} ? {text} : {emitter.printer.identity(s.operator, dtype)}"
+    emitter.write(f"{VALUE} = {text};")
+    _shuffles(emitter, s, warps)
+
+
+def _shuffles(emitter: GridEmitter, s: ScopStatement, lanes: int) -> None:
+    while lanes > 1:
+        lanes //= 2
+        emitter.write(_step(emitter, s, VALUE, emitter.printer.shuffled("xor", s.value.dtype, VALUE, lanes)))
+
+
+def _through_memory(emitter: GridEmitter, s: ScopStatement, count: int, working: int) -> None:
+    thread = emitter.thread
+    scratch = emitter.scratch_array(s.value.dtype, emitter.threads)
+    emitter.barrier("block")
+    emitter.write(f"{scratch}[{thread}] = {VALUE};")
+    emitter.barrier("block")
+    conditions = [condition] if (condition := emitter.first(working)) else []
+    with emitter.indented(f"for (int tc_lanes = {count // 2}; tc_lanes > 0; tc_lanes /= 2) {{"):
+        with emitter.indented(f"if ({' && '.join([*conditions, f'{thread} % {count} < tc_lanes'])}) {{"):
+            emitter.write(_step(emitter, s, f"{scratch}[{thread}]", f"{scratch}[{thread} + tc_lanes]"))
+        emitter.barrier("block")
+    emitter.write(f"{VALUE} = {scratch}[{thread}];")

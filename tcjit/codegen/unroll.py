@@ -1,0 +1,59 @@
+"""Loops with constant trips: what must be unrolled so that the indices of a thread's own arrays become constants.
+
+isl bounds such a loop by ``min(constant, expression)``, or by an expression alone where it knows that no more is needed. Either becomes a
+loop over constants with the expression as a condition inside.
+"""
+
+from __future__ import annotations
+
+from tcjit.codegen.integers import limits, simplified
+from tcjit.codegen.linear import Linear, Opaque
+from tcjit.codegen.loops import Compare, For, substitute
+from tcjit.codegen.memory import Ranges
+
+
+def parts(value: Linear, op: str) -> tuple[Linear, ...]:
+    """The expressions of which a bound is the ``min`` or ``max``."""
+    if len(value.terms) == 1 and not value.constant:
+        atom, coefficient = value.terms[0]
+        if isinstance(atom, Opaque) and atom.op == op and coefficient == 1:
+            return tuple(part for argument in atom.args for part in parts(argument, op))
+    return (value,)
+
+
+def constant_trips(loop: For, ranges: Ranges) -> tuple[For, tuple[Compare, ...]] | None:
+    """The loop from a constant to a constant, and the conditions on its variable under which its body runs; None without such a form."""
+    lowers, uppers = parts(simplified(loop.lower, ranges), "max"), parts(simplified(loop.upper, ranges), "min")
+    found = _shortest(lowers, uppers, loop.step, ranges)
+    if found is None:
+        return None
+    lower, upper, trips = found
+    variable = Linear.of(loop.variable)
+    guards = [Compare(variable, ">=", each) for each in lowers if not _at_least(lower, each, ranges)]
+    guards += [Compare(variable, "<=", each) for each in uppers if not _at_least(each, upper, ranges)]
+    if lower.is_constant and loop.step == 1:
+        return For(loop.variable, lower, lower + (trips - 1), 1, loop.body), tuple(guards)
+    values = {loop.variable: lower + variable.times(loop.step)}
+    body = tuple(substitute(node, values) for node in loop.body)
+    return For(loop.variable, Linear.of(0), Linear.of(trips - 1), 1, body), tuple(guard.substitute(values) for guard in guards)
+
+
+def _shortest(
+    lowers: tuple[Linear, ...], uppers: tuple[Linear, ...], step: int, ranges: Ranges
+) -> tuple[Linear, Linear, int] | None:
+    """The pair of bounds with the fewest trips between them; the least and greatest values count as bounds where they are known."""
+    pairs = [(lower, upper) for lower in lowers for upper in uppers if (upper - lower).is_constant]
+    starts = [found for each in lowers if (found := limits(each, ranges)) is not None]
+    ends = [found for each in uppers if (found := limits(each, ranges)) is not None]
+    if starts and ends and (step == 1 or all(each.is_constant for each in lowers)):
+        pairs.insert(0, (Linear.of(max(low for low, _ in starts)), Linear.of(min(high for _, high in ends))))
+    trips = [max(0, (upper - lower).constant // step + 1) for lower, upper in pairs]
+    if not trips:
+        return None
+    best = trips.index(min(trips))
+    return (*pairs[best], trips[best])
+
+
+def _at_least(one: Linear, other: Linear, ranges: Ranges) -> bool:
+    found = limits(one - other, ranges)
+    return found is not None and found[0] >= 0

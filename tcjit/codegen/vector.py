@@ -1,0 +1,151 @@
+"""Neighbours that a thread reads or writes at once, below a ``vector`` mark.
+
+All reads come first and all writes last, through small arrays that become registers: nothing that might touch the same memory stands in
+between. Where the address is aligned, a language with vector types moves 16 bytes at once; NVRTC does not find these by itself
+everywhere, whatever it is told of alignment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tcjit.codegen import ahead
+from tcjit.codegen.expression import ctype
+from tcjit.codegen.facts import comparison, facts
+from tcjit.codegen.integers import simplified
+from tcjit.codegen.linear import Linear
+from tcjit.codegen.loops import Condition, For, If, Mark, Run
+from tcjit.codegen.unroll import constant_trips
+from tcjit.grammar.affine import guarded_accesses
+from tcjit.grammar.ast import Access
+from tcjit.grammar.dtypes import DTYPES
+
+if TYPE_CHECKING:
+    from tcjit.codegen.grid import GridEmitter
+
+BOUNDARY = 16  # bytes, the most that one access moves
+
+
+def write(emitter: GridEmitter, mark: Mark) -> bool:
+    """Write the loop below a mark as accesses of neighbours; False, and nothing written, where it does not have that form."""
+    loop = mark.body[0]
+    found = constant_trips(loop, emitter.ranges) if len(mark.body) == 1 and isinstance(loop, For) else None
+    if found is None:
+        return False
+    loop, guards = found
+    conditions, inner = list[Condition](guards), loop.body
+    while len(inner) == 1 and isinstance(inner[0], If) and not inner[0].other:
+        conditions.append(inner[0].condition)
+        inner = inner[0].then
+    whole = _together(loop, conditions)
+    if whole is None or len(inner) != 1 or not isinstance(inner[0], Run) or (loop.trips or 0) < 2 or loop.lower != Linear.of(0):
+        return False
+    run = inner[0]
+    with emitter.ranged(loop):
+        s = emitter.mapped.scop.statement(run.statement)
+        loads = [access for access, inside in guarded_accesses(s.value) if not inside and _address(emitter, access, run, loop) is not None]
+        stores = _address(emitter, Access(s.tensor, s.subscripts, dtype=s.value.dtype), run, loop) is not None
+    if not loads and not stores:
+        return False
+    texts = emitter.tests(*whole)
+    with emitter.indented(f"if ({' && '.join(texts)}) {{" if texts else "{"), emitter.ranged(loop):
+        _neighbours(emitter, loop, run, loads, stores)
+    return True
+
+
+def _together(loop: For, conditions: Sequence[Condition]) -> list[Condition] | None:
+    """What decides for all iterations at once whether they run; None where they may differ."""
+    count = loop.trips or 1
+    found: list[Condition] = []
+    for condition in conditions:
+        needed = facts(condition)
+        if needed is None:
+            return None
+        for fact in needed:
+            factor = fact.coefficient(loop.variable)
+            if factor not in (-1, 0, 1):
+                return None
+            rest = fact - Linear.of(loop.variable).times(factor)
+            multiples = [rest.constant + 1 if factor == -1 else rest.constant, *(number for _, number in rest.terms)]
+            if factor and any(number % count for number in multiples):
+                return None
+            found.append(comparison(rest))
+    return found
+
+
+def _neighbours(emitter: GridEmitter, loop: For, run: Run, loads: Sequence[Access], stores: bool) -> None:
+    s = emitter.mapped.scop.statement(run.statement)
+    if source := ahead.copied(emitter, s):
+        places = (_address(emitter, source, run, loop), _address(emitter, Access(s.tensor, s.subscripts), run, loop))
+        if ahead.write_neighbours(emitter, loop, run, places):
+            return
+    names: dict[str, str] = {}
+    emitter.run_now = run
+    for access in loads:
+        text = emitter.place(access.tensor, access.subscripts)
+        if text not in names:
+            names[text] = f"tc_x{len(names)}"
+            _array(emitter, loop, access.tensor, names[text])
+            _move(emitter, loop, run, access, names[text], write=False)
+        emitter.loaded[id(access)] = f"{names[text]}[{loop.variable}]"
+    emitter.run_now = run
+    dtype, target, value = emitter.assignment(run)
+    if not stores:
+        _each(emitter, loop, emitter.printer.store(dtype, target, value))
+    else:
+        name = value.partition("[")[0]
+        if value not in emitter.loaded.values():
+            name = "tc_y"
+            _array(emitter, loop, s.tensor, name)
+            _each(emitter, loop, emitter.printer.store(dtype, f"{name}[{loop.variable}]", value))
+        _move(emitter, loop, run, Access(s.tensor, s.subscripts, dtype=s.value.dtype), name, write=True)
+    emitter.loaded = {}
+
+
+def _address(emitter: GridEmitter, access: Access, run: Run, loop: For) -> Linear | None:
+    """The place of the first neighbour in memory, where the others follow it; None for a thread's own registers."""
+    private = emitter.memory.private(access.tensor, emitter.marks)
+    if not emitter.memory.exists(access.tensor, emitter.marks) or (private is not None and private.space == "thread"):
+        return None
+    address = emitter.operand(access, run)
+    if address is None or any(part.coefficient(loop.variable) != 0 for _, part in address.runtime):
+        return None
+    fixed = simplified(address.fixed, emitter.ranges)
+    return fixed - Linear.of(loop.variable) if fixed.coefficient(loop.variable) == 1 else None
+
+
+def _move(emitter: GridEmitter, loop: For, run: Run, access: Access, name: str, *, write: bool) -> None:
+    """Neighbours from memory into an array, or back."""
+    count = loop.trips or 1
+    kind = ctype(emitter.mapped.scop.tensor(access.tensor).dtype, emitter.dialect)
+    size = DTYPES[emitter.mapped.scop.tensor(access.tensor).dtype].bytes
+    together = min(count, BOUNDARY // size)
+    first = _address(emitter, access, run, loop)
+    assert first is not None
+    plain = emitter.memory.private(access.tensor, emitter.marks) or None not in emitter.mapped.scop.tensor(access.tensor).strides
+    aligned = all(number % together == 0 for number in (first.constant, count, *(factor for _, factor in first.terms)))
+    word = f"{emitter.gpu.vectors[kind]}{together}" if together in (2, 4) and kind in emitter.gpu.vectors else "uint4"
+    if not (plain and aligned and emitter.gpu.vectors and (together in (2, 4) or together * size == BOUNDARY)):
+        text = emitter.place(access.tensor, access.subscripts)
+        _each(emitter, loop, f"{text} = {name}[{loop.variable}];" if write else f"{name}[{loop.variable}] = {text};")
+        return
+    emitter.aligned[access.tensor] = None
+    for start in range(0, count, together):
+        emitter.run_now = replace(run, indices=tuple((d, e.substitute({loop.variable: Linear.of(start)})) for d, e in run.indices))
+        text = emitter.place(access.tensor, access.subscripts)
+        own = f"*({word} *)&{name}[{start}]"
+        emitter.write(f"*({word} *)&{text} = {own};" if write else f"{own} = *(const {word} *)&{text};")
+    emitter.run_now = run
+
+
+def _array(emitter: GridEmitter, loop: For, tensor: str, name: str) -> None:
+    kind = ctype(emitter.mapped.scop.tensor(tensor).dtype, emitter.dialect)
+    emitter.write(f"{emitter.gpu.aligned.format(bytes=BOUNDARY)} {kind} {name}[{loop.trips}];")
+
+
+def _each(emitter: GridEmitter, loop: For, line: str) -> None:
+    emitter.pragma()
+    with emitter.indented(emitter.header(loop) + " {"):
+        emitter.write(line)

@@ -1,0 +1,204 @@
+"""NVIDIA GPUs as targets: the device of the tensors, on torch's current stream; or an architecture, for compiling only.
+
+A call returns before its kernels are done. What they flag (a gather's or a divisor's site) is raised by a later call of the same kernel
+or by ``tcjit.synchronize``.
+"""
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tcjit import cache
+from tcjit.codegen.source import KernelLaunch, Source
+from tcjit.errors import ArgumentError, LaunchError
+from tcjit.jit.targets import KINDS, WAITS, Launch, Made, Target, gpu
+from tcjit.mapping.machine import SM_80, SM_90, Device
+from tcjit.runtime import cuda, nvrtc
+from tcjit.runtime.nvrtc_log import Resources, occupancy
+
+if TYPE_CHECKING:
+    import torch
+
+    from tcjit.grammar.ast import Program
+    from tcjit.mapping.options import Options
+    from tcjit.mapping.pipeline import Proof
+    from tcjit.step import Steps
+
+ALIGNMENT = 16  # bytes: kernels read and write contiguous tensors in vectors of so many
+_ARCHITECTURE = re.compile(r"sm_(\d+)([af]?)")
+_NO_MMA = frozenset({"async_copy", "mma", "bfloat"})
+# architectures that differ from their elders: shared bytes of a block and threads and blocks of a multiprocessor, at most
+_LIMITS = {70: (96, 2048, 32), 75: (64, 1024, 16), 80: (163, 2048, 32), 86: (99, 1536, 16), 87: (163, 1536, 16), 89: (99, 1536, 24),
+           90: (227, 2048, 32), 100: (227, 2048, 32), 120: (99, 1536, 24)}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Cuda(Target):
+    """The GPU called ``where``; without a name the current one."""
+
+    where: str = ""
+    name = device = "cuda"
+
+    @property
+    def place(self) -> str:  # type: ignore[override]
+        return self.where or f"cuda:{_current()}"
+
+    @property
+    def ordinal(self) -> int:
+        return int(self.place.partition(":")[2])
+
+    @property
+    def code(self) -> str:
+        return f"cuda:{cuda.device(self.ordinal).name}"
+
+    def identity(self) -> str:
+        return nvrtc.identity(cache.store()) + gpu.facts(cuda.device(self.ordinal))
+
+    def accepts(self, tensor: torch.Tensor) -> bool:
+        return tensor.data_ptr() % ALIGNMENT == 0 or not tensor.is_contiguous()
+
+    def compile(
+        self, program: Program, options: Options, layouts: Mapping[str, str], *, checked: bool, prove: Proof, steps: Steps
+    ) -> Made:
+        return _made(cuda.device(self.ordinal), program, options, layouts, checked=checked, prove=prove, steps=steps)
+
+    def load(self, record: Mapping[str, Any], library: Path) -> Launch:
+        from tcjit.jit.launch import failure
+
+        WAITS["cuda"] = cuda.synchronize
+        module = None
+        if launches := gpu.launches(record):
+            pointers = len(record["returns"]) + sum(param["shape"] is not None for param in record["params"])
+            module = cuda.Module(library.read_bytes(), launches, pointers, len(record["numbers"]), partial(failure, record))
+        return Loaded(module, self.place, self.ordinal, record["workspace"])
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A module on a device; None where there is nothing to run."""
+
+    module: cuda.Module | None
+    place: str
+    ordinal: int
+    workspace: int
+    address: int = 0
+
+    def __call__(self, outs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], numbers: Sequence[int]) -> int:
+        import torch
+
+        if self.module is None:
+            return 0
+        stream = torch.cuda.current_stream(self.ordinal).cuda_stream
+        # in the order of the stream, so that torch may give it to the next kernel of this stream as soon as it is dropped
+        scratch = torch.empty(self.workspace, dtype=torch.uint8, device=self.place) if self.workspace else None
+        pointers = [tensor.data_ptr() for tensor in (*outs, *inputs)]
+        self.module.launch(self.ordinal, stream, pointers, numbers, scratch.data_ptr() if scratch is not None else 0)
+        return 0
+
+
+@dataclass(frozen=True)
+class Architecture(Target):
+    """GPUs of an architecture, none of which need be here."""
+
+    arch: str
+    device = ""  # shapes may come from any tensors
+    place = "cpu"
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return f"cuda:{self.arch}"
+
+    def identity(self) -> str:
+        return nvrtc.identity(cache.store()) + gpu.facts(described(self.arch))
+
+    def compile(
+        self, program: Program, options: Options, layouts: Mapping[str, str], *, checked: bool, prove: Proof, steps: Steps
+    ) -> Made:
+        return _made(described(self.arch), program, options, layouts, checked=checked, prove=prove, steps=steps)
+
+    def load(self, record: Mapping[str, Any], library: Path) -> Launch:
+        return Elsewhere(self.name)
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """A kernel for a machine that is not this one."""
+
+    name: str
+    address: int = 0
+
+    def __call__(self, outs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], numbers: Sequence[int]) -> int:
+        raise LaunchError(f"target {self.name} compiles and does not run", hint='target="cuda", with tensors on the GPU')
+
+
+def described(arch: str) -> Device:
+    """What is known of an architecture; of one that is not listed, what its elder has."""
+    found = _ARCHITECTURE.fullmatch(arch)
+    assert found, arch
+    number = int(found[1])
+    known = max((elder for elder in _LIMITS if elder <= number), default=min(_LIMITS))
+    shared, threads, blocks = _LIMITS[known]
+    model = SM_90 if number >= 90 else SM_80
+    able = model.capabilities - (_NO_MMA if number < 80 else frozenset())
+    return replace(
+        model, name=arch, max_shared_bytes=shared << 10, resident_threads=threads, resident_blocks=blocks, capabilities=able
+    )
+
+
+def _made(
+    device: Device, program: Program, options: Options, layouts: Mapping[str, str], *, checked: bool, prove: Proof, steps: Steps
+) -> Made:
+    from tcjit.codegen.dialect import CUDA
+
+    def build(source: Source) -> tuple[bytes, Mapping[str, Any]]:
+        built = nvrtc.compile(source.text, [launch.symbol for launch in source.launches], device.name)
+        return built.cubin, _resources(built.resources, source.launches, device)
+
+    return gpu.made(program, options, layouts, device, CUDA, build, file="kernel.cu", checked=checked, prove=prove, steps=steps)
+
+
+def _resources(taken: Mapping[str, Resources], launches: Sequence[KernelLaunch], device: Device) -> dict[str, Any]:
+    """The greatest of all kernels, the least occupancy, and each kernel's own."""
+    kernels: dict[str, dict[str, Any]] = {}
+    for launch in launches:
+        of = taken[launch.symbol]
+        dynamic = launch.shared_bytes if launch.shared_bytes > device.shared_bytes else 0
+        resident = occupancy(of, launch.threads, device, dynamic)
+        kernels[launch.symbol] = {
+            "registers": of.registers,
+            "shared_bytes": max(of.shared, launch.shared_bytes),
+            "stack_bytes": of.stack,
+            "spill_bytes": of.spill_stores + of.spill_loads,
+            "occupancy": resident.fraction,
+            "resident_blocks": resident.blocks,
+            "limit": resident.limit,
+            "grid": list(launch.grid),
+            "threads": launch.threads,
+        }
+    worst = {name: max(k[name] for k in kernels.values()) for name in ("registers", "shared_bytes", "stack_bytes", "spill_bytes")}
+    return {**worst, "occupancy": min(k["occupancy"] for k in kernels.values()), "kernels": kernels}
+
+
+def _current() -> int:
+    """The number of torch's current GPU; a LaunchError where there is none."""
+    import torch
+
+    if not torch.cuda.is_available():
+        raise LaunchError("torch sees no NVIDIA GPU", hint='tcjit doctor; "cuda:sm_90" compiles for one that is elsewhere')
+    return torch.cuda.current_device()
+
+
+def _make(detail: str, place: str) -> Target:
+    if not detail:
+        return Cuda(place if place.startswith("cuda") else "")
+    if not _ARCHITECTURE.fullmatch(detail):
+        hint = '"cuda" for the device of the tensors, or an architecture: "cuda:sm_90"'
+        raise ArgumentError(f'there is no target "cuda:{detail}"', hint=hint)
+    return Architecture(detail)
+
+
+KINDS["cuda"] = _make

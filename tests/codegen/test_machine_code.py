@@ -1,0 +1,96 @@
+"""What NVRTC makes of generated CUDA: instructions, registers and shared memory of the presets, checked without a GPU."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from support_banks import touches
+from support_mapping import CONVOLUTION, MATMUL, SOFTMAX, program
+from support_sass import Instruction, count, histogram, innermost, sass
+
+from tcjit.codegen.dialect import CUDA
+from tcjit.codegen.gpu import emit_gpu
+from tcjit.errors import LaunchError
+from tcjit.mapping.machine import SM_80, SM_90, Device
+from tcjit.mapping.options import Options
+from tcjit.mapping.pipeline import Mapped, map_gpu
+from tcjit.runtime import nvrtc
+
+Shapes = Mapping[str, tuple[int, ...]]
+SQUARE = {"A": (4096, 4096), "B": (4096, 4096)}
+TRANSPOSED = "def tmm(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) }"
+HALVES = "def mm(bfloat16(M,K) A, bfloat16(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiler() -> None:
+    try:
+        nvrtc.find()
+    except LaunchError as missing:
+        pytest.skip(f"no NVRTC: {missing}")
+
+
+def mapped(text: str, shapes: Shapes, device: Device = SM_90, **options: object) -> Mapped:
+    return map_gpu(program(text, shapes), Options(**options), device, prove="none")  # type: ignore[arg-type]
+
+
+def compiled(made: Mapped, device: Device = SM_90) -> tuple[nvrtc.Binary, list[Instruction]]:
+    """The machine code of the last kernel, and the binary."""
+    source = emit_gpu(made, CUDA, device, checked=True)
+    binary = nvrtc.compile(source.text, [launch.symbol for launch in source.launches], device.name)
+    return binary, sass(binary.cubin)[source.launches[-1].symbol]
+
+
+@pytest.mark.parametrize("device", [SM_80, SM_90], ids=["sm_80", "sm_90"])
+@pytest.mark.parametrize("text", [MATMUL, TRANSPOSED], ids=["AB", "ABt"])
+def test_the_matmul_preset(text: str, device: Device) -> None:
+    made = mapped(text, SQUARE, device)
+    binary, code = compiled(made, device)
+    (resources,) = binary.resources.values()
+    step, results = 8, 64
+    inner = innermost(code)
+    assert histogram(inner)["FFMA"] == step * results
+    assert resources.spill_stores == resources.spill_loads == resources.stack == 0
+    assert not {"LDL", "STL"} & set(histogram(code))
+    assert count(inner, "LDG") == count(inner, "LDG", "128") == 2
+    assert count(inner, "LDS") == count(inner, "LDS", "128") == step * 4  # 8 and 8 operands for every term
+    assert count(code, "STG") == count(code, "STG", "128") == results // 4
+    assert all(touch.rounds == touch.least for touch in touches(made, device))
+
+
+def test_a_row_of_a_softmax_is_read_once() -> None:
+    made = mapped(SOFTMAX, {"I": (4096, 4096)})
+    binary, code = compiled(made)
+    threads = made.launches[0].threads
+    assert count(code, "LDG") == count(code, "LDG", "128") == 4096 // threads // 4
+    assert count(code, "STG") == count(code, "STG", "128") == 4096 // threads // 4
+    (resources,) = binary.resources.values()
+    assert resources.spill_stores == resources.spill_loads == resources.stack == 0
+
+
+@pytest.mark.parametrize("device", [SM_80, SM_90], ids=["sm_80", "sm_90"])
+def test_half_precision_products_use_tensor_cores(device: Device) -> None:
+    made = mapped(HALVES, SQUARE, device)
+    binary, code = compiled(made, device)
+    (resources,) = binary.resources.values()
+    inner = innermost(code)
+    assert histogram(inner)["HMMA"] == 4 * 4 * 8  # 64 terms, 64 by 64 results of a warp
+    assert count(inner, "LDSM") == 4 * (4 + 4)
+    assert count(inner, "LDG") == count(inner, "LDG", "128")
+    assert resources.spill_stores == resources.spill_loads == 0
+    assert all(touch.rounds == touch.least for touch in touches(made, device) if touch.writes)
+
+
+def test_copies_ahead_are_asynchronous() -> None:
+    _, code = compiled(mapped(HALVES, SQUARE, stages=3))
+    inner = innermost(code)
+    assert count(inner, "LDGSTS", "128") == 2 * 128 * 64 // 8 // 128
+    assert not count(inner, "LDG") and not count(inner, "STS")
+
+
+def test_a_convolution_reads_its_window_without_conditions() -> None:
+    shapes = {"I": (8, 64, 28, 28), "W1": (64, 64, 3, 3)}
+    binary, code = compiled(mapped(CONVOLUTION, shapes))
+    inner = histogram(innermost(code))
+    assert inner["FFMA"] >= 8 * inner["LDS"]
+    assert all(r.spill_stores == r.spill_loads == 0 for r in binary.resources.values())

@@ -1,0 +1,155 @@
+"""What CUDA kernels do, on the host: random programs and the library's operators against the reference, broken kernels caught.
+
+Every access is watched (see support_cuda_memory.h), and each kernel runs in two orders of threads and blocks with the same result.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Iterator
+from importlib import util
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support_cases import REGRESSIONS, load
+from support_cuda_host import COMPILER, HostError
+from support_cuda_target import TARGET, Loaded
+from support_library import Case, compare
+from support_mapping import CONVOLUTION, MATMUL, SOFTMAX
+from support_programs import draw
+from support_run import check
+
+import tcjit
+from tcjit import library
+from tcjit.errors import TCError
+from tcjit.jit.kernel import Kernel
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs g++")
+PROGRAMS, SHARDS, SEED = 120, 12, "cuda 20240601"
+SAVED = sorted(REGRESSIONS.glob("*.tc"))
+COLUMNS = "def columns(float(N,D) X) -> (S) { S(d) +=! X(n, d) }"
+TOTAL = "def total(float(N) X) -> (S) { S +=! X(n) }"
+TRANSPOSE = "def transpose(float(N,M) X) -> (Y) { Y(m, n) = X(n, m) }"
+
+
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_agrees_with_the_reference(shard: int) -> None:
+    for number in range(shard, PROGRAMS, SHARDS):
+        case = draw(random.Random(f"{SEED} {number}"))
+        try:
+            check(case, TARGET)
+        except (AssertionError, TCError) as error:
+            raise AssertionError(f"program {number}: {error}\n{case}\n{case.text}") from error
+
+
+@pytest.mark.parametrize("path", SAVED, ids=[p.stem for p in SAVED])
+def test_programs_that_once_failed(path: Path) -> None:
+    check(load(path), TARGET)
+
+
+def operators() -> Iterator[Any]:
+    """The first case of every operator of the library."""
+    found: dict[str, Case] = {}
+    for path in sorted((Path(__file__).parent.parent / "library").glob("test_*.py")):
+        spec = util.spec_from_file_location(f"cuda_host_{path.stem}", path)
+        assert spec and spec.loader
+        module = util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        for listed in vars(module).values():
+            for case in listed if isinstance(listed, list) else []:
+                if isinstance(case, Case):
+                    found.setdefault(case.name, case)
+    for case in found.values():
+        yield pytest.param(case, id=str(case))
+
+
+OPERATORS = list(operators())
+
+
+@pytest.mark.parametrize("case", OPERATORS)
+def test_operators_agree_with_pytorch(case: Case) -> None:
+    compare(case, "float32", TARGET)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+@pytest.mark.parametrize("name", ["matmul_nn", "matmul_tt"])
+def test_products_of_other_types(name: str, dtype: str) -> None:
+    compare(Case(name, {"M": 37, "K": 70, "N": 21}), dtype, TARGET)
+
+
+def test_every_operator_is_there() -> None:
+    assert {case.values[0].name for case in OPERATORS} == set(library.names())
+
+
+# ---------------------------------------------------------------- broken kernels
+
+
+def made(text: str, *shapes: tuple[int, ...]) -> tuple[Kernel, list[torch.Tensor]]:
+    name = re.search(r"def (\w+)", text)
+    assert name
+    tensors = [torch.randint(-4, 5, shape, generator=torch.Generator().manual_seed(1)).float() for shape in shapes]
+    kernel: Kernel = getattr(tcjit.define(text, target=TARGET), name[1]).compile(*tensors)
+    return kernel, tensors
+
+
+def run(kernel: Kernel, tensors: list[torch.Tensor], text: str) -> list[torch.Tensor]:
+    """What another text than the kernel's own leaves."""
+    outs = [torch.full(tuple(returned["shape"]), torch.nan) for returned in kernel.record["returns"]]
+    Loaded(text, json.dumps(kernel.record), 900)(outs, tensors, [])
+    return outs
+
+
+MUTATED = {
+    "matmul": (MATMUL, (37, 50), (50, 41)),
+    "softmax": (SOFTMAX, (3, 3000)),
+    "convolution": (CONVOLUTION, (1, 3, 12, 12), (4, 3, 3, 3)),
+    "columns": (COLUMNS, (300, 70)),
+    "total": (TOTAL, (9000,)),
+    "transpose": (TRANSPOSE, (65, 70)),
+}
+
+
+@pytest.mark.parametrize("program", MUTATED)
+def test_every_barrier_is_missed(program: str) -> None:
+    """Without one of them there is a race, or a read of what is not there yet; but the first before a tree's scratch may be idle."""
+    kernel, tensors = made(*MUTATED[program])
+    barriers = [match.span() for match in re.finditer(r"__sync(threads|warp)\(\);", kernel.source)]
+    caught = 0
+    for start, end in barriers:
+        try:
+            run(kernel, tensors, kernel.source[:start] + kernel.source[end:])
+        except HostError as error:
+            assert re.search("race: |which nothing has written", str(error)), error
+            caught += 1
+        else:
+            assert re.match(r"\s*if \([^)]*\) {\s*tc_scratch", kernel.source[end:]), f"{kernel.source[:start]}<-- needs no barrier"
+    assert caught or not barriers
+    assert barriers or program not in ("matmul", "transpose")
+
+
+def test_shifted_copies_and_dropped_guards_are_caught() -> None:
+    kernel, tensors = made(*MUTATED["matmul"])
+    want = kernel(*tensors)
+    torch.testing.assert_close(run(kernel, tensors, kernel.source)[0], want)
+    stores = list(re.finditer(r"\w+_p\[([^\]]*)\](?= = )", kernel.source))
+    assert len(stores) > 3
+    for match in stores:
+        text = kernel.source[: match.end(1)] + " + 1" + kernel.source[match.end(1) :]
+        with pytest.raises(HostError, match="out of|nothing has written|race"):
+            run(kernel, tensors, text)
+
+
+def test_levels_of_a_tree_are_missed() -> None:
+    """A shuffle over another distance gives another sum."""
+    kernel, tensors = made(*MUTATED["total"])
+    want = tensors[0].sum()
+    distances = list(re.finditer(r"(tc_shuffle_\w+\(tc_value, )(\d+)", kernel.source))
+    assert distances
+    for match in distances:
+        text = kernel.source[: match.start(2)] + str(int(match[2]) * 2 % 32 or 1) + kernel.source[match.end(2) :]
+        assert run(kernel, tensors, text)[0] != want
+    assert run(kernel, tensors, kernel.source)[0] == want

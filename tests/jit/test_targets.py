@@ -1,0 +1,278 @@
+"""Targets: how one is found, what a new one has to say, compiling for an architecture that is not here, CUDA as far as it goes alone."""
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from support_calls import TEXT, defs, fast, knows, refused
+
+import tcjit
+from tcjit.jit import targets
+from tcjit.jit.targets import KINDS, WAITS, Launch, Target
+from tcjit.jit.targets import cuda as on_cuda
+from tcjit.jit.targets.cpu import Cpu
+from tcjit.runtime import cuda, nvrtc
+
+
+def meta(*shape: int) -> torch.Tensor:
+    return torch.empty(shape, device="meta")
+
+
+# ---------------------------------------------------------------- finding one
+
+
+def test_targets_by_name() -> None:
+    assert {"cpu", "cuda", "opencl", "reference"} <= set(targets.known())
+    for name, code, device in (("cpu", "cpu", "cpu"), ("reference", "reference", "cpu"), ("opencl", "opencl", "cpu")):
+        found = targets.find(name)
+        assert (found.name, found.code, found.device, found.place) == (name, code, device, "cpu")
+        assert found == targets.find(name) and hash(found) == hash(targets.find(name))
+    assert targets.find("cuda", "cuda:1").place == "cuda:1" and targets.find("cuda", "cuda:1") != targets.find("cuda", "cuda:0")
+    for name in ("gpu", "", "cuda:0", "cuda:sm_", "cpu:avx2", "opencl:1", "reference:x"):
+        refused(lambda name=name: targets.find(name), tcjit.ArgumentError, "there is no target")
+
+
+def test_the_target_of_a_call() -> None:
+    assert targets.resolve(None, []).name == targets.resolve(None, ["cpu"]).name == targets.resolve(None, ["meta"]).name == "cpu"
+    assert targets.resolve(None, ["meta", "cuda:1"]) == targets.find("cuda", "cuda:1")
+    assert targets.resolve("opencl", ["cpu"]).name == "opencl" and targets.resolve("cuda:sm_90", ["cpu"]).code == "cuda:sm_90"
+
+
+def test_tensors_in_the_wrong_place() -> None:
+    x = torch.ones(3)
+    refused(lambda: defs("cuda").sum(torch.ones(2, 3)), tcjit.ArgumentError, "target cuda works on cuda tensors")
+    if not torch.cuda.is_available():
+        refused(lambda: tcjit.define("def f(float a) -> (Y) { Y = a }", target="cuda").f(1.0), tcjit.LaunchError, "no NVIDIA GPU")
+        refused(lambda: defs().mm.compile(meta(2, 2), meta(2, 2), target="cuda"), tcjit.LaunchError, "no NVIDIA GPU")
+        return
+    for target in ("cpu", "reference", "opencl"):
+        refused(lambda target=target: defs(target).add(x.cuda(), x.cuda()), tcjit.ArgumentError, f"target {target} works on cpu tensors")
+    refused(lambda: defs().add(x, x.cuda()), tcjit.ArgumentError, "different devices")
+
+
+# ---------------------------------------------------------------- a new one
+
+
+@dataclass(frozen=True)
+class Slow:
+    """The CPU's code, which the C launcher is not told of."""
+
+    code: Launch
+    address: int = 0
+
+    def __call__(self, outs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], numbers: Sequence[int]) -> int:
+        return self.code(outs, inputs, numbers)
+
+
+@dataclass(frozen=True)
+class Aligned(Cpu):
+    """The CPU as a target that is picky about memory and takes the way of the others."""
+
+    name = "aligned"
+
+    def accepts(self, tensor: torch.Tensor) -> bool:
+        return tensor.data_ptr() % 16 == 0 or not tensor.is_contiguous()
+
+    def load(self, record: Mapping[str, Any], library: Path) -> Launch:
+        return Slow(super().load(record, library))
+
+
+@pytest.fixture
+def tc(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setitem(KINDS, "aligned", lambda detail, place: targets.single(detail, Aligned()))
+    return defs("aligned")
+
+
+def test_a_registered_target_is_used_from_end_to_end(tc: Any) -> None:
+    a, b = torch.randn(9, 7), torch.randn(7, 8)
+    assert torch.allclose(fast(tc.mm, a, b), a @ b, atol=1e-5) and knows(tc.mm, a, b)
+    k = tc.mm.compile(a, b)
+    assert repr(k) == "<tcjit.Kernel mm(A[9, 7], B[7, 8]) for aligned>" and k.on == Aligned() and k.check(a, b).used["C"] <= 1
+    assert torch.allclose(fast(k, a, b), a @ b, atol=1e-5) and knows(k, a, b)
+
+
+def test_memory_that_does_not_suit_is_copied(tc: Any) -> None:
+    base = torch.randn(41)
+    x, y, out = base[1:21], base[20:40], torch.zeros(21)[1:]
+    seen: list[bool] = []
+    k = tc.add.compile(x, y)
+    really = k.work
+    k.work = lambda inputs, scalars, outs: (seen.extend(t.data_ptr() % 16 == 0 for t in (*inputs, *outs)), really(inputs, scalars, outs))
+    before = out._version
+    assert torch.equal(k(x, y), x + y) and k(x, y, out=out) is out and torch.equal(out, x + y) and out._version > before
+    assert seen == [True] * 6
+    strided = torch.randn(20, 2)[:, 1]
+    assert torch.equal(tc.add(strided, y), strided + y) and torch.equal(fast(tc.add, base[:20], base[20:40]), base[:20] + base[20:40])
+
+
+def test_repeated_calls_look_at_every_argument(tc: Any) -> None:
+    x, y = torch.randn(20), torch.randn(20)
+    fast(tc.add, x, y)
+    assert knows(tc.add, x, y) and not knows(tc.add, x[:19], y[:19]) and not knows(tc.add, x.double(), y) and not knows(tc.add, x)
+    assert not knows(tc.add, torch._neg_view(x), y) and not knows(tc.add, x, y, out=torch.empty(20)) and not knows(tc.add, 3, y)
+    assert not knows(tc.add, x, y, unchecked=True) and not knows(tc.add, torch.randn(60)[::3], y) and not knows(tc.add, x.to("meta"), y)
+    assert torch.equal(tc.add(torch._neg_view(x), y), y - x)
+    refused(lambda: tc.add(x, y.clone().requires_grad_()), tcjit.ArgumentError, "torch.no_grad()")
+    with torch.no_grad():
+        assert knows(tc.add, x, y.clone().requires_grad_())
+    assert torch.equal(torch.vmap(tc.add)(torch.stack([x, y]), torch.stack([y, y])), torch.stack([x + y, y + y]))
+    freed = torch.randn(20)
+    freed.untyped_storage().resize_(0)
+    refused(lambda: tc.add(freed, y), tcjit.ArgumentError, "no memory")
+
+
+def test_repeated_calls_with_scalars(tc: Any) -> None:
+    x = torch.randn(8)
+    for a, s in ((0.5, 2), (3, 2), (0.5, 4), (torch.tensor(2.0), 4), (1.5, 2)):
+        assert torch.equal(fast(tc.step, a, x, s), a * x[::s])
+    refused(lambda: tc.step("1", x, 2), tcjit.ArgumentError)
+    refused(lambda: tc.step(1.0, x, 2.5), tcjit.ArgumentError)
+    table, index = torch.randn(4, 3), torch.tensor([0, 3])
+    assert torch.equal(fast(tc.pick, table, index), table[index])
+    refused(lambda: tc.pick(table, index + 1), tcjit.GatherError)
+    total = torch.ones(3)
+    assert torch.equal(tc.onto(torch.ones(3, 2), out=total), torch.full((3,), 3.0)) and not knows(tc.onto, torch.ones(3, 2))
+
+
+def test_only_so_many_calls_are_remembered(tc: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tcjit.jit import repeat
+
+    monkeypatch.setattr(repeat, "ENTRIES", 3)
+    xs = [torch.randn(n) for n in range(1, 6)]
+    for x in xs:
+        tc.both(x)
+    assert [knows(tc.both, x) for x in xs] == [False, False, True, True, True]
+
+
+def test_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[int] = []
+    monkeypatch.setitem(WAITS, "one", lambda: waited.append(1))
+    monkeypatch.setitem(WAITS, "two", lambda: waited.append(2))
+    assert tcjit.synchronize() is None and waited == [1, 2]
+
+
+def test_operators_are_there_for_every_device() -> None:
+    name = defs().add._overload.name()
+    assert all(torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for key in ("CPU", "CUDA", "Meta", "Autograd"))
+
+
+# ---------------------------------------------------------------- another architecture
+
+
+@pytest.fixture(scope="module")
+def compiler() -> Iterator[None]:
+    try:
+        nvrtc.architectures()
+    except tcjit.CompileError as error:
+        pytest.skip(error.what)
+    yield
+
+
+@pytest.mark.usefixtures("compiler")
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
+def test_compiling_for_a_gpu_that_is_not_here(architecture: str) -> None:
+    tc = defs(f"cuda:{architecture}")
+    k = tc.mm.compile(meta(64, 64), torch.ones(64, 64))
+    assert k.target == f"cuda:{architecture}" and k.record["target"] == k.target and "__global__" in k.source and "block" in k.tree
+    resources = k.resources
+    assert 0 < resources["registers"] <= 255 and resources["spill_bytes"] == 0 and 0 < resources["occupancy"] <= 1
+    (kernel,) = resources["kernels"].values()
+    assert kernel["registers"] == resources["registers"] and kernel["threads"] % 32 == 0 and kernel["grid"][0] >= 1
+    assert resources["shared_bytes"] == k.record["launches"][0][3] > 0 and resources["verified"]
+    for call in (k, tc.mm):
+        refused(lambda call=call: call(torch.ones(64, 64), torch.ones(64, 64)), tcjit.LaunchError, "compiles and does not run")
+    refused(lambda: k(torch.ones(64, 63), torch.ones(63, 64)), tcjit.ShapeError)
+
+
+@pytest.mark.usefixtures("compiler")
+def test_an_unknown_architecture() -> None:
+    refused(lambda: defs("cuda:sm_999").add.compile(meta(3), meta(3)), tcjit.CompileError, "sm_999")
+
+
+@pytest.mark.usefixtures("compiler")
+def test_a_program_without_work() -> None:
+    k = defs("cuda:sm_90").both.compile(meta(0))
+    assert k.record["launches"] == [] and k.resources["workspace"] == 0
+
+
+def test_what_is_known_of_architectures() -> None:
+    described = on_cuda.described
+    assert described("sm_90").max_shared_bytes == described("sm_90a").max_shared_bytes == 227 << 10
+    assert described("sm_86").max_shared_bytes == 99 << 10 and described("sm_86").resident_threads == 1536
+    assert "mma" in described("sm_80").capabilities and not {"mma", "async_copy", "bfloat"} & described("sm_75").capabilities
+    assert described("sm_103").name == "sm_103" and described("sm_103").resident_threads == 2048
+
+
+# ---------------------------------------------------------------- CUDA with nobody behind it
+
+
+@dataclass(frozen=True)
+class HostCuda(on_cuda.Cuda):
+    """The CUDA target with tensors of the CPU."""
+
+    where: str = "cuda:0"
+    name = "hostcuda"
+    device = place = "cpu"
+
+    @property
+    def ordinal(self) -> int:
+        return 0
+
+
+class Module:
+    """What is asked of a loaded module."""
+
+    made: list[Module] = []
+
+    def __init__(self, cubin: bytes, launches: Any, pointers: int, numbers: int, fail: Any) -> None:
+        assert cubin[:4] == b"\x7fELF"
+        self.launches, self.counts, self.fail = launches, (pointers, numbers), fail
+        self.calls: list[tuple[Any, ...]] = []
+        Module.made.append(self)
+
+    def launch(self, ordinal: int, stream: int, pointers: Sequence[int], numbers: Sequence[int], workspace: int) -> None:
+        assert (len(pointers), len(numbers)) == self.counts
+        self.calls.append((ordinal, stream, list(pointers), list(numbers), workspace))
+
+
+@pytest.fixture
+def host_cuda(compiler: None, monkeypatch: pytest.MonkeyPatch) -> Any:
+    target: Target = HostCuda()
+    monkeypatch.setitem(KINDS, "hostcuda", lambda detail, place: target)
+    monkeypatch.setattr(cuda, "Module", Module)
+    monkeypatch.setattr(cuda, "device", lambda ordinal: on_cuda.described("sm_90"))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda ordinal: SimpleNamespace(cuda_stream=77 + ordinal))
+    monkeypatch.setattr(Module, "made", [])
+    return tcjit.define(TEXT, target="hostcuda")
+
+
+@pytest.mark.usefixtures("compiler")
+def test_a_cuda_launch(host_cuda: Any) -> None:
+    """On torch's stream, with outputs, inputs, workspace and numbers where the kernel expects them; nothing is waited for."""
+    x = torch.randn(8)
+    y = host_cuda.step(0.5, x, 2)
+    (module,) = Module.made
+    (call,) = module.calls
+    assert call[0] == 0 and call[1] == 77 and call[2][1] == x.data_ptr() and call[2][0] == y.data_ptr() and y.shape == (4,)
+    assert call[3] == [0x3FE0000000000000] and call[4] == 0
+    assert host_cuda.step.compile(0.5, x, 2).record["target"] == "cuda:sm_90"
+    misaligned = torch.randn(9)[1:]
+    host_cuda.step(1, misaligned, 2)
+    host_cuda.step(2, x, 2)
+    copied, again = module.calls[1:]
+    assert copied[2][1] != misaligned.data_ptr() and copied[2][1] % 16 == 0 and again[2][1] == x.data_ptr()
+    assert again[3] == [0x4000000000000000]
+
+
+@pytest.mark.usefixtures("compiler")
+def test_a_cuda_flag_has_an_error(host_cuda: Any) -> None:
+    host_cuda.pick(torch.randn(4, 3), torch.tensor([0, 9]))  # nobody looked yet
+    (module,) = Module.made
+    assert isinstance(module.fail(1), tcjit.GatherError) and isinstance(module.fail(99), tcjit.LaunchError)
+    assert "cuda" in WAITS
+    assert host_cuda.both(torch.empty(0))[0].shape == (0,) and len(Module.made) == 1  # there is nothing to run

@@ -1,0 +1,105 @@
+"""CUDA text on the host as a target, ``cuda_host``: the whole way of a call, with no driver and no GPU.
+
+Importing this registers it. ``support_run.check(case, TARGET)``, ``support_library.compare(case, dtype, TARGET)`` and
+``tcjit.define(text, target=TARGET)`` then map, print and run programs as ``cuda`` does, for the architecture behind the colon
+(``cuda_host:sm_80``; without one sm_90); where a kernel does what it may not, a ``HostError`` says so.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from support_cuda_host import Array, Host
+
+from tcjit.codegen.dialect import CUDA
+from tcjit.codegen.source import Source
+from tcjit.jit.signature import of
+from tcjit.jit.targets import KINDS, Launch, Made, Target, gpu
+from tcjit.jit.targets.cuda import ALIGNMENT, described
+
+if TYPE_CHECKING:
+    import torch
+
+    from tcjit.grammar.ast import Program
+    from tcjit.mapping.options import Options
+    from tcjit.mapping.pipeline import Proof
+    from tcjit.step import Steps
+
+TARGET = "cuda_host"
+
+
+@dataclass(frozen=True)
+class CudaHost(Target):
+    """An architecture whose kernels run here."""
+
+    arch: str
+    device = place = "cpu"
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return f"{TARGET}:{self.arch}"
+
+    def identity(self) -> str:
+        return gpu.facts(described(self.arch))
+
+    def accepts(self, tensor: torch.Tensor) -> bool:
+        return True  # the arrays that a kernel gets here are copies, as aligned as on a device
+
+    def compile(
+        self, program: Program, options: Options, layouts: Mapping[str, str], *, checked: bool, prove: Proof, steps: Steps
+    ) -> Made:
+        returns = of(program.definition).returns
+
+        def build(source: Source) -> tuple[bytes, Mapping[str, Any]]:
+            return source.text.encode(), {"unset": [n for n, output in enumerate(returns) if not output.accumulates]}
+
+        device = described(self.arch)
+        return gpu.made(program, options, layouts, device, CUDA, build, file="kernel.cu", checked=checked, prove=prove, steps=steps)
+
+    def load(self, record: Mapping[str, Any], library: Path) -> Launch:
+        return Loaded(library.read_text(), json.dumps(record), int(self.arch.removeprefix("sm_")) * 10)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A text with its launches."""
+
+    text: str
+    facts: str
+    arch: int
+    address: int = 0
+
+    def __call__(self, outs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], numbers: Sequence[int]) -> int:
+        record = json.loads(self.facts)
+        launches = gpu.launches(record)
+        if not launches:
+            return 0
+        arrays = [bits(tensor) for tensor in (*outs, *inputs)]
+        values = [_number(kind, last, value) for (kind, _, last), value in zip(record["numbers"], numbers)]
+        host = Host(self.text, self.arch)
+        return host.run(launches, arrays, values, record["workspace"], unset=record["resources"]["unset"], align=ALIGNMENT)
+
+
+def bits(tensor: torch.Tensor) -> Array:
+    """A tensor's own memory as an array; half types as their bits."""
+    import torch
+
+    whole: Array = (tensor.view(torch.int16) if tensor.dtype in (torch.float16, torch.bfloat16) else tensor).numpy()
+    return whole.view(np.uint16) if whole.dtype == np.int16 else whole
+
+
+def _number(kind: str, dtype: str | int, pattern: int) -> int | float:
+    """A pattern of 64 bits as the kernel declares it: floats as double."""
+    if kind == "scalar" and str(dtype) in ("float16", "bfloat16", "float32", "float64"):
+        value: float = struct.unpack("<d", struct.pack("<q", pattern))[0]
+        return value
+    return pattern
+
+
+KINDS[TARGET] = lambda detail, place: CudaHost(detail or "sm_90")
