@@ -12,6 +12,7 @@ from support_compare import agree
 import tcjit
 from tcjit.errors import DivisionError, GatherError, TCError
 from tcjit.grammar.ast import Program
+from tcjit.jit import targets
 from tcjit.runtime.numerics import Array
 
 
@@ -22,7 +23,7 @@ def tensor(array: Array, dtype: str) -> torch.Tensor:
 
 def array(given: torch.Tensor) -> Array:
     """A tensor as the reference has it: floats as float64."""
-    result: Array = (given.double() if given.is_floating_point() else given).numpy()
+    result: Array = (given.double() if given.is_floating_point() else given).cpu().numpy()
     return result
 
 
@@ -33,7 +34,7 @@ def laid_out(given: torch.Tensor, rng: random.Random) -> torch.Tensor:
         return given
     if roll < 0.75 and given.dim() > 1:
         return given.transpose(0, -1).contiguous().transpose(0, -1)
-    wide = torch.zeros([*given.shape[:-1], 2 * given.shape[-1] + 1], dtype=given.dtype)
+    wide = torch.zeros([*given.shape[:-1], 2 * given.shape[-1] + 1], dtype=given.dtype, device=given.device)
     view = wide[..., 1::2][..., : given.shape[-1]]
     view.copy_(given)
     return view
@@ -41,13 +42,13 @@ def laid_out(given: torch.Tensor, rng: random.Random) -> torch.Tensor:
 
 def call(case: Case, program: Program, target: str, layouts: bool = True, unchecked: bool = False) -> dict[str, Array]:
     """The results of the last def, by name."""
-    definition = program.definition
+    definition, place = program.definition, targets.find(target).place
     rng = random.Random(zlib.crc32(case.text.encode()))
     inputs = case.inputs()
     args: list[object] = []
     for param in definition.params:
         if param.dims:
-            plain = tensor(inputs[param.name], param.dtype)
+            plain = tensor(inputs[param.name], param.dtype).to(place)
             args.append(laid_out(plain, rng) if layouts else plain)
         else:
             args.append(case.scalars[param.name])
@@ -57,9 +58,11 @@ def call(case: Case, program: Program, target: str, layouts: bool = True, unchec
         out = []
         for name in definition.returns:
             dtype, shape = definition.tensor(name).dtype, program.shape(name)
-            out.append(tensor(given[name], dtype) if name in given else torch.empty(shape, dtype=getattr(torch, dtype)))
+            empty = torch.empty(shape, dtype=getattr(torch, dtype), device=place)
+            out.append(tensor(given[name], dtype).to(place) if name in given else empty)
         out = out[0] if len(out) == 1 else tuple(out)
     results = getattr(tcjit.define(case.text, target=target), definition.name)(*args, out=out, unchecked=unchecked)
+    tcjit.synchronize()  # raises what a GPU found
     results = results if isinstance(results, tuple) else (results,)
     return {name: array(result) for name, result in zip(definition.returns, results, strict=True)}
 

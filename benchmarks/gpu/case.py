@@ -4,6 +4,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -62,10 +63,11 @@ class Case:
         """Bytes of the inputs, each once."""
         return sum(given.bytes for given in self.inputs) if self.touched is None else self.touched
 
-    def arguments(self, device: str, seed: int = SEED) -> list[Any]:
-        """Fresh inputs, the same for the same seed, and the scalars."""
+    def arguments(self, device: str, seed: int = SEED, shared: Mapping[int, torch.Tensor] = MappingProxyType({})) -> list[Any]:
+        """Fresh inputs, the same for the same seed, and the scalars; ``shared`` are used again, by their places."""
         random = torch.Generator(device).manual_seed(seed)
-        return [*(given.drawn(random) for given in self.inputs), *self.scalars]
+        drawn = (shared[place] if place in shared else given.drawn(random) for place, given in enumerate(self.inputs))
+        return [*drawn, *self.scalars]
 
 
 @dataclass(frozen=True)

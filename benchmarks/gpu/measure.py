@@ -15,7 +15,7 @@ from gpu.device import Device, host_us
 from gpu.figures import floor_us, summary
 
 GRAPH_BELOW_US = 20.0  # where launches would be timed rather than kernels
-ROTATED, ROTATED_BYTES = 32, 512 << 20  # sets of inputs in a graph at most, and their bytes
+ROTATED, ROTATED_BYTES = 32, 128 << 20  # sets of inputs in a graph, and the bytes of an input that they share: of a table, never read whole
 FLUSH_US = 60.0  # what one flush hides of the host's work
 FEWEST, MOST = 7, 200  # samples
 
@@ -142,9 +142,8 @@ def _timed(case: Case, running: Mapping[str, Run], arguments: Sequence[Any], dev
 
 def _sets(case: Case, arguments: Sequence[Any], device: Device) -> list[Sequence[Any]]:
     """Sets of inputs, so that each call of a graph reads its own from memory."""
-    each = max(1, sum(given.bytes for given in case.inputs))
-    count = max(1, min(ROTATED, ROTATED_BYTES // each))
-    return [arguments, *(case.arguments(device.place, SEED + more) for more in range(1, count))]
+    shared = {place: arguments[place] for place, given in enumerate(case.inputs) if given.bytes > ROTATED_BYTES}
+    return [arguments, *(case.arguments(device.place, SEED + more, shared) for more in range(1, ROTATED))]
 
 
 def _on(run: Run, arguments: Sequence[Any]) -> Callable[[], object]:
