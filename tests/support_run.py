@@ -3,13 +3,15 @@ from __future__ import annotations
 
 import random
 import zlib
+from contextlib import nullcontext
 
 import numpy as np
 import torch
 from support_cases import Case
 from support_compare import agree
+from support_options import threads_for_all
 
-import tcjit
+from tcjit import define
 from tcjit.errors import DivisionError, GatherError, TCError
 from tcjit.grammar.ast import Program
 from tcjit.runtime.numerics import Array
@@ -59,7 +61,10 @@ def call(case: Case, program: Program, target: str, layouts: bool = True, unchec
             dtype, shape = definition.tensor(name).dtype, program.shape(name)
             out.append(tensor(given[name], dtype) if name in given else torch.empty(shape, dtype=getattr(torch, dtype)))
         out = out[0] if len(out) == 1 else tuple(out)
-    results = getattr(tcjit.define(case.text, target=target), definition.name)(*args, out=out, unchecked=unchecked)
+    options = case.options if target != "reference" else None
+    with threads_for_all() if options is not None else nullcontext():
+        function = getattr(define(case.text, target=target, options=options), definition.name)
+        results = function(*args, out=out, unchecked=unchecked)
     results = results if isinstance(results, tuple) else (results,)
     return {name: array(result) for name, result in zip(definition.returns, results, strict=True)}
 
