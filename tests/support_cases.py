@@ -10,12 +10,12 @@ import numpy as np
 from support_options import changed
 
 from tcjit.grammar.ast import Program
-from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.dtypes import DTYPES, FORMATS
 from tcjit.grammar.front import read
 from tcjit.grammar.infer import specialise
 from tcjit.mapping.options import Options
 from tcjit.runtime import reference
-from tcjit.runtime.numerics import FORMATS, Array, rounded
+from tcjit.runtime.numerics import Array, rounded
 
 REGRESSIONS = Path(__file__).parent / "regressions"
 _MARK = "# case: "
