@@ -42,8 +42,8 @@ def text_key(text: str) -> str:
 
 
 def call_key(target: str, **facts: Any) -> str:
-    """The key of a kernel, for ``Store.get``: of ``facts`` (JSON values), tcjit's code and, on the CPU, compiler and processor."""
-    tools = host.identity(store()) if target == "cpu" else ""
+    """The key of a kernel, for ``Store.get``: of ``facts`` (JSON values), tcjit's code and, for the CPU, of compiler, CPU and C library."""
+    tools = [host.identity(store()), host.c_library()] if target == "cpu" else []
     return _hash({"target": target, "facts": facts, "code": code_version(), "tools": tools})
 
 

@@ -38,6 +38,10 @@ def test_tools_count_for_binaries_only(monkeypatch: pytest.MonkeyPatch) -> None:
     assert call_key("cpu", **FACTS) != kernel
     assert options_key("cpu", **FACTS) == options and text_key("def f") == text
     monkeypatch.undo()
+    monkeypatch.setattr(host, "c_library", lambda: "glibc 2.0")
+    assert call_key("cpu", **FACTS) != kernel
+    assert options_key("cpu", **FACTS) == options and text_key("def f") == text
+    monkeypatch.undo()
     monkeypatch.setattr(keys, "code_version", lambda: "another version")
     assert call_key("cpu", **FACTS) != kernel and text_key("def f") != text
     assert options_key("cpu", **FACTS) == options
