@@ -54,6 +54,7 @@ def signature(text: str, name: str) -> Signature:
 def binary(text: str, signature: Signature, key: Key) -> Binary:
     """The kernel of a key, out of the cache or compiled now. Loading comes after ``import torch``, whose OpenMP it shares."""
     store = cache.store()
+    options = (key.options or Options()).normalised(signature.traits, signature.loops)
     facts = {
         "text": text,
         "name": signature.name,
@@ -61,7 +62,7 @@ def binary(text: str, signature: Signature, key: Key) -> Binary:
         "layouts": list(key.layouts),
         "scalars": dict(key.scalars),
         "checked": key.checked,
-        "options": (key.options or Options()).to_dict(),
+        "options": options.to_dict(),
     }
     name = cache.call_key(key.target, **facts)
     entry = store.get(name)
@@ -76,7 +77,7 @@ def binary(text: str, signature: Signature, key: Key) -> Binary:
             dict(zip(names, key.layouts)),
             dict(key.scalars),
             target=key.target,
-            options=key.options,
+            options=options,
             checked=key.checked,
             memory=store,
         )

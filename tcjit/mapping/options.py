@@ -6,7 +6,7 @@ Validation, JSON, the cache key and the tuner's search space are all read from t
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from typing import Any
 
@@ -15,8 +15,11 @@ from tcjit.errors import MappingError
 FUSIONS = ("maximal", "preserve_three_coincident", "minimal")
 
 
-def _option(default: Any, meaning: str, *, choices: tuple[Any, ...], targets: tuple[str, ...], changes_code: bool = True) -> Any:
-    metadata = {"meaning": meaning, "choices": choices, "targets": targets, "changes_code": changes_code}
+def _option(
+    default: Any, meaning: str, *, choices: tuple[Any, ...], targets: tuple[str, ...], changes_code: bool = True, needs: str = ""
+) -> Any:
+    """``needs`` names the trait without which a def is mapped alike whatever the field says."""
+    metadata = {"meaning": meaning, "choices": choices, "targets": targets, "changes_code": changes_code, "needs": needs}
     return field(default=default, metadata=metadata)
 
 
@@ -35,6 +38,7 @@ class Options:
         "which statements share their outer loops",
         choices=FUSIONS,
         targets=("cpu",),
+        needs="several",
     )
     tile: tuple[int, ...] = _option(
         (),
@@ -53,14 +57,23 @@ class Options:
         "parts into which a reduction with few results is cut so that threads share it; 0: the model's choice, 1: never",
         choices=(0, 1, 8, 16, 32, 64),
         targets=("cpu",),
+        needs="reduction",
     )
     parallel: bool = _option(True, "run coincident outer loops on several threads", choices=(True, False), targets=("cpu",))
     contract: bool = _option(
-        True, "keep a temporary in a small private buffer where its uses allow it", choices=(True, False), targets=("cpu",)
+        True,
+        "keep a temporary in a small private buffer where its uses allow it",
+        choices=(True, False),
+        targets=("cpu",),
+        needs="temporary",
     )
 
     pack: bool = _option(
-        True, "copy an operand that vectors cannot read into an order that they can", choices=(True, False), targets=("cpu",)
+        True,
+        "copy an operand that vectors cannot read into an order that they can",
+        choices=(True, False),
+        targets=("cpu",),
+        needs="reduction",
     )
 
     def __post_init__(self) -> None:
@@ -117,9 +130,21 @@ class Options:
         """A copy with some fields changed."""
         return replace(self, **changes)
 
+    def normalised(self, traits: Collection[str], loops: int) -> Options:
+        """The options as far as they matter to a def with these traits and at most so many loops to share; the rest has its defaults.
+
+        >>> Options(tile=(4, 8, 0), reduction_chunks=8).normalised((), 2) == Options(tile=(4, 8))
+        True
+        """
+        tile = self.tile[:loops]
+        while tile and not tile[-1]:
+            tile = tile[:-1]
+        idle = {f.name: f.default for f in fields(Options) if f.metadata["needs"] and f.metadata["needs"] not in traits}
+        return self.but(tile=tile, **idle)
+
     @staticmethod
     def described() -> tuple[Field[Any], ...]:
-        """The fields, whose metadata holds meaning, choices, targets and changes_code."""
+        """The fields, whose metadata holds meaning, choices, targets, changes_code and needs."""
         return fields(Options)
 
 
