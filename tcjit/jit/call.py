@@ -82,8 +82,7 @@ class Function:
         return out
 
     def _slow(self, args: tuple[Any, ...], out: Any, unchecked: bool) -> Results:
-        if type(unchecked) is not bool:
-            raise ArgumentError(f"unchecked= must be True or False, not {unchecked!r}", hint="unchecked=True")
+        _require_bool(unchecked)
         signature = self.signature
         bound = arguments.check(signature, args)
         arguments.refuse_gradients(signature, dict(zip((p.name for p in signature.params), args)))
@@ -146,6 +145,7 @@ class Function:
         >>> tc.twice.compile(torch.empty(5, device="meta")).target
         'reference'
         """
+        _require_bool(unchecked)
         bound = arguments.check(self.signature, args, shapes_only=True)
         chosen = checked_target(target) or self.target
         return self._kernel(bound, not unchecked, chosen, checked_options(options) or self.options)
@@ -165,6 +165,11 @@ class Function:
         if key.target == "reference":
             return kernel.interpreted(self.text, self.signature, key)
         return kernel.compiled(self.text, self.signature, key, stored.binary(self.text, self.signature, key))
+
+
+def _require_bool(unchecked: Any) -> None:
+    if type(unchecked) is not bool:
+        raise ArgumentError(f"unchecked= must be True or False, not {unchecked!r}", hint="unchecked=True")
 
 
 # ---------------------------------------------------------------- one of each
