@@ -74,5 +74,5 @@ def __dir__() -> list[str]:
     return __all__
 
 
-if "torch" in sys.modules:  # the calling side costs little then, and a first call should not wait for it
+if sys.modules.get("torch") is not None:  # the calling side costs little then, and a first call should not wait for it
     import_module("tcjit.jit.call")

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import tempfile
@@ -37,23 +38,34 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.update(
         TCJIT_CACHE_DIR=config.stash[PRIVATE], TCJIT_VERIFY="1", OMP_NUM_THREADS="2", OMP_WAIT_POLICY="passive", COLUMNS="160", NO_COLOR="1"
     )
+    if importlib.util.find_spec("torch") is None:
+        config.pluginmanager.register(WithoutTorch())  # as a plugin: a conftest's own hook stops at its folder
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     shutil.rmtree(config.stash.get(PRIVATE, ""), ignore_errors=True)
 
 
-def _unit(item: pytest.Item) -> str:
+class WithoutTorch:
+    """Collects only what may be of the ring ``text``: other files cannot even be imported."""
+
+    def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
+        if collection_path.suffix != ".py" or _unit(collection_path) in TEXT:
+            return None
+        return None if "mark.text" in collection_path.read_text(encoding="utf-8") else True
+
+
+def _unit(path: Path) -> str:
     """The part of the house that a test or doctest is about: ``grammar`` for ``tests/grammar/test_parse.py``."""
     for top in (ROOT / "tcjit", HOME):
-        if item.path.is_relative_to(top):
-            first = item.path.relative_to(top).parts[0]
+        if path.is_relative_to(top):
+            first = path.relative_to(top).parts[0]
             return first.removesuffix(".py").removeprefix("test_")
     return ""
 
 
 def _place(item: pytest.Item) -> int:
-    unit = _unit(item)
+    unit = _unit(item.path)
     if unit in LAST:
         return len(ORDER) + 1
     return ORDER.index(unit) if unit in ORDER else len(ORDER)
@@ -62,7 +74,7 @@ def _place(item: pytest.Item) -> int:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if not any(item.get_closest_marker(ring) for ring in RINGS):
-            item.add_marker("text" if _unit(item) in TEXT else "host")
+            item.add_marker("text" if _unit(item.path) in TEXT else "host")
     items.sort(key=_place)
 
 

@@ -2,9 +2,10 @@
 
     python tests/soak.py --programs 20000 --jobs 2 [--seed S] [--seconds T] [--first N]
 
-Each number of a seed stands for one program and one mutated text, drawn in a child process that a crash or a hang can take down. A
-failing program is shrunk and written to ``tests/regressions`` (or ``--keep``), where the suite picks it up. The last line is
-``N run, M failed, seed S``.
+Each number of a seed stands for one program, with mapping options of its own for every second one, and one mutated text, drawn in a
+child process that a crash or a hang can take down. A failing program is shrunk and written with its options to ``tests/regressions`` (or
+``--keep``), where the suite picks it up. The last line is ``N run, M failed, seed S``, also after Ctrl-C, which ends the children; the
+exit status is then 130, or 1 where something failed.
 """
 from __future__ import annotations
 
@@ -12,14 +13,16 @@ import argparse
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +52,10 @@ def main() -> int:
     if options.child:
         _child(seed, options.keep, *options.child)
         return 0
-    return Soak(seed, options.first, options.programs, options.jobs, options.seconds, options.keep).run()
+    soak = Soak(seed, options.first, options.programs, options.jobs, options.seconds, options.keep)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: soak.stopped.set())
+    return soak.run()
 
 
 # ---------------------------------------------------------------- the parent
@@ -71,6 +77,7 @@ class Soak:
     failed: list[str] = field(default_factory=list)
     started: float = field(default_factory=time.monotonic)
     lock: threading.Lock = field(default_factory=threading.Lock)
+    stopped: threading.Event = field(default_factory=threading.Event)  # set by Ctrl-C: the children are ended
 
     def run(self) -> int:
         print(f"seed {self.seed}: {self.programs} programs, {self.jobs} jobs", flush=True)
@@ -81,28 +88,30 @@ class Soak:
             print(line)
         print(f"{self.refused} of {self.drawn} drawn programs were refused and drawn again, {time.monotonic() - self.started:.0f} s")
         print(f"{self.ran} run, {len(self.failed)} failed, seed {self.seed}", flush=True)
-        return 1 if self.failed else 0
+        return 1 if self.failed else 130 if self.stopped.is_set() else 0
 
     def _piece(self, first: int, last: int) -> None:
         """Numbers from ``first`` to before ``last``; one that takes its child down is counted, and the next child goes on after it."""
         while first < last and not self._late():
             running: int | None = None
             before = first
-            for event in _events(self.seed, self.keep, first, last):
+            for event in _events(self.seed, self.keep, first, last, self.stopped):
                 running = event["number"] if event["kind"] == "begin" else None
                 if running is None:
                     self._note(event)
                     first = event["number"] + 1
                     if self._late():
                         break
+            if self.stopped.is_set():
+                return
             if running is not None:
-                self._note({"number": running, "what": _crash(self.seed, self.keep, running), "drawn": 1, "refused": 0})
+                self._note({"number": running, "what": _crash(self.seed, self.keep, running, self.stopped), "drawn": 1, "refused": 0})
                 first = running + 1
             elif first == before:
                 raise RuntimeError("a child ended before its first program: see its message above")
 
     def _late(self) -> bool:
-        return self.seconds is not None and time.monotonic() - self.started > self.seconds
+        return self.stopped.is_set() or self.seconds is not None and time.monotonic() - self.started > self.seconds
 
     def _note(self, event: dict[str, Any]) -> None:
         with self.lock:
@@ -117,36 +126,56 @@ class Soak:
                 print(f"{self.ran} run, {len(self.failed)} failed, {rate:.1f} a second", flush=True)
 
 
-def _events(seed: int, keep: Path, first: int, last: int) -> Iterator[dict[str, Any]]:
-    """What a child says, a JSON object a line; the child is ended when the caller stops listening, or when it is silent for too long."""
-    with tempfile.TemporaryDirectory(prefix="tcjit-soak-") as cache:
-        environment = {**os.environ, "TCJIT_CACHE_DIR": cache, "OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"}
-        command = [sys.executable, str(HOME / "soak.py"), "--seed", str(seed), "--keep", str(keep), "--child", str(first), str(last)]
-        child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-        assert child.stdout is not None
-        spoken = [time.monotonic()]
-        done = threading.Event()
+class Watched:
+    """A run of this file in a session of its own, out of reach of the terminal's Ctrl-C; it and all that it started are ended when
+    ``stopped`` is set, when it is silent for too long, and at the end of the ``with`` block."""
 
-        def watch() -> None:
-            while not done.wait(1.0):
-                if time.monotonic() - spoken[0] > PATIENCE:
-                    child.kill()
+    def __init__(self, arguments: Sequence[str], folder: str, stopped: threading.Event) -> None:
+        own = {"TCJIT_CACHE_DIR": os.path.join(folder, "cache"), "TMPDIR": folder, "OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"}
+        command = [sys.executable, str(HOME / "soak.py"), *arguments]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **own}, start_new_session=True)
+        self._spoken = time.monotonic()
+        self._done = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, args=(stopped,), daemon=True)
 
-        watcher = threading.Thread(target=watch, daemon=True)
-        watcher.start()
-        try:
-            for line in child.stdout:
-                spoken[0] = time.monotonic()
-                if line.startswith("{"):
-                    yield json.loads(line)
-        finally:
-            done.set()
-            child.kill()
-            child.wait()
-            watcher.join()
+    def __enter__(self) -> Watched:
+        self._watcher.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._watcher.join()
+        self._end()
+        self.process.communicate()
+
+    def lines(self) -> Iterator[str]:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._spoken = time.monotonic()
+            yield line
+
+    def _watch(self, stopped: threading.Event) -> None:
+        while not self._done.wait(0.2):
+            if stopped.is_set() or time.monotonic() - self._spoken > PATIENCE:
+                self._end()
+                return
+
+    def _end(self) -> None:
+        if self.process.returncode is None:  # its number cannot be another process's yet
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
 
 
-def _crash(seed: int, keep: Path, number: int) -> str:
+def _events(seed: int, keep: Path, first: int, last: int, stopped: threading.Event) -> Iterator[dict[str, Any]]:
+    """What a child says, a JSON object a line; the child is ended when the caller stops listening."""
+    arguments = ["--seed", str(seed), "--keep", str(keep), "--child", str(first), str(last)]
+    with tempfile.TemporaryDirectory(prefix="tcjit-soak-") as folder, Watched(arguments, folder, stopped) as child:
+        for line in child.lines():
+            if line.startswith("{"):
+                yield json.loads(line)
+
+
+def _crash(seed: int, keep: Path, number: int, stopped: threading.Event) -> str:
     """Shrink a program that takes its process down, a process for each try."""
     from support_shrink import shrink
 
@@ -156,12 +185,10 @@ def _crash(seed: int, keep: Path, number: int) -> str:
 
         def crashes(smaller: Case) -> bool:
             _save(smaller, path)
-            environment = {**os.environ, "TCJIT_CACHE_DIR": folder}
-            command = [sys.executable, str(HOME / "soak.py"), "--check", str(path)]
-            try:
-                return subprocess.run(command, env=environment, capture_output=True, timeout=PATIENCE).returncode not in (0, 1)
-            except subprocess.TimeoutExpired:
-                return True
+            with Watched(["--check", str(path)], folder, stopped) as child:
+                for _ in child.lines():
+                    pass
+                return child.process.wait() not in (0, 1) and not stopped.is_set()
 
         if not crashes(case):
             return "its process died, which a second run of the program alone does not"
@@ -180,11 +207,16 @@ def _child(seed: int, keep: Path, first: int, last: int) -> None:
 
 
 def _case(seed: int, number: int) -> tuple[Case, int, int]:
-    """A program, how many were drawn for it, and how many of them refused."""
+    """A program, how many were drawn for it, and how many of them refused. Half of the programs have options of their own."""
+    from support_options import drawn
     from support_programs import Statistics, draw
 
     counts = Statistics()
-    return draw(random.Random(f"{seed} {number}"), counts), counts.drawn, counts.refused
+    case = draw(random.Random(f"{seed} {number}"), counts)
+    rng = random.Random(f"{seed} options {number}")
+    if rng.random() < 0.5:
+        case = replace(case, options=drawn(rng))
+    return case, counts.drawn, counts.refused
 
 
 def _program(case: Case, keep: Path, seed: int, number: int) -> str:

@@ -7,13 +7,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
+from support_options import changed
 
 from tcjit.grammar.ast import Program
-from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.dtypes import DTYPES, FORMATS
 from tcjit.grammar.front import read
 from tcjit.grammar.infer import specialise
+from tcjit.mapping.options import Options
 from tcjit.runtime import reference
-from tcjit.runtime.numerics import FORMATS, Array, rounded
+from tcjit.runtime.numerics import Array, rounded
 
 REGRESSIONS = Path(__file__).parent / "regressions"
 _MARK = "# case: "
@@ -55,7 +57,8 @@ class Fill:
 @dataclass(frozen=True)
 class Case:
     """The last def of ``text`` is called. ``initial`` fills the outputs passed in through ``out=``; ``exact`` says that every value
-    is a small integer; ``faults`` names what may go wrong: gather, division or nothing."""
+    is a small integer; ``faults`` names what may go wrong: gather, division or nothing. A case with ``options`` is mapped by them, and
+    threads share even its small loops."""
 
     text: str
     shapes: Mapping[str, tuple[int, ...]]
@@ -64,6 +67,7 @@ class Case:
     initial: Mapping[str, Fill] = field(default_factory=dict)
     exact: bool = False
     faults: str = ""
+    options: Options | None = None
 
     def inputs(self) -> dict[str, Array]:
         return {name: self.fills[name].array(shape) for name, shape in self.shapes.items()}
@@ -83,18 +87,22 @@ class Case:
 
 def save(case: Case, path: Path, comment: str = "") -> None:
     """Write a case as a program whose comments hold its arguments."""
-    facts = {name: value for name, value in asdict(case).items() if name != "text"}
+    facts = {name: value for name, value in asdict(case).items() if name not in ("text", "options")}
+    if case.options is not None:
+        facts["options"] = changed(case.options)
     note = "".join(f"# {line}\n" for line in comment.splitlines())
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"{note}{_MARK}{json.dumps(facts)}\n{case.text.rstrip()}\n")
 
 
 def load(path: Path) -> Case:
-    """Read what ``save`` wrote."""
+    """Read what ``save`` wrote; options that the file does not name have their defaults."""
     lines = path.read_text().splitlines(keepends=True)
     mark = next(i for i, line in enumerate(lines) if line.startswith(_MARK))
     facts = json.loads(lines[mark].removeprefix(_MARK))
     facts["shapes"] = {name: tuple(shape) for name, shape in facts["shapes"].items()}
     for key in ("fills", "initial"):
         facts[key] = {name: Fill(**fill) for name, fill in facts[key].items()}
+    if "options" in facts:
+        facts["options"] = Options.from_dict(facts["options"])
     return Case("".join(lines[mark + 1 :]), **facts)

@@ -3,13 +3,15 @@ from __future__ import annotations
 
 import random
 import zlib
+from contextlib import nullcontext
 
 import numpy as np
 import torch
 from support_cases import Case
 from support_compare import agree
+from support_options import threads_for_all
 
-import tcjit
+from tcjit import define, synchronize
 from tcjit.errors import DivisionError, GatherError, TCError
 from tcjit.grammar.ast import Program
 from tcjit.jit import targets
@@ -61,8 +63,11 @@ def call(case: Case, program: Program, target: str, layouts: bool = True, unchec
             empty = torch.empty(shape, dtype=getattr(torch, dtype), device=place)
             out.append(tensor(given[name], dtype).to(place) if name in given else empty)
         out = out[0] if len(out) == 1 else tuple(out)
-    results = getattr(tcjit.define(case.text, target=target), definition.name)(*args, out=out, unchecked=unchecked)
-    tcjit.synchronize()  # raises what a GPU found
+    options = case.options if target != "reference" else None
+    with threads_for_all() if options is not None else nullcontext():
+        function = getattr(define(case.text, target=target, options=options), definition.name)
+        results = function(*args, out=out, unchecked=unchecked)
+    synchronize()  # raises what a GPU found
     results = results if isinstance(results, tuple) else (results,)
     return {name: array(result) for name, result in zip(definition.returns, results, strict=True)}
 

@@ -1,10 +1,11 @@
-"""Making a failing case small: fewer defs, statements, returns, clauses and parameters, smaller extents, simpler expressions."""
+"""Making a failing case small: default options, fewer defs, statements, returns, clauses and parameters, smaller extents and values."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from support_cases import Case, Fill
+from support_options import nearer
 
 from tcjit.errors import TCError
 from tcjit.grammar.ast import Apply, Assign, CallDef, Expr, Name, Number, RangeClause, Return, SurfaceDef
@@ -39,6 +40,8 @@ def _candidates(case: Case) -> Iterator[Case]:
         defs = parse(case.text)
     except TCError:
         return
+    for options in nearer(case.options):
+        yield replace(case, options=options)
     for smaller in _programs(defs):
         yield _fitted(case, smaller)
     yield from _sizes(case, defs[-1])

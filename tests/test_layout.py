@@ -123,6 +123,8 @@ print(d.name, d.sizes)
 """
     out = child(code)
     assert out.stdout.strip() == "f ('N',)", out.stderr
+    out = child(f"import sys; sys.modules['torch'] = None\n{code.split(BLOCKED)[1]}")  # the other way to say that there is none
+    assert out.stdout.strip() == "f ('N',)", out.stderr
 
 
 @pytest.mark.host

@@ -226,14 +226,18 @@ class _Emitter(Emitter):
         with self.indented("{"):
             statements = [(run, self.mapped.scop.statement(run.statement)) for run in runs(loop.body)]
             written = {s.tensor for _, s in statements}
+            spoken: set[int] = set()  # reads in the subscripts of a gather that is bound with them
             for run, s in statements:
                 for access, guards in guarded_accesses(s.value):
                     if (
                         not guards
                         and id(access) not in self.hoisted
+                        and id(access) not in spoken
                         and written.isdisjoint(a.tensor for a in walk(access) if isinstance(a, Access))
                     ):
                         self.bind(access, run, loop.variable)
+                        if id(access) in self.hoisted:
+                            spoken |= {id(a) for sub in access.subscripts for a in walk(sub)}
             opened = len(self.hoisted) > len(kept)
             yield
         if not opened:  # nothing was bound: no braces needed

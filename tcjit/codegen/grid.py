@@ -56,8 +56,7 @@ class GridEmitter(Emitter):
         self.grid = (1, 1, 1)
         self.unrolling = False
         self.early = False  # copies may arrive later
-        self.used: dict[str, None] = {}  # tensors that the kernel names
-        self.written: dict[str, None] = {}  # and those that it writes
+        self.written: dict[str, None] = {}  # tensors that the kernel writes
         self.aligned: dict[str, None] = {}  # and those whose elements it reads or writes several at once
         self.scratch: dict[str, tuple[str, int, int]] = {}  # arrays for reductions: type, elements, bytes of one
         self.loaded: dict[int, str] = {}  # by id of an Access: its element, read before
@@ -268,10 +267,6 @@ class GridEmitter(Emitter):
             self.write(self.gpu.unroll)
 
     # ------------------------------------------------------------ statements
-
-    def place(self, tensor: str, subscripts: tuple[Expr, ...], names: list[str] | None = None) -> str:
-        self.used[tensor] = None
-        return super().place(tensor, subscripts, names)
 
     def statement(self, run: Run) -> None:
         if self.instead is not None:

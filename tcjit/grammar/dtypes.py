@@ -45,11 +45,36 @@ DTYPES: dict[str, DType] = {
 }
 ALIASES = {"float": "float32", "double": "float64", "half": "float16"}
 
-# significant bits, exponent of the least subnormal, greatest finite value
-_FLOATS: dict[str, tuple[int, int, float]] = {
-    "float16": (11, -24, 65504.0),
-    "bfloat16": (8, -133, math.ldexp(255, 120)),
-    "float32": (24, -149, math.ldexp((1 << 24) - 1, 104)),
+
+@dataclass(frozen=True)
+class Format:
+    """A binary floating format: ``digits`` of significand, ``least`` the exponent of its smallest subnormal."""
+
+    digits: int
+    least: int
+    greatest: float
+
+    @property
+    def eps(self) -> float:
+        """The distance from 1 to the next number."""
+        return 2.0 ** (1 - self.digits)
+
+    @property
+    def tiny(self) -> float:
+        """The smallest positive number."""
+        return 2.0**self.least
+
+    @property
+    def integers(self) -> float:
+        """Every integer up to here is exact."""
+        return 2.0**self.digits
+
+
+FORMATS = {
+    "float16": Format(11, -24, 65504.0),
+    "bfloat16": Format(8, -133, math.ldexp((1 << 8) - 1, 120)),
+    "float32": Format(24, -149, math.ldexp((1 << 24) - 1, 104)),
+    "float64": Format(53, -1074, math.ldexp((1 << 53) - 1, 971)),
 }
 
 
@@ -87,7 +112,7 @@ def holds(wide: str, narrow: str) -> bool:
     if "bool" in (w.kind, n.kind):
         return False
     if w.kind == "float":
-        return promote(wide, narrow) == wide if n.kind == "float" else n.greatest <= 1 << _FLOATS.get(wide, (53,))[0]
+        return promote(wide, narrow) == wide if n.kind == "float" else n.greatest <= FORMATS[wide].integers
     return n.kind != "float" and w.least <= n.least and n.greatest <= w.greatest
 
 
@@ -99,12 +124,12 @@ def rounded(value: float, dtype: str) -> float:
     """
     if dtype == "float64" or value == 0 or not math.isfinite(value):
         return value
-    digits, least, greatest = _FLOATS[dtype]
-    if abs(value) >= 2 * greatest:
+    form = FORMATS[dtype]
+    if abs(value) >= 2 * form.greatest:
         return math.copysign(math.inf, value)
-    exponent = max(math.frexp(value)[1] - digits, least)
+    exponent = max(math.frexp(value)[1] - form.digits, form.least)
     nearest = math.ldexp(round(math.ldexp(value, -exponent)), exponent)
-    return nearest if abs(nearest) <= greatest else math.copysign(math.inf, value)
+    return nearest if abs(nearest) <= form.greatest else math.copysign(math.inf, value)
 
 
 def converted(value: int | float | bool, dtype: str) -> int | float | bool:

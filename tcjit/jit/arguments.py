@@ -13,10 +13,10 @@ import torch
 from tcjit.errors import ArgumentError, ShapeError, TCError
 from tcjit.grammar.ast import Param
 from tcjit.grammar.bind import bind
-from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.dtypes import DTYPES, FORMATS
 from tcjit.jit.signature import Output, Signature, describe
 from tcjit.runtime import tensors
-from tcjit.runtime.numerics import FORMATS, rounded
+from tcjit.runtime.numerics import rounded
 
 if TYPE_CHECKING:
     from tcjit.jit.targets import Target

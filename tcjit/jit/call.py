@@ -84,8 +84,7 @@ class Function:
         return out
 
     def _slow(self, args: tuple[Any, ...], out: Any, unchecked: bool) -> Results:
-        if type(unchecked) is not bool:
-            raise ArgumentError(f"unchecked= must be True or False, not {unchecked!r}", hint="unchecked=True")
+        _require_bool(unchecked)
         signature = self.signature
         bound = arguments.check(signature, args, self._asked)
         arguments.refuse_gradients(signature, dict(zip((p.name for p in signature.params), args)))
@@ -152,6 +151,7 @@ class Function:
         >>> tc.twice.compile(torch.empty(5, device="meta")).target
         'reference'
         """
+        _require_bool(unchecked)
         chosen = checked_target(target) or self.target
         bound = arguments.check(self.signature, args, targets.find(chosen) if chosen else None, shapes_only=True)
         return self._kernel(bound, not unchecked, targets.resolve(chosen, bound.places), checked_options(options) or self.options)
@@ -166,6 +166,11 @@ class Function:
             if found is None:
                 found = self._kernels[key] = targets.find(key.target, key.place).kernel(self.text, self.signature, key)
         return found
+
+
+def _require_bool(unchecked: Any) -> None:
+    if type(unchecked) is not bool:
+        raise ArgumentError(f"unchecked= must be True or False, not {unchecked!r}", hint="unchecked=True")
 
 
 # ---------------------------------------------------------------- one of each

@@ -22,7 +22,7 @@ class Namespace:
 
         self.__state = (source, target, options)
         self.__signatures = {s.name: s for s in signatures(source)}
-        if "torch" in sys.modules:
+        if sys.modules.get("torch") is not None:
             for name in self.__signatures:
                 self[name]
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from tcjit.grammar.ast import Binary, Call, Cast, Const, Def, Expr, Param, Scalar, Size, Unary
+from tcjit.mapping.traits import loops, traits
 
 # a number, the name of a size or scalar, or an operator before its operands
 Extent: TypeAlias = "int | str | tuple[Any, ...]"
@@ -34,13 +35,15 @@ class Output:
 
 @dataclass(frozen=True)
 class Signature:
-    """A def seen from outside."""
+    """A def seen from outside; ``traits`` and ``loops`` say which mapping options matter to it."""
 
     name: str
     params: tuple[Param, ...]
     returns: tuple[Output, ...]
     sizes: tuple[str, ...]
     specialised: tuple[str, ...]
+    traits: tuple[str, ...] = ()
+    loops: int = 0
 
     @property
     def accumulates(self) -> tuple[str, ...]:
@@ -62,6 +65,8 @@ class Signature:
             "sizes": list(self.sizes),
             "specialised": list(self.specialised),
             "accumulates": list(self.accumulates),
+            "traits": list(self.traits),
+            "loops": self.loops,
         }
 
     @staticmethod
@@ -76,6 +81,8 @@ class Signature:
             ),
             tuple(map(str, values["sizes"])),
             tuple(map(str, values["specialised"])),
+            tuple(map(str, values["traits"])),
+            int(values["loops"]),
         )
 
 
@@ -93,7 +100,9 @@ def of(definition: Def) -> Signature:
         accumulates = statement.operator != "=" and not statement.initialise
         returns.append(Output(name, tensor.dtype, tuple(map(encode, tensor.shape)), accumulates))
     params = tuple(Param(p.name, p.dtype, p.dims) for p in definition.params)
-    return Signature(definition.name, params, tuple(returns), definition.sizes, definition.specialised)
+    return Signature(
+        definition.name, params, tuple(returns), definition.sizes, definition.specialised, traits(definition), loops(definition)
+    )
 
 
 def encode(extent: Expr) -> Extent:

@@ -55,6 +55,7 @@ def signature(text: str, name: str) -> Signature:
 def binary(text: str, signature: Signature, key: Key) -> Binary:
     """The kernel of a key, out of the cache or compiled now."""
     store, target = cache.store(), targets.find(key.target, key.place)
+    options = (key.options or Options()).normalised(key.target.partition(":")[0], signature.traits, signature.loops)
     facts = {
         "text": text,
         "name": signature.name,
@@ -62,7 +63,7 @@ def binary(text: str, signature: Signature, key: Key) -> Binary:
         "layouts": list(key.layouts),
         "scalars": dict(key.scalars),
         "checked": key.checked,
-        "options": (key.options or Options()).to_dict(),
+        "options": options.to_dict(),
     }
     name = cache.call_key(target.code, target.identity(), **facts)
     entry = store.get(name)
@@ -77,7 +78,7 @@ def binary(text: str, signature: Signature, key: Key) -> Binary:
             dict(zip(names, key.layouts)),
             dict(key.scalars),
             target=target,
-            options=key.options,
+            options=options,
             checked=key.checked,
         )
         entry = store.put(name, record, library, texts)

@@ -6,7 +6,7 @@ Validation, JSON, the cache key and the tuner's search space are all read from t
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from typing import Any
 
@@ -15,8 +15,11 @@ from tcjit.errors import MappingError
 FUSIONS = ("maximal", "preserve_three_coincident", "minimal")
 
 
-def _option(default: Any, meaning: str, *, choices: tuple[Any, ...], targets: tuple[str, ...], changes_code: bool = True) -> Any:
-    metadata = {"meaning": meaning, "choices": choices, "targets": targets, "changes_code": changes_code}
+def _option(
+    default: Any, meaning: str, *, choices: tuple[Any, ...], targets: tuple[str, ...], changes_code: bool = True, needs: str = ""
+) -> Any:
+    """``needs`` names the trait without which a def is mapped alike whatever the field says."""
+    metadata = {"meaning": meaning, "choices": choices, "targets": targets, "changes_code": changes_code, "needs": needs}
     return field(default=default, metadata=metadata)
 
 
@@ -34,7 +37,8 @@ class Options:
         "preserve_three_coincident",
         "which statements share their outer loops",
         choices=FUSIONS,
-        targets=("cpu",),
+        targets=("cpu", "cuda", "opencl"),
+        needs="several",
     )
     tile: tuple[int, ...] = _option(
         (),
@@ -52,11 +56,16 @@ class Options:
         0,
         "parts into which a reduction with few results is cut so that threads share it; 0: the model's choice, 1: never",
         choices=(0, 1, 8, 16, 32, 64),
-        targets=("cpu",),
+        targets=("cpu", "cuda", "opencl"),
+        needs="reduction",
     )
     parallel: bool = _option(True, "run coincident outer loops on several threads", choices=(True, False), targets=("cpu",))
     contract: bool = _option(
-        True, "keep a temporary in a small private buffer where its uses allow it", choices=(True, False), targets=("cpu",)
+        True,
+        "keep a temporary in a small private buffer where its uses allow it",
+        choices=(True, False),
+        targets=("cpu",),
+        needs="temporary",
     )
 
     pack: bool = _option(
@@ -64,6 +73,7 @@ class Options:
         "copy an operand that is read under conditions, or that vectors cannot read, into a better form",
         choices=(True, False),
         targets=("cpu", "cuda", "opencl"),
+        needs="reduction",
     )
 
     block: int = _option(
@@ -80,12 +90,14 @@ class Options:
         "results of one thread (down, across) the tile of a contraction; empty: the model's choice",
         choices=((), (1, 1), (2, 2), (4, 4), (4, 8), (8, 4), (8, 8)),
         targets=("cuda", "opencl"),
+        needs="reduction",
     )
     step: int = _option(
         0,
         "terms of a reduction that pass through shared memory at once; 0: the model's choice",
         choices=(0, 4, 8, 16, 32),
         targets=("cuda", "opencl"),
+        needs="reduction",
     )
     vector: int = _option(
         0, "neighbours that a thread reads or writes at once; 0: the model's choice", choices=(0, 1, 2, 4), targets=("cuda", "opencl")
@@ -95,6 +107,7 @@ class Options:
         "steps' pieces in shared memory at once: 2 and more let copies run ahead of what reads them",
         choices=(1, 2, 3, 4),
         targets=("cuda", "opencl"),
+        needs="reduction",
     )
     shared: bool = _option(
         True, "copy what threads of a block read again and again to shared memory", choices=(True, False), targets=("cuda", "opencl")
@@ -166,9 +179,26 @@ class Options:
         """A copy with some fields changed."""
         return replace(self, **changes)
 
+    def normalised(self, target: str, traits: Collection[str], loops: int) -> Options:
+        """The options as far as they matter to a kind of target (``cpu``, ``cuda``, ``opencl``) and to a def with these traits and at most
+        so many loops to share; the rest has its defaults.
+
+        >>> Options(tile=(4, 8, 0), reduction_chunks=8, block=64).normalised("cpu", (), 2) == Options(tile=(4, 8))
+        True
+        """
+        tile = self.tile[:loops]
+        while tile and not tile[-1]:
+            tile = tile[:-1]
+        idle = {
+            f.name: f.default
+            for f in fields(Options)
+            if (f.metadata["needs"] and f.metadata["needs"] not in traits) or target not in f.metadata["targets"]
+        }
+        return self.but(**{"tile": tile, **idle})
+
     @staticmethod
     def described() -> tuple[Field[Any], ...]:
-        """The fields, whose metadata holds meaning, choices, targets and changes_code."""
+        """The fields, whose metadata holds meaning, choices, targets, changes_code and needs."""
         return fields(Options)
 
 

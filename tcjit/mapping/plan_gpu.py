@@ -237,8 +237,8 @@ class _Model:
     def _too_large(self, access: Access, size: int) -> None:
         name = "step" if self.options.step else "stages"
         raise MappingError(
-            f"option {name} = {getattr(self.options, name)}: the pieces of {access.tensor} need {size * self.options.stages} bytes of shared "
-            f"memory beside the other operands, and a block on {self.device.name} has {self.device.max_shared_bytes}",
+            f"option {name} = {getattr(self.options, name)}: the pieces of {access.tensor} need {size * self.options.stages} bytes of "
+            f"shared memory beside the other operands, and a block on {self.device.name} has {self.device.max_shared_bytes}",
             hint=f"a smaller {name}, or fewer registers",
         )
 

@@ -23,7 +23,6 @@ from tcjit.mapping.pack import is_product, packings, replaced
 from tcjit.mapping.pad import padded_read, paddings, with_padded
 from tcjit.mapping.storage import Bounds, Storage
 
-
 # terms of a reduction that are worth a block of a GPU
 PART = 4096
 

@@ -39,7 +39,8 @@ class Storage:
 
 @dataclass(frozen=True)
 class Axis:
-    """How one subscript counts in a buffer: a part ``(divisor, modulus, stride)`` adds ``(subscript - base) // divisor % modulus * stride``."""
+    """How a subscript counts in a buffer: a part ``(divisor, modulus, stride)`` adds
+    ``(subscript - base) // divisor % modulus * stride``."""
 
     base: int
     parts: tuple[tuple[int, int, int], ...]

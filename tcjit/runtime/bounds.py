@@ -21,8 +21,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tcjit.grammar.dtypes import FORMATS, Format
 from tcjit.runtime.functions import FUNCTIONS, on_floats, on_integers
-from tcjit.runtime.numerics import FORMATS, Array, Format, computed_in, convert, is_float, rounded
+from tcjit.runtime.numerics import Array, computed_in, convert, is_float, rounded
 
 RELIABLE = 0.25  # arguments that move by more than this say nothing about how a function that is not monotone moves
 

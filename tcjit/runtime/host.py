@@ -26,6 +26,7 @@ from tcjit.errors import CompileError, LaunchError
 
 NAMES = ("cc", "gcc", "clang")
 TIME_LIMIT = 600.0  # seconds for one compilation
+VECTOR_LIBRARY = "libmvec.so.1"  # glibc's mathematical functions on whole vector registers
 
 _BASE = (
     "-O2", "-std=gnu11", "-fPIC", "-shared", "-fwrapv", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast",
@@ -185,6 +186,23 @@ def cpu() -> str:
     machine = os.uname().machine
     digest = hashlib.sha256(repr(sorted(facts.items())).encode()).hexdigest()[:12]
     return f"{facts.get('model name', machine)} ({machine} {digest})"
+
+
+@functools.lru_cache(maxsize=1)
+def c_library() -> str:
+    """The C library as far as kernels depend on it: glibc's version, which decides what its libmvec offers, and whether that is there.
+
+    Told by these two instead of by every symbol (``vector_math``), which would take a warm process a millisecond.
+    """
+    try:
+        version = os.confstr("CS_GNU_LIBC_VERSION") or "unknown"
+    except (AttributeError, OSError, ValueError):
+        return "unknown"
+    try:
+        ctypes.CDLL(VECTOR_LIBRARY)
+    except OSError:
+        return version
+    return f"{version} with {VECTOR_LIBRARY}"
 
 
 # What this process has learned and loaded: compilers by what they were asked for, libraries by path (never unloaded, since

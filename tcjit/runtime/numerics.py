@@ -4,47 +4,14 @@ Floats of every type are carried as float64 arrays, integers in arrays of their 
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.dtypes import DTYPES, FORMATS
 
 Array = npt.NDArray[Any]
-
-
-@dataclass(frozen=True)
-class Format:
-    """A binary floating format: ``digits`` of significand, ``least`` the exponent of its smallest subnormal."""
-
-    digits: int
-    least: int
-    greatest: float
-
-    @property
-    def eps(self) -> float:
-        """The distance from 1 to the next number."""
-        return 2.0 ** (1 - self.digits)
-
-    @property
-    def tiny(self) -> float:
-        """The smallest positive number."""
-        return 2.0**self.least
-
-    @property
-    def integers(self) -> float:
-        """Every integer up to here is exact."""
-        return 2.0**self.digits
-
-
-FORMATS = {
-    "float64": Format(53, -1074, float(np.finfo(np.float64).max)),
-    "float32": Format(24, -149, float(np.finfo(np.float32).max)),
-    "float16": Format(11, -24, 65504.0),
-    "bfloat16": Format(8, -133, float(2.0**127 * (2 - 2.0**-7))),
-}
 
 
 def is_float(dtype: str) -> bool:

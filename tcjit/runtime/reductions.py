@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from tcjit.grammar.dtypes import FORMATS
 from tcjit.runtime.bounds import Value, either, plain
-from tcjit.runtime.numerics import FORMATS, Array, computed_in, identity, is_float
+from tcjit.runtime.numerics import Array, computed_in, identity, is_float
 
 UFUNCS: dict[str, Any] = {"+": np.add, "*": np.multiply, "min": np.minimum, "max": np.maximum}
 Place = tuple[slice | Array, ...]  # slices for a block, index arrays for a scatter

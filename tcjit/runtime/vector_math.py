@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from tcjit.codegen.dialect import VECTOR_MATH, vector_math
-
-LIBRARY = "libmvec.so.1"
+from tcjit.runtime.host import VECTOR_LIBRARY
 
 
 @lru_cache(maxsize=1)
@@ -20,7 +19,7 @@ def vector_math_symbols() -> frozenset[str]:
 def available(names: Iterable[str]) -> frozenset[str]:
     """Those of ``names`` that the library has in every width."""
     try:
-        library = ctypes.CDLL(LIBRARY)
+        library = ctypes.CDLL(VECTOR_LIBRARY)
     except OSError:
         return frozenset()
     return vector_math(os.uname().machine, lambda symbol: hasattr(library, symbol), names)

@@ -169,3 +169,24 @@ def test_the_text_does_not_depend_on_hashes() -> None:
 def test_a_program_without_instances_is_an_empty_kernel() -> None:
     made = source(MATMUL, {"A": (0, 4), "B": (4, 5)})
     assert "for (" not in kernel(made) and made.workspace == 0
+
+
+@pytest.mark.parametrize(
+    "text, shapes, tests",
+    [
+        (GATHER, {"T": (50, 33), "I": (64, 40)}, 1),
+        (
+            "def f(float(E,D) T, int64(K) J, int32(B) I) -> (O) { O(b, d) = T(J(I(b)), d) * 2 }",
+            {"T": (50, 33), "J": (9,), "I": (64,)},
+            2,
+        ),
+    ],
+    ids=["gather", "gather of a gather"],
+)
+def test_what_is_evaluated_before_a_vector_loop_is_used_in_it(text: str, shapes: dict[str, tuple[int, ...]], tests: int) -> None:
+    """What an index reads is read with the index, and not once more for itself."""
+    made = kernel(source(text, shapes))
+    assert "omp simd" in made
+    for name in re.findall(r"const \w+ (tc_[gv]\w+) =", made):
+        assert len(re.findall(rf"\b{name}\b", made)) > 1, f"{name} is used nowhere in\n{made}"
+    assert made.count("TC_FLAG(") == tests

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,12 @@ import pytest
 import torch
 from support_cases import Case, Fill
 from support_compare import agree
-from support_run import array, tensor
+from support_options import drawn
+from support_run import call
 
 import tcjit
 from tcjit.errors import MappingError
-from tcjit.mapping.options import FUSIONS, PRESETS, Options
-from tcjit.mapping.passes import parallelise
+from tcjit.mapping.options import PRESETS, Options
 
 SEED = 20
 PAIRS = 4  # drawn options per program, besides the few that are always tried
@@ -150,19 +150,6 @@ SAMPLES = {
 ALWAYS = [PRESETS["naive"], Options(fusion="maximal", reduction_chunks=3), Options(fusion="minimal", lanes=4)]
 
 
-def drawn(rng: random.Random) -> Options:
-    """Valid options, every field drawn."""
-    return Options(
-        fusion=rng.choice(FUSIONS),
-        tile=tuple(rng.choice((0, 0, 1, 2, 3, 4, 5, 7, 8, 16, 32, 1000)) for _ in range(rng.choice((0, 1, 2, 2, 3)))),
-        lanes=rng.choice((0, 0, 1, 2, 4, 8, 16)),
-        reduction_chunks=rng.choice((0, 1, 2, 3, 5, 8, 4096)),
-        parallel=rng.random() < 0.7,
-        contract=rng.random() < 0.7,
-        pack=rng.random() < 0.7,
-    )
-
-
 def pairs() -> list[Any]:
     """The sample of the suite: for each program a few fixed options in turn and some drawn ones."""
     rng = random.Random(SEED)
@@ -173,29 +160,18 @@ def pairs() -> list[Any]:
     return result
 
 
-@pytest.fixture
-def threads_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads share even the small loops of these tests."""
-    monkeypatch.setattr(parallelise, "WORTH_THREADS", 1)
-
-
-@pytest.mark.usefixtures("threads_for_all")
 @pytest.mark.parametrize("name, options", pairs())
 def test_options_never_change_results(name: str, options: Options) -> None:
-    case = SAMPLES[name].case()
+    case = replace(SAMPLES[name].case(), options=options)
     program = case.program()
-    arguments = [
-        tensor(case.inputs()[p.name], p.dtype) if p.dims else case.scalars[p.name] for p in program.definition.params
-    ]
-    results = tcjit.define(case.text, target="cpu", options=options).f(*arguments)
     expected = case.expected(program)
-    for returned, result in zip(program.definition.returns, results if isinstance(results, tuple) else (results,), strict=True):
-        agree(array(result), expected, returned)
+    for returned, result in call(case, program, "cpu", layouts=False).items():
+        agree(result, expected, returned)
 
 
 def test_the_sample_draws_every_field() -> None:
     listed = [one.values[1].to_dict() for one in pairs()]
-    for name in listed[0]:
+    for name in (option.name for option in Options.described() if "cpu" in option.metadata["targets"]):
         assert len({json.dumps(options[name]) for options in listed}) > 1, name
 
 

@@ -5,7 +5,9 @@ And every program that once failed, shrunk, from ``tests/regressions``.
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +17,10 @@ from support_programs import Statistics, candidate, draw
 from support_run import call, check
 from support_shrink import shrink
 
+import tcjit
 from tcjit.errors import TCError
+from tcjit.mapping.options import Options
+from tcjit.mapping.passes import parallelise
 
 PROGRAMS, SHARDS, SEED = 500, 25, 20240601
 SAVED = sorted(REGRESSIONS.glob("*.tc"))
@@ -81,7 +86,24 @@ def test_a_failing_case_shrinks_and_is_kept(tmp_path: Path) -> None:
             return False
         return " % " in smaller.text
 
-    small = shrink(case, fails)
+    small = shrink(replace(case, options=Options(lanes=4)), fails)
+    assert small.options is None
     assert fails(small) and small.text.count("\n") <= 4 and len(small.text) < len(case.text)
-    save(small, tmp_path / "kept.tc", "found by a test")
-    assert load(tmp_path / "kept.tc") == small
+    for options in (None, Options(), Options(tile=(3, 1000), contract=False)):
+        save(replace(small, options=options), tmp_path / "kept.tc", "found by a test")
+        assert load(tmp_path / "kept.tc") == replace(small, options=options)
+
+
+def test_a_case_is_mapped_by_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = replace(load(SAVED[0]), options=Options(lanes=1, fusion="minimal"))
+    given, shared = [], []
+
+    def define(text: str, target: str | None = None, options: Options | None = None) -> Any:
+        given.append(options)
+        shared.append(parallelise.WORTH_THREADS)
+        return tcjit.define(text, target=target, options=options)
+
+    monkeypatch.setattr("support_run.define", define)
+    check(case, "cpu")
+    check(replace(case, options=None), "cpu")
+    assert given == [case.options, None] and shared == [1, parallelise.WORTH_THREADS] and shared[1] > 1

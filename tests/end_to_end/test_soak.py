@@ -1,14 +1,21 @@
-"""The soak's own machinery: its closing line, and what it does when a program takes its process down."""
+"""The soak's own machinery: its closing line, the options it draws, Ctrl-C, and a program that takes its process down."""
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import soak
+from support_cases import Case, Fill, load
+
+from tcjit.mapping.options import Options
 
 HERE = Path(__file__).parent
 
@@ -21,7 +28,7 @@ def test_a_short_soak_ends_with_its_line(tmp_path: Path) -> None:
 
 
 def test_a_program_that_takes_its_process_down_is_one_failure(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def events(seed: int, keep: Path, first: int, last: int) -> Iterator[dict[str, Any]]:
+    def events(seed: int, keep: Path, first: int, last: int, stopped: threading.Event) -> Iterator[dict[str, Any]]:
         for number in range(first, last):
             yield {"kind": "begin", "number": number}
             if number == 2:
@@ -29,12 +36,97 @@ def test_a_program_that_takes_its_process_down_is_one_failure(monkeypatch: pytes
             yield {"kind": "end", "number": number, "what": "", "drawn": 1, "refused": 0}
 
     monkeypatch.setattr(soak, "_events", events)
-    monkeypatch.setattr(soak, "_crash", lambda seed, keep, number: f"number {number} of seed {seed}")
+    monkeypatch.setattr(soak, "_crash", lambda seed, keep, number, stopped: f"number {number} of seed {seed}")
     assert soak.Soak(seed=7, first=0, programs=5, jobs=1, seconds=None, keep=HERE).run() == 1
     assert capsys.readouterr().out.splitlines()[-1] == "5 run, 1 failed, seed 7"
 
 
 def test_a_child_that_says_nothing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(soak, "_events", lambda seed, keep, first, last: iter(()))
+    monkeypatch.setattr(soak, "_events", lambda *_: iter(()))
     with pytest.raises(RuntimeError, match="before its first program"):
         soak.Soak(seed=7, first=0, programs=5, jobs=1, seconds=None, keep=HERE).run()
+
+
+def test_half_of_the_programs_have_options_of_their_own() -> None:
+    drawn = [soak._case(7, number)[0].options for number in range(60)]
+    assert 15 < sum(options is None for options in drawn) < 45
+    for name in ("fusion", "tile", "lanes", "reduction_chunks", "parallel", "contract", "pack"):
+        assert len({getattr(options, name) for options in drawn if options is not None}) > 1, name
+    assert drawn == [soak._case(7, number)[0].options for number in range(60)]
+
+
+def test_a_failure_is_kept_with_the_options_that_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A target that is wrong for odd lanes alone: those remain, everything else is shrunk away."""
+    text = "def f(float(N) X) -> (Y, Z) { Y(i) = X(i) * 2  Z(i) = X(i) }"
+    options = Options(fusion="maximal", tile=(3, 16), lanes=2, parallel=False)
+    case = Case(text, {"X": (9,)}, {"X": Fill("float32", "small", 1)}, options=options)
+
+    def check(case: Case, target: str) -> None:
+        assert case.options is None or case.options.lanes != 2, "two lanes"
+
+    monkeypatch.setattr("support_run.check", check)
+    assert "kept in" in soak._program(case, tmp_path, 7, 1)
+    kept = load(tmp_path / "soak_7_1.tc")
+    assert kept.options == Options(lanes=2) and kept.shapes == {"X": (0,)} and len(kept.text) < len(text)
+
+
+def test_a_failure_that_needs_no_options_is_kept_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case("def f(float(N) X) -> (Y) { Y(i) = X(i) }", {"X": (9,)}, {"X": Fill("float32", "small", 1)}, options=Options(lanes=2))
+
+    def wrong(case: Case, target: str) -> None:
+        raise AssertionError("always")
+
+    monkeypatch.setattr("support_run.check", wrong)
+    soak._program(case, tmp_path, 7, 2)
+    assert load(tmp_path / "soak_7_2.tc").options is None
+    assert "options" not in (tmp_path / "soak_7_2.tc").read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_soak_that_is_stopped_ends_its_children_and_says_what_ran(number: signal.Signals, tmp_path: Path) -> None:
+    command = [sys.executable, soak.__file__, "--programs", "5000", "--jobs", "2", "--seed", "7", "--keep", str(tmp_path / "kept")]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    parent = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    try:
+        deadline = time.monotonic() + 60
+        while not (busy := _processes_with(str(tmp_path)) - {parent.pid}):
+            assert time.monotonic() < deadline and parent.poll() is None
+            time.sleep(0.1)
+        parent.send_signal(number)
+        parent.send_signal(number)
+        out, errors = parent.communicate(timeout=60)
+    finally:
+        parent.kill()
+    assert busy and not _processes_with(str(tmp_path)), "children are left"
+    assert parent.returncode == 130 and errors == "", errors
+    assert out.splitlines()[-1].endswith(" run, 0 failed, seed 7")
+    assert not list(tmp_path.glob("tcjit-soak-*")), "temporary directories are left"
+
+
+def test_a_stopped_soak_with_failures_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def events(seed: int, keep: Path, first: int, last: int, stopped: threading.Event) -> Iterator[dict[str, Any]]:
+        yield {"kind": "begin", "number": first}
+        yield {"kind": "end", "number": first, "what": "mismatch", "drawn": 1, "refused": 0}
+        yield {"kind": "begin", "number": first + 1}
+        stopped.set()  # Ctrl-C: the child is ended in the middle of a program, which counts for nothing
+
+    monkeypatch.setattr(soak, "_events", events)
+    monkeypatch.setattr(soak, "_crash", lambda *_: pytest.fail("no program took its process down"))
+    assert soak.Soak(seed=7, first=0, programs=500, jobs=1, seconds=None, keep=HERE).run() == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-3] == "number 0: mismatch" and lines[-1] == "1 run, 1 failed, seed 7"
+
+
+def _processes_with(word: str) -> set[int]:
+    """The processes whose command line or environment holds a word."""
+    found = set()
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                told = (folder / "cmdline").read_bytes() + (folder / "environ").read_bytes()
+                state = (folder / "stat").read_text().rsplit(")", 1)[1].split()[0]
+            except OSError:
+                continue
+            if word.encode() in told and state != "Z" and int(folder.name) != os.getpid():
+                found.add(int(folder.name))
+    return found

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tcjit.grammar.dtypes import DTYPES, converted, holds, promote, rounded
+from tcjit.grammar.dtypes import DTYPES, FORMATS, converted, holds, promote, rounded
 
 torch = pytest.importorskip("torch")
 
@@ -66,3 +66,12 @@ def test_holds_means_every_value(wide: str, narrow: str) -> None:
     else:
         values = [n.least, n.greatest, n.least + 1, n.greatest - 1]
         assert holds(wide, narrow) == all(converted(x, wide) == x for x in values)
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_formats_are_those_of_torch(dtype: str) -> None:
+    form, info = FORMATS[dtype], torch.finfo(getattr(torch, dtype))
+    assert (form.eps, form.greatest) == (info.eps, info.max)
+    assert form.tiny == info.smallest_normal * info.eps
+    whole = int(form.integers)
+    assert torch.tensor([whole, whole + 1]).to(getattr(torch, dtype)).double().tolist() == [whole, whole]

@@ -169,3 +169,6 @@ def test_fuzz_of_define() -> None:
         refused(lambda: tcjit.define(source), tcjit.TCError)
     refused(lambda: tcjit.compile(text, "g", torch.ones(2)), tcjit.ArgumentError, "no def called 'g'")
     refused(lambda: tcjit.compile(text, 3, torch.ones(2)), tcjit.ArgumentError)
+    for wrong in (None, 1, torch.tensor(True), torch.ones(2), np.ones(3)):
+        refused(lambda: tcjit.define(text).f.compile(torch.ones(2), unchecked=wrong), tcjit.ArgumentError, "unchecked")
+        refused(lambda: tcjit.compile(text, "f", torch.ones(2), unchecked=wrong), tcjit.ArgumentError, "unchecked")

@@ -131,3 +131,14 @@ def test_an_unproved_kernel_of_the_cache_is_proved_on_demand(monkeypatch: pytest
     for asked, verified in (("0", False), ("0", False), ("1", True), ("0", True)):
         monkeypatch.setenv("TCJIT_VERIFY", asked)
         assert stored.binary(text, signature, key).record["verified"] is verified
+
+
+def test_options_that_cannot_matter_make_no_second_kernel() -> None:
+    """A cache entry, too, is found whatever such options say."""
+    text = "def f(float(M,N) X) -> (Y) { Y(m, n) = 3 * X(m, n) + 1 }"
+    given = torch.ones(3, 5)
+    plain = tcjit.compile(text, "f", given, options=tcjit.Options(tile=(2,)))
+    other = tcjit.compile(text, "f", given, options=tcjit.Options(tile=(2, 0), reduction_chunks=7, fusion="minimal", contract=False))
+    assert plain.options == other.options == tcjit.Options(tile=(2,))
+    assert plain.binary is not None and other.binary is not None and plain.binary.launch.address == other.binary.launch.address
+    assert tcjit.compile(text, "f", given, options=tcjit.Options(tile=(3,))).binary.launch.address != plain.binary.launch.address

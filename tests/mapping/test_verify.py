@@ -10,9 +10,11 @@ from support_mapping import GATHER, MATMUL, SOFTMAX, mapped, scop
 
 from tcjit.errors import VerifyError
 from tcjit.mapping import tree as trees
-from tcjit.mapping.dependences import dependences
+from tcjit.mapping.dependences import Dependences, dependences
 from tcjit.mapping.isl import identifier
 from tcjit.mapping.options import Options
+from tcjit.mapping.passes.fuse import fuse
+from tcjit.mapping.schedule import schedule
 from tcjit.mapping.scop import Scop
 from tcjit.mapping.verify import verify, verify_privates
 
@@ -135,3 +137,20 @@ def test_a_value_that_crosses_tiles_cannot_be_private() -> None:
 
     with pytest.raises(VerifyError, match="value flow"):
         verify_privates(made.scop, deps, made.tree, [folded("B", "tile0", (0,), (4096,))])
+
+
+@pytest.mark.parametrize("reader", [1, 2])
+def test_a_compiler_that_drops_a_dependence_is_refused(reader: int) -> None:
+    """The mapping is made without the dependences of one use at a distance, so that it shares a loop, and judged with all of them."""
+    made = scop("def f(float(N) A) -> (C) { B(i) = A(i)  D(i) = B(i) + B(N - 1 - i)  C(i) = D(i) + D(N - 1 - i) }", {"A": (8,)})
+    true = dependences(made)
+    lost = isl.UnionMap.read_from_str(made.ctx, f"{{ S{reader - 1}[i] -> S{reader}[j] : i != j }}")
+    blind = replace(true, strict=true.strict.subtract(lost), flow=true.flow.subtract(lost))
+
+    def tree(deps: Dependences) -> isl.Schedule:
+        return fuse(made, deps, schedule(made, deps), Options(fusion="maximal"))
+
+    verify(made, true, tree(true))
+    verify(made, blind, tree(blind))
+    with pytest.raises(VerifyError, match="order"):
+        verify(made, true, tree(blind))

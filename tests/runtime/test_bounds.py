@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 from support_compare import agree
 
+from tcjit.grammar.dtypes import FORMATS
 from tcjit.runtime import bounds
 from tcjit.runtime.bounds import Value, arithmetic, call, cast, compare, select
-from tcjit.runtime.numerics import FORMATS, rounded
+from tcjit.runtime.numerics import rounded
 from tcjit.runtime.reductions import UFUNCS, Accumulator, start
 from tcjit.runtime.reference import Result
 

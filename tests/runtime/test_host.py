@@ -115,6 +115,23 @@ def test_refused_code_keeps_its_source(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert list(tmp_path.rglob("kernel.c")) == kept, "what compiles leaves nothing behind"
 
 
+def test_the_c_library_is_told_by_version_and_vector_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = host.c_library()
+    assert here == host.c_library() and (not sys.platform.startswith("linux") or here)
+    asked = host.c_library.__wrapped__
+    monkeypatch.setattr(os, "confstr", lambda name: "glibc 2.99")
+    newer = asked()
+    assert newer != here and newer.startswith("glibc 2.99")
+    monkeypatch.setattr(host, "VECTOR_LIBRARY", "libno-such-thing.so.9")
+    assert asked() == "glibc 2.99"
+
+    def refuse(name: str) -> str:
+        raise ValueError("unrecognized configuration name")
+
+    monkeypatch.setattr(os, "confstr", refuse)  # musl, macOS
+    assert asked() == "unknown"
+
+
 def test_no_temporary_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     host.compiler()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))

@@ -21,6 +21,6 @@ def test_a_function_counts_only_with_all_its_variants() -> None:
 
 
 def test_a_machine_without_the_library_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe, "LIBRARY", "libno-such-thing.so.9")
+    monkeypatch.setattr(probe, "VECTOR_LIBRARY", "libno-such-thing.so.9")
     assert probe.available({"sinf"}) == frozenset()
     assert probe.vector_math_symbols() <= VECTOR_MATH

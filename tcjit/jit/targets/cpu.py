@@ -26,7 +26,7 @@ class Cpu(Target):
     device = place = "cpu"
 
     def identity(self) -> str:
-        return host.identity(cache.store())
+        return f"{host.identity(cache.store())} {host.c_library()}"
 
     def compile(
         self, program: Program, options: Options, layouts: Mapping[str, str], *, checked: bool, prove: Proof, steps: Steps

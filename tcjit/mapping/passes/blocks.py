@@ -1,6 +1,7 @@
 """Blocks: a launch for each kernel, its outer coincident loops as a grid of blocks, and the steps that a block's threads take together.
 
-Where copies run ahead of what reads them, the mark ``wait N`` stands above the body of the steps: all but the last N steps' copies have arrived.
+Where copies run ahead of what reads them, the mark ``wait N`` stands above the body of the steps: all but the last N steps' copies have
+arrived.
 """
 
 from __future__ import annotations

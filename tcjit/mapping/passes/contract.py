@@ -51,7 +51,7 @@ def footprint(accesses: isl.UnionMap, node: isl.ScheduleNode) -> isl.Map | None:
     return None if touched.is_empty() else isl.Map.from_union_map(touched)
 
 
-def private_flow(scop: Scop, deps: Dependences, node: isl.ScheduleNode, accesses: isl.UnionMap) -> bool:
+def private_flow(deps: Dependences, node: isl.ScheduleNode, accesses: isl.UnionMap) -> bool:
     """Whether every value that is read below the node was written in the same iteration of the loops above it."""
     here = node.get_domain()
     flow = accesses.apply_range(accesses.reverse()).intersect(deps.flow)
@@ -70,7 +70,7 @@ def _buffers(scop: Scop, deps: Dependences, tiles: list[isl.ScheduleNode], stora
         touched = footprint(accesses, node)
         if touched is None:
             continue
-        if not private_flow(scop, deps, node, accesses):
+        if not private_flow(deps, node, accesses):
             return None
         least, greatest = touched.min_multi_pw_aff(), touched.max_multi_pw_aff()
         base, sizes = [], []

@@ -105,7 +105,7 @@ def _reduction_patch(scop: Scop, made: isl.ScheduleNode, s: ScopStatement, share
     ctx = scop.ctx
     partial = made.band_get_partial_schedule()
     texts = [partial.get_at(i) for i in range(made.band_n_member())]
-    order = _dims_of(scop, s, made)
+    order = _dims_of(s, made)
     if order.count("") or order[-1] != dim:
         return made
     reductions = [t for t, d in zip(texts[:-1], order[:-1], strict=True) if d in s.reduction]
@@ -136,7 +136,7 @@ def _reduction_patch(scop: Scop, made: isl.ScheduleNode, s: ScopStatement, share
     return node.ancestor(node.get_tree_depth() - depth)
 
 
-def _dims_of(scop: Scop, s: ScopStatement, made: isl.ScheduleNode) -> list[str]:
+def _dims_of(s: ScopStatement, made: isl.ScheduleNode) -> list[str]:
     partial = made.band_get_partial_schedule()
     result = []
     for position in range(made.band_n_member()):

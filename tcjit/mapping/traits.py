@@ -1,0 +1,32 @@
+"""What of a def decides which mapping options can matter to it, whatever its sizes."""
+
+from __future__ import annotations
+
+from tcjit.grammar.ast import Access, Def, Statement
+from tcjit.grammar.walk import walk
+
+TRAITS = ("reduction", "several", "temporary")
+
+
+def traits(definition: Def) -> tuple[str, ...]:
+    """Those of ``TRAITS`` that a def has: it sums up along some index; lowering makes several statements of it, or buffers of its own.
+
+    Copies of operands, wide sums and partial results come with reductions only.
+    """
+    statements = definition.statements
+    reduces = any(s.reduction for s in statements)
+    found = {
+        "reduction": reduces,
+        "several": reduces or len(statements) > 1 or any(s.initialise for s in statements),
+        "temporary": reduces or any(t.role == "temporary" for t in definition.tensors),
+    }
+    return tuple(name for name in TRAITS if found[name])
+
+
+def loops(definition: Def) -> int:
+    """No more loops than this can be shared: a statement's own and one over chunks, or those of a copied operand."""
+    return max((_loops(s) for s in definition.statements), default=0)
+
+
+def _loops(s: Statement) -> int:
+    return max([len(s.domain) + 1, *(len(a.subscripts) for a in walk(s.value) if isinstance(a, Access))])

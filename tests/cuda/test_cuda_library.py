@@ -1,0 +1,32 @@
+"""On a GPU: what the CPU target promises, and the library's operators against PyTorch. Programs at random: ``tests/end_to_end``."""
+from __future__ import annotations
+
+import pytest
+from support_cuda import HERE, asked, module, operators
+
+from tcjit import library
+
+pytestmark = pytest.mark.cuda
+
+CONFORMANCE = module("end_to_end/test_opencl_programs").CONFORMANCE
+FILES = [path.stem for path in sorted((HERE / "library").glob("test_*.py"))]
+LIBRARY = [pytest.param(file, name, id=name) for file in FILES for name in operators(file)]
+HALVES = "matmul_nn matmul_nt matmul_tn matmul_tt linear_relu softmax layer_norm rms_norm conv2d attention row_sum".split()
+
+
+@pytest.mark.parametrize("name", CONFORMANCE)
+def test_what_the_cpu_promises(name: str) -> None:
+    report = asked(f"answer = tested('end_to_end/test_cpu_target.py::test_{name}')")
+    assert report == "", report
+
+
+@pytest.mark.parametrize(("file", "name"), LIBRARY)
+def test_operators_agree_with_pytorch(file: str, name: str) -> None:
+    dtypes = ["float32", "float64", *(["float16", "bfloat16"] if name in HALVES else [])]
+    wrong = asked(f"answer = compared({file!r}, {name!r}, {dtypes!r})")
+    assert wrong == "", wrong
+
+
+@pytest.mark.text
+def test_every_operator_is_there() -> None:
+    assert {param.values[1] for param in LIBRARY} == set(library.names()) >= set(HALVES)
