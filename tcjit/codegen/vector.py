@@ -46,13 +46,12 @@ def write(emitter: GridEmitter, mark: Mark) -> bool:
     with emitter.ranged(loop):
         s = emitter.mapped.scop.statement(run.statement)
         loads = [access for access, inside in guarded_accesses(s.value) if not inside and _address(emitter, access, run, loop) is not None]
-        target = _address(emitter, Access(s.tensor, s.subscripts, dtype=s.value.dtype), run, loop)
-        again = [access for access, _ in s.reads() if access.tensor == s.tensor and _address(emitter, access, run, loop) != target]
-    if again or (not loads and target is None):  # a neighbour's result must not be read before it is there
+        stores = _address(emitter, Access(s.tensor, s.subscripts, dtype=s.value.dtype), run, loop) is not None
+    if not loads and not stores:
         return False
     texts = emitter.tests(*whole)
     with emitter.indented(f"if ({' && '.join(texts)}) {{" if texts else "{"), emitter.ranged(loop):
-        _neighbours(emitter, loop, run, loads, target is not None)
+        _neighbours(emitter, loop, run, loads, stores)
     return True
 
 

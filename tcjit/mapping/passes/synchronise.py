@@ -31,7 +31,7 @@ def synchronise(lowered: Lowered, tree: isl.Schedule, kernels: Sequence[Kernel],
         name = mark_name(node)
         if name not in ABOVE_THREADS and (not name.startswith("threads ") or mark_name(node.parent()) in ABOVE_THREADS):
             return node
-        barrier = BARRIERS[needed.get(statements_below(node)[0], 0)]
+        barrier = BARRIERS[max((needed.get(below, 0) for below in statements_below(node)), default=0)]
         return node.insert_mark(identifier(lowered.scop.ctx, f"sync {barrier}")) if barrier else node
 
     return rewrite(tree, visit)
@@ -70,13 +70,30 @@ class _Walk:
                 self._reach(phase.statement)
 
     def _reach(self, name: str) -> None:
-        # a statement already behind a barrier of a kind keeps it
-        self._passed(self.needed.get(name, 0))
+        # a barrier that stands with a statement which not every block or step reaches fences nothing but that statement
+        always = not self.lowered.scop.statement(name).constraints or self._always(name)
+        if always:
+            self._passed(self.needed.get(name, 0))
         wanted = max((self._barrier(other, name) for other, seen in self.pending if self._barrier(other, name) > seen), default=0)
         if wanted > self.needed.get(name, 0):
             self.needed[name] = wanted
-            self._passed(wanted)
+            if always:
+                self._passed(wanted)
         self.pending.append((name, 0))
+
+    def _always(self, name: str) -> bool:
+        """Whether a statement has an instance in every block and at every step of its loops."""
+        s = self.lowered.scop.statement(name)
+        copy = next((c for c in self.lowered.copies if any(part.statement == name for part in c.regions)), None)
+        if copy is None:
+            return False
+        uniform = {*copy.blocks, *copy.steps}
+        domain = isl.Set.read_from_str(self.lowered.scop.ctx, f"{{ {s.domain_text()} }}")
+        left = domain.project_out(isl.dim_type.set, len(uniform), len(s.dims) - len(uniform)).reset_tuple_id()
+        facts = [f"{lower} <= {dim} < {upper}" for dim, lower, upper in s.bounds if dim in uniform]
+        dims = ", ".join(dim for dim in s.dims if dim in uniform)
+        box = isl.Set.read_from_str(self.lowered.scop.ctx, f"{{ [{dims}] : {' and '.join(facts) or 'true'} }}")
+        return bool(left.is_equal(box))
 
     def _passed(self, barrier: int) -> None:
         """Note the strongest barrier that each statement has behind it; a block's is the end of it."""

@@ -25,8 +25,8 @@ def threads(scop: Scop, tree: isl.Schedule, kernels: Sequence[Kernel]) -> isl.Sc
     def visit(node: isl.ScheduleNode) -> isl.ScheduleNode:
         if kind(node) != KIND.leaf:
             return node
-        (name,) = statements_below(node)
-        return _region(scop, node, found[name])
+        names = statements_below(node)  # none, where constraints leave a statement without instances
+        return _region(scop, node, found[names[0]]) if names else node
 
     return rewrite(tree, visit)
 
