@@ -4,13 +4,15 @@ TORCH  ?= torch==2.13.0
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+RUN    := $(if $(VENV),$(BIN)/python,$(PYTHON))
 JOBS   ?= $(shell n=$$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN); [ $$n -gt 8 ] && echo 8 || echo $$n)
 PROGRAMS ?= 20000
+GPU    ?= --quick
 
 # pip must neither choose a torch of its own nor check for news of itself
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: quickstart test lint types pytest soak bench docs golden clean
+.PHONY: quickstart test lint types pytest soak bench gpu docs golden clean
 
 quickstart: $(STAMP)
 	$(BIN)/python examples/quickstart.py
@@ -39,6 +41,11 @@ docs: $(STAMP)
 
 bench: $(VENV)/.peers
 	$(BIN)/python benchmarks/peers/bench.py quick
+
+# On a machine with an NVIDIA GPU: its tests, then, whatever they say, the benchmark, whose options are in GPU. With `PYTHON=python3 VENV=`
+# that Python runs both and nothing is installed; benchmarks/gpu/README.md tells how to bring packages where there is no network.
+gpu: $(if $(VENV),$(STAMP))
+	$(RUN) -m pytest -q -rs -n $(JOBS) -m cuda $(PYTEST) tests; tests=$$?; $(RUN) benchmarks/gpu.py $(GPU) && exit $$tests
 
 clean:
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

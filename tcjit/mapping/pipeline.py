@@ -12,8 +12,10 @@ import islpy as isl
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Program
 from tcjit.mapping import tree as trees
+from tcjit.mapping.aliases import verify_lowering
 from tcjit.mapping.assemble import assemble
 from tcjit.mapping.dependences import dependences
+from tcjit.mapping.fences import verify_fences
 from tcjit.mapping.kernels import Kernel
 from tcjit.mapping.lowering import Lowered
 from tcjit.mapping.machine import BASELINE, Device, Machine
@@ -139,19 +141,27 @@ def _mapped_gpu(
         groups = tuple(Group((s.name,), tuple({s.name: d} for d in s.dims if d not in s.reduction)) for s in scop.statements)
     plans = tuple(plan_gpu(scop, group, options, device) for group in groups)
     lowered = Lowered(scop, plans, {})
+    last = None if prove == "none" else partial(_verify_lowered, scop)
     for name, function in (("hold", hold), ("partial", partial_results), ("promote", promote)):
-        lowered = steps.run(name, function, lowered, show=lambda low: low.scop.show(), suffix="scop")
+        check = last if function is promote or prove == "every" else None
+        lowered = steps.run(name, function, lowered, show=lambda low: low.scop.show(), suffix="scop", check=check)
     kernels = steps.run("assemble", assemble, lowered)
     kernels = steps.run("place", place, lowered, kernels, device, show=_show_kernels)
     tree = steps.run("blocks", blocks, lowered.scop, kernels, show=trees.show, suffix="tree")
     tree = steps.run("threads", threads, lowered.scop, tree, kernels, show=trees.show, suffix="tree")
     tree = steps.run("synchronise", synchronise, lowered, tree, kernels, device, show=trees.show, suffix="tree")
-    if prove != "none":
-        lowered_deps = dependences(lowered.scop)
-        steps.run("verify", verify, lowered.scop, lowered_deps, tree)
     launches = tuple(Launch(f"launch{number}", kernel.threads) for number, kernel in enumerate(kernels))
     buffers = tuple(buffer for kernel in kernels for buffer in kernel.buffers)
+    if prove != "none":
+        lowered_deps = steps.run("lowered dependences", dependences, lowered.scop)
+        steps.run("verify", verify, lowered.scop, lowered_deps, tree)
+        steps.run("verify buffers", verify_privates, lowered.scop, lowered_deps, tree, buffers)
+        steps.run("verify fences", partial(verify_fences, warp=device.warp), lowered.scop, tree, buffers, launches)
     return Mapped(lowered.scop, tree, buffers, options, prove != "none", launches)
+
+
+def _verify_lowered(scop: Scop, lowered: Lowered) -> None:
+    verify_lowering(scop, lowered.scop, lowered.aliases)
 
 
 def _show_kernels(kernels: tuple[Kernel, ...]) -> str:

@@ -177,7 +177,7 @@ def test_several_gpus() -> None:
     with torch.cuda.device(1):
         x = torch.ones(7, device="cuda:0")
         assert torch.equal(twice()(x), x * 2)
-    with pytest.raises(TCError, match="cuda:"):
+    with pytest.raises(TCError):
         defs().add(torch.ones(5, device="cuda:0"), torch.ones(5, device="cuda:1"))
 
 
@@ -203,8 +203,10 @@ except tcjit.GatherError:
 """
 
 
-@pytest.mark.parametrize(("package", "wanted"), [("cuda-bindings", "cuda"), ("pycuda", "pycuda")])
+@pytest.mark.parametrize(("package", "wanted"), [("cuda-bindings", "cuda.bindings.driver"), ("pycuda", "pycuda.driver")])
 def test_either_package_calls_the_driver(package: str, wanted: str) -> None:
-    if importlib.util.find_spec(wanted) is None:
+    try:
+        importlib.util.find_spec(wanted)
+    except ImportError:
         pytest.skip(f"{package} is not installed")
     assert child(CALLS, TCJIT_CUDA_DRIVER=package).splitlines()[-1] == package

@@ -93,12 +93,13 @@ def test_nothing_to_run(asked: Any) -> None:
 def test_a_refusal_has_the_log_and_keeps_the_source(asked: Any) -> None:
     code = """
 from tcjit.errors import CompileError
-import re, pathlib
+import pathlib, re, shutil
 try:
     opencl.build(KERNELS.replace("t[63 - i]", "nobody"), "turn")
 except CompileError as error:
     kept = pathlib.Path(re.search(r"kept in (\\S+)", error.hint)[1])
     answer = ["refused the code generated for turn" in error.what, "nobody" in error.what.partition("\\n")[2], "nobody" in kept.read_text()]
+    shutil.rmtree(kept.parent)
 """
     assert asked(code) == [True, True, True]
 

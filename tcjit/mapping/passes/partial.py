@@ -49,7 +49,7 @@ def _split(draft: Draft, plan: GroupPlan, item: Item, s: ScopStatement, share: S
     combined = Access(part.name, at, dtype=storage.dtype)
     last = draft.add("R", s, s.tensor, s.subscripts, s.operator, combined, (*left, limits), reduction=(thread,))
     # shuffles serve runs of a power of two of neighbouring threads with one result each; others are added up one after the other
-    one_each = all(plan.columns[c].each == 1 for c in range(len(plan.columns)))
+    one_each = all(share.each == 1 for share in plan.columns) and all(name in item.columns for name, _, _ in left)
     together = share.threads & (share.threads - 1) == 0 and not plan.lane_first and one_each
     combine = Item(last, item.columns, lane, reduce=True) if together else Item(last, item.columns)
     return Item(first, item.columns, lane), combine
