@@ -10,8 +10,8 @@ import islpy as isl
 from tcjit.codegen.linear import Linear, combine
 from tcjit.codegen.loops import Both, Compare, Condition, For, If, Mark, Node, Run, substitute
 from tcjit.errors import MappingError
-from tcjit.mapping.isl import identifier
-from tcjit.mapping.pipeline import Mapped
+from tcjit.mapping.isl import identifier, union_map
+from tcjit.mapping.pipeline import Digits, Mapped
 from tcjit.mapping.tree import KIND, kind, mark_name, rewrite
 
 # islpy's stubs lack the names that end in an underscore, and type the values as int
@@ -46,6 +46,10 @@ class _Builder:
     def generate(self, builder: isl.AstBuild) -> isl.AstNode:
         return builder.node_from_schedule(self.mapped.tree)
 
+    def dims(self, name: str, values: list[Linear]) -> list[Linear]:
+        """The values of a statement's dimensions, from those that isl has for an instance."""
+        return values
+
     def nodes(self, node: isl.AstNode) -> tuple[Node, ...]:
         here = node.get_type()
         if here == _NODE.block:
@@ -67,7 +71,7 @@ class _Builder:
         name = str(call.get_op_arg(0).get_id().get_name())
         statement = self.mapped.scop.statement(name)
         values = [linear(call.get_op_arg(i)) for i in range(1, call.get_op_n_arg())]
-        return Run(name, tuple(zip(statement.dims, values, strict=True)))
+        return Run(name, tuple(zip(statement.dims, self.dims(name, values), strict=True)))
 
     def loop(self, node: isl.AstNode) -> tuple[Node, ...]:
         variable, lower, body = _variable(node), linear(node.for_get_init()), self.nodes(node.for_get_body())
@@ -98,9 +102,30 @@ class _GpuBuilder(_Builder):
         super().__init__(mapped)
         self.bands: list[tuple[str, _Members]] = []
         self.leaves: list[tuple[isl.AstBuild, isl.PwMultiAff]] = []
+        self.digits = {d.statement: d for d in mapped.digits}
+
+    def dims(self, name: str, values: list[Linear]) -> list[Linear]:
+        if name not in self.digits:
+            return values
+        left = iter(values)
+        found = []
+        for lower, digits in self.digits[name].dims:
+            total = Linear.of(lower)
+            for weight, _ in digits:
+                total = total + next(left).times(weight)
+            found.append(total)
+        return found
+
+    def in_digits(self) -> isl.Schedule:
+        """The tree over the digits of its statements' dimensions."""
+        parts = [_map_of_digits(found) for found in self.mapped.digits]
+        if not parts:
+            return self.mapped.tree
+        back = isl.UnionPwMultiAff.from_union_map(union_map(self.mapped.scop.ctx, parts))
+        return self.mapped.tree.pullback_union_pw_multi_aff(back)
 
     def generate(self, builder: isl.AstBuild) -> isl.AstNode:
-        tree = rewrite(self.mapped.tree, self.numbered)
+        tree = rewrite(self.in_digits(), self.numbered)
         raised: list[BaseException] = []
 
         def leaf(node: isl.AstNode, build: isl.AstBuild) -> isl.AstNode:
@@ -162,6 +187,23 @@ class _GpuBuilder(_Builder):
         build, instances = self.leaves[int(node.get_annotation().get_name()[4:])]
         there = time.pullback_union_pw_multi_aff(isl.UnionPwMultiAff.from_pw_multi_aff(instances))
         return linear(build.expr_from_pw_aff(there.get_pw_aff_list().get_at(0)))
+
+
+def _map_of_digits(found: Digits) -> str:
+    """``{ S[digits] -> S[dims] }``: one to one, since every weight is that of the digit below times its count."""
+    names, sums, facts = [], [], []
+    for axis, (lower, digits) in enumerate(found.dims):
+        terms = [str(lower)]
+        for place, (weight, count) in enumerate(digits):
+            below = digits[place + 1] if place + 1 < len(digits) else (1, 1)
+            if weight != below[0] * below[1]:
+                raise MappingError(f"the digits {digits} of {found.statement} do not count every value once")
+            names.append(f"d{axis}_{place}")
+            terms.append(f"{weight} * {names[-1]}")
+            facts.append(f"0 <= {names[-1]} < {count}")
+        sums.append(" + ".join(terms))
+    where = f" : {' and '.join(facts)}" if facts else ""
+    return f"{found.statement}[{', '.join(names)}] -> {found.statement}[{', '.join(sums)}]{where}"
 
 
 def _children(node: isl.AstNode) -> list[isl.AstNode]:

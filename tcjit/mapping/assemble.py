@@ -69,7 +69,18 @@ def region(scop: Scop, plan: GroupPlan, item: Item) -> Region:
         steps = [share for _, share in item.steps]
         if steps and points * prod(min(share.tile, share.extent) for share in steps) <= UNROLLED:
             unrolled += sum(min(share.tile, share.extent) > 1 for share in steps)
-    return Region(s.name, plan.radices, tuple(members) or ("0",), tuple(loops), unrolled, bool(vectors), item.reduce, item.atoms)
+    shares = tuple((dim, share) for dim in s.dims if (share := item.share(dim, plan.columns)) is not None)
+    return Region(
+        s.name,
+        plan.radices,
+        tuple(members) or ("0",),
+        tuple(loops),
+        unrolled,
+        bool(vectors),
+        item.reduce,
+        item.atoms,
+        shares=shares,
+    )
 
 
 def _rank(plan: GroupPlan, item: Item, dim: str) -> int:

@@ -49,6 +49,16 @@ class Share:
         """Whether several threads have a part."""
         return self.threads * self.warps > 1
 
+    @property
+    def digits(self) -> tuple[tuple[int, int], ...]:
+        """A value less ``lower`` as digits of a mixed radix: the weight and the count of each, most significant first."""
+        unit = self.threads * self.vector
+        whole = self.warps * self.rounds * unit
+        if self.tiles > 1 and self.tile != whole:
+            return ((1, self.extent),)
+        found = ((whole, self.tiles), (self.rounds * unit, self.warps), (unit, self.rounds), (self.vector, self.threads), (1, self.vector))
+        return tuple((weight, count) for weight, count in found if count > 1) or ((1, 1),)
+
     def tile_text(self, dim: str) -> str:
         return f"floor(({self._moved(dim)})/{self.tile})"
 
@@ -139,6 +149,7 @@ class Region:
     reduce: bool = False
     atoms: bool = False
     ahead: bool = False  # its copies may arrive later, at a ``wait``
+    shares: tuple[tuple[str, Share], ...] = ()  # of its dimensions, those that are shared out
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from tcjit.mapping.aliases import verify_lowering
 from tcjit.mapping.assemble import assemble
 from tcjit.mapping.dependences import dependences
 from tcjit.mapping.fences import verify_fences
-from tcjit.mapping.kernels import Kernel
+from tcjit.mapping.kernels import Kernel, regions
 from tcjit.mapping.lowering import Lowered
 from tcjit.mapping.machine import BASELINE, Device, Machine
 from tcjit.mapping.options import Options
@@ -52,6 +52,17 @@ class Launch:
 
 
 @dataclass(frozen=True)
+class Digits:
+    """A statement's dimensions in a mixed radix: for each its least value, and the weight and count of its digits, the last weight 1.
+
+    In these coordinates the members of a GPU's bands are single digits, which isl generates loops for many times faster.
+    """
+
+    statement: str
+    dims: tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
+
+
+@dataclass(frozen=True)
 class Mapped:
     """A program mapped to a target: its statements, the tree that orders them, the small buffers, and the launches of a GPU."""
 
@@ -61,6 +72,7 @@ class Mapped:
     options: Options
     verified: bool
     launches: tuple[Launch, ...] = ()
+    digits: tuple[Digits, ...] = ()
 
 
 def map_program(
@@ -157,7 +169,19 @@ def _mapped_gpu(
         steps.run("verify", verify, lowered.scop, lowered_deps, tree)
         steps.run("verify buffers", verify_privates, lowered.scop, lowered_deps, tree, buffers)
         steps.run("verify fences", partial(verify_fences, warp=device.warp), lowered.scop, tree, buffers, launches)
-    return Mapped(lowered.scop, tree, buffers, options, prove != "none", launches)
+    return Mapped(lowered.scop, tree, buffers, options, prove != "none", launches, _digits(lowered.scop, kernels))
+
+
+def _digits(scop: Scop, kernels: tuple[Kernel, ...]) -> tuple[Digits, ...]:
+    found = []
+    for region in (region for kernel in kernels for region in regions(kernel.body)):
+        shares = dict(region.shares)
+        dims = tuple(
+            (lower, shares[name].digits if name in shares else ((1, max(1, upper - lower)),))
+            for name, lower, upper in scop.statement(region.statement).bounds
+        )
+        found.append(Digits(region.statement, dims))
+    return tuple(found)
 
 
 def _verify_lowered(scop: Scop, lowered: Lowered) -> None:

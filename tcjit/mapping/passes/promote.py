@@ -198,7 +198,8 @@ class _Promotion:
         members = tuple(shares[a].thread_text(f"l{a}") for a in shared_out)
         radices = tuple(shares[a].threads for a in shared_out)
         ahead = self.plan.stages > 1 and bool(self.steps)
-        return Region(name, radices or (1,), members or ("0",), tuple(loops), unrolled, bool(vector_loop), ahead=ahead)
+        named = tuple((f"l{a}", shares[a]) for a in order)
+        return Region(name, radices or (1,), members or ("0",), tuple(loops), unrolled, bool(vector_loop), ahead=ahead, shares=named)
 
     def _vector(self, origins: list[tuple[list[tuple[str, int]], int]]) -> int:
         """Elements of one access, as far as every piece is known to start on a multiple of them."""
