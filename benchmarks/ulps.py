@@ -1,6 +1,7 @@
-"""Measures the error of every built-in on the cpu target against mpmath, in units in the last place.
+"""Measures the error of every built-in against mpmath, in units in the last place.
 
-    python benchmarks/ulps.py --write docs/numerics.md     # the table of the book
+    python benchmarks/ulps.py --write docs/numerics.md     # the table of the book: targets cpu and opencl
+    python benchmarks/ulps.py --targets cuda exp tanh      # on a GPU
     python benchmarks/ulps.py --vector                     # which functions of libmvec deserve trust (dialect.VECTOR_MATH)
     python benchmarks/ulps.py exp tanh --samples 200000
 """
@@ -18,13 +19,15 @@ from typing import Any
 
 import mpmath
 import numpy as np
+import torch
 
+import tcjit
 from tcjit.codegen import prelude
-from tcjit.codegen.dialect import C_FUNCTIONS, NARROWED, C, Dialect
+from tcjit.codegen.dialect import C_FUNCTIONS, CUDA, NARROWED, OPENCL, C, Dialect
 from tcjit.codegen.expression import Printer, ctype
 from tcjit.grammar.ast import Access, Call, Expr
 from tcjit.grammar.builtins import BUILTINS
-from tcjit.runtime import host
+from tcjit.runtime import cuda, host, opencl
 from tcjit.runtime.vector_math import available, vector_math_symbols
 
 Array = np.ndarray[Any, Any]
@@ -158,6 +161,25 @@ class Kernels:
         return result
 
 
+class Calls:
+    """Any built-in on a target, called as a user calls it."""
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+
+    def run(self, name: str, dtype: str, args: Sequence[Array]) -> Array:
+        letters = "xyzw"[: len(args)]
+        params = ", ".join(f"{dtype}(N) {a}" for a in letters)
+        value = ", ".join(f"{a}(i)" for a in letters)
+        called = tcjit.define(f"def called({params}) -> (r) {{ r(i) = {name}({value}) }}", target=self.target).called
+        place = "cuda" if self.target == "cuda" else "cpu"
+        result: Array = called(*(torch.from_numpy(a).to(place) for a in args)).cpu().numpy()
+        return result
+
+
+Runs = Kernels | Calls
+
+
 # ---------------------------------------------------------------- samples and errors
 
 
@@ -182,18 +204,27 @@ def samples(case: Case, dtype: str, count: int, seed: int) -> list[Array]:
     return [np.ascontiguousarray(chosen[inside]) for chosen in drawn]
 
 
-def error(case: Case, dtype: str, args: Sequence[Array], results: Array) -> Error:
-    """The greatest error, in units in the last place of the exact value."""
+def exactly(case: Case, args: Sequence[Array]) -> list[Any]:
+    """The exact values; None at a pole, and where there is no real one."""
+    found: list[Any] = []
+    with mpmath.workprec(160):
+        for x in zip(*args, strict=True):
+            try:
+                value = case.exact(*(mpmath.mpf(float(a)) for a in x))
+            except ZeroDivisionError:
+                value = None
+            found.append(value if isinstance(value, mpmath.mpf) else None)
+    return found
+
+
+def error(case: Case, dtype: str, args: Sequence[Array], results: Array, right: Sequence[Any] | None = None) -> Error:
+    """The greatest error, in units in the last place of the exact value; ``right``: the exact values, where they are known."""
     digits, least = DIGITS[dtype]
     greatest = mpmath.mpf(float(np.finfo(dtype).max)) * (1 + mpmath.mpf(2) ** (-digits - 1))
     worst = Error(0.0, ())
     with mpmath.workprec(160):
-        for *x, result in zip(*args, results, strict=True):
-            try:
-                exact = case.exact(*(mpmath.mpf(float(a)) for a in x))
-            except ZeroDivisionError:
-                continue  # a pole
-            if not isinstance(exact, mpmath.mpf):
+        for *x, result, exact in zip(*args, results, right or exactly(case, args), strict=True):
+            if exact is None:
                 continue
             if abs(exact) >= greatest:
                 if np.isfinite(result) and abs(float(result)) < float(np.finfo(dtype).max):
@@ -206,13 +237,19 @@ def error(case: Case, dtype: str, args: Sequence[Array], results: Array) -> Erro
     return worst
 
 
-def measure(kernels: Kernels, name: str, dtype: str, count: int) -> Error:
+def measure(kernels: Runs, name: str, dtype: str, count: int) -> Error:
+    return compare([kernels], name, dtype, count)[0]
+
+
+def compare(runs: Sequence[Runs], name: str, dtype: str, count: int) -> list[Error]:
+    """The greatest error of each, at the same points."""
     case = CASES[name]
     args = samples(case, dtype, int(count * case.share), seed=sum(map(ord, name)))
-    return error(case, dtype, args, kernels.run(name, dtype, args))
+    right = exactly(case, args)
+    return [error(case, dtype, args, one.run(name, dtype, args), right) for one in runs]
 
 
-def sweep(kernels: Kernels, name: str, step: int = 1021) -> Error:
+def sweep(kernels: Runs, name: str, step: int = 1021) -> Error:
     """The worst of every ``step``-th float32, found with the float64 built-in and then measured; for one argument."""
     (low, high), = CASES[name].domain
     every = np.arange(0, 1 << 32, step, dtype=np.uint64).astype(np.uint32).view(np.float32)
@@ -279,61 +316,122 @@ def vector_report(count: int) -> None:
 
 HEAD = """# Numerics: how exact the built-ins are
 
-The greatest errors seen on the cpu target, in ulp, units in the last place of the result: 0.5 is the best possible. Each built-in and
-type was compared with mpmath at {points} drawn points (fewer where that is costly), half of them spread evenly over the interval (within
-±10⁴), half with every exponent alike likely, denormals included; the float32 built-ins of one argument besides at four million. Next to
-the zeros of the Bessel functions their float64 errors, which are the C library's, are small in themselves but many times the tiny
-result's ulp. `float16` and `bfloat16` compute in `float32` and round once more.
+The greatest errors seen on the targets `cpu` and `opencl`, in ulp, units in the last place of the result: 0.5 is the best possible. Each
+built-in and type was compared with mpmath at {points} drawn points (fewer where that is costly), half of them spread evenly over the
+interval (within ±10⁴), half with every exponent alike likely, denormals included; the float32 built-ins of one argument besides at four
+million. Next to the zeros of the Bessel functions their float64 errors are small in themselves but many times the tiny result's ulp.
+`float16` and `bfloat16` compute in `float32` and round once more.
 
-NaN gives NaN, infinities and signed zeros are those of C, and denormals are kept; `min max relu clamp` keep NaN, `fmax fmin` drop it.
+NaN gives NaN, infinities and signed zeros are those of C, and denormals are kept, on OpenCL where the device has them; `min max relu clamp`
+keep NaN, `fmax fmin` drop it.
 Exact, and therefore not in the table, are
 {exact}.
 The wrapping, flooring and saturating integer operations and casts of the language have no error at all.
 
-The float32 `exp log tanh erf sigmoid` are ours: without branch, table or call, so that loops over them vectorise on any processor.{vector}
+**cpu.** The float32 `exp log tanh erf sigmoid` are ours: without branch, table or call, so that loops over them vectorise on any
+processor.{vector}
 Without a vector library (musl, macOS, glibc before 2.35) the scalar functions are called, with smaller errors.
 
-| built-in | arguments | float32, ulp | float64, ulp |
-|---|---|---|---|
+**opencl.** In both types
+{opencl_both}
+are ours, in float32 also
+{opencl_single}.
+The rest is the library of the OpenCL at hand; the limits are in the table *Relative error as ULPs* of the OpenCL C specification. Division
+and `sqrt` of float32 are rounded correctly where the device offers it; elsewhere OpenCL allows 2.5 and 3 ulp.
+
+**cuda.** In both types
+{cuda_both}
+are ours, in float32 also
+{cuda_single}.
+The rest is CUDA's own; the appendix *Mathematical Functions* of NVIDIA's CUDA C++ Programming Guide lists the maximum error of each. The
+compiler gets no option that trades exactness for speed: denormals are kept, division and `sqrt` are rounded correctly. A product and a sum
+may become one multiply-add, which rounds once. `python benchmarks/ulps.py --targets cuda` measures the device at hand.
+
+**Reductions.** The order is fixed by the program, its sizes, the layouts of its arguments, the options and the device. On a GPU the tree
+shows it (`kernel.tree`): each thread takes its own terms in turn; the parts of several threads are combined in a fixed tree, or one after
+the other; the parts of a reduction that several blocks share are combined by a later launch. Nothing is added atomically, so a kernel gives
+the same bits in every run. Another target, another device or other options may group the terms differently.
+
+| built-in | arguments |{targets}
+|---|---|{rules}
 """
 FOOT = """
-`python benchmarks/ulps.py --write docs/numerics.md` wrote this page, with {compiler}, glibc {glibc}.
+`python benchmarks/ulps.py --write docs/numerics.md` wrote this page{devices}.
 """
 
 
-def table(names: Sequence[str], count: int) -> list[str]:
-    """Lines ``| built-in | arguments | float32 | float64 |``."""
-    kernels = Kernels([(name, dtype) for name in names for dtype in DIGITS], replace(C, vector_math=vector_math_symbols()))
+def table(names: Sequence[str], count: int, targets: Sequence[str]) -> list[str]:
+    """Lines ``| built-in | arguments | float32 | float64 | ...``, two columns for each target."""
+    with_vectors = replace(C, vector_math=vector_math_symbols())
+    pairs = [(name, dtype) for name in names for dtype in DIGITS]
+    runs: list[Runs] = [Kernels(pairs, with_vectors) if target == "cpu" else Calls(target) for target in targets]
     lines = []
     for name in names:
-        found = [measure(kernels, name, dtype, count) for dtype in DIGITS]
+        single, double = (compare(runs, name, dtype, count) for dtype in DIGITS)
         if len(CASES[name].domain) == 1 and name not in NARROWED:
-            found[0] = max(found[0], sweep(kernels, name), key=lambda e: e.ulps)
+            single = [max(one, sweep(run, name), key=lambda e: e.ulps) for one, run in zip(single, runs, strict=True)]
+        found = [error for pair in zip(single, double, strict=True) for error in pair]
         # rounded up, so that the table never promises more than was seen
         cells = [f"{math.ceil(e.ulps * 100) / 100:.2f}" if e.ulps < 1000 else f"{e.ulps:.0e}" for e in found]
-        print(f"{name:14} {' '.join(f'{c:>8}' for c in cells)}   worst at {found[0].at} {found[1].at}", flush=True)
+        print(f"{name:14} {' '.join(f'{c:>8}' for c in cells)}   worst at {' '.join(str(e.at) for e in found)}", flush=True)
         intervals = ", ".join("any" if d == ANY else "positive" if d == POSITIVE else f"[{d[0]:g}, {d[1]:g}]" for d in CASES[name].domain)
-        lines.append(f"| `{name}` | {intervals} | {cells[0]} | {cells[1]} |")
+        lines.append(f"| `{name}` | {intervals} | {' | '.join(cells)} |")
     return lines
+
+
+def ours(dialect: Dialect) -> tuple[str, str]:
+    """The built-ins that are ours in both types, and those that are in float32 only; the exact ones left out."""
+    both, single = [], []
+    for name in sorted(CASES):
+        first, second = (known.startswith("tc_") for known in dialect.functions.get(name, ("", "")))
+        if first:
+            (both if second else single).append(name)
+    return f"`{' '.join(both)}`", f"`{' '.join(single)}`"
+
+
+def page(lines: Sequence[str], count: int, targets: Sequence[str]) -> str:
+    """The page on numerics around the lines of a table."""
+    vector = " Of the\nothers, those that glibc's libmvec has are called on whole registers." if vector_math_symbols() else ""
+    (opencl_both, opencl_single), (cuda_both, cuda_single) = ours(OPENCL), ours(CUDA)
+    head = HEAD.format(
+        points=f"{count:,}",
+        exact=f"`{' '.join(EXACT)}`",
+        vector=vector,
+        opencl_both=opencl_both,
+        opencl_single=opencl_single,
+        cuda_both=cuda_both,
+        cuda_single=cuda_single,
+        targets="".join(f" {target} float32 | float64 |" for target in targets),
+        rules="---|---|" * len(targets),
+    )
+    return head + "\n".join(lines) + "\n" + FOOT.format(devices="".join(f", `{t}` on {device(t)}" for t in targets))
+
+
+def device(target: str) -> str:
+    """What a target's numbers were measured with."""
+    if target == "opencl":
+        found = opencl.choose()
+        return f"{found.platform.name.strip()} {found.device.driver_version.strip()}, {found.device.name.strip()}"
+    if target == "cuda":
+        return cuda.describe(torch.cuda.current_device())
+    return f"{host.compiler().version}, glibc {platform.libc_ver()[1]}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", help="built-ins; all of them without any")
     parser.add_argument("--samples", type=int, default=20_000)
+    parser.add_argument("--targets", default="cpu,opencl", help="what is measured, comma between: cpu, opencl, cuda (%(default)s)")
     parser.add_argument("--vector", action="store_true", help="measure the vector library function by function")
     parser.add_argument("--write", type=Path, help="write the table to a page")
     options = parser.parse_args()
     if options.vector:
         vector_report(options.samples)
         return
-    lines = table(options.names or sorted(CASES), options.samples)
+    targets = options.targets.split(",")
+    lines = table(options.names or sorted(CASES), options.samples, targets)
     if options.write:
-        ours = " Of the\nothers, those that glibc's libmvec has are called on whole registers." if vector_math_symbols() else ""
-        exact = "`" + " ".join(EXACT) + "`"
-        head = HEAD.format(points=f"{options.samples:,}", exact=exact, vector=ours)
-        foot = FOOT.format(compiler=host.compiler().version, glibc=platform.libc_ver()[1])
-        options.write.write_text(head + "\n".join(lines) + "\n" + foot, encoding="utf-8")
+        options.write.write_text(page(lines, options.samples, targets), encoding="utf-8")
 
 
 if __name__ == "__main__":

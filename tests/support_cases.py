@@ -58,7 +58,7 @@ class Fill:
 class Case:
     """The last def of ``text`` is called. ``initial`` fills the outputs passed in through ``out=``; ``exact`` says that every value
     is a small integer; ``faults`` names what may go wrong: gather, division or nothing. A case with ``options`` is mapped by them, and
-    threads share even its small loops."""
+    threads share even its small loops. ``device`` holds changes to what GPU targets know of theirs."""
 
     text: str
     shapes: Mapping[str, tuple[int, ...]]
@@ -68,6 +68,7 @@ class Case:
     exact: bool = False
     faults: str = ""
     options: Options | None = None
+    device: Mapping[str, int] = field(default_factory=dict)
 
     def inputs(self) -> dict[str, Array]:
         return {name: self.fills[name].array(shape) for name, shape in self.shapes.items()}

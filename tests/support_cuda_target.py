@@ -20,8 +20,7 @@ from support_cuda_host import Array, Host
 from tcjit.codegen.dialect import CUDA
 from tcjit.codegen.source import Source
 from tcjit.jit.signature import of
-from tcjit.jit.targets import KINDS, Launch, Made, Target, gpu
-from tcjit.jit.targets.cuda import ALIGNMENT, described
+from tcjit.jit.targets import KINDS, Launch, Made, Target, cuda, gpu
 
 if TYPE_CHECKING:
     import torch
@@ -40,13 +39,14 @@ class CudaHost(Target):
 
     arch: str
     device = place = "cpu"
+    heeds = "cuda"
 
     @property
     def name(self) -> str:  # type: ignore[override]
         return f"{TARGET}:{self.arch}"
 
     def identity(self) -> str:
-        return gpu.facts(described(self.arch))
+        return gpu.facts(cuda.described(self.arch))
 
     def accepts(self, tensor: torch.Tensor) -> bool:
         return True  # the arrays that a kernel gets here are copies, as aligned as on a device
@@ -59,7 +59,7 @@ class CudaHost(Target):
         def build(source: Source) -> tuple[bytes, Mapping[str, Any]]:
             return source.text.encode(), {"unset": [n for n, output in enumerate(returns) if not output.accumulates]}
 
-        device = described(self.arch)
+        device = cuda.described(self.arch)
         return gpu.made(program, options, layouts, device, CUDA, build, file="kernel.cu", checked=checked, prove=prove, steps=steps)
 
     def load(self, record: Mapping[str, Any], library: Path) -> Launch:
@@ -83,7 +83,7 @@ class Loaded:
         arrays = [bits(tensor) for tensor in (*outs, *inputs)]
         values = [_number(kind, last, value) for (kind, _, last), value in zip(record["numbers"], numbers)]
         host = Host(self.text, self.arch)
-        return host.run(launches, arrays, values, record["workspace"], unset=record["resources"]["unset"], align=ALIGNMENT)
+        return host.run(launches, arrays, values, record["workspace"], unset=record["resources"]["unset"], align=cuda.ALIGNMENT)
 
 
 def bits(tensor: torch.Tensor) -> Array:

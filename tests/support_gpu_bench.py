@@ -11,9 +11,10 @@ from gpu import ceilings, contenders, device, figures, main, measure, report, ru
 from gpu.case import Case, Entry, Input, error, reference, results  # noqa: E402
 
 sys.path.remove(str(BENCHMARKS))
-__all__ = """
-BENCHMARKS CEILINGS Case Entry Input ROOT ceilings contenders device entry error figures main measure reference report results run suites
-""".split()
+__all__ = [
+    "BENCHMARKS", "CEILINGS", "Case", "Entry", "Input", "ROOT", "ceilings", "contenders", "device", "entry", "error", "figures", "main",
+    "measure", "reference", "report", "results", "run", "suites",
+]  # fmt: skip
 
 CEILINGS = {"copy_gbs": 4000.0, "ffma_tflops": 60.0, "fp32_tflops": 50.0, "bf16_tflops": 700.0, "launch_us": 3.5}
 

@@ -11,7 +11,15 @@ from tcjit.mapping.options import Options
 from tcjit.mapping.passes import parallelise
 
 # what a field takes besides the choices it declares for the tuner
-BESIDES: Mapping[str, tuple[Any, ...]] = {"lanes": (2,), "reduction_chunks": (2, 3, 5, 4096)}
+BESIDES: Mapping[str, tuple[Any, ...]] = {
+    "lanes": (2,),
+    "reduction_chunks": (2, 3, 5, 4096),
+    "block": (1, 32, 33, 100),
+    "threads": ((1, 1), (3, 5), (1, 32), (32, 1), (4, 64), (32, 32)),
+    "registers": ((1, 8), (3, 2), (5, 3), (16, 1), (13, 12)),
+    "step": (1, 2, 3, 5, 7, 64, 256),
+    "stages": (5, 8),
+}
 TILES = (0, 0, 1, 2, 3, 4, 5, 7, 8, 16, 32, 1000)
 
 
@@ -21,9 +29,16 @@ def drawn(rng: random.Random, target: str = "cpu") -> Options:
     for option in Options.described():
         if target in option.metadata["targets"]:
             values[option.name] = rng.choice((*option.metadata["choices"], *BESIDES.get(option.name, ())))
-    if rng.random() < 0.7:
+            if target != "cpu" and rng.random() < 0.4:  # what most fields ask for at once suits hardly any def
+                values[option.name] = option.default
+    if target == "cpu" and rng.random() < 0.7:
         values["tile"] = tuple(rng.choice(TILES) for _ in range(rng.choice((0, 1, 2, 2, 3))))
     return Options(**values)
+
+
+def refused(what: str) -> bool:
+    """Whether a failure says no more than that a device cannot serve some options: others are then to be drawn."""
+    return what.startswith("MappingError: option ")
 
 
 def changed(options: Options) -> dict[str, Any]:

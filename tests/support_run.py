@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from support_cases import Case
 from support_compare import agree
+from support_kernels import changed_device
 from support_options import threads_for_all
 
 from tcjit import define, synchronize
@@ -64,7 +65,7 @@ def call(case: Case, program: Program, target: str, layouts: bool = True, unchec
             out.append(tensor(given[name], dtype).to(place) if name in given else empty)
         out = out[0] if len(out) == 1 else tuple(out)
     options = case.options if target != "reference" else None
-    with threads_for_all() if options is not None else nullcontext():
+    with threads_for_all() if options is not None else nullcontext(), changed_device(case.device):
         function = getattr(define(case.text, target=target, options=options), definition.name)
         results = function(*args, out=out, unchecked=unchecked)
     synchronize()  # raises what a GPU found

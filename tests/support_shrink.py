@@ -42,6 +42,8 @@ def _candidates(case: Case) -> Iterator[Case]:
         return
     for options in nearer(case.options):
         yield replace(case, options=options)
+    if case.device:
+        yield replace(case, device={})
     for smaller in _programs(defs):
         yield _fitted(case, smaller)
     yield from _sizes(case, defs[-1])

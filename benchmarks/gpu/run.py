@@ -64,9 +64,13 @@ class Worker:
                     yield json.loads(line[len(HEADING) :])
                     until = time.monotonic() + patience_s
             left = until - time.monotonic()
-            if left <= 0 or not select.select([self._process.stdout], [], [], left)[0]:
+            if left <= 0:
                 self.close()
                 raise Gone(f"no answer within {patience_s:.0f} s", self._stage)
+            if not select.select([self._process.stdout], [], [], min(left, 1.0))[0]:
+                if self._process.poll() is not None:  # a compiler that it started may still hold the pipe
+                    return
+                continue
             read = os.read(self._process.stdout.fileno(), 1 << 16)
             if not read:
                 return

@@ -55,7 +55,7 @@ def signature(text: str, name: str) -> Signature:
 def binary(text: str, signature: Signature, key: Key) -> Binary:
     """The kernel of a key, out of the cache or compiled now."""
     store, target = cache.store(), targets.find(key.target, key.place)
-    options = (key.options or Options()).normalised(key.target.partition(":")[0], signature.traits, signature.loops)
+    options = (key.options or Options()).normalised(target.heeds, signature.traits, signature.loops)
     facts = {
         "text": text,
         "name": signature.name,

@@ -202,12 +202,24 @@ class Options:
         return fields(Options)
 
 
+# Where the model would choose by the program at hand, a preset says it for its kind of kernel; the fields of other targets do not matter.
 PRESETS: dict[str, Options] = {
-    "naive": Options(fusion="minimal", tile=(1,) * 16, lanes=1, reduction_chunks=1, contract=False),
-    "pointwise": Options(fusion="maximal"),
-    "mlp": Options(fusion="preserve_three_coincident"),
-    "conv": Options(fusion="preserve_three_coincident"),
-    "group_conv": Options(fusion="preserve_three_coincident"),
-    "reduction": Options(reduction_chunks=32),
-    "contraction": Options(fusion="minimal"),
+    "naive": Options(
+        fusion="minimal",
+        tile=(1,) * 16,
+        lanes=1,
+        reduction_chunks=1,
+        contract=False,
+        pack=False,
+        threads=(8, 8),
+        registers=(1, 1),
+        vector=1,
+        shared=False,
+    ),
+    "pointwise": Options(fusion="maximal", block=256),
+    "mlp": Options(threads=(16, 16), registers=(4, 4), step=8),
+    "conv": Options(threads=(8, 16), registers=(8, 4), step=8),
+    "group_conv": Options(threads=(8, 16), registers=(2, 2), step=4),
+    "reduction": Options(reduction_chunks=32, block=512),
+    "contraction": Options(fusion="minimal", threads=(16, 16), registers=(8, 8), step=8),
 }

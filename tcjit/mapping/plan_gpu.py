@@ -152,7 +152,8 @@ class _Model:
         """The plan of a product of two half-precision matrices, whole in every instruction along the reduction."""
         if "mma" not in self.device.capabilities or not self.options.shared or not _product_of_halves(s):
             return None
-        terms = s.extent(s.reduction[0]) if len(s.reduction) == 1 else 0
+        apart = set(s.dims) - set(self.dims(s)) - set(s.reduction)
+        terms = s.extent(s.reduction[0]) if len(s.reduction) == 1 and not apart else 0
         step = self.options.step or next((n for n in ATOM_STEPS if terms % n == 0), ATOM[2])
         if not terms or terms % step or step % ATOM[2] or s.constraints:
             return None
@@ -214,30 +215,34 @@ class _Model:
     def _contraction(self, shares: dict[int, Share], order: Sequence[int], *, atoms: int = 0) -> GroupPlan:
         columns = tuple(shares.get(c) or self.whole(c) for c in range(len(self.group.columns)))
         items = []
-        shared: list[tuple[str, Access]] = []
-        asked = self.options.step or self.options.stages > 1
-        room = self.device.max_shared_bytes if asked else self.device.shared_bytes
         for s in self.statements:
             item = Item(s.name, self.dims(s))
             if s.reduction and len(accesses(s)) > 3:
                 item = replace(item, steps=self._steps(s, atoms or self.options.step or STEP), atoms=bool(atoms) and s is self.main)
-                for a in dict.fromkeys(accesses(s)[2:]):
-                    size = self._size(s, item, columns, a)
-                    if not self.options.shared or size is None or not self._reused(s, columns, a):
-                        continue
-                    if size * self.options.stages <= room:
-                        shared.append((s.name, a))
-                        room -= size * self.options.stages
-                    elif self.options.step or self.options.stages > 1:
-                        self._too_large(a, size)
             items.append(item)
+        # copies cannot run further ahead than the loop of steps is long
+        trips = [[share.tiles for _, share in item.steps if share.tiles > 1] for item in items]
+        stages = min([self.options.stages, *(loops[-1] for loops in trips if loops)])
+        shared: list[tuple[str, Access]] = []
+        asked = self.options.step or self.options.stages > 1
+        room = self.device.max_shared_bytes if asked else self.device.shared_bytes
+        for s, item in zip(self.statements, items):
+            for a in dict.fromkeys(accesses(s)[2:]) if item.steps else ():
+                size = self._size(s, item, columns, a)
+                if not self.options.shared or size is None or not self._reused(s, columns, a):
+                    continue
+                if size * stages <= room:
+                    shared.append((s.name, a))
+                    room -= size * stages
+                elif asked:
+                    self._too_large(a, size * stages)
         spread = tuple(c for c in order if columns[c].shared_out)
-        return GroupPlan(columns, spread, tuple(items), shared=tuple(shared), stages=self.options.stages)
+        return GroupPlan(columns, spread, tuple(items), shared=tuple(shared), stages=stages)
 
     def _too_large(self, access: Access, size: int) -> None:
         name = "step" if self.options.step else "stages"
         raise MappingError(
-            f"option {name} = {getattr(self.options, name)}: the pieces of {access.tensor} need {size * self.options.stages} bytes of "
+            f"option {name} = {getattr(self.options, name)}: the pieces of {access.tensor} need {size} bytes of "
             f"shared memory beside the other operands, and a block on {self.device.name} has {self.device.max_shared_bytes}",
             hint=f"a smaller {name}, or fewer registers",
         )

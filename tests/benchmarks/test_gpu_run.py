@@ -147,7 +147,7 @@ def test_no_operator_begins_when_the_time_is_over(tmp_path: Path) -> None:
 
 
 def child(code: str, tmp_path: Path) -> run.Worker:
-    return run.Worker([sys.executable, "-c", f"import json, os, signal, sys, time\n{code}"], os.environ, tmp_path / "log")
+    return run.Worker([sys.executable, "-c", f"import json, os, signal, subprocess, sys, time\n{code}"], os.environ, tmp_path / "log")
 
 
 def test_a_worker_speaks_and_dies(tmp_path: Path) -> None:
@@ -160,6 +160,9 @@ for line in sys.stdin:
     if request["name"] == "die":
         say(stage="tcjit")
         os.kill(os.getpid(), signal.SIGKILL)
+    if request["name"] == "orphan":
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(20)"])
+        os._exit(3)
     if request["name"] == "hang":
         time.sleep(60)
     say(row=request)
@@ -177,6 +180,8 @@ for line in sys.stdin:
         other.ask(1.0, name="hang")
     assert gone.value.stage == "eager"
     other.close()
+    with pytest.raises(run.Gone, match="ended with status 3"):
+        child(code, tmp_path).ask(15.0, name="orphan")
 
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -27,6 +27,6 @@ def test_operators_agree_with_pytorch(file: str, name: str) -> None:
     assert wrong == "", wrong
 
 
-@pytest.mark.text
+@pytest.mark.host
 def test_every_operator_is_there() -> None:
     assert {param.values[1] for param in LIBRARY} == set(library.names()) >= set(HALVES)

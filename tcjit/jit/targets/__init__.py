@@ -63,6 +63,11 @@ class Target(ABC):
         """What its binaries are for, in the key of the cache."""
         return self.name
 
+    @property
+    def heeds(self) -> str:
+        """The kind of target, as the options name it, whose options it heeds."""
+        return self.name.partition(":")[0]
+
     def identity(self) -> str:
         """What else its binaries depend on: compiler, flags, driver."""
         return ""

@@ -71,7 +71,8 @@ def _outputs(draft: Draft, plan: GroupPlan, elsewhere: set[str]) -> GroupPlan:
             continue
         first, last = users[0], [item for item in users if draft.statements[item.statement].tensor == tensor][-1]
         boxes = {_box(draft.statements[item.statement], tensor) for item in users}
-        starts = draft.statements[first.statement].operator == "=" and draft.statements[first.statement].tensor == tensor
+        begins = draft.statements[first.statement]
+        starts = begins.operator == "=" and begins.tensor == tensor and all(a.tensor != tensor for a, _ in begins.reads())
         if len(boxes) > 1:
             continue  # a store of the whole box would write what nobody computed
         copy = draft.temporary(f"{tensor}_held", storage.dtype, storage.shape)

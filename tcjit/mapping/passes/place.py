@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from tcjit.grammar.ast import Access, Expr, Index
 from tcjit.grammar.dtypes import DTYPES
-from tcjit.mapping.kernels import GroupPlan, Item, Kernel, Share
+from tcjit.mapping.kernels import GroupPlan, Item, Kernel, Phase, Share, Steps
 from tcjit.mapping.lowering import Lowered, owner
 from tcjit.mapping.machine import Device
 from tcjit.mapping.storage import Axis, Buffer, Storage
@@ -44,7 +44,19 @@ def place(lowered: Lowered, kernels: Sequence[Kernel], device: Device) -> tuple[
             if found is not None and used + found.elements * DTYPES[storage.dtype].bytes <= device.shared_bytes:
                 used += -(-found.elements * DTYPES[storage.dtype].bytes // 16) * 16
                 buffers.append(found)
-        result.append(replace(kernel, buffers=tuple(buffers)))
+        kept = {buffer.tensor for buffer in buffers if buffer.space == "thread"}
+        result.append(replace(kernel, buffers=tuple(buffers), body=_atoms_in_registers(lowered, kernel.body, kept)))
+    return tuple(result)
+
+
+def _atoms_in_registers(lowered: Lowered, body: Sequence[Phase], kept: set[str]) -> tuple[Phase, ...]:
+    """Regions compute on tensor cores only where their results are in registers; elsewhere thread by thread."""
+    result: list[Phase] = []
+    for phase in body:
+        if isinstance(phase, Steps):
+            result.append(replace(phase, body=_atoms_in_registers(lowered, phase.body, kept)))
+        else:
+            result.append(replace(phase, atoms=phase.atoms and lowered.scop.statement(phase.statement).tensor in kept))
     return tuple(result)
 
 
