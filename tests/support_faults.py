@@ -7,8 +7,9 @@ text by that ring alone. A ring either refuses what a kernel does, or lets it ru
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -22,12 +23,11 @@ from support_subjects import SUBJECTS, Bits, Compiled, arguments, compiled, in_o
 from tcjit.codegen.source import Source
 from tcjit.errors import TCError
 from tcjit.grammar.ast import Access, Binary, Const, Expr
+from tcjit.mapping import tree as trees
 from tcjit.mapping.fences import radices
-from tcjit.mapping.isl import identifier
 from tcjit.mapping.lowering import Lowered
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.storage import Buffer
-from tcjit.mapping.tree import KIND, kind, mark_name, rewrite
 
 Change = Callable[[Any], Any]
 
@@ -170,80 +170,85 @@ def _on_statement(name: str, **change: Any) -> Change:
 
 
 def _tree(made: Compiled) -> Iterator[tuple[str, str, str, Change]]:
-    """Faults of the final tree: at each node that an operator fits, in the order in which ``rewrite`` comes by."""
-    fitting: list[tuple[str, str, Callable[[isl.ScheduleNode], isl.ScheduleNode]]] = []
-    place = 0
-    found: list[tuple[str, str, str, Change]] = []
-
-    def visit(node: isl.ScheduleNode) -> isl.ScheduleNode:
-        nonlocal place
+    """Faults of the final tree."""
+    for place, node in enumerate(_nodes(_data(made.mapped.tree))):
         for number, (fault, where, _) in enumerate(_at(node)):
-            found.append((fault, f"{where} (node {place})", "tree", _on_node(place, number)))
-        place += 1
-        return node
+            yield fault, where, "tree", _on_node(place, number)
 
-    rewrite(made.mapped.tree, visit)
-    del fitting
-    yield from found
+
+def _data(tree: isl.Schedule) -> dict[str, Any]:
+    """A tree as JSON has it."""
+    pieces = str(tree).split('"')
+    pieces[::2] = [re.sub(r"(\w+):", r"'\1':", piece).replace("'", '"') for piece in pieces[::2]]
+    text = "".join(piece if n % 2 == 0 else f'"{piece}"' for n, piece in enumerate(pieces))
+    return json.loads(text)  # type: ignore[no-any-return]
+
+
+def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield node
+    for below in [*node.get("sequence", ()), *([node["child"]] if "child" in node else ())]:
+        yield from _nodes(below)
 
 
 def _on_node(place: int, number: int) -> Change:
     def changed(tree: isl.Schedule) -> isl.Schedule:
-        count = iter(range(1 << 20))
-
-        def visit(node: isl.ScheduleNode) -> isl.ScheduleNode:
-            return _at(node)[number][2](node) if next(count) == place else node
-
-        return rewrite(tree, visit)
+        data = _data(tree)
+        node = list(_nodes(data))[place]
+        _at(node)[number][2](node)
+        return trees.read(tree.get_ctx(), json.dumps(data))
 
     return changed
 
 
-def _at(node: isl.ScheduleNode) -> list[tuple[str, str, Callable[[isl.ScheduleNode], isl.ScheduleNode]]]:
+def _at(node: dict[str, Any]) -> list[tuple[str, str, Callable[[dict[str, Any]], None]]]:
     """The faults that fit a node of the tree."""
-    name = mark_name(node)
-    found: list[tuple[str, str, Callable[[isl.ScheduleNode], isl.ScheduleNode]]] = []
+    name = node.get("mark", "")
+    found: list[tuple[str, str, Callable[[dict[str, Any]], None]]] = []
     if name.startswith("sync "):
-        found.append(("barrier removed", name, lambda n: n.delete()))
+        found.append(("barrier removed", name, _without))
     if name == "sync block":
-        found.append(("barrier of a warp only", name, lambda n: _renamed(n, "sync warp")))
+        found.append(("barrier of a warp only", name, _named("sync warp")))
     if name.startswith("wait "):
-        found.append(("wait removed", name, lambda n: n.delete()))
-        found.append(("wait for one step less", name, lambda n: _renamed(n, f"wait {int(name[5:]) + 1}")))
+        found.append(("wait removed", name, _without))
+        found.append(("wait for one step less", name, _named(f"wait {int(name[5:]) + 1}")))
     if name == "reduce":
-        found.append(("threads that do not combine", name, lambda n: n.delete()))
+        found.append(("threads that do not combine", name, _without))
     if name.startswith("threads "):
         sizes = radices(name)
         if len(sizes) > 1:
-            found.append(("digits of threads swapped", name, _swapped_digits))
+            found.append(("digits of threads swapped", name, _with_swapped_digits))
             if sizes[0] != sizes[1]:
-                turned = "threads " + "x".join(map(str, (sizes[1], sizes[0], *sizes[2:])))
-                found.append(("radices of threads swapped", name, lambda n: _renamed(n, turned)))
+                found.append(("radices of threads swapped", name, _named(f"threads {_by((sizes[1], sizes[0], *sizes[2:]))}")))
         if sizes[-1] > 1:
-            half = "threads " + "x".join(map(str, (*sizes[:-1], sizes[-1] // 2)))
-            found.append(("radix of threads halved", name, lambda n: _renamed(n, half)))
-    if kind(node) == KIND.sequence:
-        for position in range(node.n_children() - 1):
-            found.append(("statements swapped", f"{position} and the next", _swapping(position)))
+            found.append(("radix of threads halved", name, _named(f"threads {_by((*sizes[:-1], sizes[-1] // 2))}")))
+    for position in range(len(node.get("sequence", ())) - 1):
+        found.append(("statements swapped", f"{position} and the next", _swapping(position)))
     return found
 
 
-def _renamed(node: isl.ScheduleNode, name: str) -> isl.ScheduleNode:
-    return node.delete().insert_mark(identifier(node.get_domain().get_ctx(), name))
+def _by(sizes: Sequence[int]) -> str:
+    return "x".join(map(str, sizes))
 
 
-def _swapped_digits(node: isl.ScheduleNode) -> isl.ScheduleNode:
-    band = node.child(0)
-    partial = band.band_get_partial_schedule()
-    first, second = partial.get_at(0), partial.get_at(1)
-    turned = partial.set_at(0, second).set_at(1, first)
-    return band.delete().insert_partial_schedule(turned).parent()
+def _without(node: dict[str, Any]) -> None:
+    below = node["child"]
+    node.clear()
+    node.update(below)
 
 
-def _swapping(position: int) -> Callable[[isl.ScheduleNode], isl.ScheduleNode]:
-    def swap(node: isl.ScheduleNode) -> isl.ScheduleNode:
-        """Isl moves no children: the two filters and what stands below them change places in the text of the tree."""
-        raise NotImplementedError
+def _named(name: str) -> Callable[[dict[str, Any]], None]:
+    return lambda node: node.update(mark=name)
+
+
+def _with_swapped_digits(node: dict[str, Any]) -> None:
+    first, second, *rest = re.findall(r"\{.*?\}", node["child"]["schedule"])
+    node["child"]["schedule"] = f"[{', '.join((second, first, *rest))}]"
+
+
+def _swapping(position: int) -> Callable[[dict[str, Any]], None]:
+    def swap(node: dict[str, Any]) -> None:
+        children = node["sequence"]
+        children[position], children[position + 1] = children[position + 1], children[position]
 
     return swap
 
@@ -279,3 +284,132 @@ def _on_buffer(buffer: Buffer, **change: Any) -> Change:
         return tuple(map(one, kernels))
 
     return changed
+
+
+# ---------------------------------------------------------------- faults of a text
+
+_ARRAYS = re.compile(r"^\s*(?:__shared__|__local) .*? (\w+)\[(\d+)\];$", re.MULTILINE)
+_BARRIER = re.compile(r"^ *(?:__syncthreads\(\)|__syncwarp\(\)|barrier\(.*\));\n", re.MULTILINE)
+_GUARD = re.compile(r"\bif \((.*)\) \{$", re.MULTILINE)
+_SHUFFLE = re.compile(r"^ *tc_value = .*tc_shuffle_xor_\w+\(tc_value, (\d+)\).*\n", re.MULTILINE)
+
+
+def of_text(subject: str, language: str) -> Iterator[Mutant]:
+    """Every fault of a subject's kernels as they are printed."""
+    whole = right(subject, language)[1].text
+    start = re.search(r"^.*(__global__|__kernel) ", whole, re.MULTILINE)
+    assert start
+    head, text = whole[: start.start()], whole[start.start() :]
+    for fault, where, edited, idle in [*_barriers(text), *_shifts(text), *_guards(text), *_levels(text), *_rest(text)]:
+        yield Mutant(subject, language, fault, where, text=head + edited, idle=idle)
+
+
+Edited = Iterator[tuple[str, str, str, str]]  # fault, where, text, why it may be idle
+
+
+def _barriers(text: str) -> Edited:
+    for match in _BARRIER.finditer(text):
+        yield "text: barrier removed", _line(text, match.start()), text[: match.start()] + text[match.end() :], _idle_barrier(text, match)
+
+
+def _idle_barrier(text: str, match: re.Match[str]) -> str:
+    """Barriers of a tree that this use of it does not need."""
+    kernel = text[: match.start()].rindex("tc_flag) {")
+    following = re.match(r"(?: *if \(.*\) \{\n)? *(tc_scratch_\w+)\[(.*?)\] = tc_value", text[match.end() :])
+    if following and (f"= {following[1]}[" not in text[kernel : match.start()] or following[2] == "tc_thread"):
+        return "the first use of a scratch array, or one in which threads read again only what is their own"
+    if re.search(r"tc_lanes = 1; .*\n.*\n.*\n *\}\n$", text[: match.start()]):
+        return "a tree of one level: its result is used by the thread that computes it"
+    return ""
+
+
+def _shifts(text: str) -> Edited:
+    """Each access to a shared array, and each to global memory in a copy to or from one, one element further."""
+    shared = [name for name, _ in _ARRAYS.findall(text)]
+    for line in re.finditer(r"^.*(?:=|tc_ahead).*;$", text, re.MULTILINE):
+        places = [(m.group(1), line.start() + m.end()) for m in re.finditer(r"(\w+)\[", line[0])]
+        if "[" not in line[0].split("=")[0] + line[0].split("=")[-1] or " for (" in line[0] or re.search(r"\w+ (\w+)\[\d+\];", line[0]):
+            continue
+        for name, at in places:
+            if name in shared or any(other in shared for other, _ in places):
+                if name.startswith("tc_x") or name.startswith("tc_y"):
+                    continue
+                end = _closing(text, at)
+                kind = "text: tree's place shifted" if name.startswith("tc_scratch") else "text: copy shifted"
+                yield kind, f"{name}: {line[0].strip()}", text[:end] + " + 1" + text[end:], ""
+
+
+def _closing(text: str, at: int) -> int:
+    depth = 1
+    while depth:
+        depth += {"[": 1, "]": -1}.get(text[at], 0)
+        at += 1
+    return at - 1
+
+
+def _guards(text: str) -> Edited:
+    for match in _GUARD.finditer(text):
+        for part in dict.fromkeys([match[1], *match[1].split(" && ")]):
+            condition = match[1].replace(part, "1")
+            edited = text[: match.start(1)] + condition + text[match.end(1) :]
+            yield "text: guard dropped", f"{part} in {_line(text, match.start())}", edited, _idle_guard(text, match)
+
+
+def _idle_guard(text: str, match: re.Match[str]) -> str:
+    """What the guard keeps from happening, where that is work on a thread's own registers and reads."""
+    depth, at = 1, match.end()
+    while depth:
+        depth += {"{": 1, "}": -1}.get(text[at], 0)
+        at += 1
+    own = set(re.findall(r"^ *(?:__align__\(16\) |__attribute__\(\(aligned\(16\)\)\) )?[\w ]+ (\w+)\[\d+\];$", text, re.MULTILINE))
+    own -= {name for name, _ in _ARRAYS.findall(text)}
+    written = re.findall(r"^ *(?:\*\([\w ]+\*\)&)?(\w+)\[.*?\] = ", text[match.end() : at], re.MULTILINE)
+    called = re.search(r"tc_ahead|\w+\[.*\] [-+*/]?= |__sync|barrier", text[match.end() : at])
+    return "threads compute in registers what nobody stores" if called and written and set(written) <= own else ""
+
+
+def _levels(text: str) -> Edited:
+    """Faults of the trees that combine values."""
+    levels = list(_SHUFFLE.finditer(text))
+    for match in levels:
+        distance, where = int(match[1]), _line(text, match.start())
+        yield "text: level of a tree dropped", where, text[: match.start()] + text[match.end() :], ""
+        for other in {distance * 2, max(1, distance // 2)} - {distance, 32}:
+            edited = text[: match.start(1)] + str(other) + text[match.end(1) :]
+            yield "text: distance of a tree changed", f"{where} to {other}", edited, ""
+    for first, second in zip(levels, levels[1:]):
+        if first.end() == second.start():
+            edited = text[: first.start()] + second[0] + first[0] + text[second.end() :]
+            yield "text: levels of a tree swapped", _line(text, first.start()), edited, "" if " + " in first[0] else "the operator is exact"
+    for match in re.finditer(r"for \(int tc_lanes = (\d+); tc_lanes > 0; tc_lanes /= 2\)", text):
+        count = int(match[1])
+        heads = {
+            "text: level of a tree dropped": [f"for (int tc_lanes = {count // 2}; tc_lanes > 0; tc_lanes /= 2)"],
+            "text: distance of a tree changed": [f"for (int tc_lanes = {2 * count}; tc_lanes > 0; tc_lanes /= 2)"],
+            "text: levels of a tree swapped": [f"for (int tc_lanes = 1; tc_lanes <= {count}; tc_lanes *= 2)"] if count > 1 else [],
+        }
+        if count > 1:
+            heads["text: level of a tree dropped"].append(f"for (int tc_lanes = {count}; tc_lanes > 1; tc_lanes /= 2)")
+        for fault, new in heads.items():
+            for one in new:
+                yield fault, f"{match[0]} to {one}", text[: match.start()] + one + text[match.end() :], ""
+
+
+def _rest(text: str) -> Edited:
+    for match in re.finditer(r"^ *tc_arrived_(\d)\(\);\n", text, re.MULTILINE):
+        yield "text: wait removed", _line(text, match.start()), text[: match.start()] + text[match.end() :], ""
+    for match in re.finditer(r"tc_thread ([/%]) (\d+)", text):
+        if (size := int(match[2])) > 1:
+            edited = text[: match.start(2)] + str(size // 2) + text[match.end(2) :]
+            yield "text: digit of a thread's number", _line(text, match.start()), edited, ""
+    for match in _ARRAYS.finditer(text):
+        size = int(match[2])
+        if size > 1:
+            edited = text[: match.start(2)] + str(size // 2) + text[match.end(2) :]
+            yield "text: array of half the size", match[0].strip(), edited, ""
+
+
+def _line(text: str, at: int) -> str:
+    """The line at a place, with its number."""
+    number = text.count("\n", 0, at)
+    return f"{number}: {text.splitlines()[number].strip()}"

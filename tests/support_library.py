@@ -1,9 +1,13 @@
 """Library operators against the PyTorch expression that stands above each def."""
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from importlib import util
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,11 +15,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 from support_compare import agree, decided
+from support_kernels import changed_device, device
+from support_options import changed, drawn, refused
 
+import tcjit
 from tcjit import library
+from tcjit.errors import MappingError
 from tcjit.grammar import front
 from tcjit.grammar.ast import Param
 from tcjit.grammar.infer import specialise
+from tcjit.mapping.options import Options
 from tcjit.runtime import reference
 from tcjit.runtime.tensors import TORCH
 
@@ -110,8 +119,18 @@ def expected(case: Case, tensors: Mapping[str, torch.Tensor]) -> tuple[torch.Ten
     return result if isinstance(result, tuple) else (result,)
 
 
-def compare(case: Case, dtype: str, target: str, index: str = "int64") -> None:
-    """Run a case on a target and hold it against PyTorch in float64, by the language's rule on tolerances."""
+def compare(
+    case: Case,
+    dtype: str,
+    target: str,
+    index: str = "int64",
+    options: Options | None = None,
+    changes: Mapping[str, int] | None = None,
+) -> None:
+    """Run a case on a target and hold it against PyTorch in float64, by the language's rule on tolerances.
+
+    ``changes`` are those of a GPU target's device.
+    """
     __tracebackhide__ = True
     definition = front.read(library.source(case.name, dtype, index))[-1]
     tensors = inputs(case, definition.params, dtype)
@@ -123,7 +142,8 @@ def compare(case: Case, dtype: str, target: str, index: str = "int64") -> None:
         results = [torch.from_numpy(np.asarray(oracle.values[name])) for name in definition.returns]
     else:
         arguments = [tensors[param.name] if param.dims else case.scalars[param.name] for param in definition.params]
-        out = library.get(case.name, dtype, index, target=target)(*arguments)
+        with changed_device(changes or {}):
+            out = getattr(tcjit.define(library.source(case.name, dtype, index), target=target, options=options), case.name)(*arguments)
         results = list(out) if isinstance(out, tuple) else [out]
     wanted = expected(case, tensors)
     assert len(results) == len(wanted)
@@ -135,6 +155,43 @@ def compare(case: Case, dtype: str, target: str, index: str = "int64") -> None:
         allowed = reference.Result({name: value}, {name: SLACK * oracle.error[name] + stored})
         assert decided(allowed) == 1, f"{case}: nothing is known of some elements of {name}"
         agree(result.double().numpy(), allowed, name)
+
+
+@cache
+def listed() -> dict[str, tuple[Case, ...]]:
+    """The cases that the tests of the library list, by operator, the first one first."""
+    found: dict[str, list[Case]] = {name: [] for name in library.names()}
+    for path in sorted((Path(__file__).parent / "library").glob("test_*.py")):
+        spec = util.spec_from_file_location(f"listed_{path.stem}", path)
+        assert spec and spec.loader
+        module = util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        for value in vars(module).values():
+            for case in value if isinstance(value, list) else []:
+                if isinstance(case, Case) and case not in found[case.name]:
+                    found[case.name].append(case)
+    return {name: tuple(cases) for name, cases in found.items()}
+
+
+def compare_drawn(name: str, target: str, rng: random.Random) -> str:
+    """Run an operator with options of its own on a target; what was drawn, in words.
+
+    The case, the type and the device are drawn as well; options that the device cannot serve are drawn again.
+    """
+    kind = "opencl" if target == "opencl" else "cuda"
+    while True:
+        case, dtype = rng.choice(listed()[name]), rng.choice(("float32", "float32", "float32", "float64", "float16", "bfloat16"))
+        options, changes = drawn(rng, kind), device(rng)
+        what = f"{case} {dtype} {target} {changed(options)} {changes}"
+        try:
+            compare(case, dtype, target, options=options, changes=changes)
+        except MappingError as error:
+            if not refused(f"MappingError: {error}"):
+                raise AssertionError(f"{what}: {error}") from error
+        except Exception as error:
+            raise AssertionError(f"{what}: {type(error).__name__}: {error}") from error
+        else:
+            return what
 
 
 def check_family(family: str, all_cases: list[Case]) -> None:

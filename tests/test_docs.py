@@ -1,10 +1,16 @@
-"""The documents are true: Python blocks run in order and print the text below them, programs are read, links lead somewhere."""
+"""The documents are true: Python blocks run in order and print the text below them, programs are read, links lead somewhere.
+
+As a program, this file runs the Python blocks of one page.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -25,9 +31,32 @@ def with_language(language: str) -> list[Path]:
 
 
 @pytest.mark.host
-@pytest.mark.parametrize("path", with_language("python"), ids=lambda p: p.name)
+@pytest.mark.parametrize("path", [page for page in with_language("python") if page.name != "gpu.md"], ids=lambda p: p.name)
 def test_python_blocks(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    run_blocks(path)
+
+
+@pytest.mark.opencl
+def test_python_blocks_of_the_page_on_gpus(tmp_path: Path) -> None:
+    """In a process of its own, which PoCL may take down."""
+    from support_opencl import require
+
+    from tcjit.errors import CompileError
+    from tcjit.runtime import nvrtc
+
+    require("pocl")
+    try:
+        nvrtc.version()
+    except CompileError as missing:
+        pytest.skip(str(missing))
+    variables = {**os.environ, "TCJIT_OPENCL_DEVICE": "pocl", "POCL_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    page = ROOT / "docs" / "gpu.md"
+    done = subprocess.run([sys.executable, __file__, page], cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
+def run_blocks(path: Path) -> None:
     names: dict[str, object] = {}
     every = blocks(path)
     for number, (language, code) in enumerate(every):
@@ -62,3 +91,26 @@ def test_the_page_of_the_command_lists_every_variable() -> None:
 
     page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
     assert [v.name for v in VARIABLES if f"| `{v.name}` |" not in page] == []
+
+
+@pytest.mark.text
+def test_the_page_on_gpus_lists_every_option_for_them() -> None:
+    from tcjit.mapping.options import Options
+
+    page = (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8")
+    known = [f for f in Options.described() if {"cuda", "opencl"} & set(f.metadata["targets"])]
+    rows = [f"| `{f.name}` | `{f.default!r}` | {f.metadata['meaning']} | {f.metadata['needs']} |" for f in known]
+    assert [row for row in rows if row not in page] == []
+    assert len(re.findall(r"^\| `\w+` \| `[^|]*` \| [^|]* \| \w* \|$", page, re.MULTILINE)) == len(rows)
+
+
+@pytest.mark.text
+def test_the_page_on_gpus_explains_every_mark() -> None:
+    from tcjit.mapping import fences
+
+    page = (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8")
+    assert [mark for mark in (*fences.SYNCS, *fences.ABOVE_THREADS, *fences.BELOW_THREADS) if f"`{mark}`" not in page] == []
+
+
+if __name__ == "__main__":
+    run_blocks(Path(sys.argv[1]))

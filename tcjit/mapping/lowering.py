@@ -10,7 +10,7 @@ from tcjit.grammar.ast import Access, Binary, Const, Expr, Index
 from tcjit.grammar.walk import rebuild
 from tcjit.mapping.kernels import Copy, GroupPlan, Item, Share
 from tcjit.mapping.scop import Scop, ScopStatement
-from tcjit.mapping.storage import Bounds, Storage
+from tcjit.mapping.storage import Bounds, Storage, fresh
 
 
 @dataclass(frozen=True)
@@ -81,14 +81,6 @@ class Draft:
                 names.append(item.statement)
         scop = replace(self.scop, statements=tuple(self.statements[name] for name in names), tensors=tuple(self.tensors))
         return Lowered(scop, tuple(plans), self.aliases, tuple(copies))
-
-
-def fresh(stem: str, taken: set[str]) -> str:
-    name, count = stem, 0
-    while name in taken:
-        count += 1
-        name = f"{stem}_{count}"
-    return name
 
 
 def index(name: str) -> Index:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -85,10 +86,8 @@ def map_program(
     steps: Steps | None = None,
 ) -> Mapped:
     """Map a program to a multicore CPU. ``prove`` says which trees are verified; a VerifyError is a bug in tcjit, never the user's."""
-    try:
+    with _within_budget():
         return _mapped(program, options, machine, layouts, prove, steps or Steps(program.definition.name))
-    except isl.Error as error:
-        raise MappingError(f"the compile budget does not suffice: {error}", hint="split the def into several smaller ones") from None
 
 
 def _mapped(
@@ -131,8 +130,15 @@ def map_gpu(
     steps: Steps | None = None,
 ) -> Mapped:
     """Map a program to a GPU; what it raises is as for ``map_program``."""
-    try:
+    with _within_budget():
         return _mapped_gpu(program, options, device, layouts, prove, steps or Steps(program.definition.name))
+
+
+@contextmanager
+def _within_budget() -> Iterator[None]:
+    """isl giving up is an error that says what to do."""
+    try:
+        yield
     except isl.Error as error:
         raise MappingError(f"the compile budget does not suffice: {error}", hint="split the def into several smaller ones") from None
 

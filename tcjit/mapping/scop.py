@@ -21,7 +21,7 @@ from tcjit.mapping.isl import context, union_map, union_set
 from tcjit.mapping.options import Options
 from tcjit.mapping.pack import is_product, packings, replaced
 from tcjit.mapping.pad import padded_read, paddings, with_padded
-from tcjit.mapping.storage import Bounds, Storage
+from tcjit.mapping.storage import Bounds, Storage, fresh
 
 # terms of a reduction that are worth a block of a GPU
 PART = 4096
@@ -228,7 +228,7 @@ class _Lowering:
         chunks = _divisor_near(upper - lower, chunks)
         size = -(-(upper - lower) // chunks)
         chunks = -(-(upper - lower) // size)
-        chunk = self._fresh("chunk", {bound[0] for bound in full} | {t.name for t in self.tensors})
+        chunk = fresh("chunk", {bound[0] for bound in full} | {t.name for t in self.tensors})
         part = self._temporary(f"{target.name}_part", target.dtype, (chunks, *target.shape))
         at = (Index(chunk, dtype="int64"), *s.subscripts)
         limits = (chunk, 0, chunks)
@@ -311,17 +311,9 @@ class _Lowering:
 
     def _temporary(self, stem: str, dtype: str, shape: tuple[int, ...]) -> Storage:
         taken = {t.name for t in self.tensors} | {p.name for p in self.program.definition.params}  # scalars are names of the kernel too
-        storage = Storage(self._fresh(stem, taken), dtype, shape, "temporary")
+        storage = Storage(fresh(stem, taken), dtype, shape, "temporary")
         self.tensors.append(storage)
         return storage
-
-    @staticmethod
-    def _fresh(stem: str, taken: set[str]) -> str:
-        name, count = stem, 0
-        while name in taken:
-            count += 1
-            name = f"{stem}{count}"
-        return name
 
 
 def needs_wide(s: Statement) -> bool:

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 Bounds = tuple[tuple[str, int, int], ...]  # dimension, lower, upper (exclusive), outermost first
+
+
+def fresh(stem: str, taken: Collection[str]) -> str:
+    """The stem, with a number if that name is taken."""
+    name, count = stem, 0
+    while name in taken:
+        count += 1
+        name = f"{stem}{count}"
+    return name
 
 
 @dataclass(frozen=True)

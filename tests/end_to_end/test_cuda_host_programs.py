@@ -8,17 +8,14 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Iterator
-from importlib import util
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from support_cases import REGRESSIONS, load
 from support_cuda_host import COMPILER, HostError
 from support_cuda_target import TARGET, Loaded
-from support_library import Case, compare
+from support_library import Case, compare, listed
 from support_mapping import CONVOLUTION, MATMUL, SOFTMAX
 from support_programs import draw
 from support_run import check
@@ -51,23 +48,7 @@ def test_programs_that_once_failed(path: Path) -> None:
     check(load(path), TARGET)
 
 
-def operators() -> Iterator[Any]:
-    """The first case of every operator of the library."""
-    found: dict[str, Case] = {}
-    for path in sorted((Path(__file__).parent.parent / "library").glob("test_*.py")):
-        spec = util.spec_from_file_location(f"cuda_host_{path.stem}", path)
-        assert spec and spec.loader
-        module = util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        for listed in vars(module).values():
-            for case in listed if isinstance(listed, list) else []:
-                if isinstance(case, Case):
-                    found.setdefault(case.name, case)
-    for case in found.values():
-        yield pytest.param(case, id=str(case))
-
-
-OPERATORS = list(operators())
+OPERATORS = [pytest.param(cases[0], id=str(cases[0])) for cases in listed().values() if cases]
 
 
 @pytest.mark.parametrize("case", OPERATORS)

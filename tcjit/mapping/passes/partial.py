@@ -11,8 +11,9 @@ from dataclasses import replace
 from tcjit.grammar.affine import isl_name
 from tcjit.grammar.ast import Access
 from tcjit.mapping.kernels import GroupPlan, Item, Share
-from tcjit.mapping.lowering import Draft, Lowered, fresh, index, items_with, owner
+from tcjit.mapping.lowering import Draft, Lowered, index, items_with, owner
 from tcjit.mapping.scop import ScopStatement, identity
+from tcjit.mapping.storage import fresh
 
 
 def partial(lowered: Lowered) -> Lowered:
