@@ -329,8 +329,8 @@ Exact, and therefore not in the table, are
 The wrapping, flooring and saturating integer operations and casts of the language have no error at all.
 
 **cpu.** The float32 `exp log tanh erf sigmoid` are ours: without branch, table or call, so that loops over them vectorise on any
-processor.{vector}
-Without a vector library (musl, macOS, glibc before 2.35) the scalar functions are called, with smaller errors.
+processor.
+{vector}Without a vector library (musl, macOS, glibc before 2.35) the scalar functions are called, with smaller errors.
 
 **opencl.** In both types
 {opencl_both}
@@ -391,7 +391,7 @@ def ours(dialect: Dialect) -> tuple[str, str]:
 
 def page(lines: Sequence[str], count: int, targets: Sequence[str]) -> str:
     """The page on numerics around the lines of a table."""
-    vector = " Of the\nothers, those that glibc's libmvec has are called on whole registers." if vector_math_symbols() else ""
+    vector = "Of the others, those that glibc's libmvec has are called on whole registers.\n" if vector_math_symbols() else ""
     (opencl_both, opencl_single), (cuda_both, cuda_single) = ours(OPENCL), ours(CUDA)
     head = HEAD.format(
         points=f"{count:,}",
@@ -404,7 +404,8 @@ def page(lines: Sequence[str], count: int, targets: Sequence[str]) -> str:
         targets="".join(f" {target} float32 | float64 |" for target in targets),
         rules="---|---|" * len(targets),
     )
-    return head + "\n".join(lines) + "\n" + FOOT.format(devices="".join(f", `{t}` on {device(t)}" for t in targets))
+    early = "\n`inf`: a result overflowed whose exact value does not.\n" if any("| inf |" in line for line in lines) else ""
+    return head + "\n".join(lines) + "\n" + early + FOOT.format(devices="".join(f", `{t}` on {device(t)}" for t in targets))
 
 
 def device(target: str) -> str:

@@ -171,9 +171,25 @@ def _on_statement(name: str, **change: Any) -> Change:
 
 def _tree(made: Compiled) -> Iterator[tuple[str, str, str, Change]]:
     """Faults of the final tree."""
+    warp = made.device.warp
+    threads = 0
     for place, node in enumerate(_nodes(_data(made.mapped.tree))):
+        threads = next((launch.threads for launch in made.mapped.launches if launch.mark == node.get("mark")), threads)
         for number, (fault, where, _) in enumerate(_at(node)):
+            if fault == "barrier of a warp only" and threads <= warp:
+                continue  # all threads of the block are one
+            both = node.get("sequence", ())[number : number + 2]
+            if both and (len({'"ahead"' in json.dumps(part) for part in both}) > 1 or not _dependent(made.mapped.scop, *both)):
+                continue  # copies that run ahead fill other pieces than those that are read
             yield fault, where, "tree", _on_node(place, number)
+
+
+def _dependent(scop: Scop, *parts: dict[str, Any]) -> bool:
+    """Whether one of two children of a sequence writes what the other one uses."""
+    both = [isl.UnionSet.read_from_str(scop.ctx, part["filter"]).intersect(scop.domain) for part in parts]
+    reads = [scop.reads.intersect_domain(part).range() for part in both]
+    writes = [scop.writes.intersect_domain(part).range() for part in both]
+    return not all(a.is_disjoint(b) for a, b in ((writes[0], writes[1]), (writes[0], reads[1]), (reads[0], writes[1])))
 
 
 def _data(tree: isl.Schedule) -> dict[str, Any]:
@@ -219,7 +235,7 @@ def _at(node: dict[str, Any]) -> list[tuple[str, str, Callable[[dict[str, Any]],
             found.append(("digits of threads swapped", name, _with_swapped_digits))
             if sizes[0] != sizes[1]:
                 found.append(("radices of threads swapped", name, _named(f"threads {_by((sizes[1], sizes[0], *sizes[2:]))}")))
-        if sizes[-1] > 1:
+        if sizes[-1] > 1 and not node["child"]["schedule"].endswith("[(0)] }]"):  # all threads have the digit 0
             found.append(("radix of threads halved", name, _named(f"threads {_by((*sizes[:-1], sizes[-1] // 2))}")))
     for position in range(len(node.get("sequence", ())) - 1):
         found.append(("statements swapped", f"{position} and the next", _swapping(position)))
@@ -257,21 +273,21 @@ def _buffers(made: Compiled) -> Iterator[tuple[str, str, str, Change]]:
     """Faults of the small arrays: they stand after the step ``place``."""
     for b in made.mapped.privates:
         where = f"{b.tensor}, {b.space}"
-        yield "buffer one element short", where, "buffers", _on_buffer(b, elements=b.elements - 1)
+        every = [part for fold in b.axes for part in fold.parts]
+        used = 1 + sum((modulus - 1) * stride for _, modulus, stride in every)  # the end of the last row may be padding
+        yield "buffer one element short", where, "buffers", _on_buffer(b, elements=used - 1)
         for axis, fold in enumerate(b.axes):
             for number, (divisor, modulus, stride) in enumerate(fold.parts):
+                inner = sum((m - 1) * k for _, m, k in every if k < stride)
                 if modulus < 2:
                     continue
-
-                def parts(new: tuple[int, int, int], axis: int = axis, number: int = number, b: Buffer = b) -> Any:
-                    old = b.axes[axis]
-                    changed = replace(old, parts=(*old.parts[:number], new, *old.parts[number + 1 :]))
-                    return (*b.axes[:axis], changed, *b.axes[axis + 1 :])
-
-                at = f"{where}, axis {axis}"
-                yield "buffer with fewer slots along an axis", at, "buffers", _on_buffer(b, axes=parts((divisor, modulus - 1, stride)))
-                if stride > 1:
-                    yield "rows of a buffer overlap", at, "buffers", _on_buffer(b, axes=parts((divisor, modulus, stride - 1)))
+                for fault, part in (
+                    ("buffer with fewer slots along an axis", (divisor, modulus - 1, stride)),
+                    ("rows of a buffer overlap", (divisor, modulus, inner)),
+                ):
+                    parts = (*fold.parts[:number], part, *fold.parts[number + 1 :])
+                    axes = (*b.axes[:axis], replace(fold, parts=parts), *b.axes[axis + 1 :])
+                    yield fault, f"{where}, axis {axis}", "buffers", _on_buffer(b, axes=axes)
         if b.space == "shared":
             yield "a shared buffer in registers", where, "buffers", _on_buffer(b, space="thread")
 
@@ -316,8 +332,10 @@ def _idle_barrier(text: str, match: re.Match[str]) -> str:
     """Barriers of a tree that this use of it does not need."""
     kernel = text[: match.start()].rindex("tc_flag) {")
     following = re.match(r"(?: *if \(.*\) \{\n)? *(tc_scratch_\w+)\[(.*?)\] = tc_value", text[match.end() :])
-    if following and (f"= {following[1]}[" not in text[kernel : match.start()] or following[2] == "tc_thread"):
-        return "the first use of a scratch array, or one in which threads read again only what is their own"
+    if following:
+        before = text[kernel : match.start()].rpartition(f"= {following[1]}[")
+        if not before[1] or following[2] == "tc_thread" or _BARRIER.search(before[2]):
+            return "nobody can still read what the last tree left in the scratch array"
     if re.search(r"tc_lanes = 1; .*\n.*\n.*\n *\}\n$", text[: match.start()]):
         return "a tree of one level: its result is used by the thread that computes it"
     return ""
@@ -356,16 +374,25 @@ def _guards(text: str) -> Edited:
 
 
 def _idle_guard(text: str, match: re.Match[str]) -> str:
-    """What the guard keeps from happening, where that is work on a thread's own registers and reads."""
-    depth, at = 1, match.end()
+    """What a guard keeps from happening, where that is work on a thread's own registers, or has guards of its own."""
+    return _on_registers(text, match.end()) or ("what it guards has a guard of its own" if _GUARD.search(_inside(text, match.end())) else "")
+
+
+def _inside(text: str, at: int) -> str:
+    """The rest of the block that a place is in."""
+    depth, end = 1, at
     while depth:
-        depth += {"{": 1, "}": -1}.get(text[at], 0)
-        at += 1
-    own = set(re.findall(r"^ *(?:__align__\(16\) |__attribute__\(\(aligned\(16\)\)\) )?[\w ]+ (\w+)\[\d+\];$", text, re.MULTILINE))
-    own -= {name for name, _ in _ARRAYS.findall(text)}
-    written = re.findall(r"^ *(?:\*\([\w ]+\*\)&)?(\w+)\[.*?\] = ", text[match.end() : at], re.MULTILINE)
-    called = re.search(r"tc_ahead|\w+\[.*\] [-+*/]?= |__sync|barrier", text[match.end() : at])
-    return "threads compute in registers what nobody stores" if called and written and set(written) <= own else ""
+        depth += {"{": 1, "}": -1}.get(text[end], 0)
+        end += 1
+    return text[at:end]
+
+
+def _on_registers(text: str, at: int) -> str:
+    shared = {name for name, _ in _ARRAYS.findall(text)}
+    own = set(re.findall(r"^ *(?:__align__\(16\) |__attribute__\(\(aligned\(16\)\)\) )?[\w ]+ (\w+)\[\d+\];$", text, re.MULTILINE)) - shared
+    block = _inside(text, at)
+    written = set(re.findall(r"^ *(?:\*\([\w ]+\*\)&)?(\w+)\[.*?\] = ", block, re.MULTILINE))
+    return "" if "tc_ahead" in block or _BARRIER.search(block) or not written <= own else "threads compute in registers what nobody stores"
 
 
 def _levels(text: str) -> Edited:
@@ -380,7 +407,7 @@ def _levels(text: str) -> Edited:
     for first, second in zip(levels, levels[1:]):
         if first.end() == second.start():
             edited = text[: first.start()] + second[0] + first[0] + text[second.end() :]
-            yield "text: levels of a tree swapped", _line(text, first.start()), edited, "" if " + " in first[0] else "the operator is exact"
+            yield "text: levels of a tree swapped", _line(text, first.start()), edited, "another order of the same terms, which may only round otherwise"
     for match in re.finditer(r"for \(int tc_lanes = (\d+); tc_lanes > 0; tc_lanes /= 2\)", text):
         count = int(match[1])
         heads = {
@@ -401,7 +428,7 @@ def _rest(text: str) -> Edited:
     for match in re.finditer(r"tc_thread ([/%]) (\d+)", text):
         if (size := int(match[2])) > 1:
             edited = text[: match.start(2)] + str(size // 2) + text[match.end(2) :]
-            yield "text: digit of a thread's number", _line(text, match.start()), edited, ""
+            yield "text: digit of a thread's number", _line(text, match.start()), edited, _on_registers(text, match.end())
     for match in _ARRAYS.finditer(text):
         size = int(match[2])
         if size > 1:

@@ -128,8 +128,9 @@ class _Kernel:
                 return
 
     def case(self) -> Case:
-        text = f"def main({', '.join(self.params)}) -> ({', '.join(self.returns)}) {{\n" + "".join(f"    {s}\n" for s in self.body) + "}\n"
-        return Case(text, self.shapes, self.fills, {}, self.initial, exact=False)
+        lines = "".join(f"    {line}\n" for line in self.body)
+        text = f"def main({', '.join(self.params)}) -> ({', '.join(self.returns)}) {{\n{lines}}}\n"
+        return Case(text, self.shapes, self.fills, {}, self.initial)
 
 
 def _contraction(k: _Kernel) -> bool:
@@ -202,7 +203,8 @@ def _convolution(k: _Kernel) -> bool:
         read = f"({test} ? {read} : 0)"
     left = ["n", *g, "f", *letters]
     ranges = ", ".join(f"{d} in 0:{n}" for d, n in zip(letters, inside))
-    k.body.append(f"Y({', '.join(left)}) {k.operator()} {read} * W({', '.join([*g, 'f', 'c', *(f'k{d}' for d in letters)])}) where {ranges}")
+    weight = f"W({', '.join([*g, 'f', 'c', *(f'k{d}' for d in letters)])})"
+    k.body.append(f"Y({', '.join(left)}) {k.operator()} {read} * {weight} where {ranges}")
     if rng.random() < 0.4:
         k.tensor("bias", "F")
         k.body.append(f"Y({', '.join(left)}) = Y({', '.join(left)}) + bias(f)")
@@ -242,7 +244,8 @@ def _rows(k: _Kernel) -> bool:
         k.body += [f"t({row}) +=! X({at}) * g(n)", f"Y({at}) = X({at}) * g(n) + t({row})"]
         k.returns += ["t"] if rng.random() < 0.5 else []
     elif kind == "softmax":
-        k.body += [f"t({row}) max=! X({at})", f"Y({at}) = exp(X({at}) - t({row}))", f"s({row}) +=! Y({at})", f"Y({at}) = Y({at}) / s({row})"]
+        k.body += [f"t({row}) max=! X({at})", f"Y({at}) = exp(X({at}) - t({row}))"]
+        k.body += [f"s({row}) +=! Y({at})", f"Y({at}) = Y({at}) / s({row})"]
         k.returns += ["s"] if rng.random() < 0.3 else []
     else:
         k.tensor("g", "N")

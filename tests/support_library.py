@@ -129,7 +129,7 @@ def compare(
 ) -> None:
     """Run a case on a target and hold it against PyTorch in float64, by the language's rule on tolerances.
 
-    ``changes`` are those of a GPU target's device.
+    Half types are held against the reference. ``changes`` are those of a GPU target's device.
     """
     __tracebackhide__ = True
     definition = front.read(library.source(case.name, dtype, index))[-1]
@@ -153,6 +153,8 @@ def compare(
         value = want.double().numpy()
         stored = facts.eps * np.abs(value) + facts.smallest_normal * facts.eps  # PyTorch's value is not rounded to the type
         allowed = reference.Result({name: value}, {name: SLACK * oracle.error[name] + stored})
+        if dtype in ("float16", "bfloat16"):  # a def of several statements rounds between them, which PyTorch's float64 does not
+            allowed = oracle
         assert decided(allowed) == 1, f"{case}: nothing is known of some elements of {name}"
         agree(result.double().numpy(), allowed, name)
 

@@ -46,14 +46,30 @@ PROCESSORS = 2  # so that small problems get large tiles
 
 
 @dataclass(frozen=True)
+class _Peaked(Case):
+    peaks: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+
+    def inputs(self) -> dict[str, Array]:
+        found = super().inputs()
+        for name, (place, height) in self.peaks.items():
+            rows = found[name]
+            rows[..., place] = height * (1 + np.arange(len(rows)) / 8)
+        return found
+
+
+@dataclass(frozen=True)
 class Subject:
-    """A program, the shapes of its tensors, how it is mapped, and which integers index: those below a number."""
+    """A program, the shapes of its tensors, how it is mapped, and which integers index: those below a number.
+
+    ``peaks`` raises, in every row of a tensor, the element at a place, so that the extremes are where all levels of a tree must bring them from.
+    """
 
     text: str
     shapes: Mapping[str, tuple[int, ...]]
     options: Options = Options()
     dtypes: Mapping[str, str] = field(default_factory=dict)
     below: Mapping[str, int] = field(default_factory=dict)
+    peaks: Mapping[str, tuple[int, float]] = field(default_factory=dict)
 
     def case(self) -> Case:
         fills = {}
@@ -61,7 +77,7 @@ class Subject:
             dtype = self.dtypes.get(name, "float32")
             kind = "uniform" if "float" in dtype else "small"
             fills[name] = Fill(dtype, kind, number, 0, self.below.get(name, 4) - 1)
-        return Case(self.text, self.shapes, fills)
+        return _Peaked(self.text, self.shapes, fills, peaks=self.peaks)
 
 
 SUBJECTS = {
@@ -81,9 +97,10 @@ SUBJECTS = {
         "def f(float(M,N) X) -> (Y, Z) { Y(n, m) = 2 * X(m, n)  Z(m, n) = Y(n, m) + Y(N - 1 - n, M - 1 - m) + X(m, n) }",
         {"X": (21, 34)},
     ),
-    "rows": Subject(SOFTMAX, {"I": (3, 600)}, Options(fusion="maximal", threads=(1, 128))),
-    "odd rows": Subject(SOFTMAX, {"I": (5, 75)}, Options(fusion="maximal", threads=(1, 64))),
-    "short rows": Subject(SOFTMAX, {"I": (40, 12)}),
+    "rows": Subject(SOFTMAX, {"I": (3, 600)}, Options(fusion="maximal", threads=(1, 128)), peaks={"I": (511, 3.0)}),
+    "odd rows": Subject(SOFTMAX, {"I": (5, 75)}, Options(fusion="maximal", threads=(1, 64)), peaks={"I": (63, 3.0)}),
+    "short rows": Subject(SOFTMAX, {"I": (40, 12)}, peaks={"I": (11, 3.0)}),
+    "sums": Subject("def sums(float(M,N) A) -> (S) { S(m) +=! A(m, n) }", {"A": (12, 600)}, Options(threads=(1, 128))),
     "norm": Subject(
         """def f(float(M,N) I, float(N) g, float(N) b) -> (O) {
             mean(m) +=! I(m, n)
@@ -95,7 +112,10 @@ SUBJECTS = {
     ),
     "columns": Subject("def columns(float(M,N) A) -> (S) { S(j) +=! A(i,j) }", {"A": (100, 40)}),
     "totals": Subject(
-        "def f(float(M,N) X) -> (A, B) { A +=! X(m, n)  B min=! X(m, n) where n in 1:N }", {"X": (23, 67)}, Options(reduction_chunks=8)
+        "def f(float(M,N) X) -> (A, B) { A +=! X(m, n)  B min=! X(m, n) where n in 1:N }",
+        {"X": (23, 67)},
+        Options(reduction_chunks=8),
+        peaks={"X": (32, -3.0)},
     ),
     "layers": Subject(
         """def f(float(B,I) X, float(O,I) W, float(O) b, float(P,O) V) -> (Z) {

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support_opencl import require
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 SAYS = {
@@ -15,6 +16,7 @@ SAYS = {
     "convolution": ["stride 1, dilation 1, padding 0: (2, 16, 15, 21), close to PyTorch: True", "(2, 16, 5, 7), close to PyTorch: True"],
     "embedding_bag": ["close to PyTorch: True", "GatherError: ", "T(Idx(b, l), d)"],
     "def_calls": ["close to PyTorch: True", "out= was filled:  True"],
+    "gpu": ['mark: "threads ', "rms_norm", "close to PyTorch: True", "agrees with the reference on ", "proved: True"],
     "quickstart": ["tcjit", "for 500 of 500 images", "What the cache saves"],
 }
 
@@ -23,8 +25,10 @@ def test_every_example_is_listed() -> None:
     assert {path.stem for path in EXAMPLES.glob("*.py")} == set(SAYS)
 
 
-@pytest.mark.parametrize("name", SAYS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.opencl if name == "gpu" else ()) for name in SAYS])
 def test_example(name: str, tmp_path: Path) -> None:
+    if name == "gpu":
+        require("pocl")
     done = subprocess.run([sys.executable, EXAMPLES / f"{name}.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "False" not in done.stdout

@@ -19,6 +19,7 @@ _NODE: Any = isl.ast_node_type
 _EXPR: Any = isl.ast_expr_type
 _OP: Any = isl.ast_expr_op_type
 _COMPARE = {_OP.eq: "==", _OP.le: "<=", _OP.lt: "<", _OP.ge: ">=", _OP.gt: ">"}
+_CHOICE = (_OP.cond, _OP.select)
 _LOGIC = {_OP.and_: "&&", _OP.or_: "||", _OP.and_then: "&&", _OP.or_else: "||"}
 
 
@@ -234,7 +235,10 @@ def linear(expr: isl.AstExpr) -> Linear:
     if kind == _EXPR.int:
         return Linear.of(int(expr.get_val().to_python()))
     op = expr.get_op_type()
-    args = [linear(expr.get_op_arg(i)) for i in range(expr.get_op_n_arg())]
+    first = 1 if op in _CHOICE else 0
+    args = [linear(expr.get_op_arg(i)) for i in range(first, expr.get_op_n_arg())]
+    if op in _CHOICE and (distance := args[0] - args[1]).is_constant:
+        return args[1] + indicator(condition(expr.get_op_arg(0))).times(distance.constant)
     if op == _OP.add:
         return args[0] + args[1]
     if op == _OP.sub:
@@ -252,6 +256,17 @@ def linear(expr: isl.AstExpr) -> Linear:
     if op in (_OP.min, _OP.max):
         return combine("min" if op == _OP.min else "max", tuple(args))
     raise MappingError(f"isl generated an expression that the printer does not know: {expr.to_C_str()}")
+
+
+def indicator(holds: Condition) -> Linear:
+    """1 where a condition holds, 0 elsewhere."""
+    if isinstance(holds, Both):
+        return combine("min" if holds.op == "&&" else "max", (indicator(holds.left), indicator(holds.right)))
+    if holds.op == "==":
+        return combine("min", (indicator(Compare(holds.left, "<=", holds.right)), indicator(Compare(holds.left, ">=", holds.right))))
+    less, more = (holds.left, holds.right) if "<" in holds.op else (holds.right, holds.left)
+    room = more - less + (1 if "=" in holds.op else 0)
+    return combine("max", (Linear.of(0), combine("min", (Linear.of(1), room))))
 
 
 def condition(expr: isl.AstExpr) -> Condition:

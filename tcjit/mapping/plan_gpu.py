@@ -55,6 +55,11 @@ def _check(options: Options, device: Device) -> None:
             f"{device.max_threads}",
             hint="threads=(8, 8)",
         )
+    if options.threads and options.block and prod(options.threads) > options.block:
+        raise MappingError(
+            f"option threads = {options.threads} asks for {prod(options.threads)} threads, and option block = {options.block} for fewer",
+            hint=f"block={prod(options.threads)}, or none",
+        )
     if options.registers and prod(options.registers) > REGISTERS:
         raise MappingError(
             f"option registers = {options.registers} asks for {prod(options.registers)} results of a thread, which can keep {REGISTERS}",
@@ -160,7 +165,7 @@ class _Model:
         best: tuple[float, GroupPlan] | None = None
         for wy, wx, ay, ax in ATOM_TILES:
             rows, columns = wy * ay * ATOM[0], wx * ax * ATOM[1]
-            if rows > self.extent(down) or columns > self.extent(across):
+            if rows > self.extent(down) or columns > self.extent(across) or wy * wx * self.device.warp > self.most_threads:
                 continue
             shares = {
                 down: Share(self.lower(down), self.extent(down), rows, 8, 1, wy),
@@ -173,7 +178,7 @@ class _Model:
 
     def _tiles(self) -> Sequence[tuple[int, int, int, int]]:
         threads, results = self.options.threads, self.options.registers
-        found = [t for t in TILES if t[0] * t[1] <= self.most_threads] or list(TILES[-1:])
+        found = [t for t in TILES if t[0] * t[1] <= self.most_threads] or [(1, self.most_threads, 1, 1)]
         if threads:
             found = [(threads[0], threads[1], ry, rx) for _, _, ry, rx in found]
         if results:
@@ -336,11 +341,11 @@ class _Model:
 
     def _row_threads(self, pieces_of_row: int, longest: int) -> int:
         """A power of two: part of a warp for short rows, a warp up to a length, then more."""
-        most = min(1024, self.device.max_threads)
+        most = min(self.options.block or 1024, self.device.max_threads)
         wanted = self.options.threads[-1] if self.options.threads else 0
         if not wanted:
             wanted = min(pieces_of_row, 32) if longest <= 32 * 2 * ROW_ELEMENTS else -(-longest // ROW_ELEMENTS)
-        return min(most, 1 << max(0, wanted - 1).bit_length())
+        return 1 << min(max(0, wanted - 1).bit_length(), most.bit_length() - 1)
 
     # ------------------------------------------------------------ columns
 
@@ -358,7 +363,7 @@ class _Model:
         lane = max(s.reduction, key=s.extent, default="")
         few = points < self.device.processors * 256 and rest >= 64 and s.extent(lane) >= 16
         vector = self._column_vector(ranked[0]) if ranked and not few else 1
-        threads = 32 if few else self.most_threads
+        threads = min(32, self.most_threads) if few else self.most_threads
         shares: dict[int, Share] = {}
         for place, c in enumerate(ranked):
             wide = vector if place == 0 else 1
@@ -392,7 +397,7 @@ class _Model:
     def _turned(self, near: int) -> tuple[int, Access] | None:
         """A read whose neighbours in memory lie along another column, and that column."""
         s = self.main
-        if s.reduction or not self.options.shared or self.extent(near) < SQUARE:
+        if s.reduction or not self.options.shared or self.extent(near) < SQUARE or self.most_threads < SQUARE:
             return None
         for a in accesses(s)[1:]:
             if any(affine_form(sub, self.scop.values) is None for sub in a.subscripts):
@@ -406,7 +411,7 @@ class _Model:
 
     def _square(self, near: int, other: int, access: Access) -> GroupPlan:
         """A square tile that is read along one side and written along the other."""
-        down = max(1, self.most_threads // SQUARE)
+        down = self.most_threads // SQUARE
         shares = {
             near: Share(self.lower(near), self.extent(near), SQUARE, SQUARE),
             other: Share(self.lower(other), self.extent(other), SQUARE, min(down, SQUARE)),

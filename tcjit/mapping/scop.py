@@ -285,7 +285,7 @@ class _Lowering:
         results, terms = _volume(left), _volume(reduced)
         longest = max((upper - lower for _, lower, upper in reduced), default=1)
         if self.processors:
-            if results >= self.processors or terms < 2 * PART:
+            if results >= self.processors // 2 or terms < 2 * PART:
                 return 1
             return min(-(-2 * self.processors // results), terms // PART, longest)
         if results >= 16 or results * terms < 1 << 17 or longest < 256:

@@ -21,7 +21,7 @@ from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.strides import involves
 from tcjit.mapping.tree import KIND, kind, members, plain_band, statement_number, statements_below
 
-# parallel iterations that fusing must leave; below it, separate loops use the threads better
+# parallel iterations that fusing must leave on a CPU; below it, separate loops use the threads better
 ENOUGH_PARALLEL = 16
 
 
@@ -38,8 +38,11 @@ class Group:
         return tuple(d for d in scop.statement(statement).dims if d not in shared)
 
 
-def fuse(scop: Scop, deps: Dependences, tree: isl.Schedule, options: Options) -> isl.Schedule:
-    """A sequence of groups, each a band of shared coincident members over a sequence of its statements."""
+def fuse(scop: Scop, deps: Dependences, tree: isl.Schedule, options: Options, enough: int = ENOUGH_PARALLEL) -> isl.Schedule:
+    """A sequence of groups, each a band of shared coincident members over a sequence of its statements.
+
+    ``enough``: parallel iterations that fusing must leave.
+    """
     units = _units(scop, tree)
     if units is None:
         return tree
@@ -47,7 +50,7 @@ def fuse(scop: Scop, deps: Dependences, tree: isl.Schedule, options: Options) ->
     for unit in _with_initialisations(scop, deps, units):
         merged = None
         if groups and options.fusion != "minimal":
-            merged = _merge(scop, deps, groups[-1], unit, maximal=options.fusion == "maximal")
+            merged = _merge(scop, deps, groups[-1], unit, enough, maximal=options.fusion == "maximal")
         if merged is not None:
             groups[-1] = merged
         else:
@@ -152,7 +155,7 @@ def _matches(scop: Scop, deps: Dependences, first: Group, second: Group) -> list
     return [(column[first.statements[0]], column[second.statements[0]]) for column in merged]
 
 
-def _merge(scop: Scop, deps: Dependences, first: Group, second: Group, *, maximal: bool) -> Group | None:
+def _merge(scop: Scop, deps: Dependences, first: Group, second: Group, enough: int, *, maximal: bool) -> Group | None:
     """Both groups over the columns that match; None where none does or, unless fusion is maximal, where it would cost more than it
     brings."""
     shared = _shared(scop, deps, first, second)
@@ -169,7 +172,7 @@ def _merge(scop: Scop, deps: Dependences, first: Group, second: Group, *, maxima
         if not wanted(scop.statement(name)) <= kept:
             return None
     left = _parallel(scop, shared)
-    if left < min(ENOUGH_PARALLEL, max(_parallel(scop, first.columns), _parallel(scop, second.columns))):
+    if left < min(enough, max(_parallel(scop, first.columns), _parallel(scop, second.columns))):
         return None
     return Group(first.statements + second.statements, tuple(shared))
 

@@ -67,6 +67,8 @@ def _outputs(draft: Draft, plan: GroupPlan, elsewhere: set[str]) -> GroupPlan:
         users = [item for item in plan.items if any(a.tensor == tensor for a in _accesses(draft.statements[item.statement]))]
         found = {_place(item, a) for item in users for a in _accesses(draft.statements[item.statement]) if a.tensor == tensor}
         place = next(iter(found))
+        if any(item.lane[1].each > FEW for item in users if item.lane and place is not None and "lane" in place):
+            continue  # too long a row to stay anywhere but in memory
         if len(found) > 1 or place is None or (len(users) == 1 and draft.statements[users[0].statement].operator == "="):
             continue
         first, last = users[0], [item for item in users if draft.statements[item.statement].tensor == tensor][-1]
