@@ -1,11 +1,18 @@
-"""The full numbers: fresh random programs on the CPU against the reference, and fresh mutated texts, until told to stop.
+"""The full numbers: fresh random programs on every ring against the reference, and fresh mutated texts, until told to stop.
 
-    python tests/soak.py --programs 20000 --jobs 2 [--seed S] [--seconds T] [--first N]
+    python tests/soak.py --programs 20000 --jobs 2 [--seed S] [--seconds T] [--first N] [--target cpu|cuda_host|opencl]
+    python tests/soak.py --library 20 --jobs 2 [--seed S] [--seconds T] [--target cuda_host|opencl]
 
 Each number of a seed stands for one program, with mapping options of its own for every second one, and one mutated text, drawn in a
-child process that a crash or a hang can take down. A failing program is shrunk and written with its options to ``tests/regressions`` (or
-``--keep``), where the suite picks it up. The last line is ``N run, M failed, seed S``, also after Ctrl-C, which ends the children; the
-exit status is then 130, or 1 where something failed.
+child process that a crash or a hang can take down. Of ten numbers, eight run on the CPU, one as CUDA text on the host, one through
+PoCL; ``--target`` runs all of them on one. What is drawn for a GPU is a kernel of a kind that its mapping distinguishes two times out of
+three, has options nine times out of ten, and perhaps a device with few processors. Without g++ or PoCL its share is left out.
+
+With ``--library`` the numbers are those of the named operators instead: each on both GPU rings, once with default options and so many
+times with options, case, type and device of its own.
+
+A failing program is shrunk and written with its options to ``tests/regressions`` (or ``--keep``), where the suite picks it up. The last
+line is ``N run, M failed, seed S``, also after Ctrl-C, which ends the children; the exit status is then 130, or 1 where something failed.
 """
 from __future__ import annotations
 
@@ -23,6 +30,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +40,9 @@ if TYPE_CHECKING:
 HOME = Path(__file__).resolve().parent
 sys.path[:0] = [str(HOME.parent), str(HOME)]
 CHUNK = 100  # programs of one child
+RINGS = ("cpu", "cuda_host", "opencl")
+KINDS = {"cpu": "cpu", "cuda_host": "cuda", "opencl": "opencl"}  # whose options they heed
+TRIES = 40  # of options that a device cannot serve
 PATIENCE = 300.0  # seconds without a word from a child
 
 
@@ -43,19 +54,51 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=None, help="stop after this time")
     parser.add_argument("--keep", type=Path, default=HOME / "regressions", help="where failing programs and texts are written")
     parser.add_argument("--first", type=int, default=0, help="the number to start from")
+    parser.add_argument("--target", choices=RINGS, help="run everything there")
+    parser.add_argument("--library", type=int, metavar="N", help="named operators, each with N random option sets, instead of programs")
     parser.add_argument("--child", type=int, nargs=2, metavar=("FIRST", "LAST"), help=argparse.SUPPRESS)
     parser.add_argument("--check", type=Path, help="run one saved program and say what is wrong with it")
     options = parser.parse_args()
     seed = random.SystemRandom().getrandbits(32) if options.seed is None else options.seed
     if options.check:
-        return _check(options.check)
+        return _check(options.check, options.target or "cpu")
+    work = Work(seed, options.keep, options.target, options.library)
     if options.child:
-        _child(seed, options.keep, *options.child)
+        _child(work, *options.child)
         return 0
-    soak = Soak(seed, options.first, options.programs, options.jobs, options.seconds, options.keep)
+    soak = Soak(work, options.first, work.size() or options.programs, options.jobs, options.seconds)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: soak.stopped.set())
     return soak.run()
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the numbers of a seed stand for."""
+
+    seed: int
+    keep: Path
+    target: str | None = None
+    library: int | None = None
+
+    def arguments(self) -> list[str]:
+        """The same for a child."""
+        named = {"--seed": self.seed, "--keep": self.keep, "--target": self.target, "--library": self.library}
+        return [text for name, value in named.items() if value is not None for text in (name, str(value))]
+
+    def ring(self, number: int) -> str:
+        """Where a number runs."""
+        if self.target:
+            return self.target
+        if self.library is not None:
+            return RINGS[1 + number % 2]
+        return RINGS[1] if number % 10 == 4 else RINGS[2] if number % 10 == 9 else RINGS[0]
+
+    def size(self) -> int:
+        """How many numbers the library has; 0 for programs."""
+        from tcjit.library import names
+
+        return 0 if self.library is None else len(names()) * (self.library + 1) * (1 if self.target else 2)
 
 
 # ---------------------------------------------------------------- the parent
@@ -65,29 +108,29 @@ def main() -> int:
 class Soak:
     """Children run in parallel over pieces of the numbers; ``failed`` holds a line for each failure."""
 
-    seed: int
+    work: Work
     first: int
     programs: int
     jobs: int
     seconds: float | None
-    keep: Path
     ran: int = 0
     drawn: int = 0
     refused: int = 0
     failed: list[str] = field(default_factory=list)
+    absent: set[str] = field(default_factory=set)
     started: float = field(default_factory=time.monotonic)
     lock: threading.Lock = field(default_factory=threading.Lock)
     stopped: threading.Event = field(default_factory=threading.Event)  # set by Ctrl-C: the children are ended
 
     def run(self) -> int:
-        print(f"seed {self.seed}: {self.programs} programs, {self.jobs} jobs", flush=True)
+        print(f"seed {self.work.seed}: {self.programs} programs, {self.jobs} jobs", flush=True)
         pieces = [(n, min(n + CHUNK, self.first + self.programs)) for n in range(self.first, self.first + self.programs, CHUNK)]
         with ThreadPoolExecutor(self.jobs) as pool:
             list(pool.map(lambda piece: self._piece(*piece), pieces))
-        for line in self.failed:
+        for line in (*self.failed, *sorted(self.absent)):
             print(line)
         print(f"{self.refused} of {self.drawn} drawn programs were refused and drawn again, {time.monotonic() - self.started:.0f} s")
-        print(f"{self.ran} run, {len(self.failed)} failed, seed {self.seed}", flush=True)
+        print(f"{self.ran} run, {len(self.failed)} failed, seed {self.work.seed}", flush=True)
         return 1 if self.failed else 130 if self.stopped.is_set() else 0
 
     def _piece(self, first: int, last: int) -> None:
@@ -95,7 +138,7 @@ class Soak:
         while first < last and not self._late():
             running: int | None = None
             before = first
-            for event in _events(self.seed, self.keep, first, last, self.stopped):
+            for event in _events(self.work, first, last, self.stopped):
                 running = event["number"] if event["kind"] == "begin" else None
                 if running is None:
                     self._note(event)
@@ -105,7 +148,7 @@ class Soak:
             if self.stopped.is_set():
                 return
             if running is not None:
-                self._note({"number": running, "what": _crash(self.seed, self.keep, running, self.stopped), "drawn": 1, "refused": 0})
+                self._note({"number": running, "what": _crash(self.work, running, self.stopped), "drawn": 1, "refused": 0})
                 first = running + 1
             elif first == before:
                 raise RuntimeError("a child ended before its first program: see its message above")
@@ -115,6 +158,9 @@ class Soak:
 
     def _note(self, event: dict[str, Any]) -> None:
         with self.lock:
+            if event.get("absent"):
+                self.absent.add(f"left out: {event['absent']}")
+                return
             self.ran += 1
             self.drawn += event["drawn"]
             self.refused += event["refused"]
@@ -132,6 +178,7 @@ class Watched:
 
     def __init__(self, arguments: Sequence[str], folder: str, stopped: threading.Event) -> None:
         own = {"TCJIT_CACHE_DIR": os.path.join(folder, "cache"), "TMPDIR": folder, "OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"}
+        own |= {"TCJIT_OPENCL_DEVICE": "pocl", "POCL_CACHE_DIR": folder, "POCL_MAX_PTHREAD_COUNT": "2", "TCJIT_VERIFY": "1"}
         command = [sys.executable, str(HOME / "soak.py"), *arguments]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **own}, start_new_session=True)
         self._spoken = time.monotonic()
@@ -166,87 +213,149 @@ class Watched:
                 os.killpg(self.process.pid, signal.SIGKILL)
 
 
-def _events(seed: int, keep: Path, first: int, last: int, stopped: threading.Event) -> Iterator[dict[str, Any]]:
+def _events(work: Work, first: int, last: int, stopped: threading.Event) -> Iterator[dict[str, Any]]:
     """What a child says, a JSON object a line; the child is ended when the caller stops listening."""
-    arguments = ["--seed", str(seed), "--keep", str(keep), "--child", str(first), str(last)]
+    arguments = [*work.arguments(), "--child", str(first), str(last)]
     with tempfile.TemporaryDirectory(prefix="tcjit-soak-") as folder, Watched(arguments, folder, stopped) as child:
         for line in child.lines():
             if line.startswith("{"):
                 yield json.loads(line)
 
 
-def _crash(seed: int, keep: Path, number: int, stopped: threading.Event) -> str:
+def _crash(work: Work, number: int, stopped: threading.Event) -> str:
     """Shrink a program that takes its process down, a process for each try."""
     from support_shrink import shrink
 
-    case = _case(seed, number)[0]
+    if work.library is not None:
+        return f"{_operator(work, number)}: its process died"
+    case, ring = _case(work, number)[0], work.ring(number)
     with tempfile.TemporaryDirectory(prefix="tcjit-soak-") as folder:
         path = Path(folder) / "case.tc"
 
         def crashes(smaller: Case) -> bool:
             _save(smaller, path)
-            with Watched(["--check", str(path)], folder, stopped) as child:
+            with Watched(["--check", str(path), "--target", ring], folder, stopped) as child:
                 for _ in child.lines():
                     pass
                 return child.process.wait() not in (0, 1) and not stopped.is_set()
 
         if not crashes(case):
             return "its process died, which a second run of the program alone does not"
-        return "its process died: " + _keep(shrink(case, crashes, tries=60), keep, seed, number, "takes the process down")
+        return "its process died: " + _keep(shrink(case, crashes, tries=60), work, number, "takes the process down")
 
 
 # ---------------------------------------------------------------- a child
 
 
-def _child(seed: int, keep: Path, first: int, last: int) -> None:
+def _child(work: Work, first: int, last: int) -> None:
     for number in range(first, last):
         print(json.dumps({"kind": "begin", "number": number}), flush=True)
-        case, drawn, refused = _case(seed, number)
-        what = _program(case, keep, seed, number) or _text(keep, seed, number)
-        print(json.dumps({"kind": "end", "number": number, "what": what, "drawn": drawn, "refused": refused}), flush=True)
+        drawn, refused, what = 1, 0, ""
+        absent = _absent(work.ring(number))
+        if absent and work.target:
+            raise SystemExit(absent)
+        if work.library is not None:
+            what = "" if absent else _named(work, number)
+        elif not absent:
+            case, drawn, refused = _case(work, number)
+            what = _program(case, work, number) or _text(work, number)
+        told = {"kind": "end", "number": number, "what": what, "drawn": drawn, "refused": refused, "absent": absent}
+        print(json.dumps(told), flush=True)
 
 
-def _case(seed: int, number: int) -> tuple[Case, int, int]:
+@cache
+def _absent(ring: str) -> str:
+    """Why a ring cannot run here; empty if it can, and then it is a target."""
+    from tcjit.errors import TCError
+    from tcjit.runtime import opencl
+
+    if ring == "cuda_host":
+        import support_cuda_target  # registers it
+
+        return "" if support_cuda_target.COMPILER else "cuda_host, there is no g++"
+    if ring == "opencl":
+        try:
+            opencl.choose()
+        except TCError as missing:
+            return f"opencl, {str(missing).splitlines()[0]}"
+    return ""
+
+
+def _case(work: Work, number: int) -> tuple[Case, int, int]:
     """A program, how many were drawn for it, and how many of them refused. Half of the programs have options of their own."""
+    import support_kernels
     from support_options import drawn
     from support_programs import Statistics, draw
 
-    counts = Statistics()
-    case = draw(random.Random(f"{seed} {number}"), counts)
-    rng = random.Random(f"{seed} options {number}")
-    if rng.random() < 0.5:
-        case = replace(case, options=drawn(rng))
-    return case, counts.drawn, counts.refused
+    counts, ring = Statistics(), work.ring(number)
+    programs, rng = random.Random(f"{work.seed} {number}"), random.Random(f"{work.seed} options {number}")
+    if ring != "cpu" and rng.random() < 2 / 3:
+        counts.drawn, case = 1, support_kernels.draw(programs)
+    else:
+        case = draw(programs, counts)
+    if rng.random() < (0.5 if ring == "cpu" else 0.9):
+        case = replace(case, options=drawn(rng, KINDS[ring]))
+    return case if ring == "cpu" else replace(case, device=support_kernels.device(rng)), counts.drawn, counts.refused
 
 
-def _program(case: Case, keep: Path, seed: int, number: int) -> str:
+def _program(case: Case, work: Work, number: int) -> str:
+    from support_options import drawn, refused
     from support_run import failure
     from support_shrink import shrink
 
-    what = failure(case, "cpu")
-    if not what:
+    ring = work.ring(number)
+    what = failure(case, ring)
+    for again in range(TRIES):
+        if not refused(what):
+            break
+        case = replace(case, options=drawn(random.Random(f"{work.seed} options {number} {again}"), KINDS[ring]))
+        what = failure(case, ring)
+    if not what or refused(what):
         return ""
     kind = what[:24]  # shrinking must not slide from one failure to another
-    small = shrink(case, lambda smaller: failure(smaller, "cpu")[:24] == kind, tries=400)
-    return _keep(small, keep, seed, number, failure(small, "cpu") or what)
+    small = shrink(case, lambda smaller: failure(smaller, ring)[:24] == kind, tries=400)
+    return f"{ring}: {_keep(small, work, number, failure(small, ring) or what)}"
 
 
-def _text(keep: Path, seed: int, number: int) -> str:
+def _operator(work: Work, number: int) -> str:
+    """Which of the library's operators a number stands for."""
+    from tcjit.library import names
+
+    listed = names()
+    return listed[number // (1 if work.target else 2) % len(listed)]
+
+
+def _named(work: Work, number: int) -> str:
+    """What is wrong with an operator: with default options the first time, with others later on."""
+    from support_library import compare, compare_drawn, listed
+
+    name, ring = _operator(work, number), work.ring(number)
+    try:
+        if number // (1 if work.target else 2) < len(listed()):
+            compare(listed()[name][0], "float32", ring)
+        else:
+            compare_drawn(name, ring, random.Random(f"{work.seed} {number}"))
+    except Exception as error:
+        return f"{name} on {ring}: {type(error).__name__}: {error}"
+    return ""
+
+
+def _text(work: Work, number: int) -> str:
     from support_mutations import mutated, reading_failure
 
-    text = mutated(random.Random(f"{seed} text {number}"))
-    what = reading_failure(text)
+    text = mutated(random.Random(f"{work.seed} text {number}"))
+    what = readingfailure(text)
     if what:
-        path = keep / f"soak_{seed}_{number}.txt"
+        path = work.keep / f"soak_{work.seed}_{number}.txt"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
         what = f"{what}, kept in {path}"
     return what
 
 
-def _keep(case: Case, keep: Path, seed: int, number: int, what: str) -> str:
-    path = keep / f"soak_{seed}_{number}.tc"
-    _save(case, path, f"seed {seed}, number {number}: {what.splitlines()[0]}")
+def _keep(case: Case, work: Work, number: int, what: str) -> str:
+    path = work.keep / f"soak_{work.seed}_{number}.tc"
+    _save(case, path, f"seed {work.seed}, number {number}: {what.splitlines()[0]}")
     return f"{what}\nkept in {path}"
 
 
@@ -256,11 +365,12 @@ def _save(case: Case, path: Path, comment: str = "") -> None:
     save(case, path, comment)
 
 
-def _check(path: Path) -> int:
+def _check(path: Path, ring: str) -> int:
     from support_cases import load
     from support_run import failure
 
-    what = failure(load(path), "cpu")
+    _absent(ring)
+    what = failure(load(path), ring)
     print(what or "right")
     return 1 if what else 0
 

@@ -98,8 +98,7 @@ def judged(mutant: Mutant) -> Verdict:
 
 
 def _worst(found: Bits, expected: Bits) -> str:
-    wrong = np.flatnonzero(found.view(np.uint8).reshape(-1, found.itemsize) != expected.view(np.uint8).reshape(-1, found.itemsize))
-    at = wrong[0] // found.itemsize
+    at = next(n for n, (a, b) in enumerate(zip(found.flat, expected.flat)) if a.tobytes() != b.tobytes())
     return f"element {at} is {found.flat[at]}, not {expected.flat[at]}"
 
 

@@ -83,6 +83,7 @@ class Inspector:
         found = parse(written)
         if found:
             self._worker.restart()  # a context that has complained too often says nothing more
+            self._log.unlink()  # the next process begins a log of its own
         return answer, found
 
     def inspect(self, case: Case, edit: Edit | None = None) -> tuple[str, list[Finding]]:

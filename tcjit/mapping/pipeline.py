@@ -15,6 +15,7 @@ from tcjit.grammar.ast import Program
 from tcjit.mapping import tree as trees
 from tcjit.mapping.aliases import verify_lowering
 from tcjit.mapping.assemble import assemble
+from tcjit.mapping.collapse import Merge, collapse, verify_collapse
 from tcjit.mapping.dependences import dependences
 from tcjit.mapping.fences import verify_fences
 from tcjit.mapping.kernels import Kernel, regions
@@ -149,6 +150,8 @@ def _mapped_gpu(
     scop = steps.run("scop", build, program, options, layouts, device.processors, show=Scop.show, suffix="scop")
     if not scop.statements:
         return Mapped(scop, isl.Schedule.empty(isl.Space.params_alloc(scop.ctx, 0)), (), options, True)
+    merged = partial(_verify_merged, scop) if prove != "none" else None
+    scop, _ = steps.run("collapse", collapse, scop, show=lambda found: found[0].show(), suffix="scop", check=merged)
     deps = steps.run("dependences", dependences, scop, show=lambda d: f"{d.all}\n", suffix="txt")
     proof = partial(verify, scop, deps)
     every = proof if prove == "every" else None
@@ -188,6 +191,10 @@ def _digits(scop: Scop, kernels: tuple[Kernel, ...]) -> tuple[Digits, ...]:
         )
         found.append(Digits(region.statement, dims))
     return tuple(found)
+
+
+def _verify_merged(scop: Scop, found: tuple[Scop, tuple[Merge, ...]]) -> None:
+    verify_collapse(scop, *found)
 
 
 def _verify_lowered(scop: Scop, lowered: Lowered) -> None:

@@ -17,7 +17,8 @@ from support_cases import Case, Fill, load
 
 from tcjit.mapping.options import Options
 
-HERE = Path(__file__).parent
+WORK = soak.Work(7, Path(__file__).parent)
+ON_THE_CPU = soak.Work(7, Path(__file__).parent, target="cpu")
 
 
 def test_a_short_soak_ends_with_its_line(tmp_path: Path) -> None:
@@ -28,7 +29,7 @@ def test_a_short_soak_ends_with_its_line(tmp_path: Path) -> None:
 
 
 def test_a_program_that_takes_its_process_down_is_one_failure(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def events(seed: int, keep: Path, first: int, last: int, stopped: threading.Event) -> Iterator[dict[str, Any]]:
+    def events(work: soak.Work, first: int, last: int, stopped: threading.Event) -> Iterator[dict[str, Any]]:
         for number in range(first, last):
             yield {"kind": "begin", "number": number}
             if number == 2:
@@ -36,23 +37,23 @@ def test_a_program_that_takes_its_process_down_is_one_failure(monkeypatch: pytes
             yield {"kind": "end", "number": number, "what": "", "drawn": 1, "refused": 0}
 
     monkeypatch.setattr(soak, "_events", events)
-    monkeypatch.setattr(soak, "_crash", lambda seed, keep, number, stopped: f"number {number} of seed {seed}")
-    assert soak.Soak(seed=7, first=0, programs=5, jobs=1, seconds=None, keep=HERE).run() == 1
+    monkeypatch.setattr(soak, "_crash", lambda work, number, stopped: f"number {number} of seed {work.seed}")
+    assert soak.Soak(WORK, first=0, programs=5, jobs=1, seconds=None).run() == 1
     assert capsys.readouterr().out.splitlines()[-1] == "5 run, 1 failed, seed 7"
 
 
 def test_a_child_that_says_nothing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(soak, "_events", lambda *_: iter(()))
     with pytest.raises(RuntimeError, match="before its first program"):
-        soak.Soak(seed=7, first=0, programs=5, jobs=1, seconds=None, keep=HERE).run()
+        soak.Soak(WORK, first=0, programs=5, jobs=1, seconds=None).run()
 
 
 def test_half_of_the_programs_have_options_of_their_own() -> None:
-    drawn = [soak._case(7, number)[0].options for number in range(60)]
+    drawn = [soak._case(ON_THE_CPU, number)[0].options for number in range(60)]
     assert 15 < sum(options is None for options in drawn) < 45
     for name in ("fusion", "tile", "lanes", "reduction_chunks", "parallel", "contract", "pack"):
         assert len({getattr(options, name) for options in drawn if options is not None}) > 1, name
-    assert drawn == [soak._case(7, number)[0].options for number in range(60)]
+    assert drawn == [soak._case(ON_THE_CPU, number)[0].options for number in range(60)]
 
 
 def test_a_failure_is_kept_with_the_options_that_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +66,7 @@ def test_a_failure_is_kept_with_the_options_that_it_needs(tmp_path: Path, monkey
         assert case.options is None or case.options.lanes != 2, "two lanes"
 
     monkeypatch.setattr("support_run.check", check)
-    assert "kept in" in soak._program(case, tmp_path, 7, 1)
+    assert "kept in" in soak._program(case, soak.Work(7, tmp_path), 1)
     kept = load(tmp_path / "soak_7_1.tc")
     assert kept.options == Options(lanes=2) and kept.shapes == {"X": (0,)} and len(kept.text) < len(text)
 
@@ -77,7 +78,7 @@ def test_a_failure_that_needs_no_options_is_kept_without(tmp_path: Path, monkeyp
         raise AssertionError("always")
 
     monkeypatch.setattr("support_run.check", wrong)
-    soak._program(case, tmp_path, 7, 2)
+    soak._program(case, soak.Work(7, tmp_path), 2)
     assert load(tmp_path / "soak_7_2.tc").options is None
     assert "options" not in (tmp_path / "soak_7_2.tc").read_text()
 
@@ -104,7 +105,7 @@ def test_a_soak_that_is_stopped_ends_its_children_and_says_what_ran(number: sign
 
 
 def test_a_stopped_soak_with_failures_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def events(seed: int, keep: Path, first: int, last: int, stopped: threading.Event) -> Iterator[dict[str, Any]]:
+    def events(work: soak.Work, first: int, last: int, stopped: threading.Event) -> Iterator[dict[str, Any]]:
         yield {"kind": "begin", "number": first}
         yield {"kind": "end", "number": first, "what": "mismatch", "drawn": 1, "refused": 0}
         yield {"kind": "begin", "number": first + 1}
@@ -112,7 +113,7 @@ def test_a_stopped_soak_with_failures_says_so(monkeypatch: pytest.MonkeyPatch, c
 
     monkeypatch.setattr(soak, "_events", events)
     monkeypatch.setattr(soak, "_crash", lambda *_: pytest.fail("no program took its process down"))
-    assert soak.Soak(seed=7, first=0, programs=500, jobs=1, seconds=None, keep=HERE).run() == 1
+    assert soak.Soak(WORK, first=0, programs=500, jobs=1, seconds=None).run() == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[-3] == "number 0: mismatch" and lines[-1] == "1 run, 1 failed, seed 7"
 

@@ -1,0 +1,194 @@
+"""Collapse: two dimensions that every statement walks together, over neighbouring axes of contiguous tensors, become one.
+
+An elementwise statement over images then has one long dimension instead of two short ones, and a reduction over height and width a row that
+many threads share. Nothing moves in memory: an axis of ``H`` times one of ``W`` is an axis of ``H * W``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import islpy as isl
+
+from tcjit.errors import VerifyError
+from tcjit.grammar.affine import isl_name
+from tcjit.grammar.ast import Access, Expr, Index
+from tcjit.grammar.walk import children, rebuild
+from tcjit.mapping.scop import Scop, ScopStatement
+from tcjit.mapping.storage import Storage
+
+
+@dataclass(frozen=True)
+class Merge:
+    """In ``statement``, ``outer * extent + inner`` takes the place and the name of ``outer``."""
+
+    statement: str
+    outer: str
+    inner: str
+    extent: int
+
+
+def collapse(scop: Scop) -> tuple[Scop, tuple[Merge, ...]]:
+    """The scop with as few dimensions as its tensors allow, and what was merged, in this order."""
+    merged: list[Merge] = []
+    while found := next(_candidates(scop), None):
+        axes, merges = found
+        scop = _applied(scop, axes, merges)
+        merged += merges
+    return scop, tuple(merged)
+
+
+Axes = dict[str, int]  # tensor -> the first of its two axes that become one
+
+
+def _candidates(scop: Scop) -> Iterator[tuple[Axes, list[Merge]]]:
+    """Pairs of axes that can be merged, with all that must be merged with them; inner axes first."""
+    for storage in scop.tensors:
+        for axis in reversed(range(len(storage.shape) - 1)):
+            found = _closure(scop, storage.name, axis)
+            if found is not None:
+                yield found
+
+
+def _closure(scop: Scop, tensor: str, axis: int) -> tuple[Axes, list[Merge]] | None:
+    axes: Axes = {}
+    pairs: dict[str, tuple[str, str]] = {}  # statement -> its dimensions, outer and inner
+    waiting = [(tensor, axis)]
+    while waiting:
+        name, first = waiting.pop()
+        if name in axes:
+            if axes[name] != first:
+                return None
+            continue
+        axes[name] = first
+        storage = scop.tensor(name)
+        if storage.layout != "contiguous" or storage.elements == 0:
+            return None
+        for s in scop.statements:
+            for access in _accesses(s):
+                if access.tensor != name:
+                    continue
+                outer, inner = access.subscripts[first], access.subscripts[first + 1]
+                if not isinstance(outer, Index) or not isinstance(inner, Index) or outer.name == inner.name:
+                    return None
+                if pairs.setdefault(s.name, (outer.name, inner.name)) != (outer.name, inner.name):
+                    return None
+                waiting += [(a.tensor, at) for a in _accesses(s) if (at := _position(a, outer.name, inner.name)) is not None]
+    merges = [Merge(name, outer, inner, scop.statement(name).extent(inner)) for name, (outer, inner) in pairs.items()]
+    fits = all(_fits(scop, scop.statement(m.statement), m, axes) for m in merges)
+    return (axes, merges) if merges and fits else None
+
+
+def _accesses(s: ScopStatement) -> list[Access]:
+    return [Access(s.tensor, s.subscripts, dtype=s.value.dtype), *(access for access, _ in s.reads())]
+
+
+def _position(access: Access, outer: str, inner: str) -> int | None:
+    """The axis of an access at which the two dimensions stand side by side."""
+    names = [sub.name if isinstance(sub, Index) else "" for sub in access.subscripts]
+    return next((at for at in range(len(names) - 1) if names[at] == outer and names[at + 1] == inner), None)
+
+
+def _fits(scop: Scop, s: ScopStatement, merge: Merge, axes: Axes) -> bool:
+    """Whether a statement walks its two dimensions over whole rows, and nowhere else names either."""
+    limits = {name: (lower, upper) for name, lower, upper in s.bounds}
+    if s.constraints or limits[merge.outer][0] != 0 or limits[merge.inner][0] != 0:
+        return False
+    if (merge.outer in s.reduction) != (merge.inner in s.reduction):
+        return False
+    for access in _accesses(s):
+        first = axes.get(access.tensor)
+        at = _position(access, merge.outer, merge.inner)
+        rest = [sub for position, sub in enumerate(access.subscripts) if at is None or position not in (at, at + 1)]
+        if at != first or any(_names(sub) & {merge.outer, merge.inner} for sub in rest):
+            return False
+        if first is not None and scop.tensor(access.tensor).shape[first + 1] != merge.extent:
+            return False
+    return not _bare(s.value) & {merge.outer, merge.inner}
+
+
+def _names(expr: Expr) -> set[str]:
+    found = {expr.name} if isinstance(expr, Index) else set()
+    return found.union(*map(_names, children(expr))) if children(expr) else found
+
+
+def _bare(expr: Expr) -> set[str]:
+    """The indices in an expression that are not themselves a subscript."""
+    if isinstance(expr, Index):
+        return {expr.name}
+    inner = [child for child in children(expr) if not (isinstance(expr, Access) and isinstance(child, Index))]
+    return set().union(*map(_bare, inner))
+
+
+def _applied(scop: Scop, axes: Axes, merges: list[Merge]) -> Scop:
+    tensors = tuple(_merged_storage(t, axes[t.name]) if t.name in axes else t for t in scop.tensors)
+    by_statement = {m.statement: m for m in merges}
+    statements = tuple(_merged_statement(s, by_statement[s.name], axes) if s.name in by_statement else s for s in scop.statements)
+    return replace(scop, statements=statements, tensors=tensors)
+
+
+def _merged_storage(storage: Storage, axis: int) -> Storage:
+    shape = storage.shape
+    return replace(storage, shape=(*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :]))
+
+
+def _merged_statement(s: ScopStatement, merge: Merge, axes: Axes) -> ScopStatement:
+    def access(tensor: str, subscripts: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        at = axes.get(tensor)
+        return subscripts if at is None else (*subscripts[: at + 1], *subscripts[at + 2 :])
+
+    def visit(expr: Expr) -> Expr:
+        inner = rebuild(expr, visit)
+        return replace(inner, subscripts=access(inner.tensor, inner.subscripts)) if isinstance(inner, Access) else inner
+
+    bounds = tuple(
+        (name, lower, upper * merge.extent if name == merge.outer else upper) for name, lower, upper in s.bounds if name != merge.inner
+    )
+    return replace(
+        s,
+        subscripts=access(s.tensor, tuple(map(visit, s.subscripts))),
+        value=visit(s.value),
+        bounds=bounds,
+        reduction=tuple(name for name in s.reduction if name != merge.inner),
+    )
+
+
+# ---------------------------------------------------------------- its proof
+
+
+def verify_collapse(before: Scop, after: Scop, merges: tuple[Merge, ...]) -> None:
+    """Prove with isl that every statement has the same instances and touches the same memory, or raise a VerifyError."""
+    for old, new in zip(before.statements, after.statements, strict=True):
+        texts = {name: isl_name(name) for name in old.dims}
+        for merge in merges:
+            if merge.statement == old.name:
+                texts[merge.outer] = f"({texts[merge.outer]}) * {merge.extent} + {texts[merge.inner]}"
+        images = ", ".join(texts[name] for name in new.dims)
+        renamed = isl.Map.read_from_str(before.ctx, f"{{ {old.tuple_text} -> {new.name}[{images}] }}")
+        domain = isl.Set.read_from_str(before.ctx, f"{{ {old.domain_text()} }}")
+        renamed = renamed.intersect_domain(domain)
+        image = isl.Set.read_from_str(before.ctx, f"{{ {new.domain_text()} }}")
+        if not renamed.is_injective() or not renamed.range().is_equal(image):
+            raise VerifyError(f"coverage: merging dimensions of {old.name} loses or repeats instances")
+        for kind in ("reads", "writes"):
+            touched = _addresses(before, old, kind)
+            again = isl.UnionMap.from_map(renamed).apply_range(_addresses(after, new, kind))
+            if not touched.intersect_domain(isl.UnionSet.from_set(domain)).is_equal(again):
+                raise VerifyError(f"value flow: with merged dimensions {old.name} {kind} other elements")
+
+
+def _addresses(scop: Scop, s: ScopStatement, kind: str) -> isl.UnionMap:
+    """Which elements of which tensor a statement touches, counted through the tensor's memory."""
+    accesses = scop.reads if kind == "reads" else scop.writes
+    own = accesses.intersect_domain(isl.UnionSet.read_from_str(scop.ctx, f"{{ {s.tuple_text} }}"))
+    lines = []
+    for storage in scop.tensors:
+        axes = [f"a{i}" for i in range(len(storage.shape))]
+        steps = [step for step in storage.strides if step is not None]
+        if len(steps) == len(axes):  # else its axes are as they were
+            place = " + ".join(["0", *(f"{step} * {axis}" for step, axis in zip(steps, axes, strict=True))])
+            lines.append(f"{isl_name(storage.name)}[{', '.join(axes)}] -> {isl_name(storage.name)}[{place}]")
+        else:
+            lines.append(f"{isl_name(storage.name)}[{', '.join(axes)}] -> {isl_name(storage.name)}[{', '.join(axes)}]")
+    return own.apply_range(isl.UnionMap.read_from_str(scop.ctx, "{ " + "; ".join(lines) + " }"))
