@@ -270,9 +270,10 @@ def _absent(ring: str) -> str:
     from tcjit.runtime import opencl
 
     if ring == "cuda_host":
-        import support_cuda_target  # registers it
+        import support_cuda_target  # noqa: F401, registers it
+        from support_cuda_host import COMPILER
 
-        return "" if support_cuda_target.COMPILER else "cuda_host, there is no g++"
+        return "" if COMPILER else "cuda_host, there is no g++"
     if ring == "opencl":
         try:
             opencl.choose()
@@ -344,7 +345,7 @@ def _text(work: Work, number: int) -> str:
     from support_mutations import mutated, reading_failure
 
     text = mutated(random.Random(f"{work.seed} text {number}"))
-    what = readingfailure(text)
+    what = reading_failure(text)
     if what:
         path = work.keep / f"soak_{work.seed}_{number}.txt"
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from support_cuda_host import COMPILER, Array, Host
+from support_cuda_host import Array, Host
 
 from tcjit.codegen.dialect import CUDA
 from tcjit.codegen.source import Source

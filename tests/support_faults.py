@@ -22,14 +22,17 @@ from support_subjects import SUBJECTS, Bits, Compiled, arguments, compiled, in_o
 
 from tcjit.codegen.source import Source
 from tcjit.errors import TCError
+from tcjit.grammar.affine import isl_name
 from tcjit.grammar.ast import Access, Binary, Const, Expr
 from tcjit.mapping import tree as trees
 from tcjit.mapping.fences import radices
+from tcjit.mapping.isl import maps
 from tcjit.mapping.lowering import Lowered
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.storage import Buffer
 
 Change = Callable[[Any], Any]
+IDLE = {"digits of threads swapped": "another thread has the same share of a copy, between barriers"}
 
 
 @dataclass(frozen=True)
@@ -114,7 +117,7 @@ def of_mapping(subject: str, language: str) -> Iterator[Mutant]:
             broken = compiled(SUBJECTS[subject], language, **{name: change})
         except (TCError, isl.Error):
             continue  # a pass refuses to go on
-        yield Mutant(subject, language, fault, where, broken)
+        yield Mutant(subject, language, fault, where, broken, idle=IDLE.get(fault, ""))
 
 
 def _further(expr: Expr) -> Expr:
@@ -140,6 +143,8 @@ def _statements(made: Compiled) -> Iterator[tuple[str, str, str, Change]]:
         if s.name[0] in "CILRWZ" and s.bounds:
             name, lower, upper = s.bounds[-1]
             less = (*s.bounds[:-1], (name, lower, upper - 1))
+            if s.name[0] == "R" and not _has_terms(scop, s, f"{isl_name(name)} = {upper - 1}"):
+                continue
             yield "added statement one short", s.name, "promote", _on_statement(s.name, bounds=less)
     for s in made.before.statements:
         for number, constraint in enumerate(s.constraints):
@@ -147,6 +152,18 @@ def _statements(made: Compiled) -> Iterator[tuple[str, str, str, Change]]:
             if not _same_domain(made.before, s, replace(s, constraints=rest)):
                 change = _on_scop(s.name, constraints=rest)
                 yield "guard of a short chunk dropped", f"{s.name}: {constraint}", "scop", change
+
+
+def _has_terms(scop: Scop, s: ScopStatement, where: str) -> bool:
+    """Whether any term of the program is in the partial results that a statement combines at some of its instances."""
+    there = isl.UnionSet.read_from_str(scop.ctx, f"{{ {replace(s, constraints=(*s.constraints, where)).domain_text()} }}")
+    terms = [isl.UnionSet.read_from_str(scop.ctx, f"{{ {each.domain_text()} }}") for each in scop.statements if each.name[0] == "S"]
+    parts = [access.tensor for access, _ in s.reads() if access.tensor != s.tensor]
+    read = isl.UnionSet.empty(there.get_space())
+    for one in maps(scop.reads.intersect_domain(there)):
+        if one.get_tuple_name(isl.dim_type.out) in [isl_name(part) for part in parts]:
+            read = read.union(one.range().to_union_set())
+    return any(not scop.writes.intersect_domain(each).range().is_disjoint(read) for each in terms)
 
 
 def _same_domain(scop: Scop, one: ScopStatement, other: ScopStatement) -> bool:
@@ -391,7 +408,11 @@ def _on_registers(text: str, at: int) -> str:
     own = set(re.findall(r"^ *(?:__align__\(16\) |__attribute__\(\(aligned\(16\)\)\) )?[\w ]+ (\w+)\[\d+\];$", text, re.MULTILINE)) - shared
     block = _inside(text, at)
     written = set(re.findall(r"^ *(?:\*\([\w ]+\*\)&)?(\w+)\[.*?\] = ", block, re.MULTILINE))
-    return "" if "tc_ahead" in block or _BARRIER.search(block) or not written <= own else "threads compute in registers what nobody stores"
+    if "tc_ahead" in block or _BARRIER.search(block):
+        return ""
+    if re.fullmatch(r"\s*\w+\[.*\] = \S+;\s*\}", block) and written <= shared:
+        return "a thread sets slots that nobody reads"
+    return "threads compute in registers what nobody stores" if written <= own else ""
 
 
 def _levels(text: str) -> Edited:
@@ -426,7 +447,7 @@ def _rest(text: str) -> Edited:
         yield "text: wait removed", _line(text, match.start()), text[: match.start()] + text[match.end() :], ""
     for match in re.finditer(r"tc_thread ([/%]) (\d+)", text):
         if (size := int(match[2])) > 1:
-            edited = text[: match.start(2)] + str(size // 2) + text[match.end(2) :]
+            edited = text[: match.start(2)] + str(size - 1 if size % 2 else size // 2) + text[match.end(2) :]
             yield "text: digit of a thread's number", _line(text, match.start()), edited, _on_registers(text, match.end())
     for match in _ARRAYS.finditer(text):
         size = int(match[2])

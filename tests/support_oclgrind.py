@@ -72,8 +72,8 @@ class Inspector:
     def __init__(self, **variables: str) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="tcjit-oclgrind-")
         self._log = Path(self._folder.name, "log")
-        checks = {"OCLGRIND_DATA_RACES": "1", "OCLGRIND_UNINITIALIZED": "1", "OCLGRIND_MAX_ERRORS": str(MOST)}
-        self._worker = Worker("oclgrind", **checks, OCLGRIND_LOG=str(self._log), **variables)
+        checks = {"OCLGRIND_DATA_RACES": "1", "OCLGRIND_UNINITIALIZED": "1", "OCLGRIND_UNIFORM_WRITES": "1"}
+        self._worker = Worker("oclgrind", **checks, OCLGRIND_MAX_ERRORS=str(MOST), OCLGRIND_LOG=str(self._log), **variables)
 
     def ask(self, code: str = "", **request: Any) -> tuple[Any, list[Finding]]:
         """The worker's answer to a request, in a context of its own, and what oclgrind found meanwhile."""

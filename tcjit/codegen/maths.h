@@ -283,8 +283,8 @@ static inline double tc_bessel_near_f64(double x, int order, int second) {
   if (x < 1e-4) j0 = 1.0 - 0.25 * x * x, j1 = 0.5 * x * (1.0 - 0.125 * x * x), series = order ? 0.0 : -0.25 * x * x;
   if (!second) return order ? j1 : j0;
   double logarithm = log(x) - 0x1.dadb014541eb2p-4; /* log(x / 2) + Euler's constant */
-  double value = order ? (logarithm - 1.0) * j1 - series - j0 / x : logarithm * j0 - series;
-  return x > 0.0 ? value * 0x1.45f306dc9c883p-1 : -INFINITY;
+  double value = order ? (logarithm - 1.0) * j1 - series : logarithm * j0 - series, pole = order ? 0x1.45f306dc9c883p-1 * j0 / x : 0.0;
+  return x > 0.0 ? value * 0x1.45f306dc9c883p-1 - pole : -INFINITY;
 }
 
 TC_INLINE double tc_bessel_jy_f64(double x, int order, int second) {
