@@ -15,7 +15,6 @@ from functools import cache
 from typing import Any
 
 import islpy as isl
-import numpy as np
 from support_cuda_host import HostError
 from support_oclgrind import Inspector, inspector
 from support_subjects import SUBJECTS, Bits, Compiled, arguments, compiled, in_oclgrind, on_host, refuted
@@ -43,7 +42,7 @@ class Mutant:
     language: str
     fault: str
     where: str
-    made: Compiled | None = None
+    made: Callable[[], Compiled] | None = None
     text: str = ""
     idle: str = ""
 
@@ -86,14 +85,16 @@ def run(subject: str, language: str, text: str, source: Source) -> tuple[str, li
 
 
 def judged(mutant: Mutant) -> Verdict:
+    """What the proofs and the ring of its language say of a mutant."""
     _, source, expected = right(mutant.subject, mutant.language)
     proof, text = "", mutant.text
     if mutant.made is not None:
-        proof = refuted(mutant.made)
         try:
-            source = mutant.made.source()
+            made = mutant.made()
+            proof = refuted(made)
+            source = made.source()
         except (TCError, isl.Error, AssertionError, KeyError, IndexError) as error:
-            return Verdict(proof, f"not printed: {type(error).__name__}: {error}")
+            return Verdict(proof, refused=f"never printed: {type(error).__name__}: {error}")
         text = source.text
     refused, results = run(mutant.subject, mutant.language, text, source)
     differs = [number for number, (a, b) in enumerate(zip(results, expected)) if a.tobytes() != b.tobytes()]
@@ -101,8 +102,8 @@ def judged(mutant: Mutant) -> Verdict:
 
 
 def _worst(found: Bits, expected: Bits) -> str:
-    at = next(n for n, (a, b) in enumerate(zip(found.flat, expected.flat)) if a.tobytes() != b.tobytes())
-    return f"element {at} is {found.flat[at]}, not {expected.flat[at]}"
+    at = next(n for n, (a, b) in enumerate(zip(found.ravel(), expected.ravel())) if a.tobytes() != b.tobytes())
+    return f"element {at} is {found.ravel()[at]}, not {expected.ravel()[at]}"
 
 
 # ---------------------------------------------------------------- faults of a mapping
@@ -113,11 +114,11 @@ def of_mapping(subject: str, language: str) -> Iterator[Mutant]:
     made = right(subject, language)[0]
     for fault, where, step, change in [*_statements(made), *_tree(made), *_buffers(made)]:
         name = {"tree": "synchronise", "buffers": "place"}.get(step, step)
-        try:
-            broken = compiled(SUBJECTS[subject], language, **{name: change})
-        except (TCError, isl.Error):
-            continue  # a pass refuses to go on
-        yield Mutant(subject, language, fault, where, broken, idle=IDLE.get(fault, ""))
+        yield Mutant(subject, language, fault, where, _making(subject, language, name, change), idle=IDLE.get(fault, ""))
+
+
+def _making(subject: str, language: str, step: str, change: Change) -> Callable[[], Compiled]:
+    return lambda: compiled(SUBJECTS[subject], language, **{step: change})
 
 
 def _further(expr: Expr) -> Expr:
@@ -412,6 +413,8 @@ def _on_registers(text: str, at: int) -> str:
         return ""
     if re.fullmatch(r"\s*\w+\[.*\] = \S+;\s*\}", block) and written <= shared:
         return "a thread sets slots that nobody reads"
+    if written and written <= shared:
+        return "elements that exist go to slots that nobody reads"
     return "threads compute in registers what nobody stores" if written <= own else ""
 
 

@@ -2,7 +2,7 @@
 
 A guard of a thread's loops is a fact ``expression >= 0``. With every variable of threads and loops at its worst, what remains is a fact
 about the variables that all threads share, known before the tile starts. Where such facts hold together, one copy of the code needs none
-of these guards; the other copy keeps them. Loops in, loops out.
+of these guards; the other copy keeps them. Inside a full tile the steps of a loop are told apart the same way. Loops in, loops out.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def radices(mark: str) -> tuple[int, ...]:
 
 
 def separate(nodes: tuple[Node, ...], shared: frozenset[str], ranges: Ranges) -> tuple[Node, ...]:
-    """The nodes, where it pays as ``if (full) {...} else {...}`` at the outermost level where it does.
+    """The nodes, where it pays as ``if (full) {...} else {...}``, at the outermost level where it does and again inside what is full.
 
     ``shared`` are the variables above, all with the same value in every thread of a block, and ``ranges`` theirs.
     """
@@ -42,7 +42,9 @@ def separate(nodes: tuple[Node, ...], shared: frozenset[str], ranges: Ranges) ->
     condition: Condition = first
     for other in others:
         condition = Both(condition, "&&", other)
-    return (If(condition, _Level(shared, ranges, found).visit(nodes, ranges, None), nodes),)
+    full = _Level(shared, ranges, found).visit(nodes, ranges, None)
+    # steps inside a full tile may still be partial: the last one of a reduction
+    return (If(condition, tuple(_inside(node, shared, ranges) for node in full), nodes),)
 
 
 def _inside(node: Node, shared: frozenset[str], ranges: Ranges) -> Node:

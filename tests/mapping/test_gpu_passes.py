@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping
 
 import pytest
 import torch
-from support_mapping import CONVOLUTION, GATHER, MATMUL, SOFTMAX, program
+from support_mapping import GOLDEN, LAYER, MATMUL, SMALL, SOFTMAX, TOTAL, program
 from support_programs import draw
 from support_run import failure
 
 import tcjit
+from tcjit.errors import MappingError
 from tcjit.mapping import pipeline
 from tcjit.mapping import tree as trees
 from tcjit.mapping.machine import OPENCL, SM_90, Device
@@ -20,15 +21,6 @@ from tcjit.mapping.options import Options
 from tcjit.mapping.pipeline import Mapped, map_gpu
 
 Golden = Callable[[str], None]
-SMALL = dataclasses.replace(SM_90, name="small", processors=2)  # so that small problems get large tiles
-HALVES = "def mm(bfloat16(M,K) A, bfloat16(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
-TRANSPOSED = "def turn(float(M,N) A) -> (B) { B(j,i) = A(i,j) }"
-COLUMNS = "def columns(float(M,N) A) -> (S) { S(j) +=! A(i,j) }"
-TOTAL = "def total(float(M,N) A) -> (S) { S +=! A(i,j) }"
-LAYER = """def layer(float(B,I) X, float(O,I) W, float(O) b) -> (Y) {
-    Y(n,o) +=! X(n,i) * W(o,i)
-    Y(n,o) = fmax(Y(n,o) + b(o), 0.0)
-}"""
 
 
 def mapped(text: str, shapes: Mapping[str, tuple[int, ...]], device: Device = SM_90, **options: object) -> Mapped:
@@ -43,24 +35,7 @@ def shown(made: Mapped) -> str:
     return "\n".join([made.scop.show(), trees.show(made.tree), *buffers, *launches]) + "\n"
 
 
-@pytest.mark.parametrize(
-    ("text", "shapes", "options"),
-    [
-        (MATMUL, {"A": (256, 64), "B": (64, 256)}, {}),
-        (MATMUL, {"A": (100, 30), "B": (30, 70)}, {"threads": (8, 8), "registers": (2, 4), "step": 4}),
-        (MATMUL, {"A": (256, 64), "B": (64, 256)}, {"stages": 3}),
-        (LAYER, {"X": (128, 96), "W": (64, 96), "b": (64,)}, {}),
-        (HALVES, {"A": (128, 64), "B": (64, 128)}, {}),
-        (SOFTMAX, {"I": (1000, 2048)}, {}),
-        (SOFTMAX, {"I": (1000, 50)}, {}),
-        (CONVOLUTION, {"I": (2, 16, 28, 28), "W1": (32, 16, 3, 3)}, {}),
-        (TRANSPOSED, {"A": (100, 200)}, {}),
-        (COLUMNS, {"A": (1000, 48)}, {}),
-        (TOTAL, {"A": (512, 1024)}, {}),
-        (GATHER, {"T": (1000, 64), "I": (32, 20)}, {}),
-    ],
-    ids="matmul odd_matmul pipelined layer halves softmax short_softmax convolution transposed columns total gather".split(),
-)
+@pytest.mark.parametrize(("text", "shapes", "options"), GOLDEN.values(), ids=GOLDEN)
 def test_mapped_programs(golden: Golden, text: str, shapes: dict[str, tuple[int, ...]], options: dict[str, object]) -> None:
     golden(shown(mapped(text, shapes, SMALL, **options)))
 
@@ -86,6 +61,20 @@ def test_options_of_a_contraction() -> None:
     assert sizes == {"A_shared": 16 * (8 * 4 + 4), "B_shared": 16 * 32, "C_held": 8}
     bare = mapped(MATMUL, {"A": (512, 512), "B": (512, 512)}, shared=False)
     assert {b.space for b in bare.privates} == {"thread"}
+
+
+@pytest.mark.parametrize("block", [1, 33, 100, 128])
+@pytest.mark.parametrize("device", [SMALL, SM_90, OPENCL], ids=lambda device: device.name)
+def test_no_block_is_larger_than_asked(device: Device, block: int) -> None:
+    for text, shapes, options in GOLDEN.values():
+        made = mapped(text, shapes, device, **{**options, "threads": (), "block": block})
+        assert max(launch.threads for launch in made.launches) <= block, text
+
+
+def test_options_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(MappingError, match=r"option threads = \(8, 16\) asks for 128 threads, and option block = 64 for fewer") as raised:
+        mapped(MATMUL, {"A": (64, 64), "B": (64, 64)}, threads=(8, 16), block=64)
+    assert raised.value.hint
 
 
 def test_a_row_is_read_once_and_stays_with_its_threads() -> None:

@@ -1,0 +1,49 @@
+"""NVRTC takes what is generated for NVIDIA GPUs: the library's operators, for one of two architectures in turn, and the golden kernels."""
+from __future__ import annotations
+
+import pytest
+from support_library import inputs, listed
+from support_mapping import GOLDEN, program
+
+import tcjit
+from tcjit import library
+from tcjit.codegen.dialect import CUDA
+from tcjit.codegen.gpu import emit_gpu
+from tcjit.errors import LaunchError
+from tcjit.grammar import front
+from tcjit.mapping.machine import SM_80, SM_90, Device
+from tcjit.mapping.options import Options
+from tcjit.mapping.pipeline import map_gpu
+from tcjit.runtime import nvrtc
+
+DEVICES = (SM_80, SM_90)
+NAMES = [pytest.param(name, DEVICES[number % 2], id=f"{name}-{DEVICES[number % 2].name}") for number, name in enumerate(library.names())]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiler() -> None:
+    try:
+        nvrtc.find()
+    except LaunchError as missing:
+        pytest.skip(f"no NVRTC: {missing}")
+
+
+@pytest.mark.parametrize(("name", "device"), NAMES)
+def test_the_library_compiles(name: str, device: Device) -> None:
+    case = listed()[name][0]
+    params = front.read(library.source(name))[-1].params
+    tensors = inputs(case, params, "float32")
+    arguments = [tensors[param.name] if param.dims else case.scalars[param.name] for param in params]
+    kernel = getattr(tcjit.define(library.source(name), target=f"cuda:{device.name}"), name).compile(*arguments)
+    assert "__global__" in kernel.source and kernel.resources["registers"] > 0
+
+
+@pytest.mark.parametrize("device", DEVICES, ids=lambda device: device.name)
+@pytest.mark.parametrize("name", GOLDEN)
+def test_golden_kernels_compile(name: str, device: Device) -> None:
+    text, shapes, options = GOLDEN[name]
+    made = map_gpu(program(text, shapes), Options(**options), device, prove="none")
+    source = emit_gpu(made, CUDA, device, checked=True)
+    binary = nvrtc.compile(source.text, [launch.symbol for launch in source.launches], device.name)
+    assert set(binary.resources) == {launch.symbol for launch in source.launches}
+    assert all(found.spill_stores == found.spill_loads == 0 for found in binary.resources.values())
