@@ -6,7 +6,9 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 RUN    := $(if $(VENV),$(BIN)/python,$(PYTHON))
 JOBS   ?= $(shell n=$$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN); [ $$n -gt 8 ] && echo 8 || echo $$n)
+# `make soak`: random programs (eight of ten on the CPU, one as CUDA text on the host, one through PoCL), option sets for each operator
 PROGRAMS ?= 20000
+LIBRARY  ?= 20
 GPU    ?= --quick
 
 # pip must neither choose a torch of its own nor check for news of itself
@@ -30,7 +32,8 @@ pytest: $(STAMP)
 	$(BIN)/pytest -n $(JOBS) $(PYTEST) tcjit tests
 
 soak: $(STAMP)
-	$(BIN)/python tests/soak.py --programs $(PROGRAMS) --jobs $(JOBS)
+	$(BIN)/python tests/soak.py --programs $(PROGRAMS) --jobs $(JOBS); programs=$$?; \
+	  $(BIN)/python tests/soak.py --library $(LIBRARY) --jobs $(JOBS) && exit $$programs
 
 golden: $(STAMP)
 	$(BIN)/pytest -q --update-golden tests

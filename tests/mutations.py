@@ -30,7 +30,8 @@ HEAD = ["fault", "mutants", "no fault", "proofs", "host", "host's results", "ocl
 
 def judge(subject: str, language: str) -> list[Judgement]:
     """All faults of one subject in one language."""
-    from support_faults import judged, of_mapping, of_text
+    from support_faults import judged, of_mapping
+    from support_text_faults import of_text
 
     mutants: Iterable[Mutant] = [*of_mapping(subject, language), *of_text(subject, language)]
     return [(m.subject, m.language, m.fault, m.where, m.idle, judged(m)) for m in mutants]

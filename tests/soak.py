@@ -66,7 +66,7 @@ def main() -> int:
     if options.child:
         _child(work, *options.child)
         return 0
-    soak = Soak(work, options.first, work.size() or options.programs, options.jobs, options.seconds)
+    soak = Soak(work, options.first, max(0, work.size() - options.first) or options.programs, options.jobs, options.seconds)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: soak.stopped.set())
     return soak.run()

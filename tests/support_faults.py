@@ -1,8 +1,9 @@
-"""Faults put into GPU mappings and kernels one at a time, and which of the three rings sees each: the proofs, the host, oclgrind.
+"""Faults put into GPU mappings and kernels one at a time, and which of three rings sees each: the proofs, the host, oclgrind.
 
-A fault is made where it would come from: in the statements that the passes add, in the tree, in the buffers, or in the text that is printed.
-A mutant of the mapping is judged by the proofs of ``map_gpu`` and, printed and run all the same, by the ring of its language; a mutant of the
-text by that ring alone. A ring either refuses what a kernel does, or lets it run to results with other bits than the right kernel's.
+A fault is made where it would come from: in the statements that the passes add, in the tree, in the buffers, or in the printed text
+(``support_text_faults``). A mutant of the mapping is judged by the proofs of ``map_gpu`` and, printed and run all the same, by the ring of
+its language; a mutant of the text by that ring alone. A ring either refuses what a kernel does, or lets it run to results with other bits
+than the right kernel's.
 """
 
 from __future__ import annotations
@@ -65,10 +66,11 @@ class Verdict:
 
 @cache
 def right(subject: str, language: str) -> tuple[Compiled, Source, tuple[Bits, ...]]:
-    """The right kernel, and its results."""
+    """The right kernel, and its results; an AssertionError where its ring refuses it."""
     made = compiled(SUBJECTS[subject], language)
     source = made.source()
-    _, results = run(subject, language, source.text, source)
+    refused, results = run(subject, language, source.text, source)
+    assert not refused, f"{subject} in {language}: {refused}"
     return made, source, tuple(results)
 
 
@@ -317,149 +319,3 @@ def _on_buffer(buffer: Buffer, **change: Any) -> Change:
         return tuple(map(one, kernels))
 
     return changed
-
-
-# ---------------------------------------------------------------- faults of a text
-
-_ARRAYS = re.compile(r"^\s*(?:__shared__|__local) .*? (\w+)\[(\d+)\];$", re.MULTILINE)
-_BARRIER = re.compile(r"^ *(?:__syncthreads\(\)|__syncwarp\(\)|barrier\(.*\));\n", re.MULTILINE)
-_GUARD = re.compile(r"\bif \((.*)\) \{$", re.MULTILINE)
-_SHUFFLE = re.compile(r"^ *tc_value = .*tc_shuffle_xor_\w+\(tc_value, (\d+)\).*\n", re.MULTILINE)
-
-
-def of_text(subject: str, language: str) -> Iterator[Mutant]:
-    """Every fault of a subject's kernels as they are printed."""
-    whole = right(subject, language)[1].text
-    start = re.search(r"^.*(__global__|__kernel) ", whole, re.MULTILINE)
-    assert start
-    head, text = whole[: start.start()], whole[start.start() :]
-    for fault, where, edited, idle in [*_barriers(text), *_shifts(text), *_guards(text), *_levels(text), *_rest(text)]:
-        yield Mutant(subject, language, fault, where, text=head + edited, idle=idle)
-
-
-Edited = Iterator[tuple[str, str, str, str]]  # fault, where, text, why it may be idle
-
-
-def _barriers(text: str) -> Edited:
-    for match in _BARRIER.finditer(text):
-        yield "text: barrier removed", _line(text, match.start()), text[: match.start()] + text[match.end() :], _idle_barrier(text, match)
-
-
-def _idle_barrier(text: str, match: re.Match[str]) -> str:
-    """Barriers of a tree that this use of it does not need."""
-    kernel = text[: match.start()].rindex("tc_flag) {")
-    following = re.match(r"(?: *if \(.*\) \{\n)? *(tc_scratch_\w+)\[(.*?)\] = tc_value", text[match.end() :])
-    if following:
-        before = text[kernel : match.start()].rpartition(f"= {following[1]}[")
-        if not before[1] or following[2] == "tc_thread" or _BARRIER.search(before[2]):
-            return "nobody can still read what the last tree left in the scratch array"
-    if re.search(r"tc_lanes = 1; .*\n.*\n.*\n *\}\n$", text[: match.start()]):
-        return "a tree of one level: its result is used by the thread that computes it"
-    return ""
-
-
-def _shifts(text: str) -> Edited:
-    """Each access to a shared array, and each to global memory in a copy to or from one, one element further."""
-    shared = [name for name, _ in _ARRAYS.findall(text)]
-    for line in re.finditer(r"^.*(?:=|tc_ahead).*;$", text, re.MULTILINE):
-        places = [(m.group(1), line.start() + m.end()) for m in re.finditer(r"(\w+)\[", line[0])]
-        if "[" not in line[0].split("=")[0] + line[0].split("=")[-1] or " for (" in line[0] or re.search(r"\w+ (\w+)\[\d+\];", line[0]):
-            continue
-        for name, at in places:
-            if name in shared or any(other in shared for other, _ in places):
-                if name.startswith("tc_x") or name.startswith("tc_y"):
-                    continue
-                end = _closing(text, at)
-                kind = "text: tree's place shifted" if name.startswith("tc_scratch") else "text: copy shifted"
-                yield kind, f"{name}: {line[0].strip()}", text[:end] + " + 1" + text[end:], ""
-
-
-def _closing(text: str, at: int) -> int:
-    depth = 1
-    while depth:
-        depth += {"[": 1, "]": -1}.get(text[at], 0)
-        at += 1
-    return at - 1
-
-
-def _guards(text: str) -> Edited:
-    for match in _GUARD.finditer(text):
-        for part in dict.fromkeys([match[1], *match[1].split(" && ")]):
-            condition = match[1].replace(part, "1")
-            edited = text[: match.start(1)] + condition + text[match.end(1) :]
-            yield "text: guard dropped", f"{part} in {_line(text, match.start())}", edited, _idle_guard(text, match)
-
-
-def _idle_guard(text: str, match: re.Match[str]) -> str:
-    """What a guard keeps from happening, where that is work on a thread's own registers, or has guards of its own."""
-    return _on_registers(text, match.end()) or ("what it guards has a guard of its own" if _GUARD.search(_inside(text, match.end())) else "")
-
-
-def _inside(text: str, at: int) -> str:
-    """The rest of the block that a place is in."""
-    depth, end = 1, at
-    while depth:
-        depth += {"{": 1, "}": -1}.get(text[end], 0)
-        end += 1
-    return text[at:end]
-
-
-def _on_registers(text: str, at: int) -> str:
-    shared = {name for name, _ in _ARRAYS.findall(text)}
-    own = set(re.findall(r"^ *(?:__align__\(16\) |__attribute__\(\(aligned\(16\)\)\) )?[\w ]+ (\w+)\[\d+\];$", text, re.MULTILINE)) - shared
-    block = _inside(text, at)
-    written = set(re.findall(r"^ *(?:\*\([\w ]+\*\)&)?(\w+)\[.*?\] = ", block, re.MULTILINE))
-    if "tc_ahead" in block or _BARRIER.search(block):
-        return ""
-    if re.fullmatch(r"\s*\w+\[.*\] = \S+;\s*\}", block) and written <= shared:
-        return "a thread sets slots that nobody reads"
-    if written and written <= shared:
-        return "elements that exist go to slots that nobody reads"
-    return "threads compute in registers what nobody stores" if written <= own else ""
-
-
-def _levels(text: str) -> Edited:
-    """Faults of the trees that combine values."""
-    levels = list(_SHUFFLE.finditer(text))
-    for match in levels:
-        distance, where = int(match[1]), _line(text, match.start())
-        yield "text: level of a tree dropped", where, text[: match.start()] + text[match.end() :], ""
-        for other in {distance * 2, max(1, distance // 2)} - {distance, 32}:
-            edited = text[: match.start(1)] + str(other) + text[match.end(1) :]
-            yield "text: distance of a tree changed", f"{where} to {other}", edited, ""
-    for first, second in zip(levels, levels[1:]):
-        if first.end() == second.start():
-            edited = text[: first.start()] + second[0] + first[0] + text[second.end() :]
-            yield "text: levels of a tree swapped", _line(text, first.start()), edited, "another order of the same terms, which may only round otherwise"
-    for match in re.finditer(r"for \(int tc_lanes = (\d+); tc_lanes > 0; tc_lanes /= 2\)", text):
-        count = int(match[1])
-        heads = {
-            "text: level of a tree dropped": [f"for (int tc_lanes = {count // 2}; tc_lanes > 0; tc_lanes /= 2)"],
-            "text: distance of a tree changed": [f"for (int tc_lanes = {2 * count}; tc_lanes > 0; tc_lanes /= 2)"],
-            "text: levels of a tree swapped": [f"for (int tc_lanes = 1; tc_lanes <= {count}; tc_lanes *= 2)"] if count > 1 else [],
-        }
-        if count > 1:
-            heads["text: level of a tree dropped"].append(f"for (int tc_lanes = {count}; tc_lanes > 1; tc_lanes /= 2)")
-        for fault, new in heads.items():
-            for one in new:
-                yield fault, f"{match[0]} to {one}", text[: match.start()] + one + text[match.end() :], ""
-
-
-def _rest(text: str) -> Edited:
-    for match in re.finditer(r"^ *tc_arrived_(\d)\(\);\n", text, re.MULTILINE):
-        yield "text: wait removed", _line(text, match.start()), text[: match.start()] + text[match.end() :], ""
-    for match in re.finditer(r"tc_thread ([/%]) (\d+)", text):
-        if (size := int(match[2])) > 1:
-            edited = text[: match.start(2)] + str(size - 1 if size % 2 else size // 2) + text[match.end(2) :]
-            yield "text: digit of a thread's number", _line(text, match.start()), edited, _on_registers(text, match.end())
-    for match in _ARRAYS.finditer(text):
-        size = int(match[2])
-        if size > 1:
-            edited = text[: match.start(2)] + str(size // 2) + text[match.end(2) :]
-            yield "text: array of half the size", match[0].strip(), edited, ""
-
-
-def _line(text: str, at: int) -> str:
-    """The line at a place, with its number."""
-    number = text.count("\n", 0, at)
-    return f"{number}: {text.splitlines()[number].strip()}"

@@ -33,8 +33,14 @@ def draw(rng: random.Random) -> Case:
 
 
 def device(rng: random.Random) -> dict[str, int]:
-    """Fewer processors, so that few blocks are enough for large ones."""
-    return {"processors": rng.choice(PROCESSORS)} if rng.random() < 0.7 else {}
+    """Fewer processors, so that few blocks are enough for large ones; perhaps smaller blocks and less shared memory."""
+    changes = {"processors": rng.choice(PROCESSORS)} if rng.random() < 0.7 else {}
+    if rng.random() < 0.15:
+        changes["max_threads"] = rng.choice((64, 128, 256))
+    if rng.random() < 0.15:
+        changes["shared_bytes"] = rng.choice((8192, 16384))
+        changes["max_shared_bytes"] = changes["shared_bytes"] * rng.choice((1, 8))
+    return changes
 
 
 @contextmanager

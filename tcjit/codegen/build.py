@@ -262,8 +262,9 @@ def indicator(holds: Condition) -> Linear:
     """1 where a condition holds, 0 elsewhere."""
     if isinstance(holds, Both):
         return combine("min" if holds.op == "&&" else "max", (indicator(holds.left), indicator(holds.right)))
-    if holds.op == "==":
-        return combine("min", (indicator(Compare(holds.left, "<=", holds.right)), indicator(Compare(holds.left, ">=", holds.right))))
+    if holds.op in ("==", "!="):
+        equal = combine("min", (indicator(Compare(holds.left, "<=", holds.right)), indicator(Compare(holds.left, ">=", holds.right))))
+        return equal if holds.op == "==" else Linear.of(1) - equal
     less, more = (holds.left, holds.right) if "<" in holds.op else (holds.right, holds.left)
     room = more - less + (1 if "=" in holds.op else 0)
     return combine("max", (Linear.of(0), combine("min", (Linear.of(1), room))))

@@ -129,7 +129,7 @@ TC_INLINE void tc_ahead_$B(void *to, const void *from) {
 """
 
 _ARRIVED = """
-TC_INLINE void tc_arrived_$N(void) {
+TC_INLINE void tc_arrived_$N() {
   asm volatile("cp.async.commit_group;" : : : "memory");
   asm volatile("cp.async.wait_group $N;" : : : "memory");
 }

@@ -402,6 +402,8 @@ class _Model:
         for a in accesses(s)[1:]:
             if any(affine_form(sub, self.scop.values) is None for sub in a.subscripts):
                 continue
+            if SQUARE * (SQUARE + 1) * DTYPES[a.dtype].bytes > self.device.shared_bytes:
+                continue
             if stride(self.scop, a, self.dims(s)[near]) in (0, 1):
                 continue
             for c, dim in enumerate(self.dims(s)):

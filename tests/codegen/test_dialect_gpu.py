@@ -162,7 +162,7 @@ def callers(dialect: GpuDialect) -> str:
     text = prelude.text(prelude.names(dialect), dialect)
     lines = [f"  {dialect.shared} {dialect.aligned.format(bytes=16)} double values[64];"]
     for result, name, parameters in HELPER.findall(text):
-        called = f"{name}({', '.join(argument(p, n) for n, p in enumerate(parameters.split(', ')))});"
+        called = f"{name}({', '.join(argument(p, n) for n, p in enumerate(filter(None, parameters.split(', '))))});"
         lines.append(f"  {called}" if result == "void" else f"  R0[{len(lines)}] = (double){called}")
     assert len(lines) == 1 + sum(name.startswith("tc_") for name in prelude.names(dialect))
     return text + signature("run0", ["double"], ["double"], dialect) + " {\n" + "\n".join(lines) + "\n}\n"

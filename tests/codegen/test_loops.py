@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tcjit.codegen import integers
+from tcjit.codegen.build import indicator
 from tcjit.codegen.facts import comparison, facts, split
 from tcjit.codegen.linear import Linear, Opaque, combine
 from tcjit.codegen.loops import Both, Compare, Condition, For, If, Mark, Node, Run, substitute
@@ -33,7 +34,7 @@ def holds(condition: Condition, point: Mapping[str, int]) -> bool:
     left_value, right_value = value(condition.left, point), value(condition.right, point)
     compared: dict[str, bool] = {
         "<=": left_value <= right_value, "<": left_value < right_value, ">=": left_value >= right_value,
-        ">": left_value > right_value, "==": left_value == right_value,
+        ">": left_value > right_value, "==": left_value == right_value, "!=": left_value != right_value,
     }  # fmt: skip
     return compared[condition.op]
 
@@ -124,6 +125,17 @@ def test_what_does_not_fit_is_computed_in_64_bits() -> None:
 
 
 # ---------------------------------------------------------------- conditions
+
+
+def test_an_indicator_is_one_where_the_condition_holds() -> None:
+    draw = random.Random(4)
+    for _ in range(200):
+        parts = [Compare(expression(draw, [C0, C1, C2]), draw.choice(["<=", "<", ">=", ">", "==", "!="]), expression(draw, [C0, C1, C2]))
+                 for _ in range(2)]  # fmt: skip
+        given = draw.choice([parts[0], Both(parts[0], "&&", parts[1]), Both(parts[0], "||", parts[1])])
+        made = indicator(given)
+        for point in points():
+            assert value(made, point) == int(holds(given, point)), given
 
 
 def test_facts_hold_where_the_condition_does() -> None:

@@ -15,6 +15,7 @@ import pytest
 import soak
 from support_cases import Case, Fill, load
 
+from tcjit import library
 from tcjit.mapping.options import Options
 
 WORK = soak.Work(7, Path(__file__).parent)
@@ -54,6 +55,44 @@ def test_half_of_the_programs_have_options_of_their_own() -> None:
     for name in ("fusion", "tile", "lanes", "reduction_chunks", "parallel", "contract", "pack"):
         assert len({getattr(options, name) for options in drawn if options is not None}) > 1, name
     assert drawn == [soak._case(ON_THE_CPU, number)[0].options for number in range(60)]
+
+
+def test_gpu_rings_have_a_share_of_the_programs_with_options_that_they_heed() -> None:
+    rings = [WORK.ring(number) for number in range(1000)]
+    assert {ring: rings.count(ring) for ring in soak.RINGS} == {"cpu": 800, "cuda_host": 100, "opencl": 100}
+    for ring in ("cuda_host", "opencl"):
+        work = soak.Work(7, WORK.keep, target=ring)
+        cases = [soak._case(work, number)[0] for number in range(60)]
+        options = [case.options for case in cases if case.options is not None]
+        assert 45 < len(options) < 60 and any(case.device for case in cases)
+        for name in ("fusion", "block", "threads", "registers", "step", "vector", "stages", "shared", "reduction_chunks", "pack"):
+            assert len({getattr(one, name) for one in options}) > 1, name
+        assert not any(one.tile or one.lanes for one in options)
+    assert {soak.Work(7, WORK.keep, target="opencl").ring(number) for number in range(20)} == {"opencl"}
+
+
+def test_the_numbers_of_the_library_are_its_operators_on_both_rings() -> None:
+    work = soak.Work(7, WORK.keep, library=2)
+    numbers = [(soak._operator(work, number), work.ring(number)) for number in range(work.size())]
+    assert {numbers.count((name, ring)) for name in library.names() for ring in soak.RINGS[1:]} == {3}
+
+
+def test_a_short_soak_of_the_library_ends_with_its_line() -> None:
+    command = [sys.executable, soak.__file__, "--library", "0", "--target", "cuda_host", "--first", "108", "--jobs", "1", "--seed", "7"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.stdout.splitlines()[-1] == f"{len(library.names()) - 108} run, 0 failed, seed 7", done.stdout + done.stderr
+
+
+def test_an_operator_that_is_wrong_is_named_with_its_ring(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(*_: object, **__: object) -> None:
+        raise AssertionError("one element is wrong")
+
+    monkeypatch.setattr("support_library.compare", wrong)
+    work = soak.Work(7, WORK.keep, library=1)
+    name = library.names()[0]
+    assert soak._named(work, 0) == f"{name} on cuda_host: AssertionError: one element is wrong"
+    later = soak._named(work, 2 * len(library.names()) + 1)
+    assert later.startswith(f"{name} on opencl: AssertionError: {name}") and "one element is wrong" in later
 
 
 def test_a_failure_is_kept_with_the_options_that_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

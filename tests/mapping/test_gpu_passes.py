@@ -13,6 +13,8 @@ from support_programs import draw
 from support_run import failure
 
 import tcjit
+from tcjit.codegen.dialect import OPENCL as CL
+from tcjit.codegen.gpu import emit_gpu
 from tcjit.errors import MappingError
 from tcjit.mapping import pipeline
 from tcjit.mapping import tree as trees
@@ -145,3 +147,16 @@ def test_lowered_products(serially: None, shape: tuple[int, int, int], stages: i
     for options in (Options(stages=stages), Options(stages=stages, threads=(4, 8), registers=(3, 2), step=5)):
         found = tcjit.define(MATMUL + f"# {shape} {stages}", options=options).matmul(a, b)
         torch.testing.assert_close(found, a @ b)
+
+
+def test_shared_memory_leaves_room_for_what_combines_parts() -> None:
+    """A row kept in shared memory would fill it to the last byte, and the trees of an OpenCL device need some of it."""
+    text = """def f(float(M,N) X) -> (Z) {
+        s(m) +=! X(m, n)
+        Y(m, n) = X(m, n) - s(m)
+        Z(m, n) = Y(m, N - 1 - n) + s(m)
+    }"""
+    device = dataclasses.replace(OPENCL, shared_bytes=8192, max_shared_bytes=8192)
+    for columns in (1000, 1990, 2000, 2040, 2048):
+        launches = emit_gpu(mapped(text, {"X": (8, columns)}, device), CL, device, checked=True).launches
+        assert max(launch.shared_bytes for launch in launches) <= 8192

@@ -65,6 +65,19 @@ def test_what_is_wrong_is_found(inspector: Inspector, old: str, new: str, what: 
     assert run(inspector, KERNEL) == (True, []), "the next program starts afresh"
 
 
+def test_findings_of_programs_after_one_another(inspector: Inspector) -> None:
+    """Each with findings ends its process; the log of the next one is read from its start, however short."""
+    wide = KERNEL.replace("Y[b + i] =", "Y[b + i + 64] =")
+    narrow = KERNEL.replace("X[b + i]", "X[b + i + (i == 63)]")
+    for text in (wide, narrow, narrow):
+        assert run(inspector, text)[1]
+
+
+def test_values_that_all_threads_write_alike_race(inspector: Inspector) -> None:
+    _, found = run(inspector, KERNEL.replace("Y[b + i] =", "Y[b] = 1.0f; //"))
+    assert any(f.what == "Write-write data race at global memory address" for f in found)
+
+
 def test_reading_a_log() -> None:
     log = """
 Read-write data race at local memory address 0x1000000000000

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from tcjit.grammar.ast import Access, Expr, Index
 from tcjit.grammar.dtypes import DTYPES
-from tcjit.mapping.kernels import GroupPlan, Item, Kernel, Phase, Share, Steps
+from tcjit.mapping.kernels import GroupPlan, Item, Kernel, Phase, Share, Steps, regions
 from tcjit.mapping.lowering import Lowered, owner
 from tcjit.mapping.machine import Device
 from tcjit.mapping.storage import Axis, Buffer, Storage
@@ -26,7 +26,7 @@ def place(lowered: Lowered, kernels: Sequence[Kernel], device: Device) -> tuple[
     for number, (plan, kernel) in enumerate(zip(lowered.plans, kernels, strict=True)):
         buffers = list(kernel.buffers)
         words = 0
-        used = sum(b.elements * DTYPES[lowered.scop.tensor(b.tensor).dtype].bytes for b in buffers)
+        used = sum(b.elements * DTYPES[lowered.scop.tensor(b.tensor).dtype].bytes for b in buffers) + _scratch(lowered, kernel, device)
         placed = {b.tensor for b in buffers}
         for storage in lowered.scop.tensors:
             if storage.role != "temporary" or storage.name in placed:
@@ -58,6 +58,13 @@ def _atoms_in_registers(lowered: Lowered, body: Sequence[Phase], kept: set[str])
         else:
             result.append(replace(phase, atoms=phase.atoms and lowered.scop.statement(phase.statement).tensor in kept))
     return tuple(result)
+
+
+def _scratch(lowered: Lowered, kernel: Kernel, device: Device) -> int:
+    """Bytes of shared memory in which threads of different warps combine their parts."""
+    writers = -(-kernel.threads // device.warp) if "shuffle" in device.capabilities else kernel.threads
+    dtypes = {lowered.scop.statement(region.statement).value.dtype for region in regions(kernel.body) if region.reduce}
+    return sum(writers * DTYPES[dtype].bytes for dtype in dtypes)
 
 
 def accesses_of(

@@ -112,6 +112,8 @@ class _Walk:
             return 0
         if self.ahead and any(copy.buffer.tensor == tensor for copy in self.lowered.copies):
             return 0
+        if any({first, second} <= {region.statement for region in copy.regions} for copy in self.lowered.copies):
+            return 0  # they fill one piece together
         if users is not None and self._one_warp(users):
             return 1
         return 2

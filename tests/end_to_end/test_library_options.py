@@ -1,0 +1,29 @@
+"""Every operator of the library with mapping options drawn at random, as CUDA text on the host or through PoCL; `make soak` draws more."""
+from __future__ import annotations
+
+import random
+
+import pytest
+import support_cuda_target
+from support_cuda_host import COMPILER
+from support_library import compare_drawn
+from support_opencl import require, worker
+
+from tcjit import library
+
+SEED = 20240601
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs g++")
+@pytest.mark.parametrize("name", library.names()[::2])
+def test_operators_on_the_host(name: str) -> None:
+    compare_drawn(name, support_cuda_target.TARGET, random.Random(f"{SEED} {name}"))
+
+
+@pytest.mark.opencl
+@pytest.mark.parametrize("name", library.names()[1::2])
+def test_operators_in_opencl(name: str) -> None:
+    require("pocl")
+    code = f"import random, support_library\nsupport_library.compare_drawn({name!r}, 'opencl', random.Random('{SEED} {name}'))"
+    wrong = worker().ask(kind="code", code=f"{code}\nanswer = ''")
+    assert wrong == "", wrong
