@@ -18,6 +18,7 @@ from tcjit.jit.fast import Table
 from tcjit.jit.kernel import Kernel
 from tcjit.jit.launch import Key
 from tcjit.jit.signature import Signature
+from tcjit.jit.targets import cpu  # noqa: F401  # the target of most calls, which should not wait for it
 from tcjit.runtime import tensors
 
 if TYPE_CHECKING:

@@ -188,21 +188,28 @@ def cpu() -> str:
     return f"{facts.get('model name', machine)} ({machine} {digest})"
 
 
-@functools.lru_cache(maxsize=1)
-def c_library() -> str:
+def c_library(memory: Memory | None = None) -> str:
     """The C library as far as kernels depend on it: glibc's version, which decides what its libmvec offers, and whether that is there.
 
-    Told by these two instead of by every symbol (``vector_math``), which would take a warm process a millisecond.
+    Told by these two instead of by every symbol (``vector_math``), and the second by ``memory`` where that knows this version: loading
+    the library would take a warm process another millisecond.
     """
     try:
         version = os.confstr("CS_GNU_LIBC_VERSION") or "unknown"
     except (AttributeError, OSError, ValueError):
         return "unknown"
-    try:
-        ctypes.CDLL(VECTOR_LIBRARY)
-    except OSError:
-        return version
-    return f"{version} with {VECTOR_LIBRARY}"
+    key = "c-library-" + hashlib.sha256(f"{version} {VECTOR_LIBRARY} {cpu()}".encode()).hexdigest()[:32]
+    noted = memory.note(key) if memory is not None else None
+    vectors = noted.get("vectors") if noted is not None else None
+    if type(vectors) is not bool:
+        try:
+            ctypes.CDLL(VECTOR_LIBRARY)
+            vectors = True
+        except OSError:
+            vectors = False
+        if memory is not None:
+            memory.put_note(key, {"vectors": vectors})
+    return f"{version} with {VECTOR_LIBRARY}" if vectors else version
 
 
 # What this process has learned and loaded: compilers by what they were asked for, libraries by path (never unloaded, since

@@ -118,18 +118,38 @@ def test_refused_code_keeps_its_source(monkeypatch: pytest.MonkeyPatch, tmp_path
 def test_the_c_library_is_told_by_version_and_vector_functions(monkeypatch: pytest.MonkeyPatch) -> None:
     here = host.c_library()
     assert here == host.c_library() and (not sys.platform.startswith("linux") or here)
-    asked = host.c_library.__wrapped__
     monkeypatch.setattr(os, "confstr", lambda name: "glibc 2.99")
-    newer = asked()
+    newer = host.c_library()
     assert newer != here and newer.startswith("glibc 2.99")
     monkeypatch.setattr(host, "VECTOR_LIBRARY", "libno-such-thing.so.9")
-    assert asked() == "glibc 2.99"
+    assert host.c_library() == "glibc 2.99"
 
     def refuse(name: str) -> str:
         raise ValueError("unrecognized configuration name")
 
     monkeypatch.setattr(os, "confstr", refuse)  # musl, macOS
-    assert asked() == "unknown"
+    assert host.c_library() == "unknown"
+
+
+def test_what_is_known_of_a_c_library_is_not_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    notes: dict[str, dict[str, Any]] = {}
+
+    class Notes:
+        def note(self, name: str) -> dict[str, Any] | None:
+            return notes.get(name)
+
+        def put_note(self, name: str, note: dict[str, Any]) -> None:
+            notes[name] = note
+
+    monkeypatch.setattr(os, "confstr", lambda name: "glibc 2.99")
+    first = host.c_library(Notes())
+    monkeypatch.setattr(ctypes, "CDLL", None)
+    assert len(notes) == 1 and host.c_library(Notes()) == first
+    monkeypatch.undo()
+    (key,) = notes
+    notes[key] = {"vectors": "damaged"}
+    monkeypatch.setattr(os, "confstr", lambda name: "glibc 2.99")
+    assert host.c_library(Notes()) == first and type(notes[key]["vectors"]) is bool
 
 
 def test_no_temporary_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

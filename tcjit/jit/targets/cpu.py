@@ -26,7 +26,8 @@ class Cpu(Target):
     device = place = "cpu"
 
     def identity(self) -> str:
-        return f"{host.identity(cache.store())} {host.c_library()}"
+        store = cache.store()
+        return f"{host.identity(store)} {host.c_library(store)}"
 
     def compile(
         self, program: Program, options: Options, layouts: Mapping[str, str], *, checked: bool, prove: Proof, steps: Steps
