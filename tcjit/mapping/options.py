@@ -81,13 +81,14 @@ class Options:
     )
     threads: tuple[int, ...] = _option(
         (),
-        "threads of a block (down, across) the tile of a contraction; the last: along a row; empty: the model's choice",
+        "threads of a block (down, across) the tile of a contraction, but not on tensor cores; the last: along a row; "
+        "empty: the model's choice",
         choices=((), (8, 8), (8, 16), (16, 8), (16, 16), (8, 32), (16, 32)),
         targets=("cuda", "opencl"),
     )
     registers: tuple[int, ...] = _option(
         (),
-        "results of one thread (down, across) the tile of a contraction; empty: the model's choice",
+        "results of one thread (down, across) the tile of a contraction, but not on tensor cores; empty: the model's choice",
         choices=((), (1, 1), (2, 2), (4, 4), (4, 8), (8, 4), (8, 8)),
         targets=("cuda", "opencl"),
         needs="reduction",
@@ -104,7 +105,7 @@ class Options:
     )
     stages: int = _option(
         1,
-        "steps' pieces in shared memory at once: 2 and more let copies run ahead of what reads them",
+        "steps' pieces in shared memory at once, as far as there are steps: 2 and more let copies run ahead of what reads them",
         choices=(1, 2, 3, 4),
         targets=("cuda", "opencl"),
         needs="reduction",

@@ -19,7 +19,7 @@ from typing import Any
 from tcjit import config
 from tcjit.codegen.source import KernelLaunch
 from tcjit.errors import LaunchError
-from tcjit.mapping.machine import Device
+from tcjit.mapping.machine import SM_80, Device
 from tcjit.runtime.cuda_bindings import Bindings
 from tcjit.runtime.cuda_driver import Attributes, Driver, Kernel, Loaded, driver_version, library
 from tcjit.runtime.cuda_pycuda import PyCuda
@@ -31,7 +31,7 @@ _ATTRIBUTES = {
     "major": 75, "minor": 76, "warp": 10, "threads": 1, "shared": 8, "most_shared": 97, "registers": 82, "processors": 16,
     "x": 5, "y": 6, "z": 7, "resident_threads": 39, "resident_blocks": 106,
 }  # fmt: skip
-_OLDEST = (7, 0)  # before it, the threads of a warp had one program counter
+_OLDEST = (8, 0)  # what generated code needs: min and max that keep NaN, conversions of bfloat16
 _packages: dict[str, Callable[[], Driver]] = {Bindings.name: Bindings, PyCuda.name: PyCuda}
 
 
@@ -98,8 +98,7 @@ def device(ordinal: int) -> Device:
     got = dict(zip(_ATTRIBUTES, values))
     capability = got["major"], got["minor"]
     if capability < _OLDEST:
-        raise LaunchError(f"cuda:{ordinal} is too old: sm_{capability[0]}{capability[1]}", hint="a device of sm_70 or later")
-    modern = {"async_copy", "mma", "bfloat"} if capability >= (8, 0) else set()
+        raise LaunchError(f"cuda:{ordinal} is too old: sm_{capability[0]}{capability[1]}", hint="a device of sm_80 or later")
     return Device(
         f"sm_{capability[0]}{capability[1]}",
         warp=got["warp"],
@@ -111,7 +110,7 @@ def device(ordinal: int) -> Device:
         max_grid=(got["x"], got["y"], got["z"]),
         resident_threads=got["resident_threads"],
         resident_blocks=got["resident_blocks"],
-        capabilities=frozenset({"shuffle", "warp_barrier", "half", *modern}),
+        capabilities=SM_80.capabilities,
     )
 
 

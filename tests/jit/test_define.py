@@ -161,3 +161,11 @@ def test_a_damaged_signature_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> No
     for bad in ([{}], [{"name": 3}], ["x"], [strange]):
         store.put_signatures(stored.cache.text_key(text), bad)
         assert stored.signatures(text) == good
+
+
+@pytest.mark.parametrize(("target", "hint"), [("cuda:sm_75", "sm_80"), ("cuda:sm_1", "sm_80"), ("cuda:hopper", "cuda:sm_90")])
+def test_architectures_that_generated_code_cannot_run_on_are_refused(target: str, hint: str) -> None:
+    text = "def f(float(M,N) X) -> (Y) { Y(i) max=! X(i,j) }"
+    with pytest.raises(tcjit.TCError) as caught:
+        tcjit.define(text, target=target)
+    assert hint in (caught.value.hint or "")

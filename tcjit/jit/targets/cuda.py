@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 ALIGNMENT = 16  # bytes: kernels read and write contiguous tensors in vectors of so many
 _ARCHITECTURE = re.compile(r"sm_(\d+)([af]?)")
-_NO_MMA = frozenset({"async_copy", "mma", "bfloat"})
+OLDEST = 80  # generated code uses what came with it: min and max that keep NaN, conversions of bfloat16
 # architectures that differ from their elders: shared bytes of a block and threads and blocks of a multiprocessor, at most
-_LIMITS = {70: (96, 2048, 32), 75: (64, 1024, 16), 80: (163, 2048, 32), 86: (99, 1536, 16), 87: (163, 1536, 16), 89: (99, 1536, 24),
+_LIMITS = {80: (163, 2048, 32), 86: (99, 1536, 16), 87: (163, 1536, 16), 89: (99, 1536, 24),
            90: (227, 2048, 32), 100: (227, 2048, 32), 120: (99, 1536, 24)}  # fmt: skip
 
 
@@ -140,13 +140,10 @@ def described(arch: str) -> Device:
     found = _ARCHITECTURE.fullmatch(arch)
     assert found, arch
     number = int(found[1])
-    known = max((elder for elder in _LIMITS if elder <= number), default=min(_LIMITS))
+    known = max(elder for elder in _LIMITS if elder <= number)
     shared, threads, blocks = _LIMITS[known]
     model = SM_90 if number >= 90 else SM_80
-    able = model.capabilities - (_NO_MMA if number < 80 else frozenset())
-    return replace(
-        model, name=arch, max_shared_bytes=shared << 10, resident_threads=threads, resident_blocks=blocks, capabilities=able
-    )
+    return replace(model, name=arch, max_shared_bytes=shared << 10, resident_threads=threads, resident_blocks=blocks)
 
 
 def _made(
@@ -195,9 +192,12 @@ def _current() -> int:
 def _make(detail: str, place: str) -> Target:
     if not detail:
         return Cuda(place if place.startswith("cuda") else "")
-    if not _ARCHITECTURE.fullmatch(detail):
+    found = _ARCHITECTURE.fullmatch(detail)
+    if found is None:
         hint = '"cuda" for the device of the tensors, or an architecture: "cuda:sm_90"'
         raise ArgumentError(f'there is no target "cuda:{detail}"', hint=hint)
+    if int(found[1]) < OLDEST:
+        raise ArgumentError(f'"cuda:{detail}" is older than generated code needs', hint=f'"cuda:sm_{OLDEST}" or later')
     return Architecture(detail)
 
 
