@@ -20,14 +20,14 @@ from support_cuda_host import Array, Host
 from tcjit.codegen.dialect import CUDA
 from tcjit.codegen.source import Source
 from tcjit.jit.signature import of
-from tcjit.jit.targets import KINDS, Launch, Made, Target, cuda, gpu
+from tcjit.jit.targets import KINDS, Launch, Target, cuda, gpu
 
 if TYPE_CHECKING:
     import torch
 
     from tcjit.grammar.ast import Program
     from tcjit.mapping.options import Options
-    from tcjit.mapping.pipeline import Proof
+    from tcjit.mapping.pipeline import Mapped, Proof
     from tcjit.step import Steps
 
 TARGET = "cuda_host"
@@ -51,16 +51,15 @@ class CudaHost(Target):
     def accepts(self, tensor: torch.Tensor) -> bool:
         return True  # the arrays that a kernel gets here are copies, as aligned as on a device
 
-    def compile(
+    def emit(
         self, program: Program, options: Options, layouts: Mapping[str, str], *, checked: bool, prove: Proof, steps: Steps
-    ) -> Made:
-        returns = of(program.definition).returns
-
-        def build(source: Source) -> tuple[bytes, Mapping[str, Any]]:
-            return source.text.encode(), {"unset": [n for n, output in enumerate(returns) if not output.accumulates]}
-
+    ) -> tuple[Mapped, Source]:
         device = cuda.described(self.arch)
-        return gpu.made(program, options, layouts, device, CUDA, build, file="kernel.cu", checked=checked, prove=prove, steps=steps)
+        return gpu.emitted(program, options, layouts, device, CUDA, file="kernel.cu", checked=checked, prove=prove, steps=steps)
+
+    def build(self, source: Source, program: Program) -> tuple[bytes, Mapping[str, Any]]:
+        returns = of(program.definition).returns
+        return source.text.encode(), {"unset": [n for n, output in enumerate(returns) if not output.accumulates]}
 
     def load(self, record: Mapping[str, Any], library: Path) -> Launch:
         return Loaded(library.read_text(), json.dumps(record), int(self.arch.removeprefix("sm_")) * 10)

@@ -94,11 +94,23 @@ class Target(ABC):
 
         return kernel.compiled(text, signature, key, stored.binary(text, signature, key))
 
-    @abstractmethod
     def compile(
         self, program: Program, options: Options, layouts: Mapping[str, str], *, checked: bool, prove: Proof, steps: Steps
     ) -> Made:
         """Map, print and compile a program; TCErrors of those stages."""
+        mapped, source = self.emit(program, options, layouts, checked=checked, prove=prove, steps=steps)
+        binary, resources = steps.run("compile", self.build, source, program)
+        return Made(mapped, source, binary, resources)
+
+    @abstractmethod
+    def emit(
+        self, program: Program, options: Options, layouts: Mapping[str, str], *, checked: bool, prove: Proof, steps: Steps
+    ) -> tuple[Mapped, Source]:
+        """Map a program and print it."""
+
+    @abstractmethod
+    def build(self, source: Source, program: Program) -> tuple[bytes, Mapping[str, Any]]:
+        """The bytes that ``load`` takes, and what the compiler said of the resources; a CompileError if it refuses."""
 
     @abstractmethod
     def load(self, record: Mapping[str, Any], library: Path) -> Launch:

@@ -7,16 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tcjit import cache
-from tcjit.jit.targets import KINDS, Launch, Made, Target, single
+from tcjit.jit.targets import KINDS, Launch, Target, single
 from tcjit.runtime import host, launcher
 
 if TYPE_CHECKING:
     import torch
 
+    from tcjit.codegen.source import Source
     from tcjit.grammar.ast import Program
     from tcjit.mapping.machine import Machine
     from tcjit.mapping.options import Options
-    from tcjit.mapping.pipeline import Proof
+    from tcjit.mapping.pipeline import Mapped, Proof
     from tcjit.step import Steps
 
 
@@ -29,20 +30,21 @@ class Cpu(Target):
         store = cache.store()
         return f"{host.identity(store)} {host.c_library(store)}"
 
-    def compile(
+    def emit(
         self, program: Program, options: Options, layouts: Mapping[str, str], *, checked: bool, prove: Proof, steps: Steps
-    ) -> Made:
+    ) -> tuple[Mapped, Source]:
         from tcjit.codegen.c import emit  # needs isl
         from tcjit.codegen.dialect import C
         from tcjit.mapping.pipeline import map_program
         from tcjit.runtime.vector_math import vector_math_symbols
 
-        store = cache.store()
-        machine = machine_of(host.compiler(store))
+        machine = machine_of(host.compiler(cache.store()))
         dialect = replace(C, vector_math=vector_math_symbols())
         mapped = map_program(program, options, machine, layouts, prove=prove, steps=steps)
-        source = steps.run("code", lambda: emit(mapped, dialect, machine, checked=checked), show=lambda s: s.text, file="kernel.c")
-        return Made(mapped, source, steps.run("compile", lambda: host.build(source.text, source.symbol, memory=store)))
+        return mapped, steps.run("code", lambda: emit(mapped, dialect, machine, checked=checked), show=lambda s: s.text, file="kernel.c")
+
+    def build(self, source: Source, program: Program) -> tuple[bytes, Mapping[str, Any]]:
+        return host.build(source.text, source.symbol, memory=cache.store()), {}
 
     def load(self, record: Mapping[str, Any], library: Path) -> Launch:
         """Loading comes after ``import torch``, whose OpenMP the kernel shares."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tcjit import cache
 from tcjit.codegen.source import KernelLaunch, Source
 from tcjit.errors import ArgumentError, LaunchError
-from tcjit.jit.targets import KINDS, WAITS, Launch, Made, Target, gpu
+from tcjit.jit.targets import KINDS, WAITS, Launch, Target, gpu
 from tcjit.mapping.machine import SM_80, SM_90, Device
 from tcjit.runtime import cuda, nvrtc
 from tcjit.runtime.nvrtc_log import Resources, occupancy
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from tcjit.grammar.ast import Program
     from tcjit.mapping.options import Options
-    from tcjit.mapping.pipeline import Proof
+    from tcjit.mapping.pipeline import Mapped, Proof
     from tcjit.step import Steps
 
 ALIGNMENT = 16  # bytes: kernels read and write contiguous tensors in vectors of so many
@@ -61,10 +61,13 @@ class Cuda(Target):
     def accepts(self, tensor: torch.Tensor) -> bool:
         return tensor.data_ptr() % ALIGNMENT == 0 or not tensor.is_contiguous()
 
-    def compile(
+    def emit(
         self, program: Program, options: Options, layouts: Mapping[str, str], *, checked: bool, prove: Proof, steps: Steps
-    ) -> Made:
-        return _made(cuda.device(self.ordinal), program, options, layouts, checked=checked, prove=prove, steps=steps)
+    ) -> tuple[Mapped, Source]:
+        return _emitted(cuda.device(self.ordinal), program, options, layouts, checked=checked, prove=prove, steps=steps)
+
+    def build(self, source: Source, program: Program) -> tuple[bytes, Mapping[str, Any]]:
+        return _built(source, cuda.device(self.ordinal))
 
     def load(self, record: Mapping[str, Any], library: Path) -> Launch:
         from tcjit.jit.launch import failure
@@ -115,10 +118,13 @@ class Architecture(Target):
     def identity(self) -> str:
         return nvrtc.identity(cache.store()) + gpu.facts(described(self.arch))
 
-    def compile(
+    def emit(
         self, program: Program, options: Options, layouts: Mapping[str, str], *, checked: bool, prove: Proof, steps: Steps
-    ) -> Made:
-        return _made(described(self.arch), program, options, layouts, checked=checked, prove=prove, steps=steps)
+    ) -> tuple[Mapped, Source]:
+        return _emitted(described(self.arch), program, options, layouts, checked=checked, prove=prove, steps=steps)
+
+    def build(self, source: Source, program: Program) -> tuple[bytes, Mapping[str, Any]]:
+        return _built(source, described(self.arch))
 
     def load(self, record: Mapping[str, Any], library: Path) -> Launch:
         return Elsewhere(self.name)
@@ -146,16 +152,19 @@ def described(arch: str) -> Device:
     return replace(model, name=arch, max_shared_bytes=shared << 10, resident_threads=threads, resident_blocks=blocks)
 
 
-def _made(
+def _emitted(
     device: Device, program: Program, options: Options, layouts: Mapping[str, str], *, checked: bool, prove: Proof, steps: Steps
-) -> Made:
+) -> tuple[Mapped, Source]:
     from tcjit.codegen.dialect import CUDA
 
-    def build(source: Source) -> tuple[bytes, Mapping[str, Any]]:
-        built = nvrtc.compile(source.text, [launch.symbol for launch in source.launches], device.name)
-        return built.cubin, _resources(built.resources, source.launches, device)
+    return gpu.emitted(program, options, layouts, device, CUDA, file="kernel.cu", checked=checked, prove=prove, steps=steps)
 
-    return gpu.made(program, options, layouts, device, CUDA, build, file="kernel.cu", checked=checked, prove=prove, steps=steps)
+
+def _built(source: Source, device: Device) -> tuple[bytes, Mapping[str, Any]]:
+    if not source.launches:  # no statement has an instance
+        return b"", {}
+    built = nvrtc.compile(source.text, [launch.symbol for launch in source.launches], device.name)
+    return built.cubin, _resources(built.resources, source.launches, device)
 
 
 def _resources(taken: Mapping[str, Resources], launches: Sequence[KernelLaunch], device: Device) -> dict[str, Any]:

@@ -1,47 +1,39 @@
 """What the GPU targets share: a program mapped and printed for a device, and launch records of it."""
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tcjit.codegen.source import KernelLaunch, Source
-from tcjit.jit.targets import Made
 from tcjit.mapping.machine import Device
 
 if TYPE_CHECKING:
     from tcjit.codegen.dialect import GpuDialect
     from tcjit.grammar.ast import Program
     from tcjit.mapping.options import Options
-    from tcjit.mapping.pipeline import Proof
+    from tcjit.mapping.pipeline import Mapped, Proof
     from tcjit.step import Steps
 
-# a source's text as the bytes that are loaded, and its resources
-Build = Callable[[Source], tuple[bytes, Mapping[str, Any]]]
 
-
-def made(
+def emitted(
     program: Program,
     options: Options,
     layouts: Mapping[str, str],
     device: Device,
     dialect: GpuDialect,
-    build: Build,
     *,
     file: str,
     checked: bool,
     prove: Proof,
     steps: Steps,
-) -> Made:
-    """Map, print and compile a program; ``file`` is the name of its text among the dumps."""
+) -> tuple[Mapped, Source]:
+    """Map and print a program; ``file`` is the name of its text among the dumps."""
     from tcjit.codegen.gpu import emit_gpu  # needs isl
     from tcjit.mapping.pipeline import map_gpu
 
     mapped = map_gpu(program, options, device, layouts, prove=prove, steps=steps)
-    source = steps.run("code", lambda: emit_gpu(mapped, dialect, device, checked=checked), show=lambda s: s.text, file=file)
-    # without kernels, where no statement has an instance, there is nothing to compile
-    binary, resources = steps.run("compile", build, source) if source.launches else (b"", {})
-    return Made(mapped, source, binary, resources)
+    return mapped, steps.run("code", lambda: emit_gpu(mapped, dialect, device, checked=checked), show=lambda s: s.text, file=file)
 
 
 def launches(record: Mapping[str, Any]) -> tuple[KernelLaunch, ...]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tcjit.codegen.source import Source
-from tcjit.jit.targets import KINDS, Launch, Made, Target, gpu, single
+from tcjit.jit.targets import KINDS, Launch, Target, gpu, single
 from tcjit.runtime import opencl
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tcjit.grammar.ast import Program
     from tcjit.mapping.options import Options
-    from tcjit.mapping.pipeline import Proof
+    from tcjit.mapping.pipeline import Mapped, Proof
     from tcjit.step import Steps
 
 
@@ -27,21 +27,21 @@ class OpenCL(Target):
     def identity(self) -> str:
         return opencl.identity() + gpu.facts(opencl.describe())
 
-    def compile(
+    def emit(
         self, program: Program, options: Options, layouts: Mapping[str, str], *, checked: bool, prove: Proof, steps: Steps
-    ) -> Made:
+    ) -> tuple[Mapped, Source]:
         from tcjit.codegen.dialect import OPENCL
 
         device = opencl.describe()
-        return gpu.made(program, options, layouts, device, OPENCL, _built, file="kernel.cl", checked=checked, prove=prove, steps=steps)
+        return gpu.emitted(program, options, layouts, device, OPENCL, file="kernel.cl", checked=checked, prove=prove, steps=steps)
+
+    def build(self, source: Source, program: Program) -> tuple[bytes, Mapping[str, Any]]:
+        if not source.launches:  # no statement has an instance
+            return b"", {}
+        return opencl.build(source.text, source.symbol), {"shared_bytes": max(launch.shared_bytes for launch in source.launches)}
 
     def load(self, record: Mapping[str, Any], library: Path) -> Launch:
         return Loaded(opencl.Program(library.read_bytes(), gpu.launches(record)), record["workspace"])
-
-
-def _built(source: Source) -> tuple[bytes, Mapping[str, Any]]:
-    shared = max(launch.shared_bytes for launch in source.launches)
-    return opencl.build(source.text, source.symbol), {"shared_bytes": shared}
 
 
 @dataclass(frozen=True)

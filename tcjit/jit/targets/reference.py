@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tcjit.errors import ArgumentError
-from tcjit.jit.targets import KINDS, Launch, Made, Target, single
+from tcjit.jit.targets import KINDS, Launch, Target, single
 
 if TYPE_CHECKING:
+    from tcjit.codegen.source import Source
+    from tcjit.grammar.ast import Program
     from tcjit.jit.kernel import Kernel
     from tcjit.jit.launch import Key
     from tcjit.jit.signature import Signature
+    from tcjit.mapping.pipeline import Mapped
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,10 @@ class Reference(Target):
 
         return interpreted(text, signature, key)
 
-    def compile(self, *_: Any, **__: Any) -> Made:
+    def emit(self, *_: Any, **__: Any) -> tuple[Mapped, Source]:
+        raise ArgumentError("the reference is not compiled", hint='target="cpu"')
+
+    def build(self, source: Source, program: Program) -> tuple[bytes, Mapping[str, Any]]:
         raise ArgumentError("the reference is not compiled", hint='target="cpu"')
 
     def load(self, record: Mapping[str, Any], library: Path) -> Launch:
