@@ -6,17 +6,21 @@
 """
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 from tcjit import config
 from tcjit.cache.directory import Trust, examine
-from tcjit.cache.keys import call_key, code_version, options_key, text_key
-from tcjit.cache.storage import CacheWarning, Choice, Entry, Store, store
+from tcjit.cache.keys import call_key, code_version, live_versions, made_by, options_key, text_key
+from tcjit.cache.storage import CacheWarning, Entry, Store, store
+from tcjit.cache.tuned import Choice
 
 __all__ = [
-    "CacheWarning", "Choice", "Entry", "Store", "Trust", "call_key", "clear", "code_version", "entries", "export", "import_",
-    "options_key", "path", "store", "text_key", "trusted", "verify",
+    "CacheWarning", "Choice", "Entry", "Store", "Trust", "call_key", "choices", "clear", "code_version", "entries", "export", "gc",
+    "import_", "made_by", "options_key", "path", "store", "text_key", "trusted", "verify",
 ]  # fmt: skip
 
 
@@ -30,11 +34,19 @@ def entries() -> tuple[Entry, ...]:
     return tuple(store().entries())
 
 
-def export(file: str | os.PathLike[str]) -> int:
-    """Write the tuned options, never a binary, to a JSON file; how many there were."""
+def choices() -> tuple[Choice, ...]:
+    """Every choice of tuned options."""
+    return tuple(choice for _, choice in store().choices())
+
+
+def export(file: str | os.PathLike[str], programs: Collection[str] | None = None) -> int:
+    """Write tuned options, never a binary, to a JSON file that can travel with a model; how many there were.
+
+    All of them, or those of the defs whose ``signature.canonical`` is among ``programs``.
+    """
     from tcjit.cache import exchange  # a warm start does without
 
-    return exchange.write(store(), Path(file))
+    return exchange.write(store(), Path(file), programs)
 
 
 def import_(file: str | os.PathLike[str]) -> int:
@@ -52,6 +64,22 @@ def clear() -> int:
 def verify() -> list[str]:
     """Check everything against its checksums and remove what is damaged; the names of what was."""
     return store().verify()
+
+
+def gc(days: float = math.inf, tools: Mapping[str, Collection[str]] | None = None) -> tuple[int, int]:
+    """Make room: apply the size limit now, and remove kernels that nobody can ask for again; how many things went, and their bytes.
+
+    Those are the kernels of versions of tcjit that are no longer installed, and of targets in ``tools`` those made by none of the tools
+    named there (``Target.identity``). ``days`` removes all but tuned options and logs that has not been used for so long.
+    """
+    versions = live_versions()
+    known = {target: {made_by(tool)[1] for tool in names} for target, names in (tools or {}).items()}
+
+    def useful(record: Mapping[str, Any]) -> bool:
+        version, tool = record.get("tools", ("", ""))
+        return version in versions and tool in known.get(record["target"], (tool,))
+
+    return store().gc(days * 86400, useful)
 
 
 def trusted() -> Trust:

@@ -18,8 +18,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tcjit.cache.log import Log
+
 FORMAT = "v1"  # files of another format live beside these, in a folder of their own
-KINDS = ("texts", "options", "notes", "kernels", "blobs")
+KINDS = ("texts", "options", "notes", "kernels", "blobs", "logs")
+LASTING = ("logs", "options")  # what can be had again by searching only goes only if all of it is too much by itself
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 STALE = 3600.0  # seconds after which what a killed process left behind is swept up
 _ATTACHMENT = re.compile(rf"({NAME.pattern})@[0-9a-f]{{16}}\.so")
@@ -188,6 +191,18 @@ class Directory:
             raise Damaged(f"{path} fails its checksum")
         return Path(path)
 
+    # ------------------------------------------------------------ logs
+
+    def log(self, name: str) -> Log:
+        """A log, which is no sealed file: it grows."""
+        return Log(self.path("logs", name), 0o600)
+
+    def require_private(self, kind: str, file: str) -> None:
+        """Damaged where there is something that is not a file of the user's own."""
+        path = self.path(kind, file)
+        with suppress(FileNotFoundError):
+            _require_private(path, os.lstat(path))
+
     # ------------------------------------------------------------ upkeep
 
     def items(self, kinds: tuple[str, ...] = KINDS) -> list[Item]:
@@ -206,6 +221,10 @@ class Directory:
                 used = entries[0].stat(follow_symlinks=False).st_mtime
                 items.append(Item(kind, name, used, sum(sizes), tuple(e.name for e in entries)))
         return sorted(items, key=lambda item: (item.used, item.kind, item.name))
+
+    def names(self, kind: str, prefix: str) -> list[str]:
+        """The names of a kind that start so, in order."""
+        return sorted(entry.name for entry in self._scan(kind) if entry.name.startswith(prefix) and NAME.fullmatch(entry.name))
 
     def remove(self, item: Item) -> None:
         """Remove a file, then its attachments: whoever still finds it finds them too."""
@@ -226,13 +245,16 @@ class Directory:
         self.sweep(now - STALE)
         items = self.items()
         total = sum(item.bytes for item in items)
+        lasting = sum(item.bytes for item in items if item.kind in LASTING)
         if total > limit:
-            for item in items:
-                if total <= limit * 9 // 10:
+            for item in sorted(items, key=lambda item: LASTING.index(item.kind) if item.kind in LASTING else -1):
+                last = item.kind in LASTING
+                if total <= limit * 9 // 10 or (last and lasting <= limit):
                     break
                 if (item.kind, item.name) != keep:
                     self.remove(item)
                     total -= item.bytes
+                    lasting -= item.bytes if last else 0
         return max(0, limit - total)
 
     def sweep(self, before: float) -> None:
@@ -302,9 +324,7 @@ def _read(path: str) -> tuple[bytes, float] | None:
         raise Damaged(f"{path} cannot be read: {error.strerror}") from error
     try:
         status = os.fstat(handle)
-        # planted while the directory was open to others
-        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
-            raise Damaged(f"{path} is not a private file of the user")
+        _require_private(path, status)
         parts = []
         while part := os.read(handle, 1 << 24):
             parts.append(part)
@@ -313,6 +333,12 @@ def _read(path: str) -> tuple[bytes, float] | None:
         raise Damaged(f"{path} cannot be read: {error.strerror}") from error
     finally:
         os.close(handle)
+
+
+def _require_private(path: str, status: os.stat_result) -> None:
+    """It may have been planted while the directory was open to others."""
+    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
+        raise Damaged(f"{path} is not a private file of the user")
 
 
 def _touch(path: str, modified: float) -> None:

@@ -5,23 +5,37 @@ import json
 import math
 import os
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from tcjit.cache.storage import Choice, Store
+from tcjit.cache.keys import is_of_program
+from tcjit.cache.storage import Store
+from tcjit.cache.tuned import Choice
 from tcjit.errors import CacheError, MappingError
 from tcjit.mapping.options import Options
 
-FORMAT = "tcjit options 1"
+FORMAT = "tcjit options 2"
 LARGEST = 64 << 20  # bytes of a file to import
-_KEY = re.compile(r"[0-9a-f]{64}")
+_FAMILY = re.compile(r"[0-9a-f]{64}")
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_ .-]{0,63}")
 
 
-def write(store: Store, file: Path) -> int:
-    """Write every choice of options to ``file``; how many there were. A CacheError if it cannot be written."""
+def write(store: Store, file: Path, programs: Collection[str] | None = None) -> int:
+    """Write choices of options to ``file``, those of the defs with these canonical hashes or all; how many there were.
+
+    A CacheError if it cannot be written.
+    """
     entries = [
-        {"key": key, "options": choice.options, "numbers": choice.numbers, "label": choice.label} for key, choice in store.choices()
+        {
+            "family": family,
+            "shapes": choice.shapes,
+            "options": choice.options,
+            "numbers": choice.numbers,
+            "label": choice.label,
+        }
+        for family, choice in store.choices()
+        if programs is None or any(is_of_program(family, program) for program in programs)
     ]
     text = json.dumps({"format": FORMAT, "entries": entries}, indent=1, sort_keys=True) + "\n"
     aside = file.with_name(f".{file.name}.{os.getpid()}")
@@ -40,10 +54,10 @@ def read(store: Store, file: Path) -> int:
     Nothing is taken from a file that is not right from end to end: that is a CacheError saying where.
     """
     taken = 0
-    for key, choice in _parsed(file):
-        known = store.choice(key)
+    for family, choice in _parsed(file):
+        known = store.choice(family, choice.shapes)
         if known is None or choice.numbers.get("seconds", math.inf) < known.numbers.get("seconds", math.inf):
-            store.put_choice(key, choice)
+            store.put_choice(family, choice)
             taken += 1
     return taken
 
@@ -66,10 +80,14 @@ def _parsed(file: Path) -> list[tuple[str, Choice]]:
 
 
 def _entry(entry: Any, place: str) -> tuple[str, Choice]:
-    complete = isinstance(entry, dict) and set(entry) == {"key", "options", "numbers", "label"}
-    _require(complete, place, "it must have key, options, numbers, label")
-    key, options, numbers, label = entry["key"], entry["options"], entry["numbers"], entry["label"]
-    _require(isinstance(key, str) and _KEY.fullmatch(key) is not None, place, "the key must be 64 hexadecimal digits")
+    complete = isinstance(entry, dict) and set(entry) == {"family", "shapes", "options", "numbers", "label"}
+    _require(complete, place, "it must have family, shapes, options, numbers, label")
+    family, shapes, options, numbers, label = (entry[name] for name in ("family", "shapes", "options", "numbers", "label"))
+    _require(isinstance(family, str) and _FAMILY.fullmatch(family) is not None, place, "the family must be 64 hexadecimal digits")
+    listed = isinstance(shapes, list) and len(shapes) <= 256 and all(isinstance(shape, list) and len(shape) <= 64 for shape in shapes)
+    _require(listed, place, "shapes must be a list of lists, one for each tensor argument")
+    fit = all(type(extent) is int and 0 <= extent < 1 << 63 for shape in shapes for extent in shape)
+    _require(fit, place, "an extent must be a whole number from 0")
     _require(isinstance(label, str) and len(label) <= 200 and label.isprintable(), place, "the label must be a short printable text")
     _require(isinstance(numbers, dict) and len(numbers) <= 64, place, "numbers must be an object of at most 64 numbers")
     for name, value in numbers.items():
@@ -81,7 +99,8 @@ def _entry(entry: Any, place: str) -> tuple[str, Choice]:
         checked = Options.from_dict(options)
     except (MappingError, TypeError, ValueError) as error:
         raise CacheError(f"{place}: {error}", hint="export again with this version of tcjit") from error
-    return key, Choice(checked.to_dict(), {name: float(value) for name, value in numbers.items()}, label)
+    found = {name: float(value) for name, value in numbers.items()}
+    return family, Choice(checked.to_dict(), found, label, tuple(map(tuple, shapes)))
 
 
 def _require(fine: bool, place: str, rule: str) -> None:

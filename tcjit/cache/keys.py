@@ -10,6 +10,7 @@ from typing import Any
 from tcjit.cache.storage import store
 
 _SOURCES = (".py", ".lark", ".c", ".h")
+_PROGRAM = 16  # hexadecimal digits
 
 
 @functools.lru_cache(maxsize=1)
@@ -31,8 +32,14 @@ def code_version() -> str:
             content = file.read()
         version.update(f"{os.path.relpath(path, root)}\0{len(content)}\0".encode("utf-8", "surrogateescape"))
         version.update(content)
-    store().put_note(name, {"look": look, "version": version.hexdigest()})
+    store().put_note(name, {"look": look, "version": version.hexdigest(), "root": root})
     return version.hexdigest()
+
+
+def live_versions() -> set[str]:
+    """This version of tcjit's code, and those that were last seen in the directories that are still there."""
+    noted = (note for _, note in store().notes("code-") if os.path.isdir(str(note.get("root", ""))))
+    return {code_version(), *(str(note.get("version")) for note in noted)}
 
 
 def text_key(text: str) -> str:
@@ -45,9 +52,22 @@ def call_key(target: str, tools: str = "", **facts: Any) -> str:
     return _hash({"target": target, "facts": facts, "code": code_version(), "tools": tools})
 
 
-def options_key(target: str, **facts: Any) -> str:
-    """The key of tuned options, for ``Store.choice``: of ``facts`` alone, since options outlive compilers and versions."""
-    return _hash({"target": target, "facts": facts})
+def made_by(tools: str) -> list[str]:
+    """What a kernel's record keeps of tcjit's code and of ``tools``, to tell whether it can ever be asked for again."""
+    return [code_version(), _hash({"tools": tools})]
+
+
+def options_key(target: str, program: str, **facts: Any) -> str:
+    """The family of tuned options, for ``Store.choice``: of ``facts`` alone, since options outlive compilers and versions.
+
+    ``program`` is the canonical hash of a def; the family starts like it.
+    """
+    return program[:_PROGRAM] + _hash({"target": target, "program": program, "facts": facts})[: 64 - _PROGRAM]
+
+
+def is_of_program(family: str, program: str) -> bool:
+    """Whether a family of options is of the def with this canonical hash."""
+    return family[:_PROGRAM] == program[:_PROGRAM]
 
 
 def _hash(facts: dict[str, Any]) -> str:

@@ -3,9 +3,11 @@
 Layers, each with its own key, so that they age apart:
 
 - *texts*: hash of a program's text -> the signatures of its defs; a text found here is known to be valid;
-- *options*: hash of program, shapes and target -> the best options found, with numbers; survives new compilers and versions;
+- *options*: hash of program and device (the *family*), and shapes -> the best options found, with numbers; survives new compilers and
+  versions;
 - *kernels*: hash of all of that and of tcjit's code, compiler, flags and processor -> launch record, shared object, texts;
-- *notes* and *blobs*: small facts and binaries of tcjit's own, such as the compiler's description and the launcher.
+- *notes* and *blobs*: small facts and binaries of tcjit's own, such as the compiler's description and the launcher;
+- *logs*: what was measured, in the order in which it was.
 
 The cache can fail in no way that a caller would notice, except by speed and one warning of each kind: what is damaged counts as missing,
 and where the user's directory cannot be used, a private temporary one stands in for it.
@@ -15,6 +17,7 @@ from __future__ import annotations
 import atexit
 import functools
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -26,7 +29,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tcjit import config
-from tcjit.cache.directory import NAME, Damaged, Directory, Trust, examine
+from tcjit.cache import tuned
+from tcjit.cache.directory import LASTING, NAME, STALE, Damaged, Directory, Trust, examine
+from tcjit.cache.log import Log
+from tcjit.cache.tuned import Choice, Shapes
 from tcjit.errors import CacheError
 
 T = TypeVar("T")
@@ -63,15 +69,6 @@ class Entry:
         return {str(name): str(text) for name, text in texts.items()}
 
 
-@dataclass(frozen=True)
-class Choice:
-    """Options chosen for a program and shape, the numbers measured with them, and a label for people."""
-
-    options: dict[str, Any]
-    numbers: dict[str, float] = field(default_factory=dict)
-    label: str = ""
-
-
 class Store:
     """The store in the user's directory ``home``; get one from ``store()``."""
 
@@ -98,19 +95,33 @@ class Store:
 
     # ------------------------------------------------------------ options
 
-    def choice(self, key: str) -> Choice | None:
-        """The best options known for a key of ``options_key``."""
-        return self._first("options", key, _choice)
+    def choice(self, family: str, shapes: Shapes) -> Choice | None:
+        """The best options known for a family, a key of ``options_key``, and these very shapes."""
+        found = self._first("options", tuned.file_name(family, shapes), _choice)
+        return found[1] if found is not None and found[0] == family else None
 
-    def put_choice(self, key: str, choice: Choice) -> None:
-        self._write("options", key, _dumped({"options": choice.options, "numbers": choice.numbers, "label": choice.label}))
+    def nearest(self, family: str, shapes: Shapes, within: float = math.inf) -> Choice | None:
+        """The best options known for these shapes, else for the nearest ones: see ``tuned.distance``."""
+        exact = self.choice(family, shapes)
+        if exact is not None:
+            return exact
+        near: list[tuple[float, Shapes, Choice]] = []
+        for name in sorted({name for place in self._places() for name in place.names("options", tuned.prefix(family))}):
+            found = self._first("options", name, _choice)
+            if found is not None and found[0] == family and (far := tuned.distance(found[1].shapes, shapes, within)) is not None:
+                near.append((far, found[1].shapes, found[1]))
+        return min(near, key=lambda known: known[:2])[2] if near else None
+
+    def put_choice(self, family: str, choice: Choice) -> None:
+        """Keep options for ``choice.shapes``, in place of what was known for them."""
+        self._write("options", tuned.file_name(family, choice.shapes), tuned.packed(family, choice))
 
     def choices(self) -> Iterator[tuple[str, Choice]]:
-        """Every choice with its key, by key."""
-        for key in sorted({item.name for place in self._places() for item in place.items(("options",))}):
-            choice = self._first("options", key, _choice, use=False)
-            if choice is not None:
-                yield key, choice
+        """Every choice with its family, in a fixed order."""
+        for name in sorted({item.name for place in self._places() for item in place.items(("options",))}):
+            found = self._first("options", name, _choice, use=False)
+            if found is not None:
+                yield found
 
     # ------------------------------------------------------------ kernels
 
@@ -147,6 +158,13 @@ class Store:
         found = self._json("notes", name)
         return found if isinstance(found, dict) else None
 
+    def notes(self, start: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The notes whose names start so, with their names."""
+        for name in sorted({name for place in self._places() for name in place.names("notes", start)}):
+            note = self.note(name)
+            if note is not None:
+                yield name, note
+
     def put_note(self, name: str, note: Mapping[str, Any]) -> None:
         self._write("notes", name, _dumped(dict(note)))
 
@@ -167,6 +185,29 @@ class Store:
             raise CacheError(f"there is no room for {name}", hint=_ROOM)
         return path
 
+    # ------------------------------------------------------------ logs
+
+    def log(self, name: str) -> Log:
+        """A log of that name in the user's directory, or where that takes no files in the temporary one.
+
+        Its ``append`` raises an OSError on a full disk: nothing stands in for a log.
+        """
+        _require_name(name)
+        self._warn_of_distrust()
+        place = self._home if self._home and self.trust.writable else _spare()
+        try:
+            place.require_private("logs", name)
+        except Damaged as error:
+            place.drop("logs", name)
+            self._warn("damaged", f"the cache was damaged and what it lost is made again: {error}")
+        return place.log(name)
+
+    def logs(self, start: str) -> Iterator[tuple[str, Log]]:
+        """The logs whose names start so, with their names, the one written to last first."""
+        found = [(item, place) for place in self._places() for item in place.items(("logs",)) if item.name.startswith(start)]
+        for item, place in sorted(found, key=lambda each: -each[0].used):
+            yield item.name, place.log(item.name)
+
     # ------------------------------------------------------------ upkeep
 
     def clear(self) -> int:
@@ -181,7 +222,7 @@ class Store:
         return count
 
     def verify(self) -> list[str]:
-        """Read everything and remove what is damaged; the names of what was."""
+        """Read everything and remove what is damaged, of a log its damaged lines; the names of what was."""
         damaged = []
         for place in self._places():
             for item in place.items():
@@ -190,9 +231,32 @@ class Store:
                 except (Damaged, *_MALFORMED):
                     sound = False
                 if not sound:
-                    place.remove(item)
                     damaged.append(f"{item.kind}/{item.name}")
+                    if item.kind != "logs":
+                        place.remove(item)
         return sorted(damaged)
+
+    def gc(self, idle: float = math.inf, useful: Callable[[Mapping[str, Any]], bool] = lambda record: True) -> tuple[int, int]:
+        """Make room now; how many things went, and their bytes.
+
+        Those are: kernels whose records are not ``useful``; kernels, texts, notes and blobs not used for ``idle`` seconds; what killed
+        processes left; then, if that is not enough for the size limit, the least recently used.
+        """
+        if self._home is None:
+            return 0, 0
+        place, now = self._home, time.time()
+        before = place.items()
+        for item in before:
+            entry = None
+            if item.kind == "kernels" and item.name in item.files:
+                entry = self._from(place, "kernels", item.name, _entry, use=False)
+            unused = item.kind not in LASTING and item.used < now - idle
+            left = item.name not in item.files and item.used < now - STALE
+            if unused or left or (entry is not None and not useful(entry.record)):
+                place.remove(item)
+        place.make_room(config.cache_size(), ("", ""), now)
+        after = place.items()
+        return len(before) - len(after), sum(item.bytes for item in before) - sum(item.bytes for item in after)
 
     # ------------------------------------------------------------ behind all of them
 
@@ -287,9 +351,8 @@ def _spare() -> Directory:
 _MALFORMED = (ValueError, KeyError, TypeError, RecursionError)
 
 
-def _choice(place: Directory, key: str, body: bytes) -> Choice:
-    facts = json.loads(body)
-    return Choice(dict(facts["options"]), dict(facts["numbers"]), str(facts["label"]))
+def _choice(place: Directory, name: str, body: bytes) -> tuple[str, Choice]:
+    return tuned.unpacked(body)
 
 
 def _entry(place: Directory, key: str, body: bytes) -> Entry | None:
@@ -307,6 +370,12 @@ def _blob(place: Directory, name: str, body: bytes) -> Path | None:
 
 def _sound(place: Directory, kind: str, name: str) -> bool:
     """Whether a file and what belongs to it are there; Damaged or malformed ones raise. One that has just gone is none to complain of."""
+    if kind == "logs":
+        place.require_private(kind, name)
+        try:
+            return place.log(name).mend() == 0
+        except OSError:
+            return False
     body = place.read(kind, name, use=False)
     if body is None:
         return True
@@ -315,6 +384,8 @@ def _sound(place: Directory, kind: str, name: str) -> bool:
         return entry is not None and entry.artifacts() is not None
     if kind == "blobs":
         return _blob(place, name, body) is not None
+    if kind == "options":
+        return bool(tuned.unpacked(body))
     return json.loads(body) is not None
 
 

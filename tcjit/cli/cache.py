@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tcjit import cache
-from tcjit.errors import CacheError
+from tcjit.cache import Choice
+from tcjit.errors import ArgumentError, CacheError
+from tcjit.jit.stored import signatures
+from tcjit.jit.targets import cpu
 
 
 def listing() -> list[str]:
-    """A line per kernel, most recently used first, then where and how much they are in all."""
+    """A line per choice of tuned options and per kernel, most recently used first, then where and how much they are in all."""
     _trusted()
-    lines, total = [], 0
+    options = [f"options       {_choice(choice)}" for choice in cache.choices()]
+    kernels, total = [], 0
     for entry in cache.entries():
         size = entry.library.stat().st_size
         total += size
         proof = "verified" if entry.record["verified"] else "not verified"
-        lines.append(f"{entry.key[:12]}  {_signature(entry.record)}  {size / 1000:.1f} kB, {proof}")
-    return [*lines, f"{_count(len(lines), 'kernel')}, {total / 1000:.1f} kB, in {cache.path()}"]
+        kernels.append(f"{entry.key[:12]}  {_signature(entry.record)}  {size / 1000:.1f} kB, {proof}")
+    counts = f"{_count(len(options), 'choice')} of options, {_count(len(kernels), 'kernel')}, {total / 1000:.1f} kB"
+    return [*options, *kernels, f"{counts}, in {cache.path()}"]
 
 
 def verify() -> tuple[list[str], bool]:
@@ -36,10 +43,20 @@ def clear() -> str:
     return f"Removed {_count(cache.clear(), 'file')} from {cache.path()}."
 
 
-def export(file: Path) -> str:
-    """Write the tuned options to ``file``."""
+def export(file: Path, texts: Sequence[str]) -> str:
+    """Write the tuned options to ``file``: those of the defs of ``texts``, or all without any."""
     _trusted()
-    return f"Wrote {_count(cache.export(file), 'choice')} of options to {file}."
+    programs = [signature.canonical for text in texts for signature in signatures(text)] if texts else None
+    return f"Wrote {_count(cache.export(file, programs), 'choice')} of options to {file}."
+
+
+def gc(days: float | None) -> str:
+    """Apply the size limit now, and drop what cannot be asked for again or was not used for so many days."""
+    _trusted()
+    if days is not None and not days >= 0:
+        raise ArgumentError(f"--older-than takes a number of days from 0, not {days}", hint="--older-than 30")
+    count, size = cache.gc(math.inf if days is None else days, {"cpu": cpu.identities()})
+    return f"Removed {_count(count, 'file')}, {size / 1000:.1f} kB, from {cache.path()}."
 
 
 def import_(file: Path) -> str:
@@ -53,6 +70,15 @@ def _trusted() -> None:
     trust = cache.trusted()
     if not trust.ok:
         raise CacheError(trust.problem, hint=trust.hint)
+
+
+def _choice(choice: Choice) -> str:
+    """``mlp 8x16 4x16 on cpu  1.84x the default, 12.3 us``."""
+    shapes = " ".join("x".join(map(str, shape)) for shape in choice.shapes)
+    label = choice.label if shapes in choice.label else f"{choice.label} {shapes}".strip()
+    seconds, default = choice.numbers.get("seconds"), choice.numbers.get("default")
+    gain = f"{default / seconds:.2f}x the default, " if seconds and default else ""
+    return label + (f"  {gain}{1e6 * seconds:.1f} us" if seconds else "")
 
 
 def _signature(record: dict[str, Any]) -> str:

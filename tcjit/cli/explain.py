@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from enum import Enum
 
 import tcjit
@@ -9,6 +11,10 @@ from tcjit.cli.sizes import definition, sizes
 from tcjit.errors import ArgumentError
 from tcjit.grammar.infer import explain_ranges
 from tcjit.jit import samples
+from tcjit.jit.kernel import Kernel
+from tcjit.mapping import tree as trees
+from tcjit.mapping.options import Options
+from tcjit.step import Steps
 
 
 class Stage(str, Enum):
@@ -17,6 +23,7 @@ class Stage(str, Enum):
     ranges = "ranges"
     domains = "domains"
     dependences = "dependences"
+    options = "options"
     tree = "tree"
     code = "code"
 
@@ -34,12 +41,32 @@ def explain(text: str, shapes: str | None, name: str | None, stage: Stage | None
         given = sizes(chosen, shapes)
         function = getattr(tcjit.define(text, target=target), chosen.name)
         kernel = function.compile(*samples.shape_only(chosen, given.shapes, given.scalars))
+        made = _texts(kernel)
         texts.update(
             {
-                Stage.domains: kernel.artifacts["scop"],
-                Stage.dependences: kernel.artifacts.get("dependences", "none: no statement has an instance at these sizes"),
-                Stage.tree: kernel.tree,
-                Stage.code: kernel.source,
+                Stage.domains: made["scop"],
+                Stage.dependences: made.get("dependences", "none: no statement has an instance at these sizes"),
+                Stage.options: _options(kernel),
+                Stage.tree: made["tree"],
+                Stage.code: made["source"],
             }
         )
     return [(s, texts[s]) for s in wanted]
+
+
+def _texts(kernel: Kernel) -> Mapping[str, str]:
+    """The texts of a kernel's compilation; made again where the same program in other words was compiled."""
+    if kernel.record["spelling"] == kernel.signature.spelling:
+        return kernel.artifacts
+    steps = Steps(kernel.signature.name)
+    layouts = dict(zip((p.name for p in kernel.signature.params if p.dims), kernel.key.layouts))
+    asked = Options.from_dict(kernel.record["asked"])
+    mapped, source = kernel.on.emit(kernel.program, asked, layouts, checked=kernel.key.checked, prove="none", steps=steps)
+    return {**steps.artifacts, "tree": trees.show(mapped.tree), "source": source.text}
+
+
+def _options(kernel: Kernel) -> str:
+    """Where a kernel's options come from, and those that are not the default."""
+    default, used = Options().to_dict(), kernel.options.to_dict()
+    changed = [f"  {name} = {json.dumps(value)}" for name, value in used.items() if value != default[name]]
+    return "\n".join([kernel.record["origin"], *changed])

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from tcjit.grammar.ast import Binary, Call, Cast, Const, Def, Expr, Param, Scalar, Size, Unary
@@ -35,7 +35,11 @@ class Output:
 
 @dataclass(frozen=True)
 class Signature:
-    """A def seen from outside; ``traits`` and ``loops`` say which mapping options matter to it."""
+    """A def seen from outside.
+
+    ``traits`` and ``loops`` say which mapping options matter to it. ``canonical`` is the hash of what it computes whatever its names
+    are, ``spelling`` that of its names, and ``places`` are where its kernels may fail: see ``grammar.canonical``.
+    """
 
     name: str
     params: tuple[Param, ...]
@@ -44,6 +48,9 @@ class Signature:
     specialised: tuple[str, ...]
     traits: tuple[str, ...] = ()
     loops: int = 0
+    canonical: str = ""
+    spelling: str = ""
+    places: tuple[Mapping[str, Any], ...] = field(default=(), hash=False)
 
     @property
     def accumulates(self) -> tuple[str, ...]:
@@ -67,6 +74,9 @@ class Signature:
             "accumulates": list(self.accumulates),
             "traits": list(self.traits),
             "loops": self.loops,
+            "canonical": self.canonical,
+            "spelling": self.spelling,
+            "places": [dict(place) for place in self.places],
         }
 
     @staticmethod
@@ -83,6 +93,9 @@ class Signature:
             tuple(map(str, values["specialised"])),
             tuple(map(str, values["traits"])),
             int(values["loops"]),
+            str(values["canonical"]),
+            str(values["spelling"]),
+            tuple(map(dict, values["places"])),
         )
 
 
@@ -93,6 +106,8 @@ def describe(param: Param) -> str:
 
 def of(definition: Def) -> Signature:
     """The signature of a def whose ranges are inferred."""
+    from tcjit.grammar.canonical import canonical  # a warm start does without
+
     first = {s.tensor: s for s in reversed(definition.statements)}  # the first statement that writes each tensor
     returns = []
     for name in definition.returns:
@@ -100,8 +115,18 @@ def of(definition: Def) -> Signature:
         accumulates = statement.operator != "=" and not statement.initialise
         returns.append(Output(name, tensor.dtype, tuple(map(encode, tensor.shape)), accumulates))
     params = tuple(Param(p.name, p.dtype, p.dims) for p in definition.params)
+    form = canonical(definition)
     return Signature(
-        definition.name, params, tuple(returns), definition.sizes, definition.specialised, traits(definition), loops(definition)
+        definition.name,
+        params,
+        tuple(returns),
+        definition.sizes,
+        definition.specialised,
+        traits(definition),
+        loops(definition),
+        form.digest,
+        form.spelling,
+        form.places,
     )
 
 
@@ -129,7 +154,7 @@ def evaluate(extent: Extent, values: Mapping[str, Any]) -> Any:
     >>> evaluate(("+", ("-", "H", "K"), 1), {"H": 8, "K": 3})
     6
     """
-    if isinstance(extent, tuple):
+    if isinstance(extent, (tuple, list)):
         return _FUNCTIONS[extent[0]](*(evaluate(operand, values) for operand in extent[1:]))
     return values[extent] if isinstance(extent, str) else extent
 

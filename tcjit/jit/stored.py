@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tcjit import cache, config
-from tcjit.errors import ArgumentError
-from tcjit.jit import targets
+from tcjit.errors import ArgumentError, MappingError, TCError
+from tcjit.jit import records, targets
 from tcjit.jit.signature import Signature, of
 from tcjit.mapping.options import Options
 from tcjit.runtime import launcher
@@ -19,12 +19,24 @@ if TYPE_CHECKING:
     from tcjit.jit.launch import Key
 
 
+NEAR = 4.0  # tuned options serve shapes whose every extent is within this factor of theirs
+
+
 class Binary(NamedTuple):
-    """A loaded kernel: its launch record, the launch itself, and how to get the texts of its compilation."""
+    """A loaded kernel: its launch record in the names of the def that it was asked for, with the origin of its options; the launch
+    itself; and how to get the texts of its compilation."""
 
     record: Mapping[str, Any]
     launch: targets.Launch
     artifacts: Callable[[], Mapping[str, str]]
+
+
+class Chosen(NamedTuple):
+    """Options for a kernel; ``tuned`` unless a caller or the model chose them, and where they come from in words."""
+
+    options: Options
+    tuned: bool
+    origin: str
 
 
 def signatures(text: str) -> tuple[Signature, ...]:
@@ -55,34 +67,87 @@ def signature(text: str, name: str) -> Signature:
 def binary(text: str, signature: Signature, key: Key) -> Binary:
     """The kernel of a key, out of the cache or compiled now."""
     store, target = cache.store(), targets.find(key.target, key.place)
-    options = (key.options or Options()).normalised(target.heeds, signature.traits, signature.loops)
+    options, tuned, origin = chosen(signature, key)
+    options = options.normalised(target.heeds, signature.traits, signature.loops)
     facts = {
-        "text": text,
-        "name": signature.name,
+        "program": signature.canonical,
         "shapes": [list(shape) for shape in key.shapes],
         "layouts": list(key.layouts),
-        "scalars": dict(key.scalars),
+        "scalars": [value for _, value in key.scalars],
         "checked": key.checked,
         "options": options.to_dict(),
     }
-    name = cache.call_key(target.code, target.identity(), **facts)
+    if key.dynamic:
+        facts["dynamic"] = [[signature.sizes.index(size), *limits] for size, *limits in key.dynamic]
+    tools = target.identity()
+    name = cache.call_key(target.code, tools, **facts)
     entry = store.get(name)
+    if entry is not None and entry.record.get("refused") and not tuned:
+        entry = None  # these very options were asked for: let the caller know why they do not serve
     if entry is None or (config.verify() and not entry.record.get("verified")):  # what was never proved is compiled again, and proved
-        from tcjit.jit.compile import compile_kernel  # needs lark and isl
+        try:
+            record, library, texts = _compiled(text, signature, key, target, options)
+        except TCError as error:
+            if not tuned:
+                raise
+            # tuned for other shapes or by another version; kept under this name, so that nobody tries again
+            options = Options()
+            record, library, texts = _compiled(text, signature, key, target, options)
+            record["refused"] = error.what
+        facts = {"asked": options.to_dict(), "tools": cache.made_by(tools)}
+        entry = store.put(name, {**records.impersonal(record, signature), **facts}, library, texts)
+    record = records.personal(entry.record, signature)
+    refused = record.get("refused")
+    record["origin"] = f"the model's, since those {origin} do not serve: {refused}" if refused else origin
+    return Binary(record, target.load(record, entry.library), lambda: records.texts(entry, signature))
 
-        names = [p.name for p in signature.params if p.dims]
-        record, library, texts = compile_kernel(
-            text,
-            signature.name,
-            dict(zip(names, key.shapes)),
-            dict(zip(names, key.layouts)),
-            dict(key.scalars),
-            target=target,
-            options=options,
-            checked=key.checked,
-        )
-        entry = store.put(name, record, library, texts)
-    return Binary(entry.record, target.load(entry.record, entry.library), entry.artifacts)
+
+def chosen(signature: Signature, key: Key) -> Chosen:
+    """The options for a key: its own, else those that were tuned for its shapes or near ones, else the model's. Nothing is scheduled."""
+    if key.options is not None:
+        return Chosen(key.options, False, "given")
+    target = targets.find(key.target, key.place)
+    found = cache.store().nearest(family(signature, target, key), key.shapes, NEAR)
+    if found is not None:
+        try:
+            options = Options.from_dict(found.options)
+        except (MappingError, TypeError, ValueError):
+            return Chosen(Options(), False, "the model's, since those tuned are of another version")
+        shapes = " ".join("x".join(map(str, shape)) for shape in found.shapes)
+        return Chosen(options, True, f"tuned for {'these shapes' if found.shapes == key.shapes else shapes}")
+    return Chosen(Options(), False, "the model's")
+
+
+def is_tuned(signature: Signature, key: Key) -> bool:
+    """Whether options were tuned for exactly these shapes."""
+    if key.options is not None:
+        return False
+    return cache.store().choice(family(signature, targets.find(key.target, key.place), key), key.shapes) is not None
+
+
+def family(signature: Signature, target: targets.Target, key: Key) -> str:
+    """Under which name the options for a program are tuned on a device, whatever its shapes, and with or without run-time checks."""
+    scalars = [value for _, value in key.scalars]
+    return cache.options_key(target.code, signature.canonical, device=target.hardware(), layouts=list(key.layouts), scalars=scalars)
+
+
+def _compiled(
+    text: str, signature: Signature, key: Key, target: targets.Target, options: Options
+) -> tuple[dict[str, Any], bytes, dict[str, str]]:
+    from tcjit.jit.compile import compile_kernel  # needs lark and isl
+
+    names = [p.name for p in signature.params if p.dims]
+    return compile_kernel(
+        text,
+        signature.name,
+        dict(zip(names, key.shapes)),
+        dict(zip(names, key.layouts)),
+        dict(key.scalars),
+        target=target,
+        options=options,
+        checked=key.checked,
+        dynamic={size: (least, greatest) for size, least, greatest in key.dynamic},
+    )
 
 
 def launcher_library() -> Path:

@@ -17,7 +17,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -26,6 +27,7 @@ from tcjit.errors import CompileError, LaunchError
 
 NAMES = ("cc", "gcc", "clang")
 TIME_LIMIT = 600.0  # seconds for one compilation
+VECTOR_FLAGS = ("sse4", "avx", "fma", "f16c", "amx", "asimd", "sve", "sme", "rv64")  # how the names of vector units start
 VECTOR_LIBRARY = "libmvec.so.1"  # glibc's mathematical functions on whole vector registers
 
 _BASE = (
@@ -168,9 +170,34 @@ def load(path: Path | str, symbol: str) -> int:
     return address
 
 
-@functools.lru_cache(maxsize=1)
+def identities(memory: Memory, notes: Iterable[Mapping[str, Any]]) -> list[str]:
+    """What ``identity`` may be in this and other environments: of the noted compilers that are still what they were, and now."""
+    found = [identity(memory)]
+    for note in notes:
+        with suppress(KeyError, TypeError, ValueError):
+            noted = _from_note(dict(note))
+            if noted.fresh and noted.identity not in found:
+                found.append(noted.identity)
+    return found
+
+
 def cpu() -> str:
     """The processor as far as generated code depends on it: its model and a hash of what it can do."""
+    facts, machine = _processor(), os.uname().machine
+    digest = hashlib.sha256(repr(sorted(facts.items())).encode()).hexdigest()[:12]
+    return f"{facts.get('model name', machine)} ({machine} {digest})"
+
+
+def hardware() -> str:
+    """The processor as far as it decides which options are best: its model, vector units and number. A new kernel of the system may tell
+    more of what it can do, and changes nothing here."""
+    facts = _processor()
+    able = sorted({flag for name in ("flags", "Features", "isa") for flag in facts.get(name, "").split() if flag.startswith(VECTOR_FLAGS)})
+    return f"{facts.get('model name', '')} ({os.uname().machine}), {os.cpu_count()} processors, {' '.join(able)}"
+
+
+@functools.lru_cache(maxsize=1)
+def _processor() -> dict[str, str]:
     wanted = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags", "Features", "isa", "uarch", "cpu")
     facts: dict[str, str] = {}
     try:
@@ -183,9 +210,7 @@ def cpu() -> str:
                     facts[name.strip()] = value.strip()
     except OSError:
         pass
-    machine = os.uname().machine
-    digest = hashlib.sha256(repr(sorted(facts.items())).encode()).hexdigest()[:12]
-    return f"{facts.get('model name', machine)} ({machine} {digest})"
+    return facts
 
 
 def c_library(memory: Memory | None = None) -> str:

@@ -5,13 +5,11 @@ import errno
 import os
 import random
 import shutil
-import signal
-import time
 import warnings
 from pathlib import Path
 
 import pytest
-from support_cache import WRITER, files, printed, put, python, whole
+from support_cache import WRITER, family, files, kill_writers, printed, put, python, whole
 
 from tcjit.cache import CacheWarning, Choice, Store
 from tcjit.errors import CacheError
@@ -19,11 +17,15 @@ from tcjit.errors import CacheError
 KEYS = ("k", "l")
 
 
+def choice(key: str) -> Choice:
+    return Choice({"tile": [1]}, {"seconds": 1.0}, key, ((4, 4), (4,)))
+
+
 def fill(store: Store) -> None:
     for key in KEYS:
         put(store, key)
         store.put_signatures(key, [{"name": key}])
-        store.put_choice(key, Choice({"tile": [1]}, {"seconds": 1.0}))
+        store.put_choice(family(key), choice(key))
         store.put_note(key, {"name": key})
         store.put_blob(key, key.encode() * 100)
 
@@ -35,11 +37,11 @@ def sound(store: Store) -> int:
         entry, blob = store.get(key), store.blob(key)
         assert entry is None or whole(entry, key)
         assert blob is None or blob.read_bytes() == key.encode() * 100
-        signatures, choice, note = store.signatures(key), store.choice(key), store.note(key)
+        signatures, options, note = store.signatures(key), store.choice(family(key), choice(key).shapes), store.note(key)
         assert signatures in (None, [{"name": key}])
-        assert choice in (None, Choice({"tile": [1]}, {"seconds": 1.0}))
+        assert options in (None, choice(key)) and store.nearest(family(key), ((4, 4), (4,))) == options
         assert note in (None, {"name": key})
-        found += sum(part is not None for part in (entry, blob, signatures, choice, note))
+        found += sum(part is not None for part in (entry, blob, signatures, options, note))
     return found
 
 
@@ -123,7 +125,7 @@ def test_whole_files_of_another_make(store: Store) -> None:
             place.write(kind, "k", body)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            assert store.get("k") is store.blob("k") is store.choice("k") is None
+            assert store.get("k") is store.blob("k") is None and list(store.choices()) == []
             assert store.note("k") in (None, {}) or body.startswith(b'{"record"')
             assert store.signatures("k") in (None, [])
 
@@ -215,28 +217,15 @@ print(json.dumps([outcome, len(caught), store.get("k") is None]))
     assert files(home) == []
 
 
-def test_killed_at_any_moment(home: Path, store: Store) -> None:
-    rng = random.Random(7)
-    for number in range(8):
-        process = python(WRITER, str(home), "1000000", str(number), "a", "b")
-        assert process.stdin and process.stdout
-        assert process.stdout.readline() == "ready\n"
-        process.stdin.write("\n")
-        process.stdin.flush()
-        time.sleep(rng.uniform(0.001, 0.08))
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            assert all((entry := store.get(key)) is None or whole(entry, key) for key in "ab")
-            assert store.verify() == []
-    assert store.get("a") is not None, "the writers got somewhere"
+def test_killed_at_any_moment(home: Path) -> None:
+    assert kill_writers(home, 8, 7) == []
+    assert Store(home).get("a") is not None, "the writers got somewhere"
 
 
 def test_many_processes(home: Path, store: Store) -> None:
-    """The same keys and different ones, written and read by six processes at once: every read is of one writer, whole."""
-    limits = ["300kB", "", "", "", "", ""]  # one of them throws out what the others write
-    writers = [python(WRITER, str(home), "15", str(100 * n), "same", f"own{n}", TCJIT_CACHE_SIZE=limits[n]) for n in range(6)]
+    """The same keys and different ones, written and read by eight processes at once: every read is of one writer, whole."""
+    limits = ["300kB", *[""] * 7]  # one of them throws out what the others write
+    writers = [python(WRITER, str(home), "10", str(100 * n), "same", f"own{n}", TCJIT_CACHE_SIZE=limits[n]) for n in range(8)]
     for writer in writers:
         assert writer.stdout and writer.stdout.readline() == "ready\n"
     for writer in writers:
@@ -249,3 +238,34 @@ def test_many_processes(home: Path, store: Store) -> None:
     assert store.verify() == []
     entry = store.get("same")
     assert entry is None or whole(entry, "same")
+    records = store.log("written").read()
+    assert len(records) == 8 * 10 * 2 and None not in records, "no limit takes what was measured"
+
+
+def test_a_log_with_damage(store: Store, home: Path) -> None:
+    log = store.log("l")
+    log.append([{"n": n} for n in range(3)])
+    lines = log.path.read_bytes().splitlines(keepends=True)
+    log.path.write_bytes(lines[0] + lines[1][:-4] + b"\n" + lines[2])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert store.log("l").read() == [{"n": 0}, None, {"n": 2}]
+        assert store.verify() == ["logs/l"] and store.verify() == []
+        assert store.log("l").read() == [{"n": 0}, None, {"n": 2}]
+
+
+@pytest.mark.parametrize("way", ["link", "pipe", "open", "folder"])
+def test_a_planted_log_is_neither_read_nor_written(store: Store, home: Path, tmp_path: Path, way: str) -> None:
+    put(store, "k")
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    path = home / "v1/logs/l"
+    path.parent.mkdir(mode=0o700)
+    {"link": lambda: path.symlink_to(victim), "pipe": lambda: os.mkfifo(path), "folder": path.mkdir}.get(way, path.touch)()
+    if way == "open":
+        path.chmod(0o666)
+    with pytest.warns(CacheWarning, match="is not a private file of the user"):
+        log = store.log("l")
+    if way != "folder":
+        assert log.append([{"n": 1}]) == 1 and Store(home).log("l").read() == [{"n": 1}]
+    assert victim.read_text() == "mine"

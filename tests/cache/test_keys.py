@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ def test_every_fact_counts() -> None:
         {**FACTS, "checked": False},
         {**FACTS, "more": None},
     ]
-    for key in (call_key, options_key):
+    for key in (call_key, partial(options_key, program="f" * 64)):
         found = [key(target, **facts) for facts in (FACTS, *changed) for target in ("cpu", "cuda:sm_90")]
         assert len(set(found)) == len(found)
         assert all(len(text) == 64 and int(text, 16) for text in found)
@@ -32,11 +33,17 @@ def test_every_fact_counts() -> None:
 
 
 def test_tools_count_for_binaries_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel, options, text = call_key("cpu", "a compiler", **FACTS), options_key("cpu", **FACTS), text_key("def f")
+    kernel, options, text = call_key("cpu", "a compiler", **FACTS), options_key("cpu", "f" * 64, **FACTS), text_key("def f")
     assert call_key("cpu", "another compiler", **FACTS) != kernel
     monkeypatch.setattr(keys, "code_version", lambda: "another version")
     assert call_key("cpu", "a compiler", **FACTS) != kernel and text_key("def f") != text
-    assert options_key("cpu", **FACTS) == options
+    assert options_key("cpu", "f" * 64, **FACTS) == options
+
+
+def test_families_tell_their_program() -> None:
+    one, other = "1" * 64, "1" * 15 + "2" * 49
+    assert keys.is_of_program(options_key("cpu", one, device="d"), one) and not keys.is_of_program(options_key("cpu", one), other)
+    assert len({options_key("cpu", one), options_key("cpu", other), options_key("cuda", one), options_key("cpu", one[:-1] + "2")}) == 4
 
 
 def test_any_text_has_a_key() -> None:

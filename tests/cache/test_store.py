@@ -1,18 +1,20 @@
 """The store's layers: what is put is found, again and in another process, and the least recently used goes."""
 from __future__ import annotations
 
+import math
 import os
 import time
 import warnings
 from pathlib import Path
 
 import pytest
-from support_cache import files, printed, put, whole
+from support_cache import family, files, printed, put, whole
 
 import tcjit.cache
 from tcjit.cache import Choice, Store
 from tcjit.errors import CacheError, TCError
 
+SHAPES = ((4, 4), (4, 4))
 SIGNATURES = [{"name": "mm", "params": [{"name": "A", "dtype": "float32", "dims": ["N", 4]}]}]
 
 
@@ -26,11 +28,11 @@ def old(path: Path, days: float) -> None:
 
 
 def test_layers(store: Store, home: Path) -> None:
-    assert store.signatures("t") is store.get("k") is store.choice("k") is store.note("n") is store.blob("b") is None
+    assert store.signatures("t") is store.get("k") is store.choice(family("k"), SHAPES) is store.note("n") is store.blob("b") is None
     assert not home.exists(), "a look creates nothing"
     store.put_signatures("t", SIGNATURES)
     entry = put(store, "k")
-    store.put_choice("k", Choice({"tile": [4, 32]}, {"seconds": 0.25}, "mm 4x4"))
+    store.put_choice(family("k"), Choice({"tile": [4, 32]}, {"seconds": 0.25}, "mm 4x4", SHAPES))
     store.put_note("n", {"a": 1})
     store.put_blob("b", b"\x7fELF")
     for again in (store, Store(home)):
@@ -39,7 +41,7 @@ def test_layers(store: Store, home: Path) -> None:
         assert found is not None and found == entry and whole(found, "k")
         assert found.artifact("tree") == "band\n" and found.artifact("other") is None
         assert found.bytes > len(found.library.read_bytes())
-        assert again.choice("k") == Choice({"tile": [4, 32]}, {"seconds": 0.25}, "mm 4x4")
+        assert again.choice(family("k"), SHAPES) == Choice({"tile": [4, 32]}, {"seconds": 0.25}, "mm 4x4", SHAPES)
         assert again.note("n") == {"a": 1}
         blob = again.blob("b")
         assert blob is not None and blob.read_bytes() == b"\x7fELF"
@@ -88,6 +90,66 @@ def test_least_recently_used_goes_first(store: Store, home: Path, monkeypatch: p
     assert kept == {"a", "f", "g", "e"}
     assert not any(path.name.startswith(("b@", "c@", "d@")) for path in files(home)), "their libraries go with them"
     assert store.get("b") is None
+
+
+def test_options_and_logs_go_last(store: Store, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They took a search; kernels, however recent, take a compiler."""
+    store.put_choice(family("k"), Choice({}, {}, "", SHAPES))
+    store.log("measured").append([{"n": 1}])
+    for path in files(home):
+        old(path, 100)
+    for key in "abc":
+        put(store, key)
+    monkeypatch.setenv("TCJIT_CACHE_SIZE", "10kB")
+    put(Store(home), "d")
+    assert [entry.key for entry in store.entries()] == ["d"], "what was just written"
+    assert store.gc()[0] == 1 and list(store.entries()) == [], "a kernel alone is larger than the limit"
+    assert store.choice(family("k"), SHAPES) is not None and store.log("measured").read() == [{"n": 1}]
+    monkeypatch.setenv("TCJIT_CACHE_SIZE", "5kB")
+    assert store.gc()[0] == 1 and store.log("measured").read() == [], "too much by themselves: logs before options"
+    assert store.choice(family("k"), SHAPES) is not None
+
+
+def test_nearest_choice(store: Store) -> None:
+    def nearest(*shapes: tuple[int, ...], within: float = math.inf) -> str:
+        found = store.nearest(family("k"), shapes, within)
+        return found.label if found else ""
+
+    assert nearest((4, 4)) == ""
+    for label, shapes in {"small": ((8, 8),), "large": ((64, 64),), "wide": ((8, 512),), "vector": ((8,),), "two": ((8, 8), (8,))}.items():
+        store.put_choice(family("k"), Choice({}, {}, label, shapes))
+    store.put_choice(family("l"), Choice({}, {}, "another program", ((9, 9),)))
+    assert nearest((8, 8)) == "small" and nearest((64, 64)) == "large", "exact"
+    assert nearest((9, 9)) == "small" and nearest((30, 30)) == "large" and nearest((10, 300)) == "wide"
+    assert nearest((100,)) == "vector" and nearest((100,), (1,)) == "" and nearest((8, 8), (9,)) == "two", "ranks must agree"
+    assert nearest((16, 32)) == "small" and nearest((8, 64)) == "small", "of equals, always the same"
+    assert nearest((32, 33), within=2) == "large" and nearest((31, 33), within=2) == "", "no extent may be further away"
+    assert nearest((8, 8), within=1) == "small" and nearest((0, 8)) == "" and nearest((0,)) == ""
+    store.put_choice(family("k"), Choice({}, {}, "empty", ((0, 8),)))
+    assert nearest((0, 9)) == "empty" and nearest((1, 8)) == "small"
+    store.put_choice(family("k"), Choice({}, {}, "later", ((8, 8),)))
+    assert nearest((8, 8)) == "later", "the last one stays"
+
+
+def test_gc(store: Store, home: Path) -> None:
+    for days, key in enumerate("abc"):
+        put(store, key, days)
+        old(home / "v1" / "kernels" / key, 10 * days)
+    store.put_note("n", {})
+    store.put_choice(family("k"), Choice({}, {}, "", SHAPES))
+    store.log("measured").append([{"n": 1}])
+    for name in ("notes/n", f"options/{next((home / 'v1/options').iterdir()).name}", "logs/measured"):
+        old(home / "v1" / name, 100)
+    left = home / "v1/kernels" / f"x@{'0' * 16}.so"
+    left.write_bytes(b"whose head was never written")
+    assert store.gc() == (0, 0), "it may be written this moment"
+    old(left, 1)
+    assert store.gc() == (1, 4096) and not left.exists()
+    assert store.gc(useful=lambda record: record["number"] != 0)[0] == 1 and store.get("a") is None
+    assert store.gc(idle=15 * 86400)[0] == 2 and [entry.key for entry in store.entries()] == ["b"]
+    assert store.note("n") is None
+    assert store.gc(idle=0)[0] == 1 and list(store.entries()) == []
+    assert store.choice(family("k"), SHAPES) is not None and store.log("measured").read() == [{"n": 1}], "whatever their age"
 
 
 def test_what_was_just_written_stays(home: Path, spare: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,14 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import tcjit
+from tcjit import Options, cache
+from tcjit.cache import Choice
 from tcjit.cli import main
+from tcjit.jit import stored
+from tcjit.jit.call import forget
 
 MLP = """
 def mlp(float(B,I) X, float(O,I) W, float(O) b) -> (Y, S) {
@@ -120,11 +125,12 @@ def test_explain_shows_every_stage(tmp_path: Path, capsys: pytest.CaptureFixture
     status, out, err = call(capsys, "explain", write(tmp_path, MLP), "--shapes", SHAPES)
     assert (status, err) == (0, "")
     heads = [line.split()[0] for line in out.splitlines() if line.endswith("───")]
-    assert heads == ["ranges", "domains", "dependences", "tree", "code"]
+    assert heads == ["ranges", "domains", "dependences", "options", "tree", "code"]
 
 
 @pytest.mark.parametrize(
-    "stage, holds", [("ranges", "n"), ("domains", "0 <="), ("dependences", "->"), ("tree", "domain"), ("code", "for (")]
+    "stage, holds",
+    [("ranges", "n"), ("domains", "0 <="), ("dependences", "->"), ("options", "the model's"), ("tree", "domain"), ("code", "for (")],
 )
 def test_explain_one_stage(stage: str, holds: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, err = call(capsys, "explain", write(tmp_path, MLP), "--shapes", SHAPES, "--stage", stage)
@@ -138,14 +144,14 @@ def test_ranges_need_no_shapes(tmp_path: Path, capsys: pytest.CaptureFixture[str
     status, _, err = call(capsys, "explain", path)
     assert status == 2 and "--stage ranges" in err
     status, _, err = call(capsys, "explain", path, "--stage", "trees")
-    assert status == 2 and "ranges, domains, dependences, tree, code" in err
+    assert status == 2 and "ranges, domains, dependences, options, tree, code" in err
 
 
 def test_explain_says_the_same_when_the_kernel_is_cached(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path, BAG)
     call(capsys, "run", path, "--shapes", "T=3x4,Idx=5x6")
     command = [sys.executable, "-m", "tcjit", "explain", path, "--shapes", "T=3x4,Idx=5x6", "--stage"]
-    for stage in ("domains", "dependences", "tree", "code"):
+    for stage in ("domains", "dependences", "options", "tree", "code"):
         done = subprocess.run([*command, stage], capture_output=True, text=True, env=dict(os.environ))
         assert done.returncode == 0 and done.stdout.strip(), done.stderr
 
@@ -156,24 +162,63 @@ def test_a_pipe_that_closes_early(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr and done.stdout.startswith("ranges")
 
 
-def test_cache_commands(tmp_path: Path) -> None:
+def test_cache_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """In a directory of its own, since it is cleared."""
-    environment = {**os.environ, "TCJIT_CACHE_DIR": str(tmp_path / "cache")}
+    monkeypatch.setenv("TCJIT_CACHE_DIR", str(tmp_path / "cache"))
     path, file = write(tmp_path, MLP), str(tmp_path / "options.json")
 
     def cli(*arguments: str) -> str:
-        done = subprocess.run([sys.executable, "-m", "tcjit", *arguments], capture_output=True, text=True, env=environment)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        status, out, err = call(capsys, *arguments)
+        assert status == 0, err
+        return out
 
-    cli("run", path, "--shapes", SHAPES)
-    assert "mlp" in cli("cache", "list")
-    assert "sound" in cli("cache", "verify")
-    cli("cache", "export", file)
-    assert json.loads(Path(file).read_text())
+    signature = stored.signature(MLP, "mlp")
+    forget(signature)
+    cli("explain", path, "--shapes", SHAPES, "--stage", "tree")
+    choices = [Choice(Options(lanes=1).to_dict(), {"seconds": 2e-6, "default": 3e-6}, "mlp 8x16 on cpu", ((8, 16),))]
+    choices += [Choice(Options().to_dict(), {"seconds": 1e-6}, "", ((n, 2), ())) for n in (1, 2)]
+    for choice, program in zip(choices, (signature.canonical, "0" * 64, "0" * 64)):
+        cache.store().put_choice(cache.options_key("cpu", program), choice)
+    listed = cli("cache", "list")
+    assert "options       mlp 8x16 on cpu  1.50x the default, 2.0 us" in listed and "options       1x2  1.0 us" in listed
+    assert "mlp(float32" in listed and "3 choices of options, 1 kernel, " in listed
+    assert "All is sound" in cli("cache", "verify")
+    assert "Wrote 1 choice of options" in cli("cache", "export", file, "--text", path)
+    (entry,) = json.loads(Path(file).read_text())["entries"]
+    assert entry["label"] == "mlp 8x16 on cpu"
+    assert "Wrote 3 choices" in cli("cache", "export", file)
+    assert "Removed 0 files" in cli("cache", "gc")
+    cli("cache", "gc", "--older-than", "0")
+    assert "3 choices of options, 0 kernels" in cli("cache", "list")
+    assert call(capsys, "cache", "gc", "--older-than", "-1")[0] == 2
     cli("cache", "clear")
-    assert "mlp" not in cli("cache", "list")
-    cli("cache", "import", file)
+    assert "0 choices of options, 0 kernels" in cli("cache", "list")
+    assert "Took 3 choices" in cli("cache", "import", file) and "Took 0 choices" in cli("cache", "import", file)
+    note = tmp_path / "cache/v1/options" / next(p.name for p in (tmp_path / "cache/v1/options").iterdir())
+    note.write_bytes(note.read_bytes()[:-1])
+    status, out, _ = call(capsys, "cache", "verify")
+    assert status == 1 and f"damaged, removed: options/{note.name}" in out
+
+
+def test_gc_drops_kernels_of_what_is_gone(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compiler that was replaced, a version of tcjit that was removed; not the kernels of another compiler that is still here."""
+    monkeypatch.setenv("TCJIT_CACHE_DIR", str(tmp_path / "cache"))
+    compilers = []
+    for number in range(2):
+        compilers.append(tmp_path / f"cc{number}")
+        compilers[-1].write_text('#!/bin/sh\nexec gcc "$@"\n')
+        compilers[-1].chmod(0o755)
+        monkeypatch.setenv("CC", str(compilers[-1]))
+        forget(stored.signature(MLP, "mlp"))
+        tcjit.compile(MLP, "mlp", *(torch.ones(shape) for shape in ((8, 16), (4, 16), (4,))))
+    here = cache.entries()[0]
+    record = {**here.record, "tools": ["a version", here.record["tools"][1]]}
+    cache.store().put("0" * 64, record, b"", {})
+    assert len(cache.entries()) == 3 and here.record["tools"][0] == cache.code_version()
+    assert "Removed 1 file," in call(capsys, "cache", "gc")[1] and len(cache.entries()) == 2
+    os.utime(compilers[0], ns=(5, 5))
+    assert "Removed 1 file," in call(capsys, "cache", "gc")[1]
+    assert [entry.key for entry in cache.entries()] == [here.key]
 
 
 def test_importing_nonsense_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

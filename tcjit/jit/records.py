@@ -1,0 +1,54 @@
+"""Launch records without the names of the def that they were made for, so that defs which differ in names only share a kernel."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tcjit.cache import Entry
+from tcjit.jit.signature import Signature
+
+
+def impersonal(record: Mapping[str, Any], signature: Signature) -> dict[str, Any]:
+    """A record with positions for names: of parameters, of returns, of the places that may fail. JSON."""
+    position = {param.name: number for number, param in enumerate(signature.params)}
+    return {
+        **record,
+        "params": [_without(param, "name") for param in record["params"]],
+        "returns": [_without(returned, "name") for returned in record["returns"]],
+        "numbers": [[kind, name if kind == "value" else position[name], last] for kind, name, last in record["numbers"]],
+        "sites": [_place(site, signature) for site in record["sites"]],
+        "spelling": signature.spelling,
+        "spelled": str(signature),
+    }
+
+
+def personal(record: Mapping[str, Any], signature: Signature) -> dict[str, Any]:
+    """The record in the names of a def of the same canonical form: the inverse of ``impersonal``."""
+    return {
+        **record,
+        "params": [{"name": own.name, **param} for own, param in zip(signature.params, record["params"])],
+        "returns": [{"name": own.name, **returned} for own, returned in zip(signature.returns, record["returns"])],
+        "numbers": [
+            [kind, signature.params[name].name if isinstance(name, int) else name, last] for kind, name, last in record["numbers"]
+        ],
+        "sites": [signature.places[site] if isinstance(site, int) else site for site in record["sites"]],
+    }
+
+
+def texts(entry: Entry, signature: Signature) -> dict[str, str]:
+    """The texts of a compilation, which are in the names of the def that was compiled; the source says so if they are not this one's."""
+    found = entry.artifacts()
+    if entry.record["spelling"] != signature.spelling and "source" in found:
+        found["source"] = f"// compiled for {entry.record['spelled']}, the same program in other words\n{found['source']}"
+    return found
+
+
+def _place(site: Mapping[str, Any], signature: Signature) -> int | dict[str, Any]:
+    """The number of a site among the def's places; the site itself where it is none of them, as in what lowering adds."""
+    alike = [number for number, place in enumerate(signature.places) if _without(place, "tensor") == _without(site, "tensor")]
+    same = [number for number in alike if signature.places[number].get("tensor") == site.get("tensor")]
+    return next(iter(same or alike), dict(site))
+
+
+def _without(facts: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in facts.items() if key != name}
