@@ -13,6 +13,7 @@ from tcjit.codegen.loops import For, Run
 from tcjit.grammar.ast import Access
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.scop import ScopStatement
+from tcjit.mapping.storage import Storage
 
 if TYPE_CHECKING:
     from tcjit.codegen.grid import GridEmitter
@@ -41,6 +42,11 @@ def write(emitter: GridEmitter, run: Run) -> bool:
     return True
 
 
+def dense(storage: Storage) -> bool:
+    """Whether a tensor begins on a boundary, as only contiguous ones are sure to, and all its strides are known."""
+    return storage.layout == "contiguous" and None not in storage.strides
+
+
 def write_neighbours(emitter: GridEmitter, loop: For, run: Run, first: tuple[Linear | None, Linear | None]) -> bool:
     """Write the copies of neighbours that lie at ``first`` in the source and in the copy, all in one where they are aligned."""
     s = emitter.mapped.scop.statement(run.statement)
@@ -48,7 +54,7 @@ def write_neighbours(emitter: GridEmitter, loop: For, run: Run, first: tuple[Lin
     if source is None:
         return False
     count, size = loop.trips or 1, DTYPES[source.dtype].bytes
-    plain = None not in emitter.mapped.scop.tensor(source.tensor).strides
+    plain = dense(emitter.mapped.scop.tensor(source.tensor))
     aligned = all(place is not None and all(f % count == 0 for f in (place.constant, *(f for _, f in place.terms))) for place in first)
     if plain and aligned and count * size in SIZES:
         emitter.run_now = Run(run.statement, tuple((d, e.substitute({loop.variable: Linear.of(0)})) for d, e in run.indices))

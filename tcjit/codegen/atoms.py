@@ -2,7 +2,7 @@
 
 The tree says which thread has which result; that is how the instruction deals them out. What it reads, the warp loads from shared memory
 together, 8 rows of 16 bytes at a time, each thread naming the row whose number it has. Guards are left out: rows and columns beyond the
-edge are computed of whatever lies there, and nobody stores them.
+edge are computed of whatever lies there, and nobody stores them. The plan (``mapping/plan_atoms``) offers only what has this form.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from tcjit.codegen.loops import For, Mark, Run
 from tcjit.codegen.memory import Address
 from tcjit.codegen.separate import radices
 from tcjit.codegen.unroll import constant_trips
+from tcjit.errors import MappingError
 from tcjit.grammar.ast import Access, Binary, Cast
 
 if TYPE_CHECKING:
     from tcjit.codegen.grid import GridEmitter
 
 TERMS = 16  # of one instruction
+ROW = 8  # elements of 16 bits that it loads at once, on a boundary of as many
 LANES = ("tc_row", "tc_half", "tc_side")  # of a thread in its warp: number % 8, number / 8 % 2, number / 16
 
 
@@ -42,19 +44,18 @@ class _Product:
     dtype: str
 
 
-def write(emitter: GridEmitter, mark: Mark) -> bool:
-    """Write what stands below a mark ``atoms``; False, and nothing written, where it does not have the form of the instruction."""
+def write(emitter: GridEmitter, mark: Mark) -> None:
+    """Write what stands below a mark ``atoms``. A MappingError where it does not have the form of the instruction."""
     below = mark.body[0]
-    if not isinstance(below, Mark) or not (sizes := radices(below.name)) or sizes[-2:] != (8, 4):
-        return False
+    sizes = radices(below.name) if isinstance(below, Mark) else ()
     kept = emitter.ranges
-    found = _taken_apart(emitter, below, len(sizes))
-    if found is not None:
-        condition = emitter.first(prod(sizes))
-        with emitter.indented(f"if ({condition}) {{" if condition else "{"):
-            _product(emitter, found, sizes)
+    found = _taken_apart(emitter, below, len(sizes)) if isinstance(below, Mark) and sizes[-2:] == (8, 4) else None
+    if found is None:
+        raise MappingError("a product was mapped to tensor cores and does not have their form", hint="Options(shared=False)")
+    condition = emitter.first(prod(sizes))
+    with emitter.indented(f"if ({condition}) {{" if condition else "{"):
+        _product(emitter, found, sizes)
     emitter.ranges = kept
-    return found is not None
 
 
 def _taken_apart(emitter: GridEmitter, region: Mark, digits: int) -> _Product | None:
@@ -88,13 +89,13 @@ def _taken_apart(emitter: GridEmitter, region: Mark, digits: int) -> _Product | 
     result = Access(s.tensor, s.subscripts, dtype=s.value.dtype)
     found = [emitter.operand(access, run) for access in (result, product.left, product.right)]
     emitter.marks = emitter.marks[:-1]
-    shared = [emitter.memory.private(access.tensor, emitter.marks) for access in (product.left, product.right)]
+    buffers = [emitter.memory.private(access.tensor, emitter.marks) for access in (result, product.left, product.right)]
     places = [replace(a, fixed=simplified(a.fixed, emitter.ranges)) for a in found if a is not None]
-    if len(places) < 3 or any(buffer is None or buffer.space != "shared" for buffer in shared):
+    if len(places) < 3 or [buffer and buffer.space for buffer in buffers] != ["thread", "shared", "shared"]:
         return None
     target, left, right = places
     terms, neighbours = inner[0], inner[-1]
-    down, across = loops[digits - 2].variable, loops[digits - 1].variable
+    down = loops[digits - 2].variable
     if left.stride(down) == 0:
         left, right = right, left
     moving = {
@@ -104,9 +105,8 @@ def _taken_apart(emitter: GridEmitter, region: Mark, digits: int) -> _Product | 
     if (
         (terms.trips or 0) % TERMS
         or neighbours.trips != 2
-        or not all((left.stride(v) is not None and right.stride(v) is not None) for v in (down, across, terms.variable))
-        or 1 not in (left.stride(terms.variable), left.stride(down))
-        or 1 not in (right.stride(terms.variable), right.stride(neighbours.variable))
+        or not _rows_apart(left, terms.variable, down)
+        or not _rows_apart(right, terms.variable, neighbours.variable)
         or [len(loops) for loops in moving.values()] != [1, 1]
         or len(inner) != 4
     ):
@@ -115,6 +115,12 @@ def _taken_apart(emitter: GridEmitter, region: Mark, digits: int) -> _Product | 
     if (rows.trips or 1) % 2 or (columns.trips or 1) % 2:
         return None
     return _Product(tuple(loops[:digits]), terms, rows, columns, neighbours, target, left, right, product.dtype)
+
+
+def _rows_apart(operand: Address, one: str, other: str) -> bool:
+    """Whether neighbours along one of two loops lie side by side, and rows of them where the instruction can load them."""
+    steps = (operand.stride(one), operand.stride(other))
+    return any(near == 1 and far is not None and far % ROW == 0 for near, far in (steps, steps[::-1]))
 
 
 def _product(emitter: GridEmitter, found: _Product, sizes: tuple[int, ...]) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import islpy as isl
 
 from tcjit.codegen.linear import Linear, combine
-from tcjit.codegen.loops import Both, Compare, Condition, For, If, Mark, Node, Run, substitute
+from tcjit.codegen.loops import Both, Compare, Condition, For, If, Mark, Node, Run, runs, substitute
 from tcjit.errors import MappingError
 from tcjit.mapping.isl import identifier, union_map
 from tcjit.mapping.pipeline import Digits, Mapped
@@ -30,12 +31,46 @@ def build(mapped: Mapped) -> tuple[Node, ...]:
     ctx = mapped.scop.ctx
     ctx.set_ast_build_detect_min_max(1)
     ctx.set_ast_build_exploit_nested_bounds(1)
-    builder = isl.AstBuild.from_context(isl.Set.read_from_str(ctx, "{ : }"))
+    builder = isl.AstBuild.from_context(mapped.scop.sizes)
     walker = _GpuBuilder(mapped) if mapped.launches else _Builder(mapped)
     try:
-        return walker.nodes(walker.generate(builder))
+        nodes = walker.nodes(walker.generate(builder))
     except isl.Error as error:
         raise MappingError(f"no loops could be generated for the mapped tree: {error}") from None
+    if mapped.scop.program.dynamic:
+        _refuse_torn(mapped, nodes)
+    return nodes
+
+
+def _refuse_torn(mapped: Mapped, nodes: tuple[Node, ...]) -> None:
+    """A MappingError where isl took apart what shares a buffer: it moves a loop that it knows to run once below a sequence."""
+    users: dict[str, set[str]] = {}
+    for buffer in mapped.privates:
+        for s in mapped.scop.statements:
+            if buffer.tensor in (s.tensor, *(access.tensor for access, _ in s.reads())):
+                users.setdefault(buffer.mark, set()).add(s.name)
+    found = [
+        (name, {run.statement for run in runs(mark.body)} & users[name], branches)
+        for mark, branches in _marks(nodes, {})
+        if (name := mark.name) in users
+    ]
+    for name, below, branches in found:
+        for other, there, elsewhere in found:
+            exclusive = any(elsewhere.get(branch, side) != side for branch, side in branches.items())
+            if name == other and below and there - below and not exclusive:
+                raise MappingError("isl's loops take a tile apart whose statements share a buffer", hint="fixed sizes, or contract=False")
+
+
+def _marks(nodes: tuple[Node, ...], branches: Mapping[int, bool]) -> Iterator[tuple[Mark, Mapping[int, bool]]]:
+    """All marks, each with the side of every branch that it is on."""
+    for node in nodes:
+        if isinstance(node, If):
+            yield from _marks(node.then, {**branches, id(node): True})
+            yield from _marks(node.other, {**branches, id(node): False})
+        elif isinstance(node, (For, Mark)):
+            if isinstance(node, Mark):
+                yield node, branches
+            yield from _marks(node.body, branches)
 
 
 class _Builder:

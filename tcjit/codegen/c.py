@@ -4,28 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from math import prod
 
 from tcjit.codegen import prelude
 from tcjit.codegen.build import build
 from tcjit.codegen.dialect import Dialect
 from tcjit.codegen.emitter import Emitter, Gathers
 from tcjit.codegen.expression import ctype, vtype
-from tcjit.codegen.loops import For, Mark, Run, nest, runs
+from tcjit.codegen.linear import Linear
+from tcjit.codegen.loops import For, Mark, Node, Run, nest, runs, substitute
 from tcjit.codegen.memory import ALIGNMENT, Address, stride_name
 from tcjit.codegen.memory import symbol as kernel_symbol
-from tcjit.codegen.patch import Patch, match
-from tcjit.codegen.source import Source
+from tcjit.codegen.patch import Found, Patch, match, starts
+from tcjit.codegen.source import Numbers, Source
+from tcjit.codegen.work import fewest, work
 from tcjit.grammar.affine import guarded_accesses
-from tcjit.grammar.ast import Access
+from tcjit.grammar.ast import Access, Expr
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.form import names as names_in
 from tcjit.grammar.walk import walk
 from tcjit.mapping.machine import Machine
+from tcjit.mapping.passes import parallelise
 from tcjit.mapping.pipeline import Mapped
 from tcjit.mapping.scop import ScopStatement
 
 # iterations that collapsed parallel loops should offer: enough for a fair share of every thread
 FAIR_SHARE = 64
+# variables that share a sum along lanes, each of which reads a stretch of its own: more disturb what is read ahead of need more than
+# they help; and the terms that each should have
+SUMS, SHORT = 2, 64
 
 
 def emit(mapped: Mapped, dialect: Dialect, machine: Machine, *, checked: bool) -> Source:
@@ -57,9 +65,10 @@ class _Emitter(Emitter):
         parts = [f"/* {self.title()} */", head, *self.declarations]
         signature = f"int64_t {symbol}(void *const *tensors, const int64_t *numbers, void *workspace, int threads)"
         parts += [signature + " {", text, "  return tc_flag;", "}", ""]
-        return Source("\n".join(p for p in parts if p), symbol, numbers, self.memory.workspace, tuple(self.printer.sites))
+        text = "\n".join(p for p in parts if p)
+        return Source(text, symbol, numbers, self.memory.workspace, tuple(self.printer.sites), host=self.memory.host)
 
-    def prologue(self) -> tuple[tuple[str, str, str | int], ...]:
+    def prologue(self) -> Numbers:
         """Pointers, scalars and strides out of the ABI's arrays."""
         scop = self.mapped.scop
         definition = scop.program.definition
@@ -68,17 +77,20 @@ class _Emitter(Emitter):
             storage = scop.tensor(name)
             const = "const " if storage.role == "input" else ""
             self.write(f"{const}{ctype(storage.dtype)} *restrict {self.memory.names[name]} = tensors[{position}];")
-        for name, offset in self.memory.offsets.items():
+        numbers: list[tuple[str, str, str | int | Expr]] = []
+        for name, value in self.memory.values:
+            self.write(f"const int64_t {name} = numbers[{len(numbers)}];")
+            numbers.append(("value", name, value))
+        for name, offset in self.memory.places.items():
             kind = ctype(scop.tensor(name).dtype)
             self.write(f"{kind} *restrict {self.memory.names[name]} = ({kind} *)((char *)workspace + {offset});")
-        numbers: list[tuple[str, str, str | int]] = []
         for p in definition.params:
             if not p.dims and p.name not in scop.values:
                 self.scalar(self.memory.names[p.name], p.dtype, len(numbers))
                 numbers.append(("scalar", p.name, p.dtype))
         for name in tensors:
             for axis, stride in enumerate(scop.tensor(name).strides):
-                if stride is None:
+                if stride is None and scop.tensor(name).layout != "contiguous":
                     self.write(f"const int64_t {stride_name(self.memory.names[name], axis)} = numbers[{len(numbers)}];")
                     numbers.append(("stride", name, axis))
         self.write("int64_t tc_flag = 0;")
@@ -120,17 +132,30 @@ class _Emitter(Emitter):
             self.block(node.body)
             return
         loops, _ = nest(body[0])
+        sizes = {d.name for d in self.mapped.scop.program.dynamic}
         depth, iterations = 0, 1
         for one in loops:
-            if one.trips is None or iterations >= FAIR_SHARE or one.lower.variables or one.upper.variables:
+            if iterations >= FAIR_SHARE or not (one.lower.variables | one.upper.variables) <= sizes:
                 break
+            trips = one.trips if one.trips is not None else fewest(one, self.ranges)
             depth += 1
-            iterations *= one.trips
+            iterations *= max(1, trips)
         before = len(self.lines)
         self.block(body)
         if depth:
             clauses = " collapse(" + str(depth) + ")" if depth > 1 else ""
+            clauses += self.worth(loops[:depth])
             self.lines.insert(before, f"#pragma omp parallel for{clauses} num_threads(threads) schedule(static){self.flags(before)}")
+
+    def worth(self, loops: list[For]) -> str:
+        """The clause that leaves a loop to one thread where a dynamic size makes it short."""
+        trips = [f"({self.index(one.upper - one.lower)} + {one.step})" for one in loops if one.trips is None]
+        if not trips:
+            return ""
+        each = work(loops[-1].body, self.mapped.scop, self.ranges)
+        fixed = each * prod(one.trips or 1 for one in loops) // prod(one.step for one in loops if one.trips is None)
+        enough = -(-parallelise.WORTH_THREADS // max(1, fixed))
+        return f" if ({' * '.join(trips)} >= {enough})" if enough > 1 else ""
 
     def flags(self, since: int) -> str:
         """The clause that joins the flag of threads or lanes, where the lines written since set it."""
@@ -153,20 +178,44 @@ class _Emitter(Emitter):
             self.lines.insert(before, f"#pragma omp simd{self.flags(before)}")
 
     def reduction_lanes(self, loop: For, run: Run, statement: ScopStatement, target: Address) -> None:
-        """A reduction whose only result stays in a variable while lanes accumulate parts of it."""
+        """A reduction whose only result stays in variables while lanes accumulate parts of it.
+
+        One variable would make every step wait for the one before; each of several sums up an equal stretch of the loop.
+        """
         dtype = statement.value.dtype
         storage = self.mapped.scop.tensor(statement.tensor)
-        with self.indented("{"), self.invariants(loop):
-            self.write(f"{vtype(dtype)} tc_sum = {self.printer.load(storage.dtype, target.text)};")
+        clause = self.lane_reduction(statement.operator, dtype)
+        count = (loop.trips or 0) // SHORT if clause and loop.step == 1 else 1
+        count = max(1, min(count, self.mapped.options.sums or (SUMS if statement.operator in ("+=", "*=") else 1)))
+        stretch = (loop.trips or 0) // count
+        names = [f"tc_sum{number}" for number in range(count)] if count > 1 else ["tc_sum"]
+
+        def pass_over(part: For, names: list[str]) -> None:
             before = len(self.lines)
-            with self.ranged(loop), self.indented(self.header(loop), ""):
-                self.run_now = run
-                value = self.printer.value(statement.value)
-                self.write(f"tc_sum = {self.printer.combine(statement.operator, dtype, 'tc_sum', value)};")
-            self.lines.pop()
-            if clause := self.lane_reduction(statement.operator, dtype):
-                self.lines.insert(before, f"#pragma omp simd reduction({clause} : tc_sum){self.flags(before)}")
-            self.write(self.printer.store(storage.dtype, target.text, "tc_sum"))
+            with self.ranged(part), self.indented(self.header(part) + (" {" if len(names) > 1 else ""), "}" if len(names) > 1 else ""):
+                for number, name in enumerate(names):
+                    moved = substitute(run, {loop.variable: Linear.of(loop.variable) + number * stretch}) if number else run
+                    assert isinstance(moved, Run)
+                    self.run_now = moved
+                    value = self.printer.value(statement.value)
+                    self.write(f"{name} = {self.printer.combine(statement.operator, dtype, name, value)};")
+            if len(names) == 1:
+                self.lines.pop()
+            if clause:
+                self.lines.insert(before, f"#pragma omp simd reduction({clause} : {', '.join(names)}){self.flags(before)}")
+
+        with self.indented("{"), self.invariants(loop):
+            self.write(f"{vtype(dtype)} {names[0]} = {self.printer.load(storage.dtype, target.text)};")
+            for name in names[1:]:
+                self.write(f"{vtype(dtype)} {name} = {self.printer.identity(statement.operator, dtype)};")
+            pass_over(replace(loop, upper=loop.lower + (stretch - 1)) if count > 1 else loop, names)
+            if count > 1 and count * stretch < (loop.trips or 0):
+                pass_over(replace(loop, lower=loop.lower + count * stretch), names[:1])
+            while len(names) > 1:
+                for left, right in zip(names[: len(names) // 2], names[-(len(names) // 2) :], strict=True):
+                    self.write(f"{left} = {self.printer.combine(statement.operator, dtype, left, right)};")
+                names = names[: -(len(names) // 2)]
+            self.write(self.printer.store(storage.dtype, target.text, names[0]))
 
     def lane_reduction(self, operator: str, dtype: str) -> str:
         """OpenMP's name for a reduction; the NaN-keeping min and max of floats are declared, bool has none."""
@@ -184,13 +233,29 @@ class _Emitter(Emitter):
         self.declarations[declared] = None
         return name
 
+    def block(self, nodes: tuple[Node, ...]) -> None:
+        """What sets the results of a patch to 0 in front of it is left to the patch."""
+        left = list(nodes)
+        while left:
+            node = left.pop(0)
+            if left and isinstance(after := left[0], Mark) and after.name == "registers":
+                found = match(self.mapped, after, self.target, self.operand)
+                if found is not None and starts(found, node, self.mapped, self.target):
+                    self.patch(found, zero=True)
+                    left.pop(0)
+                    continue
+            super().block((node,))
+
     def registers(self, node: Mark) -> None:
         found = match(self.mapped, node, self.target, self.operand)
         if found is None:
             self.block(node.body)
-            return
-        patch = Patch(found, self.mapped.options.lanes, self.machine, self.printer, self.declarations)
-        for line in patch.lines():
+        else:
+            self.patch(found, zero=False)
+
+    def patch(self, found: Found, *, zero: bool) -> None:
+        made = Patch(found, self.mapped.options, self.machine, self.printer, self.declarations, zero=zero)
+        for line in made.lines():
             self.write(line)
 
     # ------------------------------------------------------------ reads
@@ -210,10 +275,15 @@ class _Emitter(Emitter):
         if not self.checked:
             return self.printer.load(storage.dtype, self.place(access.tensor, access.subscripts, [f"({t})" for t in texts]))
         bindings = " ".join(f"const int64_t {name} = {text};" for name, text in zip(names, texts, strict=True))
-        inside = " && ".join(f"0 <= {n} && {n} < {storage.shape[axis]}" for n, (axis, _) in zip(names, gathers, strict=True))
+        inside = self.inside(access, names, gathers)
         element = self.printer.load(storage.dtype, self.place(access.tensor, access.subscripts, names))
         site = self.printer.site("gather", tensor=access.tensor, where=access.where)
         return f"({{ {bindings} const int tc_ok = {inside}; TC_FLAG(!tc_ok, {site}); tc_ok ? {element} : 0; }})"
+
+    def inside(self, access: Access, names: list[str], gathers: Gathers) -> str:
+        """The test of a gather's subscripts."""
+        extents = [self.printer.index(self.memory.extent(access.tensor, axis)) for axis, _ in gathers]
+        return " && ".join(f"0 <= {n} && {n} < {extent}" for n, extent in zip(names, extents, strict=True))
 
     @contextmanager
     def invariants(self, loop: For) -> Iterator[None]:
@@ -273,7 +343,7 @@ class _Emitter(Emitter):
         ok = ""
         if self.checked:
             ok = f"tc_ok{number}"
-            inside = " && ".join(f"0 <= {n} && {n} < {storage.shape[axis]}" for n, (axis, _) in zip(names, gathers, strict=True))
+            inside = self.inside(access, names, gathers)
             self.write(f"const int {ok} = {inside};")
             self.write(f"TC_FLAG(!{ok}, {self.printer.site('gather', tensor=access.tensor, where=access.where)});")
         self.hoisted[id(access)] = [ok, *names]

@@ -93,7 +93,9 @@ class GpuDialect(Dialect):
     dynamic: str  # declares ``tc_shared``, the bytes that a launch asks for; empty where all shared arrays have constant sizes
     aligned: str  # before the element type of an array on a boundary of ``{bytes}``
     unroll: str
-    vectors: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)  # element type -> a vector's, without the number
+    vectors: Mapping[tuple[str, int], str] = field(repr=False, compare=False)  # element type and number -> the type of so many
+    load: str  # the value of a ``{vector}`` of ``{count}`` elements that begin at ``{place}``
+    store: str  # makes it ``{value}``
     shuffles: bool  # whether helpers ``tc_shuffle_...`` exchange values within a warp
 
 
@@ -148,11 +150,21 @@ def _reserved(words: str, *patterns: str) -> str:
     return "|".join([*words.split(), *patterns])
 
 
-_CUDA_VECTORS = {
-    **{f"{u}int{bits}_t": u + word for u in ("", "u") for bits, word in ((8, "char"), (16, "short"), (32, "int"), (64, "longlong"))},
-    **{word: word for word in ("float", "double")},
-    "bool": "uchar",
+# element type -> what vectors of it are called in OpenCL, and its bytes
+_VECTORS_OF: dict[str, tuple[str, int]] = {
+    **{f"{u}int{8 * size}_t": (u + word, size) for u in ("", "u") for size, word in ((1, "char"), (2, "short"), (4, "int"), (8, "long"))},
+    **{"float": ("float", 4), "double": ("double", 8)},
 }
+
+
+def _vectors(names: Mapping[str, tuple[str, int]], counts: Iterable[int]) -> dict[tuple[str, int], str]:
+    """The vectors of at most 16 bytes."""
+    return {(kind, count): f"{word}{count}" for count in counts for kind, (word, size) in names.items() if count * size <= 16}
+
+
+_CUDA_VECTORS_OF = {**{kind: (word.replace("long", "longlong"), size) for kind, (word, size) in _VECTORS_OF.items()}, "bool": ("uchar", 1)}
+# there are none of 8 and 16
+_CUDA_VECTORS = {(kind, 16 // size): "uint4" for kind, (_, size) in _CUDA_VECTORS_OF.items()} | _vectors(_CUDA_VECTORS_OF, (2, 4))
 
 CUDA = GpuDialect(
     "cuda",
@@ -175,6 +187,8 @@ CUDA = GpuDialect(
     aligned="__align__({bytes})",
     unroll="#pragma unroll",
     vectors=_CUDA_VECTORS,
+    load="*(const {vector} *)&{place}",
+    store="*({vector} *)&{place} = {value};",
     shuffles=True,
 )
 
@@ -195,7 +209,7 @@ OPENCL = GpuDialect(
         **_limits("l"),
         "half": "half_",
     },
-    reserved=_reserved(_OPENCL_WORDS, _VECTOR_TYPES, "M_.*", "CLK_.*", "CL_.*", "FLT_.*", "DBL_.*", "FP_.*", "(image|atom|cl)[_0-9].*"),
+    reserved=_reserved(_OPENCL_WORDS, _VECTOR_TYPES, "v(load|store).*", "(M|CLK|CL|FLT|DBL|FP)_.*", "(image|atom|cl)[_0-9].*"),
     kernel="__kernel __attribute__((reqd_work_group_size({threads}, 1, 1))) void",
     thread="(int)get_local_id(0)",
     blocks=("(int)get_group_id(0)", "(int)get_group_id(1)", "(int)get_group_id(2)"),
@@ -206,6 +220,9 @@ OPENCL = GpuDialect(
     dynamic="",
     aligned="__attribute__((aligned({bytes})))",
     unroll="",  # PoCL miscompiles what it is told to unroll
+    vectors=_vectors(_VECTORS_OF, (2, 4, 8, 16)),
+    load="vload{count}(0, &{place})",
+    store="vstore{count}({value}, 0, &{place});",
     shuffles=False,
 )
 

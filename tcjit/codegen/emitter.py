@@ -11,9 +11,10 @@ from contextlib import contextmanager
 
 from tcjit.codegen.dialect import Dialect
 from tcjit.codegen.expression import Printer
+from tcjit.codegen.integers import Ranges, limits
 from tcjit.codegen.linear import Linear
 from tcjit.codegen.loops import For, If, Mark, Node, Run
-from tcjit.codegen.memory import Address, Memory, Ranges, bounds, linear_subscript
+from tcjit.codegen.memory import Address, Memory, linear_subscript
 from tcjit.grammar.ast import Access, Expr
 from tcjit.mapping.pipeline import Mapped
 from tcjit.mapping.scop import ScopStatement
@@ -24,23 +25,23 @@ Gathers = list[tuple[int, Expr]]  # the data-dependent subscripts of an access: 
 class Emitter(ABC):
     """Walks the loops once, writing lines; knows the marks and loop ranges above the place it writes at."""
 
-    bounds = staticmethod(bounds)
-
     def __init__(self, mapped: Mapped, dialect: Dialect, checked: bool) -> None:
         self.mapped = mapped
         self.checked = checked
-        self.memory = Memory(mapped, dialect, self.bounds)
+        self.memory = Memory(mapped, dialect)
         self.lines: list[str] = []
         self.depth = 1
         self.marks: tuple[str, ...] = ()
-        self.ranges: Ranges = {}
+        self.ranges: Ranges = {d.name: (d.least, d.greatest) for d in mapped.scop.program.dynamic}
         self.run_now: Run | None = None
         self.dialect = dialect
         self.printer = Printer(dialect, self.read, self.name, checked=checked)
 
     def title(self) -> str:
         definition = self.mapped.scop.program.definition
-        sizes = ", ".join(f"{name} = {value}" for name, value in self.mapped.scop.program.sizes)
+        program = self.mapped.scop.program
+        facts = [f"{d.least} <= {d.size} <= {d.greatest}" for d in program.dynamic]
+        sizes = ", ".join([*facts, *(f"{name} = {value}" for name, value in program.sizes)])
         arguments = ", ".join(p.name for p in definition.params)
         return f"{definition.name}({arguments}) -> ({', '.join(definition.returns)}) for {sizes or 'no sizes'}"
 
@@ -102,7 +103,7 @@ class Emitter(ABC):
     def ranged(self, node: For) -> Iterator[None]:
         """Knows the loop's range while writing its body."""
         kept = self.ranges
-        lower, upper = self.bounds(node.lower, kept), self.bounds(node.upper, kept)
+        lower, upper = limits(node.lower, kept), limits(node.upper, kept)
         if lower is not None and upper is not None:
             self.ranges = {**kept, node.variable: (lower[0], upper[1])}
         yield
@@ -178,7 +179,7 @@ class Emitter(ABC):
         if name in self.mapped.scop.values:
             value = self.mapped.scop.values[name]
             return str(value) if value >= 0 else f"({value})"
-        return self.memory.names[name]
+        return name if kind == "size" else self.memory.names[name]
 
     def index_value(self, value: Linear) -> str:
         """An index as an int64_t operand, or as a decimal literal."""

@@ -125,9 +125,9 @@ class Printer:
             self.sites.append(found)
         return self.sites.index(found) + 1
 
-    def inside(self, index: str, extent: int, site: int) -> Text:
+    def inside(self, index: str, extent: str, site: int) -> Text:
         """On a GPU, an int64 index that is inside 0..extent-1; of one that is not, 0, and ``tc_flag`` has the site."""
-        return self._helper("tc_at", index, str(literal("int64", extent, self.dialect)), str(site), "tc_flag")
+        return self._helper("tc_at", index, extent, str(site), "tc_flag")
 
     def shuffled(self, how: str, dtype: str, value: str, lanes: int | str) -> Text:
         """The value that another thread of the warp has, ``xor`` or ``down`` by so many; all threads of the warp evaluate this."""
@@ -231,12 +231,12 @@ class Printer:
         return text
 
     def _named(self, kind: str, name: str, dtype: str) -> Text:
-        """An index is an int64_t variable and a scalar of its parameter's type, whatever type the expression gives them."""
+        """An index or a size is an integer variable and a scalar of its parameter's type, whatever type the expression gives them."""
         text = self._name(kind, name)
         if number := _LITERAL.fullmatch(text):
             return self._constant(dtype, int(number[1]))
         own = "int64" if kind == "index" else dtype
-        if own != dtype or (dtype == "int64" and kind != "index"):
+        if own != dtype or (dtype == "int64" and kind != "index") or kind == "size":
             return prefixed(f"({vtype(dtype, self.dialect)})", atomic(text))
         return atomic(text)
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 
-from tcjit.codegen import prelude
+from tcjit.codegen import integers, prelude
 from tcjit.codegen.build import build
 from tcjit.codegen.dialect import GpuDialect
 from tcjit.codegen.expression import ctype, vtype
 from tcjit.codegen.grid import THREAD, GridEmitter
-from tcjit.codegen.loops import If, Mark, Node, Run
+from tcjit.codegen.loops import Mark, Node, mark_names
 from tcjit.codegen.memory import stride_name
 from tcjit.codegen.memory import symbol as kernel_symbol
 from tcjit.codegen.source import KernelLaunch, Source
 from tcjit.errors import MappingError
+from tcjit.grammar.ast import Expr, Size
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.machine import Device
 from tcjit.mapping.pipeline import Launch, Mapped
@@ -37,12 +38,13 @@ class _Kernels(GridEmitter):
         definition = self.mapped.scop.program.definition
         symbol = kernel_symbol(definition.name, self.dialect)
         nodes = build(self.mapped)
-        texts, launches = [], []
+        texts, launches, fewer = [], [], []
         aligned: set[str] = set()
         for number, launch in enumerate(self.mapped.launches):
             text, made = self.kernel(launch, f"{symbol}_{number}" if number else symbol, _below(nodes, launch.mark))
             texts.append(text)
             launches.append(made)
+            fewer += [(f"grid {number} {axis}", blocks) for axis, blocks in self.fewer]
             aligned |= set(self.aligned)
         text = "\n".join(texts)
         helpers = [name for name in INDEX_HELPERS if re.search(rf"\b{name}\(", text)]
@@ -54,6 +56,7 @@ class _Kernels(GridEmitter):
             tuple(self.printer.sites),
             tuple(launches),
             tuple(name for name in self.arguments() if name in aligned),
+            (*self.memory.host, *fewer),
         )
 
     def kernel(self, launch: Launch, symbol: str, nodes: tuple[Node, ...]) -> tuple[str, KernelLaunch]:
@@ -87,17 +90,19 @@ class _Kernels(GridEmitter):
         kind = ctype(storage.dtype, self.dialect)
         return f"{self.global_memory(f'const {kind}' if const or storage.role == 'input' else kind)} *{self.gpu.restrict}"
 
-    def numbers(self) -> list[tuple[tuple[str, str, str | int], str]]:
+    def numbers(self) -> list[tuple[tuple[str, str, str | int | Expr], str]]:
         """The numbers that a call passes, and their parameters."""
         scop = self.mapped.scop
-        found: list[tuple[tuple[str, str, str | int], str]] = []
+        found: list[tuple[tuple[str, str, str | int | Expr], str]] = []
+        for name, value in self.memory.values:
+            found.append((("value", name, value), f"const int64_t {name}{'_bits' if isinstance(value, Size) else ''}"))
         for p in scop.program.definition.params:
             if not p.dims and p.name not in scop.values:
                 kind = "double" if DTYPES[p.dtype].kind == "float" else "int64_t"
                 found.append((("scalar", p.name, p.dtype), f"const {kind} {self.memory.names[p.name]}_bits"))
         for p in scop.program.definition.params:
             for axis, stride in enumerate(scop.tensor(p.name).strides if p.dims else ()):
-                if stride is None:
+                if stride is None and scop.tensor(p.name).layout != "contiguous":
                     found.append((("stride", p.name, axis), f"const int64_t {stride_name(self.memory.names[p.name], axis)}"))
         return found
 
@@ -107,11 +112,14 @@ class _Kernels(GridEmitter):
         """The thread's number, scalars, and pointers to temporaries, as far as the body names them."""
         scop = self.mapped.scop
         lines = {THREAD: f"const int {THREAD} = {self.gpu.thread};"}
+        for d in scop.program.dynamic:
+            kind = "int" if d.greatest <= integers.GREATEST else "int64_t"
+            lines[d.name] = f"const {kind} {d.name} = ({kind}){d.name}_bits;"
         for p in scop.program.definition.params:
             if not p.dims and p.name not in scop.values:
                 name, kind = self.memory.names[p.name], vtype(p.dtype, self.dialect)
                 lines[name] = f"const {kind} {name} = ({kind}){name}_bits;"
-        for tensor, offset in self.memory.offsets.items():
+        for tensor, offset in self.memory.places.items():
             name, kind = self.memory.names[tensor], self.pointer_type(tensor, tensor not in self.written)
             lines[name] = f"{kind} {name} = ({kind.removesuffix(self.gpu.restrict)})(workspace + {offset});"
         for name, line in lines.items():
@@ -122,7 +130,7 @@ class _Kernels(GridEmitter):
         """Declare the arrays that the threads of a block share; their bytes."""
         arrays = []
         for private in self.memory.privates.values():
-            if private.space == "shared" and private.mark in _marks(nodes):
+            if private.space == "shared" and private.mark in mark_names(nodes):
                 dtype = self.mapped.scop.tensor(private.tensor).dtype
                 arrays.append((ctype(dtype, self.dialect), self.memory.private_name(private), private.elements, DTYPES[dtype].bytes))
         arrays += [(kind, name, elements, size) for name, (kind, elements, size) in self.scratch.items()]
@@ -153,14 +161,3 @@ def _rounded(size: int) -> int:
 def _below(nodes: tuple[Node, ...], mark: str) -> tuple[Node, ...]:
     """What stands below the mark of a launch."""
     return tuple(inner for node in nodes if isinstance(node, Mark) and node.name == mark for inner in node.body)
-
-
-def _marks(nodes: tuple[Node, ...]) -> set[str]:
-    """The names of all marks below."""
-    found: set[str] = set()
-    for node in nodes:
-        if isinstance(node, If):
-            found |= _marks(node.then + node.other)
-        elif not isinstance(node, Run):
-            found |= _marks(node.body) | ({node.name} if isinstance(node, Mark) else set())
-    return found

@@ -17,15 +17,14 @@ from tcjit.codegen.dialect import GpuDialect
 from tcjit.codegen.emitter import Emitter, Gathers, parenthesised
 from tcjit.codegen.expression import ctype, vtype
 from tcjit.codegen.facts import comparison, facts, split
-from tcjit.codegen.integers import limits, simplified
+from tcjit.codegen.integers import Ranges, limits, simplified
 from tcjit.codegen.linear import Linear, combine
-from tcjit.codegen.loops import Compare, Condition, For, If, Mark, Node, Run, runs, substitute
-from tcjit.codegen.memory import Ranges
+from tcjit.codegen.loops import Compare, Condition, For, If, Mark, Node, Run, mark_names, runs, substitute
 from tcjit.codegen.separate import radices, separate
 from tcjit.codegen.text import atomic, prefixed
 from tcjit.codegen.unroll import constant_trips
 from tcjit.errors import MappingError
-from tcjit.grammar.ast import Access, Binary, Cast, Expr
+from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.machine import Device
 from tcjit.mapping.pipeline import Mapped
@@ -37,8 +36,6 @@ Digits = list[tuple[str, int]]  # texts of the digits of a number, outermost fir
 
 class GridEmitter(Emitter):
     """Writes the body of one kernel after another."""
-
-    bounds = staticmethod(limits)
 
     def __init__(self, mapped: Mapped, dialect: GpuDialect, device: Device, checked: bool) -> None:
         super().__init__(mapped, dialect, checked)
@@ -54,7 +51,9 @@ class GridEmitter(Emitter):
         self.lines = []
         self.depth = 1
         self.grid = (1, 1, 1)
+        self.fewer: list[tuple[str, Expr]] = []  # axes along which dynamic sizes say how many blocks there are
         self.unrolling = False
+        self.loops = 0  # around what is being written, those of threads and blocks aside
         self.early = False  # copies may arrive later
         self.written: dict[str, None] = {}  # tensors that the kernel writes
         self.aligned: dict[str, None] = {}  # and those whose elements it reads or writes several at once
@@ -96,8 +95,7 @@ class GridEmitter(Emitter):
                 self.write(f"{self.printer.helper(name)}();")
             self.block(node.body)
         elif node.name == "atoms":
-            if not atoms.write(self, node):
-                self.block(node.body)
+            atoms.write(self, node)
         elif sizes := radices(node.name):
             self.region(sizes, node.body)
         elif node.name in ("unroll", "vector"):
@@ -140,6 +138,7 @@ class GridEmitter(Emitter):
         most = self.device.max_grid
         if x <= most[0] and y <= most[1] and prod(z) <= most[2]:
             self.grid = (x, y, prod(z))
+            self.fewer = self.open_counts(node.body, counts)
             inner = [(self.gpu.blocks[axis], count) for axis, count in reversed(list(enumerate(counts[:-3:-1])))]
             self.bind(node.body, digits(self.gpu.blocks[2], z) + inner, self.block)
             return
@@ -151,7 +150,29 @@ class GridEmitter(Emitter):
         kind = "int" if total + most[0] <= integers.GREATEST else "int64_t"
         with self.indented(f"for ({kind} tc_block = {self.gpu.blocks[0]}; tc_block < {total}; tc_block += {most[0]}) {{"):
             self.bind(node.body, digits("tc_block", counts), self.block)
-            self.barrier("block")  # before the next turn writes what this one still reads
+            if self.scratch or self.shares(node.body):
+                self.barrier("block")  # before the next turn writes what this one still reads
+
+    def shares(self, nodes: tuple[Node, ...]) -> bool:
+        """Whether the threads of a block share a buffer below one of the marks of these nodes."""
+        below = mark_names(nodes)
+        return any(buffer.space == "shared" and buffer.mark in below for buffer in self.memory.privates.values())
+
+    def open_counts(self, nodes: tuple[Node, ...], counts: Sequence[int]) -> list[tuple[str, Expr]]:
+        """The blocks along x, y and z where a loop's end depends on dynamic sizes alone; along z the outermost loop's, times the others."""
+        sizes = {d.name for d in self.mapped.scop.program.dynamic}
+        found: list[tuple[str, Expr]] = []
+        for depth in range(len(counts)):
+            if len(nodes) != 1 or not isinstance(nodes[0], For):
+                break
+            axis = len(counts) - 1 - depth
+            if nodes[0].upper.variables and nodes[0].upper.variables <= sizes and (axis < 2 or depth == 0):
+                others = prod(counts[1:-2]) if axis >= 2 else 1
+                count = nodes[0].upper.expression()
+                whole = Binary("*", Binary("+", count, number(1), dtype="int64"), number(others), dtype="int64")
+                found.append(("xyz"[min(axis, 2)], Call("max", (number(1), whole), dtype="int64")))
+            nodes = nodes[0].body
+        return found
 
     def digits(self, sizes: Sequence[int]) -> Digits:
         """The digits of the thread's number."""
@@ -245,10 +266,12 @@ class GridEmitter(Emitter):
 
     def loop(self, node: For) -> None:
         found = constant_trips(node, self.ranges) if self.unrolling else None
+        self.loops += 1
         if found is None:
             super().loop(node)
         else:
             self.constant_loop(*found)
+        self.loops -= 1
 
     def constant_loop(self, node: For, guards: Sequence[Condition]) -> None:
         """A loop over constants, unrolled; with a single trip only its body."""
@@ -303,11 +326,13 @@ class GridEmitter(Emitter):
             text = str(self.printer.index(subscript))
             if self.checked:
                 site = self.printer.site("gather", tensor=access.tensor, where=access.where)
-                text = str(self.printer.inside(text, storage.shape[axis], site))
+                text = str(self.printer.inside(text, str(self.printer.index(self.memory.extent(access.tensor, axis))), site))
             names.append(text if storage.shape[axis] > integers.GREATEST else str(prefixed("(int)", atomic(text))))
             self.ranges = {**self.ranges, names[-1]: (0, max(0, storage.shape[axis] - 1))}
         if storage.elements:
             value = str(self.printer.load(storage.dtype, self.place(access.tensor, access.subscripts, names)))
+            if self.checked and (idle := [name for name in names if name not in value]):
+                value = f"({', '.join([*idle, value])})"  # along an expanded dimension, or one of extent 1, no address moves
         else:  # the flag goes up, and nothing is read
             zero = f"({vtype(storage.dtype, self.dialect)})0"
             value = f"({', '.join([*names, zero])})" if self.checked else zero
@@ -328,6 +353,10 @@ def digits(number: str, sizes: Sequence[int]) -> Digits:
         text = number if stride == 1 else f"{number} / {stride}"
         found.append(("0" if size == 1 else text if position == 0 or stride * size == prod(sizes) else f"{text} % {size}", size))
     return found
+
+
+def number(value: int) -> Expr:
+    return Const(value, dtype="int64")
 
 
 def block_counts(nodes: tuple[Node, ...], ranges: Ranges) -> list[int]:

@@ -6,14 +6,20 @@ an expression of which they do not show that it fits 31 bits, step by step, is c
 
 from __future__ import annotations
 
-from tcjit.codegen.linear import Linear, Opaque, combine
-from tcjit.codegen.memory import Ranges
+from collections.abc import Mapping
 
+from tcjit.codegen.linear import Linear, Opaque, combine
+
+Ranges = Mapping[str, tuple[int, int]]  # loop variable -> least and greatest value, where both are constants
 GREATEST = (1 << 31) - 1
 
 
 def limits(value: Linear, ranges: Ranges) -> tuple[int, int] | None:
-    """Least and greatest value of an expression; None where a variable's range is missing."""
+    """Least and greatest value of an expression; None where a variable's range is missing.
+
+    >>> limits(Linear.of("i").times(3) - Linear.of("j"), {"i": (0, 7), "j": (1, 4)})
+    (-4, 20)
+    """
     least = greatest = value.constant
     for atom, coefficient in value.terms:
         found = ranges.get(atom) if isinstance(atom, str) else _opaque_limits(atom, ranges)

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from tcjit.grammar.ast import Binary, Call, Const, Expr, Size
+
 
 @dataclass(frozen=True)
 class Opaque:
@@ -28,6 +30,14 @@ class Opaque:
         for other in inner[1:]:
             result = f"tc_{self.op}_index({result}, {other})"
         return result
+
+
+    def expression(self) -> Expr:
+        """The same as an expression over sizes."""
+        args = tuple(argument.expression() for argument in self.args)
+        if self.op in ("floor", "mod"):
+            return Binary("/" if self.op == "floor" else "%", *args, dtype="int64")
+        return Call(self.op, args, dtype="int64")
 
 
 @dataclass(frozen=True)
@@ -110,6 +120,15 @@ class Linear:
             sign = ("-" if not parts else " - ") if self.constant < 0 else ("" if not parts else " + ")
             parts.append(f"{sign}{abs(self.constant)}")
         return "".join(parts)
+
+    def expression(self) -> Expr:
+        """The same as an expression over sizes."""
+        total: Expr = Const(self.constant, dtype="int64")
+        for atom, coefficient in self.terms:
+            value: Expr = Size(atom, dtype="int64") if isinstance(atom, str) else atom.expression()
+            term = Binary("*", Const(coefficient, dtype="int64"), value, dtype="int64")
+            total = Binary("+", total, term, dtype="int64")
+        return total
 
     @property
     def is_operand(self) -> bool:

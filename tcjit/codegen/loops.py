@@ -124,6 +124,17 @@ def runs(nodes: tuple[Node, ...]) -> list[Run]:
     return result
 
 
+def mark_names(nodes: tuple[Node, ...]) -> set[str]:
+    """The names of all marks below."""
+    found: set[str] = set()
+    for node in nodes:
+        if isinstance(node, If):
+            found |= mark_names(node.then + node.other)
+        elif not isinstance(node, Run):
+            found |= mark_names(node.body) | ({node.name} if isinstance(node, Mark) else set())
+    return found
+
+
 def nest(node: Node) -> tuple[list[For], tuple[Node, ...]]:
     """The perfectly nested loops from a node down, and the body of the innermost."""
     loops: list[For] = []

@@ -1,7 +1,7 @@
 """Where tensors live in a kernel, and the text of an element's address.
 
 An argument is a pointer with constant strides, or with strides that the call passes; a temporary is a slice of the workspace, or, below
-the tile marks that contract it, a private array folded modulo its size.
+the tile marks that contract it, a private array folded modulo its size. With dynamic sizes, strides and slices follow from them.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 from tcjit.codegen import prelude
 from tcjit.codegen.dialect import Dialect, GpuDialect
-from tcjit.codegen.linear import Linear, Opaque, combine
+from tcjit.codegen.integers import Ranges, simplified
+from tcjit.codegen.linear import Linear, combine
 from tcjit.codegen.loops import Run
-from tcjit.grammar.ast import Binary, Expr, Index
+from tcjit.grammar.ast import Binary, Const, Expr, Index, Size
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.form import Form, integer
 from tcjit.mapping.pipeline import Mapped
@@ -33,9 +34,6 @@ _RESERVED = re.compile(r"c\d+|[svx]\d+(_\d+)?|tc_.*|TC_.*|_.*|.*_p\d*|.*_bits|.*
 _VECTOR = re.compile(r"tc_(sum_)?(float|double)\d+")
 
 ALIGNMENT = 64  # bytes, of every workspace slice and private array
-
-Ranges = Mapping[str, tuple[int, int]]  # loop variable -> least and greatest value, where both are constants
-Bounds = Callable[[Linear, Ranges], "tuple[int, int] | None"]
 
 
 @dataclass(frozen=True)
@@ -73,19 +71,30 @@ class Address:
 class Memory:
     """The names and places of all tensors of one kernel."""
 
-    def __init__(self, mapped: Mapped, dialect: Dialect, bounds: Bounds) -> None:
+    def __init__(self, mapped: Mapped, dialect: Dialect) -> None:
         self.mapped = mapped
-        self.bounds = bounds
         self.workspace = 0
         self.offsets: dict[str, int] = {}
+        self.moving: dict[str, Expr] = {}  # offsets that depend on dynamic sizes, behind all others
+        self.end: Expr | None = None  # where those end: the bytes of workspace of a call
+        self.steps: dict[Expr, str] = {}  # strides that depend on dynamic sizes
         self.privates: dict[tuple[str, str], Buffer] = {(p.mark, p.tensor): p for p in mapped.privates}
         self.names = _c_names(mapped, dialect)
         self.contracted = {p.tensor for p in mapped.privates}
         for storage in mapped.scop.tensors:
-            if storage.role == "temporary" and storage.name not in self.contracted:
+            if storage.role == "temporary" and storage.name not in self.contracted and not any(storage.open):
                 self.offsets[storage.name] = self.workspace
                 size = storage.elements * DTYPES[storage.dtype].bytes
                 self.workspace += -(-size // ALIGNMENT) * ALIGNMENT
+        for storage in mapped.scop.tensors:
+            if storage.role == "temporary" and storage.name not in self.contracted and any(storage.open):
+                self.moving[storage.name] = self.end or _number(self.workspace)
+                size_here = _binary("*", storage.volume(), _number(DTYPES[storage.dtype].bytes))
+                lines = _binary("/", _binary("+", size_here, _number(ALIGNMENT - 1)), _number(ALIGNMENT))
+                self.end = _binary("+", self.moving[storage.name], _binary("*", lines, _number(ALIGNMENT)))
+        for storage in mapped.scop.tensors:
+            for axis in _moving_axes(storage):
+                self.steps.setdefault(storage.volume(axis + 1), f"tc_step{len(self.steps)}")
 
     def below(self, mark: str) -> list[Buffer]:
         """The private arrays that a mark declares."""
@@ -108,10 +117,39 @@ class Memory:
         runtime: list[tuple[str, Linear]] = []
         for axis, (subscript, stride) in enumerate(zip(subscripts, storage.strides, strict=True)):
             if stride is None:
-                runtime.append((stride_name(name, axis), subscript))
+                runtime.append((self.stride_name(storage, axis), subscript))
             else:
                 fixed = fixed + subscript.times(stride)
         return Address(name, fixed, tuple(runtime))
+
+    def extent(self, tensor: str, axis: int) -> Expr:
+        """The extent of an axis: a number, or what follows from dynamic sizes."""
+        storage = self.mapped.scop.tensor(tensor)
+        return storage.extent(axis) or _number(storage.shape[axis])
+
+    def stride_name(self, storage: Storage, axis: int) -> str:
+        """The variable that holds a stride."""
+        if storage.layout == "contiguous":
+            return self.steps[storage.volume(axis + 1)]
+        return stride_name(self.names[storage.name], axis)
+
+    @property
+    def places(self) -> dict[str, str]:
+        """Where in the workspace each temporary is: a number of bytes, or the variable that holds one."""
+        fixed = {name: str(offset) for name, offset in self.offsets.items()}
+        return {**fixed, **{name: offset_name(self.names[name]) for name in self.moving}}
+
+    @property
+    def values(self) -> list[tuple[str, Expr]]:
+        """The variables whose values follow from the sizes of a call: sizes, strides, offsets of slices."""
+        sizes = [(d.name, Size(d.name, dtype="int64")) for d in self.mapped.scop.program.dynamic]
+        steps = [(name, value) for value, name in self.steps.items()]
+        return [*sizes, *steps, *((offset_name(self.names[name]), value) for name, value in self.moving.items())]
+
+    @property
+    def host(self) -> tuple[tuple[str, Expr], ...]:
+        """As in ``Source.host``: the bytes of workspace, where they follow from the sizes of a call."""
+        return (("workspace", self.end),) if self.end is not None else ()
 
     def private_name(self, private: Buffer) -> str:
         """The name of a buffer; on a GPU, where one kernel may declare several of one tensor side by side, they are numbered."""
@@ -123,7 +161,7 @@ class Memory:
         for subscript, axis in zip(subscripts, private.axes, strict=True):
             for divisor, modulus, stride in axis.parts:
                 value = combine("floor", (subscript - axis.base, Linear.of(divisor)))
-                place = place + without_idle_mod(combine("mod", (value, Linear.of(modulus))), ranges, self.bounds).times(stride)
+                place = place + simplified(combine("mod", (value, Linear.of(modulus))), ranges).times(stride)
         return Address(self.private_name(private), place)
 
 
@@ -159,30 +197,21 @@ def stride_name(tensor: str, axis: int) -> str:
     return f"{tensor}_stride{axis}"
 
 
-def without_idle_mod(value: Linear, ranges: Ranges, bounds: Bounds) -> Linear:
-    """Drop ``x mod n`` where the loops keep x inside 0..n-1."""
-    result = Linear((), value.constant)
-    for atom, coefficient in value.terms:
-        kept = Linear(((atom, 1),))
-        if isinstance(atom, Opaque) and atom.op == "mod" and atom.args[1].is_constant:
-            limits = bounds(atom.args[0], ranges)
-            if limits is not None and limits[0] >= 0 and limits[1] < atom.args[1].constant:
-                kept = atom.args[0]
-        result = result + kept.times(coefficient)
-    return result
+def offset_name(tensor: str) -> str:
+    return f"tc_offset_{tensor}"
 
 
-def bounds(value: Linear, ranges: Ranges) -> tuple[int, int] | None:
-    """Least and greatest value of a sum over loop variables with constant ranges; None where one is missing."""
-    least = greatest = value.constant
-    for atom, coefficient in value.terms:
-        limits = ranges.get(atom) if isinstance(atom, str) else None
-        if limits is None:
-            return None
-        ends = (coefficient * limits[0], coefficient * limits[1])
-        least += min(ends)
-        greatest += max(ends)
-    return least, greatest
+def _moving_axes(storage: Storage) -> list[int]:
+    """The axes of a contiguous tensor whose strides depend on dynamic sizes."""
+    return [axis for axis, step in enumerate(storage.strides) if step is None] if storage.layout == "contiguous" else []
+
+
+def _number(value: int) -> Expr:
+    return Const(value, dtype="int64")
+
+
+def _binary(op: str, left: Expr, right: Expr) -> Expr:
+    return Binary(op, left, right, dtype="int64")
 
 
 def linear_subscript(subscript: Expr, run: Run, values: Mapping[str, int]) -> Linear | None:
@@ -206,6 +235,8 @@ def _form(value: Form, run: Run, values: Mapping[str, int]) -> Linear | None:
         atom = monomial[0]
         if isinstance(atom, Index):
             total = total + run.index(atom.name).times(factor)
+        elif isinstance(atom, Size):
+            total = total + Linear.of(atom.name).times(factor)
         elif isinstance(atom, Binary) and atom.op == "/":
             left, right = linear_subscript(atom.left, run, values), linear_subscript(atom.right, run, values)
             if left is None or right is None or not right.is_constant or right.constant <= 0:

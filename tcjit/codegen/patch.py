@@ -7,20 +7,22 @@ are added up at the end, in a fixed tree).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
 
 from tcjit.codegen.expression import Printer
 from tcjit.codegen.linear import Linear
-from tcjit.codegen.loops import For, Mark, Run, nest
+from tcjit.codegen.loops import For, Mark, Node, Run, nest
 from tcjit.codegen.memory import Address
 from tcjit.grammar.affine import Guard
-from tcjit.grammar.ast import Access, Binary, Expr, Unary
+from tcjit.grammar.ast import Access, Binary, Const, Expr, Unary
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.machine import Machine
+from tcjit.mapping.options import Options
 from tcjit.mapping.pipeline import Mapped
-from tcjit.mapping.plan import UNROLL_LIMIT
+from tcjit.mapping.plan import UNROLL_LIMIT, pieces
 from tcjit.mapping.scop import ScopStatement
 
 Operand = Callable[[Access, Run], "Address | None"]
@@ -86,61 +88,111 @@ def _values(loop: For) -> list[Linear]:
     return [loop.lower + value for value in range(loop.trips or 0)]
 
 
-class Patch:
-    """Writes the lines of one patch."""
+def starts(found: Found, node: Node, mapped: Mapped, target: Callable[[ScopStatement, Run], Address | None]) -> bool:
+    """Whether the loops in front of a patch do no more than set its results to 0: then the accumulators may start there themselves."""
+    loops: list[For] = []
+    while isinstance(node, (For, Mark)):
+        loops += [node] if isinstance(node, For) else []
+        if len(node.body) != 1:
+            return False
+        node = node.body[0]
+    s = mapped.scop.statement(node.statement) if isinstance(node, Run) else None
+    if s is None or s.operator != "=" or s.source != found.statement.source or s.tensor != found.statement.tensor:
+        return False
+    if not isinstance(s.value, Const) or s.value.value != 0 or not isinstance(node, Run) or (written := target(s, node)) is None:
+        return False
+    results = found.patch if found.along_reduction else (*found.patch, found.lane)
+    here = _box(found.target, results)
+    return here is not None and here == _box(written, loops)
 
-    def __init__(self, found: Found, lanes: int, machine: Machine, printer: Printer, declarations: dict[str, None]) -> None:
+
+def _box(address: Address, loops: Sequence[For]) -> tuple[str, list[tuple[int, int]]] | None:
+    """The elements that an address takes over loops: the first one, and (stride, count) of each loop; None where they are no box."""
+    moves = []
+    own = {one.variable for one in loops}
+    for one in loops:
+        stride = address.stride(one.variable)
+        if not stride or one.trips is None or one.step != 1 or one.lower.variables & own:
+            return None
+        if one.trips > 1:
+            moves.append((stride, one.trips))
+    return address.substitute({one.variable: one.lower for one in loops}).text, sorted(moves)
+
+
+# an operand that several results use is loaded once: left to itself, gcc 12 reads it from memory again for each of them
+KEEP = """#if defined(__AVX512F__)
+#define TC_KEEP(x) __asm__("" : "+v"(x))
+#elif defined(__x86_64__)
+#define TC_KEEP(x) __asm__("" : "+x"(x))
+#elif defined(__aarch64__)
+#define TC_KEEP(x) __asm__("" : "+w"(x))
+#else
+#define TC_KEEP(x)
+#endif"""
+
+
+class Patch:
+    """Writes the lines of one patch; ``zero``: its results start from 0 instead of what memory holds."""
+
+    def __init__(
+        self, found: Found, options: Options, machine: Machine, printer: Printer, declarations: dict[str, None], *, zero: bool = False
+    ) -> None:
         self.found = found
+        self.unroll = options.unroll
+        self.zero = zero
         self.printer = printer
         self.declarations = declarations
         self.element = "float" if found.statement.value.dtype == "float32" else "double"
         self.bytes = DTYPES[found.statement.value.dtype].bytes
-        self.width = lanes or machine.lanes(self.bytes)
+        self.width = options.lanes or machine.lanes(self.bytes)
         self.loaded: dict[str, str] = {}
-        self.loads: list[str] = []
+        self.loads: list[tuple[str, str, str]] = []  # type, name, element
+        self.uses: Counter[str] = Counter()
 
     def lines(self) -> list[str]:
         """``{ load accumulators; reduction loops { loads; updates } store accumulators }``."""
         found = self.found
-        pieces = self.pieces()
-        points = [
-            dict(zip((one.variable for one in found.patch), values, strict=True)) for values in product(*map(_values, found.patch))
-        ]
+        covering = pieces(found.lane.trips or 0, self.width)
+        points = [dict(zip((one.variable for one in found.patch), values, strict=True)) for values in product(*map(_values, found.patch))]
         before, inside, after = [], [], []
         for number, point in enumerate(points):
-            for start, width in pieces:
+            for start, width in covering:
                 at = dict(point)
                 at[found.lane.variable] = found.lane.lower + start
-                name = f"s{number}_{start}" if len(pieces) > 1 else f"s{number}"
+                name = f"s{number}_{start}" if len(covering) > 1 else f"s{number}"
                 target = found.target.substitute(at)
-                if found.along_reduction:
+                if found.along_reduction or self.zero:
                     before.append(f"{self.type(width)} {name} = {'{0}' if width > 1 else '0'};")
-                    after.append(f"{target.text} += {self.total(name, width)};")
                 else:
                     before.append(f"{self.type(width)} {name} = {self.vector(target.text, width)};")
+                if found.along_reduction:
+                    after.append(f"{target.text} {'=' if self.zero and start == 0 else '+='} {self.total(name, width)};")
+                else:
                     after.append(f"{self.vector(target.text, width)} = {name};")
                 inside.append(f"{name} += {self.value(found.statement.value, at, width)};")
         lines = ["{", *("  " + line for line in before)]
         pad = "  "
         for one in found.outer:
+            if self.unroll > 1 and one is found.outer[-1]:
+                lines.append(f"#pragma GCC unroll {self.unroll}")
             lines.append(f"{pad}for (int64_t {one.variable} = {one.lower.text}; {one.variable} <= {one.upper.text}; ++{one.variable}) {{")
             pad += "  "
-        lines += [pad + line for line in (*self.loads, *inside)]
+        lines += [pad + line for line in (*self.loading(), *inside)]
         for _ in found.outer:
             pad = pad[2:]
             lines.append(pad + "}")
         return [*lines, *("  " + line for line in after), "}"]
 
-    def pieces(self) -> list[tuple[int, int]]:
-        """(start, width) of the registers that cover the lanes: full ones first, then halves."""
-        trips = self.found.lane.trips or 0
-        result, start, width = [], 0, self.width
-        while start < trips:
-            while width > trips - start:
-                width //= 2
-            result.append((start, width))
-            start += width
-        return result
+    def loading(self) -> list[str]:
+        """The operands of one iteration, each in a register of its own."""
+        lines = []
+        for kind, name, text in self.loads:
+            kept = kind != self.element and self.uses[name] > 1
+            lines.append(f"{'' if kept else 'const '}{kind} {name} = {text};")
+            if kept:
+                self.declarations[KEEP] = None
+                lines.append(f"TC_KEEP({name});")
+        return lines
 
     def type(self, width: int) -> str:
         """The type of a register of some lanes; ``_u`` may stand at any element's address."""
@@ -171,7 +223,8 @@ class Patch:
         text = address.text if width == 1 else f"*(const {self.type(width)}_u *)&{address.text}"
         if text not in self.loaded:
             self.loaded[text] = f"{'v' if width > 1 else 'x'}{len(self.loaded)}"
-            self.loads.append(f"const {self.type(width)} {self.loaded[text]} = {text};")
+            self.loads.append((self.type(width), self.loaded[text], text))
+        self.uses[self.loaded[text]] += 1
         return self.loaded[text]
 
     def total(self, name: str, width: int) -> str:

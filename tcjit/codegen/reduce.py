@@ -82,8 +82,7 @@ def _through_warps(emitter: GridEmitter, s: ScopStatement, count: int, working: 
     if count <= warp:
         return
     warps = count // warp
-    scratch = emitter.scratch_array(dtype, -(-emitter.threads // warp))
-    emitter.barrier("block")  # nobody still reads what an earlier reduction left there
+    scratch = _scratch(emitter, dtype, -(-emitter.threads // warp))
     with emitter.indented(f"if ({thread} % {warp} == 0) {{"):
         emitter.write(f"{scratch}[{thread} / {warp}] = {VALUE};")
     emitter.barrier("block")
@@ -94,6 +93,15 @@ def _through_warps(emitter: GridEmitter, s: ScopStatement, count: int, working: 
     _shuffles(emitter, s, warps)
 
 
+def _scratch(emitter: GridEmitter, dtype: str, elements: int) -> str:
+    """The scratch array for a reduction, which nobody still reads: the first one in a kernel finds it so, unless a loop comes back."""
+    known = set(emitter.scratch)
+    name = emitter.scratch_array(dtype, elements)
+    if name in known or emitter.loops:
+        emitter.barrier("block")
+    return name
+
+
 def _shuffles(emitter: GridEmitter, s: ScopStatement, lanes: int) -> None:
     while lanes > 1:
         lanes //= 2
@@ -102,8 +110,7 @@ def _shuffles(emitter: GridEmitter, s: ScopStatement, lanes: int) -> None:
 
 def _through_memory(emitter: GridEmitter, s: ScopStatement, count: int, working: int) -> None:
     thread = emitter.thread
-    scratch = emitter.scratch_array(s.value.dtype, emitter.threads)
-    emitter.barrier("block")
+    scratch = _scratch(emitter, s.value.dtype, emitter.threads)
     emitter.write(f"{scratch}[{thread}] = {VALUE};")
     emitter.barrier("block")
     conditions = [condition] if (condition := emitter.first(working)) else []

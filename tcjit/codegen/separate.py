@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tcjit.codegen.facts import comparison, facts, split, tightened
-from tcjit.codegen.integers import limits, simplified
+from tcjit.codegen.integers import Ranges, limits, simplified
 from tcjit.codegen.linear import Linear, Opaque
 from tcjit.codegen.loops import Both, Condition, For, If, Mark, Node
-from tcjit.codegen.memory import Ranges
 from tcjit.codegen.unroll import constant_trips
+from tcjit.grammar.dynamic import PREFIX
 
 Terms = tuple[tuple[str | Opaque, int], ...]
 Facts = Mapping[Terms, int]  # a sum's terms -> the constant that makes it at least 0
@@ -118,7 +118,7 @@ class _Level:
             for piece in split(simplified(expression, ranges)):
                 worst = self.worst(piece, ranges)
                 reach = None if worst is None else limits(worst, self.ranges)
-                if worst is None or reach is None or reach[1] < 0:
+                if worst is None or reach is None or reach[1] < 0 or _of_sizes(worst, reach):
                     return False
                 needed += [] if worst.is_constant else [worst]
         self.wanted += needed
@@ -136,3 +136,8 @@ class _Level:
                 part = Linear.of(found[0])
             result = result + part
         return tightened(Linear(tuple(sorted(result.terms, key=lambda term: Linear((term,)).text)), result.constant))
+
+
+def _of_sizes(fact: Linear, reach: tuple[int, int]) -> bool:
+    """Whether a fact that may fail is about dynamic sizes alone: it would hold for a few of them, and for all blocks or none."""
+    return reach[0] < 0 and bool(fact.variables) and all(name.startswith(PREFIX) for name in fact.variables)

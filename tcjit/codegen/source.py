@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-Numbers = tuple[tuple[str, str, str | int], ...]
+from tcjit.grammar.ast import Expr
+
+# ("scalar", parameter, dtype), ("stride", argument, axis), ("value", variable, expression over dynamic sizes)
+Numbers = tuple[tuple[str, str, str | int | Expr], ...]
 
 
 @dataclass(frozen=True)
@@ -23,8 +26,9 @@ class Source:
     """The text of a kernel and all that a caller must know to launch it.
 
     ``numbers`` lists the 64-bit values that the call passes, as in a launch record; ``workspace`` counts bytes; ``sites`` says what each
-    non-zero return value means, in order from 1. On a GPU ``launches`` run in order, ``symbol`` is the first one's, and the arguments
-    named in ``aligned`` must start on a boundary of 16 bytes.
+    non-zero return value means, in order from 1. ``host`` has what the caller itself must know of a call with dynamic sizes, by name:
+    ``workspace``, the bytes of a call, and ``grid 0 x``, the blocks of a launch along an axis. On a GPU ``launches`` run in order,
+    ``symbol`` is the first one's, and the arguments named in ``aligned`` must start on a boundary of 16 bytes.
     """
 
     text: str
@@ -34,3 +38,4 @@ class Source:
     sites: tuple[dict[str, Any], ...]
     launches: tuple[KernelLaunch, ...] = ()
     aligned: tuple[str, ...] = ()
+    host: tuple[tuple[str, Expr], ...] = ()

@@ -6,10 +6,9 @@ loop over constants with the expression as a condition inside.
 
 from __future__ import annotations
 
-from tcjit.codegen.integers import limits, simplified
+from tcjit.codegen.integers import Ranges, limits, simplified
 from tcjit.codegen.linear import Linear, Opaque
 from tcjit.codegen.loops import Compare, For, substitute
-from tcjit.codegen.memory import Ranges
 
 
 def parts(value: Linear, op: str) -> tuple[Linear, ...]:

@@ -124,10 +124,10 @@ def _move(emitter: GridEmitter, loop: For, run: Run, access: Access, name: str, 
     together = min(count, BOUNDARY // size)
     first = _address(emitter, access, run, loop)
     assert first is not None
-    plain = emitter.memory.private(access.tensor, emitter.marks) or None not in emitter.mapped.scop.tensor(access.tensor).strides
+    plain = emitter.memory.private(access.tensor, emitter.marks) or ahead.dense(emitter.mapped.scop.tensor(access.tensor))
     aligned = all(number % together == 0 for number in (first.constant, count, *(factor for _, factor in first.terms)))
-    word = f"{emitter.gpu.vectors[kind]}{together}" if together in (2, 4) and kind in emitter.gpu.vectors else "uint4"
-    if not (plain and aligned and emitter.gpu.vectors and (together in (2, 4) or together * size == BOUNDARY)):
+    vector = emitter.gpu.vectors.get((kind, together))
+    if not plain or not aligned or vector is None:
         text = emitter.place(access.tensor, access.subscripts)
         _each(emitter, loop, f"{text} = {name}[{loop.variable}];" if write else f"{name}[{loop.variable}] = {text};")
         return
@@ -135,8 +135,11 @@ def _move(emitter: GridEmitter, loop: For, run: Run, access: Access, name: str, 
     for start in range(0, count, together):
         emitter.run_now = replace(run, indices=tuple((d, e.substitute({loop.variable: Linear.of(start)})) for d, e in run.indices))
         text = emitter.place(access.tensor, access.subscripts)
-        own = f"*({word} *)&{name}[{start}]"
-        emitter.write(f"*({word} *)&{text} = {own};" if write else f"{own} = *(const {word} *)&{text};")
+        own = f"*({vector} *)&{name}[{start}]"
+        if write:
+            emitter.write(emitter.gpu.store.format(vector=vector, count=together, place=text, value=own))
+        else:
+            emitter.write(f"{own} = {emitter.gpu.load.format(vector=vector, count=together, place=text)};")
     emitter.run_now = run
 
 

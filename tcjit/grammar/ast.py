@@ -259,14 +259,33 @@ class Def:
 
 
 @dataclass(frozen=True)
+class Dynamic:
+    """A size that only the call knows, ``least <= size <= greatest``; in expressions it goes by ``name``, which is free elsewhere."""
+
+    size: str
+    name: str
+    least: int
+    greatest: int
+
+
+@dataclass(frozen=True)
 class Program:
-    """A def for one set of sizes: extents and ranges are numbers, every access is proved inside its tensor."""
+    """A def for one set of sizes: extents and ranges are numbers, every access is proved inside its tensor.
+
+    With ``dynamic`` sizes it stands for many, those of which ``context`` holds: the numbers are the greatest extents and the widest
+    ranges, and where one depends on a dynamic size, ``extents`` and ``ranges`` have the expression, None elsewhere.
+    """
 
     definition: Def
-    sizes: tuple[tuple[str, int], ...]  # every size
+    sizes: tuple[tuple[str, int], ...]  # every size but the dynamic ones
     scalars: tuple[tuple[str, int], ...]  # the specialised scalars
     shapes: tuple[tuple[str, tuple[int, ...]], ...]  # of every tensor
     domains: tuple[tuple[tuple[int, int], ...], ...]  # per statement, per Range of its domain: lower, upper (upper >= lower)
+    dynamic: tuple[Dynamic, ...] = ()
+    extents: tuple[tuple[str, tuple[Expr | None, ...]], ...] = ()  # of every tensor
+    ranges: tuple[tuple[tuple[Expr, Expr] | None, ...], ...] = ()  # per statement, per Range of its domain
+    context: tuple[str, ...] = ()  # of the dynamic sizes, in isl's words
+    total: bool = True  # whether every value between the limits of the dynamic sizes gives a legal program
 
     def shape(self, tensor: str) -> tuple[int, ...]:
         return dict(self.shapes)[tensor]

@@ -77,7 +77,7 @@ class _Inference:
         """Set the extents of a tensor by the first statement that writes it."""
         statement = analysis.statement
         extents: list[Value] = []
-        for position, (least, extent, assumed) in enumerate(_written(analysis, ranges, NOTHING)):
+        for position, (least, extent, assumed) in enumerate(reached(analysis, ranges, NOTHING)):
             if not self.symbols.is_possible(least, "=", 0):
                 raise hints.shifted(analysis, position, least, extent)
             extents.append(extent)
@@ -129,7 +129,7 @@ def _value(expr: Expr) -> Value:
     return value
 
 
-def _written(analysis: Analysis, ranges: Ranges, values: Mapping[str, int]) -> list[tuple[Value, Value, bool]]:
+def reached(analysis: Analysis, ranges: Ranges, values: Mapping[str, int]) -> list[tuple[Value, Value, bool]]:
     """Per dimension of the tensor written: the least subscript, one more than the greatest, whether a sign was assumed."""
     result: list[tuple[Value, Value, bool]] = []
     for subscript in analysis.left:
@@ -192,7 +192,7 @@ class _Specialisation:
         return tuple((whole(ranges[i].lower), whole(ranges[i].upper)) for i in analysis.indices)
 
     def _define(self, analysis: Analysis, ranges: Ranges) -> None:
-        written = _written(analysis, ranges, self.values)
+        written = reached(analysis, ranges, self.values)
         for position, (least, extent, _) in enumerate(written):
             if least != 0:
                 raise hints.shifted(analysis, position, least, extent, self.values)

@@ -111,7 +111,7 @@ class Numbers:
         else:
             points, where, target = self._texts(subscript, ranges)
             relation = f"{{ {points} -> [({target})]{' : ' if where else ''}{' and '.join(where)} }}"
-            least, greatest = self.isl.answer(lambda: _ends(self.isl.map(relation).range()))
+            least, greatest = self.isl.answer(lambda: ends(self.isl.map(relation).range()))
         reaches = f"from {least} to {greatest}" if least != greatest else str(least)
         verb = "is written" if subscript.role == "write" else "is read"
         return ShapeError(
@@ -126,7 +126,7 @@ class Numbers:
         return show.extent(self.definition.tensor(subscript.tensor).shape[subscript.position])
 
 
-def _ends(reached: Any) -> tuple[int, int]:
+def ends(reached: Any) -> tuple[int, int]:
     """The least and greatest element of a bounded set of integers."""
     return int(reached.dim_min_val(0).to_python()), int(reached.dim_max_val(0).to_python())
 

@@ -88,10 +88,11 @@ class _Lowering:
     # ------------------------------------------------------------ tensors
 
     def _all(self, tensor: str) -> isl.Set:
-        shape = self.after.tensor(tensor).shape
-        axes = [f"a{i}" for i in range(len(shape))]
-        facts = " and ".join(f"0 <= {a} < {extent}" for a, extent in zip(axes, shape, strict=True))
-        return isl.Set.read_from_str(self.after.ctx, f"{{ {isl_name(tensor)}[{', '.join(axes)}]{' : ' if facts else ''}{facts} }}")
+        extents = self.after.tensor(tensor).extent_texts
+        axes = [f"a{i}" for i in range(len(extents))]
+        facts = " and ".join([*(f"0 <= {a} < {extent}" for a, extent in zip(axes, extents, strict=True)), *self.after.context])
+        element = f"{isl_name(tensor)}[{', '.join(axes)}]"
+        return isl.Set.read_from_str(self.after.ctx, f"{self.after.parameters}{{ {element}{' : ' if facts else ''}{facts} }}")
 
     def _none(self, tensor: str) -> isl.Set:
         return isl.Set.empty(self._all(tensor).get_space())
@@ -151,7 +152,7 @@ class _Lowering:
 
     def _meet(self, first: ScopStatement, second: ScopStatement) -> bool:
         """Whether one of two statements of the program writes what the other uses."""
-        domains = [isl.UnionSet.read_from_str(self.before.ctx, f"{{ {s.domain_text()} }}") for s in (first, second)]
+        domains = [isl.UnionSet.from_set(self.before.instances(s)) for s in (first, second)]
         reads = [self.before.reads.intersect_domain(domain).range() for domain in domains]
         writes = [self.before.writes.intersect_domain(domain).range() for domain in domains]
         pairs = ((writes[0], writes[1]), (writes[0], reads[1]), (reads[0], writes[1]))
@@ -271,7 +272,7 @@ class _Lowering:
     def _matches(self, s: ScopStatement, writes: isl.Map, reads: isl.Map, source: str) -> None:
         """What a statement writes and what it reads stand for the same element, everywhere."""
         assert isinstance(s.value, Access)
-        domain = isl.Set.read_from_str(self.after.ctx, f"{{ {s.domain_text()} }}")
+        domain = self.after.instances(s)
         target = writes.apply_range(self.alias[s.tensor])
         if not _is_affine(self.after, s.value) or not domain.is_subset(target.domain()) or not self._stands_for(source, reads, target):
             self._fail(s, f"{s.tensor} and {source} do not stand for the same element")
@@ -279,7 +280,9 @@ class _Lowering:
     # ------------------------------------------------------------ helpers
 
     def _relation(self, scop: Scop, s: ScopStatement, access: Access, guards: tuple[Guard, ...] = ()) -> isl.Map:
-        return isl.Map.read_from_str(self.after.ctx, f"{{ {scop.access_text(s, access.tensor, access.subscripts, guards)} }}")
+        return isl.Map.read_from_str(
+            self.after.ctx, f"{scop.parameters}{{ {scop.access_text(s, access.tensor, access.subscripts, guards)} }}"
+        )
 
     def _stands_for(self, tensor: str, accesses: isl.Map, elements: isl.Map) -> bool:
         """Whether accesses to a tensor stand for accesses to given elements of the program."""

@@ -13,7 +13,7 @@ import islpy as isl
 
 from tcjit.errors import VerifyError
 from tcjit.grammar.affine import isl_name
-from tcjit.grammar.ast import Access, Expr, Index
+from tcjit.grammar.ast import Access, Binary, Const, Expr, Index
 from tcjit.grammar.walk import children, rebuild
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.storage import Storage
@@ -63,7 +63,7 @@ def _closure(scop: Scop, tensor: str, axis: int) -> tuple[Axes, list[Merge]] | N
             continue
         axes[name] = first
         storage = scop.tensor(name)
-        if storage.layout != "contiguous" or storage.elements == 0:
+        if storage.layout != "contiguous" or storage.elements == 0 or storage.strides[first] is None or storage.extent(first + 1):
             return None
         for s in scop.statements:
             for access in _accesses(s):
@@ -94,6 +94,8 @@ def _fits(scop: Scop, s: ScopStatement, merge: Merge, axes: Axes) -> bool:
     """Whether a statement walks its two dimensions over whole rows, and nowhere else names either."""
     limits = {name: (lower, upper) for name, lower, upper in s.bounds}
     if s.constraints or limits[merge.outer][0] != 0 or limits[merge.inner][0] != 0:
+        return False
+    if s.range(merge.outer)[0] != "0" or any(dim == merge.inner for dim, _, _ in s.limits):
         return False
     if (merge.outer in s.reduction) != (merge.inner in s.reduction):
         return False
@@ -129,8 +131,11 @@ def _applied(scop: Scop, axes: Axes, merges: list[Merge]) -> Scop:
 
 
 def _merged_storage(storage: Storage, axis: int) -> Storage:
-    shape = storage.shape
-    return replace(storage, shape=(*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :]))
+    shape, extents, outer = storage.shape, storage.open, storage.extent(axis)
+    if extents:
+        inner = Const(shape[axis + 1], dtype="int64")
+        extents = (*extents[:axis], outer and Binary("*", outer, inner, dtype="int64"), *extents[axis + 2 :])
+    return replace(storage, shape=(*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :]), open=extents)
 
 
 def _merged_statement(s: ScopStatement, merge: Merge, axes: Axes) -> ScopStatement:
@@ -151,6 +156,7 @@ def _merged_statement(s: ScopStatement, merge: Merge, axes: Axes) -> ScopStateme
         value=visit(s.value),
         bounds=bounds,
         reduction=tuple(name for name in s.reduction if name != merge.inner),
+        limits=tuple((dim, low, f"({high})*{merge.extent}" if dim == merge.outer else high) for dim, low, high in s.limits),
     )
 
 
@@ -166,9 +172,9 @@ def verify_collapse(before: Scop, after: Scop, merges: tuple[Merge, ...]) -> Non
                 texts[merge.outer] = f"({texts[merge.outer]}) * {merge.extent} + {texts[merge.inner]}"
         images = ", ".join(texts[name] for name in new.dims)
         renamed = isl.Map.read_from_str(before.ctx, f"{{ {old.tuple_text} -> {new.name}[{images}] }}")
-        domain = isl.Set.read_from_str(before.ctx, f"{{ {old.domain_text()} }}")
+        domain = before.instances(old)
         renamed = renamed.intersect_domain(domain)
-        image = isl.Set.read_from_str(before.ctx, f"{{ {new.domain_text()} }}")
+        image = after.instances(new)
         if not renamed.is_injective() or not renamed.range().is_equal(image):
             raise VerifyError(f"coverage: merging dimensions of {old.name} loses or repeats instances")
         for kind in ("reads", "writes"):
@@ -185,10 +191,9 @@ def _addresses(scop: Scop, s: ScopStatement, kind: str) -> isl.UnionMap:
     lines = []
     for storage in scop.tensors:
         axes = [f"a{i}" for i in range(len(storage.shape))]
-        steps = [step for step in storage.strides if step is not None]
-        if len(steps) == len(axes):  # else its axes are as they were
-            place = " + ".join(["0", *(f"{step} * {axis}" for step, axis in zip(steps, axes, strict=True))])
-            lines.append(f"{isl_name(storage.name)}[{', '.join(axes)}] -> {isl_name(storage.name)}[{place}]")
-        else:
-            lines.append(f"{isl_name(storage.name)}[{', '.join(axes)}] -> {isl_name(storage.name)}[{', '.join(axes)}]")
+        # by unknown strides, and in tensors that are not contiguous, axes are as they were
+        steps = storage.strides if storage.layout == "contiguous" else (None,) * len(axes)
+        apart = [axis for axis, step in zip(axes, steps, strict=True) if step is None]
+        place = [*apart, " + ".join(["0", *(f"{step} * {axis}" for axis, step in zip(axes, steps, strict=True) if step is not None)])]
+        lines.append(f"{isl_name(storage.name)}[{', '.join(axes)}] -> {isl_name(storage.name)}[{', '.join(place)}]")
     return own.apply_range(isl.UnionMap.read_from_str(scop.ctx, "{ " + "; ".join(lines) + " }"))

@@ -5,7 +5,7 @@ isl objects never mix contexts, so everything is read through the context of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import islpy as isl
 
@@ -22,12 +22,19 @@ def context() -> isl.Context:
     return ctx
 
 
-def union_set(ctx: isl.Context, parts: list[str]) -> isl.UnionSet:
-    return isl.UnionSet.read_from_str(ctx, "{ " + "; ".join(parts) + " }")
+def union_set(ctx: isl.Context, parts: list[str], parameters: str = "") -> isl.UnionSet:
+    """``parameters`` as in ``Scop.parameters``."""
+    return isl.UnionSet.read_from_str(ctx, parameters + "{ " + "; ".join(parts) + " }")
 
 
-def union_map(ctx: isl.Context, parts: list[str]) -> isl.UnionMap:
-    return isl.UnionMap.read_from_str(ctx, "{ " + "; ".join(parts) + " }")
+def union_map(ctx: isl.Context, parts: list[str], parameters: str = "") -> isl.UnionMap:
+    return isl.UnionMap.read_from_str(ctx, parameters + "{ " + "; ".join(parts) + " }")
+
+
+def holds(facts: Sequence[str], values: Mapping[str, int]) -> bool:
+    """Whether facts about parameters hold for their values."""
+    known = [f"{name} = {value}" for name, value in values.items()]
+    return not isl.Set.read_from_str(context(), f"[{', '.join(values)}] -> {{ : {' and '.join([*facts, *known])} }}").is_empty()
 
 
 def identifier(ctx: isl.Context, name: str) -> isl.Id:
@@ -78,10 +85,10 @@ def stack(ctx: isl.Context, members: list[isl.UnionPwAff]) -> isl.MultiUnionPwAf
     return isl.MultiUnionPwAff.from_union_pw_aff_list(set_space(ctx, len(members)), listed)
 
 
-def member(ctx: isl.Context, expressions: dict[str, tuple[tuple[str, ...], str]]) -> isl.UnionPwAff:
+def member(ctx: isl.Context, expressions: dict[str, tuple[tuple[str, ...], str]], parameters: str = "") -> isl.UnionPwAff:
     """One schedule dimension: statement -> (its dims, text of the expression)."""
     parts = [f"{name}[{', '.join(dims)}] -> [({text})]" for name, (dims, text) in expressions.items()]
-    return isl.UnionPwAff.read_from_str(ctx, "{ " + "; ".join(parts) + " }")
+    return isl.UnionPwAff.read_from_str(ctx, parameters + "{ " + "; ".join(parts) + " }")
 
 
 def schedule_text(schedule: isl.Schedule) -> str:

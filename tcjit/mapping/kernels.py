@@ -121,6 +121,7 @@ class GroupPlan:
     shared: tuple[tuple[str, Access], ...] = ()
     hold: bool = True  # keep what is used again in registers
     stages: int = 1  # of the copies to shared memory; 1: filled, then read
+    vector: int = 0  # elements that a thread copies at once, at most; 0: as many as an access can have
 
     @property
     def radices(self) -> tuple[int, ...]:

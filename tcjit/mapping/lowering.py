@@ -9,7 +9,7 @@ from tcjit.grammar.affine import isl_name
 from tcjit.grammar.ast import Access, Binary, Const, Expr, Index
 from tcjit.grammar.walk import rebuild
 from tcjit.mapping.kernels import Copy, GroupPlan, Item, Share
-from tcjit.mapping.scop import Scop, ScopStatement
+from tcjit.mapping.scop import Limits, Scop, ScopStatement
 from tcjit.mapping.storage import Bounds, Storage, fresh
 
 
@@ -35,9 +35,10 @@ class Draft:
         self.tensors = list(lowered.scop.tensors)
         self.aliases = dict(lowered.aliases)
 
-    def temporary(self, stem: str, dtype: str, shape: tuple[int, ...]) -> Storage:
+    def temporary(self, stem: str, dtype: str, shape: tuple[int, ...], open: tuple[Expr | None, ...] = ()) -> Storage:
+        """A new one; ``open`` as in ``Storage``."""
         taken = {t.name for t in self.tensors} | {p.name for p in self.scop.program.definition.params}
-        storage = Storage(fresh(stem, taken), dtype, shape, "temporary")
+        storage = Storage(fresh(stem, taken), dtype, shape, "temporary", open=open)
         self.tensors.append(storage)
         return storage
 
@@ -53,11 +54,16 @@ class Draft:
         *,
         reduction: tuple[str, ...] = (),
         constraints: tuple[str, ...] = (),
+        limits: Limits = (),
     ) -> str:
-        """A new statement, named by a letter for its kind; it belongs to the same statement of the def as ``like``."""
+        """A new statement, named by a letter for its kind; it belongs to the same statement of the def as ``like``.
+
+        Dimensions that both have, have the limits of ``like``; those of others are ``limits``.
+        """
         name = fresh(f"{kind}{len(self.statements)}", set(self.statements))
+        limits += tuple(limit for limit in like.limits if any(bound in bounds for bound in like.bounds if bound[0] == limit[0]))
         self.statements[name] = ScopStatement(
-            name, tensor, tuple(subscripts), operator, value, bounds, reduction, constraints, like.source
+            name, tensor, tuple(subscripts), operator, value, bounds, reduction, constraints, like.source, limits
         )
         return name
 

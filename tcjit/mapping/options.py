@@ -52,6 +52,42 @@ class Options:
         choices=(0, 1, 4, 8, 16),
         targets=("cpu",),
     )
+    lane: int = _option(
+        0,
+        "the index of a contraction's result, counted from the last, that runs in vector lanes where layouts allow it or copies can make "
+        "them; 0: the model's choice",
+        choices=(0, 1, 2, 3, 4),
+        targets=("cpu",),
+        needs="reduction",
+    )
+    patch: tuple[int, ...] = _option(
+        (),
+        "results that a contraction keeps in vector registers: (rows, registers along the lanes of each), as far as extents allow; "
+        "empty: the model's choice",
+        choices=((), (1, 4), (4, 1), (4, 2), (4, 3), (6, 2), (6, 4), (8, 1), (8, 2), (8, 3), (12, 1), (12, 2), (14, 2), (24, 1)),
+        targets=("cpu",),
+        needs="reduction",
+    )
+    unroll: int = _option(
+        0,
+        "iterations of a contraction's innermost loop that are written out one after the other; 0: the C compiler's choice",
+        choices=(0, 2, 4),
+        targets=("cpu",),
+        needs="reduction",
+    )
+    outer: int = _option(
+        0,
+        "the shared loop, counted from 1, whose tiles are outermost; 0: the model's choice",
+        choices=(0, 1, 2, 3, 4),
+        targets=("cpu",),
+    )
+    sums: int = _option(
+        0,
+        "variables that share one sum along vector lanes, so that additions need not wait for each other; 0: the model's choice",
+        choices=(0, 1, 2, 4, 8),
+        targets=("cpu",),
+        needs="reduction",
+    )
     reduction_chunks: int = _option(
         0,
         "parts into which a reduction with few results is cut so that threads share it; 0: the model's choice, 1: never",
@@ -101,7 +137,10 @@ class Options:
         needs="reduction",
     )
     vector: int = _option(
-        0, "neighbours that a thread reads or writes at once; 0: the model's choice", choices=(0, 1, 2, 4), targets=("cuda", "opencl")
+        0,
+        "neighbours that a thread reads, writes or copies at once, at most, results of tensor cores aside; 0: the model's choice",
+        choices=(0, 1, 2, 4),
+        targets=("cuda", "opencl"),
     )
     stages: int = _option(
         1,
@@ -115,7 +154,7 @@ class Options:
     )
 
     def __post_init__(self) -> None:
-        for name in ("tile", "threads", "registers"):
+        for name in ("tile", "threads", "registers", "patch"):
             given = getattr(self, name)
             object.__setattr__(self, name, tuple(given) if isinstance(given, (list, tuple)) else given)
         self._require("fusion", self.fusion in FUSIONS, f"one of {', '.join(FUSIONS)}")
@@ -128,7 +167,11 @@ class Options:
         self._require("contract", type(self.contract) is bool, "True or False")
         self._require("pack", type(self.pack) is bool, "True or False")
         self._require("block", type(self.block) is int and 0 <= self.block <= 1024, "a whole number from 0 to 1024")
-        for name, most in (("threads", 1024), ("registers", 16)):
+        self._require("lane", type(self.lane) is int and 0 <= self.lane <= 16, "a whole number from 0 to 16")
+        self._require("outer", type(self.outer) is int and 0 <= self.outer <= 16, "a whole number from 0 to 16")
+        self._require("unroll", type(self.unroll) is int and 0 <= self.unroll <= 16, "a whole number from 0 to 16")
+        self._require("sums", type(self.sums) is int and 0 <= self.sums <= 16, "a whole number from 0 to 16")
+        for name, most in (("threads", 1024), ("registers", 16), ("patch", 32)):
             pair = getattr(self, name)
             fits = isinstance(pair, tuple) and len(pair) in (0, 2) and all(type(n) is int and 1 <= n <= most for n in pair)
             self._require(name, fits, f"empty or two whole numbers from 1 to {most}")
@@ -172,7 +215,7 @@ class Options:
     @staticmethod
     def preset(name: str) -> Options:
         """Starting points by kind of kernel: naive pointwise mlp conv group_conv reduction contraction."""
-        if name not in PRESETS:
+        if not isinstance(name, str) or name not in PRESETS:
             raise MappingError(f"unknown preset {name!r}", hint=f"the presets are {', '.join(PRESETS)}")
         return PRESETS[name]
 
@@ -195,7 +238,7 @@ class Options:
             for f in fields(Options)
             if (f.metadata["needs"] and f.metadata["needs"] not in traits) or target not in f.metadata["targets"]
         }
-        return self.but(**{"tile": tile, **idle})
+        return self.but(**{"tile": tile, "outer": self.outer if self.outer <= loops else 0, **idle})
 
     @staticmethod
     def described() -> tuple[Field[Any], ...]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
-from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index, Scalar, Unary
+from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index, Scalar, Statement, Unary
 from tcjit.mapping.storage import Bounds, Storage
 from tcjit.mapping.strides import stride_in
 
@@ -18,6 +19,8 @@ from tcjit.mapping.strides import stride_in
 WORTH_PACKING = 8
 # terms along a reduction that pay for the sums across a register at its end
 LONG_REDUCTION = 256
+# lanes of a long register, and terms of a sum that pay for computing it in another order of indices
+LANES, WORTH_TURNING = 16, 64
 
 
 @dataclass(frozen=True)
@@ -77,12 +80,46 @@ def packings(
     for access in reads:
         if move(access, lane) in (0, 1):
             continue
-        plain = [sub.name for sub in access.subscripts if isinstance(sub, Index)]
-        elements = tensors[access.tensor].elements
-        if len(plain) != len(access.subscripts) or len(set(plain)) != len(plain) or points < WORTH_PACKING * elements:
+        if not _packable(access, points, tensors):
             return []
-        found.append(Packing(access, (*(name for name in plain if name != lane), lane)))
+        names = [sub.name for sub in access.subscripts if isinstance(sub, Index)]
+        found.append(Packing(access, (*(name for name in names if name != lane), lane)))
     return found
+
+
+def _packable(access: Access, points: int, tensors: Mapping[str, Storage]) -> bool:
+    """Whether a copy in another order can be made of an operand, and pays."""
+    plain = [sub.name for sub in access.subscripts if isinstance(sub, Index)]
+    distinct = len(plain) == len(access.subscripts) and len(set(plain)) == len(plain)
+    return distinct and points >= WORTH_PACKING * tensors[access.tensor].elements
+
+
+def turned_lane(
+    s: Statement, value: Expr, bounds: Bounds, tensors: Mapping[str, Storage], values: Mapping[str, int], asked: int
+) -> str | None:
+    """The index of a result that should run in lanes though it is not its last: the sum is then computed with that index last.
+
+    ``asked`` counts from the last index, which is 1; with 0 the last one is good enough unless it fills less than half a register.
+    """
+    names = [sub.name for sub in s.subscripts if isinstance(sub, Index)]
+    if s.operator != "+=" or not s.initialise or not s.reduction or not names or len(set(names)) != len(s.subscripts):
+        return None
+    extents = {name: upper - lower for name, lower, upper in bounds}
+    wanted = [names[-asked]] if 1 < asked <= len(names) else []
+    if not asked and extents[names[-1]] < LANES // 2 and prod(extents[name] for name in s.reduction) >= WORTH_TURNING:
+        wanted = sorted((name for name in reversed(names[:-1]) if extents[name] >= LANES), key=lambda name: -extents[name])
+    return next((name for name in wanted if can_run_in_lanes(value, name, bounds, tensors, values)), None)
+
+
+def can_run_in_lanes(value: Expr, dim: str, bounds: Bounds, tensors: Mapping[str, Storage], values: Mapping[str, int]) -> bool:
+    """Whether a dimension of a sum of products can run in lanes, as its operands are or with copies of them."""
+    if not is_product(value):
+        return False
+    points = prod(upper - lower for _, lower, upper in bounds)
+    reads = list(dict.fromkeys(operands(value)))
+    moves = [stride_in(tensors[a.tensor], a.subscripts, dim, values) for a in reads]
+    fits = all(move in (0, 1) or _packable(a, points, tensors) for a, move in zip(reads, moves, strict=True))
+    return fits and any(move != 0 for move in moves)
 
 
 def operands(value: Expr) -> list[Access]:

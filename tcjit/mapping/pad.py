@@ -7,7 +7,7 @@ at every point that uses it, and a contraction over plain reads can run on vecto
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import islpy as isl
@@ -26,24 +26,33 @@ WORTH_PADDING = 8
 
 @dataclass(frozen=True)
 class Padding:
-    """A guarded read, its padded copy's box (per subscript: least, greatest), and the copy's value over fresh indices."""
+    """A guarded read, its padded copy's box (per subscript: least, greatest), and the copy's value over fresh indices.
+
+    ``dims``: the dimension that a subscript is where its range depends on dynamic sizes, else nothing.
+    """
 
     select: Select
     read: Access
     box: tuple[tuple[int, int], ...]
     indices: tuple[str, ...]
     value: Expr
+    dims: tuple[str, ...]
 
 
-def paddings(value: Expr, bounds: Bounds, tensors: Mapping[str, Storage], values: Mapping[str, int]) -> list[Padding]:
-    """The guarded reads of a value that can be materialised and are used often enough."""
+def paddings(
+    value: Expr, bounds: Bounds, tensors: Mapping[str, Storage], values: Mapping[str, int], moving: Container[str] = ()
+) -> list[Padding]:
+    """The guarded reads of a value that can be materialised and are used often enough.
+
+    ``moving`` are the dimensions whose range depends on dynamic sizes: a copy has the range of one only where a subscript is that one.
+    """
     boxes = {name: (lower, upper - 1) for name, lower, upper in bounds}
     points = 1
     for lower, upper in boxes.values():
         points *= upper - lower + 1
     found = []
     for node in dict.fromkeys(n for n in walk(value) if isinstance(n, Select)):
-        made = _padding(node, boxes, values, set(tensors) | set(boxes))
+        made = _padding(node, boxes, values, set(tensors) | set(boxes), moving)
         if made is None or not _reads_inside(made, tensors[made.read.tensor].shape):
             continue
         elements = 1
@@ -54,7 +63,9 @@ def paddings(value: Expr, bounds: Bounds, tensors: Mapping[str, Storage], values
     return found
 
 
-def _padding(node: Select, boxes: Mapping[str, tuple[int, int]], values: Mapping[str, int], taken: set[str]) -> Padding | None:
+def _padding(
+    node: Select, boxes: Mapping[str, tuple[int, int]], values: Mapping[str, int], taken: set[str], moving: Container[str]
+) -> Padding | None:
     read = node.then
     if not isinstance(read, Access) or not isinstance(node.other, Const):
         return None
@@ -62,6 +73,9 @@ def _padding(node: Select, boxes: Mapping[str, tuple[int, int]], values: Mapping
     if any(form is None for form in forms):
         return None
     axes = [form for form in forms if form is not None]
+    dims = [next((d for d in factors if d in moving), "") for factors, _ in axes]
+    if any(dim and (form != ({dim: 1}, 0) or boxes[dim][0] != 0) for dim, form in zip(dims, axes, strict=True)):
+        return None
     box = []
     for factors, constant in axes:
         ends = [sorted((f * boxes[d][0], f * boxes[d][1])) for d, f in factors.items()]
@@ -78,7 +92,7 @@ def _padding(node: Select, boxes: Mapping[str, tuple[int, int]], values: Mapping
     if condition is None:
         return None
     moved = replace(read, subscripts=tuple(places))
-    return Padding(node, read, tuple(box), tuple(names), replace(node, condition=condition, then=moved))
+    return Padding(node, read, tuple(box), tuple(names), replace(node, condition=condition, then=moved), tuple(dims))
 
 
 def _reads_inside(padding: Padding, shape: tuple[int, ...]) -> bool:

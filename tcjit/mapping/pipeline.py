@@ -156,7 +156,7 @@ def _mapped_gpu(
     proof = partial(verify, scop, deps)
     every = proof if prove == "every" else None
     made = steps.run("schedule", schedule, scop, deps, show=trees.show, suffix="tree", check=every)
-    made = steps.run("fuse", fuse, scop, deps, made, options, device.processors // 2, show=trees.show, suffix="tree", check=every)
+    made = steps.run("fuse", fuse, scop, deps, made, options, device.processors // 2, True, show=trees.show, suffix="tree", check=every)
     groups = groups_of(scop, made)
     if groups is None:
         groups = tuple(Group((s.name,), tuple({s.name: d} for d in s.dims if d not in s.reduction)) for s in scop.statements)

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 
+from tcjit.errors import MappingError
 from tcjit.grammar.ast import Access
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.machine import Machine
@@ -22,6 +24,8 @@ from tcjit.mapping.strides import accesses, involves, stride
 
 FMA_LATENCY = 4  # independent accumulators needed per unit of throughput, times the two units of common cores
 UNROLL_LIMIT = 64  # statements in one unrolled patch: beyond it, code grows faster than speed
+STREAMED = 8  # products for each element of operands and results, below which memory sets the time
+IN_CACHE = 1 << 20  # elements that caches hold
 STREAM_TILE = 2048  # elements of one row piece when a single row must be shared by threads
 
 
@@ -50,15 +54,19 @@ class Plan:
 
 def plan(scop: Scop, group: Group, options: Options, machine: Machine) -> Plan:
     """The plan of one group."""
-    best: tuple[float, Plan] | None = None
+    ranked = patches(scop, group, options, machine)
+    return ranked[0][1] if ranked else _streaming(scop, group, options)
+
+
+def patches(scop: Scop, group: Group, options: Options, machine: Machine) -> list[tuple[float, Plan]]:
+    """Every sensible plan of a group that contracts, the one with the least estimated time first; none for other groups."""
+    found: list[tuple[float, Plan]] = []
     if options.lanes != 1 and group.columns:
         for name in group.statements:
             s = scop.statement(name)
             if s.operator == "+=" and s.reduction and is_product(s.value):
-                for found in _patches(scop, group, s, options, machine):
-                    if best is None or found[0] < best[0]:
-                        best = found
-    return best[1] if best else _streaming(scop, group, options)
+                found += _patches(scop, group, s, options, machine)
+    return sorted(found, key=lambda ranked: ranked[0])
 
 
 # ---------------------------------------------------------------- contractions
@@ -96,13 +104,18 @@ def _output_lanes(
     vector = [a for a in reads if stride(scop, a, columns[lane]) == 1]
     scalar = [a for a in reads if stride(scop, a, columns[lane]) == 0]
     steps = _volume(s, s.reduction)
+    extent = s.extent(columns[lane])
+    most = -(-extent // width)
+    along = (min(options.patch[1], most),) if options.patch else (1, 2, 3, 4)
+    if options.patch:
+        _within(machine, options, options.patch[0] * options.patch[1] + options.patch[1] + 1)
     found = []
-    for vectors, sizes in product((1, 2, 3, 4), _shapes(s, columns, lane, vector, options)):
+    for vectors, sizes in product(along, _shapes(scop, s, columns, lane, vector, options)):
         tile = [1] * len(columns)
         for column, size in sizes.items():
             tile[column] = size
-        tile[lane] = _forced(options, lane) or vectors * width
-        if _accumulators(tile, lane, width) + vectors + 1 > machine.vector_registers:
+        tile[lane] = min(_forced(options, lane) or vectors * width, extent)
+        if not options.patch and _accumulators(tile, lane, width) + vectors + 1 > machine.vector_registers:
             continue
         time = 0.0
         for count, part in _parts([s.extent(d) for d in columns], tile):
@@ -112,8 +125,10 @@ def _output_lanes(
             loads = (
                 sum(pieces * _touched(a, columns, part, lane) for a in vector) + sum(_touched(a, columns, part, lane) for a in scalar) / 2
             )
-            time += count * (steps * max(fma, loads, FMA_LATENCY) + 2 * fma + 8)
-        found.append((time, _contraction_plan(scop, group, s, columns, tile, lane, columns[lane], Patch(s.name, lane, width, vectors))))
+            time += count * (steps * (max(fma, loads, FMA_LATENCY) + loads / 8) + 2 * fma + 8)
+        found.append(
+            (time, _contraction_plan(scop, group, s, columns, tile, lane, columns[lane], Patch(s.name, lane, width, vectors), options))
+        )
     return found
 
 
@@ -129,12 +144,16 @@ def _reduction_lanes(
     machine: Machine,
 ) -> list[tuple[float, Plan]]:
     others = _volume(s, tuple(d for d in s.reduction if d != dim))
+    along = (options.patch[1],) if options.patch else (1, 2, 4)
+    if options.patch:
+        _within(machine, options, options.patch[0] * options.patch[1] + options.patch[1])
     found = []
-    for vectors, sizes in product((1, 2, 4), _shapes(s, columns, None, reads, options)):
+    for vectors, sizes in product(along, _shapes(scop, s, columns, None, reads, options)):
         tile = [1] * len(columns)
         for column, size in sizes.items():
             tile[column] = size
-        if (_points(tile, None) * 1.2 + 1) * vectors > machine.vector_registers or vectors * width > s.extent(dim):
+        fits = options.patch or (_points(tile, None) * 1.2 + 1) * vectors <= machine.vector_registers
+        if not fits or vectors * width > s.extent(dim):
             continue
         whole, rest = divmod(s.extent(dim), vectors * width)
         time = 0.0
@@ -144,12 +163,20 @@ def _reduction_lanes(
             step = max(vectors * results, vectors * loads, FMA_LATENCY)
             # what is left over runs lane by lane, and every accumulator ends in a horizontal sum
             time += count * (others * (whole * step + rest * results * 0.5) + 8 * vectors * results + 8)
-        found.append((time, _contraction_plan(scop, group, s, columns, tile, None, dim, Patch(s.name, dim, width, vectors))))
+        found.append((time, _contraction_plan(scop, group, s, columns, tile, None, dim, Patch(s.name, dim, width, vectors), options)))
     return found
 
 
 def _contraction_plan(
-    scop: Scop, group: Group, s: ScopStatement, columns: list[str], tile: list[int], lane: int | None, dim: str, patch: Patch
+    scop: Scop,
+    group: Group,
+    s: ScopStatement,
+    columns: list[str],
+    tile: list[int],
+    lane: int | None,
+    dim: str,
+    patch: Patch,
+    options: Options,
 ) -> Plan:
     """Order the tile loops so that the innermost one streams the least: what it does not touch stays in cache."""
 
@@ -162,26 +189,65 @@ def _contraction_plan(
                 )
         return total
 
-    def rank(column: int) -> tuple[bool, int]:
-        return (tile[column] > 1, -streamed(column))
+    def whole(column: int) -> int:
+        return sum(scop.tensor(a.tensor).elements for a in accesses(s)[2:] if _uses(a, columns[column]))
 
-    order = tuple(sorted(range(len(columns)), key=rank))
+    def rank(column: int) -> tuple[bool, int, int]:
+        return (tile[column] > 1, -whole(column), -streamed(column))
+
+    large = _streamed(scop, s)
+    steps = [stride(scop, large, d) if large else None for d in columns]
+    if None in steps:
+        order = tuple(sorted(range(len(columns)), key=rank))
+    else:  # in the order of memory
+        order = tuple(sorted(range(len(columns)), key=lambda c: -(steps[c] or 0)))
     lanes = dict(_lane_choices(scop, group, prefer=lane))
     lanes[s.name] = dim
-    return Plan(order, tuple(tile), tuple(lanes.items()), patch)
+    return Plan(_outermost(order, options), tuple(tile), tuple(lanes.items()), patch)
 
 
-def _shapes(s: ScopStatement, columns: list[str], lane: int | None, reused: list[Access], options: Options) -> list[dict[int, int]]:
+def _shapes(
+    scop: Scop, s: ScopStatement, columns: list[str], lane: int | None, reused: list[Access], options: Options
+) -> list[dict[int, int]]:
     """Candidate patch sizes along the columns that some vector operand does not depend on (at most two of them)."""
     usable = [c for c in range(len(columns)) if c != lane and s.extent(columns[c]) > 1 and any(not _uses(a, columns[c]) for a in reused)]
     forced = {c: size for c in range(len(columns)) if c != lane and (size := _forced(options, c))}
+    if (large := _streamed(scop, s)) and not options.patch:
+        usable = [c for c in usable if not _uses(large, columns[c])]
     usable = [c for c in usable if c not in forced][-2:]
-    choices = [[size for size in (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14) if size <= s.extent(columns[c])] for c in usable]
-    return [{**forced, **dict(zip(usable, sizes, strict=True))} for sizes in product(*choices)]
+    sizes = range(1, options.patch[0] + 1) if options.patch else (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14)
+    shapes = list(product(*([size for size in sizes if size <= s.extent(columns[c])] for c in usable)))
+    if options.patch:
+        rows = max((prod(shape) for shape in shapes if prod(shape) <= options.patch[0]), default=1)
+        shapes = [shape for shape in shapes if prod(shape) == rows]
+    return [{**forced, **dict(zip(usable, shape, strict=True))} for shape in shapes]
+
+
+def _streamed(scop: Scop, s: ScopStatement) -> Access | None:
+    """The largest operand of a contraction that waits for memory, not for its arithmetic; None where it is the other way round."""
+    reads = accesses(s)[2:]
+    sizes = [scop.tensor(a.tensor).elements for a in reads]
+    if s.points >= STREAMED * (sum(sizes) + scop.tensor(s.tensor).elements) or sum(sizes) < IN_CACHE:
+        return None
+    return reads[sizes.index(max(sizes))]
+
+
+def _within(machine: Machine, options: Options, needed: int) -> None:
+    """Refuse a patch that does not fit the processor's registers."""
+    if needed > machine.vector_registers:
+        raise MappingError(
+            f"option patch = {options.patch!r} needs {needed} vector registers, and this processor has {machine.vector_registers}",
+            hint="fewer rows, or fewer registers a row",
+        )
 
 
 def _forced(options: Options, column: int) -> int:
     return options.tile[column] if column < len(options.tile) else 0
+
+
+def _outermost(order: tuple[int, ...], options: Options) -> tuple[int, ...]:
+    first = options.outer - 1
+    return (first, *(c for c in order if c != first)) if first in order else order
 
 
 def _uses(access: Access, dim: str) -> bool:
@@ -209,10 +275,27 @@ def _accumulators(tile: Sequence[int], lane: int, width: int) -> int:
     return _points(tile, lane) * _pieces(tile[lane], width)
 
 
-def _pieces(extent: int, width: int) -> int:
-    """Registers that cover a stretch of lanes: full ones, then halves for the rest."""
+def pieces(extent: int, width: int) -> list[tuple[int, int]]:
+    """(start, lanes) of the registers that cover a stretch of lanes: full ones, then a smaller one for the rest.
+
+    A rest that no single register fits gets one that overlaps its neighbour: both compute the same values there.
+
+    >>> pieces(26, 16), pieces(24, 16), pieces(7, 16)
+    ([(0, 16), (10, 16)], [(0, 16), (16, 8)], [(0, 4), (3, 4)])
+    """
+    while width > max(1, extent):
+        width //= 2
     count, rest = divmod(extent, width)
-    return count + bin(rest).count("1")
+    found = [(number * width, width) for number in range(count)]
+    if rest.bit_count() == 1:
+        found.append((count * width, rest))
+    elif rest:
+        found.append((extent - width, width))
+    return found
+
+
+def _pieces(extent: int, width: int) -> int:
+    return len(pieces(extent, width))
 
 
 def _parts(extents: list[int], tile: Sequence[int]) -> list[tuple[int, tuple[int, ...]]]:
@@ -261,7 +344,7 @@ def _streaming(scop: Scop, group: Group, options: Options) -> Plan:
         if size := _forced(options, c):
             tile[c] = size
     order = tuple(sorted(columns, key=lambda c: (c == lane, c)))
-    return Plan(order, tuple(tile), lanes)
+    return Plan(_outermost(order, options), tuple(tile), lanes)
 
 
 def _block_transposed(scop: Scop, group: Group, main: ScopStatement, lane: int, tile: list[int]) -> None:
@@ -289,6 +372,8 @@ def _lane_choices(scop: Scop, group: Group, prefer: int | None) -> tuple[tuple[s
             )
 
         candidates = [d for d in s.dims if s.extent(d) > 1 and score(d)[1] > 0]
+        if prefer is not None and not s.reduction:  # lanes that gather or scatter are slower than none
+            candidates = [d for d in candidates if all(stride(scop, a, d) in (0, 1) for a in accesses(s))]
         if candidates:
             chosen.append((name, max(candidates, key=score)))
     return tuple(chosen)

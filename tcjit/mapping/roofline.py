@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tcjit.grammar.affine import affine
-from tcjit.grammar.ast import Binary, Call, Program, Select, Unary
+import islpy as isl
+
+from tcjit.grammar.affine import affine, condition
+from tcjit.grammar.ast import Access, Binary, Call, Expr, Program, Select, Unary
 from tcjit.grammar.dtypes import DTYPES
-from tcjit.grammar.walk import walk
+from tcjit.grammar.walk import children
 from tcjit.mapping.isl import sets, union_map
 from tcjit.mapping.options import Options
-from tcjit.mapping.scop import Scop, build
+from tcjit.mapping.scop import Scop, ScopStatement, build
 
 
 @dataclass(frozen=True)
 class Roofline:
-    """``flops``: arithmetic operations and calls on values, one each; ``bytes``: every touched element once, inputs read, outputs written.
+    """``flops``: arithmetic operations and calls on values of any type, one each where they are carried out; comparisons, choices and index
+    arithmetic are free. ``bytes``: every touched element once, inputs read, outputs written.
 
     ``intensity`` is their ratio: below a machine's FLOP/s over bytes/s, memory is the bound.
     """
@@ -37,9 +42,12 @@ class Roofline:
 
 
 def roofline(program: Program) -> Roofline:
-    """Operations and compulsory traffic of a program, counted on its statements as written: elements by isl, each once."""
+    """Operations and compulsory traffic of a program, counted by isl on its statements as written.
+
+    Under a condition on indices operations count where it holds; under one on data the arm with more of them counts.
+    """
     scop = build(program, Options(reduction_chunks=1, pack=False))
-    flops = sum(s.points * (_operations(scop, number) + (s.operator != "=")) for number, s in enumerate(scop.statements))
+    flops = sum(_operations(scop, s) for s in scop.statements)
     touched: dict[str, list[str]] = {}
     gathered: dict[str, int] = {}
     for s in scop.statements:
@@ -58,8 +66,38 @@ def roofline(program: Program) -> Roofline:
     return Roofline(flops, total)
 
 
-def _operations(scop: Scop, number: int) -> int:
-    """Arithmetic in a statement's value; index arithmetic is free."""
-    value = scop.statements[number].value
-    kinds = (Binary, Unary, Call, Select)
-    return sum(isinstance(node, kinds) and DTYPES[node.dtype].kind == "float" for node in walk(value))
+def _operations(scop: Scop, s: ScopStatement) -> int:
+    """Arithmetic of all instances of a statement, the update itself included."""
+    guarded = Counter(_arithmetic(s.value, (), scop.values))
+    guarded[()] += s.operator != "="
+    count = 0
+    for guards, each in guarded.items():
+        facts = [f"({text})" if holds else f"not ({text})" for text, holds in guards]
+        where = " and ".join([*s.facts, *facts])
+        points = s.points
+        if guards:
+            points = isl.Set(f"{{ {s.tuple_text}{' : ' if where else ''}{where} }}", scop.ctx).count_val().to_python()
+        count += each * points
+    return count
+
+
+Guards = tuple[tuple[str, bool], ...]
+
+
+def _arithmetic(expr: Expr, guards: Guards, values: Mapping[str, int]) -> list[Guards]:
+    """For each operation of an expression the conditions on indices, as isl's texts, under which it is carried out."""
+    if isinstance(expr, Access):
+        return []
+    if isinstance(expr, Select):
+        text = condition(expr.condition, values)
+        if text is not None:
+            return [
+                found
+                for arm, holds in ((expr.then, True), (expr.other, False))
+                for found in _arithmetic(arm, (*guards, (text, holds)), values)
+            ]
+        arms = (_arithmetic(arm, guards, values) for arm in (expr.then, expr.other))
+        return _arithmetic(expr.condition, guards, values) + max(arms, key=len)
+    found = [one for child in children(expr) for one in _arithmetic(child, guards, values)]
+    arithmetic = isinstance(expr, Call) or (isinstance(expr, Binary) and expr.op in "+-*/%") or (isinstance(expr, Unary) and expr.op == "-")
+    return [guards, *found] if arithmetic else found

@@ -7,8 +7,8 @@ of plain assignments and updates, so everything after this file knows two kinds 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import islpy as isl
@@ -17,14 +17,21 @@ from tcjit.grammar.affine import affine, condition, guarded_accesses, isl_name
 from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index, Program, Statement
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.walk import rebuild
+from tcjit.mapping.cases import cases
 from tcjit.mapping.isl import context, union_map, union_set
 from tcjit.mapping.options import Options
-from tcjit.mapping.pack import is_product, packings, replaced
+from tcjit.mapping.pack import is_product, packings, replaced, turned_lane
 from tcjit.mapping.pad import padded_read, paddings, with_padded
 from tcjit.mapping.storage import Bounds, Storage, fresh
+from tcjit.mapping.strides import fits_block, stride_in
 
 # terms of a reduction that are worth a block of a GPU
 PART = 4096
+# by how much the values of a dynamic size differ at most
+SPREAD = 32
+
+# dimension, lower, upper (exclusive), in isl's words: inside what ``bounds`` say
+Limits = tuple[tuple[str, str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -40,6 +47,8 @@ class ScopStatement:
     reduction: tuple[str, ...] = ()  # dimensions along which instances may be reordered
     constraints: tuple[str, ...] = ()  # further affine constraints on the dimensions
     source: int = 0  # number of the def's statement it came from
+    limits: Limits = ()  # of the dimensions whose bounds depend on dynamic sizes
+    apart: bool = False  # reads across what comes before: sharing loops with that would cost more than it brings
 
     @property
     def dims(self) -> tuple[str, ...]:
@@ -56,6 +65,10 @@ class ScopStatement:
     def extent(self, dim: str) -> int:
         return next(upper - lower for name, lower, upper in self.bounds if name == dim)
 
+    def range(self, dim: str) -> tuple[str, str]:
+        """The lower and the upper bound (exclusive) of a dimension, in isl's words."""
+        return next((str(lower), str(upper)) for name, lower, upper in (*self.limits, *self.bounds) if name == dim)
+
     @property
     def points(self) -> int:
         total = 1
@@ -63,9 +76,14 @@ class ScopStatement:
             total *= upper - lower
         return total
 
+    @property
+    def facts(self) -> list[str]:
+        """What bounds the dimensions."""
+        boxed = [*self.bounds, *self.limits]
+        return [f"{lower} <= {isl_name(name)} < {upper}" for name, lower, upper in boxed] + list(self.constraints)
+
     def domain_text(self) -> str:
-        facts = [f"{lower} <= {isl_name(name)} < {upper}" for name, lower, upper in self.bounds] + list(self.constraints)
-        return f"{self.tuple_text} : {' and '.join(facts)}" if facts else self.tuple_text
+        return f"{self.tuple_text} : {' and '.join(self.facts)}" if self.facts else self.tuple_text
 
     def reads(self) -> Iterator[tuple[Access, tuple[tuple[Expr, bool], ...]]]:
         """Every read with the conditions under which it happens, that of the updated element included."""
@@ -78,7 +96,10 @@ class ScopStatement:
 
 @dataclass(frozen=True)
 class Scop:
-    """The lowered program; ``values`` holds the numbers of its sizes and specialised scalars."""
+    """The lowered program; ``values`` holds the numbers of its sizes and specialised scalars.
+
+    Dynamic sizes are parameters of all isl sets and maps.
+    """
 
     program: Program
     statements: tuple[ScopStatement, ...]
@@ -100,18 +121,53 @@ class Scop:
     def _tensors(self) -> dict[str, Storage]:
         return {t.name: t for t in self.tensors}
 
+    @property
+    def parameters(self) -> str:
+        """What stands before the braces of isl's texts: nothing without dynamic sizes."""
+        dynamic = self.program.dynamic
+        return f"[{', '.join(d.name for d in dynamic)}] -> " if dynamic else ""
+
+    @property
+    def context(self) -> tuple[str, ...]:
+        """What is known of the dynamic sizes, in isl's words."""
+        return self.program.context
+
+    @cached_property
+    def sizes(self) -> isl.Set:
+        """The dynamic sizes that the scop is for, as a set of parameters."""
+        return isl.Set.read_from_str(self.ctx, f"{self.parameters}{{ : {' and '.join(self.context)} }}")
+
     @cached_property
     def domain(self) -> isl.UnionSet:
-        return union_set(self.ctx, [s.domain_text() for s in self.statements])
+        return union_set(self.ctx, [self.domain_text(s) for s in self.statements], self.parameters)
+
+    def domain_text(self, s: ScopStatement) -> str:
+        """The instances of a statement, for sizes in the context; to stand behind ``parameters``, in braces."""
+        facts = [*s.facts, *self.context]
+        return f"{s.tuple_text} : {' and '.join(facts)}" if facts else s.tuple_text
+
+    def instances(self, s: ScopStatement, ctx: isl.Context | None = None) -> isl.Set:
+        """The same as a set."""
+        return isl.Set.read_from_str(ctx or self.ctx, f"{self.parameters}{{ {self.domain_text(s)} }}")
 
     @cached_property
     def writes(self) -> isl.UnionMap:
-        return union_map(self.ctx, [self.access_text(s, s.tensor, s.subscripts, ()) for s in self.statements])
+        return union_map(self.ctx, [self.access_text(s, s.tensor, s.subscripts, ()) for s in self.statements], self.parameters)
 
     @cached_property
     def reads(self) -> isl.UnionMap:
         parts = [self.access_text(s, a.tensor, a.subscripts, guards) for s in self.statements for a, guards in s.reads()]
-        return union_map(self.ctx, list(dict.fromkeys(parts)))
+        return union_map(self.ctx, list(dict.fromkeys(parts)), self.parameters)
+
+    @cached_property
+    def elements(self) -> isl.UnionSet:
+        """Every element of every tensor."""
+        boxes = []
+        for t in self.tensors:
+            axes = [f"a{i}" for i in range(len(t.shape))]
+            facts = [f"0 <= {a} < {extent}" for a, extent in zip(axes, t.extent_texts, strict=True)]
+            boxes.append(f"{isl_name(t.name)}[{', '.join(axes)}]" + (f" : {' and '.join(facts)}" if facts else ""))
+        return union_set(self.ctx, boxes, self.parameters)
 
     @cached_property
     def order(self) -> isl.UnionMap:
@@ -126,14 +182,14 @@ class Scop:
     def access_text(self, s: ScopStatement, tensor: str, subscripts: tuple[Expr, ...], guards: tuple[tuple[Expr, bool], ...]) -> str:
         """The access relation of one read or write; a data-dependent subscript may touch its whole dimension."""
         targets: list[str] = []
-        facts = [f"{lower} <= {isl_name(name)} < {upper}" for name, lower, upper in s.bounds] + list(s.constraints)
+        facts = [*s.facts, *self.context]
         for position, subscript in enumerate(subscripts):
             text = affine(subscript, self.values)
             if text is None:
                 text = f"any{position}"
                 while text in s.isl_dims:
                     text += "_"
-                facts.append(f"0 <= {text} < {self.tensor(tensor).shape[position]}")
+                facts.append(f"0 <= {text} < {self.tensor(tensor).extent_texts[position]}")
             targets.append(text)
         for guard, holds in guards:
             if (text := condition(guard, self.values)) is not None:
@@ -157,8 +213,10 @@ def build(program: Program, options: Options, layouts: Mapping[str, str] | None 
     ``processors`` are those of a GPU, which a long reduction with few results is spread over; 0 on a CPU.
     """
     layouts = layouts or {}
+    extents = dict(program.extents)
     storages = [
-        Storage(t.name, t.dtype, program.shape(t.name), t.role, layouts.get(t.name, "contiguous")) for t in program.definition.tensors
+        Storage(t.name, t.dtype, program.shape(t.name), t.role, layouts.get(t.name, "contiguous"), extents.get(t.name, ()))
+        for t in program.definition.tensors
     ]
     lowering = _Lowering(program, options, storages, processors)
     for number, statement in enumerate(program.definition.statements):
@@ -178,9 +236,12 @@ class _Lowering:
         self.tensors = tensors
         self.processors = processors
         self.statements: list[ScopStatement] = []
+        self.open: dict[str, tuple[Expr, Expr]] = {}  # the ranges of the statement at hand that depend on dynamic sizes
 
     def lower(self, number: int, s: Statement) -> None:
         box = {r.index: limits for r, limits in zip(s.domain, self.program.domains[number], strict=True)}
+        ranges = self.program.ranges[number] if self.program.ranges else ()
+        self.open = {r.index: found for r, found in zip(s.domain, ranges) if found is not None}
         left = tuple((name, *limits) for name, limits in box.items() if name not in s.reduction)
         full = tuple((name, *limits) for name, limits in box.items())
         if any(upper <= lower for _, lower, upper in left):
@@ -193,7 +254,7 @@ class _Lowering:
         wide = s.accumulate if needs_wide(s) else ""
         target, value = tensor, s.value
         if wide:
-            target = self._temporary(f"{tensor.name}_wide", wide, tensor.shape)
+            target = self._temporary(f"{tensor.name}_wide", wide, tensor.shape, tensor.open)
             value = Cast(s.value, dtype=wide)
         first: Expr | None = None
         if s.initialise:
@@ -203,7 +264,7 @@ class _Lowering:
         if empty:
             self._start(target, s, first, left, number)
         else:
-            self._reduce(target, s, self._packed(target, s, value, full, number), first, left, full, number)
+            self._sum(target, s, value, first, left, full, number)
         if wide:
             narrowed = Cast(Access(target.name, s.subscripts, dtype=wide), dtype=tensor.dtype)
             self._emit(tensor.name, s.subscripts, "=", narrowed, left, (), number)
@@ -217,19 +278,25 @@ class _Lowering:
         self, target: Storage, s: Statement, value: Expr, first: Expr | None, left: Bounds, full: Bounds, number: int
     ) -> None:
         reduced = tuple(bound for bound in full if bound[0] in s.reduction)
-        chunks = self._chunks(left, reduced)
+        chunks = self._chunks(value, left, reduced)
         if chunks <= 1:
-            self._start(target, s, first, left, number)
-            self._emit(target.name, s.subscripts, s.operator, value, full, s.reduction, number)
+            for box, terms in self._cases(s, value, left):
+                self._start(target, s, first, box, number)
+                inside = tuple(next((b for b in box if b[0] == bound[0]), bound) for bound in full)
+                self._emit(target.name, s.subscripts, s.operator, terms, inside, s.reduction, number)
             return
         name, lower, upper = max(reduced, key=lambda bound: bound[2] - bound[1])
         if self.processors:  # the outermost loop that is long enough: what is left is read in long runs
             name, lower, upper = next(((n, lo, hi) for n, lo, hi in reduced if hi - lo >= chunks), (name, lower, upper))
-        chunks = _divisor_near(upper - lower, chunks)
+        moving = name in self.open
+        if moving:  # parts of one size: their number follows from the call, and suffices at the least value of a dynamic size too
+            chunks = min(upper - lower, chunks * SPREAD)
+        else:
+            chunks = _divisor_near(upper - lower, chunks)
         size = -(-(upper - lower) // chunks)
         chunks = -(-(upper - lower) // size)
         chunk = fresh("chunk", {bound[0] for bound in full} | {t.name for t in self.tensors})
-        part = self._temporary(f"{target.name}_part", target.dtype, (chunks, *target.shape))
+        part = self._temporary(f"{target.name}_part", target.dtype, (chunks, *target.shape), (None, *target.open) if target.open else ())
         at = (Index(chunk, dtype="int64"), *s.subscripts)
         limits = (chunk, 0, chunks)
         # the reduced dimension now counts inside its chunk
@@ -238,54 +305,107 @@ class _Lowering:
         moved = Binary("+", moved, Const(lower, dtype="int64"), dtype="int64") if lower else moved
         inside = tuple((n, 0, size) if n == name else (n, lo, hi) for n, lo, hi in full)
         short = () if chunks * size == upper - lower else (f"{size} * {isl_name(chunk)} + {isl_name(name)} < {upper - lower}",)
+        if moving:
+            first_term, end = self.open.pop(name)
+            place = f"{size} * {isl_name(chunk)} + {isl_name(name)} + {lower}"
+            short = (f"{affine(first_term, self._values)} <= {place} < {affine(end, self._values)}",)
+            last = Binary("+", end, Const(size - 1 - lower, dtype="int64"), dtype="int64")
+            self.open[chunk] = Const(0, dtype="int64"), Binary("/", last, Const(size, dtype="int64"), dtype="int64")
         # an untouched element of a partial (left indices that cover a part of the tensor) is never read
-        self._emit(part.name, at, "=", identity(s.operator, target.dtype), (limits, *left), (), number)
-        self._emit(part.name, at, s.operator, _with_index(value, name, moved), (limits, *inside), s.reduction, number, short)
+        alone = bool(self.processors)  # on a GPU a launch of its own: in one with others, a block would have all parts of a result
+        self._emit(part.name, at, "=", identity(s.operator, target.dtype), (limits, *left), (), number, apart=alone)
+        value = _with_index(value, name, moved)
+        self._emit(part.name, at, s.operator, value, (limits, *inside), s.reduction, number, short, apart=alone)
         combined = Access(part.name, at, dtype=target.dtype)
         self._start(target, s, first, left, number)
-        self._emit(target.name, s.subscripts, s.operator, combined, (*left, limits), (chunk,), number)
+        self._emit(target.name, s.subscripts, s.operator, combined, (*left, limits), (chunk,), number, apart=alone)
+
+    def _sum(self, target: Storage, s: Statement, value: Expr, first: Expr | None, left: Bounds, full: Bounds, number: int) -> None:
+        """A reduction, its operands and its result in forms that vectors can use."""
+        if not self.options.pack or (self.options.lanes == 1 and not self.processors):
+            self._reduce(target, s, value, first, left, full, number)
+            return
+        if s.operator == "+=" and s.reduction:
+            value = self._padded(value, full, number)
+        lane = None if self.processors else turned_lane(s, value, full, {t.name: t for t in self.tensors}, self._values, self.options.lane)
+        if lane is None or lane in self.open:
+            self._reduce(target, s, self._packed(target, s, value, full, number), first, left, full, number)
+            return
+        order = sorted(range(len(s.subscripts)), key=lambda axis: s.subscripts[axis] == Index(lane, dtype="int64"))
+        shape = tuple(target.shape[axis] for axis in order)
+        extents = tuple(target.open[axis] for axis in order) if target.open else ()
+        turned = self._temporary(f"{target.name}_turned", target.dtype, shape, extents)
+        inner = replace(s, tensor=turned.name, subscripts=tuple(s.subscripts[axis] for axis in order))
+        last = tuple(sorted(left, key=lambda bound: bound[0] == lane))
+        whole = (*last, *(bound for bound in full if bound not in left))
+        self._reduce(turned, inner, self._packed(turned, inner, value, whole, number), first, last, whole, number)
+        result = Access(turned.name, inner.subscripts, dtype=turned.dtype)
+        self._emit(target.name, s.subscripts, "=", result, left, (), number, apart=True)
 
     def _packed(self, target: Storage, s: Statement, value: Expr, full: Bounds, number: int) -> Expr:
         """The value reading packed copies where they pay, the copies emitted before."""
-        if not self.options.pack or (self.options.lanes == 1 and not self.processors):
-            return value
-        values = {**dict(self.program.sizes), **dict(self.program.scalars)}
-        if s.operator == "+=" and s.reduction:
-            value = self._padded(value, full, number, values)
         if self.processors:  # shared memory does the rest
             return value
         copies: dict[Access, Access] = {}
-        for packing in packings(target, s.subscripts, value, full, s.reduction, {t.name: t for t in self.tensors}, values):
+        for packing in packings(target, s.subscripts, value, full, s.reduction, {t.name: t for t in self.tensors}, self._values):
             source = packing.access
             bounds = tuple(next(b for b in full if b[0] == name) for name in packing.order)
             shape = tuple(upper for _, _, upper in bounds)
-            copy = self._temporary(f"{source.tensor}_packed", source.dtype, shape)
+            copy = self._temporary(f"{source.tensor}_packed", source.dtype, shape, self._uppers(packing.order))
             order = tuple(Index(name, dtype="int64") for name in packing.order)
             self._emit(copy.name, order, "=", source, bounds, (), number)
             copies[source] = Access(copy.name, order, dtype=source.dtype)
         return replaced(value, copies)
 
-    def _padded(self, value: Expr, full: Bounds, number: int, values: Mapping[str, int]) -> Expr:
+    def _cases(self, s: Statement, value: Expr, left: Bounds) -> list[tuple[Bounds, Expr]]:
+        """The parts in which a sum is computed: one, unless conditions on its results keep it from vectors."""
+        plain = self.processors or not self.options.pack or self.options.lanes == 1
+        if plain or s.operator != "+=" or not s.reduction or is_product(value):
+            return [(left, value)]
+        return cases(value, left, self._values, self.open)
+
+    def _padded(self, value: Expr, full: Bounds, number: int) -> Expr:
         """The value reading padded copies instead of under conditions, where that makes a product of it."""
-        found = paddings(value, full, {t.name: t for t in self.tensors}, values)
+        found = paddings(value, full, {t.name: t for t in self.tensors}, self._values, self.open)
         made: dict[Expr, Access] = {p.select: padded_read(p, "") for p in found}
         if not found or not is_product(with_padded(value, made)):
             return value
         for p in found:
             bounds = tuple((name, 0, greatest - least + 1) for name, (least, greatest) in zip(p.indices, p.box, strict=True))
-            copy = self._temporary(f"{p.read.tensor}_padded", p.read.dtype, tuple(upper for _, _, upper in bounds))
+            shape = tuple(upper for _, _, upper in bounds)
+            copy = self._temporary(f"{p.read.tensor}_padded", p.read.dtype, shape, self._uppers(p.dims))
+            known, self.open = self.open, {name: self.open[dim] for name, dim in zip(p.indices, p.dims, strict=True) if dim in self.open}
             self._emit(copy.name, tuple(Index(name, dtype="int64") for name in p.indices), "=", p.value, bounds, (), number)
+            self.open = known
             made[p.select] = padded_read(p, copy.name)
         return with_padded(value, made)
 
-    def _chunks(self, left: Bounds, reduced: Bounds) -> int:
+    @property
+    def _values(self) -> dict[str, int]:
+        return {**dict(self.program.sizes), **dict(self.program.scalars)}
+
+    def _uppers(self, dims: Sequence[str]) -> tuple[Expr | None, ...]:
+        """The extents of a temporary whose axes are these dimensions of the statement at hand, as in ``Storage.open``."""
+        found = tuple(self.open[dim][1] if dim in self.open else None for dim in dims)
+        return found if any(found) else ()
+
+    def _fits_block(self, value: Expr, reduced: Bounds) -> bool:
+        """Whether one block of a GPU can keep the terms of a result."""
+        storages = {t.name: t for t in self.tensors}
+        extents = {name: upper - lower for name, lower, upper in reduced}
+        reads = [access for access, _ in guarded_accesses(value)]
+        return fits_block(extents, reads, lambda a, dim: stride_in(storages[a.tensor], a.subscripts, dim, self._values))
+
+    def _chunks(self, value: Expr, left: Bounds, reduced: Bounds) -> int:
         """How many parts share a reduction: enough for threads where the results alone give too few."""
-        if self.options.reduction_chunks:
-            return self.options.reduction_chunks if reduced else 1
         results, terms = _volume(left), _volume(reduced)
         longest = max((upper - lower for _, lower, upper in reduced), default=1)
+        if self.processors and (not reduced or results >= 2 * self.processors):
+            return 1  # blocks enough, whose threads share the terms
+        if self.options.reduction_chunks:
+            return self.options.reduction_chunks if reduced else 1
         if self.processors:
-            if results >= self.processors // 2 or terms < 2 * PART:
+            if results >= self.processors // 2 or terms < 2 * PART or self._fits_block(value, reduced):
                 return 1
             return min(-(-2 * self.processors // results), terms // PART, longest)
         if results >= 16 or results * terms < 1 << 17 or longest < 256:
@@ -302,16 +422,24 @@ class _Lowering:
         reduction: tuple[str, ...],
         number: int,
         constraints: tuple[str, ...] = (),
+        *,
+        apart: bool = False,
     ) -> None:
         if any(upper <= lower for _, lower, upper in bounds):
             return
         name = f"S{len(self.statements)}"
+        limits = tuple(
+            (dim, str(affine(self.open[dim][0], self._values)), str(affine(self.open[dim][1], self._values)))
+            for dim, _, _ in bounds
+            if dim in self.open
+        )
         # an update along no dimension is still an update: it reads what it writes
-        self.statements.append(ScopStatement(name, tensor, subscripts, operator, value, bounds, reduction, constraints, number))
+        made = ScopStatement(name, tensor, subscripts, operator, value, bounds, reduction, constraints, number, limits, apart)
+        self.statements.append(made)
 
-    def _temporary(self, stem: str, dtype: str, shape: tuple[int, ...]) -> Storage:
+    def _temporary(self, stem: str, dtype: str, shape: tuple[int, ...], extents: tuple[Expr | None, ...] = ()) -> Storage:
         taken = {t.name for t in self.tensors} | {p.name for p in self.program.definition.params}  # scalars are names of the kernel too
-        storage = Storage(fresh(stem, taken), dtype, shape, "temporary")
+        storage = Storage(fresh(stem, taken), dtype, shape, "temporary", open=extents)
         self.tensors.append(storage)
         return storage
 

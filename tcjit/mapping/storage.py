@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from tcjit.grammar.affine import affine
+from tcjit.grammar.ast import Binary, Const, Expr
+
 Bounds = tuple[tuple[str, int, int], ...]  # dimension, lower, upper (exclusive), outermost first
 
 
@@ -19,13 +22,17 @@ def fresh(stem: str, taken: Collection[str]) -> str:
 
 @dataclass(frozen=True)
 class Storage:
-    """A tensor as the kernel sees it; ``layout`` as in a launch record, always contiguous unless an argument."""
+    """A tensor as the kernel sees it; ``layout`` as in a launch record, always contiguous unless an argument.
+
+    ``open`` has, per axis, the extent where it depends on dynamic sizes, which ``shape`` then bounds; empty where none does.
+    """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     role: str  # input output temporary
     layout: str = "contiguous"
+    open: tuple[Expr | None, ...] = ()
 
     @property
     def elements(self) -> int:
@@ -38,13 +45,31 @@ class Storage:
     def strides(self) -> tuple[int | None, ...]:
         """Element strides; None where only the call knows them."""
         if self.layout == "contiguous":
-            result: list[int] = []
-            step = 1
-            for extent in reversed(self.shape):
+            result: list[int | None] = []
+            step: int | None = 1
+            for axis in reversed(range(len(self.shape))):
                 result.insert(0, step)
-                step *= max(extent, 1)
+                step = None if step is None or self.extent(axis) is not None else step * max(self.shape[axis], 1)
             return tuple(result)
         return tuple({"0": 0, "1": 1}.get(letter) for letter in self.layout)
+
+    def extent(self, axis: int) -> Expr | None:
+        """The extent of an axis where it depends on dynamic sizes."""
+        return self.open[axis] if self.open else None
+
+    def volume(self, first: int = 0) -> Expr:
+        """The elements of all axes from ``first`` on: what a contiguous tensor's axis before them strides by."""
+        total: Expr = Const(1, dtype="int64")
+        for axis in range(first, len(self.shape)):
+            factor = self.extent(axis) or Const(self.shape[axis], dtype="int64")
+            total = Binary("*", total, factor, dtype="int64")
+        return total
+
+    @property
+    def extent_texts(self) -> tuple[str, ...]:
+        """isl's text of every extent."""
+        found = (self.extent(axis) for axis in range(len(self.shape)))
+        return tuple(str(bound) if extent is None else str(affine(extent, {})) for extent, bound in zip(found, self.shape, strict=True))
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from math import prod
 from typing import TYPE_CHECKING
 
 from tcjit.grammar.ast import Access, Expr, Index
@@ -11,6 +12,9 @@ from tcjit.grammar.form import integer, names
 if TYPE_CHECKING:
     from tcjit.mapping.scop import Scop, ScopStatement
     from tcjit.mapping.storage import Storage
+
+KEPT = 32  # elements of a row that a thread of a GPU can keep in registers
+SHARING = 1024  # threads of a block that can take a row together
 
 
 def involves(subscript: Expr, dim: str) -> bool:
@@ -64,3 +68,11 @@ def stride_in(storage: Storage, subscripts: tuple[Expr, ...], dim: str, values: 
 def accesses(s: ScopStatement) -> list[Access]:
     """The write of a statement and all its reads."""
     return [Access(s.tensor, s.subscripts, dtype=s.value.dtype), *(access for access, _ in s.reads())]
+
+
+def fits_block(extents: Mapping[str, int], found: Iterable[Access], step: Callable[[Access, str], int | None]) -> bool:
+    """Whether the threads of one block can keep what lies along some dimensions: they go side by side along one on which every access
+    moves by no more than one element, and each by itself along the others. ``step`` gives an access's stride along a dimension."""
+    reads = list(found)
+    near = [extent for dim, extent in extents.items() if all(step(access, dim) in (0, 1) for access in reads)]
+    return prod(extents.values()) <= KEPT * min(max(near, default=1), SHARING)

@@ -20,7 +20,7 @@ from tcjit.errors import VerifyError
 from tcjit.grammar.affine import isl_name
 from tcjit.mapping.dependences import Dependences
 from tcjit.mapping.fences import Region, radices, regions, slots
-from tcjit.mapping.isl import descendants, union_set
+from tcjit.mapping.isl import descendants
 from tcjit.mapping.scop import Scop
 from tcjit.mapping.storage import Buffer
 from tcjit.mapping.tree import KIND, kind, mark_name, rewrite, show
@@ -63,12 +63,7 @@ class _Proof:
 
     def bounds(self) -> None:
         """Every access of every instance lies in its tensor."""
-        boxes = []
-        for t in self.scop.tensors:
-            axes = [f"a{i}" for i in range(len(t.shape))]
-            facts = " and ".join(f"0 <= {a} < {extent}" for a, extent in zip(axes, t.shape, strict=True))
-            boxes.append(f"{isl_name(t.name)}[{', '.join(axes)}]" + (f" : {facts}" if facts else ""))
-        inside = union_set(self.scop.ctx, boxes)
+        inside = self.scop.elements
         for accesses in (self.scop.reads, self.scop.writes):
             if not accesses.range().is_subset(inside):
                 self.fail("bounds", f"accesses outside: {accesses.subtract_range(inside)}")

@@ -21,7 +21,7 @@ from tcjit.codegen.source import KernelLaunch
 from tcjit.errors import LaunchError
 from tcjit.mapping.machine import SM_80, Device
 from tcjit.runtime.cuda_bindings import Bindings
-from tcjit.runtime.cuda_driver import Attributes, Driver, Kernel, Loaded, driver_version, library
+from tcjit.runtime.cuda_driver import Attributes, Driver, Grid, Kernel, Loaded, driver_version, library
 from tcjit.runtime.cuda_pycuda import PyCuda
 
 INSTALL = "pip install 'tcjit[cuda]', which brings cuda-bindings"
@@ -239,11 +239,14 @@ class Module:
                 raise
             return found
 
-    def launch(self, ordinal: int, stream: int, pointers: Sequence[int], numbers: Sequence[int], workspace: int) -> None:
+    def launch(
+        self, ordinal: int, stream: int, pointers: Sequence[int], numbers: Sequence[int], workspace: int, grids: Sequence[Grid] = ()
+    ) -> None:
         """Put every kernel into the stream, in order, and return at once.
 
         First raises what an earlier launch on this device was found guilty of. ``stream`` is as torch gives it, ``numbers`` are
-        signed 64-bit patterns. The memory must stay until the stream has come past the kernels.
+        signed 64-bit patterns, ``grids`` the blocks of each kernel where they are fewer than those of its launch. The memory must stay
+        until the stream has come past the kernels.
         """
         found = self._on.get(ordinal)
         if found is None or self._process is not _process:
@@ -251,7 +254,7 @@ class Module:
         loaded, flag = found
         if flag.words[flag.slot]:
             flag.check()
-        loaded.launch(stream, (*pointers, workspace, *numbers, flag.address))
+        loaded.launch(stream, (*pointers, workspace, *numbers, flag.address), grids)
 
     def check(self, ordinal: int) -> None:
         """Raise what the kernels that are done by now were found guilty of; waits for nothing."""

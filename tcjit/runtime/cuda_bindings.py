@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from tcjit.runtime.cuda_driver import Attributes, Kernel, Loaded, failure
+from tcjit.runtime.cuda_driver import Attributes, Grid, Kernel, Loaded, failure
 
 _LEGACY = 1  # torch's stream 0 by its explicit name, which no setting turns into a stream per thread
 _PORTABLE, _MAPPED = 1, 2
@@ -138,7 +138,7 @@ class _Cubin:
                 for kernel in self._kernels
             )
 
-    def launch(self, stream: int, words: tuple[int, ...]) -> None:
+    def launch(self, stream: int, words: tuple[int, ...], grids: Sequence[Grid] = ()) -> None:
         cuda, free = self._driver.cuda, self._free
         try:
             frame = free.pop()  # the GIL is released while the driver reads it
@@ -152,7 +152,9 @@ class _Cubin:
         if foreign:
             self._driver.done("cannot launch", cuda.cuCtxPushCurrent(self._context))
         try:
-            for function, x, y, z, threads, dynamic, symbol in self._kernels:
+            for number, (function, x, y, z, threads, dynamic, symbol) in enumerate(self._kernels):
+                if grids:
+                    x, y, z = grids[number]
                 (status,) = cuda.cuLaunchKernel(function, x, y, z, threads, 1, 1, dynamic, handle, parameters, 0)
                 if status:
                     raise failure(f"cannot launch {symbol} on cuda:{self._ordinal}", int(status))

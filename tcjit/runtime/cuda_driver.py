@@ -47,11 +47,14 @@ HINTS = {
 }
 
 
+Grid = tuple[int, int, int]  # blocks along x, y and z
+
+
 class Kernel(NamedTuple):
     """One kernel of a cubin and how it is launched; ``dynamic``: bytes of shared memory beside those that it declares."""
 
     symbol: str
-    grid: tuple[int, int, int]
+    grid: Grid
     threads: int
     dynamic: int
 
@@ -70,8 +73,11 @@ class Loaded(Protocol):
 
     def attributes(self) -> tuple[Attributes, ...]: ...
 
-    def launch(self, stream: int, words: tuple[int, ...]) -> None:
-        """Launch every kernel in order, each with ``words`` (64 bits each, pointers and signed numbers) as its parameters."""
+    def launch(self, stream: int, words: tuple[int, ...], grids: Sequence[Grid] = ()) -> None:
+        """Launch every kernel in order, each with ``words`` (64 bits each, pointers and signed numbers) as its parameters.
+
+        ``grids``: the blocks of each kernel, where they are not those that it was loaded with.
+        """
 
     def unload(self) -> None:
         """Take the kernels out of the device. No graph may hold them."""

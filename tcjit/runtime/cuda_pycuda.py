@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from tcjit.errors import LaunchError
-from tcjit.runtime.cuda_driver import Attributes, Kernel, Loaded, described, failure, library
+from tcjit.runtime.cuda_driver import Attributes, Grid, Kernel, Loaded, described, failure, library
 
 _LEGACY = (0, 1)  # how the default stream can be named
 _NO_TIMING = 2
@@ -191,25 +191,25 @@ class _Cubin:
         with self._driver.current(self._ordinal, f"cannot ask for kernels on cuda:{self._ordinal}"):
             return tuple(Attributes(*(int(kernel[0].get_attribute(w)) for w in wanted)) for kernel in self._kernels)
 
-    def launch(self, stream: int, words: tuple[int, ...]) -> None:
+    def launch(self, stream: int, words: tuple[int, ...], grids: Sequence[Grid] = ()) -> None:
         driver, context = self._driver, self._context
         parameters = self._layout.pack(*words)
         try:
             context.push()
             try:
                 if stream in _LEGACY:  # without the context managers below a launch takes a third of the time
-                    self._launch(parameters)
+                    self._launch(parameters, grids)
                 else:
                     with driver.bridged(self._ordinal, stream):
-                        self._launch(parameters)
+                        self._launch(parameters, grids)
             finally:
                 context.pop()
         except driver.cuda.Error as error:
             raise failure(self._what, _status(str(error))) from None
 
-    def _launch(self, parameters: bytes) -> None:
-        for function, grid, block, dynamic in self._kernels:
-            function._launch_kernel(grid, block, parameters, dynamic, None)
+    def _launch(self, parameters: bytes, grids: Sequence[Grid]) -> None:
+        for number, (function, grid, block, dynamic) in enumerate(self._kernels):
+            function._launch_kernel(grids[number] if grids else grid, block, parameters, dynamic, None)
 
     def unload(self) -> None:
         with self._driver.current(self._ordinal, f"cannot unload from cuda:{self._ordinal}"):

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_PARAMS = 32, MAX_NUMBERS = 128, MAX_ENTRIES = 64 };
+enum { MAX_PARAMS = 32, MAX_NUMBERS = 128, MAX_ENTRIES = 256 };
 
 /* ------------------------------------------------------------------ DLPack's public layout, as far as it is used */
 

@@ -112,6 +112,12 @@ def identity() -> str:
     return repr((facts, _options(found), host.cpu()))
 
 
+def hardware() -> str:
+    """The device itself, without the driver; of a CPU, which it is."""
+    device = _opened().found.device
+    return repr((device.name, device.vendor, int(device.max_compute_units), int(device.local_mem_size), host.hardware()))
+
+
 def build(text: str, symbol: str) -> bytes:
     """Compile a program: what ``Program`` takes, the device's binary where it gives one.
 
@@ -148,10 +154,13 @@ class Program:
         except cl.Error as error:
             raise LaunchError(f"{found} does not load the program: {error}", hint="tcjit.cache.clear()") from None
 
-    def run(self, memory: Sequence[Memory], numbers: Sequence[int], workspace: int) -> int:
+    def run(
+        self, memory: Sequence[Memory], numbers: Sequence[int], workspace: int, grids: Sequence[tuple[int, int, int]] = ()
+    ) -> int:
         """Launch every kernel in order and wait; returns the flag.
 
-        ``numbers`` are 64-bit patterns, ``workspace`` counts bytes. What is ``written`` holds the results then.
+        ``numbers`` are 64-bit patterns, ``workspace`` counts bytes, ``grids`` are the blocks of each kernel where they are fewer than those
+        of its launch. What is ``written`` holds the results then.
         """
         cl, opened = _pyopencl(), self._opened
         opened.require()
@@ -163,8 +172,8 @@ class Program:
                 raised = np.zeros(1, np.int32)
                 flag = cl.Buffer(opened.context, flags.READ_WRITE | flags.COPY_HOST_PTR, hostbuf=raised)
                 arguments = (*(region.buffer for region in regions), scratch, *map(np.int64, numbers), flag)
-                for launch, kernel in self._kernels:
-                    x, y, z = launch.grid
+                for number, (launch, kernel) in enumerate(self._kernels):
+                    x, y, z = grids[number] if grids else launch.grid
                     kernel.set_args(*arguments)
                     cl.enqueue_nd_range_kernel(opened.queue, kernel, (x * launch.threads, y, z), (launch.threads, 1, 1))
                 for region in regions:

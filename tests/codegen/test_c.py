@@ -57,7 +57,7 @@ def test_the_inner_loop_of_a_matmul_only_loads_and_accumulates(m: int, n: int, m
     assert updating
     for body in updating:
         for line in filter(None, map(str.strip, body.splitlines())):
-            assert re.fullmatch(r"const \w+ [vx]\d+ = .*;|s\d+(_\d+)? \+= .*;", line), line
+            assert re.fullmatch(r"(const )?\w+ [vx]\d+ = .*;|TC_KEEP\(v\d+\);|s\d+(_\d+)? \+= .*;", line), line
     assert "C[" in made and not any("C[" in body for body in updating)
 
 

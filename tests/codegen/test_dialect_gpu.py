@@ -134,7 +134,7 @@ def test_checks_name_the_flag_and_the_site() -> None:
     show = printer(OPENCL)
     quotient = show.value(Binary("/", read("a", "int16"), read("b", "int16"), dtype="int16", where=WHERE))
     assert quotient == "(int16_t)tc_div_i32(a, tc_nonzero_i32(b, 1, tc_flag))"
-    assert show.inside("c", 7, show.site("gather", tensor="A", where=WHERE)) == "tc_at(c, 7, 2, tc_flag)"
+    assert show.inside("c", "7", show.site("gather", tensor="A", where=WHERE)) == "tc_at(c, 7, 2, tc_flag)"
     text = prelude.text(show.used, OPENCL)
     assert "__global int *flag" in text and "atomic_max(flag, site)" in text and "TC_FLAG" not in text
     assert [site["kind"] for site in show.sites] == ["division", "gather"]

@@ -8,6 +8,8 @@ from support_mapping import CONVOLUTION, GATHER, MATMUL, SOFTMAX, program
 
 from tcjit.codegen.c import emit
 from tcjit.codegen.dialect import C
+from tcjit.grammar.dynamic import generalise
+from tcjit.grammar.front import read
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.options import Options
 from tcjit.mapping.pipeline import map_program
@@ -45,3 +47,13 @@ def test_embedding_bag(golden: Golden) -> None:
 def test_chunked_total_in_half_precision(golden: Golden) -> None:
     source = "def total(bfloat16(N) X, int32(N) Y) -> (S, R) { S +=! X(i)  R max=! Y(i) / Y(N - 1 - i) }"
     golden(text(source, {"X": (1 << 18,), "Y": (1 << 18,)}, AVX2, Options(reduction_chunks=8)))
+
+
+def test_matmul_with_a_dynamic_size(golden: Golden) -> None:
+    made = map_program(generalise(read(MATMUL)[0], {"M": 5, "N": 64, "K": 48}, {}, {"M": (33, 1024)}), Options(), AVX2)
+    golden(emit(made, C, AVX2, checked=True).text)
+
+
+def test_softmax_with_dynamic_sizes(golden: Golden) -> None:
+    made = map_program(generalise(read(SOFTMAX)[0], {"M": 5, "N": 300}, {}, {"M": (1, 32), "N": (33, 1024)}), Options(), AVX512)
+    golden(emit(made, C, AVX512, checked=True).text)

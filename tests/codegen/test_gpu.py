@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from support_cuda_host import COMPILER
 from support_gpu import lines, mapped, run, source
-from support_mapping import program
+from support_mapping import SMALL, SOFTMAX, program
 
 from tcjit.codegen.dialect import CUDA, OPENCL
+from tcjit.codegen.gpu import emit_gpu
 from tcjit.errors import CompileError, MappingError
 from tcjit.mapping.machine import OPENCL as PLAIN
 from tcjit.mapping.machine import SM_90
@@ -141,7 +143,24 @@ def test_blocks_in_turns_where_a_device_has_too_few() -> None:
     _, found, grid = scaled_grid(["launch0", "blocks", ["l", "m", "n"], "block0", "threads 1", ["0"]], max_grid=(7, 1, 1))
     assert grid == (7, 1, 1)
     assert "for (int tc_block = (int)blockIdx.x; tc_block < 60; tc_block += 7) {" in found
-    assert found.count("__syncthreads();") == 1 and found[-2:] == ["__syncthreads();", "}"]
+    assert "__syncthreads();" not in found  # blocks share nothing, and these threads neither
+
+
+def test_a_turn_of_blocks_waits_for_the_one_before_where_threads_share_memory() -> None:
+    device = replace(SMALL, max_grid=(7, 1, 1))
+    made = map_gpu(program(SOFTMAX, {"I": (100, 2048)}), Options(), device, prove="last")
+    found = lines(emit_gpu(made, CUDA, device, checked=True))
+    assert "for (int tc_block = (int)blockIdx.x; tc_block < 100; tc_block += 7) {" in found
+    assert found[-2:] == ["__syncthreads();", "}"]
+
+
+def test_the_first_reduction_of_a_block_finds_its_scratch_array_free() -> None:
+    """The second one waits until all have read the result of the first; so does one in a loop."""
+    made = map_gpu(program(SOFTMAX, {"I": (100, 2048)}), Options(), SMALL, prove="last")
+    found = lines(emit_gpu(made, CUDA, SMALL, checked=True))
+    writes = [at for at, line in enumerate(found) if line.startswith("tc_scratch_float[tc_thread / 32] =")]
+    waits = [found[at - 2] == "__syncthreads();" for at in writes]
+    assert waits == [False, True]
 
 
 def test_launches_share_their_parameters_and_the_workspace() -> None:
@@ -223,6 +242,28 @@ def test_neighbours_of_every_size(dtype: str, word: str, moves: int) -> None:
         b = np.empty_like(a)
         run(made, [b], [a])
         assert (a == b).all()
+
+
+VECTORS = [("float", 4, "float4", 1), ("float", 2, "float2", 1), ("half", 8, "ushort8", 1), ("half", 4, "ushort4", 1)]
+VECTORS += [("int8", 2, "char2", 1), ("bool", 8, "uchar8", 1), ("uint8", 16, "uchar16", 1)]
+VECTORS += [("double", 4, "double2", 2), ("int64", 4, "long2", 2)]
+
+
+@pytest.mark.parametrize(("dtype", "count", "word", "moves"), VECTORS)
+def test_neighbours_in_opencl(dtype: str, count: int, word: str, moves: int) -> None:
+    """Functions that ask for no more than the boundaries of elements, whatever memory they read and write."""
+    text = f"def copy({dtype}(N) A) -> (B) {{ B(i) = A(i) }}"
+    made = source(mapped(text, {"A": (64 * count,)}, vector(count), threads=[64]), OPENCL, PLAIN)  # type: ignore[arg-type]
+    of = int(re.sub(r"\D", "", word))
+    loads = [line for line in lines(made) if line.startswith(f"*({word} *)&tc_x0[") and f" = vload{of}(0, &A[" in line]
+    stores = [line for line in lines(made) if line.startswith(f"vstore{of}(*({word} *)&tc_x0[") and ", 0, &B[" in line]
+    assert len(loads) == len(stores) == moves
+
+
+def test_in_opencl_too_addresses_that_are_not_aligned_go_one_by_one() -> None:
+    text = "def f(float(N) A) -> (B) { B(i) = A(i + 1) where i in 0:N-1 }"
+    made = source(mapped(text, {"A": (257,)}, vector(4), threads=[64]), OPENCL, PLAIN)  # type: ignore[arg-type]
+    assert "tc_x0[c2] = A[4 * c1 + c2 + 1];" in lines(made) and "vload" not in made.text and made.text.count("vstore4(") == 1
 
 
 # ---------------------------------------------------------------- contractions
@@ -426,7 +467,7 @@ def test_warps_meet_in_shared_memory() -> None:
     made = source(rows("+=", "float", 8, 200, 256, 1))
     found = lines(made)
     assert "__shared__ __align__(16) float tc_scratch_float[8];" in found and made.launches[0].shared_bytes == 32
-    assert "tc_scratch_float[tc_thread / 32] = tc_value;" in found and found.count("__syncthreads();") == 3
+    assert "tc_scratch_float[tc_thread / 32] = tc_value;" in found and found.count("__syncthreads();") == 2
     assert sum("tc_shuffle_xor_f32(tc_value, " in line for line in found) == 5 + 3
 
 

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import islpy as isl
 import pytest
-from support_mapping import GATHER, MATMUL, SOFTMAX, mapped, scop
+from support_mapping import AVX512, GATHER, MATMUL, SOFTMAX, mapped, scop
 
 from tcjit.errors import VerifyError
+from tcjit.grammar.ast import Program
+from tcjit.grammar.dynamic import generalise
+from tcjit.grammar.front import read
 from tcjit.mapping import tree as trees
 from tcjit.mapping.dependences import Dependences, dependences
 from tcjit.mapping.isl import identifier
 from tcjit.mapping.options import Options
+from tcjit.mapping.passes import tile as tiling
 from tcjit.mapping.passes.fuse import fuse
+from tcjit.mapping.pipeline import map_program
 from tcjit.mapping.schedule import schedule
 from tcjit.mapping.scop import Scop
 from tcjit.mapping.verify import verify, verify_privates
@@ -154,3 +160,38 @@ def test_a_compiler_that_drops_a_dependence_is_refused(reader: int) -> None:
     verify(made, blind, tree(blind))
     with pytest.raises(VerifyError, match="order"):
         verify(made, true, tree(blind))
+
+
+# ---------------------------------------------------------------- dynamic sizes
+
+
+def dynamic(text: str, sizes: dict[str, int], limits: dict[str, tuple[int, int]]) -> Program:
+    return generalise(read(text)[0], sizes, {}, limits)
+
+
+@pytest.mark.parametrize(
+    "limits", [{"M": (1, 32)}, {"M": (33, 1024)}, {"N": (33, 1024)}, {"K": (33, 1024)}, {"M": (1, 32), "N": (33, 1024)}]
+)
+def test_trees_with_dynamic_sizes_are_accepted(limits: dict[str, tuple[int, int]]) -> None:
+    assert map_program(dynamic(MATMUL, {"M": 40, "K": 40, "N": 64}, limits), Options(), AVX512).verified
+
+
+@pytest.mark.parametrize("few", [0, 32])
+def test_a_remainder_that_is_left_out_is_noticed(monkeypatch: pytest.MonkeyPatch, few: int) -> None:
+    """Whatever the sizes are: one value in eight falls into the last tile."""
+    usual = tiling._moving
+
+    def short(*args: Any, **named: Any) -> Any:
+        return usual(*args, **named)[:-1]
+
+    monkeypatch.setattr(tiling, "_moving", short)
+    monkeypatch.setattr(tiling, "FEW", few)
+    with pytest.raises(VerifyError, match="coverage"):
+        map_program(dynamic(MATMUL, {"M": 40, "K": 40, "N": 64}, {"M": (1, 32)}), Options(), AVX512)
+
+
+def test_a_box_wider_than_a_dynamic_tensor_is_noticed() -> None:
+    program = dynamic(SOFTMAX, {"M": 5, "N": 7}, {"M": (1, 32)})
+    wide = replace(program, ranges=tuple(tuple(None for _ in box) for box in program.ranges))
+    with pytest.raises(VerifyError, match="bounds"):
+        map_program(wide, Options(), AVX512)

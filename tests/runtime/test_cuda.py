@@ -42,6 +42,20 @@ print(raises(LaunchError, lambda: cuda.device(2)))
     assert "CUDA_ERROR_INVALID_DEVICE, invalid device ordinal" in lines[5]
 
 
+def test_fewer_blocks(package: str) -> None:
+    """A launch with dynamic sizes says how many blocks there are of each kernel; the next one without has them all again."""
+    lines = run(
+        package,
+        """
+made = module(first, KernelLaunch("second", (1, 5, 1), 32, 0))
+made.launch(0, 0, *ARGUMENTS, [(2, 2, 1), (1, 4, 1)])
+made.launch(0, 0, *ARGUMENTS)
+print(*(line for line in stub.log() if line.startswith("launch")), sep="\\n")
+""",
+    )
+    assert [line.split()[1:3] for line in lines] == [["first", "2,2,1"], ["second", "1,4,1"], ["first", "7,2,1"], ["second", "1,5,1"]]
+
+
 def test_load_and_launch(package: str) -> None:
     """Parameters arrive as they are laid out, launches in order, code is loaded once, and shared memory above 48 KB is asked for."""
     lines = run(

@@ -2,7 +2,8 @@
 
 Sharing loops buys locality (a row of a softmax is read once, a bias is added while the product is in cache) and may cost reuse: a matrix
 product wants *both* its loops at one level, or its tiles fall apart. So two groups are merged only over dimensions that keep what
-every reduction in them needs, and only while enough parallel work remains.
+every reduction in them needs, and only while enough parallel work remains. On a GPU the threads of a block share what stays inside: while
+one block can keep it all, reading it once is worth more than work for all blocks.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tcjit.mapping.dependences import Dependences
 from tcjit.mapping.isl import member, restrict
 from tcjit.mapping.options import Options
 from tcjit.mapping.scop import Scop, ScopStatement
-from tcjit.mapping.strides import involves
+from tcjit.mapping.strides import accesses, fits_block, involves, stride
 from tcjit.mapping.tree import KIND, kind, members, plain_band, statement_number, statements_below
 
 # parallel iterations that fusing must leave on a CPU; below it, separate loops use the threads better
@@ -38,10 +39,12 @@ class Group:
         return tuple(d for d in scop.statement(statement).dims if d not in shared)
 
 
-def fuse(scop: Scop, deps: Dependences, tree: isl.Schedule, options: Options, enough: int = ENOUGH_PARALLEL) -> isl.Schedule:
+def fuse(
+    scop: Scop, deps: Dependences, tree: isl.Schedule, options: Options, enough: int = ENOUGH_PARALLEL, on_blocks: bool = False
+) -> isl.Schedule:
     """A sequence of groups, each a band of shared coincident members over a sequence of its statements.
 
-    ``enough``: parallel iterations that fusing must leave.
+    ``enough``: parallel iterations that fusing must leave; ``on_blocks``: unless a block of threads can keep what each of them takes.
     """
     units = _units(scop, tree)
     if units is None:
@@ -50,7 +53,7 @@ def fuse(scop: Scop, deps: Dependences, tree: isl.Schedule, options: Options, en
     for unit in _with_initialisations(scop, deps, units):
         merged = None
         if groups and options.fusion != "minimal":
-            merged = _merge(scop, deps, groups[-1], unit, enough, maximal=options.fusion == "maximal")
+            merged = _merge(scop, deps, groups[-1], unit, enough, on_blocks, maximal=options.fusion == "maximal")
         if merged is not None:
             groups[-1] = merged
         else:
@@ -155,7 +158,7 @@ def _matches(scop: Scop, deps: Dependences, first: Group, second: Group) -> list
     return [(column[first.statements[0]], column[second.statements[0]]) for column in merged]
 
 
-def _merge(scop: Scop, deps: Dependences, first: Group, second: Group, enough: int, *, maximal: bool) -> Group | None:
+def _merge(scop: Scop, deps: Dependences, first: Group, second: Group, enough: int, on_blocks: bool, *, maximal: bool) -> Group | None:
     """Both groups over the columns that match; None where none does or, unless fusion is maximal, where it would cost more than it
     brings."""
     shared = _shared(scop, deps, first, second)
@@ -165,23 +168,33 @@ def _merge(scop: Scop, deps: Dependences, first: Group, second: Group, enough: i
         return Group(first.statements + second.statements, ())
     if not _same_box(scop, shared):
         return None
-    if maximal:
+    apart = any(scop.statement(name).apart for name in second.statements)
+    if maximal and not (apart and on_blocks):
         return Group(first.statements + second.statements, tuple(shared))
+    if apart:
+        return None
     for name in first.statements + second.statements:
         kept = {column[name] for column in shared}
         if not wanted(scop.statement(name)) <= kept:
             return None
+    both = Group(first.statements + second.statements, tuple(shared))
     left = _parallel(scop, shared)
-    if left < min(enough, max(_parallel(scop, first.columns), _parallel(scop, second.columns))):
+    few = left < min(enough, max(_parallel(scop, first.columns), _parallel(scop, second.columns)))
+    if few and not (on_blocks and all(_fits_block(scop, both, name) for name in both.statements)):
         return None
-    return Group(first.statements + second.statements, tuple(shared))
+    return both
+
+
+def _fits_block(scop: Scop, group: Group, name: str) -> bool:
+    """Whether one block can keep what a statement does in one iteration of the shared loops."""
+    s = scop.statement(name)
+    return fits_block({d: s.extent(d) for d in group.rest(scop, name)}, accesses(s), lambda access, dim: stride(scop, access, dim))
 
 
 def _same_box(scop: Scop, columns: Sequence[dict[str, str]]) -> bool:
     """Whether the statements run over the same values of every shared column (else tiles would need guards)."""
     for column in columns:
-        limits = {next((lo, hi) for d, lo, hi in scop.statement(s).bounds if d == dim) for s, dim in column.items()}
-        if len(limits) > 1:
+        if len({scop.statement(s).range(dim) for s, dim in column.items()}) > 1:
             return False
     return True
 

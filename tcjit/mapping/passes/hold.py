@@ -13,8 +13,7 @@ from tcjit.grammar.ast import Access, Expr
 from tcjit.mapping.kernels import GroupPlan, Item
 from tcjit.mapping.lowering import Draft, Lowered, identity_alias, items_with, plain_dims
 from tcjit.mapping.scop import ScopStatement
-
-FEW = 32  # elements of one row that a thread can keep in registers
+from tcjit.mapping.strides import KEPT
 
 Place = tuple[str | int, ...]  # per subscript: the number of its column, or "lane"
 
@@ -67,7 +66,7 @@ def _outputs(draft: Draft, plan: GroupPlan, elsewhere: set[str]) -> GroupPlan:
         users = [item for item in plan.items if any(a.tensor == tensor for a in _accesses(draft.statements[item.statement]))]
         found = {_place(item, a) for item in users for a in _accesses(draft.statements[item.statement]) if a.tensor == tensor}
         place = next(iter(found))
-        if any(item.lane[1].each > FEW for item in users if item.lane and place is not None and "lane" in place):
+        if any(item.lane[1].each > KEPT for item in users if item.lane and place is not None and "lane" in place):
             continue  # too long a row to stay anywhere but in memory
         if len(found) > 1 or place is None or (len(users) == 1 and draft.statements[users[0].statement].operator == "="):
             continue
@@ -77,7 +76,7 @@ def _outputs(draft: Draft, plan: GroupPlan, elsewhere: set[str]) -> GroupPlan:
         starts = begins.operator == "=" and begins.tensor == tensor and all(a.tensor != tensor for a, _ in begins.reads())
         if len(boxes) > 1:
             continue  # a store of the whole box would write what nobody computed
-        copy = draft.temporary(f"{tensor}_held", storage.dtype, storage.shape)
+        copy = draft.temporary(f"{tensor}_held", storage.dtype, storage.shape, storage.open)
         draft.aliases[copy.name] = identity_alias(copy.name, tensor, len(storage.shape))
         for item in users:
             draft.change(item.statement, _renamed(tensor, copy.name))
@@ -87,11 +86,10 @@ def _outputs(draft: Draft, plan: GroupPlan, elsewhere: set[str]) -> GroupPlan:
     return plan
 
 
-def _box(s: ScopStatement, tensor: str) -> tuple[tuple[int, int], ...]:
+def _box(s: ScopStatement, tensor: str) -> tuple[tuple[str, str], ...]:
     """The elements of a tensor that a statement uses, as limits along each axis."""
-    limits = {name: (lower, upper) for name, lower, upper in s.bounds}
     access = next(a for a in _accesses(s) if a.tensor == tensor)
-    return tuple(limits[dim] for dim in plain_dims(access.subscripts) or ())
+    return tuple(s.range(dim) for dim in plain_dims(access.subscripts) or ())
 
 
 def _move(draft: Draft, kind: str, item: Item, target: str, source: str, dtype: str) -> Item:
@@ -107,7 +105,7 @@ def _move(draft: Draft, kind: str, item: Item, target: str, source: str, dtype: 
 
 def _inputs(draft: Draft, plan: GroupPlan) -> GroupPlan:
     """Load once what several statements read along the lane."""
-    readers: dict[tuple[str, Place, tuple[tuple[int, int], ...]], dict[Item, tuple[Expr, ...]]] = {}
+    readers: dict[tuple[str, Place, tuple[tuple[str, str], ...]], dict[Item, tuple[Expr, ...]]] = {}
     written = {draft.statements[item.statement].tensor for item in plan.items}
     for item in plan.items:
         s = draft.statements[item.statement]
@@ -116,10 +114,10 @@ def _inputs(draft: Draft, plan: GroupPlan) -> GroupPlan:
             if place and "lane" in place and access.tensor not in written and not guards and not s.constraints:
                 readers.setdefault((access.tensor, place, _box(s, access.tensor)), {})[item] = access.subscripts
     for (tensor, _, _), found in readers.items():
-        if len(found) < 2 or any(item.lane[1].each > FEW for item in found if item.lane):
+        if len(found) < 2 or any(item.lane[1].each > KEPT for item in found if item.lane):
             continue
         storage = draft.scop.tensor(tensor)
-        copy = draft.temporary(f"{tensor}_held", storage.dtype, storage.shape)
+        copy = draft.temporary(f"{tensor}_held", storage.dtype, storage.shape, storage.open)
         draft.aliases[copy.name] = identity_alias(copy.name, tensor, len(storage.shape))
         first = next(iter(found))
         loaded = _move(draft, "L", first, copy.name, tensor, storage.dtype)

@@ -9,7 +9,7 @@ from tcjit.grammar.walk import children
 from tcjit.mapping.isl import identifier
 from tcjit.mapping.match import mark, match
 from tcjit.mapping.options import Options
-from tcjit.mapping.scop import Scop
+from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.tree import rewrite, statements_below
 
 # statement instances below which one thread is done before a second one has started (a parallel region costs 2-5 us)
@@ -32,7 +32,12 @@ def parallelise(scop: Scop, tree: isl.Schedule, options: Options) -> isl.Schedul
 
 def _cost(scop: Scop, name: str) -> int:
     s = scop.statement(name)
-    return s.points * (8 if _calls(s.value) else 1)
+    return s.points * cost_of_point(s)
+
+
+def cost_of_point(s: ScopStatement) -> int:
+    """What an instance of a statement costs, in plain ones."""
+    return 8 if _calls(s.value) else 1
 
 
 def _calls(value: Expr) -> bool:

@@ -36,7 +36,8 @@ def _split(draft: Draft, plan: GroupPlan, item: Item, s: ScopStatement, share: S
     assert item.lane is not None
     dim = item.lane[0]
     storage = next(t for t in draft.tensors if t.name == s.tensor)
-    part = draft.temporary(f"{s.tensor}_part", storage.dtype, (share.threads, *storage.shape))
+    extents = (None, *storage.open) if storage.open else ()
+    part = draft.temporary(f"{s.tensor}_part", storage.dtype, (share.threads, *storage.shape), extents)
     axes = [f"a{i}" for i in range(len(storage.shape))]
     draft.aliases[part.name] = f"{{ {isl_name(part.name)}[{', '.join(['t', *axes])}] -> {isl_name(storage.name)}[{', '.join(axes)}] }}"
     draft.statements[s.name] = replace(s, tensor=part.name, subscripts=(owner(dim, share), *s.subscripts))

@@ -25,39 +25,48 @@ def place(lowered: Lowered, kernels: Sequence[Kernel], device: Device) -> tuple[
     result = []
     for number, (plan, kernel) in enumerate(zip(lowered.plans, kernels, strict=True)):
         buffers = list(kernel.buffers)
-        words = 0
+        lives: list[tuple[range, int]] = []  # of buffers in registers: when, and their words
         used = sum(b.elements * DTYPES[lowered.scop.tensor(b.tensor).dtype].bytes for b in buffers) + _scratch(lowered, kernel, device)
         placed = {b.tensor for b in buffers}
-        for storage in lowered.scop.tensors:
+        # what tensor cores compute has to stay in registers, whatever else finds no place there
+        atoms = {lowered.scop.statement(region.statement).tensor for region in regions(kernel.body) if region.atoms}
+        for storage in sorted(lowered.scop.tensors, key=lambda t: t.name not in atoms):
             if storage.role != "temporary" or storage.name in placed:
                 continue
             users = accesses_of(lowered, plan, storage.name)
             if users is None:
                 continue
-            size = max(1, DTYPES[storage.dtype].bytes // 4)
             found = _registers(plan, storage, users, f"block{number}")
-            if found is not None and words + found.elements * size <= REGISTERS:
-                words += found.elements * size
-                buffers.append(found)
-                continue
+            if found is not None:
+                live = _life(kernel.body, {item.statement for item, _ in users})
+                words = found.elements * max(1, DTYPES[storage.dtype].bytes // 4)
+                if all(words + sum(more for other, more in lives if at in other) <= REGISTERS for at in live):
+                    lives.append((live, words))
+                    buffers.append(found)
+                    continue
             found = _shared(plan, storage, users, f"block{number}")
             if found is not None and used + found.elements * DTYPES[storage.dtype].bytes <= device.shared_bytes:
                 used += -(-found.elements * DTYPES[storage.dtype].bytes // 16) * 16
                 buffers.append(found)
-        kept = {buffer.tensor for buffer in buffers if buffer.space == "thread"}
-        result.append(replace(kernel, buffers=tuple(buffers), body=_atoms_in_registers(lowered, kernel.body, kept)))
+        result.append(replace(kernel, buffers=tuple(buffers)))
     return tuple(result)
 
 
-def _atoms_in_registers(lowered: Lowered, body: Sequence[Phase], kept: set[str]) -> tuple[Phase, ...]:
-    """Regions compute on tensor cores only where their results are in registers; elsewhere thread by thread."""
-    result: list[Phase] = []
+def _life(body: tuple[Phase, ...], users: Collection[str]) -> range:
+    """When a buffer holds values, in places in the order of the regions: from its first user on, and not at its last, which may have its
+    own results instead."""
+    places = [place for place, region in enumerate(regions(body)) if region.statement in users]
+    first, last = min(places), max(places)
+    start = 0
     for phase in body:
-        if isinstance(phase, Steps):
-            result.append(replace(phase, body=_atoms_in_registers(lowered, phase.body, kept)))
-        else:
-            result.append(replace(phase, atoms=phase.atoms and lowered.scop.statement(phase.statement).tensor in kept))
-    return tuple(result)
+        stop = start + len(list(regions((phase,))))
+        if isinstance(phase, Steps):  # what comes into a loop or leaves it is kept all the while
+            if first < start <= last < stop:
+                last = stop
+            if start <= first < stop <= last:
+                first = start
+        start = stop
+    return range(first, max(last, first + 1))
 
 
 def _scratch(lowered: Lowered, kernel: Kernel, device: Device) -> int:

@@ -88,11 +88,12 @@ class _Walk:
         if copy is None:
             return False
         uniform = {*copy.blocks, *copy.steps}
-        domain = isl.Set.read_from_str(self.lowered.scop.ctx, f"{{ {s.domain_text()} }}")
+        domain = self.lowered.scop.instances(s)
         left = domain.project_out(isl.dim_type.set, len(uniform), len(s.dims) - len(uniform)).reset_tuple_id()
-        facts = [f"{lower} <= {dim} < {upper}" for dim, lower, upper in s.bounds if dim in uniform]
+        scop = self.lowered.scop
+        facts = [f"{lower} <= {dim} < {upper}" for dim, lower, upper in (*s.bounds, *s.limits) if dim in uniform]
         dims = ", ".join(dim for dim in s.dims if dim in uniform)
-        box = isl.Set.read_from_str(self.lowered.scop.ctx, f"{{ [{dims}] : {' and '.join(facts) or 'true'} }}")
+        box = isl.Set.read_from_str(scop.ctx, f"{scop.parameters}{{ [{dims}] : {' and '.join([*facts, *scop.context]) or 'true'} }}")
         return bool(left.is_equal(box))
 
     def _passed(self, barrier: int) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import islpy as isl
 
 from tcjit.grammar.affine import isl_name
-from tcjit.mapping.isl import identifier, member, stack
+from tcjit.mapping.isl import identifier, member, stack, union_set
 from tcjit.mapping.match import band, leaf, match
 from tcjit.mapping.passes.fuse import Group
 from tcjit.mapping.plan import Patch, Plan
@@ -101,7 +101,10 @@ def _reduction_patch(scop: Scop, made: isl.ScheduleNode, s: ScopStatement, share
     dim = str(patch.lane)
     lower, upper = next((lo, hi) for name, lo, hi in s.bounds if name == dim)
     piece = patch.width * patch.vectors
-    full = lower + (upper - lower) // piece * piece
+    least, greatest = s.range(dim)
+    full: int | str = lower + (upper - lower) // piece * piece
+    if (least, greatest) != (str(lower), str(upper)):  # between the limits, whole pieces from the constant below them on
+        full = f"({lower} + {piece}*floor(({greatest} - {lower})/{piece}))"
     ctx = scop.ctx
     partial = made.band_get_partial_schedule()
     texts = [partial.get_at(i) for i in range(made.band_n_member())]
@@ -127,8 +130,8 @@ def _reduction_patch(scop: Scop, made: isl.ScheduleNode, s: ScopStatement, share
     if full == upper:
         return whole(node)
     depth = node.get_tree_depth()
-    parts = [f"{{ {s.tuple_text} : {isl_name(dim)} < {full} }}", f"{{ {s.tuple_text} : {isl_name(dim)} >= {full} }}"]
-    listed = isl.UnionSetList.from_union_set(isl.UnionSet.read_from_str(ctx, parts[0])).add(isl.UnionSet.read_from_str(ctx, parts[1]))
+    parts = [union_set(ctx, [f"{s.tuple_text} : {isl_name(dim)} {side} {full}"], scop.parameters) for side in ("<", ">=")]
+    listed = isl.UnionSetList.from_union_set(parts[0]).add(parts[1])
     node = node.insert_sequence(listed)
     node = whole(node.child(0).child(0))
     node = node.ancestor(node.get_tree_depth() - depth)

@@ -1,0 +1,38 @@
+"""How much loops do, where that depends on dynamic sizes."""
+from __future__ import annotations
+
+from tcjit.codegen.integers import Ranges, limits
+from tcjit.codegen.loops import For, If, Node, Run
+from tcjit.mapping.passes.parallelise import cost_of_point
+from tcjit.mapping.scop import Scop
+
+
+def fewest(loop: For, ranges: Ranges) -> int:
+    """Iterations that a loop has at least."""
+    found = limits(loop.upper - loop.lower, ranges)
+    return 1 if found is None else max(1, found[0] // loop.step + 1)
+
+
+def work(nodes: tuple[Node, ...], scop: Scop, ranges: Ranges) -> int:
+    """Statement instances of loops that run as often as they can, weighted as ``parallelise`` does."""
+    total = 0
+    for node in nodes:
+        if isinstance(node, For):
+            lower, upper = limits(node.lower, ranges), limits(node.upper, ranges)
+            known = lower is not None and upper is not None
+            inner = {**ranges, node.variable: (lower[0], upper[1])} if lower is not None and upper is not None else ranges
+            trips = node.trips if node.trips is not None else most(node, ranges) if known else 1
+            total += trips * work(node.body, scop, inner)
+        elif isinstance(node, If):
+            total += work(node.then, scop, ranges) + work(node.other, scop, ranges)
+        elif isinstance(node, Run):
+            total += cost_of_point(scop.statement(node.statement))
+        else:
+            total += work(node.body, scop, ranges)
+    return total
+
+
+def most(loop: For, ranges: Ranges) -> int:
+    """Iterations that a loop has at most."""
+    found = limits(loop.upper - loop.lower, ranges)
+    return 1 if found is None else max(0, found[1] // loop.step + 1)

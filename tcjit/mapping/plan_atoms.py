@@ -1,0 +1,62 @@
+"""Contractions on tensor cores: a warp computes a tile in atoms, 16 by 8 results of 16 terms each, which its threads hold together.
+
+What the code printer needs is decided here: whole atoms along every side of a tile, both operands in shared memory, each a matrix that an
+instruction can load. Where no tile offers that, a contraction goes thread by thread.
+"""
+
+from __future__ import annotations
+
+from tcjit.grammar.ast import Access, Binary, Cast
+from tcjit.mapping.kernels import GroupPlan, Share
+from tcjit.mapping.plan_contraction import by_time, classes, tiled
+from tcjit.mapping.plan_facts import Facts, bounds
+from tcjit.mapping.scop import ScopStatement
+
+# warps down and across a block's tile, and atoms of one warp down and across
+TILES = ((2, 2, 4, 8), (2, 4, 4, 4), (2, 2, 2, 4), (2, 2, 1, 2), (1, 2, 1, 2))
+ROWS, COLUMNS, TERMS = 16, 8, 16  # of one atom
+STEPS = (64, 32, 16)  # terms that pass through shared memory at once: 128 bytes of a row, or what divides it
+
+
+def on_tensor_cores(facts: Facts) -> GroupPlan | None:
+    """The plan of a product of two half-precision matrices; None for anything else, and where no tile suits it."""
+    s = facts.main
+    if "mma" not in facts.device.capabilities or not facts.options.shared or not _product_of_halves(s) or s.constraints:
+        return None
+    found = classes(facts)
+    apart = set(s.dims) - set(facts.dims(s)) - set(s.reduction)
+    open_ended = any(dim in s.reduction for dim, _, _ in s.limits)  # of a dynamic size: the last step may be short of whole atoms
+    if found is None or len(s.reduction) != 1 or apart or open_ended:
+        return None
+    across, down = (each.columns[0] for each in found)
+    candidates = []
+    for wy, wx, ay, ax in TILES:
+        rows, columns = wy * ay * ROWS, wx * ax * COLUMNS
+        if rows <= facts.extent(down) and columns <= facts.extent(across) and wy * wx * facts.device.warp <= facts.most_threads:
+            along = Share(facts.lower(across), facts.extent(across), columns, 4, 2, wx)
+            candidates.append({down: Share(facts.lower(down), facts.extent(down), rows, 8, 1, wy), across: along})
+    lower, upper = bounds(s, s.reduction[0])
+    for shares in by_time(facts, candidates):
+        for step in _steps(upper - lower, facts.options.step):
+            plan = tiled(facts, shares, [down, across], step, ((s.reduction[0], Share(lower, upper - lower, step)),)).plan
+            if sum(name == s.name for name, _ in plan.shared) == 2:
+                return plan
+    return None
+
+
+def _steps(terms: int, asked: int) -> list[int]:
+    """How many terms may pass at once, the best first: whole atoms, and all steps alike."""
+    wanted = (asked,) if asked else STEPS
+    if terms in (2 * n for n in wanted):
+        wanted = (terms, *wanted)
+    return [n for n in wanted if terms % n == 0 and n % TERMS == 0]
+
+
+def _product_of_halves(s: ScopStatement) -> bool:
+    """Whether a statement adds products of two elements of one half-precision type in float32."""
+    if s.operator != "+=" or not isinstance(s.value, Cast) or s.value.dtype != "float32" or not isinstance(s.value.operand, Binary):
+        return False
+    product = s.value.operand
+    operands = (product.left, product.right)
+    halves = product.dtype in ("float16", "bfloat16")
+    return product.op == "*" and halves and all(isinstance(a, Access) and a.dtype == product.dtype for a in operands)

@@ -1,0 +1,88 @@
+"""Columns: neighbours in memory lie along a dimension that the statements share, so there is a thread for each element, or for a few."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+from tcjit.grammar.ast import Access
+from tcjit.grammar.dtypes import DTYPES
+from tcjit.mapping.kernels import GroupPlan, Share
+from tcjit.mapping.plan_facts import BLOCK, Facts, bounds
+from tcjit.mapping.strides import accesses, affine_form, stride
+
+SQUARE = 32  # side of the tile that turns a transposed read
+
+
+def columns(facts: Facts) -> GroupPlan:
+    """A thread for each element of the columns; a few long reductions are shared by several."""
+    s = facts.main
+    dims = facts.dims(s)
+    ranked = sorted(facts.columns, key=lambda c: facts.nearness(s, dims[c]), reverse=True)
+    ranked = ranked[:1] + sorted(ranked[1:], reverse=True)
+    turned = _turned(facts, ranked[0]) if ranked else None
+    if turned is not None:
+        return _square(facts, ranked[0], *turned)
+    rest = prod(s.extent(d) for d in s.reduction)
+    lane = max(s.reduction, key=s.extent, default="")
+    few = facts.points < facts.device.processors * 256 and rest >= 64 and s.extent(lane) >= 16
+    vector = _vector(facts, ranked[0]) if ranked and not few else 1
+    threads = min(32, facts.most_threads) if few else facts.most_threads
+    shares: dict[int, Share] = {}
+    for place, c in enumerate(ranked):
+        wide = vector if place == 0 else 1
+        count = min(threads, -(-facts.extent(c) // wide))
+        shares[c] = Share(facts.lower(c), facts.extent(c), min(count * wide, facts.extent(c)), count, wide)
+        threads //= count
+    order = tuple(reversed([c for c in ranked if shares[c].shared_out]))
+    items = list(facts.items())
+    lane_threads = 1
+    if few:
+        used = prod(shares[c].threads for c in order)
+        lane_threads = 1 << (min(facts.most_threads // used, s.extent(lane)).bit_length() - 1)
+        lower, upper = bounds(s, lane)
+        position = facts.group.statements.index(s.name)
+        items[position] = replace(items[position], lane=(lane, Share(lower, upper - lower, upper - lower, lane_threads)))
+    shared_out = tuple(shares[c] for c in facts.columns)
+    return GroupPlan(shared_out, order, tuple(items), lane_threads=lane_threads, lane_first=True)
+
+
+def _vector(facts: Facts, column: int) -> int:
+    """Neighbours that a thread takes at once, where every statement moves by 0 or 1 and there is work enough."""
+    wide = facts.options.vector or 4
+    for s in facts.statements:
+        moves = [stride(facts.scop, a, facts.dims(s)[column]) for a in accesses(s)]
+        if any(m not in (0, 1) for m in moves) or facts.lower(column):
+            return 1
+    while wide > 1 and (facts.extent(column) % wide or facts.points // wide < facts.device.processors * BLOCK):
+        wide //= 2
+    return wide
+
+
+def _turned(facts: Facts, near: int) -> tuple[int, Access] | None:
+    """A read whose neighbours in memory lie along another column, and that column."""
+    s = facts.main
+    if s.reduction or not facts.options.shared or facts.extent(near) < SQUARE or facts.most_threads < SQUARE:
+        return None
+    for a in accesses(s)[1:]:
+        if any(affine_form(sub, facts.scop.values) is None for sub in a.subscripts):
+            continue
+        if SQUARE * (SQUARE + 1) * DTYPES[a.dtype].bytes > facts.device.shared_bytes:
+            continue
+        if stride(facts.scop, a, facts.dims(s)[near]) in (0, 1):
+            continue
+        for c, dim in enumerate(facts.dims(s)):
+            if c != near and stride(facts.scop, a, dim) == 1 and facts.extent(c) >= SQUARE:
+                return c, a
+    return None
+
+
+def _square(facts: Facts, near: int, other: int, access: Access) -> GroupPlan:
+    """A square tile that is read along one side and written along the other."""
+    down = min(facts.most_threads // SQUARE, SQUARE)
+    shares = {
+        near: Share(facts.lower(near), facts.extent(near), SQUARE, SQUARE),
+        other: Share(facts.lower(other), facts.extent(other), SQUARE, down),
+    }
+    shared_out = tuple(shares.get(c) or facts.whole(c) for c in facts.columns)
+    return GroupPlan(shared_out, (other, near), facts.items(), shared=((facts.main.name, access),))

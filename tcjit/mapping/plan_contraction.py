@@ -1,0 +1,211 @@
+"""Contractions: every operand is read for many results, so a block computes a tile, a thread a patch of it in registers, and the terms
+pass through shared memory in steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from tcjit.errors import MappingError
+from tcjit.grammar.ast import Access
+from tcjit.grammar.dtypes import DTYPES
+from tcjit.mapping.kernels import GroupPlan, Share
+from tcjit.mapping.pieces import piece
+from tcjit.mapping.plan_facts import Facts, bounds
+from tcjit.mapping.scop import ScopStatement
+from tcjit.mapping.strides import accesses, affine_form, stride
+
+# threads along rows and columns of a block's tile, and results of one thread along them
+TILES = ((16, 16, 8, 8), (16, 16, 4, 4), (8, 16, 4, 4), (16, 16, 2, 2), (8, 16, 2, 2), (8, 8, 2, 2), (16, 16, 1, 1), (8, 8, 1, 1))
+STEP = 8  # terms of a reduction that pass through shared memory at once
+BOUNDARY = 16  # bytes, on which shared arrays start
+
+Shares = Mapping[int, Share]  # by the number of a column
+
+
+@dataclass(frozen=True)
+class Class:
+    """Columns that the same operands use, the one nearest in memory first."""
+
+    columns: tuple[int, ...]
+    points: int
+
+
+@dataclass(frozen=True)
+class Tiled:
+    """A plan for a tile; ``beyond`` is a read whose piece found no room in shared memory, and the bytes that it takes."""
+
+    plan: GroupPlan
+    beyond: tuple[Access, int] | None
+
+
+def contraction(facts: Facts) -> GroupPlan | None:
+    """A tile of results per block, if two classes of columns each reuse an operand. A MappingError if steps or stages are asked for with
+    which no tile fits."""
+    found = classes(facts)
+    if found is None:
+        return None
+    across, down = found
+    candidates = []
+    for ty, tx, ry, rx in _tiles(facts):
+        wy, wx = _warps(facts, ty, tx)
+        candidates.append(_shared_out(facts, across.columns, tx, rx, wx) | _shared_out(facts, down.columns, ty, ry, wy))
+    order = [*reversed(down.columns), *reversed(across.columns)]
+    refused = []
+    for shares in by_time(facts, candidates):
+        made = tiled(facts, shares, order, facts.options.step or STEP)
+        if made.beyond is None or not asked(facts):  # what nobody asked for may be read where it lies
+            return made.plan
+        refused.append(made.beyond)
+    raise _too_large(facts, *min(refused, key=lambda beyond: beyond[1]))
+
+
+def asked(facts: Facts) -> bool:
+    """Whether the user wants so much in shared memory as only a launch can give."""
+    return bool(facts.options.step) or facts.options.stages > 1
+
+
+def classes(facts: Facts) -> tuple[Class, Class] | None:
+    """The class with the column nearest in memory, then the largest other one; None for what is no contraction."""
+    s = facts.main
+    reads = list(dict.fromkeys(accesses(s)[2:]))
+    plain = all(affine_form(sub, facts.scop.values) is not None for a in reads for sub in a.subscripts)
+    if not plain or prod(s.extent(d) for d in s.reduction) < 4:
+        return None
+    by_use: dict[frozenset[int], list[int]] = {}
+    for c, dim in enumerate(facts.dims(s)):
+        used = frozenset(n for n, a in enumerate(reads) if facts.moves_with(a, dim))
+        if facts.extent(c) > 1 and used and len(used) < len(reads):
+            by_use.setdefault(used, []).append(c)
+    write = accesses(s)[0]
+
+    def distance(column: int) -> int:
+        step = stride(facts.scop, write, facts.dims(s)[column])
+        return 1 << 62 if step is None else abs(step)
+
+    ranked = []
+    for columns in by_use.values():
+        columns.sort(key=lambda c: (distance(c), -c))
+        ranked.append(Class(tuple(columns), prod(facts.extent(c) for c in columns)))
+    if len(ranked) < 2:
+        return None
+    across = min(ranked, key=lambda k: distance(k.columns[0]))
+    return across, max((k for k in ranked if k is not across), key=lambda k: k.points)
+
+
+def by_time(facts: Facts, candidates: Sequence[Shares]) -> list[Shares]:
+    """Tiles, the fastest first: waves of blocks times the time of one, which is arithmetic, and what it must load from shared memory."""
+
+    def time(shares: Shares) -> float:
+        blocks = prod(shares[c].tiles if c in shares else facts.extent(c) for c in facts.columns)
+        each = [share.each for share in shares.values()]
+        loads = 1 + 2 * sum(each) / prod(each)
+        return -(-blocks // facts.device.processors) * prod(share.tile for share in shares.values()) * loads
+
+    return sorted(candidates, key=time)
+
+
+def _tiles(facts: Facts) -> Sequence[tuple[int, int, int, int]]:
+    threads, results = facts.options.threads, facts.options.registers
+    found = [t for t in TILES if t[0] * t[1] <= facts.most_threads] or [(1, facts.most_threads, 1, 1)]
+    if threads:
+        found = [(threads[0], threads[1], ry, rx) for _, _, ry, rx in found]
+    if results:
+        found = [(ty, tx, results[0], results[1]) for ty, tx, _, _ in found]
+    return list(dict.fromkeys(found))
+
+
+def _warps(facts: Facts, ty: int, tx: int) -> tuple[int, int]:
+    """How the warps of a block lie in its tile, where a warp is 8 threads down and 4 across: the shape that loads the least."""
+    if facts.device.warp != 32 or ty % 8 or tx % 4:
+        return 1, 1
+    return ty // 8, tx // 4
+
+
+def _shared_out(facts: Facts, columns: Sequence[int], threads: int, results: int, warps: int) -> dict[int, Share]:
+    """Threads and results dealt to columns, the nearest in memory first; that one also over warps, if it is long enough."""
+    shares: dict[int, Share] = {}
+    for place, c in enumerate(columns):
+        extent = facts.extent(c)
+        count = min(threads, extent)
+        each = min(results, -(-extent // count))
+        vector = next(v for v in (4, 2, 1) if each % v == 0 and v <= (facts.options.vector or 4)) if place == 0 else 1
+        tile = count * each
+        apart = warps if place == 0 and count == threads and tile <= extent else 1
+        shares[c] = Share(facts.lower(c), extent, min(tile, extent), count // apart, vector, apart)
+        threads, results = threads // count, results // each
+    return shares
+
+
+# ---------------------------------------------------------------- terms, and what is copied
+
+
+def tiled(facts: Facts, shares: Shares, order: Sequence[int], terms: int, atoms: tuple[tuple[str, Share], ...] = ()) -> Tiled:
+    """The plan for a tile, with so many terms at once; ``atoms`` are the steps of the main statement if it runs on tensor cores."""
+    columns = tuple(shares.get(c) or facts.whole(c) for c in facts.columns)
+    items = []
+    for s, item in zip(facts.statements, facts.items(), strict=True):
+        if s is facts.main and atoms:
+            item = replace(item, steps=atoms, atoms=True)
+        elif s.reduction and len(accesses(s)) > 3:
+            item = replace(item, steps=_steps(facts, s, terms))
+        items.append(item)
+    # copies cannot run further ahead than the loop of steps is long
+    trips = [[share.tiles for _, share in item.steps if share.tiles > 1] for item in items]
+    stages = min([facts.options.stages, *(loops[-1] for loops in trips if loops)])
+    plan = GroupPlan(columns, tuple(c for c in order if columns[c].shared_out), tuple(items), stages=stages)
+    shared: list[tuple[str, Access]] = []
+    beyond = None
+    room = facts.device.max_shared_bytes if asked(facts) else facts.device.shared_bytes
+    for s, item in zip(facts.statements, items, strict=True):
+        for a in dict.fromkeys(accesses(s)[2:]) if item.steps and facts.options.shared else ():
+            found = piece(facts.scop.tensor(a.tensor), s, plan, item, a, facts.scop.values)
+            if found is None or not _reused(facts, s, columns, a):
+                continue
+            size = -(-found.elements * stages * DTYPES[a.dtype].bytes // BOUNDARY) * BOUNDARY
+            if size <= room:
+                shared.append((s.name, a))
+                room -= size
+            else:
+                beyond = beyond or (a, size)
+    return Tiled(replace(plan, shared=tuple(shared)), beyond)
+
+
+def _too_large(facts: Facts, access: Access, size: int) -> MappingError:
+    name = "step" if facts.options.step else "stages"
+    return MappingError(
+        f"option {name} = {getattr(facts.options, name)}: the pieces of {access.tensor} need {size} bytes of "
+        f"shared memory beside the other operands, and a block on {facts.device.name} has {facts.device.max_shared_bytes}",
+        hint=f"a smaller {name}, or fewer registers",
+    )
+
+
+def _steps(facts: Facts, s: ScopStatement, wanted: int) -> tuple[tuple[str, Share], ...]:
+    """The terms of a reduction in steps: the last dimensions whole while they are short."""
+    taken = 1
+    shares: dict[str, Share] = {}
+    # windows first: a piece that holds one is hardly larger than without it
+    reduced = [d for d in reversed(s.dims) if d in s.reduction]
+    for dim in sorted(reduced, key=lambda d: not _window(facts, s, d)):
+        lower, upper = bounds(s, dim)
+        extent = upper - lower
+        # beside whole windows, a few more terms make a step worth its barriers
+        most = wanted if taken == 1 else 4 * wanted // taken
+        size = extent if taken * extent <= 2 * wanted else max(n for n in range(1, max(1, most) + 1) if extent % n == 0 or taken == 1)
+        shares[dim] = Share(lower, extent, min(size, extent))
+        taken *= min(size, extent)
+    return tuple((dim, shares[dim]) for dim in s.dims if dim in shares)
+
+
+def _window(facts: Facts, s: ScopStatement, dim: str) -> bool:
+    """Whether a dimension only shifts a subscript that another one moves too."""
+    forms = [affine_form(sub, facts.scop.values) for a in accesses(s)[2:] for sub in a.subscripts]
+    return any(form is not None and len(form[0]) > 1 and dim in form[0] for form in forms)
+
+
+def _reused(facts: Facts, s: ScopStatement, columns: tuple[Share, ...], access: Access) -> bool:
+    """Whether several threads of a block read one element."""
+    shared_out = [dim for share, dim in zip(columns, facts.dims(s), strict=True) if share.shared_out]
+    forms = [affine_form(sub, facts.scop.values) for sub in access.subscripts]
+    return any(not facts.moves_with(access, dim) for dim in shared_out) or any(form is not None and len(form[0]) > 1 for form in forms)

@@ -1,0 +1,86 @@
+"""What the plans for a GPU's groups are made from: strides, reuse and extents of a group's statements."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from tcjit.grammar.ast import Access
+from tcjit.mapping.kernels import Item, Share
+from tcjit.mapping.machine import Device
+from tcjit.mapping.options import Options
+from tcjit.mapping.passes.fuse import Group
+from tcjit.mapping.scop import Scop, ScopStatement
+from tcjit.mapping.strides import accesses, affine_form, stride
+
+BLOCK = 256  # threads of a block where nothing else decides
+
+
+@dataclass(frozen=True, eq=False)
+class Facts:
+    """A group of statements, with the options and the device that it is planned for."""
+
+    scop: Scop
+    group: Group
+    options: Options
+    device: Device
+
+    @cached_property
+    def statements(self) -> tuple[ScopStatement, ...]:
+        return tuple(self.scop.statement(name) for name in self.group.statements)
+
+    @cached_property
+    def main(self) -> ScopStatement:
+        """The statement with the most instances."""
+        return max(self.statements, key=lambda s: (s.points, bool(s.reduction)))
+
+    @property
+    def most_threads(self) -> int:
+        return min(self.options.block or BLOCK, self.device.max_threads)
+
+    @property
+    def columns(self) -> range:
+        """The numbers of the columns."""
+        return range(len(self.group.columns))
+
+    @property
+    def points(self) -> int:
+        """Elements of all columns together."""
+        return prod(self.extent(c) for c in self.columns)
+
+    def dims(self, s: ScopStatement) -> tuple[str, ...]:
+        """The dimensions of a statement that run along the columns."""
+        return tuple(column[s.name] for column in self.group.columns)
+
+    def extent(self, column: int) -> int:
+        return self.main.extent(self.dims(self.main)[column])
+
+    def lower(self, column: int) -> int:
+        return bounds(self.main, self.dims(self.main)[column])[0]
+
+    def whole(self, column: int) -> Share:
+        """A column of which each block takes one value."""
+        return Share(self.lower(column), self.extent(column), 1)
+
+    def items(self) -> tuple[Item, ...]:
+        return tuple(Item(s.name, self.dims(s)) for s in self.statements)
+
+    def nearness(self, s: ScopStatement, dim: str) -> tuple[int, bool, int]:
+        """How well neighbours along a dimension lie in memory: elements of accesses that move by one there, less those that jump."""
+        score = 0
+        for a in accesses(s):
+            step = stride(self.scop, a, dim)
+            touched = prod(s.extent(d) for d in s.dims if self.moves_with(a, d))
+            score += touched * ((step == 1) - (step not in (0, 1)))
+        return score, stride(self.scop, accesses(s)[0], dim) == 1, s.extent(dim)
+
+    def moves_with(self, access: Access, dim: str) -> bool:
+        """Whether an access moves with a dimension (or may, where it is no plain sum)."""
+        forms = [affine_form(sub, self.scop.values) for sub in access.subscripts]
+        return any(form is None or form[0].get(dim, 0) for form in forms)
+
+
+def bounds(s: ScopStatement, dim: str) -> tuple[int, int]:
+    """The least value of a dimension, and one more than the greatest."""
+    return next((lower, upper) for name, lower, upper in s.bounds if name == dim)

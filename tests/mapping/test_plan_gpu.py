@@ -1,0 +1,213 @@
+"""What is decided for the groups of a GPU: which products run on tensor cores, and with which tile where shared memory is short."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from support_gpu import mapped as by_hand
+from support_gpu import source
+from support_mapping import HALVES, MATMUL, SMALL, SOFTMAX, TRANSPOSED, program
+
+from tcjit.codegen.dialect import CUDA
+from tcjit.codegen.gpu import emit_gpu
+from tcjit.errors import MappingError
+from tcjit.mapping import tree as trees
+from tcjit.mapping.machine import SM_90, Device
+from tcjit.mapping.options import Options
+from tcjit.mapping.pipeline import Mapped, map_gpu
+
+Shapes = dict[str, tuple[int, ...]]
+TIGHT = replace(SMALL, name="tight", shared_bytes=8192, max_shared_bytes=8192)
+
+
+def mapped(text: str, shapes: Shapes, device: Device = SMALL, **options: object) -> Mapped:
+    return map_gpu(program(text, shapes), Options(**options), device, prove="last")  # type: ignore[arg-type]
+
+
+def products(made: Mapped, device: Device = SMALL) -> int:
+    """The instructions of tensor cores in the text; as many as the tree has marks for them."""
+    text = emit_gpu(made, CUDA, device, checked=True).text
+    found = text.count("tc_mma_half(&") + text.count("tc_mma_bfloat(&")
+    assert bool(found) == ('mark: "atoms"' in trees.show(made.tree))
+    return found
+
+
+def shared(made: Mapped) -> dict[str, int]:
+    return {b.tensor: b.elements for b in made.privates if b.space == "shared"}
+
+
+def launches(text: str, shapes: Shapes, **options: object) -> tuple[int, int]:
+    """On an sm_90: how many launches, and bytes of workspace."""
+    made = mapped(text, shapes, SM_90, **options)
+    found = emit_gpu(made, CUDA, SM_90, checked=True)
+    return len(found.launches), found.workspace
+
+
+# ---------------------------------------------------------------- tensor cores
+
+# A's dimensions and subscripts, and whether its pieces are matrices that an instruction can load
+OPERANDS = {
+    "rows": ("M,K", "m,k", True),
+    "columns": ("K,M", "k,m", True),
+    "batch_last": ("M,K,3", "m,k,2", True),
+    "of_one_element": ("M,1,K,1", "m,0,k,0", True),
+    "backwards": ("M,K", "m,K - 1 - k", True),
+    "rows_backwards": ("K,M", "k,M - 1 - m", True),
+    "every_second_row": ("128,K", "2*m,k", True),
+    "every_second_term": ("128,K", "m,2*k", True),
+    "shifted": ("100,80", "m + 10,k + 3", True),
+    "the_same_for_all_terms": ("M", "m", True),
+    "both_backwards": ("M,K", "M - 1 - m,K - 1 - k", False),
+    "toeplitz": ("128", "m + k", False),
+    "sheared": ("M,128", "m,m + k", False),
+    "no_sum": ("M,K", "m,(k*k) % K", False),
+}
+
+
+@pytest.mark.parametrize(("dims", "at", "fits"), OPERANDS.values(), ids=OPERANDS)
+def test_only_matrices_go_to_tensor_cores(dims: str, at: str, fits: bool) -> None:
+    sizes = {"M": 64, "K": 64}
+    text = f"def f(float16({dims}) A, float16(K,N) B) -> (Y) {{ Y(m,n) +=! A({at}) * B(k,n) where m in 0:64 }}"
+    shape = tuple(sizes[d] if d in sizes else int(d) for d in dims.split(","))
+    assert bool(products(mapped(text if "M" in dims else text.replace("M - 1", "63"), {"A": shape, "B": (64, 72)}))) == fits
+
+
+@pytest.mark.parametrize("terms", [16, 48, 64, 128, 256])
+def test_every_number_of_whole_atoms(terms: int) -> None:
+    """Of 128 terms the largest tile has no room for all at once."""
+    assert products(mapped(HALVES, {"A": (4096, terms), "B": (terms, 4096)}, SM_90), SM_90)
+
+
+@pytest.mark.parametrize("terms", [8, 24, 100])
+def test_parts_of_atoms_are_computed_by_threads(terms: int) -> None:
+    assert not products(mapped(HALVES, {"A": (128, terms), "B": (terms, 128)}))
+
+
+@pytest.mark.parametrize(
+    "body", ["T(m,n) +=! A(m,k) * B(k,n)  Y(m,n) = T(m,n) + b(n)", "Y(m,n) +=! A(m,k) * B(k,n)  Y(m,n) = Y(m,n) + b(n)"]
+)
+def test_results_of_tensor_cores_stay_in_registers(body: str) -> None:
+    """No other temporary takes the registers that they need; what is computed of them may then have the same."""
+    text = f"def f(float16(M,K) A, float16(K,N) B, float16(N) b) -> (Y) {{ {body} }}"
+    made = mapped(text, {"A": (4096, 64), "B": (64, 4096), "b": (4096,)}, SM_90)
+    assert products(made, SM_90)
+    assert [b.elements for b in made.privates if b.space == "thread"] == [128, 128]
+    assert emit_gpu(made, CUDA, SM_90, checked=True).workspace == 0
+
+
+def test_without_room_the_tile_of_tensor_cores_is_smaller() -> None:
+    shapes: Shapes = {"A": (256, 64), "B": (64, 256)}
+    assert shared(mapped(HALVES, shapes)) == {"A_shared": 128 * (64 + 8), "B_shared": 64 * (128 + 8)}
+    made = mapped(HALVES, shapes, TIGHT)
+    assert products(made, TIGHT)
+    assert 2 * sum(shared(made).values()) <= 8192
+
+
+def test_another_form_below_atoms_is_refused() -> None:
+    text = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) += A(m,k) * B(k,n) }"
+    path = ["launch0", "block0", "atoms", "threads 8x4", ["floor(m/2)", "n"], ["k"]]
+    made = by_hand(text, {"A": (16, 16), "B": (16, 4)}, path, threads=[32])  # type: ignore[arg-type]
+    with pytest.raises(MappingError, match="mapped to tensor cores and does not have their form"):
+        source(made)
+
+
+# ---------------------------------------------------------------- tiles that fit
+
+
+def test_a_step_too_long_for_the_largest_tile_gets_a_smaller_one() -> None:
+    shapes: Shapes = {"A": (4096, 4096), "B": (4096, 4096)}
+    made = mapped(MATMUL, shapes, SM_90, step=256)
+    sizes = shared(made)
+    assert 4 * sum(sizes.values()) <= SM_90.max_shared_bytes
+    assert [b.elements for b in made.privates if b.space == "thread"] == [16]  # 64 by 64 results of 256 threads
+
+
+def test_a_tile_that_is_asked_for_is_not_replaced() -> None:
+    shapes: Shapes = {"A": (4096, 4096), "B": (4096, 4096)}
+    with pytest.raises(MappingError, match="option step = 256: the pieces of . need 1[0-9]{5} bytes .* sm_90 has 232448") as raised:
+        mapped(MATMUL, shapes, SM_90, step=256, registers=(8, 8), threads=(16, 16))
+    assert raised.value.hint == "a smaller step, or fewer registers"
+
+
+def test_where_no_tile_fits_the_least_is_named() -> None:
+    with pytest.raises(MappingError, match=r"option step = 256: the pieces of [AB] need") as raised:
+        mapped(MATMUL, {"A": (512, 512), "B": (512, 512)}, TIGHT, step=256)
+    assert "tight has 8192" in str(raised.value)
+    assert re.search(r"need (\d+) bytes", str(raised.value)).group(1) == str(512 * (8 + 1) * 4)  # type: ignore[union-attr]
+    with pytest.raises(MappingError, match="option stages = 8"):
+        mapped(MATMUL, {"A": (512, 512), "B": (512, 512)}, replace(TIGHT, max_shared_bytes=512, shared_bytes=512), stages=8)
+
+
+@pytest.mark.parametrize("stages", [2, 4, 8])
+def test_more_stages_than_fit_the_largest_tile(stages: int) -> None:
+    made = mapped(HALVES, {"A": (512, 512), "B": (512, 512)}, TIGHT, stages=stages)
+    assert 2 * sum(shared(made).values()) <= 8192
+
+
+# ---------------------------------------------------------------- few results
+
+NORM = """def norm(float(N,C) I, float(C) G, float(C) B) -> (O) {
+    mean(n) +=! I(n,c)
+    mean(n) = mean(n) / C
+    var(n) +=! (I(n,c) - mean(n)) * (I(n,c) - mean(n))
+    O(n,c) = (I(n,c) - mean(n)) * rsqrt(var(n) / C + 0.00001) * G(c) + B(c)
+}"""
+SUMS = "def sums(float(N,C) X) -> (Y) { Y(n) +=! X(n,c) }"
+ROWS = [(SOFTMAX, (16, 4096)), (SOFTMAX, (1, 97)), (SOFTMAX, (7, 97)), (SOFTMAX, (32, 128)), (NORM, (65, 97)), (NORM, (16, 32768))]
+
+
+@pytest.mark.parametrize(("text", "shape"), ROWS)
+def test_few_rows_that_a_block_can_keep_are_read_once(text: str, shape: tuple[int, int]) -> None:
+    shapes: Shapes = {"I": shape, "G": shape[1:], "B": shape[1:]} if text is NORM else {"I": shape}
+    assert launches(text, shapes) == (1, 0)
+    made = mapped(text, shapes, SM_90)
+    assert [s.name[0] for s in made.scop.statements for a, _ in s.reads() if a.tensor == "I"] == ["L"]
+
+
+def test_few_rows_longer_than_a_block_can_keep_are_split() -> None:
+    made = mapped(SOFTMAX, {"I": (4, 1000000)}, SM_90)
+    assert len(made.launches) == 6
+    parts = {t.name: t.shape for t in made.scop.tensors if "_part" in t.name}
+    assert parts["top_part"][0] * 4 >= 2 * SM_90.processors
+    assert launches(SUMS, {"X": (4, 1000000)}) == (2, 1280)
+    assert launches(SUMS, {"X": (4, 32768)}) == (1, 0)
+
+
+@pytest.mark.parametrize("chunks", [4, 16, 32])
+@pytest.mark.parametrize("shape", [(4096, 4096), (100000, 16), (264, 100000)])
+def test_no_reduction_with_many_results_is_cut(shape: tuple[int, int], chunks: int) -> None:
+    assert launches(SUMS, {"X": shape}, reduction_chunks=chunks, block=512) == (1, 0)
+
+
+@pytest.mark.parametrize("fusion", ["maximal", "preserve_three_coincident", "minimal"])
+def test_parts_of_a_reduction_are_a_launch_of_their_own(fusion: str) -> None:
+    """Their results are all that lies in the workspace, however short the rows."""
+    assert launches(SUMS, {"X": (16, 4096)}, reduction_chunks=8, fusion=fusion) == (2, 8 * 16 * 4)
+    made = mapped(SOFTMAX, {"I": (16, 4096)}, SM_90, reduction_chunks=8, fusion=fusion)
+    assert not any(t.name.endswith("_part_part") and t.name not in {b.tensor for b in made.privates} for t in made.scop.tensors)
+
+
+def test_products_keep_their_tiles_whatever_the_chunks() -> None:
+    shapes: Shapes = {"A": (1024, 1024), "B": (1024, 1024)}
+    for chunks in (4, 32):
+        assert shared(mapped(MATMUL, shapes, SM_90, reduction_chunks=chunks)) == shared(mapped(MATMUL, shapes, SM_90))
+    few: Shapes = {"A": (16, 4096), "B": (4096, 16)}
+    assert set(shared(mapped(MATMUL, few, SM_90, reduction_chunks=4))) == {"A_shared", "B_shared"}
+    assert launches(MATMUL, few, reduction_chunks=4) == (2, 4 * 16 * 16 * 4)
+
+
+# ---------------------------------------------------------------- neighbours
+
+
+@pytest.mark.parametrize(("text", "wide"), [(MATMUL, 4), (HALVES, 8), (TRANSPOSED, 4)])
+@pytest.mark.parametrize("vector", [0, 1, 2, 4])
+def test_no_copy_takes_more_neighbours_than_asked(text: str, wide: int, vector: int) -> None:
+    shapes: Shapes = {"A": (256, 256)} if text is TRANSPOSED else {"A": (256, 256), "B": (256, 256)}
+    made = mapped(text, shapes, SM_90, vector=vector)
+    last = {d.dims[-1][1][-1] for d in made.digits if d.statement.startswith("C")}
+    if vector == 1:
+        assert last and not last & {(1, 2), (1, 4)}
+    else:
+        assert last == {(1, min(wide, vector or wide))}
