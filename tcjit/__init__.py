@@ -23,9 +23,11 @@ if TYPE_CHECKING:
         TuneError,
         VerifyError,
     )
-    from tcjit.jit.define import compile, define, synchronize
+    from tcjit.jit.define import autotune, compile, define, synchronize
     from tcjit.jit.kernel import Kernel
     from tcjit.mapping.options import Options
+    from tcjit.tuner.config import TunerConfig
+    from tcjit.tuner.result import TuneResult
 
 __version__ = "0.1.0"
 __all__ = [
@@ -44,7 +46,10 @@ __all__ = [
     "ShapeError",
     "TCError",
     "TuneError",
+    "TuneResult",
+    "TunerConfig",
     "VerifyError",
+    "autotune",
     "cache",
     "compile",
     "define",
@@ -53,6 +58,9 @@ __all__ = [
 _HOMES = {
     "Kernel": "tcjit.jit.kernel",
     "Options": "tcjit.mapping.options",
+    "TuneResult": "tcjit.tuner.result",
+    "TunerConfig": "tcjit.tuner.config",
+    "autotune": "tcjit.jit.define",
     "compile": "tcjit.jit.define",
     "define": "tcjit.jit.define",
     "synchronize": "tcjit.jit.define",

@@ -66,10 +66,10 @@ def explain_command(
     file: Program,
     shapes: Annotated[str | None, typer.Option("--shapes", help=SHAPES)] = None,
     name: Def = None,
-    stage: Annotated[str | None, typer.Option("--stage", help="ranges, domains, dependences, tree or code; all by default.")] = None,
+    stage: Annotated[str | None, typer.Option("--stage", help="ranges, domains, dependences, options, tree, code; or all.")] = None,
     target: Annotated[str, typer.Option(help=f"{TARGETS}; or an architecture, cuda:sm_90, that need not be here.")] = "cpu",
 ) -> None:
-    """Show what the compiler makes of a def: ranges, domains, dependences, schedule tree, code."""
+    """Show what the compiler makes of a def: ranges, domains, dependences, options, schedule tree, code."""
     from tcjit.cli.explain import Stage
     from tcjit.cli.explain import explain as perform
 
@@ -83,6 +83,29 @@ def explain_command(
             console.print(Syntax(text, "c", background_color="default"))
         else:
             typer.echo(text.rstrip("\n"))
+
+
+@app.command("tune")
+def tune_command(
+    file: Program,
+    shapes: Annotated[list[str] | None, typer.Option("--shapes", help=f"{SHAPES} Several times: options good for all of them.")] = None,
+    name: Def = None,
+    target: Annotated[str, typer.Option(help=f"{TARGETS}.")] = "cpu",
+    trials: Annotated[int | None, typer.Option(help="Candidates to try in all; 128 by default.")] = None,
+    seconds: Annotated[float | None, typer.Option(help="Seconds after which the search ends.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes that compile; by default one per core.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the search and of the random inputs.")] = 0,
+    storage: Annotated[str | None, typer.Option(help="A study that machines share: a path on a shared disk, or postgresql://...")] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds that running one candidate may take.")] = 10.0,
+    report: Annotated[Path | None, typer.Option(help="An HTML file to write about the search.")] = None,
+) -> None:
+    """Search the best mapping options for a def; calls with these shapes use them from then on. Ctrl-C keeps the best so far."""
+    from tcjit.cli.tune import tune as perform
+    from tcjit.tuner.config import TunerConfig
+
+    config = TunerConfig(trials=trials, seconds=seconds, workers=workers, seed=seed, storage=storage, timeout=timeout)
+    for line in perform(read(file), shapes or [], name, target, config, seed, report):
+        typer.echo(line)
 
 
 @app.command("doctor")
@@ -131,12 +154,25 @@ def cache_clear() -> None:
     typer.echo(clear())
 
 
+@store.command("gc")
+def cache_gc(
+    older_than: Annotated[float | None, typer.Option(metavar="DAYS", help="Also what was not used for so long.")] = None,
+) -> None:
+    """Make room now: keep to the size limit, and drop kernels of compilers and versions of tcjit that are gone. Tuned options stay."""
+    from tcjit.cli.cache import gc
+
+    typer.echo(gc(older_than))
+
+
 @store.command("export")
-def cache_export(file: Annotated[Path, typer.Argument(help="The file to write.")]) -> None:
+def cache_export(
+    file: Annotated[Path, typer.Argument(help="The file to write.")],
+    text: Annotated[list[str] | None, typer.Option(metavar="FILE.tc", help="Only the options of the defs in this file.")] = None,
+) -> None:
     """Write the tuned options (no binaries) to a file that can travel with a model."""
     from tcjit.cli.cache import export
 
-    typer.echo(export(file))
+    typer.echo(export(file, [read(path) for path in text or ()]))
 
 
 @store.command("import")

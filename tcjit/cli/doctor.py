@@ -290,7 +290,7 @@ def nvrtc() -> Finding:
 
 
 def tuner() -> Finding:
-    version = _installed("xgboost")
+    version = _installed("xgboost-cpu") or _installed("xgboost")
     if not version:
         return Finding("Tuner's model", "missing", "no xgboost", "pip install 'tcjit[tuner]'")
     return Finding("Tuner's model", "ok", f"xgboost {version}")

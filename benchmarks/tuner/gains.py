@@ -1,0 +1,166 @@
+"""What tuning brings on a CPU: ``python benchmarks/tuner/gains.py [--trials 128] [--rounds 30] [OPS...]``.
+
+Each operator of the peers' suite (by default its ten key ones) is tuned; then, in a fresh process, the tuned kernel takes turns with
+the untuned default, with the default once more, and with every preset, over so many rounds. Ratios are of medians; the noise is what the
+default differs from itself. Writes ``benchmarks/results/tuner-<machine>.json`` and ``.md``.
+"""
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "peers"))
+
+import machine  # noqa: E402
+from ops import OPS  # noqa: E402
+
+READING = 2e-3  # seconds that one reading covers at least
+
+
+def tune(name: str, trials: int, seed: int) -> dict[str, Any]:
+    """Tune an operator; numbers of the search."""
+    import torch
+
+    import tcjit
+
+    op = OPS[name]
+    arguments = [torch.from_numpy(array) for array in op.make_inputs().values()]
+    function = getattr(tcjit.define(op.source), op.entry)
+    start = time.perf_counter()
+    result = function.autotune(*arguments, config=tcjit.TunerConfig(trials=trials, seed=seed))
+    seconds = time.perf_counter() - start
+    counts = result.trials
+    options = {k: v for k, v in result.options.to_dict().items() if v != tcjit.Options().to_dict()[k]}
+    return {"options": options, "seconds": seconds, **counts, "a_second": (counts["measured"] + counts["same"]) / seconds}
+
+
+def compare(name: str, rounds: int) -> dict[str, Any]:
+    """Median seconds of the tuned kernel, of the default twice, and of each preset, in turns."""
+    import torch
+
+    import tcjit
+    from tcjit.mapping.options import PRESETS
+
+    op = OPS[name]
+    arguments = [torch.from_numpy(array) for array in op.make_inputs().values()]
+    function = getattr(tcjit.define(op.source), op.entry)
+    kernels = {"tuned": function.compile(*arguments)}
+    kernels["default"] = kernels["again"] = function.compile(*arguments, options=tcjit.Options())
+    plain = kernels["default"].source
+    for preset, options in PRESETS.items():
+        kernel = function.compile(*arguments, options=options)
+        if preset != "naive" and kernel.source != plain:
+            kernels[preset] = kernel
+    kernels["tuned"].check(*arguments) if op.flops < 1e7 else None
+    outs = {label: kernel(*arguments) for label, kernel in kernels.items()}
+    counts = {}
+    for label, kernel in kernels.items():
+        counts[label] = max(1, math.ceil(READING / max(1e-7, min(reading(kernel, arguments, outs[label], 1) for _ in range(3)))))
+    times: dict[str, list[float]] = {label: [] for label in kernels}
+    for turn in range(rounds):
+        machine.wait_until_quiet(1.0)
+        labels = list(kernels)
+        for label in labels if turn % 2 == 0 else reversed(labels):
+            times[label].append(reading(kernels[label], arguments, outs[label], counts[label]))
+    return {"same_code": kernels["tuned"].source == plain, "origin": str(kernels["tuned"].record.get("origin")), "times": times}
+
+
+def reading(kernel: Any, arguments: list[Any], out: Any, count: int) -> float:
+    start = time.perf_counter()
+    for _ in range(count):
+        kernel(*arguments, out=out)
+    return (time.perf_counter() - start) / count
+
+
+def row(name: str, tuned: dict[str, Any], compared: dict[str, Any]) -> dict[str, Any]:
+    times = {label: statistics.median(values) for label, values in compared["times"].items()}
+    presets = {label: value for label, value in times.items() if label not in ("tuned", "default", "again")}
+    default = statistics.median(compared["times"]["default"] + compared["times"]["again"])
+    noise = max(times["default"] / times["again"], times["again"] / times["default"]) - 1
+    best = min(presets, key=lambda label: presets[label], default="")
+    return {
+        "op": name,
+        "tuned_ms": 1e3 * times["tuned"],
+        "default_ms": 1e3 * default,
+        "gain": default / times["tuned"],
+        "noise": noise,
+        "best_preset": best,
+        "over_preset": presets[best] / times["tuned"] if best else default / times["tuned"],
+        "same_code": compared["same_code"],
+        "search": tuned,
+    }
+
+
+def page(rows: list[dict[str, Any]], facts: dict[str, Any], rounds: int) -> str:
+    gain = math.exp(statistics.mean(math.log(r["gain"]) for r in rows))
+    lines = [
+        f"# Tuned against untuned on {facts['cpu']}, {facts['cores']} cores", "",
+        f"`python benchmarks/tuner/gains.py`: medians of {rounds} interleaved rounds in a fresh process; noise: default against default.",
+        "",
+        "| op | tuned ms | untuned ms | gain | noise | over the best preset | trials, s | options |",
+        "|---|---|---|---|---|---|---|---|",
+    ]  # fmt: skip
+    for r in rows:
+        options = ", ".join(f"{k}={v}" for k, v in r["search"]["options"].items()) or "the defaults"
+        count = sum(r["search"][state] for state in ("measured", "same", "pruned", "failed"))
+        lines.append(
+            f"| {r['op']} | {r['tuned_ms']:.4g} | {r['default_ms']:.4g} | {r['gain']:.2f} | {100 * r['noise']:.1f} % | "
+            f"{r['over_preset']:.2f} ({r['best_preset'] or 'same code'}) | {count}, {r['search']['seconds']:.0f} | {options} |"
+        )
+    slower = [r["op"] for r in rows if r["gain"] < 1 - max(r["noise"], 0.02)]
+    rate = sum(r["search"]["a_second"] * r["search"]["seconds"] for r in rows) / sum(r["search"]["seconds"] for r in rows)
+    lines += [
+        "",
+        f"Geometric mean of the gains: {gain:.2f}. Slower than untuned beyond noise: {', '.join(slower) or 'none'}. "
+        f"The untuned default reaches {min(1 / r['gain'] for r in rows):.2f} of tuned at least. {rate:.1f} candidates a second.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("ops", nargs="*", default=[name for name, op in OPS.items() if op.key])
+    parser.add_argument("--trials", type=int, default=128)
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=HERE.parent / "results")
+    parser.add_argument("--only", choices=["tune", "compare"], help=argparse.SUPPRESS)  # one step, in a process of its own
+    given = parser.parse_args()
+    if given.only:
+        step = tune(given.ops[0], given.trials, given.seed) if given.only == "tune" else compare(given.ops[0], given.rounds)
+        print(json.dumps(step))
+        return
+
+    def child(name: str, step: str) -> dict[str, Any]:
+        settings = ["--trials", str(given.trials), "--rounds", str(given.rounds), "--seed", str(given.seed)]
+        run = subprocess.run(
+            [sys.executable, __file__, name, "--only", step, *settings], stdout=subprocess.PIPE, text=True, check=True
+        )  # fmt: skip
+        found: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
+        return found
+
+    rows = []
+    with machine.alone():
+        for name in given.ops:
+            tuned = child(name, "tune")
+            rows.append(row(name, tuned, child(name, "compare")))
+            print(f"{name}: gain {rows[-1]['gain']:.2f}, noise {rows[-1]['noise']:.3f}, {tuned}", flush=True)
+    given.out.mkdir(parents=True, exist_ok=True)
+    stem = given.out / f"tuner-{machine.name()}"
+    stem.with_suffix(".json").write_text(json.dumps({"machine": machine.describe(), "rows": rows}, indent=1) + "\n")
+    text = page(rows, machine.describe(), given.rounds)
+    stem.with_suffix(".md").write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

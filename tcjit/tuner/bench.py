@@ -1,0 +1,154 @@
+"""Candidates made and timed in other processes: several that compile at once, and one that runs them, alone on its device.
+
+The processes answer by a module that knows the programs (``jit.candidates``); here they are JSON.
+"""
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import Any
+
+from tcjit.errors import TuneError
+from tcjit.mapping.options import Options
+from tcjit.tuner.pool import START, Lost, Worker, spare_memory
+
+COMPILE = 60.0  # seconds that making one candidate may take
+RENEWED = 150  # candidates after which the process that runs them is replaced: what it loaded stays loaded
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A candidate that is none: ``pruned`` before it was compiled, because its options do not suit, or failed."""
+
+    reason: str
+    pruned: bool = False
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A candidate's code, by its hash, and what a model may learn from; ``place`` is the process that has it."""
+
+    code: str
+    features: Mapping[str, float] = field(default_factory=dict)
+    place: int = 0
+
+
+class Bench:
+    """Processes for one search; a context manager.
+
+    ``module`` answers; ``opening`` tells each process the problems; ``device`` names what the candidates run on, of which only one search
+    at a time makes use; ``timeout`` is for one run.
+    """
+
+    def __init__(self, module: str, opening: Mapping[str, Any], device: str, compilers: int, timeout: float) -> None:
+        self.device = device
+        self.timeout = timeout
+        self.folder = tempfile.mkdtemp(prefix="tcjit-tune-")
+        memory = spare_memory()
+        requests = [{"do": "open", **opening, "folder": self.folder, "memory": memory // (compilers + 1)}]
+        self._compilers = [Worker(module, requests) for _ in range(compilers)]
+        ready = {"do": "ready", "threads": opening["threads"]}
+        self._runner = Worker(module, [{**requests[0], "memory": memory}, ready], START + COMPILE + 20 * timeout)
+        self._idle: SimpleQueue[int] = SimpleQueue()
+        for number in range(compilers):
+            self._idle.put(number)
+        self._threads = ThreadPoolExecutor(compilers, thread_name_prefix="tcjit-tune")
+        self._runs = 0
+
+    def __enter__(self) -> Bench:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        workers = (*self._compilers, self._runner)
+        for worker in workers:
+            worker.kill()  # whoever waits for an answer sees that none will come
+        self._threads.shutdown(wait=True, cancel_futures=True)
+        for worker in workers:
+            worker.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def start(self) -> None:
+        """Begin with the process that runs candidates; a TuneError where it cannot, because arguments or the kernel as written fail."""
+        try:
+            self._runner.ask({"do": "time", "code": "default", "best": None}, self.timeout)
+        except Lost as lost:
+            raise TuneError(f"the kernel cannot be run untuned: {lost}", hint="call it once without tuning") from None
+
+    def seeds(self) -> list[Options]:
+        """What the model would choose next, and other points to begin with; none where that cannot be told."""
+        try:
+            reply = self._compilers[0].ask({"do": "seeds"}, COMPILE)
+        except Lost:
+            return []
+        return [Options.from_dict(options) for options in reply.get("options", ())]
+
+    # ------------------------------------------------------------ making
+
+    def make(self, batch: Sequence[Options], known: Callable[[str], bool]) -> list[Printed | Failure]:
+        """Print each candidate, and compile those whose code is not ``known``; in order."""
+        return list(self._threads.map(lambda options: self._made(options, known), batch))
+
+    def _made(self, options: Options, known: Callable[[str], bool]) -> Printed | Failure:
+        number = self._idle.get()
+        worker = self._compilers[number]
+        try:
+            reply = worker.ask({"do": "print", "options": options.to_dict()}, COMPILE)
+            if "failed" in reply:
+                return Failure(reply["reason"], reply["failed"] == "MappingError")
+            printed = Printed(reply["code"], reply["features"], number)
+            if not known(printed.code):
+                reply = worker.ask({"do": "build", "code": printed.code}, COMPILE)
+                if "failed" in reply:
+                    return Failure(f"{reply['failed']}: {reply['reason']}")
+            return printed
+        except Lost as lost:
+            return Failure(f"compiling: {lost}")
+        finally:
+            self._idle.put(number)
+
+    # ------------------------------------------------------------ running
+
+    def time(self, code: str, best: float | None) -> float | Failure:
+        """Seconds of a run; of one that starts far behind the ``best``, the time of its first runs."""
+        self._runs += 1
+        if self._runs % RENEWED == 0:
+            self._runner.close()
+        with self.lock():
+            try:
+                reply = self._runner.ask({"do": "time", "code": code, "best": best}, self.timeout)
+            except Lost as lost:
+                return Failure(f"running: {lost}")
+        return float(reply["seconds"]) if "failed" not in reply else Failure(f"{reply['failed']}: {reply['reason']}")
+
+    def final(self, codes: Sequence[str], rounds: int) -> list[list[float]] | Failure:
+        """Seconds of each code in each of several rounds, in which they take turns."""
+        with self.lock():
+            try:
+                reply = self._runner.ask({"do": "final", "codes": list(codes), "rounds": rounds}, self.timeout * (len(codes) + rounds))
+            except Lost as lost:
+                return Failure(f"running: {lost}")
+        return reply["seconds"] if "failed" not in reply else Failure(f"{reply['failed']}: {reply['reason']}")
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """The device for oneself, among all searches of this user on this machine."""
+        name = re.sub(r"[^A-Za-z0-9]+", "-", self.device)
+        path = os.path.join(tempfile.gettempdir(), f"tcjit-{os.geteuid()}-{name}.lock")
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except OSError:  # not ours to open: the times may be disturbed, no more
+            yield
+            return
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)

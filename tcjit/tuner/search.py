@@ -1,0 +1,309 @@
+"""The search as a page: seeds, generations, a descent from the best, a final in turns.
+
+It sees options and codes; what makes and times candidates is behind ``Bench``, and what was tried is kept by optuna.
+"""
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from statistics import median
+from typing import Any
+
+import optuna
+from optuna.exceptions import UpdateFinishedTrialError
+from optuna.trial import TrialState
+
+from tcjit.cache import store
+from tcjit.errors import MappingError, TuneError
+from tcjit.mapping.options import Options
+from tcjit.tuner import genetic
+from tcjit.tuner.bench import Bench, Failure, Printed
+from tcjit.tuner.config import TunerConfig
+from tcjit.tuner.genetic import NOTE, Exhausted, Genetic, distributions
+from tcjit.tuner.measurements import Measurements, Outcome
+from tcjit.tuner.model import learner
+from tcjit.tuner.result import State, Trial, TuneResult
+from tcjit.tuner.shared import Shared, quiet
+from tcjit.tuner.space import Space
+from tcjit.tuner.storage import open_storage
+
+FINALISTS = 8
+ROUNDS = 15  # of the final
+CLOSE = 1.3  # a finalist is at most so many times slower than the best
+GENES = "tcjit:genes"  # the attribute of a study that names the genes that matter
+BETTER = 0.98  # what is not this much faster than the untuned default is not worth another kernel
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is searched: candidates of ``space`` for the problems that ``module`` understands; ``name`` tells it from all others."""
+
+    name: str
+    label: str
+    space: Space
+    seeds: tuple[Options, ...]  # the untuned default first
+    module: str
+    opening: Mapping[str, Any]
+    device: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a search is: ``left`` is the estimated number of seconds to go, ``best`` the least seconds so far."""
+
+    done: int
+    budget: int
+    best: float | None
+    default: float | None
+    elapsed: float
+    left: float
+    last: Trial
+
+
+Watch = Callable[[Progress], None]
+
+
+def search(task: Task, config: TunerConfig, watch: Watch | None = None, choose: genetic.Choose | None = None) -> TuneResult:
+    """The best options for a task; a TuneError where no candidate is valid. Ctrl-C ends it with the best so far."""
+    where = config.storage if config.storage is not None else store().log(f"study-{task.name}")
+    with quiet(), closing(open_storage(where)) as storage, storage.explained():
+        with Bench(task.module, task.opening, task.device, config.compilers, config.timeout) as bench:
+            return Search(task, config, bench, storage, watch, choose).run()
+
+
+class Search:
+    """One session of a search."""
+
+    def __init__(
+        self, task: Task, config: TunerConfig, bench: Bench, storage: Shared, watch: Watch | None, choose: genetic.Choose | None
+    ) -> None:
+        self.task, self.config, self.bench, self.watch, self.choose = task, config, bench, watch, choose
+        self.space, self.seeds = task.space, task.seeds
+        self.target = str(task.facts.get("target", "")).partition(":")[0]
+        self.measured = Measurements(self.target, task.name)
+        self.began, self.began_at = time.monotonic(), datetime.now()
+        self.storage = storage
+        name = f"{task.label[:200]} {task.name}"
+        self.study = optuna.create_study(study_name=name, storage=storage, direction="minimize", load_if_exists=True)
+        storage.end_lost(name)
+        self.first = len(self._ended())  # trials of earlier sessions
+        self.told = 0
+
+    def run(self) -> TuneResult:
+        stopped = "interrupt"
+        interrupted = False
+        try:
+            self.bench.start()
+            self._narrow()
+            self.study.sampler = Genetic(self.space, self.config, self.choose or self._learner())
+            stopped = self._searched()
+        except KeyboardInterrupt:
+            interrupted = True
+        best = self._finalists()
+        if not best:
+            raise self._none_valid(interrupted)
+        final: list[list[float]] | Failure = Failure("interrupted")
+        if not interrupted:
+            with suppress(KeyboardInterrupt):
+                final = self._final(best)
+        return self._result(best, final, stopped)
+
+    # ------------------------------------------------------------ which candidates
+
+    def _narrow(self) -> None:
+        """Let the space have what the seeds have, and leave out genes without effect: those that change the code neither of the untuned
+        default nor of another point."""
+        self.seeds += tuple(self.bench.seeds())
+        self.space = self.space.including(self.seeds)
+        noted = self.study.user_attrs.get(GENES)
+        if noted is None:
+            rng = random.Random(0)
+            bases = [self.space.values(self.task.seeds[0]), {gene.name: rng.choice(gene.labels) for gene in self.space.genes}]
+            probes = [(gene.name, base, probe) for base in bases for gene in self.space.genes for probe in self.space.probes(gene, base)]
+            points = [*bases, *(probe for _, _, probe in probes)]
+            codes = [made.code if isinstance(made, Printed) else "" for made in self._printed(points)]
+            plain = dict(zip(map(str, bases), codes))
+            noted = sorted({name for (name, base, _), code in zip(probes, codes[len(bases) :]) if code and code != plain[str(base)]})
+            self.study.set_user_attr(GENES, noted)
+        self.space = self.space.only(noted)
+
+    def _learner(self) -> genetic.Choose | None:
+        """The learned model, where the settings want one."""
+        untuned = self.space.values(self.task.seeds[0])
+        return learner(self.config, untuned, self._printed, self.measured.all(), self.target, self.task.name)
+
+    def _printed(self, points: Sequence[Mapping[str, str]]) -> list[Printed | Failure]:
+        """The codes of points, none of which are compiled; those that contradict themselves are failures."""
+        options: list[Options | Failure] = []
+        for values in points:
+            try:
+                options.append(self.space.options(values))
+            except MappingError as error:
+                options.append(Failure(str(error), pruned=True))
+        made = iter(self.bench.make([o for o in options if isinstance(o, Options)], lambda code: True))
+        return [o if isinstance(o, Failure) else next(made) for o in options]
+
+    def _searched(self) -> str:
+        """Try candidates until something ends it; what did."""
+        for seed in self.seeds:
+            self.study.enqueue_trial(self.space.values(seed), user_attrs={NOTE: {}}, skip_if_exists=True)
+        batch = max(2, 2 * self.config.compilers)
+        descent = self._descent()
+        while True:
+            left = self.config.budget - len(self._ended())
+            if left <= 0:
+                return "trials"
+            if self.told and self.config.seconds is not None and self._elapsed() >= self.config.seconds:
+                return "seconds"
+            self.storage.end_lost(self.study.study_name)
+            trials: list[optuna.Trial] = []
+            # the last part of the budget goes to the neighbours of the best
+            if left <= self.config.budget // 3:
+                for values in (values for _, values in zip(range(min(batch, left)), descent)):
+                    self.study.enqueue_trial(values, skip_if_exists=True)
+            with suppress(Exhausted):
+                while len(trials) < min(batch, left):
+                    trials.append(self.study.ask(distributions(self.space)))
+            self.storage.flush()  # other workers of the study may now see what is being tried
+            if not trials:
+                return "exhausted"
+            self._try(trials)
+
+    def _descent(self) -> Iterator[dict[str, str]]:
+        """All neighbours of the best that were not tried; of a new best, its own."""
+        while True:
+            past = genetic.history(self.space, self.study)
+            tried = [dict(p.values) for p in past]
+            best = genetic.parents(self.config, past)[:1]
+            fresh = [values for values in self.space.neighbours(best[0].values) if values not in tried] if best else []
+            if not fresh:
+                return
+            for values in fresh:
+                yield values
+                now = genetic.parents(self.config, genetic.history(self.space, self.study))[:1]
+                if now != best:
+                    break
+
+    # ------------------------------------------------------------ trying them
+
+    def _try(self, trials: Sequence[optuna.Trial]) -> None:
+        """Make the candidates side by side, then time them one by one."""
+        self.measured.refresh()
+        options: list[Options | Failure] = []
+        for trial in trials:
+            try:
+                options.append(self.space.options(trial.params))
+            except MappingError as error:
+                options.append(Failure(str(error), pruned=True))
+        made = iter(self.bench.make([o for o in options if isinstance(o, Options)], lambda code: self.measured.get(code) is not None))
+        for trial, chosen in zip(trials, options):
+            self._told(trial, *self._outcome(trial, chosen if isinstance(chosen, Failure) else next(made)))
+
+    def _outcome(self, trial: optuna.Trial, made: Printed | Failure) -> tuple[State, Outcome, str]:
+        """State, outcome and code of a candidate, which is timed if nothing is known of its code."""
+        if isinstance(made, Failure):
+            return ("pruned" if made.pruned else "failed"), Outcome(None, made.reason), ""
+        known = self.measured.get(made.code)
+        if known is not None:
+            return ("same" if known.seconds is not None else "failed"), known, made.code
+        best = min((o.seconds for o in self.measured.all().values() if o.seconds is not None), default=None)
+        time = self.bench.time(made.code, best)
+        outcome = (
+            Outcome(None, time.reason, trial.params, made.features)
+            if isinstance(time, Failure)
+            else Outcome(time, "", trial.params, made.features)
+        )
+        self.measured.add(made.code, outcome)
+        return ("measured" if outcome.seconds is not None else "failed"), outcome, made.code
+
+    def _told(self, trial: optuna.Trial, state: State, outcome: Outcome, code: str) -> None:
+        with suppress(UpdateFinishedTrialError):  # another worker may have taken this one for lost
+            trial.set_user_attr(NOTE, {"state": state, "reason": outcome.failed[:500], "code": code})
+            if outcome.seconds is not None:
+                self.study.tell(trial, outcome.seconds, skip_if_finished=True)
+            else:
+                self.study.tell(trial, state=TrialState.PRUNED if state == "pruned" else TrialState.FAIL, skip_if_finished=True)
+        self.told += 1
+        if self.watch is not None:
+            self.watch(self._progress(Trial(trial.number, trial.params, outcome.seconds, state, outcome.failed, self._elapsed(), code)))
+
+    # ------------------------------------------------------------ the final
+
+    def _finalists(self) -> list[genetic.Past]:
+        """The untuned default if it runs, then the fastest codes, each once."""
+        past = [p for p in genetic.history(self.space, self.study) if p.seconds is not None]
+        ranked: dict[str, genetic.Past] = {}
+        for p in sorted(past, key=lambda p: (p.seconds, p.number)):
+            ranked.setdefault(p.code, p)
+        if not ranked:
+            return []
+        default = next((p for p in past if dict(p.values) == self.space.values(self.task.seeds[0])), None)
+        fastest = next(iter(ranked.values())).seconds or 0.0
+        best = [p for p in ranked.values() if p.seconds is not None and p.seconds <= CLOSE * fastest][:FINALISTS]
+        return ([default] if default else []) + [p for p in best if default is None or p.code != default.code]
+
+    def _final(self, finalists: Sequence[genetic.Past]) -> list[list[float]] | Failure:
+        """The times of finalists in turns."""
+        there = {name.partition(".")[0] for name in os.listdir(self.bench.folder)}
+        missing = [p for p in finalists if p.code not in there]  # measured in an earlier session
+        made = self.bench.make([self.space.options(p.values) for p in missing], lambda code: False)
+        failed = next((m for m in made if isinstance(m, Failure)), None)
+        return failed or self.bench.final([p.code for p in finalists], ROUNDS)
+
+    def _result(self, finalists: Sequence[genetic.Past], final: list[list[float]] | Failure, stopped: str) -> TuneResult:
+        times = [p.seconds or 0.0 for p in finalists] if isinstance(final, Failure) else [median(each) for each in final]
+        winner = min(range(len(times)), key=times.__getitem__)
+        has_default = dict(finalists[0].values) == self.space.values(self.task.seeds[0])
+        if has_default and times[winner] > BETTER * times[0]:
+            winner = 0
+        history = tuple(self._history())
+        default = times[0] if has_default else times[winner]
+        options = self.space.options(finalists[winner].values)
+        facts = {**self.task.facts, **_settings(self.config)}
+        return TuneResult(options, times[winner], default, history, stopped, self.task.label, self._elapsed(), facts)
+
+    # ------------------------------------------------------------ telling
+
+    def _ended(self) -> list[optuna.trial.FrozenTrial]:
+        """The trials that came to an end; one without values is left of where nothing was left to propose."""
+        ended = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
+        return [trial for trial in self.study.get_trials(deepcopy=False, states=ended) if trial.params]
+
+    def _history(self) -> Iterator[Trial]:
+        for trial in self._ended():
+            note = trial.user_attrs.get(NOTE, {})
+            at = (trial.datetime_complete - self.began_at).total_seconds() if trial.datetime_complete else 0.0
+            seconds = trial.value if trial.state == TrialState.COMPLETE else None
+            reason = str(note.get("reason", "")) or ("" if seconds is not None else "its process ended")
+            yield Trial(trial.number, trial.params, seconds, note.get("state", "failed"), reason, at, str(note.get("code", "")))
+
+    def _progress(self, last: Trial) -> Progress:
+        outcomes = [o.seconds for o in self.measured.all().values() if o.seconds is not None]
+        default = next((p for p in genetic.history(self.space, self.study) if p.number == 0), None)
+        done, elapsed = self.first + self.told, self._elapsed()
+        left = elapsed / self.told * max(0, self.config.budget - done)
+        if self.config.seconds is not None:
+            left = min(left, max(0.0, self.config.seconds - elapsed))
+        return Progress(done, self.config.budget, min(outcomes, default=None), default.seconds if default else None, elapsed, left, last)
+
+    def _elapsed(self) -> float:
+        return time.monotonic() - self.began
+
+    def _none_valid(self, interrupted: bool) -> TuneError:
+        if interrupted:
+            return TuneError(f"{self.task.label}: interrupted before any candidate was measured", hint="call autotune again: it goes on")
+        reasons = Counter(trial.reason.splitlines()[0] for trial in self._history() if trial.reason)
+        most = "; ".join(f"{count} times: {reason}" for reason, count in reasons.most_common(3))
+        hint = "TunerConfig(timeout=...) for slow kernels, or more trials"
+        return TuneError(f"{self.task.label}: no candidate is valid ({most})", hint=hint)
+
+
+def _settings(config: TunerConfig) -> dict[str, Any]:
+    return {name: str(value) if name == "storage" and value is not None else value for name, value in vars(config).items()}
