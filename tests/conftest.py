@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import shutil
@@ -26,6 +27,7 @@ TEXT = {"errors", "config", "step", "grammar", "mapping", "tuner"}  # units whos
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden files")
+    parser.addoption("--here", action="store_true", help="run in this process what otherwise runs in one of its own")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -71,11 +73,26 @@ def _place(item: pytest.Item) -> int:
     return ORDER.index(unit) if unit in ORDER else len(ORDER)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
+        apart = item.get_closest_marker("apart")
+        if apart and not config.getoption("--here"):
+            item.setup = lambda: None  # type: ignore[method-assign]  # its fixtures are for the other process
+            item.runtest = functools.partial(_run_apart, item.nodeid, apart.args[0])  # type: ignore[method-assign]
         if not any(item.get_closest_marker(ring) for ring in RINGS):
             item.add_marker("text" if _unit(item.path) in TEXT else "host")
     items.sort(key=_place)
+
+
+def _run_apart(test: str, target: str) -> None:
+    """Let a target's worker run a test, which must pass there."""
+    if target == "cuda":
+        from support_cuda import require, tested
+    else:
+        from support_opencl import require, tested
+    require()
+    if wrong := tested(test):
+        pytest.fail(wrong, pytrace=False)
 
 
 @pytest.fixture

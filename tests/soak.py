@@ -2,6 +2,7 @@
 
     python tests/soak.py --programs 20000 --jobs 2 [--seed S] [--seconds T] [--first N] [--target cpu|cuda_host|opencl]
     python tests/soak.py --library 20 --jobs 2 [--seed S] [--seconds T] [--target cuda_host|opencl]
+    python tests/soak.py --kills 200 [--seed S]
 
 Each number of a seed stands for one program, with mapping options of its own for every second one, and one mutated text, drawn in a
 child process that a crash or a hang can take down. Of ten numbers, eight run on the CPU, one as CUDA text on the host, one through
@@ -9,7 +10,8 @@ PoCL; ``--target`` runs all of them on one. What is drawn for a GPU is a kernel 
 three, has options nine times out of ten, and perhaps a device with few processors. Without g++ or PoCL its share is left out.
 
 With ``--library`` the numbers are those of the named operators instead: each on both GPU rings, once with default options and so many
-times with options, case, type and device of its own.
+times with options, case, type and device of its own. With ``--kills`` processes are killed while they write to a cache, which must then be
+sound.
 
 A failing program is shrunk and written with its options to ``tests/regressions`` (or ``--keep``), where the suite picks it up. The last
 line is ``N run, M failed, seed S``, also after Ctrl-C, which ends the children; the exit status is then 130, or 1 where something failed.
@@ -58,10 +60,13 @@ def main() -> int:
     parser.add_argument("--library", type=int, metavar="N", help="named operators, each with N random option sets, instead of programs")
     parser.add_argument("--child", type=int, nargs=2, metavar=("FIRST", "LAST"), help=argparse.SUPPRESS)
     parser.add_argument("--check", type=Path, help="run one saved program and say what is wrong with it")
+    parser.add_argument("--kills", type=int, metavar="N", help="kill N processes that write to a cache, instead of programs")
     options = parser.parse_args()
     seed = random.SystemRandom().getrandbits(32) if options.seed is None else options.seed
     if options.check:
         return _check(options.check, options.target or "cpu")
+    if options.kills:
+        return _kills(options.kills, seed)
     work = Work(seed, options.keep, options.target, options.library)
     if options.child:
         _child(work, *options.child)
@@ -70,6 +75,15 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: soak.stopped.set())
     return soak.run()
+
+
+def _kills(count: int, seed: int) -> int:
+    from support_cache import kill_writers
+
+    with tempfile.TemporaryDirectory() as folder:
+        wrong = kill_writers(Path(folder) / "cache", count, seed)
+    print("".join(f"{line}\n" for line in wrong) + f"{count} run, {len(wrong)} failed, seed {seed}")
+    return 1 if wrong else 0
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ class Fill:
 class Case:
     """The last def of ``text`` is called. ``initial`` fills the outputs passed in through ``out=``; ``exact`` says that every value
     is a small integer; ``faults`` names what may go wrong: gather, division or nothing. A case with ``options`` is mapped by them, and
-    threads share even its small loops. ``device`` holds changes to what GPU targets know of theirs."""
+    threads share even its small loops. ``device`` holds changes to what GPU targets know of theirs, ``dynamic`` sizes left open."""
 
     text: str
     shapes: Mapping[str, tuple[int, ...]]
@@ -69,6 +69,7 @@ class Case:
     faults: str = ""
     options: Options | None = None
     device: Mapping[str, int] = field(default_factory=dict)
+    dynamic: tuple[str, ...] = ()
 
     def inputs(self) -> dict[str, Array]:
         return {name: self.fills[name].array(shape) for name, shape in self.shapes.items()}
@@ -104,6 +105,7 @@ def load(path: Path) -> Case:
     facts["shapes"] = {name: tuple(shape) for name, shape in facts["shapes"].items()}
     for key in ("fills", "initial"):
         facts[key] = {name: Fill(**fill) for name, fill in facts[key].items()}
+    facts["dynamic"] = tuple(facts.get("dynamic", ()))
     if "options" in facts:
         facts["options"] = Options.from_dict(facts["options"])
     return Case("".join(lines[mark + 1 :]), **facts)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import io
 from collections.abc import Iterator
 from importlib import import_module, util
 from pathlib import Path
@@ -107,12 +106,12 @@ class Elsewhere:
 
 @contextlib.contextmanager
 def on_device(place: str = "cuda") -> Iterator[None]:
-    """Defs for the CPU and for CUDA are compiled for the device, and their tensors moved there."""
+    """Defs for CUDA are compiled for the device, and their tensors moved there."""
     home = import_module("tcjit.jit.define")
     really = home.define
 
     def define(source: str, *, target: str | None = None, options: tcjit.Options | None = None) -> Any:
-        if target not in (None, "cpu", "cuda"):
+        if target != "cuda":
             return really(source, target=target, options=options)
         return Elsewhere(really(source, target=place, options=options), place)
 
@@ -133,8 +132,17 @@ def worker() -> Worker:
 
 
 def asked(code: str) -> Any:
-    """What ``code`` leaves in ``answer`` in the worker, with this module's names; a worker that has lost CUDA is replaced."""
-    answer = worker().ask(kind="code", code=f"from support_cuda import *\n{code}")
+    """What ``code`` leaves in ``answer`` in the worker, with this module's names."""
+    return _kept(worker().ask(kind="code", code=f"from support_cuda import *\n{code}"))
+
+
+def tested(test: str) -> str:
+    """What is wrong with a test, named as pytest does, whose defs and tensors are moved to the GPU; empty where it passes."""
+    return str(_kept(worker().tested(test, "cuda")))
+
+
+def _kept(answer: Any) -> Any:
+    """The worker's answer; one after which it is of no use ends it."""
     if any(mark in str(answer) for mark in LOST):
         worker().restart()
     return answer
@@ -151,14 +159,6 @@ def failure(path: str) -> str:
     from support_run import failure
 
     return failure(load(Path(path)), "cuda")
-
-
-def tested(name: str) -> str:
-    """In the worker: what pytest says of a test that the CPU passes; empty where a GPU does as well."""
-    said = io.StringIO()
-    with on_device(), contextlib.redirect_stdout(said):
-        status = pytest.main([f"{HERE}/{name}", "-q", "-p", "no:cacheprovider", f"--rootdir={HERE.parent}"])
-    return "" if status == 0 else said.getvalue()
 
 
 def compared(file: str, name: str, dtypes: list[str]) -> str:

@@ -81,10 +81,11 @@ class _Given:
         self.memory = np.zeros(max(span, 1), np.uint8)
         self.mask = np.zeros(max(span // cell, 1), np.uint8)
         if array.size:
-            np.ndarray(array.shape, array.dtype, self.memory.data, strides=array.strides)[...] = array
+            once = array[tuple(slice(0, None if stride else 1) for stride in array.strides)]  # an expanded dimension may be a long one
+            np.ndarray(once.shape, once.dtype, self.memory.data, strides=once.strides)[...] = once
             if not unset:
-                marks = [stride // cell for stride in array.strides]
-                np.ndarray(array.shape, np.uint8, self.mask.data, strides=marks)[...] = 1
+                marks = [stride // cell for stride in once.strides]
+                np.ndarray(once.shape, np.uint8, self.mask.data, strides=marks)[...] = 1
         self.result = self.memory
 
     def tensor(self) -> _Tensor:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,7 @@ class CudaHost(Target):
 
     arch: str
     device = place = "cpu"
+    open_sizes = True
     heeds = "cuda"
 
     @property
@@ -80,9 +81,11 @@ class Loaded:
         if not launches:
             return 0
         arrays = [bits(tensor) for tensor in (*outs, *inputs)]
-        values = [_number(kind, last, value) for (kind, _, last), value in zip(record["numbers"], numbers)]
-        host = Host(self.text, self.arch)
-        return host.run(launches, arrays, values, record["workspace"], unset=record["resources"]["unset"], align=cuda.ALIGNMENT)
+        sizes = gpu.Sizes.of(record)
+        launches = tuple(replace(launch, grid=grid) for launch, grid in zip(launches, sizes.grids(numbers) or sizes.fixed))
+        values = [_number(kind, last, value) for (kind, _, last), value in zip(record["numbers"][: sizes.kernel], numbers)]
+        host, scratch = Host(self.text, self.arch), sizes.workspace.bytes(numbers)
+        return host.run(launches, arrays, values, scratch, unset=record["resources"]["unset"], align=cuda.ALIGNMENT)
 
 
 def bits(tensor: torch.Tensor) -> Array:

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 import torch.nn.functional as F
 from support_compare import agree, decided
 from support_kernels import changed_device, device
 from support_options import changed, drawn, refused
+from support_targets import everywhere, on
 
 import tcjit
 from tcjit import library
@@ -30,7 +30,8 @@ from tcjit.runtime.tensors import TORCH
 
 Draw = Callable[[torch.Generator, tuple[int, ...]], torch.Tensor]
 SLACK = 2  # PyTorch's float64 result has an error of its own, of the same size
-TARGETS = ("reference", "cpu")
+CUDA = "tests/cuda/test_cuda_library.py has every operator on a GPU"
+TARGETS = ["reference", *everywhere(cuda=CUDA)]
 
 
 def below(bound: int) -> Draw:
@@ -77,13 +78,15 @@ def cases(
 
 
 def runs(all_cases: Iterable[Case]) -> list[Any]:
-    """Parameters ``case, dtype, target``: every case on the reference in both wide types and compiled in float32; compiled in float64
-    only the last of each operator, because compiling takes most of the time."""
+    """Parameters ``case, dtype, target``: every case on the reference in both wide types and compiled for the CPU in float32; because
+    compiling takes most of the time, only the last of each operator in float64, in OpenCL and as CUDA text."""
     listed = list(all_cases)
     chosen = [(case, dtype, "reference") for case in listed for dtype in ("float64", "float32")]
     chosen += [(case, "float32", "cpu") for case in listed]
-    chosen += [(case, "float64", "cpu") for case in {case.name: case for case in listed}.values()]
-    return [pytest.param(*run, id="-".join(map(str, run))) for run in chosen]
+    last = {case.name: case for case in listed}.values()
+    chosen += [(case, "float64", "cpu") for case in last]
+    chosen += [(case, "float32", target) for target in ("cuda_host", "opencl") for case in last]
+    return [on(target, case, dtype) for case, dtype, target in chosen]
 
 
 def documented(name: str) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
-import io
 import json
 import os
 import select
@@ -17,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -93,9 +93,9 @@ class Worker:
         how = signal.Signals(-status).name if status < 0 else f"status {status}"
         return " | ".join([f"crash: the worker ended with {how}", *last])
 
-    def tested(self, name: str, target: str = "opencl") -> str:
-        """What pytest says of a test that the CPU passes, when its defs run on ``target``: empty, or its report."""
-        return str(self.ask(kind="test", test=name, target=target))
+    def tested(self, test: str, target: str = "opencl") -> str:
+        """What is wrong with a test, named as pytest names it, that the worker runs for a target; empty where it passes."""
+        return str(self.ask(kind="test", test=test, target=target))
 
     def restart(self) -> None:
         """Let the next request have a new process."""
@@ -135,6 +135,11 @@ def agrees(case: Case, target: str = "opencl") -> None:
     assert not wrong, f"{wrong}\n{case}\n{case.text}"
 
 
+def tested(test: str) -> str:
+    """What is wrong with a test, named as pytest does, in the worker of PoCL; empty where it passes."""
+    return worker().tested(test)
+
+
 # ---------------------------------------------------------------- the worker
 
 
@@ -148,38 +153,66 @@ def _answer(request: dict[str, Any]) -> Any:
         names: dict[str, Any] = {}
         exec(compile(request["code"], "a test's code", "exec"), names)
         return names.get("answer")
-    if request["kind"] == "test":
-        return _tested(request["test"], request["target"])
     raise ValueError(request["kind"])
 
 
-def _tested(name: str, target: str) -> str:
-    """What pytest says of a CPU test with all its parameters, run on another target; empty where it passes."""
-    import tcjit
+def _reply(answer: Any) -> None:
+    print(f"\n{HEADING}{json.dumps(answer)}", flush=True)
 
-    really = tcjit.define
 
-    def define(source: str, *, target: str | None = None, options: tcjit.Options | None = None) -> Any:
-        return really(source, target=elsewhere if target in (None, "cpu") else target, options=options)
+class _Session:
+    """As a plugin of pytest: runs the tests of one file as they are asked for, until a request is not for one of them."""
 
-    elsewhere, said = target, io.StringIO()
-    tcjit.define = define
-    try:
-        with contextlib.redirect_stdout(said):
-            status = pytest.main([f"{ROOT}/{name}", "-q", "-p", "no:cacheprovider", f"--rootdir={ROOT}"])
-    finally:
-        tcjit.define = really
-    return "" if status == 0 else said.getvalue()
+    def __init__(self, request: dict[str, Any], requests: Iterator[dict[str, Any]]) -> None:
+        self.file, self.target = request["test"].partition("::")[0], request["target"]
+        self.request: dict[str, Any] | None = request  # the first of those that have no answer
+        self._requests = requests
+        self._wrong: list[str] = []
+
+    def run(self) -> None:
+        """Collect the file, and answer."""
+        from support_cuda import on_device
+
+        options = ["-q", "-s", "--here", "-p", "no:cacheprovider", f"--rootdir={ROOT}"]
+        with on_device() if self.target == "cuda" else contextlib.nullcontext():
+            pytest.main([f"{ROOT}/{self.file}", *options], plugins=[self])
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        items = {item.nodeid: item for item in session.items}
+        while (request := self.request) and request["kind"] == "test" and request["target"] == self.target and request["test"] in items:
+            self._wrong = []
+            item = items[request["test"]]
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
+            self.request = None
+            _reply("\n".join(self._wrong))
+            self.request = next(self._requests, None)
+        return True
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if not report.passed:
+            self._wrong.append(f"{report.outcome} in {report.when}\n{report.longreprtext or report.longrepr}")
 
 
 def main() -> None:
     """Answer requests until there are none."""
-    for line in sys.stdin:
+    requests = (json.loads(line) for line in sys.stdin)
+    request = next(requests, None)
+    while request:
+        if request["kind"] == "test":
+            session = _Session(request, requests)
+            session.run()
+            if session.request is request:
+                _reply(f"pytest finds no test {request['test']}")
+                request = next(requests, None)
+            else:
+                request = session.request
+            continue
         try:
-            answer = _answer(json.loads(line))
+            answer = _answer(request)
         except BaseException as error:
             answer = f"{type(error).__name__}: {error}"
-        print(f"\n{HEADING}{json.dumps(answer)}", flush=True)
+        _reply(answer)
+        request = next(requests, None)
 
 
 if __name__ == "__main__":

@@ -12,10 +12,11 @@ from support_compare import agree
 from support_kernels import changed_device
 from support_options import threads_for_all
 
-from tcjit import define, synchronize
+from tcjit import synchronize
 from tcjit.errors import DivisionError, GatherError, TCError
 from tcjit.grammar.ast import Program
 from tcjit.jit import targets
+from tcjit.jit.call import function
 from tcjit.runtime.numerics import Array
 
 
@@ -66,8 +67,8 @@ def call(case: Case, program: Program, target: str, layouts: bool = True, unchec
         out = out[0] if len(out) == 1 else tuple(out)
     options = case.options if target != "reference" else None
     with threads_for_all() if options is not None else nullcontext(), changed_device(case.device):
-        function = getattr(define(case.text, target=target, options=options), definition.name)
-        results = function(*args, out=out, unchecked=unchecked)
+        called = function(case.text, definition.name, target, options, case.dynamic)
+        results = called(*args, out=out, unchecked=unchecked)
     synchronize()  # raises what a GPU found
     results = results if isinstance(results, tuple) else (results,)
     return {name: array(result) for name, result in zip(definition.returns, results, strict=True)}

@@ -17,6 +17,7 @@ SAYS = {
     "embedding_bag": ["close to PyTorch: True", "GatherError: ", "T(Idx(b, l), d)"],
     "def_calls": ["close to PyTorch: True", "out= was filled:  True"],
     "gpu": ['mark: "threads ', "rms_norm", "close to PyTorch: True", "agrees with the reference on ", "proved: True"],
+    "tune_together": ["both ended well: True", "all tried before: True", "close to PyTorch: True"],
     "quickstart": ["tcjit", "for 500 of 500 images", "What the cache saves"],
 }
 

@@ -66,11 +66,12 @@ def test_metadata(wheel: zipfile.ZipFile, metadata: Message) -> None:
 def test_requirements(metadata: Message) -> None:
     needs = [(re.match(r"[\w-]+", n).group(), n) for n in metadata.get_all("Requires-Dist")]  # type: ignore[union-attr]
     base = {name for name, need in needs if "extra ==" not in need}
-    assert base == {"torch", "islpy", "numpy", "lark", "optuna", "rich", "typer"}
+    assert base == {"torch", "islpy", "numpy", "lark", "optuna", "sqlalchemy", "rich", "typer"}
     extras = {e: {name for name, need in needs if re.search(rf"extra == ['\"]{e}['\"]", need)} for e in metadata.get_all("Provides-Extra")}
     assert set(extras) == {"opencl", "cuda", "pycuda", "tuner", "docs", "dev", "all"}
     assert extras["opencl"] == {"pyopencl", "pocl-binary-distribution"}
-    assert extras["cuda"] == {"cuda-bindings"} and extras["pycuda"] == {"pycuda"} and extras["tuner"] == {"xgboost"}
+    assert extras["cuda"] == {"cuda-bindings"} and extras["pycuda"] == {"pycuda"}
+    assert extras["tuner"] == {"xgboost-cpu", "xgboost", "psycopg2-binary", "matplotlib"}
     assert extras["all"] == set().union(*(extras[e] for e in ("opencl", "cuda", "tuner", "docs", "dev")))
 
 

@@ -5,25 +5,30 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.compiler import is_dynamo_compiling
 
-from tcjit.errors import ArgumentError, TCError
+from tcjit.errors import ArgumentError, ShapeError, TCError
 from tcjit.jit import arguments, kernel, operator, stored, targets
 from tcjit.jit.arguments import Bound
 from tcjit.jit.define import checked_options, checked_target
+from tcjit.jit.dynamic import Sizes, instance
 from tcjit.jit.fast import Table
 from tcjit.jit.kernel import Kernel
 from tcjit.jit.launch import Key
 from tcjit.jit.signature import Signature
+from tcjit.jit.stored import Binary
 from tcjit.jit.targets import cpu  # noqa: F401  # the target of most calls, which should not wait for it
 from tcjit.runtime import tensors
 
 if TYPE_CHECKING:
     from tcjit.jit.targets import Target
     from tcjit.mapping.options import Options
+    from tcjit.tuner.config import TunerConfig
+    from tcjit.tuner.result import TuneResult
 
 Results = torch.Tensor | tuple[torch.Tensor, ...]
 
@@ -34,7 +39,9 @@ class Function:
     Calls are safe from several threads; kernels for one key are compiled once.
     """
 
-    def __init__(self, text: str, signature: Signature, target: str | None, options: Options | None) -> None:
+    def __init__(
+        self, text: str, signature: Signature, target: str | None, options: Options | None, dynamic: tuple[str, ...] = ()
+    ) -> None:
         self.text = text
         self.signature = signature
         self.target = target
@@ -45,15 +52,18 @@ class Function:
         self._table = Table()
         self._call = self._table.call
         self._kernels: dict[Key, Kernel] = {}
-        identity = repr((text, signature.name, target, options))
-        self._operator = operator.register(signature, identity, self._on_plain)
+        self.dynamic = dynamic
+        self._sizes = Sizes(signature, dynamic)
+        self._open: dict[Key, Binary] = {}  # dynamic kernels
+        identity = repr((text, signature.name, target, options, dynamic))
+        self._operator = operator.register(signature, identity, self._on_plain, self._sizes.symbolic)
         self._overload = self._operator.overload
 
     def __repr__(self) -> str:
         return f"<tcjit {self.signature}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return function, (self.text, self.signature.name, self.target, self.options)
+        return function, (self.text, self.signature.name, self.target, self.options, self.dynamic)
 
     # ------------------------------------------------------------ calling
 
@@ -155,9 +165,34 @@ class Function:
         _require_bool(unchecked)
         chosen = checked_target(target) or self.target
         bound = arguments.check(self.signature, args, targets.find(chosen) if chosen else None, shapes_only=True)
-        return self._kernel(bound, not unchecked, targets.resolve(chosen, bound.places), checked_options(options) or self.options)
+        target_here = targets.resolve(chosen, bound.places)
+        return self._kernel(bound, not unchecked, target_here, checked_options(options) or self.options, called=False)
 
-    def _kernel(self, bound: Bound, checked: bool, target: Target, options: Options | None) -> Kernel:
+    def autotune(
+        self,
+        *args: Any,
+        also: Sequence[Sequence[Any]] = (),
+        config: TunerConfig | None = None,
+        cache: bool = True,
+        target: str | None = None,
+        progress: bool | None = None,
+    ) -> TuneResult:
+        """Search the best mapping options for these arguments; calls with these shapes use them from then on, in every process.
+
+        ``also`` are further sets of arguments for which the same options are to be good: the geometric mean counts. With
+        ``cache=False`` the result is only returned. A search that was interrupted or killed goes on where it was; Ctrl-C ends it with
+        the best so far. ``progress`` shows a line on standard error, by default where that is a terminal. Floating-point arguments
+        count by their shapes and strides, integers by their values. Raises a TuneError where no candidate is valid.
+        """
+        from tcjit.jit import autotune  # imports optuna
+
+        result = autotune.autotune(self.text, self.signature, checked_target(target) or self.target, [args, *also], config, cache, progress)
+        if cache:
+            forget(self.signature)
+        return result
+
+    def _kernel(self, bound: Bound, checked: bool, target: Target, options: Options | None, called: bool = True) -> Kernel:
+        """The kernel for bound arguments; only those of calls count for what becomes dynamic by itself."""
         key = Key.of(bound, checked, target, options)
         found = self._kernels.get(key)
         if found is not None:
@@ -165,8 +200,45 @@ class Function:
         with _in_flight.only_one((self, key)):
             found = self._kernels.get(key)
             if found is None:
-                found = self._kernels[key] = targets.find(key.target, key.place).kernel(self.text, self.signature, key)
+                if called:
+                    self._sizes.see(bound.values)
+                found = self._dynamic(key, bound, called) if targets.find(key.target, key.place).open_sizes else None
+                if found is None:
+                    found = targets.find(key.target, key.place).kernel(self.text, self.signature, key)
+                    self._sizes.compiled(key)
+                self._kernels[key] = found
         return found
+
+    def _dynamic(self, key: Key, bound: Bound, called: bool) -> Kernel | None:
+        """The kernel for this key and many others; None where the shapes are to have one of their own."""
+        wide = key.widened(self.signature, self._sizes.open(bound.values, called))
+        if not wide.dynamic or stored.is_tuned(self.signature, key):
+            return None
+        with _in_flight.only_one((self, wide)):
+            made = self._open.get(wide) or self._reading(wide, key, bound)
+            if made is None:
+                try:
+                    made = stored.binary(self.text, self.signature, wide)
+                except TCError as error:
+                    kernel.specialised(self.text, self.signature, key)  # whose own errors come first
+                    if isinstance(error, ShapeError) and any(size in self.dynamic for size, _, _ in wide.dynamic):
+                        raise  # the def's own doing
+                    self._sizes.refuse(error.what)
+                    return None
+                self._open[wide] = made
+                self._sizes.compiled(wide)
+        return instance(self.text, self.signature, key, made)
+
+
+    def _reading(self, wide: Key, key: Key, bound: Bound) -> Binary | None:
+        """A dynamic kernel for other layouts that happens to read these: where a size is 1, many look alike."""
+        reads, given = targets.find(key.target, key.place).reads, bound.tensors.values()
+        for other, made in self._open.items():
+            if replace(other, layouts=wide.layouts) == wide and all(
+                reads(layout, shape, tensor.stride()) for layout, shape, tensor in zip(other.layouts, key.shapes, given)
+            ):
+                return made
+        return None
 
 
 def _require_bool(unchecked: Any) -> None:
@@ -213,14 +285,24 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def function(text: str, name: str, target: str | None, options: Options | None) -> Function:
-    """The callable of a def; one per process for the same text, target and options."""
-    key = (text, name, target, options)
+def function(text: str, name: str, target: str | None, options: Options | None, dynamic: tuple[str, ...] = ()) -> Function:
+    """The callable of a def; one per process for the same text, target, options and dynamic sizes."""
+    key = (text, name, target, options, dynamic)
     found = _functions.get(key)
     if found is not None:
         return found
     with _in_flight.only_one(key):
         found = _functions.get(key)
         if found is None:
-            found = _functions[key] = Function(text, stored.signature(text, name), target, options)
+            found = _functions[key] = Function(text, stored.signature(text, name), target, options, dynamic)
     return found
+
+
+def forget(signature: Signature) -> None:
+    """Let every def of this signature look up its options anew."""
+    for made in _functions.values():
+        if made.signature == signature and made.options is None:
+            made._kernels.clear()
+            made._open.clear()
+            made._table = Table()
+            made._call = made._table.call

@@ -9,8 +9,11 @@ from typing import Any
 from tcjit import config
 from tcjit.errors import ArgumentError
 from tcjit.grammar.ast import Def, Program
+from tcjit.grammar.bind import bind
+from tcjit.grammar.dynamic import generalise
 from tcjit.grammar.front import read
 from tcjit.grammar.infer import specialise
+from tcjit.jit.signature import Extent, encode
 from tcjit.jit.targets import Made, Target
 from tcjit.mapping import tree as trees
 from tcjit.mapping.options import Options
@@ -45,15 +48,21 @@ def compile_kernel(
     target: Target,
     options: Options | None,
     checked: bool,
+    dynamic: Mapping[str, tuple[int, int]] | None = None,
 ) -> tuple[dict[str, Any], bytes, dict[str, str]]:
     """Compile a def for a target: the launch record, the binary, and every step's text.
 
     ``shapes`` and ``layouts`` are those of the tensor arguments, ``scalars`` the values of the specialised scalars; ``checked`` keeps the
-    run-time test of gathers. Raises the TCErrors of every stage; nothing of a failed compile is kept.
+    run-time test of gathers; ``dynamic`` sizes may be anything between two limits, the shapes are those of the greatest. Raises the
+    TCErrors of every stage; nothing of a failed compile is kept.
     """
     found = definition(text, name)
     steps = Steps(f"{name}-{'x'.join(str(extent) for shape in shapes.values() for extent in shape)}")
-    program = steps.run("specialise", specialise, found, shapes, scalars)
+    if dynamic:
+        sizes = bind(found.params, [shapes.get(param.name) for param in found.params])
+        program = steps.run("specialise", generalise, found, sizes, scalars, dynamic)
+    else:
+        program = steps.run("specialise", specialise, found, shapes, scalars)
     asked = config.verify()
     prove: Proof = "last" if asked is None else "every" if asked else "none"
     made = target.compile(program, options or Options(), layouts, checked=checked, prove=prove, steps=steps)
@@ -66,6 +75,7 @@ def compile_kernel(
 def record(program: Program, made: Made, target: Target, layouts: Mapping[str, str], steps: Steps) -> dict[str, Any]:
     """The launch record: all that a later process needs to call the binary."""
     found, source, mapped = program.definition, made.source, made.mapped
+    position = {d.name: str(found.sizes.index(d.size)) for d in program.dynamic}
     return {
         "format": RECORD_FORMAT,
         "symbol": source.symbol,
@@ -80,12 +90,29 @@ def record(program: Program, made: Made, target: Target, layouts: Mapping[str, s
             }
             for p in found.params
         ],
-        "numbers": [list(n) for n in source.numbers],
+        "numbers": [_number(n, position) for n in (*source.numbers, *(("value", *value) for value in source.host))],
+        "host": len(source.host),
         "workspace": source.workspace,
         "sites": list(source.sites),
         "launches": [[launch.symbol, list(launch.grid), launch.threads, launch.shared_bytes] for launch in source.launches],
         "resources": dict(made.resources),
+        "total": program.total,
+        "context": [[d.name for d in program.dynamic], [found.sizes.index(d.size) for d in program.dynamic], list(program.context)],
         "verified": mapped.verified,
         "options": mapped.options.to_dict(),
         "seconds": {name: round(value, 6) for name, value in steps.seconds.items()},
     }
+
+
+def _number(number: tuple[str, str, Any], position: Mapping[str, str]) -> list[Any]:
+    """A number of the source for the record: expressions have sizes by position, and no name but those that the caller knows."""
+    kind, name, last = number
+    if kind != "value":
+        return [kind, name, last]
+
+    def renamed(extent: Extent) -> Any:
+        if isinstance(extent, tuple):
+            return [extent[0], *map(renamed, extent[1:])]
+        return position[extent] if isinstance(extent, str) else extent
+
+    return [kind, "" if name.startswith("tc_") else name, renamed(encode(last))]

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tcjit.errors import ArgumentError
@@ -11,17 +11,20 @@ from tcjit.jit import targets
 if TYPE_CHECKING:
     from tcjit.jit.call import Function
     from tcjit.jit.kernel import Kernel
+    from tcjit.jit.signature import Signature
     from tcjit.mapping.options import Options
+    from tcjit.tuner.result import TuneResult
 
 
 class Namespace:
     """The defs of a text as attributes; iterating gives their names in the order of the text, ``tc["name"]`` is ``tc.name``."""
 
-    def __init__(self, source: str, target: str | None, options: Options | None) -> None:
+    def __init__(self, source: str, target: str | None, options: Options | None, dynamic: tuple[str, ...] = ()) -> None:
         from tcjit.jit.stored import signatures
 
-        self.__state = (source, target, options)
+        self.__state = (source, target, options, dynamic)
         self.__signatures = {s.name: s for s in signatures(source)}
+        _check_dynamic(list(self.__signatures.values()), dynamic)
         if sys.modules.get("torch") is not None:
             for name in self.__signatures:
                 self[name]
@@ -30,10 +33,10 @@ class Namespace:
         if name not in self.__signatures:
             known = ", ".join(self.__signatures)
             raise ArgumentError(f"the text has no def called {name!r}", hint=f"one of {known}")
-        source, target, options = self.__state
+        source, target, options, dynamic = self.__state
         from tcjit.jit.call import function  # imports torch
 
-        made = function(source, name, target, options)
+        made = function(source, name, target, options, tuple(size for size in dynamic if size in self.__signatures[name].sizes))
         self.__dict__[name] = made
         return made
 
@@ -58,16 +61,17 @@ class Namespace:
         return _again, self.__state
 
 
-def _again(source: str, target: str | None, options: Options | None) -> Namespace:
-    return define(source, target=target, options=options)
+def _again(source: str, target: str | None, options: Options | None, dynamic: tuple[str, ...] = ()) -> Namespace:
+    return define(source, target=target, options=options, dynamic=dynamic)
 
 
-def define(source: str, *, target: str | None = None, options: Options | None = None) -> Namespace:
+def define(source: str, *, target: str | None = None, options: Options | None = None, dynamic: Sequence[str] = ()) -> Namespace:
     """The defs of ``source`` as callables; nothing is compiled before the first call.
 
     ``target`` is ``"cpu"``, ``"cuda"``, ``"opencl"``, ``"reference"``, or None for the device of the arguments; ``"cuda:sm_90"`` compiles
-    for an architecture without running. A ParseError or CheckError says where the text is wrong, an ArgumentError that an argument
-    here is.
+    for an architecture without running. ``dynamic`` names sizes that kernels take as they come, of every def that has them: one compilation
+    serves many values. Without it, a size becomes dynamic on its fifth value. A ParseError or CheckError says where the text is wrong, an
+    ArgumentError that an argument here is.
 
     >>> import torch
     >>> tc = define("def add(float(N) A, float(N) B) -> (C) { C(i) = A(i) + B(i) }", target="reference")
@@ -79,7 +83,24 @@ def define(source: str, *, target: str | None = None, options: Options | None = 
     tensor([2., 2.])
     """
     _checked(source, target, options)
-    return Namespace(source, target, options)
+    if isinstance(dynamic, str) or not all(isinstance(size, str) for size in dynamic):
+        raise ArgumentError(f"dynamic= takes names of sizes, not {dynamic!r}", hint='dynamic=["B"]')
+    return Namespace(source, target, options, tuple(dict.fromkeys(dynamic)))
+
+
+def _check_dynamic(signatures: Sequence[Signature], dynamic: Sequence[str]) -> None:
+    """Every name is a size of some def, and of none in which it is part of the code."""
+    for size in dynamic:
+        having = [signature for signature in signatures if size in signature.sizes]
+        if not having:
+            known = ", ".join(dict.fromkeys(name for signature in signatures for name in signature.sizes))
+            raise ArgumentError(f"dynamic= names {size!r}, and no def has such a size", hint=f"of {known}" if known else "no dynamic=")
+        for signature in having:
+            if size in signature.specialised:
+                raise ArgumentError(
+                    f"the size {size} of {signature.name}() cannot be dynamic: it is a factor, divisor or modulus in index arithmetic",
+                    hint=f"dynamic= without {size!r}; a kernel is then compiled for every value",
+                )
 
 
 def compile(
@@ -90,6 +111,14 @@ def compile(
     from tcjit.jit.call import function
 
     return function(source, name, target, options).compile(*args, unchecked=unchecked)
+
+
+def autotune(source: str, name: str, *args: Any, target: str | None = None, **settings: Any) -> TuneResult:
+    """``tcjit.define(source).name.autotune(*args, ...)``: search the best mapping options of a def for these arguments."""
+    _checked(source, target, None)
+    from tcjit.jit.call import function
+
+    return function(source, name, target, None).autotune(*args, **settings)
 
 
 def synchronize() -> None:

@@ -2,15 +2,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from tcjit.errors import DivisionError, GatherError, LaunchError, TCError, Where
+from tcjit.grammar.bind import bind
 from tcjit.jit import arguments
 from tcjit.jit.arguments import Bound, Value
-from tcjit.jit.signature import Signature
+from tcjit.jit.signature import Signature, evaluate
 
 if TYPE_CHECKING:
     from tcjit.jit.targets import Target
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Key:
-    """What distinguishes the kernels of one def: shapes and layouts of the tensor arguments, specialised scalars, and how to compile."""
+    """What distinguishes the kernels of one def: shapes and layouts of the tensor arguments, specialised scalars, and how to compile.
+
+    ``dynamic`` are sizes with the least and greatest value that one kernel serves; ``shapes`` are then the largest.
+    """
 
     shapes: tuple[tuple[int, ...], ...]
     layouts: tuple[str, ...]
@@ -28,6 +32,7 @@ class Key:
     target: str
     options: Options | None
     place: str = "cpu"
+    dynamic: tuple[tuple[str, int, int], ...] = ()
 
     @staticmethod
     def of(bound: Bound, checked: bool, target: Target, options: Options | None) -> Key:
@@ -37,15 +42,36 @@ class Key:
         layouts = tuple(target.layout(shape, tensor.stride()) for shape, tensor in zip(shapes, given))
         return Key(shapes, layouts, tuple(bound.specialised.items()), checked, target.name, options, target.place)
 
+    def widened(self, signature: Signature, dynamic: Mapping[str, tuple[int, int]]) -> Key:
+        """The key of the kernel that serves all values of some sizes between two limits, this key's among them."""
+        dims = [param.dims for param in signature.params if param.dims]
+        shapes = tuple(
+            tuple(limits[1] if (limits := dynamic.get(str(dim))) else extent for dim, extent in zip(named, shape))
+            for named, shape in zip(dims, self.shapes)
+        )
+        return replace(self, shapes=shapes, dynamic=tuple((size, *dynamic[size]) for size in signature.sizes if size in dynamic))
+
 
 def runtime_numbers(
     signature: Signature, record: Mapping[str, Any], inputs: Sequence[torch.Tensor], scalars: Mapping[str, Value]
 ) -> list[int]:
     """The values that a kernel gets beside its tensors, as 64-bit patterns."""
     named = dict(zip((p.name for p in signature.params if p.dims), inputs))
-    return [
-        arguments.pattern(scalars[name], last) if kind == "scalar" else named[name].stride(last) for kind, name, last in record["numbers"]
-    ]
+    sizes = sizes_by_position(signature, inputs) if any(kind == "value" for kind, _, _ in record["numbers"]) else {}
+    result: list[int] = []
+    for kind, name, last in record["numbers"]:
+        if kind == "scalar":
+            result.append(arguments.pattern(scalars[name], last))
+        else:
+            result.append(evaluate(last, sizes) if kind == "value" else named[name].stride(last))
+    return result
+
+
+def sizes_by_position(signature: Signature, inputs: Sequence[torch.Tensor]) -> dict[str, int]:
+    """The value of every size, by its number among the sizes: the names that the expressions of a record have for them."""
+    given = iter(inputs)
+    values = bind(signature.params, [tuple(next(given).shape) if p.dims else None for p in signature.params])
+    return {str(number): values[size] for number, size in enumerate(signature.sizes)}
 
 
 def failure(record: Mapping[str, Any], flag: int) -> TCError:

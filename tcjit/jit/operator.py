@@ -72,8 +72,11 @@ def _plain(name: str) -> str:
     return name + "_" if name in _RESERVED or name.endswith("_") else name
 
 
-def register(signature: Signature, identity: str, run: Run) -> Operator:
-    """Make the operator ``tcjit::<def>_<hash8>``; ``identity`` is all that distinguishes it from others."""
+def register(signature: Signature, identity: str, run: Run, symbolic: Callable[[str], object] = lambda size: None) -> Operator:
+    """Make the operator ``tcjit::<def>_<hash8>``; ``identity`` is all that distinguishes it from others.
+
+    ``symbolic`` is told of every size that a tracer has a symbol for.
+    """
     name = f"{signature.name}_{hashlib.sha256(identity.encode()).hexdigest()[:8]}"
     library = _library()
     library.define(schema(signature, name))  # type: ignore[no-untyped-call]
@@ -92,6 +95,9 @@ def register(signature: Signature, identity: str, run: Run) -> Operator:
         given, _, _ = split(args, named)
         bound = arguments.check(signature, given)
         device = next((tensor.device for tensor in bound.tensors.values()), torch.device("cpu"))
+        for name, value in bound.values.items():
+            if type(value) is not int:
+                symbolic(name)
         shapes = kernel.extents(signature, bound)
         return kernel.packed([torch.empty(s, dtype=tensors.TORCH[r.dtype], device=device) for s, r in zip(shapes, signature.returns)])
 

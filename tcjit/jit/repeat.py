@@ -17,7 +17,7 @@ from tcjit.jit.signature import Signature
 from tcjit.jit.stored import Binary
 from tcjit.runtime import tensors
 
-ENTRIES = 64  # calls remembered, as in the C launcher
+ENTRIES = 256  # calls remembered, as in the C launcher
 _TYPES = (torch.Tensor, torch.nn.Parameter)
 _keys = torch._C._dispatch_keys
 
@@ -56,7 +56,10 @@ class Repeats:
             if param.dims:
                 if type(value) not in _TYPES or (value.requires_grad and torch.is_grad_enabled()):
                     return NotImplemented
-                look += _look(value)
+                try:
+                    look += _look(value)
+                except RuntimeError:  # a nested tensor, which has no sizes
+                    return NotImplemented
                 given.append(value)
             else:
                 try:

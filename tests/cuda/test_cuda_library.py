@@ -1,23 +1,16 @@
-"""On a GPU: what the CPU target promises, and the library's operators against PyTorch. Programs at random: ``tests/end_to_end``."""
+"""On a GPU: the library's operators against PyTorch. What every target promises, and programs at random: ``tests/end_to_end``."""
 from __future__ import annotations
 
 import pytest
-from support_cuda import HERE, asked, module, operators
+from support_cuda import HERE, asked, operators
 
 from tcjit import library
 
 pytestmark = pytest.mark.cuda
 
-CONFORMANCE = module("end_to_end/test_opencl_programs").CONFORMANCE
 FILES = [path.stem for path in sorted((HERE / "library").glob("test_*.py"))]
 LIBRARY = [pytest.param(file, name, id=name) for file in FILES for name in operators(file)]
 HALVES = "matmul_nn matmul_nt matmul_tn matmul_tt linear_relu softmax layer_norm rms_norm conv2d attention row_sum".split()
-
-
-@pytest.mark.parametrize("name", CONFORMANCE)
-def test_what_the_cpu_promises(name: str) -> None:
-    report = asked(f"answer = tested('end_to_end/test_cpu_target.py::test_{name}')")
-    assert report == "", report
 
 
 @pytest.mark.parametrize(("file", "name"), LIBRARY)

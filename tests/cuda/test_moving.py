@@ -32,7 +32,7 @@ def test_a_moved_tensor_lies_in_memory_as_before() -> None:
 def test_defs_take_and_give_tensors_of_the_cpu() -> None:
     x, index = torch.randn(9), torch.tensor([8, 0])
     with on_device("cpu"):
-        tc = tcjit.define(TEXT)
+        tc = tcjit.define(TEXT, target="cuda")
         y, z = tc.both(x, index)
         assert list(tc) == ["onto", "both"] and torch.equal(y, x + 1) and torch.equal(z, x[index])
         out = torch.ones(3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,15 +13,18 @@ import pytest
 import torch
 from support_cases import Case, Fill
 from support_compare import agree
-from support_options import drawn
+from support_kernels import device
+from support_options import drawn, refused
 from support_run import call
+from support_targets import on
 
 import tcjit
 from tcjit.errors import MappingError
+from tcjit.jit.targets import find
 from tcjit.mapping.options import PRESETS, Options
 
 SEED = 20
-PAIRS = 4  # drawn options per program, besides the few that are always tried
+TURNS = {"cpu": 4, "cuda_host": 1, "opencl": 1, "cuda": 4}  # how many options each program is mapped by
 
 
 @dataclass(frozen=True)
@@ -150,28 +153,43 @@ SAMPLES = {
 ALWAYS = [PRESETS["naive"], Options(fusion="maximal", reduction_chunks=3), Options(fusion="minimal", lanes=4)]
 
 
-def pairs() -> list[Any]:
-    """The sample of the suite: for each program a few fixed options in turn and some drawn ones."""
-    rng = random.Random(SEED)
-    result = []
-    for number, name in enumerate(SAMPLES):
-        for position, options in enumerate([ALWAYS[number % len(ALWAYS)], *(drawn(rng) for _ in range(PAIRS - 1))]):
-            result.append(pytest.param(name, options, id=f"{name}-{position}"))
-    return result
+def tried(target: str, name: str, turn: int) -> Iterator[tuple[Options, dict[str, int]]]:
+    """Options for a program, and changes to what a GPU target knows of its device; more of them, for where a device cannot serve the first.
+
+    On the CPU they are fixed ones in the first turn, and drawn later.
+    """
+    kind = find(target).heeds
+    rng = random.Random(f"{SEED} {kind} {name} {turn}")
+    if kind == "cpu" and turn == 0:
+        yield ALWAYS[list(SAMPLES).index(name) % len(ALWAYS)], {}
+    while True:
+        yield drawn(rng, kind), {} if kind == "cpu" else device(rng)
 
 
-@pytest.mark.parametrize("name, options", pairs())
-def test_options_never_change_results(name: str, options: Options) -> None:
-    case = replace(SAMPLES[name].case(), options=options)
-    program = case.program()
-    expected = case.expected(program)
-    for returned, result in call(case, program, "cpu", layouts=False).items():
-        agree(result, expected, returned)
+RUNS = [on(target, name, turn) for name in SAMPLES for target, turns in TURNS.items() for turn in range(turns)]
 
 
-def test_the_sample_draws_every_field() -> None:
-    listed = [one.values[1].to_dict() for one in pairs()]
-    for name in (option.name for option in Options.described() if "cpu" in option.metadata["targets"]):
+@pytest.mark.parametrize("name, turn, on", RUNS)
+def test_options_never_change_results(name: str, turn: int, on: str) -> None:
+    for options, changes in tried(on, name, turn):
+        case = replace(SAMPLES[name].case(), options=options, device=changes)
+        program = case.program()
+        try:
+            found = call(case, program, on, layouts=False)
+        except MappingError as error:
+            if not refused(f"MappingError: {error}"):
+                raise
+            continue
+        expected = case.expected(program)
+        for returned, result in found.items():
+            agree(result, expected, returned)
+        return
+
+
+@pytest.mark.parametrize("kind, target", [("cpu", "cpu"), ("cuda", "cuda_host"), ("opencl", "opencl")])
+def test_the_sample_draws_every_field(kind: str, target: str) -> None:
+    listed = [next(tried(target, name, turn))[0].to_dict() for name in SAMPLES for turn in range(TURNS[target])]
+    for name in (option.name for option in Options.described() if kind in option.metadata["targets"]):
         assert len({json.dumps(options[name]) for options in listed}) > 1, name
 
 
@@ -190,6 +208,18 @@ def test_the_sample_draws_every_field() -> None:
         {"lanes": -1},
         {"lanes": 32},
         {"lanes": 4.0},
+        {"lane": -1},
+        {"lane": True},
+        {"patch": (4,)},
+        {"patch": (4, 0)},
+        {"patch": (33, 1)},
+        {"patch": 4},
+        {"unroll": -1},
+        {"unroll": 17},
+        {"outer": 17},
+        {"outer": 1.0},
+        {"sums": -1},
+        {"sums": 17},
         {"reduction_chunks": -1},
         {"reduction_chunks": 4097},
         {"reduction_chunks": True},

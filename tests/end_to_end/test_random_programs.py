@@ -17,8 +17,8 @@ from support_programs import Statistics, candidate, draw
 from support_run import call, check
 from support_shrink import shrink
 
-import tcjit
 from tcjit.errors import TCError
+from tcjit.jit.call import function
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes import parallelise
 
@@ -98,12 +98,12 @@ def test_a_case_is_mapped_by_its_options(monkeypatch: pytest.MonkeyPatch) -> Non
     case = replace(load(SAVED[0]), options=Options(lanes=1, fusion="minimal"))
     given, shared = [], []
 
-    def define(text: str, target: str | None = None, options: Options | None = None) -> Any:
+    def called(text: str, name: str, target: str | None, options: Options | None, dynamic: tuple[str, ...]) -> Any:
         given.append(options)
         shared.append(parallelise.WORTH_THREADS)
-        return tcjit.define(text, target=target, options=options)
+        return function(text, name, target, options, dynamic)
 
-    monkeypatch.setattr("support_run.define", define)
+    monkeypatch.setattr("support_run.function", called)
     check(case, "cpu")
     check(replace(case, options=None), "cpu")
     assert given == [case.options, None] and shared == [1, parallelise.WORTH_THREADS] and shared[1] > 1

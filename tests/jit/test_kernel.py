@@ -5,12 +5,16 @@ from typing import Any
 
 import pytest
 import torch
-from support_calls import TEXT, defs, refused
+from support_calls import defs, refused
+from support_targets import everywhere
 
 import tcjit
 from tcjit.jit import kernel as kernels
 from tcjit.jit import stored
 from tcjit.jit.launch import Key
+
+CUDA = "tests/cuda/test_cuda_calls.py has kernels for tensors of a GPU"
+EVERYWHERE = pytest.mark.parametrize("on", everywhere(cuda=CUDA))
 
 
 def meta(*shape: int) -> torch.Tensor:
@@ -50,9 +54,9 @@ def test_out_of_the_cache() -> None:
     assert torch.equal(again(torch.ones(5)), torch.full((5,), 3.0)) and "fresh" in again.source and again.roofline.flops == 5
 
 
-@pytest.mark.parametrize("target", ["cpu", "reference"])
-def test_calling(target: str) -> None:
-    tc = defs(target)
+@pytest.mark.parametrize("on", ["reference", *everywhere(cuda=CUDA)])
+def test_calling(on: str) -> None:
+    tc = defs(on)
     k = tc.step.compile(2.0, torch.randn(8), 2)
     x, out = torch.randn(8), torch.empty(4)
     assert torch.equal(k(0.5, x, 2), 0.5 * x[::2])  # the factor is not part of the kernel, the step is
@@ -67,8 +71,9 @@ def test_calling(target: str) -> None:
     refused(lambda: k(1.0, x.to("meta"), 2), tcjit.ArgumentError)
 
 
-def test_layouts() -> None:
-    tc = defs("cpu")
+@EVERYWHERE
+def test_layouts(on: str) -> None:
+    tc = defs(on)
     a, b = torch.randn(4, 4), torch.randn(4, 4)
     k = tc.mm.compile(a, b)
     for other in (a.t(), torch.randn(8, 8)[::2, ::2], torch.randn(4, 1).expand(4, 4)):
@@ -82,8 +87,9 @@ def test_layouts() -> None:
     refused(lambda: expanded(a, b), tcjit.ArgumentError, "layout")
 
 
-def test_unchecked() -> None:
-    tc = defs("cpu")
+@EVERYWHERE
+def test_unchecked(on: str) -> None:
+    tc = defs(on)
     table, index = torch.randn(4, 3), torch.tensor([0, 3])
     checked, unchecked = tc.pick.compile(table, index), tc.pick.compile(table, index, unchecked=True)
     assert checked is not unchecked and checked.source != unchecked.source
@@ -107,8 +113,8 @@ def test_check_sees_a_wrong_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     refused(lambda: k.check(x, x), tcjit.VerifyError, "C[0]")
 
 
-@pytest.mark.parametrize("name", ["add", "mm", "both", "onto", "pick", "step", "rest", "sum", "shift"])
-def test_check(name: str) -> None:
+@EVERYWHERE
+def test_check(on: str) -> None:
     arguments: dict[str, tuple[Any, ...]] = {
         "add": (torch.randn(5), torch.randn(5)),
         "mm": (torch.randn(5, 40), torch.randn(40, 3)),
@@ -120,8 +126,10 @@ def test_check(name: str) -> None:
         "sum": (torch.randn(30, 30),),
         "shift": (torch.randn(8),),
     }
-    k = tcjit.compile(TEXT, name, *arguments[name])
-    assert all(0 <= part <= 1 for part in k.check(*arguments[name]).used.values())
+    tc = defs(on)
+    assert set(arguments) == set(tc)
+    for name, given in arguments.items():
+        assert all(0 <= part <= 1 for part in tc[name].compile(*given).check(*given).used.values()), name
 
 
 def test_an_unproved_kernel_of_the_cache_is_proved_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:

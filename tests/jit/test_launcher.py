@@ -155,11 +155,11 @@ def test_nothing_is_lost(extension: ModuleType, kernels: dict[str, int]) -> None
     assert (sys.getrefcount(x), sys.getrefcount(out)) == before
     made = table.call((x, x), None, False)
     assert sys.getrefcount(made) == 2
-    for _ in range(70):  # the table is full after 64: the oldest go
+    for _ in range(270):  # the table is full after 256: the oldest go
         assert table.add(kernels["add"], True, True, (VECTOR, VECTOR), (), (), 0, None, failing)
     del kept
     gc.collect()
-    assert len(table) == 64 and gone() is None
+    assert len(table) == 256 and gone() is None
 
 
 def test_loading_nonsense(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 import pytest
 import torch
 from support_calls import defs, refused
+from support_targets import everywhere
 from torch._dynamo.source import ConstantSource
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
@@ -40,9 +41,12 @@ def test_a_name_per_text_target_and_options() -> None:
     assert len(names) == 3
 
 
-@pytest.mark.parametrize("target", ["cpu", "reference"])
-def test_opcheck(target: str) -> None:
-    tc = defs(target)
+CUDA = "tests/jit/test_cuda_calls.py has operators on tensors of a GPU"
+
+
+@pytest.mark.parametrize("on", ["reference", *everywhere(cuda=CUDA)])
+def test_opcheck(on: str) -> None:
+    tc = defs(on)
     x = torch.randn(6)
     checks = ("test_schema", "test_faketensor", "test_aot_dispatch_dynamic")
     for function, args in (
@@ -56,8 +60,9 @@ def test_opcheck(target: str) -> None:
         assert set(torch.library.opcheck(function._overload, args, test_utils=checks).values()) == {"SUCCESS"}
 
 
-def test_called_directly() -> None:
-    tc = defs("cpu")
+@pytest.mark.parametrize("on", everywhere(cuda=CUDA))
+def test_called_directly(on: str) -> None:
+    tc = defs(on)
     x = torch.randn(6)
     assert torch.equal(tc.add._overload(x, x), 2 * x)
     total = torch.ones(3)
@@ -81,8 +86,9 @@ def test_symbolic_shapes() -> None:
         assert tc.shift(fake[0]).shape[0] == fake.shape[1] - 4
 
 
-def test_uint64_keeps_its_bits() -> None:
-    f = tcjit.define("def f(uint64 a, float(N) X) -> (Y) { Y(i) = a where i in 0:N }", target="cpu").f
+@pytest.mark.parametrize("on", everywhere(cuda=CUDA))
+def test_uint64_keeps_its_bits(on: str) -> None:
+    f = tcjit.define("def f(uint64 a, float(N) X) -> (Y) { Y(i) = a where i in 0:N }", target=on).f
     x = torch.empty(2)
     with torch.device("cpu"):  # through the dispatcher
         assert f(2**64 - 1, x).tolist() == [2**64 - 1] * 2

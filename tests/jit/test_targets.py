@@ -235,8 +235,10 @@ class Module:
         self.calls: list[tuple[Any, ...]] = []
         Module.made.append(self)
 
-    def launch(self, ordinal: int, stream: int, pointers: Sequence[int], numbers: Sequence[int], workspace: int) -> None:
-        assert (len(pointers), len(numbers)) == self.counts
+    def launch(
+        self, ordinal: int, stream: int, pointers: Sequence[int], numbers: Sequence[int], workspace: int, grids: Sequence[Any] = ()
+    ) -> None:
+        assert (len(pointers), len(numbers)) == self.counts and len(grids) in (0, len(self.launches))
         self.calls.append((ordinal, stream, list(pointers), list(numbers), workspace))
 
 

@@ -7,7 +7,7 @@ packages; a target does when it needs them.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -42,6 +42,23 @@ class Launch(Protocol):
 
 
 @dataclass(frozen=True)
+class Workspace:
+    """How many bytes of workspace a call needs: always so many, or what one of its numbers says."""
+
+    fixed: int
+    slot: int = -1
+
+    @staticmethod
+    def of(record: Mapping[str, Any]) -> Workspace:
+        kernel = len(record["numbers"]) - record["host"]
+        slots = [slot for slot, (_, name, _) in enumerate(record["numbers"]) if slot >= kernel and name == "workspace"]
+        return Workspace(record["workspace"], slots[0] if slots else -1)
+
+    def bytes(self, numbers: Sequence[int]) -> int:
+        return self.fixed if self.slot < 0 else numbers[self.slot]
+
+
+@dataclass(frozen=True)
 class Made:
     """A compiled program: its tree, its text, the bytes that ``Target.load`` takes, and what the compiler said of its resources."""
 
@@ -57,6 +74,7 @@ class Target(ABC):
     name: str  # as a user says it
     device: str  # the type of torch device that its tensors are on; nothing: any, since no kernel runs
     place: str  # that device, with its number
+    open_sizes = False  # whether one of its kernels can serve many values of a size
 
     @property
     def code(self) -> str:
@@ -70,6 +88,10 @@ class Target(ABC):
 
     def identity(self) -> str:
         """What else its binaries depend on: compiler, flags, driver."""
+        return ""
+
+    def hardware(self) -> str:
+        """The device that options are tuned for, whatever compiles for it."""
         return ""
 
     def layout(self, shape: Sequence[int], strides: Sequence[int]) -> str:
@@ -101,6 +123,10 @@ class Target(ABC):
         mapped, source = self.emit(program, options, layouts, checked=checked, prove=prove, steps=steps)
         binary, resources = steps.run("compile", self.build, source, program)
         return Made(mapped, source, binary, resources)
+
+    def seeds(self, program: Program, layouts: Mapping[str, str], traits: Collection[str]) -> list[Options]:
+        """Where a search for the best options may begin, beside the untuned default."""
+        return []
 
     @abstractmethod
     def emit(

@@ -1,13 +1,13 @@
 """The CPU as a target: C for the system's compiler, called in the process."""
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tcjit import cache
-from tcjit.jit.targets import KINDS, Launch, Target, single
+from tcjit.jit.targets import KINDS, Launch, Target, Workspace, single
 from tcjit.runtime import host, launcher
 
 if TYPE_CHECKING:
@@ -25,10 +25,19 @@ if TYPE_CHECKING:
 class Cpu(Target):
     name = "cpu"
     device = place = "cpu"
+    open_sizes = True
 
     def identity(self) -> str:
         store = cache.store()
         return f"{host.identity(store)} {host.c_library(store)}"
+
+    def hardware(self) -> str:
+        return host.hardware()
+
+    def seeds(self, program: Program, layouts: Mapping[str, str], traits: Collection[str]) -> list[Options]:
+        from tcjit.mapping.seeds import cpu_seeds  # needs isl
+
+        return cpu_seeds(program, machine_of(host.compiler(cache.store())), layouts, traits)
 
     def emit(
         self, program: Program, options: Options, layouts: Mapping[str, str], *, checked: bool, prove: Proof, steps: Steps
@@ -48,7 +57,7 @@ class Cpu(Target):
 
     def load(self, record: Mapping[str, Any], library: Path) -> Launch:
         """Loading comes after ``import torch``, whose OpenMP the kernel shares."""
-        return Code(host.load(library, record["symbol"]), record["workspace"])
+        return Code(host.load(library, record["symbol"]), Workspace.of(record))
 
 
 @dataclass(frozen=True)
@@ -56,17 +65,24 @@ class Code:
     """Machine code at an address."""
 
     address: int
-    workspace: int
+    workspace: Workspace
 
     def __call__(self, outs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], numbers: Sequence[int]) -> int:
         import torch
 
         from tcjit.runtime import tensors
 
-        scratch = tensors.empty((self.workspace,), "uint8") if self.workspace else None
+        size = self.workspace.bytes(numbers)
+        scratch = tensors.empty((size,), "uint8") if size else None
         pointers = [tensor.data_ptr() for tensor in (*outs, *inputs)]
         where = scratch.data_ptr() if scratch is not None else 0
         return launcher.call(self.address, pointers, numbers, where, torch.get_num_threads())
+
+
+def identities() -> list[str]:
+    """The identities of the CPU under which kernels can still be asked for: those of all compilers that are here."""
+    store = cache.store()
+    return [f"{tool} {host.c_library(store)}" for tool in host.identities(store, (note for _, note in store.notes("compiler-")))]
 
 
 def machine_of(tool: host.Compiler) -> Machine:

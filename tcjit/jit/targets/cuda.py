@@ -6,7 +6,7 @@ or by ``tcjit.synchronize``.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -42,6 +42,7 @@ class Cuda(Target):
 
     where: str = ""
     name = device = "cuda"
+    open_sizes = True
 
     @property
     def place(self) -> str:  # type: ignore[override]
@@ -58,8 +59,14 @@ class Cuda(Target):
     def identity(self) -> str:
         return nvrtc.identity(cache.store()) + gpu.facts(cuda.device(self.ordinal))
 
+    def hardware(self) -> str:
+        return gpu.hardware(cuda.device(self.ordinal))
+
     def accepts(self, tensor: torch.Tensor) -> bool:
         return tensor.data_ptr() % ALIGNMENT == 0 or not tensor.is_contiguous()
+
+    def seeds(self, program: Program, layouts: Mapping[str, str], traits: Collection[str]) -> list[Options]:
+        return gpu.seeds(traits)
 
     def emit(
         self, program: Program, options: Options, layouts: Mapping[str, str], *, checked: bool, prove: Proof, steps: Steps
@@ -76,8 +83,9 @@ class Cuda(Target):
         module = None
         if launches := gpu.launches(record):
             pointers = len(record["returns"]) + sum(param["shape"] is not None for param in record["params"])
-            module = cuda.Module(library.read_bytes(), launches, pointers, len(record["numbers"]), partial(failure, record))
-        return Loaded(module, self.place, self.ordinal, record["workspace"])
+            count = len(record["numbers"]) - record["host"]
+            module = cuda.Module(library.read_bytes(), launches, pointers, count, partial(failure, record))
+        return Loaded(module, self.place, self.ordinal, gpu.Sizes.of(record))
 
 
 @dataclass(frozen=True)
@@ -87,7 +95,7 @@ class Loaded:
     module: cuda.Module | None
     place: str
     ordinal: int
-    workspace: int
+    sizes: gpu.Sizes
     address: int = 0
 
     def __call__(self, outs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], numbers: Sequence[int]) -> int:
@@ -97,9 +105,11 @@ class Loaded:
             return 0
         stream = torch.cuda.current_stream(self.ordinal).cuda_stream
         # in the order of the stream, so that torch may give it to the next kernel of this stream as soon as it is dropped
-        scratch = torch.empty(self.workspace, dtype=torch.uint8, device=self.place) if self.workspace else None
+        size = self.sizes.workspace.bytes(numbers)
+        scratch = torch.empty(size, dtype=torch.uint8, device=self.place) if size else None
         pointers = [tensor.data_ptr() for tensor in (*outs, *inputs)]
-        self.module.launch(self.ordinal, stream, pointers, numbers, scratch.data_ptr() if scratch is not None else 0)
+        where = scratch.data_ptr() if scratch is not None else 0
+        self.module.launch(self.ordinal, stream, pointers, numbers[: self.sizes.kernel], where, self.sizes.grids(numbers))
         return 0
 
 
@@ -110,6 +120,7 @@ class Architecture(Target):
     arch: str
     device = ""  # shapes may come from any tensors
     place = "cpu"
+    open_sizes = True
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -117,6 +128,9 @@ class Architecture(Target):
 
     def identity(self) -> str:
         return nvrtc.identity(cache.store()) + gpu.facts(described(self.arch))
+
+    def hardware(self) -> str:
+        return gpu.hardware(described(self.arch))
 
     def emit(
         self, program: Program, options: Options, layouts: Mapping[str, str], *, checked: bool, prove: Proof, steps: Steps

@@ -1,11 +1,12 @@
 """What the GPU targets share: a program mapped and printed for a device, and launch records of it."""
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from tcjit.codegen.source import KernelLaunch, Source
+from tcjit.jit.targets import Workspace
 from tcjit.mapping.machine import Device
 
 if TYPE_CHECKING:
@@ -36,11 +37,48 @@ def emitted(
     return mapped, steps.run("code", lambda: emit_gpu(mapped, dialect, device, checked=checked), show=lambda s: s.text, file=file)
 
 
+def seeds(traits: Collection[str]) -> list[Options]:
+    """Where a search begins on a GPU."""
+    from tcjit.mapping.seeds import gpu_seeds  # needs isl
+
+    return gpu_seeds(traits)
+
+
 def launches(record: Mapping[str, Any]) -> tuple[KernelLaunch, ...]:
     """The launches of a record."""
     return tuple(KernelLaunch(symbol, (x, y, z), threads, shared) for symbol, (x, y, z), threads, shared in record["launches"])
 
 
+@dataclass(frozen=True)
+class Sizes:
+    """What of a launch follows from dynamic sizes, by position among the numbers of a call: ``kernel`` of these are for the kernels, then
+    come bytes of workspace, and blocks as (launch, axis, position)."""
+
+    kernel: int
+    workspace: Workspace
+    fixed: tuple[tuple[int, int, int], ...]
+    blocks: tuple[tuple[int, int, int], ...]
+
+    @staticmethod
+    def of(record: Mapping[str, Any]) -> Sizes:
+        kernel = len(record["numbers"]) - record["host"]
+        named = [(name.split(), slot) for slot, (_, name, _) in enumerate(record["numbers"][kernel:], kernel)]
+        blocks = tuple((int(words[1]), "xyz".index(words[2]), slot) for words, slot in named if words[0] == "grid")
+        return Sizes(kernel, Workspace.of(record), tuple(launch.grid for launch in launches(record)), blocks)
+
+    def grids(self, numbers: Sequence[int]) -> list[tuple[int, int, int]]:
+        """The blocks of each launch; nothing where they are always the same."""
+        found = [list(grid) for grid in self.fixed] if self.blocks else []
+        for launch, axis, slot in self.blocks:
+            found[launch][axis] = numbers[slot]
+        return [(x, y, z) for x, y, z in found]
+
+
 def facts(device: Device) -> str:
     """All that is known of a device, as one text, for the key of the cache."""
     return repr({name: sorted(value) if isinstance(value, frozenset) else value for name, value in asdict(device).items()})
+
+
+def hardware(device: Device) -> str:
+    """What of a device decides which options are best; later versions may know more of it."""
+    return f"{device.name}, {device.processors} processors, {device.max_shared_bytes} shared bytes"

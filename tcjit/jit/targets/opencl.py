@@ -1,7 +1,7 @@
 """An OpenCL device as a target; its tensors are the CPU's."""
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,9 +23,16 @@ if TYPE_CHECKING:
 class OpenCL(Target):
     name = "opencl"
     device = place = "cpu"
+    open_sizes = True
 
     def identity(self) -> str:
         return opencl.identity() + gpu.facts(opencl.describe())
+
+    def hardware(self) -> str:
+        return opencl.hardware()
+
+    def seeds(self, program: Program, layouts: Mapping[str, str], traits: Collection[str]) -> list[Options]:
+        return gpu.seeds(traits)
 
     def emit(
         self, program: Program, options: Options, layouts: Mapping[str, str], *, checked: bool, prove: Proof, steps: Steps
@@ -41,7 +48,7 @@ class OpenCL(Target):
         return opencl.build(source.text, source.symbol), {"shared_bytes": max(launch.shared_bytes for launch in source.launches)}
 
     def load(self, record: Mapping[str, Any], library: Path) -> Launch:
-        return Loaded(opencl.Program(library.read_bytes(), gpu.launches(record)), record["workspace"])
+        return Loaded(opencl.Program(library.read_bytes(), gpu.launches(record)), gpu.Sizes.of(record))
 
 
 @dataclass(frozen=True)
@@ -49,7 +56,7 @@ class Loaded:
     """A program in the device, which works on the tensors' own memory where it can."""
 
     program: opencl.Program
-    workspace: int
+    sizes: gpu.Sizes
     address: int = 0
 
     def __call__(self, outs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], numbers: Sequence[int]) -> int:
@@ -60,7 +67,7 @@ class Loaded:
             return opencl.Memory(start, end - start, written)
 
         memory = [*(region(out, True) for out in outs), *(region(tensor, False) for tensor in inputs)]
-        return self.program.run(memory, numbers, self.workspace)
+        return self.program.run(memory, numbers[: self.sizes.kernel], self.sizes.workspace.bytes(numbers), self.sizes.grids(numbers))
 
 
 KINDS["opencl"] = lambda detail, place: single(detail, OpenCL())

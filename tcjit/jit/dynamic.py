@@ -1,0 +1,117 @@
+"""Which sizes of a def are left open in its kernels, and which kernel serves which values of them.
+
+A size is dynamic where the caller says so, where torch.compile has a symbol for it, and by itself once calls brought a fifth value of it. A
+dynamic kernel serves the values between two limits, one 32 times the other: a hundred values cost a few compilations, and what a kernel is
+made for is never far from what it is used for.
+"""
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+
+from tcjit.jit import kernel
+from tcjit.jit.launch import Key
+from tcjit.jit.signature import Signature, evaluate
+from tcjit.jit.stored import Binary
+
+VALUES = 4  # different values of a size that get kernels of their own
+KERNELS = 16  # shapes of one def that raise no eyebrow
+FIRST = 32  # values up to here share a kernel
+FACTOR = 32  # greatest over least value of the others
+LARGEST = 1 << 30
+
+
+def limits(value: int) -> tuple[int, int] | None:
+    """The values that share a kernel with this one; None for those that share none.
+
+    >>> limits(1), limits(33), limits(0)
+    ((1, 32), (33, 1024), None)
+    """
+    least, greatest = 1, FIRST
+    while greatest < value <= LARGEST:
+        least, greatest = greatest + 1, greatest * FACTOR
+    return (least, greatest) if least <= value <= greatest else None
+
+
+class Sizes:
+    """What a def knows of its sizes from the calls so far. Its methods are called under the lock of a key; a lost race costs a kernel."""
+
+    def __init__(self, signature: Signature, declared: Sequence[str]) -> None:
+        self.signature = signature
+        self.declared = tuple(declared)
+        self.found: dict[str, None] = {}
+        self._seen: dict[str, dict[int, None]] = {size: {} for size in signature.sizes if size not in signature.specialised}
+        self._shapes: dict[tuple[tuple[int, ...], ...], None] = {}
+
+    def symbolic(self, size: str) -> None:
+        """Somebody has a symbol for the size."""
+        if size in self._seen:
+            self.found[size] = None
+
+    def see(self, values: Mapping[str, int]) -> None:
+        """A call has shapes that no call had before."""
+        for size, seen in self._seen.items():
+            if len(seen) == VALUES and values[size] not in seen:
+                self.found[size] = None
+            elif len(seen) < VALUES:
+                seen[values[size]] = None
+
+    def refuse(self, why: str) -> None:
+        """The sizes that are dynamic cannot be; a warning where the caller asked for it."""
+        for size in self.found:
+            self._seen.pop(size, None)
+        self.found = {}
+        if self.declared:
+            names, self.declared = ", ".join(self.declared), ()
+            warnings.warn(f"{self.signature.name}() gets a kernel for every value of {names}: {why}", stacklevel=_caller())
+
+    def open(self, values: Mapping[str, int], all_of_them: bool) -> dict[str, tuple[int, int]]:
+        """The limits of the dynamic sizes of a call, for which no size is fixed that need not be: those declared, or all."""
+        names = [*self.declared, *self.found] if all_of_them else list(self.declared)
+        return {size: found for size in self.signature.sizes if size in names and (found := limits(values[size])) is not None}
+
+    def compiled(self, key: Key) -> None:
+        """A kernel was made; from that for the 17th shape on somebody should know."""
+        before = len(self._shapes)
+        self._shapes[key.shapes] = None
+        if before == KERNELS < len(self._shapes):
+            fixed = [size for size in self.signature.sizes if size not in self.signature.specialised]
+            hint = f"define(..., dynamic={fixed}) would compile a few for all" if fixed else "its sizes are part of the code"
+            warnings.warn(f"{self.signature.name}() has been compiled for more than {KERNELS} shapes; {hint}", stacklevel=_caller())
+
+
+def instance(text: str, signature: Signature, key: Key, binary: Binary) -> kernel.Kernel | None:
+    """A dynamic kernel for the shapes of one key, None where it does not serve them; the ShapeErrors of these shapes."""
+    sizes = _values(signature, key)
+    if not binary.record["total"]:
+        kernel.specialised(text, signature, key)
+        from tcjit.mapping.isl import holds  # needs isl
+
+        names, positions, facts = binary.record["context"]
+        if not holds(facts, {name: sizes[signature.sizes[position]] for name, position in zip(names, positions)}):
+            return None
+    known = {**sizes, **dict(key.scalars)}
+    shapes = iter(key.shapes)
+    positions = {str(number): sizes[size] for number, size in enumerate(signature.sizes)}
+    workspace = [evaluate(last, positions) for kind, name, last in binary.record["numbers"] if (kind, name) == ("value", "workspace")]
+    record = {
+        **binary.record,
+        "params": [{**p, "shape": list(next(shapes))} if p["shape"] is not None else p for p in binary.record["params"]],
+        "returns": [{**r, "shape": list(shape)} for r, shape in zip(binary.record["returns"], signature.shapes(known))],
+        "workspace": workspace[0] if workspace else binary.record["workspace"],
+    }
+    return kernel.compiled(text, signature, key, binary._replace(record=record))
+
+
+def _caller() -> int:
+    """The level of the user's own line, for a warning."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "tcjit":
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+def _values(signature: Signature, key: Key) -> dict[str, int]:
+    dims = [param.dims for param in signature.params if param.dims]
+    return {dim: extent for named, shape in zip(dims, key.shapes) for dim, extent in zip(named, shape) if isinstance(dim, str)}

@@ -1,0 +1,66 @@
+"""Random programs with sizes left open against the reference, at several values of them: in C, as CUDA text on the host, in OpenCL."""
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+from support_cases import Case
+from support_cuda_host import COMPILER
+from support_cuda_target import TARGET
+from support_dynamic import opened, resized
+from support_opencl import agrees, require
+from support_programs import draw
+from support_run import check
+
+from tcjit.errors import TCError
+
+SEED = "dynamic 20261121"
+SHARDS = 8
+
+
+def run(number: int, compare: Callable[[Case], None]) -> None:
+    rng = random.Random(f"{SEED} {number}")
+    case = opened(draw(rng), rng)
+    for one in (case, *resized(case, rng, 2)):
+        try:
+            compare(one)
+        except (AssertionError, TCError) as error:
+            raise AssertionError(f"program {number}: {error}\n{one}\n{one.text}") from error
+
+
+@pytest.mark.filterwarnings("ignore:.* gets a kernel for every value:UserWarning")
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_cpu(shard: int) -> None:
+    for number in range(shard, 96, SHARDS):
+        run(number, lambda case: check(case, "cpu"))
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs g++")
+@pytest.mark.filterwarnings("ignore:.* gets a kernel for every value:UserWarning")
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_cuda_on_the_host(shard: int) -> None:
+    for number in range(shard, 24, SHARDS):
+        run(number, lambda case: check(case, TARGET))
+
+
+@pytest.mark.opencl
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_opencl(shard: int) -> None:
+    require("pocl")
+    for number in range(shard, 24, SHARDS):
+        run(number, agrees)
+
+
+@pytest.mark.filterwarnings("error")
+def test_few_programs_need_fixed_kernels() -> None:
+    """Whatever cannot be dynamic says so; of fifty programs at most two."""
+    refused = 0
+    for number in range(50):
+        rng = random.Random(f"{SEED} {number}")
+        case = opened(draw(rng), rng)
+        try:
+            check(case, "cpu")
+        except UserWarning:
+            refused += 1
+    assert refused <= 2

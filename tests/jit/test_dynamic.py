@@ -1,0 +1,273 @@
+"""Dynamic sizes: one kernel for many shapes, where the caller says so, by itself, and under torch.compile."""
+from __future__ import annotations
+
+import json
+import pickle
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from support_calls import child
+
+import tcjit
+from tcjit.errors import ArgumentError, GatherError, ShapeError
+from tcjit.jit import compile as compiling
+from tcjit.jit import dynamic, stored
+
+TEXT = """
+def mlp(float(B,I) X, float(O,I) W, float(O) b) -> (Y) { Y(n,o) +=! X(n,i) * W(o,i)  Y(n,o) = fmax(Y(n,o) + b(o), 0.0) }
+def softmax(float(B,N) X) -> (Y) {
+    m(b) max=! X(b,n)   e(b,n) = exp(X(b,n) - m(b))   s(b) +=! e(b,n)   Y(b,n) = e(b,n) / s(b)
+}
+def columns(float(B,N) X) -> (S) { S(n) +=! X(b,n) }
+def total(float(B) X) -> (S) { S +=! X(b) }
+def turned(float(B,N) X) -> (Y) { Y(n,b) = X(b,n) }
+def conv(float(B,C,H,W) I, float(O,C,3,3) F) -> (Y) {
+    Y(n,o,h,w) +=! (h + p >= 1 && h + p <= H && w + q >= 1 && w + q <= W) ? I(n, c, h + p - 1, w + q - 1) * F(o,c,p,q) : 0.0
+        where h in 0:H, w in 0:W
+}
+def picked(float(B,D) T, int32(N) I) -> (Y) { Y(n,d) = T(I(n), d) }
+def halved(float(B) X) -> (Y) { Y(i) = X(2*i) + float(B) }
+def wide(float16(B,N) X) -> (S) { S(b) +=! X(b,n) }
+def backwards(float(B) X) -> (Y) { Y(i) = X(B - 1 - i) where i in 0:B }
+"""
+EDGES = (1, 2, 3, 5, 7, 16, 31, 32, 33, 34, 100, 255)
+Expected = Callable[..., torch.Tensor]
+
+
+def seeded(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+CASES: dict[str, tuple[Callable[[int], tuple[torch.Tensor, ...]], Expected]] = {
+    "mlp": (lambda b: (seeded(b, 70), seeded(37, 70), seeded(37)), lambda x, w, b: torch.relu(x @ w.T + b)),
+    "softmax": (lambda b: (seeded(b, 50),), lambda x: torch.softmax(x, 1)),
+    "columns": (lambda b: (seeded(b, 41),), lambda x: x.sum(0)),
+    "total": (lambda b: (seeded(b * 40),), lambda x: x.sum()),
+    "turned": (lambda b: (seeded(b, 19),), lambda x: x.T),
+    "conv": (lambda b: (seeded(b, 3, 9, 8), seeded(5, 3, 3, 3)), lambda x, f: torch.conv2d(x, f, padding=1)),
+    "picked": (lambda b: (seeded(b, 6), torch.arange(11, dtype=torch.int32) % b), lambda t, i: t[i.long()]),
+    "halved": (lambda b: (seeded(b),), lambda x: x[::2][: (len(x) + 1) // 2] + len(x)),
+    "wide": (lambda b: (seeded(b, 33).half(),), lambda x: x.float().sum(1).half()),
+    "backwards": (lambda b: (seeded(b),), lambda x: x.flip(0)),
+}
+
+
+@pytest.fixture
+def kernels(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What is compiled or loaded, by its dynamic sizes."""
+    made: list[dict[str, Any]] = []
+    usual = stored.binary
+
+    def binary(text: str, signature: Any, key: Any) -> Any:
+        made.append({size: limits for size, *limits in key.dynamic})
+        return usual(text, signature, key)
+
+    monkeypatch.setattr(stored, "binary", binary)
+    return made
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_kernel_serves_many_values(name: str, kernels: list[dict[str, Any]]) -> None:
+    args, expected = CASES[name]
+    called = tcjit.define(TEXT + "# " + name, target="cpu", dynamic=["B"])[name]
+    for value in EDGES:
+        given = args(value)
+        for _ in range(2):  # the long way, then the fast path
+            torch.testing.assert_close(called(*given), expected(*given), rtol=1e-3, atol=1e-3)
+    assert all(made for made in kernels) and len(kernels) <= 3
+
+
+@pytest.mark.parametrize("sizes", [["B", "N"], ["N"], ["B", "N", "K"], ["K"]])
+def test_any_size_may_be_dynamic(sizes: list[str], kernels: list[dict[str, Any]]) -> None:
+    text = "def mm(float(B,K) X, float(K,N) Z) -> (Y) { Y(b,n) +=! X(b,k) * Z(k,n) }"
+    mm = tcjit.define(text, target="cpu", dynamic=sizes).mm
+    for change in (0, 1, 4, 15):
+        b, k, n = (40 + change * (name in sizes) for name in ("B", "K", "N"))
+        x, z = seeded(b, k), seeded(k, n)
+        torch.testing.assert_close(mm(x, z), x @ z, rtol=1e-3, atol=1e-3)
+    assert len(kernels) == 1
+
+
+def test_a_hundred_batch_sizes_cost_three_compilations(kernels: list[dict[str, Any]]) -> None:
+    mlp = tcjit.define(TEXT + "# hundred", target="cpu", dynamic=["B"]).mlp
+    w, b = seeded(37, 70), seeded(37)
+    for value in range(1, 2000, 20):
+        x = seeded(value, 70)
+        torch.testing.assert_close(mlp(x, w, b), torch.relu(x @ w.T + b), rtol=1e-3, atol=1e-3)
+    assert kernels == [{"B": list(dynamic.limits(value) or ())} for value in (1, 33, 1025)]
+
+
+def test_values_that_share_a_kernel() -> None:
+    assert [dynamic.limits(n) for n in (0, 1, 32, 33, 1024, 1025, 1 << 40)] == [
+        None, (1, 32), (1, 32), (33, 1024), (33, 1024), (1025, 32768), None
+    ]  # fmt: skip
+    for value in range(1, 5000, 7):
+        least, greatest = dynamic.limits(value) or (0, 0)
+        assert least <= value <= greatest and greatest <= dynamic.FACTOR * least
+
+
+def test_nothing_of_a_size_zero_is_dynamic() -> None:
+    space = tcjit.define(TEXT + "# zero", target="cpu", dynamic=["B"])
+    assert space.turned(torch.empty(0, 4)).shape == (4, 0)
+    assert space.columns(torch.empty(0, 4)).tolist() == [0.0] * 4
+
+
+def test_layouts_and_outputs() -> None:
+    columns = tcjit.define(TEXT + "# layouts", target="cpu", dynamic=["B"]).columns
+    turned = tcjit.define(TEXT + "# layouts", target="cpu", dynamic=["B"]).turned
+    for value in (1, 2, 9, 40, 1):
+        x = seeded(12, value).T
+        torch.testing.assert_close(columns(x), x.sum(0), rtol=1e-4, atol=1e-4)
+        wide = seeded(value, 24)[:, ::2]
+        torch.testing.assert_close(columns(wide), wide.sum(0), rtol=1e-4, atol=1e-4)
+        out = torch.empty(12, value)
+        assert turned(x, out=out) is out and torch.equal(out, x.T)
+    # transposed and strided, up to 32 and beyond, and what these were at 1, which later calls with 1 may read through any of
+    assert len(columns._open) == 6
+
+
+def test_what_a_kernel_says_of_its_shapes() -> None:
+    mlp = tcjit.define(TEXT + "# says", target="cpu", dynamic=["B"]).mlp
+    k = mlp.compile(seeded(5, 70), seeded(37, 70), seeded(37))
+    assert "1 <= B <= 32" in k.source and k.resources["verified"]
+    assert k.record["returns"][0]["shape"] == [5, 37] and k.program.value("B") == 5
+    assert k.check(seeded(5, 70), seeded(37, 70), seeded(37)).used["Y"] <= 1
+    with pytest.raises(ShapeError, match="compiled for X of shape"):
+        k(seeded(6, 70), seeded(37, 70), seeded(37))
+    softmax = tcjit.define(TEXT + "# says", target="cpu", dynamic=["B", "N"], options=tcjit.Options(contract=False)).softmax
+    found = [softmax.compile(seeded(b, 40)).resources["workspace"] for b in (5, 6)]
+    assert 5 * 40 * 4 < found[0] < found[1] < 6 * 40 * 4 + 256  # what this call needs, not what the largest would
+
+
+# ---------------------------------------------------------------- errors
+
+
+def test_errors_are_those_of_fixed_shapes() -> None:
+    space = tcjit.define(
+        """def first(float(B) X) -> (Y) { Y(i) = X(i) where i in 0:5 }
+        def shorter(float(B) X, float(K) W) -> (Y) { Y(i) +=! X(i + k) * W(k) }""",
+        target="cpu",
+        dynamic=["B"],
+    )
+    for value in (9, 5, 20):
+        assert torch.equal(space.first(x := seeded(value)), x[:5])
+    with pytest.raises(ShapeError, match="outside dimension 0"):
+        space.first(seeded(4))
+    assert space.shorter(seeded(9), seeded(3)).shape == (7,) and space.shorter(seeded(2), seeded(3)).shape == (0,)
+    with pytest.raises(ShapeError):
+        space.shorter(seeded(1), seeded(3))
+    picked = tcjit.define(TEXT + "# errors", target="cpu", dynamic=["B"]).picked
+    index = torch.tensor([3], dtype=torch.int32)
+    assert torch.equal(picked(t := seeded(4, 2), index), t[3:])
+    for unchecked in (3, 2):  # tensors with room for no index 3
+        with pytest.raises(GatherError):
+            picked(seeded(unchecked, 2), index)
+
+
+def test_sizes_that_cannot_be_dynamic() -> None:
+    text = "def strided(float(B,N) X) -> (Y) { Y(b,n) = X(b, (n + N) % N) where n in 0:N, b in 0:B }"
+    with pytest.raises(ArgumentError, match="N of strided.. cannot be dynamic"):
+        tcjit.define(text, dynamic=["N"])
+    with pytest.raises(ArgumentError, match="no def has such a size"):
+        tcjit.define(text, dynamic=["M"])
+    with pytest.raises(ArgumentError, match="names of sizes"):
+        tcjit.define(text, dynamic="B")
+    product = "def area(float(B,N) X) -> (Y) { Y(i) = float(i) where i in 0:B*N }"
+    with pytest.raises((ArgumentError, ShapeError), match="cannot be dynamic"):
+        tcjit.define(product, target="cpu", dynamic=["B", "N"]).area(seeded(2, 3))
+
+
+def test_a_def_that_does_not_survive_gets_fixed_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> Any:
+        raise tcjit.TCError("not today")
+
+    seven = tcjit.define("def seven(float(B) X) -> (Y) { Y(i) = 7 * X(i) }", target="cpu", dynamic=["B"]).seven
+    monkeypatch.setattr(compiling, "generalise", refuse)
+    with pytest.warns(UserWarning, match="a kernel for every value of B: not today"):
+        assert torch.equal(seven(x := seeded(5)), 7 * x)
+
+
+# ---------------------------------------------------------------- by itself
+
+
+def test_the_fifth_value_makes_a_size_dynamic(kernels: list[dict[str, Any]]) -> None:
+    mlp = tcjit.define(TEXT + "# fifth", target="cpu").mlp
+    w, b = seeded(37, 70), seeded(37)
+    for value in (3, 4, 3, 5, 6, 7, 8, 9, 40, 3):
+        x = seeded(value, 70)
+        torch.testing.assert_close(mlp(x, w, b), torch.relu(x @ w.T + b), rtol=1e-3, atol=1e-3)
+    assert kernels == [{}, {}, {}, {}, {"B": [1, 32]}, {"B": [33, 1024]}]
+
+
+def test_a_tuned_shape_keeps_a_kernel_of_its_own(monkeypatch: pytest.MonkeyPatch, kernels: list[dict[str, Any]]) -> None:
+    mlp = tcjit.define(TEXT + "# tuned", target="cpu", dynamic=["B"]).mlp
+    monkeypatch.setattr(stored, "is_tuned", lambda signature, key: key.shapes[0][0] == 6)
+    for value in (5, 6, 7):
+        mlp(seeded(value, 70), seeded(37, 70), seeded(37))
+    assert kernels == [{"B": [1, 32]}, {}]
+
+
+def test_a_size_that_cannot_be_dynamic_stays_as_it_is_and_says_so_once(kernels: list[dict[str, Any]]) -> None:
+    cyclic = tcjit.define("def cyclic(float(B) X) -> (Y) { Y(i) = X((i + 1) % B) where i in 0:B }", target="cpu").cyclic
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for value in range(1, 20):
+            assert torch.equal(cyclic(x := seeded(value)), x.roll(-1))
+    assert kernels == [{}] * 19
+    assert [str(w.message) for w in caught] == ["cyclic() has been compiled for more than 16 shapes; its sizes are part of the code"]
+    assert caught[0].filename == __file__
+
+
+def test_compiling_does_not_count() -> None:
+    total = tcjit.define(TEXT + "# compiling", target="cpu").total
+    for value in range(1, 8):
+        assert "1 <= B" not in total.compile(seeded(value)).source
+
+
+def test_a_namespace_keeps_its_dynamic_sizes() -> None:
+    space = tcjit.define(TEXT + "# pickle", target="cpu", dynamic=["B"])
+    again = pickle.loads(pickle.dumps(space))
+    assert again.total is space.total and again.total.dynamic == ("B",)
+    assert tcjit.define(TEXT + "# pickle", target="cpu").total is not space.total
+
+
+# ---------------------------------------------------------------- torch.compile, other processes
+
+
+def test_symbolic_sizes_reach_the_operator(kernels: list[dict[str, Any]]) -> None:
+    space = tcjit.define(TEXT + "# symbolic", target="cpu")
+
+    def layer(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return space.mlp(x, w, b) * 2
+
+    compiled = torch.compile(layer, dynamic=True, fullgraph=True, backend="aot_eager")
+    for value in (5, 6, 7, 20):
+        x, w, b = seeded(value, 70), seeded(37, 70), seeded(37)
+        torch.testing.assert_close(compiled(x, w, b), 2 * torch.relu(x @ w.T + b), rtol=1e-3, atol=1e-3)
+    assert len(kernels) == 1 and "B" in kernels[0]
+
+
+def test_shapes_that_follow_from_symbols() -> None:
+    text = "def both(float(N) X, float(M) Z) -> (Y, H) { Y(i) = X(i) + Z(i)  H(i) = X(2*i + 1) }"
+    both = tcjit.define(text, target="cpu").both
+    compiled = torch.compile(lambda x, z: both(x, z), dynamic=True, fullgraph=True, backend="aot_eager")
+    for n, m in ((5, 7), (9, 4), (8, 8)):
+        x, z = seeded(n), seeded(m)
+        least = min(n, m)
+        y, h = compiled(x, z)
+        assert torch.equal(y, x[:least] + z[:least]) and torch.equal(h, x[1::2])
+
+
+def test_another_process_serves_new_values_without_compiling() -> None:
+    code = f"""
+import sys, json, torch, tcjit
+total = tcjit.define({TEXT!r}, target="cpu", dynamic=["B"]).total
+found = [float(total(torch.ones(n))) for n in (3, 17, 30)]
+print(json.dumps([found, "lark" in sys.modules, "islpy" in sys.modules]))
+"""
+    first, second = (json.loads(child(code).strip().splitlines()[-1]) for _ in range(2))
+    assert first[0] == second[0] == [3.0, 17.0, 30.0]
+    assert first[1:] == [True, True] and second[1:] == [False, False]
