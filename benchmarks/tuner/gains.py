@@ -60,16 +60,19 @@ def compare(name: str, rounds: int) -> dict[str, Any]:
         if preset != "naive" and kernel.source != plain:
             kernels[preset] = kernel
     kernels["tuned"].check(*arguments) if op.flops < 1e7 else None
-    outs = {label: kernel(*arguments) for label, kernel in kernels.items()}
+    out = kernels["default"](*arguments)  # one for all: where it lies in memory matters
     counts = {}
     for label, kernel in kernels.items():
-        counts[label] = max(1, math.ceil(READING / max(1e-7, min(reading(kernel, arguments, outs[label], 1) for _ in range(3)))))
+        counts[label] = max(1, math.ceil(READING / max(1e-7, min(reading(kernel, arguments, out, 1) for _ in range(3)))))
     times: dict[str, list[float]] = {label: [] for label in kernels}
     for turn in range(rounds):
         machine.wait_until_quiet(1.0)
+        reading(kernels["default"], arguments, out, counts["default"])  # wakes the threads up, which would cost the first one
         labels = list(kernels)
-        for label in labels if turn % 2 == 0 else reversed(labels):
-            times[label].append(reading(kernels[label], arguments, outs[label], counts[label]))
+        first = turn % len(labels)
+        for label in labels[first:] + labels[:first]:
+            reading(kernels[label], arguments, out, 1)  # in the caches is what this kernel leaves there, not what another one did
+            times[label].append(reading(kernels[label], arguments, out, counts[label]))
     return {"same_code": kernels["tuned"].source == plain, "origin": str(kernels["tuned"].record.get("origin")), "times": times}
 
 
@@ -84,7 +87,8 @@ def row(name: str, tuned: dict[str, Any], compared: dict[str, Any]) -> dict[str,
     times = {label: statistics.median(values) for label, values in compared["times"].items()}
     presets = {label: value for label, value in times.items() if label not in ("tuned", "default", "again")}
     default = statistics.median(compared["times"]["default"] + compared["times"]["again"])
-    noise = max(times["default"] / times["again"], times["again"] / times["default"]) - 1
+    alike = [times[label] for label in ("default", "again", *(["tuned"] if compared["same_code"] else []))]
+    noise = max(alike) / min(alike) - 1  # between readings of one kernel
     best = min(presets, key=lambda label: presets[label], default="")
     return {
         "op": name,
