@@ -98,7 +98,7 @@ class Node:
 
 @dataclass(eq=False)
 class Block:
-    """Nodes in an order in which they can run, and what goes in and out. ``aliases`` joins values that may share memory."""
+    """Nodes in an order in which they can run, and what goes in and out."""
 
     inputs: tuple[Value, ...]
     nodes: list[Node]

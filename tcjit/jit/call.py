@@ -300,7 +300,7 @@ def function(text: str, name: str, target: str | None, options: Options | None, 
 
 def forget(signature: Signature) -> None:
     """Let every def of this signature look up its options anew."""
-    for made in _functions.values():
+    for made in list(_functions.values()):  # other threads may define more
         if made.signature == signature and made.options is None:
             made._kernels.clear()
             made._open.clear()

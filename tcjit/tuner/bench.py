@@ -83,12 +83,14 @@ class Bench:
             raise TuneError(f"the kernel cannot be run untuned: {lost}", hint="call it once without tuning") from None
 
     def seeds(self) -> list[Options]:
-        """What the model would choose next, and other points to begin with; none where that cannot be told."""
+        """What the model would choose next, and other points to begin with; none where the process is lost over it."""
         try:
             reply = self._compilers[0].ask({"do": "seeds"}, COMPILE)
         except Lost:
             return []
-        return [Options.from_dict(options) for options in reply.get("options", ())]
+        if "failed" in reply:
+            raise TuneError(f"the model has no seeds: {reply['failed']}: {reply['reason']}", hint="please report it with the program")
+        return [Options.from_dict(options) for options in reply["options"]]
 
     # ------------------------------------------------------------ making
 

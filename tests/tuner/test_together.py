@@ -53,10 +53,8 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (MOST, MOST))  # fewer bytes than the 
 """
     script = limited.replace("MOST", "30000") + SCRIPT.replace("trials=6", "trials=60")
     done = subprocess.run([sys.executable, "-c", script, "1"], env=environment(tmp_path), capture_output=True, text=True, timeout=300)
-    if done.returncode:
-        assert "TuneError" in done.stderr and "wrong" not in done.stderr, done.stderr
-    else:
-        assert "CacheWarning" in done.stderr
+    assert done.returncode == 0, done.stderr
+    assert "CacheWarning" in done.stderr
 
 
 def test_the_command_tunes_and_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
