@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import tcjit
 from tcjit.cli.sizes import definition, sizes
+from tcjit.errors import TCError
 from tcjit.jit import samples, targets
 from tcjit.mapping.options import Options
 from tcjit.tuner.result import TuneResult
@@ -16,6 +18,8 @@ def tune(
     text: str, shapes: Sequence[str], name: str | None, target: str | None, config: tcjit.TunerConfig, seed: int, report: Path | None
 ) -> list[str]:
     """Search, keep the winner, write the report if one is asked for; the lines to print."""
+    if report is not None and not (report.parent.is_dir() and os.access(report if report.exists() else report.parent, os.W_OK)):
+        raise TCError(f"cannot write {report}", hint="a file in a directory that can be written")  # not only after a long search
     chosen = definition(text, name)
     place = targets.find(target).place if target else "cpu"
     given = [sizes(chosen, one) for one in shapes or [""]]

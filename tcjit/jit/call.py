@@ -186,6 +186,8 @@ class Function:
         """
         from tcjit.jit import autotune  # imports optuna
 
+        if not isinstance(also, (list, tuple)) or not all(isinstance(more, (list, tuple)) for more in also):
+            raise ArgumentError("also= must be a list of lists of arguments", hint="also=[(X2, W2), (X3, W3)]")
         result = autotune.autotune(self.text, self.signature, checked_target(target) or self.target, [args, *also], config, cache, progress)
         if cache:
             forget(self.signature)

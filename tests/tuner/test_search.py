@@ -77,6 +77,9 @@ def test_a_kernel_that_fails_untuned_is_an_error() -> None:
         tcjit.define(TEXT, target="reference").sums.autotune(torch.randn(4, 4))
     with pytest.raises(tcjit.ArgumentError, match="config must be"):
         tcjit.define(TEXT).sums.autotune(torch.randn(4, 4), config={"trials": 3})
+    for also in (3, torch.randn(4, 4), [torch.randn(4, 4)]):
+        with pytest.raises(tcjit.ArgumentError, match="also= must be"):
+            tcjit.define(TEXT).sums.autotune(torch.randn(4, 4), also=also)
 
 
 @pytest.mark.parametrize(

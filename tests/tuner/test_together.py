@@ -66,6 +66,9 @@ def test_the_command_tunes_and_reports(tmp_path: Path, capsys: pytest.CaptureFix
     with pytest.raises(SystemExit) as ended:
         main(["tune", str(program), "--shapes", "X=30x40", "--shapes", "X=20x20", "--trials", "5", "--report", str(report)])
     assert not ended.value.code
+    with pytest.raises(SystemExit) as refused:
+        main(["tune", str(program), "--shapes", "X=30x40", "--report", str(tmp_path / "nowhere" / "out.html")])
+    assert refused.value.code == 2
     out = capsys.readouterr().out
     assert "f 30x40; 20x20 on cpu" in out and "ended by trials" in out and str(report) in out
     text = report.read_text(encoding="utf-8")
