@@ -118,7 +118,7 @@ def opened(name: str) -> Bout:
 
     op = OPS[name]
     signature = stored.signature(op.source, op.entry)
-    bound = arguments.check(signature, [torch.from_numpy(array) for array in op.make_inputs().values()], None)
+    bound = arguments.check(signature, [torch.from_numpy(array).clone() for array in op.make_inputs().values()], None)
     folder = tempfile.mkdtemp(prefix="tcjit-efficiency-")
     task = autotune._task(op.source, signature, targets.resolve(None, bound.places), [bound], Path(folder))
     bench = remembering(task)

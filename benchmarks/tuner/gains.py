@@ -1,14 +1,15 @@
 """What tuning brings on a CPU: ``python benchmarks/tuner/gains.py [--trials 128] [--rounds 30] [OPS...]``.
 
 Each operator of the peers' suite (by default its ten key ones) is tuned; then, in a fresh process, the tuned kernel takes turns with
-the untuned default, with the default once more, and with every preset, over so many rounds. Ratios are of medians; the noise is what the
-default differs from itself. Writes ``benchmarks/results/tuner-<machine>.json`` and ``.md``.
+the untuned default, with the default once more, and with every preset, over so many rounds. Ratios are taken within a round; the noise is
+what the default differs from itself there. Writes ``benchmarks/results/tuner-<machine>.json`` and ``.md``.
 """
 from __future__ import annotations
 
 import argparse
 import json
 import math
+import random
 import statistics
 import subprocess
 import sys
@@ -32,7 +33,7 @@ def tune(name: str, trials: int, seed: int) -> dict[str, Any]:
     import tcjit
 
     op = OPS[name]
-    arguments = [torch.from_numpy(array) for array in op.make_inputs().values()]
+    arguments = [torch.from_numpy(array).clone() for array in op.make_inputs().values()]  # aligned as torch aligns
     function = getattr(tcjit.define(op.source), op.entry)
     start = time.perf_counter()
     result = function.autotune(*arguments, config=tcjit.TunerConfig(trials=trials, seed=seed))
@@ -50,7 +51,7 @@ def compare(name: str, rounds: int) -> dict[str, Any]:
     from tcjit.mapping.options import PRESETS
 
     op = OPS[name]
-    arguments = [torch.from_numpy(array) for array in op.make_inputs().values()]
+    arguments = [torch.from_numpy(array).clone() for array in op.make_inputs().values()]  # aligned as torch aligns
     function = getattr(tcjit.define(op.source), op.entry)
     kernels = {"tuned": function.compile(*arguments)}
     kernels["default"] = kernels["again"] = function.compile(*arguments, options=tcjit.Options())
@@ -65,12 +66,11 @@ def compare(name: str, rounds: int) -> dict[str, Any]:
     for label, kernel in kernels.items():
         counts[label] = max(1, math.ceil(READING / max(1e-7, min(reading(kernel, arguments, out, 1) for _ in range(3)))))
     times: dict[str, list[float]] = {label: [] for label in kernels}
-    for turn in range(rounds):
+    order = random.Random(0)
+    for _ in range(rounds):
         machine.wait_until_quiet(1.0)
         reading(kernels["default"], arguments, out, counts["default"])  # wakes the threads up, which would cost the first one
-        labels = list(kernels)
-        first = turn % len(labels)
-        for label in labels[first:] + labels[:first]:
+        for label in order.sample(list(kernels), len(kernels)):  # in a fixed order each would suffer from the same one before it
             reading(kernels[label], arguments, out, 1)  # in the caches is what this kernel leaves there, not what another one did
             times[label].append(reading(kernels[label], arguments, out, counts[label]))
     return {"same_code": kernels["tuned"].source == plain, "origin": str(kernels["tuned"].record.get("origin")), "times": times}
@@ -84,20 +84,23 @@ def reading(kernel: Any, arguments: list[Any], out: Any, count: int) -> float:
 
 
 def row(name: str, tuned: dict[str, Any], compared: dict[str, Any]) -> dict[str, Any]:
-    times = {label: statistics.median(values) for label, values in compared["times"].items()}
+    """Ratios within a round, whose readings the machine's moods hit alike; of those the median."""
+    every = compared["times"]
+    times = {label: statistics.median(values) for label, values in every.items()}
     presets = {label: value for label, value in times.items() if label not in ("tuned", "default", "again")}
-    default = statistics.median(compared["times"]["default"] + compared["times"]["again"])
-    alike = [times[label] for label in ("default", "again", *(["tuned"] if compared["same_code"] else []))]
-    noise = max(alike) / min(alike) - 1  # between readings of one kernel
+    default = [math.sqrt(one * two) for one, two in zip(every["default"], every["again"], strict=True)]
+    noise = statistics.median(abs(one / two - 1) for one, two in zip(every["default"], every["again"], strict=True))
+    gain = statistics.median(one / two for one, two in zip(default, every["tuned"], strict=True))
     best = min(presets, key=lambda label: presets[label], default="")
+    over = statistics.median(one / two for one, two in zip(every[best], every["tuned"], strict=True)) if best else gain
     return {
         "op": name,
         "tuned_ms": 1e3 * times["tuned"],
-        "default_ms": 1e3 * default,
-        "gain": default / times["tuned"],
+        "default_ms": 1e3 * statistics.median(default),
+        "gain": gain,
         "noise": noise,
         "best_preset": best,
-        "over_preset": presets[best] / times["tuned"] if best else default / times["tuned"],
+        "over_preset": over,
         "same_code": compared["same_code"],
         "search": tuned,
     }
@@ -107,7 +110,8 @@ def page(rows: list[dict[str, Any]], facts: dict[str, Any], rounds: int) -> str:
     gain = math.exp(statistics.mean(math.log(r["gain"]) for r in rows))
     lines = [
         f"# Tuned against untuned on {facts['cpu']}, {facts['cores']} cores", "",
-        f"`python benchmarks/tuner/gains.py`: medians of {rounds} interleaved rounds in a fresh process; noise: default against default.",
+        f"`python benchmarks/tuner/gains.py`: {rounds} interleaved rounds in a fresh process; the gain is the median of the ratios within",
+        "a round, the noise the median of how far two readings of the default in one round are apart.",
         "",
         "| op | tuned ms | untuned ms | gain | noise | over the best preset | trials, s | options |",
         "|---|---|---|---|---|---|---|---|",
@@ -119,7 +123,7 @@ def page(rows: list[dict[str, Any]], facts: dict[str, Any], rounds: int) -> str:
             f"| {r['op']} | {r['tuned_ms']:.4g} | {r['default_ms']:.4g} | {r['gain']:.2f} | {100 * r['noise']:.1f} % | "
             f"{r['over_preset']:.2f} ({r['best_preset'] or 'same code'}) | {count}, {r['search']['seconds']:.0f} | {options} |"
         )
-    slower = [r["op"] for r in rows if r["gain"] < 1 - max(r["noise"], 0.02)]
+    slower = [r["op"] for r in rows if r["gain"] < 1 - r["noise"]]
     rate = sum(r["search"]["a_second"] * r["search"]["seconds"] for r in rows) / sum(r["search"]["seconds"] for r in rows)
     lines += [
         "",

@@ -99,16 +99,22 @@ def turned_lane(
 ) -> str | None:
     """The index of a result that should run in lanes though it is not its last: the sum is then computed with that index last.
 
-    ``asked`` counts from the last index, which is 1; with 0 the last one is good enough unless it fills less than half a register.
+    ``asked`` counts from the last index, which is 1; with 0 the last one is good enough unless it fills less than half of its registers.
     """
     names = [sub.name for sub in s.subscripts if isinstance(sub, Index)]
     if s.operator != "+=" or not s.initialise or not s.reduction or not names or len(set(names)) != len(s.subscripts):
         return None
     extents = {name: upper - lower for name, lower, upper in bounds}
     wanted = [names[-asked]] if 1 < asked <= len(names) else []
-    if not asked and extents[names[-1]] < LANES // 2 and prod(extents[name] for name in s.reduction) >= WORTH_TURNING:
+    if not asked and _fill(extents[names[-1]]) < 0.5 and prod(extents[name] for name in s.reduction) >= WORTH_TURNING:
         wanted = sorted((name for name in reversed(names[:-1]) if extents[name] >= LANES), key=lambda name: -extents[name])
     return next((name for name in wanted if can_run_in_lanes(value, name, bounds, tensors, values)), None)
+
+
+def _fill(extent: int) -> float:
+    """The part of the lanes in use when an extent is cut into registers of powers of two elements."""
+    pieces = extent // LANES + (extent % LANES).bit_count()
+    return extent / (LANES * pieces) if pieces else 1.0
 
 
 def can_run_in_lanes(value: Expr, dim: str, bounds: Bounds, tensors: Mapping[str, Storage], values: Mapping[str, int]) -> bool:

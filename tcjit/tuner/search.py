@@ -37,7 +37,7 @@ FINALISTS = 8
 ROUNDS = 15  # of the final
 CLOSE = 1.3  # a finalist is at most so many times slower than the best
 GENES = "tcjit:genes"  # the attribute of a study that names the genes that matter
-BETTER = 0.98  # what is not this much faster than the untuned default is not worth another kernel
+BETTER, SURE = 0.98, 0.75  # what is not this much faster than the untuned default in so many of the rounds is not worth another kernel
 
 
 @dataclass(frozen=True)
@@ -258,10 +258,13 @@ class Search:
         return failed or self.bench.final([p.code for p in finalists], ROUNDS)
 
     def _result(self, finalists: Sequence[genetic.Past], final: list[list[float]] | Failure, stopped: str) -> TuneResult:
-        times = [p.seconds or 0.0 for p in finalists] if isinstance(final, Failure) else [median(each) for each in final]
-        winner = min(range(len(times)), key=times.__getitem__)
+        readings = [[p.seconds or 0.0] for p in finalists] if isinstance(final, Failure) else final
+        times = [median(each) for each in readings]
+        # ratios within a round, whose readings the machine's moods hit alike
+        ratios = [[one / first for one, first in zip(each, readings[0], strict=True)] for each in readings]
+        winner = min(range(len(times)), key=lambda k: median(ratios[k]))
         has_default = dict(finalists[0].values) == self.space.values(self.task.seeds[0])
-        if has_default and times[winner] > BETTER * times[0]:
+        if has_default and sorted(ratios[winner])[int(SURE * len(ratios[winner]))] > BETTER:
             winner = 0
         history = tuple(self._history())
         default = times[0] if has_default else times[winner]
