@@ -10,8 +10,8 @@ PoCL; ``--target`` runs all of them on one. What is drawn for a GPU is a kernel 
 three, has options nine times out of ten, and perhaps a device with few processors. Without g++ or PoCL its share is left out.
 
 With ``--library`` the numbers are those of the named operators instead: each on both GPU rings, once with default options and so many
-times with options, case, type and device of its own. With ``--kills`` processes are killed while they write to a cache, which must then be
-sound.
+times with options, case, type and device of its own. With ``--kills`` so many processes are killed while they write to a cache and
+so many searches while they tune; the cache must then be sound, and nothing lost.
 
 A failing program is shrunk and written with its options to ``tests/regressions`` (or ``--keep``), where the suite picks it up. The last
 line is ``N run, M failed, seed S``, also after Ctrl-C, which ends the children; the exit status is then 130, or 1 where something failed.
@@ -60,7 +60,7 @@ def main() -> int:
     parser.add_argument("--library", type=int, metavar="N", help="named operators, each with N random option sets, instead of programs")
     parser.add_argument("--child", type=int, nargs=2, metavar=("FIRST", "LAST"), help=argparse.SUPPRESS)
     parser.add_argument("--check", type=Path, help="run one saved program and say what is wrong with it")
-    parser.add_argument("--kills", type=int, metavar="N", help="kill N processes that write to a cache, instead of programs")
+    parser.add_argument("--kills", type=int, metavar="N", help="kill N processes that write to a cache and N searches, instead of programs")
     options = parser.parse_args()
     seed = random.SystemRandom().getrandbits(32) if options.seed is None else options.seed
     if options.check:
@@ -79,10 +79,11 @@ def main() -> int:
 
 def _kills(count: int, seed: int) -> int:
     from support_cache import kill_writers
+    from support_search_kills import kill_searches
 
     with tempfile.TemporaryDirectory() as folder:
-        wrong = kill_writers(Path(folder) / "cache", count, seed)
-    print("".join(f"{line}\n" for line in wrong) + f"{count} run, {len(wrong)} failed, seed {seed}")
+        wrong = kill_writers(Path(folder) / "cache", count, seed) + kill_searches(Path(folder) / "searches", count, seed)
+    print("".join(f"{line}\n" for line in wrong) + f"{2 * count} run, {len(wrong)} failed, seed {seed}")
     return 1 if wrong else 0
 
 

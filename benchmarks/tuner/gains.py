@@ -1,12 +1,14 @@
 """What tuning brings on a CPU: ``python benchmarks/tuner/gains.py [--trials 128] [--rounds 30] [OPS...]``.
 
-Each operator of the peers' suite (by default its ten key ones) is tuned; then, in a fresh process, the tuned kernel takes turns with
-the untuned default, with the default once more, and with every preset, over so many rounds. Ratios are taken within a round; the noise is
-what the default differs from itself there. Writes ``benchmarks/results/tuner-<machine>.json`` and ``.md``.
+Each operator of the peers' suite (by default its ten key ones) is tuned; then, in fresh processes, the tuned kernel takes turns with
+the untuned default, with the default once more, and with every preset, over so many rounds. Where tensors come to lie in memory can make
+one kernel faster than another, hence several processes and, for the default once more, tensors of its own. Ratios are taken within a round;
+the noise is what the default differs from itself there. Writes ``benchmarks/results/tuner-<machine>.json`` and ``.md``.
 """
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import math
 import random
@@ -23,6 +25,7 @@ sys.path.insert(0, str(HERE.parent / "peers"))
 import machine  # noqa: E402
 from ops import OPS  # noqa: E402
 
+SITTINGS = 6  # processes that compare
 READING = 2e-3  # seconds that one reading covers at least
 
 
@@ -61,31 +64,34 @@ def compare(name: str, rounds: int) -> dict[str, Any]:
         if preset != "naive" and kernel.source != plain:
             kernels[preset] = kernel
     kernels["tuned"].check(*arguments) if op.flops < 1e7 else None
-    out = kernels["default"](*arguments)  # one for all: where it lies in memory matters
+    tensors = [*arguments, kernels["default"](*arguments)]
+    places = dict.fromkeys(kernels, tensors) | {"again": copy.deepcopy(tensors)}
     counts = {}
     for label, kernel in kernels.items():
-        counts[label] = max(1, math.ceil(READING / max(1e-7, min(reading(kernel, arguments, out, 1) for _ in range(3)))))
+        counts[label] = max(1, math.ceil(READING / max(1e-7, min(reading(kernel, places[label], 1) for _ in range(3)))))
     times: dict[str, list[float]] = {label: [] for label in kernels}
-    order = random.Random(0)
+    order = random.Random()
     for _ in range(rounds):
         machine.wait_until_quiet(1.0)
-        reading(kernels["default"], arguments, out, counts["default"])  # wakes the threads up, which would cost the first one
+        reading(kernels["default"], tensors, counts["default"])  # wakes the threads up, which would cost the first one
         for label in order.sample(list(kernels), len(kernels)):  # in a fixed order each would suffer from the same one before it
-            reading(kernels[label], arguments, out, 1)  # in the caches is what this kernel leaves there, not what another one did
-            times[label].append(reading(kernels[label], arguments, out, counts[label]))
+            reading(kernels[label], places[label], 1)  # in the caches is what this kernel leaves there, not what another one did
+            times[label].append(reading(kernels[label], places[label], counts[label]))
     return {"same_code": kernels["tuned"].source == plain, "origin": str(kernels["tuned"].record.get("origin")), "times": times}
 
 
-def reading(kernel: Any, arguments: list[Any], out: Any, count: int) -> float:
+def reading(kernel: Any, tensors: list[Any], count: int) -> float:
+    """Seconds of a call; the last tensor is its output."""
+    *arguments, out = tensors
     start = time.perf_counter()
     for _ in range(count):
         kernel(*arguments, out=out)
     return (time.perf_counter() - start) / count
 
 
-def row(name: str, tuned: dict[str, Any], compared: dict[str, Any]) -> dict[str, Any]:
+def row(name: str, tuned: dict[str, Any], compared: list[dict[str, Any]]) -> dict[str, Any]:
     """Ratios within a round, whose readings the machine's moods hit alike; of those the median."""
-    every = compared["times"]
+    every = {label: [seconds for each in compared for seconds in each["times"][label]] for label in compared[0]["times"]}
     times = {label: statistics.median(values) for label, values in every.items()}
     presets = {label: value for label, value in times.items() if label not in ("tuned", "default", "again")}
     default = [math.sqrt(one * two) for one, two in zip(every["default"], every["again"], strict=True)]
@@ -101,7 +107,7 @@ def row(name: str, tuned: dict[str, Any], compared: dict[str, Any]) -> dict[str,
         "noise": noise,
         "best_preset": best,
         "over_preset": over,
-        "same_code": compared["same_code"],
+        "same_code": compared[0]["same_code"],
         "search": tuned,
     }
 
@@ -110,8 +116,8 @@ def page(rows: list[dict[str, Any]], facts: dict[str, Any], rounds: int) -> str:
     gain = math.exp(statistics.mean(math.log(r["gain"]) for r in rows))
     lines = [
         f"# Tuned against untuned on {facts['cpu']}, {facts['cores']} cores", "",
-        f"`python benchmarks/tuner/gains.py`: {rounds} interleaved rounds in a fresh process; the gain is the median of the ratios within",
-        "a round, the noise the median of how far two readings of the default in one round are apart.",
+        f"`python benchmarks/tuner/gains.py`: {rounds} interleaved rounds in {SITTINGS} fresh processes; the gain is the median of the",
+        "ratios within a round, the noise the median of how far two readings of the default in one round are apart.",
         "",
         "| op | tuned ms | untuned ms | gain | noise | over the best preset | trials, s | options |",
         "|---|---|---|---|---|---|---|---|",
@@ -144,7 +150,8 @@ def main() -> None:
     parser.add_argument("--only", choices=["tune", "compare"], help=argparse.SUPPRESS)  # one step, in a process of its own
     given = parser.parse_args()
     if given.only:
-        step = tune(given.ops[0], given.trials, given.seed) if given.only == "tune" else compare(given.ops[0], given.rounds)
+        rounds = math.ceil(given.rounds / SITTINGS)
+        step = tune(given.ops[0], given.trials, given.seed) if given.only == "tune" else compare(given.ops[0], rounds)
         print(json.dumps(step))
         return
 
@@ -160,7 +167,7 @@ def main() -> None:
     with machine.alone():
         for name in given.ops:
             tuned = child(name, "tune")
-            rows.append(row(name, tuned, child(name, "compare")))
+            rows.append(row(name, tuned, [child(name, "compare") for _ in range(SITTINGS)]))
             print(f"{name}: gain {rows[-1]['gain']:.2f}, noise {rows[-1]['noise']:.3f}, {tuned}", flush=True)
     given.out.mkdir(parents=True, exist_ok=True)
     stem = given.out / f"tuner-{machine.name()}"

@@ -22,7 +22,7 @@ class TunerConfig:
     - ``workers``: processes that compile at the same time, by default one per core; candidates are timed one by one;
     - ``seed``: the same seed proposes the same candidates for the same times;
     - ``storage``: where the study is kept: None for the cache, a path for a journal that several machines see, or a database's URL;
-    - ``model``: let a learned model choose among offspring; None: as it has proved to help;
+    - ``model``: let a learned model choose among offspring: it saved no trials where it was measured, and costs time;
     - ``timeout``: seconds that running a candidate may take, beside what compiling takes.
     """
 
@@ -36,7 +36,7 @@ class TunerConfig:
     workers: int | None = None
     seed: int = 0
     storage: str | os.PathLike[str] | None = None
-    model: bool | None = None
+    model: bool = False
     timeout: float = 10.0
 
     def __post_init__(self) -> None:
@@ -53,7 +53,7 @@ class TunerConfig:
         self._require("workers", self.workers is None or (_whole(self.workers) and 1 <= self.workers <= 1024), "from 1 to 1024, or None")
         self._require("seed", _whole(self.seed) and 0 <= self.seed < 1 << 63, "a whole number from 0 below 2**63")
         self._require("storage", self.storage is None or isinstance(self.storage, (str, os.PathLike)), "a path, a URL, or None")
-        self._require("model", self.model in (None, True, False), "True, False or None")
+        self._require("model", isinstance(self.model, bool), "True or False")
 
     @property
     def budget(self) -> int:

@@ -66,12 +66,10 @@ def learner(config: TunerConfig, untuned: Values, printed: Print, known: Mapping
     ``untuned`` is the point of the untuned default, ``printed`` prints points, ``known`` is what was measured of the problem. A TuneError
     where a model is asked for and XGBoost is missing.
     """
-    if config.model is False:
+    if not config.model:
         return None
     if importlib.util.find_spec("xgboost") is None:
-        if config.model:
-            raise TuneError("TunerConfig: model = True needs XGBoost, which is not installed", hint="pip install tcjit[tuner]")
-        return None
+        raise TuneError("TunerConfig: model = True needs XGBoost, which is not installed", hint="pip install tcjit[tuner]")
     return Learned(config.seed, untuned, printed, known, foreign(target, name))
 
 

@@ -186,12 +186,12 @@ def test_a_search_with_it_takes_fewer_trials() -> None:
 
 
 def test_it_is_asked_for_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    def made(wanted: bool | None) -> object:
+    def made(wanted: bool) -> object:
         return learner(TunerConfig(model=wanted), UNTUNED, printed, {}, "nowhere", "problem")
 
     assert made(False) is None and isinstance(made(True), Learned)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert made(None) is None and made(False) is None
+    assert made(False) is None
     with pytest.raises(TuneError, match="model = True needs XGBoost") as missing:
         made(True)
     assert missing.value.hint == "pip install tcjit[tuner]"

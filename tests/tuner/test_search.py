@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from support_candidates import KINDS
+from support_search_kills import kill_searches
 
 import tcjit
 from tcjit.jit import autotune
@@ -124,6 +125,10 @@ def test_a_killed_search_goes_on(tmp_path: Path) -> None:
         stdout=subprocess.PIPE, text=True, check=True, timeout=120,
     ).stdout.split()  # fmt: skip
     assert out[0] == "trials" and int(out[1]) >= 20 and int(out[2]) >= lines
+
+
+def test_searches_killed_at_random_moments_lose_nothing(tmp_path: Path) -> None:
+    assert kill_searches(tmp_path, 3, 11) == []
 
 
 def until_measured(cache: Path, lines: int) -> int:
