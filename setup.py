@@ -79,7 +79,10 @@ setup(
     ],
     # `all` is everything that installs from wheels; pycuda builds from source and needs the CUDA toolkit, so it stays apart.
     extras_require={**EXTRAS, "pycuda": ["pycuda>=2024.1"], "all": sorted({need for needs in EXTRAS.values() for need in needs})},
-    entry_points={"console_scripts": ["tcjit = tcjit.cli:main"]},
+    entry_points={
+        "console_scripts": ["tcjit = tcjit.cli:main"],
+        "torch_dynamo_backends": ["tcjit = tcjit.byoc.compiled:compiled"],
+    },
     classifiers=[
         "Development Status :: 3 - Alpha",
         "Operating System :: POSIX :: Linux",

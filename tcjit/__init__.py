@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tcjit import cache
+    from tcjit.byoc.partition import PartitionedModule, load, partition
+    from tcjit.byoc.settings import PartitionConfig
     from tcjit.errors import (
         ArgumentError,
         CacheError,
@@ -42,7 +44,9 @@ __all__ = [
     "MappingError",
     "Options",
     "ParseError",
+    "PartitionConfig",
     "PartitionError",
+    "PartitionedModule",
     "ShapeError",
     "TCError",
     "TuneError",
@@ -53,16 +57,22 @@ __all__ = [
     "cache",
     "compile",
     "define",
+    "load",
+    "partition",
     "synchronize",
 ]
 _HOMES = {
     "Kernel": "tcjit.jit.kernel",
     "Options": "tcjit.mapping.options",
+    "PartitionConfig": "tcjit.byoc.settings",
+    "PartitionedModule": "tcjit.byoc.partition",
     "TuneResult": "tcjit.tuner.result",
     "TunerConfig": "tcjit.tuner.config",
     "autotune": "tcjit.jit.define",
     "compile": "tcjit.jit.define",
     "define": "tcjit.jit.define",
+    "load": "tcjit.byoc.partition",
+    "partition": "tcjit.byoc.partition",
     "synchronize": "tcjit.jit.define",
 }
 

@@ -23,6 +23,9 @@ P = TypeVar("P", bound=Predicate)
 # what a region of an earlier run looks like
 REGION_OPS = frozenset({"tcjit.call"})
 
+# what tells tensors apart that hold the same, by how they lie in memory
+STRIDES = frozenset(f"aten.{name}" for name in "as_strided stride is_contiguous storage_offset sym_stride sym_storage_offset".split())
+
 _PREDICATES: dict[str, dict[str, Predicate]] = {}
 
 
@@ -78,7 +81,21 @@ def reason(said: object, unsaid: str, who: str) -> str:
 def obstacles(scope: Scope, backend: Backend) -> dict[Node, str]:
     """Why the engine keeps each node of a block from a backend; empty where it does not."""
     exposed = _exposed(scope)
-    return {node: _effect(node, scope, exposed) or _types(node, backend) for node in scope.nodes}
+    strided = _strided(scope)
+
+    def looked_at(node: Node) -> str:
+        return "something looks at the strides of its result" if any(value in strided for value in node.outputs) else ""
+
+    return {node: _effect(node, scope, exposed) or looked_at(node) or _types(node, backend) for node in scope.nodes}
+
+
+def _strided(scope: Scope) -> set[Value]:
+    """Values whose strides, which a region does not keep, something asks for."""
+    found = {value for node in scope.nodes if node.op in STRIDES for value in operands(node)}
+    for node in reversed(scope.nodes):
+        if node.effect == "view" and any(value in found for value in node.outputs):
+            found.update(operands(node))
+    return found
 
 
 def _effect(node: Node, scope: Scope, exposed: dict[Value, str]) -> str:

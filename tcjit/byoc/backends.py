@@ -16,13 +16,16 @@ from __future__ import annotations
 import keyword
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from tcjit.byoc.cost import Limits
 from tcjit.byoc.graph import Node
 from tcjit.byoc.patterns import Match, Pattern
 from tcjit.byoc.regions import Region
 from tcjit.errors import PartitionError
+
+if TYPE_CHECKING:
+    from tcjit.byoc.adapter import Adapter
 
 Verdict: TypeAlias = "bool | str"  # True, or why not; False is a reason left unsaid
 
@@ -64,6 +67,10 @@ class Backend:
     def supports(self, node: Node) -> Verdict:
         """Whether it takes one operation, or why not; asked where no ``@supports`` names the operation."""
         return f"{self.name} has no rule for {node.op}"
+
+    def rewrite(self, region: Region, adapter: Adapter) -> Sequence[Node] | None:
+        """Nodes in place of a region, which compute its very outputs; None to have it called through its spec."""
+        return None
 
     def lower(self, region: Region) -> Mapping[str, Any]:
         """What goes into the region's spec, as JSON can hold it; raises PartitionError to leave the region to PyTorch."""

@@ -216,13 +216,16 @@ def _admitted(scope: Scope, groups: Sequence[Group]) -> list[_Unit]:
                 note(node, reason)
 
     # regions exchange tensors only
-    others = [v for node in owner for v in (*operands(node), *node.outputs) if v.type is None and not v.constant]
-    others = list(dict.fromkeys(others))
+    others: dict[Value, list[Node]] = {}  # with who takes part in it here: blocks around do not list those among the users
+    for node in owner:
+        for value in (*operands(node), *node.outputs):
+            if value.type is None and not value.constant:
+                others.setdefault(value, []).append(node)
     changed = True
     while changed:
         changed = False
         for value in others:
-            ends = [*value.users, *([value.producer] if value.producer else [])]
+            ends = [*value.users, *others[value], *([value.producer] if value.producer else [])]
             holders = {owner.get(node, -1) for node in ends}
             if value in scope.leaving or not scope.holds(value.producer):
                 holders.add(-1)

@@ -108,6 +108,33 @@ def tune_command(
         typer.echo(line)
 
 
+@app.command("partition")
+def partition_command(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A file of torch.jit.save or torch.export.save.")],
+    example: Annotated[str, typer.Option("--example", help="Inputs: 1x3x224x224,int64:8x16 for random ones, @inputs.pt for saved ones.")],
+    backends: Annotated[str, typer.Option(help="Who may take regions, the first one first.")] = "tcjit,vendor",
+    opt_level: Annotated[int, typer.Option(help="Which passes run: 0 none to 3 all.")] = 2,
+    without: Annotated[str, typer.Option(help="Passes that do not run, with commas.")] = "",
+    cost: Annotated[bool, typer.Option(help="Give back regions that gain nothing by estimate.")] = True,
+    measure: Annotated[bool, typer.Option("--measure", help="Time regions on the example and keep those that are faster.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Compile nothing.")] = False,
+    report: Annotated[bool, typer.Option("--report", help="Print every region and operation, not only the sums.")] = False,
+    out: Annotated[Path | None, typer.Option(help="A file for the partitioned model.")] = None,
+    export: Annotated[Path | None, typer.Option(help="A directory that C++ can run without Python.")] = None,
+    svg: Annotated[Path | None, typer.Option(help="A file for a picture of the graph.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of random inputs.")] = 0,
+) -> None:
+    """Cut a saved model into regions for tcjit's kernels and the vendor's operators."""
+    from tcjit.byoc.settings import PartitionConfig
+    from tcjit.cli.partition import cut
+
+    names = tuple(filter(None, (each.strip() for each in backends.split(","))))
+    skipped = tuple(filter(None, (each.strip() for each in without.split(","))))
+    config = PartitionConfig(backends=names, cost=cost, opt_level=opt_level, without=skipped)
+    for line in cut(model, example, seed, config, measure, dry_run, out, export, svg, report):
+        typer.echo(line)
+
+
 @app.command("doctor")
 def doctor_command(as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of lines.")] = False) -> None:
     """Say what this machine has, what is missing and how to get it. Status 1 if the CPU target cannot work."""

@@ -1,0 +1,214 @@
+"""Pooling over windows, and resizing by nearest or linear interpolation."""
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+
+from tcjit.byoc.graph import Argument
+from tcjit.byoc.lower.builder import Call, Element, cast, converted, literal, wide
+from tcjit.byoc.lower.convolutions import guarded
+from tcjit.byoc.lower.elementwise import floating
+from tcjit.byoc.lower.indices import Linear, add, divide, modulo, number, scale
+from tcjit.byoc.lower.rules import rule
+from tcjit.byoc.lower.views import view
+from tcjit.errors import PartitionError
+from tcjit.grammar.dtypes import DTYPES
+
+
+def least(dtype: str) -> str:
+    """The identity of a maximum."""
+    return literal(-math.inf if floating(dtype) else DTYPES[dtype].least, dtype)
+
+
+def _windows(call: Call, x: Element) -> tuple[int, list[tuple[int, ...]]]:
+    """How many dimensions have windows; kernel, stride, padding and dilation."""
+    rank = int(next(letter for letter in call.node.op if letter.isdigit()))
+    kernel = call.integers("kernel_size", rank)
+    found = [kernel, call.integers("stride", rank, kernel), call.integers("padding", rank, [0] * rank)]
+    return rank, [*found, call.integers("dilation", rank, [1] * rank)]
+
+
+@rule("max_pool1d", "max_pool2d", "max_pool3d", "max_pool2d_with_indices", "max_pool3d_with_indices", "max_pool1d_with_indices")
+def max_pool(call: Call) -> Element | Sequence[Element | str]:
+    x, dtype = call.settled("self"), wide(call.dtype)
+    rank, (kernel, stride, padding, dilation) = _windows(call, x)
+    lead = len(x.shape) - rank
+
+    def body(left: list[Linear], right: list[Linear]) -> str:
+        places = zip(left[lead:], right, stride, dilation, padding)
+        plane = [add(add(scale(p, s), scale(t, d)), -pad) for p, t, s, d, pad in places]
+        return guarded(x, [*left[:lead], *plane], dtype, least(dtype))
+
+    found = converted(call.builder.reduce("max", dtype, call.shape, kernel, body), call.dtype)
+    return found if len(call.node.outputs) == 1 else [found, "the places of the maxima are for its gradient"]
+
+
+@rule("avg_pool1d", "avg_pool2d", "avg_pool3d")
+def avg_pool(call: Call) -> Element:
+    x, dtype = call.settled("self"), wide(call.dtype)
+    if not floating(dtype):
+        raise PartitionError(f"averages of {dtype}")
+    rank, (kernel, stride, padding, _) = _windows(call, x)
+    lead = len(x.shape) - rank
+    override = call.given("divisor_override") is not None
+    padded = call.given("count_include_pad") is None or call.flag("count_include_pad")
+
+    def corner(left: Sequence[Linear]) -> list[Linear]:
+        return [add(scale(p, s), -pad) for p, s, pad in zip(left[lead:], stride, padding)]
+
+    def body(left: list[Linear], right: list[Linear]) -> str:
+        return guarded(x, [*left[:lead], *map(add, corner(left), right)], dtype, literal(0, dtype))
+
+    total = call.builder.reduce("+", dtype, call.shape, kernel, body)
+
+    def at(subscripts: Sequence[Linear]) -> str:
+        if override:
+            return f"({total.at(subscripts)} / {literal(call.integer('divisor_override'), dtype)})"
+        lengths = []
+        for start, k, extent, pad in zip(corner(subscripts), kernel, x.shape[lead:], padding):
+            lengths.append(_overlap(start, k, -pad if padded else 0, extent + pad if padded else extent))
+        return f"({total.at(subscripts)} / {dtype}({' * '.join(lengths)}))"
+
+    return converted(Element(dtype, call.shape, at, 6), call.dtype)
+
+
+def _overlap(start: Linear, length: int, low: int, high: int) -> str:
+    """How many of ``start:start+length`` are in ``low:high``."""
+    end = add(start, length)
+    first = str(start) if start.low >= low else str(low) if start.high <= low else f"max({start}, {low})"
+    last = str(end) if end.high <= high else str(high) if end.low >= high else f"min({end}, {high})"
+    return str(length) if start.low >= low and end.high <= high else f"({last} - ({first}))"
+
+
+@rule("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d")
+def adaptive_avg_pool(call: Call) -> Element:
+    x, dtype = call.settled("self"), wide(call.dtype)
+    if not floating(dtype):
+        raise PartitionError(f"averages of {dtype}")
+    total, lengths = _bins(call, x, "+", dtype, literal(0, dtype))
+
+    def at(subscripts: Sequence[Linear]) -> str:
+        return f"({total.at(subscripts)} / {dtype}({' * '.join(lengths(subscripts))}))"
+
+    return converted(Element(dtype, call.shape, at, 6), call.dtype)
+
+
+@rule("adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d")
+def adaptive_max_pool(call: Call) -> Sequence[Element | str]:
+    x, dtype = call.settled("self"), wide(call.dtype)
+    found, _ = _bins(call, x, "max", dtype, least(dtype))
+    return [converted(found, call.dtype), "the places of the maxima are for its gradient"]
+
+
+def _bins(call: Call, x: Element, operator: str, dtype: str, nothing: str) -> tuple[Element, Callable[[Sequence[Linear]], list[str]]]:
+    """A reduction over bins that cover a dimension, neighbours overlapping by one where the result's extent does not divide it: from
+    i n / m rounded down to (i + 1) n / m rounded up. And how the bins' lengths are written."""
+    rank = int(next(letter for letter in call.node.op if letter.isdigit()))
+    lead = len(x.shape) - rank
+    extents = list(zip(x.shape[lead:], call.shape[lead:]))
+    longest = [max(-(-(i + 1) * n // m) - i * n // m for i in range(m)) for n, m in extents]
+
+    def body(left: list[Linear], right: list[Linear]) -> str:
+        plane, tests = [], []
+        for p, r, (n, m) in zip(left[lead:], right, extents):
+            plane.append(add(divide(scale(p, n), m), r))
+            if n % m:
+                tests.append(f"{scale(plane[-1], m)} < {add(scale(p, n), n)}")
+        return guarded(x, [*left[:lead], *plane], dtype, nothing, tests)
+
+    def lengths(subscripts: Sequence[Linear]) -> list[str]:
+        found = []
+        for p, (n, m) in zip(subscripts[lead:], extents):
+            ends = divide(add(scale(p, n), n + m - 1), m), divide(scale(p, n), m)
+            found.append(str(n // m) if not n % m else f"({add(ends[0], scale(ends[1], -1))})")
+        return found
+
+    return call.builder.reduce(operator, dtype, call.shape, longest, body), lengths
+
+
+# ---------------------------------------------------------------- resizing
+
+
+def _scales(call: Call, rank: int) -> list[float | None]:
+    """The factors that it was asked for, where that was by factors."""
+    if "scale_factors" in call.node.arguments:
+        given = call.given("scale_factors")
+        found: list[Argument] = list(given) if isinstance(given, tuple) else [None] * rank
+    else:
+        names = ("scales",) if rank == 1 else ("scales_d", "scales_h", "scales_w")[-rank:]
+        found = [None if call.given(name) is None else call.number(name) for name in names]
+    if not all(each is None or isinstance(each, (int, float)) for each in found):
+        raise PartitionError("its factors are known at the run only")
+    return [float(each) if isinstance(each, (int, float)) else None for each in found]
+
+
+@rule("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d")
+def nearest(call: Call) -> Element:
+    rank = int(call.node.op[-2])
+    x = call.tensor(_input(call))
+    x = call.builder.keep(x) if x.cost > 2 else x
+    sizes = list(zip(x.shape[-rank:], call.shape[-rank:]))
+    for (n, m), factor in zip(sizes, _scales(call, rank)):
+        step = _single(1.0 / factor if factor else n / m)
+        if any(min(int(_single(i * step)), n - 1) != i * n // m for i in range(m)):
+            raise PartitionError(f"its places from {n} to {m} round otherwise than the ratio says")
+
+    def where(subscripts: list[Linear]) -> list[Linear]:
+        return [*subscripts[:-rank], *(divide(scale(p, n), m) for p, (n, m) in zip(subscripts[-rank:], sizes))]
+
+    return view(x, call.shape, where)
+
+
+@rule("upsample_linear1d", "upsample_bilinear2d")
+def linear(call: Call) -> Element:
+    """Each place is a fraction of the way between two neighbours; the fractions are exact, so that places are arithmetic on indices."""
+    rank = int(call.node.op[-2])
+    x, dtype = call.settled(_input(call)), wide(call.dtype)
+    corners = call.flag("align_corners")
+    ways = []
+    for n, m, factor in zip(x.shape[-rank:], call.shape[-rank:], _scales(call, rank)):
+        step = Fraction(1 / factor).limit_denominator(1 << 10) if factor else Fraction(n, m)
+        if factor and abs(float(step) * factor - 1) > 1e-6:
+            raise PartitionError(f"resizes by {factor}")
+        if corners:
+            step = Fraction(n - 1, m - 1) if m > 1 else Fraction(0)
+        ways.append((step, Fraction(0) if corners else (step - 1) / 2, n))
+
+    def at(subscripts: Sequence[Linear]) -> str:
+        return _mixed(x, dtype, list(subscripts[:-rank]), list(subscripts[-rank:]), ways)
+
+    return converted(Element(dtype, call.shape, at, 8 * rank), call.dtype)
+
+
+def _mixed(
+    x: Element, dtype: str, done: list[Linear], left: list[Linear], ways: Sequence[tuple[Fraction, Fraction, int]]
+) -> str:
+    if not left:
+        return cast(x.at(done), x.dtype, dtype)
+    (step, offset, n), rest = ways[0], ways[1:]
+
+    def part(place: Linear) -> str:
+        return _mixed(x, dtype, [*done, place], left[1:], rest)
+
+    common = math.lcm(step.denominator, offset.denominator)
+    flat = add(scale(left[0], int(step * common)), int(offset * common))
+    low, share = divide(flat, common), modulo(flat, common)
+    if not share.terms and not share.constant and flat.low >= 0 and low.high < n:
+        return part(low)
+    text = f"{part(low)} * ({literal(1, dtype)} - {dtype}({share}) / {literal(common, dtype)})"
+    text = f"({text} + {part(add(low, 1))} * ({dtype}({share}) / {literal(common, dtype)}))"
+    if low.high + 1 >= n:
+        text = f"(({low} < {n - 1}) ? {text} : {part(number(n - 1))})"
+    return f"(({flat} >= 0) ? {text} : {part(number(0))})" if flat.low < 0 else text
+
+
+def _input(call: Call) -> str:
+    return "input" if "input" in call.node.arguments else "self"
+
+
+def _single(value: float) -> float:
+    """Rounded to float32, in which PyTorch computes places."""
+    rounded: float = struct.unpack("f", struct.pack("f", value))[0]
+    return rounded

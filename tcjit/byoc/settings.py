@@ -1,0 +1,40 @@
+"""How a model is partitioned."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tcjit.errors import PartitionError
+
+if TYPE_CHECKING:
+    from tcjit.byoc.passes import Pipeline
+
+
+@dataclass(frozen=True)
+class PartitionConfig:
+    """The settings of a partitioning; a PartitionError names the field that is out of range.
+
+    - ``backends``: who may take regions, the first one first;
+    - ``cost``: give regions back that gain nothing by estimate;
+    - ``opt_level``: 0 changes nothing but regions, 1 removes what is dead or known,
+      2 folds batch norms and reuses results, 3 changes layouts;
+    - ``pipeline``: the passes, None for the standard ones;
+    - ``without``: names of passes that do not run.
+    """
+
+    backends: tuple[str, ...] = ("tcjit", "vendor")
+    cost: bool = True
+    opt_level: int = 2
+    pipeline: Pipeline | None = None
+    without: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("backends", "without"):
+            value = getattr(self, name)
+            if isinstance(value, str) or not all(isinstance(each, str) for each in value):
+                raise PartitionError(f"PartitionConfig({name}={value!r})", hint="a tuple of names")
+            object.__setattr__(self, name, tuple(value))
+        if isinstance(self.opt_level, bool) or self.opt_level not in (0, 1, 2, 3):
+            raise PartitionError(f"PartitionConfig(opt_level={self.opt_level!r})", hint="0, 1, 2 or 3")
+        if not isinstance(self.cost, bool):
+            raise PartitionError(f"PartitionConfig(cost={self.cost!r})", hint="True or False")

@@ -1,0 +1,163 @@
+"""The backend "tcjit": a region becomes one TC program, compiled for the shapes that come.
+
+The spec holds the program for the shapes that the model was partitioned with. For other shapes and dtypes the region's nodes are lowered
+again; what has no program, and what a kernel refuses, runs in plain ATen.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from tcjit.byoc.annotate import supports
+from tcjit.byoc.backends import Backend, Row, Verdict, register
+from tcjit.byoc.cost import Limits, flops
+from tcjit.byoc.graph import Node
+from tcjit.byoc.infer import type_of
+from tcjit.byoc.lower import RULES, program, refusal
+from tcjit.byoc.patterns import Match, is_op, optional, wildcard
+from tcjit.byoc.regions import Region
+from tcjit.byoc.relower import guessed, lowered_again, tried
+from tcjit.byoc.spec import Spec, Unserved, fits, parse
+from tcjit.byoc.spec import spec as written
+from tcjit.errors import PartitionError, TCError
+from tcjit.jit.define import define
+
+ENTRY = "fused"
+# products and convolutions of more operations than this are left to the vendor's library, which blocks them better
+LARGEST = 50_000_000
+# so many sets of shapes are compiled for one region
+SHAPES = 32
+
+_PRODUCTS = "mm bmm matmul linear addmm baddbmm addmv mv addbmm einsum inner dot"
+_CONVOLUTIONS = "conv1d conv2d conv3d convolution _convolution conv_transpose1d conv_transpose2d conv_transpose3d"
+_ACTIVATIONS = """relu relu6 gelu silu mish hardswish hardsigmoid hardtanh elu leaky_relu sigmoid tanh softplus clamp clamp_min clamp_max
+    log_sigmoid selu celu prelu"""
+
+
+def _ops(names: str) -> tuple[str, ...]:
+    return tuple(f"aten.{name}" for name in names.split())
+
+
+ANCHORS = frozenset(_ops(f"{_PRODUCTS} {_CONVOLUTIONS} scaled_dot_product_attention"))
+# two products of batches fit one region, as attention has them; of everything else that repeats reads there is one in a region
+_PAIRED = frozenset(_ops("matmul bmm baddbmm einsum"))
+_UNITS = {op: 24 if op in _PAIRED else 41 for op in sorted(ANCHORS)}
+
+
+def _attention_row() -> Row:
+    scores = is_op(*_ops("matmul bmm baddbmm"))
+    scaled = optional(is_op(*_ops("div mul")))(scores)
+    masked = optional(is_op(*_ops("add masked_fill where")))(scaled)
+    return Row("attention", is_op(*_ops("matmul bmm"))(is_op(*_ops("softmax _softmax"))(masked), wildcard()), _fits)
+
+
+def _epilogue_row(name: str, ops: str) -> Row:
+    normalised = optional(is_op(*_ops("batch_norm _native_batch_norm_legit_no_training native_batch_norm")))(is_op(*_ops(ops)))
+    added = optional(is_op(*_ops("add mul div sub")))(normalised)
+    return Row(name, optional(is_op(*_ops(_ACTIVATIONS)))(added), _anchored)
+
+
+def _fits(match: Match) -> Verdict:
+    """Whether there is a rule for every part."""
+    for node in match.nodes:
+        said = _said(node)
+        if said is not True:
+            return said
+    return True
+
+
+def _anchored(match: Match) -> Verdict:
+    """The same, for a row that is about a product or convolution."""
+    return _fits(match) if any(node.op in ANCHORS for node in match.nodes) else "has no product"
+
+
+def _said(node: Node) -> Verdict:
+    """True, or why a node is not for tcjit."""
+    if node.op in ANCHORS and not _depthwise(node):
+        count = flops(node)
+        if count > LARGEST:
+            return f"a vendor's library is faster for {count} operations"
+    try:
+        return refusal(tried(node)) or True
+    except PartitionError as error:
+        return error.what
+
+
+def _depthwise(node: Node) -> bool:
+    groups = node.arguments.get("groups")
+    return isinstance(groups, int) and groups > 4
+
+
+class TcjitBackend(Backend):
+    """Fused TC programs, on whatever tcjit has a target for."""
+
+    name = "tcjit"
+    patterns = (
+        _attention_row(),
+        _epilogue_row("product_epilogue", _PRODUCTS),
+        _epilogue_row("convolution_epilogue", _CONVOLUTIONS),
+    )
+    limits = Limits(units=64, takes=_UNITS)
+    dynamic = True
+    devices = ("cpu", "cuda")
+
+    def lower(self, region: Region) -> Mapping[str, Any]:
+        """The program, the def's name, and the shapes of its parameters: inputs, then constants; those without dimensions are passed as
+        one element. Where extents are known at the run only, the program is that for a guess."""
+        inputs = (*region.inputs, *region.constants)
+        if all(tried(node) is node for node in region.nodes):
+            made = program(region.nodes, inputs, region.outputs)
+        else:
+            made = lowered_again(parse(written(region, {})), [guessed(value.type) for value in inputs])
+        return {"text": made.text, "entry": ENTRY, "shapes": [list(shape) for shape in made.shapes]}
+
+    def load(self, spec: Mapping[str, Any]) -> Callable[[Sequence[Tensor]], Sequence[Tensor]]:
+        code = spec.get("code")
+        if not isinstance(code, Mapping) or not isinstance(code.get("text"), str) or not isinstance(code.get("shapes"), list):
+            raise PartitionError(f"the spec of {spec.get('name')} holds no program", hint="partition the model again")
+        return Runner(dict(spec))
+
+
+class Runner:
+    """Runs a region; a kernel per set of shapes and dtypes, made when they come first."""
+
+    def __init__(self, spec: Spec) -> None:
+        self._spec = spec
+        self._kernels: dict[tuple[Any, ...], Callable[..., Any] | str] = {}
+        self._single = len(spec["outputs"]) == 1
+        self._numbers = tuple(place for place, each in enumerate(spec["inputs"]) if each["shape"] == [])
+
+    def __call__(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        key = tuple([(each.shape, each.dtype) for each in tensors])
+        kernel = self._kernels.get(key)
+        if kernel is None:
+            kernel = self._kernels[key] = self._made(tensors)
+        if isinstance(kernel, str):
+            raise Unserved(kernel)
+        if self._numbers:
+            tensors = [each.reshape(1) if place in self._numbers else each for place, each in enumerate(tensors)]
+        try:
+            found = kernel(*tensors)
+        except TCError as error:  # a place outside of a table, an integer divided by zero: PyTorch says it in its own words
+            raise Unserved(error.what) from error
+        return [found] if self._single else list(found)
+
+    def _made(self, tensors: Sequence[Tensor]) -> Callable[..., Any] | str:
+        """A kernel, or why there is none."""
+        if len(self._kernels) >= SHAPES:
+            return f"{SHAPES} sets of shapes have kernels of their own already"
+        try:
+            text = self._spec["code"]["text"]
+            shapes = [list(each.shape) or [1] for each in tensors]
+            if shapes != self._spec["code"]["shapes"] or not fits(self._spec, tensors):
+                text = lowered_again(self._spec, [type_of(each) for each in tensors]).text
+            function: Callable[..., Any] = define(text)[ENTRY]
+            return function
+        except TCError as error:
+            return error.what
+
+
+supports(*RULES, backend="tcjit")(_said)
+register(TcjitBackend())

@@ -1,0 +1,63 @@
+"""``tcjit partition``: a saved model cut into regions, reported, saved again, exported or drawn."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tcjit.byoc.partition import PartitionedModule, partition, read
+from tcjit.byoc.settings import PartitionConfig
+from tcjit.errors import PartitionError
+
+_EXAMPLE = re.compile(r"(?:(?P<dtype>[a-z]+\d*):)?(?P<shape>\d+(?:x\d+)*|)")
+
+
+def cut(
+    model: Path, example: str, seed: int, config: PartitionConfig, measure: bool, dry_run: bool,
+    out: Path | None, export: Path | None, svg: Path | None, report: bool,
+) -> Iterator[str]:  # fmt: skip
+    """Partition and write what is asked for; the lines to print."""
+    if dry_run and (out or export):
+        raise PartitionError("a dry run makes nothing that could be written", hint="leave --dry-run, or --out and --export, away")
+    inputs = torch.load(example[1:], weights_only=True) if example.startswith("@") else examples(example, seed)
+    done = partition(read(model), tuple(inputs), config, dry_run=dry_run, measure=measure)
+    yield done.report() if report else done.summary()
+    yield from written(done, out, export, svg)
+
+
+def written(done: PartitionedModule, out: Path | None, export: Path | None, svg: Path | None) -> Iterator[str]:
+    """Write files and directories; a line for each."""
+    if out is not None:
+        done.save(out)
+        yield f"saved: {out}"
+    if export is not None:
+        done.export(export)
+        yield f"exported: {export}"
+    if svg is not None:
+        svg.write_text(done.svg(), encoding="utf-8")
+        yield f"drawn: {svg}"
+
+
+def examples(text: str, seed: int) -> list[Any]:
+    """Random tensors: ``1x3x224x224,int64:8x16`` are one of floats and one of zeros and ones; ``float32:`` has no dimensions.
+
+    >>> [tuple(t.shape) for t in examples("2x3,int64:4", 0)]
+    [(2, 3), (4,)]
+    """
+    random = torch.Generator().manual_seed(seed)
+    return [_tensor(part.strip(), random) for part in text.split(",")]
+
+
+def _tensor(text: str, random: torch.Generator) -> torch.Tensor:
+    found = _EXAMPLE.fullmatch(text)
+    dtype = getattr(torch, (found["dtype"] or "float32"), None) if found else None
+    if found is None or not isinstance(dtype, torch.dtype) or not text:
+        raise PartitionError(f"--example: {text!r} is no tensor", hint="1x3x224x224 or int64:8x16, several with commas, or @inputs.pt")
+    shape = [int(extent) for extent in found["shape"].split("x") if extent]
+    if dtype.is_floating_point or dtype.is_complex:
+        return torch.randn(shape, generator=random).to(dtype)
+    return torch.randint(0, 2, shape, generator=random).to(dtype)
