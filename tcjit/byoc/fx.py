@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -139,7 +140,9 @@ def _renamed(spec: _Spec, node: object) -> _Spec:
 def _calls(program: ExportedProgram, graph: fx.Graph) -> list[Any]:
     """The modules that the program was made of, with the signatures of those whose inputs and outputs are still there."""
     names = {"", *(node.name for node in graph.nodes)}
-    found: list[Any] = copy.deepcopy(program.module_call_graph)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # PyTorch's own, about how it copies its own
+        found: list[Any] = copy.deepcopy(program.module_call_graph)
     for entry in found:
         signature = entry.signature
         if signature is not None and not names.issuperset(each.name for each in (*signature.inputs, *signature.outputs)):

@@ -36,7 +36,8 @@ Key = tuple[str, ...]
 
 LEAST = 5e-4  # seconds that one reading covers at least
 ROUNDS, SPENT = 11, 1.0  # readings of each, fewer of what takes long: after so many seconds five are enough
-GAIN, SURE = 0.98, 0.75  # of ATen's time at most, in so many of the rounds, for a region to stay
+GAIN = 0.99  # of ATen's time at most, in half of the rounds, for a region to stay; the whole model is timed afterwards
+SURE = 0.75  # the part of the rounds in which a model must be faster
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def measured(opened: Callable[[], Adapter], config: PartitionConfig, inputs: Seq
     taken: set[str] = set()
     for region, times in sorted(found, key=lambda each: each[1]["ours"] - each[1]["aten"]):
         names = {value.name for node in region.nodes for value in node.outputs}
-        if times["sure"] > GAIN:
+        if times["ratio"] > GAIN:
             said[_key(region)] = f"measured: {_us(times['ours'])} by {region.backend}, {_us(times['aten'])} by ATen"
         elif names & taken:
             said[_key(region)] = "another backend is faster"
@@ -114,10 +115,10 @@ def race(runs: Mapping[str, Run]) -> dict[str, list[float]]:
     return times
 
 
-def sure(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """The part of the others' time that ours takes at most in three of four rounds."""
+def sure(ours: Sequence[float], theirs: Sequence[float], part: float = SURE) -> float:
+    """The part of the others' time that ours takes at most in so many of the rounds."""
     ratios = sorted(one / other for one, other in zip(ours, theirs, strict=True))
-    return ratios[int(SURE * len(ratios))]
+    return ratios[int(part * len(ratios))]
 
 
 class _Recorder(Backend):
@@ -162,26 +163,21 @@ def _given(
     recorder = _Recorder()
     register(recorder)
     try:
-        model = runnable(adapter.realise(done.block))
+        made: Any = adapter.realise(done.block)
+        model = made.module() if isinstance(made, torch.export.ExportedProgram) else made
         with torch.no_grad():
-            model(*_copies(inputs))
+            model(*copies(inputs))
     finally:
         unregister(recorder.name)
         runtime.forget(recorder.name)
     return [(probe, recorder.given.get(probe.region.name), adapter) for probe in probes]
 
 
-def runnable(made: Any) -> Callable[..., Any]:
-    """What can be called of what an adapter made."""
-    found: Callable[..., Any] = made.module() if isinstance(made, torch.export.ExportedProgram) else made
-    return found
-
-
 def _times(probe: _Probe, given: list[Tensor], adapter: Adapter) -> dict[str, float] | None:
-    """Seconds of a region's backend and of ATen, and how sure the backend's win is; None where the backend cannot run it."""
+    """Seconds of a region's backend and of ATen, and the median of their ratios in a round; None where the backend cannot run it."""
     name = _note_name(probe, given)
     known = store().note(name)
-    if known is not None and set(known) == {"ours", "aten", "sure"}:
+    if known is not None and set(known) == {"ours", "aten", "ratio"}:
         return {key: float(value) for key, value in known.items()}
     plain = plan(parse(probe.plain))
     tensors = [*given, *(adapter.read(value) for value in probe.held)]
@@ -197,15 +193,16 @@ def _times(probe: _Probe, given: list[Tensor], adapter: Adapter) -> dict[str, fl
             times = race({"ours": ours, "aten": lambda: plain(given)})
     except (TCError, RuntimeError):
         return None
-    found = {"ours": median(times["ours"]), "aten": median(times["aten"]), "sure": sure(times["ours"], times["aten"])}
+    found = {"ours": median(times["ours"]), "aten": median(times["aten"]), "ratio": sure(times["ours"], times["aten"], 0.5)}
     with suppress(CacheError, OSError):
         store().put_note(name, found)
     return found
 
 
 def _served(text: str, tensors: list[Tensor]) -> Run:
-    runner = runtime.runner(text, tensors)
-    return lambda: runner(tensors)
+    """A region as the model will call it, once its backend is known to take these tensors."""
+    runtime.runner(text, tensors)
+    return lambda: runtime.CALL(text, tensors)
 
 
 def _note_name(probe: _Probe, given: Sequence[Tensor]) -> str:
@@ -220,7 +217,7 @@ def _key(region: Region) -> Key:
     return (region.backend, *(value.name for node in region.nodes for value in node.outputs))
 
 
-def _copies(inputs: Sequence[Any]) -> list[Any]:
+def copies(inputs: Sequence[Any]) -> list[Any]:
     """Inputs that the model may write to."""
     return [each.clone() if isinstance(each, Tensor) else each for each in inputs]
 

@@ -5,8 +5,7 @@ import io
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
@@ -14,10 +13,11 @@ import torch
 
 from tcjit.byoc import tcjit_backend, torchscript, vendor  # noqa: F401  the backends make themselves known
 from tcjit.byoc.adapter import Adapter
+from tcjit.byoc.choose import Chosen, estimated, fastest, runnable, twin
 from tcjit.byoc.cut import Cut, cut
 from tcjit.byoc.export import Folder, export
 from tcjit.byoc.fx import FxAdapter
-from tcjit.byoc.measure import Measured, measured, race, runnable, sure
+from tcjit.byoc.measure import Measured
 from tcjit.byoc.picture import picture
 from tcjit.byoc.report import Coverage, coverage, report, rows
 from tcjit.byoc.settings import PartitionConfig
@@ -38,14 +38,15 @@ class Making:
 class PartitionedModule(torch.nn.Module):
     """A partitioned model: called as the original, with the original's results.
 
-    ``model`` is what runs: a ScriptModule, an ExportedProgram's module, or None after a dry run. What a file does not hold is gone after
+    ``model`` is what runs: a ScriptModule, an ExportedProgram's module, the original where nothing of it was changed, or None after a dry
+    run. What a file does not hold is gone after
     ``tcjit.load``: such a model can be saved and run, not exported or drawn.
     """
 
-    def __init__(self, made: Any, manifest: Mapping[str, Any], making: Making | None = None) -> None:
+    def __init__(self, made: Any, manifest: Mapping[str, Any], making: Making | None = None, model: Any = None) -> None:
         super().__init__()
         self._made, self._manifest, self._making = made, dict(manifest), making
-        self.model = None if made is None else runnable(made)
+        self.model = runnable(made) if model is None and made is not None else model
         self.training = bool(self._manifest["training"])
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -120,18 +121,18 @@ def partition(
     config = config or PartitionConfig()
     inputs = tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
     opened = opener(model, inputs)
-    found = measured(opened, config, inputs) if measure and not dry_run else None
-    adapter = opened()
-    done = cut(adapter, config, found.judge if found else None)
-    made = None if dry_run else adapter.realise(done.block)
-    if found is not None and not _pays(made, opened, inputs):
-        # what the calls cost in their places is more than what the regions save
-        found = Measured(found.seconds, frozenset(), {})
+    if dry_run:
         adapter = opened()
-        done = cut(adapter, replace(config, backends=(), opt_level=0))
-        made = adapter.realise(done.block)
+        way = Chosen(adapter, cut(adapter, config), None, None)
+    elif measure:
+        way = fastest(model, opened, config, inputs)
+    else:
+        way = estimated(opened, config)
     training = isinstance(model, torch.nn.Module) and bool(getattr(model, "training", False))  # a frozen one does not say
-    return PartitionedModule(made, _manifest(done, found, training), Making(adapter, done, inputs))
+    running = way.model
+    if running is not None and not way.cut.regions and not way.cut.passes:
+        running = twin(model, opened)  # nothing is changed, so that nothing may cost anything
+    return PartitionedModule(way.made, _manifest(way.cut, way.measured, training), Making(way.adapter, way.cut, inputs), running)
 
 
 def load(file: str | os.PathLike[str]) -> PartitionedModule:
@@ -168,18 +169,6 @@ def _manifest(done: Cut, found: Measured | None, training: bool) -> dict[str, An
         "rows": rows(done),
         "report": report(done, {region.name: found.times(region) for region in done.regions} if found else {}),
     }
-
-
-def _pays(made: Any, opened: Callable[[], Adapter], inputs: tuple[Any, ...]) -> bool:
-    """Whether a model is faster with its regions than without."""
-    adapter = opened()
-    runs = {"cut": runnable(made), "whole": runnable(adapter.realise(adapter.block))}
-    with torch.no_grad():
-        for run in runs.values():
-            for _ in range(3):  # TorchScript looks at the first calls, and is slow in them
-                run(*inputs)
-        times = race({name: partial(run, *inputs) for name, run in runs.items()})
-    return sure(times["cut"], times["whole"]) < 1
 
 
 def opener(model: Model, inputs: tuple[Any, ...]) -> Callable[[], Adapter]:
