@@ -9,8 +9,10 @@ JOBS   ?= $(shell n=$$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN); [ $$n -g
 # `make soak`: random programs (eight of ten on the CPU, one as CUDA text on the host, one through PoCL), option sets for each operator
 PROGRAMS ?= 20000
 LIBRARY  ?= 20
-# and processes killed while they write to a cache
+# processes killed while they write to a cache, and while they tune
 KILLS    ?= 200
+# random TorchScript programs, partitioned
+SCRIPTS  ?= 10000
 GPU    ?= --quick
 
 # pip must neither choose a torch of its own nor check for news of itself
@@ -36,7 +38,8 @@ pytest: $(STAMP)
 soak: $(STAMP)
 	$(BIN)/python tests/soak.py --programs $(PROGRAMS) --jobs $(JOBS); programs=$$?; \
 	  $(BIN)/python tests/soak.py --kills $(KILLS); kills=$$?; \
-	  $(BIN)/python tests/soak.py --library $(LIBRARY) --jobs $(JOBS) && exit $$((programs | kills))
+	  $(BIN)/python tests/byoc/fuzz_scripts.py --count $(SCRIPTS); scripts=$$?; \
+	  $(BIN)/python tests/soak.py --library $(LIBRARY) --jobs $(JOBS) && exit $$((programs | kills | scripts))
 
 golden: $(STAMP)
 	$(BIN)/pytest -q --update-golden tests

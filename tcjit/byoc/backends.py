@@ -13,6 +13,7 @@ A backend is a table of patterns, predicates on single operations (``supports``)
 """
 from __future__ import annotations
 
+import importlib
 import keyword
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -85,6 +86,8 @@ class Backend:
 
 
 _BACKENDS: dict[str, Backend] = {}
+# those that come with tcjit: where they are registered, which happens when they are asked for
+_OWN = {"tcjit": "tcjit.byoc.tcjit_backend", "vendor": "tcjit.byoc.vendor"}
 
 
 def register(backend: Backend) -> Backend:
@@ -111,12 +114,14 @@ def unregister(name: str) -> None:
 
 
 def known() -> tuple[str, ...]:
-    """The names of all backends, in the order of their registration."""
-    return tuple(_BACKENDS)
+    """The names of all backends, tcjit's own first, then in the order of their registration."""
+    return tuple(dict.fromkeys((*_OWN, *_BACKENDS)))
 
 
 def find(name: str) -> Backend:
     """The backend of a name; raises PartitionError where there is none."""
+    if name not in _BACKENDS and name in _OWN:
+        importlib.import_module(_OWN[name])
     if name not in _BACKENDS:
-        raise PartitionError(f"there is no backend {name!r}", hint=f"known: {', '.join(_BACKENDS) or 'none'}; `register` makes one known")
+        raise PartitionError(f"there is no backend {name!r}", hint=f"known: {', '.join(known())}; `register` makes one known")
     return _BACKENDS[name]

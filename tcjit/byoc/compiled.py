@@ -17,8 +17,6 @@ from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-import tcjit.byoc.tcjit_backend
-import tcjit.byoc.vendor  # noqa: F401  (both make themselves known)
 from tcjit.byoc.cut import cut
 from tcjit.byoc.fx import FxAdapter
 from tcjit.byoc.runtime import served

@@ -44,7 +44,8 @@ class Machine:
 class Limits:
     """What a backend can do. ``memory``: bytes on the chip for all that a region holds at once; ``units``: how many units it has, of which
     each operation takes as many as ``takes`` says, one if it says nothing and none if it only looks at memory. ``bandwidth``, ``flops``,
-    ``call``: as for the machine, where they differ from it. A region must gain more than ``gain`` seconds; minus infinity keeps all.
+    ``call``: as for the machine, where they differ from it; ``speeds``: the part of ``flops`` that an operation reaches, all if it says
+    nothing. A region must gain more than ``gain`` seconds; minus infinity keeps all.
     """
 
     memory: int | None = None
@@ -53,6 +54,7 @@ class Limits:
     bandwidth: float | None = None
     flops: float | None = None
     call: float | None = None
+    speeds: Mapping[str, float] = field(default_factory=dict)
     gain: float = 0.0
 
 
@@ -102,7 +104,8 @@ def estimate(region: Region, limits: Limits | None = None, machine: Machine | No
     moved = sum(map(size, (*region.inputs, *region.constants, *region.outputs)))
     work = sum(map(flops, region.nodes))
     call = machine.call if limits.call is None else limits.call
-    return Cost(moved, work, 1, call + max(moved / (limits.bandwidth or machine.bandwidth), work / (limits.flops or machine.flops)))
+    busy = sum(flops(node) / limits.speeds.get(node.op, 1.0) for node in region.nodes)
+    return Cost(moved, work, 1, call + max(moved / (limits.bandwidth or machine.bandwidth), busy / (limits.flops or machine.flops)))
 
 
 def apart(nodes: Sequence[Node], machine: Machine | None = None) -> Cost:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, cast
 
 import torch
 
-from tcjit.byoc import tcjit_backend, torchscript, vendor  # noqa: F401  the backends make themselves known
+from tcjit.byoc import torchscript
 from tcjit.byoc.adapter import Adapter
 from tcjit.byoc.choose import Chosen, estimated, fastest, runnable, twin
 from tcjit.byoc.cut import Cut, cut

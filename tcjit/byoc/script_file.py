@@ -53,7 +53,7 @@ def load(file: str | os.PathLike[str]) -> tuple[torch.jit.ScriptModule | Exporte
         lacking.append("a CUDA device")
     if lacking:
         hint = "import the module that registers the backend, or partition the model for this machine"
-        raise PartitionError(f"{os.fspath(file)} needs {', '.join(lacking)}; here are {', '.join(known()) or 'no backends'}", hint=hint)
+        raise PartitionError(f"{os.fspath(file)} needs {', '.join(lacking)}; here are {', '.join(known())}", hint=hint)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -27,6 +27,10 @@ from tcjit.jit.define import define
 ENTRY = "fused"
 # products and convolutions of more operations than this are left to the vendor's library, which blocks them better
 LARGEST = 50_000_000
+# what convolutions reach of what the vendor's reach, at worst: for estimates, where no clock says better
+_SPEED = 0.1
+# joining more tensors than this in a kernel asks at every element which of them it is from
+_JOINED = 8
 # so many sets of shapes are compiled for one region
 SHAPES = 32
 
@@ -43,6 +47,7 @@ def _ops(names: str) -> tuple[str, ...]:
 ANCHORS = frozenset(_ops(f"{_PRODUCTS} {_CONVOLUTIONS} scaled_dot_product_attention"))
 # two products of batches fit one region, as attention has them; of everything else that repeats reads there is one in a region
 _PAIRED = frozenset(_ops("matmul bmm baddbmm einsum"))
+_SPEEDS = dict.fromkeys(_ops(_CONVOLUTIONS), _SPEED)
 _UNITS = {op: 24 if op in _PAIRED else 41 for op in sorted(ANCHORS)}
 
 
@@ -75,6 +80,8 @@ def _anchored(match: Match) -> Verdict:
 
 def _said(node: Node) -> Verdict:
     """True, or why a node is not for tcjit."""
+    if node.op in ("aten.cat", "aten.stack", "aten.concat") and len(node.inputs) > _JOINED:
+        return f"joins {len(node.inputs)} tensors, more than {_JOINED}"
     if node.op in ANCHORS and not _depthwise(node):
         count = flops(node)
         if count > LARGEST:
@@ -99,7 +106,7 @@ class TcjitBackend(Backend):
         _epilogue_row("product_epilogue", _PRODUCTS),
         _epilogue_row("convolution_epilogue", _CONVOLUTIONS),
     )
-    limits = Limits(units=64, takes=_UNITS)
+    limits = Limits(units=64, takes=_UNITS, speeds=_SPEEDS)
     dynamic = True
     devices = ("cpu", "cuda")
 

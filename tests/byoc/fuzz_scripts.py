@@ -213,8 +213,8 @@ def check(seed: int, backend: Backend | None = None, tolerance: float = 0.0) -> 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--count", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--tcjit", type=int, default=0, help="every so many programs with the backend of tcjit as well, 0 for none")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32), help="a fresh one by default")
+    parser.add_argument("--tcjit", type=int, default=20, help="every so many programs with the backend of tcjit as well, 0 for none")
     asked = parser.parse_args(arguments)
     silence()
     failed = regions = 0

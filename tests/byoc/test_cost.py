@@ -178,3 +178,10 @@ def test_merging_within_limits() -> None:
     small: dict[str, Any] = {"mine": Limits(memory=1000)}
     assert [len(region.nodes) for region in merge(block, groups, fits=within(small))] == [1] * 7
     assert len(merge(block, groups, fits=within({}))) == 1
+
+
+def test_a_backend_may_be_slow_at_some_operations() -> None:
+    region = region_of(chain(4, 1000))
+    slow = estimate(region, Limits(speeds={"aten.neg": 0.25}), PLAIN)
+    assert math.isclose(slow.seconds, 2e-6 + 16e-6) and slow.flops == 4000  # bound by 4,000 operations at a quarter of 1e9 a second
+    assert estimate(region, Limits(speeds={"aten.exp": 0.25}), PLAIN) == estimate(region, machine=PLAIN)

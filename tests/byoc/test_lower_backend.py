@@ -9,7 +9,7 @@ from support_lower import Graph
 
 from tcjit.byoc.annotate import annotate
 from tcjit.byoc.backends import find
-from tcjit.byoc.cost import within
+from tcjit.byoc.cost import prune, within
 from tcjit.byoc.graph import Block, TensorType, Value
 from tcjit.byoc.grouping import group
 from tcjit.byoc.lower import RULES
@@ -61,6 +61,7 @@ def test_the_names_in_the_table_are_those_of_operators():
         (lambda g, x: g("index.Tensor", x, [g("ne.Scalar", x, 0)]), "indexes by bool"),
         (lambda g, x: g("einsum", "...i->...", [x]), "einsum"),
         (lambda g, x: g("embedding_bag", x, g("arange", 3), g("full", [2], 0, dtype=torch.int64)), "bags are known at the run only"),
+        (lambda g, x: g("stack", [x] * 9), "joins 9 tensors, more than 8"),
         (lambda g, x: g("dropout", x, 0.5, True), "draws random numbers"),
         (lambda g, x: g("abs", g("complex", x, x)), "complex64 type, which the language lacks"),
     ],
@@ -124,6 +125,16 @@ def test_a_region_per_convolution_with_what_follows():
         ["aten.conv2d", "aten.add", "aten.relu"],
     ]
     assert [region.rows for region in regions] == [("convolution_epilogue",)] * 2
+
+
+def test_by_estimate_convolutions_that_do_much_for_what_they_read_are_left():
+    g = Graph()
+    x, w = g.input(torch.randn(1, 32, 32, 32)), g.input(torch.randn(32, 32, 3, 3), constant=True)
+    much = g("relu", g("conv2d", x, w, None, [1, 1], [1, 1]))
+    last = g("sigmoid", g("conv2d", g("relu", x), g.input(torch.randn(1, 32, 1, 1), constant=True)))
+    found = prune(_merged(g, [much, last]), {"tcjit": TCJIT.limits})
+    assert [[node.op for node in region.nodes] for region in found.kept] == [["aten.relu", "aten.conv2d", "aten.sigmoid"]]
+    assert [[node.op for node in region.nodes] for region, _ in found.given_back] == [["aten.conv2d", "aten.relu"]]
 
 
 def test_layers_are_regions_of_their_own_and_chains_stay_whole():
