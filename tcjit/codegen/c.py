@@ -18,7 +18,7 @@ from tcjit.codegen.memory import ALIGNMENT, Address, stride_name
 from tcjit.codegen.memory import symbol as kernel_symbol
 from tcjit.codegen.patch import Found, Patch, match, starts
 from tcjit.codegen.source import Numbers, Source
-from tcjit.codegen.work import fewest, work
+from tcjit.codegen.work import below, fewest, work
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Expr
 from tcjit.grammar.dtypes import DTYPES
@@ -152,7 +152,10 @@ class _Emitter(Emitter):
         trips = [f"({self.index(one.upper - one.lower)} + {one.step})" for one in loops if one.trips is None]
         if not trips:
             return ""
-        each = work(loops[-1].body, self.mapped.scop, self.ranges)
+        ranges = self.ranges
+        for one in loops:
+            ranges = below(one, ranges)
+        each = work(loops[-1].body, self.mapped.scop, ranges)
         fixed = each * prod(one.trips or 1 for one in loops) // prod(one.step for one in loops if one.trips is None)
         enough = -(-parallelise.WORTH_THREADS // max(1, fixed))
         return f" if ({' * '.join(trips)} >= {enough})" if enough > 1 else ""

@@ -18,10 +18,8 @@ def work(nodes: tuple[Node, ...], scop: Scop, ranges: Ranges) -> int:
     total = 0
     for node in nodes:
         if isinstance(node, For):
-            lower, upper = limits(node.lower, ranges), limits(node.upper, ranges)
-            known = lower is not None and upper is not None
-            inner = {**ranges, node.variable: (lower[0], upper[1])} if lower is not None and upper is not None else ranges
-            trips = node.trips if node.trips is not None else most(node, ranges) if known else 1
+            inner = below(node, ranges)
+            trips = node.trips if node.trips is not None else most(node, ranges) if node.variable in inner else 1
             total += trips * work(node.body, scop, inner)
         elif isinstance(node, If):
             total += work(node.then, scop, ranges) + work(node.other, scop, ranges)
@@ -30,6 +28,12 @@ def work(nodes: tuple[Node, ...], scop: Scop, ranges: Ranges) -> int:
         else:
             total += work(node.body, scop, ranges)
     return total
+
+
+def below(loop: For, ranges: Ranges) -> Ranges:
+    """The ranges inside of a loop; without its variable where its limits are not known."""
+    lower, upper = limits(loop.lower, ranges), limits(loop.upper, ranges)
+    return ranges if lower is None or upper is None else {**ranges, loop.variable: (lower[0], upper[1])}
 
 
 def most(loop: For, ranges: Ranges) -> int:

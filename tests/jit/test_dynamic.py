@@ -271,3 +271,11 @@ print(json.dumps([found, "lark" in sys.modules, "islpy" in sys.modules]))
     first, second = (json.loads(child(code).strip().splitlines()[-1]) for _ in range(2))
     assert first[0] == second[0] == [3.0, 17.0, 30.0]
     assert first[1:] == [True, True] and second[1:] == [False, False]
+
+
+def test_a_copy_is_made_by_as_many_threads_as_pay() -> None:
+    """The inner loops count though they are cut by a minimum: 26 * 72 elements of each batch, 32,768 in all make threads worth it."""
+    product = tcjit.define("def product(float(B,N,M) X, float(B,K,M) Y) -> (Z) { Z(b,n,k) +=! X(b,n,m) * Y(b,k,m) }", dynamic=["B"])["product"]
+    source = product.compile(torch.randn(63, 26, 72), torch.randn(63, 26, 72)).source
+    (copying,) = [line for line, after in zip(source.splitlines(), source.splitlines()[1:]) if "collapse(2)" in line and "c0" in after]
+    assert copying.startswith("#pragma omp parallel for collapse(2) if ((tc_size_B - 1 + 1) >= 16)"), source
