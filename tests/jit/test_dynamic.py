@@ -275,7 +275,7 @@ print(json.dumps([found, "lark" in sys.modules, "islpy" in sys.modules]))
 
 def test_a_copy_is_made_by_as_many_threads_as_pay() -> None:
     """The inner loops count though they are cut by a minimum: 26 * 72 elements of each batch, 32,768 in all make threads worth it."""
-    product = tcjit.define("def product(float(B,N,M) X, float(B,K,M) Y) -> (Z) { Z(b,n,k) +=! X(b,n,m) * Y(b,k,m) }", dynamic=["B"])["product"]
-    source = product.compile(torch.randn(63, 26, 72), torch.randn(63, 26, 72)).source
+    text = "def product(float(B,N,M) X, float(B,K,M) Y) -> (Z) { Z(b,n,k) +=! X(b,n,m) * Y(b,k,m) }"
+    source = tcjit.define(text, dynamic=["B"])["product"].compile(torch.randn(63, 26, 72), torch.randn(63, 26, 72)).source
     (copying,) = [line for line, after in zip(source.splitlines(), source.splitlines()[1:]) if "collapse(2)" in line and "c0" in after]
     assert copying.startswith("#pragma omp parallel for collapse(2) if ((tc_size_B - 1 + 1) >= 16)"), source
