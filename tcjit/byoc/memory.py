@@ -161,8 +161,8 @@ class _Memory:
         marked = [v for name, argument in node.arguments.items() if marks.get(name) is not None for v in values_of(argument)]
         if any(each.alias_info is not None for each in found._schema.returns):
             self.link_all([*marked, *node.outputs] if marked else everything)
-        elif node.effect == "view":
-            self.link_all(everything)
+        elif node.effect == "view" or any(value in self.holders for value in node.outputs):
+            self.link_all(everything)  # a sum or slice of lists holds the very tensors
 
     def reached(self, values: Iterable[Value]) -> set[int]:
         """The cells of values and of all that they hold."""

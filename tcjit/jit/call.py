@@ -191,6 +191,8 @@ class Function:
         result = autotune.autotune(self.text, self.signature, checked_target(target) or self.target, [args, *also], config, cache, progress)
         if cache:
             forget(self.signature)
+            for given in (args, *also):  # as calls will want it: the next process finds the kernel, too
+                self.compile(*given, target=target)
         return result
 
     def _kernel(self, bound: Bound, checked: bool, target: Target, options: Options | None, called: bool = True) -> Kernel:
