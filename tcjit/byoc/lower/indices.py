@@ -103,7 +103,7 @@ def divide(base: Linear, by: int) -> Linear:
 
     >>> h, d = variable("h", 3), variable("d", 4)
     >>> print(divide(add(scale(h, 4), d), 4), divide(add(h, d), 4))
-    h (h+d)/4
+    h ((h+d)/4)
     """
     if by == 1:
         return base
@@ -141,7 +141,7 @@ def reshaped(subscripts: Sequence[Linear], shape: Sequence[int], source: Sequenc
     """Where in a tensor of shape ``source`` an element of its view of shape ``shape`` stands.
 
     >>> print(*reshaped([variable("i", 2), variable("j", 12)], (2, 12), (2, 3, 4)))
-    i j/4 j%4
+    i (j/4) (j%4)
     """
     flat = number(0)
     for subscript, extent in zip(subscripts, shape):
