@@ -40,6 +40,17 @@ def test_a_search_finds_options_that_are_kept() -> None:
     assert "sums 40x50 on cpu" in str(result) and "ended by trials" in str(result)
 
 
+def test_the_next_process_neither_schedules_nor_compiles(tmp_path: Path) -> None:
+    given = "import sys, torch, tcjit\nx = torch.ones(40, 50)\n"
+    define = f"tc = tcjit.define({TEXT!r})\n"
+    search = "tc.sums.autotune(x, config=tcjit.TunerConfig(trials=4, workers=1))\n"
+    call = "tc.sums(x)\nprint('lark' in sys.modules, 'islpy' in sys.modules)\n"
+    environment = {**os.environ, "TCJIT_CACHE_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+    for code, printed in ((given + define + search, ""), (given + define + call, "False False")):
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
+        assert (done.stdout.strip(), done.returncode) == (printed, 0), done.stderr
+
+
 def test_a_budget_counts_what_was_tried_before() -> None:
     first, second = tuned(8, seed=6), tuned(10, seed=6)
     assert [t.values for t in second.history[: len(first.history)]] == [t.values for t in first.history]
