@@ -33,7 +33,7 @@ def kill_searches(home: Path, count: int, seed: int) -> list[str]:
         assert process.stdout
         if process.stdout.readline() != "ready\n":
             return [*wrong, f"search {number} did not start: {process.communicate()[1]}"]
-        time.sleep(rng.uniform(0.0, 2.5))
+        time.sleep(rng.uniform(0.0, 6.0))  # a search measures after 2 or 3 seconds
         process.kill()
         process.communicate()
         now = _written(store)
