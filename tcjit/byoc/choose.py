@@ -18,6 +18,7 @@ from tcjit.byoc.cut import Cut, cut
 from tcjit.byoc.measure import Measured, copies, measured, race, sure
 from tcjit.byoc.passes import standard
 from tcjit.byoc.settings import PartitionConfig
+from tcjit.errors import PartitionError
 
 Opened = Callable[[], Adapter]
 WARM = 3  # calls before the first that is timed: TorchScript looks at the first ones, and is slow in them
@@ -55,9 +56,10 @@ def fastest(model: Any, opened: Opened, config: PartitionConfig, inputs: Sequenc
     What the calls of regions cost in their places can be more than what the regions save by themselves, hence the whole model is timed.
     """
     with _unwritten(model):
+        whole = twin(model, opened)
+        _tried(whole, copies(inputs))
         ways = [_way(opened, each, inputs) for each in _configs(config)]
         ways = [way for way in ways if way.cut.regions or LAYOUT in way.cut.passes]
-        whole = twin(model, opened)
         runs = {"whole": whole, **{str(number): way.model for number, way in enumerate(ways)}}
         given = copies(inputs)
         with torch.no_grad():
@@ -71,6 +73,17 @@ def fastest(model: Any, opened: Opened, config: PartitionConfig, inputs: Sequenc
     seconds = {key: value for way in ways if way.measured for key, value in way.measured.seconds.items()}
     plain = estimated(opened, replace(config, backends=(), opt_level=0))
     return replace(plain, model=whole, measured=Measured(seconds, frozenset(), {}))
+
+
+def _tried(run: Callable[..., Any], inputs: Sequence[Any]) -> None:
+    """Runs a model once; a PartitionError where it fails."""
+    try:
+        with torch.no_grad():
+            run(*inputs)
+    except Exception as error:  # whatever the model's own code raises
+        said = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+        hint = "measuring runs the model: give example inputs that it takes"
+        raise PartitionError(f"the model fails on its example inputs: {said[-1]}", hint=hint) from error
 
 
 def twin(model: Any, opened: Opened) -> Any:

@@ -118,7 +118,9 @@ def partition(
     the vendor's operators and on plain ATen, and the fastest stays; what was measured is kept. ``dry_run`` compiles nothing and
     gives a model that has a report only. Raises PartitionError.
     """
-    config = config or PartitionConfig()
+    config = PartitionConfig() if config is None else config
+    if not isinstance(config, PartitionConfig):
+        raise PartitionError(f"config must be tcjit.PartitionConfig, not {type(config).__name__}", hint="tcjit.PartitionConfig(cost=False)")
     inputs = tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
     opened = opener(model, inputs)
     if dry_run:

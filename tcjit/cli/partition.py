@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ def cut(
     """Partition and write what is asked for; the lines to print."""
     if dry_run and (out or export):
         raise PartitionError("a dry run makes nothing that could be written", hint="leave --dry-run, or --out and --export, away")
-    inputs = torch.load(example[1:], weights_only=True) if example.startswith("@") else examples(example, seed)
+    inputs = loaded(Path(example[1:])) if example.startswith("@") else examples(example, seed)
     done = partition(read(model), tuple(inputs), config, dry_run=dry_run, measure=measure)
     yield done.report() if report else done.summary()
     yield from written(done, out, export, svg)
@@ -38,8 +38,21 @@ def written(done: PartitionedModule, out: Path | None, export: Path | None, svg:
         done.export(export)
         yield f"exported: {export}"
     if svg is not None:
-        svg.write_text(done.svg(), encoding="utf-8")
+        try:
+            svg.write_text(done.svg(), encoding="utf-8")
+        except OSError as error:
+            raise PartitionError(f"cannot write {svg}: {error.strerror}", hint="name a file in a directory that is there") from error
         yield f"drawn: {svg}"
+
+
+def loaded(file: Path) -> Sequence[Any]:
+    """The inputs in a file."""
+    try:
+        found = torch.load(file, weights_only=True)
+    except Exception as error:  # a file that is not there, or whatever reading one of another kind comes upon
+        said = str(error).partition(". ")[0].splitlines()[0] if str(error) else type(error).__name__
+        raise PartitionError(f"--example: cannot read {file}: {said}", hint="a file of torch.save((x, y), file)") from error
+    return found if isinstance(found, (list, tuple)) else (found,)
 
 
 def examples(text: str, seed: int) -> list[Any]:

@@ -1,8 +1,9 @@
 """Which regions and which cut stay, by the clock: with clocks that say what a test wants, and with the real one."""
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -109,6 +110,22 @@ def test_a_win_in_half_of_the_rounds_is_none(monkeypatch: pytest.MonkeyPatch) ->
     model, x = net()
     clock(monkeypatch, {"ours": [0.5] * 4, "0": [0.5, 0.5, 1.5, 1.5], "1": [0.1, 0.1, 1.1, 1.1]})
     assert not tcjit.partition(model, (x,), measure=True).regions
+
+
+FORMS: list[Callable[[Net, Tensor], Any]] = [
+    lambda model, x: model,
+    lambda model, x: torch.jit.script(model),
+    lambda model, x: torch.export.export(model, (x,)),
+]
+
+
+@pytest.mark.parametrize("form", FORMS, ids=["module", "script", "program"])
+def test_inputs_that_the_model_fails_on(form: Callable[[Net, Tensor], Any]) -> None:
+    model, x = net()
+    with pytest.raises(tcjit.errors.PartitionError, match="the model fails on its example inputs"):
+        tcjit.partition(form(model, x), (torch.randn(2, 4, 12, 12),), measure=True)
+    with pytest.raises(tcjit.errors.PartitionError, match="config must be tcjit.PartitionConfig, not dict"):
+        tcjit.partition(model, (x,), {"cost": False})  # type: ignore[arg-type]
 
 
 def test_what_was_measured_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
