@@ -92,12 +92,15 @@ def partitioned(
 
 
 def text(module: torch.jit.ScriptModule) -> str:
-    """The graph of a module without what means nothing: names of values, places in source files, and where constants stand, which a file
-    does not keep."""
-    for _ in range(2):
+    """The graph of a module without what means nothing: names of values, places in source files, and where constants stand and in which
+    order, which a file does not keep."""
+    for _ in range(3):  # each time a little more dead code is gone
         module = torch.jit.load(io.BytesIO(module.save_to_buffer()))
     names: dict[str, str] = {}
     graph = str(torch._C._jit_pass_canonicalize(module.inlined_graph).str(False))
+    for line, name, value in re.findall(r"^( *(%\w+) : (.* = prim::Constant.*)\n)", graph, re.MULTILINE):
+        if "<Tensor>" not in value:
+            graph = re.sub(rf"{name}\b", f"({value})", graph.replace(line, ""))
     return re.sub(r"%[\w.]+", lambda found: names.setdefault(found[0], f"%{len(names)}"), graph)
 
 
