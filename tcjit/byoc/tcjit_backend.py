@@ -30,7 +30,7 @@ LARGEST = 50_000_000
 # what convolutions reach of what the vendor's reach, at worst: for estimates, where no clock says better
 _SPEED = 0.1
 # joining more tensors than this in a kernel asks at every element which of them it is from
-_JOINED = 8
+_JOINED = 32
 # so many sets of shapes are compiled for one region
 SHAPES = 32
 

@@ -1,12 +1,13 @@
-"""Cases: cut a sum where a condition on one index of its results changes, so that each part sums up plain products.
+"""Cases: cut a statement where a condition on one index of its results changes, so that each part is computed without asking.
 
 ``(t >= 32 ? A(k, t - 32) * W(c, k) : 0.0)`` summed over ``k`` is a product of plain reads for ``t >= 32`` and zero below. Contractions on
-explicit vectors need such plain terms; the values are the same bit for bit.
+explicit vectors need such plain terms. ``(t < 32 ? A(t) : B(t - 32))`` joins two tensors: two copies, each as fast as memory. The values
+are the same bit for bit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from tcjit.grammar.ast import Binary, Expr, Select
 from tcjit.grammar.walk import rebuild, walk
@@ -22,24 +23,47 @@ def cases(value: Expr, left: Bounds, values: Mapping[str, int], moving: Containe
 
     ``left`` bounds the indices of the results; the range of one of the ``moving`` depends on dynamic sizes.
     """
-    whole = [(left, value)]
+    conditions = [node.condition for node in walk(value) if isinstance(node, Select)]
     for name, lower, upper in left:
+        cuts = _cuts(conditions, name, lower, upper, values) if name not in moving else set()
+        if 0 < len(cuts) < MOST_CASES:
+            made = _cut(value, left, name, cuts, values)
+            if all(is_product(part) for _, part in made):
+                return made
+    return [(left, value)]
+
+
+def joined(value: Expr, box: Bounds, values: Mapping[str, int], moving: Container[str] = ()) -> list[tuple[Bounds, Expr]]:
+    """The boxes of what is joined from several values along one index, and the value of each; one where nothing is joined."""
+    for name, lower, upper in box:
         if name in moving:
             continue
-        cuts = {lower, upper}
-        for node in walk(value):
-            if isinstance(node, Select) and (change := _change(node.condition, name, values)) is not None and lower < change < upper:
-                cuts.add(change)
-        if not 2 < len(cuts) <= MOST_CASES + 1:
-            continue
-        ends = sorted(cuts)
-        made = []
-        for least, beyond in zip(ends, ends[1:], strict=False):
-            box = tuple((d, least, beyond) if d == name else (d, lo, hi) for d, lo, hi in left)
-            made.append((box, _decided(value, name, least, values)))
-        if all(is_product(part) for _, part in made):
-            return made
-    return whole
+        conditions = []
+        rest = value
+        while isinstance(rest, Select) and _change(rest.condition, name, values) is not None:
+            conditions.append(rest.condition)
+            rest = rest.other
+        cuts = _cuts(conditions, name, lower, upper, values)
+        if cuts:
+            return _cut(value, box, name, cuts, values)
+    return [(box, value)]
+
+
+def _cuts(conditions: Iterable[Expr], name: str, lower: int, upper: int, values: Mapping[str, int]) -> set[int]:
+    """Where between two bounds of an index conditions change."""
+    changes = (_change(condition, name, values) for condition in conditions)
+    return {change for change in changes if change is not None and lower < change < upper}
+
+
+def _cut(value: Expr, box: Bounds, name: str, cuts: Iterable[int], values: Mapping[str, int]) -> list[tuple[Bounds, Expr]]:
+    """The parts of a box between the cuts of one index, with the value there."""
+    lower, upper = next((lo, hi) for d, lo, hi in box if d == name)
+    ends = [lower, *sorted(cuts), upper]
+    made = []
+    for least, beyond in zip(ends, ends[1:], strict=False):
+        part = tuple((d, least, beyond) if d == name else (d, lo, hi) for d, lo, hi in box)
+        made.append((part, _decided(value, name, least, beyond, values)))
+    return made
 
 
 def _form(condition: Expr, name: str, values: Mapping[str, int]) -> tuple[str, int, int] | None:
@@ -68,8 +92,10 @@ def _change(condition: Expr, name: str, values: Mapping[str, int]) -> int | None
     return next((at for at in (near, near + 1) if _holds(form, at) != _holds(form, at - 1)), None)
 
 
-def _decided(value: Expr, name: str, at: int, values: Mapping[str, int]) -> Expr:
-    """The value with every choice made that depends on one index alone, as for ``at``."""
+def _decided(value: Expr, name: str, least: int, beyond: int, values: Mapping[str, int]) -> Expr:
+    """The value with every choice made that depends on one index alone and is the same between two of its values."""
     if isinstance(value, Select) and (form := _form(value.condition, name, values)) is not None:
-        return _decided(value.then if _holds(form, at) else value.other, name, at, values)
-    return rebuild(value, lambda child: _decided(child, name, at, values))
+        change = _change(value.condition, name, values)
+        if change is None or not least < change < beyond:
+            return _decided(value.then if _holds(form, least) else value.other, name, least, beyond, values)
+    return rebuild(value, lambda child: _decided(child, name, least, beyond, values))

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Machine:
-    """``vector_bytes``: width of a vector register; ``vector_registers``: how many; ``threads``: cores worth using."""
+    """``vector_bytes``: width of a vector register; ``vector_registers``: how many; ``threads``: cores worth using; ``cache_bytes``: of the
+    last cache that a core has for itself."""
 
     vector_bytes: int = 32
     vector_registers: int = 16
     threads: int = 2
+    cache_bytes: int = 1 << 20
 
     def lanes(self, element_bytes: int) -> int:
         return max(1, self.vector_bytes // element_bytes)

@@ -19,13 +19,12 @@ from tcjit.mapping.machine import Machine
 from tcjit.mapping.options import Options
 from tcjit.mapping.pack import is_product
 from tcjit.mapping.passes.fuse import Group
+from tcjit.mapping.plan_order import Nest, streamed, uses
 from tcjit.mapping.scop import Scop, ScopStatement
-from tcjit.mapping.strides import accesses, involves, stride
+from tcjit.mapping.strides import accesses, stride
 
 FMA_LATENCY = 4  # independent accumulators needed per unit of throughput, times the two units of common cores
 UNROLL_LIMIT = 64  # statements in one unrolled patch: beyond it, code grows faster than speed
-STREAMED = 8  # products for each element of operands and results, below which memory sets the time
-IN_CACHE = 1 << 20  # elements that caches hold
 STREAM_TILE = 2048  # elements of one row piece when a single row must be shared by threads
 
 
@@ -37,6 +36,15 @@ class Patch:
     lane: int | str
     width: int  # lanes of one register
     vectors: int  # registers along the lane
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A patch, the tile sizes that it takes and its estimated time: cycles over the whole box, with operands at hand."""
+
+    time: float
+    tile: tuple[int, ...]
+    patch: Patch
 
 
 @dataclass(frozen=True)
@@ -55,31 +63,31 @@ class Plan:
 def plan(scop: Scop, group: Group, options: Options, machine: Machine) -> Plan:
     """The plan of one group."""
     ranked = patches(scop, group, options, machine)
-    return ranked[0][1] if ranked else _streaming(scop, group, options)
+    return _contraction_plan(scop, group, ranked[0], options, machine) if ranked else _streaming(scop, group, options)
 
 
-def patches(scop: Scop, group: Group, options: Options, machine: Machine) -> list[tuple[float, Plan]]:
-    """Every sensible plan of a group that contracts, the one with the least estimated time first; none for other groups."""
-    found: list[tuple[float, Plan]] = []
+def patches(scop: Scop, group: Group, options: Options, machine: Machine) -> list[Candidate]:
+    """Every sensible patch of a group that contracts, the one with the least estimated time first; none for other groups."""
+    found: list[Candidate] = []
     if options.lanes != 1 and group.columns:
         for name in group.statements:
             s = scop.statement(name)
             if s.operator == "+=" and s.reduction and is_product(s.value):
                 found += _patches(scop, group, s, options, machine)
-    return sorted(found, key=lambda ranked: ranked[0])
+    return sorted(found, key=lambda candidate: candidate.time)
 
 
 # ---------------------------------------------------------------- contractions
 
 
-def _patches(scop: Scop, group: Group, s: ScopStatement, options: Options, machine: Machine) -> list[tuple[float, Plan]]:
-    """Every sensible patch of a contraction with its estimated time."""
+def _patches(scop: Scop, group: Group, s: ScopStatement, options: Options, machine: Machine) -> list[Candidate]:
+    """Every sensible patch of one contraction."""
     columns = [column[s.name] for column in group.columns]
     reads = accesses(s)[2:]
     write = accesses(s)[0]
     moves = {d: [stride(scop, a, d) for a in reads] for d in s.dims}
     width = options.lanes or machine.lanes(DTYPES[s.value.dtype].bytes)
-    found: list[tuple[float, Plan]] = []
+    found: list[Candidate] = []
     for dim in s.dims:
         if any(m not in (0, 1) for m in moves[dim]) or 1 not in moves[dim]:
             continue
@@ -100,7 +108,7 @@ def _output_lanes(
     width: int,
     options: Options,
     machine: Machine,
-) -> list[tuple[float, Plan]]:
+) -> list[Candidate]:
     vector = [a for a in reads if stride(scop, a, columns[lane]) == 1]
     scalar = [a for a in reads if stride(scop, a, columns[lane]) == 0]
     steps = _volume(s, s.reduction)
@@ -126,9 +134,7 @@ def _output_lanes(
                 sum(pieces * _touched(a, columns, part, lane) for a in vector) + sum(_touched(a, columns, part, lane) for a in scalar) / 2
             )
             time += count * (steps * (max(fma, loads, FMA_LATENCY) + loads / 8) + 2 * fma + 8)
-        found.append(
-            (time, _contraction_plan(scop, group, s, columns, tile, lane, columns[lane], Patch(s.name, lane, width, vectors), options))
-        )
+        found.append(Candidate(time, tuple(tile), Patch(s.name, lane, width, vectors)))
     return found
 
 
@@ -142,7 +148,7 @@ def _reduction_lanes(
     width: int,
     options: Options,
     machine: Machine,
-) -> list[tuple[float, Plan]]:
+) -> list[Candidate]:
     others = _volume(s, tuple(d for d in s.reduction if d != dim))
     along = (options.patch[1],) if options.patch else (1, 2, 4)
     if options.patch:
@@ -163,57 +169,29 @@ def _reduction_lanes(
             step = max(vectors * results, vectors * loads, FMA_LATENCY)
             # what is left over runs lane by lane, and every accumulator ends in a horizontal sum
             time += count * (others * (whole * step + rest * results * 0.5) + 8 * vectors * results + 8)
-        found.append((time, _contraction_plan(scop, group, s, columns, tile, None, dim, Patch(s.name, dim, width, vectors), options)))
+        found.append(Candidate(time, tuple(tile), Patch(s.name, dim, width, vectors)))
     return found
 
 
-def _contraction_plan(
-    scop: Scop,
-    group: Group,
-    s: ScopStatement,
-    columns: list[str],
-    tile: list[int],
-    lane: int | None,
-    dim: str,
-    patch: Patch,
-    options: Options,
-) -> Plan:
-    """Order the tile loops so that the innermost one streams the least: what it does not touch stays in cache."""
-
-    def streamed(column: int) -> int:
-        total = 0
-        for a in accesses(s)[2:]:
-            if any(involves(sub, columns[column]) for sub in a.subscripts):
-                total += _volume(s, tuple(r for r in s.reduction if any(involves(sub, r) for sub in a.subscripts))) * _touched(
-                    a, columns, tile, None
-                )
-        return total
-
-    def whole(column: int) -> int:
-        return sum(scop.tensor(a.tensor).elements for a in accesses(s)[2:] if _uses(a, columns[column]))
-
-    def rank(column: int) -> tuple[bool, int, int]:
-        return (tile[column] > 1, -whole(column), -streamed(column))
-
-    large = _streamed(scop, s)
-    steps = [stride(scop, large, d) if large else None for d in columns]
-    if None in steps:
-        order = tuple(sorted(range(len(columns)), key=rank))
-    else:  # in the order of memory
-        order = tuple(sorted(range(len(columns)), key=lambda c: -(steps[c] or 0)))
-    lanes = dict(_lane_choices(scop, group, prefer=lane))
-    lanes[s.name] = dim
-    return Plan(_outermost(order, options), tuple(tile), tuple(lanes.items()), patch)
+def _contraction_plan(scop: Scop, group: Group, found: Candidate, options: Options, machine: Machine) -> Plan:
+    """The plan that a patch asks for."""
+    s, tile = scop.statement(found.patch.statement), found.tile
+    columns = tuple(column[s.name] for column in group.columns)
+    along = found.patch.lane
+    lanes = dict(_lane_choices(scop, group, prefer=along if isinstance(along, int) else None))
+    lanes[s.name] = columns[along] if isinstance(along, int) else along
+    order = Nest(scop, s, columns, tile, found.time, machine).order()
+    return Plan(_outermost(order, options), tile, tuple(lanes.items()), found.patch)
 
 
 def _shapes(
     scop: Scop, s: ScopStatement, columns: list[str], lane: int | None, reused: list[Access], options: Options
 ) -> list[dict[int, int]]:
     """Candidate patch sizes along the columns that some vector operand does not depend on (at most two of them)."""
-    usable = [c for c in range(len(columns)) if c != lane and s.extent(columns[c]) > 1 and any(not _uses(a, columns[c]) for a in reused)]
+    usable = [c for c in range(len(columns)) if c != lane and s.extent(columns[c]) > 1 and any(not uses(a, columns[c]) for a in reused)]
     forced = {c: size for c in range(len(columns)) if c != lane and (size := _forced(options, c))}
-    if (large := _streamed(scop, s)) and not options.patch:
-        usable = [c for c in usable if not _uses(large, columns[c])]
+    if (large := streamed(scop, s)) and not options.patch:
+        usable = [c for c in usable if not uses(large, columns[c])]
     usable = [c for c in usable if c not in forced][-2:]
     sizes = range(1, options.patch[0] + 1) if options.patch else (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14)
     shapes = list(product(*([size for size in sizes if size <= s.extent(columns[c])] for c in usable)))
@@ -221,15 +199,6 @@ def _shapes(
         rows = max((prod(shape) for shape in shapes if prod(shape) <= options.patch[0]), default=1)
         shapes = [shape for shape in shapes if prod(shape) == rows]
     return [{**forced, **dict(zip(usable, shape, strict=True))} for shape in shapes]
-
-
-def _streamed(scop: Scop, s: ScopStatement) -> Access | None:
-    """The largest operand of a contraction that waits for memory, not for its arithmetic; None where it is the other way round."""
-    reads = accesses(s)[2:]
-    sizes = [scop.tensor(a.tensor).elements for a in reads]
-    if s.points >= STREAMED * (sum(sizes) + scop.tensor(s.tensor).elements) or sum(sizes) < IN_CACHE:
-        return None
-    return reads[sizes.index(max(sizes))]
 
 
 def _within(machine: Machine, options: Options, needed: int) -> None:
@@ -250,15 +219,11 @@ def _outermost(order: tuple[int, ...], options: Options) -> tuple[int, ...]:
     return (first, *(c for c in order if c != first)) if first in order else order
 
 
-def _uses(access: Access, dim: str) -> bool:
-    return any(involves(sub, dim) for sub in access.subscripts)
-
-
 def _touched(access: Access, columns: list[str], tile: Sequence[int], lane: int | None) -> int:
     """Distinct elements (vectors along the lane) of an access in one patch."""
     total = 1
     for column, dim in enumerate(columns):
-        if column != lane and _uses(access, dim):
+        if column != lane and uses(access, dim):
             total *= tile[column]
     return total
 

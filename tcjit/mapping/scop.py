@@ -17,7 +17,7 @@ from tcjit.grammar.affine import affine, condition, guarded_accesses, isl_name
 from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index, Program, Statement
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.walk import rebuild
-from tcjit.mapping.cases import cases
+from tcjit.mapping.cases import cases, joined
 from tcjit.mapping.isl import context, union_map, union_set
 from tcjit.mapping.options import Options
 from tcjit.mapping.pack import is_product, packings, replaced, turned_lane
@@ -249,7 +249,8 @@ class _Lowering:
         tensor = next(t for t in self.tensors if t.name == s.tensor)
         empty = any(upper <= lower for _, lower, upper in full)
         if s.operator == "=":
-            self._emit(tensor.name, s.subscripts, "=", s.value, full, (), number)
+            for part, value in self._joined(s, full, number):
+                self._emit(tensor.name, s.subscripts, "=", value, part, (), number)
             return
         wide = s.accumulate if needs_wide(s) else ""
         target, value = tensor, s.value
@@ -356,6 +357,13 @@ class _Lowering:
             self._emit(copy.name, order, "=", source, bounds, (), number)
             copies[source] = Access(copy.name, order, dtype=source.dtype)
         return replaced(value, copies)
+
+    def _joined(self, s: Statement, full: Bounds, number: int) -> list[tuple[Bounds, Expr]]:
+        """The parts of an assignment: one, unless it joins tensors, and neither it nor a later one that would share its loops reads them."""
+        later = [each.value for each in self.program.definition.statements[number:] if not each.reduction]
+        if self.processors or self.options.lanes == 1 or any(a.tensor == s.tensor for v in later for a, _ in guarded_accesses(v)):
+            return [(full, s.value)]
+        return joined(s.value, full, self._values, self.open)
 
     def _cases(self, s: Statement, value: Expr, left: Bounds) -> list[tuple[Bounds, Expr]]:
         """The parts in which a sum is computed: one, unless conditions on its results keep it from vectors."""

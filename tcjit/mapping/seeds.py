@@ -30,7 +30,7 @@ def cpu_seeds(program: Program, machine: Machine, layouts: Mapping[str, str], tr
     if scop.statements:
         deps = dependences(scop)
         for group in groups_of(scop, fuse(scop, deps, schedule(scop, deps), options)) or ():
-            tiles = dict.fromkeys(plan.tile for _, plan in patches(scop, group, options, machine))
+            tiles = dict.fromkeys(c.tile for c in patches(scop, group, options, machine))
             found += [Options(tile=tile) for tile in list(tiles)[1 : RANKED + 1]]
     return [*found, *(SUMMING if "reduction" in traits else ()), *STREAMING]
 

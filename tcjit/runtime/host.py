@@ -199,6 +199,14 @@ def hardware() -> str:
     return f"{facts.get('model name', '')} ({os.uname().machine}), {os.cpu_count()} processors, {' '.join(able)}"
 
 
+def cache_bytes() -> int:
+    """Of a core's second-level cache; 0 where the system does not tell."""
+    try:
+        return max(os.sysconf("SC_LEVEL2_CACHE_SIZE"), 0)
+    except ValueError:
+        return 0
+
+
 @functools.lru_cache(maxsize=1)
 def _processor() -> dict[str, str]:
     wanted = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags", "Features", "isa", "uarch", "cpu")

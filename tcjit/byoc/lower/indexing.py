@@ -158,7 +158,7 @@ def stack(call: Call) -> Element:
         place, zero = subscripts[dim], [*subscripts[:dim], number(0), *subscripts[dim + 1 :]]
         text = parts[-1].at(zero)
         for count in reversed(range(len(parts) - 1)):
-            text = f"(({place} == {count}) ? {parts[count].at(zero)} : {text})"
+            text = f"(({place} < {count + 1}) ? {parts[count].at(zero)} : {text})"  # those before it hold the rest
         if not place.terms:
             text = parts[place.constant].at(zero)
         return text

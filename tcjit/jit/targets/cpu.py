@@ -1,6 +1,7 @@
 """The CPU as a target: C for the system's compiler, called in the process."""
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -86,14 +87,16 @@ def identities() -> list[str]:
 
 
 def machine_of(tool: host.Compiler) -> Machine:
-    """The vector unit that the compiler's flags make use of."""
+    """The vector unit that the compiler's flags make use of, and this machine's cores."""
     from tcjit.mapping.machine import Machine
 
     if "-mprefer-vector-width=512" in tool.flags:
-        return Machine(vector_bytes=64, vector_registers=32)
-    if tool.target.startswith("aarch64") or tool.target.startswith("arm64"):
-        return Machine(vector_bytes=16, vector_registers=32)
-    return Machine(vector_bytes=32 if "-march=native" in tool.flags else 16, vector_registers=16)
+        vectors = 64, 32
+    elif tool.target.startswith("aarch64") or tool.target.startswith("arm64"):
+        vectors = 16, 32
+    else:
+        vectors = 32 if "-march=native" in tool.flags else 16, 16
+    return Machine(*vectors, os.cpu_count() or 1, host.cache_bytes() or Machine.cache_bytes)
 
 
 KINDS["cpu"] = lambda detail, place: single(detail, Cpu())

@@ -245,7 +245,11 @@ def _zero_distance(scop: Scop, between: isl.UnionMap, column: dict[str, str]) ->
 
 
 def _same_use(a: ScopStatement, dim_a: str, b: ScopStatement, dim_b: str) -> bool:
-    """Whether both statements read one tensor with these dimensions at the same subscript."""
+    """Whether both statements read one tensor with these dimensions at the same subscript, or are parts of one that run alike up to
+    these."""
+    if a.source == b.source and a.operator == b.operator == "=" and a.tensor == b.tensor and dim_a == dim_b:
+        place = a.dims.index(dim_a) + 1
+        return a.bounds[:place] == b.bounds[:place]
     uses_a = {(x.tensor, p) for x, _ in a.reads() for p, sub in enumerate(x.subscripts) if isinstance(sub, Index) and sub.name == dim_a}
     uses_b = {(x.tensor, p) for x, _ in b.reads() for p, sub in enumerate(x.subscripts) if isinstance(sub, Index) and sub.name == dim_b}
     return bool(uses_a & uses_b)

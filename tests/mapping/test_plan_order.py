@@ -1,0 +1,44 @@
+"""The order of a contraction's tile loops."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from support_mapping import AVX512, MATMUL, program
+
+from tcjit.mapping.machine import Machine
+from tcjit.mapping.options import Options
+from tcjit.mapping.plan_order import Nest
+from tcjit.mapping.scop import build
+
+FAR = replace(AVX512, cache_bytes=1 << 40)
+
+
+def order(m: int, k: int, n: int, machine: Machine, tile: tuple[int, int] = (6, 64)) -> str:
+    """The columns of a matrix product, outermost first."""
+    scop = build(program(MATMUL, {"A": (m, k), "B": (k, n)}), Options())
+    sums = next(s for s in scop.statements if s.reduction)
+    return "".join("mn"[c] for c in Nest(scop, sums, ("m", "n"), tile, m * k * n / 16, machine).order())
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "n", "machine", "expected"),
+    [
+        (1000, 777, 555, FAR, "mn"),  # the larger operand outside, where all stays in cache
+        (1000, 777, 555, AVX512, "nm"),  # columns of B for all rows of A: A comes 9 times, B once, not 167 times
+        (555, 777, 1000, AVX512, "nm"),
+        (1000, 777, 555, replace(AVX512, threads=64), "mn"),  # 9 pieces are no work for 64 threads
+    ],
+)
+def test_what_inner_loops_sweep_stays_in_cache(m, k, n, machine, expected):
+    assert order(m, k, n, machine) == expected
+
+
+def test_traffic_of_both_orders():
+    scop = build(program(MATMUL, {"A": (960, 512), "B": (512, 640)}), Options())
+    nest = Nest(scop, scop.statements[1], ("m", "n"), (6, 64), 1.0, AVX512)
+    a, b, c = 960 * 512 * 4, 512 * 640 * 4, 960 * 640 * 4
+    assert nest._traffic([1, 0]) == 10 * a + b + c
+    assert nest._traffic([0, 1]) == a + 160 * b + c
+    assert Nest(scop, scop.statements[1], ("m", "n"), (6, 64), 1.0, FAR)._traffic([0, 1]) == a + b + c
