@@ -17,6 +17,7 @@ from tcjit.codegen.loops import For, Mark, Node, Run, nest, runs, substitute
 from tcjit.codegen.memory import ALIGNMENT, Address, stride_name
 from tcjit.codegen.memory import symbol as kernel_symbol
 from tcjit.codegen.patch import Found, Patch, match, starts
+from tcjit.codegen.rows import GatheredRows
 from tcjit.codegen.source import Numbers, Source
 from tcjit.codegen.work import below, fewest, work
 from tcjit.grammar.affine import guarded_accesses
@@ -38,10 +39,10 @@ SUMS, SHORT = 2, 64
 
 def emit(mapped: Mapped, dialect: Dialect, machine: Machine, *, checked: bool) -> Source:
     """The C text of a mapped program; ``checked`` tests gathers and integer divisors at run time."""
-    return _Emitter(mapped, dialect, machine, checked).source()
+    return Writer(mapped, dialect, machine, checked).source()
 
 
-class _Emitter(Emitter):
+class Writer(Emitter):
     """Threads, lanes and register patches; gathers are checked in GNU statement expressions."""
 
     def __init__(self, mapped: Mapped, dialect: Dialect, machine: Machine, checked: bool) -> None:
@@ -50,6 +51,7 @@ class _Emitter(Emitter):
         # by id of an Access: the name of its value bound before the loop, or the names of its check and gather subscripts
         self.hoisted: dict[int, list[str]] = {}
         self.declarations: dict[str, None] = {}
+        self.rows = GatheredRows(self, machine)
 
     # ------------------------------------------------------------ the kernel
 
@@ -242,7 +244,7 @@ class _Emitter(Emitter):
         while left:
             node = left.pop(0)
             if left and isinstance(after := left[0], Mark) and after.name == "registers":
-                found = match(self.mapped, after, self.target, self.operand)
+                found = match(self.mapped, after, self.target, self.operand, self.rows)
                 if found is not None and starts(found, node, self.mapped, self.target):
                     self.patch(found, zero=True)
                     left.pop(0)
@@ -250,14 +252,14 @@ class _Emitter(Emitter):
             super().block((node,))
 
     def registers(self, node: Mark) -> None:
-        found = match(self.mapped, node, self.target, self.operand)
+        found = match(self.mapped, node, self.target, self.operand, self.rows)
         if found is None:
             self.block(node.body)
         else:
             self.patch(found, zero=False)
 
     def patch(self, found: Found, *, zero: bool) -> None:
-        made = Patch(found, self.mapped.options, self.machine, self.printer, self.declarations, zero=zero)
+        made = Patch(found, self.mapped.options, self.machine, self.printer, self.declarations, self.rows, zero=zero)
         for line in made.lines():
             self.write(line)
 
@@ -340,13 +342,18 @@ class _Emitter(Emitter):
             return
         if any(dim in moving for _, sub in gathers for dim in names_in(sub)):
             return
-        names = [f"tc_g{number}_{axis}" for axis, _ in gathers]
-        for name, (_, sub) in zip(names, gathers, strict=True):
-            self.write(f"const int64_t {name} = {self.printer.index(sub)};")
-        ok = ""
-        if self.checked:
-            ok = f"tc_ok{number}"
-            inside = self.inside(access, names, gathers)
-            self.write(f"const int {ok} = {inside};")
-            self.write(f"TC_FLAG(!{ok}, {self.printer.site('gather', tensor=access.tensor, where=access.where)});")
+        lines, names, ok = self.subscripts(access, gathers, number)
+        for line in lines:
+            self.write(line)
         self.hoisted[id(access)] = [ok, *names]
+
+    def subscripts(self, access: Access, gathers: Gathers, number: int) -> tuple[list[str], list[str], str]:
+        """Lines that hold the data-dependent subscripts of a read in variables and check them, the names of these, and of the check."""
+        names = [f"tc_g{number}_{axis}" for axis, _ in gathers]
+        lines = [f"const int64_t {name} = {self.printer.index(sub)};" for name, (_, sub) in zip(names, gathers, strict=True)]
+        if not self.checked:
+            return lines, names, ""
+        ok = f"tc_ok{number}"
+        lines.append(f"const int {ok} = {self.inside(access, names, gathers)};")
+        lines.append(f"TC_FLAG(!{ok}, {self.printer.site('gather', tensor=access.tensor, where=access.where)});")
+        return lines, names, ok

@@ -33,6 +33,7 @@ class Emitter(ABC):
         self.depth = 1
         self.marks: tuple[str, ...] = ()
         self.ranges: Ranges = {d.name: (d.least, d.greatest) for d in mapped.scop.program.dynamic}
+        self.around: tuple[For, ...] = ()  # the loops above, outermost first
         self.run_now: Run | None = None
         self.dialect = dialect
         self.printer = Printer(dialect, self.read, self.name, checked=checked)
@@ -101,13 +102,14 @@ class Emitter(ABC):
 
     @contextmanager
     def ranged(self, node: For) -> Iterator[None]:
-        """Knows the loop's range while writing its body."""
-        kept = self.ranges
+        """Knows the loop and its range while writing its body."""
+        kept, around = self.ranges, self.around
         lower, upper = limits(node.lower, kept), limits(node.upper, kept)
         if lower is not None and upper is not None:
             self.ranges = {**kept, node.variable: (lower[0], upper[1])}
+        self.around = (*around, node)
         yield
-        self.ranges = kept
+        self.ranges, self.around = kept, around
 
     def branch(self, node: If) -> None:
         with self.indented(f"if ({node.condition.written(self.index)}) {{"):

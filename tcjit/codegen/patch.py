@@ -11,21 +11,45 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import Protocol
 
 from tcjit.codegen.expression import Printer
 from tcjit.codegen.linear import Linear
-from tcjit.codegen.loops import For, Mark, Node, Run, nest
+from tcjit.codegen.loops import For, Mark, Node, Run, nest, substitute
 from tcjit.codegen.memory import Address
 from tcjit.grammar.affine import Guard
 from tcjit.grammar.ast import Access, Binary, Const, Expr, Unary
 from tcjit.grammar.dtypes import DTYPES
-from tcjit.mapping.machine import Machine
+from tcjit.grammar.form import names as names_in
+from tcjit.mapping.machine import Machine, pieces
 from tcjit.mapping.options import Options
 from tcjit.mapping.pipeline import Mapped
-from tcjit.mapping.plan import UNROLL_LIMIT, pieces
+from tcjit.mapping.plan import UNROLL_LIMIT
 from tcjit.mapping.scop import ScopStatement
 
-Operand = Callable[[Access, Run], "Address | None"]
+@dataclass(frozen=True)
+class Gathered:
+    """A read with data-dependent subscripts: its address in terms of the variables that hold those, and what these are."""
+
+    address: Address
+    subscripts: tuple[tuple[str, Expr], ...]
+
+    def depends(self, run: Run, variable: str) -> bool:
+        """Whether a subscript moves with a loop."""
+        return any(variable in run.index(dim).variables for _, sub in self.subscripts for dim in names_in(sub))
+
+
+class Rows(Protocol):
+    """How a language binds the data-dependent subscripts of a read, and asks for what a later iteration will read."""
+
+    def gathered(self, access: Access, run: Run) -> Gathered | None:
+        """The address, None where some element might not exist whatever the subscripts are."""
+
+    def bound(self, access: Access, run: Run, number: int) -> tuple[list[str], list[str]]:
+        """Lines that check the subscripts and hold them in variables, and the names of these: always inside of the tensor."""
+
+    def ahead(self, access: Access, run: Run, loops: Sequence[For], lane: For) -> tuple[list[str], list[str]]:
+        """Lines before the reduction loops and inside of them that ask for rows of a tensor too large for the cache early."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +63,17 @@ class Found:
     lane: For
     target: Address
     operands: dict[int, Address]  # by id of the Access
+    gathers: dict[int, Gathered]
     along_reduction: bool
 
 
-def match(mapped: Mapped, mark: Mark, target: Callable[[ScopStatement, Run], Address | None], operand: Operand) -> Found | None:
+def match(
+    mapped: Mapped,
+    mark: Mark,
+    target: Callable[[ScopStatement, Run], Address | None],
+    operand: Callable[[Access, Run], Address | None],
+    rows: Rows,
+) -> Found | None:
     """What stands below a ``registers`` mark, or None where the loops do not have constant trip counts and unit strides."""
     if len(mark.body) != 1:
         return None
@@ -63,8 +94,13 @@ def match(mapped: Mapped, mark: Mark, target: Callable[[ScopStatement, Run], Add
     for one in patch:
         results *= one.trips or 0
     written = target(statement, run)
-    operands = {id(a): where for a, _ in _reads(statement) if (where := operand(a, run)) is not None}
-    if written is None or len(operands) != len(list(_reads(statement))) or results > UNROLL_LIMIT:
+    reads = [a for a, _ in _reads(statement)]
+    operands = {id(a): where for a in reads if (where := operand(a, run)) is not None}
+    gathers = {id(a): found for a in reads if id(a) not in operands and (found := rows.gathered(a, run)) is not None}
+    operands |= {key: found.address for key, found in gathers.items()}
+    if written is None or len(operands) != len(reads) or results > UNROLL_LIMIT:
+        return None
+    if any(found.depends(run, lane.variable) for found in gathers.values()):
         return None
     moves = [where.stride(lane.variable) for where in operands.values()]
     if written.stride(lane.variable) not in (0, 1) or any(m not in (0, 1) for m in moves):
@@ -76,7 +112,7 @@ def match(mapped: Mapped, mark: Mark, target: Callable[[ScopStatement, Run], Add
     if len({written.substitute(dict(zip(variables, point, strict=True))).text for point in product(*map(_values, patch))}) != results:
         return None
     along = written.stride(lane.variable) == 0
-    return Found(statement, run, tuple(outer), tuple(patch), lane, written, operands, along)
+    return Found(statement, run, tuple(outer), tuple(patch), lane, written, operands, gathers, along)
 
 
 def _reads(s: ScopStatement) -> list[tuple[Access, tuple[Guard, ...]]]:
@@ -135,9 +171,18 @@ class Patch:
     """Writes the lines of one patch; ``zero``: its results start from 0 instead of what memory holds."""
 
     def __init__(
-        self, found: Found, options: Options, machine: Machine, printer: Printer, declarations: dict[str, None], *, zero: bool = False
+        self,
+        found: Found,
+        options: Options,
+        machine: Machine,
+        printer: Printer,
+        declarations: dict[str, None],
+        rows: Rows,
+        *,
+        zero: bool = False,
     ) -> None:
         self.found = found
+        self.rows = rows
         self.unroll = options.unroll
         self.zero = zero
         self.printer = printer
@@ -147,6 +192,9 @@ class Patch:
         self.width = options.lanes or machine.lanes(self.bytes)
         self.loaded: dict[str, str] = {}
         self.loads: list[tuple[str, str, str]] = []  # type, name, element
+        self.bindings: list[str] = []  # of data-dependent subscripts
+        self.names: dict[tuple[int, Run], list[str]] = {}
+        self.early: tuple[list[str], list[str]] = ([], [])  # what rows.ahead asks for: before the loops, inside
         self.uses: Counter[str] = Counter()
 
     def lines(self) -> list[str]:
@@ -170,14 +218,14 @@ class Patch:
                 else:
                     after.append(f"{self.vector(target.text, width)} = {name};")
                 inside.append(f"{name} += {self.value(found.statement.value, at, width)};")
-        lines = ["{", *("  " + line for line in before)]
+        lines = ["{", *("  " + line for line in (*before, *self.early[0]))]
         pad = "  "
         for one in found.outer:
             if self.unroll > 1 and one is found.outer[-1]:
                 lines.append(f"#pragma GCC unroll {self.unroll}")
             lines.append(f"{pad}for (int64_t {one.variable} = {one.lower.text}; {one.variable} <= {one.upper.text}; ++{one.variable}) {{")
             pad += "  "
-        lines += [pad + line for line in (*self.loading(), *inside)]
+        lines += [pad + line for line in (*self.bindings, *self.early[1], *self.loading(), *inside)]
         for _ in found.outer:
             pad = pad[2:]
             lines.append(pad + "}")
@@ -211,12 +259,28 @@ class Patch:
         """An expression on vectors: scalars widen by themselves."""
         if isinstance(expr, Access):
             where = self.found.operands[id(expr)]
+            if id(expr) in self.found.gathers:
+                where = where.substitute(self.subscripts(expr, at))
             return self.load(where.substitute(at), width if where.stride(self.found.lane.variable) else 1)
         if isinstance(expr, Unary):
             return f"(-{self.value(expr.operand, at, width)})"
         if isinstance(expr, Binary):
             return f"({self.value(expr.left, at, width)} {expr.op} {self.value(expr.right, at, width)})"
         return self.printer.value(expr)
+
+    def subscripts(self, access: Access, at: dict[str, Linear]) -> dict[str, Linear]:
+        """The variables that hold the data-dependent subscripts of a read at a point of the patch; they are bound once for all lanes."""
+        found = self.found
+        run = substitute(found.run, {one.variable: at[one.variable] for one in found.patch})
+        assert isinstance(run, Run)
+        if (id(access), run) not in self.names:
+            number = len(self.names)
+            lines, self.names[id(access), run] = self.rows.bound(access, run, number)
+            self.bindings += lines
+            for asked, lines in zip(self.early, self.rows.ahead(access, run, found.outer, found.lane), strict=True):
+                asked += [line for line in lines if line not in asked]
+        names = self.names[id(access), run]
+        return {place: Linear.of(name) for (place, _), name in zip(found.gathers[id(access)].subscripts, names, strict=True)}
 
     def load(self, address: Address, width: int) -> str:
         """A name for an operand, loaded once for all its uses in the patch."""

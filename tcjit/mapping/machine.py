@@ -22,6 +22,25 @@ class Machine:
 BASELINE = Machine()
 
 
+def pieces(extent: int, width: int) -> list[tuple[int, int]]:
+    """(start, lanes) of the registers that cover a stretch of lanes: full ones, then a smaller one for the rest.
+
+    A rest that no single register fits gets one that overlaps its neighbour: both compute the same values there.
+
+    >>> pieces(26, 16), pieces(24, 16), pieces(7, 16)
+    ([(0, 16), (10, 16)], [(0, 16), (16, 8)], [(0, 4), (3, 4)])
+    """
+    while width > max(1, extent):
+        width //= 2
+    count, rest = divmod(extent, width)
+    found = [(number * width, width) for number in range(count)]
+    if rest.bit_count() == 1:
+        found.append((count * width, rest))
+    elif rest:
+        found.append((extent - width, width))
+    return found
+
+
 @dataclass(frozen=True)
 class Device:
     """A GPU, or what a target language promises of one. Bytes and counts are per block of threads, ``registers`` per multiprocessor.

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index, Scalar, Statement, Unary
+from tcjit.mapping.machine import pieces
 from tcjit.mapping.storage import Bounds, Storage
 from tcjit.mapping.strides import stride_in
 
@@ -112,9 +113,8 @@ def turned_lane(
 
 
 def _fill(extent: int) -> float:
-    """The part of the lanes in use when an extent is cut into registers of powers of two elements."""
-    pieces = extent // LANES + (extent % LANES).bit_count()
-    return extent / (LANES * pieces) if pieces else 1.0
+    """The part of the lanes in use when registers cover an extent."""
+    return extent / (LANES * len(pieces(extent, LANES))) if extent else 1.0
 
 
 def can_run_in_lanes(value: Expr, dim: str, bounds: Bounds, tensors: Mapping[str, Storage], values: Mapping[str, int]) -> bool:

@@ -15,7 +15,7 @@ from math import prod
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Access
 from tcjit.grammar.dtypes import DTYPES
-from tcjit.mapping.machine import Machine
+from tcjit.mapping.machine import Machine, pieces
 from tcjit.mapping.options import Options
 from tcjit.mapping.pack import is_product
 from tcjit.mapping.passes.fuse import Group
@@ -238,25 +238,6 @@ def _points(tile: Sequence[int], lane: int | None) -> int:
 
 def _accumulators(tile: Sequence[int], lane: int, width: int) -> int:
     return _points(tile, lane) * _pieces(tile[lane], width)
-
-
-def pieces(extent: int, width: int) -> list[tuple[int, int]]:
-    """(start, lanes) of the registers that cover a stretch of lanes: full ones, then a smaller one for the rest.
-
-    A rest that no single register fits gets one that overlaps its neighbour: both compute the same values there.
-
-    >>> pieces(26, 16), pieces(24, 16), pieces(7, 16)
-    ([(0, 16), (10, 16)], [(0, 16), (16, 8)], [(0, 4), (3, 4)])
-    """
-    while width > max(1, extent):
-        width //= 2
-    count, rest = divmod(extent, width)
-    found = [(number * width, width) for number in range(count)]
-    if rest.bit_count() == 1:
-        found.append((count * width, rest))
-    elif rest:
-        found.append((extent - width, width))
-    return found
 
 
 def _pieces(extent: int, width: int) -> int:

@@ -359,7 +359,7 @@ class _Lowering:
         return replaced(value, copies)
 
     def _joined(self, s: Statement, full: Bounds, number: int) -> list[tuple[Bounds, Expr]]:
-        """The parts of an assignment: one, unless it joins tensors, and neither it nor a later one that would share its loops reads them."""
+        """The parts of an assignment: one, unless it joins tensors, which neither it nor a later one that would share its loops reads."""
         later = [each.value for each in self.program.definition.statements[number:] if not each.reduction]
         if self.processors or self.options.lanes == 1 or any(a.tensor == s.tensor for v in later for a, _ in guarded_accesses(v)):
             return [(full, s.value)]

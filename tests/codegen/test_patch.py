@@ -13,7 +13,7 @@ from tcjit.errors import MappingError
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.options import Options
 from tcjit.mapping.pipeline import map_program
-from tcjit.mapping.plan import pieces
+from tcjit.mapping.machine import pieces
 
 PRODUCT = {"A": (48, 64), "B": (64, 96)}
 DOT = "def tmm(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) }"

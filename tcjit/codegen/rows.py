@@ -1,0 +1,88 @@
+"""Rows that subscripts read from memory point to, in patches: subscripts bound and checked once, rows asked for before they are needed.
+
+Where a table is larger than the cache a processor finds out too late which rows it needs. The subscripts of what comes next are there
+to be read: those of the next result where a result is the sum of a few rows, and further on in the same sum where it is long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tcjit.codegen.linear import Linear
+from tcjit.codegen.loops import For, Run, substitute
+from tcjit.codegen.memory import linear_subscript
+from tcjit.codegen.patch import Gathered
+from tcjit.grammar.ast import Access
+from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.form import names as names_in
+from tcjit.mapping.machine import Machine
+from tcjit.mapping.plan_order import LINE
+
+if TYPE_CHECKING:
+    from tcjit.codegen.c import Writer
+
+LONG, AHEAD = 32, 8  # terms from which on a sum looks ahead in itself, and how far
+MOST_LINES = 8  # of a row: longer ones are found by the processor
+
+
+class GatheredRows:
+    """The rows of one kernel, for its writer."""
+
+    def __init__(self, writer: Writer, machine: Machine) -> None:
+        self.writer = writer
+        self.machine = machine
+
+    def gathered(self, access: Access, run: Run) -> Gathered | None:
+        """See ``patch.Rows``."""
+        writer = self.writer
+        storage = writer.mapped.scop.tensor(access.tensor)
+        gathers = dict(writer.gathers(access, run))
+        if any(storage.shape[axis] < 1 or storage.extent(axis) is not None for axis in gathers):
+            return None
+        parts = []
+        for axis, sub in enumerate(access.subscripts):
+            linear = linear_subscript(sub, run, writer.mapped.scop.values)
+            parts.append(Linear.of(f"tc_at{axis}") if linear is None else linear)
+        address = writer.memory.address(storage, tuple(parts), writer.marks, writer.ranges)
+        return None if address is None else Gathered(address, tuple((f"tc_at{axis}", sub) for axis, sub in gathers.items()))
+
+    def bound(self, access: Access, run: Run, number: int) -> tuple[list[str], list[str]]:
+        """See ``patch.Rows``."""
+        writer = self.writer
+        writer.run_now = run
+        lines, names, ok = writer.subscripts(access, writer.gathers(access, run), number)
+        if not ok:
+            return lines, names
+        inside = [f"tc_row{number}_{count}" for count in range(len(names))]
+        return [*lines, *(f"const int64_t {new} = {ok} ? {name} : 0;" for new, name in zip(inside, names, strict=True))], inside
+
+    def ahead(self, access: Access, run: Run, loops: Sequence[For], lane: For) -> tuple[list[str], list[str]]:
+        """See ``patch.Rows``."""
+        writer = self.writer
+        storage = writer.mapped.scop.tensor(access.tensor)
+        size = DTYPES[storage.dtype].bytes
+        found = self.gathered(access, run)
+        row = (lane.trips or 0) * size
+        if found is None or storage.elements * size <= self.machine.cache_bytes or not 0 < row <= MOST_LINES * LINE:
+            return [], []
+        moving = [one for one in (*writer.around, *loops) if found.depends(run, one.variable)]
+        inner = next((one for one in reversed(moving) if one in loops and (one.trips or 0) >= LONG), None)
+        loop = inner or next((one for one in reversed(moving) if one not in loops), None)
+        if loop is None or any(len(dict.fromkeys(names_in(sub))) == 0 for _, sub in found.subscripts):
+            return [], []
+        step = loop.step * (AHEAD if inner else 1)
+        name = f"tc_ahead_{loop.variable}"
+        end = loop.upper if step == 1 else loop.upper - (step - 1)
+        distance = f"const int64_t {name} = {loop.variable} < {writer.index(end)} ? {step} : 0;"
+        later = substitute(run, {loop.variable: Linear.of(loop.variable) + Linear.of(name)})
+        assert isinstance(later, Run)
+        writer.run_now = later
+        names = {place: Linear.of(f"({writer.printer.index(sub)})") for place, sub in found.subscripts}
+        far = self.gathered(access, later)
+        assert far is not None
+        lines = []
+        for start in range(0, lane.trips or 0, LINE // size):
+            element = far.address.substitute({**names, lane.variable: lane.lower + start}).written(writer.index)
+            lines.append(f"__builtin_prefetch(&{element});")
+        return ([], [distance, *lines]) if inner else ([distance], lines)
