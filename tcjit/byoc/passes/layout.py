@@ -13,8 +13,9 @@ from tcjit.byoc.adapter import Adapter
 from tcjit.byoc.graph import Block, Node, Value
 from tcjit.byoc.infer import make
 from tcjit.byoc.ops import FORMATS
-from tcjit.byoc.passes.editing import Memory, inside, pruned, rebuilt, renamed
+from tcjit.byoc.passes.editing import Emit, Memory, inside, pruned, rebuilt, renamed
 from tcjit.byoc.passes.pipeline import Rewriting
+from tcjit.byoc.passes.spread import spread, spreads
 
 LAST, FIRST = FORMATS[torch.channels_last], FORMATS[torch.contiguous_format]
 # operations for which the layout is changed, and those that follow it: (N, C, H, W) in and out, element by element or pixel by pixel
@@ -48,6 +49,7 @@ class _Layout:
         self._adapter, self._memory = adapter, memory
         self._asking, self._following = frozenset(asking), following
         self._held: dict[Value, Value] = {}  # constants in channels last
+        self._emitted = 0
 
     def done(self, block: Block) -> Block:
         inside(block, self.done)
@@ -79,6 +81,14 @@ class _Layout:
             elif form == LAST:
                 last[node.inputs[0]] = last[node.output] = node.output
                 conversions.add(node)
+            if form is None and node.inputs and node.inputs[0] in chosen and self._spreads(node):
+                result = node.outputs[0]
+                emit = Emit(nodes, self._emitted)
+                last[result] = spread(node, last[node.inputs[0]], self._adapter, emit)
+                self._emitted = emit.count
+                convert(last[result], result.name, FIRST).outputs = (result,)
+                chosen.add(result)
+                continue
             if form is not None or not self._takes(node, chosen):
                 nodes.append(node)
                 continue
@@ -90,6 +100,12 @@ class _Layout:
             convert(last[result], result.name, FIRST).outputs = (result,)
             chosen.add(result)
         return pruned(rebuilt(block, nodes), conversions)
+
+    def _spreads(self, node: Node) -> bool:
+        """Whether a transposed convolution becomes a product of pixels."""
+        if self._memory.written(*node.inputs, *node.outputs) or not spreads(node):
+            return False
+        return not any(self._adapter.read(value).requires_grad for value in node.inputs[1:])
 
     def _takes(self, node: Node, chosen: set[Value]) -> bool:
         """Whether a node computes in channels last: by itself, or because something it takes is."""
