@@ -19,6 +19,7 @@ from tcjit.codegen.memory import symbol as kernel_symbol
 from tcjit.codegen.patch import Found, Patch, match, starts
 from tcjit.codegen.rows import GatheredRows
 from tcjit.codegen.source import Numbers, Source
+from tcjit.codegen.team import Loop, loop, team
 from tcjit.codegen.work import below, fewest, work
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Expr
@@ -239,17 +240,30 @@ class Writer(Emitter):
         return name
 
     def block(self, nodes: tuple[Node, ...]) -> None:
-        """What sets the results of a patch to 0 in front of it is left to the patch."""
+        """What sets the results of a patch to 0 in front of it is left to the patch; parallel loops in a row are one team's."""
         left = list(nodes)
+        in_a_row: list[Loop] = []
         while left:
             node = left.pop(0)
-            if left and isinstance(after := left[0], Mark) and after.name == "registers":
-                found = match(self.mapped, after, self.target, self.operand, self.rows)
-                if found is not None and starts(found, node, self.mapped, self.target):
-                    self.patch(found, zero=True)
-                    left.pop(0)
-                    continue
-            super().block((node,))
+            before = len(self.lines)
+            self.first(node, left)
+            written = loop(self.lines[before:], node, self.mapped.scop)
+            if written is not None:
+                in_a_row.append(written)
+                del self.lines[before:]
+            if written is None or not left:
+                self.lines[before:before] = team(in_a_row, "  " * self.depth)
+                in_a_row = []
+
+    def first(self, node: Node, left: list[Node]) -> None:
+        """One of the nodes of a block, and what is written together with it of those that are left."""
+        if left and isinstance(after := left[0], Mark) and after.name == "registers":
+            found = match(self.mapped, after, self.target, self.operand, self.rows)
+            if found is not None and starts(found, node, self.mapped, self.target):
+                self.patch(found, zero=True)
+                left.pop(0)
+                return
+        super().block((node,))
 
     def registers(self, node: Mark) -> None:
         found = match(self.mapped, node, self.target, self.operand, self.rows)

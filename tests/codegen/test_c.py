@@ -75,17 +75,40 @@ def test_long_dot_products_keep_partial_sums() -> None:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_threads_only_where_promised(name: str) -> None:
     text, shapes = PROGRAMS[name]
-    assert "#pragma omp parallel for" in source(text, shapes).text
+    assert "#pragma omp parallel" in source(text, shapes).text
     assert "omp parallel" not in source(text, shapes, Options(parallel=False)).text
     tiny = {tensor: tuple(min(3, extent) for extent in shape) for tensor, shape in shapes.items()}
     assert "omp parallel" not in source(text, tiny).text
 
 
-def test_parallel_regions_are_never_nested() -> None:
+def depths(text: str, pragma: str) -> list[int]:
+    """How deep the lines behind pragmas stand."""
+    lines = text.splitlines()
+    return [len(lines[i + 1]) - len(lines[i + 1].lstrip()) for i, line in enumerate(lines) if line.startswith(pragma)]
+
+
+def test_parallel_loops_in_a_row_are_one_teams() -> None:
     text = "def f(float(M,K) A, float(K,N) B) -> (C, S) { C(m,n) +=! A(m,k) * B(k,n)  S(n) max=! C(m,n)  C(m,n) = C(m,n) - S(n) }"
-    lines = kernel(source(text, {"A": (200, 100), "B": (100, 200)})).splitlines()
-    depths = [len(lines[i + 1]) - len(lines[i + 1].lstrip()) for i, line in enumerate(lines) if line.startswith("#pragma omp parallel")]
-    assert len(depths) >= 2 and set(depths) == {2}
+    made = kernel(source(text, {"A": (200, 100), "B": (100, 200)}))
+    assert depths(made, "#pragma omp parallel") == [2]
+    assert len(depths(made, "#pragma omp for")) >= 2 and set(depths(made, "#pragma omp for")) == {4}
+    # each of these loops reads what the one before wrote
+    assert made.count("nowait") == 1
+
+
+def test_teams_wait_only_for_what_they_need() -> None:
+    text = """def f(float(N,M) A, float(N,M) B) -> (C, D, E, F) {
+        C(i,j) = A(i,j) + 1  D(j,i) = B(i,j) * 2  E(i,j) = C(i,j) + D(i,j)  F(j,i) = A(i,j) * 3
+    }"""
+    made = kernel(source(text, {"A": (300, 300), "B": (300, 300)}, Options(fusion="minimal")))
+    pragmas = [line for line in made.splitlines() if line.startswith("#pragma omp for")]
+    assert ["nowait" in line for line in pragmas] == [True, False, True, True]
+    assert depths(made, "#pragma omp parallel") == [2]
+    first = "def f(float(N,M) A) -> (C, D) { C(i,j) = A(i,j) + 1  D(j,i) = C(i,j) * 2 }"
+    small = "def f(float(N,M) A, float(K) B) -> (C, E, D) { C(i,j) = A(i,j) + 1  E(k) = B(k)  D(j,i) = C(i,j) * 2 }"
+    assert "#pragma omp for" in kernel(source(first, {"A": (300, 300)}, Options(fusion="minimal")))
+    between = kernel(source(small, {"A": (300, 300), "B": (3,)}, Options(fusion="minimal")))
+    assert "#pragma omp for" not in between and len(depths(between, "#pragma omp parallel for")) == 2
 
 
 def test_a_flag_is_joined_only_where_something_can_fail() -> None:
@@ -95,7 +118,7 @@ def test_a_flag_is_joined_only_where_something_can_fail() -> None:
     checked = source(*PROGRAMS["gather"])
     assert "parallel for" in checked.text and checked.sites[0]["tensor"] == "T"
     for line in checked.text.splitlines():
-        if line.startswith("#pragma omp parallel"):
+        if line.startswith("#pragma omp parallel for"):
             assert ("tc_flag" in line) == ("TC_FLAG" in checked.text[checked.text.index(line) :]), line
     unchecked = source(*PROGRAMS["gather"], checked=False)
     assert "TC_FLAG" not in unchecked.text and not unchecked.sites
@@ -104,7 +127,7 @@ def test_a_flag_is_joined_only_where_something_can_fail() -> None:
 def test_loops_of_one_kernel_share_the_flag_only_with_those_that_set_it() -> None:
     text = "def f(float(M,D) T, int64(N) I, float(N,D) X) -> (A, B) { A(n, d) = T(I(n), d)  B(d, n) = X(n, d) * 2 }"
     made = source(text, {"T": (9, 64), "I": (4000,), "X": (4000, 64)}, Options(fusion="minimal"))
-    pragmas = [line for line in made.text.splitlines() if line.startswith("#pragma omp parallel")]
+    pragmas = [line for line in made.text.splitlines() if line.startswith("#pragma omp for")]
     assert sorted("tc_flag" in line for line in pragmas) == [False, True]
 
 
@@ -174,7 +197,7 @@ def test_a_program_without_instances_is_an_empty_kernel() -> None:
 @pytest.mark.parametrize(
     "text, shapes, tests",
     [
-        (GATHER, {"T": (50, 33), "I": (64, 40)}, 1),
+        (GATHER.replace("+=!", "max=!"), {"T": (50, 33), "I": (64, 40)}, 1),
         (
             "def f(float(E,D) T, int64(K) J, int32(B) I) -> (O) { O(b, d) = T(J(I(b)), d) * 2 }",
             {"T": (50, 33), "J": (9,), "I": (64,)},

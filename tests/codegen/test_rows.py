@@ -1,0 +1,73 @@
+"""Sums of gathered rows in registers: their values, their checks, and what is asked for early."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import tcjit
+
+BAG = "def bag(float(E,D) T, int64(B,L) I) -> (O) { O(b,d) +=! T(I(b,l), d) }"
+WEIGHTED = "def bag(float(E,D) T, int64(B,L) I, float(B,L) W) -> (O) { O(b,d) +=! T(I(b,l), d) * W(b,l) }"
+PAIRS = "def pairs(float(E,D) T, float(F,D) U, int64(B,L) I, int64(B,L) J) -> (O) { O(b,d) +=! T(I(b,l), d) * U(J(b,l), d) }"
+MOVING = "def f(float(E,D) T, int64(B,L) I) -> (O) { O(b,d) +=! T(I(b,l) + b, d) }"
+
+
+def table(rows: int, width: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(rows, width, generator=torch.Generator().manual_seed(seed))
+
+
+def places(rows: int, *shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randint(rows, shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("rows, width, bags, each", [(50, 64, 9, 10), (9000, 64, 40, 7), (9000, 40, 5, 100), (3, 33, 4, 5), (9000, 1, 3, 9)])
+@pytest.mark.parametrize("tile", [(), (2, 32), (3, 16), (1, 16)])
+def test_bags(rows: int, width: int, bags: int, each: int, tile: tuple[int, ...]) -> None:
+    t, i = table(rows, width), places(rows, bags, each)
+    bag = tcjit.define(BAG).bag
+    made = bag.compile(t, i, options=tcjit.Options(tile=tile))
+    torch.testing.assert_close(made(t, i), t[i].sum(1), atol=1e-4, rtol=1e-5)
+
+
+def test_rows_with_weights_and_in_pairs() -> None:
+    t, u, i, j = table(9000, 48), table(7, 48, 1), places(9000, 12, 6), places(7, 12, 6)
+    w = table(12, 6, 2)
+    torch.testing.assert_close(tcjit.define(WEIGHTED).bag(t, i, w), (t[i] * w[..., None]).sum(1), atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(tcjit.define(PAIRS).pairs(t, u, i, j), (t[i] * u[j]).sum(1), atol=1e-4, rtol=1e-5)
+    far = tcjit.define(MOVING).f
+    torch.testing.assert_close(far(t, places(8000, 12, 6)), t[places(8000, 12, 6) + torch.arange(12)[:, None]].sum(1), atol=1e-4, rtol=1e-5)
+
+
+@pytest.mark.parametrize("rows, bad", [(50, 50), (50, -1), (9000, 1 << 40), (9000, -(1 << 40))])
+@pytest.mark.parametrize("where", [(0, 0), (8, 9)])
+def test_rows_that_do_not_exist(rows: int, bad: int, where: tuple[int, int]) -> None:
+    t, i = table(rows, 64), places(rows, 9, 10)
+    i[where] = bad
+    with pytest.raises(tcjit.TCError, match="T"):
+        tcjit.define(BAG).bag(t, i)
+
+
+@pytest.mark.parametrize(
+    "rows, width, each, loop",
+    [(20000, 64, 10, "c0"), (20000, 64, 100, "c1"), (50, 64, 10, None)],
+    ids=["next result", "same sum", "small table"],
+)
+def test_what_is_asked_for_early(rows: int, width: int, each: int, loop: str | None) -> None:
+    text = tcjit.define(BAG).bag.compile(table(rows, width), places(rows, 128, each)).source
+    assert text.count("__builtin_prefetch") == (width // 16 if loop else 0)
+    assert (f"tc_ahead_{loop} = {loop} <" in text) == (loop is not None)
+
+
+def test_two_tables_look_ahead_in_one_loop() -> None:
+    t, u, i, j = table(20000, 64), table(20000, 64, 1), places(20000, 5, 50), places(20000, 5, 50, seed=1)
+    pairs = tcjit.define(PAIRS).pairs
+    text = pairs.compile(t, u, i, j).source
+    assert text.count("__builtin_prefetch") == 8 and text.count("const int64_t tc_ahead_") == 1
+    torch.testing.assert_close(pairs(t, u, i, j), (t[i] * u[j]).sum(1), atol=1e-4, rtol=1e-5)
+
+
+def test_an_empty_table() -> None:
+    with pytest.raises(tcjit.TCError):
+        tcjit.define(BAG).bag(torch.randn(0, 64), torch.zeros(4, 3, dtype=torch.int64))
+    assert tcjit.define(BAG).bag(torch.randn(0, 64), torch.zeros(4, 0, dtype=torch.int64)).tolist() == torch.zeros(4, 64).tolist()
