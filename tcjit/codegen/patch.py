@@ -27,6 +27,7 @@ from tcjit.mapping.pipeline import Mapped
 from tcjit.mapping.plan import UNROLL_LIMIT
 from tcjit.mapping.scop import ScopStatement
 
+
 @dataclass(frozen=True)
 class Gathered:
     """A read with data-dependent subscripts: its address in terms of the variables that hold those, and what these are."""

@@ -369,6 +369,53 @@ def test_layout_changes_at_the_border_only(form: str) -> None:
     torch.testing.assert_close(computed(adapter, again, [x]), model(x), atol=1e-5, rtol=1e-5)
 
 
+class Growing(nn.Module):
+    """A convolution and a transposed one behind it."""
+
+    def __init__(self, kernel: int | tuple[int, int], stride: int | tuple[int, int], **settings: Any) -> None:
+        super().__init__()
+        self.conv, self.grow = nn.Conv2d(4, 6, 3, padding=1), nn.ConvTranspose2d(6, 4, kernel, stride, **settings)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([self.grow(torch.relu(self.conv(x))), self.grow(self.conv(x)).sigmoid()], 1)
+
+
+@forms
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("step", [2, (2, 3), 1])
+def test_windows_that_do_not_overlap_are_products(form: str, step: int | tuple[int, int], bias: bool) -> None:
+    model, x = settled(Growing(step, step, bias=bias)), torch.randn(2, 4, 5, 7)
+    adapter = opened(model, [x], form)
+    block = channels_last(adapter.block, adapter)
+    found = ops(block)
+    assert found.count("linear") == 2 and "conv_transpose2d" not in found and "convolution" not in found
+    # one conversion in, one out
+    assert found.count("contiguous") == 2
+    torch.testing.assert_close(computed(adapter, block, [x]), model(x), atol=1e-5, rtol=1e-5)
+    if form != "fx":  # whose sizes are those of the export
+        other = torch.randn(3, 4, 6, 5)
+        torch.testing.assert_close(computed(adapter, block, [other]), model(other), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"kernel": 3, "stride": 2},
+        {"kernel": 2, "stride": 2, "padding": 1},
+        {"kernel": 2, "stride": 2, "output_padding": 1},
+        {"kernel": 2, "stride": 2, "groups": 2},
+        {"kernel": 2, "stride": 2, "dilation": 2},
+    ],
+    ids=lambda settings: " ".join(settings),
+)
+def test_other_transposed_convolutions_stay(settings: dict[str, Any]) -> None:
+    model, x = settled(Growing(**settings)), torch.randn(2, 4, 5, 7)
+    adapter = opened(model, [x])
+    block = channels_last(adapter.block, adapter)
+    assert "linear" not in ops(block) and "conv_transpose2d" in ops(block)
+    torch.testing.assert_close(computed(adapter, block, [x]), model(x), atol=1e-5, rtol=1e-5)
+
+
 def test_layout_leaves_models_without_convolutions() -> None:
     adapter = opened(Function(lambda x: torch.relu(F.max_pool2d(x, 2)) + 1), [torch.randn(1, 2, 4, 4)])
     assert ops(channels_last(adapter.block, adapter)) == ["max_pool2d", "relu", "add"]

@@ -10,10 +10,9 @@ from support_mapping import AVX512, MATMUL, program
 from tcjit.codegen.c import emit
 from tcjit.codegen.dialect import C
 from tcjit.errors import MappingError
-from tcjit.mapping.machine import Machine
+from tcjit.mapping.machine import Machine, pieces
 from tcjit.mapping.options import Options
 from tcjit.mapping.pipeline import map_program
-from tcjit.mapping.machine import pieces
 
 PRODUCT = {"A": (48, 64), "B": (64, 96)}
 DOT = "def tmm(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) }"

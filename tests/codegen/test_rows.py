@@ -21,7 +21,10 @@ def places(rows: int, *shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randint(rows, shape, generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.mark.parametrize("rows, width, bags, each", [(50, 64, 9, 10), (9000, 64, 40, 7), (9000, 40, 5, 100), (3, 33, 4, 5), (9000, 1, 3, 9)])
+BAGS = [(50, 64, 9, 10), (9000, 64, 40, 7), (9000, 40, 5, 100), (3, 33, 4, 5), (9000, 1, 3, 9)]
+
+
+@pytest.mark.parametrize("rows, width, bags, each", BAGS)
 @pytest.mark.parametrize("tile", [(), (2, 32), (3, 16), (1, 16)])
 def test_bags(rows: int, width: int, bags: int, each: int, tile: tuple[int, ...]) -> None:
     t, i = table(rows, width), places(rows, bags, each)

@@ -22,10 +22,9 @@ def spreads(node: Node) -> bool:
     shape = weight.type.shape
     if shape is None or len(shape) != 4 or not all(isinstance(extent, int) for extent in shape):
         return False
-    wanted = {"stride": shape[2:], "padding": (0,), "output_padding": (0,), "dilation": (1,)}
-    given = {name: node.arguments.get(name) for name in wanted}
-    alike = all(isinstance(v, tuple) and (v == w * len(v) if len(w) == 1 else _both(v) == w) for v, w in zip(given.values(), wanted.values()))
-    return alike and node.arguments.get("groups") == 1
+    if node.arguments.get("groups") != 1 or _numbers(node, "stride", 2) != shape[2:]:
+        return False
+    return all(set(_numbers(node, name, 2)) == {least} for name, least in (("padding", 0), ("output_padding", 0), ("dilation", 1)))
 
 
 def spread(node: Node, x: Value, adapter: Adapter, emit: Emit) -> Value:
@@ -51,5 +50,7 @@ def _weights(node: Node) -> tuple[Value | None, Value | None]:
     return weight, bias
 
 
-def _both(steps: tuple[object, ...]) -> tuple[object, ...]:
-    return steps * 2 if len(steps) == 1 else steps
+def _numbers(node: Node, name: str, rank: int) -> tuple[object, ...]:
+    """A list of numbers, one of which stands for as many as there are dimensions."""
+    found = node.arguments.get(name)
+    return () if not isinstance(found, tuple) else found * rank if len(found) == 1 else found
