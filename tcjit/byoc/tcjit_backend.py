@@ -29,7 +29,7 @@ ENTRY = "fused"
 LARGEST = 50_000_000
 # what convolutions reach of what the vendor's reach, at worst: for estimates, where no clock says better
 _SPEED = 0.1
-# joining more tensors than this in a kernel asks at every element which of them it is from
+# joining more tensors than this is a loop for each on a CPU, and a question for each at every element on a GPU
 _JOINED = 32
 # so many sets of shapes are compiled for one region
 SHAPES = 32
@@ -45,10 +45,12 @@ def _ops(names: str) -> tuple[str, ...]:
 
 
 ANCHORS = frozenset(_ops(f"{_PRODUCTS} {_CONVOLUTIONS} scaled_dot_product_attention"))
-# two products of batches fit one region, as attention has them; of everything else that repeats reads there is one in a region
+# Two products of batches fit one region, as attention has them; of everything else that repeats reads there is one in a region. Numbers
+# that are counted up cost nothing.
 _PAIRED = frozenset(_ops("matmul bmm baddbmm einsum"))
 _SPEEDS = dict.fromkeys(_ops(_CONVOLUTIONS), _SPEED)
-_UNITS = {op: 24 if op in _PAIRED else 41 for op in sorted(ANCHORS)}
+_MOST, _PAIR, _LONE, _COUNTED = 96, 36, 64, "aten.arange"
+_UNITS = {op: _PAIR if op in _PAIRED else _LONE for op in sorted(ANCHORS)} | {_COUNTED: 0}
 
 
 def _attention_row() -> Row:
@@ -106,7 +108,7 @@ class TcjitBackend(Backend):
         _epilogue_row("product_epilogue", _PRODUCTS),
         _epilogue_row("convolution_epilogue", _CONVOLUTIONS),
     )
-    limits = Limits(units=64, takes=_UNITS, speeds=_SPEEDS)
+    limits = Limits(units=_MOST, takes=_UNITS, speeds=_SPEEDS)
     dynamic = True
     devices = ("cpu", "cuda")
 
