@@ -4,8 +4,8 @@ Random search, the genetic search from the untuned default alone, the same from 
 to learn from but itself and once with what the other operators taught, each with several seeds: after how many trials a candidate is
 within 5 % of the best known, which is the best of all of these and of one search ten times as long. All share one log of measurements keyed
 by generated code, so that no code is timed twice and a run that was cut off, by ``--minutes`` too, goes on where it was. The fastest of
-thousands of single readings is the luckiest one: codes whose readings are near the best are timed again, in turns with the untuned default,
-and the first octile of that is the time that counts.
+thousands of single readings is the luckiest one: codes whose readings are within those 5 % are timed again, in turns with the untuned
+default, and the first octile of that is the time that counts.
 
 Writes ``benchmarks/results/efficiency-<machine>.json`` and ``.md``; the log is in ``--cache``.
 """
@@ -43,8 +43,7 @@ NAMES = {
 }
 NEAR = 0.95  # of the best known
 LONGER = 10
-NEARLY = 1.08  # times the best: readings that are taken again
-AGAIN, ROUNDS = 7, 48  # so many codes at once, so often
+AGAIN, ROUNDS = 15, 24  # so many codes at once, so often
 
 
 @dataclass(frozen=True)
@@ -212,13 +211,13 @@ def rounds(bouts: Sequence[Bout], methods: Sequence[str], seeds: int, trials: in
 
 
 def retimed(bout: Bout) -> bool:
-    """Times the codes whose readings are near the best again, until all of those were; whether any was."""
+    """Times the codes that count as good again, until all of those were; whether any was."""
     from tcjit.tuner.bench import Failure
 
     changed = False
     while bout.untuned:
-        seconds, most = bout.seconds, NEARLY * bout.best
-        near = sorted((code for code, each in seconds.items() if each <= most and code not in bout.again), key=lambda code: seconds[code])
+        seconds = bout.seconds
+        near = sorted(bout.good - set(bout.again), key=lambda code: seconds[code])
         if not near:
             break
         asked = list(dict.fromkeys([bout.untuned, *near[:AGAIN]]))
@@ -324,7 +323,7 @@ def page(numbers: Mapping[str, Any], methods: Sequence[str]) -> str:
         f"# Trials to {100 * NEAR:.0f} % of the best known on {facts['cpu']}, {facts['cores']} cores",
         "",
         f"`python benchmarks/tuner/efficiency.py`: medians (least to most) of {numbers['seeds']} seeds, at most {most} trials each. The "
-        "best known is that of all these searches and a longer one, timed again in turns (the first octile of 48 rounds). All but random "
+        "best known is that of all these searches and a longer one, timed again in turns (the first octile of 24 rounds). All but random "
         "search begin with the untuned default, and the default setting is the genetic search with all seeds.",
         "",
         f"| op | points | untuned ms | best ms | of it untuned | {' | '.join(NAMES[m] for m in methods)} |",
