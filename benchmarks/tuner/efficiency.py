@@ -5,7 +5,7 @@ to learn from but itself and once with what the other operators taught, each wit
 within 5 % of the best known, which is the best of all of these and of one search ten times as long. All share one log of measurements keyed
 by generated code, so that no code is timed twice and a run that was cut off, by ``--minutes`` too, goes on where it was. The fastest of
 thousands of single readings is the luckiest one: codes whose readings are within those 5 % are timed again, in turns with the untuned
-default, and the first octile of that is the time that counts.
+default, and the least of that is the time that counts.
 
 Writes ``benchmarks/results/efficiency-<machine>.json`` and ``.md``; the log is in ``--cache``.
 """
@@ -229,21 +229,12 @@ def retimed(bout: Bout) -> bool:
         found = bout.bench.final(asked, ROUNDS)
         if isinstance(found, Failure):
             raise RuntimeError(f"{bout.name}: {found.reason}")
-        base = bout.again.get(bout.untuned, undisturbed(found[0]))
-        told = {code: base * undisturbed(each) / undisturbed(found[0]) for code, each in zip(asked, found)}
+        # the least, since neighbours on a machine only ever add; the untuned default takes part each time
+        told = {code: min(*each, bout.again.get(code, float("inf"))) for code, each in zip(asked, found)}
         retimings(bout.task, told)
         bout.again |= told
         changed = True
     return changed
-
-
-def undisturbed(seconds: Sequence[float]) -> float:
-    """What code takes while no neighbour of this machine uses what they share: the first octile, since disturbances only ever add.
-
-    >>> undisturbed([9.0, 3.0, 8.0, 2.0, 7.0, 6.0, 5.0, 4.0, 11.0])
-    3.0
-    """
-    return sorted(seconds)[len(seconds) // 8]
 
 
 def retimings(task: Any, told: Mapping[str, float] | None = None) -> dict[str, float]:
@@ -323,7 +314,7 @@ def page(numbers: Mapping[str, Any], methods: Sequence[str]) -> str:
         f"# Trials to {100 * NEAR:.0f} % of the best known on {facts['cpu']}, {facts['cores']} cores",
         "",
         f"`python benchmarks/tuner/efficiency.py`: medians (least to most) of {numbers['seeds']} seeds, at most {most} trials each. The "
-        "best known is that of all these searches and a longer one, timed again in turns (the first octile of 24 rounds). All but random "
+        "best known is that of all these searches and a longer one, timed again in turns (the least of 24 rounds). All but random "
         "search begin with the untuned default, and the default setting is the genetic search with all seeds.",
         "",
         f"| op | points | untuned ms | best ms | of it untuned | {' | '.join(NAMES[m] for m in methods)} |",
