@@ -15,7 +15,7 @@ from tcjit.codegen.memory import linear_subscript
 from tcjit.codegen.patch import Gathered
 from tcjit.grammar.ast import Access
 from tcjit.grammar.dtypes import DTYPES
-from tcjit.grammar.form import names as names_in
+from tcjit.grammar.walk import walk
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.plan_order import LINE
 
@@ -66,10 +66,12 @@ class GatheredRows:
         row = (lane.trips or 0) * size
         if found is None or storage.elements * size <= self.machine.cache_bytes or not 0 < row <= MOST_LINES * LINE:
             return [], []
+        if not self._there(access, run):
+            return [], []
         moving = [one for one in (*writer.around, *loops) if found.depends(run, one.variable)]
         inner = next((one for one in reversed(moving) if one in loops and (one.trips or 0) >= LONG), None)
         loop = inner or next((one for one in reversed(moving) if one not in loops), None)
-        if loop is None or any(len(dict.fromkeys(names_in(sub))) == 0 for _, sub in found.subscripts):
+        if loop is None:
             return [], []
         step = loop.step * (AHEAD if inner else 1)
         name = f"tc_ahead_{loop.variable}"
@@ -86,3 +88,10 @@ class GatheredRows:
             element = far.address.substitute({**names, lane.variable: lane.lower + start}).written(writer.index)
             lines.append(f"__builtin_prefetch(&{element});")
         return ([], [distance, *lines]) if inner else ([distance], lines)
+
+    def _there(self, access: Access, run: Run) -> bool:
+        """Whether the subscripts of every later iteration can be read by now: arguments hold them, and every iteration of the loops is one
+        of the statement, for which they are proved to lie inside."""
+        scop = self.writer.mapped.scop
+        inner = [read for sub in access.subscripts for read in walk(sub) if isinstance(read, Access)]
+        return not scop.statement(run.statement).constraints and all(scop.tensor(read.tensor).role == "input" for read in inner)

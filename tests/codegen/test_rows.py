@@ -62,6 +62,13 @@ def test_what_is_asked_for_early(rows: int, width: int, each: int, loop: str | N
     assert (f"tc_ahead_{loop} = {loop} <" in text) == (loop is not None)
 
 
+def test_subscripts_that_are_not_there_yet_are_not_read() -> None:
+    t, i = table(20000, 64), places(20000, 40, 40)
+    bag = tcjit.define("def bag(float(E,D) T, int64(B,L) I) -> (O) { J(b,l) = I(b,l) / 2  O(b,d) +=! T(J(b,l), d) }").bag
+    assert "__builtin_prefetch" not in bag.compile(t, i).source
+    torch.testing.assert_close(bag(t, i), t[i // 2].sum(1), atol=1e-4, rtol=1e-5)
+
+
 def test_two_tables_look_ahead_in_one_loop() -> None:
     t, u, i, j = table(20000, 64), table(20000, 64, 1), places(20000, 5, 50), places(20000, 5, 50, seed=1)
     pairs = tcjit.define(PAIRS).pairs
