@@ -3,9 +3,10 @@
 Random search, the genetic search from the untuned default alone, the same from all its seeds, and with the learned model, once with nothing
 to learn from but itself and once with what the other operators taught, each with several seeds: after how many trials a candidate is
 within 5 % of the best known, which is the best of all of these and of one search ten times as long. All share one log of measurements keyed
-by generated code, so that no code is timed twice and a run that was cut off, by ``--minutes`` too, goes on where it was. The fastest of
-thousands of single readings is the luckiest one: codes whose readings are within those 5 % are timed again, in turns with the untuned
-default, and the least of that is the time that counts.
+by generated code, so that no code is timed twice and a run that was cut off, by ``--minutes`` too, goes on where it was.
+
+Searches see single readings. To judge them, codes whose readings are within those 5 %, and those that come before them in a run and are not
+far, are timed again in turns with the untuned default; the least of that is the time that counts.
 
 Writes ``benchmarks/results/efficiency-<machine>.json`` and ``.md``; the log is in ``--cache``.
 """
@@ -43,6 +44,7 @@ NAMES = {
 }
 NEAR = 0.95  # of the best known
 LONGER = 10
+DOUBT = 1.25  # times the best: readings that may be of good codes, disturbed
 AGAIN, ROUNDS = 15, 24  # so many codes at once, so often
 
 
@@ -90,6 +92,15 @@ class Bout:
         seconds = self.seconds
         goal = min(seconds.values(), default=0.0) / NEAR
         return {code for code, each in seconds.items() if each <= goal}
+
+
+    @property
+    def doubtful(self) -> set[str]:
+        """The codes that would be the first good ones of a run if their readings were disturbed."""
+        seconds, good = self.seconds, self.good
+        most = DOUBT * min(seconds.values(), default=0.0)
+        early = {code for run in self.runs.values() for code in run.codes[: (run.reached(good) or len(run.codes) + 1) - 1]}
+        return {code for code in early if seconds.get(code, float("inf")) <= most}
 
 
 class OutOfTime(Exception):
@@ -211,13 +222,13 @@ def rounds(bouts: Sequence[Bout], methods: Sequence[str], seeds: int, trials: in
 
 
 def retimed(bout: Bout) -> bool:
-    """Times the codes that count as good again, until all of those were; whether any was."""
+    """Times the codes that count as good, or may, again, until all of those were; whether any was."""
     from tcjit.tuner.bench import Failure
 
     changed = False
     while bout.untuned:
         seconds = bout.seconds
-        near = sorted(bout.good - set(bout.again), key=lambda code: seconds[code])
+        near = sorted((bout.good | bout.doubtful) - set(bout.again), key=lambda code: seconds[code])
         if not near:
             break
         asked = list(dict.fromkeys([bout.untuned, *near[:AGAIN]]))
