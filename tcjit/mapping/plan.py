@@ -74,7 +74,8 @@ def patches(scop: Scop, group: Group, options: Options, machine: Machine) -> lis
             s = scop.statement(name)
             if s.operator == "+=" and s.reduction and is_product(s.value):
                 found += _patches(scop, group, s, options, machine)
-    return sorted(found, key=lambda candidate: candidate.time)
+    # of equal ones that with the most rows: a step meets more lines of memory at once, and waits for them together
+    return sorted(found, key=lambda candidate: (candidate.time, [-size for size in candidate.tile]))
 
 
 # ---------------------------------------------------------------- contractions
