@@ -93,7 +93,6 @@ class Bout:
         goal = min(seconds.values(), default=0.0) / NEAR
         return {code for code, each in seconds.items() if each <= goal}
 
-
     @property
     def doubtful(self) -> set[str]:
         """The codes that would be the first good ones of a run if their readings were disturbed."""

@@ -26,12 +26,19 @@ class Loop:
 
 
 def loop(lines: Sequence[str], node: Node, scop: Scop) -> Loop | None:
-    """The lines of a node as a loop of a team; None for what is no parallel loop, or one only where sizes ask for it."""
-    if not lines or not lines[0].startswith(ALONE) or " if (" in lines[0]:
+    """The lines of a node as a loop of a team; None where they are no parallel loop, or more than that, or one only for some sizes."""
+    if not lines or not lines[0].startswith(ALONE) or " if (" in lines[0] or not _one_loop(lines[1:]):
         return None
     statements = [scop.statement(run.statement) for run in runs((node,))]
     written = frozenset(s.tensor for s in statements)
     return Loop(tuple(lines), written, frozenset(a.tensor for s in statements for a, _ in s.reads()))
+
+
+def _one_loop(lines: Sequence[str]) -> bool:
+    """Whether lines are one loop and nothing else, which every thread of a team would run."""
+    pad = lines[0][: len(lines[0]) - len(lines[0].lstrip())]
+    heads = [line for line in lines if not line.startswith(("#", pad + " "))]
+    return len(heads) == 2 and heads[0].lstrip().startswith("for (") and heads[1].strip() == "}" and heads[1] is lines[-1]
 
 
 def team(loops: Sequence[Loop], pad: str) -> list[str]:

@@ -16,6 +16,7 @@ from tcjit.mapping.storage import Bounds
 from tcjit.mapping.strides import affine_form
 
 MOST_CASES = 4  # parts of a sum: every one is code of its own
+MOST_JOINED = 32  # parts of an assignment: every one is a statement to schedule
 
 
 def cases(value: Expr, left: Bounds, values: Mapping[str, int], moving: Container[str] = ()) -> list[tuple[Bounds, Expr]]:
@@ -34,7 +35,7 @@ def cases(value: Expr, left: Bounds, values: Mapping[str, int], moving: Containe
 
 
 def joined(value: Expr, box: Bounds, values: Mapping[str, int], moving: Container[str] = ()) -> list[tuple[Bounds, Expr]]:
-    """The boxes of what is joined from several values along one index, and the value of each; one where nothing is joined."""
+    """The boxes of what is joined from several values along one index, and the value of each; one where nothing is joined, or too much."""
     for name, lower, upper in box:
         if name in moving:
             continue
@@ -44,7 +45,7 @@ def joined(value: Expr, box: Bounds, values: Mapping[str, int], moving: Containe
             conditions.append(rest.condition)
             rest = rest.other
         cuts = _cuts(conditions, name, lower, upper, values)
-        if cuts:
+        if 0 < len(cuts) < MOST_JOINED:
             return _cut(value, box, name, cuts, values)
     return [(box, value)]
 

@@ -22,7 +22,7 @@ STREAMED = 8  # products for each element of operands and results, below which m
 IN_CACHE = 1 << 20  # elements that caches hold
 LINE = 64  # bytes that come from memory together
 PACE = 32  # bytes a core gets in a cycle from beyond its own cache
-WORTH_TURNING = 1.02  # times as long as the best order before that one is taken
+WORTH_CHANGING = 1.02  # times as long as the best order before that one is taken
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Nest:
         )
         times = {order: self._time(order) for order in (usual, *orders)}
         best = min(times, key=lambda order: times[order])
-        return best if times[usual] > WORTH_TURNING * times[best] else usual
+        return best if times[usual] > WORTH_CHANGING * times[best] else usual
 
     # ---------------------------------------------------------------- where traffic does not tell
 

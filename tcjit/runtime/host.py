@@ -203,7 +203,7 @@ def cache_bytes() -> int:
     """Of a core's second-level cache; 0 where the system does not tell."""
     try:
         return max(os.sysconf("SC_LEVEL2_CACHE_SIZE"), 0)
-    except ValueError:
+    except (ValueError, OSError):
         return 0
 
 

@@ -13,7 +13,9 @@ from support_mapping import CONVOLUTION, GATHER, MATMUL, SOFTMAX, program
 
 from tcjit.codegen.c import emit
 from tcjit.codegen.dialect import C
+from tcjit.codegen.loops import Run
 from tcjit.codegen.source import Source
+from tcjit.codegen.team import ALONE, Loop, loop
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.options import Options
 from tcjit.mapping.pipeline import map_program
@@ -94,6 +96,17 @@ def test_parallel_loops_in_a_row_are_one_teams() -> None:
     assert len(depths(made, "#pragma omp for")) >= 2 and set(depths(made, "#pragma omp for")) == {4}
     # each of these loops reads what the one before wrote
     assert made.count("nowait") == 1
+
+
+def test_what_stands_beside_a_parallel_loop_is_not_for_every_thread_of_a_team() -> None:
+    scop = map_program(program("def f(float(N) A) -> (B) { B(i) = A(i) }", {"A": (9,)}), Options()).scop
+    pragma, one = f"{ALONE} num_threads(threads) schedule(static)", ["  for (int64_t c0 = 0; c0 <= 8; ++c0) {", "    B[c0] = A[c0];", "  }"]
+    run = Run(scop.statements[0].name, ())
+    assert loop([pragma, *one], run, scop) == Loop((pragma, *one), frozenset("B"), frozenset("A"))
+    assert loop([pragma, *one, *one], run, scop) is None
+    assert loop([pragma, *one, "  B[0] = 1;"], run, scop) is None
+    assert loop([pragma.replace("num", "if (n >= 9) num"), *one], run, scop) is None
+    assert loop(one, run, scop) is None
 
 
 def test_teams_wait_only_for_what_they_need() -> None:

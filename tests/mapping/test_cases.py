@@ -39,6 +39,15 @@ def test_what_is_joined_is_cut(value, expected):
     assert boxes(value) == expected
 
 
+@pytest.mark.parametrize(("parts", "statements"), [(32, 32), (33, 1)])
+def test_very_many_parts_stay_one_statement(parts: int, statements: int) -> None:
+    value = "Z(n)"
+    for place in reversed(range(1, parts)):
+        value = f"(c < {place} ? Z(n) * {place}.0 : {value})"
+    text = f"def f(float(N) Z) -> (Y) {{ Y(n,c) = {value} where c in 0:{parts} }}"
+    assert len(build(program(text, {"Z": (3,)}), Options()).statements) == statements
+
+
 def test_what_a_later_assignment_goes_on_with_stays_in_one_piece():
     text = """
     def f(float(N,C) A, float(N,D) B) -> (Y) {
