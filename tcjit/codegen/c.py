@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from math import prod
 
@@ -258,15 +258,34 @@ class Writer(Emitter):
     def first(self, node: Node, left: list[Node]) -> None:
         """One of the nodes of a block, and what is written together with it of those that are left."""
         if left and isinstance(after := left[0], Mark) and after.name == "registers":
-            found = match(self.mapped, after, self.target, self.operand, self.rows)
-            if found is not None and starts(found, node, self.mapped, self.target):
+            found = self.found(after)
+            with self.within(node):
+                begins = found is not None and starts(found, node, self.mapped, self.target)
+            if found is not None and begins:
                 self.patch(found, zero=True)
                 left.pop(0)
                 return
         super().block((node,))
 
+    def found(self, node: Mark) -> Found | None:
+        """What stands below a ``registers`` mark, if it is a patch."""
+        with self.within(node):
+            return match(self.mapped, node, self.target, self.operand, self.rows)
+
+    @contextmanager
+    def within(self, node: Node) -> Iterator[None]:
+        """Knows the ranges of the loops below a node that stand in one another."""
+        with ExitStack() as loops:
+            while isinstance(node, (For, Mark)):
+                if isinstance(node, For):
+                    loops.enter_context(self.ranged(node))
+                if len(node.body) != 1:
+                    break
+                node = node.body[0]
+            yield
+
     def registers(self, node: Mark) -> None:
-        found = match(self.mapped, node, self.target, self.operand, self.rows)
+        found = self.found(node)
         if found is None:
             self.block(node.body)
         else:

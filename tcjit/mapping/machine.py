@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Machine:
-    """``vector_bytes``: width of a vector register; ``vector_registers``: how many; ``threads``: cores worth using; ``cache_bytes``: of the
-    last cache that a core has for itself."""
+    """``vector_bytes``: width of a vector register; ``vector_registers``: how many; ``threads``: cores worth using; ``near_bytes``: of the
+    cache next to a core, for data; ``cache_bytes``: of the last cache that a core has for itself."""
 
     vector_bytes: int = 32
     vector_registers: int = 16
     threads: int = 2
+    near_bytes: int = 1 << 15
     cache_bytes: int = 1 << 20
 
     def lanes(self, element_bytes: int) -> int:

@@ -30,6 +30,7 @@ from tcjit.mapping.passes.parallelise import parallelise
 from tcjit.mapping.passes.partial import partial as partial_results
 from tcjit.mapping.passes.place import place
 from tcjit.mapping.passes.promote import promote
+from tcjit.mapping.passes.share import share
 from tcjit.mapping.passes.synchronise import synchronise
 from tcjit.mapping.passes.threads import threads
 from tcjit.mapping.passes.tile import tile
@@ -110,7 +111,8 @@ def _mapped(
     privates: tuple[Buffer, ...] = ()
     if groups is not None:
         plans = [plan(scop, group, options, machine) for group in groups]
-        made = step("tile", tile, scop, made, groups, plans)
+        shares = share(scop, deps, groups, plans, options, machine)
+        made = step("tile", tile, scop, made, groups, plans, shares)
         made = step("vectorise", vectorise, scop, made, groups, plans)
         made = step("parallelise", parallelise, scop, made, options)
         if options.contract:

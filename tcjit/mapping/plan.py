@@ -25,6 +25,9 @@ from tcjit.mapping.strides import accesses, stride
 
 FMA_LATENCY = 4  # independent accumulators needed per unit of throughput, times the two units of common cores
 UNROLL_LIMIT = 64  # statements in one unrolled patch: beyond it, code grows faster than speed
+FAR = 1.04  # times as long where the registers of a patch come from the second-level cache at each sweep
+ALIKE = 0.005  # of the estimated time: closer ones are told apart by other things
+PAGE, WAYS = 4096, 4  # bytes, and of lines at the same place of pages so many stay in the cache next to a core
 STREAM_TILE = 2048  # elements of one row piece when a single row must be shared by threads
 
 
@@ -74,8 +77,15 @@ def patches(scop: Scop, group: Group, options: Options, machine: Machine) -> lis
             s = scop.statement(name)
             if s.operator == "+=" and s.reduction and is_product(s.value):
                 found += _patches(scop, group, s, options, machine)
-    # of equal ones that with the most rows: a step meets more lines of memory at once, and waits for them together
-    return sorted(found, key=lambda candidate: (candidate.time, [-size for size in candidate.tile]))
+    least = min((candidate.time for candidate in found), default=1.0)
+
+    def rank(candidate: Candidate) -> tuple[int, int, float, list[int]]:
+        s = scop.statement(candidate.patch.statement)
+        crowd = _crowd(scop, s, [column[s.name] for column in group.columns], candidate)
+        # of equal ones that with the most rows: a step meets more lines of memory at once, and waits for them together
+        return int((candidate.time / least - 1) / ALIKE), crowd, candidate.time, [-size for size in candidate.tile]
+
+    return sorted(found, key=rank)
 
 
 # ---------------------------------------------------------------- contractions
@@ -113,6 +123,7 @@ def _output_lanes(
     vector = [a for a in reads if stride(scop, a, columns[lane]) == 1]
     scalar = [a for a in reads if stride(scop, a, columns[lane]) == 0]
     steps = _volume(s, s.reduction)
+    swept = {a: _volume(s, [d for d in s.reduction if uses(a, d)]) * DTYPES[a.dtype].bytes for a in vector}
     extent = s.extent(columns[lane])
     most = -(-extent // width)
     along = (min(options.patch[1], most),) if options.patch else (1, 2, 3, 4)
@@ -131,10 +142,11 @@ def _output_lanes(
             pieces = _pieces(part[lane], width)
             patch = _points(part, lane)
             fma = pieces * patch
-            loads = (
-                sum(pieces * _touched(a, columns, part, lane) for a in vector) + sum(_touched(a, columns, part, lane) for a in scalar) / 2
-            )
-            time += count * (steps * (max(fma, loads, FMA_LATENCY) + loads / 8) + 2 * fma + 8)
+            registers = sum(pieces * _touched(a, columns, part, lane) for a in vector)
+            loads = registers + sum(_touched(a, columns, part, lane) for a in scalar) / 2
+            panel = sum(part[lane] * _touched(a, columns, part, lane) * swept[a] for a in vector)
+            step = max(fma, loads, FMA_LATENCY) * (FAR if panel > machine.near_bytes else 1.0)
+            time += count * (steps * (step + loads / 8) + 2 * fma + 8)
         found.append(Candidate(time, tuple(tile), Patch(s.name, lane, width, vectors)))
     return found
 
@@ -227,6 +239,19 @@ def _touched(access: Access, columns: list[str], tile: Sequence[int], lane: int 
         if column != lane and uses(access, dim):
             total *= tile[column]
     return total
+
+
+def _crowd(scop: Scop, s: ScopStatement, columns: list[str], candidate: Candidate) -> int:
+    """The most lines of an operand that a patch reads at the same place of different pages, if more than a cache has room for."""
+    most = WAYS
+    for a in accesses(s)[2:] if isinstance(candidate.patch.lane, int) else ():
+        lines = 1
+        for dim, size in zip(columns, candidate.tile, strict=True):
+            step = stride(scop, a, dim)
+            if step and step * DTYPES[a.dtype].bytes % PAGE == 0:
+                lines *= size
+        most = max(most, lines)
+    return most
 
 
 def _points(tile: Sequence[int], lane: int | None) -> int:

@@ -22,6 +22,7 @@ STREAMED = 8  # products for each element of operands and results, below which m
 IN_CACHE = 1 << 20  # elements that caches hold
 LINE = 64  # bytes that come from memory together
 PACE = 32  # bytes a core gets in a cycle from beyond its own cache
+START, SLOW = 1500, 4  # cycles until a stretch of memory comes at that pace; short ones take so many times as long at most
 WORTH_CHANGING = 1.02  # times as long as the best order before that one is taken
 
 
@@ -40,9 +41,9 @@ class Nest:
         """The columns, outermost first."""
         usual = self._usual()
         moving = [c for c in usual if self._trips(c) > 1]
-        # one loop to the outside, one to the inside: more would be many orders that hardly differ
+        # one loop to the outside, one to the inside: more would be many orders that hardly differ; of equal ones that most like the usual
         orders = dict.fromkeys(
-            (first, *(c for c in usual if c not in (first, last)), last) for first in moving for last in moving if first != last
+            (first, *(c for c in usual if c not in (first, last)), last) for first in moving for last in reversed(moving) if first != last
         )
         times = {order: self._time(order) for order in (usual, *orders)}
         best = min(times, key=lambda order: times[order])
@@ -80,10 +81,11 @@ class Nest:
         loops = [c for c in order if self._trips(c) > 1]
         threads = self.machine.threads
         rounds = max(1, self.statement.extent(self.columns[loops[0]]) // self.tile[loops[0]]) if loops else 1
-        return (self.cycles + self._traffic(loops) / PACE) * -(-rounds // threads) / rounds
+        traffic, waiting = self._traffic(loops)
+        return (self.cycles + traffic / PACE + waiting) * -(-rounds // threads) / rounds
 
-    def _traffic(self, loops: Sequence[int]) -> float:
-        """Bytes from beyond the cache."""
+    def _traffic(self, loops: Sequence[int]) -> tuple[int, float]:
+        """Bytes from beyond the cache, and the cycles that it takes to begin with each stretch of those that are read."""
         operands = list(dict.fromkeys(accesses(self.statement)))
         extents = {d: self.statement.extent(d) for d in self.statement.dims}
         for depth in range(len(loops) + 1):
@@ -94,28 +96,45 @@ class Nest:
                 break
         else:
             depth = len(loops) + 1  # not even one tile stays
-        total = 0
+        total, waiting = 0, 0.0
         for access, part in zip(operands, parts, strict=True):
             around = list(loops[:depth])
             while around and depth <= len(loops) and not uses(access, self.columns[around[-1]]):
                 around.pop()
-            total += part * prod(self._trips(c) for c in around)
-        return total
+            rounds = prod(self._trips(c) for c in around)
+            total += part * rounds
+            if access in self._reads:  # nobody waits for what is written
+                stretches = rounds * self._stretches(access, extents)
+                if around:  # the innermost loop may go on where its last round ended
+                    whole = {**extents, self.columns[around[-1]]: self.statement.extent(self.columns[around[-1]])}
+                    stretches = min(stretches, rounds // self._trips(around[-1]) * self._stretches(access, whole))
+                waiting += min(START * stretches, SLOW * part * rounds / PACE)
+        return total, waiting
+
+    def _stretches(self, access: Access, extents: Mapping[str, int]) -> int:
+        """Of memory without gaps, which an access touches."""
+        touched, shape = widths(self.scop, access, extents), self.scop.tensor(access.tensor).shape
+        whole = next((axis for axis in reversed(range(len(shape))) if touched[axis] < shape[axis]), 0)
+        return prod(touched[:whole])
 
     def _bytes(self, access: Access, extents: Mapping[str, int]) -> int:
         """Whole lines that hold what an access touches."""
-        storage = self.scop.tensor(access.tensor)
-        size = DTYPES[storage.dtype].bytes
-        total = 1
-        for axis, (sub, extent) in enumerate(zip(access.subscripts, storage.shape, strict=True)):
-            form = affine_form(sub, self.scop.values)
-            if form is None:  # one element for every value of the indices, at most
-                width = prod(extents.get(d, 1) for d in names(sub))
-            else:
-                width = 1 + sum(abs(factor) * (extents.get(d, 1) - 1) for d, factor in form[0].items())
-            width = min(width, extent)
-            total *= width if axis < len(storage.shape) - 1 else -(-width * size // LINE) * LINE
-        return total if access.subscripts else size
+        size = DTYPES[self.scop.tensor(access.tensor).dtype].bytes
+        *outer, last = widths(self.scop, access, extents) or [1]
+        return prod(outer) * -(-last * size // LINE) * LINE if access.subscripts else size
+
+
+def widths(scop: Scop, access: Access, extents: Mapping[str, int]) -> list[int]:
+    """How many elements of each axis an access touches while dimensions run over so many values."""
+    found = []
+    for sub, extent in zip(access.subscripts, scop.tensor(access.tensor).shape, strict=True):
+        form = affine_form(sub, scop.values)
+        if form is None:  # one element for every value of the indices, at most
+            width = prod(extents.get(d, 1) for d in names(sub))
+        else:
+            width = 1 + sum(abs(factor) * (extents.get(d, 1) - 1) for d, factor in form[0].items())
+        found.append(min(width, extent))
+    return found
 
 
 def streamed(scop: Scop, s: ScopStatement) -> Access | None:

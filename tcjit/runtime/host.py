@@ -199,10 +199,10 @@ def hardware() -> str:
     return f"{facts.get('model name', '')} ({os.uname().machine}), {os.cpu_count()} processors, {' '.join(able)}"
 
 
-def cache_bytes() -> int:
-    """Of a core's second-level cache; 0 where the system does not tell."""
+def cache_bytes(level: int) -> int:
+    """Of a core's cache for data of the first or second level; 0 where the system does not tell."""
     try:
-        return max(os.sysconf("SC_LEVEL2_CACHE_SIZE"), 0)
+        return max(os.sysconf({1: "SC_LEVEL1_DCACHE_SIZE", 2: "SC_LEVEL2_CACHE_SIZE"}[level]), 0)
     except (ValueError, OSError):
         return 0
 

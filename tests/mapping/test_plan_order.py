@@ -9,7 +9,7 @@ from support_mapping import AVX512, MATMUL, program
 
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.options import Options
-from tcjit.mapping.plan_order import Nest
+from tcjit.mapping.plan_order import START, Nest
 from tcjit.mapping.scop import build
 
 FAR = replace(AVX512, cache_bytes=1 << 40)
@@ -39,6 +39,21 @@ def test_traffic_of_both_orders():
     scop = build(program(MATMUL, {"A": (960, 512), "B": (512, 640)}), Options())
     nest = Nest(scop, scop.statements[1], ("m", "n"), (6, 64), 1.0, AVX512)
     a, b, c = 960 * 512 * 4, 512 * 640 * 4, 960 * 640 * 4
-    assert nest._traffic([1, 0]) == 10 * a + b + c
-    assert nest._traffic([0, 1]) == a + 160 * b + c
-    assert Nest(scop, scop.statements[1], ("m", "n"), (6, 64), 1.0, FAR)._traffic([0, 1]) == a + b + c
+    assert nest._traffic([1, 0])[0] == 10 * a + b + c
+    assert nest._traffic([0, 1])[0] == a + 160 * b + c
+    assert Nest(scop, scop.statements[1], ("m", "n"), (6, 64), 1.0, FAR)._traffic([0, 1])[0] == a + b + c
+
+
+GROUPED = "def gconv(float(N,G,C,H,W) I, float(G,C,KH,KW,F) K) -> (O) { O(n,g,h,w,f) +=! I(n,g,c,h + kh,w + kw) * K(g,c,kh,kw,f) }"
+
+
+def test_images_come_as_they_lie_in_memory():
+    shapes = {"I": (32, 32, 16, 14, 14), "K": (32, 16, 3, 3, 16)}
+    scop = build(program(GROUPED, shapes), Options())
+    sums = next(s for s in scop.statements if s.reduction)
+    nest = Nest(scop, sums, ("n", "g", "h", "w", "f"), (1, 1, 12, 2, 16), 2.3e7, AVX512)
+    images, kernels = 32, 32
+    every, beside = nest._traffic([1, 0])[1], nest._traffic([0, 1])[1]
+    # group by group each image is a stretch of its own; image by image only the first, and the kernels begin anew for each
+    assert every >= START * images * kernels > 10 * START * (images + 1) >= beside
+    assert nest.order()[0] == 0

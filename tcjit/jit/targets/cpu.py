@@ -96,7 +96,8 @@ def machine_of(tool: host.Compiler) -> Machine:
         vectors = 16, 32
     else:
         vectors = 32 if "-march=native" in tool.flags else 16, 16
-    return Machine(*vectors, os.cpu_count() or 1, host.cache_bytes() or Machine.cache_bytes)
+    near, own = host.cache_bytes(1) or Machine.near_bytes, host.cache_bytes(2) or Machine.cache_bytes
+    return Machine(*vectors, os.cpu_count() or 1, near, own)
 
 
 KINDS["cpu"] = lambda detail, place: single(detail, Cpu())

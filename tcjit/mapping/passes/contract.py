@@ -22,11 +22,15 @@ STACK_BYTES = 128 << 10
 
 def contract(scop: Scop, deps: Dependences, tree: isl.Schedule) -> tuple[Buffer, ...]:
     """The private buffers that the tree allows: per temporary one for each tile mark below which it is used."""
-    tiles = [node for node in descendants(tree.get_root()) if mark_name(node).startswith("tile") and mark_name(node) != "tiles"]
+    tiles = [node for node in descendants(tree.get_root()) if _is_tile(node)]
+    outer = [node for node in tiles if not any(_is_tile(node.ancestor(up)) for up in range(1, node.get_tree_depth() + 1))]
+    inner = [node for node in tiles if not any(_is_tile(below) for below in descendants(node.child(0)))]
     found: list[Buffer] = []
     used = dict.fromkeys((mark_name(node) for node in tiles), 0)
-    for storage in scop.tensors:
-        buffers = _buffers(scop, deps, tiles, storage) if storage.role == "temporary" else None
+    for storage in scop.tensors if tiles else ():
+        if storage.role != "temporary":
+            continue
+        buffers = _buffers(scop, deps, inner, storage) or (_buffers(scop, deps, outer, storage) if outer != inner else None)
         if buffers is None:
             continue
         bytes_each = {b.mark: b.elements * DTYPES[storage.dtype].bytes for b in buffers}
@@ -35,6 +39,11 @@ def contract(scop: Scop, deps: Dependences, tree: isl.Schedule) -> tuple[Buffer,
             for mark, size in bytes_each.items():
                 used[mark] += size
     return tuple(found)
+
+
+def _is_tile(node: isl.ScheduleNode) -> bool:
+    name = mark_name(node)
+    return name.startswith("tile") and name != "tiles"
 
 
 def uses(scop: Scop, storage: Storage) -> isl.UnionMap:

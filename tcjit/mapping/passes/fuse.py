@@ -154,19 +154,19 @@ def _with_initialisations(scop: Scop, deps: Dependences, units: Sequence[Group])
 
 def _matches(scop: Scop, deps: Dependences, first: Group, second: Group) -> list[tuple[str, str]]:
     """For two single-statement groups: the pairs of dimensions at distance zero."""
-    merged = _shared(scop, deps, first, second)
+    merged = shared_columns(scop, deps, first, second)
     return [(column[first.statements[0]], column[second.statements[0]]) for column in merged]
 
 
 def _merge(scop: Scop, deps: Dependences, first: Group, second: Group, enough: int, on_blocks: bool, *, maximal: bool) -> Group | None:
     """Both groups over the columns that match; None where none does or, unless fusion is maximal, where it would cost more than it
     brings."""
-    shared = _shared(scop, deps, first, second)
+    shared = shared_columns(scop, deps, first, second)
     if not shared and (first.columns or second.columns):
         return None
     if not shared:
         return Group(first.statements + second.statements, ())
-    if not _same_box(scop, shared):
+    if not same_box(scop, shared):
         return None
     apart = any(scop.statement(name).apart for name in second.statements)
     if maximal and not (apart and on_blocks):
@@ -191,7 +191,7 @@ def _fits_block(scop: Scop, group: Group, name: str) -> bool:
     return fits_block({d: s.extent(d) for d in group.rest(scop, name)}, accesses(s), lambda access, dim: stride(scop, access, dim))
 
 
-def _same_box(scop: Scop, columns: Sequence[dict[str, str]]) -> bool:
+def same_box(scop: Scop, columns: Sequence[dict[str, str]]) -> bool:
     """Whether the statements run over the same values of every shared column (else tiles would need guards)."""
     for column in columns:
         if len({scop.statement(s).range(dim) for s, dim in column.items()}) > 1:
@@ -218,7 +218,7 @@ def wanted(s: ScopStatement) -> set[str]:
     return {d for d in left for a in heavy if not any(involves(sub, d) for sub in a.subscripts)}
 
 
-def _shared(scop: Scop, deps: Dependences, first: Group, second: Group) -> list[dict[str, str]]:
+def shared_columns(scop: Scop, deps: Dependences, first: Group, second: Group) -> list[dict[str, str]]:
     """The columns of both groups that run together: zero distance on every dependence between the groups, or, without one, the
     same index of the same input."""
     between = restrict(deps.strict, lambda a, b: a in first.statements and b in second.statements)

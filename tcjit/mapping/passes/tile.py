@@ -9,14 +9,15 @@ smaller and smaller tiles, so that there too every trip count is a constant.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count, product
 
 import islpy as isl
 
 from tcjit.grammar.affine import isl_name
 from tcjit.mapping.isl import identifier, member, stack, union_set
-from tcjit.mapping.passes.fuse import Group, filters
+from tcjit.mapping.passes.fuse import Group, filters, insert_band
+from tcjit.mapping.passes.share import Shared, inside
 from tcjit.mapping.plan import Plan
 from tcjit.mapping.scop import Scop, ScopStatement
 
@@ -43,18 +44,42 @@ class Cut:
         return -(-(self.upper - self.lower) // self.size)
 
 
-def tile(scop: Scop, tree: isl.Schedule, groups: Sequence[Group], plans: Sequence[Plan]) -> isl.Schedule:
-    """A tree with, per group and region, a band of tile loops under the mark ``tiles``, then ``tile0``... and each statement's loops."""
+def tile(scop: Scop, tree: isl.Schedule, groups: Sequence[Group], plans: Sequence[Plan], shares: Sequence[Shared]) -> isl.Schedule:
+    """A tree with, per group and region, a band of tile loops under the mark ``tiles``, then ``tile0``... and each statement's loops.
+
+    Loops that groups share stand around theirs in the same form: a band under ``tiles``, then a mark like a tile's.
+    """
     node = isl.Schedule.from_domain(tree.get_domain()).get_root().child(0)
     counter = count()
-    if len(groups) > 1:
-        node = node.insert_sequence(filters(scop, [g.statements for g in groups]))
+    below_all = [tuple(name for group in groups[s.first : s.last + 1] for name in group.statements) for s in shares]
+    if len(shares) > 1:
+        node = node.insert_sequence(filters(scop, below_all))
     depth = node.get_tree_depth()
-    for number, (group, plan) in enumerate(zip(groups, plans, strict=True)):
-        below = node.child(number).child(0) if len(groups) > 1 else node
-        below = _regions(scop, below, group, plan, counter)
+    for number, shared in enumerate(shares):
+        below = node.child(number).child(0) if len(shares) > 1 else node
+        if shared.columns:
+            below = insert_band(scop, below, list(shared.columns), coincident=True)
+            below = below.insert_mark(identifier(scop.ctx, "tiles")).child(0).child(0)
+            below = below.insert_mark(identifier(scop.ctx, f"tile{next(counter)}")).child(0)
+        below = _groups(scop, below, groups, plans, shared, counter)
         node = below.ancestor(below.get_tree_depth() - depth)
     return node.get_schedule()
+
+
+def _groups(
+    scop: Scop, node: isl.ScheduleNode, groups: Sequence[Group], plans: Sequence[Plan], shared: Shared, counter: Iterator[int]
+) -> isl.ScheduleNode:
+    """The groups that share loops, one after the other."""
+    numbers = range(shared.first, shared.last + 1)
+    if len(numbers) > 1:
+        node = node.insert_sequence(filters(scop, [groups[number].statements for number in numbers]))
+    depth = node.get_tree_depth()
+    for position, number in enumerate(numbers):
+        below = node.child(position).child(0) if len(numbers) > 1 else node
+        plan = replace(plans[number], order=inside(groups[number], plans[number], shared))
+        below = _regions(scop, below, groups[number], plan, counter)
+        node = below.ancestor(below.get_tree_depth() - depth)
+    return node
 
 
 def _regions(scop: Scop, node: isl.ScheduleNode, group: Group, plan: Plan, counter: Iterator[int]) -> isl.ScheduleNode:
