@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tcjit.byoc.adapter import Adapter
@@ -16,6 +17,20 @@ from tcjit.byoc.torchscript import TorchScriptAdapter
 
 FORMS = ("fx", "torchscript")
 Rewriting = Callable[[Block, Adapter], Block]
+# those that oneDNN has behind a layer
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "hardswish": F.hardswish,
+    "hardsigmoid": F.hardsigmoid,
+    "silu": F.silu,
+    "gelu": F.gelu,
+    "gelu tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "leaky_relu": lambda x: F.leaky_relu(x, 0.3),
+    "relu6": F.relu6,
+    "hardtanh": lambda x: F.hardtanh(x, -0.5, 2.0),
+}
 
 
 class Function(nn.Module):

@@ -53,7 +53,8 @@ class Backend:
 
     ``patterns`` is in order: earlier rows win. ``passes`` are the names of passes that a model goes through before it is cut for this
     backend. ``merges`` False keeps every match a region of its own. ``dynamic`` accepts extents that are known at the run only,
-    ``untyped`` tensors of unknown dtype or rank. ``devices`` are those that it serves, all if empty.
+    ``untyped`` tensors of unknown dtype or rank. ``devices`` are those that it serves, all if empty. ``contiguous`` False says that its
+    regions' results may have any strides; what the model returns is then made contiguous.
     """
 
     name: str = ""
@@ -64,6 +65,7 @@ class Backend:
     dynamic: bool = False
     untyped: bool = False
     devices: Sequence[str] = ()
+    contiguous: bool = True
 
     def supports(self, node: Node) -> Verdict:
         """Whether it takes one operation, or why not; asked where no ``@supports`` names the operation."""
@@ -87,7 +89,7 @@ class Backend:
 
 _BACKENDS: dict[str, Backend] = {}
 # those that come with tcjit: where they are registered, which happens when they are asked for
-_OWN = {"tcjit": "tcjit.byoc.tcjit_backend", "vendor": "tcjit.byoc.vendor"}
+_OWN = {"tcjit": "tcjit.byoc.tcjit_backend", "vendor": "tcjit.byoc.vendor", "packed": "tcjit.byoc.packed"}
 
 
 def register(backend: Backend) -> Backend:

@@ -55,6 +55,7 @@ def fastest(model: Any, opened: Opened, config: PartitionConfig, inputs: Sequenc
 
     What the calls of regions cost in their places can be more than what the regions save by themselves, hence the whole model is timed.
     """
+    config = replace(config, backends=config.serving(measure=True))
     with _unwritten(model):
         whole = twin(model, opened)
         _tried(whole, copies(inputs))

@@ -38,7 +38,7 @@ def compiled(
     compiler = aot_autograd(
         fw_compiler=lambda graph, inputs: _cut(graph, config),
         partition_fn=min_cut_rematerialization_partition,
-        decompositions=get_decompositions(APART) if "tcjit" in config.backends and _static(example_inputs) else {},
+        decompositions=get_decompositions(APART) if "tcjit" in config.serving() and _static(example_inputs) else {},
     )
     return compiler(module, example_inputs)
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from tcjit.byoc.adapter import Adapter
 from tcjit.byoc.backends import Backend, find
 from tcjit.byoc.cost import Comparison, compare, flops, prune, traffic, within
-from tcjit.byoc.graph import Block, Node
+from tcjit.byoc.graph import Block, Node, Value
 from tcjit.byoc.grouping import group
+from tcjit.byoc.infer import make
 from tcjit.byoc.passes import standard
 from tcjit.byoc.regions import Group, Region, merge
 from tcjit.byoc.rewrite import call, replace
@@ -64,7 +65,7 @@ def place(region: Region, backend: Backend, adapter: Adapter) -> tuple[Sequence[
 def cut(adapter: Adapter, config: PartitionConfig, judge: Judge | None = None, put: Place = place) -> Cut:
     """Cuts a model; the adapter's block is used up. ``judge`` has the last word on regions that the cost step would keep."""
     pipeline = (config.pipeline or standard()).without(*config.without)
-    asked = dict.fromkeys(name for backend in config.backends for name in find(backend).passes if name not in config.without)
+    asked = dict.fromkeys(name for backend in config.serving() for name in find(backend).passes if name not in config.without)
     block, ran = pipeline.run(adapter.block, adapter, config.opt_level, tuple(asked))
     return _Cutter(adapter, config, judge, put, ran).whole(block)
 
@@ -72,7 +73,7 @@ def cut(adapter: Adapter, config: PartitionConfig, judge: Judge | None = None, p
 class _Cutter:
     def __init__(self, adapter: Adapter, config: PartitionConfig, judge: Judge | None, put: Place, ran: Sequence[str]) -> None:
         self._adapter, self._config, self._judge, self._put, self._ran = adapter, config, judge, put, tuple(ran)
-        self._backends = [find(name) for name in config.backends]
+        self._backends = [find(name) for name in config.serving()]
         self._regions: list[Region] = []
         self._count = 0
         self._placed: list[Placed] = []
@@ -80,6 +81,8 @@ class _Cutter:
 
     def whole(self, block: Block) -> Cut:
         done = self._one(block, 0)
+        if self._strided:
+            done = _contiguous(done)
         estimates = {region.name: compare(region, find(region.backend).limits) for region in self._regions}
         return Cut(done, tuple(self._regions), tuple(self._placed), estimates, self._specs, self._ran)
 
@@ -104,7 +107,13 @@ class _Cutter:
             if node.op not in UNSEEN:
                 self._placed.append(_placed(node, owner.get(node), said[node], depth))
             node.blocks = tuple(self._one(each, depth + 1) for each in node.blocks)
-        return _reshaped(replace(scope, made)) if made else block
+        done = replace(scope, made) if made else block
+        return _reshaped(done) if made or self._strided else done
+
+    @property
+    def _strided(self) -> bool:
+        """Whether there may be strides that the model does not have, in this block or through one around or inside it."""
+        return any(not find(region.backend).contiguous for region in self._regions)
 
     def _taken(self, region: Region, backend: Backend) -> Sequence[Node]:
         """The nodes that stand for a region from now on; none if it is given back, its nodes bear the reason."""
@@ -125,7 +134,7 @@ class _Cutter:
 
 
 def _reshaped(block: Block) -> Block:
-    """Views of another shape as reshapes: what comes out of a region is contiguous, whatever strides it had in the model."""
+    """Views of another shape as reshapes: what comes out of a region has strides of its own, whatever they were in the model."""
     nodes = list(block.nodes)
     for place, node in enumerate(nodes):
         if node.op == "aten.view" and "size" in node.arguments and not block.mutated.intersection((*node.inputs, *node.outputs)):
@@ -134,6 +143,28 @@ def _reshaped(block: Block) -> Block:
             for value in node.outputs:
                 value.producer = nodes[place]
     return Block(block.inputs, nodes, block.outputs, block.mutated, block.origin)
+
+
+def _contiguous(block: Block) -> Block:
+    """What a block computes and returns made contiguous, which costs nothing where it is: a caller may want to view it. What shares memory
+    with something else that the caller sees stays as it is."""
+    nodes, made = list(block.nodes), dict[Value, Value]()
+    returned = dict.fromkeys(block.outputs)
+    held = [_held(value) for value in returned]
+    for value, memory in zip(returned, held):
+        alone = memory.producer is not None and held.count(memory) == 1 and value not in block.mutated
+        if value.type is not None and alone and (value.type.shape is None or len(value.type.shape) > 1):
+            nodes.append(make("aten.contiguous", "default", {"self": value}, name=f"{value.name}_out", outputs=[value.type]))
+            made[value] = nodes[-1].output
+            made[value].origin = value.origin
+    return Block(block.inputs, nodes, tuple(made.get(value, value) for value in block.outputs), block.mutated, block.origin)
+
+
+def _held(value: Value) -> Value:
+    """What a value is a view of, at most."""
+    while value.producer is not None and value.producer.effect == "view" and value.producer.inputs:
+        value = value.producer.inputs[0]
+    return value
 
 
 def _placed(node: Node, region: Region | None, reason: str, depth: int) -> Placed:

@@ -73,7 +73,7 @@ def measured(opened: Callable[[], Adapter], config: PartitionConfig, inputs: Seq
     saves most stays. Regions that the inputs do not reach are left to ATen."""
     found: list[tuple[Region, dict[str, float]]] = []
     said: dict[Key, str] = {}
-    for name in config.backends:
+    for name in config.serving(measure=True):
         for probe, given, adapter in _given(opened(), replace(config, backends=(name,)), inputs):
             if given is None:
                 said[_key(probe.region)] = "not reached by the example inputs"
@@ -160,6 +160,8 @@ def _given(
         return [call(region, plain)], plain
 
     done = cut(adapter, config, put=put)
+    if not probes:
+        return []
     recorder = _Recorder()
     register(recorder)
     try:

@@ -114,9 +114,9 @@ def partition(
     """Cut a model into regions.
 
     ``model`` is a ScriptModule, an ExportedProgram, or any other module, which is exported or, where that fails, scripted; it is not
-    changed. ``example_inputs`` are its arguments: they give dtypes and shapes, and with ``measure`` they are run, each region on tcjit, on
-    the vendor's operators and on plain ATen, and the fastest stays; what was measured is kept. ``dry_run`` compiles nothing and
-    gives a model that has a report only. Raises PartitionError.
+    changed. ``example_inputs`` are its arguments: they give dtypes and shapes, and with ``measure`` they are run, each region on every
+    backend and on plain ATen, and the fastest stays; what was measured is kept. ``dry_run`` compiles nothing and gives a model that has a
+    report only. Raises PartitionError.
     """
     config = PartitionConfig() if config is None else config
     if not isinstance(config, PartitionConfig):

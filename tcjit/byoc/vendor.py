@@ -62,19 +62,19 @@ ACTIVATIONS = {
 }
 
 
-def _act(base: Pattern) -> Pattern:
+def activated(base: Pattern) -> Pattern:
     return is_op(*ACTIVATIONS)(base).named("act")
 
 
-def _relu(base: Pattern) -> Pattern:
+def rectified(base: Pattern) -> Pattern:
     return is_op("aten.relu")(base)
 
 
-def _sum(base: Pattern) -> Pattern:
+def summed(base: Pattern) -> Pattern:
     return is_op("aten.add.Tensor")(base, wildcard().named("other")).named("sum")
 
 
-_CONV, _LINEAR, _ADDMM = is_op(*CONVOLUTIONS).named("layer"), is_op("aten.linear").named("layer"), is_op("aten.addmm").named("layer")
+CONVOLUTION, LINEAR, _ADDMM = is_op(*CONVOLUTIONS).named("layer"), is_op("aten.linear").named("layer"), is_op("aten.addmm").named("layer")
 _KEYS = either(is_op("aten.transpose", "aten.permute")(wildcard().named("plain")).named("keys"), wildcard().named("keys"))
 _SCORES = is_op("aten.matmul", "aten.bmm")(wildcard().named("query"), _KEYS)
 _QUERY = is_op("aten.mul", "aten.div")(wildcard().named("query"), is_const().named("factor")).named("scaled")
@@ -99,12 +99,12 @@ class Vendor(Backend):
     def __init__(self) -> None:
         self.patterns = (
             Row("attention", _ATTENTION, _attention_fits),
-            Row("convolution_add_relu", _relu(_sum(_CONV)), _both(_layer_fits, _sum_fits)),
-            Row("convolution_activation", _act(_CONV), _both(_layer_fits, _activation_fits)),
-            Row("convolution_add", _sum(_CONV), _both(_layer_fits, _sum_fits, _on_cpu)),
-            Row("addmm_activation", _act(_ADDMM), _addmm_fits),
-            Row("linear_activation", _act(_LINEAR), _both(_layer_fits, _activation_fits, _on_cpu)),
-            Row("linear_add", _sum(_LINEAR), _both(_layer_fits, _sum_fits, _on_cpu)),
+            Row("convolution_add_relu", rectified(summed(CONVOLUTION)), both(layer_fits, sum_fits)),
+            Row("convolution_activation", activated(CONVOLUTION), both(layer_fits, activation_fits)),
+            Row("convolution_add", summed(CONVOLUTION), both(layer_fits, sum_fits, on_cpu)),
+            Row("addmm_activation", activated(_ADDMM), _addmm_fits),
+            Row("linear_activation", activated(LINEAR), both(layer_fits, activation_fits, on_cpu)),
+            Row("linear_add", summed(LINEAR), both(layer_fits, sum_fits, on_cpu)),
         )
 
     def rewrite(self, region: Region, adapter: Adapter) -> Sequence[Node]:
@@ -113,15 +113,20 @@ class Vendor(Backend):
         assert found is not None, "every region of this backend is a match"
         row = region.groups[0].row
         if row != "attention":
-            trained = [value for value in region.constants if adapter.read(value).requires_grad]
-            if trained:
-                raise PartitionError(f"%{trained[0].name} trains, and the fused operator has no derivative", hint="freeze the model")
+            untrained(region, adapter)
         made = _WRITERS[row](found, adapter)
         made[-1].outputs = region.outputs
         return made
 
 
-def _node(found: Match, name: str) -> Node:
+def untrained(region: Region, adapter: Adapter) -> None:
+    """Raises PartitionError where a weight of a region trains."""
+    trained = [value for value in region.constants if adapter.read(value).requires_grad]
+    if trained:
+        raise PartitionError(f"%{trained[0].name} trains, and the fused operator has no derivative", hint="freeze the model")
+
+
+def node_of(found: Match, name: str) -> Node:
     value = found[name]
     assert isinstance(value, Value) and value.producer is not None
     return value.producer
@@ -131,7 +136,7 @@ def _kind(argument: Argument) -> TensorType:
     return argument.type or TensorType() if isinstance(argument, Value) else TensorType()
 
 
-def _both(*checks: Callable[[Match], Verdict]) -> Callable[[Match], Verdict]:
+def both(*checks: Callable[[Match], Verdict]) -> Callable[[Match], Verdict]:
     """All of some checks: the first reason why not."""
 
     def check(found: Match) -> Verdict:
@@ -140,8 +145,8 @@ def _both(*checks: Callable[[Match], Verdict]) -> Callable[[Match], Verdict]:
     return check
 
 
-def _layer_fits(found: Match) -> Verdict:
-    layer = _node(found, "layer")
+def layer_fits(found: Match) -> Verdict:
+    layer = node_of(found, "layer")
     told, device = layer.arguments, _kind(layer.outputs[0]).device.partition(":")[0]
     kinds = [_kind(told[name]) for name in ("input", "weight", "bias") if told.get(name) is not None]
     if device == "cpu" and not (torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled):  # type: ignore[no-untyped-call]
@@ -151,7 +156,7 @@ def _layer_fits(found: Match) -> Verdict:
         return f"the fused operator takes {' or '.join(allowed)}, the same for all"
     if not isinstance(told["weight"], Value) or not told["weight"].constant:
         return "its weight is no constant"
-    if layer.op != "aten.linear" and (told.get("transposed", False) is not False or _numbers(layer) is None):
+    if layer.op != "aten.linear" and (told.get("transposed", False) is not False or numbers_of(layer) is None):
         return "transposed, or padded by a word"
     rank = len(_kind(told["input"]).shape or ())
     if layer.op != "aten.linear" and rank != len(_kind(told["weight"]).shape or ()):
@@ -159,23 +164,25 @@ def _layer_fits(found: Match) -> Verdict:
     return True if rank > 1 else "its input has too few dimensions"
 
 
-def _activation_fits(found: Match) -> Verdict:
-    act = _node(found, "act")
+def activation_fits(found: Match) -> Verdict:
+    act = node_of(found, "act")
     if not _on_cpu_device(act):
         return act.op == "aten.relu" or "cuDNN fuses relu only"
     return ACTIVATIONS[act.op].words(act) is not None or f"oneDNN has no such {act.op}"
 
 
-def _sum_fits(found: Match) -> Verdict:
+def sum_fits(found: Match) -> Verdict:
     """The sum must be of equal shapes: the fused operators do not broadcast, and write into a copy of the other tensor."""
-    layer, total = _node(found, "layer"), _node(found, "sum")
+    layer, total = node_of(found, "layer"), node_of(found, "sum")
     one, other = _kind(layer.outputs[0]), _kind(found["other"])
+    if found["other"] is layer.outputs[0]:
+        return "adds a layer to itself"
     if total.arguments.get("alpha", 1) != 1 or not one.known or one != other:
         return "the sum is of different shapes or dtypes, or scaled"
     return True
 
 
-def _on_cpu(found: Match) -> Verdict:
+def on_cpu(found: Match) -> Verdict:
     return _on_cpu_device(found.output.producer) or "the fused operator is for CPUs"
 
 
@@ -184,7 +191,7 @@ def _on_cpu_device(node: Node | None) -> bool:
 
 
 def _addmm_fits(found: Match) -> Verdict:
-    layer, act = _node(found, "layer"), _node(found, "act")
+    layer, act = node_of(found, "layer"), node_of(found, "act")
     told = layer.arguments
     if len(_kind(told["self"]).shape or ()) != 1:
         return "what is added is no row"
@@ -200,24 +207,24 @@ def _attention_fits(found: Match) -> Verdict:
     q, k, v = (tuple(shape or ()) for shape in shapes)
     if not (q[:-2] == k[:-2] == v[:-2] and q[-1] == k[-2] and k[-1] == v[-2]):
         return "its batches differ"
-    softmax = _node(found, "softmax").arguments
+    softmax = node_of(found, "softmax").arguments
     if softmax.get("dtype") is not None or softmax.get("half_to_float") or softmax["dim"] not in (-1, len(q) - 1):
         return "its softmax is not over the keys"
     rank = len(q)
     turned = (*range(rank - 2), rank - 1, rank - 2)
-    if found["plain"] is not None and permutation_of(_node(found, "keys")) != turned:
+    if found["plain"] is not None and permutation_of(node_of(found, "keys")) != turned:
         return "its keys are transposed otherwise"
     if query.dtype not in ("float32", "float16", "bfloat16") or not query.dtype == keys.dtype == values.dtype:
         return "its tensors are not all of one floating dtype"
     if found["factor"] is not None and not _number(found["factor"]):
         return "its scale is no number"
     if found["mask"] is not None:
-        if _kind(found["mask"]).dtype != query.dtype or _node(found, "masked").arguments.get("alpha", 1) != 1:
+        if _kind(found["mask"]).dtype != query.dtype or node_of(found, "masked").arguments.get("alpha", 1) != 1:
             return "its mask has another dtype, or is scaled"
         shape = _kind(found["mask"]).shape or ()
         if not 2 <= len(shape) <= rank or any(one not in (1, other) for one, other in zip(shape[::-1], (*q[:-1], k[-1])[::-1])):
             return "its mask does not broadcast to the scores"
-    if found["factor"] is not None and _node(found, "scaled").arguments.get("rounding_mode") is not None:
+    if found["factor"] is not None and node_of(found, "scaled").arguments.get("rounding_mode") is not None:
         return "its quotient is rounded"
     return True
 
@@ -226,7 +233,7 @@ def _number(argument: Argument) -> bool:
     return isinstance(argument, (int, float)) and not isinstance(argument, bool) and argument == argument and argument != 0
 
 
-def _numbers(layer: Node) -> dict[str, tuple[int, ...]] | None:
+def numbers_of(layer: Node) -> dict[str, tuple[int, ...]] | None:
     """Padding, stride and dilation of a convolution, one number per dimension; None where they are no numbers."""
     spatial = len(_kind(layer.arguments["weight"]).shape or ()) - 2
     found: dict[str, tuple[int, ...]] = {}
@@ -241,23 +248,23 @@ def _numbers(layer: Node) -> dict[str, tuple[int, ...]] | None:
 
 def _convolution(found: Match, adapter: Adapter) -> list[Node]:
     """A convolution with an activation: oneDNN's operator, on GPUs cuDNN's, which knows relu."""
-    layer, act = _node(found, "layer"), _node(found, "act")
-    told, numbers = layer.arguments, _numbers(layer)
+    layer, act = node_of(found, "layer"), node_of(found, "act")
+    told, numbers = layer.arguments, numbers_of(layer)
     assert numbers is not None
     if not _on_cpu_device(layer):
         arguments = {"self": told["input"], "weight": told["weight"], "bias": told.get("bias"), "groups": told["groups"], **numbers}
         return _made("aten.cudnn_convolution_relu", "default", arguments, found)
     if len(numbers["stride"]) == 1:
         _typed(adapter)
-    attr, scalars, algorithm = _words(act)
+    attr, scalars, algorithm = words_of(act)
     arguments = {"X": told["input"], "W": told["weight"], "B": told.get("bias"), "groups": told["groups"], **numbers}
     return _made("mkldnn._convolution_pointwise", "default", {**arguments, "attr": attr, "scalars": scalars, "algorithm": algorithm}, found)
 
 
 def _convolution_sum(found: Match, adapter: Adapter) -> list[Node]:
     """A convolution plus a tensor, with or without relu."""
-    layer = _node(found, "layer")
-    told, numbers, relu = layer.arguments, _numbers(layer), found.output is not found["sum"]
+    layer = node_of(found, "layer")
+    told, numbers, relu = layer.arguments, numbers_of(layer), found.output is not found["sum"]
     assert numbers is not None
     if not _on_cpu_device(layer):
         arguments = {"self": told["input"], "weight": told["weight"], "z": found["other"], "alpha": 1.0, "bias": told.get("bias")}
@@ -269,20 +276,20 @@ def _convolution_sum(found: Match, adapter: Adapter) -> list[Node]:
 
 
 def _linear(found: Match, adapter: Adapter) -> list[Node]:
-    told, (attr, scalars, algorithm) = _node(found, "layer").arguments, _words(_node(found, "act"))
+    told, (attr, scalars, algorithm) = node_of(found, "layer").arguments, words_of(node_of(found, "act"))
     arguments = {"X": told["input"], "W": told["weight"], "B": told.get("bias"), "attr": attr, "scalars": scalars, "algorithm": algorithm}
     return _made("mkldnn._linear_pointwise", "default", arguments, found)
 
 
 def _linear_sum(found: Match, adapter: Adapter) -> list[Node]:
     _typed(adapter)
-    told = _node(found, "layer").arguments
+    told = node_of(found, "layer").arguments
     arguments = {"X": told["input"], "other": found["other"], "W": told["weight"], "B": told.get("bias"), "attr": "add"}
     return _made("mkldnn._linear_pointwise", "binary", arguments, found)
 
 
 def _addmm(found: Match, adapter: Adapter) -> list[Node]:
-    told, gelu = _node(found, "layer").arguments, _node(found, "act").op == "aten.gelu"
+    told, gelu = node_of(found, "layer").arguments, node_of(found, "act").op == "aten.gelu"
     names = ("self", "mat1", "mat2", "beta", "alpha")
     return _made("aten._addmm_activation", "default", {**{name: told[name] for name in names}, "use_gelu": gelu}, found)
 
@@ -292,7 +299,7 @@ def _attention(found: Match, adapter: Adapter) -> list[Node]:
     minus infinity gives zeros there, where a softmax by itself gives NaN."""
     factor, nodes, keys = found["factor"], list[Node](), found["plain"]
     scale = float(factor) if isinstance(factor, (int, float)) else 1.0
-    if factor is not None and _node(found, "scaled").op == "aten.div":
+    if factor is not None and node_of(found, "scaled").op == "aten.div":
         scale = 1.0 / scale
     if keys is None:
         nodes.append(make("aten.transpose", "int", {"self": found["keys"], "dim0": -2, "dim1": -1}, name=f"{found.output.name}_keys"))
@@ -301,7 +308,7 @@ def _attention(found: Match, adapter: Adapter) -> list[Node]:
     return [*nodes, _made("aten.scaled_dot_product_attention", "default", arguments, found)[0]]
 
 
-def _words(act: Node) -> tuple[str, tuple[Argument, ...], str]:
+def words_of(act: Node) -> tuple[str, tuple[Argument, ...], str]:
     found = ACTIVATIONS[act.op].words(act)
     assert found is not None, "the row's check has asked"
     return found

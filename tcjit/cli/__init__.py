@@ -112,7 +112,9 @@ def tune_command(
 def partition_command(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A file of torch.jit.save or torch.export.save.")],
     example: Annotated[str, typer.Option("--example", help="Inputs: 1x3x224x224,int64:8x16 for random ones, @inputs.pt for saved ones.")],
-    backends: Annotated[str, typer.Option(help="Who may take regions, the first one first.")] = "tcjit,vendor",
+    backends: Annotated[
+        str | None, typer.Option(help="Who may take regions, the first one first: tcjit,vendor, and with --measure packed, if not said.")
+    ] = None,
     opt_level: Annotated[int, typer.Option(help="Which passes run: 0 none to 3 all.")] = 2,
     without: Annotated[str, typer.Option(help="Passes that do not run, with commas.")] = "",
     cost: Annotated[bool, typer.Option(help="Give back regions that gain nothing by estimate.")] = True,
@@ -128,7 +130,7 @@ def partition_command(
     from tcjit.byoc.settings import PartitionConfig
     from tcjit.cli.partition import cut
 
-    names = tuple(filter(None, (each.strip() for each in backends.split(","))))
+    names = None if backends is None else tuple(filter(None, (each.strip() for each in backends.split(","))))
     skipped = tuple(filter(None, (each.strip() for each in without.split(","))))
     config = PartitionConfig(backends=names, cost=cost, opt_level=opt_level, without=skipped)
     for line in cut(model, example, seed, config, measure, dry_run, out, export, svg, report):

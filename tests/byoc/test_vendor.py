@@ -13,7 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from support_graphs import Build
-from support_passes import FORMS, Function, computed, opened, ops, settled
+from support_passes import ACTIVATIONS, FORMS, Function, computed, opened, ops, settled
 from torch import Tensor, nn
 
 from tcjit.byoc.adapter import Adapter
@@ -28,19 +28,6 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 forms = pytest.mark.parametrize("form", FORMS)
 CONFIG = PartitionConfig(backends=("vendor",))
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": F.relu,
-    "sigmoid": torch.sigmoid,
-    "tanh": torch.tanh,
-    "hardswish": F.hardswish,
-    "hardsigmoid": F.hardsigmoid,
-    "silu": F.silu,
-    "gelu": F.gelu,
-    "gelu tanh": lambda x: F.gelu(x, approximate="tanh"),
-    "leaky_relu": lambda x: F.leaky_relu(x, 0.3),
-    "relu6": F.relu6,
-    "hardtanh": lambda x: F.hardtanh(x, -0.5, 2.0),
-}
 CONVOLUTIONS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "1d": (lambda: nn.Conv1d(4, 6, 3, padding=1), (2, 4, 9)),
     "2d": (lambda: nn.Conv2d(4, 6, 3, stride=2, padding=(0, 1), dilation=(1, 2)), (2, 4, 9, 9)),
@@ -115,6 +102,12 @@ def test_sums_have_no_form_in_exported_programs() -> None:
     adapter, done = divided(model, inputs, "fx")
     assert not done.regions and any("no rule for shapes" in row.reason for row in done.placed)
     same(adapter, done, model, inputs)
+
+
+def test_a_layer_added_to_itself() -> None:
+    model = Function(lambda x, w: (lambda y: torch.relu(y + y))(F.conv2d(x, w)), w=torch.randn(4, 3, 3, 3))
+    adapter, done = divided(model, [torch.randn(2, 3, 8, 8)], "torchscript")
+    assert not done.regions and any("adds a layer to itself" in row.reason for row in done.placed)
 
 
 @forms
