@@ -98,13 +98,13 @@ def measured(opened: Callable[[], Adapter], config: PartitionConfig, inputs: Seq
     return Measured(seconds, frozenset(kept), said)
 
 
-def race(runs: Mapping[str, Run]) -> dict[str, list[float]]:
-    """Seconds of each in every round, in an order of their own each time."""
+def race(runs: Mapping[str, Run], least: float = LEAST) -> dict[str, list[float]]:
+    """Seconds of each in every round, in an order of their own each time; a reading covers at least so many."""
     order = random.Random(0)
     counts = {}
     for name, run in runs.items():
         once = min(_reading(run, 1) for _ in range(3))
-        counts[name] = max(1, round(LEAST / max(once, 1e-7)))
+        counts[name] = max(1, round(least / max(once, 1e-7)))
     times: dict[str, list[float]] = {name: [] for name in runs}
     start = time.perf_counter()
     for turn in range(ROUNDS):
