@@ -3,8 +3,8 @@
 Each model, in a process of its own with empty caches, is partitioned without and with the cost step and, with ``--measure``, by measuring;
 the results are compared with eager PyTorch's, also those of the model saved and loaded in a new process. Then eager, eager once more,
 ``torch.compile``, the partitioned models and the model wrapped with every operation left to ATen take turns. Ratios are of medians; the
-noise is what eager differs from itself. Writes ``benchmarks/results/models-<machine>.json`` and ``.md``; ``--rounds 0`` times and
-writes nothing.
+noise is what eager differs from itself. Writes ``benchmarks/results/models-<machine>.json`` and ``.md``, where a run of some models takes
+the place of their rows; ``--rounds 0`` times and writes nothing.
 """
 from __future__ import annotations
 
@@ -52,6 +52,17 @@ def child(name: str, given: argparse.Namespace) -> dict[str, Any]:
             return found
     last = (run.stderr.strip().splitlines() or ["nothing said"])[-1]
     return {"model": name, "inputs": [], "parameters": 0, "made": {}, "times": {}, "failed": f"status {run.returncode}: {last[:160]}"}
+
+
+def beside(file: Path, record: dict[str, Any], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows with those of other models that a file has from the same machine, asked for in the same way; all in the usual order."""
+    try:
+        before = json.loads(file.read_text())
+        kept = before["rows"] if {key: before[key] for key in record} == record else []
+    except (OSError, ValueError, KeyError):
+        kept = []
+    found = {r["model"]: r for r in (*kept, *rows)}
+    return [found[name] for name in MODELS if name in found]
 
 
 def faults(record: dict[str, Any], tolerance: float) -> list[str]:
@@ -184,14 +195,17 @@ def main() -> int:
         for name in names:
             rows.append(row(child(name, given)))
             print(f"{name}: {'; '.join(faults(rows[-1], given.tolerance)) or 'agrees'}; {rows[-1].get('ms', '')}", flush=True)
+    failed = any(faults(r, given.tolerance) for r in rows)
+    stem = given.out / f"models-{machine.name()}{'-small' * given.small}"
+    record = {"machine": facts, "rounds": given.rounds, "measure": given.measure}
+    rows = beside(stem.with_suffix(".json"), record, rows) if given.rounds else rows
     text = page(rows, given, facts, given.tolerance)
     if given.rounds:
         given.out.mkdir(parents=True, exist_ok=True)
-        stem = given.out / f"models-{machine.name()}{'-small' * given.small}"
-        stem.with_suffix(".json").write_text(json.dumps({"machine": facts, "rounds": given.rounds, "rows": rows}, indent=1) + "\n")
+        stem.with_suffix(".json").write_text(json.dumps({**record, "rows": rows}, indent=1) + "\n")
         stem.with_suffix(".md").write_text(text)
     print(text)
-    return 1 if any(faults(r, given.tolerance) for r in rows) else 0
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

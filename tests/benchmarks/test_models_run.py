@@ -65,6 +65,18 @@ def test_the_page_says_what_is_wrong(run: Any) -> None:
     assert f"of eager: {faults}" in text
 
 
+def test_a_run_of_some_models_takes_the_place_of_their_rows(run: Any, tmp_path: Path) -> None:
+    file, facts = tmp_path / "models.json", {"machine": {"cpu": "a processor"}, "rounds": 3}
+    old = [{"model": "unet", "ms": 1}, {"model": "dlrm", "ms": 2}]
+    file.write_text(json.dumps({**facts, "rows": old}))
+    new = [{"model": "unet", "ms": 3}, {"model": "vgg19", "ms": 4}]
+    assert [(r["model"], r["ms"]) for r in run.beside(file, facts, new)] == [("vgg19", 4), ("unet", 3), ("dlrm", 2)]
+    for other in ({**facts, "rounds": 30}, {**facts, "machine": {"cpu": "another"}}, {**facts, "measure": True}):
+        assert {r["model"] for r in run.beside(file, other, new)} == {"unet", "vgg19"}
+    file.write_text("{")
+    assert len(run.beside(file, facts, new)) == len(run.beside(tmp_path / "none", facts, new)) == 2
+
+
 def test_one_model_from_end_to_end(tmp_path: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path)}  # the lock of all who measure is there
     settings = ["--small", "--rounds", "2", "--without", "compiled,all", "--out", str(tmp_path / "out")]
