@@ -33,6 +33,17 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+class Acting(nn.Module):
+    """A convolution and a linear layer, an activation behind each."""
+
+    def __init__(self, act: str) -> None:
+        super().__init__()
+        self.conv, self.linear, self.act = nn.Conv2d(3, 4, 3), nn.Linear(6, 5), ACTIVATIONS[act]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.act(self.linear(self.act(self.conv(x))))
+
+
 class Function(nn.Module):
     """A function of tensors as a model; tensors given by name are its buffers, handed over by name."""
 

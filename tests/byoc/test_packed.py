@@ -13,7 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from support_packed import CONFIG, Form, conv, lowered, same, weight_of
-from support_passes import ACTIVATIONS, FORMS, Function, settled
+from support_passes import ACTIVATIONS, FORMS, Acting, Function, settled
 from torch import Tensor, nn
 
 import tcjit
@@ -58,15 +58,7 @@ def test_layers_by_themselves(form: str, name: str) -> None:
 @forms
 @pytest.mark.parametrize("act", list(ACTIVATIONS))
 def test_layers_with_activations(form: str, act: str) -> None:
-    class Net(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv, self.linear = nn.Conv2d(3, 4, 3), nn.Linear(6, 5)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return ACTIVATIONS[act](self.linear(ACTIVATIONS[act](self.conv(x))))
-
-    model, x = settled(Net()), torch.randn(2, 3, 8, 8)
+    model, x = settled(Acting(act)), torch.randn(2, 3, 8, 8)
     done = Form(model, x, form)
     assert done.rows == ["convolution_activation", "linear_activation"]
     same(done(x), model(x))

@@ -13,7 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from support_graphs import Build
-from support_passes import ACTIVATIONS, FORMS, Function, computed, opened, ops, settled
+from support_passes import ACTIVATIONS, FORMS, Acting, Function, computed, opened, ops, settled
 from torch import Tensor, nn
 
 from tcjit.byoc.adapter import Adapter
@@ -49,15 +49,7 @@ def same(adapter: Adapter, done: Cut, model: nn.Module, inputs: list[Tensor]) ->
 @forms
 @pytest.mark.parametrize("act", list(ACTIVATIONS))
 def test_layers_with_activations(form: str, act: str) -> None:
-    class Net(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv, self.linear = nn.Conv2d(3, 4, 3), nn.Linear(6, 5)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return ACTIVATIONS[act](self.linear(ACTIVATIONS[act](self.conv(x))))
-
-    model, inputs = settled(Net()), [torch.randn(2, 3, 8, 8)]
+    model, inputs = settled(Acting(act)), [torch.randn(2, 3, 8, 8)]
     adapter, done = divided(model, inputs, form)
     assert ops(done.block) == ["mkldnn._convolution_pointwise", "mkldnn._linear_pointwise"]
     same(adapter, done, model, inputs)
