@@ -126,7 +126,10 @@ def test_a_result_can_be_viewed_as_before(form: str) -> None:
             return torch.cos(y), self.linear(y.view(2, -1))
 
     model, x = settled(Net()), torch.randn(2, 3, 8, 8)
-    first, second = Form(model, x, form)(x)
+    done = Form(model, x, form)
+    assert done.rows == ["convolution", "linear"]
+    first, second = done(x)
+    assert first.is_contiguous()
     same(first.view(2, -1), model(x)[0].view(2, -1))
     same(second, model(x)[1])
 
@@ -309,6 +312,16 @@ def test_measuring_asks_it_by_default(monkeypatch: pytest.MonkeyPatch, tmp_path:
 def test_by_the_real_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TCJIT_CACHE_DIR", str(tmp_path))
     model, x = settled(nn.Sequential(nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3))), torch.randn(1, 8, 16, 16)
+    timed, real = list[list[str]](), measure.race
+
+    def race(runs: dict[str, Run], least: float = measure.LEAST) -> dict[str, list[float]]:
+        found = real(runs, least)
+        timed.append(list(found))
+        assert all(each and min(each) > 0 for each in found.values())
+        return found
+
+    monkeypatch.setattr(measure, "race", race)
     done = tcjit.partition(model, (x,), measure=True)
+    assert timed.count(["ours", "aten"]) >= 2, "both layers are packed, whatever is faster then"
     with torch.no_grad():
         same(done(x), model(x))

@@ -65,18 +65,20 @@ def test_a_write_is_seen_at_the_next_call(form: str, packs: list[tuple[int, ...]
     assert len(packs) == 1 + len(writes)
 
 
-def test_a_loaded_state_is_seen() -> None:
+def test_a_loaded_state_is_seen(packs: list[tuple[int, ...]]) -> None:
     model, x = conv()
     done, other = Form(model, x), settled(conv()[0], 1)
     nn.init.normal_(weight_of(other))
     done(x)
     model.load_state_dict(other.state_dict())
     same(done(x), other(x))
+    assert len(packs) == 2
     done.made.load_state_dict({name: torch.zeros_like(each) for name, each in done.made.state_dict().items()}, assign=True)
-    same(done(x), torch.zeros_like(other(x)))
+    assert not done(x).any() and other(x).any()
+    assert len(packs) == 3
 
 
-def test_other_memory_is_seen_and_writes_around_the_count_after_forgetting() -> None:
+def test_other_memory_is_seen_and_writes_around_the_count_after_forgetting(packs: list[tuple[int, ...]]) -> None:
     model, x = conv()
     done, weight = Form(model, x), weight_of(model)
     done(x)
@@ -84,9 +86,13 @@ def test_other_memory_is_seen_and_writes_around_the_count_after_forgetting() -> 
         weight.data = torch.randn_like(weight)
         weight.data = torch.randn_like(weight)
         same(done(x), model(x))
+    assert len(packs) == 4
+    stale = done(x)
     weight.data.mul_(2)  # PyTorch does not count it
+    assert torch.equal(done(x), stale) and len(packs) == 4
     runtime.forget("packed")
     same(done(x), model(x))
+    assert len(packs) == 5 and not torch.allclose(model(x), stale)
 
 
 def test_inference_tensors_are_not_kept(packs: list[tuple[int, ...]]) -> None:
@@ -248,13 +254,14 @@ def test_gradients_and_tensors_without_data() -> None:
     assert done.made.model.to("meta")(x.to("meta")).shape == (2, 6, 8, 8)
 
 
-def test_under_torch_compile() -> None:
+def test_under_torch_compile(packs: list[tuple[int, ...]]) -> None:
     model, x = conv()
     done = Form(model, x)
     compiled = torch.compile(done.made.model, backend="eager")
     with torch.no_grad():
         for _ in range(2):
             same(compiled(x), model(x))
+    assert packs == [tuple(x.shape)]
 
 
 def test_threads() -> None:
