@@ -130,7 +130,7 @@ def main(words: Sequence[str] | None = None) -> dict[str, Any]:
         finally:
             for bout in bouts:
                 bout.bench.__exit__()
-    facts = {"machine": machine.describe(), "seeds": given.seeds, "trials": given.trials, "near": NEAR}
+    facts = {"machine": machine.describe(), "seeds": given.seeds, "trials": given.trials, "minutes": given.minutes, "near": NEAR}
     numbers = {**facts, "rows": [row(bout, methods) for bout in bouts]}
     given.out.mkdir(parents=True, exist_ok=True)
     stem = given.out / f"efficiency-{machine.name()}"
@@ -319,12 +319,13 @@ def row(bout: Bout, methods: Sequence[str]) -> dict[str, Any]:
 
 def page(numbers: Mapping[str, Any], methods: Sequence[str]) -> str:
     """The table in Markdown."""
-    facts, most = numbers["machine"], numbers["trials"]
+    facts, most, minutes = numbers["machine"], numbers["trials"], numbers["minutes"]
+    asked = f"--seeds {numbers['seeds']} --trials {most}" + (f" --minutes {minutes:g}" if minutes else "")
     lines = [
         f"# Trials to {100 * NEAR:.0f} % of the best known on {facts['cpu']}, {facts['cores']} cores",
         "",
-        f"`python benchmarks/tuner/efficiency.py`: medians (least to most) of {numbers['seeds']} seeds, at most {most} trials each. The "
-        "best known is that of all these searches and a longer one, timed again in turns (the least of 24 rounds). All but random "
+        f"`python benchmarks/tuner/efficiency.py {asked}`: medians (least to most) of {numbers['seeds']} seeds, at most {most} trials each."
+        " The best known is that of all these searches and a longer one, timed again in turns (the least of 24 rounds). All but random "
         "search begin with the untuned default, and the default setting is the genetic search with all seeds.",
         "",
         f"| op | points | untuned ms | best ms | of it untuned | {' | '.join(NAMES[m] for m in methods)} |",

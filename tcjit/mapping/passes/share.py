@@ -72,7 +72,8 @@ def _common(
         scop.statement(name).tensor for name in first.statements
     }
     left = sum(prod(scop.tensor(t).shape) * DTYPES[scop.tensor(t).dtype].bytes for t in copied) // rounds
-    return tuple(columns) if rounds >= ENOUGH_PARALLEL and 2 * left <= machine.cache_bytes else ()
+    enough = max(ENOUGH_PARALLEL, 2 * machine.threads)  # what stays inside is no work for other threads
+    return tuple(columns) if rounds >= enough and 2 * left <= machine.cache_bytes else ()
 
 
 def _single(group: Group, plan: Plan, pair: dict[str, str]) -> bool:
