@@ -4,6 +4,7 @@
 """
 from __future__ import annotations
 
+import functools
 import os
 import re
 from dataclasses import dataclass
@@ -45,9 +46,9 @@ def cache_dir() -> Path | None:
         return _directory("TCJIT_CACHE_DIR", asked)
     base = os.environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(base):  # the XDG specification: a relative path is to be ignored
-        return Path(base, "tcjit")
+        return _path(os.path.join(base, "tcjit"))
     home = os.path.expanduser("~")
-    return Path(home, ".cache", "tcjit") if os.path.isabs(home) else None
+    return _path(os.path.join(home, ".cache", "tcjit")) if os.path.isabs(home) else None
 
 
 def cache_size() -> int:
@@ -94,4 +95,10 @@ def _directory(variable: str, text: str) -> Path:
     expanded = os.path.expanduser(text)
     if expanded.startswith("~"):
         raise TCError(f"{variable}={text!r} names a home directory that does not exist", hint="an absolute path")
-    return Path(os.path.abspath(expanded))
+    return _path(os.path.abspath(expanded))
+
+
+@functools.lru_cache(maxsize=8)
+def _path(text: str) -> Path:
+    """Slow to make and to take a hash of, and asked for at every look into the cache."""
+    return Path(text)

@@ -13,6 +13,7 @@ from pkgutil import iter_modules
 import pytest
 
 import tcjit
+from tcjit.cache.keys import ABOVE
 
 ROOT = Path(__file__).resolve().parent.parent
 # lowest first: a unit may import itself and anything to its left
@@ -76,6 +77,15 @@ def test_imports_point_one_way(path: Path) -> None:
             assert ORDER.index(parts[1]) <= ORDER.index(here), f"{here} imports {module}"
         else:
             assert here in ("cli", "__main__", "byoc", "library") or parts[1] == "__version__", f"{here} imports the front door: {module}"
+
+
+@pytest.mark.text
+def test_what_makes_kernels_stands_below_what_uses_them() -> None:
+    """The version of tcjit's code in the cache's keys leaves the packages above ``jit`` out, wherever they would lie."""
+    packages = {path.parent for path in SOURCES if path.name == "__init__.py"}
+    above = [unit for unit in ORDER[ORDER.index("jit") + 1 :] if ROOT / "tcjit" / unit in packages]
+    assert list(ABOVE) == above
+    assert sorted(path.name for path in packages if path.name in ABOVE) == sorted(ABOVE)
 
 
 @pytest.mark.text

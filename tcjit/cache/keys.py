@@ -4,24 +4,26 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import marshal
 import os
 from typing import Any
 
 from tcjit.cache.storage import store
 
 _SOURCES = (".py", ".lark", ".c", ".h")
+ABOVE = ("library", "byoc", "cli")  # packages that use kernels; none of what makes them may import these, or share their names
 _PROGRAM = 16  # hexadecimal digits
 
 
 @functools.lru_cache(maxsize=1)
 def code_version() -> str:
-    """A hash of tcjit's own source files; another version of tcjit shares nothing that depends on its code.
+    """A hash of the source files that make kernels; another version of them shares nothing that depends on tcjit's code.
 
     The files are hashed when one of them has changed, otherwise only looked at.
     """
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     looks = _looks(root)
-    look = hashlib.sha256(repr(looks).encode("utf-8", "surrogateescape")).hexdigest()
+    look = hashlib.sha256(marshal.dumps(looks, 2)).hexdigest()  # by version 2 equal values have equal bytes
     name = "code-" + hashlib.sha256(os.fsencode(root)).hexdigest()[:32]
     noted = store().note(name)
     if noted is not None and noted.get("look") == look:
@@ -75,7 +77,7 @@ def _hash(facts: dict[str, Any]) -> str:
 
 
 def _looks(root: str) -> list[tuple[str, int, int, int]]:
-    """Path, time of change, of the inode's change, and size of every source file: a loop made for speed, every process runs it."""
+    """Path, time of change, of the inode's change, and size of those files: a loop made for speed, every process runs it."""
     found, folders = [], [root]
     while folders:
         with os.scandir(folders.pop()) as entries:
@@ -86,6 +88,6 @@ def _looks(root: str) -> list[tuple[str, int, int, int]]:
                 if name.endswith(_SOURCES):
                     status = entry.stat()
                     found.append((entry.path, status.st_mtime_ns, status.st_ctime_ns, status.st_size))
-                elif name != "__pycache__" and entry.is_dir():
+                elif name != "__pycache__" and name not in ABOVE and entry.is_dir():
                     folders.append(entry.path)
     return sorted(found)

@@ -52,7 +52,7 @@ def test_any_text_has_a_key() -> None:
 
 
 def test_code_version_is_that_of_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two versions side by side, in one cache: each finds its own. A copy elsewhere, unchanged, shares it."""
+    """Two versions side by side, in one cache: each finds its own. A copy elsewhere, unchanged or only in what uses kernels, shares it."""
     code = """
 import json, sys
 from tcjit.cache import code_version, text_key, store
@@ -60,16 +60,17 @@ if store().signatures(text_key("text")) is None:
     store().put_signatures(text_key("text"), [{"version": code_version()}])
 print(json.dumps([code_version(), store().signatures(text_key("text"))[0]["version"]]))
 """
-    copies = [str(tmp_path / name) for name in ("one", "two", "same")]
+    copies = [str(tmp_path / name) for name in ("one", "two", "same", "above")]
     for source, copy in zip((str(ROOT), *copies), copies):
         shutil.copytree(f"{source}/tcjit", f"{copy}/tcjit", ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "two" / "tcjit" / "grammar" / "dtypes.py").open("a").write("\n")
     (tmp_path / "same" / "tcjit" / ".#lock.py").symlink_to("nowhere")
+    (tmp_path / "above" / "tcjit" / "byoc" / "partition.py").open("a").write("\n")
     cache = str(tmp_path / "cache")
     runs = [printed(code, PYTHONPATH=path, TCJIT_CACHE_DIR=cache) for path in (*copies, *copies)]
     assert all(own == stored for own, stored in runs)
-    one, two, same, *again = [own for own, _ in runs]
-    assert one == same != two and again == [one, two, same]
+    one, two, same, above, *again = [own for own, _ in runs]
+    assert one == same == above != two and again == [one, two, same, above]
 
 
 def test_code_version_looks_before_it_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
