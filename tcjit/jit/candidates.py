@@ -24,8 +24,9 @@ from tcjit.mapping.pipeline import Mapped
 from tcjit.step import Steps
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
+
+    from tcjit.jit.expected import Expected
 
 KEPT = 64  # printed candidates that wait to be built
 
@@ -41,8 +42,7 @@ class Problem:
     layouts: dict[str, str]
     inputs: list[torch.Tensor] = field(default_factory=list)
     outs: list[torch.Tensor] = field(default_factory=list)
-    expected: list[np.ndarray[Any, Any]] = field(default_factory=list)
-    allowed: list[float] = field(default_factory=list)
+    expected: list[Expected] = field(default_factory=list)
 
 
 @dataclass
@@ -58,7 +58,7 @@ _session: Session | None = None
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Open the problems; print and build a candidate; get ready to run, time a candidate, or time several in turns."""
+    """Open the problems; print and build a candidate; get ready to run and to check; time a candidate, or several in turns."""
     global _session
     do = request["do"]
     if do == "open":
@@ -77,6 +77,9 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
     if do == "ready":
         runs.ready(_session, int(request["threads"]))
+        return {}
+    if do == "expect":
+        runs.expect(_session)
         return {}
     if do == "time":
         return {"seconds": runs.timed(_session, request["code"], request["best"])}

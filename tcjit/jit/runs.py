@@ -8,10 +8,9 @@ import json
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from tcjit.errors import TCError
@@ -19,6 +18,7 @@ from tcjit.grammar.ast import Program
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.jit import samples, targets
 from tcjit.jit.candidates import Problem, Session, emitted, keep
+from tcjit.jit.expected import Expected
 from tcjit.jit.launch import failure, runtime_numbers
 from tcjit.mapping.options import Options
 from tcjit.runtime import tensors
@@ -26,10 +26,10 @@ from tcjit.runtime import tensors
 RUNS = 12  # of a candidate at most
 ENOUGH = 0.04  # seconds of running after which a candidate is known well enough
 LEAST = 2e-4  # seconds that one reading of the clock should cover
+HOPELESS = 10.0  # a candidate whose very first run takes so many times the best's is not run again
 BEHIND = 1.5  # a candidate whose first runs take so many times the best's is timed no further
 ULPS, GROWTH = 32.0, 4.0  # of the largest result: allowed difference between orders of summation, and more for each root of terms
 
-Array = npt.NDArray[Any]
 Run = Callable[[], None]
 
 
@@ -38,21 +38,27 @@ class WrongResult(TCError):
 
 
 def ready(session: Session, threads: int) -> None:
-    """Make the arguments, and the results of the kernel as it was written, without any scheduling."""
+    """Make the arguments."""
     torch.set_num_threads(threads)
-    naive = Options.preset("naive")
     for problem in session.problems:
         _fill(problem)
-        problem.expected = [tensors.to_numpy(t).copy() for t in _results(session, problem, naive, "naive")]
-        default = [tensors.to_numpy(t) for t in _results(session, problem, Options(), "default")]
-        for output, wanted, got in zip(problem.signature.returns, problem.expected, default):
+
+
+def expect(session: Session) -> None:
+    """Make the results of the kernel as it was written, without any scheduling; a candidate may be as far from them as orders of
+    summation are from one another."""
+    for problem in session.problems:
+        wanted = [out.clone() for out in _results(session, problem, Options.preset("naive"), "naive")]
+        for output, tensor, got in zip(problem.signature.returns, wanted, _results(session, problem, Options(), "default")):
             scale = 0.0
             if DTYPES[output.dtype].kind == "float":
                 scale = torch.finfo(tensors.TORCH[output.dtype]).eps * (ULPS + GROWTH * math.sqrt(_terms(problem.program)))
-            # two proved kernels may differ by more where results cancel out
-            problem.allowed.append(max(scale, 4 * _distance(wanted, got)) if scale else 0.0)
-            if _distance(wanted, got) > 100 * scale:
+            expected = Expected.of(output.name, tensor)
+            off = expected.distance(got)
+            if off > 100 * scale:
                 raise WrongResult(f"{output.name}: the untuned kernel differs from the unscheduled one")
+            # two proved kernels may differ by more where results cancel out
+            problem.expected.append(replace(expected, allowed=max(scale, 4 * off) if scale else 0.0))
 
 
 def _fill(problem: Problem) -> None:
@@ -132,14 +138,17 @@ def _once(run: Run, problem: Problem) -> float:
 
 def timed(session: Session, code: str, best: float | None) -> float:
     """Check a candidate's results and time it; of several problems the geometric mean."""
-    first, times = [], []
     runs = [_runner(session, code, number) for number in range(len(session.problems))]
+    cold = []
     for run, problem in zip(runs, session.problems):
-        cold = _once(run, problem)
+        cold.append(_once(run, problem))
         _check(problem)
-        first.append(min(cold, _reading(run, cold)))
+    if best is not None and _mean(cold) > max(HOPELESS * best, HOPELESS * LEAST):
+        return _mean(cold)
+    first = [min(once, _reading(run, once)) for run, once in zip(runs, cold)]
     if best is not None and _mean(first) > BEHIND * best:
         return _mean(first)
+    times = []
     for run, early in zip(runs, first):
         readings, spent = [early], 0.0
         while len(readings) < RUNS and (spent < ENOUGH or len(readings) < 4):
@@ -178,23 +187,7 @@ def _mean(values: Sequence[float]) -> float:
 
 def _check(problem: Problem) -> None:
     targets.synchronize()
-    for output, out, wanted, allowed in zip(problem.signature.returns, problem.outs, problem.expected, problem.allowed):
-        distance = _distance(wanted, tensors.to_numpy(out))
-        if not distance <= allowed:
-            raise WrongResult(f"{output.name} is off by {distance:.3g} of its largest element, {allowed:.3g} is allowed")
-
-
-def _distance(wanted: Array, got: Array) -> float:
-    """The largest difference as a part of the largest finite element; infinite where something else is not finite."""
-    if not wanted.size:
-        return 0.0
-    if wanted.dtype.kind in "iub":
-        return 0.0 if bool(np.array_equal(wanted, got)) else math.inf
-    wanted, got = wanted.astype(np.float64), got.astype(np.float64)
-    finite = np.isfinite(wanted)
-    with np.errstate(all="ignore"):
-        if not np.array_equal(np.where(finite, 0.0, wanted), np.where(finite, 0.0, got), equal_nan=True):
-            return math.inf
-        off = np.abs(np.where(finite, wanted - got, 0.0)).max(initial=0.0)
-        largest = np.abs(np.where(finite, wanted, 0.0)).max(initial=0.0)
-    return 0.0 if off == 0 else float(off / largest) if largest > 0 and np.isfinite(off) else math.inf
+    for expected, out in zip(problem.expected, problem.outs):
+        distance = expected.distance(out)
+        if not distance <= expected.allowed:
+            raise WrongResult(f"{expected.name} is off by {distance:.3g} of its largest element, {expected.allowed:.3g} is allowed")

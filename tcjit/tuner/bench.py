@@ -11,7 +11,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any
@@ -56,19 +56,19 @@ class Bench:
         memory = spare_memory()
         requests = [{"do": "open", **opening, "folder": self.folder, "memory": memory // (compilers + 1)}]
         self._compilers = [Worker(module, requests) for _ in range(compilers)]
-        ready = {"do": "ready", "threads": opening["threads"]}
-        self._runner = Worker(module, [{**requests[0], "memory": memory}, ready], START + COMPILE + 20 * timeout)
+        ready = [{**requests[0], "memory": memory}, {"do": "ready", "threads": opening["threads"]}]
+        patience = START + COMPILE + 20 * timeout
+        self._runner = Worker(module, [*ready, {"do": "expect"}], patience)
+        self._sitting = Worker(module, ready, patience)  # for another sitting of the final, whose candidates were checked
         self._idle: SimpleQueue[int] = SimpleQueue()
-        for number in range(compilers):
-            self._idle.put(number)
-        self._threads = ThreadPoolExecutor(compilers, thread_name_prefix="tcjit-tune")
+        self._threads = ThreadPoolExecutor(compilers + 1, thread_name_prefix="tcjit-tune")
         self._runs = 0
 
     def __enter__(self) -> Bench:
         return self
 
     def __exit__(self, *_: object) -> None:
-        workers = (*self._compilers, self._runner)
+        workers = (*self._compilers, self._runner, self._sitting)
         for worker in workers:
             worker.kill()  # whoever waits for an answer sees that none will come
         self._threads.shutdown(wait=True, cancel_futures=True)
@@ -76,22 +76,45 @@ class Bench:
             worker.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def start(self) -> None:
-        """Begin with the process that runs candidates; a TuneError where it cannot, because arguments or the kernel as written fail."""
-        try:
-            self._runner.ask({"do": "time", "code": "default", "best": None}, self.timeout)
-        except Lost as lost:
-            raise TuneError(f"the kernel cannot be run untuned: {lost}", hint="call it once without tuning") from None
+    def start(self) -> Callable[[], None]:
+        """Start every process; what is returned waits for the one that runs candidates, and raises a TuneError where that cannot begin,
+        because arguments or the kernel as written fail."""
+        begun = self._threads.submit(self._runner.ask, {"do": "time", "code": "default", "best": None}, self.timeout)
+        for number in range(len(self._compilers)):
+            self._threads.submit(self._open, number)
+
+        def wait() -> None:
+            try:
+                begun.result()
+            except Lost as lost:
+                raise TuneError(f"the kernel cannot be run untuned: {lost}", hint="call it once without tuning") from None
+
+        return wait
+
+    def _open(self, number: int) -> None:
+        with suppress(Lost):  # which shows again when it is asked
+            self._compilers[number].open()
+        self._idle.put(number)
 
     def seeds(self) -> list[Options]:
         """What the model would choose next, and other points to begin with; none where the process is lost over it."""
         try:
-            reply = self._compilers[0].ask({"do": "seeds"}, COMPILE)
+            with self._compiler() as number:
+                reply = self._compilers[number].ask({"do": "seeds"}, COMPILE)
         except Lost:
             return []
         if "failed" in reply:
             raise TuneError(f"the model has no seeds: {reply['failed']}: {reply['reason']}", hint="please report it with the program")
         return [Options.from_dict(options) for options in reply["options"]]
+
+    @contextmanager
+    def _compiler(self) -> Iterator[int]:
+        """A process that compiles, for oneself."""
+        number = self._idle.get()
+        try:
+            yield number
+        finally:
+            self._idle.put(number)
 
     # ------------------------------------------------------------ making
 
@@ -100,22 +123,20 @@ class Bench:
         return list(self._threads.map(lambda options: self._made(options, known), batch))
 
     def _made(self, options: Options, known: Callable[[str], bool]) -> Printed | Failure:
-        number = self._idle.get()
-        worker = self._compilers[number]
         try:
-            reply = worker.ask({"do": "print", "options": options.to_dict()}, COMPILE)
-            if "failed" in reply:
-                return Failure(reply["reason"], reply["failed"] == "MappingError")
-            printed = Printed(reply["code"], reply["features"], number)
-            if not known(printed.code):
-                reply = worker.ask({"do": "build", "code": printed.code}, COMPILE)
+            with self._compiler() as number:
+                worker = self._compilers[number]
+                reply = worker.ask({"do": "print", "options": options.to_dict()}, COMPILE)
                 if "failed" in reply:
-                    return Failure(f"{reply['failed']}: {reply['reason']}")
-            return printed
+                    return Failure(reply["reason"], reply["failed"] == "MappingError")
+                printed = Printed(reply["code"], reply["features"], number)
+                if not known(printed.code):
+                    reply = worker.ask({"do": "build", "code": printed.code}, COMPILE)
+                    if "failed" in reply:
+                        return Failure(f"{reply['failed']}: {reply['reason']}")
+                return printed
         except Lost as lost:
             return Failure(f"compiling: {lost}")
-        finally:
-            self._idle.put(number)
 
     # ------------------------------------------------------------ running
 
@@ -139,13 +160,14 @@ class Bench:
         seconds: list[list[float]] = [[] for _ in codes]
         for sitting in range(SITTINGS):
             share = rounds * (sitting + 1) // SITTINGS - rounds * sitting // SITTINGS
-            if sitting:
-                self._runner.close()
+            worker = self._sitting if sitting else self._runner
             with self.lock():
                 try:
-                    reply = self._runner.ask({"do": "final", "codes": list(codes), "rounds": share}, self.timeout * (len(codes) + share))
+                    reply = worker.ask({"do": "final", "codes": list(codes), "rounds": share}, self.timeout * (len(codes) + share))
                 except Lost as lost:
                     return Failure(f"running: {lost}")
+                finally:
+                    worker.close()
             if "failed" in reply:
                 return Failure(f"{reply['failed']}: {reply['reason']}")
             for each, found in zip(seconds, reply["seconds"], strict=True):

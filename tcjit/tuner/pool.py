@@ -42,9 +42,13 @@ class Worker:
 
     def ask(self, request: dict[str, Any], limit: float) -> dict[str, Any]:
         """The answer, which may be a failure; Lost where none came in ``limit`` seconds or the process ended."""
+        self.open()
+        return self._ask(request, limit)
+
+    def open(self) -> None:
+        """Start the process, if none is there."""
         if self._process is None or self._process.poll() is not None:
             self._start()
-        return self._ask(request, limit)
 
     def kill(self) -> None:
         """End the process, if need be under the hands of another thread."""

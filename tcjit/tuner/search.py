@@ -100,8 +100,9 @@ class Search:
         stopped = "interrupt"
         interrupted = False
         try:
-            self.bench.start()
+            begun = self.bench.start()
             self._narrow()
+            begun()
             self.study.sampler = Genetic(self.space, self.config, self.choose or self._learner())
             stopped = self._searched()
         except KeyboardInterrupt:
@@ -124,15 +125,22 @@ class Search:
         self.space = self.space.including(self.seeds)
         noted = self.study.user_attrs.get(GENES)
         if noted is None:
-            rng = random.Random(0)
-            bases = [self.space.values(self.task.seeds[0]), {gene.name: rng.choice(gene.labels) for gene in self.space.genes}]
-            probes = [(gene.name, base, probe) for base in bases for gene in self.space.genes for probe in self.space.probes(gene, base)]
-            points = [*bases, *(probe for _, _, probe in probes)]
-            codes = [made.code if isinstance(made, Printed) else "" for made in self._printed(points)]
-            plain = dict(zip(map(str, bases), codes))
-            noted = sorted({name for (name, base, _), code in zip(probes, codes[len(bases) :]) if code and code != plain[str(base)]})
+            noted = sorted(self._effective())
             self.study.set_user_attr(GENES, noted)
         self.space = self.space.only(noted)
+
+    def _effective(self) -> set[str]:
+        """The genes that change a code, as far as probes tell; of those that have done so no more are made."""
+        rng = random.Random(0)
+        found: set[str] = set()
+        for base in (self.space.values(self.task.seeds[0]), {gene.name: rng.choice(gene.labels) for gene in self.space.genes}):
+            (plain,) = self._printed([base])
+            waiting = {gene.name: self.space.probes(gene, base) for gene in self.space.genes}
+            while waiting := {name: probes for name, probes in waiting.items() if probes and name not in found}:
+                asked = {name: probes.pop(0) for name, probes in waiting.items()}
+                made = zip(asked, self._printed([*asked.values()]))
+                found |= {name for name, one in made if isinstance(one, Printed) and one.code != getattr(plain, "code", "")}
+        return found
 
     def _learner(self) -> genetic.Choose | None:
         """The learned model, where the settings want one."""

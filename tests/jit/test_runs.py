@@ -1,0 +1,45 @@
+"""How often a candidate is run: as often as it takes to know it, by what is known of the best."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain, repeat
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from tcjit.jit import runs
+from tcjit.jit.candidates import Session
+
+
+class Clock:
+    """Time passes where a candidate runs, and nowhere else."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: Iterable[float]) -> None:
+        self.now, self.count, self.seconds = 0.0, 0, iter(seconds)
+        monkeypatch.setattr(runs, "_runner", lambda *_: self.run)
+        monkeypatch.setattr(runs, "time", SimpleNamespace(perf_counter=lambda: self.now))
+
+    def run(self) -> None:
+        self.now += next(self.seconds)
+        self.count += 1
+
+    def timed(self, best: float | None) -> float:
+        return runs.timed(Session(Path(), [cast(Any, SimpleNamespace(outs=[], expected=[]))]), "code", best)
+
+
+@pytest.mark.parametrize(
+    ("times_best", "count"), [(1.1 * runs.HOPELESS, 1), (0.9 * runs.HOPELESS, 2), (1.6, 2), (1.4, 5), (1.0, 5), (None, 5)]
+)
+def test_candidates_far_behind_are_soon_left(monkeypatch: pytest.MonkeyPatch, times_best: float | None, count: int) -> None:
+    clock = Clock(monkeypatch, repeat(0.05))
+    assert clock.timed(None if times_best is None else 0.05 / times_best) == pytest.approx(0.05)
+    assert clock.count == count
+
+
+def test_a_cold_start_of_a_short_kernel_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first run takes longer for reasons of the machine."""
+    clock = Clock(monkeypatch, chain([1.5e-3], repeat(9e-5)))
+    assert clock.timed(1e-4) == pytest.approx(9e-5)
