@@ -172,6 +172,7 @@ def remembering(task: Any) -> Any:
         def __init__(self) -> None:
             config = TunerConfig()
             super().__init__(task.module, task.opening, task.device, config.compilers, config.timeout)
+            self.__enter__()
             self.printed = {r["options"]: Printed(r["code"], r["features"]) for r in log.read() if r is not None}
             self.first = super().seeds()
             self.bare = False  # begin with the default alone

@@ -10,7 +10,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from queue import SimpleQueue
@@ -62,34 +62,24 @@ class Bench:
         self._sitting = Worker(module, ready, patience)  # for another sitting of the final, whose candidates were checked
         self._idle: SimpleQueue[int] = SimpleQueue()
         self._threads = ThreadPoolExecutor(compilers + 1, thread_name_prefix="tcjit-tune")
+        self._begun: Future[dict[str, Any]] = Future()  # of the process that runs candidates
         self._runs = 0
 
     def __enter__(self) -> Bench:
+        """Start every process, beside one another and beside what is done meanwhile."""
+        self._begun = self._threads.submit(self._runner.ask, {"do": "time", "code": "default", "best": None}, self.timeout)
+        for number in range(len(self._compilers)):
+            self._threads.submit(self._open, number)
         return self
 
     def __exit__(self, *_: object) -> None:
         workers = (*self._compilers, self._runner, self._sitting)
         for worker in workers:
-            worker.kill()  # whoever waits for an answer sees that none will come
+            worker.stop()  # whoever waits for an answer sees that none will come
         self._threads.shutdown(wait=True, cancel_futures=True)
         for worker in workers:
             worker.close()
         shutil.rmtree(self.folder, ignore_errors=True)
-
-    def start(self) -> Callable[[], None]:
-        """Start every process; what is returned waits for the one that runs candidates, and raises a TuneError where that cannot begin,
-        because arguments or the kernel as written fail."""
-        begun = self._threads.submit(self._runner.ask, {"do": "time", "code": "default", "best": None}, self.timeout)
-        for number in range(len(self._compilers)):
-            self._threads.submit(self._open, number)
-
-        def wait() -> None:
-            try:
-                begun.result()
-            except Lost as lost:
-                raise TuneError(f"the kernel cannot be run untuned: {lost}", hint="call it once without tuning") from None
-
-        return wait
 
     def _open(self, number: int) -> None:
         with suppress(Lost):  # which shows again when it is asked
@@ -141,7 +131,14 @@ class Bench:
     # ------------------------------------------------------------ running
 
     def time(self, code: str, best: float | None) -> float | Failure:
-        """Seconds of a run; of one that starts far behind the ``best``, the time of its first runs."""
+        """Seconds of a run; of one that starts far behind the ``best``, the time of its first runs.
+
+        A TuneError where not even the untuned kernel runs, because arguments or the kernel as written fail.
+        """
+        try:
+            self._begun.result()
+        except Lost as lost:
+            raise TuneError(f"the kernel cannot be run untuned: {lost}", hint="call it once without tuning") from None
         self._runs += 1
         if self._runs % RENEWED == 0:
             self._runner.close()
@@ -163,6 +160,7 @@ class Bench:
             worker = self._sitting if sitting else self._runner
             with self.lock():
                 try:
+                    self._begun.result()
                     reply = worker.ask({"do": "final", "codes": list(codes), "rounds": share}, self.timeout * (len(codes) + share))
                 except Lost as lost:
                     return Failure(f"running: {lost}")

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -38,6 +39,7 @@ class Worker:
         self.opening = opening
         self.limit = limit
         self._process: subprocess.Popen[bytes] | None = None
+        self._stopped = threading.Event()
         self._words = tempfile.TemporaryFile()  # noqa: SIM115  # as long as the worker
 
     def ask(self, request: dict[str, Any], limit: float) -> dict[str, Any]:
@@ -57,6 +59,11 @@ class Worker:
             with suppress(OSError):
                 os.killpg(process.pid, signal.SIGKILL)
 
+    def stop(self) -> None:
+        """End the process, also one that another thread is just starting, and start no other."""
+        self._stopped.set()
+        self.kill()
+
     def close(self) -> None:
         """End the process and forget it."""
         self.kill()
@@ -70,6 +77,8 @@ class Worker:
 
     def _start(self) -> None:
         self.close()
+        if self._stopped.is_set():
+            raise Lost("the search is over")
         self._words.seek(0)
         self._words.truncate()
         package = str(Path(__file__).resolve().parents[2])
@@ -83,6 +92,8 @@ class Worker:
             start_new_session=True,  # Ctrl-C is for the search, and its children go with it
             bufsize=0,
         )
+        if self._stopped.is_set():  # while it was started
+            self.kill()
         for request in self.opening:
             reply = self._ask(request, self.limit)
             if "failed" in reply:

@@ -100,9 +100,7 @@ class Search:
         stopped = "interrupt"
         interrupted = False
         try:
-            begun = self.bench.start()
             self._narrow()
-            begun()
             self.study.sampler = Genetic(self.space, self.config, self.choose or self._learner())
             stopped = self._searched()
         except KeyboardInterrupt:
