@@ -82,7 +82,7 @@ class Bench:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _open(self, number: int) -> None:
-        with suppress(Lost):  # which shows again when it is asked
+        with suppress(Lost, OSError):  # which shows again when it is asked
             self._compilers[number].open()
         self._idle.put(number)
 

@@ -126,12 +126,15 @@ class Genetic(BaseSampler):
         self.space = space
         self.config = config
         self.choose = choose
+        self._history: History | None = None
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         return distributions(self.space)
 
     def sample_relative(self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]) -> dict[str, Any]:
-        past = [p for p in history(self.space, study) if p.number != trial.number]
+        if self._history is None or self._history.study is not study:
+            self._history = History(self.space, study)
+        past = [p for p in self._history.past() if p.number != trial.number]
         values = propose(self.space, self.config, past, trial.number, self.choose)
         if values is None:
             raise Exhausted
@@ -147,13 +150,26 @@ def distributions(space: Space) -> dict[str, BaseDistribution]:
     return {gene.name: CategoricalDistribution(gene.labels) for gene in space.genes}
 
 
-def history(space: Space, study: Study) -> list[Past]:
-    """The trials of a study that have values for all genes, those still running included."""
-    found = []
-    for trial in study.get_trials(deepcopy=False):
+class History:
+    """The trials of a study that have values for all genes, those still running included; what has ended is looked at once."""
+
+    def __init__(self, space: Space, study: Study) -> None:
+        self.space, self.study = space, study
+        self._ended: dict[int, Past | None] = {}
+
+    def past(self) -> list[Past]:
+        """In the order of their numbers, with what other workers have added."""
+        return [p for trial in self.study.get_trials(deepcopy=False) if (p := self._past(trial)) is not None]
+
+    def _past(self, trial: FrozenTrial) -> Past | None:
+        if trial.number in self._ended:
+            return self._ended[trial.number]
         values = {**trial.system_attrs.get("fixed_params", {}), **trial.params}
-        if all(values.get(gene.name) in gene.labels for gene in space.genes):
+        found = None
+        if all(values.get(gene.name) in gene.labels for gene in self.space.genes):
             seconds = trial.value if trial.state == TrialState.COMPLETE else None
             code = str(trial.user_attrs.get(NOTE, {}).get("code", f"trial {trial.number}"))
-            found.append(Past(trial.number, {gene.name: values[gene.name] for gene in space.genes}, seconds, code))
-    return found
+            found = Past(trial.number, {gene.name: values[gene.name] for gene in self.space.genes}, seconds, code)
+        if trial.state.is_finished():
+            self._ended[trial.number] = found
+        return found

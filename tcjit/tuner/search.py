@@ -25,7 +25,7 @@ from tcjit.mapping.options import Options
 from tcjit.tuner import genetic
 from tcjit.tuner.bench import Bench, Failure, Printed
 from tcjit.tuner.config import TunerConfig
-from tcjit.tuner.genetic import NOTE, Exhausted, Genetic, distributions
+from tcjit.tuner.genetic import NOTE, Exhausted, Genetic, History, distributions
 from tcjit.tuner.measurements import Measurements, Outcome
 from tcjit.tuner.model import learner
 from tcjit.tuner.result import State, Trial, TuneResult
@@ -93,6 +93,7 @@ class Search:
         name = f"{task.label[:200]} {task.name}"
         self.study = optuna.create_study(study_name=name, storage=storage, direction="minimize", load_if_exists=True)
         storage.end_lost(name)
+        self.tried = History(self.space, self.study)
         self.first = len(self._ended())  # trials of earlier sessions
         self.told = 0
 
@@ -126,6 +127,7 @@ class Search:
             noted = sorted(self._effective())
             self.study.set_user_attr(GENES, noted)
         self.space = self.space.only(noted)
+        self.tried = History(self.space, self.study)
 
     def _effective(self) -> set[str]:
         """The genes that change a code, as far as probes tell; of those that have done so no more are made."""
@@ -185,7 +187,7 @@ class Search:
     def _descent(self) -> Iterator[dict[str, str]]:
         """All neighbours of the best that were not tried; of a new best, its own."""
         while True:
-            past = genetic.history(self.space, self.study)
+            past = self.tried.past()
             tried = [dict(p.values) for p in past]
             best = genetic.parents(self.config, past)[:1]
             fresh = [values for values in self.space.neighbours(best[0].values) if values not in tried] if best else []
@@ -193,7 +195,7 @@ class Search:
                 return
             for values in fresh:
                 yield values
-                now = genetic.parents(self.config, genetic.history(self.space, self.study))[:1]
+                now = genetic.parents(self.config, self.tried.past())[:1]
                 if now != best:
                     break
 
@@ -244,7 +246,7 @@ class Search:
 
     def _finalists(self) -> list[genetic.Past]:
         """The untuned default if it runs, then the fastest codes, each once."""
-        past = [p for p in genetic.history(self.space, self.study) if p.seconds is not None]
+        past = [p for p in self.tried.past() if p.seconds is not None]
         ranked: dict[str, genetic.Past] = {}
         for p in sorted(past, key=lambda p: (p.seconds, p.number)):
             ranked.setdefault(p.code, p)
@@ -295,7 +297,7 @@ class Search:
 
     def _progress(self, last: Trial) -> Progress:
         outcomes = [o.seconds for o in self.measured.all().values() if o.seconds is not None]
-        default = next((p for p in genetic.history(self.space, self.study) if p.number == 0), None)
+        default = next((p for p in self.tried.past() if p.number == 0), None)
         done, elapsed = self.first + self.told, self._elapsed()
         left = elapsed / self.told * max(0, self.config.budget - done)
         if self.config.seconds is not None:
