@@ -63,7 +63,7 @@ class Function:
         return f"<tcjit {self.signature}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _again, (self.text, self.signature.name, self.target, self.options, self.dynamic)
+        return function, (self.text, self.signature.name, self.target, self.options, self.dynamic)
 
     # ------------------------------------------------------------ calling
 
@@ -289,23 +289,17 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def function(
-    text: str, signature: Signature, target: str | None = None, options: Options | None = None, dynamic: tuple[str, ...] = ()
-) -> Function:
-    """The callable of a def of ``text``; one per process for the same text, target, options and dynamic sizes."""
-    key = (text, signature.name, target, options, dynamic)
+def function(text: str, name: str, target: str | None, options: Options | None, dynamic: tuple[str, ...] = ()) -> Function:
+    """The callable of a def; one per process for the same text, target, options and dynamic sizes."""
+    key = (text, name, target, options, dynamic)
     found = _functions.get(key)
     if found is not None:
         return found
     with _in_flight.only_one(key):
         found = _functions.get(key)
         if found is None:
-            found = _functions[key] = Function(text, signature, target, options, dynamic)
+            found = _functions[key] = Function(text, stored.signature(text, name), target, options, dynamic)
     return found
-
-
-def _again(text: str, name: str, target: str | None, options: Options | None, dynamic: tuple[str, ...]) -> Function:
-    return function(text, stored.signature(text, name), target, options, dynamic)
 
 
 def forget(signature: Signature) -> None:

@@ -36,8 +36,7 @@ class Namespace:
         source, target, options, dynamic = self.__state
         from tcjit.jit.call import function  # imports torch
 
-        signature = self.__signatures[name]
-        made = function(source, signature, target, options, tuple(size for size in dynamic if size in signature.sizes))
+        made = function(source, name, target, options, tuple(size for size in dynamic if size in self.__signatures[name].sizes))
         self.__dict__[name] = made
         return made
 
@@ -108,20 +107,18 @@ def compile(
     source: str, name: str, *args: Any, target: str | None = None, options: Options | None = None, unchecked: bool = False
 ) -> Kernel:
     """The kernel of the def ``name`` for these arguments, without running it; meta tensors do for shapes."""
-    return _one(source, name, target, options).compile(*args, unchecked=unchecked)
+    _checked(source, target, options)
+    from tcjit.jit.call import function
+
+    return function(source, name, target, options).compile(*args, unchecked=unchecked)
 
 
 def autotune(source: str, name: str, *args: Any, target: str | None = None, **settings: Any) -> TuneResult:
     """``tcjit.define(source).name.autotune(*args, ...)``: search the best mapping options of a def for these arguments."""
-    return _one(source, name, target, None).autotune(*args, **settings)
-
-
-def _one(source: str, name: str, target: str | None, options: Options | None) -> Function:
-    _checked(source, target, options)
+    _checked(source, target, None)
     from tcjit.jit.call import function
-    from tcjit.jit.stored import signature
 
-    return function(source, signature(source, name), target, options)
+    return function(source, name, target, None).autotune(*args, **settings)
 
 
 def synchronize() -> None:
