@@ -106,7 +106,8 @@ def test_settings_out_of_range_are_named(field: str, value: object) -> None:
 # ---------------------------------------------------------------- in processes of their own
 
 SCRIPT = f"""
-import sys, torch, tcjit
+import signal, sys, torch, tcjit
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job, and what it starts, would ignore it
 result = tcjit.autotune({TEXT!r}, "sums", torch.randn(60, 70), config=tcjit.TunerConfig(trials=int(sys.argv[1]), workers=2))
 print(result.stopped, len(result.history), sum(t.at < 0 for t in result.history))
 """
