@@ -30,9 +30,7 @@ class Clock:
         return runs.timed(Session(Path(), [cast(Any, SimpleNamespace(outs=[], expected=[]))]), "code", best)
 
 
-@pytest.mark.parametrize(
-    ("times_best", "count"), [(1.1 * runs.HOPELESS, 1), (0.9 * runs.HOPELESS, 2), (1.6, 2), (1.4, 5), (1.0, 5), (None, 5)]
-)
+@pytest.mark.parametrize(("times_best", "count"), [(20.0, 2), (1.6, 2), (1.4, 5), (1.0, 5), (None, 5)])
 def test_candidates_far_behind_are_soon_left(monkeypatch: pytest.MonkeyPatch, times_best: float | None, count: int) -> None:
     clock = Clock(monkeypatch, repeat(0.05))
     assert clock.timed(None if times_best is None else 0.05 / times_best) == pytest.approx(0.05)
@@ -40,6 +38,6 @@ def test_candidates_far_behind_are_soon_left(monkeypatch: pytest.MonkeyPatch, ti
 
 
 def test_a_cold_start_of_a_short_kernel_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its first run takes longer for reasons of the machine."""
-    clock = Clock(monkeypatch, chain([1.5e-3], repeat(9e-5)))
+    """Its first run takes longer for reasons of the machine, or because a driver compiles it only then."""
+    clock = Clock(monkeypatch, chain([0.5], repeat(9e-5)))
     assert clock.timed(1e-4) == pytest.approx(9e-5)
