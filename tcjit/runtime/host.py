@@ -194,9 +194,13 @@ def cpu() -> str:
 def hardware() -> str:
     """The processor as far as it decides which options are best: its model, vector units and number. A new kernel of the system may tell
     more of what it can do, and changes nothing here."""
-    facts = _processor()
-    able = sorted({flag for name in ("flags", "Features", "isa") for flag in facts.get(name, "").split() if flag.startswith(VECTOR_FLAGS)})
-    return f"{facts.get('model name', '')} ({os.uname().machine}), {os.cpu_count()} processors, {' '.join(able)}"
+    able = sorted(feature for feature in cpu_features() if feature.startswith(VECTOR_FLAGS))
+    return f"{_processor().get('model name', '')} ({os.uname().machine}), {os.cpu_count()} processors, {' '.join(able)}"
+
+
+def cpu_features() -> set[str]:
+    """What the processor can do, in the system's words."""
+    return {feature for name in ("flags", "Features", "isa") for feature in _processor().get(name, "").split()}
 
 
 def cache_bytes(level: int) -> int:

@@ -21,10 +21,10 @@ from tcjit import config
 from tcjit.codegen.source import KernelLaunch
 from tcjit.errors import CompileError, LaunchError, TCError
 from tcjit.mapping.machine import OPENCL, Device
-from tcjit.runtime import host
+from tcjit.runtime import host, pocl
 
 INSTALL = "pip install 'tcjit[opencl]', which brings pyopencl and PoCL, an OpenCL for the CPU"
-UNOPTIMISED = ("Portable Computing Language", "Oclgrind")
+UNOPTIMISED = (pocl.PLATFORM, "Oclgrind")
 SIMULATOR = "Oclgrind"  # never chosen but by name
 ALIGNMENT = 64  # bytes: no type of a kernel asks for more
 _BINARY, _TEXT = b"binary\n", b"text\n"  # how a built program begins
@@ -130,10 +130,10 @@ def build(text: str, symbol: str) -> bytes:
         binary = program.get_info(cl.program_info.BINARIES)[0]
     except cl.Error as error:
         log = _log(program, opened.found.device) or str(error)
-        raise CompileError(
-            f"{opened.found} refused the code generated for {symbol}:\n{log}",
-            hint=f"please report it with the source, kept in {_kept(text)}",
-        ) from None
+        what = f"{opened.found} refused the code generated for {symbol}:\n{log}"
+        if pocl.REFUSED in log:
+            raise CompileError(what, hint="a PoCL that knows this processor, or another device in TCJIT_OPENCL_DEVICE") from None
+        raise CompileError(what, hint=f"please report it with the source, kept in {_kept(text)}") from None
     return _BINARY + binary if binary else _TEXT + text.encode()
 
 
@@ -221,6 +221,8 @@ class _Opened:
     def __init__(self, found: Found) -> None:
         cl = _pyopencl()
         self.found, self.process, self.lock = found, os.getpid(), threading.Lock()
+        if found.platform.name.strip() == pocl.PLATFORM:
+            pocl.name_processor(found.device.version, found.device.int_ptr)
         try:
             self.context = cl.Context([found.device])
             self.queue = cl.CommandQueue(self.context)
