@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -241,7 +242,7 @@ def retimed(bout: Bout) -> bool:
         if isinstance(found, Failure):
             raise RuntimeError(f"{bout.name}: {found.reason}")
         # the least, since neighbours on a machine only ever add; the untuned default takes part each time
-        told = {code: min(*each, bout.again.get(code, float("inf"))) for code, each in zip(asked, found)}
+        told = {code: min(*chain.from_iterable(each), bout.again.get(code, float("inf"))) for code, each in zip(asked, zip(*found))}
         retimings(bout.task, told)
         bout.again |= told
         changed = True

@@ -58,7 +58,7 @@ _session: Session | None = None
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Open the problems; print and build a candidate; get ready to run and to check; time a candidate, or several in turns."""
+    """Open the problems; print and build a candidate; load what runs them, get ready to run and to check; time one, or several in turns."""
     global _session
     do = request["do"]
     if do == "open":
@@ -75,6 +75,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         return {}
     from tcjit.jit import runs  # imports torch, which making candidates does without
 
+    if do == "load":
+        return {}
     if do == "ready":
         runs.ready(_session, int(request["threads"]))
         return {}

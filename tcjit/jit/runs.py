@@ -27,6 +27,7 @@ RUNS = 12  # of a candidate at most
 ENOUGH = 0.04  # seconds of running after which a candidate is known well enough
 LEAST = 2e-4  # seconds that one reading of the clock should cover
 BEHIND = 1.5  # a candidate whose first runs take so many times the best's is timed no further
+HOPELESS = 10.0  # and not even run again where its first run takes so many times that, and what a first run may be late by
 ULPS, GROWTH = 32.0, 4.0  # of the largest result: allowed difference between orders of summation, and more for each root of terms
 
 Run = Callable[[], None]
@@ -142,6 +143,8 @@ def timed(session: Session, code: str, best: float | None) -> float:
     for run, problem in zip(runs, session.problems):
         cold.append(_once(run, problem))
         _check(problem)
+    if best is not None and _mean([once - p.target.late for once, p in zip(cold, session.problems)]) > HOPELESS * best:
+        return _mean(cold)
     first = [min(once, _reading(run, once)) for run, once in zip(runs, cold)]
     if best is not None and _mean(first) > BEHIND * best:
         return _mean(first)

@@ -70,8 +70,8 @@ class Options:
     )
     unroll: int = _option(
         0,
-        "iterations of a contraction's innermost loop that are written out one after the other; 0: the C compiler's choice",
-        choices=(0, 2, 4),
+        "iterations of a contraction's innermost loop that are written out one after the other; 0: the model's choice, 1: the C compiler's",
+        choices=(0, 1, 2, 4),
         targets=("cpu",),
         needs="reduction",
     )

@@ -56,10 +56,11 @@ class Bench:
         memory = spare_memory()
         requests = [{"do": "open", **opening, "folder": self.folder, "memory": memory // (compilers + 1)}]
         self._compilers = [Worker(module, requests) for _ in range(compilers)]
-        ready = [{**requests[0], "memory": memory}, {"do": "ready", "threads": opening["threads"]}]
-        patience = START + COMPILE + 20 * timeout
-        self._runner = Worker(module, [*ready, {"do": "expect"}], patience)
-        self._sitting = Worker(module, ready, patience)  # for another sitting of the final, whose candidates were checked
+        begin, self._ready = {**requests[0], "memory": memory}, {"do": "ready", "threads": opening["threads"]}
+        self._patience = START + COMPILE + 20 * timeout
+        self._runner = Worker(module, [begin, self._ready, {"do": "expect"}], self._patience)
+        # for further sittings of the final, whose candidates were checked; they start together, and hold tensors one at a time
+        self._sittings = [Worker(module, [begin, {"do": "load"}], self._patience) for _ in range(SITTINGS - 1)]
         self._idle: SimpleQueue[int] = SimpleQueue()
         self._threads = ThreadPoolExecutor(compilers + 1, thread_name_prefix="tcjit-tune")
         self._begun: Future[dict[str, Any]] = Future()  # of the process that runs candidates
@@ -69,11 +70,11 @@ class Bench:
         """Start every process, beside one another and beside what is done meanwhile."""
         self._begun = self._threads.submit(self._runner.ask, {"do": "time", "code": "default", "best": None}, self.timeout)
         for number in range(len(self._compilers)):
-            self._threads.submit(self._open, number)
+            self._threads.submit(self._open_compiler, number)
         return self
 
     def __exit__(self, *_: object) -> None:
-        workers = (*self._compilers, self._runner, self._sitting)
+        workers = (*self._compilers, self._runner, *self._sittings)
         for worker in workers:
             worker.stop()  # whoever waits for an answer sees that none will come
         self._threads.shutdown(wait=True, cancel_futures=True)
@@ -81,9 +82,8 @@ class Bench:
             worker.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _open(self, number: int) -> None:
-        with suppress(Lost, OSError):  # which shows again when it is asked
-            self._compilers[number].open()
+    def _open_compiler(self, number: int) -> None:
+        _open(self._compilers[number])
         self._idle.put(number)
 
     def seeds(self) -> list[Options]:
@@ -149,28 +149,30 @@ class Bench:
                 return Failure(f"running: {lost}")
         return float(reply["seconds"]) if "failed" not in reply else Failure(f"{reply['failed']}: {reply['reason']}")
 
-    def final(self, codes: Sequence[str], rounds: int) -> list[list[float]] | Failure:
-        """Seconds of each code in each of several rounds, in which they take turns.
+    def final(self, codes: Sequence[str], rounds: int) -> list[list[list[float]]] | Failure:
+        """Of each of several processes the seconds of each code in each of its share of the rounds, in which they take turns.
 
-        In several processes, since where tensors come to lie in memory can make one kernel faster than another.
+        Several, since where tensors come to lie in memory can make one kernel faster than another.
         """
-        seconds: list[list[float]] = [[] for _ in codes]
-        for sitting in range(SITTINGS):
+        found = []
+        for sitting, worker in enumerate((self._runner, *self._sittings)):
             share = rounds * (sitting + 1) // SITTINGS - rounds * sitting // SITTINGS
-            worker = self._sitting if sitting else self._runner
+            if sitting == 1:
+                list(self._threads.map(_open, self._sittings))
             with self.lock():
                 try:
                     self._begun.result()
-                    reply = worker.ask({"do": "final", "codes": list(codes), "rounds": share}, self.timeout * (len(codes) + share))
+                    reply = worker.ask(self._ready, self._patience) if sitting else {}
+                    if "failed" not in reply:
+                        reply = worker.ask({"do": "final", "codes": list(codes), "rounds": share}, self.timeout * (len(codes) + share))
                 except Lost as lost:
                     return Failure(f"running: {lost}")
                 finally:
                     worker.close()
             if "failed" in reply:
                 return Failure(f"{reply['failed']}: {reply['reason']}")
-            for each, found in zip(seconds, reply["seconds"], strict=True):
-                each += found
-        return seconds
+            found.append(reply["seconds"])
+        return found
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -187,3 +189,8 @@ class Bench:
             yield
         finally:
             os.close(handle)
+
+
+def _open(worker: Worker) -> None:
+    with suppress(Lost, OSError):  # which shows again when it is asked
+        worker.open()

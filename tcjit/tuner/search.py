@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import chain
 from statistics import median
 from typing import Any
 
@@ -37,7 +38,7 @@ FINALISTS = 8
 ROUNDS = 15  # of the final
 CLOSE = 1.3  # a finalist is at most so many times slower than the best
 GENES = "tcjit:genes"  # the attribute of a study that names the genes that matter
-BETTER, SURE = 0.98, 0.75  # what is not this much faster than the untuned default in so many of the rounds is not worth another kernel
+BETTER = 0.98  # what does not take less than so much of the untuned default's time in every process is not worth another kernel
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ class Progress:
 
 
 Watch = Callable[[Progress], None]
+Sittings = list[list[list[float]]]  # of processes, finalists, rounds
 
 
 def search(task: Task, config: TunerConfig, watch: Watch | None = None, choose: genetic.Choose | None = None) -> TuneResult:
@@ -109,7 +111,7 @@ class Search:
         best = self._finalists()
         if not best:
             raise self._none_valid(interrupted)
-        final: list[list[float]] | Failure = Failure("interrupted")
+        final: Sittings | Failure = Failure("interrupted")
         if not interrupted:
             with suppress(KeyboardInterrupt):
                 final = self._final(best)
@@ -257,7 +259,7 @@ class Search:
         best = [p for p in ranked.values() if p.seconds is not None and p.seconds <= CLOSE * fastest][:FINALISTS]
         return ([default] if default else []) + [p for p in best if default is None or p.code != default.code]
 
-    def _final(self, finalists: Sequence[genetic.Past]) -> list[list[float]] | Failure:
+    def _final(self, finalists: Sequence[genetic.Past]) -> Sittings | Failure:
         """The times of finalists in turns."""
         there = {name.partition(".")[0] for name in os.listdir(self.bench.folder)}
         missing = [p for p in finalists if p.code not in there]  # measured in an earlier session
@@ -265,15 +267,11 @@ class Search:
         failed = next((m for m in made if isinstance(m, Failure)), None)
         return failed or self.bench.final([p.code for p in finalists], ROUNDS)
 
-    def _result(self, finalists: Sequence[genetic.Past], final: list[list[float]] | Failure, stopped: str) -> TuneResult:
-        readings = [[p.seconds or 0.0] for p in finalists] if isinstance(final, Failure) else final
-        times = [median(each) for each in readings]
-        # ratios within a round, whose readings the machine's moods hit alike
-        ratios = [[one / first for one, first in zip(each, readings[0], strict=True)] for each in readings]
-        winner = min(range(len(times)), key=lambda k: median(ratios[k]))
+    def _result(self, finalists: Sequence[genetic.Past], final: Sittings | Failure, stopped: str) -> TuneResult:
+        sittings = [[[p.seconds or 0.0] for p in finalists]] if isinstance(final, Failure) else final
+        times = [median(chain.from_iterable(each)) for each in zip(*sittings)]
         has_default = dict(finalists[0].values) == self.space.values(self.task.seeds[0])
-        if has_default and sorted(ratios[winner])[int(SURE * len(ratios[winner]))] > BETTER:
-            winner = 0
+        winner = won(sittings, has_default)
         history = tuple(self._history())
         default = times[0] if has_default else times[winner]
         options = self.space.options(finalists[winner].values)
@@ -314,6 +312,16 @@ class Search:
         most = "; ".join(f"{count} times: {reason}" for reason, count in reasons.most_common(3))
         hint = "TunerConfig(timeout=...) for slow kernels, or more trials"
         return TuneError(f"{self.task.label}: no candidate is valid ({most})", hint=hint)
+
+
+def won(sittings: Sittings, default: bool) -> int:
+    """The number of the fastest finalist, by ratios within a round, whose readings the machine's moods hit alike.
+
+    Where the first is the untuned ``default``, the first, unless the fastest is ``BETTER`` in every process.
+    """
+    ratios = [[[one / first for one, first in zip(each, sitting[0], strict=True)] for each in sitting] for sitting in sittings]
+    fastest = min(range(len(sittings[0])), key=lambda k: median(chain.from_iterable(sitting[k] for sitting in ratios)))
+    return 0 if default and any(median(sitting[fastest]) > BETTER for sitting in ratios) else fastest
 
 
 def _settings(config: TunerConfig) -> dict[str, Any]:

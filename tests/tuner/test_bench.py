@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from pathlib import Path
@@ -42,3 +43,21 @@ def test_a_stopped_worker_starts_no_more(tmp_path: Path) -> None:
     with pytest.raises(Lost, match="the search is over"):
         worker.open()
     assert not os.listdir(tmp_path)
+
+
+def test_the_processes_of_the_final_load_together_and_hold_tensors_one_at_a_time(tmp_path: Path) -> None:
+    with Bench("support_sittings", {"note": str(tmp_path), "threads": 1}, "cpu", 1, 5.0) as bench:
+        found = bench.final(["a", "b"], 8)
+    assert isinstance(found, list)
+    assert [[len(rounds) for rounds in sitting] for sitting in found] == [[2, 2], [3, 3], [3, 3]], "eight rounds of two, in three processes"
+    pids = [int(sitting[0][0]) for sitting in found]
+    assert len(set(pids)) == 3
+    asked = {}
+    for pid in pids:
+        lines = (tmp_path / f"{pid}.jsonl").read_text(encoding="utf-8").splitlines()
+        asked[pid] = {do: (began, ended) for do, began, ended in map(json.loads, lines)}
+    first, second, third = (asked[pid] for pid in pids)
+    assert [*first] == ["open", "ready", "expect", "time", "final"] and [*second] == [*third] == ["open", "load", "ready", "final"]
+    assert first["final"][1] <= min(second["open"][0], third["open"][0]), "no process starts while another one is timed"
+    assert max(second["load"][0], third["load"][0]) < min(second["load"][1], third["load"][1]), "at the same time"
+    assert max(second["load"][1], third["load"][1]) <= second["ready"][0] and second["final"][1] <= third["ready"][0]

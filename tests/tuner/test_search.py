@@ -19,6 +19,7 @@ from tcjit.jit import autotune
 from tcjit.mapping.options import Options
 from tcjit.tuner.config import TunerConfig
 from tcjit.tuner.result import TuneResult
+from tcjit.tuner.search import won
 
 TEXT = "def sums(float(N,M) X) -> (Y, Z) { Y(i) +=! X(i, j)\n Z(i, j) = X(i, j) - Y(i) }"
 
@@ -38,6 +39,26 @@ def test_a_search_finds_options_that_are_kept() -> None:
     assert kernel.resources["verified"]
     kernel.check(x)
     assert "sums 40x50 on cpu" in str(result) and "ended by trials" in str(result)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "number"),
+    [
+        ([[1.0, 0.9], [1.0, 0.9], [1.0, 0.9]], 1),
+        ([[1.0, 0.99], [1.0, 0.99], [1.0, 0.99]], 0),  # not worth another kernel
+        ([[1.0, 0.5], [1.0, 0.5], [1.0, 1.01]], 0),  # in one process no faster: what decides is not the kernel
+        ([[1.0, 0.97, 0.9], [1.0, 0.97, 0.9], [1.0, 0.97, 0.9]], 2),
+        ([[1.0, 1.1], [2.0, 2.2], [1.0, 1.1]], 0),
+        ([[1.0, 0.9], [5.0, 4.5], [0.1, 0.09]], 1),  # the machine's moods are no differences
+    ],
+)
+def test_the_default_stays_unless_another_is_faster_in_every_process(seconds: list[list[float]], number: int) -> None:
+    sittings = [[[each * mood for mood in (1.0, 1.3, 0.9)] for each in sitting] for sitting in seconds]
+    assert won(sittings, True) == number
+
+
+def test_without_the_default_the_fastest_wins() -> None:
+    assert won([[[1.0], [0.99]], [[1.0], [1.2]], [[1.0], [0.9]]], False) == 1
 
 
 def test_the_next_process_neither_schedules_nor_compiles(tmp_path: Path) -> None:

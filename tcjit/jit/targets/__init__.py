@@ -6,6 +6,7 @@ packages; a target does when it needs them.
 """
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -75,6 +76,7 @@ class Target(ABC):
     device: str  # the type of torch device that its tensors are on; nothing: any, since no kernel runs
     place: str  # that device, with its number
     open_sizes = False  # whether one of its kernels can serve many values of a size
+    late = math.inf  # seconds by which a first launch may take longer than later ones, where drivers load or compile
 
     @property
     def code(self) -> str:

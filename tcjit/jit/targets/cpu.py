@@ -27,6 +27,7 @@ class Cpu(Target):
     name = "cpu"
     device = place = "cpu"
     open_sizes = True
+    late = 0.02  # pages of code and threads
 
     def identity(self) -> str:
         store = cache.store()
