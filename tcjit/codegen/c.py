@@ -22,10 +22,10 @@ from tcjit.codegen.source import Numbers, Source
 from tcjit.codegen.team import Loop, loop, team
 from tcjit.codegen.work import below, fewest, work
 from tcjit.grammar.affine import guarded_accesses
-from tcjit.grammar.ast import Access, Expr
+from tcjit.grammar.ast import Access, Binary, Call, Expr, Index
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.form import names as names_in
-from tcjit.grammar.walk import walk
+from tcjit.grammar.walk import children, walk
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.passes import parallelise
 from tcjit.mapping.pipeline import Mapped
@@ -325,12 +325,13 @@ class Writer(Emitter):
 
     @contextmanager
     def invariants(self, loop: For) -> Iterator[None]:
-        """Evaluate, before a loop, the reads in its body that do not depend on it and are not under a condition.
+        """Evaluate, before a loop, the reads in its body that do not depend on it and are not under a condition, and the calls on them.
 
-        A C compiler cannot: in the function that OpenMP makes of a parallel loop, it no longer knows that pointers are distinct.
+        A C compiler cannot: in the function that OpenMP makes of a parallel loop, it no longer knows that pointers are distinct. And gcc
+        takes half of a call out of the loop, whose other half then keeps it from vectors.
         """
-        kept = self.hoisted
-        self.hoisted = dict(kept)
+        kept, called = self.hoisted, self.printer.bound
+        self.hoisted, self.printer.bound = dict(kept), dict(called)
         with self.indented("{"):
             statements = [(run, self.mapped.scop.statement(run.statement)) for run in runs(loop.body)]
             written = {s.tensor for _, s in statements}
@@ -346,11 +347,34 @@ class Writer(Emitter):
                         self.bind(access, run, loop.variable)
                         if id(access) in self.hoisted:
                             spoken |= {id(a) for sub in access.subscripts for a in walk(sub)}
-            opened = len(self.hoisted) > len(kept)
+                self.bind_calls(s.value, run, loop.variable)
+            opened = len(self.hoisted) > len(kept) or len(self.printer.bound) > len(called)
             yield
         if not opened:  # nothing was bound: no braces needed
             self.unwrap()
-        self.hoisted = kept
+        self.hoisted, self.printer.bound = kept, called
+
+    def bind_calls(self, expr: Expr, run: Run, variable: str) -> None:
+        """Bind the calls of an expression whose value is the same for all of a loop, and whose evaluation cannot fail."""
+        if isinstance(expr, Call) and DTYPES[expr.dtype].kind == "float" and self.constant(expr, run, variable):
+            if id(expr) not in self.printer.bound:
+                self.run_now = run
+                name = f"tc_c{len(self.printer.bound)}"
+                self.write(f"const {vtype(expr.dtype)} {name} = {self.printer.value(expr)};")
+                self.printer.bound[id(expr)] = name
+            return
+        for child in children(expr):
+            self.bind_calls(child, run, variable)
+
+    def constant(self, expr: Expr, run: Run, variable: str) -> bool:
+        """Whether an expression over reads that are bound is the same in all iterations, and cannot flag a divisor."""
+        if isinstance(expr, Access):
+            return id(expr) in self.hoisted and not self.gathers(expr, run)
+        if isinstance(expr, Index):
+            return variable not in run.index(expr.name).variables
+        if isinstance(expr, Binary) and expr.op in "/%" and DTYPES[expr.dtype].kind != "float":
+            return False
+        return all(self.constant(child, run, variable) for child in children(expr))
 
     def unwrap(self) -> None:
         """Drop the braces just written, and their indentation."""

@@ -104,6 +104,7 @@ class Printer:
         self._name = name
         self._nonnegative = nonnegative
         self._used: dict[str, None] = {}
+        self.bound: dict[int, str] = {}  # by id of a Call: the variable that holds its value already
 
     @property
     def used(self) -> tuple[str, ...]:
@@ -196,7 +197,7 @@ class Printer:
             case Select():
                 return self._select(expr)
             case Call():
-                return self._call(expr)
+                return atomic(self.bound[id(expr)]) if id(expr) in self.bound else self._call(expr)
         raise TypeError(f"{type(expr).__name__} is no typed expression")  # unreachable on what the checker builds
 
     def convert(self, source: str, target: str, value: str) -> Text:

@@ -13,8 +13,10 @@ from itertools import product
 from math import prod
 
 from tcjit.errors import MappingError
-from tcjit.grammar.ast import Access
+from tcjit.grammar.ast import Access, Call
 from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.form import names
+from tcjit.grammar.walk import walk
 from tcjit.mapping.machine import Machine, pieces
 from tcjit.mapping.options import Options
 from tcjit.mapping.pack import is_product
@@ -29,6 +31,8 @@ FAR = 1.04  # times as long where the registers of a patch come from the second-
 ALIKE = 0.005  # of the estimated time: closer ones are told apart by other things
 PAGE, WAYS = 4096, 4  # bytes, and of lines at the same place of pages so many stay in the cache next to a core
 STREAM_TILE = 2048  # elements of one row piece when a single row must be shared by threads
+TOGETHER = 4  # rows that take turns, if each is swept several times
+TURNS = 8  # of a thread at least, before rows are taken together
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ class Plan:
 def plan(scop: Scop, group: Group, options: Options, machine: Machine) -> Plan:
     """The plan of one group."""
     ranked = patches(scop, group, options, machine)
-    return _contraction_plan(scop, group, ranked[0], options, machine) if ranked else _streaming(scop, group, options)
+    return _contraction_plan(scop, group, ranked[0], options, machine) if ranked else _streaming(scop, group, options, machine)
 
 
 def patches(scop: Scop, group: Group, options: Options, machine: Machine) -> list[Candidate]:
@@ -163,11 +167,14 @@ def _reduction_lanes(
     machine: Machine,
 ) -> list[Candidate]:
     others = _volume(s, tuple(d for d in s.reduction if d != dim))
+    shapes = _shapes(scop, s, columns, None, reads, options)
+    if shapes == [{}] and not options.patch:  # nothing is used twice
+        shapes = [{len(columns) - 1: min(_together(scop, group, machine), s.extent(columns[-1]))}]
     along = (options.patch[1],) if options.patch else (1, 2, 4)
     if options.patch:
         _within(machine, options, options.patch[0] * options.patch[1] + options.patch[1])
     found = []
-    for vectors, sizes in product(along, _shapes(scop, s, columns, None, reads, options)):
+    for vectors, sizes in product(along, shapes):
         tile = [1] * len(columns)
         for column, size in sizes.items():
             tile[column] = size
@@ -295,7 +302,7 @@ def _volume(s: ScopStatement, dims: Sequence[str]) -> int:
 # ---------------------------------------------------------------- everything else
 
 
-def _streaming(scop: Scop, group: Group, options: Options) -> Plan:
+def _streaming(scop: Scop, group: Group, options: Options, machine: Machine) -> Plan:
     """Rows over threads, unit stride innermost; a column that is a lane is cut only where threads need pieces of it."""
     columns = range(len(group.columns))
     main = scop.statement(max(group.statements, key=lambda n: scop.statement(n).points))
@@ -312,11 +319,36 @@ def _streaming(scop: Scop, group: Group, options: Options) -> Plan:
         inside = len(group.statements) > 1 or bool(main.reduction)
         tile[lane] = min(extent, 512 if main.reduction else STREAM_TILE) if others < 16 or inside else 0
         _block_transposed(scop, group, main, lane, tile)
+    if lane is None and group.columns:
+        tile[-1] = _together(scop, group, machine)
     for c in columns:
         if size := _forced(options, c):
             tile[c] = size
     order = tuple(sorted(columns, key=lambda c: (c == lane, c)))
     return Plan(_outermost(order, options), tuple(tile), lanes)
+
+
+def _together(scop: Scop, group: Group, machine: Machine) -> int:
+    """Rows that go through one sweep before any goes through the next: while one waits for its sum or maximum, the others run.
+
+    1 where no sweep waits for two others, where the rows would not stay near enough, and where there are few. Half the cache next to a
+    core is near enough; where functions are evaluated all along a row, which takes longer than reading it, four times as much.
+    """
+    statements = [scop.statement(name) for name in group.statements]
+    if sum(bool(s.reduction) for s in statements) < 2:
+        return 1
+    if any(dim == group.columns[-1][s.name] for s in statements for dim, _, _ in s.limits):  # isl takes apart tiles of dynamic sizes
+        return 1
+    row: dict[str, int] = {}  # bytes of each tensor
+    for s in statements:
+        for a in accesses(s):
+            if uses(a, group.columns[-1][s.name]):
+                swept = _volume(s, [d for d in group.rest(scop, s.name) if uses(a, d)]) * DTYPES[a.dtype].bytes
+                row[a.tensor] = max(row.get(a.tensor, 0), swept)
+    calls = any(isinstance(e, Call) and set(names(e)) & set(group.rest(scop, s.name)) for s in statements for e in walk(s.value))
+    near = machine.near_bytes * 2 if calls else machine.near_bytes // 2
+    rows = _volume(statements[0], [column[statements[0].name] for column in group.columns])
+    return max(1, min(TOGETHER, near // max(1, sum(row.values())), rows // (TURNS * machine.threads)))
 
 
 def _block_transposed(scop: Scop, group: Group, main: ScopStatement, lane: int, tile: list[int]) -> None:

@@ -26,6 +26,7 @@ from typing import Any, Protocol
 from tcjit.errors import CompileError, LaunchError
 
 NAMES = ("cc", "gcc", "clang")
+CACHES = Path("/sys/devices/system/cpu/cpu0/cache")  # os.sysconf has no names for them
 TIME_LIMIT = 600.0  # seconds for one compilation
 VECTOR_FLAGS = ("sse4", "avx", "fma", "f16c", "amx", "asimd", "sve", "sme", "rv64")  # how the names of vector units start
 VECTOR_LIBRARY = "libmvec.so.1"  # glibc's mathematical functions on whole vector registers
@@ -205,10 +206,12 @@ def cpu_features() -> set[str]:
 
 def cache_bytes(level: int) -> int:
     """Of a core's cache for data of the first or second level; 0 where the system does not tell."""
-    try:
-        return max(os.sysconf({1: "SC_LEVEL1_DCACHE_SIZE", 2: "SC_LEVEL2_CACHE_SIZE"}[level]), 0)
-    except (ValueError, OSError):
-        return 0
+    for cache in sorted(CACHES.glob("index*")):
+        with suppress(OSError, ValueError, KeyError):  # of a cache that says less
+            kind, size = ((cache / name).read_text(encoding="ascii").strip() for name in ("type", "size"))
+            if kind in ("Data", "Unified") and int((cache / "level").read_text(encoding="ascii")) == level:
+                return int(size[:-1]) << {"K": 10, "M": 20}[size[-1:]]
+    return 0
 
 
 @functools.lru_cache(maxsize=1)

@@ -226,3 +226,43 @@ def test_what_is_evaluated_before_a_vector_loop_is_used_in_it(text: str, shapes:
     for name in re.findall(r"const \w+ (tc_[gv]\w+) =", made):
         assert len(re.findall(rf"\b{name}\b", made)) > 1, f"{name} is used nowhere in\n{made}"
     assert made.count("TC_FLAG(") == tests
+
+
+LOG_SOFTMAX = """def f(float(N,C) X) -> (Y) {
+    M(n) max=! X(n, c)
+    S(n) +=! exp(X(n, c) - M(n))
+    Y(n, c) = X(n, c) - M(n) - log(S(n))
+}"""
+
+
+def lane_loops(made: str) -> list[str]:
+    """The statements of loops in vector lanes."""
+    return [body.strip() for body in re.findall(r"#pragma omp simd[^\n]*\n[^\n]*\n([^\n]*)", made)]
+
+
+@pytest.mark.parametrize("options", [Options(), Options(tile=(1,)), Options(tile=(4,))], ids=["model", "row", "rows"])
+def test_calls_on_what_a_loop_does_not_change_come_before_it(options: Options) -> None:
+    made = kernel(source(LOG_SOFTMAX, {"X": (64, 128)}, options))
+    (bound,) = re.findall(r"const float (tc_c[0-9]+) = tc_log_f32\(tc_v[0-9]+\);", made)
+    assert made.count("log") == 1
+    assert any(body.startswith("Y[") and body.endswith(f"- {bound};") for body in lane_loops(made))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "exp(X(n, c))",
+        "exp(S(n) * c)",
+        "X(n, c) > 0.0 ? exp(S(n)) : 1.0",  # S is read under a condition
+        "exp(S(n) + A(n) / B(n))",  # a divisor of zero counts only where the loop runs at all
+    ],
+)
+def test_other_calls_stay_in_the_loop(value: str) -> None:
+    text = "def f(float(N,C) X, float(N) S, int32(N) A, int32(N) B) -> (Y) { Y(n, c) = X(n, c) + (" + value + ") where c in 0:C }"
+    made = kernel(source(text, {"X": (64, 128), "S": (64,), "A": (64,), "B": (64,)}))
+    assert "tc_exp_f32" in made and "tc_c0" not in made
+
+
+def test_calls_on_indices_outside_of_the_loop_come_before_it() -> None:
+    made = kernel(source("def f(float(N,C) X) -> (Y) { Y(n, c) = X(n, c) + sqrt(n + 1.0) }", {"X": (64, 128)}))
+    assert re.search(r"const float tc_c0 = sqrtf\(.*c0.*\);", made), made

@@ -75,6 +75,19 @@ def test_the_innermost_loop_is_unrolled_on_demand() -> None:
     assert after and all("<= 63" in line for line in after)
 
 
+@pytest.mark.parametrize(("size", "asked", "written"), [(2, 0, 1), (3, 0, 3), (5, 0, 5), (9, 0, 1), (3, 1, 1), (3, 2, 2)])
+def test_a_short_innermost_loop_is_written_out(size: int, asked: int, written: int) -> None:
+    text = "def conv(float(N,H,W) I, float(F,KH,KW) K) -> (O) { O(n,f,h,w) +=! I(n,h+i,w+j) * K(f,i,j) }"
+    made = kernel(text, {"I": (2, 20, 40), "K": (4, 3, size)}, Options(unroll=asked))
+    assert {int(count) for count in re.findall("#pragma GCC unroll ([0-9]+)", made)} == ({written} if written > 1 else set())
+
+
+def test_what_would_become_very_long_is_not() -> None:
+    shapes = {"A": (28, 8), "B": (8, 32)}
+    assert "#pragma GCC unroll 8" in kernel(MATMUL, shapes, Options(patch=(4, 2)))
+    assert "#pragma GCC unroll" not in kernel(MATMUL, shapes, Options(patch=(14, 2)))
+
+
 @pytest.mark.parametrize("asked, variables", [(0, 2), (1, 1), (4, 4), (5, 5)])
 def test_one_sum_is_shared_by_variables(asked: int, variables: int) -> None:
     made = kernel(ROWS, {"X": (64, 1000)}, Options(sums=asked))

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from support_mapping import AVX512, program
+from support_mapping import AVX512, SOFTMAX, program
 
 from tcjit.mapping.dependences import dependences
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.fuse import fuse, groups_of
-from tcjit.mapping.plan import patches
+from tcjit.mapping.plan import patches, plan
 from tcjit.mapping.schedule import schedule
 from tcjit.mapping.scop import build
 
@@ -38,3 +38,33 @@ def test_few_lines_at_the_same_place_of_pages():
 def test_a_panel_that_stays_in_the_nearest_cache_is_worth_more_rows(near, lanes):
     # 480 terms of 16 columns are 30 KiB, of 32 columns twice that
     assert tile({"A": (32, 24, 32, 20), "B": (20, 24, 32, 32)}, replace(AVX512, near_bytes=near))[3] == lanes
+
+
+NORM = """def norm(float(N,C) X) -> (Y) {
+    S(n) +=! X(n, c)
+    V(n) +=! (X(n, c) - S(n) / C) * (X(n, c) - S(n) / C)
+    Y(n, c) = (X(n, c) - S(n) / C) * rsqrt(V(n) / C + 0.001)
+}"""
+SCALED = "def scaled(float(N,C) X) -> (Y) { S(n) +=! X(n, c)  Y(n, c) = X(n, c) / S(n) }"
+
+
+@pytest.mark.parametrize(
+    ("text", "rows", "columns", "together"),
+    [
+        (SOFTMAX, 1000, 300, 4),
+        (SOFTMAX, 1000, 3000, 2),  # 24 kB a row, 64 of them near enough
+        (SOFTMAX, 1000, 20000, 1),
+        (SOFTMAX, 32, 300, 2),  # eight turns for each of two threads
+        (SOFTMAX, 16, 300, 1),
+        (NORM, 1000, 300, 4),
+        (NORM, 1000, 1000, 2),  # no function of elements takes longer than reading them
+        (NORM, 1000, 2000, 1),
+        (SCALED, 1000, 300, 1),  # one wait is hidden by the next row anyway
+    ],
+)
+def test_rows_take_turns_where_sweeps_wait_for_sums(text: str, rows: int, columns: int, together: int) -> None:
+    made = build(program(text, {"I" if text is SOFTMAX else "X": (rows, columns)}), Options())
+    deps = dependences(made)
+    (group,) = groups_of(made, fuse(made, deps, schedule(made, deps), Options())) or ()
+    assert plan(made, group, Options(), AVX512).tile == (together,)
+    assert plan(made, group, Options(tile=(3,)), AVX512).tile == (3,)

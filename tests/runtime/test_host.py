@@ -287,3 +287,15 @@ print("same")
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert done.stdout == "same\n", done.stderr
+
+
+def test_caches_are_what_the_system_says_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "CACHES", tmp_path)
+    assert host.cache_bytes(1) == 0, "nothing is said"
+    caches = [("1", "Instruction", "64K"), ("1", "Data", "48K"), ("2", "Unified", "2M"), ("3", "Unified", "much")]
+    for number, (level, kind, size) in enumerate(caches):
+        (tmp_path / f"index{number}").mkdir()
+        for name, text in (("level", level), ("type", kind), ("size", size)):
+            (tmp_path / f"index{number}" / name).write_text(text + "\n")
+    (tmp_path / "index4").mkdir()
+    assert [host.cache_bytes(level) for level in (1, 2, 3, 4)] == [48 << 10, 2 << 20, 0, 0]
