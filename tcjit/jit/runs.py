@@ -25,7 +25,7 @@ from tcjit.runtime import tensors
 
 RUNS = 12  # of a candidate at most
 ENOUGH = 0.04  # seconds of running after which a candidate is known well enough
-LEAST = 2e-4  # seconds that one reading of the clock should cover
+LEAST, STEADY = 2e-4, 2e-3  # seconds that one reading of the clock should cover, and one that decides
 BEHIND = 1.5  # a candidate whose first runs take so many times the best's is timed no further
 HOPELESS = 10.0  # and not even run again where its first run takes so many times that, and what a first run may be late by
 ULPS, GROWTH = 32.0, 4.0  # of the largest result: allowed difference between orders of summation, and more for each root of terms
@@ -116,9 +116,10 @@ def _runner(session: Session, code: str, number: int) -> Run:
     facts = json.loads((session.folder / f"{code}.{number}.json").read_text(encoding="utf-8"))
     launch = problem.target.load(facts, session.folder / f"{code}.{number}.so")
     numbers = runtime_numbers(problem.signature, facts, problem.inputs, problem.facts["values"])
+    call = problem.target.repeated(launch, problem.outs, problem.inputs, numbers)
 
     def run() -> None:
-        flag = launch(problem.outs, problem.inputs, numbers)
+        flag = call()
         if flag:
             raise failure(facts, flag)
 
@@ -159,9 +160,9 @@ def timed(session: Session, code: str, best: float | None) -> float:
     return _mean(times)
 
 
-def _reading(run: Run, estimate: float) -> float:
+def _reading(run: Run, estimate: float, least: float = LEAST) -> float:
     """Seconds of a run, out of as many as the clock can tell from nothing."""
-    count = max(1, math.ceil(LEAST / max(estimate, 1e-7)))
+    count = max(1, math.ceil(least / max(estimate, 1e-7)))
     start = time.perf_counter()
     for _ in range(count):
         run()
@@ -177,7 +178,7 @@ def final(session: Session, codes: Sequence[str], rounds: int) -> list[list[floa
     for turn in range(rounds):
         order = range(len(runs)) if turn % 2 == 0 else range(len(runs) - 1, -1, -1)
         for k in order:
-            seconds[k].append(_mean([min(_reading(run, e) for _ in range(2)) for run, e in zip(runs[k], estimates[k])]))
+            seconds[k].append(_mean([min(_reading(run, e, STEADY) for _ in range(2)) for run, e in zip(runs[k], estimates[k])]))
     return seconds
 
 

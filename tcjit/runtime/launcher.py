@@ -77,14 +77,17 @@ def load(path: Path | str) -> ModuleType:
     return module
 
 
-def call(address: int, tensors: Sequence[int], numbers: Sequence[int], workspace: int, threads: int) -> int:
-    """Run a kernel without the extension: ``tensors`` and ``workspace`` are addresses, ``numbers`` 64-bit patterns. Returns its flag.
-
-    The GIL is released meanwhile.
-    """
+def prepared(address: int, tensors: Sequence[int], numbers: Sequence[int], workspace: int, threads: int) -> Callable[[], int]:
+    """What runs a kernel without the extension, each time on the same memory: ``tensors`` and ``workspace`` are addresses, ``numbers``
+    64-bit patterns. It returns the kernel's flag, and releases the GIL meanwhile."""
     pointers = (ctypes.c_void_p * max(1, len(tensors)))(*tensors)
     patterns = (ctypes.c_int64 * max(1, len(numbers)))(*numbers)
-    return int(_KERNEL(address)(ctypes.addressof(pointers), ctypes.addressof(patterns), workspace, 1 if forked() else threads))
+    function = _KERNEL(address)
+
+    def run() -> int:
+        return int(function(pointers, patterns, workspace, 1 if forked() else threads))
+
+    return run
 
 
 # ---------------------------------------------------------------- after a fork

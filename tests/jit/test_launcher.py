@@ -115,9 +115,12 @@ def test_scalars_and_the_rest(extension: ModuleType, kernels: dict[str, int]) ->
 
 def test_without_the_extension(kernels: dict[str, int]) -> None:
     x, y, c = torch.randn(8), torch.randn(8), torch.empty(8)
-    assert launcher.call(kernels["add"], [t.data_ptr() for t in (c, x, y)], [], 0, 2) == 0 and torch.equal(c, x + y)
+    add = launcher.prepared(kernels["add"], [t.data_ptr() for t in (c, x, y)], [], 0, 2)
+    assert add() == 0 and torch.equal(c, x + y)
+    x += 1
+    assert add() == 0 and torch.equal(c, x + y), "again, on the same memory"
     o = torch.empty(6, dtype=torch.float64)
-    assert launcher.call(kernels["echo"], [o.data_ptr()], [0, 13, 1, -4], 0, 3) == 2
+    assert launcher.prepared(kernels["echo"], [o.data_ptr()], [0, 13, 1, -4], 0, 3)() == 2
     assert o.tolist() == [0, 13, 1, -4, 3, 0]
 
 

@@ -10,6 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -143,6 +144,12 @@ class Target(ABC):
     @abstractmethod
     def load(self, record: Mapping[str, Any], library: Path) -> Launch:
         """The kernel whose launch record and binary these are."""
+
+    def repeated(
+        self, launch: Launch, outs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], numbers: Sequence[int]
+    ) -> Callable[[], int]:
+        """What makes the same launch again and again to time it, with no more around it than a call has."""
+        return partial(launch, outs, inputs, numbers)
 
 
 # how the targets of a kind are made: from what stands behind the colon, and the place of the tensors ("" where there are none)

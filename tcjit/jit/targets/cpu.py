@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,6 +61,12 @@ class Cpu(Target):
         """Loading comes after ``import torch``, whose OpenMP the kernel shares."""
         return Code(host.load(library, record["symbol"]), Workspace.of(record))
 
+    def repeated(
+        self, launch: Launch, outs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], numbers: Sequence[int]
+    ) -> Callable[[], int]:
+        assert isinstance(launch, Code)
+        return launch.prepared(outs, inputs, numbers)
+
 
 @dataclass(frozen=True)
 class Code:
@@ -70,15 +76,28 @@ class Code:
     workspace: Workspace
 
     def __call__(self, outs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], numbers: Sequence[int]) -> int:
+        return self.prepared(outs, inputs, numbers)()
+
+    def prepared(self, outs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], numbers: Sequence[int]) -> Callable[[], int]:
+        """The same call, to be made again and again on one workspace."""
         import torch
 
         from tcjit.runtime import tensors
 
         size = self.workspace.bytes(numbers)
         scratch = tensors.empty((size,), "uint8") if size else None
-        pointers = [tensor.data_ptr() for tensor in (*outs, *inputs)]
-        where = scratch.data_ptr() if scratch is not None else 0
-        return launcher.call(self.address, pointers, numbers, where, torch.get_num_threads())
+        run = launcher.prepared(
+            self.address,
+            [tensor.data_ptr() for tensor in (*outs, *inputs)],
+            numbers,
+            scratch.data_ptr() if scratch is not None else 0,
+            torch.get_num_threads(),
+        )
+
+        def kept(scratch: torch.Tensor | None = scratch) -> int:
+            return run()
+
+        return kept
 
 
 def identities() -> list[str]:
