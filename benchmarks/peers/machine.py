@@ -23,11 +23,11 @@ def cores() -> int:
 
 def describe() -> dict[str, Any]:
     """Model of the CPU, cores, memory in GB, operating system."""
-    model = platform.processor() or platform.machine()
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            model = line.partition(":")[2].strip()
-            break
+    lines = Path("/proc/cpuinfo").read_text().partition("\n\n")[0].splitlines()
+    facts = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    model = facts.get("model name") or platform.processor() or platform.machine()
+    if not re.search("[0-9]", model) and "cpu family" in facts:  # what a virtual machine tells may be the maker's name alone
+        model += f" (family {facts['cpu family']}, model {facts['model']})"
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     return {"cpu": model, "cores": cores(), "memory_gb": round(memory), "system": f"{platform.system()} {platform.release()}"}
 
