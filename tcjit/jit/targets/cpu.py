@@ -94,10 +94,10 @@ class Code:
             torch.get_num_threads(),
         )
 
-        def kept(scratch: torch.Tensor | None = scratch) -> int:
+        def call(workspace: torch.Tensor | None = scratch) -> int:  # which lives as long as what uses it
             return run()
 
-        return kept
+        return call
 
 
 def identities() -> list[str]:
