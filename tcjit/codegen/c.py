@@ -12,6 +12,7 @@ from tcjit.codegen.build import build
 from tcjit.codegen.dialect import Dialect
 from tcjit.codegen.emitter import Emitter, Gathers
 from tcjit.codegen.expression import ctype, vtype
+from tcjit.codegen.integers import limits
 from tcjit.codegen.linear import Linear
 from tcjit.codegen.loops import For, Mark, Node, Run, nest, runs, substitute
 from tcjit.codegen.memory import ALIGNMENT, Address, stride_name
@@ -19,7 +20,7 @@ from tcjit.codegen.memory import symbol as kernel_symbol
 from tcjit.codegen.patch import Found, Patch, match, starts
 from tcjit.codegen.rows import GatheredRows
 from tcjit.codegen.source import Numbers, Source
-from tcjit.codegen.team import Loop, loop, team
+from tcjit.codegen.team import ALONE, Loop, loop, teams
 from tcjit.codegen.work import below, fewest, work
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Binary, Call, Expr, Index
@@ -145,23 +146,28 @@ class Writer(Emitter):
             iterations *= max(1, trips)
         before = len(self.lines)
         self.block(body)
-        if depth:
-            clauses = " collapse(" + str(depth) + ")" if depth > 1 else ""
-            clauses += self.worth(loops[:depth])
-            self.lines.insert(before, f"#pragma omp parallel for{clauses} num_threads(threads) schedule(static){self.flags(before)}")
+        worth = self.worth(loops[:depth]) if depth else None
+        if worth is not None:
+            clauses = (f" collapse({depth})" if depth > 1 else "") + (f" if ({worth})" if worth else "")
+            self.lines.insert(before, f"{ALONE}{clauses} num_threads(threads) schedule(static){self.flags(before)}")
 
-    def worth(self, loops: list[For]) -> str:
-        """The clause that leaves a loop to one thread where a dynamic size makes it short."""
-        trips = [f"({self.index(one.upper - one.lower)} + {one.step})" for one in loops if one.trips is None]
-        if not trips:
+    def worth(self, loops: list[For]) -> str | None:
+        """The condition on dynamic sizes under which loops are worth threads; empty if they always are, None if they never are."""
+        dynamic = [one for one in loops if one.trips is None]
+        if not dynamic:
             return ""
         ranges = self.ranges
         for one in loops:
             ranges = below(one, ranges)
         each = work(loops[-1].body, self.mapped.scop, ranges)
-        fixed = each * prod(one.trips or 1 for one in loops) // prod(one.step for one in loops if one.trips is None)
+        fixed = each * prod(one.trips or 1 for one in loops) // prod(one.step for one in dynamic)
         enough = -(-parallelise.WORTH_THREADS // max(1, fixed))
-        return f" if ({' * '.join(trips)} >= {enough})" if enough > 1 else ""
+        spans = [one.upper - one.lower + one.step for one in dynamic]
+        most = [found[1] for span in spans if (found := limits(span, self.ranges)) is not None]
+        if len(most) == len(spans) and prod(most) < enough:
+            return None
+        texts = [self.index(span) for span in spans]
+        return f"{' * '.join(f'({text})' if len(texts) > 1 else text for text in texts)} >= {enough}" if enough > 1 else ""
 
     def flags(self, since: int) -> str:
         """The clause that joins the flag of threads or lanes, where the lines written since set it."""
@@ -252,7 +258,7 @@ class Writer(Emitter):
                 in_a_row.append(written)
                 del self.lines[before:]
             if written is None or not left:
-                self.lines[before:before] = team(in_a_row, "  " * self.depth)
+                self.lines[before:before] = teams(in_a_row, "  " * self.depth)
                 in_a_row = []
 
     def first(self, node: Node, left: list[Node]) -> None:

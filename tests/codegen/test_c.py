@@ -15,7 +15,7 @@ from tcjit.codegen.c import emit
 from tcjit.codegen.dialect import C
 from tcjit.codegen.loops import Run
 from tcjit.codegen.source import Source
-from tcjit.codegen.team import ALONE, Loop, loop
+from tcjit.codegen.team import ALONE, Loop, loop, teams
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.options import Options
 from tcjit.mapping.pipeline import map_program
@@ -102,10 +102,11 @@ def test_what_stands_beside_a_parallel_loop_is_not_for_every_thread_of_a_team() 
     scop = map_program(program("def f(float(N) A) -> (B) { B(i) = A(i) }", {"A": (9,)}), Options()).scop
     pragma, one = f"{ALONE} num_threads(threads) schedule(static)", ["  for (int64_t c0 = 0; c0 <= 8; ++c0) {", "    B[c0] = A[c0];", "  }"]
     run = Run(scop.statements[0].name, ())
-    assert loop([pragma, *one], run, scop) == Loop((pragma, *one), frozenset("B"), frozenset("A"))
+    assert loop([pragma, *one], run, scop) == Loop((pragma, *one), "", frozenset("B"), frozenset("A"))
     assert loop([pragma, *one, *one], run, scop) is None
     assert loop([pragma, *one, "  B[0] = 1;"], run, scop) is None
-    assert loop([pragma.replace("num", "if (n >= 9) num"), *one], run, scop) is None
+    sometimes = pragma.replace("num", "if (n * (m + 1) >= 9) num")
+    assert loop([sometimes, *one], run, scop) == Loop((pragma, *one), "n * (m + 1) >= 9", frozenset("B"), frozenset("A"))
     assert loop(one, run, scop) is None
 
 
@@ -122,6 +123,23 @@ def test_teams_wait_only_for_what_they_need() -> None:
     assert "#pragma omp for" in kernel(source(first, {"A": (300, 300)}, Options(fusion="minimal")))
     between = kernel(source(small, {"A": (300, 300), "B": (3,)}, Options(fusion="minimal")))
     assert "#pragma omp for" not in between and len(depths(between, "#pragma omp parallel for")) == 2
+
+
+def test_loops_that_few_iterations_do_not_make_worth_threads_are_written_without_them_too() -> None:
+    always, large, larger = (
+        Loop((f"{ALONE} num_threads(threads) schedule(static)", f"  for ({name}) {{", "  }"), worth, frozenset(name), frozenset(reads))
+        for name, worth, reads in (("a", "", "x"), ("b", "n >= 4", "a"), ("c", "n >= 4", "b"))
+    )
+    assert teams([large], "  ") == ["  if (n >= 4) {", *large.lines, "  } else {", "  for (b) {", "  }", "  }"]
+    found = teams([always, large, larger], "  ")
+    assert found[:4] == [*always.lines, "  if (n >= 4) {"]
+    branch = found[4 : found.index("  } else {")]
+    assert [line for line in branch if line.startswith("#")] == [
+        "#pragma omp parallel num_threads(threads)",
+        "#pragma omp for schedule(static)",
+        "#pragma omp for schedule(static) nowait",
+    ]
+    assert found[found.index("  } else {") + 1 :] == ["  for (b) {", "  }", "  for (c) {", "  }", "  }"]
 
 
 def test_a_flag_is_joined_only_where_something_can_fail() -> None:

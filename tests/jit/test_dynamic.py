@@ -277,5 +277,30 @@ def test_a_copy_is_made_by_as_many_threads_as_pay() -> None:
     """The inner loops count though they are cut by a minimum: 26 * 72 elements of each batch, 32,768 in all make threads worth it."""
     text = "def product(float(B,N,M) X, float(B,K,M) Y) -> (Z) { Z(b,n,k) +=! X(b,n,m) * Y(b,k,m) }"
     source = tcjit.define(text, dynamic=["B"])["product"].compile(torch.randn(63, 26, 72), torch.randn(63, 26, 72)).source
-    (copying,) = [line for line, after in zip(source.splitlines(), source.splitlines()[1:]) if "collapse(2)" in line and "c0" in after]
-    assert copying.startswith("#pragma omp parallel for collapse(2) if ((tc_size_B - 1 + 1) >= 16)"), source
+    assert source.count("  if (tc_size_B >= 16) {\n#pragma omp parallel for collapse(2)") == 1, source
+    assert source.count(" collapse(2)") == 1, "in the other branch there are none"
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_few_iterations_and_many_go_different_ways_to_the_same_results(threads: int) -> None:
+    """Around the value from which threads pay; a failed check is seen in both branches."""
+    text = "def f(float(B,D) T, int32(B) I) -> (Y, Z) { Y(n,d) = T(I(n), d)  Z(d,n) = 2 * Y(n,d) }"
+    f = tcjit.define(text, dynamic=["B"], target="cpu").f
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        table, picks = seeded(300, 600), torch.arange(300, dtype=torch.int32).flip(0)
+        source = f.compile(table, picks).source
+        worth = [int(line.split(">= ")[1].split(")")[0]) for line in source.splitlines() if line.startswith("  if (tc_size_B >= ")]
+        assert worth and all(1 < value < 300 for value in worth), source
+        for count in sorted({1, 2, 299, 300, *(value + step for value in worth for step in (-1, 0))}):
+            chosen = picks[-count:].contiguous()
+            y, z = f(table[:count].contiguous(), chosen)
+            expected = table[chosen.long()]
+            assert torch.equal(y, expected) and torch.equal(z, 2 * expected.T), count
+            wrong = chosen.clone()
+            wrong[-1] = count
+            with pytest.raises(tcjit.TCError, match="T"):
+                f(table[:count].contiguous(), wrong)
+    finally:
+        torch.set_num_threads(before)
