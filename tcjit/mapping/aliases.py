@@ -280,9 +280,8 @@ class _Lowering:
     # ------------------------------------------------------------ helpers
 
     def _relation(self, scop: Scop, s: ScopStatement, access: Access, guards: tuple[Guard, ...] = ()) -> isl.Map:
-        return isl.Map.read_from_str(
-            self.after.ctx, f"{scop.parameters}{{ {scop.access_text(s, access.tensor, access.subscripts, guards)} }}"
-        )
+        text = scop.access_text(s, access.tensor, access.subscripts, guards)
+        return isl.Map.read_from_str(self.after.ctx, f"{scop.parameters}{{ {text} }}").intersect_domain(scop.instances(s, self.after.ctx))
 
     def _stands_for(self, tensor: str, accesses: isl.Map, elements: isl.Map) -> bool:
         """Whether accesses to a tensor stand for accesses to given elements of the program."""

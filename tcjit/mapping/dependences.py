@@ -29,11 +29,10 @@ class Dependences:
 
 def dependences(scop: Scop) -> Dependences:
     """The dependences of a scop, exact for affine accesses, over-approximated for gathers."""
-    before = scop.order.lex_lt_union_map(scop.order)
     reads, writes = scop.reads, scop.writes
-    flow = writes.apply_range(reads.reverse()).intersect(before)
-    anti = reads.apply_range(writes.reverse()).intersect(before)
-    output = writes.apply_range(writes.reverse()).intersect(before)
+    flow = _earlier(scop, writes.apply_range(reads.reverse()))
+    anti = _earlier(scop, reads.apply_range(writes.reverse()))
+    output = _earlier(scop, writes.apply_range(writes.reverse()))
     every = flow.union(anti).union(output).coalesce()
     empty = isl.UnionMap.read_from_str(scop.ctx, "{ }")
     strict, reduction = empty, empty
@@ -45,3 +44,19 @@ def dependences(scop: Scop) -> Dependences:
         else:
             strict = strict.union(piece.to_union_map())
     return Dependences(strict, reduction, flow.coalesce())
+
+
+def _earlier(scop: Scop, pairs: isl.UnionMap) -> isl.UnionMap:
+    """The pairs of instances the first of which runs before the second, in program order: that of the statements, then of the dimensions.
+
+    Of two statements either every instance of one is earlier or none; only within one the dimensions need comparing.
+    """
+    numbers = {s.name: number for number, s in enumerate(scop.statements)}
+    found = isl.UnionMap.read_from_str(scop.ctx, "{ }")
+    for piece in maps(pairs):
+        first, second = (numbers[piece.get_tuple_name(kind)] for kind in (isl.dim_type.in_, isl.dim_type.out))
+        if first == second:
+            piece = piece.intersect(isl.Map.lex_lt(piece.get_space().domain()))
+        if first <= second:
+            found = found.union(piece.to_union_map())
+    return found

@@ -76,16 +76,17 @@ def plan(scop: Scop, group: Group, options: Options, machine: Machine) -> Plan:
 def patches(scop: Scop, group: Group, options: Options, machine: Machine) -> list[Candidate]:
     """Every sensible patch of a group that contracts, the one with the least estimated time first; none for other groups."""
     found: list[Candidate] = []
+    paged: dict[str, list[tuple[int, ...]]] = {}  # of each operand the columns along which it moves by whole pages
     if options.lanes != 1 and group.columns:
         for name in group.statements:
             s = scop.statement(name)
             if s.operator == "+=" and s.reduction and is_product(s.value):
                 found += _patches(scop, group, s, options, machine)
+                paged[name] = [_paged(scop, a, [column[name] for column in group.columns]) for a in accesses(s)[2:]]
     least = min((candidate.time for candidate in found), default=1.0)
 
     def rank(candidate: Candidate) -> tuple[int, int, float, list[int]]:
-        s = scop.statement(candidate.patch.statement)
-        crowd = _crowd(scop, s, [column[s.name] for column in group.columns], candidate)
+        crowd = _crowd(candidate, paged[candidate.patch.statement])
         # of equal ones that with the most rows: a step meets more lines of memory at once, and waits for them together
         return int((candidate.time / least - 1) / ALIKE), crowd, candidate.time, [-size for size in candidate.tile]
 
@@ -125,9 +126,10 @@ def _output_lanes(
     machine: Machine,
 ) -> list[Candidate]:
     vector = [a for a in reads if stride(scop, a, columns[lane]) == 1]
-    scalar = [a for a in reads if stride(scop, a, columns[lane]) == 0]
+    scalar = [_along(a, columns, lane) for a in reads if stride(scop, a, columns[lane]) == 0]
     steps = _volume(s, s.reduction)
-    swept = {a: _volume(s, [d for d in s.reduction if uses(a, d)]) * DTYPES[a.dtype].bytes for a in vector}
+    # of each operand in vectors the columns that it moves along, and the bytes of a lane that a sweep reads
+    swept = [(_along(a, columns, lane), _volume(s, [d for d in s.reduction if uses(a, d)]) * DTYPES[a.dtype].bytes) for a in vector]
     extent = s.extent(columns[lane])
     most = -(-extent // width)
     along = (min(options.patch[1], most),) if options.patch else (1, 2, 3, 4)
@@ -146,9 +148,9 @@ def _output_lanes(
             pieces = _pieces(part[lane], width)
             patch = _points(part, lane)
             fma = pieces * patch
-            registers = sum(pieces * _touched(a, columns, part, lane) for a in vector)
-            loads = registers + sum(_touched(a, columns, part, lane) for a in scalar) / 2
-            panel = sum(part[lane] * _touched(a, columns, part, lane) * swept[a] for a in vector)
+            registers = sum(pieces * _touched(moved, part) for moved, _ in swept)
+            loads = registers + sum(_touched(moved, part) for moved in scalar) / 2
+            panel = sum(part[lane] * _touched(moved, part) * lane_bytes for moved, lane_bytes in swept)
             step = max(fma, loads, FMA_LATENCY) * (FAR if panel > machine.near_bytes else 1.0)
             time += count * (steps * (step + loads / 8) + 2 * fma + 8)
         found.append(Candidate(time, tuple(tile), Patch(s.name, lane, width, vectors)))
@@ -167,6 +169,7 @@ def _reduction_lanes(
     machine: Machine,
 ) -> list[Candidate]:
     others = _volume(s, tuple(d for d in s.reduction if d != dim))
+    moved = [_along(a, columns) for a in reads]
     shapes = _shapes(scop, s, columns, None, reads, options)
     if shapes == [{}] and not options.patch:  # nothing is used twice
         shapes = [{len(columns) - 1: min(_together(scop, group, machine), s.extent(columns[-1]))}]
@@ -185,7 +188,7 @@ def _reduction_lanes(
         time = 0.0
         for count, part in _parts([s.extent(d) for d in columns], tile):
             results = _points(part, None)
-            loads = sum(_touched(a, columns, part, None) for a in reads)
+            loads = sum(_touched(those, part) for those in moved)
             step = max(vectors * results, vectors * loads, FMA_LATENCY)
             # what is left over runs lane by lane, and every accumulator ends in a horizontal sum
             time += count * (others * (whole * step + rest * results * 0.5) + 8 * vectors * results + 8)
@@ -239,26 +242,29 @@ def _outermost(order: tuple[int, ...], options: Options) -> tuple[int, ...]:
     return (first, *(c for c in order if c != first)) if first in order else order
 
 
-def _touched(access: Access, columns: list[str], tile: Sequence[int], lane: int | None) -> int:
-    """Distinct elements (vectors along the lane) of an access in one patch."""
+def _along(access: Access, columns: Sequence[str], lane: int | None = None) -> tuple[int, ...]:
+    """The columns that an access depends on, but for the lane."""
+    return tuple(column for column, dim in enumerate(columns) if column != lane and uses(access, dim))
+
+
+def _touched(along: Sequence[int], tile: Sequence[int]) -> int:
+    """Distinct elements (vectors along the lane) in one patch of an access that depends on these columns."""
     total = 1
-    for column, dim in enumerate(columns):
-        if column != lane and uses(access, dim):
-            total *= tile[column]
+    for column in along:
+        total *= tile[column]
     return total
 
 
-def _crowd(scop: Scop, s: ScopStatement, columns: list[str], candidate: Candidate) -> int:
+def _paged(scop: Scop, access: Access, columns: Sequence[str]) -> tuple[int, ...]:
+    """The columns along which an access moves by whole pages."""
+    steps = [(stride(scop, access, dim) or 0) * DTYPES[access.dtype].bytes for dim in columns]
+    return tuple(column for column, step in enumerate(steps) if step and step % PAGE == 0)
+
+
+def _crowd(candidate: Candidate, paged: Sequence[Sequence[int]]) -> int:
     """The most lines of an operand that a patch reads at the same place of different pages, if more than a cache has room for."""
-    most = WAYS
-    for a in accesses(s)[2:] if isinstance(candidate.patch.lane, int) else ():
-        lines = 1
-        for dim, size in zip(columns, candidate.tile, strict=True):
-            step = stride(scop, a, dim)
-            if step and step * DTYPES[a.dtype].bytes % PAGE == 0:
-                lines *= size
-        most = max(most, lines)
-    return most
+    lines = [_touched(columns, candidate.tile) for columns in paged] if isinstance(candidate.patch.lane, int) else []
+    return max([WAYS, *lines])
 
 
 def _points(tile: Sequence[int], lane: int | None) -> int:

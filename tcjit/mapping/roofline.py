@@ -12,7 +12,7 @@ from tcjit.grammar.affine import affine, condition
 from tcjit.grammar.ast import Access, Binary, Call, Expr, Program, Select, Unary
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.walk import children
-from tcjit.mapping.isl import sets, union_map
+from tcjit.mapping.isl import sets
 from tcjit.mapping.options import Options
 from tcjit.mapping.scop import Scop, ScopStatement, build
 
@@ -60,7 +60,7 @@ def roofline(program: Program) -> Roofline:
                 touched.setdefault(tensor, []).append(scop.access_text(s, tensor, subscripts, guards))
     total = 0
     for storage in scop.tensors:
-        exact = union_map(scop.ctx, touched[storage.name]).range() if storage.name in touched else None
+        exact = scop.relations(touched[storage.name]).range() if storage.name in touched else None
         count = sum(one.count_val().to_python() for one in sets(exact)) if exact is not None else 0
         total += min(storage.elements, count + gathered.get(storage.name, 0)) * DTYPES[storage.dtype].bytes
     return Roofline(flops, total)

@@ -152,12 +152,16 @@ class Scop:
 
     @cached_property
     def writes(self) -> isl.UnionMap:
-        return union_map(self.ctx, [self.access_text(s, s.tensor, s.subscripts, ()) for s in self.statements], self.parameters)
+        return self.relations([self.access_text(s, s.tensor, s.subscripts, ()) for s in self.statements])
 
     @cached_property
     def reads(self) -> isl.UnionMap:
         parts = [self.access_text(s, a.tensor, a.subscripts, guards) for s in self.statements for a, guards in s.reads()]
-        return union_map(self.ctx, list(dict.fromkeys(parts)), self.parameters)
+        return self.relations(parts)
+
+    def relations(self, texts: Sequence[str]) -> isl.UnionMap:
+        """What texts of accesses say, for the instances that there are. (isl takes longer to read bounds once more than to intersect.)"""
+        return union_map(self.ctx, list(dict.fromkeys(texts)), self.parameters).intersect_domain(self.domain)
 
     @cached_property
     def elements(self) -> isl.UnionSet:
@@ -169,20 +173,10 @@ class Scop:
             boxes.append(f"{isl_name(t.name)}[{', '.join(axes)}]" + (f" : {' and '.join(facts)}" if facts else ""))
         return union_set(self.ctx, boxes, self.parameters)
 
-    @cached_property
-    def order(self) -> isl.UnionMap:
-        """The program's order: statement number, then the dimensions in order, padded to one length."""
-        depth = max((len(s.dims) for s in self.statements), default=0)
-        parts = []
-        for number, s in enumerate(self.statements):
-            padding = ["0"] * (depth - len(s.dims))
-            parts.append(f"{s.tuple_text} -> [{', '.join([str(number), *s.isl_dims, *padding])}]")
-        return union_map(self.ctx, parts).intersect_domain(self.domain)
-
     def access_text(self, s: ScopStatement, tensor: str, subscripts: tuple[Expr, ...], guards: tuple[tuple[Expr, bool], ...]) -> str:
-        """The access relation of one read or write; a data-dependent subscript may touch its whole dimension."""
+        """The access relation of one read or write, for ``relations``; a data-dependent subscript may touch its whole dimension."""
         targets: list[str] = []
-        facts = [*s.facts, *self.context]
+        facts: list[str] = []
         for position, subscript in enumerate(subscripts):
             text = affine(subscript, self.values)
             if text is None:

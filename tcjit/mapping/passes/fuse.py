@@ -13,10 +13,9 @@ from dataclasses import dataclass
 
 import islpy as isl
 
-from tcjit.grammar.affine import isl_name
 from tcjit.grammar.ast import Index
 from tcjit.mapping.dependences import Dependences
-from tcjit.mapping.isl import member, restrict
+from tcjit.mapping.isl import maps, restrict
 from tcjit.mapping.options import Options
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.strides import accesses, fits_block, involves, stride
@@ -221,14 +220,13 @@ def wanted(s: ScopStatement) -> set[str]:
 def shared_columns(scop: Scop, deps: Dependences, first: Group, second: Group) -> list[dict[str, str]]:
     """The columns of both groups that run together: zero distance on every dependence between the groups, or, without one, the
     same index of the same input."""
-    between = restrict(deps.strict, lambda a, b: a in first.statements and b in second.statements)
-    independent = between.is_empty()
+    between = maps(restrict(deps.strict, lambda a, b: a in first.statements and b in second.statements))
     found: list[dict[str, str]] = []
     free = list(second.columns)
     for column in first.columns:
         for other in free:
             both = {**column, **other}
-            if independent:
+            if not between:
                 fits = any(_same_use(scop.statement(a), da, scop.statement(b), db) for a, da in column.items() for b, db in other.items())
             else:
                 fits = _zero_distance(scop, between, both)
@@ -239,9 +237,14 @@ def shared_columns(scop: Scop, deps: Dependences, first: Group, second: Group) -
     return found
 
 
-def _zero_distance(scop: Scop, between: isl.UnionMap, column: dict[str, str]) -> bool:
-    time = member(scop.ctx, {s: (scop.statement(s).isl_dims, isl_name(dim)) for s, dim in column.items()})
-    return bool(between.is_subset(between.eq_at_multi_union_pw_aff(isl.MultiUnionPwAff.from_union_pw_aff(time))))
+def _zero_distance(scop: Scop, between: Sequence[isl.Map], column: dict[str, str]) -> bool:
+    """Whether the two ends of every dependence are at the same place of a column."""
+    into, out = isl.dim_type.in_, isl.dim_type.out
+    for piece in between:
+        start, end = (scop.statement(name).dims.index(column[name]) for name in (piece.get_tuple_name(into), piece.get_tuple_name(out)))
+        if not piece.is_subset(piece.equate(into, start, out, end)):
+            return False
+    return True
 
 
 def _same_use(a: ScopStatement, dim_a: str, b: ScopStatement, dim_b: str) -> bool:
