@@ -149,12 +149,14 @@ class Bench:
                 return Failure(f"running: {lost}")
         return float(reply["seconds"]) if "failed" not in reply else Failure(f"{reply['failed']}: {reply['reason']}")
 
-    def final(self, codes: Sequence[str], rounds: int) -> list[list[list[float]]] | Failure:
+    def final(
+        self, codes: Sequence[str], rounds: int, settled: Callable[[list[list[list[float]]]], bool] = lambda found: False
+    ) -> list[list[list[float]]] | Failure:
         """Of each of several processes the seconds of each code in each of its share of the rounds, in which they take turns.
 
-        Several, since where tensors come to lie in memory can make one kernel faster than another.
+        Several, since where tensors come to lie in memory can make one kernel faster than another; no more once it is ``settled``.
         """
-        found = []
+        found: list[list[list[float]]] = []
         for sitting, worker in enumerate((self._runner, *self._sittings)):
             share = rounds * (sitting + 1) // SITTINGS - rounds * sitting // SITTINGS
             if sitting == 1:
@@ -172,6 +174,8 @@ class Bench:
             if "failed" in reply:
                 return Failure(f"{reply['failed']}: {reply['reason']}")
             found.append(reply["seconds"])
+            if settled(found):
+                break
         return found
 
     @contextmanager

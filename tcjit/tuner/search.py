@@ -265,12 +265,16 @@ class Search:
         missing = [p for p in finalists if p.code not in there]  # measured in an earlier session
         made = self.bench.make([self.space.options(p.values) for p in missing], lambda code: False)
         failed = next((m for m in made if isinstance(m, Failure)), None)
-        return failed or self.bench.final([p.code for p in finalists], ROUNDS)
+        default = self._led_by_default(finalists)
+        return failed or self.bench.final([p.code for p in finalists], ROUNDS, lambda sittings: settled(sittings, default))
+
+    def _led_by_default(self, finalists: Sequence[genetic.Past]) -> bool:
+        return dict(finalists[0].values) == self.space.values(self.task.seeds[0])
 
     def _result(self, finalists: Sequence[genetic.Past], final: Sittings | Failure, stopped: str) -> TuneResult:
         sittings = [[[p.seconds or 0.0] for p in finalists]] if isinstance(final, Failure) else final
         times = [median(chain.from_iterable(each)) for each in zip(*sittings)]
-        has_default = dict(finalists[0].values) == self.space.values(self.task.seeds[0])
+        has_default = self._led_by_default(finalists)
         winner = won(sittings, has_default)
         history = tuple(self._history())
         default = times[0] if has_default else times[winner]
@@ -319,9 +323,20 @@ def won(sittings: Sittings, default: bool) -> int:
 
     Where the first is the untuned ``default``, the first, unless the fastest is ``BETTER`` in every process.
     """
-    ratios = [[[one / first for one, first in zip(each, sitting[0], strict=True)] for each in sitting] for sitting in sittings]
+    ratios = [_ratios(sitting) for sitting in sittings]
     fastest = min(range(len(sittings[0])), key=lambda k: median(chain.from_iterable(sitting[k] for sitting in ratios)))
     return 0 if default and any(median(sitting[fastest]) > BETTER for sitting in ratios) else fastest
+
+
+def settled(sittings: Sittings, default: bool) -> bool:
+    """Whether no further process can change who wins: there is one finalist, or one process saw none that is ``BETTER``."""
+    alone = len(sittings[0]) == 1
+    return alone or (default and any(all(median(each) > BETTER for each in _ratios(sitting)[1:]) for sitting in sittings))
+
+
+def _ratios(sitting: Sequence[Sequence[float]]) -> list[list[float]]:
+    """Of each finalist, in each round, its time over that of the first."""
+    return [[one / first for one, first in zip(each, sitting[0], strict=True)] for each in sitting]
 
 
 def _settings(config: TunerConfig) -> dict[str, Any]:

@@ -45,6 +45,21 @@ def test_a_stopped_worker_starts_no_more(tmp_path: Path) -> None:
     assert not os.listdir(tmp_path)
 
 
+def test_a_final_ends_once_it_is_settled(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    def settled(found: list[list[list[float]]]) -> bool:
+        seen.append(len(found))
+        return len(found) == 1
+
+    with Bench("support_sittings", {"note": str(tmp_path), "threads": 1}, "cpu", 1, 5.0) as bench:
+        found = bench.final(["a", "b"], 8, settled)
+    assert isinstance(found, list) and [[len(rounds) for rounds in sitting] for sitting in found] == [[2, 2]] and seen == [1]
+    asked = [file for file in tmp_path.iterdir() if '"final"' in file.read_text(encoding="utf-8")]
+    loaded = [file for file in tmp_path.iterdir() if '"load"' in file.read_text(encoding="utf-8")]
+    assert len(asked) == 1 and not loaded, "no other process was started"
+
+
 def test_the_processes_of_the_final_load_together_and_hold_tensors_one_at_a_time(tmp_path: Path) -> None:
     with Bench("support_sittings", {"note": str(tmp_path), "threads": 1}, "cpu", 1, 5.0) as bench:
         found = bench.final(["a", "b"], 8)
