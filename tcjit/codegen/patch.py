@@ -174,6 +174,28 @@ KEEP = """#if defined(__AVX512F__)
 #endif"""
 
 
+@dataclass(frozen=True)
+class Update:
+    """A line that adds a product to an accumulator, and the names of its operands."""
+
+    text: str
+    operands: tuple[str, ...]
+
+
+def sparing(updates: Sequence[Update]) -> list[Update]:
+    """Updates in an order that keeps few operands in registers: those of the side that has the most come one after the other.
+
+    Of a patch of 3 times 8 sums 3 operands stay, beside the one at hand. Left to come by rows, 8 would, and gcc 12, which keeps the order,
+    had no registers for all sums.
+    """
+    sides = list(zip(*(update.operands for update in updates), strict=True)) if len({len(u.operands) for u in updates}) == 1 else []
+    if not sides:
+        return list(updates)
+    most = max(sides, key=lambda side: len(set(side)))
+    places = {name: place for place, name in enumerate(dict.fromkeys(most))}
+    return [update for _, update in sorted(zip(most, updates, strict=True), key=lambda each: places[each[0]])]
+
+
 class Patch:
     """Writes the lines of one patch; ``zero``: its results start from 0 instead of what memory holds."""
 
@@ -197,19 +219,20 @@ class Patch:
         self.element = "float" if found.statement.value.dtype == "float32" else "double"
         self.bytes = DTYPES[found.statement.value.dtype].bytes
         self.width = options.lanes or machine.lanes(self.bytes)
-        self.loaded: dict[str, str] = {}
-        self.loads: list[tuple[str, str, str]] = []  # type, name, element
+        self.loaded: dict[str, str] = {}  # element -> name
+        self.loads: dict[str, tuple[str, str]] = {}  # name -> its type and element
         self.bindings: list[str] = []  # of data-dependent subscripts
         self.names: dict[tuple[int, Run], list[str]] = {}
         self.early: tuple[list[str], list[str]] = ([], [])  # what rows.ahead asks for: before the loops, inside
-        self.uses: Counter[str] = Counter()
+        self.used: list[str] = []  # the operands of the update at hand
 
     def lines(self) -> list[str]:
         """``{ load accumulators; reduction loops { loads; updates } store accumulators }``."""
         found = self.found
         covering = pieces(found.lane.trips or 0, self.width)
         points = [dict(zip((one.variable for one in found.patch), values, strict=True)) for values in product(*map(_values, found.patch))]
-        before, inside, after = [], [], []
+        before, after = [], []
+        updates: list[Update] = []
         for number, point in enumerate(points):
             for start, width in covering:
                 at = dict(point)
@@ -224,15 +247,17 @@ class Patch:
                     after.append(f"{target.text} {'=' if self.zero and start == 0 else '+='} {self.total(name, width)};")
                 else:
                     after.append(f"{self.vector(target.text, width)} = {name};")
-                inside.append(f"{name} += {self.value(found.statement.value, at, width)};")
+                self.used = []
+                text = f"{name} += {self.value(found.statement.value, at, width)};"
+                updates.append(Update(text, tuple(self.used)))
         lines = ["{", *("  " + line for line in (*before, *self.early[0]))]
         pad = "  "
         for one in found.outer:
-            if one is found.outer[-1] and (count := self.unrolled(len(inside))) > 1:
+            if one is found.outer[-1] and (count := self.unrolled(len(updates))) > 1:
                 lines.append(f"#pragma GCC unroll {count}")
             lines.append(f"{pad}for (int64_t {one.variable} = {one.lower.text}; {one.variable} <= {one.upper.text}; ++{one.variable}) {{")
             pad += "  "
-        lines += [pad + line for line in (*self.bindings, *self.early[1], *self.loading(), *inside)]
+        lines += [pad + line for line in (*self.bindings, *self.early[1], *self.inside(updates))]
         for _ in found.outer:
             pad = pad[2:]
             lines.append(pad + "}")
@@ -244,16 +269,25 @@ class Patch:
         short = SHORT[0] <= trips <= SHORT[1] and trips * updates <= WRITTEN_OUT
         return self.unroll or (trips if short else 1)
 
-    def loading(self) -> list[str]:
-        """The operands of one iteration, each in a register of its own."""
-        lines = []
-        for kind, name, text in self.loads:
-            kept = kind != self.element and self.uses[name] > 1
-            lines.append(f"{'' if kept else 'const '}{kind} {name} = {text};")
-            if kept:
-                self.declarations[KEEP] = None
-                lines.append(f"TC_KEEP({name});")
+    def inside(self, updates: Sequence[Update]) -> list[str]:
+        """One iteration: every operand goes into a register of its own shortly before it is used, those that are used again stay there."""
+        uses = Counter(name for update in updates for name in update.operands)
+        lines: list[str] = []
+        there: set[str] = set()
+        for update in sparing(updates):
+            for name in update.operands:
+                if name not in there:
+                    there.add(name)
+                    lines += self.loading(name, again=uses[name] > 1)
+            lines.append(update.text)
         return lines
+
+    def loading(self, name: str, *, again: bool) -> list[str]:
+        kind, text = self.loads[name]
+        if kind == self.element or not again:
+            return [f"const {kind} {name} = {text};"]
+        self.declarations[KEEP] = None
+        return [f"{kind} {name} = {text};", f"TC_KEEP({name});"]
 
     def type(self, width: int) -> str:
         """The type of a register of some lanes; ``_u`` may stand at any element's address."""
@@ -300,8 +334,8 @@ class Patch:
         text = address.text if width == 1 else f"*(const {self.type(width)}_u *)&{address.text}"
         if text not in self.loaded:
             self.loaded[text] = f"{'v' if width > 1 else 'x'}{len(self.loaded)}"
-            self.loads.append((self.type(width), self.loaded[text], text))
-        self.uses[self.loaded[text]] += 1
+            self.loads[self.loaded[text]] = self.type(width), text
+        self.used.append(self.loaded[text])
         return self.loaded[text]
 
     def total(self, name: str, width: int) -> str:

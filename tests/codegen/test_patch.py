@@ -59,6 +59,23 @@ def test_what_several_results_use_stays_in_a_register() -> None:
     assert "TC_KEEP" not in kernel(MATMUL, PRODUCT, Options(patch=(1, 4)))
 
 
+@pytest.mark.parametrize("tile", [(5, 5), (3, 8), (8, 3), (2, 12), (12, 2), (4, 6)])
+def test_few_operands_are_there_at_once(tile: tuple[int, int]) -> None:
+    """All sums of a patch, the operands of its shorter side and one more fit the registers: nothing has to leave them in between."""
+    made = kernel(DOT, {"A": (120, 512), "B": (120, 512)}, Options(tile=tile))
+    loop = made[made.index("tc_float16 v0") :]
+    loop = loop[: loop.index("}")]
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for number, line in enumerate(line for line in loop.splitlines() if "TC_KEEP" not in line):
+        for name in re.findall(r"\bv\d+\b", line):
+            first.setdefault(name, number)
+            last[name] = number
+    assert len(first) == sum(tile) and loop.count("+=") == tile[0] * tile[1]
+    most = max(sum(first[name] <= number <= last[name] for name in first) for number in range(max(last.values()) + 1))
+    assert most == min(tile) + 1 and tile[0] * tile[1] + most <= AVX512.vector_registers
+
+
 def test_the_patch_is_an_option() -> None:
     for rows, vectors in ((2, 3), (6, 1), (12, 2)):
         made = kernel(MATMUL, PRODUCT, Options(patch=(rows, vectors)))
