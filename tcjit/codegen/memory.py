@@ -158,7 +158,10 @@ class Memory:
 
     def _private(self, private: Buffer, subscripts: tuple[Linear, ...], ranges: Ranges) -> Address:
         place = Linear.of(0)
-        for subscript, axis in zip(subscripts, private.axes, strict=True):
+        for subscript, axis, extent in zip(subscripts, private.axes, self.mapped.scop.tensor(private.tensor).shape, strict=True):
+            if axis.base == 0 and len(axis.parts) == 1 and axis.parts[0][0] == 1 and axis.parts[0][1] >= extent:
+                place = place + subscript.times(axis.parts[0][2])  # all of the axis: nothing to fold
+                continue
             for divisor, modulus, stride in axis.parts:
                 value = combine("floor", (subscript - axis.base, Linear.of(divisor)))
                 place = place + simplified(combine("mod", (value, Linear.of(modulus))), ranges).times(stride)

@@ -1,7 +1,8 @@
 """Share: let groups that follow one another run inside common outer loops, tile by tile as each of them wants below.
 
 What one group leaves for the next is then still in cache, and ``contract`` may give it a buffer that is no larger than what one round
-needs. A sum that is computed in another order of indices, and copied from there into its result, takes its copy along.
+needs. A sum that is computed in another order of indices, and copied from there into its result, takes its copy along; and an operand that
+is copied into another order for a sum is copied as it comes to be used.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
+from tcjit.grammar.ast import Access
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.dependences import Dependences
 from tcjit.mapping.machine import Machine
@@ -37,9 +39,17 @@ def share(
         columns = _common(scop, deps, groups, plans, number, machine) if number and options.fusion != "minimal" else ()
         if columns and found[-1].first == number - 1:
             found[-1] = Shared(number - 1, number, columns)
+        elif columns and (longer := _joined(found[-1].columns, columns)):
+            found[-1] = Shared(found[-1].first, number, longer)
         else:
             found.append(Shared(number, number))
     return tuple(found)
+
+
+def _joined(before: Sequence[dict[str, str]], after: Sequence[dict[str, str]]) -> tuple[dict[str, str], ...]:
+    """The columns of groups that share loops with those of one more, if these are the same loops of the group in the middle."""
+    pairs = [(one, other) for one in before for other in after if one.items() & other.items()]
+    return tuple({**one, **other} for one, other in pairs) if len(pairs) == len(before) == len(after) else ()
 
 
 def inside(group: Group, plan: Plan, shared: Shared) -> tuple[int, ...]:
@@ -51,29 +61,49 @@ def inside(group: Group, plan: Plan, shared: Shared) -> tuple[int, ...]:
 def _common(
     scop: Scop, deps: Dependences, groups: Sequence[Group], plans: Sequence[Plan], number: int, machine: Machine
 ) -> tuple[dict[str, str], ...]:
-    """The outermost columns of a group that those of the next, a copy of its result, can run with; none where that would bring nothing."""
+    """The outermost columns that a group can run with the one before; none where that would bring nothing.
+
+    It does where one of them only copies: the result of a sum into its place, or an operand into the order in which a sum reads it.
+    """
     first, second = groups[number - 1], groups[number]
-    if scop.parameters or not any(scop.statement(name).apart for name in second.statements):
+    if any(scop.statement(name).apart for name in second.statements):
+        sums, copies = number - 1, number
+    elif _packs(scop, first, second):
+        sums, copies = number, number - 1
+    else:
+        return ()
+    if scop.parameters:
         return ()
     pairs = [pair for pair in shared_columns(scop, deps, first, second) if same_box(scop, [pair])]
     columns: list[dict[str, str]] = []
     rounds = 1
-    for c in plans[number - 1].order:
-        name, dim = next(iter(first.columns[c].items()))
+    for c in plans[sums].order:
+        name, dim = next(iter(groups[sums].columns[c].items()))
         extent = scop.statement(name).extent(dim)
         if extent == 1:
             continue
         pair = next((pair for pair in pairs if pair[name] == dim), None)
-        if pair is None or plans[number - 1].tile[c] != 1 or not _single(second, plans[number], pair):
+        if pair is None or plans[sums].tile[c] != 1 or not _single(groups[copies], plans[copies], pair):
             break
         columns.append(pair)
         rounds *= extent
-    copied = {a.tensor for name in second.statements for a, _ in scop.statement(name).reads()} & {
-        scop.statement(name).tensor for name in first.statements
-    }
-    left = sum(prod(scop.tensor(t).shape) * DTYPES[scop.tensor(t).dtype].bytes for t in copied) // rounds
+    left = sum(prod(scop.tensor(t).shape) * DTYPES[scop.tensor(t).dtype].bytes for t in _handed(scop, first, second)) // rounds
     enough = max(ENOUGH_PARALLEL, 2 * machine.threads)  # what stays inside is no work for other threads
     return tuple(columns) if rounds >= enough and 2 * left <= machine.cache_bytes else ()
+
+
+def _packs(scop: Scop, first: Group, second: Group) -> bool:
+    """Whether the first group does nothing but copy what sums of the second read."""
+    copies = [scop.statement(name) for name in first.statements]
+    plain = all(s.operator == "=" and isinstance(s.value, Access) and scop.tensor(s.tensor).role == "temporary" for s in copies)
+    sums = any(scop.statement(name).reduction for name in second.statements)
+    return plain and sums and {s.tensor for s in copies} == _handed(scop, first, second)
+
+
+def _handed(scop: Scop, first: Group, second: Group) -> set[str]:
+    """The tensors that a group reads from the one before."""
+    read = {a.tensor for name in second.statements for a, _ in scop.statement(name).reads()}
+    return read & {scop.statement(name).tensor for name in first.statements}
 
 
 def _single(group: Group, plan: Plan, pair: dict[str, str]) -> bool:
