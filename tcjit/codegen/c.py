@@ -160,14 +160,17 @@ class Writer(Emitter):
         for one in loops:
             ranges = below(one, ranges)
         each = work(loops[-1].body, self.mapped.scop, ranges)
-        fixed = each * prod(one.trips or 1 for one in loops) // prod(one.step for one in dynamic)
-        enough = -(-parallelise.WORTH_THREADS // max(1, fixed))
+        rounds = prod(one.trips or 1 for one in loops)
+        alike = prod(one.step for one in dynamic)  # iterations in which sizes are counted as one
+        enough = alike * max(-(-parallelise.WORTH_THREADS // max(1, each * rounds)), -(-2 // rounds))
         spans = [one.upper - one.lower + one.step for one in dynamic]
-        most = [found[1] for span in spans if (found := limits(span, self.ranges)) is not None]
-        if len(most) == len(spans) and prod(most) < enough:
+        found = [limits(span, self.ranges) for span in spans]
+        if all(found) and prod(most for _, most in filter(None, found)) < enough:
             return None
+        if all(found) and prod(max(0, least) for least, _ in filter(None, found)) >= enough:
+            return ""
         texts = [self.index(span) for span in spans]
-        return f"{' * '.join(f'({text})' if len(texts) > 1 else text for text in texts)} >= {enough}" if enough > 1 else ""
+        return f"{' * '.join(f'({text})' if len(texts) > 1 else text for text in texts)} >= {enough}"
 
     def flags(self, since: int) -> str:
         """The clause that joins the flag of threads or lanes, where the lines written since set it."""

@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 from support_mapping import AVX512, mapped, program
 
+from tcjit.grammar.dynamic import generalise
+from tcjit.grammar.front import read
 from tcjit.mapping.dependences import dependences
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.fuse import fuse, groups_of
@@ -66,3 +68,58 @@ def test_only_the_outermost_loops_are_parallel():
     shapes = {"I": (32, 32, 16, 14, 14), "W1": (32, 16, 16, 3, 3), "B": (32, 16)}
     text = show(map_program(program(GROUPS, shapes), Options(), AVX512).tree)
     assert text.count('mark: "parallel"') == 2  # one around the packed weights, one around sum and copy
+
+
+PRODUCTS = "def bmm(float(B,N,K) X, float(B,M,K) Y) -> (Z) { Z(b,n,m) +=! X(b,n,k) * Y(b,m,k) }"
+
+
+def products(batch: int, size: int, options: Options | None = None, machine=AVX512):
+    return map_program(program(PRODUCTS, {"X": (batch, size, size), "Y": (batch, size, size)}), options or Options(), machine)
+
+
+def test_an_operand_is_packed_in_the_round_that_needs_it():
+    made = products(64, 40)
+    assert made.verified
+    (buffer,) = made.privates
+    assert (buffer.tensor, buffer.elements) == ("Y_packed", 40 * 40)
+    assert show(made.tree).count('mark: "parallel"') == 1
+
+
+@pytest.mark.parametrize(
+    "apart",
+    [
+        products(3, 40),  # too few rounds for two threads
+        products(12, 96),  # and for what is worth threads inside
+        products(64, 40, Options(fusion="minimal")),
+        products(64, 40, machine=replace(AVX512, cache_bytes=1 << 12)),
+    ],
+    ids=["few", "heavy", "minimal", "large"],
+)
+def test_where_it_is_packed_before(apart):
+    assert any(t.name == "Y_packed" for t in apart.scop.tensors) and not apart.privates
+
+
+def test_light_rounds_may_be_few():
+    assert products(12, 38).privates, "12 rounds of 55,000 products are no work for threads inside"
+
+
+def test_weights_of_all_images_are_packed_once():
+    made = mapped(GROUPS, SHAPES)
+    assert [buffer.tensor for buffer in made.privates] == ["O_turned"]
+
+
+def test_packing_sum_and_copy_share_the_same_loops():
+    """One image: its groups are all the outer loops there are, for the weights' copy too."""
+    made = mapped(GROUPS, {"I": (1, 32, 16, 14, 14), "W1": (32, 16, 16, 3, 3), "B": (32, 16)})
+    assert made.verified
+    assert sorted((buffer.tensor, buffer.elements) for buffer in made.privates) == [("O_turned", 12 * 12 * 16), ("W1_packed", 16 * 9 * 16)]
+    assert show(made.tree).count('mark: "parallel"') == 1
+
+
+@pytest.mark.parametrize(("size", "least", "shared"), [(38, 33, True), (38, 1, True), (96, 33, True), (96, 1, False)])
+def test_rounds_that_only_the_call_counts(size, least, shared):
+    """Light ones may turn out to be few; what would keep threads busy inside a round is not left to one of them."""
+    for greatest in (least + 31, 1024):
+        sizes = {"B": greatest, "N": size, "M": size, "K": size}
+        made = map_program(generalise(read(PRODUCTS)[0], sizes, {}, {"B": (least, greatest)}), Options(), AVX512)
+        assert made.verified and bool(made.privates) == shared

@@ -17,8 +17,9 @@ from tcjit.mapping.dependences import Dependences
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.fuse import ENOUGH_PARALLEL, Group, same_box, shared_columns
+from tcjit.mapping.passes.parallelise import WORTH_THREADS
 from tcjit.mapping.plan import Plan
-from tcjit.mapping.scop import Scop
+from tcjit.mapping.scop import Scop, ScopStatement
 
 
 @dataclass(frozen=True)
@@ -72,11 +73,9 @@ def _common(
         sums, copies = number, number - 1
     else:
         return ()
-    if scop.parameters:
-        return ()
     pairs = [pair for pair in shared_columns(scop, deps, first, second) if same_box(scop, [pair])]
     columns: list[dict[str, str]] = []
-    rounds = 1
+    least = most = 1  # rounds of the loops
     for c in plans[sums].order:
         name, dim = next(iter(groups[sums].columns[c].items()))
         extent = scop.statement(name).extent(dim)
@@ -86,10 +85,21 @@ def _common(
         if pair is None or plans[sums].tile[c] != 1 or not _single(groups[copies], plans[copies], pair):
             break
         columns.append(pair)
-        rounds *= extent
-    left = sum(prod(scop.tensor(t).shape) * DTYPES[scop.tensor(t).dtype].bytes for t in _handed(scop, first, second)) // rounds
-    enough = max(ENOUGH_PARALLEL, 2 * machine.threads)  # what stays inside is no work for other threads
-    return tuple(columns) if rounds >= enough and 2 * left <= machine.cache_bytes else ()
+        least *= _fewest(scop, scop.statement(name), dim)
+        most *= extent
+    left = sum(prod(scop.tensor(t).shape) * DTYPES[scop.tensor(t).dtype].bytes for t in _handed(scop, first, second)) // most
+    # what stays inside is no work for other threads, unless it is not worth them
+    worth = sum(scop.statement(name).points for name in first.statements + second.statements) // most >= 2 * WORTH_THREADS
+    enough = max(ENOUGH_PARALLEL if worth else 0, 2 * machine.threads)
+    return tuple(columns) if (least if worth else most) >= enough and 2 * left <= machine.cache_bytes else ()
+
+
+def _fewest(scop: Scop, s: ScopStatement, dim: str) -> int:
+    """Values that a dimension has at least, where a size that only the call knows may bound it."""
+    if all(name != dim for name, _, _ in s.limits):
+        return s.extent(dim)
+    lower, upper = s.range(dim)
+    return next((d.least for d in scop.program.dynamic if lower == "0" and upper == d.name), 1)
 
 
 def _packs(scop: Scop, first: Group, second: Group) -> bool:
