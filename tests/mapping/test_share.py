@@ -123,3 +123,10 @@ def test_rounds_that_only_the_call_counts(size, least, shared):
         sizes = {"B": greatest, "N": size, "M": size, "K": size}
         made = map_program(generalise(read(PRODUCTS)[0], sizes, {}, {"B": (least, greatest)}), Options(), AVX512)
         assert made.verified and bool(made.privates) == shared
+
+
+def test_of_two_copies_around_a_sum_the_larger_one_stays_near():
+    """Loops over groups, then images: the weights' copy could share the outer loop, the result's copy shares both."""
+    made = mapped(GROUPS, {"I": (32, 32, 32, 7, 7), "W1": (32, 32, 32, 3, 3), "B": (32, 32)})
+    assert made.verified
+    assert [(buffer.tensor, buffer.elements) for buffer in made.privates] == [("O_turned", 5 * 5 * 32)]

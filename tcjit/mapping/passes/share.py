@@ -34,14 +34,20 @@ class Shared:
 def share(
     scop: Scop, deps: Dependences, groups: Sequence[Group], plans: Sequence[Plan], options: Options, machine: Machine
 ) -> tuple[Shared, ...]:
-    """All groups in their order, those together that share loops."""
+    """All groups in their order, those together that share loops.
+
+    Where a group could share loops with the one before or with the one after, but not the same loops, the larger part of what is handed
+    on decides.
+    """
     found: list[Shared] = []
     for number in range(len(groups)):
         columns = _common(scop, deps, groups, plans, number, machine) if number and options.fusion != "minimal" else ()
-        if columns and found[-1].first == number - 1:
-            found[-1] = Shared(number - 1, number, columns)
-        elif columns and (longer := _joined(found[-1].columns, columns)):
-            found[-1] = Shared(found[-1].first, number, longer)
+        last = found[-1] if found else Shared(0, 0)
+        joined = _joined(last.columns, columns)
+        if joined:
+            found[-1] = Shared(last.first, number, joined)
+        elif columns and (not last.columns or _bytes(scop, groups, number) > _bytes(scop, groups, number - 1)):
+            found[-1:] = [*(Shared(each, each) for each in range(last.first, number - 1)), Shared(number - 1, number, columns)]
         else:
             found.append(Shared(number, number))
     return tuple(found)
@@ -87,7 +93,7 @@ def _common(
         columns.append(pair)
         least *= _fewest(scop, scop.statement(name), dim)
         most *= extent
-    left = sum(prod(scop.tensor(t).shape) * DTYPES[scop.tensor(t).dtype].bytes for t in _handed(scop, first, second)) // most
+    left = _bytes(scop, groups, number) // most
     # what stays inside is no work for other threads, unless it is not worth them
     worth = sum(scop.statement(name).points for name in first.statements + second.statements) // most >= 2 * WORTH_THREADS
     enough = max(ENOUGH_PARALLEL if worth else 0, 2 * machine.threads)
@@ -114,6 +120,12 @@ def _handed(scop: Scop, first: Group, second: Group) -> set[str]:
     """The tensors that a group reads from the one before."""
     read = {a.tensor for name in second.statements for a, _ in scop.statement(name).reads()}
     return read & {scop.statement(name).tensor for name in first.statements}
+
+
+def _bytes(scop: Scop, groups: Sequence[Group], number: int) -> int:
+    """Of the tensors that a group reads from the one before."""
+    handed = [scop.tensor(name) for name in _handed(scop, groups[number - 1], groups[number])]
+    return sum(prod(t.shape) * DTYPES[t.dtype].bytes for t in handed)
 
 
 def _single(group: Group, plan: Plan, pair: dict[str, str]) -> bool:
