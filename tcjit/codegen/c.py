@@ -19,6 +19,7 @@ from tcjit.codegen.memory import ALIGNMENT, Address, stride_name
 from tcjit.codegen.memory import symbol as kernel_symbol
 from tcjit.codegen.patch import Found, Patch, match, starts
 from tcjit.codegen.rows import GatheredRows
+from tcjit.codegen.soon import requests
 from tcjit.codegen.source import Numbers, Source
 from tcjit.codegen.team import ALONE, Loop, loop, teams
 from tcjit.codegen.work import below, fewest, work
@@ -53,6 +54,7 @@ class Writer(Emitter):
         # by id of an Access: the name of its value bound before the loop, or the names of its check and gather subscripts
         self.hoisted: dict[int, list[str]] = {}
         self.declarations: dict[str, None] = {}
+        self.early: dict[int, list[str]] = {}  # by id of a For: lines for the start of its body
         self.rows = GatheredRows(self, machine)
 
     # ------------------------------------------------------------ the kernel
@@ -123,8 +125,16 @@ class Writer(Emitter):
                 for private in declared:
                     kind = ctype(self.mapped.scop.tensor(private.tensor).dtype)
                     self.write(f"{kind} {self.memory.private_name(private)}[{private.elements}] __attribute__((aligned({ALIGNMENT})));")
+                if (asked := requests(self, node, self.machine)) is not None:
+                    self.early[id(asked[0])] = asked[1]
                 self.block(node.body)
         else:
+            self.block(node.body)
+
+    def loop(self, node: For) -> None:
+        with self.ranged(node), self.indented(self.header(node) + " {"):
+            for line in self.early.pop(id(node), ()):
+                self.write(line)
             self.block(node.body)
 
     def parallel(self, node: Mark) -> None:

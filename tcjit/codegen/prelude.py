@@ -24,6 +24,18 @@ _MACROS = """
 #define TC_FLAG_ZERO(value, site) ({ __auto_type tc_value = (value); TC_FLAG(tc_value == 0, site); tc_value; })
 """
 
+_AHEAD = """
+/* asks for so many lines of memory */
+TC_INLINE void tc_soon(const void *at, int64_t lines) {
+  for (int64_t line = 0; line < lines; ++line) __builtin_prefetch((const char *)at + 64 * line);
+}
+
+/* the same for what will be written */
+TC_INLINE void tc_soon_written(const void *at, int64_t lines) {
+  for (int64_t line = 0; line < lines; ++line) __builtin_prefetch((const char *)at + 64 * line, 1);
+}
+"""
+
 # $T the type of an index, $E what ends a name
 _INDEX = """
 /* floor(a / b) for b > 0 */
@@ -308,6 +320,7 @@ def _sources(dialect: Dialect) -> Iterator[str]:
     gpu = isinstance(dialect, GpuDialect)
     if not gpu:
         yield _MACROS
+        yield _AHEAD
     yield from (_filled(_INDEX, T=c_type, E=ending) for c_type, ending in (("int64_t", ""), ("int", "_int")))
     if not dialect.wraps:
         yield from (_filled(gpu_prelude.WRAPPING, T=f"int{bits}_t", U=f"uint{bits}_t", X=f"i{bits}") for bits in (32, 64))
