@@ -5,6 +5,7 @@ Found in the cache, none of these needs lark or isl; nothing here imports torch.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 
 NEAR = 4.0  # tuned options serve shapes whose every extent is within this factor of theirs
+ATTEMPTS = 3  # to load a kernel: another process that makes room may throw it out just before
 
 
 class Binary(NamedTuple):
@@ -66,9 +68,25 @@ def signature(text: str, name: str) -> Signature:
 
 def binary(text: str, signature: Signature, key: Key) -> Binary:
     """The kernel of a key, out of the cache or compiled now."""
-    store, target = cache.store(), targets.find(key.target, key.place)
+    target = targets.find(key.target, key.place)
     options, tuned, origin = chosen(signature, key)
     options = options.normalised(target.heeds, signature.traits, signature.loops)
+    for left in reversed(range(ATTEMPTS)):
+        entry = _entry(text, signature, key, target, options, tuned)
+        record = records.personal(entry.record, signature)
+        refused = record.get("refused")
+        record["origin"] = f"the model's, since those {origin} do not serve: {refused}" if refused else origin
+        try:
+            return Binary(record, target.load(record, entry.library), partial(records.texts, entry, signature))
+        except (OSError, TCError):
+            if not left or entry.library.exists():
+                raise
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _entry(text: str, signature: Signature, key: Key, target: targets.Target, options: Options, tuned: bool) -> cache.Entry:
+    """The kernel of a key as it is stored, compiled now if need be."""
+    store = cache.store()
     facts = {
         "program": signature.canonical,
         "shapes": [list(shape) for shape in key.shapes],
@@ -96,10 +114,7 @@ def binary(text: str, signature: Signature, key: Key) -> Binary:
             record["refused"] = error.what
         facts = {"asked": options.to_dict(), "tools": cache.made_by(tools)}
         entry = store.put(name, {**records.impersonal(record, signature), **facts}, library, texts)
-    record = records.personal(entry.record, signature)
-    refused = record.get("refused")
-    record["origin"] = f"the model's, since those {origin} do not serve: {refused}" if refused else origin
-    return Binary(record, target.load(record, entry.library), lambda: records.texts(entry, signature))
+    return entry
 
 
 def chosen(signature: Signature, key: Key) -> Chosen:

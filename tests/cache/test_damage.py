@@ -225,7 +225,8 @@ def test_killed_at_any_moment(home: Path) -> None:
 def test_many_processes(home: Path, store: Store) -> None:
     """The same keys and different ones, written and read by eight processes at once: every read is of one writer, whole."""
     limits = ["300kB", *[""] * 7]  # one of them throws out what the others write
-    writers = [python(WRITER, str(home), "10", str(100 * n), "same", f"own{n}", TCJIT_CACHE_SIZE=limits[n]) for n in range(8)]
+    settings = [{"THROWN_OUT": "1", "TCJIT_CACHE_SIZE": limit} for limit in limits]
+    writers = [python(WRITER, str(home), "10", str(100 * n), "same", f"own{n}", **settings[n]) for n in range(8)]
     for writer in writers:
         assert writer.stdout and writer.stdout.readline() == "ready\n"
     for writer in writers:

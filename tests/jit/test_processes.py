@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from support_calls import TEXT, child, defs, fast, knows, refused
 
 import tcjit
 import tcjit.jit.compile as compiling
-from tcjit.errors import CompileError
+from tcjit.errors import CompileError, LaunchError
 from tcjit.jit import fast as fast_path
 from tcjit.jit import stored
 from tcjit.runtime import launcher, tensors
@@ -54,6 +55,29 @@ def test_one_compile_in_flight_per_key(monkeypatch: pytest.MonkeyPatch) -> None:
     results = together(lambda number: tcjit.define(text).only_once(x[number % 2]))
     assert all(torch.equal(r, x[n % 2] + 3) for n, r in enumerate(results))
     assert sorted(shapes["X"] for shapes in compiled) == [(5,), (6,)]
+
+
+@pytest.mark.parametrize(("thrown_out", "served"), [(1, True), (stored.ATTEMPTS, False)])
+def test_a_kernel_thrown_out_by_another_process_just_now(monkeypatch: pytest.MonkeyPatch, thrown_out: int, served: bool) -> None:
+    """It is compiled once more, but not for ever."""
+    target = type(stored.targets.find("cpu"))
+    really, seen = target.load, []
+
+    def load(self: Any, record: Any, library: Path) -> Any:
+        seen.append(library)
+        if len(seen) <= thrown_out:
+            library.unlink()
+        return really(self, record, library)
+
+    monkeypatch.setattr(target, "load", load)
+    thrown = tcjit.define(f"def thrown_out(float(N) X) -> (Y) {{ Y(i) = X(i) - {thrown_out}.5 }}", target="cpu").thrown_out
+    x = torch.ones(5)
+    if served:
+        assert torch.equal(thrown(x), x - thrown_out - 0.5) and len(seen) == 2
+    else:
+        with pytest.raises(LaunchError, match="cannot load"):
+            thrown(x)
+        assert len(seen) == stored.ATTEMPTS
 
 
 def test_a_failed_compile_can_be_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
