@@ -1,0 +1,63 @@
+"""Dependences beside their definition: pairs of accesses to one element, at least one of them a write, in the order of the program."""
+
+from __future__ import annotations
+
+import random
+
+import islpy as isl
+import pytest
+from support_mapping import CONVOLUTION, MATMUL, SOFTMAX, program
+from support_programs import draw
+
+from tcjit.grammar.ast import Program
+from tcjit.grammar.dynamic import generalise
+from tcjit.grammar.front import read
+from tcjit.mapping.dependences import dependences
+from tcjit.mapping.isl import maps, union_map
+from tcjit.mapping.options import Options
+from tcjit.mapping.scop import Scop, build
+
+
+def before(scop: Scop) -> isl.UnionMap:
+    """All pairs of instances in the order of the program: of statements' numbers, then of dimensions."""
+    depth = max((len(s.dims) for s in scop.statements), default=0)
+    times = [
+        f"{s.tuple_text} -> [{', '.join([str(number), *s.isl_dims, *['0'] * (depth - len(s.dims))])}]"
+        for number, s in enumerate(scop.statements)
+    ]
+    order = union_map(scop.ctx, times).intersect_domain(scop.domain)
+    return order.lex_lt_union_map(order)
+
+
+def agree(found: Program, options: Options | None = None) -> int:
+    """Checks a program; how many dependences there are."""
+    scop = build(found, options or Options())
+    deps, order = dependences(scop), before(scop)
+    flow = scop.writes.apply_range(scop.reads.reverse()).intersect(order)
+    anti = scop.reads.apply_range(scop.writes.reverse()).intersect(order)
+    output = scop.writes.apply_range(scop.writes.reverse()).intersect(order)
+    assert deps.flow.is_equal(flow)
+    assert deps.all.is_equal(flow.union(anti).union(output))
+    assert deps.strict.intersect(deps.reduction).is_empty()
+    for piece in maps(deps.reduction):
+        assert piece.get_tuple_name(isl.dim_type.in_) == piece.get_tuple_name(isl.dim_type.out)
+    return len(maps(deps.all))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_programs(seed: int) -> None:
+    found = draw(random.Random(seed)).program()
+    for options in (Options(), Options(reduction_chunks=3)):
+        agree(found, options)
+
+
+@pytest.mark.parametrize(("text", "sizes"), [(MATMUL, ["M"]), (MATMUL, ["M", "N", "K"]), (SOFTMAX, ["M", "N"]), (CONVOLUTION, ["H"])])
+def test_sizes_that_only_the_call_knows(text: str, sizes: list[str]) -> None:
+    known = {name: 12 for name in ("M", "N", "K", "H", "W", "C", "O", "F", "KH", "KW", "B")}
+    assert agree(generalise(read(text)[0], known, {}, {size: (3, 12) for size in sizes})) > 0
+
+
+def test_a_reduction_s_own_instances_are_kept_apart() -> None:
+    deps = dependences(build(program(MATMUL, {"A": (4, 5), "B": (5, 6)}), Options()))
+    assert {piece.get_tuple_name(isl.dim_type.in_) for piece in maps(deps.reduction)} == {"S1"}
+    assert {(p.get_tuple_name(isl.dim_type.in_), p.get_tuple_name(isl.dim_type.out)) for p in maps(deps.strict)} == {("S0", "S1")}
