@@ -53,8 +53,8 @@ def test_random_programs(seed: int) -> None:
 
 @pytest.mark.parametrize(("text", "sizes"), [(MATMUL, ["M"]), (MATMUL, ["M", "N", "K"]), (SOFTMAX, ["M", "N"]), (CONVOLUTION, ["H"])])
 def test_sizes_that_only_the_call_knows(text: str, sizes: list[str]) -> None:
-    known = {name: 12 for name in ("M", "N", "K", "H", "W", "C", "O", "F", "KH", "KW", "B")}
-    assert agree(generalise(read(text)[0], known, {}, {size: (3, 12) for size in sizes})) > 0
+    known = dict.fromkeys(("M", "N", "K", "H", "W", "C", "O", "F", "KH", "KW", "B"), 12)
+    assert agree(generalise(read(text)[0], known, {}, dict.fromkeys(sizes, (3, 12)))) > 0
 
 
 def test_a_reduction_s_own_instances_are_kept_apart() -> None:
