@@ -189,7 +189,7 @@ def _reduction_lanes(
         for count, part in _parts([s.extent(d) for d in columns], tile):
             results = _points(part, None)
             loads = sum(_touched(those, part) for those in moved)
-            step = max(vectors * results, vectors * loads, FMA_LATENCY)
+            step = max(vectors * results, vectors * loads, FMA_LATENCY) + vectors * loads / 4
             # what is left over runs lane by lane, and every accumulator ends in a horizontal sum
             time += count * (others * (whole * step + rest * results * 0.5) + 8 * vectors * results + 8)
         found.append(Candidate(time, tuple(tile), Patch(s.name, dim, width, vectors)))
