@@ -24,7 +24,7 @@ from tcjit.grammar.form import names as names_in
 from tcjit.mapping.machine import Machine, pieces
 from tcjit.mapping.options import Options
 from tcjit.mapping.pipeline import Mapped
-from tcjit.mapping.plan import UNROLL_LIMIT
+from tcjit.mapping.plan import SHORT, UNROLL_LIMIT, WRITTEN_OUT
 from tcjit.mapping.scop import ScopStatement
 
 
@@ -155,12 +155,6 @@ def _box(address: Address, loops: Sequence[For]) -> tuple[str, list[tuple[int, i
             moves.append((stride, one.trips))
     return address.substitute({one.variable: one.lower for one in loops}).text, sorted(moves)
 
-
-# Trips of an innermost loop that is written out whole, and updates that may come of it. What a branch that was guessed wrong holds up is
-# the reading ahead: the peers' gconv_56, a group convolution of 3x3 on tensors beyond the caches, takes 0.77 of the time that it takes with
-# unroll=1 (Zen 5); such convolutions within the caches take the same.
-SHORT = 3, 8
-WRITTEN_OUT = 128
 
 # an operand that several results use is loaded once: left to itself, gcc 12 reads it from memory again for each of them
 KEEP = """#if defined(__AVX512F__)

@@ -40,7 +40,7 @@ def test_requests_of_a_round_are_for_all_of_its_part_and_for_little_else(number:
     part, whole = ((16 * 14 * 14), 32 * 32 * 16 * 14 * 14) if number == 0 else (16 * 12 * 12, 32 * 32 * 16 * 12 * 12)
     _, _, place, lines = asked()[number]
     python = re.sub(r"\((c\d+) < (\d+) \? (\d+) : 0\)", r"(\3 if \1 < \2 else 0)", place)
-    steps = 6  # twelve columns, two at a time
+    steps = 12  # rows
     for n, g in ((0, 0), (3, 7), (31, 30), (31, 31)):
         places = [eval(python, {"c0": n, "c1": g, "c2": step}) for step in range(steps)]
         round_ = 32 * n + g + (number == 0 and g < 31)

@@ -40,6 +40,25 @@ def test_a_panel_that_stays_in_the_nearest_cache_is_worth_more_rows(near, lanes)
     assert tile({"A": (32, 24, 32, 20), "B": (20, 24, 32, 32)}, replace(AVX512, near_bytes=near))[3] == lanes
 
 
+GROUPS = "def gconv(float(N,G,C,H,W) I, float(G,F,C,KH,KW) W1) -> (O) { O(n,g,f,h,w) +=! I(n,g,c,h + kh,w + kw) * W1(g,f,c,kh,kw) }"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "registers", "rows"),
+    [
+        (3, 32, (1, 12)),  # twelve sums, and thirteen elements that the next steps read again
+        (3, 24, (2, 5)),  # ten, and twelve elements: more would not fit
+        (9, 32, (12, 2)),  # too long to be written out: nothing is kept, and the larger patch is better
+    ],
+)
+def test_a_row_reads_again_what_it_read_for_its_neighbour(kernel, registers, rows):
+    scop = build(program(GROUPS, {"I": (4, 4, 16, 11 + kernel, 11 + kernel), "W1": (4, 16, 16, kernel, kernel)}), Options())
+    deps = dependences(scop)
+    found = [group for group in groups_of(scop, fuse(scop, deps, schedule(scop, deps), Options())) or () if len(group.columns) == 5]
+    best = next(ranked[0] for group in found if (ranked := patches(scop, group, Options(), replace(AVX512, vector_registers=registers))))
+    assert best.tile[2:4] == rows and best.tile[4] == 16
+
+
 NORM = """def norm(float(N,C) X) -> (Y) {
     S(n) +=! X(n, c)
     V(n) +=! (X(n, c) - S(n) / C) * (X(n, c) - S(n) / C)

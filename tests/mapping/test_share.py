@@ -47,9 +47,10 @@ def test_a_copy_of_a_turned_result_runs_beside_its_sum():
     [
         {"options": Options(fusion="minimal")},
         {"options": Options(tile=(2, 2))},  # a tile of several images cannot run beside single ones
-        {"shapes": {**SHAPES, "I": (1, 4, 16, 14, 14)}},  # four rounds are too few for threads
+        # twelve rounds, of four groups and three rows, are too few for eight threads
+        {"shapes": {**SHAPES, "I": (1, 4, 16, 5, 14)}, "machine": replace(AVX512, threads=8)},
         {"machine": replace(AVX512, threads=64)},  # and 32 too few for so many
-        {"machine": replace(AVX512, cache_bytes=1 << 12)},  # what would be left for the copy does not stay in cache
+        {"machine": replace(AVX512, cache_bytes=1 << 10, near_bytes=1 << 9)},  # not even one row stays in cache
     ],
 )
 def test_where_it_does_not(kept_apart):

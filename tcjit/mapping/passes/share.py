@@ -80,6 +80,7 @@ def _common(
     else:
         return ()
     pairs = [pair for pair in shared_columns(scop, deps, first, second) if same_box(scop, [pair])]
+    points = sum(scop.statement(name).points for name in first.statements + second.statements)
     columns: list[dict[str, str]] = []
     least = most = 1  # rounds of the loops
     for c in plans[sums].order:
@@ -87,17 +88,22 @@ def _common(
         extent = scop.statement(name).extent(dim)
         if extent == 1:
             continue
+        if 2 * _bytes(scop, groups, number) // most <= machine.near_bytes and _enough(points, least, most, machine):
+            break  # what a round leaves is near as it is
         pair = next((pair for pair in pairs if pair[name] == dim), None)
         if pair is None or plans[sums].tile[c] != 1 or not _single(groups[copies], plans[copies], pair):
             break
         columns.append(pair)
         least *= _fewest(scop, scop.statement(name), dim)
         most *= extent
-    left = _bytes(scop, groups, number) // most
-    # what stays inside is no work for other threads, unless it is not worth them
-    worth = sum(scop.statement(name).points for name in first.statements + second.statements) // most >= 2 * WORTH_THREADS
-    enough = max(ENOUGH_PARALLEL if worth else 0, 2 * machine.threads)
-    return tuple(columns) if (least if worth else most) >= enough and 2 * left <= machine.cache_bytes else ()
+    near = 2 * _bytes(scop, groups, number) // most <= machine.cache_bytes
+    return tuple(columns) if near and _enough(points, least, most, machine) else ()
+
+
+def _enough(points: int, least: int, most: int, machine: Machine) -> bool:
+    """Whether so many rounds busy all threads. What stays inside is no work for other ones, unless it is not worth them."""
+    worth = points // most >= 2 * WORTH_THREADS
+    return (least if worth else most) >= max(ENOUGH_PARALLEL if worth else 0, 2 * machine.threads)
 
 
 def _fewest(scop: Scop, s: ScopStatement, dim: str) -> int:
