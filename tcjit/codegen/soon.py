@@ -1,9 +1,9 @@
 """What a round of shared loops works on, asked for before it is needed: what it will write, and what the next round reads.
 
 A round goes over its part of the tensors several times, but only the first time brings it from memory, all at once; a core that computes at
-full speed waits for it then. So the requests are spread over the round before. The peers' gconv_14, a group convolution, takes 0.79 of the
-time (Zen 5). Where little is computed for a line of memory there is nothing to spread them over, and the processor, which sees one tensor
-read after the other, is better left alone: the peers' tbmm would take 1.08 of its time.
+full speed waits for it then. So the requests are spread over the round before. Group convolutions gain by it, the peers' gconv_14 most.
+Where little is computed for a line of memory, as in the peers' tbmm, there is nothing to spread them over, and the processor, which sees
+one tensor read after the other, is better left alone.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def requests(writer: Writer, round_: Mark, machine: Machine) -> tuple[For, list[
 
 
 def _spread(nodes: tuple[Node, ...]) -> For | None:
-    """The first loop of a round, if it runs several times over what is more than one vector."""
+    """The first loop of a round, if it runs several times."""
     first = nodes[0]
     while isinstance(first, Mark) and first.name.startswith("tile"):
         first = first.body[0]
