@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import islpy as isl
 from support_mapping import scop
 
+from tcjit.errors import VerifyError
 from tcjit.mapping import tree as trees
 from tcjit.mapping.dependences import dependences
 from tcjit.mapping.fences import verify_fences
@@ -50,6 +51,17 @@ def prove(made: Scop, mapped: isl.Schedule, buffers: Sequence[Buffer] = (), laun
     verify(made, deps, mapped)
     verify_privates(made, deps, mapped, buffers)
     verify_fences(made, mapped, buffers, launches)
+
+
+def refusal(
+    made: Scop, mapped: isl.Schedule, buffers: Sequence[Buffer] = (), launches: Sequence[Launch] = (Launch("launch0", 256),)
+) -> str:
+    """Why a tree is not proved; empty if it is."""
+    try:
+        prove(made, mapped, buffers, launches)
+    except VerifyError as error:
+        return str(error)
+    return ""
 
 
 def folds(*parts: tuple[tuple[int, int, int], ...]) -> tuple[Axis, ...]:
