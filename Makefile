@@ -4,6 +4,8 @@ TORCH  ?= torch==2.13.0
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+# the NVRTC that PyTorch for CUDA 13.0 brings, beside the newest: tests compile with both
+NVRTC_130 := $(VENV)/nvrtc-13.0
 RUN    := $(if $(VENV),$(BIN)/python,$(PYTHON))
 JOBS   ?= $(shell n=$$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN); [ $$n -gt 8 ] && echo 8 || echo $$n)
 # `make soak`: random programs (eight of ten on the CPU, one as CUDA text on the host, one through PoCL), option sets for each operator
@@ -69,6 +71,7 @@ $(BIN)/pip:
 $(STAMP): setup.py pyproject.toml | $(BIN)/pip
 	$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/pip install --quiet "$(TORCH)"
 	$(BIN)/pip install --quiet -e ".[dev]"
+	case "$$(uname -sm)" in "Linux x86_64") $(BIN)/pip install --quiet --no-deps --target $(NVRTC_130) nvidia-cuda-nvrtc==13.0.88;; esac
 	@touch $@
 
 $(VENV)/.peers: $(STAMP)

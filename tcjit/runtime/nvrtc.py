@@ -6,6 +6,7 @@ denormals: no option here ever implies ``--use_fast_math``.
 """
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -27,6 +28,7 @@ INSTALL = "pip install nvidia-cuda-nvrtc (CUDA 13) or nvidia-cuda-nvrtc-cu12, or
 # --minimal leaves out texture types and the device runtime, which take 10 ms of every compilation
 OPTIONS = ("--std=c++17", "--minimal", "-default-device", "--ptxas-options=-v")
 _FILE = re.compile(r"libnvrtc(-[0-9a-f]{8})?\.so\.(\d+)(\.\d+)*")
+_BUILTINS = re.compile(r"libnvrtc-builtins(-[0-9a-f]{8})?\.so\.(\d+)(\.\d+)*")
 _MAJORS = (13, 12)
 _OLDEST = (12, 4)  # the first with --minimal, and what PyTorch 2.6 brings
 _ARCHITECTURE = re.compile(r"sm_(\d+)[af]?")
@@ -59,7 +61,7 @@ def compile(text: str, symbols: Sequence[str], architecture: str, options: Seque
     if status:
         words = log.strip() or tool.words(status)
         what = f"NVRTC {tool.version} refused the code generated for {', '.join(symbols)}:\n{_shortened(words)}"
-        hint = f"please report it with the source, kept in {_kept(text)}" if status in _REFUSALS else INSTALL
+        hint = f"please report it with the source, kept in {_kept(text)}" if status in _REFUSALS else tool.cure(words)
         raise CompileError(what, hint=hint)
     return Binary(cubin, log, resources(log, symbols))
 
@@ -163,6 +165,7 @@ class _Library:
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self._builtins = _load_builtins(Path(path))
         try:
             self._lib = ctypes.CDLL(path)
             major, minor, count = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
@@ -180,6 +183,12 @@ class _Library:
 
     def words(self, status: int) -> str:
         return bytes(self._lib.nvrtcGetErrorString(status)).decode()
+
+    def cure(self, words: str) -> str:
+        """What to try where the trouble is the library's own."""
+        if "builtins" not in words:
+            return INSTALL
+        return f"its file libnvrtc-builtins.so.{self.version} belongs into the folder of {self.path}: install the package anew, or {INSTALL}"
 
     def run(self, text: str, options: Sequence[str]) -> tuple[int, str, bytes]:
         """The compiler's status, its log, and the machine code where the status is 0."""
@@ -201,6 +210,20 @@ class _Library:
         content = ctypes.create_string_buffer(max(1, size.value))
         getattr(self._lib, getter)(program, content)
         return content.raw[: size.value]
+
+
+def _load_builtins(library: Path) -> list[ctypes.CDLL]:
+    """The libraries of built-in functions in the folder of NVRTC's own, loaded.
+
+    NVRTC opens the one of its release by its bare name in the first compilation. The wheel of 13.0 has no run path, so the loader looks
+    beside it only where such a name is loaded already. An NVRTC that is itself a bare name is one of the loader's folders.
+    """
+    loaded = []
+    for path in sorted(library.parent.glob("libnvrtc-builtins*")) if library.is_absolute() else ():
+        if _BUILTINS.fullmatch(path.name):
+            with contextlib.suppress(OSError):  # a broken one matters where NVRTC asks for it, and is then named in its log
+                loaded.append(ctypes.CDLL(str(path)))
+    return loaded
 
 
 @functools.lru_cache(maxsize=1)

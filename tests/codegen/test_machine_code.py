@@ -1,16 +1,16 @@
 """What NVRTC makes of generated CUDA: instructions, registers and shared memory of the presets, checked without a GPU."""
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import pytest
 from support_banks import touches
 from support_mapping import CONVOLUTION, MATMUL, SOFTMAX, program
+from support_nvrtc import RELEASES, using
 from support_sass import Instruction, count, histogram, innermost, sass
 
 from tcjit.codegen.dialect import CUDA
 from tcjit.codegen.gpu import emit_gpu
-from tcjit.errors import CompileError
 from tcjit.mapping.machine import SM_80, SM_90, Device
 from tcjit.mapping.options import Options
 from tcjit.mapping.pipeline import Mapped, map_gpu
@@ -22,12 +22,10 @@ TRANSPOSED = "def tmm(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B
 HALVES = "def mm(bfloat16(M,K) A, bfloat16(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def compiler() -> None:
-    try:
-        nvrtc.find()
-    except CompileError as missing:
-        pytest.skip(f"{missing.args[0]}: {nvrtc.INSTALL}")
+@pytest.fixture(scope="module", autouse=True, params=RELEASES)
+def compiler(request: pytest.FixtureRequest) -> Iterator[None]:
+    with using(request.param):
+        yield
 
 
 def mapped(text: str, shapes: Shapes, device: Device = SM_90, **options: object) -> Mapped:

@@ -1,15 +1,17 @@
 """NVRTC takes what is generated for NVIDIA GPUs: the library's operators, for one of two architectures in turn, and the golden kernels."""
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from support_library import inputs, listed
 from support_mapping import GOLDEN, program
+from support_nvrtc import RELEASES, using
 
 import tcjit
 from tcjit import library
 from tcjit.codegen.dialect import CUDA
 from tcjit.codegen.gpu import emit_gpu
-from tcjit.errors import LaunchError
 from tcjit.grammar import front
 from tcjit.mapping.machine import SM_80, SM_90, Device
 from tcjit.mapping.options import Options
@@ -20,12 +22,10 @@ DEVICES = (SM_80, SM_90)
 NAMES = [pytest.param(name, DEVICES[number % 2], id=f"{name}-{DEVICES[number % 2].name}") for number, name in enumerate(library.names())]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def compiler() -> None:
-    try:
-        nvrtc.find()
-    except LaunchError as missing:
-        pytest.skip(f"no NVRTC: {missing}")
+@pytest.fixture(scope="module", autouse=True, params=RELEASES)
+def compiler(request: pytest.FixtureRequest) -> Iterator[None]:
+    with using(request.param):
+        yield
 
 
 @pytest.mark.parametrize(("name", "device"), NAMES)

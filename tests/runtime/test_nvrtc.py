@@ -1,12 +1,16 @@
 """NVRTC: found, told what to compile, its refusals; resources and occupancy; and the tools that look at machine code."""
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 import support_sass as tools
+from support_nvrtc import RELEASES, require, using
 
 from tcjit.errors import CompileError
 from tcjit.mapping.machine import SM_80, SM_90
@@ -68,12 +72,26 @@ ptxas info    : Used 10 registers, used 0 barriers
 """
 
 
+# what libnvrtc does with its built-in functions: it opens them by their bare name, in the first compilation
+WITHOUT_RUN_PATH = """
+#include <dlfcn.h>
+int nvrtcVersion(int *a, int *b) { *a = 13, *b = 0; return 0; }
+int nvrtcGetNumSupportedArchs(int *n) { *n = 1; return 0; }
+int nvrtcGetSupportedArchs(int *a) { *a = 90; return 0; }
+const char *nvrtcGetErrorString(int status) { return "builtin operation failure"; }
+int nvrtcCreateProgram(void **p, ...) { return 0; }
+int nvrtcCompileProgram(void *p, ...) { return dlopen("libtcjit-test-builtins.so.13.0", RTLD_LAZY) ? 0 : 7; }
+int nvrtcDestroyProgram(void **p) { return 0; }
+int nvrtcGetProgramLogSize(void *p, unsigned long *n) { *n = 1; return 0; }
+int nvrtcGetProgramLog(void *p, char *to) { *to = 0; return 0; }
+int nvrtcGetCUBINSize(void *p, unsigned long *n) { *n = 1; return 0; }
+int nvrtcGetCUBIN(void *p, char *to) { *to = 'x'; return 0; }
+"""
+
+
 @pytest.fixture(autouse=True)
 def there() -> None:
-    try:
-        nvrtc.find()
-    except CompileError as error:
-        pytest.skip(f"{error.what}: {error.hint}")
+    require()
 
 
 class Notes:
@@ -162,6 +180,34 @@ def test_threads_compile_side_by_side() -> None:
     for thread in threads:
         thread.join()
     assert all(list(found[name].resources) == [name] for name in names)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_every_release_compiles(release: str) -> None:
+    with using(release):
+        assert nvrtc.compile(TRIVIAL, ["twice"], "sm_90").resources["twice"].registers > 0
+        assert release not in RELEASES[1:] or nvrtc.version().startswith(f"{release}, ")
+
+
+def test_builtins_beside_a_library_without_run_path(tmp_path: Path) -> None:
+    """In a process of its own: what is loaded stays."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    assert compiler, "the host ring has a C compiler"
+    source = tmp_path / "nvrtc.c"
+    source.write_text(WITHOUT_RUN_PATH)
+    shared = [compiler, "-shared", "-fPIC", "-x", "c", "-w"]
+    subprocess.run([*shared, str(source), "-o", str(tmp_path / "libnvrtc.so.13"), "-ldl"], check=True)
+    builtins = tmp_path / "libnvrtc-builtins.so.13.0"
+    subprocess.run([*shared, "/dev/null", "-Wl,-soname,libtcjit-test-builtins.so.13.0", "-o", str(builtins)], check=True)
+    (tmp_path / "libnvrtc-builtins.so.13.1").write_text("no library")
+    code = f"from tcjit.runtime import nvrtc; print(nvrtc._Library({str(tmp_path / 'libnvrtc.so.13')!r}).run('', []))"
+    for expected in ("(0, '', b'x')", "(7, '', b'')"):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == expected
+        builtins.unlink(missing_ok=True)
+    code = f"from tcjit.runtime import nvrtc; print(nvrtc._Library({str(tmp_path / 'libnvrtc.so.13')!r}).cure('failed to open x-builtins'))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert f"libnvrtc-builtins.so.13.0 belongs into the folder of {tmp_path}" in done.stdout
 
 
 class TestFinding:
