@@ -188,7 +188,7 @@ class _Library:
         """What to try where the trouble is the library's own."""
         if "builtins" not in words:
             return INSTALL
-        return f"its file libnvrtc-builtins.so.{self.version} belongs into the folder of {self.path}: install the package anew, or {INSTALL}"
+        return f"its file libnvrtc-builtins.so.{self.version} belongs beside {self.path}: install the package anew, or {INSTALL}"
 
     def run(self, text: str, options: Sequence[str]) -> tuple[int, str, bytes]:
         """The compiler's status, its log, and the machine code where the status is 0."""

@@ -207,7 +207,7 @@ def test_builtins_beside_a_library_without_run_path(tmp_path: Path) -> None:
         builtins.unlink(missing_ok=True)
     code = f"from tcjit.runtime import nvrtc; print(nvrtc._Library({str(tmp_path / 'libnvrtc.so.13')!r}).cure('failed to open x-builtins'))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert f"libnvrtc-builtins.so.13.0 belongs into the folder of {tmp_path}" in done.stdout
+    assert f"libnvrtc-builtins.so.13.0 belongs beside {tmp_path}" in done.stdout
 
 
 class TestFinding:
