@@ -72,6 +72,8 @@ void gather(const char *what, int line, u32 mask, void *payload, u32 at, Togethe
   Fiber &me = fibers[now];
   const u32 first = now / 32 * 32;
   if (!(mask >> (now - first) & 1)) fail(at, 0, "%s in line %d: the mask %08x lacks the thread's own lane %u", what, line, mask, now - first);
+  const u32 there = threads - first >= 32 ? 0xffffffffu : (1u << (threads - first)) - 1;
+  if (mask & ~there) fail(at, 0, "%s in line %d: the mask %08x names lanes beyond the %u of the warp", what, line, mask, threads - first);
   me.what = what, me.line = line, me.mask = mask, me.payload = payload, me.at = at, me.state = WARP;
   for (u32 lane = 0; lane < 32 && first + lane < threads; ++lane) {
     const Fiber &f = fibers[first + lane];
@@ -146,9 +148,14 @@ void on_signal(int number, siginfo_t *info, void *) {
   void __tsan_unaligned_read##n(void *p) { access((u64)p, n, READ, HERE, now); }                             \
   void __tsan_unaligned_write##n(void *p) { access((u64)p, n, WRITE, HERE, now); }                           \
   void __tsan_volatile_read##n(void *p) { __tsan_read##n(p); }                                               \
-  void __tsan_volatile_write##n(void *p) { __tsan_write##n(p); }
+  void __tsan_volatile_write##n(void *p) { tch_atomic(p, n); } /* PTX: relaxed, of the whole system: two do not race */
 
 extern "C" {
+void tch_atomic(void *p, size_t size) {
+  aligned((u64)p, size, HERE, "atomic");
+  access((u64)p, size, WRITE | IS_ATOMIC, HERE, now);
+}
+
 HOOKS(1) HOOKS(2) HOOKS(4) HOOKS(8) HOOKS(16)
 void __tsan_init() {}
 void __tsan_func_entry(void *) {}
@@ -220,11 +227,6 @@ u32 tch_shared_address(const void *p) {
 void *tch_assume_aligned(const void *p, size_t bytes) {
   aligned((u64)p, bytes, HERE, "__builtin_assume_aligned");
   return (void *)p;
-}
-
-void tch_atomic(void *p, size_t size) {
-  aligned((u64)p, size, HERE, "atomic");
-  access((u64)p, size, WRITE | IS_ATOMIC, HERE, now);
 }
 
 }

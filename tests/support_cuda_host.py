@@ -43,7 +43,7 @@ ORDERS = (FORWARD, BACKWARD)
 # what memory holds before anything is written: NaN in most types, then a finite number, so that one of them shows in any result
 POISON = (0x7FF5A5A57FF5A5A5, 0x4B3C2D1E4B3C2D1E)
 _FLAGS = "-std=c++17 -O1 -g1 -w -pipe -fPIC -shared -fwrapv -fno-strict-aliasing -ffp-contract=off -fno-gnu-unique -nodefaultlibs".split()
-_FLAGS += ["-fsanitize=thread,bounds,alignment", "--param", "tsan-instrument-func-entry-exit=0"]
+_FLAGS += ["-fsanitize=thread,bounds,alignment", "--param", "tsan-instrument-func-entry-exit=0", "--param", "tsan-distinguish-volatile=1"]
 # functions of CUDA that C lacks -> number of arguments
 _EXTRA = {
     **dict.fromkeys("rsqrt rcbrt sinpi cospi erfcx erfinv erfcinv normcdf normcdfinv cyl_bessel_i0 cyl_bessel_i1".split(), 1),
@@ -157,6 +157,8 @@ class Host:
             for turn, order in enumerate(orders):
                 results = self._once(launches, given, numbers, order, POISON[turn % len(POISON)])
                 for one, now, before in zip(given, results, kept):
+                    if one.array is flag:  # of several sites that fail, any may stand there
+                        now, before = now.any(keepdims=True), before.any(keepdims=True)
                     if not one.constant and one.array is not workspace:
                         self._same(one, before, now, orders[0], order)
                 kept = kept or results

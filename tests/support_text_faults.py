@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from support_faults import Mutant, right
 
 _ARRAYS = re.compile(r"^\s*(?:__shared__|__local) .*? (\w+)\[(\d+)\];$", re.MULTILINE)
-_BARRIER = re.compile(r"^ *(?:__syncthreads\(\)|__syncwarp\(\)|barrier\(.*\));\n", re.MULTILINE)
+_BARRIER = re.compile(r"^ *(?:__syncthreads\(\)|__syncwarp\(.*\)|barrier\(.*\));\n", re.MULTILINE)
 _GUARD = re.compile(r"\bif \((.*)\) \{$", re.MULTILINE)
 SWAPPED = "the same terms in another order, which may round alike"
-_SHUFFLE = re.compile(r"^ *tc_value = .*tc_shuffle_xor_\w+\(tc_value, (\d+)\).*\n", re.MULTILINE)
+_SHUFFLE = re.compile(r"^ *tc_value = .*tc_shuffle_xor_\w+\(tc_value, (\d+),.*\n", re.MULTILINE)
 
 
 def of_text(subject: str, language: str) -> Iterator[Mutant]:

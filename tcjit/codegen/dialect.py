@@ -86,7 +86,7 @@ class GpuDialect(Dialect):
     kernel: str  # what a kernel starts with; ``{threads}`` is the number of threads of a block
     thread: str  # the number of a thread in its block, as an int
     blocks: tuple[str, str, str]  # the numbers of a block along x, y and z, as ints
-    barriers: Mapping[str, str] = field(repr=False, compare=False)  # "block", "warp" -> the statement that makes its threads wait
+    barriers: Mapping[str, str] = field(repr=False, compare=False)  # "block", "warp" -> a statement; {mask}: the warp's lanes
     pointer: str = ""  # before the element type of a pointer to global memory
     restrict: str
     shared: str  # before the declaration of an array that the threads of a block share
@@ -180,7 +180,7 @@ CUDA = GpuDialect(
     kernel='extern "C" __global__ void __launch_bounds__({threads})',
     thread="(int)threadIdx.x",
     blocks=("(int)blockIdx.x", "(int)blockIdx.y", "(int)blockIdx.z"),
-    barriers={"block": "__syncthreads();", "warp": "__syncwarp();"},
+    barriers={"block": "__syncthreads();", "warp": "__syncwarp({mask});"},
     restrict="__restrict__",
     shared="__shared__",
     dynamic="extern __shared__ __align__(16) char tc_shared[];",

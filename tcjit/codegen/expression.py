@@ -130,9 +130,9 @@ class Printer:
         """On a GPU, an int64 index that is inside 0..extent-1; of one that is not, 0, and ``tc_flag`` has the site."""
         return self._helper("tc_at", index, extent, str(site), "tc_flag")
 
-    def shuffled(self, how: str, dtype: str, value: str, lanes: int | str) -> Text:
-        """The value that another thread of the warp has, ``xor`` or ``down`` by so many; all threads of the warp evaluate this."""
-        return self._helper(f"tc_shuffle_{how}_{'bool' if dtype == 'bool' else _short(dtype)}", value, str(lanes))
+    def shuffled(self, how: str, dtype: str, value: str, lanes: int | str, mask: str) -> Text:
+        """The value that another thread of the warp has, ``xor`` or ``down`` by so many; all lanes of ``mask`` evaluate this."""
+        return self._helper(f"tc_shuffle_{how}_{'bool' if dtype == 'bool' else _short(dtype)}", value, str(lanes), mask)
 
     def helper(self, name: str) -> str:
         """The name of a helper that a text from elsewhere calls."""

@@ -4,10 +4,10 @@ Templates as in ``prelude``. A helper of a name that stands there takes that one
 """
 from __future__ import annotations
 
-# $F the type of the flag in memory, $RAISE the atomic maximum
+# $F the type of the flag in memory, $RAISE a statement: some of the sites that fail stays in the flag
 CHECKS = """
 TC_INLINE void tc_raise(int32_t site, $F *flag) {
-  $RAISE(flag, site);
+  $RAISE
 }
 
 /* an index that is inside, or 0 and the number of the site in the flag */
@@ -52,14 +52,14 @@ TC_INLINE uint16_t tc_mul_u16(uint16_t a, uint16_t b) {
 }
 """
 
-# between the threads of a warp, all of which call this; $V is the value, narrow types as int
+# between the threads of a warp, all of which call this with the mask of all; $V is the value, narrow types as int
 SHUFFLES = """
-TC_INLINE $T tc_shuffle_xor_$X($T value, int lanes) {
-  return ($T)__shfl_xor_sync(0xffffffffu, $V, lanes);
+TC_INLINE $T tc_shuffle_xor_$X($T value, int lanes, uint32_t mask) {
+  return ($T)__shfl_xor_sync(mask, $V, lanes);
 }
 
-TC_INLINE $T tc_shuffle_down_$X($T value, int lanes) {
-  return ($T)__shfl_down_sync(0xffffffffu, $V, lanes);
+TC_INLINE $T tc_shuffle_down_$X($T value, int lanes, uint32_t mask) {
+  return ($T)__shfl_down_sync(mask, $V, lanes);
 }
 """
 
@@ -154,7 +154,8 @@ TC_INLINE float tc_from_bits_f32(uint32_t bits) {
 }
 """
 
-# language -> its own texts, and its atomic maximum
+# language -> its own texts, and how a site gets into the flag. Any that fails will do: a store of whole words needs no atomic operation,
+# which mapped host memory may not have across PCIe; OpenCL calls two stores of different values to one place a race.
 OWN = {
     "cuda": _CUDA
     + _MATRICES
@@ -163,5 +164,5 @@ OWN = {
     + "".join(_PRODUCT.replace("$N", name).replace("$P", kind) for name, kind in (("half", "f16"), ("bfloat", "bf16"))),
     "opencl": _OPENCL,
 }
-ATOMIC_MAX = {"cuda": "atomicMax", "opencl": "atomic_max"}
+RAISE = {"cuda": "*(volatile int *)flag = site;", "opencl": "atomic_max(flag, site);"}
 

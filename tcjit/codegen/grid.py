@@ -108,7 +108,16 @@ class GridEmitter(Emitter):
 
     def barrier(self, scope: str) -> None:
         missing = scope == "warp" and "warp_barrier" not in self.device.capabilities
-        self.write(self.gpu.barriers["block" if missing else scope])
+        self.write(self.gpu.barriers["block" if missing else scope].format(mask=self.warp_mask()))
+
+    def warp_mask(self) -> str:
+        """A bit for each lane that the thread's warp has: all of them, but in the last warp of a block that does not fill it."""
+        warp = self.device.warp
+        full, rest = divmod(self.threads, warp)
+        whole, part = f"0x{(1 << warp) - 1:x}u", f"0x{(1 << rest) - 1:x}u"
+        if not rest:
+            return whole
+        return f"({self.thread} < {full * warp} ? {whole} : {part})" if full else part
 
     def buffers(self, node: Mark) -> None:
         """A mark below which every thread may have arrays of its own; everything that is known here, all threads of the block share."""

@@ -353,7 +353,7 @@ def _gpu_sources(dialect: GpuDialect) -> Iterator[str]:
     """What only a grid of threads needs, and what its language has in place of C's."""
     flag = f"{dialect.pointer} int".strip()
     yield gpu_prelude.OWN[dialect.name]
-    yield _filled(gpu_prelude.CHECKS, F=flag, RAISE=gpu_prelude.ATOMIC_MAX[dialect.name])
+    yield _filled(gpu_prelude.CHECKS, F=flag, RAISE=gpu_prelude.RAISE[dialect.name])
     for dtype, (c_type, short) in INTEGERS.items():
         if DTYPES[dtype].bits >= 32:
             yield _filled(gpu_prelude.NONZERO, T=c_type, X=short, F=flag)

@@ -105,7 +105,7 @@ def _scratch(emitter: GridEmitter, dtype: str, elements: int) -> str:
 def _shuffles(emitter: GridEmitter, s: ScopStatement, lanes: int) -> None:
     while lanes > 1:
         lanes //= 2
-        emitter.write(_step(emitter, s, VALUE, emitter.printer.shuffled("xor", s.value.dtype, VALUE, lanes)))
+        emitter.write(_step(emitter, s, VALUE, emitter.printer.shuffled("xor", s.value.dtype, VALUE, lanes, emitter.warp_mask())))
 
 
 def _through_memory(emitter: GridEmitter, s: ScopStatement, count: int, working: int) -> None:

@@ -323,6 +323,36 @@ def test_shuffles(call: str, source: Callable[[Array], Array]) -> None:
     np.testing.assert_array_equal(y, x[source(np.arange(32))])
 
 
+@pytest.mark.parametrize(
+    ("threads", "lane", "mask"), [(8, 0, "0xffffffffu"), (8, 0, "0x1ffu"), (40, 32, "tid < 32 ? 0xffffffffu : 0x1ffu"), (40, 32, "~0u")]
+)
+@pytest.mark.parametrize("what", ["__shfl_xor_sync(MASK, x, 1)", "(__syncwarp(MASK), x)"], ids=["shuffle", "barrier"])
+def test_masks_name_lanes_that_the_warp_has(threads: int, lane: int, mask: str, what: str) -> None:
+    text = f"""extern "C" __global__ void f(float *__restrict__ Y, const float *__restrict__ X, char *workspace, int *tc_flag) {{
+      const int tid = threadIdx.x;
+      const float x = X[tid];
+      Y[tid] = {what.replace("MASK", mask)};
+    }}"""
+    with pytest.raises(HostError, match=f"thread {lane}: __\\w+ in line 4: the mask [01f]+ names lanes beyond the 8 of the warp"):
+        single(text, "f", [np.empty(threads, np.float32), small(threads)], threads=threads)
+    single(text.replace(mask, mask.replace("0x1ffu", "0xffu") if "?" in mask else "tid < 32 && blockDim.x > 32 ? ~0u : 0xffu"),
+           "f", [np.empty(threads, np.float32), small(threads)], threads=threads)  # fmt: skip
+
+
+def test_volatile_stores_do_not_race() -> None:
+    """They are relaxed operations in PTX's memory model; plain ones are none."""
+    text = """extern "C" __global__ void f(float *__restrict__ Y, const float *__restrict__ X, char *workspace, int *tc_flag) {
+      if (X[threadIdx.x] != X[threadIdx.x]) *(volatile int *)tc_flag = threadIdx.x / 32 + 1;
+      Y[threadIdx.x] = 0.0f;
+    }"""
+    x, y = np.full(64, np.nan, np.float32), np.empty(64, np.float32)
+    assert single(text, "f", [y, x], threads=64) in (1, 2)
+    with pytest.raises(HostError, match="tc_flag depends on the order of threads"):
+        single(text.replace("threadIdx.x / 32 + 1", "threadIdx.x == 63"), "f", [y, x], threads=64)
+    with pytest.raises(HostError, match=r"race: thread \d+ writes tc_flag"):
+        single(text.replace("volatile ", ""), "f", [y, x], threads=64)
+
+
 def test_launches_follow_each_other_through_the_workspace() -> None:
     text = """
     extern "C" __global__ void first(int *__restrict__ Y, const int *__restrict__ X, char *workspace, long long n, int *tc_flag) {

@@ -412,7 +412,8 @@ def test_values_of_every_type_cross_a_warp() -> None:
     for k, dtype in enumerate(d for d in DTYPES if d not in ("float16", "bfloat16")):
         kind = ctype(dtype, CUDA)
         lines = [f"  const int i = {CUDA.blocks[0]} * 64 + {CUDA.thread};", f"  {vtype(dtype, CUDA)} x = A0[i];"]
-        lines += [f"  R{n}[i] = {show.shuffled(how, dtype, 'x', lanes)};" for n, (how, lanes) in enumerate((("xor", 5), ("down", 2)))]
+        shuffled = [show.shuffled(how, dtype, "x", lanes, "0xffffffffu") for how, lanes in (("xor", 5), ("down", 2))]
+        lines += [f"  R{n}[i] = {value};" for n, value in enumerate(shuffled)]
         texts.append(signature(f"run{k}", [kind], [kind, kind], CUDA) + " {\n" + "\n".join(lines) + "\n}\n")
         given = np.random.default_rng(k).integers(0, 2 if dtype == "bool" else 100, 64).astype(dtype)
         if DTYPES[dtype].is_integer:

@@ -394,7 +394,7 @@ def test_a_warp_waits_where_the_device_can() -> None:
     strided = ["threads 32", ["i mod 32"], ["floor(i/32)"]]
     path = ["launch0", "block0", {"S0": strided, "S1": ["sync warp", *strided]}]
     made = mapped(TURNED, {"A": (100,)}, path, threads=[32], buffers=[folded("T", "block0", (0,), (100,), "shared")])  # type: ignore[arg-type]
-    assert "__syncwarp();" in lines(source(made)) and "__syncwarp();" not in source(made, capabilities=frozenset()).text
+    assert "__syncwarp(0xffffffffu);" in lines(source(made)) and "__syncwarp(" not in source(made, capabilities=frozenset()).text
     assert "__syncthreads();" in lines(source(made, capabilities=frozenset()))
     assert "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);" in lines(source(made, OPENCL, PLAIN))
 
@@ -469,6 +469,23 @@ def test_warps_meet_in_shared_memory() -> None:
     assert "__shared__ __align__(16) float tc_scratch_float[8];" in found and made.launches[0].shared_bytes == 32
     assert "tc_scratch_float[tc_thread / 32] = tc_value;" in found and found.count("__syncthreads();") == 2
     assert sum("tc_shuffle_xor_f32(tc_value, " in line for line in found) == 5 + 3
+
+
+@pytest.mark.parametrize(
+    ("threads", "mask"), [(32, "0xffffffffu"), (96, "0xffffffffu"), (8, "0xffu"), (40, "(tc_thread < 32 ? 0xffffffffu : 0xffu)")]
+)
+def test_masks_name_the_lanes_that_exist(threads: int, mask: str) -> None:
+    """A block may be smaller than a warp, or fill its last one partly."""
+    path = ["launch0", "blocks", ["m"], "block0", {
+        "S0": ["threads 1x1", ["0", "0"]], "S1": ["sync block", "reduce", "threads 1x8", ["0", "n"]],
+    }]  # fmt: skip
+    made = source(mapped("def rows(float(M,N) X) -> (S) { S(m) +=! X(m,n) }", {"X": (2, 8)}, path, threads=[threads]))  # type: ignore[arg-type]
+    assert [line for line in lines(made) if "shuffle" in line] == [
+        f"tc_value = tc_value + tc_shuffle_xor_f32(tc_value, {distance}, {mask});" for distance in (4, 2, 1)
+    ]
+    if COMPILER:
+        x, s = np.arange(16, dtype=np.float32).reshape(2, 8), np.empty(2, np.float32)
+        assert run(made, [s], [x]) == 0 and (s == x.sum(axis=1)).all()
 
 
 def test_without_shuffles_values_meet_in_shared_memory() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 from support_banks import touches
-from support_mapping import CONVOLUTION, MATMUL, SOFTMAX, program
+from support_mapping import CONVOLUTION, GATHER, MATMUL, SOFTMAX, program
 from support_nvrtc import RELEASES, using
 from support_sass import Instruction, count, histogram, innermost, sass
 
@@ -78,6 +78,13 @@ def test_half_precision_products_use_tensor_cores(device: Device) -> None:
     assert count(inner, "LDG") == count(inner, "LDG", "128")
     assert resources.spill_stores == resources.spill_loads == 0
     assert all(touch.rounds == touch.least for touch in touches(made, device) if touch.writes)
+
+
+def test_a_failed_check_is_a_plain_store() -> None:
+    """Not an atomic operation, which mapped host memory may not have, nor the reduction over a warp that ptxas makes of one."""
+    _, code = compiled(mapped(GATHER, {"T": (1000, 64), "I": (32, 20)}))
+    assert not {"REDUX", "ATOM", "ATOMG", "RED", "VOTE"} & set(histogram(code))
+    assert count(code, "STG", "STRONG", "SYS") + count(code, "ST", "STRONG", "SYS") >= 1
 
 
 def test_copies_ahead_are_asynchronous() -> None:
