@@ -32,6 +32,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--patience", type=float, default=120.0, help="seconds that one contender may take (%(default)s)")
     top.add_argument("--out", type=Path, help="the results' file (benchmarks/results/gpu-<machine>.json)")
     top.add_argument("--update", action="store_true", help="keep the rows of the file that are not measured now")
+    top.add_argument("--resume", action="store_true", help="as --update, without what this version of the code has measured")
     top.add_argument("--dry-run", action="store_true", help="on the CPU, at tiny sizes")
     top.add_argument("--list", action="store_true", help="print the operators and their sizes")
     return top
@@ -64,8 +65,10 @@ def main(given: list[str] | None = None) -> int:
         try:
             name = run.begin()
             out = options.out or BENCHMARKS / "results" / f"gpu-{name}.json"
-            if options.update and out.exists():
+            if (options.update or options.resume) and out.exists():
                 run.results["rows"] = json.loads(out.read_text())["rows"]
+            if options.resume:
+                entries = [entry for entry in entries if entry.name not in run.measured()]
             write(run.results, out)
             run.all(entries, out, options.seconds)
         finally:

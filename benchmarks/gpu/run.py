@@ -18,6 +18,7 @@ from gpu import report
 from gpu.case import Entry
 from gpu.measure import Settings
 from gpu.worker import HEADING
+from tcjit.cache.keys import code_version
 
 BENCHMARKS = Path(__file__).resolve().parents[1]
 
@@ -128,9 +129,17 @@ class Run:
                 return _failed(entry, self.settings, said["error"], excluded)
             excluded[said["lost"]] = said["error"]
 
+    def measured(self) -> set[str]:
+        """The operators with a row of this version of tcjit's code, and of the same contenders and sizes, in which nothing went wrong."""
+        version = code_version()
+        return {row["name"] for row in self.results["rows"] if "error" not in row and row.get("run") == self._settled(version)}
+
+    def _settled(self, version: str) -> dict[str, Any]:
+        return {"code": version, **json.loads(json.dumps(asdict(self.settings)))}
+
     def all(self, entries: Sequence[Entry], out: Path, seconds: float | None = None) -> None:
         """Measure entries and write the files after each; those that ``seconds`` leave no time for are named in the results."""
-        start = time.monotonic()
+        start, version = time.monotonic(), code_version()
         self.results["meta"]["not_reached"] = []
         for entry in entries:
             if seconds is not None and time.monotonic() - start > seconds:
@@ -139,6 +148,7 @@ class Run:
             began = time.monotonic()
             row = self.row(entry)
             row["seconds"] = time.monotonic() - began
+            row["run"] = self._settled(version)
             self.results["rows"] = [old for old in self.results["rows"] if old["name"] != entry.name] + [row]
             self._say(report.line(row))
             write(self.results, out)

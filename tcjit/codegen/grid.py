@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from itertools import zip_longest
 from math import prod
 
@@ -22,7 +23,7 @@ from tcjit.codegen.linear import Linear, combine
 from tcjit.codegen.loops import Compare, Condition, For, If, Mark, Node, Run, mark_names, runs, substitute
 from tcjit.codegen.separate import radices, separate
 from tcjit.codegen.text import atomic, prefixed
-from tcjit.codegen.unroll import constant_trips
+from tcjit.codegen.unroll import constant_trips, full_trips
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr
 from tcjit.grammar.dtypes import DTYPES
@@ -31,6 +32,7 @@ from tcjit.mapping.pipeline import Mapped
 from tcjit.mapping.scop import ScopStatement
 
 THREAD = "tc_thread"  # the variable that holds the number of the thread
+UNROLLED_BYTES = 128  # of the values of iterations that are written out, and may be under way at once, where nothing is kept in arrays
 Digits = list[tuple[str, int]]  # texts of the digits of a number, outermost first, and their radices
 
 
@@ -283,20 +285,61 @@ class GridEmitter(Emitter):
         self.loops -= 1
 
     def constant_loop(self, node: For, guards: Sequence[Condition]) -> None:
-        """A loop over constants, unrolled; with a single trip only its body."""
+        """A loop over constants, unrolled: where the guards hold anyway in most of the iterations, those, and the ones before and after."""
+        first, last = node.lower.constant, node.upper.constant
+        full = full_trips(node, guards, self.ranges)
+        if full is None or 2 * (full[1] - full[0] + 1) <= last - first + 1:
+            full = first, last
+        for low, high in ((first, full[0] - 1), full, (full[1] + 1, last)):
+            if low <= high:
+                self.guarded_loop(replace(node, lower=Linear.of(low), upper=Linear.of(high)), guards)
+
+    def guarded_loop(self, node: For, guards: Sequence[Condition]) -> None:
+        """With a single trip only the body."""
         if node.lower == node.upper:
             value = {node.variable: node.lower}
             with self.when(self.tests(*(guard.substitute(value) for guard in guards))):
                 self.block(tuple(substitute(n, value) for n in node.body))
             return
-        self.pragma()
+        self.pragma(self.unroll_factor(node))
         with self.ranged(node), self.indented(self.header(node) + " {"), self.when(self.tests(*guards)):
             self.block(node.body)
 
-    def pragma(self) -> None:
-        """What makes a compiler unroll the next loop."""
+    def unroll_factor(self, node: For) -> int:
+        """How many iterations of a loop over constants are written out one after the other; 0: all.
+
+        It must be all where a thread's own array is indexed, which lies in registers only if its indices are constants. Elsewhere the
+        compiler would load the elements of many iterations before it needs them, or keep them for a later loop, and run out of registers.
+        """
+        for run in runs(node.body):
+            s = self.mapped.scop.statement(run.statement)
+            for tensor in (s.tensor, *(access.tensor for access, _ in s.reads())):
+                buffer = self.memory.private(tensor, self.marks)
+                if buffer is not None and buffer.space == "thread" and buffer.elements > 1:
+                    return 0
+        factor = max(1, UNROLLED_BYTES // self._bytes(node.body))
+        return factor if factor < node.upper.constant - node.lower.constant + 1 else 0
+
+    def _bytes(self, nodes: Sequence[Node]) -> int:
+        """Those of the values of one run through nodes, in loops over constants."""
+        total = 0
+        for node in nodes:
+            if isinstance(node, For):
+                found = constant_trips(node, self.ranges)
+                trips = 1 if found is None else found[0].upper.constant - found[0].lower.constant + 1
+                total += trips * self._bytes(node.body)
+            elif isinstance(node, If):
+                total += self._bytes(node.then) + self._bytes(node.other)
+            elif isinstance(node, Mark):
+                total += self._bytes(node.body)
+            elif isinstance(node, Run):
+                total += DTYPES[self.mapped.scop.statement(node.statement).value.dtype].bytes
+        return max(total, 1)
+
+    def pragma(self, factor: int = 0) -> None:
+        """What makes a compiler unroll the next loop, whole or by a factor."""
         if self.gpu.unroll:
-            self.write(self.gpu.unroll)
+            self.write(f"{self.gpu.unroll} {factor}" if factor else self.gpu.unroll)
 
     # ------------------------------------------------------------ statements
 

@@ -6,9 +6,14 @@ loop over constants with the expression as a condition inside.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from tcjit.codegen.facts import facts, split
 from tcjit.codegen.integers import Ranges, limits, simplified
 from tcjit.codegen.linear import Linear, Opaque
-from tcjit.codegen.loops import Compare, For, substitute
+from tcjit.codegen.loops import Compare, Condition, For, substitute
+
+_NEVER = Linear.of(-1)
 
 
 def parts(value: Linear, op: str) -> tuple[Linear, ...]:
@@ -51,6 +56,28 @@ def _shortest(
         return None
     best = trips.index(min(trips))
     return (*pairs[best], trips[best])
+
+
+def full_trips(loop: For, guards: Sequence[Condition], ranges: Ranges) -> tuple[int, int] | None:
+    """The first and last iteration between which the guards hold, whatever the other variables are; None where there is none of them.
+
+    ``loop`` runs over constants.
+    """
+    first, last = loop.lower.constant, loop.upper.constant
+    inner = {**ranges, loop.variable: (first, last)}
+    for fact in (fact for guard in guards for fact in facts(guard) or [_NEVER]):
+        for piece in split(simplified(fact, inner)):
+            step = piece.coefficient(loop.variable)
+            rest = None if step is None else limits(piece - Linear.of(loop.variable).times(step), inner)
+            if step is None or rest is None:
+                return None
+            if step > 0:
+                first = max(first, -(rest[0] // step))
+            elif step < 0:
+                last = min(last, rest[0] // -step)
+            elif rest[0] < 0:
+                return None
+    return (first, last) if first <= last else None
 
 
 def _at_least(one: Linear, other: Linear, ranges: Ranges) -> bool:

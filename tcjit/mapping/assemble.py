@@ -9,7 +9,7 @@ from tcjit.mapping.kernels import Copy, GroupPlan, Item, Kernel, Phase, Region, 
 from tcjit.mapping.lowering import Lowered
 from tcjit.mapping.scop import Scop, ScopStatement
 
-UNROLLED_ROUNDS = 64  # results of one thread that are kept apart
+UNROLLED_ROUNDS = 128  # results of one thread that are kept apart: those of a warp's share on tensor cores
 UNROLLED = 1024  # statements of a completely unrolled piece of a reduction
 
 

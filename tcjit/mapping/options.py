@@ -90,7 +90,8 @@ class Options:
     )
     reduction_chunks: int = _option(
         0,
-        "parts into which a reduction with few results is cut so that threads share it; 0: the model's choice, 1: never",
+        "parts into which a reduction is cut so that threads share it, or somewhat more that are equal, and no more than its longest "
+        "dimension has terms; 0: the model's choice, 1: never",
         choices=(0, 1, 8, 16, 32, 64),
         targets=("cpu", "cuda", "opencl"),
         needs="reduction",
@@ -143,9 +144,10 @@ class Options:
         targets=("cuda", "opencl"),
     )
     stages: int = _option(
-        1,
-        "steps' pieces in shared memory at once, as far as there are steps: 2 and more let copies run ahead of what reads them",
-        choices=(1, 2, 3, 4),
+        0,
+        "steps' pieces in shared memory at once, as far as there are steps: 2 and more let copies run ahead of what reads them; "
+        "0: the model's choice",
+        choices=(0, 1, 2, 3, 4),
         targets=("cuda", "opencl"),
         needs="reduction",
     )
@@ -178,7 +180,7 @@ class Options:
         self._require("threads", not self.threads or self.threads[0] * self.threads[1] <= 1024, "two numbers whose product is at most 1024")
         self._require("step", type(self.step) is int and 0 <= self.step <= 256, "a whole number from 0 to 256")
         self._require("vector", type(self.vector) is int and self.vector in (0, 1, 2, 4), "0, 1, 2 or 4")
-        self._require("stages", type(self.stages) is int and 1 <= self.stages <= 8, "a whole number from 1 to 8")
+        self._require("stages", type(self.stages) is int and 0 <= self.stages <= 8, "a whole number from 0 to 8")
         self._require("shared", type(self.shared) is bool, "True or False")
 
     def _require(self, name: str, holds: bool, expected: str) -> None:

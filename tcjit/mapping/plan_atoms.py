@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from tcjit.grammar.ast import Access, Binary, Cast
 from tcjit.mapping.kernels import GroupPlan, Share
-from tcjit.mapping.plan_contraction import by_time, classes, tiled
+from tcjit.mapping.plan_contraction import asked, by_time, classes, tiled
 from tcjit.mapping.plan_facts import Facts, bounds
 from tcjit.mapping.scop import ScopStatement
 
 # warps down and across a block's tile, and atoms of one warp down and across
 TILES = ((2, 2, 4, 8), (2, 4, 4, 4), (2, 2, 2, 4), (2, 2, 1, 2), (1, 2, 1, 2))
 ROWS, COLUMNS, TERMS = 16, 8, 16  # of one atom
+STAGES = (3, 2, 1)  # of the copies: asynchronous ones keep the next steps out of the registers, which the results fill
 STEPS = (64, 32, 16)  # terms that pass through shared memory at once: 128 bytes of a row, or what divides it
 
 
@@ -38,9 +39,11 @@ def on_tensor_cores(facts: Facts) -> GroupPlan | None:
     lower, upper = bounds(s, s.reduction[0])
     for shares in by_time(facts, candidates):
         for step in _steps(upper - lower, facts.options.step):
-            plan = tiled(facts, shares, [down, across], step, ((s.reduction[0], Share(lower, upper - lower, step)),)).plan
-            if sum(name == s.name for name, _ in plan.shared) == 2:
-                return plan
+            atoms = ((s.reduction[0], Share(lower, upper - lower, step)),)
+            for stages in STAGES if "async_copy" in facts.device.capabilities and not asked(facts) else (1,):
+                plan = tiled(facts, shares, [down, across], step, atoms, stages).plan
+                if sum(name == s.name for name, _ in plan.shared) == 2:
+                    return plan
     return None
 
 

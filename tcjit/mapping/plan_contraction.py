@@ -141,8 +141,11 @@ def _shared_out(facts: Facts, columns: Sequence[int], threads: int, results: int
 # ---------------------------------------------------------------- terms, and what is copied
 
 
-def tiled(facts: Facts, shares: Shares, order: Sequence[int], terms: int, atoms: tuple[tuple[str, Share], ...] = ()) -> Tiled:
-    """The plan for a tile, with so many terms at once; ``atoms`` are the steps of the main statement if it runs on tensor cores."""
+def tiled(
+    facts: Facts, shares: Shares, order: Sequence[int], terms: int, atoms: tuple[tuple[str, Share], ...] = (), stages: int = 1
+) -> Tiled:
+    """The plan for a tile, with so many terms at once; ``atoms`` are the steps of the main statement if it runs on tensor cores, ``stages``
+    what no option asks for."""
     columns = tuple(shares.get(c) or facts.whole(c) for c in facts.columns)
     items = []
     for s, item in zip(facts.statements, facts.items(), strict=True):
@@ -153,11 +156,15 @@ def tiled(facts: Facts, shares: Shares, order: Sequence[int], terms: int, atoms:
         items.append(item)
     # copies cannot run further ahead than the loop of steps is long
     trips = [[share.tiles for _, share in item.steps if share.tiles > 1] for item in items]
-    stages = min([facts.options.stages, *(loops[-1] for loops in trips if loops)])
+    stages = min([facts.options.stages or stages, *(loops[-1] for loops in trips if loops)])
     plan = GroupPlan(columns, tuple(c for c in order if columns[c].shared_out), tuple(items), stages=stages)
     shared: list[tuple[str, Access]] = []
     beyond = None
-    room = facts.device.max_shared_bytes if asked(facts) else facts.device.shared_bytes
+    room = facts.device.shared_bytes
+    if asked(facts):
+        room = facts.device.max_shared_bytes
+    elif stages > 1:
+        room = facts.device.max_shared_bytes // 2  # a second block hides what the first one waits for
     for s, item in zip(facts.statements, items, strict=True):
         for a in dict.fromkeys(accesses(s)[2:]) if item.steps and facts.options.shared else ():
             found = piece(facts.scop.tensor(a.tensor), s, plan, item, a, facts.scop.values)

@@ -399,13 +399,13 @@ class _Lowering:
         return fits_block(extents, reads, lambda a, dim: stride_in(storages[a.tensor], a.subscripts, dim, self._values))
 
     def _chunks(self, value: Expr, left: Bounds, reduced: Bounds) -> int:
-        """How many parts share a reduction: enough for threads where the results alone give too few."""
-        results, terms = _volume(left), _volume(reduced)
-        longest = max((upper - lower for _, lower, upper in reduced), default=1)
-        if self.processors and (not reduced or results >= 2 * self.processors):
-            return 1  # blocks enough, whose threads share the terms
-        if self.options.reduction_chunks:
+        """How many parts share a reduction: as many as are asked for, else enough for threads where the results alone give too few."""
+        if not reduced or self.options.reduction_chunks:
             return self.options.reduction_chunks if reduced else 1
+        results, terms = _volume(left), _volume(reduced)
+        longest = max(upper - lower for _, lower, upper in reduced)
+        if self.processors and results >= 2 * self.processors:
+            return 1  # blocks enough, whose threads share the terms
         if self.processors:
             if results >= self.processors // 2 or terms < 2 * PART or self._fits_block(value, reduced):
                 return 1

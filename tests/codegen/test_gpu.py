@@ -181,11 +181,27 @@ def test_launches_share_their_parameters_and_the_workspace() -> None:
 # ---------------------------------------------------------------- loops of one thread
 
 
+FOURS: list[object] = ["launch0", "blocks", ["floor(i/256)"], "block0", "threads 64", ["i mod 64"], "unroll", ["floor((i mod 256)/64)"]]
+
+
 def test_a_bound_that_is_no_constant_becomes_a_condition_inside() -> None:
-    path = ["launch0", "blocks", ["floor(i/256)"], "block0", "threads 64", ["i mod 64"], "unroll", ["floor((i mod 256)/64)"]]
-    found = check_added(path, 1000)
+    found = check_added(FOURS, 850)
     start = found.index("#pragma unroll")
-    assert found[start + 1 : start + 3] == ["for (int c2 = 0; c2 <= 3; ++c2) {", "if (64 * c2 + 256 * c0 + c1 <= 999) {"]
+    assert found[start + 1 : start + 3] == ["for (int c2 = 0; c2 <= 3; ++c2) {", "if (64 * c2 + 256 * c0 + c1 <= 849) {"]
+
+
+def test_iterations_that_no_thread_leaves_out_have_no_condition() -> None:
+    found = check_added(FOURS, 1000)
+    start = found.index("#pragma unroll")
+    add = "C[256 * c0 + c1 + 64 * c2] = A[256 * c0 + c1 + 64 * c2] + B[256 * c0 + c1 + 64 * c2];"
+    assert found[start + 1 : start + 5] == ["for (int c2 = 0; c2 <= 2; ++c2) {", add, "}", "if (256 * c0 + c1 <= 807) {"]
+
+
+def test_long_loops_are_written_out_in_parts() -> None:
+    """Unless the thread's own arrays are indexed: ptxas would load all elements at once, or keep them from one loop to the next."""
+    path = ["launch0", "block0", "threads 32", ["i mod 32"], "unroll", ["floor(i/32)"]]
+    assert "#pragma unroll 32" in check_added(path, 64 * 32, threads=32)
+    assert "#pragma unroll" in check_added(path, 32 * 32, threads=32)
 
 
 def test_unrolled_loops_start_at_constants() -> None:

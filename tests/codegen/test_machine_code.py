@@ -100,3 +100,31 @@ def test_a_convolution_reads_its_window_without_conditions() -> None:
     inner = histogram(innermost(code))
     assert inner["FFMA"] >= 8 * inner["LDS"]
     assert all(r.spill_stores == r.spill_loads == 0 for r in binary.resources.values())
+
+
+NORM = """def norm(float(N,D) X) -> (Y, m, v) {
+    m(n) +=! X(n, d)
+    v(n) +=! (X(n, d) - m(n)) * (X(n, d) - m(n))
+    Y(n, d) = (X(n, d) - m(n)) / v(n)
+}"""
+
+
+@pytest.mark.parametrize("columns", [40 << 10, 65535, 65536], ids=["registers", "odd", "memory"])
+@pytest.mark.parametrize("device", [SM_80, SM_90], ids=["sm_80", "sm_90"])
+def test_long_rows_fit_the_registers(device: Device, columns: int) -> None:
+    """A block of 1,024 threads has 64 registers for each: a row that leaves too few of them is read from memory again."""
+    binary, code = compiled(mapped(NORM, {"X": (2048, columns)}, device), device)
+    (resources,) = binary.resources.values()
+    assert resources.spill_stores == resources.spill_loads == resources.stack == 0 and not {"LDL", "STL"} & set(histogram(code))
+
+
+@pytest.mark.parametrize("device", [SM_80, SM_90], ids=["sm_80", "sm_90"])
+def test_what_follows_a_product_on_tensor_cores_stays_in_registers(device: Device) -> None:
+    text = """def linear(bfloat16(N,K) X, bfloat16(M,K) W, bfloat16(M) b) -> (Y) {
+        Z(n, m) +=! float32(X(n, k) * W(m, k))
+        Y(n, m) = bfloat16(0.5 * (Z(n, m) + b(m)) * (1.0 + erf((Z(n, m) + b(m)) * 0.70710678)))
+    }"""
+    made = mapped(text, {"X": (8192, 512), "W": (8192, 512), "b": (8192,)}, device)
+    binary, code = compiled(made, device)
+    (resources,) = binary.resources.values()
+    assert histogram(code)["HMMA"] > 0 and resources.spill_stores == resources.spill_loads == resources.stack == 0

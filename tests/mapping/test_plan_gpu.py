@@ -175,10 +175,17 @@ def test_few_rows_longer_than_a_block_can_keep_are_split() -> None:
     assert launches(SUMS, {"X": (4, 32768)}) == (1, 0)
 
 
-@pytest.mark.parametrize("chunks", [4, 16, 32])
 @pytest.mark.parametrize("shape", [(4096, 4096), (100000, 16), (264, 100000)])
-def test_no_reduction_with_many_results_is_cut(shape: tuple[int, int], chunks: int) -> None:
-    assert launches(SUMS, {"X": shape}, reduction_chunks=chunks, block=512) == (1, 0)
+def test_no_reduction_with_many_results_is_cut(shape: tuple[int, int]) -> None:
+    assert launches(SUMS, {"X": shape}, block=512) == (1, 0)
+
+
+@pytest.mark.parametrize(("chunks", "parts"), [(4, 4), (16, 16), (30, 32), (4096, 64)])
+@pytest.mark.parametrize("rows", [4, 264, 100000])
+def test_chunks_that_are_asked_for_are_made(rows: int, chunks: int, parts: int) -> None:
+    """Or somewhat more that divide the terms, and no more than there are terms."""
+    assert launches(SUMS, {"X": (rows, 64)}, reduction_chunks=chunks) == (2, parts * rows * 4)
+    assert launches(SUMS, {"X": (rows, 64)}, reduction_chunks=1) == (1, 0)
 
 
 @pytest.mark.parametrize("fusion", ["maximal", "preserve_three_coincident", "minimal"])
@@ -192,7 +199,8 @@ def test_parts_of_a_reduction_are_a_launch_of_their_own(fusion: str) -> None:
 def test_products_keep_their_tiles_whatever_the_chunks() -> None:
     shapes: Shapes = {"A": (1024, 1024), "B": (1024, 1024)}
     for chunks in (4, 32):
-        assert shared(mapped(MATMUL, shapes, SM_90, reduction_chunks=chunks)) == shared(mapped(MATMUL, shapes, SM_90))
+        assert set(shared(mapped(MATMUL, shapes, SM_90, reduction_chunks=chunks))) == set(shared(mapped(MATMUL, shapes, SM_90)))
+        assert launches(MATMUL, shapes, reduction_chunks=chunks) == (2, chunks * 1024 * 1024 * 4)
     few: Shapes = {"A": (16, 4096), "B": (4096, 16)}
     assert set(shared(mapped(MATMUL, few, SM_90, reduction_chunks=4))) == {"A_shared", "B_shared"}
     assert launches(MATMUL, few, reduction_chunks=4) == (2, 4 * 16 * 16 * 4)

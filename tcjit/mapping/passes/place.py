@@ -17,6 +17,7 @@ from tcjit.mapping.machine import Device
 from tcjit.mapping.storage import Axis, Buffer, Storage
 
 REGISTERS = 160  # 32-bit words of one thread's buffers, all together
+WORKING_REGISTERS = 24  # of a thread for addresses, operands and what is under way, beside its buffers
 Where = tuple[str, Share | int]  # "column", "lane", "owner" or "rest", and its share or the whole extent
 
 
@@ -25,6 +26,7 @@ def place(lowered: Lowered, kernels: Sequence[Kernel], device: Device) -> tuple[
     result = []
     for number, (plan, kernel) in enumerate(zip(lowered.plans, kernels, strict=True)):
         buffers = list(kernel.buffers)
+        room = min(REGISTERS, device.registers // kernel.threads - WORKING_REGISTERS)
         lives: list[tuple[range, int]] = []  # of buffers in registers: when, and their words
         used = sum(b.elements * DTYPES[lowered.scop.tensor(b.tensor).dtype].bytes for b in buffers) + _scratch(lowered, kernel, device)
         placed = {b.tensor for b in buffers}
@@ -40,7 +42,7 @@ def place(lowered: Lowered, kernels: Sequence[Kernel], device: Device) -> tuple[
             if found is not None:
                 live = _life(kernel.body, {item.statement for item, _ in users})
                 words = found.elements * max(1, DTYPES[storage.dtype].bytes // 4)
-                if all(words + sum(more for other, more in lives if at in other) <= REGISTERS for at in live):
+                if all(words + sum(more for other, more in lives if at in other) <= room for at in live):
                     lives.append((live, words))
                     buffers.append(found)
                     continue
