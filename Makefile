@@ -15,7 +15,12 @@ LIBRARY  ?= 20
 KILLS    ?= 200
 # random TorchScript programs, partitioned
 SCRIPTS  ?= 10000
-GPU    ?= --quick
+# for `make gpu`: the benchmark's options, where results go, processes that share the GPU, seconds for one call, options of tests/cuda_ring.py
+GPU      ?= --quick
+OUT      ?= build/gpu
+GPU_JOBS ?= 2
+SECONDS  ?=
+RING     ?=
 
 # pip must neither choose a torch of its own nor check for news of itself
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -53,10 +58,11 @@ docs: $(STAMP)
 bench: $(VENV)/.peers
 	$(BIN)/python benchmarks/peers/bench.py quick
 
-# On a machine with an NVIDIA GPU: its tests, then, whatever they say, the benchmark, whose options are in GPU. With `PYTHON=python3 VENV=`
-# that Python runs both and nothing is installed; benchmarks/gpu/README.md tells how to bring packages where there is no network.
+# On a machine with an NVIDIA GPU: its tests file by file, then, whatever they say, the benchmark, whose options are in GPU. What has ended
+# stands in OUT and is not run again; `SECONDS=480` stops in time, and the next call goes on. With `PYTHON=python3 VENV=` that Python runs
+# all and nothing is installed; benchmarks/gpu/README.md tells how to bring packages where there is no network.
 gpu: $(if $(VENV),$(STAMP))
-	$(RUN) -m pytest -q -rs -n $(JOBS) -m cuda $(PYTEST) tests; tests=$$?; $(RUN) benchmarks/gpu.py $(GPU) && exit $$tests
+	$(RUN) tests/cuda_ring.py --out $(OUT) --jobs $(GPU_JOBS) $(if $(SECONDS),--seconds $(SECONDS)) $(RING) -- $(GPU)
 
 clean:
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -15,6 +15,17 @@ from gpu.device import Device
 
 Run = Callable[..., list[torch.Tensor]]
 OURS = "tcjit"
+# deeper pipelines, longer steps, larger blocks, more parts of a sum: what a person would try before a search
+OPTION_SETS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "stages=2": {"stages": 2},
+    "step=16 stages=3": {"step": 16, "stages": 3},
+    "step=32 stages=3": {"step": 32, "stages": 3},
+    "step=32 stages=4": {"step": 32, "stages": 4},
+    "block=512": {"block": 512},
+    "chunks=8": {"reduction_chunks": 8},
+    "chunks=32 step=32": {"reduction_chunks": 32, "step": 32},
+}
 
 
 @dataclass(frozen=True)
@@ -60,13 +71,43 @@ def _inductor(mode: str) -> Callable[[Case, Sequence[Any], Device, bool], Prepar
 
 
 def ours(case: Case, arguments: Sequence[Any], device: Device, quick: bool) -> Prepared:
-    """tcjit with its default options. What it computes is checked in tensors that held NaN before."""
+    """tcjit with its default options."""
     import tcjit
 
     start = time.perf_counter()
     function = getattr(tcjit.define(case.source), case.entry)
     kernel = function.compile(*arguments)
     facts = {"compile_s": time.perf_counter() - start, "tuning_s": 0.0, "trials": 0, "resources": _jsonable(dict(kernel.resources))}
+    return _checked(case, function, facts)
+
+
+def fixed_options(case: Case, arguments: Sequence[Any], device: Device, quick: bool) -> Prepared:
+    """tcjit with each of a few sets of options that stand here, the fastest of them: what Triton's kernels by hand are given as well."""
+    import tcjit
+
+    start = time.perf_counter()
+    functions, refused = {}, []
+    for name, chosen in OPTION_SETS.items():
+        function = getattr(tcjit.define(case.source, options=tcjit.Options(**chosen)), case.entry)
+        try:
+            function.compile(*arguments)
+        except tcjit.TCError as error:  # what such a device or such a def cannot do
+            refused.append(f"{name}: {error.what}")
+            continue
+        functions[name] = function
+    if not functions:
+        raise Unsupported("; ".join(refused))
+    times = device.interleaved({name: _bound(function, arguments) for name, function in functions.items()}, 5)
+    best = min(functions, key=lambda name: sorted(times[name])[len(times[name]) // 2])
+    resources = _jsonable(dict(functions[best].compile(*arguments).resources))
+    facts = {"tuning_s": time.perf_counter() - start, "trials": len(OPTION_SETS), "configuration": best, "resources": resources}
+    return _checked(case, functions[best], facts)
+
+
+def _checked(case: Case, function: Any, facts: dict[str, Any]) -> Prepared:
+    """A function of tcjit's as it is called; what it computes is checked in tensors that held NaN before."""
+    import tcjit
+
     names = [output.name for output in function.signature.returns]
     places = [names.index(output) for output in case.outputs]
 
@@ -130,6 +171,7 @@ CONTENDERS: dict[str, Contender] = {
         Contender("max-autotune", _inductor("max-autotune-no-cudagraphs")),
         Contender("triton", triton, _needs_triton),
         Contender(OURS, ours),
+        Contender("tcjit-options", fixed_options),
     )
 }
 DEFAULT = tuple(name for name in CONTENDERS if name != "max-autotune")

@@ -146,6 +146,22 @@ def test_no_operator_begins_when_the_time_is_over(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "card.json").read_text())["meta"]["not_reached"] == ["twice", "thrice"] and not log
 
 
+def test_what_this_version_has_measured_is_not_measured_again(tmp_path: Path) -> None:
+    made, _, _ = runner([{"row": row_of("twice", tcjit=4.0)}, run.Gone("gone", "inputs")])
+    made.all([entry(), entry("thrice")], tmp_path / "card.json")
+    made.results["rows"] = json.loads((tmp_path / "card.json").read_text())["rows"]
+    assert made.measured() == {"twice"}, "what failed is measured again"
+    made.results["rows"][0]["run"]["code"] = "another version"
+    assert made.measured() == set()
+
+
+def test_our_own_sets_of_options_are_no_others() -> None:
+    row = row_of("mm", eager=40.0, tcjit=20.0) | {"seconds": 1.0}
+    row["contenders"]["tcjit-options"] = {**row["contenders"]["tcjit"], "us": 10.0}
+    (line,) = (line for line in report.page({**RESULTS, "rows": [row]}).splitlines() if line.startswith("| mm |"))
+    assert "| 0.50 | 0.25 | 2.00 | 0.50 |" in line, "of ceiling, best other, over eager, over the sets"
+
+
 def child(code: str, tmp_path: Path) -> run.Worker:
     return run.Worker([sys.executable, "-c", f"import json, os, signal, subprocess, sys, time\n{code}"], os.environ, tmp_path / "log")
 
@@ -202,6 +218,16 @@ def test_a_dry_run_from_end_to_end(tmp_path: Path) -> None:
     assert "| mlp3 | B=7 N=7 O=7 P=7 Q=2 |" in out.with_suffix(".md").read_text()
     again = bench("--dry-run", "--only", "tmm_s", "--peers", "eager", "--update", "--out", str(out))
     assert again.returncode == 0 and len(json.loads(out.read_text())["rows"]) == 3
+    rest = bench("--dry-run", "--only", "tmm_s,mlp1", "--peers", "eager", "--resume", "--out", str(out))
+    assert rest.returncode == 0 and rest.stdout.count("mlp1") == 1 and "tmm_s" not in rest.stdout, rest.stdout + rest.stderr
+
+
+def test_the_fastest_set_of_options_competes(tmp_path: Path) -> None:
+    out = tmp_path / "dry.json"
+    done = bench("--dry-run", "--only", "mlp1", "--peers", "eager,tcjit-options", "--out", str(out))
+    (row,) = json.loads(out.read_text())["rows"]
+    ours = row["contenders"]["tcjit-options"]
+    assert done.returncode == 0 and ours["correct"] and ours["trials"] >= 5 and ours["configuration"], done.stderr
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -235,4 +261,7 @@ def test_make_gpu_takes_a_python_that_is_there() -> None:
     done = subprocess.run(["make", "-n", "gpu", "PYTHON=/some/python", "VENV="], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert "pip" not in done.stdout and "venv" not in done.stdout
-    assert re.search(r"/some/python -m pytest .*-m cuda .*tests; .*/some/python benchmarks/gpu.py --quick", done.stdout)
+    assert re.search(r"^/some/python tests/cuda_ring\.py --out build/gpu --jobs 2 +-- --quick$", done.stdout, re.MULTILINE)
+    given = ["OUT=/there", "SECONDS=480", "GPU=", "RING=--again"]
+    more = subprocess.run(["make", "-n", "gpu", "PYTHON=/some/python", "VENV=", *given], capture_output=True, text=True, cwd=ROOT)
+    assert re.search(r"cuda_ring\.py --out /there --jobs 2 --seconds 480 --again -- *$", more.stdout, re.MULTILINE), more.stdout
