@@ -241,6 +241,17 @@ def test_entries_of_one_launcher_take_the_same_arguments(extension: ModuleType, 
     assert len(table) == 1
 
 
+def test_each_compiler_builds_a_launcher_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One built with a sanitizer's flags, or by a wrapper, must not be loaded by a process whose compiler is another."""
+    plain = launcher.key()
+    assert plain == launcher.key()
+    monkeypatch.setenv("CC", f"{host.compiler().path} -fsanitize=undefined")
+    assert launcher.key() != plain
+    monkeypatch.undo()
+    monkeypatch.setattr(host, "c_library", lambda memory: "glibc 2.99")
+    assert launcher.key() != plain
+
+
 def test_loading_nonsense(tmp_path: Path) -> None:
     (tmp_path / "x.so").write_bytes(b"nonsense")
     with pytest.raises(launcher.LaunchError, match="cannot load the launcher"):
