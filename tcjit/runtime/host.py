@@ -23,6 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from tcjit import config
 from tcjit.errors import CompileError, LaunchError
 
 NAMES = ("cc", "gcc", "clang")
@@ -303,13 +304,14 @@ def _search() -> tuple[str, ...]:
     try:
         candidates = [tuple(shlex.split(asked))] if asked else [(name,) for name in NAMES]
     except ValueError as error:
-        raise CompileError(f"CC={asked!r} is no command: {error}", hint="CC=gcc") from error
+        raise config.refused("CC", asked, f"is no command: {error}", "CC=gcc", CompileError) from error
     for command in candidates:
         path = shutil.which(command[0]) if command else None
         if path is not None:
             return (os.path.abspath(path), *command[1:])
-    tried = f"CC={asked!r} is not a program that can be run" if asked else f"none of {', '.join(NAMES)} is on PATH"
-    raise CompileError(f"no C compiler: {tried}", hint=_how_to_get())
+    if asked:
+        raise config.refused("CC", asked, "is not a program that can be run, so there is no C compiler", _how_to_get(), CompileError)
+    raise CompileError(f"no C compiler: none of {', '.join(NAMES)} is on PATH", hint=_how_to_get())
 
 
 def _how_to_get() -> str:

@@ -76,10 +76,12 @@ def choose(asked: str | None = None) -> Found:
     asked = config.opencl_device() if asked is None else asked
     found = devices()
     if asked:
-        fitting = found[int(asked) :][:1] if asked.isdecimal() else [f for f in found if asked.lower() in f.words]
+        numbered = asked.isascii() and asked.isdecimal() and len(asked) < 7
+        fitting = found[int(asked) :][:1] if numbered else [f for f in found if asked.lower() in f.words]
         if not fitting:
             known = "; ".join(f"{number}: {f}" for number, f in enumerate(found)) or "none is installed"
-            raise CompileError(f"TCJIT_OPENCL_DEVICE={asked!r} fits no OpenCL device", hint=f"one of {known}" if found else INSTALL)
+            hint = f"one of {known}" if found else INSTALL
+            raise config.refused("TCJIT_OPENCL_DEVICE", asked, "fits no OpenCL device", hint, CompileError)
         return fitting[0]
     kinds = _pyopencl().device_type
     for kind in (kinds.GPU, kinds.ACCELERATOR, kinds.CPU):

@@ -23,6 +23,7 @@ from optuna.trial import TrialState
 from tcjit.cache import store
 from tcjit.errors import MappingError, TuneError
 from tcjit.mapping.options import Options
+from tcjit.redact import redacted
 from tcjit.tuner import genetic
 from tcjit.tuner.bench import Bench, Failure, Printed
 from tcjit.tuner.config import TunerConfig
@@ -340,4 +341,4 @@ def _ratios(sitting: Sequence[Sequence[float]]) -> list[list[float]]:
 
 
 def _settings(config: TunerConfig) -> dict[str, Any]:
-    return {name: str(value) if name == "storage" and value is not None else value for name, value in vars(config).items()}
+    return {name: redacted(str(value)) if name == "storage" and value is not None else value for name, value in vars(config).items()}
