@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import tempfile
 import threading
 import warnings
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tcjit import config
+from tcjit import config, scratch
 from tcjit.codegen.source import KernelLaunch
 from tcjit.errors import CompileError, LaunchError, TCError
 from tcjit.mapping.machine import OPENCL, Device
@@ -310,7 +309,7 @@ def _log(program: Any, device: Any) -> str:
 
 def _kept(text: str) -> Path:
     try:
-        file = Path(tempfile.mkdtemp(prefix="tcjit-"), "kernel.cl")
+        file = Path(scratch.refused(), "kernel.cl")
         file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise TCError(f"no temporary directory to keep a source in: {error}", hint="room in /tmp, or TMPDIR set to a directory") from None
