@@ -13,6 +13,8 @@ PROGRAMS ?= 20000
 LIBRARY  ?= 20
 # processes killed while they write to a cache, and while they tune
 KILLS    ?= 200
+# seconds of threads that share defs under AddressSanitizer, and as many under ThreadSanitizer
+THREADS  ?= 60
 # random TorchScript programs, partitioned
 SCRIPTS  ?= 10000
 # for `make gpu`: the benchmark's options, where results go, processes that share the GPU, seconds for one call, options of tests/cuda_ring.py
@@ -45,8 +47,9 @@ pytest: $(STAMP)
 soak: $(STAMP)
 	$(BIN)/python tests/soak.py --programs $(PROGRAMS) --jobs $(JOBS); programs=$$?; \
 	  $(BIN)/python tests/soak.py --kills $(KILLS); kills=$$?; \
+	  $(BIN)/python tests/soak.py --threads $(THREADS); threads=$$?; \
 	  $(BIN)/python tests/byoc/fuzz_scripts.py --count $(SCRIPTS); scripts=$$?; \
-	  $(BIN)/python tests/soak.py --library $(LIBRARY) --jobs $(JOBS) && exit $$((programs | kills | scripts))
+	  $(BIN)/python tests/soak.py --library $(LIBRARY) --jobs $(JOBS) && exit $$((programs | kills | threads | scripts))
 
 golden: $(STAMP)
 	$(BIN)/pytest -q --update-golden tests

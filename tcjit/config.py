@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 import re
 from dataclasses import dataclass
@@ -33,7 +34,9 @@ VARIABLES = (
 )
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?", re.IGNORECASE)
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]i?)?b?", re.IGNORECASE | re.ASCII)
+_MOST = 2.0**63
+_SHOWN = 80  # characters of a value in a message
 
 
 def cache_dir() -> Path | None:
@@ -59,9 +62,10 @@ def cache_size() -> int:
     """
     text = os.environ.get("TCJIT_CACHE_SIZE", "").strip() or "2GB"
     match = _SIZE.fullmatch(text)
-    if match is None:
-        raise TCError(f"TCJIT_CACHE_SIZE={text!r} is not a size", hint="a number of bytes, or one with a unit: 500MB, 2GB, 1GiB")
-    return int(float(match[1]) * _UNITS[(match[2] or "").lower()])
+    size = float(match[1]) * _UNITS[(match[2] or "").lower()] if match else math.nan
+    if not size <= _MOST:  # nor NaN
+        raise refused("TCJIT_CACHE_SIZE", text, "is not a size", "a number of bytes up to 2**63, or one with a unit: 500MB, 2GB, 1GiB")
+    return int(size)
 
 
 def dump_dir() -> Path | None:
@@ -74,7 +78,7 @@ def verify() -> bool | None:
     """True: prove every kernel; False: none; None: tcjit decides."""
     text = os.environ.get("TCJIT_VERIFY", "").strip()
     if text not in ("", "0", "1"):
-        raise TCError(f"TCJIT_VERIFY={text!r} is neither 0 nor 1", hint="1 to prove every kernel, 0 for none, unset to let tcjit decide")
+        raise refused("TCJIT_VERIFY", text, "is neither 0 nor 1", "1 to prove every kernel, 0 for none, unset to let tcjit decide")
     return None if text == "" else text == "1"
 
 
@@ -87,14 +91,22 @@ def cuda_driver() -> str:
     """The package that is to call the CUDA driver, ``cuda-bindings`` or ``pycuda``; nothing: tcjit chooses."""
     text = os.environ.get("TCJIT_CUDA_DRIVER", "").strip().lower()
     if text not in ("", "auto", "cuda-bindings", "pycuda"):
-        raise TCError(f"TCJIT_CUDA_DRIVER={text!r} is no driver package", hint="cuda-bindings or pycuda; unset, tcjit chooses")
+        raise refused("TCJIT_CUDA_DRIVER", text, "is no driver package", "cuda-bindings or pycuda; unset, tcjit chooses")
     return "" if text == "auto" else text
+
+
+def refused(variable: str, text: str, what: str, hint: str, kind: type[TCError] = TCError) -> TCError:
+    """The error for a variable's value, which is shown without passwords, and not at any length."""
+    from tcjit.redact import redacted  # a warm start does without
+
+    shown = redacted(text)
+    return kind(f"{variable}={shown if len(shown) <= _SHOWN else shown[:_SHOWN] + '...'!r} {what}", hint=hint)
 
 
 def _directory(variable: str, text: str) -> Path:
     expanded = os.path.expanduser(text)
     if expanded.startswith("~"):
-        raise TCError(f"{variable}={text!r} names a home directory that does not exist", hint="an absolute path")
+        raise refused(variable, text, "names a home directory that does not exist", "an absolute path")
     return _path(os.path.abspath(expanded))
 
 

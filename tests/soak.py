@@ -3,6 +3,7 @@
     python tests/soak.py --programs 20000 --jobs 2 [--seed S] [--seconds T] [--first N] [--target cpu|cuda_host|opencl]
     python tests/soak.py --library 20 --jobs 2 [--seed S] [--seconds T] [--target cuda_host|opencl]
     python tests/soak.py --kills 200 [--seed S]
+    python tests/soak.py --threads 60 [--seed S]
 
 Each number of a seed stands for one program, with mapping options of its own for every second one, and one mutated text, drawn in a
 child process that a crash or a hang can take down. Of ten numbers, eight run on the CPU, one as CUDA text on the host, one through
@@ -11,7 +12,8 @@ three, has options nine times out of ten, and perhaps a device with few processo
 
 With ``--library`` the numbers are those of the named operators instead: each on both GPU rings, once with default options and so many
 times with options, case, type and device of its own. With ``--kills`` so many processes are killed while they write to a cache and
-so many searches while they tune; the cache must then be sound, and nothing lost.
+so many searches while they tune; the cache must then be sound, and nothing lost. With ``--threads`` several threads call defs for so many
+seconds under AddressSanitizer, then under ThreadSanitizer: see ``support_threads``.
 
 A failing program is shrunk and written with its options to ``tests/regressions`` (or ``--keep``), where the suite picks it up. The last
 line is ``N run, M failed, seed S``, also after Ctrl-C, which ends the children; the exit status is then 130, or 1 where something failed.
@@ -61,12 +63,17 @@ def main() -> int:
     parser.add_argument("--child", type=int, nargs=2, metavar=("FIRST", "LAST"), help=argparse.SUPPRESS)
     parser.add_argument("--check", type=Path, help="run one saved program and say what is wrong with it")
     parser.add_argument("--kills", type=int, metavar="N", help="kill N processes that write to a cache and N searches, instead of programs")
+    parser.add_argument("--threads", type=float, metavar="SECONDS", help="threads that share defs, under each sanitizer, instead")
     options = parser.parse_args()
     seed = random.SystemRandom().getrandbits(32) if options.seed is None else options.seed
     if options.check:
         return _check(options.check, options.target or "cpu")
     if options.kills:
         return _kills(options.kills, seed)
+    if options.threads:
+        from support_threads import soak_threads
+
+        return soak_threads(options.threads, seed)
     work = Work(seed, options.keep, options.target, options.library)
     if options.child:
         _child(work, *options.child)

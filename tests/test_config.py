@@ -57,11 +57,24 @@ def test_cache_size(monkeypatch: pytest.MonkeyPatch, text: str, size: int) -> No
     assert config.cache_size() == size
 
 
-@pytest.mark.parametrize("text", ["big", "-1", "2 PB", "1e9", "GB", "2GBs", "nan", "1_000"])
+@pytest.mark.parametrize(
+    "text", ["big", "-1", "2 PB", "1e9", "GB", "2GBs", "nan", "inf", "1_000", "9" * 400, "9" * 5000, "9" * 19 + "GB", "١٢٣", "²"]
+)
 def test_no_cache_size(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("TCJIT_CACHE_SIZE", text)
-    with pytest.raises(TCError, match="is not a size"):
+    with pytest.raises(TCError, match="TCJIT_CACHE_SIZE=.* is not a size") as caught:
         config.cache_size()
+    assert len(str(caught.value)) < 300
+
+
+def test_no_variable_shows_a_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    readers = {"TCJIT_CACHE_SIZE": config.cache_size, "TCJIT_VERIFY": config.verify, "TCJIT_CUDA_DRIVER": config.cuda_driver}
+    for variable, read in readers.items():
+        for text in ("postgresql://me:S3CRET@host/db", "postgresql://host/db?password=S3CRET", "host=x password=S3CRET"):
+            monkeypatch.setenv(variable, text)
+            with pytest.raises(TCError, match=rf"{variable}=.*\*\*\*") as caught:
+                read()
+            assert "S3CRET" not in str(caught.value)
 
 
 def test_verify(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ have *attachments*, raw files whose checksums it holds: shared objects, which mu
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import os
 import re
@@ -14,17 +15,20 @@ import secrets
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tcjit import scratch
 from tcjit.cache.log import Log
 
 FORMAT = "v1"  # files of another format live beside these, in a folder of their own
+LOCKS = "locks"  # a folder beside those of the kinds
 KINDS = ("texts", "options", "notes", "kernels", "blobs", "logs")
 LASTING = ("logs", "options")  # what can be had again by searching only goes only if all of it is too much by itself
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 STALE = 3600.0  # seconds after which what a killed process left behind is swept up
+YOUNG = 5.0  # seconds in which a file that was just made has surely been locked by its writer
 _ATTACHMENT = re.compile(rf"({NAME.pattern})@[0-9a-f]{{16}}\.so")
 _ASIDE = ".aside-"
 _MAGIC = b"tcjit1 "
@@ -79,7 +83,7 @@ def examine(root: Path | None) -> Trust:
 
 def _problem_inside(root: Path) -> str:
     base = os.path.join(root, FORMAT)
-    for path in (os.fspath(root), base, *(os.path.join(base, kind) for kind in KINDS)):
+    for path in (os.fspath(root), base, *(os.path.join(base, kind) for kind in (*KINDS, LOCKS))):
         try:
             # the user may link to a directory elsewhere: judged by what it points to here, as a link by _problem_above
             status = os.stat(path) if path == os.fspath(root) else os.lstat(path)
@@ -197,6 +201,22 @@ class Directory:
         """A log, which is no sealed file: it grows."""
         return Log(self.path("logs", name), 0o600)
 
+    def lock_file(self, name: str) -> int:
+        """An open, empty file to lock, which nobody else can open; it is never removed, or two processes could hold two files."""
+        path = self.path(LOCKS, name)
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        try:
+            handle = os.open(path, flags, 0o600)
+        except FileNotFoundError:
+            self._make(Path(path).parent)
+            handle = os.open(path, flags, 0o600)
+        try:
+            _require_private(path, os.fstat(handle))
+        except Damaged as error:
+            os.close(handle)
+            raise PermissionError(errno.EPERM, str(error), path) from error
+        return handle
+
     def require_private(self, kind: str, file: str) -> None:
         """Damaged where there is something that is not a file of the user's own."""
         path = self.path(kind, file)
@@ -217,7 +237,7 @@ class Directory:
         for (kind, name), entries in found.items():
             entries.sort(key=lambda e: (e.name != name, e.name))
             with suppress(FileNotFoundError):
-                sizes = [-(-e.stat(follow_symlinks=False).st_size // 4096) * 4096 for e in entries]
+                sizes = [_occupied(e.stat(follow_symlinks=False)) for e in entries]
                 used = entries[0].stat(follow_symlinks=False).st_mtime
                 items.append(Item(kind, name, used, sum(sizes), tuple(e.name for e in entries)))
         return sorted(items, key=lambda item: (item.used, item.kind, item.name))
@@ -242,9 +262,12 @@ class Directory:
 
         ``keep`` is the kind and name of what was just written.
         """
-        self.sweep(now - STALE)
+        aside = self.sweep(now - STALE)
         items = self.items()
-        total = sum(item.bytes for item in items)
+        kept = sum(item.bytes for item in items)
+        if aside and kept + aside > limit:
+            aside = self.sweep(now - STALE, dead=True)
+        total = kept + aside
         lasting = sum(item.bytes for item in items if item.kind in LASTING)
         if total > limit:
             for item in sorted(items, key=lambda item: LASTING.index(item.kind) if item.kind in LASTING else -1):
@@ -257,13 +280,21 @@ class Directory:
                     lasting -= item.bytes if last else 0
         return max(0, limit - total)
 
-    def sweep(self, before: float) -> None:
-        """Remove files that were being written and last changed before that moment."""
+    def sweep(self, before: float, dead: bool = False) -> int:
+        """Remove files that were being written and last changed before that moment, with ``dead`` also later ones whose process has
+        ended; the bytes of those that stay."""
+        left = 0
         for kind in KINDS:
             for entry in self._scan(kind):
                 with suppress(OSError):
-                    if entry.name.startswith(_ASIDE) and entry.stat(follow_symlinks=False).st_mtime < before:
+                    if not entry.name.startswith(_ASIDE):
+                        continue
+                    status = entry.stat(follow_symlinks=False)
+                    if status.st_mtime < before or (dead and status.st_mtime < time.time() - YOUNG and _abandoned(entry.path)):
                         os.unlink(entry.path)
+                    else:
+                        left += _occupied(status)
+        return left
 
     def _scan(self, kind: str) -> list[os.DirEntry[str]]:
         try:
@@ -276,14 +307,16 @@ class Directory:
         path = self.path(kind, file)
         aside = self.path(kind, f"{_ASIDE}{os.getpid()}-{secrets.token_hex(8)}")
         try:
-            self._write_aside(aside, content)
-            os.replace(aside, path)
+            with self._written_aside(aside, content):
+                os.replace(aside, path)
         except BaseException:
             with suppress(OSError):
                 os.unlink(aside)
             raise
 
-    def _write_aside(self, aside: str, content: bytes) -> None:
+    @contextmanager
+    def _written_aside(self, aside: str, content: bytes) -> Iterator[None]:
+        """Within it the file is there, and locked: it is not taken for one that a killed process left."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             handle = os.open(aside, flags, 0o600)
@@ -291,10 +324,12 @@ class Directory:
             self._make(Path(aside).parent)
             handle = os.open(aside, flags, 0o600)
         try:
+            scratch.lock(handle, fcntl.LOCK_EX, 0)
             rest = memoryview(content)
             while rest:
                 rest = rest[os.write(handle, rest) :]
             os.fsync(handle)
+            yield
         finally:
             os.close(handle)
 
@@ -306,6 +341,20 @@ class Directory:
         trust = examine(self.root)
         if not trust.ok:
             raise PermissionError(errno.EPERM, trust.problem, str(self.root))
+
+
+def _occupied(status: os.stat_result) -> int:
+    """Bytes on the disk."""
+    return -(-status.st_size // 4096) * 4096
+
+
+def _abandoned(path: str) -> bool:
+    """Whether no process is writing a file any more."""
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        return scratch.lock(handle, fcntl.LOCK_EX, 0)
+    finally:
+        os.close(handle)
 
 
 def _seal(kind: str, name: str, body: bytes) -> bytes:

@@ -5,6 +5,7 @@ file is there. A writer that is killed leaves at most a torn line at the end, wh
 """
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -14,8 +15,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tcjit import scratch
+
 _SEAL = 16  # hexadecimal digits of the checksum
 _TAIL = 64
+WAIT = 20.0  # seconds for others, who hold a log for milliseconds
 
 
 class _Mark(NamedTuple):
@@ -44,12 +48,14 @@ class Log:
     def __init__(self, path: str | Path, mode: int = 0o666) -> None:
         self.path = Path(path)
         self._mode = mode
+        self._patience = WAIT  # for others to unlock it; nothing once that was in vain
         self._mark = _START  # replaced whole: threads may share a log
 
     def append(self, records: Sequence[Mapping[str, Any]]) -> int:
         """Add records, all of them synced to the disk or none; the number of lines afterwards.
 
-        An OSError where that is impossible (a full disk), after which the file is as it was; a TypeError for what is not JSON.
+        An OSError where that is impossible (a full disk, or another process that is stopped and has the file locked), after which the file
+        is as it was; a TypeError for what is not JSON.
         """
         text = b"".join(map(_line, records))
         with self._opened(os.O_RDWR | os.O_APPEND | os.O_CREAT, fcntl.LOCK_EX) as handle:
@@ -107,7 +113,10 @@ class Log:
         while True:
             handle = self._open(flags | os.O_CLOEXEC)
             try:
-                fcntl.flock(handle, lock)
+                if not scratch.lock(handle, lock, self._patience):
+                    self._patience = 0.0
+                    raise TimeoutError(errno.ETIMEDOUT, f"{scratch.holder(handle)} has it locked", str(self.path))
+                self._patience = WAIT
                 if os.fstat(handle).st_nlink:  # else it was removed while this process waited
                     yield handle
                     return

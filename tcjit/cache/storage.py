@@ -19,8 +19,6 @@ import functools
 import json
 import math
 import os
-import shutil
-import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tcjit import config
+from tcjit import config, scratch
 from tcjit.cache import tuned
 from tcjit.cache.directory import LASTING, NAME, STALE, Damaged, Directory, Trust, examine
 from tcjit.cache.log import Log
@@ -208,6 +206,15 @@ class Store:
         for item, place in sorted(found, key=lambda each: -each[0].used):
             yield item.name, place.log(item.name)
 
+    # ------------------------------------------------------------ locks
+
+    def lock_file(self, name: str) -> int:
+        """An open file of that name to lock, in the user's directory, or where that takes no files in the temporary one; an OSError."""
+        _require_name(name)
+        self._warn_of_distrust()
+        place = self._home if self._home and self.trust.writable else _spare()
+        return place.lock_file(name)
+
     # ------------------------------------------------------------ upkeep
 
     def clear(self) -> int:
@@ -337,14 +344,14 @@ def _opened(home: Path | None, user: int) -> Store:
 @functools.lru_cache(maxsize=1)
 def _spare() -> Directory:
     """The process's private temporary directory, removed when the process ends; an OSError where none can be made."""
-    path, owner = tempfile.mkdtemp(prefix="tcjit-cache-"), os.getpid()
+    made, owner = scratch.Folder("cache"), os.getpid()
 
     def remove() -> None:
         if os.getpid() == owner:  # not in a forked child, whose parent still uses it
-            shutil.rmtree(path, ignore_errors=True)
+            made.remove()
 
     atexit.register(remove)
-    return Directory(Path(path))
+    return Directory(Path(made.path))
 
 
 # What unpacking raises on a file that is whole but was written by another version of tcjit.

@@ -1,7 +1,8 @@
 """Autotuning of a def: from arguments to a search, and from its result to the cache."""
 from __future__ import annotations
 
-import tempfile
+import math
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from tcjit import cache
+from tcjit import cache, scratch
 from tcjit.errors import ArgumentError, TuneError
 from tcjit.jit import arguments, targets
 from tcjit.jit.arguments import Bound
 from tcjit.jit.launch import Key
 from tcjit.mapping.options import PRESETS, Options
+from tcjit.runtime import host
 from tcjit.tuner.config import TunerConfig
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ def autotune(
 
     if config is not None and not isinstance(config, TunerConfig):
         raise ArgumentError(f"config must be tcjit.TunerConfig, not {type(config).__name__}", hint="tcjit.TunerConfig(seconds=60)")
+    config, began = config or TunerConfig(), time.monotonic()
     asked = targets.find(target) if target else None
     bounds = [arguments.check(signature, args, asked) for args in sets]
     on = targets.resolve(target, bounds[0].places)
@@ -48,10 +51,11 @@ def autotune(
         raise TuneError(f"target {on.name} does not run here, so nothing can be timed", hint='target="cpu", "opencl" or "cuda"')
     if any(targets.resolve(target, bound.places) != on for bound in bounds[1:]):
         raise ArgumentError("the sets of arguments are on different devices", hint="one search per device")
-    with tempfile.TemporaryDirectory(prefix="tcjit-given-") as folder:
-        task = _task(text, signature, on, bounds, Path(folder))
+    with scratch.folder("given") as folder:
+        with host.limited(math.inf if config.seconds is None else began + config.seconds + config.timeout):
+            task = _task(text, signature, on, bounds, Path(folder))
         with shown(task.label, progress) as watch:
-            result = search(task, config or TunerConfig(), watch)
+            result = search(task, config, watch, began=began)
     if keep:
         for bound in bounds:
             _keep(signature, on, bound, result)

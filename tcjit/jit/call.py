@@ -1,10 +1,12 @@
 """A def as a callable on tensors: the fast path, the checks, the kernels of every shape, and torch's dispatcher for the rest."""
 from __future__ import annotations
 
+import math
 import os
 import threading
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +21,11 @@ from tcjit.jit.dynamic import Sizes, instance
 from tcjit.jit.fast import Table
 from tcjit.jit.kernel import Kernel
 from tcjit.jit.launch import Key
+from tcjit.jit.recent import Recent
 from tcjit.jit.signature import Signature
 from tcjit.jit.stored import Binary
 from tcjit.jit.targets import cpu  # noqa: F401  # the target of most calls, which should not wait for it
-from tcjit.runtime import tensors
+from tcjit.runtime import host, tensors
 
 if TYPE_CHECKING:
     from tcjit.jit.targets import Target
@@ -31,6 +34,9 @@ if TYPE_CHECKING:
     from tcjit.tuner.result import TuneResult
 
 Results = torch.Tensor | tuple[torch.Tensor, ...]
+
+
+KERNELS = 1024  # of a def that stay at hand; others are found in the cache again
 
 
 class Function:
@@ -51,10 +57,10 @@ class Function:
         self.__doc__ = f"{signature}, a tensor comprehension:\n\n{text.strip()}"
         self._table = Table()
         self._call = self._table.call
-        self._kernels: dict[Key, Kernel] = {}
+        self._kernels: Recent[Key, Kernel] = Recent(KERNELS)
         self.dynamic = dynamic
         self._sizes = Sizes(signature, dynamic)
-        self._open: dict[Key, Binary] = {}  # dynamic kernels
+        self._open: Recent[Key, Binary] = Recent(KERNELS)  # dynamic kernels
         identity = repr((text, signature.name, target, options, dynamic))
         self._operator = operator.register(signature, identity, self._on_plain, self._sizes.symbolic)
         self._overload = self._operator.overload
@@ -191,8 +197,10 @@ class Function:
         result = autotune.autotune(self.text, self.signature, checked_target(target) or self.target, [args, *also], config, cache, progress)
         if cache:
             forget(self.signature)
-            for given in (args, *also):  # as calls will want it: the next process finds the kernel, too
-                self.compile(*given, target=target)
+            until = math.inf if config is None or config.seconds is None else time.monotonic() + config.timeout
+            with suppress(host.TimedOut), host.limited(until):  # then the first call compiles
+                for given in (args, *also):  # as calls will want it: the next process finds the kernel, too
+                    self.compile(*given, target=target)
         return result
 
     def _kernel(self, bound: Bound, checked: bool, target: Target, options: Options | None, called: bool = True) -> Kernel:
@@ -210,7 +218,7 @@ class Function:
                 if found is None:
                     found = targets.find(key.target, key.place).kernel(self.text, self.signature, key)
                     self._sizes.compiled(key)
-                self._kernels[key] = found
+                self._kernels.put(key, found)
         return found
 
     def _dynamic(self, key: Key, bound: Bound, called: bool) -> Kernel | None:
@@ -229,10 +237,9 @@ class Function:
                         raise  # the def's own doing
                     self._sizes.refuse(error.what)
                     return None
-                self._open[wide] = made
+                self._open.put(wide, made)
                 self._sizes.compiled(wide)
         return instance(self.text, self.signature, key, made)
-
 
     def _reading(self, wide: Key, key: Key, bound: Bound) -> Binary | None:
         """A dynamic kernel for other layouts that happens to read these: where a size is 1, many look alike."""

@@ -74,7 +74,8 @@ class Sizes:
     def compiled(self, key: Key) -> None:
         """A kernel was made; from that for the 17th shape on somebody should know."""
         before = len(self._shapes)
-        self._shapes[key.shapes] = None
+        if before <= KERNELS:
+            self._shapes[key.shapes] = None
         if before == KERNELS < len(self._shapes):
             fixed = [size for size in self.signature.sizes if size not in self.signature.specialised]
             hint = f"define(..., dynamic={fixed}) would compile a few for all" if fixed else "its sizes are part of the code"

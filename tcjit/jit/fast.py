@@ -59,10 +59,12 @@ def _load() -> ModuleType | None:
 
 
 extension = _Extension()
+_changing = threading.Lock()  # a table
 
 
 def _after_fork() -> None:
-    extension.lock = threading.Lock()  # whoever held it is not in this process
+    global _changing
+    extension.lock, _changing = threading.Lock(), threading.Lock()  # whoever held them is not in this process
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -94,7 +96,8 @@ class Table:
         if self._calls > 1 or extension.tried:
             module = extension.load()
             if module is not None:
-                self._add(module, signature, key, binary, bound)
+                with _changing:
+                    self._add(module, signature, key, binary, bound)
         return self.call
 
     def _add(self, module: ModuleType, signature: Signature, key: Key, binary: Binary, bound: Bound) -> None:

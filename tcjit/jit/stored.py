@@ -167,6 +167,7 @@ def _compiled(
 
 def launcher_library() -> Path:
     """The fast path's extension as a file; a CompileError where it cannot be built."""
-    store, name = cache.store(), launcher.key()
+    store = cache.store()
+    name = launcher.key(store)
     found = store.blob(name)
     return found if found is not None else store.put_blob(name, launcher.build(store))

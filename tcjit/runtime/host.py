@@ -11,18 +11,21 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import math
 import os
 import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from tcjit import config, scratch
 from tcjit.errors import CompileError, LaunchError
 
 NAMES = ("cc", "gcc", "clang")
@@ -45,6 +48,7 @@ _LINKS = (
     ("-nostdlib", "-fno-use-linker-plugin", "-Wl,--as-needed", "-lgomp", "-lm", "-lgcc"),
     *_PLAIN_LINKS,
 )
+_FULL = ("No space left on device", "Disk quota exceeded", "File too large")
 _TRIAL = """
 float expf(float);
 long tcjit_trial(float *a, long n, int threads) {
@@ -56,12 +60,32 @@ long tcjit_trial(float *a, long n, int threads) {
 """
 
 
+_until: ContextVar[float] = ContextVar("until", default=math.inf)  # time.monotonic() at which programs are ended
+
+
+class TimedOut(CompileError):
+    """A compiler was still running when the time was over in which it should have ended."""
+
+
+@contextmanager
+def limited(until: float) -> Iterator[None]:
+    """Within it, programs are ended when ``time.monotonic()`` is ``until``, and none starts later: TimedOut."""
+    token = _until.set(min(until, _until.get()))
+    try:
+        yield
+    finally:
+        _until.reset(token)
+
+
 class Memory(Protocol):
     """Keeps small JSON facts between processes; the cache's store is one."""
 
     def note(self, name: str) -> dict[str, Any] | None: ...
 
     def put_note(self, name: str, note: dict[str, Any]) -> None: ...
+
+
+Stamp = tuple[str, int, int, int]  # path, mtime and ctime in ns, size
 
 
 @dataclass(frozen=True)
@@ -75,7 +99,8 @@ class Compiler:
     flags: tuple[str, ...]
     libraries: tuple[str, ...]
     openmp: bool  # without it kernels run on one thread
-    stamps: tuple[tuple[str, int, int], ...]  # path, mtime in ns, size of the files that make it up
+    stamps: tuple[Stamp, ...]  # of the files that make it up
+    script: str = ""  # a hash of the program's text, where it is a wrapper
 
     @property
     def path(self) -> str:
@@ -84,13 +109,15 @@ class Compiler:
     @property
     def identity(self) -> str:
         """One text that changes whenever the code that this compiler generates might."""
-        facts = (self.command, self.version, self.target, self.cpu, self.flags, self.libraries, self.stamps)
+        # without the ctime, which tells when a file was put here: the same compiler in an image that was copied is the same compiler
+        files = tuple((path, mtime, size) for path, mtime, _, size in self.stamps)
+        facts = (self.command, self.version, self.target, self.cpu, self.flags, self.libraries, files, self.script)
         return hashlib.sha256(repr(facts).encode("utf-8", "surrogateescape")).hexdigest()
 
     @property
     def fresh(self) -> bool:
         """Whether its files are still those that were asked."""
-        return all(_stamp(path) == (path, mtime, size) for path, mtime, size in self.stamps)
+        return all(_stamp(stamp[0]) == stamp for stamp in self.stamps)
 
 
 def compiler(memory: Memory | None = None) -> Compiler:
@@ -132,25 +159,21 @@ def build(source_text: str, symbol: str, extra_flags: Sequence[str] = (), memory
     A refusal is a CompileError with the compiler's own words; the source then stays in the directory that the error names.
     """
     tool = compiler(memory)
-    folder = Path(_temporary())
+    place = _temporary()
+    folder = Path(place.path)
     source = folder / "kernel.c"  # relative names below: the directory's own must not reach the binary
-    kept = False
     try:
         source.write_text(source_text, encoding="utf-8")
         command = (*tool.command, *tool.flags, *extra_flags, source.name, "-o", "kernel.so", *tool.libraries)
         status, words = execute(command, folder)
         if status != 0:
-            kept = True
-            raise CompileError(
-                f"{tool.path} refused the code generated for {symbol}:\n{shortened(words)}",
-                hint=f"please report it with the source, kept in {source}",
-            )
+            hint = _room(words, place) or f"please report it with the source, kept in {os.path.join(place.keep(), source.name)}"
+            raise CompileError(f"{tool.path} refused the code generated for {symbol}:\n{shortened(words)}", hint=hint)
         return (folder / "kernel.so").read_bytes()
     except OSError as error:
         raise CompileError(f"cannot compile {symbol} in {folder}: {error.strerror}", hint="room in TMPDIR") from error
     finally:
-        if not kept:
-            shutil.rmtree(folder, ignore_errors=True)
+        place.remove()
 
 
 def load(path: Path | str, symbol: str) -> int:
@@ -285,16 +308,25 @@ def _from_note(note: dict[str, Any]) -> Compiler:
         flags=tuple(map(str, note["flags"])),
         libraries=tuple(map(str, note["libraries"])),
         openmp=bool(note["openmp"]),
-        stamps=tuple((str(path), int(mtime), int(size)) for path, mtime, size in note["stamps"]),
+        stamps=tuple((str(path), int(mtime), int(ctime), int(size)) for path, mtime, ctime, size in note["stamps"]),
+        script=str(note["script"]),
     )
 
 
-def _stamp(path: str) -> tuple[str, int, int] | None:
+def _stamp(path: str) -> Stamp | None:
     try:
         status = os.stat(path)
     except OSError:
         return None
-    return path, status.st_mtime_ns, status.st_size
+    return path, status.st_mtime_ns, status.st_ctime_ns, status.st_size
+
+
+def _script(path: str) -> str:
+    """A hash of a program that is a script: one edited with size and mtime kept is another."""
+    with suppress(OSError), open(path, "rb") as file:
+        if file.read(2) == b"#!":
+            return hashlib.sha256(file.read()).hexdigest()
+    return ""
 
 
 def _search() -> tuple[str, ...]:
@@ -303,13 +335,14 @@ def _search() -> tuple[str, ...]:
     try:
         candidates = [tuple(shlex.split(asked))] if asked else [(name,) for name in NAMES]
     except ValueError as error:
-        raise CompileError(f"CC={asked!r} is no command: {error}", hint="CC=gcc") from error
+        raise config.refused("CC", asked, f"is no command: {error}", "CC=gcc", CompileError) from error
     for command in candidates:
         path = shutil.which(command[0]) if command else None
         if path is not None:
             return (os.path.abspath(path), *command[1:])
-    tried = f"CC={asked!r} is not a program that can be run" if asked else f"none of {', '.join(NAMES)} is on PATH"
-    raise CompileError(f"no C compiler: {tried}", hint=_how_to_get())
+    if asked:
+        raise config.refused("CC", asked, "is not a program that can be run, so there is no C compiler", _how_to_get(), CompileError)
+    raise CompileError(f"no C compiler: none of {', '.join(NAMES)} is on PATH", hint=_how_to_get())
 
 
 def _how_to_get() -> str:
@@ -320,7 +353,8 @@ def _how_to_get() -> str:
 
 def _probe(command: tuple[str, ...]) -> Compiler:
     """Ask a compiler what it is and which flags it takes; a CompileError if it cannot build a small program at all."""
-    folder = Path(_temporary())
+    place = _temporary()
+    folder = Path(place.path)
     try:
         (folder / "trial.c").write_text(_TRIAL, encoding="utf-8")
         native, words = _native(command, folder)
@@ -328,7 +362,7 @@ def _probe(command: tuple[str, ...]) -> Compiler:
         if "__AVX512F__" in words:
             optional.append("-mprefer-vector-width=512")
         optional += _OPTIONAL
-        flags, libraries = _accepted(command, optional, folder)
+        flags, libraries = _accepted(command, optional, place)
         version = next((line for line in words.splitlines() if " version " in line), command[0])
         target = next((line.split(":", 1)[1].strip() for line in words.splitlines() if line.startswith("Target:")), "")
         return Compiler(
@@ -340,11 +374,12 @@ def _probe(command: tuple[str, ...]) -> Compiler:
             libraries=libraries,
             openmp="-fopenmp" in flags,
             stamps=tuple(stamp for stamp in (_stamp(command[0]), _stamp(_front_end(words))) if stamp),
+            script=_script(command[0]),
         )
     except OSError as error:
         raise CompileError(f"cannot try {command[0]} in {folder}: {error.strerror}", hint="room in TMPDIR") from error
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        place.remove()
 
 
 def _native(command: tuple[str, ...], folder: Path) -> tuple[str, str]:
@@ -368,8 +403,9 @@ def _front_end(words: str) -> str:
     return ""
 
 
-def _accepted(command: tuple[str, ...], optional: list[str], folder: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _accepted(command: tuple[str, ...], optional: list[str], place: scratch.Folder) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The flags and libraries with which the trial program links: all at once if possible, else each flag on its own trial."""
+    folder = Path(place.path)
     for libraries in _LINKS:
         if _try(command, (*_BASE, *optional), libraries, folder)[0] == 0:
             return (*_BASE, *optional), libraries
@@ -379,7 +415,8 @@ def _accepted(command: tuple[str, ...], optional: list[str], folder: Path) -> tu
         if status == 0:
             taken = (flag for flag in optional if _try(command, (*_BASE, flag), libraries, folder)[0] == 0)
             return (*_BASE, *taken), libraries
-    raise CompileError(f"{command[0]} cannot build a small program:\n{shortened(words)}", hint=_how_to_get())
+    hint = _room(words, place) or _how_to_get()
+    raise CompileError(f"{command[0]} cannot build a small program:\n{shortened(words)}", hint=hint)
 
 
 def _try(command: tuple[str, ...], flags: tuple[str, ...], libraries: tuple[str, ...], folder: Path) -> tuple[int, str]:
@@ -388,9 +425,19 @@ def _try(command: tuple[str, ...], flags: tuple[str, ...], libraries: tuple[str,
     return execute((*command, *flags, "trial.c", "-o", "trial.so", *libraries, *strict), folder)
 
 
-def _temporary() -> str:
+def _room(words: str, place: scratch.Folder) -> str:
+    """What to try where the disk is full, as the compiler says or the folder shows; empty otherwise."""
     try:
-        return tempfile.mkdtemp(prefix="tcjit-")
+        with open(os.path.join(place.path, "room"), "wb") as file:
+            file.write(bytes(1 << 16))
+    except OSError:
+        return f"room in TMPDIR: the disk of {os.path.dirname(place.path)} is full"
+    return f"room in TMPDIR: {os.path.dirname(place.path)}" if any(full in words for full in _FULL) else ""
+
+
+def _temporary() -> scratch.Folder:
+    try:
+        return scratch.Folder("build")
     except OSError as error:
         raise CompileError(f"no temporary directory to compile in: {error}", hint="room in /tmp, or TMPDIR set to a directory") from error
 
@@ -398,11 +445,16 @@ def _temporary() -> str:
 def execute(command: Sequence[str], folder: Path) -> tuple[int, str]:
     """Run a program, never through a shell; its exit status and everything it said."""
     environment = {**os.environ, "LC_ALL": "C", "TMPDIR": str(folder)}
+    left = _until.get() - time.monotonic()
     try:
+        if left <= 0:
+            raise subprocess.TimeoutExpired(command, 0)
         done = subprocess.run(
-            command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIME_LIMIT, check=False
+            command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=min(TIME_LIMIT, left), check=False
         )
     except subprocess.TimeoutExpired:
+        if left < TIME_LIMIT:
+            raise TimedOut(f"{command[0]} did not end in the time that was left for it", hint="more seconds=, or CC=gcc") from None
         return 1, f"no end after {TIME_LIMIT:.0f} s"
     except (OSError, ValueError) as error:
         raise CompileError(f"cannot run {command[0]}: {error}", hint="set CC to a C compiler") from error

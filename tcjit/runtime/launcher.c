@@ -6,7 +6,17 @@
  * argument) is answered with NotImplemented, and Python decides. It never raises for an argument and never guesses.
  *
  * Tensors are read through the DLPack exchange table that torch hangs on torch.Tensor; no torch header is needed, only Python.h.
- * All state is guarded by the GIL; an entry is counted while a kernel runs, so that the table may change meanwhile.
+ *
+ * Locking. All state is guarded by the GIL. A call into Python or torch (an attribute, a predicate such as is_neg, an allocation, the
+ * release of a reference) may let go of it or run other Python code, so that another call, or `add`, gets to run: functions that make
+ * such calls are marked YIELDS, and so is what calls them. The invariant: no borrowed pointer lives across one that YIELDS. Hence
+ * - what the walk over the arguments needs before an entry is known, their number and kinds, is part of the launcher and never changes;
+ * - entries are looked through in one go, without a call that YIELDS, and the one chosen is counted before anything else is done;
+ * - a dl_tensor borrows the shape, the strides and the memory of its tensor, which other threads may resize: it does not outlive the
+ *   function that asked for it, and the addresses for the kernel are taken when nothing that YIELDS comes before it;
+ * - arguments and outputs given by the caller are held by the tuples and the stack of the caller; tuples do not change.
+ * Objects in `torch` are never released. While the kernel itself runs without the GIL it relies, as any operator of torch does, on nobody
+ * freeing the memory of its arguments.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -105,6 +115,7 @@ typedef struct {
     int64_t *number;
 } entry;
 
+/* YIELDS: the last reference may go to anything. The caller has taken the entry out of every table. */
 static void release(entry *e) {
     if (--e->references) return;
     for (int i = 0; e->param && i < e->params; i++) free(e->param[i].shape);
@@ -180,10 +191,26 @@ static int read_output(output *o, PyObject *spec) {
 typedef struct {
     PyObject_HEAD
     int count, next; /* next: the entry that a new one replaces when the table is full */
+    int params; /* with the kinds the same for all entries, and fixed from the first on */
+    char kinds[MAX_PARAMS];
     entry *entries[MAX_ENTRIES];
 } launcher;
 
-/* add(address, checked, functional, params, outputs, numbers, workspace, keep, fail): the entry is looked for first from now on. */
+/* Whether an entry takes the kinds of arguments that the others take; the first one decides. */
+static int agrees(launcher *self, const entry *e) {
+    if (self->count == 0) {
+        self->params = e->params;
+        for (int i = 0; i < e->params; i++) self->kinds[i] = e->param[i].kind;
+    }
+    if (e->params != self->params) return 0;
+    for (int i = 0; i < e->params; i++)
+        if (e->param[i].kind != self->kinds[i]) return 0;
+    return 1;
+}
+
+/* add(address, checked, functional, params, outputs, numbers, workspace, keep, fail): the entry is looked for first from now on. All
+ * entries of a launcher are of one def: as many parameters, of the same kinds. YIELDS, but not between the look at the table and the end
+ * of its change. */
 static PyObject *launcher_add(launcher *self, PyObject *args) {
     unsigned long long address;
     int checked, functional;
@@ -208,7 +235,9 @@ static PyObject *launcher_add(launcher *self, PyObject *args) {
     for (Py_ssize_t i = 0; !bad && i < m; i++) bad = read_output(&e->out[i], PyTuple_GET_ITEM(outputs, i));
     for (Py_ssize_t i = 0; !bad && i < n; i++)
         if (e->param[i].kind != 't' && (e->param[i].slot < -1 || e->param[i].slot >= k)) bad = 1, PyErr_SetString(PyExc_ValueError, "slot");
-    if (bad || integers(numbers, e->number, k)) {
+    bad = bad || integers(numbers, e->number, k);
+    if (!bad && !agrees(self, e)) bad = 1, PyErr_SetString(PyExc_ValueError, "the entries of a launcher take the same kinds of arguments");
+    if (bad) {
         release(e);
         return NULL;
     }
@@ -225,7 +254,7 @@ static PyObject *launcher_add(launcher *self, PyObject *args) {
 
 /* ------------------------------------------------------------------ the checks */
 
-/* 1 when calling `function` gives exactly `expected`; 0 otherwise, errors included. */
+/* 1 when calling `function` gives exactly `expected`; 0 otherwise, errors included. YIELDS. */
 static int gives(PyObject *function, PyObject *expected) {
     PyObject *result = PyObject_CallNoArgs(function);
     if (!result) return PyErr_Clear(), 0;
@@ -233,6 +262,7 @@ static int gives(PyObject *function, PyObject *expected) {
     return result == expected;
 }
 
+/* YIELDS */
 static int gives_zero(PyObject *function) {
     PyObject *result = PyObject_CallNoArgs(function);
     long value = result ? PyLong_AsLong(result) : -1;
@@ -241,17 +271,20 @@ static int gives_zero(PyObject *function) {
     return value == 0;
 }
 
-/* No dispatch, function or functorch mode, no tracing, no forward differentiation level. */
+/* No dispatch, function or functorch mode, no tracing, no forward differentiation level. YIELDS. */
 static int plain_state(void) {
     if (!gives_zero(torch.dispatch_modes) || !gives(torch.function_mode, Py_False)) return 0;
     if (!gives(torch.functorch, Py_None) || !gives(torch.tracing, Py_None)) return 0;
     PyObject *level = PyDict_GetItemWithError(torch.forward, str_level);
     if (!level) return PyErr_Clear(), 0;
+    Py_INCREF(level); /* borrowed from a dict */
     long value = PyLong_AsLong(level);
+    Py_DECREF(level);
     if (value == -1 && PyErr_Occurred()) return PyErr_Clear(), 0;
     return value < 0;
 }
 
+/* YIELDS */
 static int is_false(PyObject *predicate, PyObject *tensor) {
     PyObject *answer = PyObject_Vectorcall(predicate, &tensor, 1, NULL);
     if (!answer) return PyErr_Clear(), 0;
@@ -259,8 +292,8 @@ static int is_false(PyObject *predicate, PyObject *tensor) {
     return answer == Py_False;
 }
 
-/* A plain strided CPU tensor with readable memory, viewed; grad: whether requires_grad disqualifies it. */
-static int plain_tensor(PyObject *object, int grad, dl_tensor *view) {
+/* A tensor without lazy bits, of torch's own classes; grad: whether requires_grad disqualifies it. YIELDS. */
+static int plain(PyObject *object, int grad) {
     if (Py_TYPE(object) != torch.tensor && Py_TYPE(object) != torch.parameter) return 0;
     if (grad) {
         PyObject *flag = PyObject_GetAttr(object, str_requires_grad);
@@ -268,7 +301,12 @@ static int plain_tensor(PyObject *object, int grad, dl_tensor *view) {
         Py_DECREF(flag);
         if (flag != Py_False) return 0;
     }
-    if (!is_false(torch.is_neg, object)) return 0;
+    return is_false(torch.is_neg, object);
+}
+
+/* The view of a plain tensor, if it is strided and on the CPU with readable memory; it borrows from the tensor. Does not yield where it
+ * succeeds. */
+static int viewed(PyObject *object, dl_tensor *view) {
     if (torch.exchange->view(object, view)) return PyErr_Clear(), 0;
     if (view->device_type != DL_CPU || view->lanes != 1 || (view->ndim > 0 && !view->strides)) return 0;
     if (view->data) view->data = (char *)view->data + view->byte_offset;
@@ -334,6 +372,19 @@ static int matches(const entry *e, PyObject *const *args, const dl_tensor *views
     return 1;
 }
 
+/* The entry for these arguments, and the numbers for its kernel; NULL where there is none. Does not yield where it finds one, which the
+ * caller counts at once. */
+static entry *find(const launcher *self, PyObject *const *args, int unchecked, int64_t *numbers) {
+    dl_tensor views[MAX_PARAMS];
+    for (int i = 0; i < self->params; i++)
+        if (self->kinds[i] == 't' && !viewed(args[i], &views[i])) return NULL;
+    for (int k = self->count - 1; k >= 0; k--) {
+        entry *e = self->entries[k];
+        if (e->checked != unchecked && matches(e, args, views, numbers)) return e;
+    }
+    return NULL;
+}
+
 /* ------------------------------------------------------------------ outputs */
 
 static uintptr_t after(const dl_tensor *t) { /* the first byte after the tensor's memory; 0 for an empty tensor */
@@ -367,40 +418,60 @@ static int overlaps(const entry *e, const dl_tensor *views, const dl_tensor *out
     return 0;
 }
 
-/* New references to the tensors that the caller gave for the outputs; 0 when Python must look at them. */
-static int given_outputs(const entry *e, PyObject *out, const dl_tensor *views, int grad, PyObject **objects, void **pointers) {
-    dl_tensor outs[MAX_PARAMS];
+static void drop(const entry *e, PyObject **objects) { /* YIELDS */
+    for (int i = 0; i < e->outputs; i++) Py_XDECREF(objects[i]);
+}
+
+/* New references to the tensors that the caller gave for the outputs; 0 when Python must look at them. YIELDS. */
+static int given_outputs(const entry *e, PyObject *out, int grad, PyObject **objects) {
     if (e->outputs == 1 && !PyTuple_CheckExact(out)) objects[0] = out;
     else if (PyTuple_CheckExact(out) && PyTuple_GET_SIZE(out) == e->outputs)
         for (int i = 0; i < e->outputs; i++) objects[i] = PyTuple_GET_ITEM(out, i);
     else return 0;
-    for (int i = 0; i < e->outputs; i++) {
-        if (!plain_tensor(objects[i], grad, &outs[i]) || !is_false(torch.is_inference, objects[i])) return 0;
-        if (!fits(&e->out[i], &outs[i]) || overlaps(e, views, outs, i)) return 0;
-        pointers[i] = outs[i].data;
-    }
-    for (int i = 0; i < e->outputs; i++) { /* once all are known to be good: in-place writes count as versions */
-        PyObject *one = PyTuple_Pack(1, objects[i]);
-        PyObject *done = one ? PyObject_CallOneArg(torch.bump, one) : NULL;
-        Py_XDECREF(one);
-        if (!done) return PyErr_Clear(), 0;
-        Py_DECREF(done);
-    }
+    for (int i = 0; i < e->outputs; i++)
+        if (!plain(objects[i], grad) || !is_false(torch.is_inference, objects[i])) return 0;
     for (int i = 0; i < e->outputs; i++) Py_INCREF(objects[i]);
     return 1;
 }
 
-/* 1 done, 0 Python must look, -1 an exception is set (out of memory). */
-static int new_outputs(const entry *e, PyObject **objects, void **pointers) {
+/* 1 done, 0 Python must look, -1 an exception is set (out of memory). YIELDS. */
+static int new_outputs(const entry *e, PyObject **objects) {
+    int state = 1;
     for (int i = 0; i < e->outputs; i++) {
-        dl_tensor view;
-        objects[i] = PyObject_CallOneArg(torch.empty_like, e->out[i].template);
-        int state = !objects[i] ? -1 : plain_tensor(objects[i], 0, &view) && fits(&e->out[i], &view);
-        if (state != 1) {
-            for (int j = 0; j <= i; j++) Py_XDECREF(objects[j]);
-            return state;
-        }
-        pointers[i] = view.data;
+        objects[i] = state == 1 ? PyObject_CallOneArg(torch.empty_like, e->out[i].template) : NULL;
+        if (state == 1) state = !objects[i] ? -1 : plain(objects[i], 0);
+    }
+    if (state != 1) drop(e, objects);
+    return state;
+}
+
+/* Where the kernel finds outputs and arguments; 0 where they are no longer, or not yet, what the entry is for. Does not yield where it
+ * succeeds: from here to the kernel nothing may. */
+static int addresses(const entry *e, PyObject *const *args, PyObject *const *objects, int given, void **pointers) {
+    dl_tensor outs[MAX_PARAMS], views[MAX_PARAMS];
+    int count = 0;
+    for (int i = 0; i < e->outputs; i++) {
+        if (!viewed(objects[i], &outs[i]) || !fits(&e->out[i], &outs[i])) return 0;
+        pointers[count++] = outs[i].data;
+    }
+    for (int i = 0; i < e->params; i++) {
+        if (e->param[i].kind != 't') continue;
+        if (!viewed(args[i], &views[i]) || !same_tensor(&e->param[i], &views[i])) return 0;
+        pointers[count++] = views[i].data;
+    }
+    for (int i = 0; given && i < e->outputs; i++)
+        if (overlaps(e, views, outs, i)) return 0;
+    return 1;
+}
+
+/* In-place writes count as versions; 0 with an exception set. YIELDS. */
+static int bump(const entry *e, PyObject *const *objects) {
+    for (int i = 0; i < e->outputs; i++) {
+        PyObject *one = PyTuple_Pack(1, objects[i]);
+        PyObject *done = one ? PyObject_CallOneArg(torch.bump, one) : NULL;
+        Py_XDECREF(one);
+        if (!done) return 0;
+        Py_DECREF(done);
     }
     return 1;
 }
@@ -416,6 +487,7 @@ static PyObject *results(const entry *e, PyObject **objects) { /* steals the ref
 
 /* ------------------------------------------------------------------ the call */
 
+/* YIELDS */
 static int thread_count(void) {
     if (forced_threads > 0) return forced_threads;
     PyObject *number = PyObject_CallNoArgs(torch.threads);
@@ -425,9 +497,8 @@ static int thread_count(void) {
     return value < 1 ? 1 : (int)value;
 }
 
-/* Runs the kernel; the flag it returned, or -1 when there is no memory for its workspace. */
-static int64_t launch(const entry *e, void **pointers, const int64_t *numbers) {
-    int threads = thread_count();
+/* Runs the kernel without the GIL; the flag it returned, or -1 when there is no memory for its workspace. */
+static int64_t launch(const entry *e, void **pointers, const int64_t *numbers, int threads) {
     int64_t flag;
     void *workspace = NULL;
     Py_BEGIN_ALLOW_THREADS
@@ -438,19 +509,8 @@ static int64_t launch(const entry *e, void **pointers, const int64_t *numbers) {
     return flag;
 }
 
-static PyObject *run(entry *e, PyObject *out, const dl_tensor *views, const int64_t *numbers, int grad) {
-    PyObject *objects[MAX_PARAMS];
-    void *pointers[2 * MAX_PARAMS];
-    int state = out == Py_None ? (e->functional ? new_outputs(e, objects, pointers) : 0)
-                               : given_outputs(e, out, views, grad, objects, pointers);
-    if (state < 0) return NULL;
-    if (state == 0) Py_RETURN_NOTIMPLEMENTED;
-    int count = e->outputs;
-    for (int i = 0; i < e->params; i++)
-        if (e->param[i].kind == 't') pointers[count++] = views[i].data;
-    int64_t flag = launch(e, pointers, numbers);
-    if (flag == 0) return results(e, objects);
-    for (int i = 0; i < e->outputs; i++) Py_DECREF(objects[i]);
+/* NULL, with the exception that a kernel's flag stands for. YIELDS. */
+static PyObject *flagged(const entry *e, int64_t flag) {
     if (flag < 0) return PyErr_NoMemory();
     PyObject *number = PyLong_FromLongLong(flag);
     PyObject *raised = number ? PyObject_CallOneArg(e->fail, number) : NULL; /* raises */
@@ -460,29 +520,42 @@ static PyObject *run(entry *e, PyObject *out, const dl_tensor *views, const int6
     return NULL;
 }
 
+/* YIELDS; `e` is counted by the caller. */
+static PyObject *run(entry *e, PyObject *const *args, PyObject *out, const int64_t *numbers, int grad) {
+    PyObject *objects[MAX_PARAMS];
+    void *pointers[2 * MAX_PARAMS];
+    int given = out != Py_None;
+    int state = given ? given_outputs(e, out, grad, objects) : e->functional ? new_outputs(e, objects) : 0;
+    if (state < 0) return NULL;
+    if (state == 0) Py_RETURN_NOTIMPLEMENTED;
+    int threads = thread_count();
+    if (!addresses(e, args, objects, given, pointers)) {
+        drop(e, objects);
+        Py_RETURN_NOTIMPLEMENTED;
+    }
+    int64_t flag = launch(e, pointers, numbers, threads);
+    if ((!given || bump(e, objects)) && flag == 0) return results(e, objects);
+    drop(e, objects);
+    return PyErr_Occurred() ? NULL : flagged(e, flag);
+}
+
 /* call(args, out, unchecked) */
 static PyObject *launcher_call(launcher *self, PyObject *const *given, Py_ssize_t n) {
-    dl_tensor views[MAX_PARAMS];
     int64_t numbers[MAX_NUMBERS];
     if (n != 3 || !PyTuple_Check(given[0])) return PyErr_SetString(PyExc_TypeError, "call(args, out, unchecked)"), NULL;
-    PyObject *args = given[0];
+    PyObject *const *args = &PyTuple_GET_ITEM(given[0], 0);
     int unchecked = given[2] == Py_True;
-    if (self->count == 0 || PyTuple_GET_SIZE(args) != self->entries[0]->params || (!unchecked && given[2] != Py_False)) Py_RETURN_NOTIMPLEMENTED;
+    if (self->count == 0 || PyTuple_GET_SIZE(given[0]) != self->params || (!unchecked && given[2] != Py_False)) Py_RETURN_NOTIMPLEMENTED;
     if (!plain_state()) Py_RETURN_NOTIMPLEMENTED;
     int grad = !gives(torch.grad_enabled, Py_False);
-    const entry *first = self->entries[0]; /* all entries are of one def: the kinds of the parameters agree */
-    for (int i = 0; i < first->params; i++)
-        if (first->param[i].kind == 't' && !plain_tensor(PyTuple_GET_ITEM(args, i), grad, &views[i])) Py_RETURN_NOTIMPLEMENTED;
-    PyObject *const *items = &PyTuple_GET_ITEM(args, 0);
-    for (int k = self->count - 1; k >= 0; k--) {
-        entry *e = self->entries[k];
-        if (e->checked == unchecked || !matches(e, items, views, numbers)) continue;
-        e->references++;
-        PyObject *result = run(e, given[1], views, numbers, grad);
-        release(e);
-        return result;
-    }
-    Py_RETURN_NOTIMPLEMENTED;
+    for (int i = 0; i < self->params; i++)
+        if (self->kinds[i] == 't' && !plain(args[i], grad)) Py_RETURN_NOTIMPLEMENTED;
+    entry *e = find(self, args, unchecked, numbers);
+    if (!e) Py_RETURN_NOTIMPLEMENTED;
+    e->references++;
+    PyObject *result = run(e, args, given[1], numbers, grad);
+    release(e);
+    return result;
 }
 
 static void launcher_dealloc(launcher *self) {

@@ -6,7 +6,6 @@ tells it what torch offers. In a forked child kernels run on one thread, since l
 from __future__ import annotations
 
 import ctypes
-import functools
 import hashlib
 import importlib.machinery
 import importlib.util
@@ -48,11 +47,12 @@ class Launcher(Protocol):
     def __len__(self) -> int: ...
 
 
-@functools.lru_cache(maxsize=1)
-def key() -> str:
-    """What distinguishes builds of the extension: its source, this Python's binary interface and the machine."""
-    interface = (sys.version, sysconfig.get_config_var("SOABI"), sysconfig.get_path("include"), host.cpu())
-    return hashlib.sha256(_SOURCE.read_bytes() + repr(interface).encode()).hexdigest()
+def key(memory: host.Memory | None = None) -> str:
+    """What distinguishes builds of the extension: its source, this Python's binary interface, and as for kernels the compiler with its
+    flags, the C library and the machine."""
+    interface = (sys.version, sysconfig.get_config_var("SOABI"), sysconfig.get_path("include"))
+    facts = (*interface, host.identity(memory), host.c_library(memory))
+    return hashlib.sha256(_SOURCE.read_bytes() + repr(facts).encode()).hexdigest()
 
 
 def build(memory: host.Memory | None = None) -> bytes:

@@ -13,12 +13,12 @@ import hashlib
 import importlib.util
 import os
 import re
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tcjit import scratch
 from tcjit.errors import CompileError
 from tcjit.runtime.cuda_driver import driver_version
 from tcjit.runtime.host import Memory
@@ -233,7 +233,7 @@ def _library() -> _Library:
 
 def _kept(text: str) -> Path:
     try:
-        file = Path(tempfile.mkdtemp(prefix="tcjit-"), "kernel.cu")
+        file = Path(scratch.refused(), "kernel.cu")
         file.write_text(text, encoding="utf-8")
     except OSError as error:
         what = f"no temporary directory to keep a source in: {error}"

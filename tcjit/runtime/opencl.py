@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import tempfile
 import threading
 import warnings
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tcjit import config
+from tcjit import config, scratch
 from tcjit.codegen.source import KernelLaunch
 from tcjit.errors import CompileError, LaunchError, TCError
 from tcjit.mapping.machine import OPENCL, Device
@@ -76,10 +75,12 @@ def choose(asked: str | None = None) -> Found:
     asked = config.opencl_device() if asked is None else asked
     found = devices()
     if asked:
-        fitting = found[int(asked) :][:1] if asked.isdecimal() else [f for f in found if asked.lower() in f.words]
+        numbered = asked.isascii() and asked.isdecimal() and len(asked) < 7
+        fitting = found[int(asked) :][:1] if numbered else [f for f in found if asked.lower() in f.words]
         if not fitting:
             known = "; ".join(f"{number}: {f}" for number, f in enumerate(found)) or "none is installed"
-            raise CompileError(f"TCJIT_OPENCL_DEVICE={asked!r} fits no OpenCL device", hint=f"one of {known}" if found else INSTALL)
+            hint = f"one of {known}" if found else INSTALL
+            raise config.refused("TCJIT_OPENCL_DEVICE", asked, "fits no OpenCL device", hint, CompileError)
         return fitting[0]
     kinds = _pyopencl().device_type
     for kind in (kinds.GPU, kinds.ACCELERATOR, kinds.CPU):
@@ -308,7 +309,7 @@ def _log(program: Any, device: Any) -> str:
 
 def _kept(text: str) -> Path:
     try:
-        file = Path(tempfile.mkdtemp(prefix="tcjit-"), "kernel.cl")
+        file = Path(scratch.refused(), "kernel.cl")
         file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise TCError(f"no temporary directory to keep a source in: {error}", hint="room in /tmp, or TMPDIR set to a directory") from None

@@ -5,10 +5,11 @@ The processes answer by a module that knows the programs (``jit.candidates``); h
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import re
-import shutil
-import tempfile
+import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -16,12 +17,16 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any
 
+from tcjit import scratch
+from tcjit.cache import CacheWarning, store
 from tcjit.errors import TuneError
 from tcjit.mapping.options import Options
-from tcjit.tuner.pool import START, Lost, Worker, spare_memory
+from tcjit.tuner.pool import START, Late, Lost, Worker, spare_memory
 
 COMPILE = 60.0  # seconds that making one candidate may take
 SITTINGS = 3  # processes of the final
+WAIT = 60.0  # seconds for other searches to let go of the device: they hold it for one candidate, or a process of their final
+SLACK = 3.0  # seconds that a search may take longer than it should, beside the time for one candidate
 RENEWED = 150  # candidates after which the process that runs them is replaced: what it loaded stays loaded
 
 
@@ -46,13 +51,18 @@ class Bench:
     """Processes for one search; a context manager.
 
     ``module`` answers; ``opening`` tells each process the problems; ``device`` names what the candidates run on, of which only one search
-    at a time makes use; ``timeout`` is for one run.
+    at a time makes use; ``timeout`` is for one run. When ``time.monotonic()`` is ``until``, candidates are no longer made, once one has a
+    time; whatever is going on ends ``timeout`` and some seconds later. What cannot end in time is Late.
     """
 
-    def __init__(self, module: str, opening: Mapping[str, Any], device: str, compilers: int, timeout: float) -> None:
+    def __init__(
+        self, module: str, opening: Mapping[str, Any], device: str, compilers: int, timeout: float, until: float = math.inf
+    ) -> None:
         self.device = device
         self.timeout = timeout
-        self.folder = tempfile.mkdtemp(prefix="tcjit-tune-")
+        self.until = until
+        self._scratch = scratch.Folder("tune")
+        self.folder = self._scratch.path
         memory = spare_memory()
         requests = [{"do": "open", **opening, "folder": self.folder, "memory": memory // (compilers + 1)}]
         self._compilers = [Worker(module, requests) for _ in range(compilers)]
@@ -61,6 +71,9 @@ class Bench:
         self._runner = Worker(module, [begin, self._ready, {"do": "expect"}], self._patience)
         # for further sittings of the final, whose candidates were checked; they start together, and hold tensors one at a time
         self._sittings = [Worker(module, [begin, {"do": "load"}], self._patience) for _ in range(SITTINGS - 1)]
+        for worker in self._workers:
+            worker.until = until + timeout + SLACK
+        self._wait = WAIT
         self._idle: SimpleQueue[int] = SimpleQueue()
         self._threads = ThreadPoolExecutor(compilers + 1, thread_name_prefix="tcjit-tune")
         self._begun: Future[dict[str, Any]] = Future()  # of the process that runs candidates
@@ -74,23 +87,30 @@ class Bench:
         return self
 
     def __exit__(self, *_: object) -> None:
-        workers = (*self._compilers, self._runner, *self._sittings)
-        for worker in workers:
+        for worker in self._workers:
             worker.stop()  # whoever waits for an answer sees that none will come
         self._threads.shutdown(wait=True, cancel_futures=True)
-        for worker in workers:
+        for worker in self._workers:
             worker.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self._scratch.remove()
+
+    @property
+    def _workers(self) -> list[Worker]:
+        return [*self._compilers, self._runner, *self._sittings]
 
     def _open_compiler(self, number: int) -> None:
-        _open(self._compilers[number])
-        self._idle.put(number)
+        try:
+            _open(self._compilers[number])
+        finally:
+            self._idle.put(number)
 
     def seeds(self) -> list[Options]:
         """What the model would choose next, and other points to begin with; none where the process is lost over it."""
         try:
             with self._compiler() as number:
                 reply = self._compilers[number].ask({"do": "seeds"}, COMPILE)
+        except Late:
+            raise
         except Lost:
             return []
         if "failed" in reply:
@@ -125,18 +145,22 @@ class Bench:
                     if "failed" in reply:
                         return Failure(f"{reply['failed']}: {reply['reason']}")
                 return printed
+        except Late:
+            raise
         except Lost as lost:
             return Failure(f"compiling: {lost}")
 
     # ------------------------------------------------------------ running
 
-    def time(self, code: str, best: float | None) -> float | Failure:
+    def timed(self, code: str, best: float | None) -> float | Failure:
         """Seconds of a run; of one that starts far behind the ``best``, the time of its first runs.
 
         A TuneError where not even the untuned kernel runs, because arguments or the kernel as written fail.
         """
         try:
             self._begun.result()
+        except Late:
+            raise
         except Lost as lost:
             raise TuneError(f"the kernel cannot be run untuned: {lost}", hint="call it once without tuning") from None
         self._runs += 1
@@ -145,9 +169,15 @@ class Bench:
         with self.lock():
             try:
                 reply = self._runner.ask({"do": "time", "code": code, "best": best}, self.timeout)
+            except Late:
+                raise
             except Lost as lost:
                 return Failure(f"running: {lost}")
-        return float(reply["seconds"]) if "failed" not in reply else Failure(f"{reply['failed']}: {reply['reason']}")
+        if "failed" in reply:
+            return Failure(f"{reply['failed']}: {reply['reason']}")
+        for worker in self._compilers:  # there is something to end with
+            worker.until = self.until
+        return float(reply["seconds"])
 
     def final(
         self, codes: Sequence[str], rounds: int, settled: Callable[[list[list[list[float]]]], bool] = lambda found: False
@@ -167,6 +197,8 @@ class Bench:
                     reply = worker.ask(self._ready, self._patience) if sitting else {}
                     if "failed" not in reply:
                         reply = worker.ask({"do": "final", "codes": list(codes), "rounds": share}, self.timeout * (len(codes) + share))
+                except Late:
+                    return found or Failure("the search's time is over")
                 except Lost as lost:
                     return Failure(f"running: {lost}")
                 finally:
@@ -180,16 +212,21 @@ class Bench:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """The device for oneself, among all searches of this user on this machine."""
-        name = re.sub(r"[^A-Za-z0-9]+", "-", self.device)
-        path = os.path.join(tempfile.gettempdir(), f"tcjit-{os.geteuid()}-{name}.lock")
+        """The device for oneself, among all searches of this user on this machine that share a cache. Where another one keeps it for long,
+        as one that is stopped does, there is a warning, and the search goes on beside it."""
+        name = re.sub(r"[^A-Za-z0-9]+", "-", f"{os.uname().nodename[:40]}-{self.device}").strip("-")
         try:
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        except OSError:  # not ours to open: the times may be disturbed, no more
+            handle = store().lock_file(name)
+        except OSError:  # the times may be disturbed, no more
             yield
             return
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            if scratch.lock(handle, fcntl.LOCK_EX, min(self._wait, max(0.0, self._runner.until - time.monotonic()))):
+                self._wait = WAIT
+            elif self._wait:
+                self._wait = 0.0
+                what = f"{scratch.holder(handle)} has been tuning on {self.device} for more than {WAIT:.0f} s: times may be disturbed by it"
+                warnings.warn(what, CacheWarning, stacklevel=2)
             yield
         finally:
             os.close(handle)

@@ -3,13 +3,14 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from tcjit.errors import TuneError
+from tcjit.redact import redacted
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TunerConfig:
     """The settings of a search; a TuneError names the field that is out of range.
 
@@ -55,6 +56,13 @@ class TunerConfig:
         self._require("storage", self.storage is None or isinstance(self.storage, (str, os.PathLike)), "a path, a URL, or None")
         self._require("model", isinstance(self.model, bool), "True or False")
 
+    def __repr__(self) -> str:
+        """Without a password that the storage may hold."""
+        shown = {f.name: getattr(self, f.name) for f in fields(self)}
+        if self.storage is not None:
+            shown["storage"] = redacted(str(self.storage))
+        return f"TunerConfig({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
     @property
     def budget(self) -> int:
         """Trials in all."""
@@ -67,7 +75,9 @@ class TunerConfig:
 
     def _require(self, name: str, holds: bool, expected: str) -> None:
         if not holds:
-            raise TuneError(f"TunerConfig: {name} = {getattr(self, name)!r} is not {expected}", hint=f"TunerConfig({name}=...)")
+            value = getattr(self, name)
+            shown = f"a {type(value).__name__}" if name == "storage" else repr(value)  # it may hold a password
+            raise TuneError(f"TunerConfig: {name} = {shown} is not {expected}", hint=f"TunerConfig({name}=...)")
 
 
 def _whole(value: Any) -> bool:

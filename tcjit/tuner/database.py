@@ -23,6 +23,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
 from tcjit.errors import TuneError
+from tcjit.redact import redacted
 from tcjit.tuner.shared import Shared
 
 # the columns of optuna's tables that are written here
@@ -46,8 +47,9 @@ class Database(_CachedStorage, Shared):
     """
 
     def __init__(self, url: str, heartbeat: int) -> None:
+        self._url = url
         address = _address(url)
-        self.name = address.render_as_string(hide_password=True)
+        self.name = redacted(address.render_as_string(hide_password=True), url)
         with self.explained():
             super().__init__(_opened(address, heartbeat))
         self._unwritten: dict[tuple[Any, int, str], dict[str, Any]] = {}  # rows by table, trial and name
@@ -64,6 +66,7 @@ class Database(_CachedStorage, Shared):
         try:
             yield
         except (SQLAlchemyError, StorageInternalError) as error:
+            _redact(error, self._url)
             cause = error.__cause__ if isinstance(error, StorageInternalError) else error
             reason = str(getattr(cause, "orig", None) or cause).strip().partition("\n")[0]
             raise TuneError(f"the database {self.name} cannot be used: {reason}", hint=_REACH) from error
@@ -185,6 +188,14 @@ def _beat(record: Callable[[int], None], trials: dict[int, int | None], interval
                 record(trial)
 
 
+def _redact(error: BaseException, url: str) -> None:
+    """Take the secrets of a URL out of the texts of an error and of those behind it, which tracebacks and collectors of errors show."""
+    chain: list[BaseException] = [error]
+    for one in chain:
+        one.args = tuple(redacted(part, url) if isinstance(part, str) else part for part in one.args)
+        chain += [behind for behind in (one.__cause__, one.__context__) if behind is not None and behind not in chain]
+
+
 def _address(url: str) -> URL:
     """A URL with its driver; a TuneError where it is none or the driver is missing."""
     try:
@@ -194,6 +205,7 @@ def _address(url: str) -> URL:
             address = address.set(drivername=f"postgresql+{found}")
         address.get_dialect().import_dbapi()
     except (ArgumentError, NoSuchModuleError, ValueError) as error:
+        _redact(error, url)
         raise TuneError(f"a study cannot be kept there: {error}", hint="postgresql://user:password@host:5432/database") from error
     except ImportError as error:
         raise TuneError(f"the driver {error.name} of the database is not installed", hint=_INSTALL) from error
@@ -206,8 +218,12 @@ def _opened(address: URL, heartbeat: int) -> RDBStorage:
     for given in address.query:
         settings.pop(given, None)
     engine = {"pool_pre_ping": True, "connect_args": settings}
-    create_engine(address, **engine).connect().close()  # no server: no need to try again
     url = address.render_as_string(hide_password=False)
+    try:
+        create_engine(address, **engine).connect().close()  # no server: no need to try again
+    except (TypeError, ValueError) as error:  # of a driver that does not know a word of the query
+        _redact(error, url)
+        raise TuneError(f"the driver {address.drivername} does not take this URL: {error}", hint=_REACH) from error
     for attempt in range(_ATTEMPTS):
         try:
             return RDBStorage(url, engine, heartbeat_interval=heartbeat, grace_period=_MISSED * heartbeat)
@@ -216,5 +232,6 @@ def _opened(address: URL, heartbeat: int) -> RDBStorage:
                 raise
             time.sleep(0.1)
         except RuntimeError as error:
+            _redact(error, url)
             raise TuneError(f"the tables in the database are of another version of optuna: {error}", hint="a new database") from error
     raise AssertionError

@@ -168,7 +168,10 @@ class _File(BaseJournalBackend):
 
     def _examine(self) -> None:
         """Read what is there, mend it, and keep away from files of another kind."""
-        lines = self._log.read()
+        try:
+            lines = self._log.read()
+        except TimeoutError as error:
+            return self._warn(error)
         if lines and not any(map(_ours, lines)):
             raise TuneError(f"{self._log.path} is there and is no journal of tcjit", hint="the path of a new file")
         damaged = self._log.mend() if None in lines else 0
@@ -184,7 +187,10 @@ class _File(BaseJournalBackend):
             return  # removed: the study goes on here, and in the file from the next writing on
         if inode != self._inode:
             self._line, self._inode = 0, inode
-        lines = self._log.read(self._line)
+        try:
+            lines = self._log.read(self._line)
+        except TimeoutError as error:
+            return self._warn(error)
         self._line += len(lines)
         for line in filter(_ours, lines):
             if line["by"] != self._me or line["n"] > self._replayed:

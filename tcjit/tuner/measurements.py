@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,7 +32,10 @@ class Measurements:
 
     def refresh(self) -> None:
         """Take in what other processes measured."""
-        records = self._log.read(self._read)
+        try:
+            records = self._log.read(self._read)
+        except TimeoutError:  # they can be had later
+            return
         self._read += len(records)
         for record in records:
             if record is not None:
@@ -65,7 +69,8 @@ def others(target: str, name: str) -> Iterator[list[Outcome]]:
     """What was measured of the problems of a kind of target but one, in its order; the problem searched last comes first."""
     for log_name, log in store().logs(_log_name(target, "")):
         if log_name != _log_name(target, name):
-            yield [found for record in log.read() if record is not None and (found := _outcome(record))]
+            with suppress(TimeoutError):
+                yield [found for record in log.read() if record is not None and (found := _outcome(record))]
 
 
 def _log_name(target: str, name: str) -> str:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import select
 import signal
@@ -24,6 +25,10 @@ class Lost(TCError):
     """A worker ended, or did not answer in time."""
 
 
+class Late(Lost):
+    """The search's time was over before a worker answered."""
+
+
 class Unopened(Lost):
     """A worker cannot even begin."""
 
@@ -38,12 +43,14 @@ class Worker:
         self.module = module
         self.opening = opening
         self.limit = limit
+        self.until = math.inf  # time.monotonic() at which the search's time is over, whatever the limits
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = threading.Event()
         self._words = tempfile.TemporaryFile()  # noqa: SIM115  # as long as the worker
 
     def ask(self, request: dict[str, Any], limit: float) -> dict[str, Any]:
-        """The answer, which may be a failure; Lost where none came in ``limit`` seconds or the process ended."""
+        """The answer, which may be a failure; Lost where none came in ``limit`` seconds or the process ended, Late where none came
+        until ``until``."""
         self.open()
         return self._ask(request, limit)
 
@@ -79,6 +86,8 @@ class Worker:
         self.close()
         if self._stopped.is_set():
             raise Lost("the search is over")
+        if time.monotonic() >= self.until:
+            raise Late("the search's time is over")
         self._words.seek(0)
         self._words.truncate()
         package = str(Path(__file__).resolve().parents[2])
@@ -103,16 +112,17 @@ class Worker:
     def _ask(self, request: dict[str, Any], limit: float) -> dict[str, Any]:
         process = self._process
         assert process is not None and process.stdin is not None and process.stdout is not None
+        deadline = min(time.monotonic() + limit, self.until)
         try:
             process.stdin.write(json.dumps({**request, "limit": limit}).encode() + b"\n")
         except OSError:
             raise self._ended() from None
-        deadline, line = time.monotonic() + limit, b""
+        line = b""
         while not line.endswith(b"\n"):
             ready, _, _ = select.select([process.stdout], [], [], max(0.0, deadline - time.monotonic()))
             if not ready:
                 self.close()
-                raise Lost(f"no answer in {limit:g} s")
+                raise Late("the search's time is over") if deadline == self.until else Lost(f"no answer in {limit:g} s")
             part = os.read(process.stdout.fileno(), 1 << 16)
             if not part:
                 raise self._ended()

@@ -9,6 +9,7 @@ from typing import Any
 
 from tcjit.errors import TuneError
 from tcjit.mapping.options import Options
+from tcjit.redact import redacted
 from tcjit.tuner import charts
 from tcjit.tuner.importance import ENOUGH, importance
 from tcjit.tuner.result import Trial, TuneResult, duration
@@ -146,7 +147,8 @@ def _failures(result: TuneResult) -> str:
 def _facts(facts: Mapping[str, Any]) -> str:
     if not facts:
         return "<p>Nothing was noted.</p>"
-    return _table(("", ""), [[escape(str(name)), escape("–" if value is None else str(value))] for name, value in facts.items()], long=(1,))
+    rows = [[escape(str(name)), escape("–" if value is None else redacted(str(value)))] for name, value in facts.items()]
+    return _table(("", ""), rows, long=(1,))
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int] = (), long: Sequence[int] = ()) -> str:

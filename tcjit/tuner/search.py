@@ -4,6 +4,7 @@ It sees options and codes; what makes and times candidates is behind ``Bench``, 
 """
 from __future__ import annotations
 
+import math
 import os
 import random
 import time
@@ -23,12 +24,14 @@ from optuna.trial import TrialState
 from tcjit.cache import store
 from tcjit.errors import MappingError, TuneError
 from tcjit.mapping.options import Options
+from tcjit.redact import redacted
 from tcjit.tuner import genetic
 from tcjit.tuner.bench import Bench, Failure, Printed
 from tcjit.tuner.config import TunerConfig
 from tcjit.tuner.genetic import NOTE, Exhausted, Genetic, History, distributions
 from tcjit.tuner.measurements import Measurements, Outcome
 from tcjit.tuner.model import learner
+from tcjit.tuner.pool import Late
 from tcjit.tuner.result import State, Trial, TuneResult
 from tcjit.tuner.shared import Shared, quiet
 from tcjit.tuner.space import Space
@@ -72,25 +75,37 @@ Watch = Callable[[Progress], None]
 Sittings = list[list[list[float]]]  # of processes, finalists, rounds
 
 
-def search(task: Task, config: TunerConfig, watch: Watch | None = None, choose: genetic.Choose | None = None) -> TuneResult:
-    """The best options for a task; a TuneError where no candidate is valid. Ctrl-C ends it with the best so far."""
+def search(
+    task: Task, config: TunerConfig, watch: Watch | None = None, choose: genetic.Choose | None = None, began: float | None = None
+) -> TuneResult:
+    """The best options for a task; a TuneError where no candidate is valid. Ctrl-C ends it with the best so far, and so does the end of
+    ``config.seconds`` after ``began``, a ``time.monotonic()``."""
+    began = time.monotonic() if began is None else began
+    until = began + (math.inf if config.seconds is None else config.seconds)
     where = config.storage if config.storage is not None else store().log(f"study-{task.name}")
     with quiet(), closing(open_storage(where)) as storage, storage.explained():
-        with Bench(task.module, task.opening, task.device, config.compilers, config.timeout) as bench:
-            return Search(task, config, bench, storage, watch, choose).run()
+        with Bench(task.module, task.opening, task.device, config.compilers, config.timeout, until) as bench:
+            return Search(task, config, bench, storage, watch, choose, began).run()
 
 
 class Search:
     """One session of a search."""
 
     def __init__(
-        self, task: Task, config: TunerConfig, bench: Bench, storage: Shared, watch: Watch | None, choose: genetic.Choose | None
+        self,
+        task: Task,
+        config: TunerConfig,
+        bench: Bench,
+        storage: Shared,
+        watch: Watch | None,
+        choose: genetic.Choose | None,
+        began: float,
     ) -> None:
         self.task, self.config, self.bench, self.watch, self.choose = task, config, bench, watch, choose
         self.space, self.seeds = task.space, task.seeds
         self.target = str(task.facts.get("target", "")).partition(":")[0]
         self.measured = Measurements(self.target, task.name)
-        self.began, self.began_at = time.monotonic(), datetime.now()
+        self.began, self.began_at = began, datetime.now()
         self.storage = storage
         name = f"{task.label[:200]} {task.name}"
         self.study = optuna.create_study(study_name=name, storage=storage, direction="minimize", load_if_exists=True)
@@ -108,12 +123,14 @@ class Search:
             stopped = self._searched()
         except KeyboardInterrupt:
             interrupted = True
+        except Late:
+            stopped = "seconds"
         best = self._finalists()
         if not best:
             raise self._none_valid(interrupted)
         final: Sittings | Failure = Failure("interrupted")
         if not interrupted:
-            with suppress(KeyboardInterrupt):
+            with suppress(KeyboardInterrupt, Late):
                 final = self._final(best)
         return self._result(best, final, stopped)
 
@@ -170,7 +187,7 @@ class Search:
             left = self.config.budget - len(self._ended())
             if left <= 0:
                 return "trials"
-            if self.told and self.config.seconds is not None and self._elapsed() >= self.config.seconds:
+            if self.told and self._over():
                 return "seconds"
             self.storage.end_lost(self.study.study_name)
             trials: list[optuna.Trial] = []
@@ -214,6 +231,8 @@ class Search:
                 options.append(Failure(str(error), pruned=True))
         made = iter(self.bench.make([o for o in options if isinstance(o, Options)], lambda code: self.measured.get(code) is not None))
         for trial, chosen in zip(trials, options):
+            if self.told and self._over():
+                raise Late("the search's time is over")
             self._told(trial, *self._outcome(trial, chosen if isinstance(chosen, Failure) else next(made)))
 
     def _outcome(self, trial: optuna.Trial, made: Printed | Failure) -> tuple[State, Outcome, str]:
@@ -224,11 +243,11 @@ class Search:
         if known is not None:
             return ("same" if known.seconds is not None else "failed"), known, made.code
         best = min((o.seconds for o in self.measured.all().values() if o.seconds is not None), default=None)
-        time = self.bench.time(made.code, best)
+        took = self.bench.timed(made.code, best)
         outcome = (
-            Outcome(None, time.reason, trial.params, made.features)
-            if isinstance(time, Failure)
-            else Outcome(time, "", trial.params, made.features)
+            Outcome(None, took.reason, trial.params, made.features)
+            if isinstance(took, Failure)
+            else Outcome(took, "", trial.params, made.features)
         )
         self.measured.add(made.code, outcome)
         return ("measured" if outcome.seconds is not None else "failed"), outcome, made.code
@@ -306,12 +325,18 @@ class Search:
             left = min(left, max(0.0, self.config.seconds - elapsed))
         return Progress(done, self.config.budget, min(outcomes, default=None), default.seconds if default else None, elapsed, left, last)
 
+    def _over(self) -> bool:
+        return self.config.seconds is not None and self._elapsed() >= self.config.seconds
+
     def _elapsed(self) -> float:
         return time.monotonic() - self.began
 
     def _none_valid(self, interrupted: bool) -> TuneError:
         if interrupted:
             return TuneError(f"{self.task.label}: interrupted before any candidate was measured", hint="call autotune again: it goes on")
+        if self._over() and not self.told:
+            what = f"{self.task.label}: seconds={self.config.seconds:g} were over before any candidate was measured"
+            return TuneError(what, hint="more seconds; if it is not for lack of them, the C compiler or the kernel hangs: call it untuned")
         reasons = Counter(trial.reason.splitlines()[0] for trial in self._history() if trial.reason)
         most = "; ".join(f"{count} times: {reason}" for reason, count in reasons.most_common(3))
         hint = "TunerConfig(timeout=...) for slow kernels, or more trials"
@@ -340,4 +365,4 @@ def _ratios(sitting: Sequence[Sequence[float]]) -> list[list[float]]:
 
 
 def _settings(config: TunerConfig) -> dict[str, Any]:
-    return {name: str(value) if name == "storage" and value is not None else value for name, value in vars(config).items()}
+    return {name: redacted(str(value)) if name == "storage" and value is not None else value for name, value in vars(config).items()}

@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING
 
 from tcjit.cache.log import Log
 from tcjit.errors import TuneError
+from tcjit.redact import redacted
 
 if TYPE_CHECKING:  # optuna is for those who tune
     from tcjit.tuner.shared import Shared
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_EXAMPLE = "postgresql://user:password@host:5432/database"
 _DATABASES = ("postgresql", "postgres", "sqlite", "mysql", "mariadb", "oracle", "mssql")
 
 
@@ -37,6 +39,7 @@ def open_storage(where: str | os.PathLike[str] | Log | None, *, heartbeat: int =
     with quiet():
         if where is None:
             return Memory()
+        _refuse_secrets(where)
         if isinstance(where, Log) or not (isinstance(where, str) and _is_url(where)):
             from tcjit.tuner.journal import Journal
 
@@ -44,6 +47,15 @@ def open_storage(where: str | os.PathLike[str] | Log | None, *, heartbeat: int =
         from tcjit.tuner.database import Database
 
         return Database(where, heartbeat)
+
+
+def _refuse_secrets(where: str | os.PathLike[str] | Log) -> None:
+    """A TuneError for what would be the path of a journal and holds a password, so that it was meant for a database."""
+    if isinstance(where, Log) or (isinstance(where, str) and _is_url(where)):
+        return
+    name = os.fspath(where)
+    if redacted(name) != name:
+        raise TuneError(f"{redacted(name)!r} is no URL of a database, and a path should hold no password", hint=_EXAMPLE)
 
 
 def _is_url(where: str) -> bool:

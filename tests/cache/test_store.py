@@ -1,6 +1,7 @@
 """The store's layers: what is put is found, again and in another process, and the least recently used goes."""
 from __future__ import annotations
 
+import fcntl
 import math
 import os
 import time
@@ -179,6 +180,29 @@ def test_leftovers_are_swept(store: Store, home: Path) -> None:
     old(left, 1)
     put(Store(home), "l")
     assert not left.exists() and busy.exists()
+
+
+def test_leftovers_count_and_go_when_there_is_no_room(store: Store, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without waiting an hour, once their writers have ended; what is being written stays, also where nobody knows its writer."""
+    put(store, "k")
+    folder = home / "v1" / "kernels"
+    dead, young, busy = (folder / f".aside-{number}-a" for number in range(3))
+    for file in (dead, young, busy):
+        file.write_bytes(bytes(200_000))
+    minute = time.time() - 60
+    os.utime(dead, (minute, minute)), os.utime(busy, (minute, minute))
+    handle = os.open(busy, os.O_RDWR)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    monkeypatch.setenv("TCJIT_CACHE_SIZE", "1MB")
+    put(Store(home), "l")
+    assert dead.exists() and store.get("k") is not None, "there is room"
+    monkeypatch.setenv("TCJIT_CACHE_SIZE", "500KB")
+    put(Store(home), "m")
+    assert not dead.exists() and young.exists() and busy.exists() and store.get("k") is not None
+    monkeypatch.setenv("TCJIT_CACHE_SIZE", "300KB")
+    put(Store(home), "n")
+    assert young.exists() and busy.exists() and store.get("k") is None and store.get("n") is not None, "they count"
+    os.close(handle)
 
 
 def test_clear_touches_only_its_own(store: Store, home: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import soak
+import support_threads
 from support_cases import Case, Fill, load
 
 from tcjit import library
@@ -170,3 +171,32 @@ def _processes_with(word: str) -> set[int]:
             if word.encode() in told and state != "Z" and int(folder.name) != os.getpid():
                 found.add(int(folder.name))
     return found
+
+
+OURS = """==7==ERROR: AddressSanitizer: heap-use-after-free on address 0x6080
+    #0 launcher_call kernel.c:475 (/private/v1/blobs/x.so+0x1)
+"""
+THEIRS = """==================
+WARNING: ThreadSanitizer: data race (pid=7)
+    #0 at::something torch.cpp:1 (/site-packages/torch/lib/libtorch.so+0x1)
+"""
+
+
+def test_what_a_sanitizer_reports_of_kernels_and_launcher_counts() -> None:
+    def judged(log: str, status: int, out: str) -> tuple[int, list[str]]:
+        return support_threads._judged("address", subprocess.CompletedProcess(["python"], status, out, "last words"), log, Path("/private"))
+
+    end = '{"calls": 5, "wrong": []}'
+    assert judged(THEIRS, 0, end) == (5, [])
+    calls, (report,) = judged(THEIRS + OURS, 0, end)
+    assert calls == 5 and "launcher_call" in report and "torch.cpp" not in report
+    assert len(judged(OURS, 66, "")[1]) == 1
+    assert "status -11" in judged("", -11, "")[1][0] and "last words" in judged("", -11, "")[1][0]
+    assert judged("", 0, '{"calls": 5, "wrong": ["AssertionError: "]}')[1] == ["address: AssertionError: "]
+
+
+def test_a_missing_sanitizer_is_a_failure(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(support_threads, "_runtime", lambda sanitizer: "")
+    assert support_threads.soak_threads(1, 7) == 1
+    out = capsys.readouterr().out
+    assert "no libasan.so" in out and "no libtsan.so" in out and out.splitlines()[-1] == "0 calls, 2 reports, seed 7"

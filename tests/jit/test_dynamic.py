@@ -5,6 +5,7 @@ import json
 import pickle
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -127,6 +128,18 @@ def test_layouts_and_outputs() -> None:
         assert turned(x, out=out) is out and torch.equal(out, x.T)
     # transposed and strided, up to 32 and beyond, and what these were at 1, which later calls with 1 may read through any of
     assert len(columns._open) == 6
+
+
+def test_a_kernel_that_does_not_serve_all_values_is_asked_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = TEXT + "# which"
+    def_ = tcjit.define(text, target="cpu", dynamic=["B"]).columns
+    key = def_.compile(seeded(5, 7)).key
+    (made,) = [binary for _, binary in def_._open.items()]
+    assert made.record["total"]
+    (name,), positions, facts = made.record["context"]
+    some = made._replace(record={**made.record, "total": False, "context": [[name], positions, [*facts, f"{name} >= 6"]]})
+    serves = [dynamic.instance(text, def_.signature, replace(key, shapes=((size, 7),)), some) is not None for size in (5, 6, 9)]
+    assert serves == [False, True, True]
 
 
 def test_what_a_kernel_says_of_its_shapes() -> None:

@@ -2,7 +2,10 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
 import sys
+import textwrap
 import weakref
 from pathlib import Path
 from types import ModuleType
@@ -24,6 +27,8 @@ int64_t add(void *const *tensors, const int64_t *numbers, void *workspace, int t
     return 0;
 }
 
+int64_t refuse(void *const *tensors, const int64_t *numbers, void *workspace, int threads) { return 1; }
+
 /* O(0) = the double, O(1) = the integer, O(2) = the bool, O(3) = the stride, O(4) = threads, O(5) = the workspace works */
 int64_t echo(void *const *tensors, const int64_t *numbers, void *workspace, int threads) {
     double *o = tensors[0];
@@ -40,7 +45,7 @@ int64_t echo(void *const *tensors, const int64_t *numbers, void *workspace, int 
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
     path = tmp_path_factory.mktemp("kernels") / "kernels.so"
     path.write_bytes(host.build(KERNELS, "kernels"))
-    return {name: host.load(path, name) for name in ("add", "echo")}
+    return {name: host.load(path, name) for name in ("add", "echo", "refuse")}
 
 
 @pytest.fixture(scope="module")
@@ -155,6 +160,14 @@ def test_nothing_is_lost(extension: ModuleType, kernels: dict[str, int]) -> None
         table.call((x, x), None, False)
         table.call((x, x), out, False)
         table.call((x, 3), None, False)
+        table.call((x, x), x, False)
+        table.call((x, x), (out, out), False)
+    refused = adder(extension, kernels, address=kernels["refuse"])
+    for _ in range(50):
+        with pytest.raises(KeyError):
+            refused.call((x, x), None, False)
+        with pytest.raises(KeyError):
+            refused.call((x, x), out, False)
     assert (sys.getrefcount(x), sys.getrefcount(out)) == before
     made = table.call((x, x), None, False)
     assert sys.getrefcount(made) == 2
@@ -163,6 +176,80 @@ def test_nothing_is_lost(extension: ModuleType, kernels: dict[str, int]) -> None
     del kept
     gc.collect()
     assert len(table) == 256 and gone() is None
+
+
+def test_other_threads_get_to_run_while_a_call_looks_at_its_arguments(extension: ModuleType, kernels: dict[str, int]) -> None:
+    """What torch lets run inside a predicate replaces the first entry: freed memory, which is overwritten here, is not looked at."""
+    within("""
+        def is_neg(tensor):
+            if len(table) == 1:
+                for _ in range(module.ENTRIES):
+                    assert table.add(*entry)
+            return offered[8](tensor)
+
+        configured(8, is_neg)
+        assert torch.equal(table.call((x, y), None, False), x + y) and len(table) == module.ENTRIES
+    """)
+
+
+@pytest.mark.parametrize("position, out", [(10, "None"), (9, "torch.zeros(8)"), (7, "None"), (7, "torch.zeros(8)")])
+def test_an_argument_that_changes_during_a_call_is_looked_at_again(extension: ModuleType, position: int, out: str) -> None:
+    """``x`` loses its memory while outputs are allocated or examined, or threads are asked for."""
+    within(f"""
+        def meanwhile(*args):
+            x.set_(torch.ones(3))
+            return offered[{position}](*args)
+
+        configured({position}, meanwhile)
+        out = {out}
+        assert table.call((x, y), out, False) is NotImplemented
+        assert out is None or (not out.any() and sys.getrefcount(out) == 2 and out._version == 0)
+    """)
+
+
+def within(body: str) -> None:
+    """Run it in a process where what is freed is overwritten, with a launcher to which torch's functions can be exchanged."""
+    start = """
+        import sys, pathlib, tempfile, torch
+        sys.path.insert(0, "tests/jit")
+        from test_launcher import KERNELS, VECTOR, adder, failing
+        from tcjit.jit import fast
+        from tcjit.runtime import host, tensors
+
+        module, offered, folder = fast.extension.load(), tensors.for_launcher(), tempfile.TemporaryDirectory()
+        path = pathlib.Path(folder.name, "kernels.so")
+        path.write_bytes(host.build(KERNELS, "kernels"))
+        table = adder(module, {"add": host.load(path, "add")})
+        outputs = ((tensors.template((8,), "float32"), (8,), 2, 32),)
+        entry = (host.load(path, "add"), True, True, (VECTOR, VECTOR), outputs, (), 0, None, failing)
+        x, y = torch.randn(8), torch.randn(8)
+
+        def configured(position, function):
+            assert module.configure(*offered[:position], function, *offered[position + 1 :])
+    """
+    environment = {**os.environ, "MALLOC_PERTURB_": "90", "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0", "PYTHONPATH": os.getcwd()}
+    code = textwrap.dedent(start) + textwrap.dedent(body)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, (done.returncode, done.stderr)
+
+
+def test_entries_of_one_launcher_take_the_same_arguments(extension: ModuleType, kernels: dict[str, int]) -> None:
+    table = adder(extension, kernels)
+    for params in ((VECTOR,), (VECTOR,) * 3, (VECTOR, ("i", 0, 1, -1, None)), ()):
+        with pytest.raises(ValueError, match="same kinds"):
+            table.add(kernels["add"], True, True, params, (), (), 0, None, failing)
+    assert len(table) == 1
+
+
+def test_each_compiler_builds_a_launcher_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One built with a sanitizer's flags, or by a wrapper, must not be loaded by a process whose compiler is another."""
+    plain = launcher.key()
+    assert plain == launcher.key()
+    monkeypatch.setenv("CC", f"{host.compiler().path} -fsanitize=undefined")
+    assert launcher.key() != plain
+    monkeypatch.undo()
+    monkeypatch.setattr(host, "c_library", lambda memory: "glibc 2.99")
+    assert launcher.key() != plain
 
 
 def test_loading_nonsense(tmp_path: Path) -> None:

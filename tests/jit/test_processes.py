@@ -175,7 +175,7 @@ def test_without_the_extension(slow: Any, monkeypatch: pytest.MonkeyPatch, lacki
         assert offered is not None
         monkeypatch.setattr(tensors, "for_launcher", lambda: (int, *offered[1:-2], 3, offered[-1]))
     else:
-        monkeypatch.setattr(launcher, "key", lambda: f"lacking-{lacking}")
+        monkeypatch.setattr(launcher, "key", lambda memory: f"lacking-{lacking}")
         broken = CompileError("no compiler")
 
         def build(*_: Any, **__: Any) -> Any:

@@ -49,6 +49,24 @@ def forget() -> None:
     cache.storage._opened.cache_clear()
 
 
+def test_the_kernels_at_hand_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that somebody holds goes on; one that went is found in the cache again, and its prepared call was there all the time."""
+    monkeypatch.setattr(call, "KERNELS", 8)
+    tc = tcjit.define("def bounded(float(N) X) -> (Y) { Y(i) = 2 * X(i) }", target="cpu", dynamic=["N"])
+    x = torch.randn(3)
+    held = tc.bounded.compile(x)
+    for size in range(1, 60):
+        assert torch.equal(tc.bounded(torch.ones(size)), torch.full((size,), 2.0))
+        assert len(tc.bounded._kernels) <= 8
+    assert torch.equal(held(x), 2 * x)
+    assert tc.bounded.compile(x) is not held and torch.equal(tc.bounded(x), 2 * x)
+    known = len(tc.bounded._table._known)
+    tc.bounded._kernels.clear()
+    assert torch.equal(tc.bounded._slow((torch.ones(59),), None, False), torch.full((59,), 2.0))
+    assert len(tc.bounded._table._known) == known == len(tc.bounded._table._launcher or ()), "nothing is prepared twice"
+    assert len(tc.bounded._sizes._shapes) <= 17
+
+
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the defs that were compiled."""

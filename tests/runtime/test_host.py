@@ -2,9 +2,11 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +115,35 @@ def test_refused_code_keeps_its_source(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert str(kept[0]) in caught.value.hint
     host.build(ADD, "add_one")
     assert list(tmp_path.rglob("kernel.c")) == kept, "what compiles leaves nothing behind"
+
+
+def test_every_fact_of_a_compiler_is_part_of_its_identity() -> None:
+    tool = host.compiler()
+    others = {"command": ("x",), "version": "x", "target": "x", "cpu": "x", "flags": (), "libraries": (), "stamps": (), "script": "x"}
+    assert others.keys() | {"openmp"} == {field.name for field in dataclasses.fields(tool)}, "openmp follows from the flags"
+    identities = [dataclasses.replace(tool, **{name: value}).identity for name, value in others.items()]
+    assert len({tool.identity, *identities}) == len(others) + 1
+
+
+@pytest.mark.parametrize("when", ["*", "*kernel.c*"])
+def test_a_full_disk_is_not_the_compilers_fault(forgetful: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, when: str) -> None:
+    body = f'case "$*" in {when}) echo "as: cannot write: No space left on device" >&2; exit 1;; esac\nexec gcc "$@"'
+    monkeypatch.setenv("CC", str(wrapper(tmp_path / "cc", body)))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with pytest.raises(CompileError, match="No space left") as caught:
+        host.build(ADD, "add_one")
+    assert caught.value.hint == f"room in TMPDIR: {tmp_path}"
+    assert not list(tmp_path.glob("tcjit-*"))
+
+
+def test_programs_end_when_their_time_is_over(forgetful: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    host.compiler()
+    began = time.monotonic()
+    with host.limited(began + 0.5), pytest.raises(host.TimedOut, match="did not end in the time"):
+        host.execute(("sleep", "60"), tmp_path)
+    with host.limited(began), host.limited(began + 60), pytest.raises(host.TimedOut):
+        host.execute(("true",), tmp_path)
+    assert time.monotonic() - began < 10 and host.execute(("true",), tmp_path) == (0, "")
 
 
 def test_the_c_library_is_told_by_version_and_vector_functions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,6 +271,25 @@ class TestMemory:
         assert log.read_text() != asked and notes.puts == 2
         monkeypatch.setenv("CC", "gcc")
         assert host.compiler(notes).path != str(script)
+
+    def test_a_wrapper_edited_with_size_and_time_kept(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        script = wrapper(tmp_path / "cc", 'exec gcc -DX=1 "$@"')
+        monkeypatch.setenv("CC", str(script))
+        notes = Notes()
+        first, status = host.compiler(notes), script.stat()
+        assert host.compiler(notes).fresh
+        wrapper(script, 'exec gcc -DX=2 "$@"')
+        os.utime(script, ns=(status.st_atime_ns, status.st_mtime_ns))
+        assert (script.stat().st_size, script.stat().st_mtime_ns) == (status.st_size, status.st_mtime_ns)
+        assert not first.fresh and host.identity(notes) != first.identity
+
+    def test_a_compiler_that_was_only_moved_is_the_same(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        """As in the image of a container, whose files have a ctime of their own on every machine: what was compiled stays good."""
+        script = wrapper(tmp_path / "cc")
+        monkeypatch.setenv("CC", str(script))
+        first = host.compiler(Notes())
+        script.chmod(0o700), script.chmod(0o755)
+        assert not first.fresh and host.compiler(Notes()).identity == first.identity
 
     def test_known_in_the_process_first(self) -> None:
         found = host.compiler()
