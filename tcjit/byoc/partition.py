@@ -1,25 +1,26 @@
 """``tcjit.partition`` and ``tcjit.load``: a model in, one of the same results out, its regions run by the backends that serve them best."""
 from __future__ import annotations
 
-import io
 import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import torch
 
 from tcjit.byoc import torchscript
 from tcjit.byoc.adapter import Adapter
+from tcjit.byoc.archive import first_line
 from tcjit.byoc.choose import Chosen, estimated, fastest, runnable, twin
 from tcjit.byoc.cut import Cut, cut
 from tcjit.byoc.export import Folder, export
 from tcjit.byoc.fx import FxAdapter
+from tcjit.byoc.manifest import MANIFEST, WHOLE
 from tcjit.byoc.measure import Measured
 from tcjit.byoc.picture import picture
 from tcjit.byoc.report import Coverage, coverage, report, rows
+from tcjit.byoc.script_file import failing
 from tcjit.byoc.settings import PartitionConfig
 from tcjit.errors import PartitionError
 
@@ -137,27 +138,19 @@ def partition(
     return PartitionedModule(way.made, _manifest(way.cut, way.measured, training), Making(way.adapter, way.cut, inputs), running)
 
 
-def load(file: str | os.PathLike[str]) -> PartitionedModule:
-    """A model that ``PartitionedModule.save`` wrote, in any process; PartitionError says what is missing to run it."""
-    return PartitionedModule(*torchscript.load(file))
+def load(file: str | os.PathLike[str], *, trust: bool = False) -> PartitionedModule:
+    """A model that ``PartitionedModule.save`` wrote, in any process; PartitionError says what is missing to run it, or damaged.
 
-
-def read(file: str | os.PathLike[str]) -> Model:
-    """A model of TorchScript or of torch.export in a file, to be partitioned; raises PartitionError where it is neither."""
-    try:
-        content = Path(file).read_bytes()
-    except OSError as error:
-        raise PartitionError(f"cannot read {os.fspath(file)}: {error.strerror}") from error
-    readers: dict[str, Callable[[io.BytesIO], Any]] = {"torch.jit.load": torch.jit.load, "torch.export.load": torch.export.load}
-    said = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for name, load_as in readers.items():
-            try:
-                return cast("Model", load_as(io.BytesIO(content)))
-            except Exception as error:  # whatever reading a file of another kind comes upon
-                said.append(f"{name}: {_first_line(error).split('. ')[0]}")
-    raise PartitionError(f"{os.fspath(file)} is no model: {'; '.join(said)}", hint="a file of torch.jit.save or torch.export.save")
+    Loading and calling it runs operations on tensors only: a file that holds more is refused, unless you ``trust`` who made it, since it
+    may then run any code. What it computes, how long and with how much memory, is the file's in either case.
+    """
+    made, manifest = torchscript.load(file, trust=trust)
+    lacking = [name for name in WHOLE if name not in manifest]
+    if lacking:
+        what = f"{os.fspath(file)}: extra/{MANIFEST} lacks {', '.join(lacking)}"
+        raise PartitionError(what, hint="a file that PartitionedModule.save wrote")
+    with failing(os.fspath(file)):
+        return PartitionedModule(made, manifest)
 
 
 def _manifest(done: Cut, found: Measured | None, training: bool) -> dict[str, Any]:
@@ -191,9 +184,5 @@ def _captured(model: torch.nn.Module, inputs: tuple[Any, ...]) -> Model:
         try:
             return torch.jit.script(model)
         except Exception as scripted:
-            said = f"torch.export: {_first_line(exported)}; torch.jit.script: {_first_line(scripted)}"
+            said = f"torch.export: {first_line(exported)}; torch.jit.script: {first_line(scripted)}"
             raise PartitionError(f"{type(model).__name__} can be neither exported nor scripted: {said}") from exported
-
-
-def _first_line(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
