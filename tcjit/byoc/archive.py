@@ -73,6 +73,11 @@ def opened(file: str | os.PathLike[str]) -> Archive:
         raise PartitionError(f"there is no file {path}") from error
     except (OSError, ValueError) as error:
         raise PartitionError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+    return unpacked(content, path)
+
+
+def unpacked(content: bytes, path: str) -> Archive:
+    """The same of a file's content; ``path`` is its name in errors."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = _members(archive, path, len(content))

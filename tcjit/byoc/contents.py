@@ -1,7 +1,8 @@
 """What a model's file may hold so that loading and running it runs nothing but operations on tensors.
 
 PyTorch loads an exported program by unpickling, evaluating texts, looking names up in Python's modules and writing Python that has the
-file's names in it. So every member, text and name is compared with what a program of tensor operations has; the rest asks for ``trust=True``.
+file's names in it. So every member, text and name is compared with what a program of tensor operations has; the rest asks for
+``trust=True``.
 """
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from tcjit.byoc import containers
 from tcjit.byoc.archive import Archive
 from tcjit.byoc.expressions import is_guard, is_size
 from tcjit.errors import PartitionError
@@ -32,7 +34,7 @@ _EXPORTED = re.compile(
     r"|data/weights/(weight_\d+|model_weights_config\.json)|data/constants/(tensor_\d+|model_constants_config\.json)"
 )
 _SCRIPTED = re.compile(
-    r"version|byteorder|\.data/(version|serialization_id)|extra/.*|(data|constants)\.pkl|(data|constants)/\d+|code/[\w./]+\.py(\.debug_pkl)?"
+    r"version|byteorder|\.data/(version|serialization_id)|extra/.*|(data|constants|traced_inputs)(\.pkl|/\d+)|code/[\w./]+\.py(\.debug_pkl)?"
 )
 _SPACES = frozenset("aten prim prims mkl mkldnn mkldnn_prepacked onednn quantized quantized_decomposed tcjit torchvision".split())
 _HIGHER = frozenset("cond while_loop map_impl scan associative_scan wrap_with_set_grad_enabled wrap_with_autocast".split())
@@ -175,6 +177,7 @@ def _tree(archive: Archive, text: str) -> None:
     document = json.loads(text)
     tree = document[1] if isinstance(document, list) else document
     waiting = [tree]
+    containers.register()
     while waiting:
         node = waiting.pop()
         kind, context = node["type"], node["context"]
@@ -192,7 +195,7 @@ def _tree(archive: Archive, text: str) -> None:
         if isinstance(context, str) and kind not in _read_by_class():
             context = json.loads(context)
         for place, each in _texts(context):
-            if _KEY.fullmatch(each) is None or (place[-1] == "key" and each in ("__enum__", "fqn")):
+            if _KEY.fullmatch(each) is None or (place[-1:] == ("key",) and each in ("__enum__", "fqn")):
                 _refuse(archive, MODEL, f"has an odd text in the tree of its inputs or outputs: {each[:200]!r}")
     if tree["type"] == "builtins.tuple" and len(tree["children_spec"]) == 2 and tree["children_spec"][1]["type"] == "builtins.dict":
         named = json.loads(tree["children_spec"][1]["context"])
@@ -220,7 +223,7 @@ def _region(archive: Archive, member: str, text: str) -> None:
 def _scripted(archive: Archive) -> None:
     """TorchScript's own unpickler makes tensors and classes of the file; such a class may have code that runs then, as may those in C++."""
     for name in archive.members:
-        if name in ("data.pkl", "constants.pkl"):
+        if name.endswith(".pkl"):
             with archive.failing(name):
                 _unpickled(archive, name)
         elif name.startswith("code/") and name.endswith(".py"):

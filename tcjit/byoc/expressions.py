@@ -12,9 +12,9 @@ _SYMBOL = re.compile(r"[a-z]{1,4}_?\d+")
 _KEY = re.compile(r"[\w ./:+-]*")
 _FUNCTIONS = frozenset(
     "Symbol Integer Float Rational Mul Add Pow Max Min Abs Eq Ne Lt Le Gt Ge Equality Unequality StrictLessThan LessThan "
-    "StrictGreaterThan GreaterThan And Or Not Piecewise floor ceiling sqrt FloorDiv ModularIndexing Where PythonMod Mod CleanDiv CeilToInt FloorToInt CeilDiv "
-    "LShift RShift PowByNatural FloatPow FloatTrueDiv IntTrueDiv IsNonOverlappingAndDenseIndicator TruncToFloat TruncToInt RoundToInt "
-    "RoundDecimal ToFloat Identity BooleanTrue BooleanFalse true false oo".split()
+    "StrictGreaterThan GreaterThan And Or Not Piecewise floor ceiling sqrt FloorDiv ModularIndexing Where PythonMod Mod CleanDiv "
+    "CeilToInt FloorToInt CeilDiv LShift RShift PowByNatural FloatPow FloatTrueDiv IntTrueDiv IsNonOverlappingAndDenseIndicator "
+    "TruncToFloat TruncToInt RoundToInt RoundDecimal ToFloat Identity BooleanTrue BooleanFalse true false oo".split()
 )
 _GUARDS = frozenset(
     "L math torch inf IsNonOverlappingAndDenseIndicator cast_symbool_to_symint_guardless max min abs round int float".split()

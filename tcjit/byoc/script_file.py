@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 
 from tcjit import __version__
 from tcjit.byoc import contents, runtime  # noqa: F401  the latter defines the operator that the files call
-from tcjit.byoc.archive import Archive, first_line, opened
+from tcjit.byoc.archive import Archive, first_line, opened, unpacked
 from tcjit.byoc.backends import known
 from tcjit.byoc.manifest import FORMAT, MANIFEST, manifest_of
 from tcjit.errors import PartitionError
@@ -31,21 +31,38 @@ def save(model: torch.jit.ScriptModule | ExportedProgram, file: str | os.PathLik
 
     Example inputs stay out of the file. Raises PartitionError where it cannot be written.
     """
+    content = stored(model, manifest)
+    try:
+        Path(file).write_bytes(content)
+    except OSError as error:
+        raise PartitionError(f"{os.fspath(file)} cannot be written: {error.strerror}") from error
+
+
+def stored(model: torch.jit.ScriptModule | ExportedProgram, manifest: Mapping[str, Any]) -> bytes:
+    """What ``save`` writes."""
     form = "exported" if isinstance(model, ExportedProgram) else "torchscript"
     versions = {"format": FORMAT, "form": form, "tcjit": __version__, "torch": torch.__version__}
     extra = {MANIFEST: json.dumps({**versions, "backends": [], "devices": ["cpu"], **manifest})}
+    content = io.BytesIO()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of TorchScript's age
             if isinstance(model, ExportedProgram):
-                content = io.BytesIO()  # given a path, it insists on how that ends
                 with _without_examples(model):
                     torch.export.save(model, content, extra_files=extra)
-                Path(file).write_bytes(content.getbuffer())
             else:
-                torch.jit.save(model, os.fspath(file), _extra_files=extra)
+                torch.jit.save(model, content, _extra_files=extra)
     except Exception as error:  # its makers' own, for whatever has no place in a file
-        raise PartitionError(f"{os.fspath(file)} cannot be written: {first_line(error)}") from error
+        hint = "classes of inputs and outputs that are registered with torch.utils._pytree"
+        raise PartitionError(f"the model cannot be written: {first_line(error)}", hint=hint) from error
+    return content.getvalue()
+
+
+def restored(content: bytes) -> tuple[torch.jit.ScriptModule | ExportedProgram, dict[str, Any]]:
+    """The model and manifest of what ``stored`` gave in this process or one that is trusted."""
+    archive = unpacked(content, "a copy")
+    manifest = manifest_of(archive)
+    return loaded(archive, manifest["form"], True), manifest
 
 
 def load(file: str | os.PathLike[str], *, trust: bool = False) -> tuple[torch.jit.ScriptModule | ExportedProgram, dict[str, Any]]:
