@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from tcjit.byoc.adapter import Adapter
+from tcjit.byoc.calling import Inputs
 from tcjit.byoc.cut import Cut, cut
-from tcjit.byoc.measure import SURE, Measured, copies, measured, race, sure
+from tcjit.byoc.measure import SURE, Measured, measured, race, sure
 from tcjit.byoc.passes import standard
 from tcjit.byoc.settings import PartitionConfig
 from tcjit.errors import PartitionError
@@ -51,7 +52,7 @@ def estimated(opened: Opened, config: PartitionConfig) -> Chosen:
     return Chosen(adapter, done, made, runnable(made))
 
 
-def fastest(model: Any, opened: Opened, config: PartitionConfig, inputs: Sequence[Any]) -> Chosen:
+def fastest(model: Any, opened: Opened, config: PartitionConfig, inputs: Inputs) -> Chosen:
     """The way in which a model ran fastest on copies of its example inputs; the model itself where no way is surely faster.
 
     What the calls of regions cost in their places can be more than what the regions save by themselves, hence the whole model is timed.
@@ -59,16 +60,16 @@ def fastest(model: Any, opened: Opened, config: PartitionConfig, inputs: Sequenc
     config = replace(config, backends=config.serving(measure=True))
     with _unwritten(model):
         whole = twin(model, opened)
-        _tried(whole, copies(inputs))
+        _tried(whole, inputs.copies())
         ways = [_way(opened, each, inputs) for each in _configs(config)]
         ways = [way for way in ways if way.cut.regions or LAYOUT in way.cut.passes]
         runs = {"whole": whole, **{str(number): way.model for number, way in enumerate(ways)}}
-        given = copies(inputs)
+        given = inputs.copies()
         with torch.no_grad():
             for run in runs.values():
                 for _ in range(WARM):
-                    run(*given)
-            times = _raced({name: partial(run, *given) for name, run in runs.items()})
+                    given.given_to(run)
+            times = _raced({name: partial(given.given_to, run) for name, run in runs.items()})
     pays = [number for number in range(len(ways)) if sure(times[str(number)], times["whole"]) < 1]
     if pays:
         return ways[min(pays, key=lambda number: median(times[str(number)]))]
@@ -92,11 +93,11 @@ def _raced(runs: Mapping[str, Callable[[], Any]]) -> dict[str, list[float]]:
     return times
 
 
-def _tried(run: Callable[..., Any], inputs: Sequence[Any]) -> None:
+def _tried(run: Callable[..., Any], inputs: Inputs) -> None:
     """Runs a model once; a PartitionError where it fails."""
     try:
         with torch.no_grad():
-            run(*inputs)
+            inputs.given_to(run)
     except Exception as error:  # whatever the model's own code raises
         said = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
         hint = "measuring runs the model: give example inputs that it takes"
@@ -119,7 +120,7 @@ def _configs(config: PartitionConfig) -> list[PartitionConfig]:
     return [config, replace(config, opt_level=LAYOUTS)] if other else [config]
 
 
-def _way(opened: Opened, config: PartitionConfig, inputs: Sequence[Any]) -> Chosen:
+def _way(opened: Opened, config: PartitionConfig, inputs: Inputs) -> Chosen:
     found = measured(opened, config, inputs)
     adapter = opened()
     done = cut(adapter, config, found.judge)

@@ -127,7 +127,7 @@ class _Cutter:
                     self._specs[region.name] = text
                 return nodes
             except PartitionError as error:
-                why = f"{backend.name}: {error.args[0]}"
+                why = f"{backend.name}: {error.what}" + (f" (try {error.hint})" if error.hint else "")
         for node in region.nodes:
             note(node, why)
         return ()

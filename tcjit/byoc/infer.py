@@ -2,7 +2,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -17,6 +18,17 @@ from tcjit.errors import PartitionError
 # extents not known stand for this one first, then for those of the other arguments
 _GUESS = 59
 _LOG = logging.getLogger("torch._subclasses.fake_tensor")
+
+
+@contextmanager
+def unreported() -> Iterator[None]:
+    """PyTorch logs every operation that cannot be run on tensors without data, with a traceback, even where that is an answer."""
+    heard = _LOG.disabled
+    _LOG.disabled = True
+    try:
+        yield
+    finally:
+        _LOG.disabled = heard
 
 
 class Shapes:
@@ -65,13 +77,8 @@ class Shapes:
     def run(self, op: str, overload: str, arguments: Mapping[str, Any]) -> list[Any]:
         """An operation on tensors without data; raises what PyTorch raises where its rule does not apply."""
         found, args, kwargs = call(op, overload, arguments)
-        heard = _LOG.disabled
-        _LOG.disabled = True  # it reports every refusal, which here is an answer
-        try:
-            with self.mode, torch.no_grad():
-                return results(found, found(*args, **kwargs))
-        finally:
-            _LOG.disabled = heard
+        with unreported(), self.mode, torch.no_grad():
+            return results(found, found(*args, **kwargs))
 
 
 def type_of(value: Any) -> TensorType | None:
@@ -104,7 +111,7 @@ def result_types(op: str, overload: str, arguments: Mapping[str, Argument]) -> t
         except _Unknown:
             break
         except Exception as error:
-            if known and isinstance(error, (RuntimeError, TypeError, IndexError, ValueError)) and not _no_rule(error):
+            if known and is_refusal(error):
                 words = ", ".join(f"%{value.name}: {value.type}" for argument in arguments.values() for value in _values(argument))
                 raise PartitionError(f"{op}.{overload} cannot take {words or arguments}: {str(error).splitlines()[0]}") from error
     return tuple(TensorType() if "Tensor" in str(each.type) else None for each in found._schema.returns)
@@ -151,6 +158,7 @@ def _fake(argument: Argument, shapes: Shapes, made: dict[Value, Any], guess: int
     return made[argument]
 
 
-def _no_rule(error: Exception) -> bool:
-    """Whether an operation failed for want of a rule rather than for its arguments."""
-    return isinstance(error, NotImplementedError) or type(error).__module__.startswith(("torch._subclasses", "torch.fx"))
+def is_refusal(error: Exception) -> bool:
+    """Whether an operation failed for its arguments rather than for want of a rule."""
+    no_rule = isinstance(error, NotImplementedError) or type(error).__module__.startswith(("torch._subclasses", "torch.fx"))
+    return isinstance(error, (RuntimeError, TypeError, IndexError, ValueError)) and not no_rule

@@ -21,6 +21,7 @@ from tcjit import __version__
 from tcjit.byoc import runtime
 from tcjit.byoc.adapter import Adapter
 from tcjit.byoc.backends import Backend, register, unregister
+from tcjit.byoc.calling import Inputs
 from tcjit.byoc.cut import cut
 from tcjit.byoc.graph import Node, Value
 from tcjit.byoc.regions import Region
@@ -68,7 +69,7 @@ class _Probe:
     held: tuple[Value, ...] = ()
 
 
-def measured(opened: Callable[[], Adapter], config: PartitionConfig, inputs: Sequence[Any]) -> Measured:
+def measured(opened: Callable[[], Adapter], config: PartitionConfig, inputs: Inputs) -> Measured:
     """Runs a model on its example inputs and times its regions, of each backend as if it were alone; of those that overlap the one that
     saves most stays. Regions that the inputs do not reach are left to ATen."""
     found: list[tuple[Region, dict[str, float]]] = []
@@ -141,7 +142,7 @@ class _Recorder(Backend):
 
 
 def _given(
-    adapter: Adapter, config: PartitionConfig, inputs: Sequence[Any]
+    adapter: Adapter, config: PartitionConfig, inputs: Inputs
 ) -> list[tuple[_Probe, list[Tensor] | None, Adapter]]:
     """The regions of one backend, with what they are given."""
     probes: list[_Probe] = []
@@ -168,7 +169,7 @@ def _given(
         made: Any = adapter.realise(done.block)
         model = made.module() if isinstance(made, torch.export.ExportedProgram) else made
         with torch.no_grad():
-            model(*copies(inputs))
+            inputs.copies().given_to(model)
     finally:
         unregister(recorder.name)
         runtime.forget(recorder.name)
@@ -217,11 +218,6 @@ def _note_name(probe: _Probe, given: Sequence[Tensor]) -> str:
 
 def _key(region: Region) -> Key:
     return (region.backend, *(value.name for node in region.nodes for value in node.outputs))
-
-
-def copies(inputs: Sequence[Any]) -> list[Any]:
-    """Inputs that the model may write to."""
-    return [each.clone() if isinstance(each, Tensor) else each for each in inputs]
 
 
 def _reading(run: Run, count: int) -> float:

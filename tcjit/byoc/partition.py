@@ -1,25 +1,29 @@
 """``tcjit.partition`` and ``tcjit.load``: a model in, one of the same results out, its regions run by the backends that serve them best."""
 from __future__ import annotations
 
-import io
 import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import torch
 
-from tcjit.byoc import torchscript
+from tcjit.byoc import containers, torchscript
 from tcjit.byoc.adapter import Adapter
+from tcjit.byoc.archive import first_line
+from tcjit.byoc.calling import Calling, Dynamic, Inputs, calling_of, dimensions, inputs_of, refused, shapes_of
 from tcjit.byoc.choose import Chosen, estimated, fastest, runnable, twin
 from tcjit.byoc.cut import Cut, cut
 from tcjit.byoc.export import Folder, export
 from tcjit.byoc.fx import FxAdapter
-from tcjit.byoc.measure import Measured
+from tcjit.byoc.infer import unreported
+from tcjit.byoc.manifest import MANIFEST, WHOLE
 from tcjit.byoc.picture import picture
 from tcjit.byoc.report import Coverage, coverage, report, rows
+from tcjit.byoc.runtime import GRADIENTS
+from tcjit.byoc.script_file import failing
 from tcjit.byoc.settings import PartitionConfig
 from tcjit.errors import PartitionError
 
@@ -32,28 +36,52 @@ class Making:
 
     adapter: Adapter
     cut: Cut
-    inputs: tuple[Any, ...]
+    inputs: Inputs
 
 
 class PartitionedModule(torch.nn.Module):
     """A partitioned model: called as the original, with the original's results.
 
     ``model`` is what runs: a ScriptModule, an ExportedProgram's module, the original where nothing of it was changed, or None after a dry
-    run. What a file does not hold is gone after
-    ``tcjit.load``: such a model can be saved and run, not exported or drawn.
+    run. What a file does not hold is gone after ``tcjit.load``, and in copies of ``copy.deepcopy`` and ``pickle``: such a model can be
+    saved and run, not exported or drawn.
     """
 
-    def __init__(self, made: Any, manifest: Mapping[str, Any], making: Making | None = None, model: Any = None) -> None:
+    def __init__(
+        self, made: Any, manifest: Mapping[str, Any], making: Making | None = None, model: Any = None, calling: Calling | None = None
+    ) -> None:
         super().__init__()
         self._made, self._manifest, self._making = made, dict(manifest), making
+        self._calling = calling_of(made) if model is None else calling
         self.model = runnable(made) if model is None and made is not None else model
         self.training = bool(self._manifest["training"])
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the original computes."""
+        """What the original computes. Raises ShapeError for sizes, ArgumentError for arguments that it was not partitioned for."""
         if self.model is None:
             raise PartitionError("a dry run makes no model to be called", hint="leave dry_run=True away")
-        return self.model(*args, **kwargs)
+        if self._calling is None:
+            return self.model(*args, **kwargs)
+        args, kwargs = self._calling.bound(args, kwargs)
+        try:
+            return self.model(*args, **kwargs)
+        except (AssertionError, ValueError, RuntimeError) as error:
+            other = refused(error)
+            if other is error:
+                raise
+            raise other from error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles are files: parameters are not shared."""
+        return _restored, (self._stored(),)
+
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> PartitionedModule:
+        """Other dtypes and devices ask for other regions, and parameters are those of the original: PartitionError."""
+        with torch.no_grad():
+            if any(fn(each) is not each for each in chain(self.parameters(), self.buffers())):
+                hint = "convert the original, and partition it again"
+                raise PartitionError("a partitioned model keeps its dtype and device", hint=hint)
+        return self
 
     def train(self, mode: bool = True) -> PartitionedModule:
         """Only the mode in which the model was partitioned: PartitionError otherwise."""
@@ -92,15 +120,21 @@ class PartitionedModule(torch.nn.Module):
 
     def save(self, file: str | os.PathLike[str]) -> None:
         """Write the model to a file for ``tcjit.load``: TorchScript for what came as TorchScript, else an exported program."""
+        content = self._stored()
+        with torchscript.written(Path(file)) as target:
+            target.write_bytes(content)
+
+    def _stored(self) -> bytes:
         if not isinstance(self._made, (torch.export.ExportedProgram, torch.jit.ScriptModule)):
             raise PartitionError("a GraphModule and a dry run have no file", hint="partition the torch.export.export of the model")
-        with torchscript.written(Path(file)) as target:
-            torchscript.save(self._made, target, self._manifest)
+        return torchscript.stored(self._made, self._manifest)
 
     def export(self, directory: str | os.PathLike[str]) -> Folder:
         """Write the model as a directory that C++ runs without Python; see ``tcjit.byoc.export``. What was served, and what was not."""
         making = self._known("exported")
-        return export(making.cut, making.adapter, Path(directory), making.inputs)
+        if making.inputs.named:
+            raise PartitionError("a C++ program gives inputs by place, and the example inputs are by name", hint="give them by place")
+        return export(making.cut, making.adapter, Path(directory), making.inputs.args)
 
     def _known(self, done: str) -> Making:
         if self._making is None:
@@ -109,20 +143,23 @@ class PartitionedModule(torch.nn.Module):
 
 
 def partition(
-    model: Model, example_inputs: Sequence[Any], config: PartitionConfig | None = None, *, dry_run: bool = False, measure: bool = False
-) -> PartitionedModule:
+    model: Model, example_inputs: Sequence[Any] | Mapping[str, Any], config: PartitionConfig | None = None, *,
+    kwargs: Mapping[str, Any] | None = None, dynamic: Dynamic = None, dry_run: bool = False, measure: bool = False,
+) -> PartitionedModule:  # fmt: skip
     """Cut a model into regions.
 
     ``model`` is a ScriptModule, an ExportedProgram, or any other module, which is exported or, where that fails, scripted; it is not
-    changed. ``example_inputs`` are its arguments: they give dtypes and shapes, and with ``measure`` they are run, each region on every
-    backend and on plain ATen, and the fastest stays; what was measured is kept. ``dry_run`` compiles nothing and gives a model that has a
-    report only. Raises PartitionError.
+    changed. ``example_inputs`` are its arguments, ``kwargs`` those by name; a mapping in place of the former is all of them by name. They
+    give dtypes and shapes, and with ``measure`` they are run, each region on every backend and on plain ATen, and the fastest stays; what
+    was measured is kept. ``dynamic`` says which extents may be others in calls, as ``dynamic_shapes`` of ``torch.export`` does: ``True`` is
+    the first dimension of every tensor, ``{"x": {0: "batch"}}`` names them. ``dry_run`` compiles nothing and gives a model that has a
+    report only. Raises PartitionError, and ArgumentError for inputs that the model does not take.
     """
     config = PartitionConfig() if config is None else config
     if not isinstance(config, PartitionConfig):
         raise PartitionError(f"config must be tcjit.PartitionConfig, not {type(config).__name__}", hint="tcjit.PartitionConfig(cost=False)")
-    inputs = tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
-    opened = opener(model, inputs)
+    inputs = inputs_of(model, example_inputs, kwargs)
+    opened = opener(model, inputs, dynamic)
     if dry_run:
         adapter = opened()
         way = Chosen(adapter, cut(adapter, config), None, None)
@@ -134,33 +171,33 @@ def partition(
     running = way.model
     if running is not None and not way.cut.regions and not way.cut.passes:
         running = twin(model, opened)  # nothing is changed, so that nothing may cost anything
-    return PartitionedModule(way.made, _manifest(way.cut, way.measured, training), Making(way.adapter, way.cut, inputs), running)
+    calling = None if type(running) is type(model) else calling_of(way.made, model)
+    return PartitionedModule(way.made, _manifest(way, training), Making(way.adapter, way.cut, inputs), running, calling)
 
 
-def load(file: str | os.PathLike[str]) -> PartitionedModule:
-    """A model that ``PartitionedModule.save`` wrote, in any process; PartitionError says what is missing to run it."""
-    return PartitionedModule(*torchscript.load(file))
+def load(file: str | os.PathLike[str], *, trust: bool = False) -> PartitionedModule:
+    """A model that ``PartitionedModule.save`` wrote, in any process; PartitionError says what is missing to run it, or damaged.
+
+    Loading and calling it runs operations on tensors only: a file that holds more is refused, unless you ``trust`` who made it, since it
+    may then run any code. What it computes, how long and with how much memory, is the file's in either case.
+    """
+    made, manifest = torchscript.load(file, trust=trust)
+    lacking = [name for name in WHOLE if name not in manifest]
+    if lacking:
+        what = f"{os.fspath(file)}: extra/{MANIFEST} lacks {', '.join(lacking)}"
+        raise PartitionError(what, hint="a file that PartitionedModule.save wrote")
+    with failing(os.fspath(file)):
+        return PartitionedModule(made, manifest)
 
 
-def read(file: str | os.PathLike[str]) -> Model:
-    """A model of TorchScript or of torch.export in a file, to be partitioned; raises PartitionError where it is neither."""
-    try:
-        content = Path(file).read_bytes()
-    except OSError as error:
-        raise PartitionError(f"cannot read {os.fspath(file)}: {error.strerror}") from error
-    readers: dict[str, Callable[[io.BytesIO], Any]] = {"torch.jit.load": torch.jit.load, "torch.export.load": torch.export.load}
-    said = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for name, load_as in readers.items():
-            try:
-                return cast("Model", load_as(io.BytesIO(content)))
-            except Exception as error:  # whatever reading a file of another kind comes upon
-                said.append(f"{name}: {_first_line(error).split('. ')[0]}")
-    raise PartitionError(f"{os.fspath(file)} is no model: {'; '.join(said)}", hint="a file of torch.jit.save or torch.export.save")
+def _restored(content: bytes) -> PartitionedModule:
+    """What a copy or a pickle holds; it came out of a pickle, which had to be trusted before."""
+    made, manifest = torchscript.restored(content)
+    return PartitionedModule(made, manifest)
 
 
-def _manifest(done: Cut, found: Measured | None, training: bool) -> dict[str, Any]:
+def _manifest(way: Chosen, training: bool) -> dict[str, Any]:
+    done, found = way.cut, way.measured
     devices = {value.type.device for region in done.regions for value in (*region.inputs, *region.outputs) if value.type}
     return {
         "training": training,
@@ -169,31 +206,45 @@ def _manifest(done: Cut, found: Measured | None, training: bool) -> dict[str, An
         "regions": [region.name for region in done.regions],
         "coverage": asdict(coverage(done)),
         "rows": rows(done),
-        "report": report(done, {region.name: found.times(region) for region in done.regions} if found else {}),
+        "report": report(done, {region.name: found.times(region) for region in done.regions} if found else {}, _notes(way)),
     }
 
 
-def opener(model: Model, inputs: tuple[Any, ...]) -> Callable[[], Adapter]:
+def _notes(way: Chosen) -> list[str]:
+    """What the user of a model must know to have its regions run."""
+    held = [value for region in way.cut.regions if region.name in way.cut.specs for value in region.constants]
+    training = [value.name for value in held if way.adapter.read(value).requires_grad]
+    return [f"gradients: %{training[0]} trains, and {GRADIENTS}"] if training else []
+
+
+def opener(model: Model, inputs: Inputs, dynamic: Dynamic = None) -> Callable[[], Adapter]:
     """What opens a model afresh each time; exporting or scripting is done once."""
     if isinstance(model, torch.jit.ScriptModule):
-        return lambda: torchscript.TorchScriptAdapter(model, inputs)
+        open_dims = dimensions(dynamic, model, inputs.args)
+        return lambda: torchscript.TorchScriptAdapter(model, inputs.args, open_dims)
     if isinstance(model, (torch.export.ExportedProgram, torch.fx.GraphModule)):
-        return lambda: FxAdapter(model, inputs)
+        if dynamic:
+            hint = "torch.export.export(model, args, dynamic_shapes=...)"
+            raise PartitionError(f"the extents of a {type(model).__name__} are its own already, dynamic cannot change them", hint=hint)
+        return lambda: FxAdapter(model, inputs.args)
     if not isinstance(model, torch.nn.Module):
         raise PartitionError(f"cannot partition a {type(model).__name__}", hint="a ScriptModule, an ExportedProgram or another Module")
-    return opener(_captured(model, inputs), inputs)
+    captured = _captured(model, inputs, dynamic)
+    if isinstance(captured, torch.jit.ScriptModule):
+        return opener(captured, inputs_of(captured, inputs.args, inputs.named), dynamic)
+    return opener(captured, inputs)
 
 
-def _captured(model: torch.nn.Module, inputs: tuple[Any, ...]) -> Model:
+def _captured(model: torch.nn.Module, inputs: Inputs, dynamic: Dynamic) -> Model:
+    containers.register()
+    shapes = shapes_of(model, inputs, dynamic)
     try:
-        return torch.export.export(model, inputs, strict=False)
+        with unreported():
+            return torch.export.export(model, inputs.args, dict(inputs.named), dynamic_shapes=shapes, strict=False)
     except Exception as exported:  # whatever the model's own code raises under it
         try:
             return torch.jit.script(model)
         except Exception as scripted:
-            said = f"torch.export: {_first_line(exported)}; torch.jit.script: {_first_line(scripted)}"
-            raise PartitionError(f"{type(model).__name__} can be neither exported nor scripted: {said}") from exported
-
-
-def _first_line(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+            said = f"torch.export: {first_line(exported)}; torch.jit.script: {first_line(scripted)}"
+            hint = "register classes of inputs and outputs: torch.export.register_dataclass" if "register" in said else ""
+            raise PartitionError(f"{type(model).__name__} can be neither exported nor scripted: {said}", hint=hint) from exported

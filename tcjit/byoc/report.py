@@ -34,13 +34,15 @@ def coverage(cut: Cut, backend: str = "") -> Coverage:
     return Coverage(len(taken) / len(rows) if rows else 0.0, part("flops"), part("bytes"))
 
 
-def report(cut: Cut, measured: Mapping[str, Mapping[str, float]] | None = None) -> str:
-    """The whole story: coverage, passes, regions with estimated and, where there are some, measured seconds, and every operation."""
+def report(cut: Cut, measured: Mapping[str, Mapping[str, float]] | None = None, notes: Sequence[str] = ()) -> str:
+    """The whole story: coverage, passes, ``notes``, regions with estimated and, where there are some, measured seconds, and every
+    operation."""
     backends = Counter(region.backend for region in cut.regions)
     count = ", ".join(f"{number} {name}" for name, number in backends.items())
     head = [f"{len(cut.regions)} regions ({count})" if cut.regions else "no regions"]
     head.append(f"covered: {coverage(cut)}")
     head.append(f"passes: {', '.join(cut.passes) or 'none'}")
+    head += notes
     parts = ["\n".join(head)]
     if cut.regions:
         parts.append(_table(["region", "rows", "operations", "in", "out", "estimate", "apart", "measured"], _regions(cut, measured or {})))

@@ -5,6 +5,7 @@ they are those of the model as it was, and where tensors have no data. It costs 
 """
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from threading import RLock
 from typing import Any, cast
@@ -30,6 +31,11 @@ _LOADED: dict[str, tuple[Spec, Runner]] = {}
 _RUNNERS: dict[str, Runner] = {}
 _PLANS: dict[str, Callable[[Sequence[Tensor]], list[Tensor]]] = {}
 _LOCK = RLock()
+_TOLD: list[bool] = []
+GRADIENTS = (
+    "while gradients are recorded, regions run in plain ATen: call the model under torch.no_grad(), or partition it after "
+    "requires_grad_(False); torch.compile(model, backend='tcjit') has regions for gradients as well"
+)
 _modes = torch._C._len_torch_dispatch_stack
 _autocast = torch._C._is_any_autocast_enabled
 
@@ -70,9 +76,18 @@ def _with_gradients(spec: str, inputs: list[Tensor]) -> list[Tensor]:
 def _aside(spec: str, inputs: list[Tensor]) -> list[Tensor]:
     """Gradients and other dtypes come from plain ATen; tensors of other classes, and what watches operators, get to see the operator."""
     recording = torch.is_grad_enabled() and any(each.requires_grad for each in inputs)
+    if recording:
+        _tell()
     if recording or _autocast() or forward_ad._current_level >= 0:
         return _plain(spec, inputs)
     return _below(spec, inputs)
+
+
+def _tell() -> None:
+    """Says once in a process that regions are not run by their backends."""
+    if not _TOLD:
+        _TOLD.append(True)
+        warnings.warn(f"a partitioned model is given what trains: {GRADIENTS}", stacklevel=2)
 
 
 def _below(spec: str, inputs: list[Tensor]) -> list[Tensor]:

@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 
+from tcjit.byoc.archive import first_line
 from tcjit.byoc.graph import Argument, Block, Node, TensorType, Value
-from tcjit.byoc.infer import Shapes, type_of
+from tcjit.byoc.infer import Shapes, is_refusal, type_of
 from tcjit.byoc.ops import operator as operator_of
 from tcjit.byoc.ops import written
 from tcjit.errors import PartitionError
@@ -39,8 +40,9 @@ class _Open:
 _OPEN = _Open()
 
 
-def infer(block: Block, given: Mapping[Value, Any], scalars: Mapping[Value, str], shapes: Shapes, device: str) -> None:
-    """Sets the types of all tensors in a block and those inside.
+def infer(block: Block, given: Mapping[Value, Any], scalars: Mapping[Value, str], shapes: Shapes, device: str) -> str:
+    """Sets the types of all tensors in a block and those inside. What an operation that always runs says against its arguments, which may
+    be that its inputs do not fit the model, or that too little is known of them; empty where none does.
 
     ``given``: what is known of inputs and constants, tensors without data, numbers, tuples of such. ``scalars`` names the types of numbers.
     ``device`` is that of tensors of which nothing is known.
@@ -59,6 +61,7 @@ def infer(block: Block, given: Mapping[Value, Any], scalars: Mapping[Value, str]
                 continue
             kind = None if unsure and value in unsure else type_of(flow.known.get(value))
             value.type = kind or TensorType(device=device)
+    return flow.refusal
 
 
 def example_of(example: Any, shapes: Shapes, unknown: tuple[int, ...] = ()) -> Any:
@@ -81,11 +84,15 @@ class _Flow:
         self.shapes = shapes
         self.mutated: frozenset[Value] = frozenset()
         self.reshaped: set[Value] = set()
+        self.refusal = ""
+        self.depth = 0
 
     def block(self, block: Block) -> None:
         self.mutated = self.mutated or block.mutated
+        self.depth += 1
         for node in block.nodes:
             self.node(node)
+        self.depth -= 1
 
     def get(self, argument: Argument) -> Any:
         if isinstance(argument, tuple):
@@ -105,8 +112,10 @@ class _Flow:
         else:
             try:
                 found = self.compute(node)
-            except Exception:  # PyTorch has no rule, or the rule does not apply: nothing is known
+            except Exception as error:  # PyTorch has no rule, or the rule does not apply: nothing is known
                 found = []
+                if self.depth == 1 and not self.refusal and is_refusal(error):
+                    self.refusal = f"{node.op}: {first_line(error)}"
             for place, value in enumerate(node.outputs):
                 self.put(value, found[place] if len(found) == len(node.outputs) else _OPEN)
 

@@ -16,13 +16,13 @@ from tcjit.byoc.graph import Block, TensorType, Value
 from tcjit.byoc.infer import Shapes, type_of
 from tcjit.byoc.memory import mutated
 from tcjit.byoc.regions import identifier
-from tcjit.byoc.script_file import load, save, written
+from tcjit.byoc.script_file import load, restored, save, stored, written
 from tcjit.byoc.script_read import Held, read
 from tcjit.byoc.script_types import example_of, infer
 from tcjit.byoc.script_write import used, write
 from tcjit.errors import PartitionError
 
-__all__ = ["TorchScriptAdapter", "load", "save", "written"]
+__all__ = ["TorchScriptAdapter", "load", "restored", "save", "stored", "written"]
 
 
 class TorchScriptAdapter:
@@ -107,7 +107,18 @@ class TorchScriptAdapter:
             known[value] = shapes.like(self.read(value))
         tensors = [each for each in (*examples, *map(self.read, self._reading.constants)) if isinstance(each, torch.Tensor)]
         first = type_of(tensors[0]) if tensors else None
-        infer(self.block, known, self._reading.scalars, shapes, (first or TensorType()).device)
+        refusal = infer(self.block, known, self._reading.scalars, shapes, (first or TensorType()).device)
+        if refusal and not dynamic and len(examples) == len(inputs):
+            self._try(examples, refusal)
+
+    def _try(self, examples: tuple[Any, ...], refusal: str) -> None:
+        """Runs the model where its inputs seem not to fit, so that it is certain; PartitionError where they do not."""
+        try:
+            with torch.no_grad():
+                _loaded(self._given)(*torch.utils._pytree.tree_map_only(torch.Tensor, torch.Tensor.clone, examples))
+        except Exception as error:  # whatever the model's own code raises
+            hint = "example inputs of the shapes and dtypes that it takes"
+            raise PartitionError(f"the model fails on its example inputs: {refusal}", hint=hint) from error
 
 
 def _graph(module: torch.jit.ScriptModule) -> Any:

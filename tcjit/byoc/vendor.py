@@ -123,7 +123,7 @@ def untrained(region: Region, adapter: Adapter) -> None:
     """Raises PartitionError where a weight of a region trains."""
     trained = [value for value in region.constants if adapter.read(value).requires_grad]
     if trained:
-        raise PartitionError(f"%{trained[0].name} trains, and the fused operator has no derivative", hint="freeze the model")
+        raise PartitionError(f"%{trained[0].name} trains, and the fused operator has no derivative", hint="model.requires_grad_(False)")
 
 
 def node_of(found: Match, name: str) -> Node:

@@ -125,6 +125,7 @@ def partition_command(
     export: Annotated[Path | None, typer.Option(help="A directory that C++ can run without Python.")] = None,
     svg: Annotated[Path | None, typer.Option(help="A file for a picture of the graph.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of random inputs.")] = 0,
+    trust: Annotated[bool, typer.Option("--trust", help="Load a file that can run any code, such as pickles.")] = False,
 ) -> None:
     """Cut a saved model into regions for tcjit's kernels and the vendor's operators."""
     from tcjit.byoc.settings import PartitionConfig
@@ -133,7 +134,7 @@ def partition_command(
     names = None if backends is None else tuple(filter(None, (each.strip() for each in backends.split(","))))
     skipped = tuple(filter(None, (each.strip() for each in without.split(","))))
     config = PartitionConfig(backends=names, cost=cost, opt_level=opt_level, without=skipped)
-    for line in cut(model, example, seed, config, measure, dry_run, out, export, svg, report):
+    for line in cut(model, example, seed, config, measure, dry_run, out, export, svg, report, trust):
         typer.echo(line)
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from tcjit.byoc.partition import PartitionedModule, partition, read
+from tcjit.byoc.partition import PartitionedModule, partition
+from tcjit.byoc.script_file import read
 from tcjit.byoc.settings import PartitionConfig
 from tcjit.errors import PartitionError
 
@@ -18,13 +19,13 @@ _EXAMPLE = re.compile(r"(?:(?P<dtype>[a-z]+\d*):)?(?P<shape>\d+(?:x\d+)*|)")
 
 def cut(
     model: Path, example: str, seed: int, config: PartitionConfig, measure: bool, dry_run: bool,
-    out: Path | None, export: Path | None, svg: Path | None, report: bool,
+    out: Path | None, export: Path | None, svg: Path | None, report: bool, trust: bool,
 ) -> Iterator[str]:  # fmt: skip
     """Partition and write what is asked for; the lines to print."""
     if dry_run and (out or export):
         raise PartitionError("a dry run makes nothing that could be written", hint="leave --dry-run, or --out and --export, away")
     inputs = loaded(Path(example[1:])) if example.startswith("@") else examples(example, seed)
-    done = partition(read(model), tuple(inputs), config, dry_run=dry_run, measure=measure)
+    done = partition(read(model, trust=trust), tuple(inputs), config, dry_run=dry_run, measure=measure)
     yield done.report() if report else done.summary()
     yield from written(done, out, export, svg)
 

@@ -16,6 +16,7 @@ from support_graphs import Build
 from support_passes import ACTIVATIONS, FORMS, Acting, Function, computed, opened, ops, settled
 from torch import Tensor, nn
 
+import tcjit
 from tcjit.byoc.adapter import Adapter
 from tcjit.byoc.cut import Cut, cut
 from tcjit.byoc.graph import Value
@@ -238,3 +239,26 @@ def test_files_run_without_tcjit(form: str, tmp_path: Path) -> None:
     command = [sys.executable, "-W", "ignore", "-c", RUN, str(file), str(tmp_path / "values")]
     said = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert said.stdout.split() == ["False", "True"], said.stderr
+
+
+@pytest.mark.parametrize("act", [nn.ReLU(), nn.LeakyReLU(0.1), nn.Hardtanh(-1.0, 2.0), nn.GELU()], ids=lambda act: type(act).__name__)
+def test_convolutions_of_modules_are_exported(act: nn.Module, tmp_path: Path) -> None:
+    """PyTorch's tracer has no lists of optional numbers, which these operators take."""
+    model = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), act, nn.Flatten(), nn.Linear(512, 4), nn.ReLU()).eval().requires_grad_(False)
+    x = torch.linspace(-2, 2, 2 * 8 * 8 * 8).view(2, 8, 8, 8)
+    done = tcjit.partition(model, (x,), tcjit.PartitionConfig(backends=("vendor",), cost=False))
+    assert len(done.regions) == 2
+    done.export(tmp_path / "out")
+    made = torch.jit.load(str(tmp_path / "out" / "model.pt"))
+    kinds = [node.kind() for node in made.inlined_graph.nodes()]
+    assert kinds.count("mkldnn::_convolution_pointwise") == kinds.count("mkldnn::_linear_pointwise") == 1
+    torch.testing.assert_close(made(x), model(x))
+
+
+def test_why_trainable_weights_are_refused() -> None:
+    x = torch.ones(2, 8, 8, 8)
+    done = tcjit.partition(nn.Sequential(nn.Conv2d(8, 8, 3), nn.ReLU()).eval(), (x,), tcjit.PartitionConfig(backends=("vendor",)))
+    reasons = {row["reason"] for row in done.rows}
+    (reason,) = reasons
+    assert "trains, and the fused operator has no derivative (try model.requires_grad_(False))" in reason
+    assert all(reason in line for line in done.report().splitlines()[-2:]), "one row each"

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from tcjit.byoc.exported.traced import Recorded
 from tcjit.errors import PartitionError
 
 SCRIPT = "the torch.jit.script of the model"
@@ -90,7 +91,7 @@ def _traced(made: Any, inputs: tuple[Any, ...]) -> Any:
     if not all(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(inputs)):
         raise PartitionError("an exported program with other inputs than tensors cannot be traced", hint=f"export {SCRIPT}")
     try:
-        with torch.no_grad():
+        with torch.no_grad(), Recorded():
             return _jit(torch.jit.trace, _Checked(_module(made)), copy.deepcopy(inputs), check_trace=False, strict=False)
     except RuntimeError as error:
         said = str(error).strip().splitlines()[0]
