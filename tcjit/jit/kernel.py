@@ -30,12 +30,21 @@ Work = Callable[[Sequence[torch.Tensor], Mapping[str, Value], Sequence[torch.Ten
 
 @dataclass(frozen=True)
 class Check:
-    """What ``Kernel.check`` found: per output, the largest difference from the reference as a part of what is allowed."""
+    """What ``Kernel.check`` found, per output.
+
+    ``used`` is the largest difference from the reference as a part of what is allowed; ``undecided`` the number of elements, of
+    ``elements``, that could not be compared: they hang on a comparison, or a rounding to an integer, of floats that nearly agree.
+    """
 
     used: Mapping[str, float]
+    undecided: Mapping[str, int]
+    elements: Mapping[str, int]
 
     def __str__(self) -> str:
-        return ", ".join(f"{name}: {part:.3g} of the error allowed" for name, part in self.used.items())
+        return ", ".join(f"{name}: {part:.3g} of the error allowed{self._left_out(name)}" for name, part in self.used.items())
+
+    def _left_out(self, name: str) -> str:
+        return f" ({self.undecided[name]} of {self.elements[name]} not decidable)" if self.undecided[name] else ""
 
 
 class Kernel:
@@ -215,7 +224,9 @@ class Kernel:
             targets.synchronize()
             expected = reference(self.program, self.signature, list(bound.tensors.values()), bound.scalars, initial, self.key.checked, True)
         names = [output.name for output in self.signature.returns]
-        return Check({n: _compare(self, n, tensors.to_numpy(t), expected.values[n], expected.error[n]) for n, t in zip(names, got)})
+        used = {n: _compare(self, n, tensors.to_numpy(t), expected.values[n], expected.error[n]) for n, t in zip(names, got)}
+        undecided = {n: int(np.isinf(expected.error[n]).sum()) for n in names}
+        return Check(used, undecided, {n: int(expected.error[n].size) for n in names})
 
 
 def packed(results: Sequence[torch.Tensor]) -> torch.Tensor | tuple[torch.Tensor, ...]:
