@@ -82,13 +82,13 @@ class Writer(Emitter):
         for position, name in enumerate([*definition.returns, *tensors]):
             storage = scop.tensor(name)
             const = "const " if storage.role == "input" else ""
-            self.write(f"{const}{ctype(storage.dtype)} *restrict {self.memory.names[name]} = tensors[{position}];")
+            self.write(f"{const}{ctype(storage.dtype, self.dialect)} *restrict {self.memory.names[name]} = tensors[{position}];")
         numbers: list[tuple[str, str, str | int | Expr]] = []
         for name, value in self.memory.values:
             self.write(f"const int64_t {name} = numbers[{len(numbers)}];")
             numbers.append(("value", name, value))
         for name, offset in self.memory.places.items():
-            kind = ctype(scop.tensor(name).dtype)
+            kind = ctype(scop.tensor(name).dtype, self.dialect)
             self.write(f"{kind} *restrict {self.memory.names[name]} = ({kind} *)((char *)workspace + {offset});")
         for p in definition.params:
             if not p.dims and p.name not in scop.values:
@@ -123,7 +123,7 @@ class Writer(Emitter):
         elif declared := self.memory.below(node.name):
             with self.indented("{"):
                 for private in declared:
-                    kind = ctype(self.mapped.scop.tensor(private.tensor).dtype)
+                    kind = ctype(self.mapped.scop.tensor(private.tensor).dtype, self.dialect)
                     self.write(f"{kind} {self.memory.private_name(private)}[{private.elements}] __attribute__((aligned({ALIGNMENT})));")
                 if (asked := requests(self, node, self.machine)) is not None:
                     self.early[id(asked[0])] = asked[1]

@@ -9,13 +9,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tcjit.codegen.dialect import Dialect
+from tcjit.codegen.dialect import Dialect, reading_bytes
 from tcjit.codegen.expression import Printer
 from tcjit.codegen.integers import Ranges, limits
 from tcjit.codegen.linear import Linear
 from tcjit.codegen.loops import For, If, Mark, Node, Run
 from tcjit.codegen.memory import Address, Memory, linear_subscript
-from tcjit.grammar.ast import Access, Expr
+from tcjit.grammar.ast import Access, Def, Expr
+from tcjit.grammar.check import accumulating
 from tcjit.mapping.pipeline import Mapped
 from tcjit.mapping.scop import ScopStatement
 
@@ -26,6 +27,8 @@ class Emitter(ABC):
     """Walks the loops once, writing lines; knows the marks and loop ranges above the place it writes at."""
 
     def __init__(self, mapped: Mapped, dialect: Dialect, checked: bool) -> None:
+        if _given_bools(mapped.scop.program.definition):
+            dialect = reading_bytes(dialect)
         self.mapped = mapped
         self.checked = checked
         self.memory = Memory(mapped, dialect)
@@ -186,6 +189,12 @@ class Emitter(ABC):
     def index_value(self, value: Linear) -> str:
         """An index as an int64_t operand, or as a decimal literal."""
         return parenthesised(value, self.index(value))
+
+
+def _given_bools(definition: Def) -> bool:
+    """Whether a kernel reads bools that come from the caller."""
+    given = [tensor.name for tensor in definition.tensors if tensor.role == "input"]
+    return any(definition.tensor(name).dtype == "bool" for name in (*given, *accumulating(definition)))
 
 
 def parenthesised(value: Linear, text: str) -> str:

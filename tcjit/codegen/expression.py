@@ -145,7 +145,7 @@ class Printer:
         """The value of an element in memory."""
         if dtype in _HALVES:
             return self._helper(f"tc_{_HALVES[dtype]}_to_float", element)
-        return atomic(element)
+        return Text(f"({element} != 0)", Level.ATOM) if dtype == "bool" and self.dialect.any_byte else atomic(element)
 
     def store(self, dtype: str, element: str, value: str) -> str:
         """The statement that writes a value of the element's type to memory, rounding the half types."""

@@ -186,8 +186,10 @@ def bump(tensor: torch.Tensor) -> None:
 
 
 def to_numpy(tensor: torch.Tensor) -> npt.NDArray[Any]:
-    """The elements as an array of their own: floats as float64, the rest as they are."""
+    """The elements as an array of their own: floats as float64, bools as 0 and 1 whatever their bytes are, the rest as they are."""
     plain_tensor = tensor.detach().resolve_neg()
+    if tensor.dtype == torch.bool:
+        return np.array(plain_tensor.cpu().view(torch.uint8).numpy() != 0)
     if tensor.dtype.is_floating_point:
         plain_tensor = plain_tensor.to(torch.float64)
     return np.array(plain_tensor.cpu().numpy())
