@@ -63,7 +63,7 @@ class _Inference:
         ranges = solve(analysis, self.extents, NOTHING)
         domain = tuple(Range(i, form.expression(ranges[i].lower), form.expression(ranges[i].upper)) for i in analysis.indices)
         for index, found in zip(analysis.indices, domain):
-            depth, nodes = measure((found.lower, found.upper))
+            depth, _, nodes = measure((found.lower, found.upper))
             if depth > MAX_DEPTH or nodes > MAX_NODES:
                 raise hints.intricate(analysis, ranges[index])
             if not self.symbols.is_possible(ranges[index].lower, "<", ranges[index].upper):
