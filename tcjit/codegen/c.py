@@ -328,7 +328,7 @@ class Writer(Emitter):
             element = self.printer.load(storage.dtype, self.place(access.tensor, access.subscripts, names[1:]))
             return f"({names[0]} ? {element} : 0)" if names[0] else element
         names = [f"tc_at{axis}" for axis, _ in gathers]
-        texts = [self.printer.index(sub) for _, sub in gathers]
+        texts = [self.gathered(sub) for _, sub in gathers]
         if not self.checked:
             return self.printer.load(storage.dtype, self.place(access.tensor, access.subscripts, [f"({t})" for t in texts]))
         bindings = " ".join(f"const int64_t {name} = {text};" for name, text in zip(names, texts, strict=True))
@@ -426,7 +426,7 @@ class Writer(Emitter):
     def subscripts(self, access: Access, gathers: Gathers, number: int) -> tuple[list[str], list[str], str]:
         """Lines that hold the data-dependent subscripts of a read in variables and check them, the names of these, and of the check."""
         names = [f"tc_g{number}_{axis}" for axis, _ in gathers]
-        lines = [f"const int64_t {name} = {self.printer.index(sub)};" for name, (_, sub) in zip(names, gathers, strict=True)]
+        lines = [f"const int64_t {name} = {self.gathered(sub)};" for name, (_, sub) in zip(names, gathers, strict=True)]
         if not self.checked:
             return lines, names, ""
         ok = f"tc_ok{number}"

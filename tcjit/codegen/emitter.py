@@ -17,6 +17,7 @@ from tcjit.codegen.loops import For, If, Mark, Node, Run
 from tcjit.codegen.memory import Address, Memory, linear_subscript
 from tcjit.grammar.ast import Access, Def, Expr
 from tcjit.grammar.check import accumulating
+from tcjit.grammar.wrapping import wrapping
 from tcjit.mapping.pipeline import Mapped
 from tcjit.mapping.scop import ScopStatement
 
@@ -158,6 +159,13 @@ class Emitter(ABC):
             linear = linear_subscript(sub, self.run_now, self.mapped.scop.values)
             parts.append(Linear.of(next(taken, "") or f"({self.printer.index(sub)})") if linear is None else linear)
         return self.memory.address(self.mapped.scop.tensor(tensor), tuple(parts), self.marks, self.ranges).written(self.index)
+
+    def gathered(self, subscript: Expr) -> str:
+        """A data-dependent subscript as an index to check: where its arithmetic wrapped, -1."""
+        text = str(self.printer.index(subscript))
+        scalars = {p.name: p.dtype for p in self.mapped.scop.program.definition.params if not p.dims}
+        wrapped = [self.printer.wrapped(expr) for expr in wrapping(subscript, scalars)] if self.checked else []
+        return f"({' | '.join(wrapped)} ? -1 : {text})" if wrapped else text
 
     def gathers(self, access: Access, run: Run) -> Gathers:
         values = self.mapped.scop.values

@@ -19,6 +19,7 @@ from tcjit.errors import CompileError, Where
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index, Scalar, Select, Size, Unary
 from tcjit.grammar.dtypes import DTYPES, converted
 from tcjit.grammar.walk import children, walk
+from tcjit.grammar.wrapping import terms
 
 _HALVES = {"float16": "half", "bfloat16": "bfloat"}  # as the names of helpers have them
 _LITERAL = re.compile(r"\(?(-?\d+)\)?")
@@ -138,6 +139,16 @@ class Printer:
         """The name of a helper that a text from elsewhere calls."""
         self._used[name] = None
         return name
+
+    def wrapped(self, expr: Expr) -> Text:
+        """Whether a sum or product in int64 wrapped: it is then far from what the same arithmetic gives in double."""
+        return self._helper("tc_wrapped", self.value(expr), self._in_double(expr))
+
+    def _in_double(self, expr: Expr) -> Text:
+        operands = [self._in_double(operand) for operand in terms(expr)]
+        if isinstance(expr, Binary) and operands:
+            return join(expr.op, *operands)
+        return prefixed("-", operands[0]) if operands else prefixed("(double)", self.index(expr))
 
     # ------------------------------------------------------------ elements
 

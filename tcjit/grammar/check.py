@@ -36,6 +36,7 @@ RECURRENCE = (
     "recurrences are not in the language: call a def for each step from a loop in Python, or write the closed form as a sum,"
     " `H(t) +=! (s <= t) ? pow(a, t - s) * X(s) : 0.0 where t in 0:N`"
 )
+MAX_ARGUMENTS = 63  # parameters, and results that come in through `out=`; PyTorch's limit is 64, with our flag `unchecked`
 MAX_STATEMENTS = 1_000  # of one def with its calls inlined; no scheduler takes as many
 
 
@@ -98,6 +99,7 @@ class _Checker:
             self._annotation(ret.name, ret.dims or (), ret.where)
         statements = tuple(self._finish(draft) for draft in self.drafts)
         tensors = self._tensors()
+        self._refuse_many(statements)
         return Def(
             surface.name,
             surface.params,
@@ -367,6 +369,14 @@ class _Checker:
             final = resolve(value, dtype)
         accumulate = accumulator(statement.operator, dtype) if statement.reduction else dtype
         return replace(statement, value=final, accumulate=accumulate)
+
+    def _refuse_many(self, statements: Sequence[Statement]) -> None:
+        """Raises CheckError for more arguments than an operator of PyTorch takes: those of the def, accumulated results, ``unchecked``."""
+        params, surface = len(self.surface.params), self.surface
+        passed = sum(s.operator != "=" and not s.initialise for s in {s.tensor: s for s in reversed(statements)}.values())
+        if params + passed > MAX_ARGUMENTS:
+            what = f"`{surface.name}` takes {params + passed} arguments, and an operator of PyTorch at most {MAX_ARGUMENTS}"
+            raise CheckError(what, where=surface.where, hint="stack tensors of one shape into one, or use several defs")
 
     def _annotation(self, name: str, dims: tuple[str | int, ...], where: Where | None) -> None:
         for position, dim in enumerate(dims):
