@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         PartitionError,
         ShapeError,
         TCError,
+        TCWarning,
         TuneError,
         VerifyError,
     )
@@ -49,6 +50,7 @@ __all__ = [
     "PartitionedModule",
     "ShapeError",
     "TCError",
+    "TCWarning",
     "TuneError",
     "TuneResult",
     "TunerConfig",

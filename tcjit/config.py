@@ -30,6 +30,7 @@ VARIABLES = (
     Variable("TCJIT_VERIFY", "1 proves every kernel before it first runs, 0 never does", "decided by tcjit"),
     Variable("TCJIT_OPENCL_DEVICE", "the OpenCL device: its number, or a part of its or its platform's name", "the first GPU, else a CPU"),
     Variable("TCJIT_CUDA_DRIVER", "the package that calls the CUDA driver: cuda-bindings or pycuda", "the first of them that is installed"),
+    Variable("TCJIT_TRACEBACK", "1 lets the command print the traceback of an error that is none of tcjit's own", "one line"),
     Variable("CC", "the C compiler, with leading arguments if need be", "the first of cc, gcc, clang on PATH"),
 )
 
@@ -101,6 +102,11 @@ def refused(variable: str, text: str, what: str, hint: str, kind: type[TCError] 
 
     shown = redacted(text)
     return kind(f"{variable}={shown if len(shown) <= _SHOWN else shown[:_SHOWN] + '...'!r} {what}", hint=hint)
+
+
+def traceback() -> bool:
+    """Whether the command shows where an unexpected error comes from."""
+    return os.environ.get("TCJIT_TRACEBACK", "").strip() == "1"
 
 
 def _directory(variable: str, text: str) -> Path:

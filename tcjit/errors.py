@@ -114,3 +114,7 @@ class TuneError(TCError):
 
 class PartitionError(TCError, RuntimeError):
     """A model could not be partitioned, saved or loaded."""
+
+
+class TCWarning(UserWarning):
+    """A program means something else than its author may think; where, and what to try, stand in the message."""

@@ -62,6 +62,11 @@ def read(store: Store, file: Path) -> int:
     return taken
 
 
+def held(file: Path) -> int:
+    """How many choices a file that ``write`` made holds; a CacheError as from ``read``."""
+    return len(_parsed(file))
+
+
 def _parsed(file: Path) -> list[tuple[str, Choice]]:
     try:
         with open(file, "rb") as stream:

@@ -18,7 +18,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from tcjit import __version__
+from tcjit import __version__, config
 from tcjit.cli import doctor as checks
 from tcjit.errors import TCError
 
@@ -228,14 +228,22 @@ def read(path: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the command; a TCError is printed without a traceback and ends with status 2."""
+    """Run the command; an error is printed without a traceback and ends with status 2."""
     try:
         app(arguments)
     except TCError as error:
-        message = Text.assemble(("error: ", "bold red"), str(error))
-        Console(stderr=True, soft_wrap=True).print(message, highlight=False)
-        sys.exit(2)
+        _complain(str(error))
     except BrokenPipeError:  # `tcjit explain ... | head`
         sys.stderr.close()
         sys.exit(141)
+    except Exception as error:  # a bug of ours, or of what we call
+        if config.traceback():
+            raise
+        first = next(iter(str(error).strip().splitlines()), "")
+        _complain(f"unexpected {type(error).__name__}: {first}\ntry: TCJIT_TRACEBACK=1 shows where, for a report")
     sys.exit(0)
+
+
+def _complain(message: str) -> NoReturn:
+    Console(stderr=True, soft_wrap=True).print(Text.assemble(("error: ", "bold red"), message), highlight=False)
+    sys.exit(2)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tcjit import cache
-from tcjit.cache import Choice
+from tcjit.cache import Choice, exchange
 from tcjit.errors import ArgumentError, CacheError
 from tcjit.jit.stored import signatures
 from tcjit.jit.targets import cpu
@@ -17,7 +17,7 @@ from tcjit.jit.targets import cpu
 def listing() -> list[str]:
     """A line per choice of tuned options and per kernel, most recently used first, then where and how much they are in all."""
     _trusted()
-    options = [f"options       {_choice(choice)}" for choice in cache.choices()]
+    options = [f"options       {line}" for line in _choices(list(cache.store().choices()))]
     kernels, total = [], 0
     for entry in cache.entries():
         size = entry.library.stat().st_size
@@ -62,7 +62,11 @@ def gc(days: float | None) -> str:
 def import_(file: Path) -> str:
     """Take in the options of ``file``."""
     _trusted()
-    return f"Took {_count(cache.import_(file), 'choice')} of options from {file}."
+    held = exchange.held(file)
+    taken = cache.import_(file)
+    left = held - taken
+    why = f" The other {left} are known here" if taken else f" It holds {_count(held, 'choice')}, known here"
+    return f"Took {_count(taken, 'choice')} of options from {file}." + (f"{why} with times that are as good or better." if left else "")
 
 
 def _trusted() -> None:
@@ -72,13 +76,28 @@ def _trusted() -> None:
         raise CacheError(trust.problem, hint=trust.hint)
 
 
-def _choice(choice: Choice) -> str:
-    """``mlp 8x16 4x16 on cpu  1.84x the default, 12.3 us``."""
-    shapes = " ".join("x".join(map(str, shape)) for shape in choice.shapes)
-    label = choice.label if shapes in choice.label else f"{choice.label} {shapes}".strip()
+def _choices(found: Sequence[tuple[str, Choice]]) -> list[str]:
+    """A line for each, with what tells it from others of the same label: its shapes, and if these do not, its family."""
+    labels = [_label(choice) for _, choice in found]
+    wider = [f"{label} for {_shapes(choice)}" if labels.count(label) > 1 else label for label, (_, choice) in zip(labels, found)]
+    names = [f"{label} ({family[:8]})" if wider.count(label) > 1 else label for label, (family, _) in zip(wider, found)]
+    return [name + _gain(choice) for name, (_, choice) in zip(names, found)]
+
+
+def _shapes(choice: Choice) -> str:
+    return " ".join("x".join(map(str, shape)) for shape in choice.shapes)
+
+
+def _label(choice: Choice) -> str:
+    """``mlp 8x16 4x16 on cpu``."""
+    return choice.label if _shapes(choice) in choice.label else f"{choice.label} {_shapes(choice)}".strip()
+
+
+def _gain(choice: Choice) -> str:
+    """``  1.84x the default, 12.3 us``."""
     seconds, default = choice.numbers.get("seconds"), choice.numbers.get("default")
     gain = f"{default / seconds:.2f}x the default, " if seconds and default else ""
-    return label + (f"  {gain}{1e6 * seconds:.1f} us" if seconds else "")
+    return f"  {gain}{1e6 * seconds:.1f} us" if seconds else ""
 
 
 def _signature(record: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ from tcjit.grammar.show import show
 
 Number = int | float | bool
 
-_SHAPE = re.compile(r"\d+(?:x\d+)*")
+_SHAPE = re.compile(r"[0-9]+(?:x[0-9]+)*")
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def _shape(param: Param, text: str) -> tuple[int, ...]:
     example = "x".join("8" for _ in param.dims)
     if not _SHAPE.fullmatch(text):
         raise ArgumentError(f"{param.name}={text} is not a shape", hint=f"{param.name}={example}")
-    shape = tuple(int(n) for n in text.split("x"))
+    shape = tuple(_whole(param.name, n) for n in text.split("x"))
     if len(shape) != len(param.dims):
         count = f"{len(shape)} dimension{'s' * (len(shape) != 1)}"
         raise ArgumentError(
@@ -99,9 +99,15 @@ def _shape(param: Param, text: str) -> tuple[int, ...]:
 
 
 def _extent(name: str, text: str) -> int:
-    if not text.isdecimal():
+    if not (text.isascii() and text.isdecimal()):
         raise ArgumentError(f"{name}={text}: a size is a whole number", hint=f"{name}=128")
-    return int(text)
+    return _whole(name, text)
+
+
+def _whole(name: str, digits: str) -> int:
+    if len(digits.lstrip("0")) > 18:
+        raise ArgumentError(f"{name}={digits[:40]}: an extent has at most 18 digits", hint=f"{name}=128")
+    return int(digits)
 
 
 def _number(param: Param, text: str) -> Number:

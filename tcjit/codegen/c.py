@@ -82,13 +82,13 @@ class Writer(Emitter):
         for position, name in enumerate([*definition.returns, *tensors]):
             storage = scop.tensor(name)
             const = "const " if storage.role == "input" else ""
-            self.write(f"{const}{ctype(storage.dtype)} *restrict {self.memory.names[name]} = tensors[{position}];")
+            self.write(f"{const}{ctype(storage.dtype, self.dialect)} *restrict {self.memory.names[name]} = tensors[{position}];")
         numbers: list[tuple[str, str, str | int | Expr]] = []
         for name, value in self.memory.values:
             self.write(f"const int64_t {name} = numbers[{len(numbers)}];")
             numbers.append(("value", name, value))
         for name, offset in self.memory.places.items():
-            kind = ctype(scop.tensor(name).dtype)
+            kind = ctype(scop.tensor(name).dtype, self.dialect)
             self.write(f"{kind} *restrict {self.memory.names[name]} = ({kind} *)((char *)workspace + {offset});")
         for p in definition.params:
             if not p.dims and p.name not in scop.values:
@@ -123,7 +123,7 @@ class Writer(Emitter):
         elif declared := self.memory.below(node.name):
             with self.indented("{"):
                 for private in declared:
-                    kind = ctype(self.mapped.scop.tensor(private.tensor).dtype)
+                    kind = ctype(self.mapped.scop.tensor(private.tensor).dtype, self.dialect)
                     self.write(f"{kind} {self.memory.private_name(private)}[{private.elements}] __attribute__((aligned({ALIGNMENT})));")
                 if (asked := requests(self, node, self.machine)) is not None:
                     self.early[id(asked[0])] = asked[1]
@@ -328,7 +328,7 @@ class Writer(Emitter):
             element = self.printer.load(storage.dtype, self.place(access.tensor, access.subscripts, names[1:]))
             return f"({names[0]} ? {element} : 0)" if names[0] else element
         names = [f"tc_at{axis}" for axis, _ in gathers]
-        texts = [self.printer.index(sub) for _, sub in gathers]
+        texts = [self.gathered(sub) for _, sub in gathers]
         if not self.checked:
             return self.printer.load(storage.dtype, self.place(access.tensor, access.subscripts, [f"({t})" for t in texts]))
         bindings = " ".join(f"const int64_t {name} = {text};" for name, text in zip(names, texts, strict=True))
@@ -426,7 +426,7 @@ class Writer(Emitter):
     def subscripts(self, access: Access, gathers: Gathers, number: int) -> tuple[list[str], list[str], str]:
         """Lines that hold the data-dependent subscripts of a read in variables and check them, the names of these, and of the check."""
         names = [f"tc_g{number}_{axis}" for axis, _ in gathers]
-        lines = [f"const int64_t {name} = {self.printer.index(sub)};" for name, (_, sub) in zip(names, gathers, strict=True)]
+        lines = [f"const int64_t {name} = {self.gathered(sub)};" for name, (_, sub) in zip(names, gathers, strict=True)]
         if not self.checked:
             return lines, names, ""
         ok = f"tc_ok{number}"

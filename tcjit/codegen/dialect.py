@@ -7,7 +7,8 @@ called as in ``stdint.h`` everywhere; a language without that header gets them a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 # integer dtype -> C type, and the short name in helpers
 INTEGERS: dict[str, tuple[str, str]] = {
@@ -60,6 +61,8 @@ _TWO_ARGUMENTS = frozenset({"pow", "atan2", "hypot"})
 # machine -> one letter per instruction set, with the bytes of its registers; a compiler may call any of them
 _VECTORS = {"x86_64": (("b", 16), ("c", 32), ("d", 32), ("e", 64)), "aarch64": (("n", 16),)}
 
+AnyDialect = TypeVar("AnyDialect", bound="Dialect")
+
 
 @dataclass(frozen=True)
 class Dialect:
@@ -73,10 +76,16 @@ class Dialect:
     outline: str = "static inline"  # how a helper starts that is too long to be in many places
     boolean: str = "_Bool"  # the type of a truth value
     stored_boolean: str = "_Bool"  # the same in memory
+    any_byte: bool = False  # whether every byte but 0 is true in memory, as in tensors that come from elsewhere
     wide: str = "ll"  # the suffix of 64-bit literals
     wraps: bool = True  # whether signed integers wrap as they are, by a flag of the compiler's
     words: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)  # what the helpers say -> what they say here
     reserved: str = field(default="", repr=False, compare=False)  # a pattern of names that nothing else may have
+
+
+def reading_bytes(dialect: AnyDialect) -> AnyDialect:
+    """The dialect for kernels that read bools which a caller made: a byte other than 0 and 1 is true, and no ``bool`` to a compiler."""
+    return replace(dialect, stored_boolean="uint8_t", any_byte=True)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,13 +9,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tcjit.codegen.dialect import Dialect
+from tcjit.codegen.dialect import Dialect, reading_bytes
 from tcjit.codegen.expression import Printer
 from tcjit.codegen.integers import Ranges, limits
 from tcjit.codegen.linear import Linear
 from tcjit.codegen.loops import For, If, Mark, Node, Run
 from tcjit.codegen.memory import Address, Memory, linear_subscript
-from tcjit.grammar.ast import Access, Expr
+from tcjit.grammar.ast import Access, Def, Expr
+from tcjit.grammar.check import accumulating
+from tcjit.grammar.wrapping import wrapping
 from tcjit.mapping.pipeline import Mapped
 from tcjit.mapping.scop import ScopStatement
 
@@ -26,6 +28,8 @@ class Emitter(ABC):
     """Walks the loops once, writing lines; knows the marks and loop ranges above the place it writes at."""
 
     def __init__(self, mapped: Mapped, dialect: Dialect, checked: bool) -> None:
+        if _given_bools(mapped.scop.program.definition):
+            dialect = reading_bytes(dialect)
         self.mapped = mapped
         self.checked = checked
         self.memory = Memory(mapped, dialect)
@@ -156,6 +160,13 @@ class Emitter(ABC):
             parts.append(Linear.of(next(taken, "") or f"({self.printer.index(sub)})") if linear is None else linear)
         return self.memory.address(self.mapped.scop.tensor(tensor), tuple(parts), self.marks, self.ranges).written(self.index)
 
+    def gathered(self, subscript: Expr) -> str:
+        """A data-dependent subscript as an index to check: where its arithmetic wrapped, -1."""
+        text = str(self.printer.index(subscript))
+        scalars = {p.name: p.dtype for p in self.mapped.scop.program.definition.params if not p.dims}
+        wrapped = [self.printer.wrapped(expr) for expr in wrapping(subscript, scalars)] if self.checked else []
+        return f"({' | '.join(wrapped)} ? -1 : {text})" if wrapped else text
+
     def gathers(self, access: Access, run: Run) -> Gathers:
         values = self.mapped.scop.values
         return [(axis, sub) for axis, sub in enumerate(access.subscripts) if linear_subscript(sub, run, values) is None]
@@ -186,6 +197,12 @@ class Emitter(ABC):
     def index_value(self, value: Linear) -> str:
         """An index as an int64_t operand, or as a decimal literal."""
         return parenthesised(value, self.index(value))
+
+
+def _given_bools(definition: Def) -> bool:
+    """Whether a kernel reads bools that come from the caller."""
+    given = [tensor.name for tensor in definition.tensors if tensor.role == "input"]
+    return any(definition.tensor(name).dtype == "bool" for name in (*given, *accumulating(definition)))
 
 
 def parenthesised(value: Linear, text: str) -> str:

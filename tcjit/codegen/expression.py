@@ -19,6 +19,7 @@ from tcjit.errors import CompileError, Where
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index, Scalar, Select, Size, Unary
 from tcjit.grammar.dtypes import DTYPES, converted
 from tcjit.grammar.walk import children, walk
+from tcjit.grammar.wrapping import terms
 
 _HALVES = {"float16": "half", "bfloat16": "bfloat"}  # as the names of helpers have them
 _LITERAL = re.compile(r"\(?(-?\d+)\)?")
@@ -139,13 +140,23 @@ class Printer:
         self._used[name] = None
         return name
 
+    def wrapped(self, expr: Expr) -> Text:
+        """Whether a sum or product in int64 wrapped: it is then far from what the same arithmetic gives in double."""
+        return self._helper("tc_wrapped", self.value(expr), self._in_double(expr))
+
+    def _in_double(self, expr: Expr) -> Text:
+        operands = [self._in_double(operand) for operand in terms(expr)]
+        if isinstance(expr, Binary) and operands:
+            return join(expr.op, *operands)
+        return prefixed("-", operands[0]) if operands else prefixed("(double)", self.index(expr))
+
     # ------------------------------------------------------------ elements
 
     def load(self, dtype: str, element: str) -> Text:
         """The value of an element in memory."""
         if dtype in _HALVES:
             return self._helper(f"tc_{_HALVES[dtype]}_to_float", element)
-        return atomic(element)
+        return Text(f"({element} != 0)", Level.ATOM) if dtype == "bool" and self.dialect.any_byte else atomic(element)
 
     def store(self, dtype: str, element: str, value: str) -> str:
         """The statement that writes a value of the element's type to memory, rounding the half types."""

@@ -375,7 +375,7 @@ class GridEmitter(Emitter):
         kept = self.ranges
         names = []
         for axis, subscript in gathers:
-            text = str(self.printer.index(subscript))
+            text = self.gathered(subscript)
             if self.checked:
                 site = self.printer.site("gather", tensor=access.tensor, where=access.where)
                 text = str(self.printer.inside(text, str(self.printer.index(self.memory.extent(access.tensor, axis))), site))

@@ -58,6 +58,14 @@ TC_INLINE $T tc_max_index$E($T a, $T b) {
 }
 """
 
+_WRAPPED = """
+/* whether arithmetic wrapped: the same in double is then off by about a multiple of 2^64 */
+TC_INLINE int tc_wrapped(int64_t value, double exact) {
+  double off = exact - (double)value;
+  return !(off < 0x1p+63 && off > -0x1p+63);
+}
+"""
+
 # $T the C type, $X its short name, $N is -a; division of the types of 8 and 16 bits is done in int32_t
 _SIGNED_DIVISION = """
 TC_INLINE $T tc_div_$X($T a, $T b) {
@@ -321,6 +329,7 @@ def _sources(dialect: Dialect) -> Iterator[str]:
     if not gpu:
         yield _MACROS
         yield _AHEAD
+    yield _WRAPPED
     yield from (_filled(_INDEX, T=c_type, E=ending) for c_type, ending in (("int64_t", ""), ("int", "_int")))
     if not dialect.wraps:
         yield from (_filled(gpu_prelude.WRAPPING, T=f"int{bits}_t", U=f"uint{bits}_t", X=f"i{bits}") for bits in (32, 64))

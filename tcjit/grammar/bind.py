@@ -1,10 +1,12 @@
 """The sizes of a call, from the shapes of its arguments."""
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import prod
 
 from tcjit.errors import ArgumentError, ShapeError
 from tcjit.grammar.ast import Param
+from tcjit.grammar.dtypes import DTYPES
 
 
 def bind(params: Sequence[Param], shapes: Sequence[tuple[int, ...] | None]) -> dict[str, int]:
@@ -50,3 +52,10 @@ def bind(params: Sequence[Param], shapes: Sequence[tuple[int, ...] | None]) -> d
                 )
             givers.setdefault(dim, (param.name, position, shape or ()))
     return sizes
+
+
+def refuse_beyond(name: str, shape: Sequence[int], dtype: str, sizes: Mapping[str, int]) -> None:
+    """A ShapeError for a tensor, or a range, of more bytes than 64-bit addresses count."""
+    if prod(max(1, extent) for extent in shape) * DTYPES[dtype].bytes >= 1 << 63:
+        what = f"{name} would have shape {tuple(shape)} in {dtype}, which is beyond 64-bit addresses"
+        raise ShapeError(what, sizes=sizes, hint="smaller sizes or scalars")

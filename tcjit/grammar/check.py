@@ -30,8 +30,13 @@ from tcjit.grammar.dtypes import DTYPES, converted, promote
 from tcjit.grammar.expressions import DEFAULTS, Scope, Symbol, Typed, Typer, alone, cast, counted, rank, resolve
 from tcjit.grammar.inline import inline
 from tcjit.grammar.specialised import specialised
-from tcjit.grammar.walk import MAX_DEPTH, MAX_NODES, measure, walk
+from tcjit.grammar.walk import MAX_NODES, excess, measure, walk
 
+RECURRENCE = (
+    "recurrences are not in the language: call a def for each step from a loop in Python, or write the closed form as a sum,"
+    " `H(t) +=! (s <= t) ? pow(a, t - s) * X(s) : 0.0 where t in 0:N`"
+)
+MAX_ARGUMENTS = 63  # parameters, and results that come in through `out=`; PyTorch's limit is 64, with our flag `unchecked`
 MAX_STATEMENTS = 1_000  # of one def with its calls inlined; no scheduler takes as many
 
 
@@ -94,6 +99,7 @@ class _Checker:
             self._annotation(ret.name, ret.dims or (), ret.where)
         statements = tuple(self._finish(draft) for draft in self.drafts)
         tensors = self._tensors()
+        self._refuse_many(statements)
         return Def(
             surface.name,
             surface.params,
@@ -172,6 +178,7 @@ class _Checker:
                     where=where,
                     hint=f"a diagonal: `{source.tensor}(i, j) = i == j ? ... : 0`",
                 )
+        self._refuse_recurrence(source)
         lets = [clause.name for clause in source.clauses if isinstance(clause, LetClause)]
         typer = Typer(self.scope, lets)
         self._lets(source, typer)
@@ -227,13 +234,12 @@ class _Checker:
 
     def _nodes(self, root: Expr, source: Assign) -> Sequence[Expr]:
         """All nodes of an expression, once it is known to be of a size that can be walked."""
-        depth, nodes = measure((root,))
-        if depth > MAX_DEPTH or nodes > MAX_NODES:
-            much = f"nests more than {MAX_DEPTH} operations deep" if depth > MAX_DEPTH else f"has more than {MAX_NODES} operations"
+        size = measure((root,))
+        if much := excess(size):
             raise CheckError(
                 f"with its lets written out, an expression {much}", where=source.where, hint="keep intermediate results in tensors"
             )
-        self.nodes += nodes
+        self.nodes += size.nodes
         return list(walk(root))
 
     def _ranges(self, source: Assign, typer: Typer, used: set[str]) -> tuple[RangeClause, ...]:
@@ -258,6 +264,15 @@ class _Checker:
             what = f"`{operator}` accumulates into `{tensor}`, which nothing has defined"
             raise CheckError(what, where=where, hint=f"`{operator}!` starts from the identity")
 
+    def _refuse_recurrence(self, source: Assign) -> None:
+        """Refuse a first statement of a tensor that reads that tensor."""
+        roots = [source.value, *(clause.value for clause in source.clauses if isinstance(clause, LetClause))]
+        element = tuple(map(Name, source.indices))
+        own = (node for root in roots for node in walk(root) if isinstance(node, Apply) and node.name == source.tensor)
+        if source.tensor not in self.scope.tensors and (read := next((node for node in own if node.args != element), None)):
+            what = f"`{source.tensor}` is computed from its own elements, before any has a value"
+            raise CheckError(what, where=read.where, hint=RECURRENCE)
+
     def _own_reads(self, source: Assign, value: Expr, initialise: bool, reduction: tuple[str, ...]) -> None:
         left = tuple(Index(name, dtype="int64") for name in source.indices)
         for node in walk(value):
@@ -274,7 +289,7 @@ class _Checker:
                     "a statement may read the tensor it writes only at the element it writes,"
                     f" `{source.tensor}({', '.join(source.indices)})`",
                     where=node.where,
-                    hint="recurrences are not supported; for the values before this statement, write to a tensor of another name",
+                    hint=f"for the values before this statement, write to a tensor of another name; {RECURRENCE}",
                 )
 
     def _define(self, name: str, rank_: int, value: Typed, where: Where | None) -> None:
@@ -337,7 +352,7 @@ class _Checker:
         for statement in inlined.statements:
             self.locals.update(node.name for node in statement.subscripts if isinstance(node, Index))
             self.locals.update(statement.reduction)
-            self.nodes += measure((statement.value, *statement.exists))[1]
+            self.nodes += measure((statement.value, *statement.exists)).nodes
             self.drafts.append(_Draft(statement, Typed(statement.value)))
 
     # ------------------------------------------------------------ the end of a def
@@ -354,6 +369,14 @@ class _Checker:
             final = resolve(value, dtype)
         accumulate = accumulator(statement.operator, dtype) if statement.reduction else dtype
         return replace(statement, value=final, accumulate=accumulate)
+
+    def _refuse_many(self, statements: Sequence[Statement]) -> None:
+        """Raises CheckError for more arguments than an operator of PyTorch takes: those of the def, accumulated results, ``unchecked``."""
+        params, surface = len(self.surface.params), self.surface
+        passed = sum(s.operator != "=" and not s.initialise for s in {s.tensor: s for s in reversed(statements)}.values())
+        if params + passed > MAX_ARGUMENTS:
+            what = f"`{surface.name}` takes {params + passed} arguments, and an operator of PyTorch at most {MAX_ARGUMENTS}"
+            raise CheckError(what, where=surface.where, hint="stack tensors of one shape into one, or use several defs")
 
     def _annotation(self, name: str, dims: tuple[str | int, ...], where: Where | None) -> None:
         for position, dim in enumerate(dims):

@@ -14,6 +14,7 @@ from tcjit.errors import ShapeError
 from tcjit.grammar import form, show
 from tcjit.grammar.affine import affine, condition, isl_name, text
 from tcjit.grammar.ast import Def, Dynamic, Expr, Index, Program, RangeClause, Size, Statement
+from tcjit.grammar.bind import refuse_beyond
 from tcjit.grammar.form import Value
 from tcjit.grammar.infer import INT32, reached
 from tcjit.grammar.inside import Isl, OutOfBudget, ends
@@ -165,7 +166,9 @@ class _Generalisation:
                 what = f"dimension {position} of `{analysis.statement.tensor}` does not start at 0 for all of them"
                 raise self._refusal(what)
             extents.append(extent)
-        self.extents[analysis.statement.tensor] = tuple(extents)
+        name = analysis.statement.tensor
+        self.extents[name] = tuple(extents)
+        refuse_beyond(f"`{name}`", [self._limits(extent)[1] for extent in extents], self.definition.tensor(name).dtype, self.sizes)
 
     def _limits(self, value: Value) -> tuple[int, int]:
         """The least and greatest value over all dynamic sizes."""

@@ -182,6 +182,8 @@ class Typer:
         if text in ("true", "false"):
             return Typed(Const(text == "true", dtype="bool", where=expr.where), "bool")
         if not text.isdigit():
+            if math.isinf(float(text)):
+                raise CheckError(f"{text} is greater than any float", where=expr.where, hint="`infinity()`")
             return Typed(Const(float(text), dtype="float32", where=expr.where), "float")
         if len(text.lstrip("0")) > 20:
             raise CheckError("an integer literal has at most 64 bits", where=expr.where, hint="with `.0` it is a floating literal")

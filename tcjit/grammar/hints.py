@@ -86,12 +86,15 @@ def negative(interval: Interval, values: Mapping[str, int]) -> ShapeError:
 
 
 def shifted(analysis: Analysis, position: int, least: Value, extent: Value, values: Mapping[str, int] = form.NOTHING) -> TCError:
-    """A left index whose range does not start at 0; shows the statement with that index shifted."""
+    """A left index whose range does not start at 0; shows the statement with that index shifted, or with its range cut off at 0."""
     statement = analysis.statement
     subscript = statement.subscripts[position]
     index = subscript.name if isinstance(subscript, Index) else show.show(subscript)
     what = f"the left index `{index}` runs over {shown(least)}:{shown(extent)}, which does not start at 0"
     hint = f"`{show.show(_shift(statement, index, least))}`" if isinstance(subscript, Index) else ""
+    if hint and isinstance(least, int) and least < 0 and all(clause.index != index for clause in statement.clauses):
+        own = RangeClause(index, Const(0, dtype="int64"), form.expression(extent))
+        hint = f"`{show.show(replace(statement, clauses=(*statement.clauses, own)))}`, or for all of them, shifted, {hint}"
     where = subscript.where or statement.where
     return ShapeError(what, where=where, sizes=values, hint=hint) if values else CheckError(what, where=where, hint=hint)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from tcjit.errors import ArgumentError, CheckError, ShapeError
 from tcjit.grammar import form, hints, show
 from tcjit.grammar.ast import Agreement, Cast, Const, Def, Expr, Index, Program, Range, Size, Statement
-from tcjit.grammar.bind import bind
+from tcjit.grammar.bind import bind, refuse_beyond
 from tcjit.grammar.form import NOTHING, Value, ZeroDivisor
 from tcjit.grammar.inside import Numbers, Symbols, shown, whole
 from tcjit.grammar.ranges import Analysis, Interval, Ranges, Step, Subscript, analyse, reach, solve
@@ -63,7 +63,7 @@ class _Inference:
         ranges = solve(analysis, self.extents, NOTHING)
         domain = tuple(Range(i, form.expression(ranges[i].lower), form.expression(ranges[i].upper)) for i in analysis.indices)
         for index, found in zip(analysis.indices, domain):
-            depth, nodes = measure((found.lower, found.upper))
+            depth, _, nodes = measure((found.lower, found.upper))
             if depth > MAX_DEPTH or nodes > MAX_NODES:
                 raise hints.intricate(analysis, ranges[index])
             if not self.symbols.is_possible(ranges[index].lower, "<", ranges[index].upper):
@@ -189,6 +189,11 @@ class _Specialisation:
             self._define(analysis, ranges)
         self.numbers.check(analysis, ranges, self.extents)
         self._refuse_wide(statement, ranges)
+        written = self.definition.tensor(statement.tensor)
+        refuse_beyond(f"`{written.name}`", self.extents[written.name], written.dtype, self.values)
+        for index in analysis.indices:
+            lengths = [whole(ranges[index].lower), whole(ranges[index].upper)]
+            refuse_beyond(f"the range of the index `{index}`", [max(map(abs, lengths))], "uint8", self.values)
         return tuple((whole(ranges[i].lower), whole(ranges[i].upper)) for i in analysis.indices)
 
     def _define(self, analysis: Analysis, ranges: Ranges) -> None:

@@ -89,7 +89,7 @@ class Numbers:
                 ) from None
 
     def is_inside(self, subscript: Subscript, ranges: Ranges, extent: Value) -> bool:
-        """Raises OutOfBudget."""
+        """Raises OutOfBudget, and ZeroDivisor where the subscript divides by zero for these sizes."""
         if subscript.linear is not None:
             least, greatest, _ = reach(subscript.linear, ranges, self.values)
             if whole(least) >= 0 and whole(greatest) < whole(extent):
@@ -100,8 +100,9 @@ class Numbers:
         return self.isl.is_empty(f"{{ {points} : {' and '.join([*where, f'not (0 <= {target} < {extent})'])} }}")
 
     def _texts(self, subscript: Subscript, ranges: Ranges) -> tuple[str, list[str], str]:
-        """isl's text of the points at which an access happens, tuple and constraints, and of the subscript."""
-        target = affine(subscript.expr, self.values)
+        """isl's text of the points at which an access happens, tuple and constraints, and of the subscript. Raises ZeroDivisor."""
+        value = form.integer(subscript.expr, self.values)
+        target = None if value is None else text(value)
         assert target is not None  # quasi-affine, and every name has a number
         return *_points(subscript, ranges, self.values), target
 

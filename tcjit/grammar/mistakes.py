@@ -3,13 +3,15 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tcjit.errors import ParseError, Where
-from tcjit.grammar.ast import Expr, Name
+from tcjit.grammar.ast import Apply, Binary, Expr, Name
 from tcjit.grammar.dtypes import ALIASES, DTYPES
+from tcjit.grammar.show import show
 from tcjit.grammar.walk import walk
 
 if TYPE_CHECKING:
@@ -37,12 +39,23 @@ def where(token: Token, lines: list[str]) -> Where:
 def left_index(tensor: str, index: Expr) -> ParseError:
     """The error for ``O(i + 1) = ...``."""
     name = next((node.name for node in walk(index) if isinstance(node, Name)), None)
+    if any(isinstance(node, Apply) and node.name not in ("min", "max") for node in walk(index)):
+        what = f"an index of `{tensor}` on the left is a bare name, and a scatter is not in the language"
+        instead = f"`{tensor}(s) +=! ({show(index)} == s) ? ... : 0 where s in 0:S`"
+        return ParseError(what, where=index.where, hint=f"compare instead: {instead}; it goes over `{name}` for every `s`")
     hint = (
         f"`{tensor}({name}) = ...`, with `{name}` shifted or scaled on the right instead"
         if name
         else f"a name with a range, as in `{tensor}(i) = ... where i in 0:1`"
     )
     return ParseError(f"an index of `{tensor}` on the left is a bare name", where=index.where, hint=hint)
+
+
+def chained(items: Sequence[Any], place: Where | None) -> ParseError:
+    """The error for ``a < b < c``: operands and comparisons in turn."""
+    pairs = [show(Binary(str(items[at]), items[at - 1], items[at + 1])) for at in range(1, len(items), 2)]
+    hint = f"`{' && '.join(pairs)}`; where the result of a comparison is compared, parentheses"
+    return ParseError("comparisons do not chain", where=place, hint=hint)
 
 
 @dataclass(frozen=True)
@@ -112,6 +125,8 @@ _CHARACTERS: tuple[tuple[str, str], ...] = (
     (r"@", "write a product of matrices out: `C(i,j) +=! A(i,k) * B(k,j)`"),
     (r"[−–]", "the minus sign is `-`"),
     (r"[×⋅·∗]", "the product is `*`"),
+    (r"(?![0-9])\d", "the digits are 0 to 9"),
+    (r"[\ufeff\u200b-\u200f\u2060]", "drop this character, which editors do not show"),
     (r"≤", "write `<=`"),
     (r"≥", "write `>=`"),
     (r"≠", "write `!=`"),
@@ -179,7 +194,10 @@ def explain(error: UnexpectedInput, text: str, parser: Lark) -> ParseError:
         at = Where(error.line, error.column, 1, lines[error.line - 1].rstrip("\r"))
         hint = next((hint for pattern, hint in _CHARACTERS if re.match(pattern, rest)), "")
         word = re.match(r"[\w.]+", rest) if rest[0].isdigit() else None
-        return ParseError(f"`{word.group() if word else rest[0]}` is no part of the language", where=at, hint=hint)
+        found = word.group() if word else rest[0]
+        shown = found.isascii() or (found.isprintable() and not found[0].isdigit())
+        name = "" if shown else f" ({unicodedata.name(rest[0], f'U+{ord(rest[0]):04X}')})"
+        return ParseError(f"`{found}`{name} is no part of the language", where=at, hint=hint)
     context = _context(error, text, parser)
     patterns = {t.name: str(t.pattern.value) for t in parser.terminals}
     expected = _words(context.accepts, patterns)

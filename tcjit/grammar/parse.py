@@ -29,7 +29,7 @@ from tcjit.grammar.ast import (
     Unary,
 )
 from tcjit.grammar.dtypes import ALIASES
-from tcjit.grammar.walk import MAX_DEPTH, measure
+from tcjit.grammar.walk import excess, measure
 
 if TYPE_CHECKING:
     from lark import Lark, Token
@@ -49,6 +49,7 @@ def parse(text: str) -> tuple[SurfaceDef, ...]:
 
     if not isinstance(text, str):
         raise ParseError(f"a program is a string, not {type(text).__name__}")
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")  # as editors on Windows and old Macs write
     with _LOCK:
         parser, builder = _parser()
         builder.start(text)
@@ -124,6 +125,9 @@ class Builder:
         left, op, right = items
         return Binary(str(op), left, right, where=self._span(left.where, right.where))
 
+    def chained(self, items: list[Any]) -> Expr:
+        raise mistakes.chained(items, self._span(items[0].where, items[-1].where))
+
     def select(self, items: list[Expr]) -> Expr:
         condition, then, other = items
         return Select(condition, then, other, where=self._span(condition.where, other.where))
@@ -186,12 +190,9 @@ class Builder:
         self._shallow((value,))
 
     def _shallow(self, roots: Sequence[Expr]) -> None:
-        if measure(roots)[0] > MAX_DEPTH:
-            raise ParseError(
-                f"an expression nests more than {MAX_DEPTH} operations deep",
-                where=roots[0].where,
-                hint="split it over several statements",
-            )
+        if much := excess(measure(roots)):
+            hint = "split it over several statements, or keep the terms in a tensor and reduce over it"
+            raise ParseError(f"an expression {much}", where=roots[0].where, hint=hint)
 
     # ------------------------------------------------------------ defs
 

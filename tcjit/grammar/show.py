@@ -166,7 +166,8 @@ class _Printer:
                 return op + self.expr(operand, _LEVEL["unary"]), _LEVEL["unary"]
             case Binary(op=op, left=left, right=right):
                 inner = _Printer(is_affine_comparison(node)) if node.dtype == "bool" else self
-                return f"{inner.expr(left, _LEVEL[op])} {op} {inner.expr(right, _LEVEL[op] + 1)}", _LEVEL[op]
+                least = _LEVEL[op] + (_LEVEL[op] == _LEVEL["=="])  # comparisons do not chain
+                return f"{inner.expr(left, least)} {op} {inner.expr(right, _LEVEL[op] + 1)}", _LEVEL[op]
             case Select(condition=condition, then=then, other=other):
                 head = _Printer().expr(condition, _LEVEL["||"])
                 return f"{head} ? {self.expr(then)} : {self.expr(other)}", _LEVEL["?"]

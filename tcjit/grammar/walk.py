@@ -1,13 +1,18 @@
 """Walking expressions: children, all nodes, rebuilding, and how large a tree is."""
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 from tcjit.grammar.ast import Access, Apply, Binary, Call, Cast, Expr, Select, Unary
 
-# Every walk over a tree is recursive; trees no deeper than this keep all of them far from Python's recursion limit.
+# Every walk over a tree is recursive. Trees no deeper than the first keep all of them far from Python's recursion limit; a flat sum or
+# product is no deeper than its terms to a reader, but a tree as high as it is long, up to the second.
 MAX_DEPTH = 150
+MAX_HEIGHT = 1_200
+_FRAMES = 10  # of Python's that a walk has at most for each level of a tree
 # Lets and calls share what they substitute, and a walk visits it once per use; more nodes than this is no program but a bomb.
 MAX_NODES = 100_000
 
@@ -58,10 +63,18 @@ def rebuild(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
     raise TypeError(f"{type(expr).__name__} has no operands")  # unreachable: children() is empty for the others
 
 
-def measure(roots: Iterable[Expr]) -> tuple[int, int]:
-    """The depth and the number of nodes of ``roots`` as trees, in time linear in the distinct nodes and without recursion."""
-    known: dict[int, tuple[int, int]] = {}
-    depth = nodes = 0
+class Measure(NamedTuple):
+    """``depth`` is how deep operations nest, a chain of ``+ -`` or of ``* / %`` counting as one; ``height`` that of the tree."""
+
+    depth: int
+    height: int
+    nodes: int
+
+
+def measure(roots: Iterable[Expr]) -> Measure:
+    """How large ``roots`` are as trees, in time linear in the distinct nodes and without recursion."""
+    known: dict[int, Measure] = {}
+    depth = height = nodes = 0
     for root in roots:
         stack = [(root, False)]
         while stack:
@@ -71,10 +84,34 @@ def measure(roots: Iterable[Expr]) -> tuple[int, int]:
             below = children(node)
             if ready:
                 sizes = [known[id(child)] for child in below]
-                known[id(node)] = (1 + max((d for d, _ in sizes), default=0), 1 + sum(n for _, n in sizes))
+                inner = [size.depth - _continues(node, child) for size, child in zip(sizes, below)]
+                higher = max((size.height for size in sizes), default=0)
+                known[id(node)] = Measure(1 + max(inner, default=0), 1 + higher, 1 + sum(size.nodes for size in sizes))
             else:
                 stack.append((node, True))
                 stack.extend((child, False) for child in below)
-        depth = max(depth, known[id(root)][0])
-        nodes += known[id(root)][1]
-    return depth, nodes
+        depth, height = max(depth, known[id(root)].depth), max(height, known[id(root)].height)
+        nodes += known[id(root)].nodes
+    return Measure(depth, height, nodes)
+
+
+def _continues(node: Expr, child: Expr) -> bool:
+    """Whether ``child`` is the beginning of the sum or product that ``node`` ends."""
+    if not isinstance(node, Binary) or child is not node.left:
+        return False
+    while isinstance(child, Cast):  # of a sum so far, to the type of the next term
+        child = child.operand
+    return isinstance(child, Binary) and any(node.op in chain and child.op in chain for chain in ("+-", "*/%"))
+
+
+def excess(size: Measure) -> str:
+    """What of a tree is too much for walks, in words; where nothing is, Python is given the room that they need."""
+    if size.depth > MAX_DEPTH:
+        return f"nests more than {MAX_DEPTH} operations deep"
+    if size.height > MAX_HEIGHT:
+        return f"has more than {MAX_HEIGHT} operations in a row"
+    if size.nodes > MAX_NODES:
+        return f"has more than {MAX_NODES} operations"
+    if size.height > MAX_DEPTH:
+        sys.setrecursionlimit(max(sys.getrecursionlimit(), 1_000 + _FRAMES * size.height))
+    return ""

@@ -84,7 +84,12 @@ class Function:
             raise ArgumentError(what, hint="arguments by position, out=, unchecked=")
         if is_dynamo_compiling():
             return self._traced(args, out, unchecked)
-        result = self._call(args, out, unchecked)
+        try:
+            result = self._call(args, out, unchecked)
+        except RuntimeError as error:
+            if isinstance(error, TCError):
+                raise
+            result = NotImplemented  # no memory for the results: the longer way says for which
         if result is NotImplemented:
             return self._slow(args, out, unchecked)
         return result
@@ -145,7 +150,7 @@ class Function:
                 outs = [
                     next(names).clone(memory_format=torch.contiguous_format)
                     if output.accumulates
-                    else tensors.empty(shape, output.dtype, target.place)
+                    else tensors.empty(shape, output.dtype, target.place, output.name)
                     for output, shape in zip(self.signature.returns, shapes)
                 ]
             arguments.outputs(self.signature, outs, bound, shapes, target)

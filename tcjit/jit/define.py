@@ -2,10 +2,11 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tcjit.errors import ArgumentError
+from tcjit.errors import ArgumentError, TCWarning
 from tcjit.jit import targets
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ class Namespace:
         self.__state = (source, target, options, dynamic)
         self.__signatures = {s.name: s for s in signatures(source)}
         _check_dynamic(list(self.__signatures.values()), dynamic)
+        for signature in self.__signatures.values():
+            if signature.warning:
+                warnings.warn(f"{signature.name}: {signature.warning}", TCWarning, stacklevel=3)  # where define was called
         if sys.modules.get("torch") is not None:
             for name in self.__signatures:
                 self[name]
@@ -71,7 +75,7 @@ def define(source: str, *, target: str | None = None, options: Options | None = 
     ``target`` is ``"cpu"``, ``"cuda"``, ``"opencl"``, ``"reference"``, or None for the device of the arguments; ``"cuda:sm_90"`` compiles
     for an architecture without running. ``dynamic`` names sizes that kernels take as they come, of every def that has them: one compilation
     serves many values. Without it, a size becomes dynamic on its fifth value. A ParseError or CheckError says where the text is wrong, an
-    ArgumentError that an argument here is.
+    ArgumentError that an argument here is; a TCWarning points at a comparison of floats that may not be what it seems.
 
     >>> import torch
     >>> tc = define("def add(float(N) A, float(N) B) -> (C) { C(i) = A(i) + B(i) }", target="reference")

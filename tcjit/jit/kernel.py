@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from tcjit.errors import ArgumentError, ShapeError, VerifyError
+from tcjit.errors import ArgumentError, LaunchError, ShapeError, VerifyError
+from tcjit.grammar.bind import refuse_beyond
 from tcjit.jit import arguments, targets
 from tcjit.jit.arguments import Bound, Value
 from tcjit.jit.fast import Table
@@ -30,12 +31,21 @@ Work = Callable[[Sequence[torch.Tensor], Mapping[str, Value], Sequence[torch.Ten
 
 @dataclass(frozen=True)
 class Check:
-    """What ``Kernel.check`` found: per output, the largest difference from the reference as a part of what is allowed."""
+    """What ``Kernel.check`` found, per output.
+
+    ``used`` is the largest difference from the reference as a part of what is allowed; ``undecided`` the number of elements, of
+    ``elements``, that could not be compared: they hang on a comparison, or a rounding to an integer, of floats that nearly agree.
+    """
 
     used: Mapping[str, float]
+    undecided: Mapping[str, int]
+    elements: Mapping[str, int]
 
     def __str__(self) -> str:
-        return ", ".join(f"{name}: {part:.3g} of the error allowed" for name, part in self.used.items())
+        return ", ".join(f"{name}: {part:.3g} of the error allowed{self._left_out(name)}" for name, part in self.used.items())
+
+    def _left_out(self, name: str) -> str:
+        return f" ({self.undecided[name]} of {self.elements[name]} not decidable)" if self.undecided[name] else ""
 
 
 class Kernel:
@@ -186,11 +196,11 @@ class Kernel:
         returns, on = self.signature.returns, self.on
         inputs = [tensor if on.accepts(tensor) else _copied(tensor) for tensor in inputs]
         if outs is None:
-            results = [tensors.empty(shape, output.dtype, on.place) for output, shape in zip(returns, self.output_shapes)]
-            self.work(inputs, scalars, results)
+            results = [tensors.empty(shape, output.dtype, on.place, output.name) for output, shape in zip(returns, self.output_shapes)]
+            self._work(inputs, scalars, results)
             return results
         direct = [out if out.is_contiguous() and tensors.plain(out) and on.accepts(out) else _copied(out) for out in outs]
-        self.work(inputs, scalars, direct)
+        self._work(inputs, scalars, direct)
         with tensors.one_thread_after_fork(), torch.no_grad():
             for out, result in zip(outs, direct):
                 if out is result:
@@ -198,6 +208,16 @@ class Kernel:
                 else:
                     out.copy_(result)
         return list(outs)
+
+    def _work(self, inputs: Sequence[torch.Tensor], scalars: Mapping[str, Value], outs: Sequence[torch.Tensor]) -> None:
+        """``work``; where there is no room for the temporaries, an error that names them."""
+        try:
+            self.work(inputs, scalars, outs)
+        except tensors.OutOfMemory as error:
+            inner = [t for t in self.program.definition.tensors if t.role == "temporary"]
+            named = ", ".join(f"{t.name} of shape {self.program.shape(t.name)} in {t.dtype}" for t in inner)
+            what = f"no memory for the temporaries of {self.signature.name}(): {named}; {error.what}"
+            raise LaunchError(what, hint=error.hint) from error
 
     # ------------------------------------------------------------ comparing it
 
@@ -215,7 +235,9 @@ class Kernel:
             targets.synchronize()
             expected = reference(self.program, self.signature, list(bound.tensors.values()), bound.scalars, initial, self.key.checked, True)
         names = [output.name for output in self.signature.returns]
-        return Check({n: _compare(self, n, tensors.to_numpy(t), expected.values[n], expected.error[n]) for n, t in zip(names, got)})
+        used = {n: _compare(self, n, tensors.to_numpy(t), expected.values[n], expected.error[n]) for n, t in zip(names, got)}
+        undecided = {n: int(np.isinf(expected.error[n]).sum()) for n in names}
+        return Check(used, undecided, {n: int(expected.error[n].size) for n in names})
 
 
 def packed(results: Sequence[torch.Tensor]) -> torch.Tensor | tuple[torch.Tensor, ...]:
@@ -316,5 +338,7 @@ def extents(signature: Signature, bound: Bound) -> list[tuple[int, ...]]:
     for output, shape in zip(signature.returns, shapes):
         if any(extent < 0 for extent in shape):
             raise ShapeError(f"{output.name} would have shape {shape}", sizes=bound.values, hint="larger arguments")
+        if all(type(extent) is int for extent in shape):
+            refuse_beyond(output.name, shape, output.dtype, bound.values)
     return shapes
 

@@ -77,6 +77,9 @@ def sizes_by_position(signature: Signature, inputs: Sequence[torch.Tensor]) -> d
 def failure(record: Mapping[str, Any], flag: int) -> TCError:
     """What a kernel's flag says: the number of a site, from 1."""
     sites = record["sites"]
+    if flag == -1:  # the launcher's own
+        what = f"no memory for the workspace of {record['symbol']}, {record['workspace']} bytes"
+        return LaunchError(what, hint="smaller arguments, or fewer tensors that are kept")
     if not 0 < flag <= len(sites):
         return LaunchError(f"{record['symbol']} returned {flag}, which no check of its own returns", hint="tcjit.cache.clear()")
     site = sites[flag - 1]

@@ -80,7 +80,7 @@ def _look(tensor: torch.Tensor) -> tuple[Any, ...]:
 def _prepared(signature: Signature, key: Key, binary: Binary, bound: Bound) -> Callable[[list[torch.Tensor], dict[str, Any]], Any]:
     record, launch, _ = binary
     on = targets.find(key.target, key.place)
-    outputs = [(tuple(returned["shape"]), tensors.TORCH[returned["dtype"]]) for returned in record["returns"]]
+    outputs = [(tuple(returned["shape"]), returned["dtype"], returned["name"]) for returned in record["returns"]]
     fixed = runtime_numbers(signature, record, list(bound.tensors.values()), bound.scalars)
     varying = [(slot, name, dtype) for slot, (kind, name, dtype) in enumerate(record["numbers"]) if kind == "scalar"]
 
@@ -88,7 +88,7 @@ def _prepared(signature: Signature, key: Key, binary: Binary, bound: Bound) -> C
         for tensor in given:
             if not on.accepts(tensor) or (tensor.data_ptr() == 0 and tensor.numel() != 0):
                 return NotImplemented
-        results = [torch.empty(shape, dtype=dtype, device=on.place) for shape, dtype in outputs]
+        results = [tensors.empty(shape, dtype, on.place, name) for shape, dtype, name in outputs]
         numbers = list(fixed)
         for slot, name, dtype in varying:
             numbers[slot] = pattern(scalars[name], dtype)

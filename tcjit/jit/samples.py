@@ -11,7 +11,7 @@ import torch
 from tcjit.grammar.ast import Access, Def, Param
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.walk import walk
-from tcjit.runtime.tensors import TORCH
+from tcjit.runtime.tensors import TORCH, allocating
 
 Scalar: TypeAlias = int | float | bool
 Argument: TypeAlias = torch.Tensor | Scalar
@@ -33,14 +33,22 @@ def arguments(
     def drawn(param: Param) -> Argument:
         if not param.dims:
             return scalars[param.name]
-        return _tensor(param, shapes[param.name], indexed.get(param.name), generator).to(place)
+        with allocating(param.name, shapes[param.name], param.dtype, place):
+            return _tensor(param, shapes[param.name], indexed.get(param.name), generator).to(place)
 
     return [drawn(param) for param in definition.params]
 
 
 def shape_only(definition: Def, shapes: Mapping[str, tuple[int, ...]], scalars: Mapping[str, Scalar]) -> list[Argument]:
     """The same arguments as meta tensors, without memory: enough to compile."""
-    return [torch.empty(shapes[p.name], dtype=TORCH[p.dtype], device="meta") if p.dims else scalars[p.name] for p in definition.params]
+
+    def shaped(param: Param) -> Argument:
+        if not param.dims:
+            return scalars[param.name]
+        with allocating(param.name, shapes[param.name], param.dtype, "meta"):  # which counts bytes, too
+            return torch.empty(shapes[param.name], dtype=TORCH[param.dtype], device="meta")
+
+    return [shaped(param) for param in definition.params]
 
 
 def checksum(tensor: torch.Tensor) -> str:

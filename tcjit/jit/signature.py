@@ -38,7 +38,8 @@ class Signature:
     """A def seen from outside.
 
     ``traits`` and ``loops`` say which mapping options matter to it. ``canonical`` is the hash of what it computes whatever its names
-    are, ``spelling`` that of its names, and ``places`` are where its kernels may fail: see ``grammar.canonical``.
+    are, ``spelling`` that of its names, and ``places`` are where its kernels may fail: see ``grammar.canonical``. ``warning`` is what
+    ``define`` warns of, empty where that is nothing.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Signature:
     canonical: str = ""
     spelling: str = ""
     places: tuple[Mapping[str, Any], ...] = field(default=(), hash=False)
+    warning: str = ""
 
     @property
     def accumulates(self) -> tuple[str, ...]:
@@ -77,6 +79,7 @@ class Signature:
             "canonical": self.canonical,
             "spelling": self.spelling,
             "places": [dict(place) for place in self.places],
+            "warning": self.warning,
         }
 
     @staticmethod
@@ -96,6 +99,7 @@ class Signature:
             str(values["canonical"]),
             str(values["spelling"]),
             tuple(map(dict, values["places"])),
+            str(values["warning"]),
         )
 
 
@@ -106,7 +110,8 @@ def describe(param: Param) -> str:
 
 def of(definition: Def) -> Signature:
     """The signature of a def whose ranges are inferred."""
-    from tcjit.grammar.canonical import canonical  # a warm start does without
+    from tcjit.grammar.canonical import canonical  # a warm start does without these
+    from tcjit.grammar.recomputed import recomputed
 
     first = {s.tensor: s for s in reversed(definition.statements)}  # the first statement that writes each tensor
     returns = []
@@ -127,6 +132,7 @@ def of(definition: Def) -> Signature:
         form.digest,
         form.spelling,
         form.places,
+        recomputed(definition),
     )
 
 

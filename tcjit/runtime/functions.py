@@ -58,9 +58,17 @@ def _sigmoid(x: Array) -> Array:
     return np.where(x >= 0, 1.0 / (1.0 + e), e / (1.0 + e))
 
 
+def _choose(better: Callable[..., Array], lost: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
+    """An extreme of two: the second where it is better or the first is ``lost``; of zeros of both signs the first, as in the kernels."""
+    return lambda x, y: np.where(better(y, x) | lost(x, y), y, x)
+
+
+_MIN, _MAX = (_choose(better, lambda x, y: np.isnan(y)) for better in (np.less, np.greater))  # keep a NaN
+_FMIN, _FMAX = (_choose(better, lambda x, y: np.isnan(x)) for better in (np.less, np.greater))  # drop it
+
+
 def _clamp(x: Array, low: Array, high: Array) -> Array:
-    result: Array = np.minimum(np.maximum(x, low), high)
-    return result
+    return _MIN(_MAX(x, low), high)
 
 
 def _tame(compute: Callable[..., Array]) -> Function:
@@ -74,13 +82,15 @@ def _rare(compute: Callable[..., Array], ulps: float = 16.0) -> Function:
 FUNCTIONS: dict[str, Function] = {
     **{name: Function(getattr(np, f"arc{name[1:]}")) for name in ("acos", "acosh", "asin", "asinh", "atan", "atanh", "atan2")},
     **{name: Function(getattr(np, name)) for name in "cbrt cos cosh exp exp2 expm1 hypot log log10 log1p log2 sin sinh tan tanh".split()},
-    **{name: _tame(getattr(np, name)) for name in "ceil copysign fabs floor fmax fmin trunc sign".split()},
+    **{name: _tame(getattr(np, name)) for name in "ceil copysign fabs floor trunc sign".split()},
     "sqrt": Function(np.sqrt, 2.0),
     "abs": _tame(np.abs),
-    "min": _tame(np.minimum),
-    "max": _tame(np.maximum),
+    "min": _tame(_MIN),
+    "max": _tame(_MAX),
+    "fmin": _tame(_FMIN),
+    "fmax": _tame(_FMAX),
     "clamp": _tame(_clamp),
-    "relu": _tame(lambda x: np.maximum(x, 0.0)),
+    "relu": _tame(lambda x: np.where(x < 0, 0.0, x)),
     "round": _tame(_round),
     "logb": _tame(_logb),
     "fmod": Function(np.fmod, 0.0),

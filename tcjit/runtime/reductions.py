@@ -44,12 +44,12 @@ class Accumulator:
         return {"size": ("*", large), "peak": ("*", np.maximum(large, 1.0)), "error": ("+", error + fraction)}
 
     def add(self, place: Place, term: Value, axes: tuple[int, ...]) -> None:
-        """Combine ``term``, reduced over its ``axes``, into the elements at ``place``."""
+        """Combine ``term``, reduced over its ``axes``, into the elements at ``place``; undecided terms count as what float64 gives."""
+        self._combine(self.value, place, UFUNCS[self.operator], term.value, axes)
         if term.error is not None:
             lost = np.broadcast_to(np.where(term.error == np.inf, np.inf, 0.0), term.value.shape)
             self._combine(self.undecided, place, np.maximum, lost, axes)
-            term = Value(np.where(term.error == np.inf, np.asarray(0, term.value.dtype), term.value), np.where(lost > 0, 0.0, term.error))
-        self._combine(self.value, place, UFUNCS[self.operator], term.value, axes)
+            term = Value(np.where(lost > 0, np.asarray(0, term.value.dtype), term.value), np.where(lost > 0, 0.0, term.error))
         if self.track:
             for name, (op, part) in self._parts(term).items():
                 self._combine(self.parts[name][1], place, UFUNCS[op], part, axes)

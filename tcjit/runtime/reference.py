@@ -13,8 +13,10 @@ from math import prod
 import numpy as np
 
 from tcjit.errors import DivisionError, GatherError
+from tcjit.grammar.affine import is_gather
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index, Program, Scalar, Select, Size, Statement, Unary
 from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.wrapping import terms, wrapping
 from tcjit.runtime import bounds, reductions
 from tcjit.runtime.bounds import Value
 from tcjit.runtime.numerics import Array, convert, is_float, storage
@@ -69,6 +71,16 @@ class _State:
     checked: bool
     track: bool
     tensors: dict[str, Value] = field(default_factory=dict)
+
+    wrapping: dict[int, tuple[Expr, ...]] = field(default_factory=dict)  # by id of a subscript: what in it may wrap
+
+    def may_wrap(self, subscript: Expr) -> tuple[Expr, ...]:
+        """The arithmetic of a data-dependent subscript that may leave 64 bits: of none in unchecked mode, as in kernels."""
+        if id(subscript) not in self.wrapping:
+            scalars = {p.name: p.dtype for p in self.program.definition.params if not p.dims}
+            looked = self.checked and is_gather(subscript)
+            self.wrapping[id(subscript)] = tuple(wrapping(subscript, scalars)) if looked else ()
+        return self.wrapping[id(subscript)]
 
 
 def _statement(state: _State, statement: Statement, domain: tuple[tuple[int, int], ...]) -> None:
@@ -225,13 +237,30 @@ class _Reader:
             quotient = np.where(divisor == -1, -a if expr.op == "/" else np.zeros_like(a), quotient)
         return np.where(b == 0, np.asarray(0, b.dtype), quotient)
 
+    def _wrapped(self, subscript: Expr, mask: Array | None) -> Array:
+        """Where arithmetic in a data-dependent subscript wrapped."""
+        found: Array = np.zeros((), dtype=bool)
+        for expr in self.state.may_wrap(subscript):
+            off = self._in_float64(expr, mask) - self.evaluate(expr, mask).value.astype(np.float64)
+            found = found | ~(np.abs(off) < 2.0**63)
+        return found
+
+    def _in_float64(self, expr: Expr, mask: Array | None) -> Array:
+        """A sum or product of integers that cannot wrap."""
+        operands = [self._in_float64(operand, mask) for operand in terms(expr)]
+        if not operands:
+            return self.evaluate(expr, mask).value.astype(np.float64)
+        if isinstance(expr, Binary):
+            return np.asarray({"+": np.add, "-": np.subtract, "*": np.multiply}[expr.op](*operands))
+        return -operands[0]
+
     def _access(self, expr: Access, mask: Array | None) -> Value:
         tensor = self.state.tensors[expr.tensor]
         subscripts = [self.evaluate(s, mask) for s in expr.subscripts]
         shape = tensor.value.shape
         bad = np.zeros((), dtype=bool)
         for dimension, (subscript, extent) in enumerate(zip(subscripts, shape, strict=True)):
-            outside = (subscript.value < 0) | (subscript.value >= extent)
+            outside = (subscript.value < 0) | (subscript.value >= extent) | self._wrapped(expr.subscripts[dimension], mask)
             if self.state.checked:
                 _refuse(expr, dimension, extent, subscript.value, _both(mask, outside))
             bad = bad | outside

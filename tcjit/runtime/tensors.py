@@ -4,6 +4,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy.typing as npt
 import torch
 from torch.autograd import forward_ad
 
+from tcjit.errors import LaunchError, TCError
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.runtime import launcher
 
@@ -150,9 +152,27 @@ def self_overlap(shape: Sequence[int], strides: Sequence[int]) -> bool:
     return False
 
 
-def empty(shape: Sequence[int], dtype: str, where: str = "cpu") -> torch.Tensor:
-    """A tensor of undefined content, out of torch's allocator."""
-    return torch.empty(tuple(shape), dtype=TORCH[dtype], device=where)
+class OutOfMemory(LaunchError):
+    """The allocator has no room for a tensor."""
+
+
+@contextmanager
+def allocating(name: str, shape: Sequence[int], dtype: str, where: str = "cpu") -> Iterator[None]:
+    """Around what allocates a tensor: an OutOfMemory that names it where that fails."""
+    try:
+        yield
+    except (RuntimeError, MemoryError, OverflowError, TypeError) as error:  # torch has all of them for shapes that are too large
+        if isinstance(error, TCError):
+            raise
+        size = prod(shape) * DTYPES[dtype].bytes
+        what = f"no memory on {where} for {name} of shape {tuple(shape)} in {dtype}, {size} bytes"
+        raise OutOfMemory(what, hint="smaller arguments, or fewer tensors that are kept") from error
+
+
+def empty(shape: Sequence[int], dtype: str, where: str = "cpu", name: str = "a result") -> torch.Tensor:
+    """A tensor of undefined content, out of torch's allocator; an OutOfMemory where that has no room."""
+    with allocating(name, shape, dtype, where):
+        return torch.empty(tuple(shape), dtype=TORCH[dtype], device=where)
 
 
 def template(shape: Sequence[int], dtype: str) -> torch.Tensor:
@@ -186,8 +206,10 @@ def bump(tensor: torch.Tensor) -> None:
 
 
 def to_numpy(tensor: torch.Tensor) -> npt.NDArray[Any]:
-    """The elements as an array of their own: floats as float64, the rest as they are."""
+    """The elements as an array of their own: floats as float64, bools as 0 and 1 whatever their bytes are, the rest as they are."""
     plain_tensor = tensor.detach().resolve_neg()
+    if tensor.dtype == torch.bool:
+        return np.array(plain_tensor.cpu().view(torch.uint8).numpy() != 0)
     if tensor.dtype.is_floating_point:
         plain_tensor = plain_tensor.to(torch.float64)
     return np.array(plain_tensor.cpu().numpy())

@@ -193,7 +193,9 @@ def test_cache_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str], monk
     assert call(capsys, "cache", "gc", "--older-than", "-1")[0] == 2
     cli("cache", "clear")
     assert "0 choices of options, 0 kernels" in cli("cache", "list")
-    assert "Took 3 choices" in cli("cache", "import", file) and "Took 0 choices" in cli("cache", "import", file)
+    assert cli("cache", "import", file) == f"Took 3 choices of options from {file}.\n"
+    again = cli("cache", "import", file)
+    assert again == f"Took 0 choices of options from {file}. It holds 3 choices, known here with times that are as good or better.\n"
     note = tmp_path / "cache/v1/options" / next(p.name for p in (tmp_path / "cache/v1/options").iterdir())
     note.write_bytes(note.read_bytes()[:-1])
     status, out, _ = call(capsys, "cache", "verify")
@@ -226,3 +228,42 @@ def test_importing_nonsense_is_refused(tmp_path: Path, capsys: pytest.CaptureFix
     path.write_text("{]")
     status, _, err = call(capsys, "cache", "import", str(path))
     assert status == 2 and err.startswith("error: ")
+
+
+def test_choices_of_one_label_differ(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TCJIT_CACHE_DIR", str(tmp_path / "cache"))
+    for program, rows in (("0" * 64, 20), ("0" * 64, 200), ("1" * 64, 20)):
+        choice = Choice(Options().to_dict(), {"seconds": 1e-6}, "sums 20x80; 200x80", ((rows, 80),))
+        cache.store().put_choice(cache.options_key("cpu", program), choice)
+    _, out, _ = call(capsys, "cache", "list")
+    lines = [line for line in out.splitlines() if line.startswith("options")]
+    assert len(set(lines)) == 3 and sum("sums 20x80; 200x80 for 200x80  1.0 us" in line for line in lines) == 1
+    assert sum("for 20x80 (" in line for line in lines) == 2
+
+
+@pytest.mark.parametrize(
+    ("shapes", "says"),
+    [
+        ("X=99999999x99999999,O=99999999", "no memory on cpu for X of shape (99999999, 99999999) in float32"),
+        ("X=3000000000x3000000000,O=3", "no memory on cpu for X"),
+        ("X=100000000000000000000x3,O=1", "an extent has at most 18 digits"),
+        ("X=4x4,O=" + "9" * 5000, "an extent has at most 18 digits"),
+        ("X=4x\u0663,O=1", "is not a shape"),
+    ],
+)
+def test_sizes_that_no_machine_has(shapes: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, _, err = call(capsys, "run", write(tmp_path, MLP), "--shapes", shapes)
+    assert status == 2 and says in err and "Traceback" not in err
+
+
+def test_an_unexpected_error_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise KeyError("something\nmore")
+
+    monkeypatch.setattr("tcjit.cli.sizes.definition", broken)
+    monkeypatch.setattr("tcjit.cli.run.definition", broken)
+    status, _, err = call(capsys, "run", write(tmp_path, MLP), "--shapes", SHAPES)
+    assert status == 2 and "error: unexpected KeyError: " in err and "TCJIT_TRACEBACK=1" in err and "Traceback" not in err
+    monkeypatch.setenv("TCJIT_TRACEBACK", "1")
+    with pytest.raises(KeyError):
+        call(capsys, "run", write(tmp_path, MLP), "--shapes", SHAPES)

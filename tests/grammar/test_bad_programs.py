@@ -137,7 +137,7 @@ MEANING = [
     ("O(i) = v(i) where exists A(i, k)", "`k` is an index not on the left", ""),
     ("T(i) += v(i) O(i) = T(i)", "`+=` accumulates into `T`, which nothing has defined", "`+=!` starts from the identity"),
     ("T max= v(i) O = T", "`max=` accumulates into `T`", "`max=!`"),
-    ("O(i) = v(i) O(i) = O(i - 1) + v(i)", "only at the element it writes, `O(i)`", "recurrences are not supported"),
+    ("O(i) = v(i) O(i) = O(i - 1) + v(i)", "only at the element it writes, `O(i)`", "recurrences are not in the language"),
     ("O(i) = v(i) O(i) = x where x = O(i + 1)", "only at the element it writes", "another name"),
     ("O(i, j) = A(i, j) O(i, j) = O(j, i)", "only at the element it writes, `O(i, j)`", ""),
     ("O(i) = v(i) O(i) += O(i) * A(i, k)", "a reduction into `O` reads `O` itself", "a tensor of its own"),
@@ -362,3 +362,22 @@ def test_mutated_programs_give_a_tc_error_or_nothing(seed: int) -> None:
             outcomes[type(error).__name__] += 1
             assert error.where is not None and str(error)
     assert min(outcomes.values()) > 0 and sum(outcomes.values()) == 100
+
+
+@pytest.mark.parametrize(
+    ("text", "says", "hint"),
+    [
+        ("O(i) = (1 < v(i) < 2) ? 1 : 0", "comparisons do not chain", "`1 < v(i) && v(i) < 2`"),
+        ("O(i) = v(i) == v(i) == 3", "comparisons do not chain", "`v(i) == v(i) && v(i) == 3`"),
+        ("O(i) = 1 < v(i) + 2 <= 4 < 5", "comparisons do not chain", "`1 < v(i) + 2 && v(i) + 2 <= 4 && 4 < 5`"),
+        ("O(i) = v(i) * 1e999", "1e999 is greater than any float", "`infinity()`"),
+        ("O(i) = v(i) * \u0663", "`\u0663` (ARABIC-INDIC DIGIT THREE) is no part", "the digits are 0 to 9"),
+        ("O(i) = v(i) * \ufeff3", "(ZERO WIDTH NO-BREAK SPACE) is no part", "which editors do not show"),
+        ("O(Idx(i)) +=! v(i)", "a scatter is not in the language", "`O(s) +=! (Idx(i) == s) ? ... : 0 where s in 0:S`; it goes"),
+        ("O(i) = s * O(i - 1) + v(i)", "`O` is computed from its own elements", "recurrences are not in the language: call"),
+    ],
+)
+def test_what_works_instead(text: str, says: str, hint: str) -> None:
+    with pytest.raises(TCError) as caught:
+        check(parse(HEAD + text + "\n}"))
+    assert says in caught.value.what and hint in caught.value.hint and caught.value.where is not None

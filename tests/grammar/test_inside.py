@@ -214,3 +214,22 @@ def test_names_that_isl_would_misread() -> None:
     with pytest.raises(ShapeError, match="`or` is read outside"):
         program(text, (6,), (4,))
     assert program(text, (6,), (5,)).shape("O") == (6,)
+
+
+# ---------------------------------------------------------------- divisors that some sizes make zero
+
+
+@pytest.mark.parametrize(
+    "read",
+    ["Z(d % (D/2))", "Z(d % (D-1))", "Z(d / (D/2))", "Z(d / (s/2))", "Z(d / (s-1))", "Z(d % (D/4))", "Z(d % (D/2) + D/2 - D/2)"],
+)
+def test_a_divisor_that_is_zero_for_small_sizes_is_refused_only_there(read: str) -> None:
+    text = f"def f(float(D) X, float(H) Z, int32 s) -> (Y) {{ Y(d) = {read} where d in 0:D }}"
+    assert program(text, (8,), (8,), s=6).shape("Y") == (8,)
+    error = refused(text, (1,), (8,), s=1)
+    assert "which is zero" in error.what
+
+
+def test_groups_of_half_the_channels() -> None:
+    text = "def f(float(A, B) X) -> (Y) { Y(a, b) = X(a/(A/2), b % (B/2)) where a in 0:A, b in 0:B }"
+    assert program(text, (4, 6)).shape("Y") == (4, 6)

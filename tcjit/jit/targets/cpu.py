@@ -85,7 +85,7 @@ class Code:
         from tcjit.runtime import tensors
 
         size = self.workspace.bytes(numbers)
-        scratch = tensors.empty((size,), "uint8") if size else None
+        scratch = tensors.empty((size,), "uint8", name="the workspace") if size else None
         run = launcher.prepared(
             self.address,
             [tensor.data_ptr() for tensor in (*outs, *inputs)],

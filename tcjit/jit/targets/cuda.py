@@ -101,12 +101,14 @@ class Loaded:
     def __call__(self, outs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], numbers: Sequence[int]) -> int:
         import torch
 
+        from tcjit.runtime import tensors
+
         if self.module is None:
             return 0
         stream = torch.cuda.current_stream(self.ordinal).cuda_stream
         # in the order of the stream, so that torch may give it to the next kernel of this stream as soon as it is dropped
         size = self.sizes.workspace.bytes(numbers)
-        scratch = torch.empty(size, dtype=torch.uint8, device=self.place) if size else None
+        scratch = tensors.empty((size,), "uint8", self.place, "the workspace") if size else None
         pointers = [tensor.data_ptr() for tensor in (*outs, *inputs)]
         where = scratch.data_ptr() if scratch is not None else 0
         self.module.launch(self.ordinal, stream, pointers, numbers[: self.sizes.kernel], where, self.sizes.grids(numbers))
