@@ -2,6 +2,7 @@
 
     python tests/soak.py --programs 20000 --jobs 2 [--seed S] [--seconds T] [--first N] [--target cpu|cuda_host|opencl]
     python tests/soak.py --library 20 --jobs 2 [--seed S] [--seconds T] [--target cuda_host|opencl]
+    python tests/soak.py --poison --programs 1000 --target cpu; python tests/soak.py --poison --library 1 --target cpu
     python tests/soak.py --kills 200 [--seed S]
     python tests/soak.py --threads 60 [--seed S]
 
@@ -14,6 +15,8 @@ With ``--library`` the numbers are those of the named operators instead: each on
 times with options, case, type and device of its own. With ``--kills`` so many processes are killed while they write to a cache and
 so many searches while they tune; the cache must then be sound, and nothing lost. With ``--threads`` several threads call defs for so many
 seconds under AddressSanitizer, then under ThreadSanitizer: see ``support_threads``.
+
+With ``--poison`` what reads memory that nothing has written gets other results than the reference.
 
 A failing program is shrunk and written with its options to ``tests/regressions`` (or ``--keep``), where the suite picks it up. The last
 line is ``N run, M failed, seed S``, also after Ctrl-C, which ends the children; the exit status is then 130, or 1 where something failed.
@@ -64,7 +67,10 @@ def main() -> int:
     parser.add_argument("--check", type=Path, help="run one saved program and say what is wrong with it")
     parser.add_argument("--kills", type=int, metavar="N", help="kill N processes that write to a cache and N searches, instead of programs")
     parser.add_argument("--threads", type=float, metavar="SECONDS", help="threads that share defs, under each sanitizer, instead")
+    parser.add_argument("--poison", action="store_true", help="memory that holds no value, allocated or on the stack, holds a pattern")
     options = parser.parse_args()
+    if options.poison:
+        os.environ.update(poisoned())
     seed = random.SystemRandom().getrandbits(32) if options.seed is None else options.seed
     if options.check:
         return _check(options.check, options.target or "cpu")
@@ -82,6 +88,13 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: soak.stopped.set())
     return soak.run()
+
+
+def poisoned() -> dict[str, str]:
+    """Variables with which what is read before it is written is far from what it should be: tensors and workspaces, from malloc and of
+    no value, are full of 0x5A, and the C compiler fills every variable and array of a kernel with 0xFE where it comes to life."""
+    compiler = os.environ.get("CC") or "cc"
+    return {"MALLOC_PERTURB_": "165", "CC": f"{compiler} -ftrivial-auto-var-init=pattern"}
 
 
 def _kills(count: int, seed: int) -> int:

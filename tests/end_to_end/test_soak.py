@@ -30,6 +30,38 @@ def test_a_short_soak_ends_with_its_line(tmp_path: Path) -> None:
     assert done.returncode == 0
 
 
+PEEK = """
+#include <stdint.h>
+int64_t peek(const int64_t *size) {
+  int64_t kept[16];
+  volatile const int64_t *seen = kept;
+  return seen[*size];
+}"""
+
+
+def test_poisoned_memory_is_seen(tmp_path: Path) -> None:
+    """Arrays of kernels and tensors without values hold the pattern, in a process that begins with those variables."""
+    code = """if True:
+        import ctypes, pathlib, sys, torch
+        from tcjit.runtime import host
+        path = pathlib.Path(sys.argv[1], "peek.so")
+        path.write_bytes(host.build(sys.argv[2], "peek"))
+        peek = ctypes.CDLL(str(path)).peek
+        peek.restype = ctypes.c_int64
+        print(hex(peek(ctypes.byref(ctypes.c_int64(3))) % 2**64), hex(torch.empty(100000, dtype=torch.uint8)[77777].item()))
+    """
+    environment = {**os.environ, **soak.poisoned(), "TCJIT_CACHE_DIR": str(tmp_path / "cache")}
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path), PEEK], capture_output=True, text=True, env=environment)
+    assert done.stdout.split() == ["0xfefefefefefefefe", "0x5a"], done.stdout + done.stderr
+
+
+def test_a_short_soak_in_poisoned_memory() -> None:
+    for work in (["--programs", "4"], ["--library", "1", "--first", "220"]):
+        command = [sys.executable, soak.__file__, "--poison", *work, "--jobs", "1", "--seed", "7", "--target", "cpu"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        assert done.stdout.splitlines()[-1] == "4 run, 0 failed, seed 7", done.stdout + done.stderr
+
+
 def test_a_program_that_takes_its_process_down_is_one_failure(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def events(work: soak.Work, first: int, last: int, stopped: threading.Event) -> Iterator[dict[str, Any]]:
         for number in range(first, last):
