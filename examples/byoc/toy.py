@@ -68,7 +68,8 @@ class Toy(Backend):
 register(Toy())
 
 torch.manual_seed(0)
-model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 8), torch.nn.Softmax(1), torch.nn.Tanh()).eval()
+model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 8), torch.nn.Softmax(1), torch.nn.Tanh())
+model.eval().requires_grad_(False)
 x = torch.randn(4, 16)
 found = tcjit.partition(model, (x,), tcjit.PartitionConfig(backends=("toy",), cost=False))
 with torch.no_grad():

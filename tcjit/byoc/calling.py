@@ -60,7 +60,7 @@ def inputs_of(model: Any, example_inputs: Any, named: Mapping[str, Any] | None) 
 
 
 def _exported_for(program: ExportedProgram, given: Inputs) -> None:
-    """Raises ShapeError where a program was exported for tensors of other shapes."""
+    """Raises PartitionError where a program was exported for tensors of other shapes."""
     calling = calling_of(program)
     if calling is None:
         return
@@ -71,8 +71,9 @@ def _exported_for(program: ExportedProgram, given: Inputs) -> None:
         if isinstance(val, Tensor) and isinstance(leaf, Tensor):
             fits = leaf.dim() == val.dim() and all(one == other for one, other in zip(leaf.shape, val.shape) if isinstance(other, int))
             if not fits:
-                what = f"the program was exported for {name} of shape {list(val.shape)}, not {list(leaf.shape)}"
-                raise ShapeError(what, hint="example inputs as it was exported with")
+                what = f"it was exported for {name} of shape {list(val.shape)}, not {list(leaf.shape)}"
+                hint = "example inputs of the shapes that it was exported for"
+                raise PartitionError(f"the model fails on its example inputs: {what}", hint=hint)
 
 
 def _by_place(module: torch.jit.ScriptModule, given: Inputs) -> tuple[Any, ...]:

@@ -60,6 +60,7 @@ _STATISTICS = {
     **dict.fromkeys(("batch_norm", "native_batch_norm", "_batch_norm_impl_index", "cudnn_batch_norm", "miopen_batch_norm"), "training"),
     "instance_norm": "use_input_stats",
 }
+_RUNNING = ("running_mean", "running_var")
 _NOT_KNOWN = object()
 
 
@@ -160,7 +161,8 @@ def effect_of(overload: torch._ops.OpOverload, arguments: Mapping[str, Argument]
     given = arguments or {}
     if any(each.alias_info is not None and each.alias_info.is_write for each in schema.arguments):
         return "mutates"
-    if name in _STATISTICS and given.get(_STATISTICS[name], _NOT_KNOWN) is not False:
+    held = any(given.get(each, _NOT_KNOWN) is not None for each in _RUNNING)
+    if name in _STATISTICS and held and given.get(_STATISTICS[name], _NOT_KNOWN) is not False:
         return "mutates"
     if not schema.returns:
         return "acts"
@@ -179,7 +181,7 @@ def written(overload: torch._ops.OpOverload, arguments: Mapping[str, Argument]) 
     schema, name = overload._schema, overload._schema.name.partition("::")[2]
     found = [each.name for each in schema.arguments if each.alias_info is not None and each.alias_info.is_write]
     if name in _STATISTICS and arguments.get(_STATISTICS[name], _NOT_KNOWN) is not False:
-        found += [each for each in ("running_mean", "running_var") if each in arguments]
+        found += [each for each in _RUNNING if each in arguments]
     return tuple(found)
 
 

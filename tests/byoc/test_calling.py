@@ -162,7 +162,10 @@ def stored(model: Any) -> Any:
     return torch.load(io.BytesIO(stream.getvalue()), weights_only=False)
 
 
-@pytest.mark.parametrize("way", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model)), stored], ids=["deepcopy", "pickle", "save"])
+WAYS = {"deepcopy": copy.deepcopy, "pickle": lambda model: pickle.loads(pickle.dumps(model)), "save": stored}
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_copies(way: Callable[[Any], Any]) -> None:
     model = masked()
     fast = tcjit.partition(model, (X,), ALL)
@@ -296,3 +299,13 @@ def test_classes_that_are_not_known() -> None:
     with pytest.raises(PartitionError, match="Decoder can be neither exported nor scripted") as caught:
         tcjit.partition(Decoder().eval().requires_grad_(False), (X,))
     assert "register_dataclass" in caught.value.hint
+
+
+def test_what_the_front_page_shows_runs_regions(untold: None, plain: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Whole models")[2]
+    served: list[str] = []
+    monkeypatch.setattr(runtime, "_RUNNERS", {})
+    monkeypatch.setattr(runtime, "_first", lambda spec, inputs, first=runtime._first: (served.append(spec), first(spec, inputs))[1])
+    scope: dict[str, Any] = {"torch": torch, "tcjit": tcjit}
+    exec(text.partition("```python\n")[2].partition("```")[0], scope)
+    assert len(served) == len(scope["fast"].regions) > 0 and not plain

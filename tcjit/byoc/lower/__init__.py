@@ -8,6 +8,7 @@ from tcjit.byoc.lower import (
     convolutions,
     elementwise,
     indexing,
+    losses,
     normalisation,
     pooling,
     reductions,
@@ -18,4 +19,4 @@ from tcjit.byoc.lower.rules import RULES, program, refusal
 __all__ = ["FAMILIES", "RULES", "program", "refusal"]
 
 # importing them fills the table of rules
-FAMILIES = (elementwise, activations, reductions, normalisation, contractions, convolutions, pooling, views, indexing, attention)
+FAMILIES = (elementwise, activations, reductions, normalisation, contractions, convolutions, pooling, views, indexing, attention, losses)

@@ -22,27 +22,29 @@ def _table(call: Call, name: str) -> Element:
     return found if call.builder.plain(found) else call.builder.store(found)
 
 
-def _places(call: Call, name: str) -> Element:
+def places(call: Call, name: str) -> Element:
+    """A tensor of integers."""
     found = call.tensor(name)
     if not DTYPES[found.dtype].is_integer:
         raise PartitionError(f"its {name} are {found.dtype}")
     return found
 
 
-def _through(index: Element, subscripts: Sequence[Linear]) -> Linear:
+def through(index: Element, subscripts: Sequence[Linear]) -> Linear:
+    """A subscript that is read from a tensor."""
     return opaque(index.at(subscripts), -_ANY, _ANY)
 
 
 @rule("embedding")
 def embedding(call: Call) -> Element:
-    table, index = _table(call, "weight"), _places(call, "indices")
-    return Element(table.dtype, call.shape, lambda at: table.at([_through(index, at[:-1]), at[-1]]), index.cost + 2)
+    table, index = _table(call, "weight"), places(call, "indices")
+    return Element(table.dtype, call.shape, lambda at: table.at([through(index, at[:-1]), at[-1]]), index.cost + 2)
 
 
 @rule("embedding_bag", "_embedding_bag", "_embedding_bag_forward_only")
 def embedding_bag(call: Call) -> list[Element | str]:
     """Sums or means of rows, where the model itself says that all bags are of one size: by offsets that count in steps."""
-    table, index, mode = _table(call, "weight"), _places(call, "indices"), call.integer("mode", 0)
+    table, index, mode = _table(call, "weight"), places(call, "indices"), call.integer("mode", 0)
     bags = call.shape[0]
     length = _steady(call.given("offsets"), bags, index.size)
     if not length or call.flag("include_last_offset"):
@@ -52,7 +54,7 @@ def embedding_bag(call: Call) -> list[Element | str]:
     dtype = wide(call.dtype)
 
     def body(left: list[Linear], right: list[Linear]) -> str:
-        place = _through(index, [add(scale(left[0], length), right[0])])
+        place = through(index, [add(scale(left[0], length), right[0])])
         return cast(table.at([place, left[1]]), table.dtype, dtype)
 
     found = call.builder.reduce("+", dtype, call.shape, [length], body)
@@ -73,12 +75,12 @@ def _steady(offsets: Argument, bags: int, rows: int) -> int:
 
 @rule("index_select")
 def index_select(call: Call) -> Element:
-    table, index = _table(call, "self"), _places(call, "index")
+    table, index = _table(call, "self"), places(call, "index")
     dim = call.axis("dim", len(table.shape))
     if not table.shape or not index.shape:
         raise PartitionError("a tensor without dimensions")
     return Element(
-        table.dtype, call.shape, lambda at: table.at([*at[:dim], _through(index, [at[dim]]), *at[dim + 1 :]]), index.cost + 2
+        table.dtype, call.shape, lambda at: table.at([*at[:dim], through(index, [at[dim]]), *at[dim + 1 :]]), index.cost + 2
     )
 
 
@@ -86,11 +88,11 @@ def index_select(call: Call) -> Element:
 def gather(call: Call) -> Element:
     if call.node.op == "aten.take_along_dim":
         raise PartitionError("its places may count from the end")
-    table, index = _table(call, "self"), _places(call, "index")
+    table, index = _table(call, "self"), places(call, "index")
     dim = call.axis("dim", len(table.shape))
     if not table.shape or not index.shape:
         raise PartitionError("a tensor without dimensions")
-    return Element(table.dtype, call.shape, lambda at: table.at([*at[:dim], _through(index, at), *at[dim + 1 :]]), index.cost + 2)
+    return Element(table.dtype, call.shape, lambda at: table.at([*at[:dim], through(index, at), *at[dim + 1 :]]), index.cost + 2)
 
 
 @rule("index", "_unsafe_index")

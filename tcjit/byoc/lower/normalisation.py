@@ -47,16 +47,21 @@ def softmax(call: Call) -> Element:
 @rule("log_softmax", "_log_softmax")
 def log_softmax(call: Call) -> Element:
     x, dim, dtype = _exponents(call)
+    return converted(log_softmax_of(call.builder, x, dim, dtype), call.dtype)
+
+
+def log_softmax_of(builder: Builder, x: Element, dim: int, dtype: str) -> Element:
+    """Of a mere access, in ``dtype``."""
     dims = [dim] if x.shape else []
-    top = reduced(call.builder, x, dims, "max", dtype)
+    top = reduced(builder, x, dims, "max", dtype)
 
     def power(text: str, subscripts: list[Linear]) -> str:
         return f"exp({cast(text, x.dtype, dtype)} - {top.at([each for place, each in enumerate(subscripts) if place not in dims])})"
 
-    total = reduced(call.builder, x, dims, "+", dtype, power)
-    log = call.builder.keep(combined("log({0})", dtype, total.shape, [total], 8))
+    total = reduced(builder, x, dims, "+", dtype, power)
+    log = builder.keep(combined("log({0})", dtype, total.shape, [total], 8))
     parts = [x, dropped(top, x.shape, dims), dropped(log, x.shape, dims)]
-    return converted(combined("{0} - {1} - {2}", dtype, x.shape, parts, 2), call.dtype)
+    return combined("{0} - {1} - {2}", dtype, x.shape, parts, 2)
 
 
 def _exponents(call: Call) -> tuple[Element, int, str]:

@@ -11,6 +11,9 @@ from tcjit.byoc.lower.rules import rule
 from tcjit.byoc.lower.views import reshape
 from tcjit.errors import PartitionError
 
+# extents up to which a running sum, whose work is their square, is computed
+RUNNING = 32
+
 
 def reduced(
     builder: Builder,
@@ -184,3 +187,23 @@ def log_of_sums(call: Call) -> Element:
 
     total = reduced(call.builder, x, dims, "+", dtype, body)
     return finish(call, Element(dtype, total.shape, lambda at: f"(log({total.at(at)}) + {shift.at(at)})", 9))
+
+
+@rule("cumsum", "cumprod")
+def running(call: Call) -> Element:
+    """Each number from the beginning: the language has no scans, so that the work is the square of the extent."""
+    x = converted(call.tensor("self"), call.dtype)
+    if not x.shape:
+        return x
+    dim, dtype = call.axis("dim", len(x.shape)), wide(call.dtype)
+    extent, operator = x.shape[dim], "+" if call.node.op == "aten.cumsum" else "*"
+    if extent > RUNNING:
+        raise PartitionError(f"{call.node.op} over {extent} elements is {extent * extent} steps in the language, which has no scans")
+    x = call.builder.keep(converted(x, dtype))
+    unit = literal(0 if operator == "+" else 1, dtype)
+
+    def term(left: list[Linear], right: list[Linear]) -> str:
+        read = x.at([*left[:dim], right[0], *left[dim + 1 :]])
+        return f"({right[0]} <= {left[dim]}) ? {read} : {unit}"
+
+    return finish(call, call.builder.reduce(operator, dtype, x.shape, [extent], term))

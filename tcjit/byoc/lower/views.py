@@ -70,6 +70,11 @@ def expands(call: Call) -> Element:
     return broadcast(call.builder, call.tensor("self"), call.shape)
 
 
+@rule("broadcast_tensors")
+def broadcasts(call: Call) -> list[Element]:
+    return [broadcast(call.builder, each, call.shape) for each in call.tensors("tensors")]
+
+
 @rule("transpose", "swapaxes", "swapdims", "transpose_copy", "t", "numpy_T", "mT", "t_copy")
 def transposes(call: Call) -> Element:
     base = call.tensor("self")
