@@ -6,11 +6,13 @@ import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from html import escape
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 import torch
 
+from tcjit import notebook
 from tcjit.byoc import torchscript
 from tcjit.byoc.adapter import Adapter
 from tcjit.byoc.choose import Chosen, estimated, fastest, runnable, twin
@@ -21,6 +23,7 @@ from tcjit.byoc.measure import Measured
 from tcjit.byoc.picture import picture
 from tcjit.byoc.report import Coverage, coverage, report, rows
 from tcjit.byoc.settings import PartitionConfig
+from tcjit.checked import PATH, checked
 from tcjit.errors import PartitionError
 
 Model: TypeAlias = "torch.nn.Module | torch.export.ExportedProgram"
@@ -43,11 +46,24 @@ class PartitionedModule(torch.nn.Module):
     ``tcjit.load``: such a model can be saved and run, not exported or drawn.
     """
 
+    @checked(manifest=Mapping)
     def __init__(self, made: Any, manifest: Mapping[str, Any], making: Making | None = None, model: Any = None) -> None:
+        if missing := {"training", "regions", "coverage", "rows", "report"} - set(manifest):
+            raise PartitionError(f"a partitioned model without {min(missing)}", hint="tcjit.partition makes such models")
         super().__init__()
         self._made, self._manifest, self._making = made, dict(manifest), making
         self.model = runnable(made) if model is None and made is not None else model
         self.training = bool(self._manifest["training"])
+
+    def __repr__(self) -> str:
+        first = next(iter(self.report().splitlines()), "")
+        return f"<tcjit.PartitionedModule of {len(self.regions)} regions: {first}>"
+
+    def _repr_html_(self) -> str:
+        cells = [[escape(str(row[name] or "")) for name in ("op", "output", "region", "backend", "reason")] for row in self.rows[:100]]
+        more = f"<p>and {len(self.rows) - 100} more operations</p>" if len(self.rows) > 100 else ""
+        operations = notebook.table(("operation", "output", "region", "backend", "why"), cells, long=(4,))
+        return notebook.fragment(f"<pre>{escape(self.summary())}</pre>", operations, more)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the original computes."""
@@ -55,6 +71,7 @@ class PartitionedModule(torch.nn.Module):
             raise PartitionError("a dry run makes no model to be called", hint="leave dry_run=True away")
         return self.model(*args, **kwargs)
 
+    @checked(mode=bool)
     def train(self, mode: bool = True) -> PartitionedModule:
         """Only the mode in which the model was partitioned: PartitionError otherwise."""
         if mode != self._manifest["training"]:
@@ -77,19 +94,23 @@ class PartitionedModule(torch.nn.Module):
         """Every operation: ``op output flops bytes depth region backend reason``."""
         return list(self._manifest["rows"])
 
+    @checked()
     def report(self) -> str:
         """Coverage, passes, regions with estimated and measured seconds, and for every operation its region or why it has none."""
         return str(self._manifest["report"])
 
+    @checked()
     def summary(self) -> str:
         """The first lines of the report."""
         return self.report().partition("\n\n")[0]
 
+    @checked()
     def svg(self) -> str:
         """A picture of the graph with its regions."""
         making = self._known("drawn")
         return picture(making.cut.block, making.cut.regions)
 
+    @checked(file=PATH)
     def save(self, file: str | os.PathLike[str]) -> None:
         """Write the model to a file for ``tcjit.load``: TorchScript for what came as TorchScript, else an exported program."""
         if not isinstance(self._made, (torch.export.ExportedProgram, torch.jit.ScriptModule)):
@@ -97,6 +118,7 @@ class PartitionedModule(torch.nn.Module):
         with torchscript.written(Path(file)) as target:
             torchscript.save(self._made, target, self._manifest)
 
+    @checked(directory=PATH)
     def export(self, directory: str | os.PathLike[str]) -> Folder:
         """Write the model as a directory that C++ runs without Python; see ``tcjit.byoc.export``. What was served, and what was not."""
         making = self._known("exported")
@@ -108,6 +130,7 @@ class PartitionedModule(torch.nn.Module):
         return self._making
 
 
+@checked(dry_run=bool, measure=bool)
 def partition(
     model: Model, example_inputs: Sequence[Any], config: PartitionConfig | None = None, *, dry_run: bool = False, measure: bool = False
 ) -> PartitionedModule:
@@ -137,11 +160,13 @@ def partition(
     return PartitionedModule(way.made, _manifest(way.cut, way.measured, training), Making(way.adapter, way.cut, inputs), running)
 
 
+@checked(file=PATH)
 def load(file: str | os.PathLike[str]) -> PartitionedModule:
     """A model that ``PartitionedModule.save`` wrote, in any process; PartitionError says what is missing to run it."""
     return PartitionedModule(*torchscript.load(file))
 
 
+@checked(file=PATH)
 def read(file: str | os.PathLike[str]) -> Model:
     """A model of TorchScript or of torch.export in a file, to be partitioned; raises PartitionError where it is neither."""
     try:

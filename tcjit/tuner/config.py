@@ -6,9 +6,11 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
+from tcjit.checked import brief, settings
 from tcjit.errors import TuneError
 
 
+@settings
 @dataclass(frozen=True)
 class TunerConfig:
     """The settings of a search; a TuneError names the field that is out of range.
@@ -67,7 +69,7 @@ class TunerConfig:
 
     def _require(self, name: str, holds: bool, expected: str) -> None:
         if not holds:
-            raise TuneError(f"TunerConfig: {name} = {getattr(self, name)!r} is not {expected}", hint=f"TunerConfig({name}=...)")
+            raise TuneError(f"TunerConfig: {name} = {brief(getattr(self, name))} is not {expected}", hint=f"TunerConfig({name}=...)")
 
 
 def _whole(value: Any) -> bool:
