@@ -1,6 +1,7 @@
 """Write a tensor comprehension, get a tuned PyTorch kernel."""
 from __future__ import annotations
 
+import logging
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from tcjit.mapping.options import Options
     from tcjit.tuner.config import TunerConfig
     from tcjit.tuner.result import TuneResult
+
+logging.getLogger("tcjit").addHandler(logging.NullHandler())  # silent unless a program asks to hear it
 
 __version__ = "0.1.0"
 __all__ = [

@@ -20,7 +20,7 @@ ROOT = HOME.parent
 PRIVATE = pytest.StashKey[str]()
 RINGS = ("text", "host", "opencl", "cuda")
 # quick ones first, the order of the imports; what is in no list stands between (cli, examples, documents), whole programs stand last
-ORDER = ["errors", "config", "step", "grammar", "mapping", "codegen", "runtime", "cache", "tuner", "jit", "library"]
+ORDER = ["errors", "checked", "notebook", "config", "step", "grammar", "mapping", "codegen", "runtime", "cache", "tuner", "jit", "library"]
 LAST = ["end_to_end"]
 TEXT = {"errors", "config", "step", "grammar", "mapping", "tuner"}  # units whose tests need no more than islpy
 

@@ -23,6 +23,7 @@ from tcjit.byoc.cost import Limits
 from tcjit.byoc.graph import Node
 from tcjit.byoc.patterns import Match, Pattern
 from tcjit.byoc.regions import Region
+from tcjit.checked import checked
 from tcjit.errors import PartitionError
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ _BACKENDS: dict[str, Backend] = {}
 _OWN = {"tcjit": "tcjit.byoc.tcjit_backend", "vendor": "tcjit.byoc.vendor", "packed": "tcjit.byoc.packed"}
 
 
+@checked(backend=Backend)
 def register(backend: Backend) -> Backend:
     """Makes a backend known by its name; a later one of the same name replaces it. Raises PartitionError where its table is no table."""
     name = backend.name
@@ -110,16 +112,19 @@ def register(backend: Backend) -> Backend:
     return backend
 
 
+@checked(name=str)
 def unregister(name: str) -> None:
     """Forgets a backend; nothing happens where there is none."""
     _BACKENDS.pop(name, None)
 
 
+@checked()
 def known() -> tuple[str, ...]:
     """The names of all backends, tcjit's own first, then in the order of their registration."""
     return tuple(dict.fromkeys((*_OWN, *_BACKENDS)))
 
 
+@checked(name=str)
 def find(name: str) -> Backend:
     """The backend of a name; raises PartitionError where there is none."""
     if name not in _BACKENDS and name in _OWN:

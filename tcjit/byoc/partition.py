@@ -4,12 +4,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from html import escape
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
 
+from tcjit import notebook
 from tcjit.byoc import containers, torchscript
 from tcjit.byoc.adapter import Adapter
 from tcjit.byoc.archive import first_line
@@ -25,6 +27,7 @@ from tcjit.byoc.report import Coverage, coverage, report, rows
 from tcjit.byoc.runtime import GRADIENTS
 from tcjit.byoc.script_file import failing
 from tcjit.byoc.settings import PartitionConfig
+from tcjit.checked import PATH, checked
 from tcjit.errors import PartitionError
 
 Model: TypeAlias = "torch.nn.Module | torch.export.ExportedProgram"
@@ -47,14 +50,27 @@ class PartitionedModule(torch.nn.Module):
     saved and run, not exported or drawn.
     """
 
+    @checked(manifest=Mapping)
     def __init__(
         self, made: Any, manifest: Mapping[str, Any], making: Making | None = None, model: Any = None, calling: Calling | None = None
     ) -> None:
+        if missing := {"training", "regions", "coverage", "rows", "report"} - set(manifest):
+            raise PartitionError(f"a partitioned model without {min(missing)}", hint="tcjit.partition makes such models")
         super().__init__()
         self._made, self._manifest, self._making = made, dict(manifest), making
         self._calling = calling_of(made) if model is None else calling
         self.model = runnable(made) if model is None and made is not None else model
         self.training = bool(self._manifest["training"])
+
+    def __repr__(self) -> str:
+        first = next(iter(self.report().splitlines()), "")
+        return f"<tcjit.PartitionedModule of {len(self.regions)} regions: {first}>"
+
+    def _repr_html_(self) -> str:
+        cells = [[escape(str(row[name] or "")) for name in ("op", "output", "region", "backend", "reason")] for row in self.rows[:100]]
+        more = f"<p>and {len(self.rows) - 100} more operations</p>" if len(self.rows) > 100 else ""
+        operations = notebook.table(("operation", "output", "region", "backend", "why"), cells, long=(4,))
+        return notebook.fragment(f"<pre>{escape(self.summary())}</pre>", operations, more)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the original computes. Raises ShapeError for sizes, ArgumentError for arguments that it was not partitioned for."""
@@ -83,6 +99,7 @@ class PartitionedModule(torch.nn.Module):
                 raise PartitionError("a partitioned model keeps its dtype and device", hint=hint)
         return self
 
+    @checked(mode=bool)
     def train(self, mode: bool = True) -> PartitionedModule:
         """Only the mode in which the model was partitioned: PartitionError otherwise."""
         if mode != self._manifest["training"]:
@@ -105,19 +122,23 @@ class PartitionedModule(torch.nn.Module):
         """Every operation: ``op output flops bytes depth region backend reason``."""
         return list(self._manifest["rows"])
 
+    @checked()
     def report(self) -> str:
         """Coverage, passes, regions with estimated and measured seconds, and for every operation its region or why it has none."""
         return str(self._manifest["report"])
 
+    @checked()
     def summary(self) -> str:
         """The first lines of the report."""
         return self.report().partition("\n\n")[0]
 
+    @checked()
     def svg(self) -> str:
         """A picture of the graph with its regions."""
         making = self._known("drawn")
         return picture(making.cut.block, making.cut.regions)
 
+    @checked(file=PATH)
     def save(self, file: str | os.PathLike[str]) -> None:
         """Write the model to a file for ``tcjit.load``: TorchScript for what came as TorchScript, else an exported program."""
         content = self._stored()
@@ -129,6 +150,7 @@ class PartitionedModule(torch.nn.Module):
             raise PartitionError("a GraphModule and a dry run have no file", hint="partition the torch.export.export of the model")
         return torchscript.stored(self._made, self._manifest)
 
+    @checked(directory=PATH)
     def export(self, directory: str | os.PathLike[str]) -> Folder:
         """Write the model as a directory that C++ runs without Python; see ``tcjit.byoc.export``. What was served, and what was not."""
         making = self._known("exported")
@@ -142,6 +164,7 @@ class PartitionedModule(torch.nn.Module):
         return self._making
 
 
+@checked(dry_run=bool, measure=bool)
 def partition(
     model: Model, example_inputs: Sequence[Any] | Mapping[str, Any], config: PartitionConfig | None = None, *,
     kwargs: Mapping[str, Any] | None = None, dynamic: Dynamic = None, dry_run: bool = False, measure: bool = False,
@@ -175,6 +198,7 @@ def partition(
     return PartitionedModule(way.made, _manifest(way, training), Making(way.adapter, way.cut, inputs), running, calling)
 
 
+@checked(file=PATH, trust=bool)
 def load(file: str | os.PathLike[str], *, trust: bool = False) -> PartitionedModule:
     """A model that ``PartitionedModule.save`` wrote, in any process; PartitionError says what is missing to run it, or damaged.
 

@@ -40,6 +40,7 @@ from tcjit.byoc.words import (
     given,
     show,
 )
+from tcjit.checked import checked
 from tcjit.errors import PartitionError
 
 __all__ = ["COMMUTATIVE", "Match", "Pattern", "both", "either", "is_const", "is_op", "match", "matches", "not_", "optional", "show"]
@@ -58,16 +59,19 @@ LIMIT = 1024
 REACH = 64
 
 
+@checked()
 def wildcard() -> Pattern:
     """Anything at all; used twice, the same thing."""
     return Wildcard()
 
 
+@checked(names=str)
 def is_op(*names: str) -> Op:
     """An operation of one of these names, ``aten.add`` or, with its overload, ``aten.add.Tensor``."""
     return Op(names)
 
 
+@checked()
 def is_const(*value: Argument) -> Pattern:
     """A number, text or flag written in the model, a parameter or a buffer; with an argument, exactly that. None only if asked for."""
     if len(value) > 1:
@@ -75,21 +79,25 @@ def is_const(*value: Argument) -> Pattern:
     return Literal(value[0]) if value else Const()
 
 
+@checked()
 def either(*options: Given) -> Pattern:
     """One of the patterns."""
     return Either(tuple(map(given, options)))
 
 
+@checked()
 def both(*parts: Given) -> Pattern:
     """All of the patterns."""
     return Both(tuple(map(given, parts)))
 
 
+@checked()
 def not_(pattern: Given) -> Pattern:
     """Whatever the pattern does not match; it binds nothing."""
     return Not(given(pattern))
 
 
+@checked(pattern=Pattern)
 def optional(pattern: Pattern) -> Optional:
     """As an argument: the pattern, or nothing. Around an operation and called: that operation, or what it is called with.
 
@@ -99,6 +107,7 @@ def optional(pattern: Pattern) -> Optional:
     return Optional(pattern)
 
 
+@checked()
 def tuple_of(*items: Given) -> Pattern:
     """A list or tuple of just these elements: ``is_op("aten.cat")(tuple_of(a, b), 1)``."""
     return Tuple(tuple(map(given, items)))
@@ -121,11 +130,13 @@ class Match:
         return self.bindings.get(what) if isinstance(what, str) else self.bound.get(what)
 
 
+@checked(pattern=Pattern, value=Value, scope=(Scope, None))
 def match(pattern: Pattern, value: Value, scope: Scope | None = None) -> Match | None:
     """The largest match whose result is ``value``; among equals the first. ``scope`` keeps it to one block and knows what leaves it."""
     return next(iter(matches(pattern, value, scope)), None)
 
 
+@checked(pattern=Pattern, value=Value, scope=(Scope, None))
 def matches(pattern: Pattern, value: Value, scope: Scope | None = None) -> list[Match]:
     """All ways in which a pattern fits a value, largest first."""
     start = _State(scope)

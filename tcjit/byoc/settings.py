@@ -4,6 +4,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tcjit.checked import brief, checked, settings
 from tcjit.errors import PartitionError
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 USUAL, BY_CLOCK = ("tcjit", "vendor"), ("packed",)
 
 
+@settings
 @dataclass(frozen=True)
 class PartitionConfig:
     """The settings of a partitioning; a PartitionError names the field that is out of range.
@@ -38,13 +40,14 @@ class PartitionConfig:
             if name == "backends" and value is None:
                 continue
             if isinstance(value, str) or not all(isinstance(each, str) for each in value):
-                raise PartitionError(f"PartitionConfig({name}={value!r})", hint="a tuple of names")
+                raise PartitionError(f"PartitionConfig({name}={brief(value)})", hint="a tuple of names")
             object.__setattr__(self, name, tuple(value))
         if isinstance(self.opt_level, bool) or self.opt_level not in (0, 1, 2, 3):
-            raise PartitionError(f"PartitionConfig(opt_level={self.opt_level!r})", hint="0, 1, 2 or 3")
+            raise PartitionError(f"PartitionConfig(opt_level={brief(self.opt_level)})", hint="0, 1, 2 or 3")
         if not isinstance(self.cost, bool):
-            raise PartitionError(f"PartitionConfig(cost={self.cost!r})", hint="True or False")
+            raise PartitionError(f"PartitionConfig(cost={brief(self.cost)})", hint="True or False")
 
+    @checked(measure=bool)
     def serving(self, *, measure: bool = False) -> tuple[str, ...]:
         """The backends, the usual ones where none are given.
 

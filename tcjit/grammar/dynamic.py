@@ -168,7 +168,8 @@ class _Generalisation:
             extents.append(extent)
         name = analysis.statement.tensor
         self.extents[name] = tuple(extents)
-        refuse_beyond(f"`{name}`", [self._limits(extent)[1] for extent in extents], self.definition.tensor(name).dtype, self.sizes)
+        fixed = [extent for extent in extents if isinstance(extent, int)]  # what depends on the call is checked there
+        refuse_beyond(f"`{name}`", fixed, self.definition.tensor(name).dtype, self.sizes)
 
     def _limits(self, value: Value) -> tuple[int, int]:
         """The least and greatest value over all dynamic sizes."""

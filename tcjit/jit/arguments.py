@@ -1,6 +1,8 @@
 """The checks of a call, in the order of the language's "Call-time checks", before anything is compiled or run."""
 from __future__ import annotations
 
+import inspect
+import keyword
 import math
 import struct
 from collections.abc import Mapping, Sequence
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import torch
 
+from tcjit.checked import brief
 from tcjit.errors import ArgumentError, ShapeError, TCError
 from tcjit.grammar.ast import Param
 from tcjit.grammar.bind import bind
@@ -41,6 +44,35 @@ class Bound:
     def places(self) -> list[str]:
         """Where the tensors are."""
         return [tensors.place(tensor) for tensor in self.tensors.values()]
+
+
+def positional(signature: Signature, args: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
+    """All arguments by position, of those given by position and by name; an ArgumentError as Python's for wrong ones."""
+    names = [param.name for param in signature.params]
+    rest = names[len(args) :]
+    for name in named:
+        if name not in names:
+            what = f"{signature.name}() got an unexpected keyword argument {name!r}"
+            raise ArgumentError(what, hint=f"{', '.join(names)}, out=, unchecked=")
+        if name not in rest:
+            raise ArgumentError(f"{signature.name}() got multiple values for argument {name!r}", hint=str(signature))
+    missing = [name for name in rest if name not in named]
+    if missing:
+        raise ArgumentError(f"{signature.name}() misses {', '.join(missing)}", hint=str(signature))
+    return (*args, *(named[name] for name in rest))
+
+
+def shown(signature: Signature) -> inspect.Signature:
+    """What ``inspect.signature`` gives for a def: its own names, then ``out`` and ``unchecked``."""
+    taken = {"out", "unchecked", *keyword.kwlist}
+    kind = inspect.Parameter
+    params = [
+        kind(p.name + "_" if p.name in taken else p.name, kind.POSITIONAL_OR_KEYWORD, annotation=torch.Tensor if p.dims else kind.empty)
+        for p in signature.params
+    ]
+    own = [kind("out", kind.KEYWORD_ONLY, default=None), kind("unchecked", kind.KEYWORD_ONLY, default=False)]
+    result = torch.Tensor if len(signature.returns) == 1 else tuple[(torch.Tensor,) * len(signature.returns)]  # type: ignore[misc]
+    return inspect.Signature([*params, *own], return_annotation=result)
 
 
 def check(signature: Signature, args: Sequence[Any], target: Target | None = None, *, shapes_only: bool = False) -> Bound:
@@ -142,7 +174,7 @@ def scalar(what: str, dtype: str, value: Any) -> Value:
             return result
     elif not isinstance(value, (int, float)):
         raise ArgumentError(f"{what} must be a number, not {_kind(value)}", hint="a Python number or a 0-dimensional tensor")
-    raise ArgumentError(f"{what} cannot be {value!r}: {dtype} does not hold it exactly", hint=_range(dtype))
+    raise ArgumentError(f"{what} cannot be {brief(value)}: {dtype} does not hold it exactly", hint=_range(dtype))
 
 
 def _item(what: str, value: torch.Tensor) -> Any:

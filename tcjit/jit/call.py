@@ -1,6 +1,7 @@
 """A def as a callable on tensors: the fast path, the checks, the kernels of every shape, and torch's dispatcher for the rest."""
 from __future__ import annotations
 
+import logging
 import math
 import os
 import threading
@@ -13,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.compiler import is_dynamo_compiling
 
+from tcjit import notebook
+from tcjit.checked import brief
 from tcjit.errors import ArgumentError, ShapeError, TCError
 from tcjit.jit import arguments, kernel, operator, stored, targets
 from tcjit.jit.arguments import Bound
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
     from tcjit.tuner.config import TunerConfig
     from tcjit.tuner.result import TuneResult
 
+SLOW = 1.0  # seconds of compiling that a user wonders about
+_log = logging.getLogger("tcjit")
 Results = torch.Tensor | tuple[torch.Tensor, ...]
 
 
@@ -56,11 +61,13 @@ class Function:
         self.__name__ = self.__qualname__ = signature.name
         self.__doc__ = f"{signature}, a tensor comprehension:\n\n{text.strip()}"
         self._table = Table()
+        self.__signature__ = arguments.shown(signature)
         self._call = self._table.call
         self._kernels: Recent[Key, Kernel] = Recent(KERNELS)
         self.dynamic = dynamic
         self._sizes = Sizes(signature, dynamic)
         self._open: Recent[Key, Binary] = Recent(KERNELS)  # dynamic kernels
+        self._told = False
         identity = repr((text, signature.name, target, options, dynamic))
         self._operator = operator.register(signature, identity, self._on_plain, self._sizes.symbolic)
         self._overload = self._operator.overload
@@ -68,20 +75,25 @@ class Function:
     def __repr__(self) -> str:
         return f"<tcjit {self.signature}>"
 
+    def _repr_html_(self) -> str:
+        known = {"target": self.target or "the device of the arguments", "options": self.options or "the tuned ones, or the model's"}
+        kernels = {f"kernel for {', '.join(map(str, key.shapes))}": made.target for key, made in list(self._kernels.items())[:10]}
+        text, facts = notebook.listing(self.text.strip("\n")), notebook.facts({**known, **kernels})
+        return notebook.fragment(notebook.heading(str(self.signature)), text, facts)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return function, (self.text, self.signature.name, self.target, self.options, self.dynamic)
 
     # ------------------------------------------------------------ calling
 
-    def __call__(self, *args: Any, out: Any = None, unchecked: bool = False, **unknown: Any) -> Any:
-        """One tensor, or a tuple in the order of the returns.
+    def __call__(self, *args: Any, out: Any = None, unchecked: bool = False, **named: Any) -> Any:
+        """One tensor, or a tuple in the order of the returns; arguments by position, which is fastest, or by the names of the def.
 
         ``out=`` takes the tensors to write, one or a tuple; ``unchecked=True`` drops the test of gathers and of integer divisors.
         Raises the TCErrors of the checks, of the compilation, and GatherError or DivisionError from the kernel.
         """
-        if unknown:
-            what = f"{self.__name__}() takes no argument {next(iter(unknown))}="
-            raise ArgumentError(what, hint="arguments by position, out=, unchecked=")
+        if named:
+            args = arguments.positional(self.signature, args, named)
         if is_dynamo_compiling():
             return self._traced(args, out, unchecked)
         try:
@@ -165,7 +177,9 @@ class Function:
 
     # ------------------------------------------------------------ kernels
 
-    def compile(self, *args: Any, options: Options | None = None, target: str | None = None, unchecked: bool = False) -> Kernel:
+    def compile(
+        self, *args: Any, options: Options | None = None, target: str | None = None, unchecked: bool = False, **named: Any
+    ) -> Kernel:
         """The kernel for these arguments, without running it; meta tensors do for shapes.
 
         >>> import tcjit, torch
@@ -173,6 +187,7 @@ class Function:
         >>> tc.twice.compile(torch.empty(5, device="meta")).target
         'reference'
         """
+        args = arguments.positional(self.signature, args, named) if named else args
         _require_bool(unchecked)
         chosen = checked_target(target) or self.target
         bound = arguments.check(self.signature, args, targets.find(chosen) if chosen else None, shapes_only=True)
@@ -187,6 +202,7 @@ class Function:
         cache: bool = True,
         target: str | None = None,
         progress: bool | None = None,
+        **named: Any,
     ) -> TuneResult:
         """Search the best mapping options for these arguments; calls with these shapes use them from then on, in every process.
 
@@ -195,6 +211,7 @@ class Function:
         the best so far. ``progress`` shows a line on standard error, by default where that is a terminal. Floating-point arguments
         count by their shapes and strides, integers by their values. Raises a TuneError where no candidate is valid.
         """
+        args = arguments.positional(self.signature, args, named) if named else args
         from tcjit.jit import autotune  # imports optuna
 
         if not isinstance(also, (list, tuple)) or not all(isinstance(more, (list, tuple)) for more in also):
@@ -217,6 +234,7 @@ class Function:
         with _in_flight.only_one((self, key)):
             found = self._kernels.get(key)
             if found is None:
+                start = time.perf_counter()
                 if called:
                     self._sizes.see(bound.values)
                 found = self._dynamic(key, bound, called) if targets.find(key.target, key.place).open_sizes else None
@@ -224,7 +242,14 @@ class Function:
                     found = targets.find(key.target, key.place).kernel(self.text, self.signature, key)
                     self._sizes.compiled(key)
                 self._kernels.put(key, found)
+                self._tell(found, time.perf_counter() - start)
         return found
+
+    def _tell(self, made: Kernel, seconds: float) -> None:
+        """Once for each def, what a first call waited for."""
+        if seconds > SLOW and not self._told:
+            self._told = True
+            _log.info("%r took %.1f s to compile; later calls of these shapes, in any process, do not wait", made, seconds)
 
     def _dynamic(self, key: Key, bound: Bound, called: bool) -> Kernel | None:
         """The kernel for this key and many others; None where the shapes are to have one of their own."""
@@ -259,7 +284,7 @@ class Function:
 
 def _require_bool(unchecked: Any) -> None:
     if type(unchecked) is not bool:
-        raise ArgumentError(f"unchecked= must be True or False, not {unchecked!r}", hint="unchecked=True")
+        raise ArgumentError(f"unchecked= must be True or False, not {brief(unchecked)}", hint="unchecked=True")
 
 
 # ---------------------------------------------------------------- one of each

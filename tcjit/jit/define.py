@@ -4,8 +4,11 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
+from html import escape
 from typing import TYPE_CHECKING, Any
 
+from tcjit import notebook
+from tcjit.checked import brief, checked
 from tcjit.errors import ArgumentError, TCWarning
 from tcjit.jit import targets
 
@@ -20,23 +23,26 @@ if TYPE_CHECKING:
 class Namespace:
     """The defs of a text as attributes; iterating gives their names in the order of the text, ``tc["name"]`` is ``tc.name``."""
 
+    __state: tuple[str, str | None, Options | None, tuple[str, ...]]
+    __signatures: dict[str, Signature]
+
     def __init__(self, source: str, target: str | None, options: Options | None, dynamic: tuple[str, ...] = ()) -> None:
         from tcjit.jit.stored import signatures
 
-        self.__state = (source, target, options, dynamic)
-        self.__signatures = {s.name: s for s in signatures(source)}
-        _check_dynamic(list(self.__signatures.values()), dynamic)
-        for signature in self.__signatures.values():
+        found = {s.name: s for s in signatures(source)}
+        self.__dict__.update(_Namespace__state=(source, target, options, dynamic), _Namespace__signatures=found)
+        _check_dynamic(list(found.values()), dynamic)
+        for signature in found.values():
             if signature.warning:
-                warnings.warn(f"{signature.name}: {signature.warning}", TCWarning, stacklevel=3)  # where define was called
+                warnings.warn(f"{signature.name}: {signature.warning}", TCWarning, stacklevel=4)  # where define was called
         if sys.modules.get("torch") is not None:
-            for name in self.__signatures:
+            for name in found:
                 self[name]
 
     def __getitem__(self, name: str) -> Function:
-        if name not in self.__signatures:
+        if not isinstance(name, str) or name not in self.__signatures:
             known = ", ".join(self.__signatures)
-            raise ArgumentError(f"the text has no def called {name!r}", hint=f"one of {known}")
+            raise ArgumentError(f"the text has no def called {brief(name)}", hint=f"one of {known}")
         source, target, options, dynamic = self.__state
         from tcjit.jit.call import function  # imports torch
 
@@ -48,6 +54,12 @@ class Namespace:
         if name.startswith("_Namespace__") or name not in self.__signatures:
             raise AttributeError(f"the text has no def called {name!r}", name=name, obj=self)
         return self[name]
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"the defs of a namespace are those of its text: {name} cannot be set; try: tcjit.define of another text")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"the defs of a namespace are those of its text: {name} cannot be deleted")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.__signatures)
@@ -61,6 +73,12 @@ class Namespace:
     def __repr__(self) -> str:
         return "<tcjit\n" + "".join(f"  {signature}\n" for signature in self.__signatures.values()) + ">"
 
+    def _repr_html_(self) -> str:
+        source, target, options, _ = self.__state
+        made = f"for {target or 'the device of the arguments'}" + (f", {options}" if options else "")
+        text = notebook.listing(source.strip("\n"))
+        return notebook.fragment(notebook.heading(f"tcjit: {', '.join(self)}"), text, f"<p>{escape(made)}</p>")
+
     def __reduce__(self) -> tuple[Any, ...]:
         return _again, self.__state
 
@@ -69,6 +87,7 @@ def _again(source: str, target: str | None, options: Options | None, dynamic: tu
     return define(source, target=target, options=options, dynamic=dynamic)
 
 
+@checked()
 def define(source: str, *, target: str | None = None, options: Options | None = None, dynamic: Sequence[str] = ()) -> Namespace:
     """The defs of ``source`` as callables; nothing is compiled before the first call.
 
@@ -87,8 +106,8 @@ def define(source: str, *, target: str | None = None, options: Options | None = 
     tensor([2., 2.])
     """
     _checked(source, target, options)
-    if isinstance(dynamic, str) or not all(isinstance(size, str) for size in dynamic):
-        raise ArgumentError(f"dynamic= takes names of sizes, not {dynamic!r}", hint='dynamic=["B"]')
+    if not isinstance(dynamic, (list, tuple)) or not all(isinstance(size, str) for size in dynamic):
+        raise ArgumentError(f"dynamic= takes names of sizes, not {brief(dynamic)}", hint='dynamic=["B"]')
     return Namespace(source, target, options, tuple(dict.fromkeys(dynamic)))
 
 
@@ -107,16 +126,24 @@ def _check_dynamic(signatures: Sequence[Signature], dynamic: Sequence[str]) -> N
                 )
 
 
+@checked(name=str)
 def compile(
-    source: str, name: str, *args: Any, target: str | None = None, options: Options | None = None, unchecked: bool = False
+    source: str,
+    name: str,
+    *args: Any,
+    target: str | None = None,
+    options: Options | None = None,
+    unchecked: bool = False,
+    **named: Any,
 ) -> Kernel:
     """The kernel of the def ``name`` for these arguments, without running it; meta tensors do for shapes."""
     _checked(source, target, options)
     from tcjit.jit.call import function
 
-    return function(source, name, target, options).compile(*args, unchecked=unchecked)
+    return function(source, name, target, options).compile(*args, unchecked=unchecked, **named)
 
 
+@checked(name=str)
 def autotune(source: str, name: str, *args: Any, target: str | None = None, **settings: Any) -> TuneResult:
     """``tcjit.define(source).name.autotune(*args, ...)``: search the best mapping options of a def for these arguments."""
     _checked(source, target, None)
@@ -125,6 +152,7 @@ def autotune(source: str, name: str, *args: Any, target: str | None = None, **se
     return function(source, name, target, None).autotune(*args, **settings)
 
 
+@checked()
 def synchronize() -> None:
     """Wait for the kernels in flight, and raise what they flagged: on a CPU every call has done both when it returns."""
     targets.synchronize()

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from tcjit import notebook
+from tcjit.checked import checked
 from tcjit.errors import ArgumentError, LaunchError, ShapeError, VerifyError
 from tcjit.grammar.bind import refuse_beyond
-from tcjit.jit import arguments, targets
+from tcjit.jit import arguments, stored, targets
 from tcjit.jit.arguments import Bound, Value
 from tcjit.jit.fast import Table
 from tcjit.jit.launch import Key, failure, runtime_numbers
@@ -57,6 +59,7 @@ class Kernel:
     tensor([2., 2., 2.])
     """
 
+    @checked(text=str, signature=Signature, key=Key, record=Mapping, work=Callable, artifacts=Callable)
     def __init__(
         self,
         text: str,
@@ -81,6 +84,21 @@ class Kernel:
     def __repr__(self) -> str:
         shapes = ", ".join(f"{p.name}{list(s)}" for p, s in zip((p for p in self.signature.params if p.dims), self.key.shapes))
         return f"<tcjit.Kernel {self.signature.name}({shapes}) for {self.target}>"
+
+    def _repr_html_(self) -> str:
+        plain = type(self.options)().to_dict()
+        chosen = {name: value for name, value in self.options.to_dict().items() if value != plain[name]}
+        least = self.roofline
+        facts = {
+            "target": self.target,
+            "options": ", ".join(f"{name}={value}" for name, value in chosen.items()) or "the defaults",
+            "roofline": f"{least.flops} operations, {least.bytes} bytes",
+            **{name: value for name, value in self.resources.items() if name != "seconds"},
+        }
+        return notebook.fragment(notebook.heading(repr(self)), notebook.listing(self.text.strip("\n")), notebook.facts(facts))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (self.text, self.signature.name, self.key)
 
     # ------------------------------------------------------------ how it was made
 
@@ -131,12 +149,13 @@ class Kernel:
 
     # ------------------------------------------------------------ running it
 
-    def __call__(self, *args: Any, out: Any = None) -> torch.Tensor | tuple[torch.Tensor, ...]:
+    def __call__(self, *args: Any, out: Any = None, **named: Any) -> torch.Tensor | tuple[torch.Tensor, ...]:
         """One tensor, or a tuple in the order of the returns.
 
         ShapeError for shapes other than its own; ArgumentError for arguments that do not fit, and for tensors that are not plain
         (under vmap or a tracer call the def itself, which finds its way through torch's dispatcher).
         """
+        args = arguments.positional(self.signature, args, named) if named else args
         result: torch.Tensor | tuple[torch.Tensor, ...] = self._call(args, out, not self.key.checked)
         return self._slow(args, out) if result is NotImplemented else result
 
@@ -221,12 +240,12 @@ class Kernel:
 
     # ------------------------------------------------------------ comparing it
 
-    def check(self, *args: Any) -> Check:
+    def check(self, *args: Any, **named: Any) -> Check:
         """Run on ``args`` and compare with the reference; a VerifyError names the first element that is off by more than rounding.
 
         Outputs that accumulate start from ones.
         """
-        bound = self._bound(args)
+        bound = self._bound(arguments.positional(self.signature, args, named) if named else args)
         shapes = zip(self.signature.returns, self.output_shapes)
         initial = [torch.ones(shape, dtype=tensors.TORCH[output.dtype], device=self.on.place) for output, shape in shapes]
         accumulating = bool(self.signature.accumulates)
@@ -238,6 +257,11 @@ class Kernel:
         used = {n: _compare(self, n, tensors.to_numpy(t), expected.values[n], expected.error[n]) for n, t in zip(names, got)}
         undecided = {n: int(np.isinf(expected.error[n]).sum()) for n in names}
         return Check(used, undecided, {n: int(expected.error[n].size) for n in names})
+
+
+def _again(text: str, name: str, key: Key) -> Kernel:
+    """The kernel of a pickle: out of the cache, or compiled for this machine."""
+    return targets.find(key.target, key.place).kernel(text, stored.signature(text, name), key)
 
 
 def packed(results: Sequence[torch.Tensor]) -> torch.Tensor | tuple[torch.Tensor, ...]:

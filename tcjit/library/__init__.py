@@ -14,6 +14,7 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
+from tcjit.checked import checked
 from tcjit.errors import ArgumentError
 from tcjit.grammar.dtypes import ALIASES, DTYPES
 from tcjit.library import (
@@ -53,6 +54,7 @@ _FAMILIES: tuple[ModuleType, ...] = (
 )
 
 
+@checked()
 @cache
 def families() -> dict[str, tuple[str, ...]]:
     """The names of the operators by family.
@@ -63,6 +65,7 @@ def families() -> dict[str, tuple[str, ...]]:
     return {module.__name__.rpartition(".")[2]: tuple(_texts(module)) for module in _FAMILIES}
 
 
+@checked()
 def names() -> tuple[str, ...]:
     """The names of all operators.
 
@@ -72,6 +75,7 @@ def names() -> tuple[str, ...]:
     return tuple(name for members in families().values() for name in members)
 
 
+@checked(name=str, dtype=str, index=str)
 def source(name: str, dtype: str = "float32", index: str = "int64") -> str:
     """The text of an operator over elements of ``dtype`` and indices of type ``index``.
 
@@ -94,6 +98,7 @@ def source(name: str, dtype: str = "float32", index: str = "int64") -> str:
     return re.sub(r"\b(float|float32|int64)\b", lambda word: words[word[0]], _text(name))
 
 
+@checked(name=str, dtype=str, index=str, target=(str, None))
 def get(name: str, dtype: str = "float32", index: str = "int64", *, target: str | None = None) -> Callable[..., Any]:
     """The operator as a callable on tensors, as ``tcjit.define`` makes them.
 

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from typing import Any
 
+from tcjit.checked import brief, checked, settings
 from tcjit.errors import MappingError
 
 FUSIONS = ("maximal", "preserve_three_coincident", "minimal")
@@ -23,6 +24,7 @@ def _option(
     return field(default=default, metadata=metadata)
 
 
+@settings
 @dataclass(frozen=True)
 class Options:
     """How a program is mapped; every field left at its default is chosen by the analytic model for the program at hand.
@@ -186,45 +188,52 @@ class Options:
     def _require(self, name: str, holds: bool, expected: str) -> None:
         if not holds:
             raise MappingError(
-                f"option {name} = {getattr(self, name)!r} is not {expected}", hint=f"tcjit.Options({name}=...) with {expected}"
+                f"option {name} = {brief(getattr(self, name))} is not {expected}", hint=f"tcjit.Options({name}=...) with {expected}"
             )
 
+    @checked()
     def to_dict(self) -> dict[str, Any]:
         """The options as JSON values."""
         return {f.name: list(value) if isinstance(value := getattr(self, f.name), tuple) else value for f in fields(self)}
 
+    @checked()
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), sort_keys=True)
 
     @staticmethod
+    @checked(values=Mapping)
     def from_dict(values: Mapping[str, Any]) -> Options:
         """The inverse of ``to_dict``; a field that this version does not know is a MappingError."""
         known = {f.name for f in fields(Options)}
-        if unknown := sorted(set(values) - known):
-            raise MappingError(f"unknown option {unknown[0]!r}", hint=f"the options are {', '.join(sorted(known))}")
+        if unknown := sorted(brief(name) for name in values if name not in known):
+            raise MappingError(f"unknown option {unknown[0]}", hint=f"the options are {', '.join(sorted(known))}")
         return Options(**values)
 
     @staticmethod
+    @checked(text=str)
     def from_json(text: str) -> Options:
         try:
             values = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise MappingError(f"options are not JSON: {error}") from None
         if not isinstance(values, dict):
             raise MappingError("options are not a JSON object")
         return Options.from_dict(values)
 
     @staticmethod
+    @checked()
     def preset(name: str) -> Options:
         """Starting points by kind of kernel: naive pointwise mlp conv group_conv reduction contraction."""
         if not isinstance(name, str) or name not in PRESETS:
-            raise MappingError(f"unknown preset {name!r}", hint=f"the presets are {', '.join(PRESETS)}")
+            raise MappingError(f"unknown preset {brief(name)}", hint=f"the presets are {', '.join(PRESETS)}")
         return PRESETS[name]
 
+    @checked()
     def but(self, **changes: Any) -> Options:
         """A copy with some fields changed."""
         return replace(self, **changes)
 
+    @checked(target=str, traits=Collection, loops=int)
     def normalised(self, target: str, traits: Collection[str], loops: int) -> Options:
         """The options as far as they matter to a kind of target (``cpu``, ``cuda``, ``opencl``) and to a def with these traits and at most
         so many loops to share; the rest has its defaults.

@@ -6,10 +6,12 @@ import os
 from dataclasses import dataclass, fields
 from typing import Any
 
+from tcjit.checked import brief, settings
 from tcjit.errors import TuneError
 from tcjit.redact import redacted
 
 
+@settings
 @dataclass(frozen=True, repr=False)
 class TunerConfig:
     """The settings of a search; a TuneError names the field that is out of range.
@@ -76,7 +78,7 @@ class TunerConfig:
     def _require(self, name: str, holds: bool, expected: str) -> None:
         if not holds:
             value = getattr(self, name)
-            shown = f"a {type(value).__name__}" if name == "storage" else repr(value)  # it may hold a password
+            shown = f"a {type(value).__name__}" if name == "storage" else brief(value)  # it may hold a password
             raise TuneError(f"TunerConfig: {name} = {shown} is not {expected}", hint=f"TunerConfig({name}=...)")
 
 

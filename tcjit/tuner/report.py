@@ -2,13 +2,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from tcjit.errors import TuneError
 from tcjit.mapping.options import Options
+from tcjit.notebook import code, fragment, table
 from tcjit.redact import redacted
 from tcjit.tuner import charts
 from tcjit.tuner.importance import ENOUGH, importance
@@ -77,6 +78,11 @@ def html(result: TuneResult) -> str:
     )
 
 
+def in_notebook(result: TuneResult) -> str:
+    """The winner and the best candidates, for ``_repr_html_``."""
+    return fragment(_head(result).replace("<h1>", "<p><b>").replace("</h1>", "</b></p>"), _chosen(result), _best(result))
+
+
 def _head(result: TuneResult) -> str:
     timed = sum(trial.seconds is not None for trial in result.history)
     cards = [
@@ -95,10 +101,10 @@ def _chosen(result: TuneResult) -> str:
     for option in Options.described():
         value = getattr(result.options, option.name)
         if value != option.default:
-            rows.append([_code(option.name), _code(label(value)), _code(label(option.default)), escape(option.metadata["meaning"])])
+            rows.append([code(option.name), code(label(value)), code(label(option.default)), escape(option.metadata["meaning"])])
     if not rows:
         return "<p>No candidate was faster than the untuned default.</p>"
-    return _table(("option", "winner", "default", "meaning"), rows, long=(3,))
+    return table(("option", "winner", "default", "meaning"), rows, long=(3,))
 
 
 def _best(result: TuneResult) -> str:
@@ -115,11 +121,11 @@ def _best(result: TuneResult) -> str:
     varied = [name for name in names if name not in shared]
     rows = [
         [str(trial.number), duration(trial.seconds or 0.0), f"{(trial.seconds or 0.0) / first:.2f}"]
-        + [_code(trial.values.get(name, "")) for name in varied]
+        + [code(trial.values.get(name, "")) for name in varied]
         for trial in best
     ]
-    note = f'<p class="soft">All of them: {", ".join(_code(f"{name}={best[0].values[name]}") for name in shared)}.</p>' if shared else ""
-    return _table(("candidate", "time", "to the best", *varied), rows, numbers=(0, 1, 2)) + note
+    note = f'<p class="soft">All of them: {", ".join(code(f"{name}={best[0].values[name]}") for name in shared)}.</p>' if shared else ""
+    return table(("candidate", "time", "to the best", *varied), rows, numbers=(0, 1, 2)) + note
 
 
 def _importance(result: TuneResult) -> str:
@@ -141,26 +147,14 @@ def _failures(result: TuneResult) -> str:
     example = {reason: trial.number for reason, trial in zip(reversed(reasons), reversed(without))}
     counted = Counter(reasons).most_common()
     rows = [[str(count), escape(state), escape(reason), str(example[state, reason])] for (state, reason), count in counted]
-    return _table(("how many", "state", "reason", "first one"), rows, numbers=(0, 3), long=(2,))
+    return table(("how many", "state", "reason", "first one"), rows, numbers=(0, 3), long=(2,))
 
 
 def _facts(facts: Mapping[str, Any]) -> str:
     if not facts:
         return "<p>Nothing was noted.</p>"
     rows = [[escape(str(name)), escape("–" if value is None else redacted(str(value)))] for name, value in facts.items()]
-    return _table(("", ""), rows, long=(1,))
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int] = (), long: Sequence[int] = ()) -> str:
-    kinds = ["n" if n in numbers else "long" if n in long else "" for n in range(len(heads))]
-    marks = [f' class="{kind}"' if kind else "" for kind in kinds]
-    head = "".join(f"<th{mark}>{escape(head)}</th>" for mark, head in zip(marks, heads)) if any(heads) else ""
-    body = "".join("<tr>" + "".join(f"<td{mark}>{cell}</td>" for mark, cell in zip(marks, row)) + "</tr>" for row in rows)
-    return f'<div class="wide"><table>{f"<tr>{head}</tr>" if head else ""}{body}</table></div>'
-
-
-def _code(value: object) -> str:
-    return f"<code>{escape(str(value))}</code>"
+    return table(("", ""), rows, long=(1,))
 
 
 def _line(reason: str) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from tcjit.checked import PATH, checked, settings
 from tcjit.mapping.options import Options
 
 State = Literal["measured", "same", "pruned", "failed"]
@@ -31,6 +32,7 @@ class Trial:
     code: str = ""
 
 
+@settings
 @dataclass(frozen=True)
 class TuneResult:
     """The winner of a search.
@@ -59,6 +61,14 @@ class TuneResult:
         counted = Counter(trial.state for trial in self.history)
         return {state: counted[state] for state in STATES}
 
+    def __repr__(self) -> str:
+        return f"<tcjit.TuneResult {self}>"
+
+    def _repr_html_(self) -> str:
+        from tcjit.tuner.report import in_notebook
+
+        return in_notebook(self)
+
     def __str__(self) -> str:
         counts = ", ".join(f"{count} {state}" for state, count in self.trials.items() if count)
         plain = Options().to_dict()
@@ -68,6 +78,7 @@ class TuneResult:
             f"by {chosen}; {counts} in {self.elapsed:.1f} s, ended by {self.stopped}"
         )
 
+    @checked(file=(*PATH, None))
     def plot(self, file: str | Path | None = None) -> Any:
         """A matplotlib figure of the times, the best so far, and what each option mattered; written to ``file`` if one is named."""
         from tcjit.tuner.report import figure
