@@ -17,6 +17,8 @@ KILLS    ?= 200
 THREADS  ?= 60
 # random TorchScript programs, partitioned
 SCRIPTS  ?= 10000
+# for `make mutants`
+MUTANTS  ?= build/mutants
 # for `make gpu`: the benchmark's options, where results go, processes that share the GPU, seconds for one call, options of tests/cuda_ring.py
 GPU      ?= --quick
 OUT      ?= build/gpu
@@ -27,7 +29,7 @@ RING     ?=
 # pip must neither choose a torch of its own nor check for news of itself
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: quickstart test lint types pytest soak bench gpu docs golden clean
+.PHONY: quickstart test lint types pytest soak bench gpu mutants docs golden clean
 
 quickstart: $(STAMP)
 	$(BIN)/python examples/quickstart.py
@@ -50,6 +52,11 @@ soak: $(STAMP)
 	  $(BIN)/python tests/soak.py --threads $(THREADS); threads=$$?; \
 	  $(BIN)/python tests/byoc/fuzz_scripts.py --count $(SCRIPTS); scripts=$$?; \
 	  $(BIN)/python tests/soak.py --library $(LIBRARY) --jobs $(JOBS) && exit $$((programs | kills | threads | scripts))
+
+# faults of one operator each in the compiler's code, and whether a test sees them; results in MUTANTS, where the next call goes on
+mutants: $(STAMP)
+	$(BIN)/python tests/mutation_testing.py map --work $(MUTANTS) --jobs $(JOBS)
+	$(BIN)/python tests/mutation_testing.py run --work $(MUTANTS) --jobs $(JOBS)
 
 golden: $(STAMP)
 	$(BIN)/pytest -q --update-golden tests

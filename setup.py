@@ -31,6 +31,7 @@ EXTRAS = {
     "dev": [
         "pytest>=8.0",
         "pytest-xdist>=3.5",
+        "coverage>=7.4",
         "hypothesis>=6.100",
         "mypy>=1.11",
         "ruff>=0.8",
