@@ -22,6 +22,7 @@ from tcjit.tuner import bench, journal
 from tcjit.tuner.config import TunerConfig
 from tcjit.tuner.storage import open_storage
 
+pytestmark = pytest.mark.host
 TEXT = "def hung(float(N,M) X) -> (Y, Z) { Y(i) +=! X(i, j)\n Z(i, j) = X(i, j) - 3 * Y(i) }"
 LATE = 10.0  # seconds that a machine under load may need to end processes and the rest
 
