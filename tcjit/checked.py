@@ -86,17 +86,15 @@ def settings(kind: type[T]) -> type[T]:
 def fits(value: object, kind: Kind) -> bool:
     """Whether a value is of a kind."""
     if isinstance(kind, tuple):
-        return any(fits(value, one) for one in kind)
+        return any(fits(value, one) for one in kind) and (os.PathLike not in kind or value is None or _is_path(value))
     if kind is None:
         return value is None
     if kind in (int, float) and isinstance(value, bool):
         return False
-    if kind in PATH and isinstance(value, PATH):
-        return _is_path(value)
     return isinstance(value, (int, float) if kind is float else kind)
 
 
-def _is_path(value: str | os.PathLike[str]) -> bool:
+def _is_path(value: Any) -> bool:
     """Whether the system can be asked for a file of this name."""
     try:
         return "\0" not in os.fspath(value) and bool(os.fsencode(value))

@@ -69,8 +69,7 @@ def test_keywords(tc: Any) -> None:
     x = torch.ones(3)
     for wrong in (1, "yes", None, torch.tensor(True)):
         refused(lambda: tc.add(x, x, unchecked=wrong), tcjit.ArgumentError, "unchecked")
-    refused(lambda: tc.add(x, x, nothing=1), tcjit.ArgumentError, "nothing=")
-    refused(lambda: tc.add(A=x, B=x), tcjit.ArgumentError, "by position")
+    refused(lambda: tc.add(x, x, nothing=1), tcjit.ArgumentError, "unexpected keyword argument 'nothing'")
 
 
 def test_an_accumulating_call_checks_arguments_first(tc: Any) -> None:

@@ -23,6 +23,7 @@ def test_garbage_is_refused_by_errors_of_ours(tmp_path: Path, monkeypatch: pytes
 
 def test_what_is_said() -> None:
     refused(lambda: library.get(3), tcjit.ArgumentError, "get(): name must be a str, not an int: 3")
+    refused(lambda: library.get(Path("x")), tcjit.ArgumentError, "get(): name must be a str, not a PosixPath")
     refused(lambda: library.source("softmax", dtyp="x"), tcjit.ArgumentError, "got an unexpected keyword argument 'dtyp'")
     refused(lambda: tcjit.Options(nonsense=1), tcjit.ArgumentError, "Options() got an unexpected keyword argument 'nonsense'")
     refused(lambda: tcjit.Options.from_dict({1: 2}), tcjit.MappingError, "unknown option 1")
