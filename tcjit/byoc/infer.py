@@ -2,8 +2,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,15 +19,14 @@ _GUESS = 59
 _LOG = logging.getLogger("torch._subclasses.fake_tensor")
 
 
-@contextmanager
-def unreported() -> Iterator[None]:
+class unreported:
     """PyTorch logs every operation that cannot be run on tensors without data, with a traceback, even where that is an answer."""
-    heard = _LOG.disabled
-    _LOG.disabled = True
-    try:
-        yield
-    finally:
-        _LOG.disabled = heard
+
+    def __enter__(self) -> None:
+        self._heard, _LOG.disabled = _LOG.disabled, True
+
+    def __exit__(self, *error: object) -> None:
+        _LOG.disabled = self._heard
 
 
 class Shapes:

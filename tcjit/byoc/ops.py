@@ -161,9 +161,9 @@ def effect_of(overload: torch._ops.OpOverload, arguments: Mapping[str, Argument]
     given = arguments or {}
     if any(each.alias_info is not None and each.alias_info.is_write for each in schema.arguments):
         return "mutates"
-    held = any(given.get(each, _NOT_KNOWN) is not None for each in _RUNNING)
-    if name in _STATISTICS and held and given.get(_STATISTICS[name], _NOT_KNOWN) is not False:
-        return "mutates"
+    if name in _STATISTICS and given.get(_STATISTICS[name], _NOT_KNOWN) is not False:
+        if any(given.get(each, _NOT_KNOWN) is not None for each in _RUNNING):
+            return "mutates"
     if not schema.returns:
         return "acts"
     switched_off = name in _SWITCHES and _off(given.get(_SWITCHES[name], _NOT_KNOWN))

@@ -245,7 +245,7 @@ def opener(model: Model, inputs: Inputs, dynamic: Dynamic = None) -> Callable[[]
     """What opens a model afresh each time; exporting or scripting is done once."""
     if isinstance(model, torch.jit.ScriptModule):
         open_dims = dimensions(dynamic, model, inputs.args)
-        return lambda: torchscript.TorchScriptAdapter(model, inputs.args, open_dims)
+        return lambda: _script(model, inputs, open_dims)
     if isinstance(model, (torch.export.ExportedProgram, torch.fx.GraphModule)):
         if dynamic:
             hint = "torch.export.export(model, args, dynamic_shapes=...)"
@@ -257,6 +257,20 @@ def opener(model: Model, inputs: Inputs, dynamic: Dynamic = None) -> Callable[[]
     if isinstance(captured, torch.jit.ScriptModule):
         return opener(captured, inputs_of(captured, inputs.args, inputs.named), dynamic)
     return opener(captured, inputs)
+
+
+def _script(model: torch.jit.ScriptModule, inputs: Inputs, open_dims: Mapping[str | int, Sequence[int]]) -> Adapter:
+    """A script opened. Where its inputs seem not to fit, it is run, so that it is certain; PartitionError where they do not."""
+    adapter = torchscript.TorchScriptAdapter(model, inputs.args, open_dims)
+    if adapter.refusal:
+        again = torchscript.TorchScriptAdapter(model, inputs.args)
+        try:
+            with torch.no_grad():
+                inputs.copies().given_to(again.realise(again.block))
+        except Exception as error:  # whatever the model's own code raises
+            hint = "example inputs of the shapes and dtypes that it takes"
+            raise PartitionError(f"the model fails on its example inputs: {adapter.refusal}", hint=hint) from error
+    return adapter
 
 
 def _captured(model: torch.nn.Module, inputs: Inputs, dynamic: Dynamic) -> Model:

@@ -29,7 +29,8 @@ class TorchScriptAdapter:
     """A scripted, traced or frozen module opened for rewriting; it is not changed itself. See ``Adapter``.
 
     ``example_inputs`` are arguments of ``forward``: they give dtypes and shapes, and are not run. ``dynamic``: by the name of an argument
-    or its place, the dimensions whose extent is not fixed. Raises PartitionError where the module cannot be copied.
+    or its place, the dimensions whose extent is not fixed. ``refusal`` is what an operation says against them, which a run may or may not
+    confirm. Raises PartitionError where the module cannot be copied.
     """
 
     form = "torchscript"
@@ -108,17 +109,7 @@ class TorchScriptAdapter:
         tensors = [each for each in (*examples, *map(self.read, self._reading.constants)) if isinstance(each, torch.Tensor)]
         first = type_of(tensors[0]) if tensors else None
         refusal = infer(self.block, known, self._reading.scalars, shapes, (first or TensorType()).device)
-        if refusal and not dynamic and len(examples) == len(inputs):
-            self._try(examples, refusal)
-
-    def _try(self, examples: tuple[Any, ...], refusal: str) -> None:
-        """Runs the model where its inputs seem not to fit, so that it is certain; PartitionError where they do not."""
-        try:
-            with torch.no_grad():
-                _loaded(self._given)(*torch.utils._pytree.tree_map_only(torch.Tensor, torch.Tensor.clone, examples))
-        except Exception as error:  # whatever the model's own code raises
-            hint = "example inputs of the shapes and dtypes that it takes"
-            raise PartitionError(f"the model fails on its example inputs: {refusal}", hint=hint) from error
+        self.refusal = "" if dynamic or len(examples) < len(inputs) else refusal
 
 
 def _graph(module: torch.jit.ScriptModule) -> Any:
