@@ -260,7 +260,10 @@ class _Reader:
         shape = tensor.value.shape
         bad = np.zeros((), dtype=bool)
         for dimension, (subscript, extent) in enumerate(zip(subscripts, shape, strict=True)):
-            outside = (subscript.value < 0) | (subscript.value >= extent) | self._wrapped(expr.subscripts[dimension], mask)
+            if np.any(_both(mask, self._wrapped(expr.subscripts[dimension], mask))):
+                what = f"an index of `{expr.tensor}` along dimension {dimension} does not fit 64 bits"
+                raise GatherError(what, where=expr.where, hint="guard it with `?:`, or indices that are inside")
+            outside = (subscript.value < 0) | (subscript.value >= extent)
             if self.state.checked:
                 _refuse(expr, dimension, extent, subscript.value, _both(mask, outside))
             bad = bad | outside

@@ -56,6 +56,12 @@ def test_kernels_whose_indices_cannot_wrap_do_not_change(subscript: str) -> None
     assert "tc_wrapped" not in tcjit.compile(gather(subscript), "f", TABLE, *[torch.zeros(2, dtype=torch.int64)] * 2, target="cpu").source
 
 
+def test_the_reference_says_that_it_wrapped() -> None:
+    function = only(gather("I(l)*2"), target="reference")
+    with pytest.raises(tcjit.GatherError, match="an index of `T` along dimension 0 does not fit 64 bits"):
+        function(TABLE, torch.tensor([-FAR]), torch.tensor([0]))
+
+
 def test_narrower_indices_cannot_wrap() -> None:
     given = [torch.zeros(2, dtype=torch.int32)] * 2
     assert "tc_wrapped" not in tcjit.compile(gather("I(l)*1000 - J(l)", "int32"), "f", TABLE, *given, target="cpu").source
