@@ -89,12 +89,14 @@ print({"torch", "lark", "islpy", "numpy"} & set(sys.modules))
 
 
 def test_import_after_torch_is_quick() -> None:
-    """Under 100 ms, in CPU time of the best of three processes: the machine may be busy."""
+    """A tenth of what torch takes itself, in CPU time of the best of three processes: machines differ, and may be busy."""
     code = """
-import torch, time, sys
+import time, sys
 start = time.process_time()
+import torch
+middle = time.process_time()
 import tcjit
-print(time.process_time() - start)
+print((time.process_time() - middle) / (middle - start))
 assert not {"lark", "islpy"} & set(sys.modules)
 """
     assert min(float(child(code)) for _ in range(3)) < 0.1
