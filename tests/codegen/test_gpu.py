@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support_cuda_host import COMPILER
+from support_cuda_host import COMPILER, HostError
 from support_gpu import lines, mapped, run, source
 from support_mapping import SMALL, SOFTMAX, program
 
@@ -461,6 +461,22 @@ def check_rows(operator: str, dtype: str, m: int, n: int, count: int, together: 
         expected = COMBINE[operator](x, axis=1, dtype=kind) if operator in ("+=", "*=") else COMBINE[operator](x, axis=1)
     assert run(source(rows(operator, dtype, m, n, count, together)), [s], [x]) == 0
     assert (s == expected).all()
+
+
+def test_a_reduction_in_a_loop_waits_for_the_readers_of_its_scratch_array() -> None:
+    """The next row may not overwrite what threads of other warps still combine."""
+    path = ["launch0", "block0", ["m"], {"S0": ["threads 1x1", ["0", "0"]], "S1": ["reduce", "threads 1x128", ["0", "n"]]}]
+    made = source(mapped("def rows(float(M,N) X) -> (S) { S(m) +=! X(m,n) }", {"X": (5, 128)}, path, threads=[128]))  # type: ignore[arg-type]
+    found = lines(made)
+    write = found.index("tc_scratch_float[tc_thread / 32] = tc_value;")
+    assert found[write - 2] == "__syncthreads();" and found.count("__syncthreads();") == 2
+    if COMPILER:
+        x, s = np.random.default_rng(3).integers(-9, 10, (5, 128)).astype(np.float32), np.empty(5, np.float32)
+        assert run(made, [s], [x]) == 0 and (s == x.sum(axis=1)).all()
+        first = made.text.index("__syncthreads();")
+        without = replace(made, text=made.text[:first] + made.text[first + len("__syncthreads();") :])
+        with pytest.raises(HostError, match="race: thread .* tc_scratch_float"):
+            run(without, [s], [x])
 
 
 @host

@@ -119,6 +119,15 @@ def test_a_shifted_access_leaves_the_tensor() -> None:
         verify(mutant, dependences(mutant), isl.Schedule.from_domain(mutant.domain))
 
 
+def test_a_read_that_leaves_the_tensor() -> None:
+    """While all writes stay inside theirs."""
+    made = scop("def f(float(N) A) -> (C) { C(i) = A(i) }", {"A": (8,)})
+    verify(made, dependences(made), isl.Schedule.from_domain(made.domain))
+    shorter = replace(made, tensors=tuple(replace(t, shape=(7,)) if t.name == "A" else t for t in made.tensors))
+    with pytest.raises(VerifyError, match=r"bounds: accesses outside.*A\["):
+        verify(shorter, dependences(shorter), isl.Schedule.from_domain(shorter.domain))
+
+
 def test_private_buffers_too_small_or_in_the_wrong_place() -> None:
     text = "def f(float(M,N) A) -> (C) { B(i,j) = A(i,j)  D(j,i) = B(i,j)  C(i,j) = B(i,j) + D(j,i) }"
     made = mapped(text, {"A": (50, 60)})
