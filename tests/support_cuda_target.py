@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,8 +20,10 @@ from support_cuda_host import Array, Host
 
 from tcjit.codegen.dialect import CUDA
 from tcjit.codegen.source import Source
+from tcjit.errors import CompileError
 from tcjit.jit.signature import of
 from tcjit.jit.targets import KINDS, Launch, Target, cuda, gpu
+from tcjit.runtime import nvrtc
 
 if TYPE_CHECKING:
     import torch
@@ -31,6 +34,21 @@ if TYPE_CHECKING:
     from tcjit.step import Steps
 
 TARGET = "cuda_host"
+_COMPILING: list[str] = []  # not empty: NVRTC compiles what runs here, and finds neither stack nor spills
+
+
+@contextmanager
+def compiled_as_well() -> Iterator[None]:
+    """NVRTC, where there is one, compiles every new kernel of the target, which then must need no local memory."""
+    try:
+        _COMPILING.append(nvrtc.find())
+    except CompileError:
+        yield
+        return
+    try:
+        yield
+    finally:
+        _COMPILING.pop()
 
 
 @dataclass(frozen=True)
@@ -60,6 +78,9 @@ class CudaHost(Target):
 
     def build(self, source: Source, program: Program) -> tuple[bytes, Mapping[str, Any]]:
         returns = of(program.definition).returns
+        if _COMPILING and source.launches:
+            taken = nvrtc.compile(source.text, [launch.symbol for launch in source.launches], self.arch).resources
+            assert all(one.stack == one.spill_stores == one.spill_loads == 0 for one in taken.values()), (taken, source.text)
         return source.text.encode(), {"unset": [n for n, output in enumerate(returns) if not output.accumulates]}
 
     def load(self, record: Mapping[str, Any], library: Path) -> Launch:

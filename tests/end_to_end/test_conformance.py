@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from support_cuda_target import compiled_as_well
 from support_targets import everywhere, only, same, small
 
 import tcjit
@@ -31,6 +32,13 @@ MATMUL = "def matmul(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(
 
 def normal(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.fixture(autouse=True)
+def without_local_memory() -> Iterator[None]:
+    """Every CUDA kernel of these tests is compiled for its architecture too, and has neither a stack nor spills."""
+    with compiled_as_well():
+        yield
 
 
 @pytest.fixture
