@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.compiler import is_dynamo_compiling
 
-from tcjit import notebook
 from tcjit.checked import brief
 from tcjit.errors import ArgumentError, ShapeError, TCError
 from tcjit.jit import arguments, kernel, operator, stored, targets
@@ -76,6 +75,8 @@ class Function:
         return f"<tcjit {self.signature}>"
 
     def _repr_html_(self) -> str:
+        from tcjit import notebook  # what few processes need
+
         known = {"target": self.target or "the device of the arguments", "options": self.options or "the tuned ones, or the model's"}
         kernels = {f"kernel for {', '.join(map(str, key.shapes))}": made.target for key, made in list(self._kernels.items())[:10]}
         text, facts = notebook.listing(self.text.strip("\n")), notebook.facts({**known, **kernels})

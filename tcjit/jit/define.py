@@ -4,10 +4,8 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from html import escape
 from typing import TYPE_CHECKING, Any
 
-from tcjit import notebook
 from tcjit.checked import brief, checked
 from tcjit.errors import ArgumentError, TCWarning
 from tcjit.jit import targets
@@ -74,6 +72,10 @@ class Namespace:
         return "<tcjit\n" + "".join(f"  {signature}\n" for signature in self.__signatures.values()) + ">"
 
     def _repr_html_(self) -> str:
+        from html import escape
+
+        from tcjit import notebook  # as html, what few processes need
+
         source, target, options, _ = self.__state
         made = f"for {target or 'the device of the arguments'}" + (f", {options}" if options else "")
         text = notebook.listing(source.strip("\n"))

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from tcjit import notebook
 from tcjit.checked import checked
 from tcjit.errors import ArgumentError, LaunchError, ShapeError, VerifyError
 from tcjit.grammar.bind import refuse_beyond
@@ -86,6 +85,8 @@ class Kernel:
         return f"<tcjit.Kernel {self.signature.name}({shapes}) for {self.target}>"
 
     def _repr_html_(self) -> str:
+        from tcjit import notebook  # what few processes need
+
         plain = type(self.options)().to_dict()
         chosen = {name: value for name, value in self.options.to_dict().items() if value != plain[name]}
         least = self.roofline
