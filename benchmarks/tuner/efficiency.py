@@ -283,7 +283,7 @@ def searched(bout: Bout, method: str, seed: int, trials: int, good: Collection[s
     choose = uniform(task.space, seed) if method == "random" else None
     known = model.foreign if method == "taught" else nothing
     with quiet(), closing(open_storage(None)) as storage, mock.patch.object(model, "foreign", known):
-        Search(task, config, bout.bench, storage, watch, choose).run()
+        Search(task, config, bout.bench, storage, watch, choose, time.monotonic()).run()
     return Run(tuple(codes))
 
 

@@ -404,14 +404,21 @@ def test_a_file_is_replaced_only_by_a_whole_one(tmp_path: Path) -> None:
     assert file.read_text() == "after" and [each.name for each in tmp_path.iterdir()] == ["model.pt"]
 
 
-def test_three_thousand_nodes_take_under_three_seconds() -> None:
-    lines = ["y = x", *(f"y = torch.{('relu', 'tanh', 'neg')[place % 3]}(y)" for place in range(3000)), "return y"]
-    module = scripted("\n".join(lines))
-    start = time.process_time()
-    _, regions = partitioned(module, (X,), Toy())
-    seconds = time.process_time() - start
-    assert len(regions) == 1 and len(regions[0].nodes) == 3000
-    assert seconds < 3, f"{seconds:.2f} s"
+def test_the_time_of_three_thousand_nodes_is_about_linear() -> None:
+    """Six times as many nodes take at most nine times as long, in the best of two readings: machines differ, and may be busy."""
+
+    def seconds(nodes: int) -> float:
+        lines = ["y = x", *(f"y = torch.{('relu', 'tanh', 'neg')[place % 3]}(y)" for place in range(nodes)), "return y"]
+        module = scripted("\n".join(lines))
+        start = time.process_time()
+        _, regions = partitioned(module, (X,), Toy())
+        taken = time.process_time() - start
+        assert len(regions) == 1 and len(regions[0].nodes) == nodes
+        return taken
+
+    seconds(10)
+    few, many = (min(seconds(nodes) for _ in range(2)) for nodes in (500, 3000))
+    assert many < 9 * few, f"{few:.2f} s, {many:.2f} s"
 
 
 # a view that leaves in a sum of lists; what a dropout without effect gives, written to behind it

@@ -272,8 +272,10 @@ def test_neighbours_in_opencl(dtype: str, count: int, word: str, moves: int) -> 
     made = source(mapped(text, {"A": (64 * count,)}, vector(count), threads=[64]), OPENCL, PLAIN)  # type: ignore[arg-type]
     of = int(re.sub(r"\D", "", word))
     loads = [line for line in lines(made) if line.startswith(f"*({word} *)&tc_x0[") and f" = vload{of}(0, &A[" in line]
-    stores = [line for line in lines(made) if line.startswith(f"vstore{of}(*({word} *)&tc_x0[") and ", 0, &B[" in line]
+    stored = "tc_y" if dtype == "bool" else "tc_x0"  # a caller's bool is made 0 or 1 in between
+    stores = [line for line in lines(made) if line.startswith(f"vstore{of}(*({word} *)&{stored}[") and ", 0, &B[" in line]
     assert len(loads) == len(stores) == moves
+    assert ("tc_y[c2] = (tc_x0[c2] != 0);" in lines(made)) == (dtype == "bool")
 
 
 def test_in_opencl_too_addresses_that_are_not_aligned_go_one_by_one() -> None:
