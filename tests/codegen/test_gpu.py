@@ -21,6 +21,7 @@ from tcjit.mapping.pipeline import Mapped, map_gpu
 from tcjit.mapping.storage import Axis, Buffer, folded
 from tcjit.runtime import nvrtc
 
+host = pytest.mark.skipif(COMPILER is None, reason="needs g++")
 ADD = "def add(float(N) A, float(N) B) -> (C) { C(i) = A(i) + B(i) }"
 SCALED = "def scaled(float(L,M,N) A) -> (B) { B(l,m,n) = 2.0 * A(l,m,n) }"
 PRODUCT = "def mm(float(M,K) A, float(K,N) B) -> (C) { T(m,n) +=! A(m,k) * B(k,n)  C(m,n) = T(m,n) }"
