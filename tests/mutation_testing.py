@@ -48,9 +48,10 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=300, help="mutants (%(default)s)")
     parser.add_argument("--seed", type=int, default=None, help="a fresh one by default")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--packages", default=",".join(PACKAGES), help="drawn from in turn (%(default)s)")
     parser.add_argument("--seconds", type=float, help="begin nothing after so long")
     parser.add_argument("tests", nargs="*", type=Path, help="test files to map; all of them by default")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     options.work.mkdir(parents=True, exist_ok=True)
     until = None if options.seconds is None else time.monotonic() + options.seconds
     if options.command == "map":
@@ -58,7 +59,7 @@ def main() -> int:
         return make_map(options.work.resolve(), tests, options.jobs, until)
     results = Results(options.work / "mutants.jsonl")
     if options.command == "run":
-        campaign(options.work.resolve(), results, options.count, options.seed, options.jobs, until)
+        campaign(options.work.resolve(), results, options.packages.split(","), options.count, options.seed, options.jobs, until)
     print(table(results.known, _explained(options.work)))
     return 0
 
@@ -215,14 +216,14 @@ def mutants_of(path: Path) -> list[Mutant]:
     return found
 
 
-def draw(count: int, seed: int) -> list[Mutant]:
+def draw(packages: Sequence[str], count: int, seed: int) -> list[Mutant]:
     """Equally many mutants of each package, in an order in which the packages alternate."""
     rng = random.Random(seed)
     pools = []
-    for package in PACKAGES:
+    for package in packages:
         files = sorted((ROOT / "tcjit" / package).rglob("*.py"))
         every = [mutant for path in files for mutant in mutants_of(path)]
-        pools.append(rng.sample(every, min(len(every), -(-count // len(PACKAGES)))))
+        pools.append(rng.sample(every, min(len(every), -(-count // len(packages)))))
     return [mutant for together in zip(*pools) for mutant in together][:count]
 
 
@@ -243,11 +244,13 @@ class Results:
             self.known.append(result)
 
 
-def campaign(work: Path, results: Results, count: int, seed: int | None, jobs: int, until: float | None) -> None:
+def campaign(
+    work: Path, results: Results, packages: Sequence[str], count: int, seed: int | None, jobs: int, until: float | None
+) -> None:
     """Try mutants until there are ``count``; the seed of what is known already goes on."""
     seed = results.known[0]["seed"] if results.known else random.SystemRandom().getrandbits(32) if seed is None else seed
     lines, done = read_map(work), {known["number"] for known in results.known}
-    left = iter([(number, mutant) for number, mutant in enumerate(draw(count, seed)) if number not in done])
+    left = iter([(number, mutant) for number, mutant in enumerate(draw(packages, count, seed)) if number not in done])
     lock = threading.Lock()
 
     def worker(_: int) -> None:

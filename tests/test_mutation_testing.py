@@ -53,8 +53,8 @@ def test_what_is_mutated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
 
 
 def test_all_packages_are_drawn_from() -> None:
-    drawn = mt.draw(12, 3)
-    assert [m.path.split("/")[1] for m in drawn] == [*mt.PACKAGES] * 2 and drawn == mt.draw(12, 3) != mt.draw(12, 4)
+    drawn, again, other = (mt.draw(mt.PACKAGES, 12, seed) for seed in (3, 3, 4))
+    assert [m.path.split("/")[1] for m in drawn] == [*mt.PACKAGES] * 2 and drawn == again != other
 
 
 def test_a_mutant_is_killed_by_the_test_that_runs_its_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -71,7 +71,6 @@ def test_a_mutant_is_killed_by_the_test_that_runs_its_line(monkeypatch: pytest.M
     test.write_text(TESTS)
     monkeypatch.setattr(mt, "ROOT", root)
     monkeypatch.setattr(mt, "HOME", root / "tests")
-    monkeypatch.setattr(mt, "PACKAGES", ("cache",))
     monkeypatch.setattr(mt, "COPIED", ["tcjit", "tests", "pyproject.toml"])
     monkeypatch.setenv("PYTHONPATH", str(root))
     assert mt.make_map(work, [test], 1, None) == 0
@@ -79,7 +78,7 @@ def test_a_mutant_is_killed_by_the_test_that_runs_its_line(monkeypatch: pytest.M
     assert lines["tcjit/cache/half.py", 4] == ["tests/cache/test_half.py::test_even"]
     assert sorted(lines["tcjit/cache/half.py", 2]) == [f"tests/cache/test_half.py::test_{name}" for name in ("even", "negative")]
     results = mt.Results(work / "mutants.jsonl")
-    mt.campaign(work, results, 1000, 5, 1, None)
+    mt.campaign(work, results, ["cache"], 1000, 5, 1, None)
     verdicts = {(one["before"], one["after"]): (one["verdict"], one["by"].split(" ")[0]) for one in results.known}
     assert verdicts["x // 2", "(x * 2)"][0] == "killed"
     assert verdicts["x < 0", "(x <= 0)"] == ("survived", "") and verdicts["x + 1", "(x - 1)"] == ("no test runs it", "")
