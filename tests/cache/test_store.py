@@ -13,6 +13,7 @@ from support_cache import family, files, printed, put, whole
 
 import tcjit.cache
 from tcjit.cache import Choice, Store
+from tcjit.cache.keys import made_by
 from tcjit.errors import CacheError, TCError
 
 SHAPES = ((4, 4), (4, 4))
@@ -170,6 +171,35 @@ def test_space_is_not_counted_at_every_write(store: Store, monkeypatch: pytest.M
     for number in range(20):
         put(store, f"k{number}")
     assert len(counts) == 1
+
+
+def test_space_is_counted_again_when_a_quarter_of_what_was_free_is_used(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other processes write as well: what one of them counted as free is not its alone."""
+    from tcjit.cache.directory import Directory
+
+    counts: list[int] = []
+    monkeypatch.setattr(Directory, "make_room", lambda *arguments: counts.append(1) or 400_000)
+    monkeypatch.setenv("TCJIT_CACHE_SIZE", "1GB")
+    sizes = []
+    for number in range(99):
+        before = store._room
+        put(store, f"k{number}")
+        sizes.append(before - store._room)
+        if len(counts) == 2:
+            break
+    size = sizes[1]
+    assert 0 < size < 100_000 <= size * (len(sizes) - 1) < 100_000 + size
+
+
+def test_kernels_of_other_tools_go(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TCJIT_CACHE_DIR", str(home))
+    mine = made_by("mine")
+    kept = {"a": ("cpu", mine), "b": ("cuda", made_by("nvrtc")), "c": ("cpu", made_by("gone")), "d": ("cpu", ["no such version", mine[1]])}
+    for name, (target, tools) in kept.items():
+        tcjit.cache.store().put(name, {"target": target, "tools": tools}, b"library", {})
+    assert tcjit.cache.gc(tools={"cpu": ["mine"]})[0] == 2
+    assert sorted(entry.key for entry in tcjit.cache.store().entries()) == ["a", "b"], "nothing is said of the tools for cuda"
+    assert tcjit.cache.gc(tools={"cpu": ["mine"], "cuda": ["another"]})[0] == 1
 
 
 def test_leftovers_are_swept(store: Store, home: Path) -> None:
