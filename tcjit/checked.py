@@ -4,6 +4,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -91,7 +92,9 @@ def fits(value: object, kind: Kind) -> bool:
         return value is None
     if kind in (int, float) and isinstance(value, bool):
         return False
-    return isinstance(value, (int, float) if kind is float else kind)
+    if kind is float and isinstance(value, int):
+        return abs(value) <= sys.float_info.max
+    return isinstance(value, kind)
 
 
 def _is_path(value: Any) -> bool:
