@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +82,7 @@ def gc(days: float = math.inf, tools: Mapping[str, Collection[str]] | None = Non
     Those are the kernels of versions of tcjit that are no longer installed, and of targets in ``tools`` those made by none of the tools
     named there (``Target.identity``). ``days`` removes all but tuned options and logs that has not been used for so long.
     """
-    if not all(isinstance(names, (Sequence, Set)) for names in (tools or {}).values()):
+    if not all(isinstance(names, (list, tuple, set, frozenset)) for names in (tools or {}).values()):
         raise ArgumentError(f"gc(): tools must map targets to identities, not be {brief(tools)}", hint="help(tcjit.cache.gc)")
     versions = live_versions()
     known = {target: {made_by(tool)[1] for tool in names} for target, names in (tools or {}).items()}

@@ -6,7 +6,7 @@ Validation, JSON, the cache key and the tuner's search space are all read from t
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from typing import Any
 
@@ -233,7 +233,7 @@ class Options:
         """A copy with some fields changed."""
         return replace(self, **changes)
 
-    @checked(target=str, traits=(Sequence, Set), loops=int)
+    @checked(target=str, traits=(tuple, list, set, frozenset), loops=int)
     def normalised(self, target: str, traits: Collection[str], loops: int) -> Options:
         """The options as far as they matter to a kind of target (``cpu``, ``cuda``, ``opencl``) and to a def with these traits and at most
         so many loops to share; the rest has its defaults.

@@ -33,7 +33,7 @@ def test_what_is_said() -> None:
     refused(lambda: tcjit.cache.import_("a\0b"), tcjit.ArgumentError, "file must be")
     refused(lambda: tcjit.cache.gc(10**5000), tcjit.ArgumentError, "gc(): days must be a float, not an int: an int")
     refused(lambda: tcjit.cache.gc(tools={"cpu": torch.ones(2)}), tcjit.ArgumentError, "gc(): tools must map targets to identities")
-    refused(lambda: tcjit.Options().normalised("cpu", torch.tensor(2), 2), tcjit.ArgumentError, "traits must be a Sequence or a Set")
+    refused(lambda: tcjit.Options().normalised("cpu", torch.tensor(2), 2), tcjit.ArgumentError, "traits must be a tuple, a list, a set")
     text = "def f(float(N) X, int64 s) -> (Y) { Y(i) = X(i) }"
     refused(lambda: tcjit.define(text).f(torch.ones(2), 10**5000), tcjit.ArgumentError, "cannot be an int: int64 does not hold it")
 
