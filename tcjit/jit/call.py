@@ -100,7 +100,7 @@ class Function:
         try:
             result = self._call(args, out, unchecked)
         except RuntimeError as error:
-            if isinstance(error, TCError):
+            if isinstance(error, TCError) or out is not None:  # what is given may be written already
                 raise
             result = NotImplemented  # no memory for the results: the longer way says for which
         if result is NotImplemented:
