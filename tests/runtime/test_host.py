@@ -84,6 +84,44 @@ def test_flags() -> None:
     assert ("-mprefer-vector-width=512" in tool.flags) == with_avx512
 
 
+# gcc 12 keeps a slot for the private copies of `sum` in the red zone, clears it with an aligned store, and does not align it
+SHORT_SUM = """
+#include <stdint.h>
+int64_t f(void *const *tensors, const int64_t *numbers, void *workspace, int threads) {
+  int *restrict z = tensors[0];
+  const int *restrict x = tensors[1];
+  const double *restrict y = tensors[2];
+  const int64_t s0 = numbers[0], s1 = numbers[1];
+  for (int64_t i = 0; i < 3; i++) {
+    z[i] = 0;
+    {
+      int sum = z[i];
+      #pragma omp simd reduction(+ : sum)
+      for (int64_t k = 0; k < 5; k++) sum += x[i * s0 + (2 * k + 2) * s1] + (int)y[3 * i + k];
+      z[i] = sum;
+    }
+  }
+  return 0;
+}
+"""
+CALLED = """
+import ctypes, sys
+library = ctypes.CDLL(sys.argv[1])
+z, x, y = (ctypes.c_int * 3)(), (ctypes.c_int * 40)(*range(40)), (ctypes.c_double * 16)(*range(16))
+tensors = (ctypes.c_void_p * 3)(*map(ctypes.addressof, (z, x, y)))
+library.f(tensors, (ctypes.c_int64 * 2)(11, 1), None, 1)
+print(*z)
+"""
+
+
+def test_slots_on_the_stack_are_aligned(tmp_path: Path) -> None:
+    path = tmp_path / "sum.so"
+    path.write_bytes(host.build(SHORT_SUM, "f"))
+    result = subprocess.run([sys.executable, "-c", CALLED, str(path)], capture_output=True, text=True, check=False)
+    expected = [sum(11 * i + 2 * k + 2 + 3 * i + k for k in range(5)) for i in range(3)]
+    assert (result.returncode, result.stdout) == (0, " ".join(map(str, expected)) + "\n"), result.stderr
+
+
 def test_library_calls_are_found_at_load(tmp_path: Path) -> None:
     text = """
     float expf(float); double pow(double, double); void *memset(void *, int, unsigned long);
