@@ -96,6 +96,8 @@ def arithmetic(op: str, left: Value, right: Value, dtype: str) -> Value:
         passed = np.where(untouched, 0.0, np.where(room > 0, (ea + _times(value, eb)) / room, np.inf))
         exact = _short(b) & _short(value) & (value * b == a)
         sure = untouched | (np.isfinite(ea) & np.isfinite(eb) & (np.isnan(a) | np.isnan(b)))
+    # an fma does not overflow where its product alone would
+    sure = sure & ~(np.isinf(value) & np.isfinite(a) & np.isfinite(b) & ((op != "/") | (b != 0)))
     if form.digits == 24:  # what float32 holds after rounding to float64 is what it gives itself
         exact = _short(value)
     added = np.where(exact & untouched, 0.0, form.eps * (np.abs(value) + passed) + form.tiny)

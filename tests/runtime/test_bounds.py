@@ -43,6 +43,16 @@ def test_what_float32_holds_is_exact() -> None:
     assert quotient.error is not None and np.array_equal(quotient.error == 0, quotient.value == rounded(quotient.value, "float32"))
 
 
+def test_overflow_of_float64_is_undecided() -> None:
+    """In one rounding, fma(-9, 1e308, inf) is infinite; in two, NaN."""
+    large, infinite = Value(np.array([1e308, 1e308])), Value(np.array([9.0, np.inf]))
+    with np.errstate(over="ignore"):
+        for op, right in (("*", infinite), ("+", Value(np.array([1e308, np.inf]))), ("/", Value(np.array([0.1, 0.0])))):
+            with np.errstate(divide="ignore"):
+                result = arithmetic(op, large, right, "float64")
+            assert result.value.tolist() == [np.inf, np.inf] and result.error is not None and result.error.tolist() == [np.inf, 0.0], op
+
+
 def test_overflow_of_the_narrow_type_is_undecided() -> None:
     big = Value(np.array([1e30, 1.0]))
     with np.errstate(all="ignore"):
