@@ -86,7 +86,7 @@ def child(name: str, architecture: str, again: int) -> list[dict[str, float]]:
         parts = dict.fromkeys(PARTS, 0.0)
         start = time.perf_counter()
         from tcjit.codegen.dialect import CUDA
-        from tcjit.codegen.gpu import emit_gpu
+        from tcjit.codegen.gpu_kernel import emit_gpu
         from tcjit.errors import CompileError
         from tcjit.grammar.front import read
         from tcjit.grammar.infer import specialise

@@ -87,9 +87,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _run_apart(test: str, target: str) -> None:
     """Let a target's worker run a test, which must pass there."""
     if target == "cuda":
-        from support_cuda import require, tested
+        from support.rings.cuda import require, tested
     else:
-        from support_opencl import require, tested
+        from support.rings.opencl import require, tested
     require()
     if wrong := tested(test):
         pytest.fail(wrong, pytrace=False)

@@ -16,7 +16,7 @@ from pathlib import Path
 HOME = Path(__file__).resolve().parent
 sys.path[:0] = [str(HOME.parent), str(HOME)]
 
-from support_mutations import mutated, reading_failure  # noqa: E402
+from support.fuzz.mutated_texts import mutated, reading_failure  # noqa: E402
 
 
 def run(texts: int, seed: int) -> tuple[list[str], float]:

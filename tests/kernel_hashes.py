@@ -111,7 +111,7 @@ def subjects(programs: int) -> Iterator[Subject]:
 
 
 def _library() -> Iterator[Subject]:
-    from support_library import inputs, listed
+    from support.library import inputs, listed
 
     from tcjit import library
     from tcjit.grammar import front
@@ -134,8 +134,8 @@ def _operators() -> Iterator[Subject]:
 
 
 def _fixed() -> Iterator[Subject]:
-    from support_mapping import GOLDEN
-    from support_subjects import SUBJECTS
+    from support.mapping import GOLDEN
+    from support.subjects import SUBJECTS
 
     from tcjit.mapping.options import Options
 
@@ -162,10 +162,10 @@ def _written(file: Path) -> Iterator[Subject]:
 
 
 def _random(programs: int) -> Iterator[Subject]:
-    import support_kernels
-    import support_programs
+    from support.fuzz.kernels import draw as draw_kernel
+    from support.fuzz.programs import draw as draw_program
 
-    drawn: Mapping[str, Callable[[random.Random], Any]] = {"random": support_programs.draw, "kernels": support_kernels.draw}
+    drawn: Mapping[str, Callable[[random.Random], Any]] = {"random": draw_program, "kernels": draw_kernel}
     for kind, draw in drawn.items():
         for number in range(programs):
             case = draw(random.Random(f"{kind} {number}"))
@@ -178,7 +178,7 @@ def _random(programs: int) -> Iterator[Subject]:
 
 def hashes(subject: Subject, sets: int, show: str = "") -> Iterator[str]:
     """The lines of one program."""
-    from support_options import changed, drawn
+    from support.fuzz.options import changed, drawn
 
     from tcjit.mapping.options import Options
 
@@ -212,7 +212,7 @@ def printed(program: Program, target: str, options: Options) -> Source:
     """A program's kernel as text, for machines that do not depend on the one at hand."""
     from tcjit.codegen import dialect
     from tcjit.codegen.c import emit
-    from tcjit.codegen.gpu import emit_gpu
+    from tcjit.codegen.gpu_kernel import emit_gpu
     from tcjit.mapping import machine
     from tcjit.mapping.pipeline import map_gpu, map_program
 

@@ -1,4 +1,4 @@
-"""Every fault in every subject (see support_faults.py), each judged by the proofs and by the ring of its language; prints who sees which.
+"""Every fault in every subject (see fuzz/faults.py), each judged by the proofs and by the ring of its language; prints who sees which.
 
     python tests/mutations.py [--jobs 2] [--language cuda] [subject ...]
 
@@ -22,7 +22,7 @@ HOME = Path(__file__).resolve().parent
 sys.path[:0] = [str(HOME.parent), str(HOME)]
 
 if TYPE_CHECKING:
-    from support_faults import Mutant, Verdict
+    from support.fuzz.faults import Mutant, Verdict
 
 Judgement = tuple[str, str, str, str, str, "Verdict"]  # subject, language, fault, where, why it may be idle, and what was said
 HEAD = ["fault", "mutants", "no fault", "proofs", "host", "host's results", "oclgrind", "its results", "nobody"]
@@ -30,8 +30,8 @@ HEAD = ["fault", "mutants", "no fault", "proofs", "host", "host's results", "ocl
 
 def judge(subject: str, language: str) -> list[Judgement]:
     """All faults of one subject in one language."""
-    from support_faults import judged, of_mapping
-    from support_text_faults import of_text
+    from support.fuzz.faults import judged, of_mapping
+    from support.fuzz.text_faults import of_text
 
     mutants: Iterable[Mutant] = [*of_mapping(subject, language), *of_text(subject, language)]
     return [(m.subject, m.language, m.fault, m.where, m.idle, judged(m)) for m in mutants]
@@ -60,7 +60,7 @@ def _order(row: tuple[str, Counter[str]]) -> tuple[bool, str]:
 
 
 def main() -> int:
-    from support_subjects import LANGUAGES, SUBJECTS, watched
+    from support.subjects import LANGUAGES, SUBJECTS, watched
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)

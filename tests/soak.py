@@ -14,7 +14,7 @@ three, has options nine times out of ten, and perhaps a device with few processo
 With ``--library`` the numbers are those of the named operators instead: each on both GPU rings, once with default options and so many
 times with options, case, type and device of its own. With ``--kills`` so many processes are killed while they write to a cache and
 so many searches while they tune; the cache must then be sound, and nothing lost. With ``--threads`` several threads call defs for so many
-seconds under AddressSanitizer, then under ThreadSanitizer: see ``support_threads``.
+seconds under AddressSanitizer, then under ThreadSanitizer: see ``support.threads``.
 
 With ``--poison`` what reads memory that nothing has written gets other results than the reference.
 
@@ -42,7 +42,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from support_cases import Case
+    from support.cases import Case
 
 HOME = Path(__file__).resolve().parent
 sys.path[:0] = [str(HOME.parent), str(HOME)]
@@ -77,7 +77,7 @@ def main() -> int:
     if options.kills:
         return _kills(options.kills, seed)
     if options.threads:
-        from support_threads import soak_threads
+        from support.threads import soak_threads
 
         return soak_threads(options.threads, seed)
     work = Work(seed, options.keep, options.target, options.library)
@@ -98,8 +98,8 @@ def poisoned() -> dict[str, str]:
 
 
 def _kills(count: int, seed: int) -> int:
-    from support_cache import kill_writers
-    from support_search_kills import kill_searches
+    from support.cache import kill_writers
+    from support.tuner.search_kills import kill_searches
 
     with tempfile.TemporaryDirectory() as folder:
         wrong = kill_writers(Path(folder) / "cache", count, seed) + kill_searches(Path(folder) / "searches", count, seed)
@@ -259,7 +259,7 @@ def _events(work: Work, first: int, last: int, stopped: threading.Event) -> Iter
 
 def _crash(work: Work, number: int, stopped: threading.Event) -> str:
     """Shrink a program that takes its process down, a process for each try."""
-    from support_shrink import shrink
+    from support.fuzz.shrink import shrink
 
     if work.library is not None:
         return f"{_operator(work, number)}: its process died"
@@ -305,8 +305,8 @@ def _absent(ring: str) -> str:
     from tcjit.runtime import opencl
 
     if ring == "cuda_host":
-        import support_cuda_target  # noqa: F401, registers it
-        from support_cuda_host import COMPILER
+        from support.rings import cuda_target  # noqa: F401, registers it
+        from support.rings.cuda_host import COMPILER
 
         return "" if COMPILER else "cuda_host, there is no g++"
     if ring == "opencl":
@@ -319,25 +319,25 @@ def _absent(ring: str) -> str:
 
 def _case(work: Work, number: int) -> tuple[Case, int, int]:
     """A program, how many were drawn for it, and how many of them refused. Half of the programs have options of their own."""
-    import support_kernels
-    from support_options import drawn
-    from support_programs import Statistics, draw
+    from support.fuzz import kernels
+    from support.fuzz.options import drawn
+    from support.fuzz.programs import Statistics, draw
 
     counts, ring = Statistics(), work.ring(number)
     programs, rng = random.Random(f"{work.seed} {number}"), random.Random(f"{work.seed} options {number}")
     if ring != "cpu" and rng.random() < 2 / 3:
-        counts.drawn, case = 1, support_kernels.draw(programs)
+        counts.drawn, case = 1, kernels.draw(programs)
     else:
         case = draw(programs, counts)
     if rng.random() < (0.5 if ring == "cpu" else 0.9):
         case = replace(case, options=drawn(rng, KINDS[ring]))
-    return case if ring == "cpu" else replace(case, device=support_kernels.device(rng)), counts.drawn, counts.refused
+    return case if ring == "cpu" else replace(case, device=kernels.device(rng)), counts.drawn, counts.refused
 
 
 def _program(case: Case, work: Work, number: int) -> str:
-    from support_options import drawn, refused
-    from support_run import failure
-    from support_shrink import shrink
+    from support.fuzz.options import drawn, refused
+    from support.fuzz.shrink import shrink
+    from support.run import failure
 
     ring = work.ring(number)
     what = failure(case, ring)
@@ -363,7 +363,7 @@ def _operator(work: Work, number: int) -> str:
 
 def _named(work: Work, number: int) -> str:
     """What is wrong with an operator: with default options the first time, with others later on."""
-    from support_library import compare, compare_drawn, listed
+    from support.library import compare, compare_drawn, listed
 
     name, ring = _operator(work, number), work.ring(number)
     try:
@@ -377,7 +377,7 @@ def _named(work: Work, number: int) -> str:
 
 
 def _text(work: Work, number: int) -> str:
-    from support_mutations import mutated, reading_failure
+    from support.fuzz.mutated_texts import mutated, reading_failure
 
     text = mutated(random.Random(f"{work.seed} text {number}"))
     what = reading_failure(text)
@@ -396,14 +396,14 @@ def _keep(case: Case, work: Work, number: int, what: str) -> str:
 
 
 def _save(case: Case, path: Path, comment: str = "") -> None:
-    from support_cases import save
+    from support.cases import save
 
     save(case, path, comment)
 
 
 def _check(path: Path, ring: str) -> int:
-    from support_cases import load
-    from support_run import failure
+    from support.cases import load
+    from support.run import failure
 
     _absent(ring)
     what = failure(load(path), ring)

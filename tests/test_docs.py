@@ -40,7 +40,7 @@ def test_python_blocks(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.opencl
 def test_python_blocks_of_the_page_on_gpus(tmp_path: Path) -> None:
     """In a process of its own, which PoCL may take down."""
-    from support_opencl import require
+    from support.rings.opencl import require
 
     from tcjit.errors import CompileError
     from tcjit.runtime import nvrtc
@@ -106,10 +106,10 @@ def test_the_page_on_gpus_lists_every_option_for_them() -> None:
 
 @pytest.mark.text
 def test_the_page_on_gpus_explains_every_mark() -> None:
-    from tcjit.mapping import fences
+    from tcjit.mapping import races
 
     page = (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8")
-    assert [mark for mark in (*fences.SYNCS, *fences.ABOVE_THREADS, *fences.BELOW_THREADS) if f"`{mark}`" not in page] == []
+    assert [mark for mark in (*races.SYNCS, *races.ABOVE_THREADS, *races.BELOW_THREADS) if f"`{mark}`" not in page] == []
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support_opencl import require
+from support.rings.opencl import require
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 SAYS = {

@@ -148,11 +148,11 @@ def opened(name: str) -> Bout:
     """The operator's task, whose space has what the seeds have, and processes that make candidates."""
     import torch
 
-    from tcjit.jit import arguments, autotune, stored, targets
+    from tcjit.jit import arguments, autotune, kernel_cache, targets
     from tcjit.tuner.measurements import Measurements
 
     op = OPS[name]
-    signature = stored.signature(op.source, op.entry)
+    signature = kernel_cache.signature(op.source, op.entry)
     bound = arguments.check(signature, [torch.from_numpy(array).clone() for array in op.make_inputs().values()], None)
     folder = tempfile.mkdtemp(prefix="tcjit-efficiency-")
     task = autotune._task(op.source, signature, targets.resolve(None, bound.places), [bound], Path(folder))
@@ -164,8 +164,8 @@ def opened(name: str) -> Bout:
 def remembering(task: Any) -> Any:
     """A bench that prints nothing twice, in this process or the next."""
     from tcjit.cache import store
-    from tcjit.tuner.bench import Bench, Printed
     from tcjit.tuner.config import TunerConfig
+    from tcjit.tuner.evaluator import Bench, Printed
 
     log = store().log(f"printed-{task.name}")
 
@@ -224,7 +224,7 @@ def rounds(bouts: Sequence[Bout], methods: Sequence[str], seeds: int, trials: in
 
 def retimed(bout: Bout) -> bool:
     """Times the codes that count as good, or may, again, until all of those were; whether any was."""
-    from tcjit.tuner.bench import Failure
+    from tcjit.tuner.evaluator import Failure
 
     changed = False
     while bout.untuned:
@@ -263,8 +263,8 @@ def searched(bout: Bout, method: str, seed: int, trials: int, good: Collection[s
     from tcjit.tuner import model
     from tcjit.tuner.config import TunerConfig
     from tcjit.tuner.search import Progress, Search
-    from tcjit.tuner.shared import quiet
     from tcjit.tuner.storage import open_storage
+    from tcjit.tuner.study_storage import quiet
 
     codes: list[str] = []
 

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import TypeAlias, TypeVar
 
 from tcjit.byoc.backends import Backend, Verdict
+from tcjit.byoc.block_dependences import Scope, note, operands
 from tcjit.byoc.graph import Block, Node, Value
-from tcjit.byoc.scope import Scope, note, operands
 from tcjit.errors import PartitionError
 
 Predicate: TypeAlias = Callable[[Node], Verdict]

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from tcjit.byoc.cost import Limits
 from tcjit.byoc.graph import Node
-from tcjit.byoc.patterns import Match, Pattern
+from tcjit.byoc.matcher import Match, Pattern
 from tcjit.byoc.regions import Region
 from tcjit.checked import checked
 from tcjit.errors import PartitionError
@@ -90,7 +90,7 @@ class Backend:
 
 _BACKENDS: dict[str, Backend] = {}
 # those that come with tcjit: where they are registered, which happens when they are asked for
-_OWN = {"tcjit": "tcjit.byoc.tcjit_backend", "vendor": "tcjit.byoc.vendor", "packed": "tcjit.byoc.packed"}
+_OWN = {"tcjit": "tcjit.byoc.tcjit_backend", "vendor": "tcjit.byoc.vendor", "packed": "tcjit.byoc.onednn_prepacked"}
 
 
 @checked(backend=Backend)

@@ -17,8 +17,8 @@ from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-from tcjit.byoc.cut import cut
 from tcjit.byoc.fx import FxAdapter
+from tcjit.byoc.partition_blocks import cut
 from tcjit.byoc.runtime import served
 from tcjit.byoc.settings import PartitionConfig
 from tcjit.errors import PartitionError

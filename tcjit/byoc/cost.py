@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
+from tcjit.byoc.block_dependences import note, operands
 from tcjit.byoc.graph import Node, TensorType, Value
 from tcjit.byoc.regions import Fits, Region
-from tcjit.byoc.scope import note, operands
 
 BYTES = {
     name: count

@@ -41,7 +41,6 @@ import torch
 
 from tcjit import __version__
 from tcjit.byoc.adapter import Adapter
-from tcjit.byoc.cut import Cut
 from tcjit.byoc.exported import build, library, saved
 from tcjit.byoc.exported.document import FORMAT, Names, block_json, constant_json, region_json
 from tcjit.byoc.exported.inline import CALL, claim, inlined, rewritten
@@ -50,8 +49,9 @@ from tcjit.byoc.exported.library import Stored
 from tcjit.byoc.exported.saved import SCRIPT
 from tcjit.byoc.graph import Block, Node, Value
 from tcjit.byoc.ops import dtype_name
+from tcjit.byoc.partition_blocks import Cut
+from tcjit.byoc.region_spec import parse
 from tcjit.byoc.regions import identifier
-from tcjit.byoc.spec import parse
 from tcjit.errors import PartitionError
 
 

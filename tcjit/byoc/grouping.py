@@ -5,11 +5,11 @@ from collections.abc import Collection, Sequence
 
 from tcjit.byoc.annotate import obstacles, reason, verdict
 from tcjit.byoc.backends import Backend, Row
+from tcjit.byoc.block_dependences import Scope, note
 from tcjit.byoc.graph import Block, Node
-from tcjit.byoc.patterns import Match, matches
+from tcjit.byoc.matcher import Match, matches
+from tcjit.byoc.pattern_nodes import roots
 from tcjit.byoc.regions import Group, Reach
-from tcjit.byoc.scope import Scope, note
-from tcjit.byoc.words import roots
 
 
 def group(block: Block | Scope, backends: Sequence[Backend], among: Collection[Node] | None = None) -> list[Group]:

@@ -16,16 +16,16 @@ from tcjit.byoc import containers, torchscript
 from tcjit.byoc.adapter import Adapter
 from tcjit.byoc.archive import first_line
 from tcjit.byoc.calling import Calling, Dynamic, Inputs, calling_of, dimensions, inputs_of, refused, shapes_of
-from tcjit.byoc.choose import Chosen, estimated, fastest, runnable, twin
-from tcjit.byoc.cut import Cut, cut
+from tcjit.byoc.diagram import picture
 from tcjit.byoc.export import Folder, export
 from tcjit.byoc.fx import FxAdapter
 from tcjit.byoc.infer import unreported
 from tcjit.byoc.manifest import MANIFEST, WHOLE
-from tcjit.byoc.picture import picture
+from tcjit.byoc.partition_blocks import Cut, cut
 from tcjit.byoc.report import Coverage, coverage, report, rows
 from tcjit.byoc.runtime import GRADIENTS
 from tcjit.byoc.script_file import failing
+from tcjit.byoc.select_variant import Chosen, estimated, fastest, runnable, twin
 from tcjit.byoc.settings import PartitionConfig
 from tcjit.checked import PATH, checked
 from tcjit.errors import PartitionError

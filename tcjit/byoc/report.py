@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tcjit.byoc.cut import Cut, Placed
+from tcjit.byoc.partition_blocks import Cut, Placed
 from tcjit.byoc.regions import Region
 
 

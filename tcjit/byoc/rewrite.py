@@ -3,9 +3,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from tcjit.byoc.block_dependences import Scope
 from tcjit.byoc.graph import Argument, Block, Node
 from tcjit.byoc.regions import Region, order
-from tcjit.byoc.scope import Scope
 
 
 def outline(block: Block | Scope, regions: Sequence[Region], specs: Mapping[str, str]) -> Block:

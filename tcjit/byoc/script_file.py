@@ -17,7 +17,7 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from tcjit import __version__
-from tcjit.byoc import contents, runtime  # noqa: F401  the latter defines the operator that the files call
+from tcjit.byoc import runtime, safe_contents  # noqa: F401  the latter defines the operator that the files call
 from tcjit.byoc.archive import Archive, first_line, opened, unpacked
 from tcjit.byoc.backends import known
 from tcjit.byoc.manifest import FORMAT, MANIFEST, manifest_of
@@ -84,7 +84,7 @@ def load(file: str | os.PathLike[str], *, trust: bool = False) -> tuple[torch.ji
 def read(file: str | os.PathLike[str], *, trust: bool = False) -> torch.jit.ScriptModule | ExportedProgram:
     """A model of ``torch.jit.save`` or ``torch.export.save``; raises PartitionError, as ``load`` does where the file holds more."""
     archive = opened(file)
-    form = next((form for name, form in (("data.pkl", "torchscript"), (contents.MODEL, "exported")) if name in archive.members), None)
+    form = next((form for name, form in (("data.pkl", "torchscript"), (safe_contents.MODEL, "exported")) if name in archive.members), None)
     if form is None or (form == "torchscript" and not any(name.startswith("code/") for name in archive.members)):
         raise PartitionError(f"{archive.path} is no model", hint="a file of torch.jit.save or torch.export.save")
     return loaded(archive, form, trust)
@@ -93,7 +93,7 @@ def read(file: str | os.PathLike[str], *, trust: bool = False) -> torch.jit.Scri
 def loaded(archive: Archive, form: str, trust: bool) -> torch.jit.ScriptModule | ExportedProgram:
     """The model of an archive, which is looked through first unless it is trusted."""
     if not trust:
-        contents.check(archive, form)
+        safe_contents.check(archive, form)
     with failing(archive.path), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if form == "exported":
@@ -103,7 +103,7 @@ def loaded(archive: Archive, form: str, trust: bool) -> torch.jit.ScriptModule |
         module: torch.jit.ScriptModule = torch.jit.load(io.BytesIO(archive.content))  # type: ignore[no-untyped-call]
     if not trust:
         with archive.failing("code/"):
-            contents.check_script(archive, module)
+            safe_contents.check_script(archive, module)
     return module
 
 

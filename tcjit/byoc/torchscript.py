@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
+from tcjit.byoc.alias_analysis import mutated
 from tcjit.byoc.graph import Block, TensorType, Value
 from tcjit.byoc.infer import Shapes, type_of
-from tcjit.byoc.memory import mutated
 from tcjit.byoc.regions import identifier
 from tcjit.byoc.script_file import load, restored, save, stored, written
 from tcjit.byoc.script_read import Held, read

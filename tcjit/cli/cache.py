@@ -10,7 +10,7 @@ from typing import Any
 from tcjit import cache
 from tcjit.cache import Choice, exchange
 from tcjit.errors import ArgumentError, CacheError
-from tcjit.jit.stored import signatures
+from tcjit.jit.kernel_cache import signatures
 from tcjit.jit.targets import cpu
 
 

@@ -10,7 +10,7 @@ import tcjit
 from tcjit.cli.sizes import definition, sizes
 from tcjit.errors import ArgumentError
 from tcjit.grammar.infer import explain_ranges
-from tcjit.jit import samples
+from tcjit.jit import example_inputs
 from tcjit.jit.kernel import Kernel
 from tcjit.mapping import tree as trees
 from tcjit.mapping.options import Options
@@ -40,7 +40,7 @@ def explain(text: str, shapes: str | None, name: str | None, stage: Stage | None
             raise ArgumentError("only the ranges can be explained without sizes", hint="--shapes 'A=128x128,...', or --stage ranges")
         given = sizes(chosen, shapes)
         function = getattr(tcjit.define(text, target=target), chosen.name)
-        kernel = function.compile(*samples.shape_only(chosen, given.shapes, given.scalars))
+        kernel = function.compile(*example_inputs.shape_only(chosen, given.shapes, given.scalars))
         made = _texts(kernel)
         texts.update(
             {

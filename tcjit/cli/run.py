@@ -9,7 +9,7 @@ from typing import Any
 
 import tcjit
 from tcjit.cli.sizes import definition, sizes
-from tcjit.jit import samples, targets
+from tcjit.jit import example_inputs, targets
 
 ENOUGH = 0.5  # seconds of measuring, after the first call
 
@@ -20,7 +20,7 @@ def run(text: str, shapes: str, name: str | None, seed: int, target: str | None,
     given = sizes(chosen, shapes)
     function = getattr(tcjit.define(text, target=target), chosen.name)
     place = targets.find(target).place if target else "cpu"
-    arguments = samples.arguments(chosen, given.shapes, given.scalars, seed, place)
+    arguments = example_inputs.arguments(chosen, given.shapes, given.scalars, seed, place)
 
     def finished() -> Any:
         done = function(*arguments)
@@ -33,7 +33,7 @@ def run(text: str, shapes: str, name: str | None, seed: int, target: str | None,
 
     outputs = result if isinstance(result, tuple) else (result,)
     rows = [
-        [name, _kind(tensor), f"sum {samples.total(tensor):.6g}", f"crc {samples.checksum(tensor)}"]
+        [name, _kind(tensor), f"sum {example_inputs.total(tensor):.6g}", f"crc {example_inputs.checksum(tensor)}"]
         for name, tensor in zip(chosen.returns, outputs)
     ]
     widths = [max(map(len, column)) for column in zip(*rows)]

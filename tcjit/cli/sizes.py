@@ -11,7 +11,7 @@ from tcjit.errors import ArgumentError
 from tcjit.grammar import front
 from tcjit.grammar.ast import Def, Param
 from tcjit.grammar.dtypes import DTYPES
-from tcjit.grammar.show import show
+from tcjit.grammar.printer import show
 
 Number = int | float | bool
 

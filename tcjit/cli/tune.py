@@ -9,7 +9,7 @@ from pathlib import Path
 import tcjit
 from tcjit.cli.sizes import definition, sizes
 from tcjit.errors import TCError
-from tcjit.jit import samples, targets
+from tcjit.jit import example_inputs, targets
 from tcjit.mapping.options import Options
 from tcjit.tuner.result import TuneResult
 
@@ -23,7 +23,7 @@ def tune(
     chosen = definition(text, name)
     place = targets.find(target).place if target else "cpu"
     given = [sizes(chosen, one) for one in shapes or [""]]
-    sets = [samples.arguments(chosen, one.shapes, one.scalars, seed, place) for one in given]
+    sets = [example_inputs.arguments(chosen, one.shapes, one.scalars, seed, place) for one in given]
     function = getattr(tcjit.define(text, target=target), chosen.name)
     result = function.autotune(*sets[0], also=sets[1:], config=config)
     if report is not None:

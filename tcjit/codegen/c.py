@@ -17,16 +17,16 @@ from tcjit.codegen.linear import Linear
 from tcjit.codegen.loops import For, Mark, Node, Run, nest, runs, substitute
 from tcjit.codegen.memory import ALIGNMENT, Address, stride_name
 from tcjit.codegen.memory import symbol as kernel_symbol
+from tcjit.codegen.parallel_regions import ALONE, Loop, loop, teams
 from tcjit.codegen.patch import Found, Patch, match, starts
 from tcjit.codegen.rows import GatheredRows
 from tcjit.codegen.soon import requests
 from tcjit.codegen.source import Numbers, Source
-from tcjit.codegen.team import ALONE, Loop, loop, teams
-from tcjit.codegen.work import below, fewest, work
+from tcjit.codegen.trip_counts import below, fewest, work
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Binary, Call, Expr, Index
 from tcjit.grammar.dtypes import DTYPES
-from tcjit.grammar.form import names as names_in
+from tcjit.grammar.polynomial import names as names_in
 from tcjit.grammar.walk import children, walk
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.passes import parallelise

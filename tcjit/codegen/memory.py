@@ -17,7 +17,7 @@ from tcjit.codegen.linear import Linear, combine
 from tcjit.codegen.loops import Run
 from tcjit.grammar.ast import Binary, Const, Expr, Index, Size
 from tcjit.grammar.dtypes import DTYPES
-from tcjit.grammar.form import Form, integer
+from tcjit.grammar.polynomial import Form, integer
 from tcjit.mapping.pipeline import Mapped
 from tcjit.mapping.storage import Buffer, Storage
 

@@ -20,7 +20,7 @@ from tcjit.codegen.memory import Address
 from tcjit.grammar.affine import Guard
 from tcjit.grammar.ast import Access, Binary, Const, Expr, Unary
 from tcjit.grammar.dtypes import DTYPES
-from tcjit.grammar.form import names as names_in
+from tcjit.grammar.polynomial import names as names_in
 from tcjit.mapping.machine import Machine, pieces
 from tcjit.mapping.options import Options
 from tcjit.mapping.pipeline import Mapped

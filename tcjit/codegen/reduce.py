@@ -12,13 +12,13 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from tcjit.codegen.expression import vtype
+from tcjit.codegen.isolate import radices
 from tcjit.codegen.loops import Compare, For, If, Mark, Node, Run, runs, substitute
-from tcjit.codegen.separate import radices
 from tcjit.errors import MappingError
 from tcjit.mapping.scop import ScopStatement
 
 if TYPE_CHECKING:
-    from tcjit.codegen.grid import GridEmitter
+    from tcjit.codegen.gpu_body import GridEmitter
 
 VALUE = "tc_value"
 

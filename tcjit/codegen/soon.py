@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from tcjit.codegen.integers import Ranges, limits
 from tcjit.codegen.linear import Linear
 from tcjit.codegen.loops import For, If, Mark, Node, Run
-from tcjit.codegen.work import below, work
+from tcjit.codegen.trip_counts import below, work
 from tcjit.grammar.ast import Access
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.machine import Machine

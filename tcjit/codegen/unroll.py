@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tcjit.codegen.facts import facts, split
+from tcjit.codegen.inequalities import facts, split
 from tcjit.codegen.integers import Ranges, limits, simplified
 from tcjit.codegen.linear import Linear, Opaque
 from tcjit.codegen.loops import Compare, Condition, For, substitute

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tcjit.codegen import ahead
+from tcjit.codegen import async_copy
 from tcjit.codegen.expression import ctype
-from tcjit.codegen.facts import comparison, facts
+from tcjit.codegen.inequalities import comparison, facts
 from tcjit.codegen.integers import simplified
 from tcjit.codegen.linear import Linear
 from tcjit.codegen.loops import Condition, For, If, Mark, Run
@@ -23,7 +23,7 @@ from tcjit.grammar.ast import Access
 from tcjit.grammar.dtypes import DTYPES
 
 if TYPE_CHECKING:
-    from tcjit.codegen.grid import GridEmitter
+    from tcjit.codegen.gpu_body import GridEmitter
 
 BOUNDARY = 16  # bytes, the most that one access moves
 
@@ -77,9 +77,9 @@ def _together(loop: For, conditions: Sequence[Condition]) -> list[Condition] | N
 
 def _neighbours(emitter: GridEmitter, loop: For, run: Run, loads: Sequence[Access], stores: bool) -> None:
     s = emitter.mapped.scop.statement(run.statement)
-    if source := ahead.copied(emitter, s):
+    if source := async_copy.copied(emitter, s):
         places = (_address(emitter, source, run, loop), _address(emitter, Access(s.tensor, s.subscripts), run, loop))
-        if ahead.write_neighbours(emitter, loop, run, places):
+        if async_copy.write_neighbours(emitter, loop, run, places):
             return
     names: dict[str, str] = {}
     emitter.run_now = run
@@ -124,7 +124,7 @@ def _move(emitter: GridEmitter, loop: For, run: Run, access: Access, name: str, 
     together = min(count, BOUNDARY // size)
     first = _address(emitter, access, run, loop)
     assert first is not None
-    plain = emitter.memory.private(access.tensor, emitter.marks) or ahead.dense(emitter.mapped.scop.tensor(access.tensor))
+    plain = emitter.memory.private(access.tensor, emitter.marks) or async_copy.dense(emitter.mapped.scop.tensor(access.tensor))
     aligned = all(number % together == 0 for number in (first.constant, count, *(factor for _, factor in first.terms)))
     vector = emitter.gpu.vectors.get((kind, together))
     if not plain or not aligned or vector is None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tcjit.grammar.ast import Access, Binary, Call, Const, Expr, Index, Scalar, Select, Size, Unary
-from tcjit.grammar.form import NOTHING, Monomial, Value, ZeroDivisor, from_terms, integer, names
+from tcjit.grammar.polynomial import NOTHING, Monomial, Value, ZeroDivisor, from_terms, integer, names
 from tcjit.grammar.walk import children
 
 Guard = tuple[Expr, bool]  # a condition, and the value it has where the access is evaluated

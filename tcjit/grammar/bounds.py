@@ -7,7 +7,7 @@ from dataclasses import replace
 from tcjit.errors import CheckError
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index, RangeClause, Scalar, Size, Unary
 from tcjit.grammar.expressions import Typer
-from tcjit.grammar.show import show
+from tcjit.grammar.printer import show
 
 
 def bounds(typer: Typer, clause: RangeClause, indices: Collection[str]) -> RangeClause:

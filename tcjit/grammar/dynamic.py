@@ -11,13 +11,13 @@ from functools import partial
 from typing import Any
 
 from tcjit.errors import ShapeError
-from tcjit.grammar import form, show
+from tcjit.grammar import polynomial, printer
 from tcjit.grammar.affine import affine, condition, isl_name, text
 from tcjit.grammar.ast import Def, Dynamic, Expr, Index, Program, RangeClause, Size, Statement
 from tcjit.grammar.bind import refuse_beyond
-from tcjit.grammar.form import Value
+from tcjit.grammar.bounds_check import Isl, OutOfBudget, ends
 from tcjit.grammar.infer import INT32, reached
-from tcjit.grammar.inside import Isl, OutOfBudget, ends
+from tcjit.grammar.polynomial import Value
 from tcjit.grammar.ranges import Analysis, Interval, Ranges, analyse, solve
 from tcjit.grammar.walk import rebuild, walk
 
@@ -141,11 +141,11 @@ class _Generalisation:
     def _text(self, value: Value) -> str:
         written = text(value)
         if written is None:
-            raise self._refusal(f"{show.extent(form.expression(value)).replace(PREFIX, '')} is not linear in it")
+            raise self._refusal(f"{printer.extent(polynomial.expression(value)).replace(PREFIX, '')} is not linear in it")
         return written
 
     def _known(self, extent: Expr) -> Value:
-        value = form.integer(extent, self.values)
+        value = polynomial.integer(extent, self.values)
         assert value is not None  # extents are built from sizes, scalars and numbers
         return value
 
@@ -188,13 +188,13 @@ class _Generalisation:
 
 def _open(value: Value) -> Expr | None:
     """An extent that depends on the call, None for a number."""
-    return None if isinstance(value, int) else form.expression(value)
+    return None if isinstance(value, int) else polynomial.expression(value)
 
 
 def _pair(lower: Value, upper: Value) -> tuple[Expr, Expr] | None:
     if isinstance(lower, int) and isinstance(upper, int):
         return None
-    return form.expression(lower), form.expression(upper)
+    return polynomial.expression(lower), polynomial.expression(upper)
 
 
 # ---------------------------------------------------------------- dynamic sizes by their own names

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tcjit.errors import CheckError, ShapeError, TCError, Where
-from tcjit.grammar import form, show
+from tcjit.grammar import polynomial, printer
 from tcjit.grammar.ast import Access, Binary, Const, Def, Expr, Index, RangeClause, Size, Statement
-from tcjit.grammar.form import Value
-from tcjit.grammar.inside import shown
+from tcjit.grammar.bounds_check import shown
+from tcjit.grammar.polynomial import Value
 from tcjit.grammar.ranges import Analysis, Interval
 from tcjit.grammar.walk import rebuild, walk
 
@@ -24,11 +24,11 @@ def refuse_open(analysis: Analysis, definition: Def) -> None:
     other = next((s for s in analysis.subscripts if index in s.indices), None)
     if shared is not None:
         others = " and ".join(f"`{i}`" for i in shared.indices if i != index)
-        why = f"`{show.show(shared.access)}` shares a subscript between it and {others}"
+        why = f"`{printer.show(shared.access)}` shares a subscript between it and {others}"
         hint = f"`where {index} in 0:3`"
     elif other is not None:
-        why = f"`{show.extent(other.expr)}` is no sum of indices times sizes or numbers, and such a subscript gives no range"
-        hint = f"`where {index} in 0:{show.extent(_extent(other.access, other.position, definition))}`"
+        why = f"`{printer.extent(other.expr)}` is no sum of indices times sizes or numbers, and such a subscript gives no range"
+        hint = f"`where {index} in 0:{printer.extent(_extent(other.access, other.position, definition))}`"
     else:
         why = "it stands in no subscript of a tensor whose extents are known"
         hint = f"`where {index} in 0:{definition.sizes[0] if definition.sizes else 10}`"
@@ -54,7 +54,7 @@ def empty(analysis: Analysis, interval: Interval) -> CheckError:
     index = interval.step.index
     clauses, subscripts = interval.step.clauses, interval.step.subscripts
     where = clauses[0].where if clauses else subscripts[0].where
-    read = "" if clauses else f": `{show.show(subscripts[0].access)}` is inside `{subscripts[0].tensor}` for none of its values"
+    read = "" if clauses else f": `{printer.show(subscripts[0].access)}` is inside `{subscripts[0].tensor}` for none of its values"
     return CheckError(
         f"the range {shown(interval.lower)}:{shown(interval.upper)} of the index `{index}` is empty whatever the sizes{read}",
         where=where or analysis.statement.where,
@@ -76,7 +76,7 @@ def negative(interval: Interval, values: Mapping[str, int]) -> ShapeError:
     """The extent of a range is negative for these sizes."""
     index, step = interval.step.index, interval.step
     source = step.clauses[0].where if step.clauses else step.subscripts[0].where
-    given = "its `where` clause" if step.clauses else ", ".join(f"`{show.show(s.access)}`" for s in step.subscripts[:2])
+    given = "its `where` clause" if step.clauses else ", ".join(f"`{printer.show(s.access)}`" for s in step.subscripts[:2])
     return ShapeError(
         f"the range {shown(interval.lower)}:{shown(interval.upper)} of the index `{index}`, given by {given}, has a negative extent",
         where=source,
@@ -85,23 +85,23 @@ def negative(interval: Interval, values: Mapping[str, int]) -> ShapeError:
     )
 
 
-def shifted(analysis: Analysis, position: int, least: Value, extent: Value, values: Mapping[str, int] = form.NOTHING) -> TCError:
+def shifted(analysis: Analysis, position: int, least: Value, extent: Value, values: Mapping[str, int] = polynomial.NOTHING) -> TCError:
     """A left index whose range does not start at 0; shows the statement with that index shifted, or with its range cut off at 0."""
     statement = analysis.statement
     subscript = statement.subscripts[position]
-    index = subscript.name if isinstance(subscript, Index) else show.show(subscript)
+    index = subscript.name if isinstance(subscript, Index) else printer.show(subscript)
     what = f"the left index `{index}` runs over {shown(least)}:{shown(extent)}, which does not start at 0"
-    hint = f"`{show.show(_shift(statement, index, least))}`" if isinstance(subscript, Index) else ""
+    hint = f"`{printer.show(_shift(statement, index, least))}`" if isinstance(subscript, Index) else ""
     if hint and isinstance(least, int) and least < 0 and all(clause.index != index for clause in statement.clauses):
-        own = RangeClause(index, Const(0, dtype="int64"), form.expression(extent))
-        hint = f"`{show.show(replace(statement, clauses=(*statement.clauses, own)))}`, or for all of them, shifted, {hint}"
+        own = RangeClause(index, Const(0, dtype="int64"), polynomial.expression(extent))
+        hint = f"`{printer.show(replace(statement, clauses=(*statement.clauses, own)))}`, or for all of them, shifted, {hint}"
     where = subscript.where or statement.where
     return ShapeError(what, where=where, sizes=values, hint=hint) if values else CheckError(what, where=where, hint=hint)
 
 
 def _shift(statement: Statement, index: str, least: Value) -> Statement:
     """The statement with ``index + least`` for ``index`` on the right, and its ranges moved to match."""
-    amount = form.expression(least)
+    amount = polynomial.expression(least)
 
     def change(expr: Expr) -> Expr:
         if isinstance(expr, Index) and expr.name == index:
@@ -114,8 +114,8 @@ def _shift(statement: Statement, index: str, least: Value) -> Statement:
         return rebuild(new, _tidy) if isinstance(new, Binary) and new.dtype == "bool" else new
 
     def move(end: Expr) -> Expr:
-        value = form.integer(end)
-        return end if value is None else form.expression(value - least)
+        value = polynomial.integer(end)
+        return end if value is None else polynomial.expression(value - least)
 
     clauses = tuple(RangeClause(c.index, move(c.lower), move(c.upper)) if c.index == index else c for c in statement.clauses)
     return replace(statement, value=change(statement.value), exists=tuple(map(change, statement.exists)), clauses=clauses)
@@ -123,5 +123,5 @@ def _shift(statement: Statement, index: str, least: Value) -> Statement:
 
 def _tidy(expr: Expr) -> Expr:
     """Index arithmetic with like terms collected."""
-    value = form.integer(expr) if expr.dtype == "int64" else None
-    return expr if value is None else form.expression(value)
+    value = polynomial.integer(expr) if expr.dtype == "int64" else None
+    return expr if value is None else polynomial.expression(value)

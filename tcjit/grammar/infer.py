@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tcjit.errors import ArgumentError, CheckError, ShapeError
-from tcjit.grammar import form, hints, show
+from tcjit.grammar import hints, polynomial, printer
 from tcjit.grammar.ast import Agreement, Cast, Const, Def, Expr, Index, Program, Range, Size, Statement
 from tcjit.grammar.bind import bind, refuse_beyond
-from tcjit.grammar.form import NOTHING, Value, ZeroDivisor
-from tcjit.grammar.inside import Numbers, Symbols, shown, whole
+from tcjit.grammar.bounds_check import Numbers, Symbols, shown, whole
+from tcjit.grammar.polynomial import NOTHING, Value, ZeroDivisor
 from tcjit.grammar.ranges import Analysis, Interval, Ranges, Step, Subscript, analyse, reach, solve
 from tcjit.grammar.specialised import specialised
 from tcjit.grammar.walk import MAX_DEPTH, measure, rebuild, walk
@@ -47,7 +47,7 @@ class _Inference:
                 raise CheckError("an index is divided by zero", where=error.where or statement.where) from None
         for agreement in self.agreements:
             self._agree(agreement)
-        shapes = {name: tuple(form.expression(extent) for extent in extents) for name, extents in self.extents.items()}
+        shapes = {name: tuple(polynomial.expression(extent) for extent in extents) for name, extents in self.extents.items()}
         tensors = tuple(t if t.role == "input" else replace(t, shape=shapes[t.name]) for t in self.definition.tensors)
         return replace(
             self.definition,
@@ -61,7 +61,7 @@ class _Inference:
         analysis = analyse(statement, self.extents)
         hints.refuse_open(analysis, self.definition)
         ranges = solve(analysis, self.extents, NOTHING)
-        domain = tuple(Range(i, form.expression(ranges[i].lower), form.expression(ranges[i].upper)) for i in analysis.indices)
+        domain = tuple(Range(i, polynomial.expression(ranges[i].lower), polynomial.expression(ranges[i].upper)) for i in analysis.indices)
         for index, found in zip(analysis.indices, domain):
             depth, _, nodes = measure((found.lower, found.upper))
             if depth > MAX_DEPTH or nodes > MAX_NODES:
@@ -101,10 +101,10 @@ class _Inference:
         if "." not in expr.name:
             return expr
         tensor, _, position = expr.name.rpartition(".")
-        own = form.expression(self.extents[tensor][int(position)])
+        own = polynomial.expression(self.extents[tensor][int(position)])
         if expr.name in self.assumed:
             # the formula holds for positive strides only: have it compared with the true extent once the scalars are known
-            what = f"the extent {position} of `{tensor}`, which a stride that is not positive makes another than {show.extent(own)}"
+            what = f"the extent {position} of `{tensor}`, which a stride that is not positive makes another than {printer.extent(own)}"
             agreement = Agreement(Size(expr.name, dtype="int64"), own, what, expr.where)
             if agreement not in self.agreements:
                 self.agreements.append(agreement)
@@ -124,7 +124,7 @@ class _Inference:
 
 
 def _value(expr: Expr) -> Value:
-    value = form.integer(expr)
+    value = polynomial.integer(expr)
     assert value is not None  # extents and bounds are built from sizes, scalars and numbers
     return value
 
@@ -205,11 +205,11 @@ class _Specialisation:
 
     def _refuse_zero(self, divisor: Expr) -> None:
         try:
-            if form.integer(divisor, self.values) != 0:
+            if polynomial.integer(divisor, self.values) != 0:
                 return
         except ZeroDivisor:
             pass
-        raise ShapeError(f"an index is divided by `{show.show(divisor)}`, which is zero", where=divisor.where, sizes=self.values)
+        raise ShapeError(f"an index is divided by `{printer.show(divisor)}`, which is zero", where=divisor.where, sizes=self.values)
 
     def _refuse_negative(self, interval: Interval) -> None:
         if whole(interval.upper) < whole(interval.lower):
@@ -226,7 +226,7 @@ class _Specialisation:
             if limits[0] < INT32[0] or limits[1] > INT32[1]:
                 kind = "index" if isinstance(node, Index) else "size"
                 raise ShapeError(
-                    f"the {kind} `{show.show(node)}` is used as a value and does not fit int32: it is {limits[1]}",
+                    f"the {kind} `{printer.show(node)}` is used as a value and does not fit int32: it is {limits[1]}",
                     where=node.where,
                     sizes=self.values,
                     hint="a scalar parameter of type int64 or float64 in its place",
@@ -235,12 +235,12 @@ class _Specialisation:
     def _limits(self, node: Expr, ranges: Ranges) -> tuple[int, int]:
         if isinstance(node, Index):
             return whole(ranges[node.name].lower), whole(ranges[node.name].upper) - 1
-        value = form.integer(node.operand if isinstance(node, Cast) else node, self.values)
+        value = polynomial.integer(node.operand if isinstance(node, Cast) else node, self.values)
         return (value, value) if isinstance(value, int) else (0, 0)
 
     def _agree(self, agreement: Agreement) -> None:
         known = {f"{name}.{position}": extent for name, shape in self.extents.items() for position, extent in enumerate(shape)}
-        left, right = (form.integer(side, {**known, **self.values}) for side in (agreement.left, agreement.right))
+        left, right = (polynomial.integer(side, {**known, **self.values}) for side in (agreement.left, agreement.right))
         if left != right:
             raise ShapeError(f"{agreement.what}: {left} is not {right}", where=agreement.where, sizes=self.values)
 
@@ -251,7 +251,7 @@ def _values(expr: Expr) -> list[Expr]:
         node
         for node in walk(expr)
         if (isinstance(node, (Index, Size)) and node.dtype == "int32")
-        or (isinstance(node, Cast) and node.dtype == "int32" and node.operand.dtype == "int64" and form.names(node.operand, Size))
+        or (isinstance(node, Cast) and node.dtype == "int32" and node.operand.dtype == "int64" and polynomial.names(node.operand, Size))
     ]
 
 
@@ -272,11 +272,11 @@ def explain_ranges(definition: Def) -> str:
     known = {tensor.name for tensor in definition.tensors if tensor.role == "input"}
     for statement in definition.statements:
         steps = {step.index: step for step in analyse(statement, known).steps}
-        lines.append(show.show(replace(statement, domain=(), clauses=())))
+        lines.append(printer.show(replace(statement, domain=(), clauses=())))
         rows = [
             (
                 found.index,
-                f"{show.extent(found.lower)}:{show.extent(found.upper)}",
+                f"{printer.extent(found.lower)}:{printer.extent(found.upper)}",
                 "reduction" if found.index in statement.reduction else "left",
                 _sources(steps[found.index]),
             )
@@ -286,18 +286,18 @@ def explain_ranges(definition: Def) -> str:
         lines += ["  " + "  ".join([*(text.ljust(width) for text, width in zip(row, widths)), row[3]]) for row in rows]
         known.add(statement.tensor)
     for tensor in definition.tensors:
-        extents = ", ".join(map(show.extent, tensor.shape))
+        extents = ", ".join(map(printer.extent, tensor.shape))
         if tensor.role != "input":
             lines.append(f"{tensor.role} {tensor.name}({extents})")
     return "\n".join(lines)
 
 
 def _sources(step: Step) -> str:
-    given = [f"where {show.show(clause)}" for clause in step.clauses] + [_source(s) for s in step.subscripts]
+    given = [f"where {printer.show(clause)}" for clause in step.clauses] + [_source(s) for s in step.subscripts]
     return ", ".join(dict.fromkeys(given))
 
 
 def _source(subscript: Subscript) -> str:
-    text = show.show(subscript.access)
+    text = printer.show(subscript.access)
     return text if subscript.role == "read" else f"{'written' if subscript.role == 'write' else 'exists'} {text}"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tcjit.errors import ParseError, Where
-from tcjit.grammar import mistakes
+from tcjit.grammar import syntax_errors
 from tcjit.grammar.ast import (
     Apply,
     Assign,
@@ -56,7 +56,7 @@ def parse(text: str) -> tuple[SurfaceDef, ...]:
         try:
             defs: tuple[SurfaceDef, ...] = parser.parse(text)  # type: ignore[assignment]  # the builder's product
         except UnexpectedInput as error:
-            raise mistakes.explain(error, text, parser) from None
+            raise syntax_errors.explain(error, text, parser) from None
         except RecursionError:
             raise ParseError("the program nests too deeply", hint="split the expression over several statements") from None
         finally:
@@ -85,7 +85,7 @@ class Builder:
     # ------------------------------------------------------------ positions
 
     def _at(self, token: Token) -> Where:
-        return mistakes.where(token, self.lines)
+        return syntax_errors.where(token, self.lines)
 
     def _span(self, first: Where | None, last: Where | None) -> Where | None:
         """From the start of ``first`` to the end of ``last``, or of the line where ``last`` lies on another."""
@@ -126,7 +126,7 @@ class Builder:
         return Binary(str(op), left, right, where=self._span(left.where, right.where))
 
     def chained(self, items: list[Any]) -> Expr:
-        raise mistakes.chained(items, self._span(items[0].where, items[-1].where))
+        raise syntax_errors.chained(items, self._span(items[0].where, items[-1].where))
 
     def select(self, items: list[Expr]) -> Expr:
         condition, then, other = items
@@ -167,7 +167,7 @@ class Builder:
         self._depth(value, clauses)
         for index in left:
             if not isinstance(index, Name):
-                raise mistakes.left_index(str(name), index)
+                raise syntax_errors.left_index(str(name), index)
         indices = tuple(index.name for index in left)
         where = self._span(self._at(name), value.where)
         return Assign(str(name), indices, operator, value, clauses, where, tuple(index.where for index in left))

@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from tcjit.errors import ShapeError, Where
-from tcjit.grammar import form
+from tcjit.grammar import polynomial
 from tcjit.grammar.affine import Guard, Linear, guarded_accesses, is_quasi_affine, linear, linear_form
 from tcjit.grammar.ast import Access, Binary, Expr, RangeClause, Scalar, Size, Statement
-from tcjit.grammar.form import Value, at
+from tcjit.grammar.polynomial import Value, at
 from tcjit.grammar.walk import walk
 
 Extents = Mapping[str, tuple[Value, ...]]
@@ -43,7 +43,7 @@ class Subscript:
 
     @property
     def indices(self) -> tuple[str, ...]:
-        return tuple(form.names(self.expr) if self.linear is None else self.linear.coefficients)
+        return tuple(polynomial.names(self.expr) if self.linear is None else self.linear.coefficients)
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Analysis:
 
 def analyse(statement: Statement, known: Collection[str]) -> Analysis:
     """``known`` are the tensors whose extents are known before the statement. Raises ZeroDivisor."""
-    left = dict.fromkeys(index for subscript in statement.subscripts for index in form.names(subscript))
+    left = dict.fromkeys(index for subscript in statement.subscripts for index in polynomial.names(subscript))
     subscripts = tuple(_collect(statement, known))
     index_arithmetic = [s.expr for s in subscripts] + [end for c in statement.clauses for end in (c.lower, c.upper)]
     divisors = (node.right for expr in index_arithmetic for node in walk(expr) if isinstance(node, Binary) and node.op in "/%")
@@ -108,7 +108,7 @@ def _collect(statement: Statement, known: Collection[str]) -> Iterator[Subscript
         if access.tensor not in known:
             continue
         for position, expr in enumerate(access.subscripts):
-            value = form.integer(expr)
+            value = polynomial.integer(expr)
             if value is not None and not is_quasi_affine(value):
                 value = None
             yield Subscript(access, position, guards, role, value, None if value is None else linear_form(value))
@@ -148,7 +148,7 @@ def solve(analysis: Analysis, extents: Extents, values: Mapping[str, int]) -> di
         upper: Value = 0
         assumed = False
         for low, high, unsure in _intervals(step, extents, ranges, values):
-            lower, upper = (low, high) if lower is None else (form.greatest(lower, low), form.least(upper, high))
+            lower, upper = (low, high) if lower is None else (polynomial.greatest(lower, low), polynomial.least(upper, high))
             assumed |= unsure
         if lower is None:
             source = step.subscripts[0]
@@ -164,12 +164,12 @@ def solve(analysis: Analysis, extents: Extents, values: Mapping[str, int]) -> di
 
 
 def _numbers(expr: Expr) -> tuple[str, ...]:
-    return (*form.names(expr, Size), *form.names(expr, Scalar))
+    return (*polynomial.names(expr, Size), *polynomial.names(expr, Scalar))
 
 
 def _intervals(step: Step, extents: Extents, ranges: Ranges, values: Mapping[str, int]) -> Iterator[tuple[Value, Value, bool]]:
     for clause in step.clauses:
-        low, high = form.integer(clause.lower, values), form.integer(clause.upper, values)
+        low, high = polynomial.integer(clause.lower, values), polynomial.integer(clause.upper, values)
         assert low is not None and high is not None  # check admits nothing else
         yield low, high, False
     for subscript in step.subscripts:

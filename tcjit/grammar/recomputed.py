@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tcjit.grammar import show
+from tcjit.grammar import printer
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Def, Expr, Index, Statement
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.walk import children, walk
@@ -33,8 +33,9 @@ def _warnings(statement: Statement, before: tuple[Statement, ...]) -> Iterator[s
 def _text(comparison: Binary, stored: Access, other: Expr, source: Statement) -> str:
     place = f"{comparison.where}: " if comparison.where else ""
     return (
-        f"{place}`{show.show(comparison)}` compares what `{source.tensor}` stores with the same expression computed again,"
-        f" and the two may round differently; try: a statement that stores it, `Z(...) = {show.show(other)}`, and `Z(...)` in both places"
+        f"{place}`{printer.show(comparison)}` compares what `{source.tensor}` stores with the same expression computed again,"
+        f" and the two may round differently; try: a statement that stores it,"
+        f" `Z(...) = {printer.show(other)}`, and `Z(...)` in both places"
     )
 
 
@@ -61,11 +62,11 @@ def _matches(pattern: Expr, expr: Expr, bound: dict[str, Expr]) -> bool:
     pattern, expr = _bare(pattern), _bare(expr)
     if isinstance(pattern, Index):
         known = bound.setdefault(pattern.name, expr)
-        return show.show(_bare(known)) == show.show(expr)
+        return printer.show(_bare(known)) == printer.show(expr)
     if type(pattern) is not type(expr):
         return False
     below = children(pattern), children(expr)
     if not below[0]:
-        return show.show(pattern) == show.show(expr)
+        return printer.show(pattern) == printer.show(expr)
     heads = [[getattr(node, name, None) for name in ("op", "tensor", "function")] for node in (pattern, expr)]
     return heads[0] == heads[1] and len(below[0]) == len(below[1]) and all(_matches(a, b, bound) for a, b in zip(*below))

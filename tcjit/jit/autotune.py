@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tcjit.tuner.result import TuneResult
     from tcjit.tuner.search import Task
 
-WORKERS = "tcjit.jit.candidates"
+WORKERS = "tcjit.jit.tune_compiler"
 
 
 def autotune(
@@ -130,6 +130,6 @@ def _keep(signature: Signature, on: Target, bound: Bound, result: TuneResult) ->
 
 
 def _family_of(signature: Signature, on: Target, key: Key) -> str:
-    from tcjit.jit.stored import family
+    from tcjit.jit.kernel_cache import family
 
     return family(signature, on, key)

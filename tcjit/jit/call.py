@@ -16,16 +16,16 @@ from torch.compiler import is_dynamo_compiling
 
 from tcjit.checked import brief
 from tcjit.errors import ArgumentError, ShapeError, TCError
-from tcjit.jit import arguments, kernel, operator, stored, targets
+from tcjit.jit import arguments, kernel, kernel_cache, operator, targets
 from tcjit.jit.arguments import Bound
 from tcjit.jit.define import checked_options, checked_target
 from tcjit.jit.dynamic import Sizes, instance
 from tcjit.jit.fast import Table
 from tcjit.jit.kernel import Kernel
+from tcjit.jit.kernel_cache import Binary
 from tcjit.jit.launch import Key
 from tcjit.jit.recent import Recent
 from tcjit.jit.signature import Signature
-from tcjit.jit.stored import Binary
 from tcjit.jit.targets import cpu  # noqa: F401  # the target of most calls, which should not wait for it
 from tcjit.runtime import host, tensors
 
@@ -255,13 +255,13 @@ class Function:
     def _dynamic(self, key: Key, bound: Bound, called: bool) -> Kernel | None:
         """The kernel for this key and many others; None where the shapes are to have one of their own."""
         wide = key.widened(self.signature, self._sizes.open(bound.values, called))
-        if not wide.dynamic or stored.is_tuned(self.signature, key):
+        if not wide.dynamic or kernel_cache.is_tuned(self.signature, key):
             return None
         with _in_flight.only_one((self, wide)):
             made = self._open.get(wide) or self._reading(wide, key, bound)
             if made is None:
                 try:
-                    made = stored.binary(self.text, self.signature, wide)
+                    made = kernel_cache.binary(self.text, self.signature, wide)
                 except TCError as error:
                     kernel.specialised(self.text, self.signature, key)  # whose own errors come first
                     if isinstance(error, ShapeError) and any(size in self.dynamic for size, _, _ in wide.dynamic):
@@ -336,7 +336,7 @@ def function(text: str, name: str, target: str | None, options: Options | None, 
     with _in_flight.only_one(key):
         found = _functions.get(key)
         if found is None:
-            found = _functions[key] = Function(text, stored.signature(text, name), target, options, dynamic)
+            found = _functions[key] = Function(text, kernel_cache.signature(text, name), target, options, dynamic)
     return found
 
 

@@ -25,7 +25,7 @@ class Namespace:
     __signatures: dict[str, Signature]
 
     def __init__(self, source: str, target: str | None, options: Options | None, dynamic: tuple[str, ...] = ()) -> None:
-        from tcjit.jit.stored import signatures
+        from tcjit.jit.kernel_cache import signatures
 
         found = {s.name: s for s in signatures(source)}
         self.__dict__.update(_Namespace__state=(source, target, options, dynamic), _Namespace__signatures=found)

@@ -11,9 +11,9 @@ import warnings
 from collections.abc import Mapping, Sequence
 
 from tcjit.jit import kernel
+from tcjit.jit.kernel_cache import Binary
 from tcjit.jit.launch import Key
 from tcjit.jit.signature import Signature, evaluate
-from tcjit.jit.stored import Binary
 
 VALUES = 4  # different values of a size that get kernels of their own
 KERNELS = 16  # shapes of one def that raise no eyebrow

@@ -16,12 +16,12 @@ import torch
 from tcjit.errors import TCError
 from tcjit.grammar.ast import Param
 from tcjit.grammar.dtypes import DTYPES
-from tcjit.jit import stored
+from tcjit.jit import kernel_cache
 from tcjit.jit.arguments import Bound, pattern
+from tcjit.jit.kernel_cache import Binary
 from tcjit.jit.launch import Key, failure, runtime_numbers
-from tcjit.jit.repeat import Repeats
+from tcjit.jit.python_dispatch import Repeats
 from tcjit.jit.signature import Signature
-from tcjit.jit.stored import Binary
 from tcjit.runtime import launcher, tensors
 
 Call = Callable[[tuple[Any, ...], Any, bool], Any]
@@ -49,7 +49,7 @@ def _load() -> ModuleType | None:
     if offered is None:
         return None
     try:
-        module = launcher.load(stored.launcher_library())
+        module = launcher.load(kernel_cache.launcher_library())
     except TCError:
         return None
     if not module.configure(*offered):

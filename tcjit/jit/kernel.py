@@ -12,12 +12,12 @@ import torch
 from tcjit.checked import checked
 from tcjit.errors import ArgumentError, LaunchError, ShapeError, VerifyError
 from tcjit.grammar.bind import refuse_beyond
-from tcjit.jit import arguments, stored, targets
+from tcjit.jit import arguments, kernel_cache, targets
 from tcjit.jit.arguments import Bound, Value
 from tcjit.jit.fast import Table
+from tcjit.jit.kernel_cache import Binary
 from tcjit.jit.launch import Key, failure, runtime_numbers
 from tcjit.jit.signature import Signature
-from tcjit.jit.stored import Binary
 from tcjit.runtime import tensors
 
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ class Kernel:
 
 def _again(text: str, name: str, key: Key) -> Kernel:
     """The kernel of a pickle: out of the cache, or compiled for this machine."""
-    return targets.find(key.target, key.place).kernel(text, stored.signature(text, name), key)
+    return targets.find(key.target, key.place).kernel(text, kernel_cache.signature(text, name), key)
 
 
 def packed(results: Sequence[torch.Tensor]) -> torch.Tensor | tuple[torch.Tensor, ...]:
@@ -327,7 +327,7 @@ def interpreted(text: str, signature: Signature, key: Key) -> Kernel:
                 out.data.copy_(tensors.from_numpy(result.values[output.name], output.dtype))
 
     def artifacts() -> Mapping[str, str]:
-        from tcjit.grammar.show import show
+        from tcjit.grammar.printer import show
 
         return {"source": show(program.definition), "tree": ""}
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from tcjit.grammar.ast import Binary, Call, Cast, Const, Def, Expr, Param, Scalar, Size, Unary
-from tcjit.mapping.traits import loops, traits
+from tcjit.mapping.applicability import loops, traits
 
 # a number, the name of a size or scalar, or an operator before its operands
 Extent: TypeAlias = "int | str | tuple[Any, ...]"

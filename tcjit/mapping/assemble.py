@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import prod
 
 from tcjit.grammar.affine import isl_name
-from tcjit.mapping.kernels import Copy, GroupPlan, Item, Kernel, Phase, Region, Share, Steps
-from tcjit.mapping.lowering import Lowered
+from tcjit.mapping.gpu_nest import Copy, GroupPlan, Item, Kernel, Phase, Region, Share, Steps
 from tcjit.mapping.scop import Scop, ScopStatement
+from tcjit.mapping.scop_builder import Lowered
 
 UNROLLED_ROUNDS = 128  # results of one thread that are kept apart: those of a warp's share on tensor cores
 UNROLLED = 1024  # statements of a completely unrolled piece of a reduction

@@ -13,33 +13,33 @@ import islpy as isl
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Program
 from tcjit.mapping import tree as trees
-from tcjit.mapping.aliases import verify_lowering
 from tcjit.mapping.assemble import assemble
 from tcjit.mapping.collapse import Merge, collapse, verify_collapse
 from tcjit.mapping.dependences import dependences
-from tcjit.mapping.fences import verify_fences
-from tcjit.mapping.kernels import Kernel, regions
-from tcjit.mapping.lowering import Lowered
+from tcjit.mapping.gpu_nest import Kernel, regions
 from tcjit.mapping.machine import BASELINE, Device, Machine
 from tcjit.mapping.options import Options
-from tcjit.mapping.passes.blocks import blocks
+from tcjit.mapping.passes.allocate import place
 from tcjit.mapping.passes.contract import contract
 from tcjit.mapping.passes.fuse import Group, fuse, groups_of
-from tcjit.mapping.passes.hold import hold
+from tcjit.mapping.passes.map_to_blocks import blocks
+from tcjit.mapping.passes.map_to_threads import threads
 from tcjit.mapping.passes.parallelise import parallelise
-from tcjit.mapping.passes.partial import partial as partial_results
-from tcjit.mapping.passes.place import place
-from tcjit.mapping.passes.promote import promote
+from tcjit.mapping.passes.promote_to_registers import hold
+from tcjit.mapping.passes.promote_to_shared import promote
 from tcjit.mapping.passes.share import share
+from tcjit.mapping.passes.split_reduction import partial as partial_results
 from tcjit.mapping.passes.synchronise import synchronise
-from tcjit.mapping.passes.threads import threads
 from tcjit.mapping.passes.tile import tile
 from tcjit.mapping.passes.vectorise import vectorise
 from tcjit.mapping.plan import plan
 from tcjit.mapping.plan_gpu import plan_gpu
+from tcjit.mapping.races import verify_fences
 from tcjit.mapping.schedule import schedule
 from tcjit.mapping.scop import Scop, build
+from tcjit.mapping.scop_builder import Lowered
 from tcjit.mapping.storage import Buffer
+from tcjit.mapping.value_flow import verify_lowering
 from tcjit.mapping.verify import verify, verify_privates
 from tcjit.step import Steps
 

@@ -15,7 +15,7 @@ from math import prod
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Access, Call
 from tcjit.grammar.dtypes import DTYPES
-from tcjit.grammar.form import names
+from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import walk
 from tcjit.mapping.machine import Machine, pieces
 from tcjit.mapping.options import Options

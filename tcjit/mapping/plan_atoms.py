@@ -7,7 +7,7 @@ instruction can load. Where no tile offers that, a contraction goes thread by th
 from __future__ import annotations
 
 from tcjit.grammar.ast import Access, Binary, Cast
-from tcjit.mapping.kernels import GroupPlan, Share
+from tcjit.mapping.gpu_nest import GroupPlan, Share
 from tcjit.mapping.plan_contraction import asked, by_time, classes, tiled
 from tcjit.mapping.plan_facts import Facts, bounds
 from tcjit.mapping.scop import ScopStatement

@@ -7,7 +7,7 @@ from math import prod
 
 from tcjit.grammar.ast import Access
 from tcjit.grammar.dtypes import DTYPES
-from tcjit.mapping.kernels import GroupPlan, Share
+from tcjit.mapping.gpu_nest import GroupPlan, Share
 from tcjit.mapping.plan_facts import BLOCK, Facts, bounds
 from tcjit.mapping.strides import accesses, affine_form, stride
 

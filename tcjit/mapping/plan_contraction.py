@@ -10,8 +10,8 @@ from math import prod
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Access
 from tcjit.grammar.dtypes import DTYPES
-from tcjit.mapping.kernels import GroupPlan, Share
-from tcjit.mapping.pieces import piece
+from tcjit.mapping.footprint import piece
+from tcjit.mapping.gpu_nest import GroupPlan, Share
 from tcjit.mapping.plan_facts import Facts, bounds
 from tcjit.mapping.scop import ScopStatement
 from tcjit.mapping.strides import accesses, affine_form, stride

@@ -7,7 +7,7 @@ from functools import cached_property
 from math import prod
 
 from tcjit.grammar.ast import Access
-from tcjit.mapping.kernels import Item, Share
+from tcjit.mapping.gpu_nest import Item, Share
 from tcjit.mapping.machine import Device
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.fuse import Group

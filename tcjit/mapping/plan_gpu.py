@@ -6,11 +6,11 @@ from dataclasses import replace
 from math import prod
 
 from tcjit.errors import MappingError
-from tcjit.mapping.kernels import GroupPlan
+from tcjit.mapping.gpu_nest import GroupPlan
 from tcjit.mapping.machine import Device
 from tcjit.mapping.options import Options
+from tcjit.mapping.passes.allocate import REGISTERS
 from tcjit.mapping.passes.fuse import Group
-from tcjit.mapping.passes.place import REGISTERS
 from tcjit.mapping.plan_atoms import on_tensor_cores
 from tcjit.mapping.plan_columns import columns
 from tcjit.mapping.plan_contraction import contraction

@@ -13,7 +13,7 @@ from math import prod
 
 from tcjit.grammar.ast import Access
 from tcjit.grammar.dtypes import DTYPES
-from tcjit.grammar.form import names
+from tcjit.grammar.polynomial import names
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.strides import accesses, affine_form, involves, stride

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tcjit.mapping.kernels import GroupPlan, Share
+from tcjit.mapping.gpu_nest import GroupPlan, Share
 from tcjit.mapping.plan_facts import Facts, bounds
 from tcjit.mapping.scop import ScopStatement
 from tcjit.mapping.strides import accesses, stride

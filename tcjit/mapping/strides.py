@@ -7,7 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from tcjit.grammar.ast import Access, Expr, Index
-from tcjit.grammar.form import integer, names
+from tcjit.grammar.polynomial import integer, names
 
 if TYPE_CHECKING:
     from tcjit.mapping.scop import Scop, ScopStatement

@@ -19,8 +19,8 @@ import islpy as isl
 from tcjit.errors import VerifyError
 from tcjit.grammar.affine import isl_name
 from tcjit.mapping.dependences import Dependences
-from tcjit.mapping.fences import Region, radices, regions, slots
 from tcjit.mapping.isl import descendants
+from tcjit.mapping.races import Region, radices, regions, slots
 from tcjit.mapping.scop import Scop
 from tcjit.mapping.storage import Buffer
 from tcjit.mapping.tree import KIND, kind, mark_name, rewrite, show

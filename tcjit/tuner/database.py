@@ -24,7 +24,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
 from tcjit.errors import TuneError
 from tcjit.redact import redacted
-from tcjit.tuner.shared import Shared
+from tcjit.tuner.study_storage import Shared
 
 # the columns of optuna's tables that are written here
 _PARAMS = table("trial_params", *map(column, ("trial_id", "param_name", "param_value", "distribution_json")))

@@ -25,7 +25,7 @@ from optuna.trial import TrialState
 from tcjit.cache import CacheWarning
 from tcjit.cache.log import Log
 from tcjit.errors import TuneError
-from tcjit.tuner.shared import Shared
+from tcjit.tuner.study_storage import Shared
 
 # optuna's codes of what is done; they stand in its journals, so they do not change
 _CREATE_STUDY, _DELETE_STUDY, _CREATE_TRIAL, _SET_PARAM, _SET_STATE, _SET_VALUE, _SET_USER, _SET_SYSTEM = 0, 1, 4, 5, 6, 7, 8, 9

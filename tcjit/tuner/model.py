@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tcjit.errors import TuneError
-from tcjit.tuner.bench import Failure, Printed
 from tcjit.tuner.config import TunerConfig
+from tcjit.tuner.evaluator import Failure, Printed
 from tcjit.tuner.genetic import Choose, Past, Values
 from tcjit.tuner.measurements import Outcome, others
 

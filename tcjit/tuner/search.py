@@ -26,16 +26,16 @@ from tcjit.errors import MappingError, TuneError
 from tcjit.mapping.options import Options
 from tcjit.redact import redacted
 from tcjit.tuner import genetic
-from tcjit.tuner.bench import Bench, Failure, Printed
 from tcjit.tuner.config import TunerConfig
+from tcjit.tuner.evaluator import Bench, Failure, Printed
 from tcjit.tuner.genetic import NOTE, Exhausted, Genetic, History, distributions
 from tcjit.tuner.measurements import Measurements, Outcome
 from tcjit.tuner.model import learner
-from tcjit.tuner.pool import Late
 from tcjit.tuner.result import State, Trial, TuneResult
-from tcjit.tuner.shared import Shared, quiet
 from tcjit.tuner.space import Space
 from tcjit.tuner.storage import open_storage
+from tcjit.tuner.study_storage import Shared, quiet
+from tcjit.tuner.worker_pool import Late
 
 FINALISTS = 8
 ROUNDS = 15  # of the final

@@ -20,7 +20,7 @@ from tcjit.errors import TuneError
 from tcjit.redact import redacted
 
 if TYPE_CHECKING:  # optuna is for those who tune
-    from tcjit.tuner.shared import Shared
+    from tcjit.tuner.study_storage import Shared
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _EXAMPLE = "postgresql://user:password@host:5432/database"
@@ -34,7 +34,7 @@ def open_storage(where: str | os.PathLike[str] | Log | None, *, heartbeat: int =
     has trials in flight in a database; after three without, others may end these trials. In a journal they see at once when a process ends.
     A TuneError says why a place cannot be used.
     """
-    from tcjit.tuner.shared import Memory, quiet
+    from tcjit.tuner.study_storage import Memory, quiet
 
     with quiet():
         if where is None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from support_gpu_bench import (
+from support.gpu_bench import (
     CEILINGS,
     Case,
     Entry,
@@ -24,7 +24,7 @@ from support_gpu_bench import (
     results,
     suites,
 )
-from support_sass import count, innermost, sass
+from support.rings.sass import count, innermost, sass
 
 import tcjit
 from tcjit.runtime import nvrtc

@@ -5,8 +5,8 @@ from itertools import cycle, product
 
 import pytest
 import torch
-from support_gpu_bench import Entry, suites
-from support_nvrtc import RELEASES, using
+from support.gpu_bench import Entry, suites
+from support.rings.nvrtc import RELEASES, using
 
 import tcjit
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from support_gpu_bench import BENCHMARKS, CEILINGS, ROOT, entry, measure, report, run
+from support.gpu_bench import BENCHMARKS, CEILINGS, ROOT, entry, measure, report, run
 
 # ---------------------------------------------------------------- pages
 

@@ -18,7 +18,7 @@ SCRIPT = BENCHMARKS / "models" / "run.py"
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The script as a module, with the path that it makes for itself."""
-    import support_models  # noqa: F401 - makes the models importable
+    from support.byoc import models  # noqa: F401 - makes the models importable
 
     monkeypatch.syspath_prepend(str(BENCHMARKS / "peers"))
     monkeypatch.syspath_prepend(str(BENCHMARKS))

@@ -17,7 +17,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from support_scripts import Toy, defined, partitioned, sharing, tensors_of, text  # noqa: E402
+from support.byoc.scripts import Toy, defined, partitioned, sharing, tensors_of, text  # noqa: E402
 
 from tcjit.byoc.backends import Backend  # noqa: E402
 from tcjit.byoc.graph import Node  # noqa: E402

@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support_graphs import Build
+from support.byoc.graphs import Build
 
 from tcjit.byoc import annotate as module
 from tcjit.byoc.annotate import annotate, obstacles, supported, supports
 from tcjit.byoc.backends import Backend, Row, find, known, register, unregister
+from tcjit.byoc.block_dependences import Scope
 from tcjit.byoc.graph import Effect, Node, TensorType, Value
 from tcjit.byoc.grouping import group
-from tcjit.byoc.patterns import Match, is_const, is_op, optional, wildcard
+from tcjit.byoc.matcher import Match, is_const, is_op, optional, wildcard
 from tcjit.byoc.regions import merge
-from tcjit.byoc.scope import Scope
 from tcjit.errors import PartitionError
 
 pytestmark = pytest.mark.text

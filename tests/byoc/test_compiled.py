@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from support_byoc_toy import Toy
+from support.byoc.toy import Toy
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils import _pytree as pytree

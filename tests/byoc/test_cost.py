@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from support_graphs import Build
+from support.byoc.graphs import Build
 
 from tcjit.byoc.cost import Cost, Limits, Machine, apart, compare, estimate, exceeds, flops, prune, size, traffic, within, working_set
 from tcjit.byoc.graph import Block, Value

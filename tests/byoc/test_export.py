@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support_byoc_toy import Toy, outlined
+from support.byoc.toy import Toy, outlined
 from torch import Tensor, nn
 from torch.nn import functional
 
 from tcjit.byoc import tcjit_backend  # noqa: F401  registers the backend
 from tcjit.byoc.adapter import Adapter
 from tcjit.byoc.backends import Backend, find, unregister
-from tcjit.byoc.cut import Cut
+from tcjit.byoc.diagram import picture
 from tcjit.byoc.export import Folder, export
 from tcjit.byoc.exported import build, kernels
 from tcjit.byoc.exported.inline import CALL
@@ -31,8 +31,8 @@ from tcjit.byoc.exported.kernels import Argument, Exported, exported, shared
 from tcjit.byoc.fx import FxAdapter
 from tcjit.byoc.graph import Block, Node, TensorType, Value
 from tcjit.byoc.ops import run
-from tcjit.byoc.picture import picture
-from tcjit.byoc.spec import seal
+from tcjit.byoc.partition_blocks import Cut
+from tcjit.byoc.region_spec import seal
 from tcjit.byoc.torchscript import TorchScriptAdapter
 from tcjit.errors import PartitionError
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from support_byoc_toy import Toy, outlined
+from support.byoc.toy import Toy, outlined
 from torch import Tensor, fx, nn
 from torch._higher_order_ops.map import map as mapped
 from torch.export import Dim, ExportedProgram, export
@@ -265,7 +265,7 @@ def test_a_saved_program_runs_in_another_process(tmp_path: Path, toy: Toy) -> No
     code = """
 import sys, torch
 import tcjit.byoc.runtime
-from support_byoc_toy import Toy
+from support.byoc.toy import Toy
 from tcjit.byoc.backends import register
 toy = register(Toy())
 inputs, expected = torch.load(sys.argv[2])

@@ -5,17 +5,17 @@ import math
 
 import pytest
 import torch
-from support_lower import Graph
+from support.byoc.lower import Graph
 
 from tcjit.byoc.annotate import annotate
 from tcjit.byoc.backends import find
+from tcjit.byoc.block_dependences import Scope
 from tcjit.byoc.cost import prune, within
 from tcjit.byoc.graph import Block, TensorType, Value
 from tcjit.byoc.grouping import group
 from tcjit.byoc.lower import RULES
+from tcjit.byoc.region_spec import Unserved, parse, replay, spec
 from tcjit.byoc.regions import merge
-from tcjit.byoc.scope import Scope
-from tcjit.byoc.spec import Unserved, parse, replay, spec
 from tcjit.byoc.tcjit_backend import SHAPES, TcjitBackend
 from tcjit.errors import PartitionError
 

@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from support_lower import check
+from support.byoc.lower import check
 
 from tcjit.byoc.lower.elementwise import _COMPARISONS, _FLOATS, _KEEPING, _TESTS
 

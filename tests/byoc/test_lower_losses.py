@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from support_lower import check
+from support.byoc.lower import check
 from torch import Tensor, nn
 
 import tcjit

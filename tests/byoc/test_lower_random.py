@@ -5,7 +5,7 @@ import random
 
 import pytest
 import torch
-from support_lower import check
+from support.byoc.lower import check
 
 _UNARY = ("relu", "sigmoid", "neg", "abs", "tanh", "silu", "exp_small", "hardswish", "square_")
 _BINARY = ("add.Tensor", "sub.Tensor", "mul.Tensor", "maximum")

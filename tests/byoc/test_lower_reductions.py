@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from support_lower import check
+from support.byoc.lower import check
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 import torch
-from support_lower import check
+from support.byoc.lower import check
 
 from tcjit.byoc.lower.indices import add, divide, modulo, number, reshaped, scale, variable
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import tcjit
-from tcjit.byoc import choose, measure
+from tcjit.byoc import measure, select_variant
 from tcjit.byoc.measure import Run
 
 
@@ -53,7 +53,7 @@ def clock(monkeypatch: pytest.MonkeyPatch, seconds: Mapping[str, Iterable[float]
         return {name: list(itertools.islice(seconds.get(name, [1.0] * 4), 4)) for name in runs}
 
     monkeypatch.setattr(measure, "race", race)
-    monkeypatch.setattr(choose, "race", race)
+    monkeypatch.setattr(select_variant, "race", race)
 
 
 def agrees(partitioned: tcjit.PartitionedModule, model: Net, x: Tensor) -> None:
@@ -124,7 +124,7 @@ def test_a_win_that_is_not_sure_is_looked_at_again(monkeypatch: pytest.MonkeyPat
     assert [names for names in races if "whole" in names] == [["whole", "0"]] * 2
     clock(monkeypatch, {"ours": itertools.repeat(0.5), "0": itertools.cycle(disturbed)}, races := [])
     assert not tcjit.partition(model, (x,), config, measure=True).regions
-    assert len([names for names in races if "whole" in names]) == choose.RACES
+    assert len([names for names in races if "whole" in names]) == select_variant.RACES
 
 
 FORMS: list[Callable[[Net, Tensor], Any]] = [

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support_models import BENCHMARKS, MODELS, detections, largest, results
+from support.byoc.models import BENCHMARKS, MODELS, detections, largest, results
 
 import tcjit
 

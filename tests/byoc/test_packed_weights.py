@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from support_packed import CONFIG, Form, conv, lowered, same, weight_of
-from support_passes import FORMS, settled
+from support.byoc.packed import CONFIG, Form, conv, lowered, same, weight_of
+from support.byoc.passes import FORMS, settled
 from torch import Tensor, nn
 
 import tcjit
-from tcjit.byoc import packed, runtime
-from tcjit.byoc.spec import Unserved
+from tcjit.byoc import onednn_prepacked, runtime
+from tcjit.byoc.region_spec import Unserved
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),
@@ -30,13 +30,13 @@ forms = pytest.mark.parametrize("form", FORMS)
 def packs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     """The shapes of inputs that weights were packed for, since the test began."""
     seen: list[tuple[int, ...]] = []
-    real = packed._Packing._packed
+    real = onednn_prepacked._Packing._packed
 
     def noted(self: Any, weight: Tensor, shape: list[int]) -> Tensor:
         seen.append(tuple(shape))
         return real(self, weight, shape)
 
-    monkeypatch.setattr(packed._Packing, "_packed", noted)
+    monkeypatch.setattr(onednn_prepacked._Packing, "_packed", noted)
     runtime.forget("packed")
     return seen
 
@@ -97,7 +97,7 @@ def test_other_memory_is_seen_and_writes_around_the_count_after_forgetting(packs
 
 def test_inference_tensors_are_not_kept(packs: list[tuple[int, ...]]) -> None:
     model, x = conv()
-    run = packed.PACKED.load({"code": lowered(model, x)})
+    run = onednn_prepacked.PACKED.load({"code": lowered(model, x)})
     with torch.inference_mode():
         weight, bias = torch.randn(6, 4, 3, 3), torch.randn(6)
         for _ in range(2):
@@ -115,7 +115,7 @@ def test_inference_tensors_are_not_kept(packs: list[tuple[int, ...]]) -> None:
 def test_copies_die_with_their_weights(packs: list[tuple[int, ...]]) -> None:
     model, x = conv()
     code = lowered(model, x)
-    packing = packed._Packing(code)
+    packing = onednn_prepacked._Packing(code)
     weight = torch.randn(6, 4, 3, 3)
     made = packing.copy(weight, (x.shape, x.dtype), x)
     assert len(packing.held) == 1 and made.is_mkldnn
@@ -136,7 +136,7 @@ def test_other_sizes_and_an_empty_batch(form: str, packs: list[tuple[int, ...]])
     if form == "fx":
         sizes = {0: torch.export.Dim("batch"), 2: torch.export.Dim("height"), 3: torch.export.Dim("width")}
         assert not tcjit.partition(torch.export.export(model, (x,), dynamic_shapes=(sizes,)), (x,), CONFIG).regions  # not known: refused
-        run = packed.PACKED.load({"code": lowered(model, x)})
+        run = onednn_prepacked.PACKED.load({"code": lowered(model, x)})
         call: Callable[[Tensor], Tensor] = lambda x: run([x, *model.parameters()])[0]  # noqa: E731
     else:
         call = tcjit.partition(given, (x,), CONFIG)
@@ -156,12 +156,12 @@ def test_other_sizes_and_an_empty_batch(form: str, packs: list[tuple[int, ...]])
 
 def test_few_shapes_are_kept_and_share_what_is_equal(packs: list[tuple[int, ...]]) -> None:
     model, x = conv()
-    packing, weight = packed._Packing(lowered(model, x)), weight_of(model)
-    for size in range(1, 2 * packed.SHAPES):
+    packing, weight = onednn_prepacked._Packing(lowered(model, x)), weight_of(model)
+    for size in range(1, 2 * onednn_prepacked.SHAPES):
         other = torch.randn(size, 4, 8, 8)
         packing.copy(weight, (other.shape, other.dtype), other)
     (held,) = packing.held.values()
-    assert len(held.ready) == packed.SHAPES and len(set(map(id, held.ready.values()))) < packed.SHAPES
+    assert len(held.ready) == onednn_prepacked.SHAPES and len(set(map(id, held.ready.values()))) < onednn_prepacked.SHAPES
 
 
 @pytest.mark.parametrize("x", [torch.randn(2, 3, 8, 8), torch.randn(2, 4, 8, 8).double(), torch.randn(2, 4, 8, 8).bfloat16()])
@@ -200,7 +200,7 @@ def test_without_onednn_it_is_aten() -> None:
     with torch.backends.mkldnn.flags(enabled=False):
         same(done(x), model(x))
         with pytest.raises(Unserved, match="switched off"):
-            packed.PACKED.load({"code": lowered_before(model, x)})([x, *model.parameters()])
+            onednn_prepacked.PACKED.load({"code": lowered_before(model, x)})([x, *model.parameters()])
 
 
 def test_files_run_where_there_is_no_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,7 +211,7 @@ def test_files_run_where_there_is_no_onednn(monkeypatch: pytest.MonkeyPatch) -> 
     same(done(x), model(x))
     runtime.forget("packed")
     with pytest.raises(Unserved, match="no oneDNN"):
-        packed.PACKED.load({"code": {"places": {}, "numbers": {}, "behind": []}})([x])
+        onednn_prepacked.PACKED.load({"code": {"places": {}, "numbers": {}, "behind": []}})([x])
 
 
 def test_buffers_that_the_model_writes_to() -> None:
@@ -269,7 +269,7 @@ def test_threads() -> None:
     done, wrong = Form(model, x), list[float]()
     start = threading.Barrier(4)
     inputs = [torch.randn(1 + place % 2, 4, 8, 8) for place in range(4)]
-    run = packed.PACKED.load({"code": lowered(model, x)})
+    run = onednn_prepacked.PACKED.load({"code": lowered(model, x)})
 
     def work(given: Tensor) -> None:
         with torch.no_grad():

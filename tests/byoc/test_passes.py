@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from support_graphs import Build
-from support_passes import FORMS, Function, computed, opened, ops, settled
+from support.byoc.graphs import Build
+from support.byoc.passes import FORMS, Function, computed, opened, ops, settled
 from torch import Tensor, nn
 
 from tcjit.byoc.graph import Block, Value
@@ -19,10 +19,10 @@ from tcjit.byoc.passes.common import share_common
 from tcjit.byoc.passes.constants import fold_constants, folding
 from tcjit.byoc.passes.dead import remove_dead
 from tcjit.byoc.passes.decompose import RULES, decompose, decomposition
+from tcjit.byoc.passes.fold_scalar_tensors import write_numbers
 from tcjit.byoc.passes.functionalise import functionalise
 from tcjit.byoc.passes.identities import remove_identities
 from tcjit.byoc.passes.layout import channels_last
-from tcjit.byoc.passes.numbers import write_numbers
 from tcjit.errors import PartitionError
 
 forms = pytest.mark.parametrize("form", FORMS)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from support_models import MODELS
-from support_passes import FORMS, Function, computed, opened, ops, settled
+from support.byoc.models import MODELS
+from support.byoc.passes import FORMS, Function, computed, opened, ops, settled
 from torch import Tensor, nn
 from torch.ao.quantization import QConfigMapping, get_default_qconfig
 from torch.ao.quantization.quantize_fx import convert_fx, fuse_fx, prepare_fx

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from support_graphs import Build, contracted_edges, has_circle, names, random_block
+from support.byoc.graphs import Build, contracted_edges, has_circle, names, random_block
 
 from tcjit.byoc.backends import Backend
+from tcjit.byoc.block_dependences import Scope
 from tcjit.byoc.graph import Block, Node, TensorType, Value
 from tcjit.byoc.grouping import group
 from tcjit.byoc.regions import Group, Region, identifier, merge, order
-from tcjit.byoc.scope import Scope
 from tcjit.errors import PartitionError
 
 pytestmark = pytest.mark.text

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from support_scripts import Toy, cut, defined, partitioned, sharing, tensors_of, text
+from support.byoc.scripts import Toy, cut, defined, partitioned, sharing, tensors_of, text
 from torch import nn
 
 from tcjit.byoc.graph import Block, Node, Value
@@ -345,7 +345,7 @@ def test_save_reload_and_train_in_a_new_process(tmp_path: Path) -> None:
             assert "needs backend toy; here are tcjit, vendor" in str(error), error
         else:
             raise SystemExit("the missing backend was not missed")
-        from support_scripts import Toy
+        from support.byoc.scripts import Toy
         toy = Toy()
         model, manifest = load({str(file)!r})
         assert manifest["backends"] == ["toy"] and manifest["tcjit"] and len(manifest["regions"]) == {len(regions)}

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from support_graphs import Build
-from support_passes import ACTIVATIONS, FORMS, Acting, Function, computed, opened, ops, settled
+from support.byoc.graphs import Build
+from support.byoc.passes import ACTIVATIONS, FORMS, Acting, Function, computed, opened, ops, settled
 from torch import Tensor, nn
 
 import tcjit
 from tcjit.byoc.adapter import Adapter
-from tcjit.byoc.cut import Cut, cut
 from tcjit.byoc.graph import Value
 from tcjit.byoc.grouping import group
+from tcjit.byoc.partition_blocks import Cut, cut
 from tcjit.byoc.regions import merge
 from tcjit.byoc.settings import PartitionConfig
 from tcjit.byoc.vendor import VENDOR

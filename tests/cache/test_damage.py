@@ -9,7 +9,7 @@ import warnings
 from pathlib import Path
 
 import pytest
-from support_cache import WRITER, family, files, kill_writers, printed, put, python, whole
+from support.cache import WRITER, family, files, kill_writers, printed, put, python, whole
 
 from tcjit.cache import CacheWarning, Choice, Store
 from tcjit.errors import CacheError
@@ -201,7 +201,7 @@ import json, resource, sys, warnings
 from pathlib import Path
 from tcjit.cache import Store
 from tcjit.errors import CacheError
-from support_cache import put
+from support.cache import put
 resource.setrlimit(resource.RLIMIT_FSIZE, (8192, resource.RLIM_INFINITY))
 store = Store(Path(sys.argv[1]))
 with warnings.catch_warnings(record=True) as caught:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support_cache import put
+from support.cache import put
 
 import tcjit.cache
 from tcjit.cache import Choice, Store, options_key

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support_cache import ROOT, files, printed
+from support import ROOT
+from support.cache import files, printed
 
 from tcjit.cache import call_key, code_version, keys, options_key, storage, text_key
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support_cache import printed, python
+from support.cache import printed, python
 
 from tcjit.cache import CacheWarning, Store
 from tcjit.cache.log import Log

@@ -9,7 +9,7 @@ import warnings
 from pathlib import Path
 
 import pytest
-from support_cache import family, files, printed, put, whole
+from support.cache import family, files, printed, put, whole
 
 import tcjit.cache
 from tcjit.cache import Choice, Store
@@ -286,7 +286,7 @@ def test_another_process_finds_it(store: Store, home: Path) -> None:
 import json, sys
 from pathlib import Path
 from tcjit.cache import Store
-from support_cache import whole
+from support.cache import whole
 entry = Store(Path(sys.argv[1])).get("k")
 print(json.dumps([entry.record["number"], whole(entry, "k"), [m for m in ("torch", "lark", "islpy") if m in sys.modules]]))
 """
@@ -299,7 +299,7 @@ def test_the_temporary_directory_goes_with_the_process(tmp_path: Path) -> None:
 import json, os, warnings
 warnings.simplefilter("ignore")
 from tcjit.cache import store, path
-from support_cache import put, whole
+from support.cache import put, whole
 entry = put(store(), "k")
 if os.fork() == 0:
     import atexit

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support_cache import files, put, whole
+from support.cache import files, put, whole
 
 import tcjit.cache
 from tcjit.cache import CacheWarning, Store

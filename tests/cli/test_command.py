@@ -15,7 +15,7 @@ import tcjit
 from tcjit import Options, cache
 from tcjit.cache import Choice
 from tcjit.cli import main
-from tcjit.jit import stored
+from tcjit.jit import kernel_cache
 from tcjit.jit.call import forget
 
 MLP = """
@@ -172,7 +172,7 @@ def test_cache_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str], monk
         assert status == 0, err
         return out
 
-    signature = stored.signature(MLP, "mlp")
+    signature = kernel_cache.signature(MLP, "mlp")
     forget(signature)
     cli("explain", path, "--shapes", SHAPES, "--stage", "tree")
     choices = [Choice(Options(lanes=1).to_dict(), {"seconds": 2e-6, "default": 3e-6}, "mlp 8x16 on cpu", ((8, 16),))]
@@ -211,7 +211,7 @@ def test_gc_drops_kernels_of_what_is_gone(tmp_path: Path, capsys: pytest.Capture
         compilers[-1].write_text('#!/bin/sh\nexec gcc "$@"\n')
         compilers[-1].chmod(0o755)
         monkeypatch.setenv("CC", str(compilers[-1]))
-        forget(stored.signature(MLP, "mlp"))
+        forget(kernel_cache.signature(MLP, "mlp"))
         tcjit.compile(MLP, "mlp", *(torch.ones(shape) for shape in ((8, 16), (4, 16), (4,))))
     here = cache.entries()[0]
     record = {**here.record, "tools": ["a version", here.record["tools"][1]]}

@@ -9,13 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from support_mapping import CONVOLUTION, GATHER, MATMUL, SOFTMAX, program
+from support.mapping import CONVOLUTION, GATHER, MATMUL, SOFTMAX, program
 
 from tcjit.codegen.c import emit
 from tcjit.codegen.dialect import C
 from tcjit.codegen.loops import Run
+from tcjit.codegen.parallel_regions import ALONE, Loop, loop, teams
 from tcjit.codegen.source import Source
-from tcjit.codegen.team import ALONE, Loop, loop, teams
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.options import Options
 from tcjit.mapping.pipeline import map_program

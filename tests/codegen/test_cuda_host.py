@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support_cuda_host import BACKWARD, COMPILER, FORWARD, Array, Host, HostError
-from support_cuda_text import UnknownPTX, kernels, rewritten
+from support.rings.cuda_host import BACKWARD, COMPILER, FORWARD, Array, Host, HostError
+from support.rings.cuda_text import UnknownPTX, kernels, rewritten
 
 from tcjit.codegen.source import KernelLaunch
 

@@ -11,12 +11,12 @@ from functools import cache
 
 import numpy as np
 import pytest
-import support_opencl
 import torch
-from support_c import Outcome, plain, read
-from support_cuda_host import COMPILER
-from support_dialect import Group, evaluate, kernel, run, signature
-from support_values import FLOATS, INF, INTEGERS, NAN, SPECIAL, edges, pairs, same, samples
+from support.fuzz.values import FLOATS, INF, INTEGERS, NAN, SPECIAL, edges, pairs, same, samples
+from support.rings import opencl
+from support.rings.c import Outcome, plain, read
+from support.rings.cuda_host import COMPILER
+from support.rings.dialect import Group, evaluate, kernel, run, signature
 
 from benchmarks import ulps
 from tcjit.codegen import prelude
@@ -44,7 +44,7 @@ def runs(request: pytest.FixtureRequest) -> GpuDialect:
     """A dialect whose kernels run here."""
     dialect = DIALECTS[request.param]
     if dialect is OPENCL:
-        support_opencl.require("pocl")
+        opencl.require("pocl")
     elif COMPILER is None:
         pytest.skip("needs g++, which stands in for a GPU")
     return dialect
@@ -194,7 +194,7 @@ def test_nvrtc_takes_every_builtin(dtype: str) -> None:
 
 @pytest.mark.opencl
 def test_opencl_takes_every_helper() -> None:
-    support_opencl.require("pocl")
+    opencl.require("pocl")
     ((flag, _),) = run(callers(OPENCL), [[np.full(8, 3.0), np.zeros(512)]], [1], OPENCL)
     assert flag == 3, "tc_raise got the first argument, and all others were right"
 

@@ -6,8 +6,8 @@ import operator
 import numpy as np
 import pytest
 import torch
-from support_c import call, evaluate, plain, read
-from support_values import FLOATS, INF, INTEGERS, NAN, SPECIAL, edges, pairs, same, samples
+from support.fuzz.values import FLOATS, INF, INTEGERS, NAN, SPECIAL, edges, pairs, same, samples
+from support.rings.c import call, evaluate, plain, read
 
 from tcjit.codegen import prelude
 from tcjit.codegen.dialect import C, Dialect

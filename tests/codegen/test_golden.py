@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from support_mapping import CONVOLUTION, GATHER, MATMUL, SOFTMAX, program
+from support.mapping import CONVOLUTION, GATHER, MATMUL, SOFTMAX, program
 
 from tcjit.codegen.c import emit
 from tcjit.codegen.dialect import C

@@ -10,10 +10,10 @@ import pytest
 
 from tcjit.codegen import integers
 from tcjit.codegen.build import indicator
-from tcjit.codegen.facts import comparison, facts, split
+from tcjit.codegen.inequalities import comparison, facts, split
+from tcjit.codegen.isolate import separate
 from tcjit.codegen.linear import Linear, Opaque, combine
 from tcjit.codegen.loops import Both, Compare, Condition, For, If, Mark, Node, Run, substitute
-from tcjit.codegen.separate import separate
 from tcjit.codegen.unroll import constant_trips
 
 C0, C1, C2 = (Linear.of(f"c{number}") for number in range(3))

@@ -4,13 +4,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import pytest
-from support_banks import touches
-from support_mapping import CONVOLUTION, GATHER, MATMUL, SOFTMAX, program
-from support_nvrtc import RELEASES, using
-from support_sass import Instruction, count, histogram, innermost, sass
+from support.mapping import CONVOLUTION, GATHER, MATMUL, SOFTMAX, program
+from support.rings.banks import touches
+from support.rings.nvrtc import RELEASES, using
+from support.rings.sass import Instruction, count, histogram, innermost, sass
 
 from tcjit.codegen.dialect import CUDA
-from tcjit.codegen.gpu import emit_gpu
+from tcjit.codegen.gpu_kernel import emit_gpu
 from tcjit.mapping.machine import SM_80, SM_90, Device
 from tcjit.mapping.options import Options
 from tcjit.mapping.pipeline import Mapped, map_gpu

@@ -4,14 +4,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from support_library import inputs, listed
-from support_mapping import GOLDEN, program
-from support_nvrtc import RELEASES, using
+from support.library import inputs, listed
+from support.mapping import GOLDEN, program
+from support.rings.nvrtc import RELEASES, using
 
 import tcjit
 from tcjit import library
 from tcjit.codegen.dialect import CUDA
-from tcjit.codegen.gpu import emit_gpu
+from tcjit.codegen.gpu_kernel import emit_gpu
 from tcjit.grammar import front
 from tcjit.mapping.machine import SM_80, SM_90, Device
 from tcjit.mapping.options import Options

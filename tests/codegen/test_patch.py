@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from support_mapping import AVX512, MATMUL, program
+from support.mapping import AVX512, MATMUL, program
 
 from tcjit.codegen.c import emit
 from tcjit.codegen.dialect import C

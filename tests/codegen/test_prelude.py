@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support_c import assembly, call, evaluate, has_gcc_with_avx2, plain, program, read
+from support.rings.c import assembly, call, evaluate, has_gcc_with_avx2, plain, program, read
 
 from benchmarks import ulps
 from tcjit.codegen import prelude

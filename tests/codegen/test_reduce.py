@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support_cuda_host import COMPILER, HostError
-from support_gpu import lines, mapped, run, source
+from support.gpu import lines, mapped, run, source
+from support.rings.cuda_host import COMPILER, HostError
 
 from tcjit.codegen.dialect import OPENCL
 from tcjit.errors import MappingError

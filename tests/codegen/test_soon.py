@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from support_mapping import AVX512, program
+from support.mapping import AVX512, program
 
 from tcjit.codegen.c import emit
 from tcjit.codegen.dialect import C

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import pytest
-from support_cuda import require
+from support.rings.cuda import require
 
 
 @pytest.fixture(autouse=True)

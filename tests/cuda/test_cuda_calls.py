@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from support_calls import defs, fast, knows, refused
+from support.calls import defs, fast, knows, refused
 
 import tcjit
 from tcjit.errors import ArgumentError, DivisionError, GatherError

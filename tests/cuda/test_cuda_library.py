@@ -2,13 +2,14 @@
 from __future__ import annotations
 
 import pytest
-from support_cuda import HERE, asked, operators
+from support import TESTS
+from support.rings.cuda import asked, operators
 
 from tcjit import library
 
 pytestmark = pytest.mark.cuda
 
-FILES = [path.stem for path in sorted((HERE / "library").glob("test_*.py"))]
+FILES = [path.stem for path in sorted((TESTS / "library").glob("test_*.py"))]
 LIBRARY = [pytest.param(file, name, id=name) for file in FILES for name in operators(file)]
 HALVES = "matmul_nn matmul_nt matmul_tn matmul_tt linear_relu softmax layer_norm rms_norm conv2d attention row_sum".split()
 

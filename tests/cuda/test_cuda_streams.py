@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from support_calls import child, defs
+from support.calls import child, defs
 
 import tcjit
 from tcjit.errors import GatherError, TCError

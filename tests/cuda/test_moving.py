@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support_cuda import on_device
+from support.rings.cuda import on_device
 
 import tcjit
 from tcjit import library
@@ -18,7 +18,7 @@ def both(float(N) X, int64(B) I) -> (Y, Z) { Y(i) = X(i) + 1.0  Z(b) = X(I(b)) }
 
 
 def test_a_moved_tensor_lies_in_memory_as_before() -> None:
-    from support_cuda import moved
+    from support.rings.cuda import moved
 
     whole = torch.arange(60.0).reshape(5, 12)
     for tensor in (whole, whole.T, whole[1:, 3::2], whole[2:3].expand(4, 12), torch.tensor(2.0), torch.empty(0, 3), whole.half()[1:]):

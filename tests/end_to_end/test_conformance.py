@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support_cuda_target import compiled_as_well
-from support_targets import everywhere, only, same, small
+from support.rings.cuda_target import compiled_as_well
+from support.rings.targets import everywhere, only, same, small
 
 import tcjit
 from tcjit.mapping.options import Options

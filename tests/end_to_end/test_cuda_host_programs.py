@@ -1,6 +1,6 @@
 """What CUDA kernels do, on the host: random programs against the reference, broken kernels caught.
 
-Every access is watched (see support_cuda_memory.h), and each kernel runs in two orders of threads and blocks with the same result.
+Every access is watched (see cuda_memory.h), and each kernel runs in two orders of threads and blocks with the same result.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from support_cases import REGRESSIONS, load
-from support_cuda_host import COMPILER, HostError
-from support_cuda_target import TARGET, Loaded
-from support_library import Case, compare
-from support_mapping import CONVOLUTION, MATMUL, SOFTMAX
-from support_programs import draw
-from support_run import check
+from support.cases import REGRESSIONS, load
+from support.fuzz.programs import draw
+from support.library import Case, compare
+from support.mapping import CONVOLUTION, MATMUL, SOFTMAX
+from support.rings.cuda_host import COMPILER, HostError
+from support.rings.cuda_target import TARGET, Loaded
+from support.run import check
 
 import tcjit
 from tcjit.errors import TCError

@@ -5,9 +5,9 @@ import random
 from pathlib import Path
 
 import pytest
-from support_cases import REGRESSIONS, load
-from support_cuda import agrees, missing
-from support_programs import draw
+from support.cases import REGRESSIONS, load
+from support.fuzz.programs import draw
+from support.rings.cuda import agrees, missing
 
 pytestmark = [pytest.mark.cuda, pytest.mark.skipif(bool(missing()), reason=missing())]
 

@@ -5,13 +5,13 @@ import random
 from collections.abc import Callable
 
 import pytest
-from support_cases import Case
-from support_cuda_host import COMPILER
-from support_cuda_target import TARGET
-from support_dynamic import opened, resized
-from support_opencl import agrees, require
-from support_programs import draw
-from support_run import check
+from support.cases import Case
+from support.fuzz.dynamic import opened, resized
+from support.fuzz.programs import draw
+from support.rings.cuda_host import COMPILER
+from support.rings.cuda_target import TARGET
+from support.rings.opencl import agrees, require
+from support.run import check
 
 from tcjit.errors import TCError
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 import random
 
 import pytest
-from support_cases import REGRESSIONS
-from support_mutations import mutated, reading_failure
+from support.cases import REGRESSIONS
+from support.fuzz.mutated_texts import mutated, reading_failure
 
 TEXTS, SHARDS, SEED = 600, 6, 20240602
 

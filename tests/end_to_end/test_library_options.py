@@ -4,10 +4,10 @@ from __future__ import annotations
 import random
 
 import pytest
-import support_cuda_target
-from support_cuda_host import COMPILER
-from support_library import compare_drawn
-from support_opencl import require, worker
+from support.library import compare_drawn
+from support.rings import cuda_target
+from support.rings.cuda_host import COMPILER
+from support.rings.opencl import require, worker
 
 from tcjit import library
 
@@ -17,13 +17,13 @@ SEED = 20240601
 @pytest.mark.skipif(COMPILER is None, reason="needs g++")
 @pytest.mark.parametrize("name", library.names()[::2])
 def test_operators_on_the_host(name: str) -> None:
-    compare_drawn(name, support_cuda_target.TARGET, random.Random(f"{SEED} {name}"))
+    compare_drawn(name, cuda_target.TARGET, random.Random(f"{SEED} {name}"))
 
 
 @pytest.mark.opencl
 @pytest.mark.parametrize("name", library.names()[1::2])
 def test_operators_in_opencl(name: str) -> None:
     require("pocl")
-    code = f"import random, support_library\nsupport_library.compare_drawn({name!r}, 'opencl', random.Random('{SEED} {name}'))"
+    code = f"import random\nfrom support import library\nlibrary.compare_drawn({name!r}, 'opencl', random.Random('{SEED} {name}'))"
     wrong = worker().ask(kind="code", code=f"{code}\nanswer = ''")
     assert wrong == "", wrong

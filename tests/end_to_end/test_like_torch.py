@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support_targets import only
+from support.rings.targets import only
 
 import tcjit
 

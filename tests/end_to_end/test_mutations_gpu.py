@@ -11,11 +11,11 @@ from functools import cache
 
 import numpy as np
 import pytest
-from support_cuda_host import COMPILER
-from support_faults import Mutant, judged, of_mapping, right
-from support_opencl import require
-from support_subjects import arguments
-from support_text_faults import SWAPPED, of_text
+from support.fuzz.faults import Mutant, judged, of_mapping, right
+from support.fuzz.text_faults import SWAPPED, of_text
+from support.rings.cuda_host import COMPILER
+from support.rings.opencl import require
+from support.subjects import arguments
 
 pytestmark = [pytest.mark.opencl, pytest.mark.skipif(COMPILER is None, reason="needs g++")]
 

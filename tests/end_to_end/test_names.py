@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support_targets import everywhere, only, same, small
+from support.rings.targets import everywhere, only, same, small
 
 import tcjit
 from tcjit.mapping.options import Options

@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 
 import pytest
-from support_cuda_host import COMPILER
-from support_faults import right
-from support_opencl import require
-from support_subjects import SUBJECTS, agrees, compiled, refuted, watched
+from support.fuzz.faults import right
+from support.rings.cuda_host import COMPILER
+from support.rings.opencl import require
+from support.subjects import SUBJECTS, agrees, compiled, refuted, watched
 
 from tcjit.mapping.isl import descendants
 from tcjit.mapping.tree import mark_name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support_targets import everywhere, only, same
+from support.rings.targets import everywhere, only, same
 
 import tcjit
 from tcjit.mapping.options import Options

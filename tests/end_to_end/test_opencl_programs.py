@@ -8,10 +8,10 @@ import random
 from pathlib import Path
 
 import pytest
-from support_cases import REGRESSIONS, Case, Fill, load
-from support_oclgrind import Edit, clean, inspect
-from support_opencl import agrees, require
-from support_programs import draw
+from support.cases import REGRESSIONS, Case, Fill, load
+from support.fuzz.programs import draw
+from support.rings.oclgrind import Edit, clean, inspect
+from support.rings.opencl import agrees, require
 
 from tcjit.mapping.options import Options
 

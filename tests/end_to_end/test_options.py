@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support_cases import Case, Fill
-from support_compare import agree
-from support_kernels import device
-from support_options import drawn, refused
-from support_run import call
-from support_targets import on
+from support.cases import Case, Fill
+from support.compare import agree
+from support.fuzz.kernels import device
+from support.fuzz.options import drawn, refused
+from support.rings.targets import on
+from support.run import call
 
 import tcjit
 from tcjit.errors import MappingError

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support_cases import REGRESSIONS, Case, load, save
-from support_compare import decided
-from support_programs import Statistics, candidate, draw
-from support_run import call, check
-from support_shrink import shrink
+from support.cases import REGRESSIONS, Case, load, save
+from support.compare import decided
+from support.fuzz.programs import Statistics, candidate, draw
+from support.fuzz.shrink import shrink
+from support.run import call, check
 
 from tcjit.errors import TCError
 from tcjit.jit.call import function
@@ -103,7 +103,7 @@ def test_a_case_is_mapped_by_its_options(monkeypatch: pytest.MonkeyPatch) -> Non
         shared.append(parallelise.WORTH_THREADS)
         return function(text, name, target, options, dynamic)
 
-    monkeypatch.setattr("support_run.function", called)
+    monkeypatch.setattr("support.run.function", called)
     check(case, "cpu")
     check(replace(case, options=None), "cpu")
     assert given == [case.options, None] and shared == [1, parallelise.WORTH_THREADS] and shared[1] > 1

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 import soak
-import support_threads
-from support_cases import Case, Fill, load
+from support import threads
+from support.cases import Case, Fill, load
 
 from tcjit import library
 from tcjit.mapping.options import Options
@@ -120,7 +120,7 @@ def test_an_operator_that_is_wrong_is_named_with_its_ring(monkeypatch: pytest.Mo
     def wrong(*_: object, **__: object) -> None:
         raise AssertionError("one element is wrong")
 
-    monkeypatch.setattr("support_library.compare", wrong)
+    monkeypatch.setattr("support.library.compare", wrong)
     work = soak.Work(7, WORK.keep, library=1)
     name = library.names()[0]
     assert soak._named(work, 0) == f"{name} on cuda_host: AssertionError: one element is wrong"
@@ -137,7 +137,7 @@ def test_a_failure_is_kept_with_the_options_that_it_needs(tmp_path: Path, monkey
     def check(case: Case, target: str) -> None:
         assert case.options is None or case.options.lanes != 2, "two lanes"
 
-    monkeypatch.setattr("support_run.check", check)
+    monkeypatch.setattr("support.run.check", check)
     assert "kept in" in soak._program(case, soak.Work(7, tmp_path), 1)
     kept = load(tmp_path / "soak_7_1.tc")
     assert kept.options == Options(lanes=2) and kept.shapes == {"X": (0,)} and len(kept.text) < len(text)
@@ -149,7 +149,7 @@ def test_a_failure_that_needs_no_options_is_kept_without(tmp_path: Path, monkeyp
     def wrong(case: Case, target: str) -> None:
         raise AssertionError("always")
 
-    monkeypatch.setattr("support_run.check", wrong)
+    monkeypatch.setattr("support.run.check", wrong)
     soak._program(case, soak.Work(7, tmp_path), 2)
     assert load(tmp_path / "soak_7_2.tc").options is None
     assert "options" not in (tmp_path / "soak_7_2.tc").read_text()
@@ -216,7 +216,7 @@ WARNING: ThreadSanitizer: data race (pid=7)
 
 def test_what_a_sanitizer_reports_of_kernels_and_launcher_counts() -> None:
     def judged(log: str, status: int, out: str) -> tuple[int, list[str]]:
-        return support_threads._judged("address", subprocess.CompletedProcess(["python"], status, out, "last words"), log, Path("/private"))
+        return threads._judged("address", subprocess.CompletedProcess(["python"], status, out, "last words"), log, Path("/private"))
 
     end = '{"calls": 5, "wrong": []}'
     assert judged(THEIRS, 0, end) == (5, [])
@@ -228,7 +228,7 @@ def test_what_a_sanitizer_reports_of_kernels_and_launcher_counts() -> None:
 
 
 def test_a_missing_sanitizer_is_a_failure(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(support_threads, "_runtime", lambda sanitizer: "")
-    assert support_threads.soak_threads(1, 7) == 1
+    monkeypatch.setattr(threads, "_runtime", lambda sanitizer: "")
+    assert threads.soak_threads(1, 7) == 1
     out = capsys.readouterr().out
     assert "no libasan.so" in out and "no libtsan.so" in out and out.splitlines()[-1] == "0 calls, 2 reports, seed 7"

@@ -8,9 +8,9 @@ import pytest
 from tcjit.grammar.affine import affine, condition, guarded_accesses, is_gather, isl_name, linear
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index, Scalar, Select, Size, Unary
 from tcjit.grammar.check import check
-from tcjit.grammar.form import ZeroDivisor, expression, integer
 from tcjit.grammar.parse import parse
-from tcjit.grammar.show import show
+from tcjit.grammar.polynomial import ZeroDivisor, expression, integer
+from tcjit.grammar.printer import show
 
 HEAD = "def f(float(N) A, float(M) B, int32(N) X, int32 s, int32 t, bool b, float x) -> (O) "
 

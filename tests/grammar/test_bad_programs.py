@@ -5,7 +5,7 @@ import random
 import re
 
 import pytest
-from support_grammar import HEAD
+from support.grammar import HEAD
 
 from tcjit.errors import CheckError, ParseError, TCError
 from tcjit.grammar.check import check

@@ -3,7 +3,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from support_grammar import HEAD, body, only, typed
+from support.grammar import HEAD, body, only, typed
 
 from tcjit.errors import CheckError
 from tcjit.grammar.ast import (
@@ -28,7 +28,7 @@ from tcjit.grammar.builtins import BUILTINS
 from tcjit.grammar.check import accumulating, check
 from tcjit.grammar.dtypes import DTYPES, promote
 from tcjit.grammar.parse import parse
-from tcjit.grammar.show import show
+from tcjit.grammar.printer import show
 from tcjit.grammar.walk import walk
 
 torch = pytest.importorskip("torch")

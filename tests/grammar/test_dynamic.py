@@ -7,7 +7,7 @@ from tcjit.errors import ShapeError
 from tcjit.grammar.ast import Dynamic, Index, Program
 from tcjit.grammar.dynamic import generalise
 from tcjit.grammar.front import read
-from tcjit.grammar.show import extent
+from tcjit.grammar.printer import extent
 
 
 def made(text: str, sizes: dict[str, int], dynamic: dict[str, tuple[int, int]], scalars: dict[str, int] | None = None) -> Program:

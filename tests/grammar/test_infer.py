@@ -6,10 +6,10 @@ import sys
 import time
 
 import pytest
-from support_ranges import domain, inferred, program, ranges, shape
+from support.fuzz.ranges import domain, inferred, program, ranges, shape
 
 from tcjit.errors import ArgumentError, CheckError, ShapeError
-from tcjit.grammar import form
+from tcjit.grammar import polynomial
 from tcjit.grammar.ast import Size
 from tcjit.grammar.check import check
 from tcjit.grammar.infer import explain_ranges, infer, specialise
@@ -368,9 +368,9 @@ def test_formulas_give_the_numbers(text: str) -> None:
         found = specialise(definition, shapes, scalars)
         values = {**dict(found.sizes), **dict(found.scalars)}
         for tensor in definition.tensors:
-            assert tuple(form.integer(e, values) for e in tensor.shape) == found.shape(tensor.name)
+            assert tuple(polynomial.integer(e, values) for e in tensor.shape) == found.shape(tensor.name)
         for statement, numbers in zip(definition.statements, found.domains, strict=True):
-            assert tuple((form.integer(r.lower, values), form.integer(r.upper, values)) for r in statement.domain) == numbers
+            assert tuple((polynomial.integer(r.lower, values), polynomial.integer(r.upper, values)) for r in statement.domain) == numbers
 
 
 def test_a_plain_kernel_never_waits_for_isl() -> None:

@@ -5,7 +5,7 @@ import sys
 import threading
 
 import pytest
-from support_grammar import HEAD
+from support.grammar import HEAD
 
 from tcjit.errors import ParseError, TCError
 from tcjit.grammar.ast import (
@@ -27,7 +27,7 @@ from tcjit.grammar.ast import (
 )
 from tcjit.grammar.check import check
 from tcjit.grammar.parse import parse
-from tcjit.grammar.show import show
+from tcjit.grammar.printer import show
 from tcjit.grammar.walk import MAX_DEPTH, walk
 
 MATMUL = "def mm(float(M, K) A, float(K, N) B) -> (C) { C(i, j) +=! A(i, k) * B(k, j) }"

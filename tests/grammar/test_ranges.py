@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from support_ranges import domain, inferred
+from support.fuzz.ranges import domain, inferred
 
 from tcjit.errors import CheckError, ShapeError
 from tcjit.grammar.infer import specialise

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support_calls import defs, fast, refused
+from support.calls import defs, fast, refused
 
 import tcjit
 

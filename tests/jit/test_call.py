@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from support_calls import defs, fast, knows, refused
-from support_targets import everywhere
+from support.calls import defs, fast, knows, refused
+from support.rings.targets import everywhere
 
 import tcjit
 

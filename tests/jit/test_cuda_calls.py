@@ -5,7 +5,7 @@ import threading
 
 import pytest
 import torch
-from support_calls import defs, fast, knows, refused
+from support.calls import defs, fast, knows, refused
 
 import tcjit
 

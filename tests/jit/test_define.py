@@ -6,11 +6,11 @@ import pickle
 
 import pytest
 import torch
-from support_calls import TEXT, child, defs, refused
+from support.calls import TEXT, child, defs, refused
 
 import tcjit
 from tcjit.grammar.ast import Binary, Call, Cast, Const, Size, Unary
-from tcjit.jit import stored
+from tcjit.jit import kernel_cache
 from tcjit.jit.signature import Signature, encode, evaluate
 
 NAMES = ["add", "mm", "both", "onto", "pick", "step", "rest", "sum", "shift"]
@@ -133,10 +133,10 @@ print(tc.add(torch.ones(1), torch.ones(1)).item())
 
 
 def test_signatures_travel_as_json() -> None:
-    for signature in stored.signatures(TEXT):
+    for signature in kernel_cache.signatures(TEXT):
         text = json.dumps(signature.to_json())
         assert Signature.from_json(json.loads(text)) == signature
-    (onto,) = (s for s in stored.signatures(TEXT) if s.name == "onto")
+    (onto,) = (s for s in kernel_cache.signatures(TEXT) if s.name == "onto")
     assert onto.accumulates == ("C",) and onto.sizes == ("M", "K")
 
 
@@ -157,12 +157,12 @@ def test_extents() -> None:
 
 def test_a_damaged_signature_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "def fresh(float(N) X) -> (Y) { Y(i) = X(i) }"
-    good = stored.signatures(text)
-    store = stored.cache.store()
+    good = kernel_cache.signatures(text)
+    store = kernel_cache.cache.store()
     strange = {**good[0].to_json(), "returns": [{"name": "Y", "dtype": "float32", "shape": [["exec", 1]]}]}
     for bad in ([{}], [{"name": 3}], ["x"], [strange]):
-        store.put_signatures(stored.cache.text_key(text), bad)
-        assert stored.signatures(text) == good
+        store.put_signatures(kernel_cache.cache.text_key(text), bad)
+        assert kernel_cache.signatures(text) == good
 
 
 @pytest.mark.parametrize(("target", "hint"), [("cuda:sm_75", "sm_80"), ("cuda:sm_1", "sm_80"), ("cuda:hopper", "cuda:sm_90")])

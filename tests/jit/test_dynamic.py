@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 import torch
-from support_calls import child
+from support.calls import child
 
 import tcjit
 from tcjit.errors import ArgumentError, GatherError, ShapeError
 from tcjit.jit import compile as compiling
-from tcjit.jit import dynamic, stored
+from tcjit.jit import dynamic, kernel_cache
 
 TEXT = """
 def mlp(float(B,I) X, float(O,I) W, float(O) b) -> (Y) { Y(n,o) +=! X(n,i) * W(o,i)  Y(n,o) = fmax(Y(n,o) + b(o), 0.0) }
@@ -60,13 +60,13 @@ CASES: dict[str, tuple[Callable[[int], tuple[torch.Tensor, ...]], Expected]] = {
 def kernels(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """What is compiled or loaded, by its dynamic sizes."""
     made: list[dict[str, Any]] = []
-    usual = stored.binary
+    usual = kernel_cache.binary
 
     def binary(text: str, signature: Any, key: Any) -> Any:
         made.append({size: limits for size, *limits in key.dynamic})
         return usual(text, signature, key)
 
-    monkeypatch.setattr(stored, "binary", binary)
+    monkeypatch.setattr(kernel_cache, "binary", binary)
     return made
 
 
@@ -217,7 +217,7 @@ def test_the_fifth_value_makes_a_size_dynamic(kernels: list[dict[str, Any]]) -> 
 
 def test_a_tuned_shape_keeps_a_kernel_of_its_own(monkeypatch: pytest.MonkeyPatch, kernels: list[dict[str, Any]]) -> None:
     mlp = tcjit.define(TEXT + "# tuned", target="cpu", dynamic=["B"]).mlp
-    monkeypatch.setattr(stored, "is_tuned", lambda signature, key: key.shapes[0][0] == 6)
+    monkeypatch.setattr(kernel_cache, "is_tuned", lambda signature, key: key.shapes[0][0] == 6)
     for value in (5, 6, 7):
         mlp(seeded(value, 70), seeded(37, 70), seeded(37))
     assert kernels == [{"B": [1, 32]}, {}]

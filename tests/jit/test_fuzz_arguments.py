@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from fuzz_arguments import calls
-from support_calls import refused
+from support.calls import refused
 
 import tcjit
 from tcjit import library

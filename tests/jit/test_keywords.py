@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 import torch
-from support_calls import child, defs, knows, refused
+from support.calls import child, defs, knows, refused
 
 import tcjit
 

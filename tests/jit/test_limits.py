@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 import torch
-from support_calls import refused
+from support.calls import refused
 
 import tcjit
 from tcjit.jit import kernel as kernels

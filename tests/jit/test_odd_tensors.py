@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 import torch.autograd.forward_ad as forward
-from support_calls import defs, fast, knows, refused
-from support_targets import everywhere
+from support.calls import defs, fast, knows, refused
+from support.rings.targets import everywhere
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode

@@ -3,14 +3,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support_calls import defs, refused
-from support_targets import everywhere
+from support.calls import defs, refused
+from support.rings.targets import everywhere
 from torch._dynamo.source import ConstantSource
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
 import tcjit
-from tcjit.jit import operator, stored
+from tcjit.jit import kernel_cache, operator
 
 ODD = """
 def None_(float(N) self, float(N) out, float a_, int32 unchecked, bool in_, uint64 u, float16 h) -> (y_) {
@@ -29,7 +29,7 @@ def test_schema() -> None:
 
 
 def test_names_that_a_schema_cannot_hold() -> None:
-    (signature,) = stored.signatures(ODD)
+    (signature,) = kernel_cache.signatures(ODD)
     text = operator.schema(signature, "f")
     assert text == "f(Tensor self_, Tensor out_, float a__, int unchecked_, bool in__, int u, float h, bool unchecked=False) -> Tensor"
     f = tcjit.define(ODD, target="reference")["None_"]

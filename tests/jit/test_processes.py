@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from support_calls import TEXT, child, defs, fast, knows, refused
+from support.calls import TEXT, child, defs, fast, knows, refused
 
 import tcjit
 import tcjit.jit.compile as compiling
 from tcjit.errors import CompileError, LaunchError
 from tcjit.jit import fast as fast_path
-from tcjit.jit import stored
+from tcjit.jit import kernel_cache
 from tcjit.runtime import launcher, tensors
 
 
@@ -57,10 +57,10 @@ def test_one_compile_in_flight_per_key(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sorted(shapes["X"] for shapes in compiled) == [(5,), (6,)]
 
 
-@pytest.mark.parametrize(("thrown_out", "served"), [(1, True), (stored.ATTEMPTS, False)])
+@pytest.mark.parametrize(("thrown_out", "served"), [(1, True), (kernel_cache.ATTEMPTS, False)])
 def test_a_kernel_thrown_out_by_another_process_just_now(monkeypatch: pytest.MonkeyPatch, thrown_out: int, served: bool) -> None:
     """It is compiled once more, but not for ever."""
-    target = type(stored.targets.find("cpu"))
+    target = type(kernel_cache.targets.find("cpu"))
     really, seen = target.load, []
 
     def load(self: Any, record: Any, library: Path) -> Any:
@@ -77,7 +77,7 @@ def test_a_kernel_thrown_out_by_another_process_just_now(monkeypatch: pytest.Mon
     else:
         with pytest.raises(LaunchError, match="cannot load"):
             thrown(x)
-        assert len(seen) == stored.ATTEMPTS
+        assert len(seen) == kernel_cache.ATTEMPTS
 
 
 def test_a_failed_compile_can_be_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +169,7 @@ def test_without_the_extension(slow: Any, monkeypatch: pytest.MonkeyPatch, lacki
         monkeypatch.setattr(tensors, "for_launcher", lambda: None)
     elif lacking == "damaged":
         (tmp_path / "launcher.so").write_bytes(b"not a library")
-        monkeypatch.setattr(stored, "launcher_library", lambda: tmp_path / "launcher.so")
+        monkeypatch.setattr(kernel_cache, "launcher_library", lambda: tmp_path / "launcher.so")
     elif lacking == "refusing":
         offered = tensors.for_launcher()
         assert offered is not None

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 import torch
-from support_cache import python
-from support_calls import child, refused
+from support.cache import python
+from support.calls import child, refused
 
 import tcjit
 import tcjit.jit.compile as compiling
 from tcjit import Options, cache
 from tcjit.cache import CacheWarning, Choice
 from tcjit.errors import GatherError, MappingError
-from tcjit.jit import call, stored, targets
+from tcjit.jit import call, kernel_cache, targets
 from tcjit.jit.launch import Key
 
 ONE = """
@@ -157,11 +157,11 @@ def shaped(n: int, m: int = 16) -> tuple[torch.Tensor, torch.Tensor]:
 
 def tune(n: int, text: str = MM, m: int = 16, **changes: Any) -> None:
     """As a search would: keep options for the product of n x m and m x n."""
-    (signature,) = stored.signatures(text)
+    (signature,) = kernel_cache.signatures(text)
     target = targets.find("cpu", "cpu")
     key = Key(((n, m), (m, n)), ("contiguous", "contiguous"), (), True, "cpu", None, "cpu")
     options = Options(**changes).to_dict()
-    cache.store().put_choice(stored.family(signature, target, key), Choice(options, {"seconds": 1.0}, "mm", key.shapes))
+    cache.store().put_choice(kernel_cache.family(signature, target, key), Choice(options, {"seconds": 1.0}, "mm", key.shapes))
 
 
 def used(n: int, text: str = MM, m: int = 16, **named: Any) -> tuple[tuple[int, ...], str]:
@@ -219,9 +219,9 @@ def test_tuned_options_that_do_not_serve(compiled: list[str], monkeypatch: pytes
 
 
 def test_options_of_another_version() -> None:
-    (signature,) = stored.signatures(MM)
+    (signature,) = kernel_cache.signatures(MM)
     key = Key(((16, 16), (16, 16)), ("contiguous", "contiguous"), (), True, "cpu", None, "cpu")
-    family = stored.family(signature, targets.find("cpu", "cpu"), key)
+    family = kernel_cache.family(signature, targets.find("cpu", "cpu"), key)
     for options in ({"loop_polish": 3}, {"tile": "large"}, {"lanes": 7}):
         cache.store().put_choice(family, Choice(options, {}, "", key.shapes))
         assert used(16) == ((), "the model's, since those tuned are of another version")
@@ -294,7 +294,7 @@ def test_every_file_of_a_real_cache_damaged(own_cache: Path) -> None:
         forget()
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            stored.launcher_library()
+            kernel_cache.launcher_library()
             assert torch.allclose(tcjit.define(MM).mm(a, b), expected, atol=1e-4)
             cache.store().log("measured").read()
         assert all(w.category is CacheWarning for w in caught)
@@ -319,7 +319,7 @@ def test_every_file_of_a_real_cache_damaged(own_cache: Path) -> None:
 
 
 def test_canonical_and_places_survive_the_cache() -> None:
-    made = stored.signatures(ONE)
+    made = kernel_cache.signatures(ONE)
     forget()
-    assert stored.signatures(ONE) == made and made[0].canonical == stored.signatures(OTHER)[0].canonical
+    assert kernel_cache.signatures(ONE) == made and made[0].canonical == kernel_cache.signatures(OTHER)[0].canonical
     assert json.loads(json.dumps(made[0].to_json())) == made[0].to_json() and len(made[0].places) == 1

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 import torch
-from support_calls import defs
+from support.calls import defs
 
 import tcjit
 from tcjit.jit import call

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from support_calls import TEXT, defs, fast, knows, refused
+from support.calls import TEXT, defs, fast, knows, refused
 
 import tcjit
 from tcjit.jit import targets
@@ -140,9 +140,9 @@ def test_repeated_calls_with_scalars(tc: Any) -> None:
 
 
 def test_only_so_many_calls_are_remembered(tc: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tcjit.jit import repeat
+    from tcjit.jit import python_dispatch
 
-    monkeypatch.setattr(repeat, "ENTRIES", 3)
+    monkeypatch.setattr(python_dispatch, "ENTRIES", 3)
     xs = [torch.randn(n) for n in range(1, 6)]
     for x in xs:
         tc.both(x)

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import pytest
-from support_library import TARGETS, Case, cases, check_family, compare, runs
+from support.library import TARGETS, Case, cases, check_family, compare, runs
 
 HEADS = (
     {"B": 2, "H": 3, "Q": 5, "K": 7, "D": 4, "E": 6},

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import pytest
-from support_library import TARGETS, Case, cases, check_family, compare, runs
+from support.library import TARGETS, Case, cases, check_family, compare, runs
 
 PLAIN1 = {"stride": 1, "padding": 0, "dilation": 1}
 WINDOWS1 = (PLAIN1, {"stride": 2, "padding": 1, "dilation": 1}, {"stride": 3, "padding": 4, "dilation": 2})

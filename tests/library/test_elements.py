@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support_library import TARGETS, Case, below, between, cases, check_family, coin, compare, distribution, normal, runs
+from support.library import TARGETS, Case, below, between, cases, check_family, coin, compare, distribution, normal, runs
 
 LINES = ({"N": 1}, {"N": 7}, {"N": 131})
 ROWS = ({"M": 5, "N": 7}, {"M": 1, "N": 1}, {"M": 3, "N": 130}, {"M": 40, "N": 2})

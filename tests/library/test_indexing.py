@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import pytest
-from support_library import TARGETS, Case, below, cases, check_family, coin, compare, normal, runs
+from support.library import TARGETS, Case, below, cases, check_family, coin, compare, normal, runs
 
 BAGS = ({"E": 11, "D": 5, "B": 3, "L": 4}, {"E": 1, "D": 1, "B": 1, "L": 1}, {"E": 50, "D": 33, "B": 2, "L": 17})
 

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import pytest
-from support_library import documented
+from support.library import documented
 
 from tcjit import library
 from tcjit.errors import ArgumentError

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import pytest
-from support_library import TARGETS, Case, cases, check_family, compare, runs
+from support.library import TARGETS, Case, cases, check_family, compare, runs
 
 PRODUCT = ({"M": 5, "K": 7, "N": 3}, {"M": 1, "K": 1, "N": 1}, {"M": 33, "K": 65, "N": 17}, {"M": 4, "K": 1, "N": 70})
 BATCHED = tuple({"B": batch, **sizes} for batch, sizes in zip((3, 1, 2, 5), PRODUCT))

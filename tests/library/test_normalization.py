@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support_library import TARGETS, Case, between, cases, check_family, compare, runs
+from support.library import TARGETS, Case, between, cases, check_family, compare, runs
 
 ROWS = ({"M": 5, "N": 7}, {"M": 1, "N": 1}, {"M": 3, "N": 130}, {"M": 40, "N": 2})
 PLANE = ({"N": 2, "C": 3, "H": 5, "W": 4}, {"N": 1, "C": 1, "H": 7, "W": 9})

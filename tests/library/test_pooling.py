@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import pytest
-from support_library import Case, cases, check_family, compare, runs
+from support.library import Case, cases, check_family, compare, runs
 
 PLANE = ({"N": 2, "C": 3, "H": 9, "W": 11}, {"N": 1, "C": 1, "H": 4, "W": 5})
 WINDOWS = (

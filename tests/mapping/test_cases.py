@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support_mapping import program
+from support.mapping import program
 
 from tcjit.mapping.dependences import dependences
 from tcjit.mapping.options import Options

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from support_mapping import program
+from support.mapping import program
 
 from tcjit.errors import VerifyError
 from tcjit.mapping.collapse import collapse, verify_collapse

@@ -6,8 +6,8 @@ import random
 
 import islpy as isl
 import pytest
-from support_mapping import CONVOLUTION, MATMUL, SOFTMAX, program
-from support_programs import draw
+from support.fuzz.programs import draw
+from support.mapping import CONVOLUTION, MATMUL, SOFTMAX, program
 
 from tcjit.grammar.ast import Program
 from tcjit.grammar.dynamic import generalise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support_mapping import AVX512, MATMUL, mapped, scop
+from support.mapping import AVX512, MATMUL, mapped, scop
 
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.fuse import Group

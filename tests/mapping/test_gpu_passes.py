@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 
 import pytest
 import torch
-from support_mapping import GOLDEN, LAYER, MATMUL, SMALL, SOFTMAX, TOTAL, program
-from support_programs import draw
-from support_run import failure
+from support.fuzz.programs import draw
+from support.mapping import GOLDEN, LAYER, MATMUL, SMALL, SOFTMAX, TOTAL, program
+from support.run import failure
 
 import tcjit
 from tcjit.codegen.dialect import OPENCL as CL
-from tcjit.codegen.gpu import emit_gpu
+from tcjit.codegen.gpu_kernel import emit_gpu
 from tcjit.errors import MappingError
 from tcjit.mapping import pipeline
 from tcjit.mapping import tree as trees

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import pytest
-from support_mapping import AVX512, CONVOLUTION, GATHER, MATMUL, SOFTMAX, mapped, scop
+from support.mapping import AVX512, CONVOLUTION, GATHER, MATMUL, SOFTMAX, mapped, scop
 
 from tcjit.mapping.dependences import dependences
 from tcjit.mapping.isl import descendants

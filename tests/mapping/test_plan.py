@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from support_mapping import AVX512, SOFTMAX, program
+from support.mapping import AVX512, SOFTMAX, program
 
 from tcjit.mapping.dependences import dependences
 from tcjit.mapping.machine import Machine

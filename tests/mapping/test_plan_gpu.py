@@ -6,12 +6,12 @@ import re
 from dataclasses import replace
 
 import pytest
-from support_gpu import mapped as by_hand
-from support_gpu import source
-from support_mapping import HALVES, MATMUL, SMALL, SOFTMAX, TRANSPOSED, program
+from support.gpu import mapped as by_hand
+from support.gpu import source
+from support.mapping import HALVES, MATMUL, SMALL, SOFTMAX, TRANSPOSED, program
 
 from tcjit.codegen.dialect import CUDA
-from tcjit.codegen.gpu import emit_gpu
+from tcjit.codegen.gpu_kernel import emit_gpu
 from tcjit.errors import MappingError
 from tcjit.mapping import tree as trees
 from tcjit.mapping.machine import SM_90, Device

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support_mapping import AVX512, MATMUL, program
+from support.mapping import AVX512, MATMUL, program
 
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.options import Options

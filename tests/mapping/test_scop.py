@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support_mapping import CONVOLUTION, GATHER, MATMUL, program, scop
+from support.mapping import CONVOLUTION, GATHER, MATMUL, program, scop
 
 from tcjit.mapping.options import Options
 from tcjit.mapping.scop import build

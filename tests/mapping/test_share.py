@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support_mapping import AVX512, mapped, program
+from support.mapping import AVX512, mapped, program
 
 from tcjit.grammar.dynamic import generalise
 from tcjit.grammar.front import read

@@ -7,7 +7,7 @@ from typing import Any
 
 import islpy as isl
 import pytest
-from support_mapping import AVX512, GATHER, MATMUL, SOFTMAX, mapped, scop
+from support.mapping import AVX512, GATHER, MATMUL, SOFTMAX, mapped, scop
 
 from tcjit.errors import VerifyError
 from tcjit.grammar.ast import Program

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import islpy as isl
 import pytest
-from support_mapping import MATMUL, SOFTMAX, program, scop
-from support_trees import (
+from support.mapping import MATMUL, SOFTMAX, program, scop
+from support.trees import (
     BARE,
     CUT,
     S4,
@@ -31,10 +31,10 @@ from tcjit.errors import VerifyError
 from tcjit.grammar.ast import Access, Binary
 from tcjit.mapping import tree as trees
 from tcjit.mapping.dependences import dependences
-from tcjit.mapping.fences import radices, verify_fences
 from tcjit.mapping.machine import SM_90
 from tcjit.mapping.options import Options
 from tcjit.mapping.pipeline import Launch, map_gpu
+from tcjit.mapping.races import radices, verify_fences
 from tcjit.mapping.scop import Scop
 from tcjit.mapping.storage import Buffer
 from tcjit.mapping.verify import verify, verify_privates

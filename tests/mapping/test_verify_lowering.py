@@ -6,15 +6,15 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from support_mapping import MATMUL, scop
-from support_trees import BARE, SIZES, product
+from support.mapping import MATMUL, scop
+from support.trees import BARE, SIZES, product
 
 from tcjit.errors import VerifyError
 from tcjit.grammar.ast import Access, Binary, Const, Expr, Index
 from tcjit.grammar.walk import rebuild
-from tcjit.mapping.aliases import verify_lowering
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.storage import Storage
+from tcjit.mapping.value_flow import verify_lowering
 
 
 def lowered_product() -> tuple[Scop, Scop, dict[str, str]]:

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support_compare import agree
+from support.compare import agree
 
 from tcjit.grammar.dtypes import FORMATS
 from tcjit.runtime import bounds

@@ -1,10 +1,10 @@
-"""The CUDA runtime through both packages, against a driver that loads and launches nothing (``support_cuda_stub``)."""
+"""The CUDA runtime through both packages, against a driver that loads and launches nothing (``support.rings.cuda_stub``)."""
 from __future__ import annotations
 
 import json
 
 import pytest
-import support_cuda_stub as stub
+from support.rings import cuda_stub as stub
 
 
 @pytest.fixture(params=stub.PACKAGES)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-import support_cuda_stub as stub
+from support.rings import cuda_stub as stub
 
 from tcjit import config
 from tcjit.errors import LaunchError, TCError

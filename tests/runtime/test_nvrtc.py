@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import support_sass as tools
-from support_nvrtc import RELEASES, require, using
+from support.rings import sass as tools
+from support.rings.nvrtc import RELEASES, require, using
 
 from tcjit.errors import CompileError
 from tcjit.mapping.machine import SM_80, SM_90

@@ -4,8 +4,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support_oclgrind import Finding, Inspector, parse
-from support_opencl import require
+from support.rings.oclgrind import Finding, Inspector, parse
+from support.rings.opencl import require
 
 pytestmark = pytest.mark.opencl
 

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 import pytest
-from support_opencl import Worker, require, worker
+from support.rings.opencl import Worker, require, worker
 
 pytestmark = pytest.mark.opencl
 

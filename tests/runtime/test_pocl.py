@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 import pytest
-from support_opencl import require
+from support.rings.opencl import require
 
 from tcjit.runtime import pocl
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from optuna.trial import TrialState
-from support_postgres import server
-from support_study import ROOT
+from support import ROOT
+from support.tuner.postgres import server
 
 from tcjit.tuner.storage import open_storage
 

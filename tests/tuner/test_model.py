@@ -14,8 +14,8 @@ import pytest
 
 from tcjit.errors import TuneError
 from tcjit.tuner import model
-from tcjit.tuner.bench import Failure, Printed
 from tcjit.tuner.config import TunerConfig
+from tcjit.tuner.evaluator import Failure, Printed
 from tcjit.tuner.genetic import Past, propose
 from tcjit.tuner.measurements import Measurements, Outcome
 from tcjit.tuner.model import BEST, LEAST, PRINTED, Group, Learned, foreign, learner, trained

@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from support_results import FACTORS, result
+from support.tuner.results import FACTORS, result
 
 from tcjit.errors import TuneError
 from tcjit.mapping.options import Options

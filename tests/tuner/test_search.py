@@ -13,8 +13,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support_candidates import KINDS
-from support_search_kills import kill_searches
+from support.tuner.candidates import KINDS
+from support.tuner.search_kills import kill_searches
 
 import tcjit
 from tcjit.jit import autotune
@@ -105,7 +105,7 @@ def test_seconds_end_a_search() -> None:
 
 
 def test_misbehaving_candidates_cost_themselves_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(autotune, "WORKERS", "support_candidates")
+    monkeypatch.setattr(autotune, "WORKERS", "support.tuner.candidates")
     monkeypatch.setattr(autotune, "PRESETS", {kind: Options(tile=(int(size),)) for size, kind in KINDS.items()})
     monkeypatch.setenv("TCJIT_MISCHIEF", str(tmp_path))
     text = TEXT.replace("X(i, j) - Y(i)", "X(i, j) / Y(i)")

@@ -16,15 +16,16 @@ import pytest
 from optuna.storages import JournalStorage, get_storage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
-from support_postgres import server
-from support_storages import answers, contents, steps
-from support_study import GENES, ROOT, start, study_of, value
+from support import ROOT
+from support.tuner.postgres import server
+from support.tuner.storages import answers, contents, steps
+from support.tuner.study import GENES, start, study_of, value
 
 from tcjit.cache import CacheWarning
 from tcjit.cache.log import Log
 from tcjit.errors import TuneError
-from tcjit.tuner.shared import Shared
 from tcjit.tuner.storage import open_storage
+from tcjit.tuner.study_storage import Shared
 
 
 @pytest.fixture(scope="module")

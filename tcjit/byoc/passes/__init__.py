@@ -6,10 +6,10 @@ from tcjit.byoc.passes.common import share_common
 from tcjit.byoc.passes.constants import fold_constants
 from tcjit.byoc.passes.dead import remove_dead
 from tcjit.byoc.passes.decompose import decompose
+from tcjit.byoc.passes.fold_scalar_tensors import write_numbers
 from tcjit.byoc.passes.functionalise import functionalise
 from tcjit.byoc.passes.identities import remove_identities
 from tcjit.byoc.passes.layout import channels_last
-from tcjit.byoc.passes.numbers import write_numbers
 from tcjit.byoc.passes.pipeline import Pass, Pipeline
 
 __all__ = ["Pass", "Pipeline", "standard"]

@@ -14,8 +14,8 @@ from tcjit.byoc.graph import Block, Node, Value
 from tcjit.byoc.infer import make
 from tcjit.byoc.ops import FORMATS
 from tcjit.byoc.passes.editing import Emit, Memory, inside, pruned, rebuilt, renamed
+from tcjit.byoc.passes.lower_conv_transpose import spread, spreads
 from tcjit.byoc.passes.pipeline import Rewriting
-from tcjit.byoc.passes.spread import spread, spreads
 
 LAST, FIRST = FORMATS[torch.channels_last], FORMATS[torch.contiguous_format]
 # operations for which the layout is changed, and those that follow it: (N, C, H, W) in and out, element by element or pixel by pixel

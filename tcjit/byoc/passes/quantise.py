@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tcjit.byoc.adapter import Adapter
+from tcjit.byoc.block_dependences import note
 from tcjit.byoc.graph import Block, Node, Value
 from tcjit.byoc.passes import qnn
 from tcjit.byoc.passes.affine import RANGES, Affine, covering, weights_of
@@ -19,7 +20,6 @@ from tcjit.byoc.passes.editing import Emit, Memory, inside, only_user, pruned, r
 from tcjit.byoc.passes.pipeline import Pass
 from tcjit.byoc.passes.qnn import Quantised
 from tcjit.byoc.passes.quantisable import FOLLOWING, LAYERS, layer_of
-from tcjit.byoc.scope import note
 from tcjit.errors import PartitionError
 
 

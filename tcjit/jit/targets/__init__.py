@@ -115,9 +115,9 @@ class Target(ABC):
 
     def kernel(self, text: str, signature: Signature, key: Key) -> Kernel:
         """The kernel of a key: out of the cache, or made now."""
-        from tcjit.jit import kernel, stored
+        from tcjit.jit import kernel, kernel_cache
 
-        return kernel.compiled(text, signature, key, stored.binary(text, signature, key))
+        return kernel.compiled(text, signature, key, kernel_cache.binary(text, signature, key))
 
     def compile(
         self, program: Program, options: Options, layouts: Mapping[str, str], *, checked: bool, prove: Proof, steps: Steps

@@ -30,7 +30,7 @@ def emitted(
     steps: Steps,
 ) -> tuple[Mapped, Source]:
     """Map and print a program; ``file`` is the name of its text among the dumps."""
-    from tcjit.codegen.gpu import emit_gpu  # needs isl
+    from tcjit.codegen.gpu_kernel import emit_gpu  # needs isl
     from tcjit.mapping.pipeline import map_gpu
 
     mapped = map_gpu(program, options, device, layouts, prove=prove, steps=steps)

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 
 import islpy as isl
 
+from tcjit.mapping.gpu_nest import GroupPlan, Item, Kernel, Phase, Steps
 from tcjit.mapping.isl import identifier
-from tcjit.mapping.kernels import GroupPlan, Item, Kernel, Phase, Steps
-from tcjit.mapping.lowering import Lowered
 from tcjit.mapping.machine import Device
-from tcjit.mapping.passes.place import Where, accesses_of, same_thread
+from tcjit.mapping.passes.allocate import Where, accesses_of, same_thread
+from tcjit.mapping.scop_builder import Lowered
 from tcjit.mapping.tree import mark_name, rewrite, statements_below
 
 ABOVE_THREADS = ("reduce", "atoms", "ahead")

@@ -1,0 +1,75 @@
+"""Copies that a thread does not wait for: below ``ahead``, elements go from global to shared memory while the block computes.
+
+They have arrived for certain only behind a mark ``wait``. What the instruction cannot move (2 bytes, or not the element itself) is copied
+as usual, which is earlier than needed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tcjit.codegen.linear import Linear
+from tcjit.codegen.loops import For, Run
+from tcjit.grammar.ast import Access
+from tcjit.grammar.dtypes import DTYPES
+from tcjit.mapping.scop import ScopStatement
+from tcjit.mapping.storage import Storage
+
+if TYPE_CHECKING:
+    from tcjit.codegen.gpu_body import GridEmitter
+
+SIZES = (4, 8, 16)  # bytes of one copy
+
+
+def copied(emitter: GridEmitter, s: ScopStatement) -> Access | None:
+    """What a statement copies to shared memory, if it does nothing else."""
+    target = emitter.memory.private(s.tensor, emitter.marks)
+    if not emitter.early or s.operator != "=" or not isinstance(s.value, Access) or target is None or target.space != "shared":
+        return None
+    if s.value.dtype != emitter.mapped.scop.tensor(s.tensor).dtype or emitter.memory.private(s.value.tensor, emitter.marks) is not None:
+        return None
+    return s.value
+
+
+def write(emitter: GridEmitter, run: Run) -> bool:
+    """Write the copy of one element; False, and nothing written, where that cannot be."""
+    s = emitter.mapped.scop.statement(run.statement)
+    source = copied(emitter, s)
+    if source is None or DTYPES[source.dtype].bytes not in SIZES or emitter.gathers(source, run):
+        return False
+    emitter.run_now = run
+    send(emitter, s, source, DTYPES[source.dtype].bytes)
+    return True
+
+
+def dense(storage: Storage) -> bool:
+    """Whether a tensor begins on a boundary, as only contiguous ones are sure to, and all its strides are known."""
+    return storage.layout == "contiguous" and None not in storage.strides
+
+
+def write_neighbours(emitter: GridEmitter, loop: For, run: Run, first: tuple[Linear | None, Linear | None]) -> bool:
+    """Write the copies of neighbours that lie at ``first`` in the source and in the copy, all in one where they are aligned."""
+    s = emitter.mapped.scop.statement(run.statement)
+    source = copied(emitter, s)
+    if source is None:
+        return False
+    count, size = loop.trips or 1, DTYPES[source.dtype].bytes
+    plain = dense(emitter.mapped.scop.tensor(source.tensor))
+    aligned = all(place is not None and all(f % count == 0 for f in (place.constant, *(f for _, f in place.terms))) for place in first)
+    if plain and aligned and count * size in SIZES:
+        emitter.run_now = Run(run.statement, tuple((d, e.substitute({loop.variable: Linear.of(0)})) for d, e in run.indices))
+        emitter.aligned[source.tensor] = None
+        send(emitter, s, source, count * size)
+        return True
+    if size not in SIZES:
+        return False
+    emitter.pragma()
+    with emitter.indented(emitter.header(loop) + " {"):
+        return write(emitter, run)
+
+
+def send(emitter: GridEmitter, s: ScopStatement, source: Access, size: int) -> None:
+    """The instruction for so many bytes from the elements of ``run_now``."""
+    target, origin = emitter.place(s.tensor, s.subscripts), emitter.place(source.tensor, source.subscripts)
+    emitter.write(f"{emitter.printer.helper(f'tc_ahead_{size}')}(&{target}, &{origin});")
+    emitter.written[s.tensor] = None

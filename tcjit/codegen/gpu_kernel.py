@@ -1,0 +1,163 @@
+"""A mapped program as the kernels of a GPU: CUDA C and OpenCL C from one walk, which a table of words tells apart."""
+
+from __future__ import annotations
+
+import re
+
+from tcjit.codegen import integers, prelude
+from tcjit.codegen.build import build
+from tcjit.codegen.dialect import GpuDialect
+from tcjit.codegen.expression import ctype, vtype
+from tcjit.codegen.gpu_body import THREAD, GridEmitter
+from tcjit.codegen.loops import Mark, Node, mark_names
+from tcjit.codegen.memory import stride_name
+from tcjit.codegen.memory import symbol as kernel_symbol
+from tcjit.codegen.source import KernelLaunch, Source
+from tcjit.errors import MappingError
+from tcjit.grammar.ast import Expr, Size
+from tcjit.grammar.dtypes import DTYPES
+from tcjit.mapping.machine import Device
+from tcjit.mapping.pipeline import Launch, Mapped
+
+INDEX_HELPERS = [name + end for name in ("tc_fdiv", "tc_mod", "tc_min_index", "tc_max_index") for end in ("", "_int")]
+BOUNDARY = 16  # bytes, on which shared arrays start, and arguments that are read several elements at once
+
+
+def emit_gpu(mapped: Mapped, dialect: GpuDialect, device: Device, *, checked: bool) -> Source:
+    """The kernels of a mapped program; ``checked`` tests gathers and integer divisors at run time.
+
+    A kernel that needs more shared memory than the device has is a MappingError.
+    """
+    return _Kernels(mapped, dialect, device, checked).source()
+
+
+class _Kernels(GridEmitter):
+    """Puts signatures, pointers and shared arrays around what ``GridEmitter`` writes."""
+
+    def source(self) -> Source:
+        definition = self.mapped.scop.program.definition
+        symbol = kernel_symbol(definition.name, self.dialect)
+        nodes = build(self.mapped)
+        texts, launches, fewer = [], [], []
+        aligned: set[str] = set()
+        for number, launch in enumerate(self.mapped.launches):
+            text, made = self.kernel(launch, f"{symbol}_{number}" if number else symbol, _below(nodes, launch.mark))
+            texts.append(text)
+            launches.append(made)
+            fewer += [(f"grid {number} {axis}", blocks) for axis, blocks in self.fewer]
+            aligned |= set(self.aligned)
+        text = "\n".join(texts)
+        helpers = [name for name in INDEX_HELPERS if re.search(rf"\b{name}\(", text)]
+        return Source(
+            "\n".join([f"/* {self.title()} */", prelude.text([*helpers, *self.printer.used], self.dialect), text]),
+            symbol,
+            tuple(number for number, _ in self.numbers()),
+            self.memory.workspace,
+            tuple(self.printer.sites),
+            tuple(launches),
+            tuple(name for name in self.arguments() if name in aligned),
+            (*self.memory.host, *fewer),
+        )
+
+    def kernel(self, launch: Launch, symbol: str, nodes: tuple[Node, ...]) -> tuple[str, KernelLaunch]:
+        """The text of one kernel, and how to launch it."""
+        self.begin(launch.threads)
+        self.marks = (launch.mark,)
+        self.block(nodes)
+        body, self.lines = self.lines, []
+        shared = self.shared_arrays(nodes, symbol)
+        self.pointers("\n".join(body))
+        opening = f"{self.gpu.kernel.format(threads=launch.threads)} {symbol}({', '.join(self.parameters())}) {{"
+        return "\n".join([opening, *self.lines, *body, "}", ""]), KernelLaunch(symbol, self.grid, launch.threads, shared)
+
+    # ------------------------------------------------------------ parameters, the same for every kernel
+
+    def arguments(self) -> list[str]:
+        """The tensors that a call passes, in their order."""
+        definition = self.mapped.scop.program.definition
+        return [*definition.returns, *(p.name for p in definition.params if p.dims)]
+
+    def parameters(self) -> list[str]:
+        found = [f"{self.pointer_type(name)} {self.memory.names[name]}" for name in self.arguments()]
+        found.append(f"{self.global_memory('char')} *{self.gpu.restrict} workspace")
+        return [*found, *(parameter for _, parameter in self.numbers()), f"{self.global_memory('int')} *tc_flag"]
+
+    def global_memory(self, kind: str) -> str:
+        return f"{self.gpu.pointer} {kind}".strip()
+
+    def pointer_type(self, tensor: str, const: bool = False) -> str:
+        storage = self.mapped.scop.tensor(tensor)
+        kind = ctype(storage.dtype, self.dialect)
+        return f"{self.global_memory(f'const {kind}' if const or storage.role == 'input' else kind)} *{self.gpu.restrict}"
+
+    def numbers(self) -> list[tuple[tuple[str, str, str | int | Expr], str]]:
+        """The numbers that a call passes, and their parameters."""
+        scop = self.mapped.scop
+        found: list[tuple[tuple[str, str, str | int | Expr], str]] = []
+        for name, value in self.memory.values:
+            found.append((("value", name, value), f"const int64_t {name}{'_bits' if isinstance(value, Size) else ''}"))
+        for p in scop.program.definition.params:
+            if not p.dims and p.name not in scop.values:
+                kind = "double" if DTYPES[p.dtype].kind == "float" else "int64_t"
+                found.append((("scalar", p.name, p.dtype), f"const {kind} {self.memory.names[p.name]}_bits"))
+        for p in scop.program.definition.params:
+            for axis, stride in enumerate(scop.tensor(p.name).strides if p.dims else ()):
+                if stride is None and scop.tensor(p.name).layout != "contiguous":
+                    found.append((("stride", p.name, axis), f"const int64_t {stride_name(self.memory.names[p.name], axis)}"))
+        return found
+
+    # ------------------------------------------------------------ what a kernel starts with
+
+    def pointers(self, body: str) -> None:
+        """The thread's number, scalars, and pointers to temporaries, as far as the body names them."""
+        scop = self.mapped.scop
+        lines = {THREAD: f"const int {THREAD} = {self.gpu.thread};"}
+        for d in scop.program.dynamic:
+            kind = "int" if d.greatest <= integers.GREATEST else "int64_t"
+            lines[d.name] = f"const {kind} {d.name} = ({kind}){d.name}_bits;"
+        for p in scop.program.definition.params:
+            if not p.dims and p.name not in scop.values:
+                name, kind = self.memory.names[p.name], vtype(p.dtype, self.dialect)
+                lines[name] = f"const {kind} {name} = ({kind}){name}_bits;"
+        for tensor, offset in self.memory.places.items():
+            name, kind = self.memory.names[tensor], self.pointer_type(tensor, tensor not in self.written)
+            lines[name] = f"{kind} {name} = ({kind.removesuffix(self.gpu.restrict)})(workspace + {offset});"
+        for name, line in lines.items():
+            if re.search(rf"\b{name}\b", body):
+                self.write(line)
+
+    def shared_arrays(self, nodes: tuple[Node, ...], symbol: str) -> int:
+        """Declare the arrays that the threads of a block share; their bytes."""
+        arrays = []
+        for private in self.memory.privates.values():
+            if private.space == "shared" and private.mark in mark_names(nodes):
+                dtype = self.mapped.scop.tensor(private.tensor).dtype
+                arrays.append((ctype(dtype, self.dialect), self.memory.private_name(private), private.elements, DTYPES[dtype].bytes))
+        arrays += [(kind, name, elements, size) for name, (kind, elements, size) in self.scratch.items()]
+        total = sum(_rounded(elements * size) for _, _, elements, size in arrays)
+        most = self.device.max_shared_bytes
+        if total > most:
+            raise MappingError(
+                f"the kernel {symbol} needs {total} bytes of shared memory, and a block on {self.device.name} has {most}",
+                hint="smaller tiles",
+            )
+        dynamic = bool(self.gpu.dynamic) and total > self.device.shared_bytes
+        if dynamic:
+            self.write(self.gpu.dynamic)
+        offset = 0
+        for kind, name, elements, size in arrays:
+            if dynamic:
+                self.write(f"{kind} *const {name} = ({kind} *)(tc_shared + {offset});")
+                offset += _rounded(elements * size)
+            else:
+                self.write(f"{self.gpu.shared} {self.gpu.aligned.format(bytes=BOUNDARY)} {kind} {name}[{elements}];")
+        return total
+
+
+def _rounded(size: int) -> int:
+    return -(-size // BOUNDARY) * BOUNDARY
+
+
+def _below(nodes: tuple[Node, ...], mark: str) -> tuple[Node, ...]:
+    """What stands below the mark of a launch."""
+    return tuple(inner for node in nodes if isinstance(node, Mark) and node.name == mark for inner in node.body)

@@ -1,0 +1,181 @@
+"""Products on tensor cores: below ``atoms``, the threads of a warp compute 16 by 8 results of 16 terms in one instruction.
+
+The tree says which thread has which result; that is how the instruction deals them out. What it reads, the warp loads from shared memory
+together, 8 rows of 16 bytes at a time, each thread naming the row whose number it has. Guards are left out: rows and columns beyond the
+edge are computed of whatever lies there, and nobody stores them. The plan (``mapping/plan_atoms``) offers only what has this form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from typing import TYPE_CHECKING
+
+from tcjit.codegen.integers import simplified
+from tcjit.codegen.isolate import radices
+from tcjit.codegen.linear import Linear
+from tcjit.codegen.loops import For, Mark, Run
+from tcjit.codegen.memory import Address
+from tcjit.codegen.unroll import constant_trips
+from tcjit.errors import MappingError
+from tcjit.grammar.ast import Access, Binary, Cast
+
+if TYPE_CHECKING:
+    from tcjit.codegen.gpu_body import GridEmitter
+
+TERMS = 16  # of one instruction
+ROW = 8  # elements of 16 bits that it loads at once, on a boundary of as many
+LANES = ("tc_row", "tc_half", "tc_side")  # of a thread in its warp: number % 8, number / 8 % 2, number / 16
+
+
+@dataclass(frozen=True)
+class _Product:
+    """A region taken apart: the loops of its digits and of one thread (terms, rows, columns, neighbours), and its operands."""
+
+    digits: tuple[For, ...]
+    terms: For
+    rows: For
+    columns: For
+    neighbours: For
+    target: Address
+    left: Address
+    right: Address
+    dtype: str
+
+
+def write(emitter: GridEmitter, mark: Mark) -> None:
+    """Write what stands below a mark ``atoms``. A MappingError where it does not have the form of the instruction."""
+    below = mark.body[0]
+    sizes = radices(below.name) if isinstance(below, Mark) else ()
+    kept = emitter.ranges
+    found = _taken_apart(emitter, below, len(sizes)) if isinstance(below, Mark) and sizes[-2:] == (8, 4) else None
+    if found is None:
+        raise MappingError("a product was mapped to tensor cores and does not have their form", hint="Options(shared=False)")
+    condition = emitter.first(prod(sizes))
+    with emitter.indented(f"if ({condition}) {{" if condition else "{"):
+        _product(emitter, found, sizes)
+    emitter.ranges = kept
+
+
+def _taken_apart(emitter: GridEmitter, region: Mark, digits: int) -> _Product | None:
+    """The parts of a region, whose ranges the emitter then knows."""
+    loops: list[For] = []
+    nodes = region.body
+    while len(nodes) == 1 and isinstance(nodes[0], (For, Mark)):
+        node = nodes[0]
+        if isinstance(node, For):
+            if len(loops) < digits:
+                size = radices(region.name)[len(loops)]
+                emitter.ranges = {**emitter.ranges, node.variable: (0, size - 1)}
+                loops.append(node)
+            else:
+                whole = constant_trips(node, emitter.ranges)
+                if whole is None or whole[0].lower != Linear.of(0):
+                    return None
+                node = whole[0]
+                emitter.ranges = {**emitter.ranges, node.variable: (0, (node.trips or 1) - 1)}
+                loops.append(node)
+        nodes = node.body
+    inner = loops[digits:]
+    if len(nodes) != 1 or not isinstance(nodes[0], Run) or len(inner) < 2:
+        return None
+    run = nodes[0]
+    s = emitter.mapped.scop.statement(run.statement)
+    product = s.value.operand if isinstance(s.value, Cast) else s.value
+    if not isinstance(product, Binary) or not isinstance(product.left, Access) or not isinstance(product.right, Access):
+        return None
+    emitter.marks = (*emitter.marks, region.name)
+    result = Access(s.tensor, s.subscripts, dtype=s.value.dtype)
+    found = [emitter.operand(access, run) for access in (result, product.left, product.right)]
+    emitter.marks = emitter.marks[:-1]
+    buffers = [emitter.memory.private(access.tensor, emitter.marks) for access in (result, product.left, product.right)]
+    places = [replace(a, fixed=simplified(a.fixed, emitter.ranges)) for a in found if a is not None]
+    if len(places) < 3 or [buffer and buffer.space for buffer in buffers] != ["thread", "shared", "shared"]:
+        return None
+    target, left, right = places
+    terms, neighbours = inner[0], inner[-1]
+    down = loops[digits - 2].variable
+    if left.stride(down) == 0:
+        left, right = right, left
+    moving = {
+        "rows": [one for one in inner[1:-1] if target.stride(one.variable) and left.stride(one.variable)],
+        "columns": [one for one in inner[1:-1] if target.stride(one.variable) and right.stride(one.variable)],
+    }
+    if (
+        (terms.trips or 0) % TERMS
+        or neighbours.trips != 2
+        or not _rows_apart(left, terms.variable, down)
+        or not _rows_apart(right, terms.variable, neighbours.variable)
+        or [len(loops) for loops in moving.values()] != [1, 1]
+        or len(inner) != 4
+    ):
+        return None
+    (rows,), (columns,) = moving["rows"], moving["columns"]
+    if (rows.trips or 1) % 2 or (columns.trips or 1) % 2:
+        return None
+    return _Product(tuple(loops[:digits]), terms, rows, columns, neighbours, target, left, right, product.dtype)
+
+
+def _rows_apart(operand: Address, one: str, other: str) -> bool:
+    """Whether neighbours along one of two loops lie side by side, and rows of them where the instruction can load them."""
+    steps = (operand.stride(one), operand.stride(other))
+    return any(near == 1 and far is not None and far % ROW == 0 for near, far in (steps, steps[::-1]))
+
+
+def _product(emitter: GridEmitter, found: _Product, sizes: tuple[int, ...]) -> None:
+    for loop, (text, _) in list(zip(found.digits, emitter.digits(sizes), strict=True))[:-2]:
+        emitter.write(f"const int {loop.variable} = {text};")
+    for name, text in zip(LANES, ("% 8", "/ 8 % 2", "/ 16 % 2"), strict=True):
+        emitter.write(f"const int {name} = {emitter.thread} {text};")
+    emitter.ranges = {**emitter.ranges, "tc_row": (0, 7), "tc_half": (0, 1), "tc_side": (0, 1)}
+    down, across = (loop.variable for loop in found.digits[-2:])
+    atoms_down, atoms_across = (found.rows.trips or 0) // 2, (found.columns.trips or 0)
+    row, half, side = (Linear.of(name) for name in LANES)
+    k, m, n = (Linear.of(name) for name in ("tc_k", "tc_m", "tc_n"))
+    emitter.ranges = {
+        **emitter.ranges,
+        "tc_k": (0, (found.terms.trips or 0) // TERMS - 1),
+        "tc_m": (0, atoms_down - 1),
+        "tc_n": (0, atoms_across - 1),
+    }
+    first = k.times(TERMS)
+    zero = Linear.of(0)
+    if found.left.stride(found.terms.variable) == 1:
+        turned_left = ""
+        left = {down: row, found.rows.variable: m.times(2) + half, found.terms.variable: first + side.times(8)}
+    else:  # rows of memory are terms: transposed while loading
+        turned_left = "_trans"
+        left = {down: zero, found.rows.variable: m.times(2) + half, found.terms.variable: first + row + side.times(8)}
+    left |= {across: zero, found.columns.variable: zero, found.neighbours.variable: zero}
+    if found.right.stride(found.terms.variable) == 1:
+        turned_right = ""
+        right = {found.terms.variable: first + half.times(8), across: zero, found.neighbours.variable: row}
+    else:
+        turned_right = "_trans"
+        right = {found.terms.variable: first + row + half.times(8), across: zero, found.neighbours.variable: zero}
+    right |= {found.columns.variable: n + side, down: zero, found.rows.variable: zero}
+
+    def load(address: Address, values: Mapping[str, Linear]) -> str:
+        return address.substitute(values).written(emitter.index)
+
+    def result(rows: Linear) -> str:
+        values = {found.rows.variable: rows, found.columns.variable: n, found.neighbours.variable: zero, down: zero, across: zero}
+        return load(found.target, values)
+
+    def each(name: str, count: int, step: int = 1) -> str:
+        emitter.pragma()
+        return f"for (int {name} = 0; {name} < {count}; {name} += {step}) {{"
+
+    loads = [emitter.printer.helper(f"tc_ldmatrix{turned}") for turned in (turned_left, turned_right)]
+    multiply = emitter.printer.helper(f"tc_mma_{'half' if found.dtype == 'float16' else 'bfloat'}")
+    with emitter.indented(each("tc_k", (found.terms.trips or 0) // TERMS)):
+        emitter.write(f"uint32_t tc_left[{atoms_down}][4];")
+        emitter.write(f"uint32_t tc_right[{atoms_across}][2];")
+        with emitter.indented(each("tc_m", atoms_down)):
+            emitter.write(f"{loads[0]}(tc_left[tc_m], &{load(found.left, left)});")
+        with emitter.indented(each("tc_n", atoms_across, 2)):
+            emitter.write(f"{loads[1]}(tc_right[tc_n], &{load(found.right, right)});")
+        with emitter.indented(each("tc_m", atoms_down)), emitter.indented(each("tc_n", atoms_across)):
+            pair = f"&{result(m.times(2))}, &{result(m.times(2) + 1)}"
+            emitter.write(f"{multiply}({pair}, tc_left[tc_m], tc_right[tc_n]);")

@@ -1,0 +1,100 @@
+"""The short way of a repeated call in Python, for kernels that the C launcher cannot call: one look at each argument, no check twice.
+
+Whatever is unlike the calls seen before takes the long way: another shape, stride or alignment, lazy bits, gradients, modes, ``out=``.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tcjit.errors import TCError
+from tcjit.jit import arguments, targets
+from tcjit.jit.arguments import Bound, pattern
+from tcjit.jit.kernel_cache import Binary
+from tcjit.jit.launch import Key, failure, runtime_numbers
+from tcjit.jit.signature import Signature
+from tcjit.runtime import tensors
+
+ENTRIES = 256  # calls remembered, as in the C launcher
+_TYPES = (torch.Tensor, torch.nn.Parameter)
+_keys = torch._C._dispatch_keys
+
+
+class Repeats:
+    """The calls of one def or kernel that were seen before."""
+
+    def __init__(self, signature: Signature) -> None:
+        self._params = signature.params
+        self._specialised = frozenset(signature.specialised)
+        self._entries: dict[tuple[Any, ...], Callable[[list[torch.Tensor], dict[str, Any]], Any]] = {}
+
+    def add(self, signature: Signature, key: Key, binary: Binary, bound: Bound) -> bool:
+        """Remember a call that ran; False for a def whose outputs must be passed."""
+        if signature.accumulates:
+            return False
+        look: list[Any] = [not key.checked]
+        for param in self._params:
+            if param.dims:
+                look += _look(bound.tensors[param.name])
+            elif param.name in self._specialised:
+                look.append(bound.scalars[param.name])
+        while len(self._entries) >= ENTRIES:
+            del self._entries[next(iter(self._entries))]
+        self._entries[tuple(look)] = _prepared(signature, key, binary, bound)
+        return True
+
+    def call(self, args: tuple[Any, ...], out: Any, unchecked: bool) -> Any:
+        """What the kernel returns; NotImplemented where the long way must be taken."""
+        if out is not None or len(args) != len(self._params) or not tensors.plain_state():
+            return NotImplemented
+        look: list[Any] = [unchecked]
+        given: list[torch.Tensor] = []
+        scalars: dict[str, Any] = {}
+        for param, value in zip(self._params, args):
+            if param.dims:
+                if type(value) not in _TYPES or (value.requires_grad and torch.is_grad_enabled()):
+                    return NotImplemented
+                try:
+                    look += _look(value)
+                except RuntimeError:  # a nested tensor, which has no sizes
+                    return NotImplemented
+                given.append(value)
+            else:
+                try:
+                    scalars[param.name] = arguments.scalar(param.name, param.dtype, value)
+                except TCError:
+                    return NotImplemented  # which says what is wrong
+                if param.name in self._specialised:
+                    look.append(scalars[param.name])
+        entry = self._entries.get(tuple(look))
+        return NotImplemented if entry is None else entry(given, scalars)
+
+
+def _look(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """All by which a call's tensor differs from another's, but for its content and place in memory."""
+    return tensor.shape, tensor.stride(), tensor.dtype, tensor.device, _keys(tensor).raw_repr()
+
+
+def _prepared(signature: Signature, key: Key, binary: Binary, bound: Bound) -> Callable[[list[torch.Tensor], dict[str, Any]], Any]:
+    record, launch, _ = binary
+    on = targets.find(key.target, key.place)
+    outputs = [(tuple(returned["shape"]), returned["dtype"], returned["name"]) for returned in record["returns"]]
+    fixed = runtime_numbers(signature, record, list(bound.tensors.values()), bound.scalars)
+    varying = [(slot, name, dtype) for slot, (kind, name, dtype) in enumerate(record["numbers"]) if kind == "scalar"]
+
+    def run(given: list[torch.Tensor], scalars: dict[str, Any]) -> Any:
+        for tensor in given:
+            if not on.accepts(tensor) or (tensor.data_ptr() == 0 and tensor.numel() != 0):
+                return NotImplemented
+        results = [tensors.empty(shape, dtype, on.place, name) for shape, dtype, name in outputs]
+        numbers = list(fixed)
+        for slot, name, dtype in varying:
+            numbers[slot] = pattern(scalars[name], dtype)
+        flag = launch(results, given, numbers)
+        if flag:
+            raise failure(record, flag)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    return run

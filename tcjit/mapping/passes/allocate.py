@@ -1,0 +1,166 @@
+"""Place: registers or shared memory for a temporary of one kernel.
+
+What only the thread that wrote it reads again stays in that thread's registers; what other threads of the block read goes to shared memory;
+what does neither fit nor stay inside a block remains in the workspace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from tcjit.grammar.ast import Access, Expr, Index
+from tcjit.grammar.dtypes import DTYPES
+from tcjit.mapping.gpu_nest import GroupPlan, Item, Kernel, Phase, Share, Steps, regions
+from tcjit.mapping.machine import Device
+from tcjit.mapping.scop_builder import Lowered, owner
+from tcjit.mapping.storage import Axis, Buffer, Storage
+
+REGISTERS = 160  # 32-bit words of one thread's buffers, all together
+WORKING_REGISTERS = 24  # of a thread for addresses, operands and what is under way, beside its buffers
+Where = tuple[str, Share | int]  # "column", "lane", "owner" or "rest", and its share or the whole extent
+
+
+def place(lowered: Lowered, kernels: Sequence[Kernel], device: Device) -> tuple[Kernel, ...]:
+    """The kernels with buffers for their temporaries."""
+    result = []
+    for number, (plan, kernel) in enumerate(zip(lowered.plans, kernels, strict=True)):
+        buffers = list(kernel.buffers)
+        room = min(REGISTERS, device.registers // kernel.threads - WORKING_REGISTERS)
+        lives: list[tuple[range, int]] = []  # of buffers in registers: when, and their words
+        used = sum(b.elements * DTYPES[lowered.scop.tensor(b.tensor).dtype].bytes for b in buffers) + _scratch(lowered, kernel, device)
+        placed = {b.tensor for b in buffers}
+        # what tensor cores compute has to stay in registers, whatever else finds no place there
+        atoms = {lowered.scop.statement(region.statement).tensor for region in regions(kernel.body) if region.atoms}
+        for storage in sorted(lowered.scop.tensors, key=lambda t: t.name not in atoms):
+            if storage.role != "temporary" or storage.name in placed:
+                continue
+            users = accesses_of(lowered, plan, storage.name)
+            if users is None:
+                continue
+            found = _registers(plan, storage, users, f"block{number}")
+            if found is not None:
+                live = _life(kernel.body, {item.statement for item, _ in users})
+                words = found.elements * max(1, DTYPES[storage.dtype].bytes // 4)
+                if all(words + sum(more for other, more in lives if at in other) <= room for at in live):
+                    lives.append((live, words))
+                    buffers.append(found)
+                    continue
+            found = _shared(plan, storage, users, f"block{number}")
+            if found is not None and used + found.elements * DTYPES[storage.dtype].bytes <= device.shared_bytes:
+                used += -(-found.elements * DTYPES[storage.dtype].bytes // 16) * 16
+                buffers.append(found)
+        result.append(replace(kernel, buffers=tuple(buffers)))
+    return tuple(result)
+
+
+def _life(body: tuple[Phase, ...], users: Collection[str]) -> range:
+    """When a buffer holds values, in places in the order of the regions: from its first user on, and not at its last, which may have its
+    own results instead."""
+    places = [place for place, region in enumerate(regions(body)) if region.statement in users]
+    first, last = min(places), max(places)
+    start = 0
+    for phase in body:
+        stop = start + len(list(regions((phase,))))
+        if isinstance(phase, Steps):  # what comes into a loop or leaves it is kept all the while
+            if first < start <= last < stop:
+                last = stop
+            if start <= first < stop <= last:
+                first = start
+        start = stop
+    return range(first, max(last, first + 1))
+
+
+def _scratch(lowered: Lowered, kernel: Kernel, device: Device) -> int:
+    """Bytes of shared memory in which threads of different warps combine their parts."""
+    writers = -(-kernel.threads // device.warp) if "shuffle" in device.capabilities else kernel.threads
+    dtypes = {lowered.scop.statement(region.statement).value.dtype for region in regions(kernel.body) if region.reduce}
+    return sum(writers * DTYPES[dtype].bytes for dtype in dtypes)
+
+
+def accesses_of(
+    lowered: Lowered, plan: GroupPlan, tensor: str, statements: Collection[str] = ()
+) -> list[tuple[Item, list[Where]]] | None:
+    """Who uses a tensor (of some statements, or of all), and where in the group each subscript stands; None where a copy or another group
+    uses it."""
+    items = {item.statement: item for item in plan.items}
+    found: list[tuple[Item, list[Where]]] = []
+    for s in lowered.scop.statements:
+        if statements and s.name not in statements:
+            continue
+        for access in (Access(s.tensor, s.subscripts), *(a for a, _ in s.reads())):
+            if access.tensor != tensor:
+                continue
+            item = items.get(s.name)
+            if item is None:
+                return None
+            shape = lowered.scop.tensor(tensor).shape
+            wheres = [_where(plan, item, sub, extent) for sub, extent in zip(access.subscripts, shape, strict=True)]
+            found.append((item, wheres))
+    return found or None
+
+
+def _where(plan: GroupPlan, item: Item, subscript: Expr, extent: int) -> Where:
+    if isinstance(subscript, Index) and subscript.name in item.columns:
+        return "column", item.columns.index(subscript.name)
+    if item.lane:
+        dim, share = item.lane
+        if isinstance(subscript, Index) and subscript.name == dim:
+            return ("owner", share.threads) if share.each == 1 and share.lower == 0 else ("lane", share)
+        if share.threads > 1 and subscript == owner(dim, share):
+            return "owner", share.threads
+    return "rest", extent
+
+
+def same_thread(plan: GroupPlan, users: Sequence[tuple[Item, list[Where]]]) -> bool:
+    """Whether every element is used by one thread only."""
+    first = users[0][1]
+    if any(wheres != first for _, wheres in users[1:]):
+        return False
+    columns = {number for kind, number in first if kind == "column"}
+    if not columns >= set(plan.order):
+        return False
+    if plan.lane_threads == 1 or any(kind in ("lane", "owner") for kind, _ in first):
+        return True
+    return all(item.lane is None or item.reduce for item, _ in users)  # the lane's first thread, which also has what it combines
+
+
+def _registers(plan: GroupPlan, storage: Storage, users: Sequence[tuple[Item, list[Where]]], mark: str) -> Buffer | None:
+    if not same_thread(plan, users):
+        return None
+    axes: list[Axis] = []
+    step = 1
+    for kind, what in reversed(users[0][1]):
+        if kind == "owner":
+            axes.insert(0, Axis(0, ()))
+            continue
+        if kind == "rest":
+            assert isinstance(what, int)
+            axes.insert(0, Axis(0, ((1, what, step),) if what > 1 else ()))
+            step *= what
+            continue
+        share = plan.columns[what] if isinstance(what, int) else what
+        if share.tiles > 1 and share.tile % (share.warps * share.threads * share.vector):
+            return None
+        parts = [(share.threads * share.vector, share.rounds, step * share.vector)] if share.rounds > 1 else []
+        parts += [(1, share.vector, step)] if share.vector > 1 else []
+        axes.insert(0, Axis(share.lower, tuple(parts)))
+        step *= share.each
+    return Buffer(storage.name, mark, "thread", tuple(axes), step)
+
+
+def _shared(plan: GroupPlan, storage: Storage, users: Sequence[tuple[Item, list[Where]]], mark: str) -> Buffer | None:
+    axes: list[Axis] = []
+    step = 1
+    for axis in reversed(range(len(storage.shape))):
+        kinds = {wheres[axis] for _, wheres in users}
+        base, size = 0, storage.shape[axis]
+        for kind, what in kinds:
+            if kind == "column" and isinstance(what, int):
+                share = plan.columns[what]
+                if len(kinds) > 1 and share.tiles > 1:
+                    return None
+                base, size = (share.lower, min(share.tile, share.extent)) if len(kinds) == 1 else (base, size)
+        axes.insert(0, Axis(base, ((1, size, step),) if size > 1 else ()))
+        step *= size
+    return Buffer(storage.name, mark, "shared", tuple(axes), step)

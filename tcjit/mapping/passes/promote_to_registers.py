@@ -1,0 +1,136 @@
+"""Hold: keep in a temporary what a block uses more than once, from its first use to its last.
+
+An output that statements of one group accumulate or change is computed in a temporary and stored once at the end; an input that several
+statements read at the same place is loaded once. The temporaries are later placed in registers or shared memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from tcjit.grammar.ast import Access, Expr
+from tcjit.mapping.gpu_nest import GroupPlan, Item
+from tcjit.mapping.scop import ScopStatement
+from tcjit.mapping.scop_builder import Draft, Lowered, identity_alias, items_with, plain_dims
+from tcjit.mapping.strides import KEPT
+
+Place = tuple[str | int, ...]  # per subscript: the number of its column, or "lane"
+
+
+def hold(lowered: Lowered) -> Lowered:
+    """The scop with held outputs and inputs."""
+    draft = Draft(lowered)
+    plans = []
+    for number, plan in enumerate(lowered.plans):
+        if plan.hold:
+            elsewhere = {t for other, p in enumerate(lowered.plans) if other != number for t in _used(draft, p)}
+            plan = _outputs(draft, plan, elsewhere)
+            plan = _inputs(draft, plan)
+        plans.append(plan)
+    return draft.done(plans)
+
+
+def _used(draft: Draft, plan: GroupPlan) -> set[str]:
+    """The tensors that a group touches."""
+    return {access.tensor for item in plan.items for access in _accesses(draft.statements[item.statement])}
+
+
+def _accesses(s: ScopStatement) -> list[Access]:
+    return [Access(s.tensor, s.subscripts, dtype=s.value.dtype), *(access for access, _ in s.reads())]
+
+
+def _place(item: Item, access: Access) -> Place | None:
+    """Where the subscripts stand in the group; None unless each is a column or the lane."""
+    dims = plain_dims(access.subscripts)
+    if dims is None:
+        return None
+    place: list[str | int] = []
+    for dim in dims:
+        if dim in item.columns:
+            place.append(item.columns.index(dim))
+        elif item.lane and item.lane[0] == dim:
+            place.append("lane")
+        else:
+            return None
+    covered = {c for c in place if c != "lane"}
+    return tuple(place) if covered == set(range(len(item.columns))) else None
+
+
+def _outputs(draft: Draft, plan: GroupPlan, elsewhere: set[str]) -> GroupPlan:
+    written = dict.fromkeys(draft.statements[item.statement].tensor for item in plan.items)
+    for tensor in written:
+        storage = draft.scop.tensor(tensor)
+        if storage.role == "temporary" and tensor not in elsewhere:
+            continue
+        users = [item for item in plan.items if any(a.tensor == tensor for a in _accesses(draft.statements[item.statement]))]
+        found = {_place(item, a) for item in users for a in _accesses(draft.statements[item.statement]) if a.tensor == tensor}
+        place = next(iter(found))
+        if any(item.lane[1].each > KEPT for item in users if item.lane and place is not None and "lane" in place):
+            continue  # too long a row to stay anywhere but in memory
+        if len(found) > 1 or place is None or (len(users) == 1 and draft.statements[users[0].statement].operator == "="):
+            continue
+        first, last = users[0], [item for item in users if draft.statements[item.statement].tensor == tensor][-1]
+        boxes = {_box(draft.statements[item.statement], tensor) for item in users}
+        begins = draft.statements[first.statement]
+        starts = begins.operator == "=" and begins.tensor == tensor and all(a.tensor != tensor for a, _ in begins.reads())
+        if len(boxes) > 1:
+            continue  # a store of the whole box would write what nobody computed
+        copy = draft.temporary(f"{tensor}_held", storage.dtype, storage.shape, storage.open)
+        draft.aliases[copy.name] = identity_alias(copy.name, tensor, len(storage.shape))
+        for item in users:
+            draft.change(item.statement, _renamed(tensor, copy.name))
+        before = {} if starts else {first.statement: [_move(draft, "L", first, copy.name, tensor, storage.dtype)]}
+        after = {last.statement: [_move(draft, "W", last, tensor, copy.name, storage.dtype)]}
+        plan = replace(plan, items=items_with(plan.items, before, after))
+    return plan
+
+
+def _box(s: ScopStatement, tensor: str) -> tuple[tuple[str, str], ...]:
+    """The elements of a tensor that a statement uses, as limits along each axis."""
+    access = next(a for a in _accesses(s) if a.tensor == tensor)
+    return tuple(s.range(dim) for dim in plain_dims(access.subscripts) or ())
+
+
+def _move(draft: Draft, kind: str, item: Item, target: str, source: str, dtype: str) -> Item:
+    """A statement that copies the elements of ``source`` that an item uses to ``target``."""
+    s = draft.statements[item.statement]
+    access = next(a for a in _accesses(s) if a.tensor in (target, source))
+    dims = plain_dims(access.subscripts) or ()
+    bounds = tuple(bound for bound in s.bounds if bound[0] in dims)
+    name = draft.add(kind, s, target, access.subscripts, "=", Access(source, access.subscripts, dtype=dtype), bounds)
+    lane = item.lane if item.lane and item.lane[0] in dims else None
+    return Item(name, tuple(dim if dim in dims else "" for dim in item.columns), lane)
+
+
+def _inputs(draft: Draft, plan: GroupPlan) -> GroupPlan:
+    """Load once what several statements read along the lane."""
+    readers: dict[tuple[str, Place, tuple[tuple[str, str], ...]], dict[Item, tuple[Expr, ...]]] = {}
+    written = {draft.statements[item.statement].tensor for item in plan.items}
+    for item in plan.items:
+        s = draft.statements[item.statement]
+        for access, guards in s.reads():
+            place = _place(item, access)
+            if place and "lane" in place and access.tensor not in written and not guards and not s.constraints:
+                readers.setdefault((access.tensor, place, _box(s, access.tensor)), {})[item] = access.subscripts
+    for (tensor, _, _), found in readers.items():
+        if len(found) < 2 or any(item.lane[1].each > KEPT for item in found if item.lane):
+            continue
+        storage = draft.scop.tensor(tensor)
+        copy = draft.temporary(f"{tensor}_held", storage.dtype, storage.shape, storage.open)
+        draft.aliases[copy.name] = identity_alias(copy.name, tensor, len(storage.shape))
+        first = next(iter(found))
+        loaded = _move(draft, "L", first, copy.name, tensor, storage.dtype)
+        for item, subscripts in found.items():
+            draft.change(item.statement, _renamed(tensor, copy.name, subscripts))
+        plan = replace(plan, items=items_with(plan.items, {first.statement: [loaded]}, {}))
+    return plan
+
+
+def _renamed(tensor: str, copy: str, subscripts: tuple[Expr, ...] | None = None) -> Callable[[Access], Access]:
+    """Accesses to a tensor, all or those with given subscripts, go to its copy."""
+
+    def change(access: Access) -> Access:
+        return replace(access, tensor=copy) if access.tensor == tensor and subscripts in (None, access.subscripts) else access
+
+    return change

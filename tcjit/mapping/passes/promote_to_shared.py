@@ -1,0 +1,189 @@
+"""Promote: give a block a copy in shared memory of what its threads read again and again, or could not read in memory's order.
+
+The copy is a temporary with one axis for each block loop and each step, and one for each axis of the piece that the block reads there; only
+the latter exist in shared memory. A statement for each promoted read fills it, and the reading statement reads it instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tcjit.grammar.affine import isl_name
+from tcjit.grammar.ast import Access, Const, Expr
+from tcjit.grammar.dtypes import DTYPES
+from tcjit.mapping.footprint import WIDE, piece
+from tcjit.mapping.gpu_nest import Copy, GroupPlan, Item, Region, Share
+from tcjit.mapping.scop import Limits
+from tcjit.mapping.scop_builder import Draft, Lowered, divided, index, modulo, total
+from tcjit.mapping.storage import Axis, Buffer, Storage
+
+UNROLLED = 32  # rounds of a copy that are worth unrolling
+
+
+def promote(lowered: Lowered) -> Lowered:
+    """The scop with the copies that its plans ask for."""
+    draft = Draft(lowered)
+    copies = [
+        _Promotion(draft, plan, item, access, f"block{number}").copy()
+        for number, plan in enumerate(lowered.plans)
+        for item in plan.items
+        for name, access in plan.shared
+        if name == item.statement
+    ]
+    return draft.done(lowered.plans, copies)
+
+
+@dataclass(frozen=True)
+class _Uniform:
+    """A block loop or a step as the copy sees it: the reader's dimension, its share, the copy's dimension."""
+
+    dim: str
+    share: Share
+    name: str
+
+
+class _Promotion:
+    """One promoted read."""
+
+    def __init__(self, draft: Draft, plan: GroupPlan, item: Item, access: Access, mark: str) -> None:
+        self.draft = draft
+        self.plan = plan
+        self.item = item
+        self.access = access
+        self.mark = mark
+        self.reader = draft.statements[item.statement]
+        self.storage = next(t for t in draft.tensors if t.name == access.tensor)
+        self.blocks = [_Uniform(d, s, f"b{n}") for n, (d, s) in enumerate(zip(item.columns, plan.columns, strict=True)) if s.tiles > 1]
+        self.steps = [_Uniform(d, s, f"s{n}") for n, (d, s) in enumerate(item.steps) if s.tiles > 1]
+        found = piece(self.storage, self.reader, plan, item, access, draft.scop.values)
+        assert found is not None  # or the plan would not promote it
+        self.piece = found
+        self.sizes = found.sizes
+
+    def copy(self) -> Copy:
+        uniform = [*self.blocks, *self.steps]
+        locals_ = [f"l{axis}" for axis in range(len(self.sizes))]
+        origins = [self._origin(axis) for axis in range(len(self.sizes))]
+        counted = [*((u.name, u.share.tiles) for u in uniform), *zip(locals_, self.sizes, strict=True)]
+        bounds = tuple((name, 0, count) for name, count in counted)
+        counts = tuple(u.share.tiles for u in uniform)
+        copy = self.draft.temporary(f"{self.access.tensor}_shared", self.storage.dtype, (*counts, *self.sizes))
+        read, facts, alias, beyond = [], [], [], []
+        for axis, (name, (terms, constant), size) in enumerate(zip(locals_, origins, self.sizes, strict=True)):
+            extent, known = self.storage.extent_texts[axis], self.storage.extent(axis) is None
+            read.append(total([*((factor, index(dim)) for dim, factor in terms), (1, index(name))], constant))
+            text = " + ".join([*(f"{factor} * {dim}" for dim, factor in terms), name, str(constant)])
+            facts.append(f"0 <= {text} < {extent}")
+            alias.append(f"({text})")
+            least, most = self._reach(terms, constant)
+            beyond += [f"{text} < 0"] if least < 0 else []
+            beyond += [f"{text} >= {extent}"] if not known or most + size > self.storage.shape[axis] else []
+        subscripts = [index(name) for name, _, _ in bounds]
+        value = Access(self.access.tensor, tuple(read), dtype=self.storage.dtype)
+        limits = tuple(limit for u in uniform for limit in self._limits(u))
+        name = self.draft.add("C", self.reader, copy.name, subscripts, "=", value, bounds, constraints=tuple(facts), limits=limits)
+        axes = ", ".join(name for name, _, _ in bounds)
+        self.draft.aliases[copy.name] = f"{{ {isl_name(copy.name)}[{axes}] -> {isl_name(self.access.tensor)}[{', '.join(alias)}] }}"
+        instead = Access(copy.name, self._places(uniform), dtype=self.storage.dtype)
+        self.draft.change(self.reader.name, lambda a: instead if a == self.access else a)
+        buffer = self._buffer(copy, len(uniform))
+        by_block = tuple(u.name for u in self.blocks)
+        regions = [self._region(name, origins)]
+        if self.item.atoms and beyond:
+            # whole instructions read beyond the edge of the tensor, where zeros stand
+            where = (f"({' or '.join(beyond)})",)
+            zero = Const(0.0, dtype=self.storage.dtype)
+            fill = self.draft.add("Z", self.reader, copy.name, subscripts, "=", zero, bounds, constraints=where, limits=limits)
+            regions.append(self._region(fill, origins))
+        return Copy(tuple(regions), self.reader.name, by_block, tuple(u.name for u in self.steps), buffer)
+
+    def _limits(self, uniform: _Uniform) -> Limits:
+        """How far a block loop or a step goes where that depends on dynamic sizes."""
+        share = uniform.share
+        upper = next((upper for dim, _, upper in self.reader.limits if dim == uniform.dim), None)
+        return () if upper is None else ((uniform.name, "0", f"floor(({upper} + {share.tile - 1 - share.lower})/{share.tile})"),)
+
+    def _origin(self, axis: int) -> tuple[list[tuple[str, int]], int]:
+        """The least subscript of the piece: a sum over the copy's block and step dimensions, and a constant."""
+        factors, constant = self.piece.forms[axis]
+        terms: list[tuple[str, int]] = []
+        for dim, factor in factors.items():
+            lower = next(low for name, low, _ in self.reader.bounds if name == dim)
+            constant += factor * lower
+            if factor < 0:
+                constant += factor * (self.piece.spans[dim] - 1)
+            terms += [(u.name, factor * u.share.tile) for u in (*self.blocks, *self.steps) if u.dim == dim]
+        return terms, constant
+
+    def _reach(self, terms: list[tuple[str, int]], constant: int) -> tuple[int, int]:
+        """The least and greatest origin of all pieces along an axis."""
+        counts = {u.name: u.share.tiles for u in (*self.blocks, *self.steps)}
+        ends = [factor * (counts[name] - 1) for name, factor in terms]
+        return constant + sum(min(0, end) for end in ends), constant + sum(max(0, end) for end in ends)
+
+    def _places(self, uniform: list[_Uniform]) -> tuple[Expr, ...]:
+        """The subscripts of the reader's element in the copy."""
+        result = [divided(total([(1, index(u.dim))], -u.share.lower), u.share.tile) for u in uniform]
+        for factors, _ in self.piece.forms:
+            terms: list[tuple[int, Expr]] = []
+            constant = 0
+            for dim, factor in factors.items():
+                lower = next(low for name, low, _ in self.reader.bounds if name == dim)
+                place = total([(1, index(dim))], -lower)
+                tile = next((u.share.tile for u in uniform if u.dim == dim), 0)
+                terms.append((factor, modulo(place, tile) if tile else place))
+                if factor < 0:
+                    constant -= factor * (self.piece.spans[dim] - 1)
+            result.append(total(terms, constant))
+        return tuple(result)
+
+    # ------------------------------------------------------------ how it lies and who fills it
+
+    def _buffer(self, copy: Storage, uniform: int) -> Buffer:
+        step = self.piece.elements
+        axes = [Axis(0, ())] * uniform
+        if self.steps and self.plan.stages > 1:  # the last step's pieces lie side by side
+            axes[-1] = Axis(0, ((1, self.plan.stages, step),))
+        axes += [Axis(0, ((1, size, stride),) if size > 1 else ()) for size, stride in zip(self.sizes, self.piece.strides, strict=True)]
+        return Buffer(copy.name, self.mark, "shared", tuple(axes), step * (self.plan.stages if self.steps else 1))
+
+    def _region(self, name: str, origins: list[tuple[list[tuple[str, int]], int]]) -> Region:
+        """The block's threads over the piece, neighbours in memory on neighbouring threads."""
+        last = self.piece.contiguous
+        order = [*(a for a in range(len(self.sizes)) if a != last), last]
+        left = self.plan.threads
+        shares: dict[int, Share] = {}
+        for axis in reversed(order):
+            size = self.sizes[axis]
+            vector = self._vector(origins) if axis == last else 1
+            count = max(1, min(size // vector, left))
+            shares[axis] = Share(0, size, size, count, vector)
+            left //= count
+        shared_out = [a for a in order if shares[a].threads > 1] or order[-1:]
+        rounds = [a for a in order if shares[a].rounds > 1]
+        vector_loop = [a for a in order if shares[a].vector > 1]
+        loops = [shares[a].round_text(f"l{a}") for a in rounds] + [shares[a].vector_text(f"l{a}") for a in vector_loop]
+        trips = 1
+        for a in rounds:
+            trips *= shares[a].rounds
+        unrolled = len(loops) if trips <= UNROLLED else len(vector_loop)
+        members = tuple(shares[a].thread_text(f"l{a}") for a in shared_out)
+        radices = tuple(shares[a].threads for a in shared_out)
+        ahead = self.plan.stages > 1 and bool(self.steps)
+        named = tuple((f"l{a}", shares[a]) for a in order)
+        return Region(name, radices or (1,), members or ("0",), tuple(loops), unrolled, bool(vector_loop), ahead=ahead, shares=named)
+
+    def _vector(self, origins: list[tuple[list[tuple[str, int]], int]]) -> int:
+        """Elements of one access, as far as every piece is known to start on a multiple of them."""
+        axis = self.piece.contiguous
+        wide = WIDE // DTYPES[self.storage.dtype].bytes
+        if self.plan.vector:
+            wide = min(wide, self.plan.vector)
+        if self.storage.strides[axis] != 1 or wide < 2:
+            return 1
+        terms, constant = origins[axis]
+        facts = [self.sizes[axis], self.storage.shape[axis], constant, *(factor for _, factor in terms)]
+        facts += [step if step is not None else 1 for a, step in enumerate(self.storage.strides) if a != axis and self.storage.shape[a] > 1]
+        while wide > 1 and any(fact % wide for fact in facts):
+            wide //= 2
+        return wide

@@ -1,0 +1,143 @@
+"""What the passes that add statements share: a scop under change, with fresh names, and expressions over dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tcjit.grammar.affine import isl_name
+from tcjit.grammar.ast import Access, Binary, Const, Expr, Index
+from tcjit.grammar.walk import rebuild
+from tcjit.mapping.gpu_nest import Copy, GroupPlan, Item, Share
+from tcjit.mapping.scop import Limits, Scop, ScopStatement
+from tcjit.mapping.storage import Bounds, Storage, fresh
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A scop with the plans of its groups, whose items name its statements in the order in which they run.
+
+    ``aliases``: temporary that a pass added -> isl map from its elements to those that they stand for.
+    """
+
+    scop: Scop
+    plans: tuple[GroupPlan, ...]
+    aliases: Mapping[str, str]
+    copies: tuple[Copy, ...] = ()
+
+
+class Draft:
+    """Collects the statements and temporaries that one pass adds to a scop."""
+
+    def __init__(self, lowered: Lowered) -> None:
+        self.scop = lowered.scop
+        self.statements = {s.name: s for s in lowered.scop.statements}
+        self.tensors = list(lowered.scop.tensors)
+        self.aliases = dict(lowered.aliases)
+
+    def temporary(self, stem: str, dtype: str, shape: tuple[int, ...], open: tuple[Expr | None, ...] = ()) -> Storage:
+        """A new one; ``open`` as in ``Storage``."""
+        taken = {t.name for t in self.tensors} | {p.name for p in self.scop.program.definition.params}
+        storage = Storage(fresh(stem, taken), dtype, shape, "temporary", open=open)
+        self.tensors.append(storage)
+        return storage
+
+    def add(
+        self,
+        kind: str,
+        like: ScopStatement,
+        tensor: str,
+        subscripts: Sequence[Expr],
+        operator: str,
+        value: Expr,
+        bounds: Bounds,
+        *,
+        reduction: tuple[str, ...] = (),
+        constraints: tuple[str, ...] = (),
+        limits: Limits = (),
+    ) -> str:
+        """A new statement, named by a letter for its kind; it belongs to the same statement of the def as ``like``.
+
+        Dimensions that both have, have the limits of ``like``; those of others are ``limits``.
+        """
+        name = fresh(f"{kind}{len(self.statements)}", set(self.statements))
+        limits += tuple(limit for limit in like.limits if any(bound in bounds for bound in like.bounds if bound[0] == limit[0]))
+        self.statements[name] = ScopStatement(
+            name, tensor, tuple(subscripts), operator, value, bounds, reduction, constraints, like.source, limits
+        )
+        return name
+
+    def change(self, name: str, change: Callable[[Access], Access]) -> None:
+        """Every access of a statement, its write and those in subscripts included, replaced."""
+        s = self.statements[name]
+
+        def visit(expr: Expr) -> Expr:
+            inner = rebuild(expr, visit)
+            return change(inner) if isinstance(inner, Access) else inner
+
+        write = change(Access(s.tensor, tuple(visit(sub) for sub in s.subscripts), dtype=s.value.dtype))
+        self.statements[name] = replace(s, tensor=write.tensor, subscripts=write.subscripts, value=visit(s.value))
+
+    def done(self, plans: Sequence[GroupPlan], copies: Sequence[Copy] = ()) -> Lowered:
+        """The scop with its statements in the order of the plans' items, each after the copies that it reads."""
+        names: list[str] = []
+        for plan in plans:
+            for item in plan.items:
+                names += [region.statement for copy in copies if copy.reader == item.statement for region in copy.regions]
+                names.append(item.statement)
+        scop = replace(self.scop, statements=tuple(self.statements[name] for name in names), tensors=tuple(self.tensors))
+        return Lowered(scop, tuple(plans), self.aliases, tuple(copies))
+
+
+def index(name: str) -> Index:
+    return Index(name, dtype="int64")
+
+
+def number(value: int) -> Const:
+    return Const(value, dtype="int64")
+
+
+def total(terms: Sequence[tuple[int, Expr]], constant: int = 0) -> Expr:
+    """``sum(factor * expression) + constant``."""
+    result: Expr | None = None
+    for factor, expr in terms:
+        if factor == 0:
+            continue
+        part = expr if factor == 1 else Binary("*", number(factor), expr, dtype="int64")
+        result = part if result is None else Binary("+", result, part, dtype="int64")
+    if result is None:
+        return number(constant)
+    return result if constant == 0 else Binary("+", result, number(constant), dtype="int64")
+
+
+def divided(expr: Expr, by: int) -> Expr:
+    return expr if by == 1 else Binary("/", expr, number(by), dtype="int64")
+
+
+def modulo(expr: Expr, by: int) -> Expr:
+    return Binary("%", expr, number(by), dtype="int64")
+
+
+def owner(dim: str, share: Share) -> Expr:
+    """Which of a lane's threads has a value of its dimension."""
+    place = divided(total([(1, index(dim))], -share.lower), share.vector)
+    return place if share.rounds == 1 else modulo(place, share.threads)
+
+
+def identity_alias(temporary: str, tensor: str, rank: int) -> str:
+    axes = ", ".join(f"a{i}" for i in range(rank))
+    return f"{{ {isl_name(temporary)}[{axes}] -> {isl_name(tensor)}[{axes}] }}"
+
+
+def plain_dims(subscripts: Sequence[Expr]) -> tuple[str, ...] | None:
+    """The dimensions that are the subscripts, if each is a dimension of its own."""
+    names = [sub.name for sub in subscripts if isinstance(sub, Index)]
+    return tuple(names) if len(names) == len(subscripts) == len(set(names)) else None
+
+
+def items_with(items: Sequence[Item], before: Mapping[str, Sequence[Item]], after: Mapping[str, Sequence[Item]]) -> tuple[Item, ...]:
+    """The items with others put before or after some of them."""
+    result: list[Item] = []
+    for item in items:
+        result += [*before.get(item.statement, ()), item, *after.get(item.statement, ())]
+    return tuple(result)

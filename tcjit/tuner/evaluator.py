@@ -1,0 +1,237 @@
+"""Candidates made and timed in other processes: several that compile at once, and one that runs them, alone on its device.
+
+The processes answer by a module that knows the programs (``jit.candidates``); here they are JSON.
+"""
+from __future__ import annotations
+
+import fcntl
+import math
+import os
+import re
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import Any
+
+from tcjit import scratch
+from tcjit.cache import CacheWarning, store
+from tcjit.errors import TuneError
+from tcjit.mapping.options import Options
+from tcjit.tuner.worker_pool import START, Late, Lost, Worker, spare_memory
+
+COMPILE = 60.0  # seconds that making one candidate may take
+SITTINGS = 3  # processes of the final
+WAIT = 60.0  # seconds for other searches to let go of the device: they hold it for one candidate, or a process of their final
+SLACK = 3.0  # seconds that a search may take longer than it should, beside the time for one candidate
+RENEWED = 150  # candidates after which the process that runs them is replaced: what it loaded stays loaded
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A candidate that is none: ``pruned`` before it was compiled, because its options do not suit, or failed."""
+
+    reason: str
+    pruned: bool = False
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A candidate's code, by its hash, and what a model may learn from; ``place`` is the process that has it."""
+
+    code: str
+    features: Mapping[str, float] = field(default_factory=dict)
+    place: int = 0
+
+
+class Bench:
+    """Processes for one search; a context manager.
+
+    ``module`` answers; ``opening`` tells each process the problems; ``device`` names what the candidates run on, of which only one search
+    at a time makes use; ``timeout`` is for one run. When ``time.monotonic()`` is ``until``, candidates are no longer made, once one has a
+    time; whatever is going on ends ``timeout`` and some seconds later. What cannot end in time is Late.
+    """
+
+    def __init__(
+        self, module: str, opening: Mapping[str, Any], device: str, compilers: int, timeout: float, until: float = math.inf
+    ) -> None:
+        self.device = device
+        self.timeout = timeout
+        self.until = until
+        self._scratch = scratch.Folder("tune")
+        self.folder = self._scratch.path
+        memory = spare_memory()
+        requests = [{"do": "open", **opening, "folder": self.folder, "memory": memory // (compilers + 1)}]
+        self._compilers = [Worker(module, requests) for _ in range(compilers)]
+        begin, self._ready = {**requests[0], "memory": memory}, {"do": "ready", "threads": opening["threads"]}
+        self._patience = START + COMPILE + 20 * timeout
+        self._runner = Worker(module, [begin, self._ready, {"do": "expect"}], self._patience)
+        # for further sittings of the final, whose candidates were checked; they start together, and hold tensors one at a time
+        self._sittings = [Worker(module, [begin, {"do": "load"}], self._patience) for _ in range(SITTINGS - 1)]
+        for worker in self._workers:
+            worker.until = until + timeout + SLACK
+        self._wait = WAIT
+        self._idle: SimpleQueue[int] = SimpleQueue()
+        self._threads = ThreadPoolExecutor(compilers + 1, thread_name_prefix="tcjit-tune")
+        self._begun: Future[dict[str, Any]] = Future()  # of the process that runs candidates
+        self._runs = 0
+
+    def __enter__(self) -> Bench:
+        """Start every process, beside one another and beside what is done meanwhile."""
+        self._begun = self._threads.submit(self._runner.ask, {"do": "time", "code": "default", "best": None}, self.timeout)
+        for number in range(len(self._compilers)):
+            self._threads.submit(self._open_compiler, number)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self._workers:
+            worker.stop()  # whoever waits for an answer sees that none will come
+        self._threads.shutdown(wait=True, cancel_futures=True)
+        for worker in self._workers:
+            worker.close()
+        self._scratch.remove()
+
+    @property
+    def _workers(self) -> list[Worker]:
+        return [*self._compilers, self._runner, *self._sittings]
+
+    def _open_compiler(self, number: int) -> None:
+        try:
+            _open(self._compilers[number])
+        finally:
+            self._idle.put(number)
+
+    def seeds(self) -> list[Options]:
+        """What the model would choose next, and other points to begin with; none where the process is lost over it."""
+        try:
+            with self._compiler() as number:
+                reply = self._compilers[number].ask({"do": "seeds"}, COMPILE)
+        except Late:
+            raise
+        except Lost:
+            return []
+        if "failed" in reply:
+            raise TuneError(f"the model has no seeds: {reply['failed']}: {reply['reason']}", hint="please report it with the program")
+        return [Options.from_dict(options) for options in reply["options"]]
+
+    @contextmanager
+    def _compiler(self) -> Iterator[int]:
+        """A process that compiles, for oneself."""
+        number = self._idle.get()
+        try:
+            yield number
+        finally:
+            self._idle.put(number)
+
+    # ------------------------------------------------------------ making
+
+    def make(self, batch: Sequence[Options], known: Callable[[str], bool]) -> list[Printed | Failure]:
+        """Print each candidate, and compile those whose code is not ``known``; in order."""
+        return list(self._threads.map(lambda options: self._made(options, known), batch))
+
+    def _made(self, options: Options, known: Callable[[str], bool]) -> Printed | Failure:
+        try:
+            with self._compiler() as number:
+                worker = self._compilers[number]
+                reply = worker.ask({"do": "print", "options": options.to_dict()}, COMPILE)
+                if "failed" in reply:
+                    return Failure(reply["reason"], reply["failed"] == "MappingError")
+                printed = Printed(reply["code"], reply["features"], number)
+                if not known(printed.code):
+                    reply = worker.ask({"do": "build", "code": printed.code}, COMPILE)
+                    if "failed" in reply:
+                        return Failure(f"{reply['failed']}: {reply['reason']}")
+                return printed
+        except Late:
+            raise
+        except Lost as lost:
+            return Failure(f"compiling: {lost}")
+
+    # ------------------------------------------------------------ running
+
+    def timed(self, code: str, best: float | None) -> float | Failure:
+        """Seconds of a run; of one that starts far behind the ``best``, the time of its first runs.
+
+        A TuneError where not even the untuned kernel runs, because arguments or the kernel as written fail.
+        """
+        try:
+            self._begun.result()
+        except Late:
+            raise
+        except Lost as lost:
+            raise TuneError(f"the kernel cannot be run untuned: {lost}", hint="call it once without tuning") from None
+        self._runs += 1
+        if self._runs % RENEWED == 0:
+            self._runner.close()
+        with self.lock():
+            try:
+                reply = self._runner.ask({"do": "time", "code": code, "best": best}, self.timeout)
+            except Late:
+                raise
+            except Lost as lost:
+                return Failure(f"running: {lost}")
+        if "failed" in reply:
+            return Failure(f"{reply['failed']}: {reply['reason']}")
+        for worker in self._compilers:  # there is something to end with
+            worker.until = self.until
+        return float(reply["seconds"])
+
+    def final(
+        self, codes: Sequence[str], rounds: int, settled: Callable[[list[list[list[float]]]], bool] = lambda found: False
+    ) -> list[list[list[float]]] | Failure:
+        """Of each of several processes the seconds of each code in each of its share of the rounds, in which they take turns.
+
+        Several, since where tensors come to lie in memory can make one kernel faster than another; no more once it is ``settled``.
+        """
+        found: list[list[list[float]]] = []
+        for sitting, worker in enumerate((self._runner, *self._sittings)):
+            share = rounds * (sitting + 1) // SITTINGS - rounds * sitting // SITTINGS
+            if sitting == 1:
+                list(self._threads.map(_open, self._sittings))
+            with self.lock():
+                try:
+                    self._begun.result()
+                    reply = worker.ask(self._ready, self._patience) if sitting else {}
+                    if "failed" not in reply:
+                        reply = worker.ask({"do": "final", "codes": list(codes), "rounds": share}, self.timeout * (len(codes) + share))
+                except Late:
+                    return found or Failure("the search's time is over")
+                except Lost as lost:
+                    return Failure(f"running: {lost}")
+                finally:
+                    worker.close()
+            if "failed" in reply:
+                return Failure(f"{reply['failed']}: {reply['reason']}")
+            found.append(reply["seconds"])
+            if settled(found):
+                break
+        return found
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """The device for oneself, among all searches of this user on this machine that share a cache. Where another one keeps it for long,
+        as one that is stopped does, there is a warning, and the search goes on beside it."""
+        name = re.sub(r"[^A-Za-z0-9]+", "-", f"{os.uname().nodename[:40]}-{self.device}").strip("-")
+        try:
+            handle = store().lock_file(name)
+        except OSError:  # the times may be disturbed, no more
+            yield
+            return
+        try:
+            if scratch.lock(handle, fcntl.LOCK_EX, min(self._wait, max(0.0, self._runner.until - time.monotonic()))):
+                self._wait = WAIT
+            elif self._wait:
+                self._wait = 0.0
+                what = f"{scratch.holder(handle)} has been tuning on {self.device} for more than {WAIT:.0f} s: times may be disturbed by it"
+                warnings.warn(what, CacheWarning, stacklevel=2)
+            yield
+        finally:
+            os.close(handle)
+
+
+def _open(worker: Worker) -> None:
+    with suppress(Lost, OSError):  # which shows again when it is asked
+        worker.open()

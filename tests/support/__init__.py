@@ -1,0 +1,14 @@
+"""What the tests share: programs and their arguments here, random ones in ``fuzz``, the places where kernels run in ``rings``, models and
+graphs in ``byoc``, studies and searches in ``tuner``.
+
+Child processes find it by ``PYTHONPATH``, and run its modules by ``python -m support.rings.opencl``, never as files: their folders have
+modules called ``cuda`` and ``opencl``.
+"""
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+TESTS = ROOT / "tests"
+PYTHONPATH = os.pathsep.join((str(ROOT), str(TESTS)))

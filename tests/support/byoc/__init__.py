@@ -1,0 +1,1 @@
+"""Models and graphs for the partitioner."""

@@ -1,0 +1,1 @@
+"""Programs, options and faults drawn at random, and how a failing program is shrunk."""

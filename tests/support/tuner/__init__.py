@@ -1,0 +1,1 @@
+"""Studies, storages and searches that end badly."""
