@@ -12,7 +12,7 @@ of its operand: such elements are *undecided*, and not compared). None stands fo
 - rounding to a type moves the ends of the interval.
 
 So contraction to fma and any order of a reduction are inside the error. A result above the greatest number of the type that it is
-computed in is undecided, as is the sign of a zero that min or max chose between two.
+computed in is undecided, as are the sign of a zero that min or max chose between two and that of a NaN.
 """
 from __future__ import annotations
 
@@ -213,6 +213,8 @@ def call(name: str, args: Sequence[Value], dtype: str) -> Value:
         if name in ("min", "max", "fmin", "fmax", "clamp", "relu") and np.any(value == 0):
             chosen = (value == 0) & _signs_differ(values)
             spread = np.where(chosen, form.tiny, 0.0) + (0.0 if spread is None else spread)
+        if name == "copysign" and np.any(np.isnan(values[1])):
+            spread = np.where(np.isnan(values[1]), np.inf, 0.0 if spread is None else spread)
         return Value(value) if spread is None else plain(value, spread)
     error = np.zeros(value.shape) if spread is None else spread * (1.0 if function.tame else 2.0)
     if not function.tame:

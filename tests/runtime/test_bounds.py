@@ -43,6 +43,12 @@ def test_what_float32_holds_is_exact() -> None:
     assert quotient.error is not None and np.array_equal(quotient.error == 0, quotient.value == rounded(quotient.value, "float32"))
 
 
+def test_the_sign_of_nan_is_undecided() -> None:
+    """Conversions and arithmetic do not keep it."""
+    result = bounds.call("copysign", [Value(np.array([1.0, 1.0])), Value(np.array([np.nan, -2.0]))], "float32")
+    assert result.value[1] == -1.0 and result.error is not None and result.error.tolist() == [np.inf, 0.0]
+
+
 def test_overflow_of_float64_is_undecided() -> None:
     """In one rounding, fma(-9, 1e308, inf) is infinite; in two, NaN."""
     large, infinite = Value(np.array([1e308, 1e308])), Value(np.array([9.0, np.inf]))
