@@ -322,7 +322,7 @@ interval (within ±10⁴), half with every exponent alike likely, denormals incl
 million. Next to the zeros of the Bessel functions their float64 errors are small in themselves but many times the tiny result's ulp.
 `float16` and `bfloat16` compute in `float32` and round once more.
 
-NaN gives NaN, infinities and signed zeros are those of C, and denormals are kept, on OpenCL where the device has them; `min max relu clamp`
+NaN gives NaN of either sign, infinities and signed zeros are those of C, and denormals are kept, on OpenCL where the device has them; `min max relu clamp`
 keep NaN, `fmax fmin` drop it.
 Exact, and therefore not in the table, are
 {exact}.
