@@ -6,9 +6,9 @@ Programs: the library, the conformance tests, the examples, the benchmark's oper
 a GPU, and random ones of fixed seeds. Each is printed for a CPU with AVX-512, OpenCL, and CUDA's sm_80 and sm_90: with the default options
 and ``--sets`` drawn ones, with its first size left open, and for a CPU with 16 registers of 32 bytes. Nothing is compiled or proved.
 
-A line is ``HASH program target set``, the set by its number: the hash is of the text and of all that a caller must know to launch it; ``refused`` stands
-where the compiler says no. ``--only`` takes the programs whose name contains a text, ``--show`` prints the source of the kernel whose line
-ends in a text. The last line counts the kernels and hashes the lines.
+A line is ``HASH program target set``, the set by its number: the hash is of the text and of all that a caller must know to launch it;
+``refused`` stands where the compiler says no. ``--only`` takes the programs whose name contains a text, ``--show`` prints the source of
+the kernels whose line ends in a text. The last line counts the kernels and hashes the lines.
 """
 from __future__ import annotations
 
