@@ -14,6 +14,7 @@ from tcjit import cache, scratch
 from tcjit.errors import ArgumentError, TuneError
 from tcjit.jit import arguments, targets
 from tcjit.jit.arguments import Bound
+from tcjit.jit.kernel_cache import family
 from tcjit.jit.launch import Key
 from tcjit.mapping.options import PRESETS, Options
 from tcjit.runtime import host
@@ -80,7 +81,7 @@ def _task(text: str, signature: Signature, on: Target, bounds: Sequence[Bound], 
         "threads": torch.get_num_threads(),
     }
     shapes = "; ".join(" ".join("x".join(map(str, shape)) for shape in key.shapes) for key in keys)
-    seeds = (Options(), *_neighbours(signature, on, keys), *PRESETS.values())
+    seeds = (Options(), *_neighbours(signature, keys), *PRESETS.values())
     label = f"{signature.name} {shapes} on {on.name}"
     return Task(name[:32], label, space, seeds, WORKERS, opening, on.place, {"target": on.name, "threads": torch.get_num_threads()})
 
@@ -114,10 +115,9 @@ def _strides(tensor: torch.Tensor) -> list[int]:
     return list(tensor.stride())
 
 
-def _neighbours(signature: Signature, on: Target, keys: Sequence[Key]) -> list[Options]:
+def _neighbours(signature: Signature, keys: Sequence[Key]) -> list[Options]:
     """What was best at the nearest shapes."""
-    found = (_family_of(signature, on, key) for key in keys)
-    near = [cache.store().nearest(family, key.shapes) for family, key in zip(found, keys)]
+    near = [cache.store().nearest(family(signature, key), key.shapes) for key in keys]
     return [Options.from_dict(choice.options) for choice in near if choice is not None]
 
 
@@ -126,10 +126,4 @@ def _keep(signature: Signature, on: Target, bound: Bound, result: TuneResult) ->
     key = Key.of(bound, True, on, None)
     numbers = {"seconds": result.seconds, "default": result.default_seconds, "trials": float(len(result.history))}
     choice = cache.Choice(result.options.to_dict(), numbers, result.label[:200], key.shapes)
-    cache.store().put_choice(_family_of(signature, on, key), choice)
-
-
-def _family_of(signature: Signature, on: Target, key: Key) -> str:
-    from tcjit.jit.kernel_cache import family
-
-    return family(signature, on, key)
+    cache.store().put_choice(family(signature, key), choice)
