@@ -1,4 +1,4 @@
-"""Autotuning of a def: from arguments to a search, and from its result to the cache."""
+"""Autotuning of a def: from arguments to a search, and from its result to the cache. Importing it imports optuna."""
 from __future__ import annotations
 
 import math
@@ -19,14 +19,16 @@ from tcjit.jit.launch import Key
 from tcjit.mapping.options import PRESETS, Options
 from tcjit.runtime import host
 from tcjit.tuner.config import TunerConfig
+from tcjit.tuner.progress import shown
+from tcjit.tuner.result import TuneResult
+from tcjit.tuner.search import Task, search
+from tcjit.tuner.space import Space
 
 if TYPE_CHECKING:
     from tcjit.jit.signature import Signature
     from tcjit.jit.targets import Target
-    from tcjit.tuner.result import TuneResult
-    from tcjit.tuner.search import Task
 
-WORKERS = "tcjit.jit.tune_compiler"
+WORKERS = "tcjit.jit.tune_worker"
 
 
 def autotune(
@@ -39,9 +41,6 @@ def autotune(
     progress: bool | None,
 ) -> TuneResult:
     """Search the best options for one or several sets of arguments; kept in the cache for the shapes of each if ``keep``."""
-    from tcjit.tuner.progress import shown
-    from tcjit.tuner.search import search  # imports optuna
-
     if config is not None and not isinstance(config, TunerConfig):
         raise ArgumentError(f"config must be tcjit.TunerConfig, not {type(config).__name__}", hint="tcjit.TunerConfig(seconds=60)")
     config, began = config or TunerConfig(), time.monotonic()
@@ -64,9 +63,6 @@ def autotune(
 
 
 def _task(text: str, signature: Signature, on: Target, bounds: Sequence[Bound], folder: Path) -> Task:
-    from tcjit.tuner.search import Task
-    from tcjit.tuner.space import Space
-
     keys = [Key.of(bound, True, on, None) for bound in bounds]
     name = cache.call_key(
         on.code,

@@ -18,13 +18,13 @@ from tcjit.checked import brief
 from tcjit.errors import ArgumentError, ShapeError, TCError
 from tcjit.jit import arguments, kernel, kernel_cache, operator, targets
 from tcjit.jit.arguments import Bound
-from tcjit.jit.define import checked_options, checked_target
 from tcjit.jit.dynamic import Sizes, instance
 from tcjit.jit.fast import Table
 from tcjit.jit.kernel import Kernel
 from tcjit.jit.kernel_cache import Binary
 from tcjit.jit.launch import Key
 from tcjit.jit.recent import Recent
+from tcjit.jit.settings import checked_options, checked_target
 from tcjit.jit.signature import Signature
 from tcjit.jit.targets import cpu  # noqa: F401  # the target of most calls, which should not wait for it
 from tcjit.runtime import host, tensors

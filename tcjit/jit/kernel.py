@@ -19,11 +19,11 @@ from tcjit.jit.kernel_cache import Binary
 from tcjit.jit.launch import Key, runtime_numbers
 from tcjit.jit.launch_record import failure
 from tcjit.jit.signature import Signature
+from tcjit.mapping.options import Options
 from tcjit.runtime import tensors
 
 if TYPE_CHECKING:
     from tcjit.grammar.ast import Program
-    from tcjit.mapping.options import Options
     from tcjit.mapping.roofline import Roofline
     from tcjit.runtime.reference import Result
 
@@ -125,8 +125,6 @@ class Kernel:
     @cached_property
     def options(self) -> Options:
         """The options it was compiled with, the model's choices filled in."""
-        from tcjit.mapping.options import Options
-
         return Options.from_dict(self.record["options"]) if self.record.get("options") else (self.key.options or Options())
 
     @property

@@ -1,4 +1,4 @@
-"""Candidates of a search run, checked and timed, in a process that may be lost; ``candidates`` made them.
+"""Candidates of a search run, checked and timed, in a process that may be lost.
 
 Results are compared with those of the kernel as it was written, without any scheduling.
 """

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tcjit.errors import ArgumentError
+from tcjit.runtime.layout import fits, layout_class
 
 if TYPE_CHECKING:
     import torch
@@ -100,15 +101,11 @@ class Target(ABC):
         return ""
 
     def layout(self, shape: Sequence[int], strides: Sequence[int]) -> str:
-        """The class of layouts that a kernel is made for, as ``tensors.layout`` writes it."""
-        from tcjit.runtime.tensors import layout
-
-        return layout(shape, strides)
+        """The class of layouts that a kernel is made for."""
+        return layout_class(shape, strides)
 
     def reads(self, layout: str, shape: Sequence[int], strides: Sequence[int]) -> bool:
         """Whether a kernel made for ``layout`` reads a tensor of these strides."""
-        from tcjit.runtime.tensors import fits
-
         return fits(layout, shape, strides)
 
     def accepts(self, tensor: torch.Tensor) -> bool:
