@@ -95,9 +95,9 @@ def measure(name: str, count: int, sample: int, rounds: int, target: str | None)
     with torch.no_grad():
         for value in values:
             given = arguments(op, size, value)
-            before, start = len(called._open), time.perf_counter()
+            before, start = len(called._dynamic_kernels), time.perf_counter()
             result = called(*given)
-            seconds += (time.perf_counter() - start) * (len(called._open) - before)
+            seconds += (time.perf_counter() - start) * (len(called._dynamic_kernels) - before)
             if value not in wanted:
                 continue
             kernel = fixed.compile(*given)
@@ -108,7 +108,7 @@ def measure(name: str, count: int, sample: int, rounds: int, target: str | None)
                 called(*given), kernel(*given)
             times = interleaved((partial(called, *given), partial(kernel, *given)), rounds, 0.01)
             ratios[value] = times[0] / times[1]
-    return Found(name, len(called._open), seconds, ratios)
+    return Found(name, len(called._dynamic_kernels), seconds, ratios)
 
 
 def main() -> int:

@@ -165,16 +165,16 @@ def remembering(task: Any) -> Any:
     """A bench that prints nothing twice, in this process or the next."""
     from tcjit.cache import store
     from tcjit.tuner.config import TunerConfig
-    from tcjit.tuner.evaluator import Bench, Printed
+    from tcjit.tuner.evaluator import Candidate, Evaluator
 
     log = store().log(f"printed-{task.name}")
 
-    class Remembering(Bench):
+    class Remembering(Evaluator):
         def __init__(self) -> None:
             config = TunerConfig()
             super().__init__(task.module, task.opening, task.device, config.compilers, config.timeout)
             self.__enter__()
-            self.printed = {r["options"]: Printed(r["code"], r["features"]) for r in log.read() if r is not None}
+            self.printed = {r["options"]: Candidate(r["code"], r["features"]) for r in log.read() if r is not None}
             self.first = super().seeds()
             self.bare = False  # begin with the default alone
 
@@ -185,7 +185,7 @@ def remembering(task: Any) -> Any:
             asked = {options.to_json(): options for options in batch}
             missing = {key: o for key, o in asked.items() if key not in self.printed or not known(self.printed[key].code)}
             made = dict(zip(missing, super().make(list(missing.values()), known)))
-            fresh = {key: one for key, one in made.items() if isinstance(one, Printed) and key not in self.printed}
+            fresh = {key: one for key, one in made.items() if isinstance(one, Candidate) and key not in self.printed}
             log.append([{"options": key, "code": one.code, "features": dict(one.features)} for key, one in fresh.items()])
             self.printed |= fresh
             return [made.get(options.to_json()) or self.printed[options.to_json()] for options in batch]

@@ -25,7 +25,7 @@ sys.path.insert(0, str(HERE.parent / "peers"))
 import machine  # noqa: E402
 from ops import OPS  # noqa: E402
 
-SITTINGS = 6  # processes that compare
+PROCESSES = 6  # processes that compare
 READING = 2e-3  # seconds that one reading covers at least
 
 
@@ -116,7 +116,7 @@ def page(rows: list[dict[str, Any]], facts: dict[str, Any], rounds: int) -> str:
     gain = math.exp(statistics.mean(math.log(r["gain"]) for r in rows))
     lines = [
         f"# Tuned against untuned on {facts['cpu']}, {facts['cores']} cores", "",
-        f"`python benchmarks/tuner/gains.py`: {rounds} interleaved rounds in {SITTINGS} fresh processes; the gain is the median of the",
+        f"`python benchmarks/tuner/gains.py`: {rounds} interleaved rounds in {PROCESSES} fresh processes; the gain is the median of the",
         "ratios within a round, the noise the median of how far two readings of the default in one round are apart.",
         "",
         "| op | tuned ms | untuned ms | gain | noise | over the best preset | trials, s | options |",
@@ -150,7 +150,7 @@ def main() -> None:
     parser.add_argument("--only", choices=["tune", "compare"], help=argparse.SUPPRESS)  # one step, in a process of its own
     given = parser.parse_args()
     if given.only:
-        rounds = math.ceil(given.rounds / SITTINGS)
+        rounds = math.ceil(given.rounds / PROCESSES)
         step = tune(given.ops[0], given.trials, given.seed) if given.only == "tune" else compare(given.ops[0], rounds)
         print(json.dumps(step))
         return
@@ -167,7 +167,7 @@ def main() -> None:
     with machine.alone():
         for name in given.ops:
             tuned = child(name, "tune")
-            rows.append(row(name, tuned, [child(name, "compare") for _ in range(SITTINGS)]))
+            rows.append(row(name, tuned, [child(name, "compare") for _ in range(PROCESSES)]))
             print(f"{name}: gain {rows[-1]['gain']:.2f}, noise {rows[-1]['noise']:.3f}, {tuned}", flush=True)
     given.out.mkdir(parents=True, exist_ok=True)
     stem = given.out / f"tuner-{machine.name()}"

@@ -29,7 +29,7 @@ Value: TypeAlias = "int | float | bool"
 
 
 @dataclass(frozen=True)
-class Bound:
+class BoundArguments:
     """Arguments that fit: tensors by parameter in order, scalars by name, the value of every size and specialised scalar."""
 
     tensors: dict[str, torch.Tensor]
@@ -76,7 +76,7 @@ def shown(signature: Signature) -> inspect.Signature:
     return inspect.Signature([*params, *own], return_annotation=result)
 
 
-def check(signature: Signature, args: Sequence[Any], target: Target | None = None, *, shapes_only: bool = False) -> Bound:
+def check(signature: Signature, args: Sequence[Any], target: Target | None = None, *, shapes_only: bool = False) -> BoundArguments:
     """The arguments by name, or the first thing wrong with them: an ArgumentError or a ShapeError.
 
     ``target`` says where tensors must be, if it was asked for; ``shapes_only`` lets meta tensors mix with others, for compiling.
@@ -98,7 +98,7 @@ def check(signature: Signature, args: Sequence[Any], target: Target | None = Non
         raise ArgumentError(f"the arguments of {signature.name}() are on different devices: {devices}", hint="move them with .to(device)")
     values = dict(bind(params, [tuple(given[p.name].shape) if p.dims else None for p in params]))
     values.update({name: int(value) for name, value in scalars.items() if name in signature.specialised})
-    return Bound(given, scalars, values)
+    return BoundArguments(given, scalars, values)
 
 
 def _tensor(what: str, param: Param, value: Any, target: Target | None) -> torch.Tensor:
@@ -247,7 +247,7 @@ def _refuse_gradient(what: str, value: torch.Tensor) -> None:
 
 
 def outputs(
-    signature: Signature, out: Any, bound: Bound, shapes: Sequence[tuple[int, ...]], target: Target
+    signature: Signature, out: Any, bound: BoundArguments, shapes: Sequence[tuple[int, ...]], target: Target
 ) -> list[torch.Tensor] | None:
     """The tensors passed as ``out=`` in the order of the returns; None when none were.
 
@@ -299,7 +299,7 @@ def _refuse_freed(what: str, tensor: torch.Tensor) -> None:
         raise ArgumentError(f"{what} has no memory: its storage was freed", hint="a tensor whose storage was not resized")
 
 
-def _separate(signature: Signature, given: Sequence[torch.Tensor], bound: Bound) -> None:
+def _separate(signature: Signature, given: Sequence[torch.Tensor], bound: BoundArguments) -> None:
     """No element written twice, none written that is read: by ranges of memory, where there is memory."""
     returns = [output.name for output in signature.returns]
     for position, (name, tensor) in enumerate(zip(returns, given)):

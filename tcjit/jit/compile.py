@@ -14,7 +14,7 @@ from tcjit.grammar.dynamic import generalise
 from tcjit.grammar.front import read
 from tcjit.grammar.infer import specialise
 from tcjit.jit.signature import Extent, encode
-from tcjit.jit.targets import Made, Target
+from tcjit.jit.targets import CompiledProgram, Target
 from tcjit.mapping import tree as trees
 from tcjit.mapping.options import Options
 from tcjit.mapping.pipeline import Proof
@@ -72,7 +72,7 @@ def compile_kernel(
     return record(program, made, target, layouts, steps), made.binary, artifacts
 
 
-def record(program: Program, made: Made, target: Target, layouts: Mapping[str, str], steps: Steps) -> dict[str, Any]:
+def record(program: Program, made: CompiledProgram, target: Target, layouts: Mapping[str, str], steps: Steps) -> dict[str, Any]:
     """The launch record: all that a later process needs to call the binary."""
     found, source, mapped = program.definition, made.source, made.mapped
     position = {d.name: str(found.sizes.index(d.size)) for d in program.dynamic}

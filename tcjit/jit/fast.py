@@ -17,15 +17,15 @@ from tcjit.errors import TCError
 from tcjit.grammar.ast import Param
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.jit import kernel_cache
-from tcjit.jit.arguments import Bound, pattern
-from tcjit.jit.kernel_cache import Binary
+from tcjit.jit.arguments import BoundArguments, pattern
+from tcjit.jit.kernel_cache import LoadedBinary
 from tcjit.jit.launch import Key, runtime_numbers
 from tcjit.jit.launch_record import failure
-from tcjit.jit.python_dispatch import Repeats
+from tcjit.jit.python_dispatch import PythonDispatch
 from tcjit.jit.signature import Signature
 from tcjit.runtime import launcher, tensors
 
-Call = Callable[[tuple[Any, ...], Any, bool], Any]
+FastCall = Callable[[tuple[Any, ...], Any, bool], Any]
 
 
 class _Extension:
@@ -80,16 +80,16 @@ class Table:
     """The prepared calls of one def or kernel; ``call`` is what is to be tried first."""
 
     def __init__(self) -> None:
-        self.call: Call = nothing
+        self.call: FastCall = nothing
         self._launcher: launcher.Launcher | None = None
-        self._repeats: Repeats | None = None
+        self._repeats: PythonDispatch | None = None
         self._calls = 0
         self._known: list[object] = []  # what the launcher's table holds, oldest first
 
-    def remember(self, signature: Signature, key: Key, binary: Binary, bound: Bound) -> Call:
+    def remember(self, signature: Signature, key: Key, binary: LoadedBinary, bound: BoundArguments) -> FastCall:
         """Prepare for more calls like this one, from the second on: building the extension would slow down a single call."""
         if not binary.launch.address:
-            self._repeats = self._repeats or Repeats(signature)
+            self._repeats = self._repeats or PythonDispatch(signature)
             if self._repeats.add(signature, key, binary, bound):
                 self.call = self._repeats.call if self._launcher is None else self._either
             return self.call
@@ -101,7 +101,7 @@ class Table:
                     self._add(module, signature, key, binary, bound)
         return self.call
 
-    def _add(self, module: ModuleType, signature: Signature, key: Key, binary: Binary, bound: Bound) -> None:
+    def _add(self, module: ModuleType, signature: Signature, key: Key, binary: LoadedBinary, bound: BoundArguments) -> None:
         identity = key, tuple(tensor.stride() for tensor in bound.tensors.values())
         if identity in self._known:  # it was some other argument, such as a scalar in a tensor, that took the longer way
             return
@@ -117,7 +117,7 @@ class Table:
         return self._repeats.call(args, out, unchecked) if result is NotImplemented and self._repeats is not None else result
 
 
-def _add(to: launcher.Launcher, signature: Signature, key: Key, binary: Binary, bound: Bound) -> bool:
+def _add(to: launcher.Launcher, signature: Signature, key: Key, binary: LoadedBinary, bound: BoundArguments) -> bool:
     record = binary.record
     slots = {name: number for number, (kind, name, _) in enumerate(record["numbers"]) if kind == "scalar"}
     params = []

@@ -24,16 +24,16 @@ NEAR = 4.0  # tuned options serve shapes whose every extent is within this facto
 ATTEMPTS = 3  # to load a kernel: another process that makes room may throw it out just before
 
 
-class Binary(NamedTuple):
+class LoadedBinary(NamedTuple):
     """A loaded kernel: its launch record in the names of the def that it was asked for, with the origin of its options; the launch
     itself; and how to get the texts of its compilation."""
 
     record: Mapping[str, Any]
-    launch: targets.Launch
+    launch: targets.LoadedKernel
     artifacts: Callable[[], Mapping[str, str]]
 
 
-class Chosen(NamedTuple):
+class OptionsChoice(NamedTuple):
     """Options for a kernel; ``tuned`` unless a caller or the model chose them, and where they come from in words."""
 
     options: Options
@@ -66,17 +66,17 @@ def signature(text: str, name: str) -> Signature:
     raise ArgumentError(f"the text has no def called {name!r}", hint="one of " + ", ".join(s.name for s in known))
 
 
-def binary(text: str, signature: Signature, key: Key) -> Binary:
+def binary(text: str, signature: Signature, key: Key) -> LoadedBinary:
     """The kernel of a key, out of the cache or compiled now."""
     options, tuned, origin = chosen(signature, key)
-    options = options.normalised(key.target.heeds, signature.traits, signature.loops)
+    options = options.normalised(key.target.option_kind, signature.traits, signature.loops)
     for left in reversed(range(ATTEMPTS)):
         entry = _entry(text, signature, key, options, tuned)
-        record = launch_record.personal(entry.record, signature)
+        record = launch_record.rename(entry.record, signature)
         refused = record.get("refused")
         record["origin"] = f"the model's, since those {origin} do not serve: {refused}" if refused else origin
         try:
-            return Binary(record, key.target.load(record, entry.library), partial(launch_record.texts, entry, signature))
+            return LoadedBinary(record, key.target.load(record, entry.library), partial(launch_record.texts, entry, signature))
         except (OSError, TCError):
             if not left or entry.library.exists():
                 raise
@@ -112,23 +112,23 @@ def _entry(text: str, signature: Signature, key: Key, options: Options, tuned: b
             record, library, texts = _compiled(text, signature, key, options)
             record["refused"] = error.what
         facts = {"asked": options.to_dict(), "tools": cache.made_by(tools)}
-        entry = store.put(name, {**launch_record.impersonal(record, signature), **facts}, library, texts)
+        entry = store.put(name, {**launch_record.anonymise(record, signature), **facts}, library, texts)
     return entry
 
 
-def chosen(signature: Signature, key: Key) -> Chosen:
+def chosen(signature: Signature, key: Key) -> OptionsChoice:
     """The options for a key: its own, else those that were tuned for its shapes or near ones, else the model's. Nothing is scheduled."""
     if key.options is not None:
-        return Chosen(key.options, False, "given")
+        return OptionsChoice(key.options, False, "given")
     found = cache.store().nearest(family(signature, key), key.shapes, NEAR)
     if found is not None:
         try:
             options = Options.from_dict(found.options)
         except (MappingError, TypeError, ValueError):
-            return Chosen(Options(), False, "the model's, since those tuned are of another version")
+            return OptionsChoice(Options(), False, "the model's, since those tuned are of another version")
         shapes = " ".join("x".join(map(str, shape)) for shape in found.shapes)
-        return Chosen(options, True, f"tuned for {'these shapes' if found.shapes == key.shapes else shapes}")
-    return Chosen(Options(), False, "the model's")
+        return OptionsChoice(options, True, f"tuned for {'these shapes' if found.shapes == key.shapes else shapes}")
+    return OptionsChoice(Options(), False, "the model's")
 
 
 def is_tuned(signature: Signature, key: Key) -> bool:

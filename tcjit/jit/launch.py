@@ -9,7 +9,7 @@ import torch
 
 from tcjit.grammar.bind import bind
 from tcjit.jit import arguments, targets
-from tcjit.jit.arguments import Bound, Value
+from tcjit.jit.arguments import BoundArguments, Value
 from tcjit.jit.signature import Signature, evaluate
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Key:
     dynamic: tuple[tuple[str, int, int], ...] = ()
 
     @staticmethod
-    def of(bound: Bound, checked: bool, target: targets.Target, options: Options | None) -> Key:
+    def of(bound: BoundArguments, checked: bool, target: targets.Target, options: Options | None) -> Key:
         """The key of a call."""
         inputs = bound.tensors.values()
         shapes = tuple(tuple(map(int, tensor.shape)) for tensor in inputs)

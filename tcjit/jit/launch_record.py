@@ -9,7 +9,7 @@ from tcjit.errors import DivisionError, GatherError, LaunchError, TCError, Where
 from tcjit.jit.signature import Signature
 
 
-def impersonal(record: Mapping[str, Any], signature: Signature) -> dict[str, Any]:
+def anonymise(record: Mapping[str, Any], signature: Signature) -> dict[str, Any]:
     """A record with positions for names: of parameters, of returns, of the places that may fail. JSON."""
     position = {param.name: number for number, param in enumerate(signature.params)}
     return {
@@ -17,14 +17,14 @@ def impersonal(record: Mapping[str, Any], signature: Signature) -> dict[str, Any
         "params": [_without(param, "name") for param in record["params"]],
         "returns": [_without(returned, "name") for returned in record["returns"]],
         "numbers": [[kind, name if kind == "value" else position[name], last] for kind, name, last in record["numbers"]],
-        "sites": [_place(site, signature) for site in record["sites"]],
+        "sites": [_site_number(site, signature) for site in record["sites"]],
         "spelling": signature.spelling,
         "spelled": str(signature),
     }
 
 
-def personal(record: Mapping[str, Any], signature: Signature) -> dict[str, Any]:
-    """The record in the names of a def of the same canonical form: the inverse of ``impersonal``."""
+def rename(record: Mapping[str, Any], signature: Signature) -> dict[str, Any]:
+    """The record in the names of a def of the same canonical form: the inverse of ``anonymise``."""
     return {
         **record,
         "params": [{"name": own.name, **param} for own, param in zip(signature.params, record["params"])],
@@ -63,7 +63,7 @@ def failure(record: Mapping[str, Any], flag: int) -> TCError:
     return DivisionError("an integer is divided by zero", where=where, hint="a divisor that is never 0")
 
 
-def _place(site: Mapping[str, Any], signature: Signature) -> int | dict[str, Any]:
+def _site_number(site: Mapping[str, Any], signature: Signature) -> int | dict[str, Any]:
     """The number of a site among the def's places; the site itself where it is none of them, as in what lowering adds."""
     alike = [number for number, place in enumerate(signature.places) if _without(place, "tensor") == _without(site, "tensor")]
     same = [number for number in alike if signature.places[number].get("tensor") == site.get("tensor")]

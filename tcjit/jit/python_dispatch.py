@@ -11,8 +11,8 @@ import torch
 
 from tcjit.errors import TCError
 from tcjit.jit import arguments
-from tcjit.jit.arguments import Bound, pattern
-from tcjit.jit.kernel_cache import Binary
+from tcjit.jit.arguments import BoundArguments, pattern
+from tcjit.jit.kernel_cache import LoadedBinary
 from tcjit.jit.launch import Key, runtime_numbers
 from tcjit.jit.launch_record import failure
 from tcjit.jit.signature import Signature
@@ -21,17 +21,18 @@ from tcjit.runtime import tensors
 ENTRIES = 256  # calls remembered, as in the C launcher
 _TYPES = (torch.Tensor, torch.nn.Parameter)
 _keys = torch._C._dispatch_keys
+_Entry = Callable[[list[torch.Tensor], dict[str, Any]], Any]
 
 
-class Repeats:
+class PythonDispatch:
     """The calls of one def or kernel that were seen before."""
 
     def __init__(self, signature: Signature) -> None:
         self._params = signature.params
         self._specialised = frozenset(signature.specialised)
-        self._entries: dict[tuple[Any, ...], Callable[[list[torch.Tensor], dict[str, Any]], Any]] = {}
+        self._entries: dict[tuple[Any, ...], _Entry] = {}
 
-    def add(self, signature: Signature, key: Key, binary: Binary, bound: Bound) -> bool:
+    def add(self, signature: Signature, key: Key, binary: LoadedBinary, bound: BoundArguments) -> bool:
         """Remember a call that ran; False for a def whose outputs must be passed."""
         if signature.accumulates:
             return False
@@ -78,7 +79,7 @@ def _look(tensor: torch.Tensor) -> tuple[Any, ...]:
     return tensor.shape, tensor.stride(), tensor.dtype, tensor.device, _keys(tensor).raw_repr()
 
 
-def _prepared(signature: Signature, key: Key, binary: Binary, bound: Bound) -> Callable[[list[torch.Tensor], dict[str, Any]], Any]:
+def _prepared(signature: Signature, key: Key, binary: LoadedBinary, bound: BoundArguments) -> _Entry:
     record, launch, _ = binary
     on = key.target
     outputs = [(tuple(returned["shape"]), returned["dtype"], returned["name"]) for returned in record["returns"]]

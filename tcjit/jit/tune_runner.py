@@ -20,16 +20,17 @@ from tcjit.jit import example_inputs, targets
 from tcjit.jit.launch import runtime_numbers
 from tcjit.jit.launch_record import failure
 from tcjit.jit.tolerance import Expected
-from tcjit.jit.tune_compiler import Problem, Session, emitted, keep
+from tcjit.jit.tune_compiler import Problem, Session, emit_candidate, store_candidate
 from tcjit.mapping.options import Options
 from tcjit.runtime import tensors
 
-RUNS = 12  # of a candidate at most
-ENOUGH = 0.04  # seconds of running after which a candidate is known well enough
-LEAST, STEADY = 2e-4, 2e-3  # seconds that one reading of the clock should cover, and one that decides
-BEHIND = 1.5  # a candidate whose first runs take so many times the best's is timed no further
-HOPELESS = 10.0  # and not even run again where its first run takes so many times that, and what a first run may be late by
-ULPS, GROWTH = 32.0, 4.0  # of the largest result: allowed difference between orders of summation, and more for each root of terms
+MAX_READINGS = 12  # of a candidate at most
+MAX_SECONDS = 0.04  # seconds of running after which a candidate is known well enough
+MIN_READING, MIN_FINAL_READING = 2e-4, 2e-3  # seconds that one reading of the clock should cover, and one that decides
+SLOW_RATIO = 1.5  # a candidate whose first runs take so many times the best's is timed no further
+REJECT_RATIO = 10.0  # and not even run again where its first run takes so many times that, and what a first run may be late by
+# allowed difference between orders of summation, in ulps of the largest result: a constant, and a factor of the root of the terms
+TOLERANCE_ULPS, TOLERANCE_GROWTH = 32.0, 4.0
 
 Run = Callable[[], None]
 
@@ -53,7 +54,8 @@ def expect(session: Session) -> None:
         for output, tensor, got in zip(problem.signature.returns, wanted, _results(session, problem, Options(), "default")):
             scale = 0.0
             if DTYPES[output.dtype].kind == "float":
-                scale = torch.finfo(tensors.TORCH[output.dtype]).eps * (ULPS + GROWTH * math.sqrt(_terms(problem.program)))
+                ulps = TOLERANCE_ULPS + TOLERANCE_GROWTH * math.sqrt(_terms(problem.program))
+                scale = torch.finfo(tensors.TORCH[output.dtype]).eps * ulps
             expected = Expected.of(output.name, tensor)
             off = expected.distance(got)
             if off > 100 * scale:
@@ -105,8 +107,8 @@ def _terms(program: Program) -> int:
 
 def _results(session: Session, problem: Problem, options: Options, name: str) -> list[torch.Tensor]:
     number = session.problems.index(problem)
-    mapped, source = emitted(problem, options)
-    keep(session, name, number, problem, mapped, source)
+    mapped, source = emit_candidate(problem, options)
+    store_candidate(session, name, number, problem, mapped, source)
     _once(_runner(session, name, number), problem)
     return problem.outs
 
@@ -145,15 +147,15 @@ def timed(session: Session, code: str, best: float | None) -> float:
     for run, problem in zip(runs, session.problems):
         cold.append(_once(run, problem))
         _check(problem)
-    if best is not None and _mean([once - p.target.late for once, p in zip(cold, session.problems)]) > HOPELESS * best:
+    if best is not None and _mean([once - p.target.first_launch_slack for once, p in zip(cold, session.problems)]) > REJECT_RATIO * best:
         return _mean(cold)
     first = [min(once, _reading(run, once)) for run, once in zip(runs, cold)]
-    if best is not None and _mean(first) > BEHIND * best:
+    if best is not None and _mean(first) > SLOW_RATIO * best:
         return _mean(first)
     times = []
     for run, early in zip(runs, first):
         readings, spent = [early], 0.0
-        while len(readings) < RUNS and (spent < ENOUGH or len(readings) < 4):
+        while len(readings) < MAX_READINGS and (spent < MAX_SECONDS or len(readings) < 4):
             start = time.perf_counter()
             readings.append(_reading(run, early))
             spent += time.perf_counter() - start
@@ -161,7 +163,7 @@ def timed(session: Session, code: str, best: float | None) -> float:
     return _mean(times)
 
 
-def _reading(run: Run, estimate: float, least: float = LEAST) -> float:
+def _reading(run: Run, estimate: float, least: float = MIN_READING) -> float:
     """Seconds of a run, out of as many as the clock can tell from nothing."""
     count = max(1, math.ceil(least / max(estimate, 1e-7)))
     start = time.perf_counter()
@@ -179,7 +181,7 @@ def final(session: Session, codes: Sequence[str], rounds: int) -> list[list[floa
     for turn in range(rounds):
         order = range(len(runs)) if turn % 2 == 0 else range(len(runs) - 1, -1, -1)
         for k in order:
-            seconds[k].append(_mean([min(_reading(run, e, STEADY) for _ in range(2)) for run, e in zip(runs[k], estimates[k])]))
+            seconds[k].append(_mean([min(_reading(run, e, MIN_FINAL_READING) for _ in range(2)) for run, e in zip(runs[k], estimates[k])]))
     return seconds
 
 

@@ -11,10 +11,10 @@ from tcjit.grammar.infer import specialise
 from tcjit.jit import targets
 from tcjit.jit.compile import definition
 from tcjit.jit.signature import of
-from tcjit.jit.tune_compiler import Problem, Session, emitted, keep
+from tcjit.jit.tune_compiler import Problem, Session, emit_candidate, store_candidate
 from tcjit.mapping.options import Options
 
-KEPT = 64  # printed candidates that wait to be built
+MAX_PRINTED = 64  # printed candidates that wait to be built
 _session: Session | None = None
 
 
@@ -32,7 +32,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         return _print(_session, Options.from_dict(request["options"]))
     if do == "build":
         for number, (problem, (mapped, source)) in enumerate(zip(_session.problems, _session.printed[request["code"]])):
-            keep(_session, request["code"], number, problem, mapped, source)
+            store_candidate(_session, request["code"], number, problem, mapped, source)
         return {}
     from tcjit.jit import tune_runner  # imports torch, which making candidates does without
 
@@ -58,11 +58,11 @@ def _problem(facts: Mapping[str, Any]) -> Problem:
 
 
 def _print(session: Session, options: Options) -> dict[str, Any]:
-    made = [emitted(problem, options) for problem in session.problems]
+    made = [emit_candidate(problem, options) for problem in session.problems]
     texts = "\0".join(source.text for _, source in made)
     code = hashlib.sha256(texts.encode()).hexdigest()[:32]
     session.printed[code] = made
-    while len(session.printed) > KEPT:
+    while len(session.printed) > MAX_PRINTED:
         session.printed.pop(next(iter(session.printed)))
     return {"code": code, "features": _mean([figures(source) for _, source in made])}
 

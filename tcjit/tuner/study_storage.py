@@ -11,7 +11,7 @@ from optuna.exceptions import ExperimentalWarning
 from optuna.storages import BaseStorage, InMemoryStorage
 
 
-class Shared(BaseStorage):
+class SharedStorage(BaseStorage):
     """An optuna storage that several processes may use at once, any of which may be killed."""
 
     @abc.abstractmethod
@@ -19,25 +19,25 @@ class Shared(BaseStorage):
         """Let others see, and a kill leave behind, which candidates are in flight; to be called when they have been asked for."""
 
     @abc.abstractmethod
-    def end_lost(self, study_name: str) -> list[int]:
+    def fail_orphans(self, study_name: str) -> list[int]:
         """Mark as failed what was in flight in processes that are no more; the numbers of these trials."""
 
     @abc.abstractmethod
     def close(self) -> None:
         """End the use of the storage by this process: what it still has in flight counts as lost from now on."""
 
-    def explained(self) -> AbstractContextManager[None]:
+    def translate_errors(self) -> AbstractContextManager[None]:
         """Within it, what goes wrong with the storage is a TuneError."""
         return nullcontext()
 
 
-class Memory(InMemoryStorage, Shared):
+class MemoryStorage(InMemoryStorage, SharedStorage):
     """Studies of this process alone."""
 
     def flush(self) -> None:
         """Nobody else can see them."""
 
-    def end_lost(self, study_name: str) -> list[int]:
+    def fail_orphans(self, study_name: str) -> list[int]:
         return []
 
     def close(self) -> None:
@@ -45,7 +45,7 @@ class Memory(InMemoryStorage, Shared):
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def silence_optuna() -> Iterator[None]:
     """Within it, optuna neither logs what it does nor warns of what it calls experimental."""
     level = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(max(level, optuna.logging.WARNING))

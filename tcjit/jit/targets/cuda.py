@@ -16,7 +16,7 @@ from tcjit import cache
 from tcjit.codegen.source import KernelLaunch, Source
 from tcjit.errors import ArgumentError, LaunchError
 from tcjit.jit.launch_record import failure
-from tcjit.jit.targets import KINDS, WAITS, Launch, Target, gpu
+from tcjit.jit.targets import KINDS, WAITS, LoadedKernel, Target, gpu
 from tcjit.mapping.machine import SM_80, SM_90, Device
 from tcjit.runtime import cuda, nvrtc
 from tcjit.runtime.nvrtc_log import Resources, occupancy
@@ -43,7 +43,7 @@ class Cuda(Target):
 
     where: str = ""
     name = device = "cuda"
-    open_sizes = True
+    supports_dynamic = True
 
     @property
     def place(self) -> str:  # type: ignore[override]
@@ -80,24 +80,24 @@ class Cuda(Target):
     def build(self, source: Source, program: Program) -> tuple[bytes, Mapping[str, Any]]:
         return _built(source, cuda.device(self.ordinal))
 
-    def load(self, record: Mapping[str, Any], library: Path) -> Launch:
+    def load(self, record: Mapping[str, Any], library: Path) -> LoadedKernel:
         WAITS["cuda"] = cuda.synchronize
         module = None
         if launches := gpu.launches(record):
             pointers = len(record["returns"]) + sum(param["shape"] is not None for param in record["params"])
             count = len(record["numbers"]) - record["host"]
             module = cuda.Module(library.read_bytes(), launches, pointers, count, partial(failure, record))
-        return Loaded(module, self.place, self.ordinal, gpu.Sizes.of(record))
+        return CudaKernel(module, self.place, self.ordinal, gpu.LaunchSizes.of(record))
 
 
 @dataclass(frozen=True)
-class Loaded:
+class CudaKernel:
     """A module on a device; None where there is nothing to run."""
 
     module: cuda.Module | None
     place: str
     ordinal: int
-    sizes: gpu.Sizes
+    sizes: gpu.LaunchSizes
     address: int = 0
 
     def __call__(self, outs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], numbers: Sequence[int]) -> int:
@@ -124,7 +124,7 @@ class Architecture(Target):
     arch: str
     device = ""  # shapes may come from any tensors
     place = "cpu"
-    open_sizes = True
+    supports_dynamic = True
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -144,12 +144,12 @@ class Architecture(Target):
     def build(self, source: Source, program: Program) -> tuple[bytes, Mapping[str, Any]]:
         return _built(source, described(self.arch))
 
-    def load(self, record: Mapping[str, Any], library: Path) -> Launch:
-        return Elsewhere(self.name)
+    def load(self, record: Mapping[str, Any], library: Path) -> LoadedKernel:
+        return CompileOnlyKernel(self.name)
 
 
 @dataclass(frozen=True)
-class Elsewhere:
+class CompileOnlyKernel:
     """A kernel for a machine that is not this one."""
 
     name: str
