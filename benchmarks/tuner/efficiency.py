@@ -264,7 +264,7 @@ def searched(bout: Bout, method: str, seed: int, trials: int, good: Collection[s
     from tcjit.tuner.config import TunerConfig
     from tcjit.tuner.search import Progress, Search
     from tcjit.tuner.storage import open_storage
-    from tcjit.tuner.study_storage import quiet
+    from tcjit.tuner.study_storage import silence_optuna
 
     codes: list[str] = []
 
@@ -282,7 +282,7 @@ def searched(bout: Bout, method: str, seed: int, trials: int, good: Collection[s
     config = TunerConfig(seed=seed, trials=LONGER * trials if method == "random" else trials, model=method in ("model", "taught"))
     choose = uniform(task.space, seed) if method == "random" else None
     known = model.foreign if method == "taught" else nothing
-    with quiet(), closing(open_storage(None)) as storage, mock.patch.object(model, "foreign", known):
+    with silence_optuna(), closing(open_storage(None)) as storage, mock.patch.object(model, "foreign", known):
         Search(task, config, bout.bench, storage, watch, choose, time.monotonic()).run()
     return Run(tuple(codes))
 

@@ -25,6 +25,7 @@ from tcjit.cache import store
 from tcjit.errors import MappingError, TuneError
 from tcjit.mapping.options import Options
 from tcjit.redact import redacted
+from tcjit.runtime.timing import ratios
 from tcjit.tuner import genetic
 from tcjit.tuner.config import TunerConfig
 from tcjit.tuner.evaluator import Candidate, Evaluator, Failure
@@ -138,8 +139,7 @@ class Search:
     # ------------------------------------------------------------ which candidates
 
     def _narrow(self) -> None:
-        """Let the space have what the seeds have, and leave out genes without effect: those that change the code neither of the untuned
-        default nor of another point."""
+        """Add the seeds' choices to the space, and drop genes that change the code neither of the untuned default nor of a random point."""
         self.seeds += tuple(self.evaluator.seeds())
         self.space = self.space.including(self.seeds)
         noted = self.study.user_attrs.get(GENES)
@@ -150,17 +150,17 @@ class Search:
         self.history = History(self.space, self.study)
 
     def _effective(self) -> set[str]:
-        """The genes that change a code, as far as probes tell; of those that have done so no more are made."""
+        """The genes that change the generated code, found by probes; each gene is probed until it does."""
         rng = random.Random(0)
-        found: set[str] = set()
+        effective: set[str] = set()
         for base in (self.space.values(self.task.seeds[0]), {gene.name: rng.choice(gene.labels) for gene in self.space.genes}):
             (plain,) = self._printed([base])
             waiting = {gene.name: self.space.probes(gene, base) for gene in self.space.genes}
-            while waiting := {name: probes for name, probes in waiting.items() if probes and name not in found}:
+            while waiting := {name: probes for name, probes in waiting.items() if probes and name not in effective}:
                 asked = {name: probes.pop(0) for name, probes in waiting.items()}
-                made = zip(asked, self._printed([*asked.values()]))
-                found |= {name for name, one in made if isinstance(one, Candidate) and one.code != getattr(plain, "code", "")}
-        return found
+                printed = zip(asked, self._printed([*asked.values()]))
+                effective |= {name for name, one in printed if isinstance(one, Candidate) and one.code != getattr(plain, "code", "")}
+        return effective
 
     def _learner(self) -> genetic.Choose | None:
         """The learned model, where the settings want one."""
@@ -168,18 +168,18 @@ class Search:
         return learner(self.config, untuned, self._printed, self.measured.all(), self.target, self.task.name)
 
     def _printed(self, points: Sequence[Mapping[str, str]]) -> list[Candidate | Failure]:
-        """The codes of points, none of which are compiled; those that contradict themselves are failures."""
+        """Printed candidates of points, not compiled; contradictory options are failures."""
         options: list[Options | Failure] = []
         for values in points:
             try:
                 options.append(self.space.options(values))
             except MappingError as error:
                 options.append(Failure(str(error), pruned=True))
-        made = iter(self.evaluator.make([o for o in options if isinstance(o, Options)], lambda code: True))
-        return [o if isinstance(o, Failure) else next(made) for o in options]
+        candidates = iter(self.evaluator.make([o for o in options if isinstance(o, Options)], lambda code: True))
+        return [o if isinstance(o, Failure) else next(candidates) for o in options]
 
     def _searched(self) -> str:
-        """Try candidates until something ends it; what did."""
+        """Try candidates until the budget, the time or the space is used up; which of them it was."""
         for seed in self.seeds:
             self.study.enqueue_trial(self.space.values(seed), user_attrs={NOTE: {}}, skip_if_exists=True)
         batch = max(2, 2 * self.config.compilers)
@@ -230,28 +230,29 @@ class Search:
                 options.append(self.space.options(trial.params))
             except MappingError as error:
                 options.append(Failure(str(error), pruned=True))
-        made = iter(self.evaluator.make([o for o in options if isinstance(o, Options)], lambda code: self.measured.get(code) is not None))
+        valid = [o for o in options if isinstance(o, Options)]
+        candidates = iter(self.evaluator.make(valid, lambda code: self.measured.get(code) is not None))
         for trial, chosen in zip(trials, options):
             if self.recorded and self._over():
                 raise SearchTimeOver("the search's time is over")
-            self._record(trial, *self._outcome(trial, chosen if isinstance(chosen, Failure) else next(made)))
+            self._record(trial, *self._outcome(trial, chosen if isinstance(chosen, Failure) else next(candidates)))
 
-    def _outcome(self, trial: optuna.Trial, made: Candidate | Failure) -> tuple[State, Outcome, str]:
+    def _outcome(self, trial: optuna.Trial, candidate: Candidate | Failure) -> tuple[State, Outcome, str]:
         """State, outcome and code of a candidate, which is timed if nothing is known of its code."""
-        if isinstance(made, Failure):
-            return ("pruned" if made.pruned else "failed"), Outcome(None, made.reason), ""
-        known = self.measured.get(made.code)
+        if isinstance(candidate, Failure):
+            return ("pruned" if candidate.pruned else "failed"), Outcome(None, candidate.reason), ""
+        known = self.measured.get(candidate.code)
         if known is not None:
-            return ("same" if known.seconds is not None else "failed"), known, made.code
+            return ("same" if known.seconds is not None else "failed"), known, candidate.code
         best = min((o.seconds for o in self.measured.all().values() if o.seconds is not None), default=None)
-        took = self.evaluator.timed(made.code, best)
+        took = self.evaluator.timed(candidate.code, best)
         outcome = (
-            Outcome(None, took.reason, trial.params, made.features)
+            Outcome(None, took.reason, trial.params, candidate.features)
             if isinstance(took, Failure)
-            else Outcome(took, "", trial.params, made.features)
+            else Outcome(took, "", trial.params, candidate.features)
         )
-        self.measured.add(made.code, outcome)
-        return ("measured" if outcome.seconds is not None else "failed"), outcome, made.code
+        self.measured.add(candidate.code, outcome)
+        return ("measured" if outcome.seconds is not None else "failed"), outcome, candidate.code
 
     def _record(self, trial: optuna.Trial, state: State, outcome: Outcome, code: str) -> None:
         with suppress(UpdateFinishedTrialError):  # another worker may have taken this one for lost
@@ -283,8 +284,8 @@ class Search:
         """The times of finalists in turns."""
         there = {name.partition(".")[0] for name in os.listdir(self.evaluator.folder)}
         missing = [p for p in finalists if p.code not in there]  # measured in an earlier session
-        made = self.evaluator.make([self.space.options(p.values) for p in missing], lambda code: False)
-        failed = next((m for m in made if isinstance(m, Failure)), None)
+        candidates = self.evaluator.make([self.space.options(p.values) for p in missing], lambda code: False)
+        failed = next((m for m in candidates if isinstance(m, Failure)), None)
         default = self._led_by_default(finalists)
         return failed or self.evaluator.final([p.code for p in finalists], ROUNDS, lambda times: decided(times, default))
 
@@ -349,9 +350,9 @@ def winner(times: FinalTimes, default: bool) -> int:
 
     Where the first finalist is the untuned ``default``, that one, unless the fastest is ``BETTER`` in every process.
     """
-    ratios = [_ratios(process) for process in times]
-    fastest = min(range(len(times[0])), key=lambda k: median(chain.from_iterable(process[k] for process in ratios)))
-    return 0 if default and any(median(process[fastest]) > BETTER for process in ratios) else fastest
+    relative = [_ratios(process) for process in times]
+    fastest = min(range(len(times[0])), key=lambda k: median(chain.from_iterable(process[k] for process in relative)))
+    return 0 if default and any(median(process[fastest]) > BETTER for process in relative) else fastest
 
 
 def decided(times: FinalTimes, default: bool) -> bool:
@@ -362,7 +363,7 @@ def decided(times: FinalTimes, default: bool) -> bool:
 
 def _ratios(process: Sequence[Sequence[float]]) -> list[list[float]]:
     """By finalist and round, its time over that of the first finalist."""
-    return [[one / first for one, first in zip(rounds, process[0], strict=True)] for rounds in process]
+    return [ratios(rounds, process[0]) for rounds in process]
 
 
 def _settings(config: TunerConfig) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import torch
 from support.calls import TEXT, child, defs, refused
 
 import tcjit
-from tcjit.grammar.ast import Call, Cast, Const, LoadedBinary, Size, Unary
+from tcjit.grammar.ast import Binary, Call, Cast, Const, Size, Unary
 from tcjit.jit import kernel_cache
 from tcjit.jit.signature import Signature, encode, evaluate
 
@@ -143,12 +143,12 @@ def test_signatures_travel_as_json() -> None:
 def test_extents() -> None:
     n, k = Size("N", dtype="int64"), Size("K", dtype="int64")
     one = Const(1, dtype="int64")
-    window = LoadedBinary("+", LoadedBinary("-", n, k, dtype="int64"), one, dtype="int64")
+    window = Binary("+", Binary("-", n, k, dtype="int64"), one, dtype="int64")
     for expr, value in (
         (window, 6),
         (Call("min", (n, k), dtype="int64"), 3),
-        (Call("max", (n, LoadedBinary("*", k, k, dtype="int64")), dtype="int64"), 9),
-        (Cast(LoadedBinary("/", Unary("-", n, dtype="int64"), k, dtype="int64"), dtype="int64"), -3),
+        (Call("max", (n, Binary("*", k, k, dtype="int64")), dtype="int64"), 9),
+        (Cast(Binary("/", Unary("-", n, dtype="int64"), k, dtype="int64"), dtype="int64"), -3),
     ):
         assert evaluate(encode(expr), {"N": 8, "K": 3}) == value
     with pytest.raises(TypeError):

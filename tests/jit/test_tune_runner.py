@@ -13,6 +13,7 @@ import pytest
 
 from tcjit.jit import tune_runner
 from tcjit.jit.tune_compiler import Session
+from tcjit.runtime import timing
 
 
 class Clock:
@@ -22,7 +23,7 @@ class Clock:
         self.now, self.count, self.seconds = 0.0, 0, iter(seconds)
         self.problem = SimpleNamespace(outs=[], expected=[], target=SimpleNamespace(first_launch_slack=late))
         monkeypatch.setattr(tune_runner, "_runner", lambda *_: self.run)
-        monkeypatch.setattr(tune_runner, "time", SimpleNamespace(perf_counter=lambda: self.now))
+        monkeypatch.setattr(timing, "perf_counter", lambda: self.now)
 
     def run(self) -> None:
         self.now += next(self.seconds)
