@@ -84,13 +84,13 @@ def _task(text: str, signature: Signature, on: Target, bounds: Sequence[BoundArg
 
 def _problem(text: str, signature: Signature, on: Target, bound: BoundArguments, key: Key, file: Path) -> dict[str, Any]:
     """All that a process needs to make the arguments again: sizes and strides, and integers as they are; floats come from a seed."""
-    given = {
+    integers = {
         name: tensor.detach().cpu().numpy()
         for name, tensor in bound.tensors.items()
         if not tensor.dtype.is_floating_point and tensor.device.type != "meta"
     }
-    if given:
-        np.savez(file, allow_pickle=False, **given)
+    if integers:
+        np.savez(file, allow_pickle=False, **integers)
     return {
         "text": text,
         "name": signature.name,
@@ -102,7 +102,7 @@ def _problem(text: str, signature: Signature, on: Target, bound: BoundArguments,
         "scalars": dict(key.scalars),
         "values": dict(bound.scalars),
         "checked": key.checked,
-        "given": str(file) if given else "",
+        "given": str(file) if integers else "",
         "seed": 0,
     }
 

@@ -1,4 +1,4 @@
-"""The fast path of a def: a table in C of the calls seen so far, or one in Python for what C cannot launch.
+"""The dispatch cache of a def: prepared calls in a C extension, or in Python for kernels that C cannot launch.
 
 Without the extension every call on the CPU takes the longer way, no other.
 """
@@ -71,16 +71,16 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def nothing(args: tuple[Any, ...], out: Any, unchecked: bool) -> Any:
-    """The fast path of a def that has none yet."""
+def always_miss(args: tuple[Any, ...], out: Any, unchecked: bool) -> Any:
+    """The dispatch cache of a def without calls: always a miss."""
     return NotImplemented
 
 
 class Table:
-    """The prepared calls of one def or kernel; ``call`` is what is to be tried first."""
+    """The dispatch cache of one def or kernel; ``call`` looks a call up and runs it, or returns NotImplemented."""
 
     def __init__(self) -> None:
-        self.call: FastCall = nothing
+        self.call: FastCall = always_miss
         self._launcher: launcher.Launcher | None = None
         self._repeats: PythonDispatch | None = None
         self._calls = 0
@@ -91,7 +91,7 @@ class Table:
         if not binary.launch.address:
             self._repeats = self._repeats or PythonDispatch(signature)
             if self._repeats.add(signature, key, binary, bound):
-                self.call = self._repeats.call if self._launcher is None else self._either
+                self.call = self._repeats.call if self._launcher is None else self._c_then_python
             return self.call
         self._calls += 1
         if self._calls > 1 or extension.tried:
@@ -109,9 +109,9 @@ class Table:
             self._launcher = module.Launcher()
         if _add(self._launcher, signature, key, binary, bound):
             self._known = [*self._known, identity][-module.ENTRIES :]
-            self.call = self._launcher.call if self._repeats is None else self._either
+            self.call = self._launcher.call if self._repeats is None else self._c_then_python
 
-    def _either(self, args: tuple[Any, ...], out: Any, unchecked: bool) -> Any:
+    def _c_then_python(self, args: tuple[Any, ...], out: Any, unchecked: bool) -> Any:
         """For a def that was called on the CPU and on another device."""
         result = NotImplemented if self._launcher is None else self._launcher.call(args, out, unchecked)
         return self._repeats.call(args, out, unchecked) if result is NotImplemented and self._repeats is not None else result

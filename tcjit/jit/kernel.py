@@ -172,7 +172,7 @@ class Kernel:
 
     def _bound(self, args: tuple[Any, ...]) -> BoundArguments:
         bound = arguments.check(self.signature, args, self.key.target)
-        if self.key.target.device and any(place not in (self.key.target.place, "meta") for place in bound.places):
+        if self.key.target.device and any(device not in (self.key.target.place, "meta") for device in bound.places):
             raise ArgumentError(
                 f"this kernel was compiled for tensors on {self.key.target.place}, not {bound.places[0]}",
                 hint=f"{self.signature.name}(...), which sees to it",
@@ -282,10 +282,10 @@ def _compare(kernel: Kernel, name: str, got: Any, expected: Any, error: Any) -> 
         part = np.where(np.isnan(part), np.inf, part)
     worst = float(part.max(initial=0.0))
     if worst > 1:
-        place = tuple(int(i) for i in np.unravel_index(int(part.argmax()), part.shape))
-        allowed = f"the reference says {expected[place]} with an error of {error[place]:.3g} allowed"
+        index = tuple(int(i) for i in np.unravel_index(int(part.argmax()), part.shape))
+        allowed = f"the reference says {expected[index]} with an error of {error[index]:.3g} allowed"
         raise VerifyError(
-            f"{kernel!r}: {name}{list(place)} is {got[place]}, and {allowed}", hint="please report it with the program and its sizes"
+            f"{kernel!r}: {name}{list(index)} is {got[index]}, and {allowed}", hint="please report it with the program and its sizes"
         )
     return worst
 

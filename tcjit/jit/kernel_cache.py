@@ -1,6 +1,6 @@
-"""What the cache holds for calls: signatures by text, kernels by key, the launcher. What is missing is made, then kept.
+"""Signatures by text, kernels by key, and the launcher: out of the cache, or compiled and stored.
 
-Found in the cache, none of these needs lark or isl; nothing here imports torch.
+A hit needs neither lark nor isl; nothing here imports torch.
 """
 from __future__ import annotations
 
@@ -52,17 +52,17 @@ def signatures(text: str) -> tuple[Signature, ...]:
             pass  # not what this version writes: made anew
     from tcjit.jit.compile import definitions  # needs lark and isl
 
-    made = tuple(map(of, definitions(text)))
-    store.put_signatures(key, [signature.to_json() for signature in made])
-    return made
+    inferred = tuple(map(of, definitions(text)))
+    store.put_signatures(key, [signature.to_json() for signature in inferred])
+    return inferred
 
 
 def signature(text: str, name: str) -> Signature:
     """The signature of one def; an ArgumentError where the text has none of that name."""
     known = signatures(text)
-    for found in known:
-        if found.name == name:
-            return found
+    for one in known:
+        if one.name == name:
+            return one
     raise ArgumentError(f"the text has no def called {name!r}", hint="one of " + ", ".join(s.name for s in known))
 
 
@@ -120,14 +120,14 @@ def chosen(signature: Signature, key: Key) -> OptionsChoice:
     """The options for a key: its own, else those that were tuned for its shapes or near ones, else the model's. Nothing is scheduled."""
     if key.options is not None:
         return OptionsChoice(key.options, False, "given")
-    found = cache.store().nearest(family(signature, key), key.shapes, NEAR)
-    if found is not None:
+    nearest = cache.store().nearest(family(signature, key), key.shapes, NEAR)
+    if nearest is not None:
         try:
-            options = Options.from_dict(found.options)
+            options = Options.from_dict(nearest.options)
         except (MappingError, TypeError, ValueError):
             return OptionsChoice(Options(), False, "the model's, since those tuned are of another version")
-        shapes = " ".join("x".join(map(str, shape)) for shape in found.shapes)
-        return OptionsChoice(options, True, f"tuned for {'these shapes' if found.shapes == key.shapes else shapes}")
+        shapes = " ".join("x".join(map(str, shape)) for shape in nearest.shapes)
+        return OptionsChoice(options, True, f"tuned for {'these shapes' if nearest.shapes == key.shapes else shapes}")
     return OptionsChoice(Options(), False, "the model's")
 
 
@@ -139,7 +139,7 @@ def is_tuned(signature: Signature, key: Key) -> bool:
 
 
 def family(signature: Signature, key: Key) -> str:
-    """Under which name the options for a program are tuned on a device, whatever its shapes, and with or without run-time checks."""
+    """The cache's key for tuned options of a program on a device; shapes and run-time checks are no part of it."""
     scalars = [value for _, value in key.scalars]
     target = key.target
     return cache.options_key(target.code, signature.canonical, device=target.hardware(), layouts=list(key.layouts), scalars=scalars)
@@ -166,5 +166,5 @@ def launcher_library() -> Path:
     """The fast path's extension as a file; a CompileError where it cannot be built."""
     store = cache.store()
     name = launcher.key(store)
-    found = store.blob(name)
-    return found if found is not None else store.put_blob(name, launcher.build(store))
+    library = store.blob(name)
+    return library if library is not None else store.put_blob(name, launcher.build(store))

@@ -74,6 +74,6 @@ def runtime_numbers(
 
 def sizes_by_position(signature: Signature, inputs: Sequence[torch.Tensor]) -> dict[str, int]:
     """The value of every size, by its number among the sizes: the names that the expressions of a record have for them."""
-    given = iter(inputs)
-    values = bind(signature.params, [tuple(next(given).shape) if p.dims else None for p in signature.params])
+    tensors = iter(inputs)
+    values = bind(signature.params, [tuple(next(tensors).shape) if p.dims else None for p in signature.params])
     return {str(number): values[size] for number, size in enumerate(signature.sizes)}

@@ -1,4 +1,4 @@
-"""Launch records without the names of the def that they were made for, so that defs which differ in names only share a kernel."""
+"""Launch records, which are stored without the names of the def, so that defs which differ in names only share a kernel."""
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -38,14 +38,14 @@ def rename(record: Mapping[str, Any], signature: Signature) -> dict[str, Any]:
 
 def texts(entry: Entry, signature: Signature) -> dict[str, str]:
     """The texts of a compilation, which are in the names of the def that was compiled; the source says so if they are not this one's."""
-    found = entry.artifacts()
-    if entry.record["spelling"] != signature.spelling and "source" in found:
-        found["source"] = f"// compiled for {entry.record['spelled']}, the same program in other words\n{found['source']}"
-    return found
+    artifacts = entry.artifacts()
+    if entry.record["spelling"] != signature.spelling and "source" in artifacts:
+        artifacts["source"] = f"// compiled for {entry.record['spelled']}, the same program in other words\n{artifacts['source']}"
+    return artifacts
 
 
 def failure(record: Mapping[str, Any], flag: int) -> TCError:
-    """What a kernel's flag says: the number of a site, from 1."""
+    """The error for a kernel's flag, which is the number of a site, from 1."""
     sites = record["sites"]
     if flag == -1:  # the launcher's own
         what = f"no memory for the workspace of {record['symbol']}, {record['workspace']} bytes"
@@ -64,7 +64,7 @@ def failure(record: Mapping[str, Any], flag: int) -> TCError:
 
 
 def _site_number(site: Mapping[str, Any], signature: Signature) -> int | dict[str, Any]:
-    """The number of a site among the def's places; the site itself where it is none of them, as in what lowering adds."""
+    """The index of a site among the def's places; the site itself where lowering added it."""
     alike = [number for number, place in enumerate(signature.places) if _without(place, "tensor") == _without(site, "tensor")]
     same = [number for number in alike if signature.places[number].get("tensor") == site.get("tensor")]
     return next(iter(same or alike), dict(site))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Problem:
-    """A def at one set of shapes, and, where candidates run, what they run on and what must come out of it."""
+    """A def at one set of shapes; in the process that runs candidates also inputs, outputs and expected results."""
 
     facts: Mapping[str, Any]
     target: Target
@@ -45,7 +45,7 @@ class Problem:
 
 @dataclass
 class Session:
-    """What a process works on; ``folder`` holds the binaries, for all processes of a search."""
+    """The problems of a worker process; ``folder`` holds the binaries for all processes of a search."""
 
     folder: Path
     problems: list[Problem]
@@ -65,7 +65,7 @@ def emit_candidate(problem: Problem, options: Options) -> tuple[Mapped, Source]:
 def store_candidate(session: Session, code: str, number: int, problem: Problem, mapped: Mapped, source: Source) -> None:
     """Compile, and leave binary and launch record where the process that runs candidates finds them."""
     binary, resources = problem.target.build(source, problem.program)
-    made = CompiledProgram(mapped, source, binary, resources)
-    facts = record(problem.program, made, problem.target, problem.layouts, Steps(problem.signature.name))
+    compiled = CompiledProgram(mapped, source, binary, resources)
+    facts = record(problem.program, compiled, problem.target, problem.layouts, Steps(problem.signature.name))
     (session.folder / f"{code}.{number}.so").write_bytes(binary)
     (session.folder / f"{code}.{number}.json").write_text(json.dumps(facts), encoding="utf-8")

@@ -215,8 +215,8 @@ def _address(url: str) -> URL:
 def _opened(address: URL, heartbeat: int) -> RDBStorage:
     """optuna's storage; its tables are made if they are missing, even where several processes start to make them at once."""
     settings = {**_CONNECT.get(address.get_backend_name(), {})}
-    for given in address.query:
-        settings.pop(given, None)
+    for key in address.query:
+        settings.pop(key, None)
     engine = {"pool_pre_ping": True, "connect_args": settings}
     url = address.render_as_string(hide_password=False)
     try:

@@ -32,7 +32,7 @@ RUNS_PER_PROCESS = 150  # candidates after which the process that runs them is r
 
 @dataclass(frozen=True)
 class Failure:
-    """A candidate that is none: ``pruned`` before it was compiled, because its options do not suit, or failed."""
+    """Why a candidate is not valid: ``pruned`` before compiling, because its options do not suit, or failed."""
 
     reason: str
     pruned: bool = False
@@ -40,11 +40,10 @@ class Failure:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A candidate's code, by its hash, and what a model may learn from; ``place`` is the process that has it."""
+    """Generated code of a candidate: its hash, and its features for the model."""
 
     code: str
     features: Mapping[str, float] = field(default_factory=dict)
-    place: int = 0
 
 
 class Evaluator:
@@ -105,7 +104,7 @@ class Evaluator:
             self._idle.put(number)
 
     def seeds(self) -> list[Options]:
-        """What the model would choose next, and other points to begin with; none where the process is lost over it."""
+        """Starting points of the search from the mapping's cost model; none where the process dies over it."""
         try:
             with self._compiler() as number:
                 reply = self._compilers[number].ask({"do": "seeds"}, COMPILE)
@@ -119,7 +118,7 @@ class Evaluator:
 
     @contextmanager
     def _compiler(self) -> Iterator[int]:
-        """A process that compiles, for oneself."""
+        """The number of an idle compiling process, reserved until the end of the block."""
         number = self._idle.get()
         try:
             yield number
@@ -139,7 +138,7 @@ class Evaluator:
                 reply = worker.ask({"do": "print", "options": options.to_dict()}, COMPILE)
                 if "failed" in reply:
                     return Failure(reply["reason"], reply["failed"] == "MappingError")
-                printed = Candidate(reply["code"], reply["features"], number)
+                printed = Candidate(reply["code"], reply["features"])
                 if not known(printed.code):
                     reply = worker.ask({"do": "build", "code": printed.code}, COMPILE)
                     if "failed" in reply:
@@ -180,13 +179,13 @@ class Evaluator:
         return float(reply["seconds"])
 
     def final(
-        self, codes: Sequence[str], rounds: int, decided: Callable[[list[list[list[float]]]], bool] = lambda found: False
+        self, codes: Sequence[str], rounds: int, decided: Callable[[list[list[list[float]]]], bool] = lambda times: False
     ) -> list[list[list[float]]] | Failure:
         """Of each of several processes the seconds of each code in each of its share of the rounds, in which they take turns.
 
         Several, since where tensors come to lie in memory can make one kernel faster than another; no more once it is ``decided``.
         """
-        found: list[list[list[float]]] = []
+        times: list[list[list[float]]] = []
         for number, worker in enumerate((self._runner, *self._final_workers)):
             share = rounds * (number + 1) // FINAL_PROCESSES - rounds * number // FINAL_PROCESSES
             if number == 1:
@@ -198,22 +197,24 @@ class Evaluator:
                     if "failed" not in reply:
                         reply = worker.ask({"do": "final", "codes": list(codes), "rounds": share}, self.timeout * (len(codes) + share))
                 except SearchTimeOver:
-                    return found or Failure("the search's time is over")
+                    return times or Failure("the search's time is over")
                 except WorkerDied as lost:
                     return Failure(f"running: {lost}")
                 finally:
                     worker.close()
             if "failed" in reply:
                 return Failure(f"{reply['failed']}: {reply['reason']}")
-            found.append(reply["seconds"])
-            if decided(found):
+            times.append(reply["seconds"])
+            if decided(times):
                 break
-        return found
+        return times
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """The device for oneself, among all searches of this user on this machine that share a cache. Where another one keeps it for long,
-        as one that is stopped does, there is a warning, and the search goes on beside it."""
+        """Exclusive use of the device among the user's searches that share a cache.
+
+        Where another search, perhaps a stopped one, holds it for long, there is a warning, and this one goes on beside it.
+        """
         name = re.sub(r"[^A-Za-z0-9]+", "-", f"{os.uname().nodename[:40]}-{self.device}").strip("-")
         try:
             handle = store().lock_file(name)

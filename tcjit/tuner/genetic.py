@@ -1,4 +1,4 @@
-"""The genetic search: who becomes a parent, and what three parents make. Optuna keeps the trials, this proposes the next."""
+"""Genetic search: selection of parents, crossover of three, mutation. Optuna keeps the trials, this proposes the next."""
 from __future__ import annotations
 
 import random
@@ -21,12 +21,12 @@ Choose = Callable[[Sequence[dict[str, str]], Sequence["PastTrial"]], dict[str, s
 NOTE = "tcjit"  # the attribute of a trial that holds what the search knows of it
 SELECTION_POWER = 4  # a parent's weight is its speed to this power: times differ little among the good
 OFFSPRING = 16  # offspring among which a model chooses
-MAX_DRAWS = 200  # draws without anything new after which the space counts as used up
+MAX_DRAWS = 200  # draws of known points after which the space counts as used up
 
 
 @dataclass(frozen=True)
 class PastTrial:
-    """A trial that was made: ``seconds`` is None where it failed or is not yet known, ``code`` tells kernels apart."""
+    """A trial as the search sees it: ``seconds`` is None where it failed or runs, ``code`` identifies the kernel."""
 
     number: int
     values: Values
@@ -59,7 +59,7 @@ def propose(
 
 
 def parents(config: TunerConfig, past: Sequence[PastTrial]) -> list[PastTrial]:
-    """The elites, and the fastest of those tried lately; of several trials with the same code one."""
+    """The elites and the fastest recent trials, one per code."""
     fastest: dict[str, PastTrial] = {}
     for p in sorted((p for p in past if p.seconds is not None), key=lambda p: (p.seconds, p.number)):
         fastest.setdefault(p.code, p)
@@ -69,9 +69,9 @@ def parents(config: TunerConfig, past: Sequence[PastTrial]) -> list[PastTrial]:
     return ranked[: config.elites] + recent[: config.population - config.elites]
 
 
-def _child(space: Space, config: TunerConfig, pool: list[PastTrial], made: int, rng: random.Random, attempt: int) -> dict[str, str]:
+def _child(space: Space, config: TunerConfig, pool: list[PastTrial], tried: int, rng: random.Random, attempt: int) -> dict[str, str]:
     """At first mostly random points, later hardly any."""
-    if len(pool) < 2 or rng.random() < max(0.05, 0.6 - made / config.population):
+    if len(pool) < 2 or rng.random() < max(0.05, 0.6 - tried / config.population):
         return {gene.name: rng.choice(gene.labels) for gene in space.genes}
     best = pool[0].seconds
     weights = [(best / p.seconds) ** SELECTION_POWER if best and p.seconds else 1.0 for p in pool]
@@ -167,11 +167,11 @@ class History:
         if trial.number in self._ended:
             return self._ended[trial.number]
         values = {**trial.system_attrs.get("fixed_params", {}), **trial.params}
-        found = None
+        past = None
         if all(values.get(gene.name) in gene.labels for gene in self.space.genes):
             seconds = trial.value if trial.state == TrialState.COMPLETE else None
             code = str(trial.user_attrs.get(NOTE, {}).get("code", f"trial {trial.number}"))
-            found = PastTrial(trial.number, {gene.name: values[gene.name] for gene in self.space.genes}, seconds, code)
+            past = PastTrial(trial.number, {gene.name: values[gene.name] for gene in self.space.genes}, seconds, code)
         if trial.state.is_finished():
-            self._ended[trial.number] = found
-        return found
+            self._ended[trial.number] = past
+        return past

@@ -280,8 +280,8 @@ class _File(BaseJournalBackend):
             if code in _OF_A_TRIAL:
                 self._steps[number] = self._steps.get(number, 0) + 1
             elif operation["state"] != _RUNNING:
-                said = operation.pop("steps", None)
-                if number in self._runner and said is not None and said != self._steps.get(number, 0):
+                steps = operation.pop("steps", None)
+                if number in self._runner and steps is not None and steps != self._steps.get(number, 0):
                     self._runner[number] = _NOBODY  # a line is missing: a time without its parameters is worth nothing
                     return
                 self._runner.pop(number, None)

@@ -46,15 +46,15 @@ Rank = Callable[[Sequence[Features]], list[float]]
 
 @dataclass(frozen=True)
 class RankGroup:
-    """Candidates of one problem: what differs in their code from the untuned one's, and seconds."""
+    """Candidates of one problem: differences of their features from the untuned code's, and seconds."""
 
     features: tuple[Features, ...]
     seconds: tuple[float, ...]
 
     @staticmethod
     def of(untuned: Features, timed: Sequence[tuple[Features, float]], most: int) -> RankGroup:
-        """The fastest half of what is kept, and the slower ones evenly: what is good shall be told apart best."""
-        ranked = sorted(timed, key=lambda each: each[1])
+        """At most ``most`` candidates: the fastest, then evenly spaced slower ones, so that good ones are ranked most finely."""
+        ranked = sorted(timed, key=lambda item: item[1])
         if len(ranked) > most:
             fast, slow = ranked[: most // 2], ranked[most // 2 :]
             kept = most - len(fast)
@@ -104,34 +104,34 @@ class Learned:
         rank = None if len(fresh) < 2 or rng.random() < EXPLORED else self._rank(past)
         if rank is None:
             return fresh[0][0] if fresh else offspring[0]
-        scores = rank([self._difference(made.features) for _, made in fresh])
+        scores = rank([self._difference(candidate.features) for _, candidate in fresh])
         return fresh[max(range(len(fresh)), key=scores.__getitem__)][0]
 
     # ------------------------------------------------------------ what is new
 
     def _fresh(self, offspring: Sequence[dict[str, str]], tried: Collection[str]) -> list[tuple[dict[str, str], Candidate]]:
         """The first of the offspring that print and whose code differs from all others."""
-        found: dict[str, tuple[dict[str, str], Candidate]] = {}
+        by_code: dict[str, tuple[dict[str, str], Candidate]] = {}
         for start in range(0, len(offspring), PRINTED):
             part = offspring[start : start + PRINTED]
-            for values, made in zip(part, self._print(part)):
-                if isinstance(made, Candidate) and made.code not in tried:
-                    found.setdefault(made.code, (values, made))
-            if found:
+            for values, candidate in zip(part, self._print(part)):
+                if isinstance(candidate, Candidate) and candidate.code not in tried:
+                    by_code.setdefault(candidate.code, (values, candidate))
+            if by_code:
                 break
-        return list(found.values())
+        return list(by_code.values())
 
     def _codes(self, past: Sequence[PastTrial]) -> set[str]:
         """The codes of all trials, those included that run."""
         running = (self._made.get(_key(p.values)) for p in past if p.seconds is None)
-        return {p.code for p in past} | {made.code for made in running if isinstance(made, Candidate)}
+        return {p.code for p in past} | {candidate.code for candidate in running if isinstance(candidate, Candidate)}
 
     def _print(self, points: Sequence[Values]) -> list[Candidate | Failure]:
         missing = [point for point in points if _key(point) not in self._made]
-        for point, made in zip(missing, self.printed(missing)):
-            self._made[_key(point)] = made
-            if isinstance(made, Candidate):
-                self._features[made.code] = made.features
+        for point, candidate in zip(missing, self.printed(missing)):
+            self._made[_key(point)] = candidate
+            if isinstance(candidate, Candidate):
+                self._features[candidate.code] = candidate.features
         return [self._made[_key(point)] for point in points]
 
     # ------------------------------------------------------------ what is known
@@ -156,8 +156,8 @@ class Learned:
 
     @property
     def _untuned(self) -> Features:
-        made = self._print([self.untuned])[0]
-        return made.features if isinstance(made, Candidate) else {}
+        candidate = self._print([self.untuned])[0]
+        return candidate.features if isinstance(candidate, Candidate) else {}
 
 
 def difference(features: Features, untuned: Features) -> Features:
@@ -190,6 +190,6 @@ def _labels(seconds: Sequence[float]) -> list[float]:
     """From ``BEST`` for the fastest down to 0, by rank."""
     order = sorted(range(len(seconds)), key=lambda n: -seconds[n])
     labels = [0.0] * len(seconds)
-    for place, n in enumerate(order):
-        labels[n] = BEST * place / max(1, len(seconds) - 1)
+    for rank, n in enumerate(order):
+        labels[n] = BEST * rank / max(1, len(seconds) - 1)
     return labels

@@ -62,10 +62,10 @@ def _is_url(where: str) -> bool:
     """Whether a text is a URL rather than a path; a TuneError for one of neither."""
     if not where.strip():
         raise TuneError("the storage of a study is empty", hint="None, the path of a journal, or a database's URL")
-    found = _URL.match(where)
-    if found is None:
+    scheme = _URL.match(where)
+    if scheme is None:
         return False
-    kind = where[: found.end() - 1].partition("+")[0].lower()
+    kind = where[: scheme.end() - 1].partition("+")[0].lower()
     if kind in _DATABASES:
         return True
     if "://" in where:

@@ -30,7 +30,7 @@ class SearchTimeOver(WorkerDied):
 
 
 class StartFailed(WorkerDied):
-    """A worker cannot even begin."""
+    """A worker failed at its opening requests."""
 
 
 class Worker:
@@ -57,7 +57,7 @@ class Worker:
         return self._ask(request, limit)
 
     def open(self) -> None:
-        """Start the process, if none is there."""
+        """Start the process, unless it runs."""
         if self._process is None or self._process.poll() is not None:
             self._start()
 

@@ -1,4 +1,4 @@
-"""What kernels are made for and run on: a class per kind of target, found by name.
+"""Targets, which kernels are compiled for and run on: a class per kind, found by name.
 
 A target says on which tensors it works, what its binaries depend on, how a program becomes one, and how one is launched. Calls,
 cache, operators and the command ask it, and name no target themselves. Importing this imports neither torch nor isl nor a GPU's
@@ -43,7 +43,7 @@ class LoadedKernel(Protocol):
 
 @dataclass(frozen=True)
 class Workspace:
-    """How many bytes of workspace a call needs: always so many, or what one of its numbers says."""
+    """Bytes of workspace of a call: ``fixed``, or the number in ``slot``."""
 
     fixed: int
     slot: int = -1
@@ -60,7 +60,7 @@ class Workspace:
 
 @dataclass(frozen=True)
 class CompiledProgram:
-    """A compiled program: its tree, its text, the bytes that ``Target.load`` takes, and what the compiler said of its resources."""
+    """A compiled program: schedule tree, generated text, the bytes that ``Target.load`` takes, and the compiler's report of resources."""
 
     mapped: Mapped
     source: Source
@@ -85,7 +85,7 @@ class Target(ABC):
 
     @property
     def option_kind(self) -> str:
-        """The kind of target, as the options name it, whose options it heeds."""
+        """Key into ``Option.targets``: cpu, cuda or opencl."""
         return self.name.partition(":")[0]
 
     def pinned(self) -> Target:
@@ -93,7 +93,7 @@ class Target(ABC):
         return self
 
     def identity(self) -> str:
-        """What else its binaries depend on: compiler, flags, driver."""
+        """Compiler, flags and driver, on which its binaries depend beside ``code``."""
         return ""
 
     def hardware(self) -> str:
@@ -132,7 +132,7 @@ class Target(ABC):
 
     @abstractmethod
     def build(self, source: Source, program: Program) -> tuple[bytes, Mapping[str, Any]]:
-        """The bytes that ``load`` takes, and what the compiler said of the resources; a CompileError if it refuses."""
+        """The bytes that ``load`` takes, and the compiler's report of resources; a CompileError if it refuses."""
 
     @abstractmethod
     def load(self, record: Mapping[str, Any], library: Path) -> LoadedKernel:

@@ -101,7 +101,7 @@ class CpuKernel:
 
 
 def identities() -> list[str]:
-    """The identities of the CPU under which kernels can still be asked for: those of all compilers that are here."""
+    """The identities of all compilers at hand, under which cached kernels can still be asked for."""
     store = cache.store()
     return [f"{tool} {host.c_library(store)}" for tool in host.identities(store, (note for _, note in store.notes("compiler-")))]
 

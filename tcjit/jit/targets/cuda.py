@@ -160,10 +160,10 @@ class CompileOnlyKernel:
 
 
 def described(arch: str) -> Device:
-    """What is known of an architecture; of one that is not listed, what its elder has."""
-    found = _ARCHITECTURE.fullmatch(arch)
-    assert found, arch
-    number = int(found[1])
+    """The device model of an architecture; one that is not listed has the limits of the next older."""
+    match = _ARCHITECTURE.fullmatch(arch)
+    assert match, arch
+    number = int(match[1])
     known = max(elder for elder in _LIMITS if elder <= number)
     shared, threads, blocks = _LIMITS[known]
     model = SM_90 if number >= 90 else SM_80
@@ -219,11 +219,11 @@ def _current() -> int:
 def _make(detail: str, place: str) -> Target:
     if not detail:
         return Cuda(place if place.startswith("cuda") else "")
-    found = _ARCHITECTURE.fullmatch(detail)
-    if found is None:
+    match = _ARCHITECTURE.fullmatch(detail)
+    if match is None:
         hint = '"cuda" for the device of the tensors, or an architecture: "cuda:sm_90"'
         raise ArgumentError(f'there is no target "cuda:{detail}"', hint=hint)
-    if int(found[1]) < OLDEST:
+    if int(match[1]) < OLDEST:
         raise ArgumentError(f'"cuda:{detail}" is older than generated code needs', hint=f'"cuda:sm_{OLDEST}" or later')
     return Architecture(detail)
 

@@ -68,10 +68,10 @@ class LaunchSizes:
 
     def grids(self, numbers: Sequence[int]) -> list[tuple[int, int, int]]:
         """The blocks of each launch; nothing where they are always the same."""
-        found = [list(grid) for grid in self.fixed] if self.blocks else []
+        grids = [list(grid) for grid in self.fixed] if self.blocks else []
         for launch, axis, slot in self.blocks:
-            found[launch][axis] = numbers[slot]
-        return [(x, y, z) for x, y, z in found]
+            grids[launch][axis] = numbers[slot]
+        return [(x, y, z) for x, y, z in grids]
 
 
 def facts(device: Device) -> str:
