@@ -88,9 +88,9 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'tcjit' has no attribute {name!r}")
     if name == "cache":
         return import_module("tcjit.cache")
-    found = getattr(import_module(_HOMES.get(name, "tcjit.errors")), name)
-    globals()[name] = found
-    return found
+    value = getattr(import_module(_HOMES.get(name, "tcjit.errors")), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

@@ -48,14 +48,14 @@ def checked(**kinds: Kind) -> Callable[[F], F]:
         @functools.wraps(function)
         def call(*args: Any, **named: Any) -> Any:
             try:
-                given = signature.bind(*args, **named).arguments
+                bound = signature.bind(*args, **named).arguments
             except TypeError as error:
                 raise ArgumentError(f"{name}(): {error}", hint=_hint(name)) from None
             for argument, kind in kinds.items():
-                if argument not in given:
+                if argument not in bound:
                     continue
-                each = given[argument] if signature.parameters[argument].kind is inspect.Parameter.VAR_POSITIONAL else (given[argument],)
-                if wrong := [value for value in each if not fits(value, kind)]:
+                values = bound[argument] if signature.parameters[argument].kind is inspect.Parameter.VAR_POSITIONAL else (bound[argument],)
+                if wrong := [value for value in values if not fits(value, kind)]:
                     value = wrong[0]
                     what = f"{name}(): {argument} must be {described(kind)}, not {_article(type(value).__name__)}: {brief(value)}"
                     raise ArgumentError(what, hint=_hint(name))

@@ -55,11 +55,11 @@ class LockedFolder:
 @contextmanager
 def folder(kind: str) -> Iterator[str]:
     """The path of a new temporary folder, removed at the end."""
-    made = LockedFolder(kind)
+    held = LockedFolder(kind)
     try:
-        yield made.path
+        yield held.path
     finally:
-        made.remove()
+        held.remove()
 
 
 def refused() -> str:

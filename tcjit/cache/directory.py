@@ -154,10 +154,10 @@ class Directory:
     def read(self, kind: str, name: str, use: bool = True) -> bytes | None:
         """The content of a sealed file, None where there is none; Damaged if it is not what was written. ``use``: a hit is a use."""
         path = self.path(kind, name)
-        found = _read(path)
-        if found is None:
+        stored = _read(path)
+        if stored is None:
             return None
-        content, modified = found
+        content, modified = stored
         body = content[len(_MAGIC) + 65 :]
         if content[: len(_MAGIC) + 65] != _MAGIC + _seal(kind, name, body) + b"\n":
             raise Damaged(f"{path} fails its checksum")
@@ -188,10 +188,10 @@ class Directory:
         path = self.path(kind, file)
         if not _ATTACHMENT.fullmatch(file):
             raise Damaged(f"{path} is no attachment")
-        found = _read(path)
-        if found is None:
+        stored = _read(path)
+        if stored is None:
             return None
-        if hashlib.sha256(found[0]).hexdigest() != digest:
+        if hashlib.sha256(stored[0]).hexdigest() != digest:
             raise Damaged(f"{path} fails its checksum")
         return Path(path)
 
@@ -227,14 +227,14 @@ class Directory:
 
     def items(self, kinds: tuple[str, ...] = KINDS) -> list[StoredItem]:
         """All that is here, least recently used first."""
-        found: dict[tuple[str, str], list[os.DirEntry[str]]] = {}
+        by_item: dict[tuple[str, str], list[os.DirEntry[str]]] = {}
         for kind in kinds:
             for entry in self._scan(kind):
                 attached = _ATTACHMENT.fullmatch(entry.name)
                 if attached or NAME.fullmatch(entry.name):
-                    found.setdefault((kind, attached[1] if attached else entry.name), []).append(entry)
+                    by_item.setdefault((kind, attached[1] if attached else entry.name), []).append(entry)
         items = []
-        for (kind, name), entries in found.items():
+        for (kind, name), entries in by_item.items():
             entries.sort(key=lambda e: (e.name != name, e.name))
             with suppress(FileNotFoundError):
                 sizes = [_occupied(e.stat(follow_symlinks=False)) for e in entries]

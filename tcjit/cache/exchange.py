@@ -84,30 +84,30 @@ def _parsed(file: Path) -> list[tuple[str, Choice]]:
     return [_entry(entry, f"{file}, entry {number}") for number, entry in enumerate(document["entries"], 1)]
 
 
-def _entry(entry: Any, place: str) -> tuple[str, Choice]:
+def _entry(entry: Any, where: str) -> tuple[str, Choice]:
     complete = isinstance(entry, dict) and set(entry) == {"family", "shapes", "options", "numbers", "label"}
-    _require(complete, place, "it must have family, shapes, options, numbers, label")
+    _require(complete, where, "it must have family, shapes, options, numbers, label")
     family, shapes, options, numbers, label = (entry[name] for name in ("family", "shapes", "options", "numbers", "label"))
-    _require(isinstance(family, str) and _FAMILY.fullmatch(family) is not None, place, "the family must be 64 hexadecimal digits")
+    _require(isinstance(family, str) and _FAMILY.fullmatch(family) is not None, where, "the family must be 64 hexadecimal digits")
     listed = isinstance(shapes, list) and len(shapes) <= 256 and all(isinstance(shape, list) and len(shape) <= 64 for shape in shapes)
-    _require(listed, place, "shapes must be a list of lists, one for each tensor argument")
+    _require(listed, where, "shapes must be a list of lists, one for each tensor argument")
     fit = all(type(extent) is int and 0 <= extent < 1 << 63 for shape in shapes for extent in shape)
-    _require(fit, place, "an extent must be a whole number from 0")
-    _require(isinstance(label, str) and len(label) <= 200 and label.isprintable(), place, "the label must be a short printable text")
-    _require(isinstance(numbers, dict) and len(numbers) <= 64, place, "numbers must be an object of at most 64 numbers")
+    _require(fit, where, "an extent must be a whole number from 0")
+    _require(isinstance(label, str) and len(label) <= 200 and label.isprintable(), where, "the label must be a short printable text")
+    _require(isinstance(numbers, dict) and len(numbers) <= 64, where, "numbers must be an object of at most 64 numbers")
     for name, value in numbers.items():
-        _require(_WORD.fullmatch(name) is not None, place, f"{name[:80]!r} cannot name a number")
+        _require(_WORD.fullmatch(name) is not None, where, f"{name[:80]!r} cannot name a number")
         fine = type(value) in (int, float) and abs(value) < 1e300 and (name != "seconds" or value > 0)
-        _require(fine, place, f"{name} must be a finite number, seconds a positive one")
-    _require(isinstance(options, dict), place, "options must be an object")
+        _require(fine, where, f"{name} must be a finite number, seconds a positive one")
+    _require(isinstance(options, dict), where, "options must be an object")
     try:
         checked = Options.from_dict(options)
     except (MappingError, TypeError, ValueError) as error:
-        raise CacheError(f"{place}: {error}", hint="export again with this version of tcjit") from error
-    found = {name: float(value) for name, value in numbers.items()}
-    return family, Choice(checked.to_dict(), found, label, tuple(map(tuple, shapes)))
+        raise CacheError(f"{where}: {error}", hint="export again with this version of tcjit") from error
+    floats = {name: float(value) for name, value in numbers.items()}
+    return family, Choice(checked.to_dict(), floats, label, tuple(map(tuple, shapes)))
 
 
-def _require(fine: bool, place: str, rule: str) -> None:
+def _require(fine: bool, where: str, rule: str) -> None:
     if not fine:
-        raise CacheError(f"{place}: {rule}", hint="a file that tcjit.cache.export wrote")
+        raise CacheError(f"{where}: {rule}", hint="a file that tcjit.cache.export wrote")

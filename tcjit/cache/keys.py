@@ -78,7 +78,7 @@ def _hash(facts: dict[str, Any]) -> str:
 
 def _looks(root: str) -> list[tuple[str, int, int, int]]:
     """Path, time of change, of the inode's change, and size of those files: a loop made for speed, every process runs it."""
-    found, folders = [], [root]
+    looks, folders = [], [root]
     while folders:
         with os.scandir(folders.pop()) as entries:
             for entry in entries:
@@ -87,7 +87,7 @@ def _looks(root: str) -> list[tuple[str, int, int, int]]:
                     continue
                 if name.endswith(_SOURCES):
                     status = entry.stat()
-                    found.append((entry.path, status.st_mtime_ns, status.st_ctime_ns, status.st_size))
+                    looks.append((entry.path, status.st_mtime_ns, status.st_ctime_ns, status.st_size))
                 elif name != "__pycache__" and name not in ABOVE and entry.is_dir():
                     folders.append(entry.path)
-    return sorted(found)
+    return sorted(looks)

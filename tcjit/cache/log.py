@@ -177,12 +177,12 @@ def _record(line: bytes) -> dict[str, Any] | None:
 
 def _damaged(content: bytes) -> list[tuple[int, int]]:
     """Offset and length of the lines that are neither records nor blank."""
-    found, offset = [], 0
+    damaged, offset = [], 0
     for line in content.split(b"\n")[:-1]:
         if line.strip(b" ") and _record(line) is None:
-            found.append((offset, len(line)))
+            damaged.append((offset, len(line)))
         offset += len(line) + 1
-    return found
+    return damaged
 
 
 def _seal(text: bytes) -> bytes:

@@ -85,8 +85,8 @@ class Store:
 
     def signatures(self, text_hash: str) -> list[dict[str, Any]] | None:
         """The signatures of a text's defs, None if this text is not known to be valid."""
-        found = self._json("texts", text_hash)
-        return found if isinstance(found, list) else None
+        known = self._json("texts", text_hash)
+        return known if isinstance(known, list) else None
 
     def put_signatures(self, text_hash: str, signatures: Sequence[Mapping[str, Any]]) -> None:
         self._write("texts", text_hash, _dumped(list(signatures)))
@@ -95,8 +95,8 @@ class Store:
 
     def choice(self, family: str, shapes: Shapes) -> Choice | None:
         """The best options known for a family, a key of ``options_key``, and these very shapes."""
-        found = self._first("options", tuned.file_name(family, shapes), _choice)
-        return found[1] if found is not None and found[0] == family else None
+        known = self._first("options", tuned.file_name(family, shapes), _choice)
+        return known[1] if known is not None and known[0] == family else None
 
     def nearest(self, family: str, shapes: Shapes, within: float = math.inf) -> Choice | None:
         """The best options known for these shapes, else for the nearest ones: see ``tuned.distance``."""
@@ -104,10 +104,10 @@ class Store:
         if exact is not None:
             return exact
         near: list[tuple[float, Shapes, Choice]] = []
-        for name in sorted({name for place in self._places() for name in place.names("options", tuned.prefix(family))}):
-            found = self._first("options", name, _choice)
-            if found is not None and found[0] == family and (far := tuned.distance(found[1].shapes, shapes, within)) is not None:
-                near.append((far, found[1].shapes, found[1]))
+        for name in sorted({name for directory in self._directories() for name in directory.names("options", tuned.prefix(family))}):
+            known = self._first("options", name, _choice)
+            if known is not None and known[0] == family and (far := tuned.distance(known[1].shapes, shapes, within)) is not None:
+                near.append((far, known[1].shapes, known[1]))
         return min(near, key=lambda known: known[:2])[2] if near else None
 
     def put_choice(self, family: str, choice: Choice) -> None:
@@ -116,10 +116,10 @@ class Store:
 
     def choices(self) -> Iterator[tuple[str, Choice]]:
         """Every choice with its family, in a fixed order."""
-        for name in sorted({item.name for place in self._places() for item in place.items(("options",))}):
-            found = self._first("options", name, _choice, use=False)
-            if found is not None:
-                yield found
+        for name in sorted({item.name for directory in self._directories() for item in directory.items(("options",))}):
+            known = self._first("options", name, _choice, use=False)
+            if known is not None:
+                yield known
 
     # ------------------------------------------------------------ kernels
 
@@ -130,11 +130,11 @@ class Store:
     def put(self, key: str, record: Mapping[str, Any], library: bytes, artifacts: Mapping[str, str]) -> Entry:
         """Store a kernel. A CacheError only where no directory at all takes it, so that there would be nothing to load."""
 
-        def write(place: Directory) -> Entry:
-            file, digest = place.attach("kernels", key, library)
+        def write(directory: Directory) -> Entry:
+            file, digest = directory.attach("kernels", key, library)
             texts = _dumped(dict(artifacts))
-            place.write("kernels", key, _dumped({"record": record, "library": [file, digest]}) + b"\n" + texts)
-            return Entry(key, dict(record), Path(place.path("kernels", file)), texts)
+            directory.write("kernels", key, _dumped({"record": record, "library": [file, digest]}) + b"\n" + texts)
+            return Entry(key, dict(record), Path(directory.path("kernels", file)), texts)
 
         entry = self._somewhere("kernels", key, write, len(library))
         if entry is None:
@@ -143,22 +143,22 @@ class Store:
 
     def entries(self) -> Iterator[Entry]:
         """Every sound kernel, most recently used first."""
-        for place in self._places():
-            for item in reversed(place.items(("kernels",))):
-                found = self._from(place, "kernels", item.name, _entry, use=False)
-                if found is not None:
-                    yield found
+        for directory in self._directories():
+            for item in reversed(directory.items(("kernels",))):
+                entry = self._from(directory, "kernels", item.name, _entry, use=False)
+                if entry is not None:
+                    yield entry
 
     # ------------------------------------------------------------ notes and blobs
 
     def note(self, name: str) -> dict[str, Any] | None:
         """A small fact put there by ``put_note``."""
-        found = self._json("notes", name)
-        return found if isinstance(found, dict) else None
+        note = self._json("notes", name)
+        return note if isinstance(note, dict) else None
 
     def notes(self, start: str) -> Iterator[tuple[str, dict[str, Any]]]:
         """The notes whose names start so, with their names."""
-        for name in sorted({name for place in self._places() for name in place.names("notes", start)}):
+        for name in sorted({name for directory in self._directories() for name in directory.names("notes", start)}):
             note = self.note(name)
             if note is not None:
                 yield name, note
@@ -173,10 +173,10 @@ class Store:
     def put_blob(self, name: str, content: bytes) -> Path:
         """Store a binary and return its path; a CacheError only where no directory at all takes it."""
 
-        def write(place: Directory) -> Path:
-            file, digest = place.attach("blobs", name, content)
-            place.write("blobs", name, _dumped([file, digest]))
-            return Path(place.path("blobs", file))
+        def write(directory: Directory) -> Path:
+            file, digest = directory.attach("blobs", name, content)
+            directory.write("blobs", name, _dumped([file, digest]))
+            return Path(directory.path("blobs", file))
 
         path = self._somewhere("blobs", name, write, len(content))
         if path is None:
@@ -192,19 +192,20 @@ class Store:
         """
         _require_name(name)
         self._warn_of_distrust()
-        place = self._home if self._home and self.trust.writable else _spare()
+        directory = self._home if self._home and self.trust.writable else _spare()
         try:
-            place.require_private("logs", name)
+            directory.require_private("logs", name)
         except Damaged as error:
-            place.drop("logs", name)
+            directory.drop("logs", name)
             self._warn("damaged", f"the cache was damaged and what it lost is made again: {error}")
-        return place.log(name)
+        return directory.log(name)
 
     def logs(self, start: str) -> Iterator[tuple[str, Log]]:
         """The logs whose names start so, with their names, the one written to last first."""
-        found = [(item, place) for place in self._places() for item in place.items(("logs",)) if item.name.startswith(start)]
-        for item, place in sorted(found, key=lambda each: -each[0].used):
-            yield item.name, place.log(item.name)
+        items = [(item, directory) for directory in self._directories() for item in directory.items(("logs",))]
+        logs = [(item, directory) for item, directory in items if item.name.startswith(start)]
+        for item, directory in sorted(logs, key=lambda log: -log[0].used):
+            yield item.name, directory.log(item.name)
 
     # ------------------------------------------------------------ locks
 
@@ -212,35 +213,35 @@ class Store:
         """An open file of that name to lock, in the user's directory, or where that takes no files in the temporary one; an OSError."""
         _require_name(name)
         self._warn_of_distrust()
-        place = self._home if self._home and self.trust.writable else _spare()
-        return place.lock_file(name)
+        directory = self._home if self._home and self.trust.writable else _spare()
+        return directory.lock_file(name)
 
     # ------------------------------------------------------------ upkeep
 
     def clear(self) -> int:
         """Remove everything; how many things there were. Libraries in use stay loaded."""
         count = 0
-        for place in self._places():
-            items = place.items()
+        for directory in self._directories():
+            items = directory.items()
             count += len(items)
             for item in items:
-                place.remove(item)
-            place.sweep(float("inf"))
+                directory.remove(item)
+            directory.sweep(float("inf"))
         return count
 
     def verify(self) -> list[str]:
         """Read everything and remove what is damaged, of a log its damaged lines; the names of what was."""
         damaged = []
-        for place in self._places():
-            for item in place.items():
+        for directory in self._directories():
+            for item in directory.items():
                 try:
-                    sound = item.name not in item.files or _sound(place, item.kind, item.name)
+                    sound = item.name not in item.files or _sound(directory, item.kind, item.name)
                 except (Damaged, *_MALFORMED):
                     sound = False
                 if not sound:
                     damaged.append(f"{item.kind}/{item.name}")
                     if item.kind != "logs":
-                        place.remove(item)
+                        directory.remove(item)
         return sorted(damaged)
 
     def gc(self, idle: float = math.inf, useful: Callable[[Mapping[str, Any]], bool] = lambda record: True) -> tuple[int, int]:
@@ -251,51 +252,51 @@ class Store:
         """
         if self._home is None:
             return 0, 0
-        place, now = self._home, time.time()
-        before = place.items()
+        directory, now = self._home, time.time()
+        before = directory.items()
         for item in before:
             entry = None
             if item.kind == "kernels" and item.name in item.files:
-                entry = self._from(place, "kernels", item.name, _entry, use=False)
+                entry = self._from(directory, "kernels", item.name, _entry, use=False)
             unused = item.kind not in LASTING and item.used < now - idle
             left = item.name not in item.files and item.used < now - STALE
             if unused or left or (entry is not None and not useful(entry.record)):
-                place.remove(item)
-        place.make_room(config.cache_size(), ("", ""), now)
-        after = place.items()
+                directory.remove(item)
+        directory.make_room(config.cache_size(), ("", ""), now)
+        after = directory.items()
         return len(before) - len(after), sum(item.bytes for item in before) - sum(item.bytes for item in after)
 
     # ------------------------------------------------------------ behind all of them
 
-    def _places(self) -> list[Directory]:
+    def _directories(self) -> list[Directory]:
         spare = [_spare()] if _spare.cache_info().currsize else []
         return ([self._home] if self._home else []) + spare
 
     def _json(self, kind: str, name: str) -> Any:
-        return self._first(kind, name, lambda place, name, body: json.loads(body))
+        return self._first(kind, name, lambda directory, name, body: json.loads(body))
 
     def _first(self, kind: str, name: str, unpack: Unpack[T], use: bool = True) -> T | None:
         _require_name(name)
         self._warn_of_distrust()
-        for place in self._places():
-            found = self._from(place, kind, name, unpack, use)
-            if found is not None:
-                return found
+        for directory in self._directories():
+            value = self._from(directory, kind, name, unpack, use)
+            if value is not None:
+                return value
         return None
 
-    def _from(self, place: Directory, kind: str, name: str, unpack: Unpack[T], use: bool) -> T | None:
+    def _from(self, directory: Directory, kind: str, name: str, unpack: Unpack[T], use: bool) -> T | None:
         try:
-            body = place.read(kind, name, use)
-            return None if body is None else unpack(place, name, body)
+            body = directory.read(kind, name, use)
+            return None if body is None else unpack(directory, name, body)
         except Damaged as error:
-            place.drop(kind, name)
+            directory.drop(kind, name)
             self._warn("damaged", f"the cache was damaged and what it lost is made again: {error}")
         except _MALFORMED:
-            place.drop(kind, name)  # whole, but of another make
+            directory.drop(kind, name)  # whole, but of another make
         return None
 
     def _write(self, kind: str, name: str, body: bytes) -> None:
-        self._somewhere(kind, name, lambda place: place.write(kind, name, body), len(body))
+        self._somewhere(kind, name, lambda directory: directory.write(kind, name, body), len(body))
 
     def _somewhere(self, kind: str, name: str, write: Callable[[Directory], T], size: int) -> T | None:
         """Write to the user's directory, or else to the temporary one; None if neither takes it."""
@@ -344,53 +345,53 @@ def _opened(home: Path | None, user: int) -> Store:
 @functools.lru_cache(maxsize=1)
 def _spare() -> Directory:
     """The process's private temporary directory, removed when the process ends; an OSError where none can be made."""
-    made, owner = scratch.LockedFolder("cache"), os.getpid()
+    folder, owner = scratch.LockedFolder("cache"), os.getpid()
 
     def remove() -> None:
         if os.getpid() == owner:  # not in a forked child, whose parent still uses it
-            made.remove()
+            folder.remove()
 
     atexit.register(remove)
-    return Directory(Path(made.path))
+    return Directory(Path(folder.path))
 
 
 # What unpacking raises on a file that is whole but was written by another version of tcjit.
 _MALFORMED = (ValueError, KeyError, TypeError, RecursionError)
 
 
-def _choice(place: Directory, name: str, body: bytes) -> tuple[str, Choice]:
+def _choice(directory: Directory, name: str, body: bytes) -> tuple[str, Choice]:
     return tuned.unpacked(body)
 
 
-def _entry(place: Directory, key: str, body: bytes) -> Entry | None:
+def _entry(directory: Directory, key: str, body: bytes) -> Entry | None:
     head, _, texts = body.partition(b"\n")
     facts = json.loads(head)
     file, digest = facts["library"]
-    library = place.attached("kernels", file, digest)
+    library = directory.attached("kernels", file, digest)
     return Entry(key, dict(facts["record"]), library, texts) if library is not None else None
 
 
-def _blob(place: Directory, name: str, body: bytes) -> Path | None:
+def _blob(directory: Directory, name: str, body: bytes) -> Path | None:
     file, digest = json.loads(body)
-    return place.attached("blobs", file, digest)
+    return directory.attached("blobs", file, digest)
 
 
-def _sound(place: Directory, kind: str, name: str) -> bool:
+def _sound(directory: Directory, kind: str, name: str) -> bool:
     """Whether a file and what belongs to it are there; Damaged or malformed ones raise. One that has just gone is none to complain of."""
     if kind == "logs":
-        place.require_private(kind, name)
+        directory.require_private(kind, name)
         try:
-            return place.log(name).mend() == 0
+            return directory.log(name).mend() == 0
         except OSError:
             return False
-    body = place.read(kind, name, use=False)
+    body = directory.read(kind, name, use=False)
     if body is None:
         return True
     if kind == "kernels":
-        entry = _entry(place, name, body)
+        entry = _entry(directory, name, body)
         return entry is not None and entry.artifacts() is not None
     if kind == "blobs":
-        return _blob(place, name, body) is not None
+        return _blob(directory, name, body) is not None
     if kind == "options":
         return bool(tuned.unpacked(body))
     return json.loads(body) is not None

@@ -131,8 +131,8 @@ def partition_command(
     from tcjit.byoc.settings import PartitionConfig
     from tcjit.cli.partition import cut
 
-    names = None if backends is None else tuple(filter(None, (each.strip() for each in backends.split(","))))
-    skipped = tuple(filter(None, (each.strip() for each in without.split(","))))
+    names = None if backends is None else tuple(filter(None, (name.strip() for name in backends.split(","))))
+    skipped = tuple(filter(None, (name.strip() for name in without.split(","))))
     config = PartitionConfig(backends=names, cost=cost, opt_level=opt_level, without=skipped)
     for line in cut(model, example, seed, config, measure, dry_run, out, export, svg, report, trust):
         typer.echo(line)

@@ -76,12 +76,12 @@ def _trusted() -> None:
         raise CacheError(trust.problem, hint=trust.hint)
 
 
-def _choices(found: Sequence[tuple[str, Choice]]) -> list[str]:
+def _choices(choices: Sequence[tuple[str, Choice]]) -> list[str]:
     """A line for each, with what tells it from others of the same label: its shapes, and if these do not, its family."""
-    labels = [_label(choice) for _, choice in found]
-    wider = [f"{label} for {_shapes(choice)}" if labels.count(label) > 1 else label for label, (_, choice) in zip(labels, found)]
-    names = [f"{label} ({family[:8]})" if wider.count(label) > 1 else label for label, (family, _) in zip(wider, found)]
-    return [name + _gain(choice) for name, (_, choice) in zip(names, found)]
+    labels = [_label(choice) for _, choice in choices]
+    wider = [f"{label} for {_shapes(choice)}" if labels.count(label) > 1 else label for label, (_, choice) in zip(labels, choices)]
+    names = [f"{label} ({family[:8]})" if wider.count(label) > 1 else label for label, (family, _) in zip(wider, choices)]
+    return [name + _gain(choice) for name, (_, choice) in zip(names, choices)]
 
 
 def _shapes(choice: Choice) -> str:

@@ -38,17 +38,17 @@ def explain(text: str, shapes: str | None, name: str | None, stage: Stage | None
     if wanted != [Stage.ranges]:
         if shapes is None:
             raise ArgumentError("only the ranges can be explained without sizes", hint="--shapes 'A=128x128,...', or --stage ranges")
-        given = sizes(chosen, shapes)
+        values = sizes(chosen, shapes)
         function = getattr(tcjit.define(text, target=target), chosen.name)
-        kernel = function.compile(*example_inputs.shape_only(chosen, given.shapes, given.scalars))
-        made = _texts(kernel)
+        kernel = function.compile(*example_inputs.shape_only(chosen, values.shapes, values.scalars))
+        artifacts = _texts(kernel)
         texts.update(
             {
-                Stage.domains: made["scop"],
-                Stage.dependences: made.get("dependences", "none: no statement has an instance at these sizes"),
+                Stage.domains: artifacts["scop"],
+                Stage.dependences: artifacts.get("dependences", "none: no statement has an instance at these sizes"),
                 Stage.options: _options(kernel),
-                Stage.tree: made["tree"],
-                Stage.code: made["source"],
+                Stage.tree: artifacts["tree"],
+                Stage.code: artifacts["source"],
             }
         )
     return [(s, texts[s]) for s in wanted]

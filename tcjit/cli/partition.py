@@ -49,11 +49,11 @@ def written(done: PartitionedModule, out: Path | None, export: Path | None, svg:
 def loaded(file: Path) -> Sequence[Any]:
     """The inputs in a file."""
     try:
-        found = torch.load(file, weights_only=True)
+        content = torch.load(file, weights_only=True)
     except Exception as error:  # a file that is not there, or whatever reading one of another kind comes upon
-        said = str(error).partition(". ")[0].splitlines()[0] if str(error) else type(error).__name__
-        raise PartitionError(f"--example: cannot read {file}: {said}", hint="a file of torch.save((x, y), file)") from error
-    return found if isinstance(found, (list, tuple)) else (found,)
+        reason = str(error).partition(". ")[0].splitlines()[0] if str(error) else type(error).__name__
+        raise PartitionError(f"--example: cannot read {file}: {reason}", hint="a file of torch.save((x, y), file)") from error
+    return content if isinstance(content, (list, tuple)) else (content,)
 
 
 def examples(text: str, seed: int) -> list[Any]:
@@ -67,11 +67,11 @@ def examples(text: str, seed: int) -> list[Any]:
 
 
 def _tensor(text: str, random: torch.Generator) -> torch.Tensor:
-    found = _EXAMPLE.fullmatch(text)
-    dtype = getattr(torch, (found["dtype"] or "float32"), None) if found else None
-    if found is None or not isinstance(dtype, torch.dtype) or not text:
+    match = _EXAMPLE.fullmatch(text)
+    dtype = getattr(torch, (match["dtype"] or "float32"), None) if match else None
+    if match is None or not isinstance(dtype, torch.dtype) or not text:
         raise PartitionError(f"--example: {text!r} is no tensor", hint="1x3x224x224 or int64:8x16, several with commas, or @inputs.pt")
-    shape = [int(extent) for extent in found["shape"].split("x") if extent]
+    shape = [int(extent) for extent in match["shape"].split("x") if extent]
     if dtype.is_floating_point or dtype.is_complex:
         return torch.randn(shape, generator=random).to(dtype)
     return torch.randint(0, 2, shape, generator=random).to(dtype)

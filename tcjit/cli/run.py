@@ -18,10 +18,10 @@ ENOUGH = 0.5  # seconds of measuring, after the first call
 def run(text: str, shapes: str, name: str | None, seed: int, target: str | None, timed: bool) -> list[str]:
     """Lines to print: an output each, then the times if asked."""
     chosen = definition(text, name)
-    given = sizes(chosen, shapes)
+    values = sizes(chosen, shapes)
     function = getattr(tcjit.define(text, target=target), chosen.name)
     place = targets.find(target).place if target else "cpu"
-    arguments = example_inputs.arguments(chosen, given.shapes, given.scalars, seed, place)
+    arguments = example_inputs.arguments(chosen, values.shapes, values.scalars, seed, place)
 
     def finished() -> Any:
         done = function(*arguments)

@@ -45,12 +45,12 @@ def sizes(definition: Def, text: str) -> ArgumentSizes:
     >>> sizes(d, "A=4x8, N=3, a=0.5")
     ArgumentSizes(shapes={'A': (4, 8), 'B': (8, 3)}, scalars={'a': 0.5})
     """
-    given = _split(text)
+    values = _split(text)
     params = {p.name: p for p in definition.params}
     known: dict[str, int] = {}
     scalars: dict[str, Number] = {}
     shapes: dict[str, tuple[int, ...]] = {}
-    for name, value in given.items():
+    for name, value in values.items():
         if name in params and params[name].dims:
             shapes[name] = _shape(params[name], value)
         elif name in params:
@@ -73,15 +73,15 @@ def sizes(definition: Def, text: str) -> ArgumentSizes:
 
 
 def _split(text: str) -> dict[str, str]:
-    given: dict[str, str] = {}
+    values: dict[str, str] = {}
     for part in filter(None, (p.strip() for p in text.split(","))):
         name, equals, value = (s.strip() for s in part.partition("="))
         if not (name and equals and value):
             raise ArgumentError(f"--shapes: {part!r} is not of the form name=value", hint='--shapes "A=1024x512,N=256"')
-        if name in given:
-            raise ArgumentError(f"--shapes gives {name} twice: {given[name]} and {value}")
-        given[name] = value
-    return given
+        if name in values:
+            raise ArgumentError(f"--shapes gives {name} twice: {values[name]} and {value}")
+        values[name] = value
+    return values
 
 
 def _shape(param: Param, text: str) -> tuple[int, ...]:

@@ -23,8 +23,8 @@ def tune(
         raise TCError(f"cannot write {report}", hint="a file in a directory that can be written")  # not only after a long search
     chosen = definition(text, name)
     place = targets.find(target).place if target else "cpu"
-    given = [sizes(chosen, one) for one in shapes or [""]]
-    sets = [example_inputs.arguments(chosen, one.shapes, one.scalars, seed, place) for one in given]
+    values = [sizes(chosen, one) for one in shapes or [""]]
+    sets = [example_inputs.arguments(chosen, one.shapes, one.scalars, seed, place) for one in values]
     function = getattr(tcjit.define(text, target=target), chosen.name)
     result = function.autotune(*sets[0], also=sets[1:], config=config)
     if report is not None:

@@ -219,9 +219,9 @@ class Module:
         """Load into a device; a LaunchError while ``stream`` is being captured, when nothing can be loaded."""
         calls = driver()
         with self._lock:
-            found = self._on.get(ordinal)
-            if found is not None:
-                return found
+            resident = self._on.get(ordinal)
+            if resident is not None:
+                return resident
             limits = device(ordinal)
             kernels = [_checked(launch, limits, ordinal) for launch in self.launches]
             if calls.capturing(ordinal, stream):
@@ -233,11 +233,11 @@ class Module:
             try:
                 _fits(loaded.attributes(), kernels, ordinal)
                 flags = _process.devices.get(ordinal) or _process.devices.setdefault(ordinal, _Flags(ordinal))
-                found = self._on[ordinal] = loaded, flags.take(self._fail)
+                resident = self._on[ordinal] = loaded, flags.take(self._fail)
             except LaunchError:
                 loaded.unload()
                 raise
-            return found
+            return resident
 
     def launch(
         self, ordinal: int, stream: int, pointers: Sequence[int], numbers: Sequence[int], workspace: int, grids: Sequence[Grid] = ()
@@ -248,19 +248,19 @@ class Module:
         signed 64-bit patterns, ``grids`` the blocks of each kernel where they are fewer than those of its launch. The memory must stay
         until the stream has come past the kernels.
         """
-        found = self._on.get(ordinal)
-        if found is None or self._process is not _process:
-            found = self.load(ordinal, stream)
-        loaded, flag = found
+        resident = self._on.get(ordinal)
+        if resident is None or self._process is not _process:
+            resident = self.load(ordinal, stream)
+        loaded, flag = resident
         if flag.words[flag.slot]:
             flag.check()
         loaded.launch(stream, (*pointers, workspace, *numbers, flag.address), grids)
 
     def check(self, ordinal: int) -> None:
         """Raise what the kernels that are done by now were found guilty of; waits for nothing."""
-        found = self._on.get(ordinal)
-        if found is not None and self._process is _process:
-            found[1].check()
+        resident = self._on.get(ordinal)
+        if resident is not None and self._process is _process:
+            resident[1].check()
 
     def attributes(self, ordinal: int) -> dict[str, KernelAttributes]:
         """What each kernel takes on a device, as the driver sees it."""

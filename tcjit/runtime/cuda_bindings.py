@@ -34,18 +34,18 @@ class Bindings:
 
     def context(self, ordinal: int) -> tuple[Any, int]:
         """The primary context of a device, and its address."""
-        found = self._contexts.get(ordinal)
-        if found is None:
+        context = self._contexts.get(ordinal)
+        if context is None:
             doing = f"cannot use cuda:{ordinal}"
             handle = self.done(doing, self.cuda.cuDevicePrimaryCtxRetain(self.done(doing, self.cuda.cuDeviceGet(ordinal))))
-            found = self._contexts[ordinal] = handle, int(handle)
-        return found
+            context = self._contexts[ordinal] = handle, int(handle)
+        return context
 
     def stream(self, address: int) -> Any:
-        found = self._streams.get(address)
-        if found is None:
-            found = self._streams[address] = self.cuda.CUstream(address)
-        return found
+        stream = self._streams.get(address)
+        if stream is None:
+            stream = self._streams[address] = self.cuda.CUstream(address)
+        return stream
 
     @contextmanager
     def current(self, ordinal: int) -> Iterator[None]:

@@ -52,10 +52,10 @@ class PyCuda:
 
     def context(self, ordinal: int) -> Any:
         """The primary context of a device."""
-        found = self._contexts.get(ordinal)
-        if found is None:
-            found = self._contexts.setdefault(ordinal, self.cuda.Device(ordinal).retain_primary_context())
-        return found
+        context = self._contexts.get(ordinal)
+        if context is None:
+            context = self._contexts.setdefault(ordinal, self.cuda.Device(ordinal).retain_primary_context())
+        return context
 
     @contextmanager
     def current(self, ordinal: int, what: str) -> Iterator[None]:
@@ -135,9 +135,9 @@ class PyCuda:
 
     def load(self, ordinal: int, cubin: bytes, kernels: Sequence[KernelSpec], format: str) -> LoadedCubin:
         with self.current(ordinal, f"cuda:{ordinal} does not load {kernels[0].symbol}"):
-            made = _PyCudaCubin(self, ordinal, cubin, kernels, format)
-        self._loaded.add(made)
-        return made
+            loaded = _PyCudaCubin(self, ordinal, cubin, kernels, format)
+        self._loaded.add(loaded)
+        return loaded
 
     def words(self, ordinal: int, count: int) -> tuple[int, int]:
         flags = self.cuda.host_alloc_flags

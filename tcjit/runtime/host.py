@@ -163,21 +163,21 @@ def build(source_text: str, symbol: str, extra_flags: Sequence[str] = (), memory
     A refusal is a CompileError with the compiler's own words; the source then stays in the directory that the error names.
     """
     tool = compiler(memory)
-    place = _temporary()
-    folder = Path(place.path)
+    held = _temporary()
+    folder = Path(held.path)
     source = folder / "kernel.c"  # relative names below: the directory's own must not reach the binary
     try:
         source.write_text(source_text, encoding="utf-8")
         command = (*tool.command, *tool.flags, *extra_flags, source.name, "-o", "kernel.so", *tool.libraries)
         status, words = execute(command, folder)
         if status != 0:
-            hint = _room(words, place) or f"please report it with the source, kept in {os.path.join(place.keep(), source.name)}"
+            hint = _room(words, held) or f"please report it with the source, kept in {os.path.join(held.keep(), source.name)}"
             raise CompileError(f"{tool.path} refused the code generated for {symbol}:\n{shortened(words)}", hint=hint)
         return (folder / "kernel.so").read_bytes()
     except OSError as error:
         raise CompileError(f"cannot compile {symbol} in {folder}: {error.strerror}", hint="room in TMPDIR") from error
     finally:
-        place.remove()
+        held.remove()
 
 
 def load(path: Path | str, symbol: str) -> int:
@@ -203,13 +203,13 @@ def load(path: Path | str, symbol: str) -> int:
 
 def identities(memory: Notes, notes: Iterable[Mapping[str, Any]]) -> list[str]:
     """What ``identity`` may be in this and other environments: of the noted compilers that are still what they were, and now."""
-    found = [identity(memory)]
+    known = [identity(memory)]
     for note in notes:
         with suppress(KeyError, TypeError, ValueError):
             noted = _from_note(dict(note))
-            if noted.fresh and noted.identity not in found:
-                found.append(noted.identity)
-    return found
+            if noted.fresh and noted.identity not in known:
+                known.append(noted.identity)
+    return known
 
 
 def cpu() -> str:
@@ -357,8 +357,8 @@ def _how_to_get() -> str:
 
 def _probe(command: tuple[str, ...]) -> Compiler:
     """Ask a compiler what it is and which flags it takes; a CompileError if it cannot build a small program at all."""
-    place = _temporary()
-    folder = Path(place.path)
+    held = _temporary()
+    folder = Path(held.path)
     try:
         (folder / "trial.c").write_text(_TRIAL, encoding="utf-8")
         native, words = _native(command, folder)
@@ -368,7 +368,7 @@ def _probe(command: tuple[str, ...]) -> Compiler:
         optional += _OPTIONAL
         if "__x86_64__" in words:
             optional += _X86
-        flags, libraries = _accepted(command, optional, place)
+        flags, libraries = _accepted(command, optional, held)
         version = next((line for line in words.splitlines() if " version " in line), command[0])
         target = next((line.split(":", 1)[1].strip() for line in words.splitlines() if line.startswith("Target:")), "")
         return Compiler(
@@ -385,7 +385,7 @@ def _probe(command: tuple[str, ...]) -> Compiler:
     except OSError as error:
         raise CompileError(f"cannot try {command[0]} in {folder}: {error.strerror}", hint="room in TMPDIR") from error
     finally:
-        place.remove()
+        held.remove()
 
 
 def _native(command: tuple[str, ...], folder: Path) -> tuple[str, str]:
@@ -409,9 +409,9 @@ def _front_end(words: str) -> str:
     return ""
 
 
-def _accepted(command: tuple[str, ...], optional: list[str], place: scratch.LockedFolder) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _accepted(command: tuple[str, ...], optional: list[str], held: scratch.LockedFolder) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The flags and libraries with which the trial program links: all at once if possible, else each flag on its own trial."""
-    folder = Path(place.path)
+    folder = Path(held.path)
     for libraries in _LINKS:
         if _try(command, (*_BASE, *optional), libraries, folder)[0] == 0:
             return (*_BASE, *optional), libraries
@@ -421,7 +421,7 @@ def _accepted(command: tuple[str, ...], optional: list[str], place: scratch.Lock
         if status == 0:
             taken = (flag for flag in optional if _try(command, (*_BASE, flag), libraries, folder)[0] == 0)
             return (*_BASE, *taken), libraries
-    hint = _room(words, place) or _how_to_get()
+    hint = _room(words, held) or _how_to_get()
     raise CompileError(f"{command[0]} cannot build a small program:\n{shortened(words)}", hint=hint)
 
 
@@ -431,14 +431,14 @@ def _try(command: tuple[str, ...], flags: tuple[str, ...], libraries: tuple[str,
     return execute((*command, *flags, "trial.c", "-o", "trial.so", *libraries, *strict), folder)
 
 
-def _room(words: str, place: scratch.LockedFolder) -> str:
+def _room(words: str, held: scratch.LockedFolder) -> str:
     """What to try where the disk is full, as the compiler says or the folder shows; empty otherwise."""
     try:
-        with open(os.path.join(place.path, "room"), "wb") as file:
+        with open(os.path.join(held.path, "room"), "wb") as file:
             file.write(bytes(1 << 16))
     except OSError:
-        return f"room in TMPDIR: the disk of {os.path.dirname(place.path)} is full"
-    return f"room in TMPDIR: {os.path.dirname(place.path)}" if any(full in words for full in _FULL) else ""
+        return f"room in TMPDIR: the disk of {os.path.dirname(held.path)} is full"
+    return f"room in TMPDIR: {os.path.dirname(held.path)}" if any(full in words for full in _FULL) else ""
 
 
 def _temporary() -> scratch.LockedFolder:

@@ -121,8 +121,8 @@ def find() -> str:
 def _candidates() -> Iterator[tuple[int, str]]:
     """Major release and path of every library found, in the order of preference."""
     for folders in (_of_package("torch", "lib"), _of_package("nvidia", "*/lib"), _of_toolkits()):
-        found = [(int(match[2]), str(path)) for folder in folders for path, match in _in(folder)]
-        yield from sorted(found, key=lambda entry: -entry[0])
+        libraries = [(int(match[2]), str(path)) for folder in folders for path, match in _in(folder)]
+        yield from sorted(libraries, key=lambda entry: -entry[0])
     for major in _MAJORS:
         name = f"libnvrtc.so.{major}"
         try:
@@ -149,7 +149,7 @@ def _of_package(package: str, folder: str) -> list[Path]:
     except (ImportError, ValueError):
         return []
     places = spec.submodule_search_locations if spec is not None else None
-    return [path for place in places or () for path in sorted(Path(place).glob(folder))]
+    return [path for root in places or () for path in sorted(Path(root).glob(folder))]
 
 
 def _of_toolkits() -> list[Path]:

@@ -42,7 +42,7 @@ class Occupancy:
 
 def resources(log: str, symbols: Sequence[str]) -> dict[str, Resources]:
     """The resources of each symbol, out of the log of ``--ptxas-options=-v``; a CompileError where one is not in it."""
-    found: dict[str, Resources] = {}
+    by_kernel: dict[str, Resources] = {}
     sections = _ENTRY.split(log)
     for symbol, section in zip(sections[1::2], sections[2::2]):
         used = _USED.search(section)
@@ -52,11 +52,11 @@ def resources(log: str, symbols: Sequence[str]) -> dict[str, Resources]:
         stack, stores, loads = (sum(column) for column in zip(*frames)) if frames else (0, 0, 0)
         line = section[used.start() :].partition("\n")[0]
         shared = _SHARED.search(line)
-        found[symbol] = Resources(int(used[1]), stack, stores, loads, int(shared[1]) if shared else 0)
-    missing = [symbol for symbol in symbols if symbol not in found]
+        by_kernel[symbol] = Resources(int(used[1]), stack, stores, loads, int(shared[1]) if shared else 0)
+    missing = [symbol for symbol in symbols if symbol not in by_kernel]
     if missing:
         raise CompileError(f"the compiled text has no kernel {', '.join(missing)}", hint='extern "C" __global__ void NAME(...)')
-    return {symbol: found[symbol] for symbol in symbols}
+    return {symbol: by_kernel[symbol] for symbol in symbols}
 
 
 def occupancy(taken: Resources, threads: int, device: Device, dynamic: int = 0) -> Occupancy:

@@ -73,18 +73,18 @@ def choose(asked: str | None = None) -> OpenCLDevice:
     Without a name the first GPU, else an accelerator, else a CPU. A CompileError where there is none.
     """
     asked = config.opencl_device() if asked is None else asked
-    found = devices()
+    available = devices()
     if asked:
         numbered = asked.isascii() and asked.isdecimal() and len(asked) < 7
-        fitting = found[int(asked) :][:1] if numbered else [f for f in found if asked.lower() in f.words]
+        fitting = available[int(asked) :][:1] if numbered else [f for f in available if asked.lower() in f.words]
         if not fitting:
-            known = "; ".join(f"{number}: {f}" for number, f in enumerate(found)) or "none is installed"
-            hint = f"one of {known}" if found else INSTALL
+            known = "; ".join(f"{number}: {f}" for number, f in enumerate(available)) or "none is installed"
+            hint = f"one of {known}" if available else INSTALL
             raise config.refused("TCJIT_OPENCL_DEVICE", asked, "fits no OpenCL device", hint, CompileError)
         return fitting[0]
     kinds = _pyopencl().device_type
     for kind in (kinds.GPU, kinds.ACCELERATOR, kinds.CPU):
-        for candidate in found:
+        for candidate in available:
             if candidate.device.type & kind and not candidate.simulator:
                 return candidate
     raise CompileError("there is no OpenCL device", hint=INSTALL)
@@ -92,7 +92,7 @@ def choose(asked: str | None = None) -> OpenCLDevice:
 
 def describe() -> Device:
     """What the mapping must know of the device in use."""
-    device = _opened().found.device
+    device = _opened().chosen.device
     half = frozenset({"half"}) if "cl_khr_fp16" in device.extensions.split() else frozenset()
     local = int(device.local_mem_size)
     return replace(
@@ -107,15 +107,15 @@ def describe() -> Device:
 
 def identity() -> str:
     """One text that changes whenever what this device makes of a program might."""
-    found = _opened().found
-    platform, device = found.platform, found.device
+    chosen = _opened().chosen
+    platform, device = chosen.platform, chosen.device
     facts = (platform.name, platform.version, device.name, device.vendor, device.version, device.driver_version, device.extensions)
-    return repr((facts, _options(found), host.cpu()))
+    return repr((facts, _options(chosen), host.cpu()))
 
 
 def hardware() -> str:
     """The device itself, without the driver; of a CPU, which it is."""
-    device = _opened().found.device
+    device = _opened().chosen.device
     return repr((device.name, device.vendor, int(device.max_compute_units), int(device.local_mem_size), host.hardware()))
 
 
@@ -130,8 +130,8 @@ def build(text: str, symbol: str) -> bytes:
         _build(program, opened)
         binary = program.get_info(cl.program_info.BINARIES)[0]
     except cl.Error as error:
-        log = _log(program, opened.found.device) or str(error)
-        what = f"{opened.found} refused the code generated for {symbol}:\n{log}"
+        log = _log(program, opened.chosen.device) or str(error)
+        what = f"{opened.chosen} refused the code generated for {symbol}:\n{log}"
         if pocl.REFUSED in log:
             raise CompileError(what, hint="a PoCL that knows this processor, or another device in TCJIT_OPENCL_DEVICE") from None
         raise CompileError(what, hint=f"please report it with the source, kept in {_kept(text)}") from None
@@ -143,17 +143,17 @@ class LoadedProgram:
 
     def __init__(self, content: bytes, launches: Sequence[KernelLaunch]) -> None:
         cl, self._opened = _pyopencl(), _opened()
-        found, context = self._opened.found, self._opened.context
+        chosen, context = self._opened.chosen, self._opened.context
         self._kernels: list[tuple[KernelLaunch, Any]] = []
         if not launches:
             return
         kind, _, body = content.partition(b"\n")
         try:
-            made = cl.Program(context, body.decode()) if kind + b"\n" == _TEXT else cl.Program(context, [found.device], [body])
-            _build(made, self._opened)
-            self._kernels += [(launch, cl.Kernel(made, launch.symbol)) for launch in launches]
+            program = cl.Program(context, body.decode()) if kind + b"\n" == _TEXT else cl.Program(context, [chosen.device], [body])
+            _build(program, self._opened)
+            self._kernels += [(launch, cl.Kernel(program, launch.symbol)) for launch in launches]
         except cl.Error as error:
-            raise LaunchError(f"{found} does not load the program: {error}", hint="tcjit.cache.clear()") from None
+            raise LaunchError(f"{chosen} does not load the program: {error}", hint="tcjit.cache.clear()") from None
 
     def run(
         self, memory: Sequence[HostMemory], numbers: Sequence[int], workspace: int, grids: Sequence[tuple[int, int, int]] = ()
@@ -183,14 +183,14 @@ class LoadedProgram:
                 opened.queue.finish()
             except cl.Error as error:
                 symbols = ", ".join(launch.symbol for launch, _ in self._kernels)
-                raise LaunchError(f"{opened.found} failed on {symbols}: {error}", hint="another device in TCJIT_OPENCL_DEVICE") from None
+                raise LaunchError(f"{opened.chosen} failed on {symbols}: {error}", hint="another device in TCJIT_OPENCL_DEVICE") from None
         return int(raised[0])
 
 
 # ---------------------------------------------------------------- the device in use
 
 
-class _Buffer:
+class _DeviceBuffer:
     """Host memory as a buffer: in place where the device shares the host's memory, else a copy."""
 
     def __init__(self, context: Any, region: HostMemory, shared: bool) -> None:
@@ -219,21 +219,21 @@ class _Buffer:
 class _OpenDevice:
     """A device with a context and a queue of its own."""
 
-    def __init__(self, found: OpenCLDevice) -> None:
+    def __init__(self, chosen: OpenCLDevice) -> None:
         cl = _pyopencl()
-        self.found, self.process, self.lock = found, os.getpid(), threading.Lock()
-        if found.platform.name.strip() == pocl.PLATFORM:
-            pocl.name_processor(found.device.version, found.device.int_ptr)
+        self.chosen, self.process, self.lock = chosen, os.getpid(), threading.Lock()
+        if chosen.platform.name.strip() == pocl.PLATFORM:
+            pocl.name_processor(chosen.device.version, chosen.device.int_ptr)
         try:
-            self.context = cl.Context([found.device])
+            self.context = cl.Context([chosen.device])
             self.queue = cl.CommandQueue(self.context)
         except cl.Error as error:
-            raise LaunchError(f"{found} cannot be opened: {error}", hint="another device in TCJIT_OPENCL_DEVICE") from None
+            raise LaunchError(f"{chosen} cannot be opened: {error}", hint="another device in TCJIT_OPENCL_DEVICE") from None
         # oclgrind takes what it did not copy itself for uninitialised
-        self._shared = bool(found.device.host_unified_memory) and not found.simulator
+        self._shared = bool(chosen.device.host_unified_memory) and not chosen.simulator
 
-    def region(self, memory: HostMemory) -> _Buffer:
-        return _Buffer(self.context, memory, self._shared)
+    def region(self, memory: HostMemory) -> _DeviceBuffer:
+        return _DeviceBuffer(self.context, memory, self._shared)
 
     def require(self) -> None:
         """A LaunchError in a forked child: the driver's threads are not in it."""
@@ -251,9 +251,9 @@ def _opened() -> _OpenDevice:
     with _opening:
         if asked not in _devices_in_use:
             _devices_in_use[asked] = _OpenDevice(choose(asked))
-        found = _devices_in_use[asked]
-    found.require()
-    return found
+        opened = _devices_in_use[asked]
+    opened.require()
+    return opened
 
 
 def _after_fork() -> None:
@@ -282,11 +282,11 @@ def _devices(cl: Any, platform: Any) -> list[Any]:
 # ---------------------------------------------------------------- building
 
 
-def _options(found: OpenCLDevice) -> list[str]:
+def _options(chosen: OpenCLDevice) -> list[str]:
     options = ["-cl-std=CL1.2"]
-    if found.platform.name.strip() in UNOPTIMISED:
+    if chosen.platform.name.strip() in UNOPTIMISED:
         options.append("-cl-opt-disable")
-    if found.device.single_fp_config & _pyopencl().device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT:
+    if chosen.device.single_fp_config & _pyopencl().device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT:
         options.append("-cl-fp32-correctly-rounded-divide-sqrt")
     return options
 
@@ -296,7 +296,7 @@ def _build(program: Any, opened: _OpenDevice) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program.get_info(_pyopencl().program_info.NUM_DEVICES)  # a program that was looked at is built directly
-        program.build(_options(opened.found), [opened.found.device])
+        program.build(_options(opened.chosen), [opened.chosen.device])
 
 
 def _log(program: Any, device: Any) -> str:

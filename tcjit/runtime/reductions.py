@@ -11,7 +11,7 @@ from tcjit.runtime.bounds import Bounded, either, plain
 from tcjit.runtime.numerics import Array, computed_in, identity, is_float
 
 UFUNCS: dict[str, Any] = {"+": np.add, "*": np.multiply, "min": np.minimum, "max": np.maximum}
-Place = tuple[slice | Array, ...]  # slices for a block, index arrays for a scatter
+Position = tuple[slice | Array, ...]  # slices for a block, index arrays for a scatter
 
 
 class Accumulator:
@@ -43,24 +43,24 @@ class Accumulator:
         large = np.where(np.isfinite(x), size + error, 1.0)
         return {"size": ("*", large), "peak": ("*", np.maximum(large, 1.0)), "error": ("+", error + fraction)}
 
-    def add(self, place: Place, term: Bounded, axes: tuple[int, ...]) -> None:
+    def add(self, position: Position, term: Bounded, axes: tuple[int, ...]) -> None:
         """Combine ``term``, reduced over its ``axes``, into the elements at ``place``; undecided terms count as what float64 gives."""
-        self._combine(self.value, place, UFUNCS[self.operator], term.value, axes)
+        self._combine(self.value, position, UFUNCS[self.operator], term.value, axes)
         if term.error is not None:
             lost = np.broadcast_to(np.where(term.error == np.inf, np.inf, 0.0), term.value.shape)
-            self._combine(self.undecided, place, np.maximum, lost, axes)
+            self._combine(self.undecided, position, np.maximum, lost, axes)
             term = Bounded(np.where(lost > 0, np.asarray(0, term.value.dtype), term.value), np.where(lost > 0, 0.0, term.error))
         if self.track:
             for name, (op, part) in self._parts(term).items():
-                self._combine(self.parts[name][1], place, UFUNCS[op], part, axes)
+                self._combine(self.parts[name][1], position, UFUNCS[op], part, axes)
 
-    def _combine(self, whole: Array, place: Place, ufunc: Any, part: Array, axes: tuple[int, ...]) -> None:
+    def _combine(self, whole: Array, position: Position, ufunc: Any, part: Array, axes: tuple[int, ...]) -> None:
         if axes:
             part = ufunc.reduce(part, axis=axes, dtype=whole.dtype)
-        if any(isinstance(p, slice) for p in place) or not place:
-            whole[place] = ufunc(whole[place], part)
+        if any(isinstance(p, slice) for p in position) or not position:
+            whole[position] = ufunc(whole[position], part)
         else:
-            ufunc.at(whole, place, part)
+            ufunc.at(whole, position, part)
 
     def result(self) -> Bounded:
         """The accumulated value with its error, in ``dtype``, not yet rounded to the tensor's."""

@@ -110,32 +110,32 @@ def _statement(state: _RunState, statement: Statement, domain: tuple[tuple[int, 
     for piece in pieces(domain):
         reader = _ExpressionEvaluator(state, names, piece)
         term = reader.evaluate(statement.value, None)
-        place: reductions.Place = tuple(slice(lower, upper) for lower, upper in piece[:kept])
+        position: reductions.Position = tuple(slice(lower, upper) for lower, upper in piece[:kept])
         if not block:
-            place = tuple(reader.evaluate(s, None).value for s in statement.subscripts)
-            touched[place] = True
+            position = tuple(reader.evaluate(s, None).value for s in statement.subscripts)
+            touched[position] = True
         if accumulator is None:
             term = bounds.cast(term, statement.value.dtype, tensor.dtype, store=True)
-            stored = _write(stored, place, term)
+            stored = _write(stored, position, term)
         else:
             if statement.value.dtype != statement.accumulate:
                 term = bounds.cast(term, statement.value.dtype, statement.accumulate)
             extents = tuple(upper - lower for lower, upper in piece)
             term = Bounded(np.broadcast_to(term.value, extents), term.error)
-            accumulator.add(place, term, tuple(range(kept, len(names))) if statement.reduction else ())
+            accumulator.add(position, term, tuple(range(kept, len(names))) if statement.reduction else ())
     if accumulator is not None:
         final = bounds.cast(accumulator.result(), statement.accumulate, tensor.dtype, store=True)
         stored = bounds.select(Bounded(touched), final, old)
     state.tensors[tensor.name] = stored if state.track else Bounded(stored.value)
 
 
-def _write(tensor: Bounded, place: reductions.Place, term: Bounded) -> Bounded:
+def _write(tensor: Bounded, position: reductions.Position, term: Bounded) -> Bounded:
     """Assign one piece, in place."""
-    tensor.value[place] = term.value
+    tensor.value[position] = term.value
     if term.error is None and tensor.error is None:
         return tensor
     error = np.zeros(tensor.value.shape) if tensor.error is None else tensor.error
-    error[place] = 0.0 if term.error is None else term.error
+    error[position] = 0.0 if term.error is None else term.error
     return Bounded(tensor.value, error)
 
 
@@ -206,8 +206,8 @@ class _ExpressionEvaluator:
 
     def _scalar(self, expr: Scalar) -> Bounded:
         param = next(p for p in self.state.program.definition.params if p.name == expr.name)
-        given = np.asarray(self.state.scalars[expr.name], storage(param.dtype))
-        return Bounded(convert(given, param.dtype, expr.dtype))
+        value = np.asarray(self.state.scalars[expr.name], storage(param.dtype))
+        return Bounded(convert(value, param.dtype, expr.dtype))
 
     def _binary(self, expr: Binary, mask: Array | None) -> Bounded:
         left = self.evaluate(expr.left, mask)
@@ -239,11 +239,11 @@ class _ExpressionEvaluator:
 
     def _wrapped(self, subscript: Expr, mask: Array | None) -> Array:
         """Where arithmetic in a data-dependent subscript wrapped."""
-        found: Array = np.zeros((), dtype=bool)
+        wrapped: Array = np.zeros((), dtype=bool)
         for expr in self.state.may_wrap(subscript):
             off = self._in_float64(expr, mask) - self.evaluate(expr, mask).value.astype(np.float64)
-            found = found | ~(np.abs(off) < 2.0**63)
-        return found
+            wrapped = wrapped | ~(np.abs(off) < 2.0**63)
+        return wrapped
 
     def _in_float64(self, expr: Expr, mask: Array | None) -> Array:
         """A sum or product of integers that cannot wrap."""
@@ -270,11 +270,11 @@ class _ExpressionEvaluator:
         if tensor.value.size == 0:
             everywhere = np.broadcast_shapes(*(s.value.shape for s in subscripts))
             return Bounded(np.zeros(everywhere, tensor.value.dtype))
-        place = tuple(np.clip(s.value, 0, extent - 1) for s, extent in zip(subscripts, shape))
-        value = np.where(bad, np.asarray(0, tensor.value.dtype), tensor.value[place])
+        position = tuple(np.clip(s.value, 0, extent - 1) for s, extent in zip(subscripts, shape))
+        value = np.where(bad, np.asarray(0, tensor.value.dtype), tensor.value[position])
         error = bounds.either(*(s.error for s in subscripts))
         if tensor.error is not None:
-            own = np.where(bad, 0.0, tensor.error[place])
+            own = np.where(bad, 0.0, tensor.error[position])
             error = own if error is None else own + error
         return Bounded(value, error)
 
