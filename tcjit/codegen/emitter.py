@@ -11,33 +11,26 @@ from contextlib import contextmanager
 
 from tcjit.codegen.dialect import Dialect, reading_bytes
 from tcjit.codegen.expression import Printer
-from tcjit.codegen.integers import Ranges, limits
 from tcjit.codegen.linear import Linear
 from tcjit.codegen.loops import For, If, Mark, Node, Run
-from tcjit.codegen.memory import Address, Memory, linear_subscript
+from tcjit.codegen.memory import Memory, linear_subscript
+from tcjit.codegen.scope import Gathers, Scope
 from tcjit.grammar.ast import Access, Def, Expr
 from tcjit.grammar.check import accumulating
 from tcjit.grammar.wrapping import wrapping
 from tcjit.mapping.pipeline import Mapped
-from tcjit.mapping.scop import ScopStatement
-
-Gathers = list[tuple[int, Expr]]  # the data-dependent subscripts of an access: axis, subscript
 
 
-class Emitter(ABC):
-    """Walks the loops once, writing lines; knows the marks and loop ranges above the place it writes at."""
+class Emitter(Scope, ABC):
+    """Walks the loops once, appending lines."""
 
     def __init__(self, mapped: Mapped, dialect: Dialect, checked: bool) -> None:
         if _given_bools(mapped.scop.program.definition):
             dialect = reading_bytes(dialect)
-        self.mapped = mapped
+        super().__init__(mapped, Memory(mapped, dialect))
         self.checked = checked
-        self.memory = Memory(mapped, dialect)
         self.lines: list[str] = []
         self.depth = 1
-        self.marks: tuple[str, ...] = ()
-        self.ranges: Ranges = {d.name: (d.least, d.greatest) for d in mapped.scop.program.dynamic}
-        self.around: tuple[For, ...] = ()  # the loops above, outermost first
         self.run_now: Run | None = None
         self.dialect = dialect
         self.printer = Printer(dialect, self.read, self.name, checked=checked)
@@ -52,9 +45,9 @@ class Emitter(ABC):
 
     # ------------------------------------------------------------ what a language adds
 
-    @abstractmethod
     def mark(self, node: Mark) -> None:
         """Write what stands below a mark; ``self.marks`` already names it."""
+        self.block(node.body)
 
     @abstractmethod
     def gather(self, access: Access, gathers: Gathers) -> str:
@@ -75,24 +68,36 @@ class Emitter(ABC):
 
     @contextmanager
     def indented(self, opening: str, closing: str = "}") -> Iterator[None]:
+        """``closing`` may be empty: nothing is written then."""
         self.write(opening)
         self.depth += 1
         yield
         self.depth -= 1
-        self.write(closing)
+        if closing:
+            self.write(closing)
+
+    @contextmanager
+    def captured(self) -> Iterator[list[str]]:
+        """The lines that are written meanwhile; the caller appends them after what must precede them."""
+        before, self.lines = self.lines, []
+        yield self.lines
+        self.lines = before
 
     def block(self, nodes: tuple[Node, ...]) -> None:
         for node in nodes:
-            if isinstance(node, For):
+            self.node(node)
+
+    def node(self, node: Node) -> None:
+        """Write a node of isl's AST; a language adds others."""
+        match node:
+            case For():
                 self.loop(node)
-            elif isinstance(node, If):
+            case If():
                 self.branch(node)
-            elif isinstance(node, Mark):
-                kept = self.marks
-                self.marks = (*kept, node.name)
-                self.mark(node)
-                self.marks = kept
-            else:
+            case Mark():
+                with self.below(node.name):
+                    self.mark(node)
+            case Run():
                 self.statement(node)
 
     def loop(self, node: For) -> None:
@@ -103,17 +108,6 @@ class Emitter(ABC):
         name = node.variable
         step = f"++{name}" if node.step == 1 else f"{name} += {node.step}"
         return f"for ({self.counter(node)} {name} = {self.index(node.lower)}; {name} <= {self.index(node.upper)}; {step})"
-
-    @contextmanager
-    def ranged(self, node: For) -> Iterator[None]:
-        """Knows the loop and its range while writing its body."""
-        kept, around = self.ranges, self.around
-        lower, upper = limits(node.lower, kept), limits(node.upper, kept)
-        if lower is not None and upper is not None:
-            self.ranges = {**kept, node.variable: (lower[0], upper[1])}
-        self.around = (*around, node)
-        yield
-        self.ranges, self.around = kept, around
 
     def branch(self, node: If) -> None:
         with self.indented(f"if ({node.condition.written(self.index)}) {{"):
@@ -138,18 +132,6 @@ class Emitter(ABC):
             value = self.printer.combine(s.operator, s.value.dtype, self.printer.load(storage.dtype, target), value)
         return storage.dtype, target, value
 
-    def target(self, s: ScopStatement, run: Run) -> Address | None:
-        """The address that a statement writes, where it is affine."""
-        return self.operand(Access(s.tensor, s.subscripts, dtype=s.value.dtype), run)
-
-    def operand(self, access: Access, run: Run) -> Address | None:
-        """The address of an access, None for a gather."""
-        parts = [linear_subscript(sub, run, self.mapped.scop.values) for sub in access.subscripts]
-        if any(p is None for p in parts):
-            return None
-        found = tuple(p for p in parts if p is not None)
-        return self.memory.address(self.mapped.scop.tensor(access.tensor), found, self.marks, self.ranges)
-
     def place(self, tensor: str, subscripts: tuple[Expr, ...], names: list[str] | None = None) -> str:
         """The text of an element; a data-dependent subscript goes in by name or as text."""
         assert self.run_now is not None
@@ -160,16 +142,12 @@ class Emitter(ABC):
             parts.append(Linear.of(next(taken, "") or f"({self.printer.index(sub)})") if linear is None else linear)
         return self.memory.address(self.mapped.scop.tensor(tensor), tuple(parts), self.marks, self.ranges).written(self.index)
 
-    def gathered(self, subscript: Expr) -> str:
+    def data_subscript(self, subscript: Expr) -> str:
         """A data-dependent subscript as an index to check: where its arithmetic wrapped, -1."""
         text = str(self.printer.index(subscript))
         scalars = {p.name: p.dtype for p in self.mapped.scop.program.definition.params if not p.dims}
         wrapped = [self.printer.wrapped(expr) for expr in wrapping(subscript, scalars)] if self.checked else []
         return f"({' | '.join(wrapped)} ? -1 : {text})" if wrapped else text
-
-    def gathers(self, access: Access, run: Run) -> Gathers:
-        values = self.mapped.scop.values
-        return [(axis, sub) for axis, sub in enumerate(access.subscripts) if linear_subscript(sub, run, values) is None]
 
     def read(self, access: Access, printer: Printer) -> str:
         """The value of an element; in checked mode a gather out of range reads nothing of use and sets the flag."""

@@ -15,13 +15,14 @@ from math import prod
 
 from tcjit.codegen import async_copy, integers, mma, reduce, vector
 from tcjit.codegen.dialect import GpuDialect
-from tcjit.codegen.emitter import Emitter, Gathers, parenthesised
+from tcjit.codegen.emitter import Emitter, parenthesised
 from tcjit.codegen.expression import ctype, vtype
 from tcjit.codegen.inequalities import comparison, facts, split
 from tcjit.codegen.integers import Ranges, limits, simplified
 from tcjit.codegen.isolate import radices, separate
 from tcjit.codegen.linear import Linear, combine
-from tcjit.codegen.loops import Compare, Condition, For, If, Mark, Node, Run, mark_names, runs, substitute
+from tcjit.codegen.loops import Compare, Condition, For, If, Mark, Node, Run, children, mark_names, runs, substitute
+from tcjit.codegen.scope import Gathers
 from tcjit.codegen.text import atomic, prefixed
 from tcjit.codegen.unroll import constant_trips, full_trips
 from tcjit.errors import MappingError
@@ -375,7 +376,7 @@ class GridEmitter(Emitter):
         kept = self.ranges
         names = []
         for axis, subscript in gathers:
-            text = self.gathered(subscript)
+            text = self.data_subscript(subscript)
             if self.checked:
                 site = self.printer.site("gather", tensor=access.tensor, where=access.where)
                 text = str(self.printer.inside(text, str(self.printer.index(self.memory.extent(access.tensor, axis))), site))
@@ -443,10 +444,8 @@ def _unrolled(nodes: tuple[Node, ...]) -> Iterator[Run]:
     for node in nodes:
         if isinstance(node, Mark) and node.name == "unroll":
             yield from runs(node.body)
-        elif isinstance(node, If):
-            yield from _unrolled(node.then + node.other)
-        elif not isinstance(node, Run):
-            yield from _unrolled(node.body)
+        else:
+            yield from _unrolled(children(node))
 
 
 def _mentions(line: str, variable: str) -> bool:

@@ -1,4 +1,4 @@
-"""Where tensors live in a kernel, and the text of an element's address.
+"""Where tensors live in a kernel, and the addresses of their elements.
 
 An argument is a pointer with constant strides, or with strides that the call passes; a temporary is a slice of the workspace, or, below
 the tile marks that contract it, a private array folded modulo its size. With dynamic sizes, strides and slices follow from them.
@@ -7,10 +7,10 @@ the tile marks that contract it, a private array folded modulo its size. With dy
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 from tcjit.codegen import prelude
+from tcjit.codegen.address import Address
 from tcjit.codegen.dialect import Dialect, GpuDialect
 from tcjit.codegen.integers import Ranges, simplified
 from tcjit.codegen.linear import Linear, combine
@@ -34,38 +34,6 @@ _RESERVED = re.compile(r"c\d+|[svx]\d+(_\d+)?|tc_.*|TC_.*|_.*|.*_p\d*|.*_bits|.*
 _VECTOR = re.compile(r"tc_(sum_)?(float|double)\d+")
 
 ALIGNMENT = 64  # bytes, of every workspace slice and private array
-
-
-@dataclass(frozen=True)
-class Address:
-    """``base[fixed + sum(part * stride)]``: one constant-stride sum, and the parts whose stride is a variable of the kernel."""
-
-    base: str
-    fixed: Linear
-    runtime: tuple[tuple[str, Linear], ...] = ()
-
-    @property
-    def text(self) -> str:
-        return self.written(lambda value: value.text)
-
-    def written(self, index: Callable[[Linear], str]) -> str:
-        """The element's text, given that of an expression."""
-        parts = [] if self.fixed.is_constant and not self.fixed.constant and self.runtime else [index(self.fixed)]
-        parts += [f"{index(part) if part.is_operand else f'({index(part)})'} * {stride}" for stride, part in self.runtime]
-        return f"{self.base}[{' + '.join(parts)}]"
-
-    def stride(self, variable: str) -> int | None:
-        """Elements that the address moves with a loop variable; None where that is unknown."""
-        if any(part.coefficient(variable) != 0 for _, part in self.runtime):
-            return None
-        return self.fixed.coefficient(variable)
-
-    def substitute(self, values: Mapping[str, Linear]) -> Address:
-        return Address(self.base, self.fixed.substitute(values), tuple((s, p.substitute(values)) for s, p in self.runtime))
-
-    @property
-    def variables(self) -> frozenset[str]:
-        return frozenset(self.fixed.variables.union(*(part.variables for _, part in self.runtime)))
 
 
 class Memory:

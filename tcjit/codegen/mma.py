@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
 
+from tcjit.codegen.address import Address
 from tcjit.codegen.integers import simplified
 from tcjit.codegen.isolate import radices
 from tcjit.codegen.linear import Linear
 from tcjit.codegen.loops import For, Mark, Run
-from tcjit.codegen.memory import Address
 from tcjit.codegen.unroll import constant_trips
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Access, Binary, Cast
