@@ -67,8 +67,7 @@ class Writer(Emitter):
         self.lines = []
         numbers = self.prologue()
         text = "\n".join(self.lines + body)
-        helpers = [name for name in ("tc_fdiv", "tc_mod", "tc_min_index", "tc_max_index") if name + "(" in text]
-        head = prelude.text([*helpers, *self.printer.used], self.dialect)
+        head = prelude.text(self.printer.used, self.dialect)
         parts = [f"/* {self.title()} */", head, *self.declarations]
         signature = f"int64_t {symbol}(void *const *tensors, const int64_t *numbers, void *workspace, int threads)"
         parts += [signature + " {", text, "  return tc_flag;", "}", ""]

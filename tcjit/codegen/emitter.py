@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from tcjit.codegen.dialect import Dialect, reading_bytes
 from tcjit.codegen.expression import Printer
-from tcjit.codegen.linear import Linear
+from tcjit.codegen.linear import HELPERS, Linear
 from tcjit.codegen.loops import For, If, Mark, Node, Run
 from tcjit.codegen.memory import Memory, linear_subscript
 from tcjit.codegen.scope import Gathers, Scope
@@ -30,6 +30,7 @@ class Emitter(Scope, ABC):
         super().__init__(mapped, Memory(mapped, dialect))
         self.checked = checked
         self.lines: list[str] = []
+        self.mentioned: set[str] = set()  # variables of the kernel and of loops that texts name
         self.depth = 1
         self.run_now: Run | None = None
         self.dialect = dialect
@@ -55,6 +56,8 @@ class Emitter(Scope, ABC):
 
     def index(self, value: Linear) -> str:
         """An integer expression, unparenthesised."""
+        for operator in value.operators:
+            self.printer.helper(HELPERS[operator])
         return value.text
 
     def counter(self, node: For) -> str:
@@ -82,6 +85,14 @@ class Emitter(Scope, ABC):
         before, self.lines = self.lines, []
         yield self.lines
         self.lines = before
+
+    @contextmanager
+    def mentions(self) -> Iterator[set[str]]:
+        """The variables that texts name meanwhile."""
+        around, self.mentioned = self.mentioned, set()
+        yield self.mentioned
+        around |= self.mentioned
+        self.mentioned = around
 
     def block(self, nodes: tuple[Node, ...]) -> None:
         for node in nodes:
@@ -140,7 +151,9 @@ class Emitter(Scope, ABC):
         for sub in subscripts:
             linear = linear_subscript(sub, self.run_now, self.mapped.scop.values)
             parts.append(Linear.of(next(taken, "") or f"({self.printer.index(sub)})") if linear is None else linear)
-        return self.memory.address(self.mapped.scop.tensor(tensor), tuple(parts), self.marks, self.ranges).written(self.index)
+        address = self.memory.address(self.mapped.scop.tensor(tensor), tuple(parts), self.marks, self.ranges)
+        self.mentioned.add(address.base)
+        return address.written(self.index)
 
     def data_subscript(self, subscript: Expr) -> str:
         """A data-dependent subscript as an index to check: where its arithmetic wrapped, -1."""
@@ -170,7 +183,9 @@ class Emitter(Scope, ABC):
         if name in self.mapped.scop.values:
             value = self.mapped.scop.values[name]
             return str(value) if value >= 0 else f"({value})"
-        return name if kind == "size" else self.memory.names[name]
+        variable = name if kind == "size" else self.memory.names[name]
+        self.mentioned.add(variable)
+        return variable
 
     def index_value(self, value: Linear) -> str:
         """An index as an int64_t operand, or as a decimal literal."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from tcjit.codegen import integers, prelude
 from tcjit.codegen.build import build
 from tcjit.codegen.dialect import GpuDialect
@@ -19,7 +17,6 @@ from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.machine import Device
 from tcjit.mapping.pipeline import Launch, Mapped
 
-INDEX_HELPERS = [name + end for name in ("tc_fdiv", "tc_mod", "tc_min_index", "tc_max_index") for end in ("", "_int")]
 BOUNDARY = 16  # bytes, on which shared arrays start, and arguments that are read several elements at once
 
 
@@ -47,9 +44,8 @@ class _Kernels(GridEmitter):
             fewer += [(f"grid {number} {axis}", blocks) for axis, blocks in self.fewer]
             aligned |= set(self.aligned)
         text = "\n".join(texts)
-        helpers = [name for name in INDEX_HELPERS if re.search(rf"\b{name}\(", text)]
         return Source(
-            "\n".join([f"/* {self.title()} */", prelude.text([*helpers, *self.printer.used], self.dialect), text]),
+            "\n".join([f"/* {self.title()} */", prelude.text(self.printer.used, self.dialect), text]),
             symbol,
             tuple(number for number, _ in self.numbers()),
             self.memory.workspace,
@@ -66,7 +62,7 @@ class _Kernels(GridEmitter):
         self.block(nodes)
         body, self.lines = self.lines, []
         shared = self.shared_arrays(nodes, symbol)
-        self.pointers("\n".join(body))
+        self.pointers()
         opening = f"{self.gpu.kernel.format(threads=launch.threads)} {symbol}({', '.join(self.parameters())}) {{"
         return "\n".join([opening, *self.lines, *body, "}", ""]), KernelLaunch(symbol, self.grid, launch.threads, shared)
 
@@ -108,7 +104,7 @@ class _Kernels(GridEmitter):
 
     # ------------------------------------------------------------ what a kernel starts with
 
-    def pointers(self, body: str) -> None:
+    def pointers(self) -> None:
         """The thread's number, scalars, and pointers to temporaries, as far as the body names them."""
         scop = self.mapped.scop
         lines = {THREAD: f"const int {THREAD} = {self.gpu.thread};"}
@@ -123,7 +119,7 @@ class _Kernels(GridEmitter):
             name, kind = self.memory.names[tensor], self.pointer_type(tensor, tensor not in self.written)
             lines[name] = f"{kind} {name} = ({kind.removesuffix(self.gpu.restrict)})(workspace + {offset});"
         for name, line in lines.items():
-            if re.search(rf"\b{name}\b", body):
+            if name in self.mentioned:
                 self.write(line)
 
     def shared_arrays(self, nodes: tuple[Node, ...], symbol: str) -> int:

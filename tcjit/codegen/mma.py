@@ -124,8 +124,8 @@ def _rows_apart(operand: Address, one: str, other: str) -> bool:
 
 
 def _product(emitter: GridEmitter, found: _Product, sizes: tuple[int, ...]) -> None:
-    for loop, (text, _) in list(zip(found.digits, emitter.digits(sizes), strict=True))[:-2]:
-        emitter.write(f"const int {loop.variable} = {text};")
+    for loop, digit in list(zip(found.digits, emitter.digits(sizes), strict=True))[:-2]:
+        emitter.declare_digit(loop, digit)
     for name, text in zip(LANES, ("% 8", "/ 8 % 2", "/ 16 % 2"), strict=True):
         emitter.write(f"const int {name} = {emitter.thread} {text};")
     emitter.ranges = {**emitter.ranges, "tc_row": (0, 7), "tc_half": (0, 1), "tc_side": (0, 1)}

@@ -77,10 +77,11 @@ def _step(emitter: GridEmitter, s: ScopStatement, left: str, right: str) -> str:
 
 
 def _through_warps(emitter: GridEmitter, s: ScopStatement, count: int, working: int) -> None:
-    dtype, warp, thread = s.value.dtype, emitter.device.warp, emitter.thread
+    dtype, warp = s.value.dtype, emitter.device.warp
     _shuffles(emitter, s, min(count, warp))
     if count <= warp:
         return
+    thread = emitter.thread
     warps = count // warp
     scratch = _scratch(emitter, dtype, -(-emitter.threads // warp))
     with emitter.indented(f"if ({thread} % {warp} == 0) {{"):

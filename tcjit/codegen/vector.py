@@ -95,8 +95,8 @@ def _neighbours(emitter: GridEmitter, loop: For, run: Run, loads: Sequence[Acces
     if not stores:
         _each(emitter, loop, emitter.printer.store(dtype, target, value))
     else:
-        name = value.partition("[")[0]
-        if value not in emitter.loaded.values():
+        name = next((name for name in names.values() if value == f"{name}[{loop.variable}]"), "")
+        if not name:
             name = "tc_y"
             _array(emitter, loop, s.tensor, name)
             _each(emitter, loop, emitter.printer.store(dtype, f"{name}[{loop.variable}]", value))

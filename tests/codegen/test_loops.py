@@ -103,25 +103,25 @@ def test_text_means_what_the_expression_means() -> None:
         names |= {f"tc_min_index{ending}": min, f"tc_max_index{ending}": max}
     for _ in range(150):
         given = integers.simplified(expression(draw, [C0, C1, C2], 3), RANGES)
-        text = integers.text(given, RANGES).replace("(int64_t)", "")
+        text = integers.text(given, RANGES, str).replace("(int64_t)", "")
         # plain operators stand only where C and Python agree
         assert all(eval(text.replace("/", "//"), names, point) == value(given, point) for point in points()), text
 
 
 def test_plain_operators_only_where_nothing_is_negative() -> None:
-    assert integers.text(combine("floor", (C0 + 3, Linear.of(4))), RANGES) == "((c0 + 3) / 4)"
-    assert integers.text(combine("floor", (C1, Linear.of(4))), RANGES) == "tc_fdiv_int(c1, 4)"
-    assert integers.text(combine("mod", (C0, Linear.of(3))).times(5) + 1, RANGES) == "5 * (c0 % 3) + 1"
+    assert integers.text(combine("floor", (C0 + 3, Linear.of(4))), RANGES, str) == "((c0 + 3) / 4)"
+    assert integers.text(combine("floor", (C1, Linear.of(4))), RANGES, str) == "tc_fdiv_int(c1, 4)"
+    assert integers.text(combine("mod", (C0, Linear.of(3))).times(5) + 1, RANGES, str) == "5 * (c0 % 3) + 1"
 
 
 def test_what_does_not_fit_is_computed_in_64_bits() -> None:
     big = 1 << 29
-    assert integers.text(C0.times(big // 4), RANGES) == f"{big // 4} * c0"
-    assert integers.text(C0.times(big), RANGES) == f"{big} * (int64_t)c0"
-    assert integers.text(C0.times(big) - C0.times(big - 1).times(1) + Linear.of("other"), RANGES) == "(int64_t)c0 + (int64_t)other"
+    assert integers.text(C0.times(big // 4), RANGES, str) == f"{big // 4} * c0"
+    assert integers.text(C0.times(big), RANGES, str) == f"{big} * (int64_t)c0"
+    assert integers.text(C0.times(big) - C0.times(big - 1).times(1) + Linear.of("other"), RANGES, str) == "(int64_t)c0 + (int64_t)other"
     # each step counts, not only the result
-    assert "(int64_t)" in integers.text(C0.times(big) - C1.times(big), RANGES)
-    assert integers.text(combine("min", (C0.times(big), C1)), RANGES) == f"tc_min_index({big} * (int64_t)c0, (int64_t)c1)"
+    assert "(int64_t)" in integers.text(C0.times(big) - C1.times(big), RANGES, str)
+    assert integers.text(combine("min", (C0.times(big), C1)), RANGES, str) == f"tc_min_index({big} * (int64_t)c0, (int64_t)c1)"
 
 
 # ---------------------------------------------------------------- conditions
