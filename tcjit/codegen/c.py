@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
+from math import prod
 
 from tcjit.codegen import prelude
 from tcjit.codegen.build import build
@@ -23,6 +24,7 @@ from tcjit.codegen.loops import (
     Reduction,
     Run,
     Simd,
+    nest,
     runs,
     substitute,
 )
@@ -30,6 +32,7 @@ from tcjit.codegen.lower_cpu import lower
 from tcjit.codegen.memory import ALIGNMENT, stride_name
 from tcjit.codegen.memory import symbol as kernel_symbol
 from tcjit.codegen.patch import Patch
+from tcjit.codegen.profile import scaled, trips
 from tcjit.codegen.rows import GatheredRows
 from tcjit.codegen.scope import Gathers
 from tcjit.codegen.source import Numbers, Source
@@ -38,7 +41,7 @@ from tcjit.grammar.ast import Access, Binary, Call, Expr, Index
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names as names_in
 from tcjit.grammar.walk import children, walk
-from tcjit.mapping.machine import Machine
+from tcjit.mapping.machine import Machine, pieces
 from tcjit.mapping.pipeline import Mapped
 
 
@@ -66,13 +69,16 @@ class Writer(Emitter):
         body = self.lines
         self.lines = []
         numbers = self.prologue()
-        text = "\n".join(self.lines + body)
+        self.lines += body
+        self.write("return tc_flag;")
         head = prelude.text(self.printer.used, self.dialect)
         parts = [f"/* {self.title()} */", head, *self.declarations]
         signature = f"int64_t {symbol}(void *const *tensors, const int64_t *numbers, void *workspace, int threads)"
-        parts += [signature + " {", text, "  return tc_flag;", "}", ""]
-        text = "\n".join(p for p in parts if p)
-        return Source(text, symbol, numbers, self.memory.workspace, tuple(self.printer.sites), host=self.memory.host)
+        kernel = "\n".join([signature + " {", *self.lines, "}"])
+        text = "\n".join(part for part in [*parts, kernel] if part)
+        profile = {**self.profile.totals(), "lines": kernel.count("\n")}
+        sites = tuple(self.printer.sites)
+        return Source(text, symbol, numbers, self.memory.workspace, sites, host=self.memory.host, profile=profile)
 
     def prologue(self) -> Numbers:
         """Pointers, scalars and strides out of the ABI's arrays."""
@@ -126,17 +132,35 @@ class Writer(Emitter):
             case Prefetch():
                 self.prefetch(node)
             case MicroKernel():
-                kernel = Patch(node, self.mapped.options, self.machine, self.printer, self.declarations, self.rows, self.index)
-                for line in kernel.lines():
-                    self.write(line)
+                self.micro_kernel(node)
             case _:
                 super().node(node)
+
+    def micro_kernel(self, node: MicroKernel) -> None:
+        kernel = Patch(node, self.mapped.options, self.machine, self.printer, self.declarations, self.rows, self.index)
+        for line in kernel.lines():
+            self.line(line)
+        vectors = [width for _, width in pieces(node.lane.trips or 0, kernel.width)]
+        results = prod(loop.trips or 1 for loop in node.patch) * len(vectors)
+        profile = self.profile
+        profile.width = max(profile.width, *vectors)
+        profile.counts["accumulators"] += results
+        profile.count("runs", 2 * results + len(kernel.early[0]))  # they are loaded and stored
+        profile.count("stores", results)
+        profile.count("strided", results * [*scaled(node.target.fixed)].count(profile.innermost))
+        with ExitStack() as loops:
+            for loop in node.outer:
+                loops.enter_context(profile.loop(loop.variable, trips(loop)))
+            profile.count("loads", len(kernel.loads))
+            profile.count("sums", results)
+            bindings = len(kernel.bindings) - self.checked * len(kernel.names)
+            profile.count("runs", len(kernel.loads) + results + bindings + len(kernel.early[1]))
 
     def declare(self, node: Declare) -> None:
         with self.indented("{"), self.below(node.mark):
             for private in node.buffers:
                 kind = ctype(self.mapped.scop.tensor(private.tensor).dtype, self.dialect)
-                self.write(f"{kind} {self.memory.private_name(private)}[{private.elements}] __attribute__((aligned({ALIGNMENT})));")
+                self.array(f"{kind} {self.memory.private_name(private)}", private.elements, f" __attribute__((aligned({ALIGNMENT})))")
             self.block(node.body)
 
     def prefetch(self, node: Prefetch) -> None:
@@ -151,29 +175,32 @@ class Writer(Emitter):
     def parallel(self, node: Parallel, construct: str, clauses: str = "", ending: str = "") -> None:
         """A loop behind the pragma that shares its iterations."""
         checks = self.printer.checks
+        if construct == "parallel for":
+            self.profile.shares.append(prod(trips(loop) for loop in nest(node.loop)[0][: node.collapse]))
         with self.captured() as body:
             self.loop(node.loop)
         collapse = f" collapse({node.collapse})" if node.collapse > 1 else ""
-        self.write(f"#pragma omp {construct}{collapse}{clauses} schedule(static){self.flags(checks)}{ending}")
+        self.line(f"#pragma omp {construct}{collapse}{clauses} schedule(static){self.flags(checks)}{ending}")
         self.lines += body
 
     def region(self, node: ParallelRegion) -> None:
         if node.worth is None:
             self.team(node)
             return
-        self.write(f"if ({node.worth.written(self.index)}) {{")
+        self.profile.count("tested")
+        self.line(f"if ({node.worth.written(self.index)}) {{")
         self.team(node)
-        self.write("} else {")
+        self.line("} else {")
         for one in node.loops:
             self.loop(one.loop)
-        self.write("}")
+        self.line("}")
 
     def team(self, node: ParallelRegion) -> None:
         """The loops of a region that are worth threads."""
         if len(node.loops) == 1:
             self.node(node.loops[0])
             return
-        self.write("#pragma omp parallel num_threads(threads)")
+        self.line("#pragma omp parallel num_threads(threads)")
         with self.indented("{"):
             for one, wait in zip(node.loops, node.waits, strict=True):
                 self.parallel(one, "for", ending="" if wait else " nowait")
@@ -188,9 +215,10 @@ class Writer(Emitter):
             return
         with self.invariants(node.loop):
             checks = self.printer.checks
+            self.profile.vector = True
             with self.captured() as body:
                 self.loop(node.loop)
-            self.write(f"#pragma omp simd{self.flags(checks)}")
+            self.line(f"#pragma omp simd{self.flags(checks)}")
             self.lines += body
 
     def reduction(self, loop: For, reduction: Reduction) -> None:
@@ -214,14 +242,15 @@ class Writer(Emitter):
                 for left, right in zip(names[: len(names) // 2], names[-(len(names) // 2) :], strict=True):
                     self.write(f"{left} = {self.printer.combine(statement.operator, dtype, left, right)};")
                 names = names[: -(len(names) // 2)]
-            self.write(self.printer.store(storage.dtype, element, names[0]))
+            self.scaled += scaled(reduction.target.fixed)
+            self.write(self.printer.store(storage.dtype, element, names[0]), stores=True)
 
     def accumulate(self, loop: For, run: Run, names: list[str], clause: str, stretch: int = 0) -> None:
         """A loop that adds the terms of a run to accumulators, to each those so many iterations after the one before."""
         s = self.mapped.scop.statement(run.statement)
-        braces = len(names) > 1
         checks = self.printer.checks
-        with self.captured() as body, self.ranged(loop), self.indented(self.header(loop) + " {" * braces, "}" * braces):
+        self.profile.vector = bool(clause)
+        with self.captured() as body, self.ranged(loop), self.iterated(loop, braces=len(names) > 1):
             for number, name in enumerate(names):
                 moved = substitute(run, {loop.variable: Linear.of(loop.variable) + number * stretch}) if number else run
                 assert isinstance(moved, Run)
@@ -229,7 +258,7 @@ class Writer(Emitter):
                 value = self.printer.value(s.value)
                 self.write(f"{name} = {self.printer.combine(s.operator, s.value.dtype, name, value)};")
         if clause:
-            self.write(f"#pragma omp simd reduction({clause} : {', '.join(names)}){self.flags(checks)}")
+            self.line(f"#pragma omp simd reduction({clause} : {', '.join(names)}){self.flags(checks)}")
         self.lines += body
 
     def lane_reduction(self, operator: str, dtype: str) -> str:
@@ -349,7 +378,8 @@ class Writer(Emitter):
             return
         lines, names, ok = self.subscripts(access, gathers, number)
         for line in lines:
-            self.write(line)
+            self.line(line)
+        self.profile.count("runs", len(lines) - bool(ok))
         self.hoisted[id(access)] = [ok, *names]
 
     def subscripts(self, access: Access, gathers: Gathers, number: int) -> tuple[list[str], list[str], str]:

@@ -6,14 +6,16 @@ A printer of one language extends ``Emitter``: it says what marks mean, how an i
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 
 from tcjit.codegen.dialect import Dialect, reading_bytes
 from tcjit.codegen.expression import Printer
 from tcjit.codegen.linear import HELPERS, Linear
 from tcjit.codegen.loops import For, If, Mark, Node, Run
 from tcjit.codegen.memory import Memory, linear_subscript
+from tcjit.codegen.profile import Profile, scaled, trips
 from tcjit.codegen.scope import Gathers, Scope
 from tcjit.grammar.ast import Access, Def, Expr
 from tcjit.grammar.check import accumulating
@@ -30,6 +32,8 @@ class Emitter(Scope, ABC):
         super().__init__(mapped, Memory(mapped, dialect))
         self.checked = checked
         self.lines: list[str] = []
+        self.profile = Profile()
+        self.scaled: list[str] = []  # variables with a factor in the texts of the line to come
         self.mentioned: set[str] = set()  # variables of the kernel and of loops that texts name
         self.depth = 1
         self.run_now: Run | None = None
@@ -54,8 +58,13 @@ class Emitter(Scope, ABC):
     def gather(self, access: Access, gathers: Gathers) -> str:
         """The value of an element with data-dependent subscripts."""
 
+    def plain(self, value: Linear) -> Linear:
+        """The form in which an integer expression is written."""
+        return value
+
     def index(self, value: Linear) -> str:
         """An integer expression, unparenthesised."""
+        self.scaled += scaled(value)
         for operator in value.operators:
             self.printer.helper(HELPERS[operator])
         return value.text
@@ -66,18 +75,49 @@ class Emitter(Scope, ABC):
 
     # ------------------------------------------------------------ structure
 
-    def write(self, line: str) -> None:
-        self.lines.append("  " * self.depth + line if not line.startswith("#") else line)
+    def line(self, text: str) -> None:
+        """Append a line of any kind."""
+        self.lines.append("  " * self.depth + text if not text.startswith("#") else text)
+        self.scaled = []
+
+    def write(self, text: str, *, stores: bool = False) -> None:
+        """Append a statement; ``stores``: to an element of an array."""
+        self.profile.count("runs")
+        if stores:
+            self.profile.count("stores")
+            self.profile.count("strided", self.scaled.count(self.profile.innermost))
+        self.line(text)
+
+    def array(self, declaration: str, elements: int, attribute: str = "") -> None:
+        """Declare an array."""
+        self.profile.counts["private"] += elements
+        self.line(f"{declaration}[{elements}]{attribute};")
 
     @contextmanager
     def indented(self, opening: str, closing: str = "}") -> Iterator[None]:
         """``closing`` may be empty: nothing is written then."""
-        self.write(opening)
+        self.line(opening)
         self.depth += 1
         yield
         self.depth -= 1
         if closing:
-            self.write(closing)
+            self.line(closing)
+
+    @contextmanager
+    def when(self, conditions: Sequence[str]) -> Iterator[None]:
+        """What is written happens only where all conditions hold."""
+        if conditions:
+            self.profile.count("tested")
+        with self.indented(f"if ({' && '.join(conditions)}) {{") if conditions else nullcontext():
+            yield
+
+    @contextmanager
+    def iterated(self, node: For, *, braces: bool = True) -> Iterator[None]:
+        """A loop around what is written meanwhile."""
+        opening, closing = (" {", "}") if braces else ("", "")
+        bounds = replace(node, lower=self.plain(node.lower), upper=self.plain(node.upper))
+        with self.profile.loop(node.variable, trips(bounds)), self.indented(self.header(node) + opening, closing):
+            yield
 
     @contextmanager
     def captured(self) -> Iterator[list[str]]:
@@ -112,7 +152,7 @@ class Emitter(Scope, ABC):
                 self.statement(node)
 
     def loop(self, node: For) -> None:
-        with self.ranged(node), self.indented(self.header(node) + " {"):
+        with self.ranged(node), self.iterated(node):
             self.block(node.body)
 
     def header(self, node: For) -> str:
@@ -121,7 +161,7 @@ class Emitter(Scope, ABC):
         return f"for ({self.counter(node)} {name} = {self.index(node.lower)}; {name} <= {self.index(node.upper)}; {step})"
 
     def branch(self, node: If) -> None:
-        with self.indented(f"if ({node.condition.written(self.index)}) {{"):
+        with self.when([node.condition.written(self.index)]):
             self.block(node.then)
         if node.other:
             with self.indented("else {"):
@@ -130,7 +170,7 @@ class Emitter(Scope, ABC):
     # ------------------------------------------------------------ statements
 
     def statement(self, run: Run) -> None:
-        self.write(self.printer.store(*self.assignment(run)))
+        self.write(self.printer.store(*self.assignment(run)), stores=True)
 
     def assignment(self, run: Run) -> tuple[str, str, str]:
         """What a statement stores: dtype, element, value."""

@@ -7,7 +7,6 @@ are narrower than its digit. Below ``unroll`` all loops run over constants, so t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from itertools import zip_longest
 from math import prod
@@ -22,6 +21,7 @@ from tcjit.codegen.integers import Ranges, limits, simplified
 from tcjit.codegen.isolate import radices, separate
 from tcjit.codegen.linear import Linear, combine
 from tcjit.codegen.loops import Compare, Condition, For, If, Mark, Node, Run, children, mark_names, runs, substitute
+from tcjit.codegen.profile import scaled
 from tcjit.codegen.scope import Gathers
 from tcjit.codegen.text import atomic, prefixed
 from tcjit.codegen.unroll import constant_trips, full_trips
@@ -73,8 +73,12 @@ class GridEmitter(Emitter):
 
     # ------------------------------------------------------------ integers
 
+    def plain(self, value: Linear) -> Linear:
+        return simplified(value, self.ranges)
+
     def index(self, value: Linear) -> str:
-        plain = simplified(value, self.ranges)
+        plain = self.plain(value)
+        self.scaled += scaled(plain)
         self.mentioned |= plain.variables
         return integers.text(plain, self.ranges, self.printer.helper)
 
@@ -122,7 +126,8 @@ class GridEmitter(Emitter):
         if scope == "warp" and "warp_barrier" in self.device.capabilities:
             self.write(self.gpu.barriers["warp"].format(mask=self.warp_mask()))
         else:
-            self.write(self.gpu.barriers["block"])
+            self.profile.count("waits")
+            self.line(self.gpu.barriers["block"])
 
     @property
     def thread(self) -> str:
@@ -144,7 +149,7 @@ class GridEmitter(Emitter):
         for private in self.memory.below(node.name):
             if private.space == "thread":
                 kind = ctype(self.mapped.scop.tensor(private.tensor).dtype, self.dialect)
-                self.write(f"{kind} {self.memory.private_name(private)}[{private.elements}];")
+                self.array(f"{kind} {self.memory.private_name(private)}", private.elements)
         body = node.body
         if node.name.startswith("block") and any(self.sums_products(run) for run in _unrolled(body)):
             body = separate(body, frozenset(self.ranges), self.ranges)
@@ -218,7 +223,7 @@ class GridEmitter(Emitter):
         if leaders and sizes[-1] > 1:
             self.mentioned.add(places[-1].number)
             conditions.append(f"{places[-1].text} == 0")
-        with self.indented(f"if ({' && '.join(conditions)}) {{" if conditions else "{"):
+        with self.when(conditions) if conditions else self.indented("{"):
             self.bind(nodes, places[:-1] if leaders else places, self.block)
 
     def scratch_array(self, dtype: str, elements: int) -> str:
@@ -285,12 +290,6 @@ class GridEmitter(Emitter):
                         texts.append(comparison(piece).written(self.index))
         return texts
 
-    @contextmanager
-    def when(self, texts: Sequence[str]) -> Iterator[None]:
-        """What is written happens only where all conditions hold."""
-        with self.indented(f"if ({' && '.join(texts)}) {{") if texts else nullcontext():
-            yield
-
     def branch(self, node: If) -> None:
         texts = self.tests(node.condition)
         with self.when(texts):
@@ -328,7 +327,7 @@ class GridEmitter(Emitter):
                 self.block(tuple(substitute(n, value) for n in node.body))
             return
         self.pragma(self.unroll_factor(node))
-        with self.ranged(node), self.indented(self.header(node) + " {"), self.when(self.tests(*guards)):
+        with self.ranged(node), self.iterated(node), self.when(self.tests(*guards)):
             self.block(node.body)
 
     def unroll_factor(self, node: For) -> int:
@@ -365,7 +364,7 @@ class GridEmitter(Emitter):
     def pragma(self, factor: int = 0) -> None:
         """What makes a compiler unroll the next loop, whole or by a factor."""
         if self.gpu.unroll:
-            self.write(f"{self.gpu.unroll} {factor}" if factor else self.gpu.unroll)
+            self.line(f"{self.gpu.unroll} {factor}" if factor else self.gpu.unroll)
 
     # ------------------------------------------------------------ statements
 

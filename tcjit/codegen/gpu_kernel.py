@@ -53,6 +53,7 @@ class _Kernels(GridEmitter):
             tuple(launches),
             tuple(name for name in self.arguments() if name in aligned),
             (*self.memory.host, *fewer),
+            {**self.profile.totals(), "lines": text.count("\n")},
         )
 
     def kernel(self, launch: Launch, symbol: str, nodes: tuple[Node, ...]) -> tuple[str, KernelLaunch]:
@@ -146,7 +147,7 @@ class _Kernels(GridEmitter):
                 self.write(f"{kind} *const {name} = ({kind} *)(tc_shared + {offset});")
                 offset += _rounded(elements * size)
             else:
-                self.write(f"{self.gpu.shared} {self.gpu.aligned.format(bytes=BOUNDARY)} {kind} {name}[{elements}];")
+                self.array(f"{self.gpu.shared} {self.gpu.aligned.format(bytes=BOUNDARY)} {kind} {name}", elements)
         return total
 
 

@@ -53,7 +53,7 @@ def write(emitter: GridEmitter, mark: Mark) -> None:
     if found is None:
         raise MappingError("a product was mapped to tensor cores and does not have their form", hint="Options(shared=False)")
     condition = emitter.first(prod(sizes))
-    with emitter.indented(f"if ({condition}) {{" if condition else "{"):
+    with emitter.when([condition]) if condition else emitter.indented("{"):
         _product(emitter, found, sizes)
     emitter.ranges = kept
 

@@ -56,7 +56,7 @@ def _give(emitter: GridEmitter, run: Run, s: ScopStatement) -> None:
     target = emitter.place(s.tensor, s.subscripts)
     emitter.written[s.tensor] = None
     combined = emitter.printer.combine(s.operator, s.value.dtype, emitter.printer.load(dtype, target), VALUE)
-    emitter.write(emitter.printer.store(dtype, target, combined))
+    emitter.write(emitter.printer.store(dtype, target, combined), stores=True)
 
 
 def _first(nodes: Sequence[Node], digits: int) -> tuple[Node, ...]:
@@ -84,8 +84,8 @@ def _through_warps(emitter: GridEmitter, s: ScopStatement, count: int, working: 
     thread = emitter.thread
     warps = count // warp
     scratch = _scratch(emitter, dtype, -(-emitter.threads // warp))
-    with emitter.indented(f"if ({thread} % {warp} == 0) {{"):
-        emitter.write(f"{scratch}[{thread} / {warp}] = {VALUE};")
+    with emitter.when([f"{thread} % {warp} == 0"]):
+        emitter.write(f"{scratch}[{thread} / {warp}] = {VALUE};", stores=True)
     emitter.barrier("block")
     text = f"{scratch}[{thread} / {count} * {warps} + {thread} % {warps}]"
     if condition := emitter.first(working):
@@ -112,11 +112,11 @@ def _shuffles(emitter: GridEmitter, s: ScopStatement, lanes: int) -> None:
 def _through_memory(emitter: GridEmitter, s: ScopStatement, count: int, working: int) -> None:
     thread = emitter.thread
     scratch = _scratch(emitter, s.value.dtype, emitter.threads)
-    emitter.write(f"{scratch}[{thread}] = {VALUE};")
+    emitter.write(f"{scratch}[{thread}] = {VALUE};", stores=True)
     emitter.barrier("block")
     conditions = [condition] if (condition := emitter.first(working)) else []
     with emitter.indented(f"for (int tc_lanes = {count // 2}; tc_lanes > 0; tc_lanes /= 2) {{"):
-        with emitter.indented(f"if ({' && '.join([*conditions, f'{thread} % {count} < tc_lanes'])}) {{"):
-            emitter.write(_step(emitter, s, f"{scratch}[{thread}]", f"{scratch}[{thread} + tc_lanes]"))
+        with emitter.when([*conditions, f"{thread} % {count} < tc_lanes"]):
+            emitter.write(_step(emitter, s, f"{scratch}[{thread}]", f"{scratch}[{thread} + tc_lanes]"), stores=True)
         emitter.barrier("block")
     emitter.write(f"{VALUE} = {scratch}[{thread}];")
