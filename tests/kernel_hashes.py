@@ -58,11 +58,10 @@ class Subject:
 
         found = read(self.text)[-1]
         scalars = {name: int(value) for name, value in self.scalars.items() if name in found.specialised}
-        if not dynamic:
+        if not (dynamic and found.sizes):
             return specialise(found, self.shapes, scalars)
         sizes = bind(found.params, [self.shapes.get(param.name) for param in found.params])
-        first = next(iter(found.sizes))
-        return generalise(found, sizes, scalars, {first: (1, sizes[first])})
+        return generalise(found, sizes, scalars, {found.sizes[0]: (1, sizes[found.sizes[0]])})
 
 
 def main() -> int:
