@@ -50,8 +50,8 @@ from tcjit.byoc.exported.saved import SCRIPT
 from tcjit.byoc.graph import Block, Node, Value
 from tcjit.byoc.ops import dtype_name
 from tcjit.byoc.partition_blocks import Cut
-from tcjit.byoc.region_spec import parse
 from tcjit.byoc.regions import identifier
+from tcjit.byoc.spec import parse
 from tcjit.errors import PartitionError
 
 

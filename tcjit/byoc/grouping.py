@@ -7,8 +7,8 @@ from tcjit.byoc.annotate import obstacles, reason, verdict
 from tcjit.byoc.backends import Backend, Row
 from tcjit.byoc.block_dependences import Scope, note
 from tcjit.byoc.graph import Block, Node
-from tcjit.byoc.matcher import Match, matches
 from tcjit.byoc.pattern_nodes import roots
+from tcjit.byoc.patterns import Match, matches
 from tcjit.byoc.regions import Group, Reach
 
 

@@ -24,10 +24,10 @@ from tcjit.byoc.backends import Backend, register, unregister
 from tcjit.byoc.calling import Inputs
 from tcjit.byoc.graph import Node, Value
 from tcjit.byoc.partition_blocks import cut
-from tcjit.byoc.region_spec import parse, plan, spec
 from tcjit.byoc.regions import Region
 from tcjit.byoc.rewrite import call
 from tcjit.byoc.settings import PartitionConfig
+from tcjit.byoc.spec import parse, plan, spec
 from tcjit.cache import store
 from tcjit.errors import CacheError, TCError
 from tcjit.runtime import host

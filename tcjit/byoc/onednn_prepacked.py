@@ -23,9 +23,9 @@ from tcjit.byoc.adapter import Adapter
 from tcjit.byoc.backends import Backend, Row, Verdict, register
 from tcjit.byoc.cost import Limits, Machine
 from tcjit.byoc.graph import Node, Value
-from tcjit.byoc.matcher import Match
-from tcjit.byoc.region_spec import Unserved
+from tcjit.byoc.patterns import Match
 from tcjit.byoc.regions import Region
+from tcjit.byoc.spec import Unserved
 from tcjit.errors import PartitionError
 
 # what is estimated to be saved where the layout is there already, which lets layers by themselves be regions if they are large

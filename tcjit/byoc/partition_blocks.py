@@ -12,10 +12,10 @@ from tcjit.byoc.graph import Block, Node, Value
 from tcjit.byoc.grouping import group
 from tcjit.byoc.infer import make
 from tcjit.byoc.passes import standard
-from tcjit.byoc.region_spec import spec
 from tcjit.byoc.regions import Group, Region, merge
 from tcjit.byoc.rewrite import call, replace
 from tcjit.byoc.settings import PartitionConfig
+from tcjit.byoc.spec import spec
 from tcjit.errors import PartitionError
 
 # what only brings values to where they are used, and is in no report

@@ -333,7 +333,7 @@ def _words(pattern: Pattern, text: Callable[[Pattern], str]) -> str:
             return f"{text(pattern.base)}.{'only_used_by' if pattern.only else 'used_by'}({text(pattern.user)})"
         case Dominates():
             return f"{text(pattern.child)}.dominates({text(pattern.parent)}, path={text(pattern.path)})"
-    raise PartitionError(f"{type(pattern).__name__} is no pattern", hint="use the words of tcjit.byoc.matcher")
+    raise PartitionError(f"{type(pattern).__name__} is no pattern", hint="use the words of tcjit.byoc.patterns")
 
 
 def _shape_fits(wanted: tuple[int | None | EllipsisType, ...], shape: tuple[int | None, ...] | None) -> bool:

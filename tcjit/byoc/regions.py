@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from tcjit.byoc.block_dependences import Scope, note, operands
 from tcjit.byoc.graph import Block, Node, Value
-from tcjit.byoc.matcher import Match
+from tcjit.byoc.patterns import Match
 from tcjit.errors import PartitionError
 
 Fits: TypeAlias = Callable[[str, Sequence[Node]], bool]  # whether a backend can hold these nodes as one region

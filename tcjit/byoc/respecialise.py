@@ -8,7 +8,7 @@ from tcjit.byoc.graph import Argument, Block, Node, TensorType, Value
 from tcjit.byoc.infer import result_types
 from tcjit.byoc.lower.builder import Program
 from tcjit.byoc.lower.rules import program
-from tcjit.byoc.region_spec import Spec, read
+from tcjit.byoc.spec import Spec, read
 from tcjit.errors import PartitionError
 
 # what an extent that is known at the run only stands for while a model is partitioned

@@ -16,11 +16,11 @@ from tcjit.byoc.cost import Limits, flops
 from tcjit.byoc.graph import Node
 from tcjit.byoc.infer import type_of
 from tcjit.byoc.lower import RULES, program, refusal
-from tcjit.byoc.matcher import Match, is_op, optional, wildcard
-from tcjit.byoc.region_spec import Spec, Unserved, fits, parse
-from tcjit.byoc.region_spec import spec as written
+from tcjit.byoc.patterns import Match, is_op, optional, wildcard
 from tcjit.byoc.regions import Region
 from tcjit.byoc.respecialise import guessed, lowered_again, tried
+from tcjit.byoc.spec import Spec, Unserved, fits, parse
+from tcjit.byoc.spec import spec as written
 from tcjit.errors import PartitionError, TCError
 from tcjit.jit.define import define
 

@@ -16,8 +16,8 @@ from tcjit.byoc.backends import Backend, Row, Verdict, register
 from tcjit.byoc.cost import Limits, Machine
 from tcjit.byoc.graph import Argument, Node, TensorType, Value
 from tcjit.byoc.infer import make
-from tcjit.byoc.matcher import Match, Pattern, either, is_const, is_op, wildcard
 from tcjit.byoc.passes.identities import permutation_of
+from tcjit.byoc.patterns import Match, Pattern, either, is_const, is_op, wildcard
 from tcjit.byoc.regions import Region
 from tcjit.errors import PartitionError
 

@@ -14,7 +14,7 @@ from tcjit.byoc.backends import Backend, Row, find, known, register, unregister
 from tcjit.byoc.block_dependences import Scope
 from tcjit.byoc.graph import Effect, Node, TensorType, Value
 from tcjit.byoc.grouping import group
-from tcjit.byoc.matcher import Match, is_const, is_op, optional, wildcard
+from tcjit.byoc.patterns import Match, is_const, is_op, optional, wildcard
 from tcjit.byoc.regions import merge
 from tcjit.errors import PartitionError
 

@@ -32,7 +32,7 @@ from tcjit.byoc.fx import FxAdapter
 from tcjit.byoc.graph import Block, Node, TensorType, Value
 from tcjit.byoc.ops import run
 from tcjit.byoc.partition_blocks import Cut
-from tcjit.byoc.region_spec import seal
+from tcjit.byoc.spec import seal
 from tcjit.byoc.torchscript import TorchScriptAdapter
 from tcjit.errors import PartitionError
 

@@ -14,8 +14,8 @@ from tcjit.byoc.cost import prune, within
 from tcjit.byoc.graph import Block, TensorType, Value
 from tcjit.byoc.grouping import group
 from tcjit.byoc.lower import RULES
-from tcjit.byoc.region_spec import Unserved, parse, replay, spec
 from tcjit.byoc.regions import merge
+from tcjit.byoc.spec import Unserved, parse, replay, spec
 from tcjit.byoc.tcjit_backend import SHAPES, TcjitBackend
 from tcjit.errors import PartitionError
 

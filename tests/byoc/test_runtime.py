@@ -17,8 +17,8 @@ from tcjit.byoc.backends import unregister
 from tcjit.byoc.graph import Argument, Block, TensorType, Value
 from tcjit.byoc.infer import make
 from tcjit.byoc.ops import operator
-from tcjit.byoc.region_spec import Runner, Unserved, fits, parse, plan, replay, seal, spec
 from tcjit.byoc.regions import Group, Region, merge
+from tcjit.byoc.spec import Runner, Unserved, fits, parse, plan, replay, seal, spec
 from tcjit.errors import PartitionError
 
 pytestmark = pytest.mark.host

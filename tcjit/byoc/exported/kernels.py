@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from tcjit.byoc.graph import Node, Value
-from tcjit.byoc.region_spec import parse
 from tcjit.byoc.regions import identifier
+from tcjit.byoc.spec import parse
 from tcjit.errors import PartitionError, TCError
 from tcjit.jit.define import compile as compile_text
 from tcjit.jit.kernel import Kernel

@@ -12,8 +12,8 @@ from tcjit.byoc.backends import find
 from tcjit.byoc.graph import Block, Node, Value
 from tcjit.byoc.infer import type_of
 from tcjit.byoc.ops import bind, effect_of, operator, run
-from tcjit.byoc.region_spec import parse, replay, spec
 from tcjit.byoc.regions import Group, Region
+from tcjit.byoc.spec import parse, replay, spec
 
 
 class Graph:

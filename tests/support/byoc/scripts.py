@@ -14,9 +14,9 @@ from tcjit.byoc.backends import Backend, register
 from tcjit.byoc.block_dependences import Scope
 from tcjit.byoc.graph import Block, Node
 from tcjit.byoc.grouping import group
-from tcjit.byoc.region_spec import Runner, Unserved, fits, plan, spec
 from tcjit.byoc.regions import Region, merge
 from tcjit.byoc.rewrite import outline
+from tcjit.byoc.spec import Runner, Unserved, fits, plan, spec
 from tcjit.byoc.torchscript import TorchScriptAdapter
 
 

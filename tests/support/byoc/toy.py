@@ -13,9 +13,9 @@ from tcjit.byoc.block_dependences import Scope
 from tcjit.byoc.cost import Limits
 from tcjit.byoc.graph import Block, Node
 from tcjit.byoc.grouping import group
-from tcjit.byoc.region_spec import replay, spec
 from tcjit.byoc.regions import Region, merge
 from tcjit.byoc.rewrite import outline
+from tcjit.byoc.spec import replay, spec
 
 
 class Toy(Backend):

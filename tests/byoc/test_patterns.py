@@ -11,7 +11,8 @@ from support.byoc.graphs import Build
 
 from tcjit.byoc.block_dependences import Scope
 from tcjit.byoc.graph import Node, TensorType, Value
-from tcjit.byoc.matcher import (
+from tcjit.byoc.pattern_nodes import Given, roots
+from tcjit.byoc.patterns import (
     LIMIT,
     Pattern,
     both,
@@ -25,7 +26,6 @@ from tcjit.byoc.matcher import (
     tuple_of,
     wildcard,
 )
-from tcjit.byoc.pattern_nodes import Given, roots
 from tcjit.errors import PartitionError
 
 pytestmark = pytest.mark.text

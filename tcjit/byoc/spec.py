@@ -96,7 +96,7 @@ def parse(text: str) -> Spec:
     name = found.get("name")
     body, _, tail = text.rpartition(',"digest":"')
     if tail != f'{_digest(body + "}")}"}}':
-        raise PartitionError(f"the spec of region {name} is not as it was written", hint="write it with tcjit.byoc.region_spec.seal")
+        raise PartitionError(f"the spec of region {name} is not as it was written", hint="write it with tcjit.byoc.spec.seal")
     missing = [key for key in ("backend", "name", "inputs", "outputs", "nodes", "code") if key not in found]
     if missing:
         raise PartitionError(f"the spec of region {name} lacks {', '.join(missing)}")
