@@ -24,7 +24,7 @@ def mutated(block: Block, holders: Mapping[Value, str], shared: Iterable[tuple[V
     ``holders`` names what is no tensor but may hold some. ``shared``: constants, and what else has memory known by a name; those of one
     name share it. What is given from outside may share memory as well.
     """
-    memory = _Memory(holders)
+    memory = _AliasClasses(holders)
     constants = list(shared)
     names: dict[Hashable, Value] = {}
     for value, name in constants:
@@ -35,7 +35,7 @@ def mutated(block: Block, holders: Mapping[Value, str], shared: Iterable[tuple[V
     return frozenset(value for value in memory.cells if memory.touched(value))
 
 
-class _Memory:
+class _AliasClasses:
     def __init__(self, holders: Mapping[Value, str]) -> None:
         self.holders = holders
         self.cells: dict[Value, int] = {}

@@ -27,7 +27,7 @@ BYTES = {
 
 
 @dataclass(frozen=True)
-class Machine:
+class HostCosts:
     """What ATen runs on: bytes and operations per second, seconds that one ATen operation and one region call take to start.
 
     The seconds are measured ones, 0.9 us for an ATen operation and 2.6 us for an operator of `torch.library.Library` in Python; bandwidth
@@ -77,17 +77,17 @@ class Comparison:
     """A region as one call against its nodes one by one."""
 
     together: Cost
-    apart: Cost
+    unfused: Cost
 
     @property
     def seconds(self) -> float:
         """Seconds that the region saves; negative where it costs some."""
-        return self.apart.seconds - self.together.seconds
+        return self.unfused.seconds - self.together.seconds
 
     @property
     def bytes(self) -> int:
         """Bytes that the region keeps from moving: what its nodes hand one another."""
-        return self.apart.bytes - self.together.bytes
+        return self.unfused.bytes - self.together.bytes
 
 
 @dataclass(frozen=True)
@@ -98,9 +98,9 @@ class Pruned:
     given_back: tuple[tuple[Region, str], ...]
 
 
-def estimate(region: Region, limits: Limits | None = None, machine: Machine | None = None) -> Cost:
+def estimate(region: Region, limits: Limits | None = None, machine: HostCosts | None = None) -> Cost:
     """A region as one call of its backend: what goes in and out moves once, what stays inside does not."""
-    limits, machine = limits or Limits(), machine or Machine()
+    limits, machine = limits or Limits(), machine or HostCosts()
     moved = sum(map(size, (*region.inputs, *region.constants, *region.outputs)))
     work = sum(map(flops, region.nodes))
     call = machine.call if limits.call is None else limits.call
@@ -108,9 +108,9 @@ def estimate(region: Region, limits: Limits | None = None, machine: Machine | No
     return Cost(moved, work, 1, call + max(moved / (limits.bandwidth or machine.bandwidth), busy / (limits.flops or machine.flops)))
 
 
-def apart(nodes: Sequence[Node], machine: Machine | None = None) -> Cost:
+def unfused(nodes: Sequence[Node], machine: HostCosts | None = None) -> Cost:
     """Nodes as ATen runs them, one by one."""
-    machine = machine or Machine()
+    machine = machine or HostCosts()
     moved = work = 0
     seconds = 0.0
     for node in nodes:
@@ -120,12 +120,12 @@ def apart(nodes: Sequence[Node], machine: Machine | None = None) -> Cost:
     return Cost(moved, work, len(nodes), seconds)
 
 
-def compare(region: Region, limits: Limits | None = None, machine: Machine | None = None) -> Comparison:
+def compare(region: Region, limits: Limits | None = None, machine: HostCosts | None = None) -> Comparison:
     """A region against its nodes."""
-    return Comparison(estimate(region, limits, machine), apart(region.nodes, machine))
+    return Comparison(estimate(region, limits, machine), unfused(region.nodes, machine))
 
 
-def prune(regions: Sequence[Region], limits: Mapping[str, Limits] | None = None, machine: Machine | None = None) -> Pruned:
+def prune(regions: Sequence[Region], limits: Mapping[str, Limits] | None = None, machine: HostCosts | None = None) -> Pruned:
     """Gives back regions that their backend cannot hold, or that gain nothing; ``limits`` by backend. Their nodes bear the reason."""
     kept: list[Region] = []
     given_back: list[tuple[Region, str]] = []
@@ -138,7 +138,7 @@ def prune(regions: Sequence[Region], limits: Mapping[str, Limits] | None = None,
                 kept.append(region)
                 continue
             wanted = f", less than the {bounds.gain * 1e6:.1f} us asked for" if bounds.gain > 0 else ""
-            why = f"no gain{wanted}: {found.together} as a region of {region.backend}, {found.apart} without"
+            why = f"no gain{wanted}: {found.together} as a region of {region.backend}, {found.unfused} without"
         given_back.append((region, why))
         for node in region.nodes:
             note(node, why)

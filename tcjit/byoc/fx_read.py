@@ -45,10 +45,10 @@ class Record:
 def read_graph(module: fx.GraphModule, record: Record, held: Callable[[fx.Node], bool] = lambda node: False) -> Block:
     """The graph of a module; ``held`` says which placeholders are constants of the model. Tensors that it holds itself come after the
     placeholders among the inputs."""
-    return _Reader(module, record, held).block()
+    return _FxReader(module, record, held).block()
 
 
-class _Reader:
+class _FxReader:
     def __init__(self, module: fx.GraphModule, record: Record, held: Callable[[fx.Node], bool]) -> None:
         self._module, self._record, self._held = module, record, held
         self._values: dict[fx.Node, Value] = {}
@@ -57,7 +57,7 @@ class _Reader:
         self._inputs: list[Value] = []
         self._free: list[Value] = []
         self._nodes: list[Node] = []
-        self._memory = _Memory()
+        self._memory = _StorageUses()
 
     def block(self) -> Block:
         outputs: tuple[Value, ...] = ()
@@ -171,7 +171,7 @@ class _Reader:
         return (value,)
 
 
-class _Memory:
+class _StorageUses:
     """Which values may share memory, and which of them something writes to."""
 
     def __init__(self) -> None:

@@ -75,7 +75,7 @@ def measured(opened: Callable[[], Adapter], config: PartitionConfig, inputs: Inp
     found: list[tuple[Region, dict[str, float]]] = []
     said: dict[Key, str] = {}
     for name in config.serving(measure=True):
-        for probe, given, adapter in _given(opened(), replace(config, backends=(name,)), inputs):
+        for probe, given, adapter in _probes(opened(), replace(config, backends=(name,)), inputs):
             if given is None:
                 said[_key(probe.region)] = "not reached by the example inputs"
                 continue
@@ -141,7 +141,7 @@ class _Recorder(Backend):
         return recorded
 
 
-def _given(
+def _probes(
     adapter: Adapter, config: PartitionConfig, inputs: Inputs
 ) -> list[tuple[_Probe, list[Tensor] | None, Adapter]]:
     """The regions of one backend, with what they are given."""

@@ -49,7 +49,7 @@ class Origin:
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
+class ConstantUse:
     """A constant of the model: the place in the walk of what gets it, the tensor, and its path, empty where it stands in the graph."""
 
     place: int
@@ -113,7 +113,7 @@ def leaves(block: Any) -> list[tuple[Any, int]]:
 
 def read(module: Any, graph: Any) -> Reading:
     """A graph of a module, calls already inlined, as Blocks; values have the types that need no inference."""
-    return _Reader(module, graph).read()
+    return _ScriptReader(module, graph).read()
 
 
 @lru_cache(None)
@@ -127,7 +127,7 @@ def schema_of(text: str) -> Any:
         return None
 
 
-class _Reader:
+class _ScriptReader:
     def __init__(self, module: Any, graph: Any) -> None:
         self.module = module
         self.graph = graph
@@ -226,7 +226,7 @@ class _Reader:
         made = self.byname.get(path)
         if made is None:
             made = self.value(value)
-            made.constant, made.type, made.origin = True, type_of(tensor), Held(place, tensor, path)
+            made.constant, made.type, made.origin = True, type_of(tensor), ConstantUse(place, tensor, path)
             made.name = path.replace(".", "_") if path else f"constant_{place}"
             self.found.holders.pop(made, None)  # what might be None is a tensor
             self.found.constants.append(made)

@@ -69,7 +69,7 @@ def _epilogue_row(name: str, ops: str) -> Row:
 def _fits(match: Match) -> Verdict:
     """Whether there is a rule for every part."""
     for node in match.nodes:
-        said = _said(node)
+        said = _verdict(node)
         if said is not True:
             return said
     return True
@@ -80,7 +80,7 @@ def _anchored(match: Match) -> Verdict:
     return _fits(match) if any(node.op in ANCHORS for node in match.nodes) else "has no product"
 
 
-def _said(node: Node) -> Verdict:
+def _verdict(node: Node) -> Verdict:
     """True, or why a node is not for tcjit."""
     if node.op in ("aten.cat", "aten.stack", "aten.concat") and len(node.inputs) > _JOINED:
         return f"joins {len(node.inputs)} tensors, more than {_JOINED}"
@@ -168,5 +168,5 @@ class Runner:
             return error.what
 
 
-supports(*RULES, backend="tcjit")(_said)
+supports(*RULES, backend="tcjit")(_verdict)
 register(TcjitBackend())

@@ -200,7 +200,7 @@ def explain(error: UnexpectedInput, text: str, parser: Lark) -> ParseError:
         return ParseError(f"`{found}`{name} is no part of the language", where=at, hint=hint)
     context = _context(error, text, parser)
     patterns = {t.name: str(t.pattern.value) for t in parser.terminals}
-    expected = _words(context.accepts, patterns)
+    expected = _expected(context.accepts, patterns)
     found = f"`{context.text}`" if context.text else "the end of the program"
     if context.text:
         at = where(error.token, lines)  # type: ignore[attr-defined]
@@ -243,7 +243,7 @@ def _hint(context: Context) -> str:
     return ""
 
 
-def _words(accepts: Iterable[str], patterns: dict[str, str]) -> str:
+def _expected(accepts: Iterable[str], patterns: dict[str, str]) -> str:
     """The tokens that could stand here, in words, the longest lists summed up.
 
     >>> _words({"ID", "RPAR"}, {"RPAR": ")"})

@@ -9,7 +9,7 @@ from support.byoc.lower import Graph
 
 from tcjit.byoc.annotate import annotate
 from tcjit.byoc.backends import find
-from tcjit.byoc.block_dependences import Scope
+from tcjit.byoc.block_dependences import BlockDependences
 from tcjit.byoc.cost import prune, within
 from tcjit.byoc.graph import Block, TensorType, Value
 from tcjit.byoc.grouping import group
@@ -110,7 +110,7 @@ def test_what_a_kernel_cannot_give_is_left():
 
 
 def _merged(g, outputs):
-    scope = Scope(Block(tuple(g.inputs), g.nodes, tuple(outputs)))
+    scope = BlockDependences(Block(tuple(g.inputs), g.nodes, tuple(outputs)))
     return merge(scope, group(scope, [TCJIT]), fits=within({"tcjit": TCJIT.limits}))
 
 

@@ -52,7 +52,7 @@ class Argument:
 
 
 @dataclass(frozen=True)
-class Bound:
+class BoundConstant:
     """A constant of the model, and the tensor of a region that it is."""
 
     constant: str
@@ -73,7 +73,7 @@ class Exported:
     symbol: str
     source: str
     inputs: tuple[Argument, ...]
-    constants: tuple[Bound, ...]
+    constants: tuple[BoundConstant, ...]
     outputs: tuple[Argument, ...]
     order: tuple[int, ...]
     numbers: tuple[int, ...]
@@ -119,7 +119,7 @@ def exported(call: Node, held: Mapping[Value, str]) -> Exported:
         kernel.record["symbol"],
         kernel.source,
         tuple(taken[number] for number in inputs),
-        tuple(Bound(held[given[number]], taken[number]) for number in constants),
+        tuple(BoundConstant(held[given[number]], taken[number]) for number in constants),
         tuple(results),
         tuple(place[number] for number in range(len(given))),
         tuple(numbers),

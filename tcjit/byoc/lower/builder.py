@@ -37,7 +37,7 @@ class Element:
 
 
 @dataclass(frozen=True)
-class Program:
+class LoweredDef:
     """A def and what it takes: ``shapes`` of its parameters, where a tensor without dimensions is passed as one of one element."""
 
     text: str
@@ -45,7 +45,7 @@ class Program:
     results: int
 
 
-class Builder:
+class DefBuilder:
     """Collects the statements of one def. ``uses`` says how often each value is used inside, ``leaving`` which are used outside too."""
 
     def __init__(self, uses: Mapping[Value, int], leaving: Sequence[Value]) -> None:
@@ -127,7 +127,7 @@ class Builder:
         ranges = _ranges(indices, shape) + [f"{each} in 0:{extent}" for each, extent in zip(names, extents) if extent > 1]
         return self._state(name, Element(dtype, tuple(shape), _reading("", True)), f"{operator}=!", text, ranges)
 
-    def text(self, outputs: Sequence[Value]) -> Program:
+    def text(self, outputs: Sequence[Value]) -> LoweredDef:
         """The def that returns some values."""
         names: list[str] = []
         for value in outputs:
@@ -139,7 +139,7 @@ class Builder:
             names.append(name)
         body = "\n".join(f"    {statement}" for statement in self._statements)
         text = f"def fused({', '.join(self._params)}) -> ({', '.join(names)}) {{\n{body}\n}}\n"
-        return Program(text, tuple(self._shapes), len(names))
+        return LoweredDef(text, tuple(self._shapes), len(names))
 
     def _left(self, shape: Sequence[int]) -> tuple[str, list[str], list[Linear]]:
         self._count += 1
@@ -155,10 +155,10 @@ class Builder:
         return made
 
 
-class Call:
+class NodeCall:
     """The arguments of a node, as rules ask for them; whatever is not written in the model is a PartitionError."""
 
-    def __init__(self, builder: Builder, node: Node) -> None:
+    def __init__(self, builder: DefBuilder, node: Node) -> None:
         self.builder, self.node = builder, node
         self.dtype, self.shape = known(node.outputs[0])
 
@@ -279,7 +279,7 @@ def literal(value: int | float, dtype: str) -> str:
     return f"{dtype}({value!r})"
 
 
-def broadcast(builder: Builder, element: Element, shape: Sequence[int]) -> Element:
+def broadcast(builder: DefBuilder, element: Element, shape: Sequence[int]) -> Element:
     """An element at the subscripts of a shape that its own broadcasts to."""
     own = element.shape
     if own == tuple(shape):

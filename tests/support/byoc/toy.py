@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from tcjit.byoc.backends import Backend, register
-from tcjit.byoc.block_dependences import Scope
+from tcjit.byoc.block_dependences import BlockDependences
 from tcjit.byoc.cost import Limits
 from tcjit.byoc.graph import Block, Node
 from tcjit.byoc.grouping import group
@@ -50,7 +50,7 @@ def outlined(block: Block, backend: Backend) -> tuple[Block, list[Region]]:
     found: list[Region] = []
 
     def one(each: Block) -> Block:
-        scope = Scope(each)
+        scope = BlockDependences(each)
         regions = merge(scope, group(scope, [backend]), start=len(found))
         found.extend(regions)
         for node in each.nodes:
