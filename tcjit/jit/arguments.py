@@ -19,6 +19,7 @@ from tcjit.grammar.bind import bind
 from tcjit.grammar.dtypes import DTYPES, FORMATS
 from tcjit.jit.signature import Output, Signature, describe
 from tcjit.runtime import tensors
+from tcjit.runtime.layout import self_overlap
 from tcjit.runtime.numerics import rounded
 
 if TYPE_CHECKING:
@@ -302,7 +303,7 @@ def _separate(signature: Signature, given: Sequence[torch.Tensor], bound: Bound)
     """No element written twice, none written that is read: by ranges of memory, where there is memory."""
     returns = [output.name for output in signature.returns]
     for position, (name, tensor) in enumerate(zip(returns, given)):
-        if tensors.self_overlap(tensor.shape, tensor.stride()):
+        if self_overlap(tensor.shape, tensor.stride()):
             raise ArgumentError(f"out= of {signature.name}() for {name} has elements that share memory", hint="x.clone()")
         if not tensors.plain(tensor):
             continue

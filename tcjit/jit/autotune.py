@@ -1,4 +1,4 @@
-"""Autotuning of a def: from arguments to a search, and from its result to the cache."""
+"""Autotuning of a def: from arguments to a search, and from its result to the cache. Importing it imports optuna."""
 from __future__ import annotations
 
 import math
@@ -14,18 +14,21 @@ from tcjit import cache, scratch
 from tcjit.errors import ArgumentError, TuneError
 from tcjit.jit import arguments, targets
 from tcjit.jit.arguments import Bound
+from tcjit.jit.kernel_cache import family
 from tcjit.jit.launch import Key
 from tcjit.mapping.options import PRESETS, Options
 from tcjit.runtime import host
 from tcjit.tuner.config import TunerConfig
+from tcjit.tuner.progress import shown
+from tcjit.tuner.result import TuneResult
+from tcjit.tuner.search import Task, search
+from tcjit.tuner.space import Space
 
 if TYPE_CHECKING:
     from tcjit.jit.signature import Signature
     from tcjit.jit.targets import Target
-    from tcjit.tuner.result import TuneResult
-    from tcjit.tuner.search import Task
 
-WORKERS = "tcjit.jit.tune_compiler"
+WORKERS = "tcjit.jit.tune_worker"
 
 
 def autotune(
@@ -38,9 +41,6 @@ def autotune(
     progress: bool | None,
 ) -> TuneResult:
     """Search the best options for one or several sets of arguments; kept in the cache for the shapes of each if ``keep``."""
-    from tcjit.tuner.progress import shown
-    from tcjit.tuner.search import search  # imports optuna
-
     if config is not None and not isinstance(config, TunerConfig):
         raise ArgumentError(f"config must be tcjit.TunerConfig, not {type(config).__name__}", hint="tcjit.TunerConfig(seconds=60)")
     config, began = config or TunerConfig(), time.monotonic()
@@ -63,9 +63,6 @@ def autotune(
 
 
 def _task(text: str, signature: Signature, on: Target, bounds: Sequence[Bound], folder: Path) -> Task:
-    from tcjit.tuner.search import Task
-    from tcjit.tuner.space import Space
-
     keys = [Key.of(bound, True, on, None) for bound in bounds]
     name = cache.call_key(
         on.code,
@@ -80,7 +77,7 @@ def _task(text: str, signature: Signature, on: Target, bounds: Sequence[Bound], 
         "threads": torch.get_num_threads(),
     }
     shapes = "; ".join(" ".join("x".join(map(str, shape)) for shape in key.shapes) for key in keys)
-    seeds = (Options(), *_neighbours(signature, on, keys), *PRESETS.values())
+    seeds = (Options(), *_neighbours(signature, keys), *PRESETS.values())
     label = f"{signature.name} {shapes} on {on.name}"
     return Task(name[:32], label, space, seeds, WORKERS, opening, on.place, {"target": on.name, "threads": torch.get_num_threads()})
 
@@ -114,10 +111,9 @@ def _strides(tensor: torch.Tensor) -> list[int]:
     return list(tensor.stride())
 
 
-def _neighbours(signature: Signature, on: Target, keys: Sequence[Key]) -> list[Options]:
+def _neighbours(signature: Signature, keys: Sequence[Key]) -> list[Options]:
     """What was best at the nearest shapes."""
-    found = (_family_of(signature, on, key) for key in keys)
-    near = [cache.store().nearest(family, key.shapes) for family, key in zip(found, keys)]
+    near = [cache.store().nearest(family(signature, key), key.shapes) for key in keys]
     return [Options.from_dict(choice.options) for choice in near if choice is not None]
 
 
@@ -126,10 +122,4 @@ def _keep(signature: Signature, on: Target, bound: Bound, result: TuneResult) ->
     key = Key.of(bound, True, on, None)
     numbers = {"seconds": result.seconds, "default": result.default_seconds, "trials": float(len(result.history))}
     choice = cache.Choice(result.options.to_dict(), numbers, result.label[:200], key.shapes)
-    cache.store().put_choice(_family_of(signature, on, key), choice)
-
-
-def _family_of(signature: Signature, on: Target, key: Key) -> str:
-    from tcjit.jit.kernel_cache import family
-
-    return family(signature, on, key)
+    cache.store().put_choice(family(signature, key), choice)

@@ -18,13 +18,13 @@ from tcjit.checked import brief
 from tcjit.errors import ArgumentError, ShapeError, TCError
 from tcjit.jit import arguments, kernel, kernel_cache, operator, targets
 from tcjit.jit.arguments import Bound
-from tcjit.jit.define import checked_options, checked_target
 from tcjit.jit.dynamic import Sizes, instance
 from tcjit.jit.fast import Table
 from tcjit.jit.kernel import Kernel
 from tcjit.jit.kernel_cache import Binary
 from tcjit.jit.launch import Key
 from tcjit.jit.recent import Recent
+from tcjit.jit.settings import checked_options, checked_target
 from tcjit.jit.signature import Signature
 from tcjit.jit.targets import cpu  # noqa: F401  # the target of most calls, which should not wait for it
 from tcjit.runtime import host, tensors
@@ -238,9 +238,9 @@ class Function:
                 start = time.perf_counter()
                 if called:
                     self._sizes.see(bound.values)
-                found = self._dynamic(key, bound, called) if targets.find(key.target, key.place).open_sizes else None
+                found = self._dynamic(key, bound, called) if key.target.open_sizes else None
                 if found is None:
-                    found = targets.find(key.target, key.place).kernel(self.text, self.signature, key)
+                    found = kernel.create(self.text, self.signature, key)
                     self._sizes.compiled(key)
                 self._kernels.put(key, found)
                 self._tell(found, time.perf_counter() - start)
@@ -274,7 +274,7 @@ class Function:
 
     def _reading(self, wide: Key, key: Key, bound: Bound) -> Binary | None:
         """A dynamic kernel for other layouts that happens to read these: where a size is 1, many look alike."""
-        reads, given = targets.find(key.target, key.place).reads, bound.tensors.values()
+        reads, given = key.target.reads, bound.tensors.values()
         for other, made in self._open.items():
             if replace(other, layouts=wide.layouts) == wide and all(
                 reads(layout, shape, tensor.stride()) for layout, shape, tensor in zip(other.layouts, key.shapes, given)

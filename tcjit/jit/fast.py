@@ -19,7 +19,8 @@ from tcjit.grammar.dtypes import DTYPES
 from tcjit.jit import kernel_cache
 from tcjit.jit.arguments import Bound, pattern
 from tcjit.jit.kernel_cache import Binary
-from tcjit.jit.launch import Key, failure, runtime_numbers
+from tcjit.jit.launch import Key, runtime_numbers
+from tcjit.jit.launch_record import failure
 from tcjit.jit.python_dispatch import Repeats
 from tcjit.jit.signature import Signature
 from tcjit.runtime import launcher, tensors

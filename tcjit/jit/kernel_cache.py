@@ -68,23 +68,22 @@ def signature(text: str, name: str) -> Signature:
 
 def binary(text: str, signature: Signature, key: Key) -> Binary:
     """The kernel of a key, out of the cache or compiled now."""
-    target = targets.find(key.target, key.place)
     options, tuned, origin = chosen(signature, key)
-    options = options.normalised(target.heeds, signature.traits, signature.loops)
+    options = options.normalised(key.target.heeds, signature.traits, signature.loops)
     for left in reversed(range(ATTEMPTS)):
-        entry = _entry(text, signature, key, target, options, tuned)
+        entry = _entry(text, signature, key, options, tuned)
         record = launch_record.personal(entry.record, signature)
         refused = record.get("refused")
         record["origin"] = f"the model's, since those {origin} do not serve: {refused}" if refused else origin
         try:
-            return Binary(record, target.load(record, entry.library), partial(launch_record.texts, entry, signature))
+            return Binary(record, key.target.load(record, entry.library), partial(launch_record.texts, entry, signature))
         except (OSError, TCError):
             if not left or entry.library.exists():
                 raise
     raise AssertionError("the last attempt returns or raises")
 
 
-def _entry(text: str, signature: Signature, key: Key, target: targets.Target, options: Options, tuned: bool) -> cache.Entry:
+def _entry(text: str, signature: Signature, key: Key, options: Options, tuned: bool) -> cache.Entry:
     """The kernel of a key as it is stored, compiled now if need be."""
     store = cache.store()
     facts = {
@@ -97,20 +96,20 @@ def _entry(text: str, signature: Signature, key: Key, target: targets.Target, op
     }
     if key.dynamic:
         facts["dynamic"] = [[signature.sizes.index(size), *limits] for size, *limits in key.dynamic]
-    tools = target.identity()
-    name = cache.call_key(target.code, tools, **facts)
+    tools = key.target.identity()
+    name = cache.call_key(key.target.code, tools, **facts)
     entry = store.get(name)
     if entry is not None and entry.record.get("refused") and not tuned:
         entry = None  # these very options were asked for: let the caller know why they do not serve
     if entry is None or (config.verify() and not entry.record.get("verified")):  # what was never proved is compiled again, and proved
         try:
-            record, library, texts = _compiled(text, signature, key, target, options)
+            record, library, texts = _compiled(text, signature, key, options)
         except TCError as error:
             if not tuned:
                 raise
             # tuned for other shapes or by another version; kept under this name, so that nobody tries again
             options = Options()
-            record, library, texts = _compiled(text, signature, key, target, options)
+            record, library, texts = _compiled(text, signature, key, options)
             record["refused"] = error.what
         facts = {"asked": options.to_dict(), "tools": cache.made_by(tools)}
         entry = store.put(name, {**launch_record.impersonal(record, signature), **facts}, library, texts)
@@ -121,8 +120,7 @@ def chosen(signature: Signature, key: Key) -> Chosen:
     """The options for a key: its own, else those that were tuned for its shapes or near ones, else the model's. Nothing is scheduled."""
     if key.options is not None:
         return Chosen(key.options, False, "given")
-    target = targets.find(key.target, key.place)
-    found = cache.store().nearest(family(signature, target, key), key.shapes, NEAR)
+    found = cache.store().nearest(family(signature, key), key.shapes, NEAR)
     if found is not None:
         try:
             options = Options.from_dict(found.options)
@@ -137,18 +135,17 @@ def is_tuned(signature: Signature, key: Key) -> bool:
     """Whether options were tuned for exactly these shapes."""
     if key.options is not None:
         return False
-    return cache.store().choice(family(signature, targets.find(key.target, key.place), key), key.shapes) is not None
+    return cache.store().choice(family(signature, key), key.shapes) is not None
 
 
-def family(signature: Signature, target: targets.Target, key: Key) -> str:
+def family(signature: Signature, key: Key) -> str:
     """Under which name the options for a program are tuned on a device, whatever its shapes, and with or without run-time checks."""
     scalars = [value for _, value in key.scalars]
+    target = key.target
     return cache.options_key(target.code, signature.canonical, device=target.hardware(), layouts=list(key.layouts), scalars=scalars)
 
 
-def _compiled(
-    text: str, signature: Signature, key: Key, target: targets.Target, options: Options
-) -> tuple[dict[str, Any], bytes, dict[str, str]]:
+def _compiled(text: str, signature: Signature, key: Key, options: Options) -> tuple[dict[str, Any], bytes, dict[str, str]]:
     from tcjit.jit.compile import compile_kernel  # needs lark and isl
 
     names = [p.name for p in signature.params if p.dims]
@@ -158,7 +155,7 @@ def _compiled(
         dict(zip(names, key.shapes)),
         dict(zip(names, key.layouts)),
         dict(key.scalars),
-        target=target,
+        target=key.target,
         options=options,
         checked=key.checked,
         dynamic={size: (least, greatest) for size, least, greatest in key.dynamic},

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tcjit.cache import Entry
+from tcjit.errors import DivisionError, GatherError, LaunchError, TCError, Where
 from tcjit.jit.signature import Signature
 
 
@@ -41,6 +42,25 @@ def texts(entry: Entry, signature: Signature) -> dict[str, str]:
     if entry.record["spelling"] != signature.spelling and "source" in found:
         found["source"] = f"// compiled for {entry.record['spelled']}, the same program in other words\n{found['source']}"
     return found
+
+
+def failure(record: Mapping[str, Any], flag: int) -> TCError:
+    """What a kernel's flag says: the number of a site, from 1."""
+    sites = record["sites"]
+    if flag == -1:  # the launcher's own
+        what = f"no memory for the workspace of {record['symbol']}, {record['workspace']} bytes"
+        return LaunchError(what, hint="smaller arguments, or fewer tensors that are kept")
+    if not 0 < flag <= len(sites):
+        return LaunchError(f"{record['symbol']} returned {flag}, which no check of its own returns", hint="tcjit.cache.clear()")
+    site = sites[flag - 1]
+    where = Where(site["line"], site["column"], 1, site.get("line_text", "")) if "line" in site else None
+    if site["kind"] == "gather":
+        return GatherError(
+            f"an index into {site['tensor']} is outside of it",
+            where=where,
+            hint="indices from 0 to the extent, less 1; unchecked=True skips the test",
+        )
+    return DivisionError("an integer is divided by zero", where=where, hint="a divisor that is never 0")
 
 
 def _place(site: Mapping[str, Any], signature: Signature) -> int | dict[str, Any]:

@@ -10,10 +10,11 @@ from typing import Any
 import torch
 
 from tcjit.errors import TCError
-from tcjit.jit import arguments, targets
+from tcjit.jit import arguments
 from tcjit.jit.arguments import Bound, pattern
 from tcjit.jit.kernel_cache import Binary
-from tcjit.jit.launch import Key, failure, runtime_numbers
+from tcjit.jit.launch import Key, runtime_numbers
+from tcjit.jit.launch_record import failure
 from tcjit.jit.signature import Signature
 from tcjit.runtime import tensors
 
@@ -79,7 +80,7 @@ def _look(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 def _prepared(signature: Signature, key: Key, binary: Binary, bound: Bound) -> Callable[[list[torch.Tensor], dict[str, Any]], Any]:
     record, launch, _ = binary
-    on = targets.find(key.target, key.place)
+    on = key.target
     outputs = [(tuple(returned["shape"]), returned["dtype"], returned["name"]) for returned in record["returns"]]
     fixed = runtime_numbers(signature, record, list(bound.tensors.values()), bound.scalars)
     varying = [(slot, name, dtype) for slot, (kind, name, dtype) in enumerate(record["numbers"]) if kind == "scalar"]

@@ -1,4 +1,4 @@
-"""Candidates of a search run, checked and timed, in a process that may be lost; ``candidates`` made them.
+"""Candidates of a search run, checked and timed, in a process that may be lost.
 
 Results are compared with those of the kernel as it was written, without any scheduling.
 """
@@ -17,7 +17,8 @@ from tcjit.errors import TCError
 from tcjit.grammar.ast import Program
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.jit import example_inputs, targets
-from tcjit.jit.launch import failure, runtime_numbers
+from tcjit.jit.launch import runtime_numbers
+from tcjit.jit.launch_record import failure
 from tcjit.jit.tolerance import Expected
 from tcjit.jit.tune_compiler import Problem, Session, emitted, keep
 from tcjit.mapping.options import Options

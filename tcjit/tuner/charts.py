@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from tcjit.tuner.importance import Effect
-from tcjit.tuner.result import Trial, TuneResult, duration
+from tcjit.tuner.trials import Trial, TuneRecord, duration
 
 WIDTH, HEIGHT = 920, 360
 LEFT, RIGHT, TOP, BOTTOM = 64, 96, 34, 52
@@ -24,7 +24,7 @@ def best_so_far(history: Sequence[Trial]) -> list[tuple[int, float]]:
     return steps + [(last, steps[-1][1])] if steps and steps[-1][0] < last else steps
 
 
-def times(result: TuneResult) -> str:
+def times(result: TuneRecord) -> str:
     """Every candidate's time, logarithmic, with the best so far; those without a time stand below."""
     timed = [(trial, trial.seconds) for trial in result.history if trial.seconds is not None]
     steps = best_so_far(result.history)

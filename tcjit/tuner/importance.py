@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tcjit.tuner.result import Trial
+from tcjit.tuner.trials import Trial
 
 ENOUGH = 8  # times below which nothing is said
 _PENALTY = 1.0  # in trials: an effect seen n times counts n / (n + 1)

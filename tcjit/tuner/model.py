@@ -14,6 +14,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tcjit.errors import TuneError
 from tcjit.tuner.config import TunerConfig
 from tcjit.tuner.evaluator import Failure, Printed
@@ -165,8 +167,7 @@ def difference(features: Features, untuned: Features) -> Features:
 
 def trained(groups: Sequence[Group]) -> Rank:
     """Scores of features, the best highest, learned from groups whose members are compared among themselves."""
-    import numpy as np
-    import xgboost
+    import xgboost  # slow to import, and may be missing
 
     names = sorted({name for group in groups for features in group.features for name in features})
 

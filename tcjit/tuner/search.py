@@ -31,10 +31,11 @@ from tcjit.tuner.evaluator import Bench, Failure, Printed
 from tcjit.tuner.genetic import NOTE, Exhausted, Genetic, History, distributions
 from tcjit.tuner.measurements import Measurements, Outcome
 from tcjit.tuner.model import learner
-from tcjit.tuner.result import State, Trial, TuneResult
+from tcjit.tuner.result import TuneResult
 from tcjit.tuner.space import Space
 from tcjit.tuner.storage import open_storage
 from tcjit.tuner.study_storage import Shared, quiet
+from tcjit.tuner.trials import State, Trial
 from tcjit.tuner.worker_pool import Late
 
 FINALISTS = 8

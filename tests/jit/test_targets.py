@@ -92,7 +92,7 @@ def test_a_registered_target_is_used_from_end_to_end(tc: Any) -> None:
     a, b = torch.randn(9, 7), torch.randn(7, 8)
     assert torch.allclose(fast(tc.mm, a, b), a @ b, atol=1e-5) and knows(tc.mm, a, b)
     k = tc.mm.compile(a, b)
-    assert repr(k) == "<tcjit.Kernel mm(A[9, 7], B[7, 8]) for aligned>" and k.on == Aligned() and k.check(a, b).used["C"] <= 1
+    assert repr(k) == "<tcjit.Kernel mm(A[9, 7], B[7, 8]) for aligned>" and k.key.target == Aligned() and k.check(a, b).used["C"] <= 1
     assert torch.allclose(fast(k, a, b), a @ b, atol=1e-5) and knows(k, a, b)
 
 

@@ -15,7 +15,8 @@ from tcjit.byoc.spec import parse
 from tcjit.errors import PartitionError, TCError
 from tcjit.jit.define import compile as compile_text
 from tcjit.jit.kernel import Kernel
-from tcjit.jit.launch import failure, runtime_numbers
+from tcjit.jit.launch import runtime_numbers
+from tcjit.jit.launch_record import failure
 from tcjit.runtime.tensors import TORCH
 
 GPUS = ("cuda",)  # targets for which there is text, and no library yet

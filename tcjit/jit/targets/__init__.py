@@ -16,15 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tcjit.errors import ArgumentError
+from tcjit.runtime.layout import fits, layout_class
 
 if TYPE_CHECKING:
     import torch
 
     from tcjit.codegen.source import Source
     from tcjit.grammar.ast import Program
-    from tcjit.jit.kernel import Kernel
-    from tcjit.jit.launch import Key
-    from tcjit.jit.signature import Signature
     from tcjit.mapping.options import Options
     from tcjit.mapping.pipeline import Mapped, Proof
     from tcjit.step import Steps
@@ -76,6 +74,7 @@ class Target(ABC):
     name: str  # as a user says it
     device: str  # the type of torch device that its tensors are on; nothing: any, since no kernel runs
     place: str  # that device, with its number
+    interpreted = False  # whether the reference runs the program, and nothing is compiled
     open_sizes = False  # whether one of its kernels can serve many values of a size
     late = math.inf  # seconds by which a first launch may take longer than later ones, where drivers load or compile
 
@@ -89,6 +88,10 @@ class Target(ABC):
         """The kind of target, as the options name it, whose options it heeds."""
         return self.name.partition(":")[0]
 
+    def pinned(self) -> Target:
+        """This target with its device decided, where that is the current one."""
+        return self
+
     def identity(self) -> str:
         """What else its binaries depend on: compiler, flags, driver."""
         return ""
@@ -98,26 +101,16 @@ class Target(ABC):
         return ""
 
     def layout(self, shape: Sequence[int], strides: Sequence[int]) -> str:
-        """The class of layouts that a kernel is made for, as ``tensors.layout`` writes it."""
-        from tcjit.runtime.tensors import layout
-
-        return layout(shape, strides)
+        """The class of layouts that a kernel is made for."""
+        return layout_class(shape, strides)
 
     def reads(self, layout: str, shape: Sequence[int], strides: Sequence[int]) -> bool:
         """Whether a kernel made for ``layout`` reads a tensor of these strides."""
-        from tcjit.runtime.tensors import fits
-
         return fits(layout, shape, strides)
 
     def accepts(self, tensor: torch.Tensor) -> bool:
         """Whether a kernel takes a plain tensor where it lies; a contiguous one that does not suit is copied."""
         return True
-
-    def kernel(self, text: str, signature: Signature, key: Key) -> Kernel:
-        """The kernel of a key: out of the cache, or made now."""
-        from tcjit.jit import kernel, kernel_cache
-
-        return kernel.compiled(text, signature, key, kernel_cache.binary(text, signature, key))
 
     def compile(
         self, program: Program, options: Options, layouts: Mapping[str, str], *, checked: bool, prove: Proof, steps: Steps

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tcjit import cache
 from tcjit.jit.targets import KINDS, Launch, Target, Workspace, single
+from tcjit.mapping.machine import Machine
 from tcjit.runtime import host, launcher
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
     from tcjit.codegen.source import Source
     from tcjit.grammar.ast import Program
-    from tcjit.mapping.machine import Machine
     from tcjit.mapping.options import Options
     from tcjit.mapping.pipeline import Mapped, Proof
     from tcjit.step import Steps
@@ -108,8 +108,6 @@ def identities() -> list[str]:
 
 def machine_of(tool: host.Compiler) -> Machine:
     """The vector unit that the compiler's flags make use of, and this machine's cores."""
-    from tcjit.mapping.machine import Machine
-
     if "-mprefer-vector-width=512" in tool.flags:
         vectors = 64, 32
     elif tool.target.startswith("aarch64") or tool.target.startswith("arm64"):

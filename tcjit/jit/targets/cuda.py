@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tcjit import cache
 from tcjit.codegen.source import KernelLaunch, Source
 from tcjit.errors import ArgumentError, LaunchError
+from tcjit.jit.launch_record import failure
 from tcjit.jit.targets import KINDS, WAITS, Launch, Target, gpu
 from tcjit.mapping.machine import SM_80, SM_90, Device
 from tcjit.runtime import cuda, nvrtc
@@ -48,6 +49,9 @@ class Cuda(Target):
     def place(self) -> str:  # type: ignore[override]
         return self.where or f"cuda:{_current()}"
 
+    def pinned(self) -> Cuda:
+        return replace(self, where=self.place)
+
     @property
     def ordinal(self) -> int:
         return int(self.place.partition(":")[2])
@@ -77,8 +81,6 @@ class Cuda(Target):
         return _built(source, cuda.device(self.ordinal))
 
     def load(self, record: Mapping[str, Any], library: Path) -> Launch:
-        from tcjit.jit.launch import failure
-
         WAITS["cuda"] = cuda.synchronize
         module = None
         if launches := gpu.launches(record):
