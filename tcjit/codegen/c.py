@@ -28,6 +28,7 @@ from tcjit.grammar.ast import Access, Binary, Call, Expr, Index
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names as names_in
 from tcjit.grammar.walk import children, walk
+from tcjit.mapping import marks
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.passes import parallelise
 from tcjit.mapping.pipeline import Mapped
@@ -114,13 +115,13 @@ class Writer(Emitter):
     # ------------------------------------------------------------ structure
 
     def mark(self, node: Mark) -> None:
-        if node.name == "parallel":
+        if node.mark == marks.Parallel():
             self.parallel(node)
-        elif node.name == "lanes":
+        elif node.mark == marks.Simd():
             self.lanes(node)
-        elif node.name == "registers":
+        elif node.mark == marks.RegisterTile():
             self.registers(node)
-        elif declared := self.memory.below(node.name):
+        elif declared := self.memory.below(node.mark):
             with self.indented("{"):
                 for private in declared:
                     kind = ctype(self.mapped.scop.tensor(private.tensor).dtype, self.dialect)
@@ -140,7 +141,7 @@ class Writer(Emitter):
     def parallel(self, node: Mark) -> None:
         """One parallel region over as many of the tile loops as a fair share takes."""
         body = node.body
-        while len(body) == 1 and isinstance(body[0], Mark) and body[0].name == "tiles":
+        while len(body) == 1 and isinstance(body[0], Mark) and body[0].mark == marks.TileLoops():
             body = body[0].body
         if len(body) != 1 or not isinstance(body[0], For):
             self.block(node.body)
@@ -276,7 +277,7 @@ class Writer(Emitter):
 
     def first(self, node: Node, left: list[Node]) -> None:
         """One of the nodes of a block, and what is written together with it of those that are left."""
-        if left and isinstance(after := left[0], Mark) and after.name == "registers":
+        if left and isinstance(after := left[0], Mark) and after.mark == marks.RegisterTile():
             found = self.found(after)
             with self.within(node):
                 begins = found is not None and starts(found, node, self.mapped, self.target)
@@ -287,7 +288,7 @@ class Writer(Emitter):
         super().block((node,))
 
     def found(self, node: Mark) -> Found | None:
-        """What stands below a ``registers`` mark, if it is a patch."""
+        """What stands below a ``RegisterTile`` mark, if it is a patch."""
         with self.within(node):
             return match(self.mapped, node, self.target, self.operand, self.rows)
 

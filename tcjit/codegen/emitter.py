@@ -18,6 +18,7 @@ from tcjit.codegen.memory import Address, Memory, linear_subscript
 from tcjit.grammar.ast import Access, Def, Expr
 from tcjit.grammar.check import accumulating
 from tcjit.grammar.wrapping import wrapping
+from tcjit.mapping import marks
 from tcjit.mapping.pipeline import Mapped
 from tcjit.mapping.scop import ScopStatement
 
@@ -35,7 +36,7 @@ class Emitter(ABC):
         self.memory = Memory(mapped, dialect)
         self.lines: list[str] = []
         self.depth = 1
-        self.marks: tuple[str, ...] = ()
+        self.marks: tuple[marks.Mark, ...] = ()
         self.ranges: Ranges = {d.name: (d.least, d.greatest) for d in mapped.scop.program.dynamic}
         self.around: tuple[For, ...] = ()  # the loops above, outermost first
         self.run_now: Run | None = None
@@ -54,7 +55,7 @@ class Emitter(ABC):
 
     @abstractmethod
     def mark(self, node: Mark) -> None:
-        """Write what stands below a mark; ``self.marks`` already names it."""
+        """Write what stands below a mark; ``self.marks`` already has it."""
 
     @abstractmethod
     def gather(self, access: Access, gathers: Gathers) -> str:
@@ -89,7 +90,7 @@ class Emitter(ABC):
                 self.branch(node)
             elif isinstance(node, Mark):
                 kept = self.marks
-                self.marks = (*kept, node.name)
+                self.marks = (*kept, node.mark)
                 self.mark(node)
                 self.marks = kept
             else:

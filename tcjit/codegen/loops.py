@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from tcjit.codegen.linear import Linear
+from tcjit.mapping import marks
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ class Run:
 class Mark:
     """A mark of the schedule tree and what stands below it."""
 
-    name: str
+    mark: marks.Mark
     body: tuple[Node, ...]
 
 
@@ -124,14 +125,14 @@ def runs(nodes: tuple[Node, ...]) -> list[Run]:
     return result
 
 
-def mark_names(nodes: tuple[Node, ...]) -> set[str]:
-    """The names of all marks below."""
-    found: set[str] = set()
+def marks_below(nodes: tuple[Node, ...]) -> set[marks.Mark]:
+    """All marks below."""
+    found: set[marks.Mark] = set()
     for node in nodes:
         if isinstance(node, If):
-            found |= mark_names(node.then + node.other)
+            found |= marks_below(node.then + node.other)
         elif not isinstance(node, Run):
-            found |= mark_names(node.body) | ({node.name} if isinstance(node, Mark) else set())
+            found |= marks_below(node.body) | ({node.mark} if isinstance(node, Mark) else set())
     return found
 
 

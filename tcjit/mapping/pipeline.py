@@ -16,8 +16,9 @@ from tcjit.mapping import tree as trees
 from tcjit.mapping.assemble import assemble
 from tcjit.mapping.collapse import Merge, collapse, verify_collapse
 from tcjit.mapping.dependences import dependences
-from tcjit.mapping.gpu_nest import Kernel, regions
+from tcjit.mapping.gpu_nest import Kernel, LaunchBounds, regions
 from tcjit.mapping.machine import BASELINE, Device, Machine
+from tcjit.mapping.marks import Launch
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.allocate import place
 from tcjit.mapping.passes.contract import contract
@@ -47,14 +48,6 @@ Proof = Literal["every", "last", "none"]  # verify each pass's tree, the final o
 
 
 @dataclass(frozen=True)
-class Launch:
-    """One kernel on a GPU: what stands below ``mark``, on blocks of ``threads``."""
-
-    mark: str
-    threads: int
-
-
-@dataclass(frozen=True)
 class Digits:
     """A statement's dimensions in a mixed radix: for each its least value, and the weight and count of its digits, the last weight 1.
 
@@ -74,7 +67,7 @@ class Mapped:
     privates: tuple[Buffer, ...]
     options: Options
     verified: bool
-    launches: tuple[Launch, ...] = ()
+    launches: tuple[LaunchBounds, ...] = ()
     digits: tuple[Digits, ...] = ()
 
 
@@ -173,7 +166,7 @@ def _mapped_gpu(
     tree = steps.run("blocks", blocks, lowered.scop, kernels, show=trees.show, suffix="tree")
     tree = steps.run("threads", threads, lowered.scop, tree, kernels, show=trees.show, suffix="tree")
     tree = steps.run("synchronise", synchronise, lowered, tree, kernels, device, show=trees.show, suffix="tree")
-    launches = tuple(Launch(f"launch{number}", kernel.threads) for number, kernel in enumerate(kernels))
+    launches = tuple(LaunchBounds(Launch(number), kernel.threads) for number, kernel in enumerate(kernels))
     buffers = tuple(buffer for kernel in kernels for buffer in kernel.buffers)
     if prove != "none":
         lowered_deps = steps.run("lowered dependences", dependences, lowered.scop)
@@ -204,7 +197,7 @@ def _verify_lowered(scop: Scop, lowered: Lowered) -> None:
 
 
 def _show_kernels(kernels: tuple[Kernel, ...]) -> str:
-    return "".join(f"launch{n}: {k.threads} threads\n{_show_privates(k.buffers)}" for n, k in enumerate(kernels))
+    return "".join(f"{Launch(n)}: {k.threads} threads\n{_show_privates(k.buffers)}" for n, k in enumerate(kernels))
 
 
 def _show_privates(privates: tuple[Buffer, ...]) -> str:
