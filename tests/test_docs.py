@@ -94,6 +94,15 @@ def test_the_page_of_the_command_lists_every_variable() -> None:
 
 
 @pytest.mark.text
+def test_the_page_of_the_command_lists_every_constant() -> None:
+    from tcjit.mapping.costs import Costs
+
+    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    rows = [f"| `{c.name}` | {c.metadata['unit']} | {c.metadata['meaning']} | {c.metadata['measured']} |" for c in Costs.described()]
+    assert [row for row in rows if row not in page] == []
+
+
+@pytest.mark.text
 def test_the_page_on_gpus_lists_every_option_for_them() -> None:
     from tcjit.mapping.options import Options
 

@@ -7,11 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from math import prod
 
 from tcjit.byoc.block_dependences import note, operands
 from tcjit.byoc.graph import Node, TensorType, Value
 from tcjit.byoc.regions import Fits, Region
+from tcjit.cache import store
+from tcjit.mapping.costs import Costs
+from tcjit.runtime.calibrate import costs_of_host
+from tcjit.runtime.host import compiler, cores
 
 BYTES = {
     name: count
@@ -38,6 +43,18 @@ class HostCosts:
     flops: float = 1e11
     operation: float = 0.9e-6
     call: float = 2.6e-6
+
+
+@cache
+def host_costs() -> HostCosts:
+    """Those of this machine where ``tcjit doctor --calibrate`` measured it; asked for once in a process."""
+    costs = costs_of_host(store())
+    return HostCosts() if costs is None else measured_costs(costs, compiler(store()).vector_bytes // 4, cores())
+
+
+def measured_costs(costs: Costs, lanes: int, cores: int) -> HostCosts:
+    """What ATen has of measured constants, on so many cores with so many lanes of float32."""
+    return HostCosts(bandwidth=costs.memory_read, flops=costs.peak_flops(lanes, cores))
 
 
 @dataclass(frozen=True)
@@ -100,7 +117,7 @@ class Pruned:
 
 def estimate(region: Region, limits: Limits | None = None, machine: HostCosts | None = None) -> Cost:
     """A region as one call of its backend: what goes in and out moves once, what stays inside does not."""
-    limits, machine = limits or Limits(), machine or HostCosts()
+    limits, machine = limits or Limits(), machine or host_costs()
     moved = sum(map(size, (*region.inputs, *region.constants, *region.outputs)))
     work = sum(map(flops, region.nodes))
     call = machine.call if limits.call is None else limits.call
@@ -110,7 +127,7 @@ def estimate(region: Region, limits: Limits | None = None, machine: HostCosts | 
 
 def unfused(nodes: Sequence[Node], machine: HostCosts | None = None) -> Cost:
     """Nodes as ATen runs them, one by one."""
-    machine = machine or HostCosts()
+    machine = machine or host_costs()
     moved = work = 0
     seconds = 0.0
     for node in nodes:

@@ -31,6 +31,10 @@ class Costs:
     memory_copy: float = _constant(1.5e10, "bytes per second", "read and written by all cores in a copy", "a copy of 128 MiB, in threads")
     parallel_region: float = _constant(3e-6, "seconds", "to start and end a region of threads", "empty OpenMP regions")
 
+    def peak_flops(self, lanes: int, cores: int) -> float:
+        """Operations per second of so many cores whose vectors have so many lanes; a multiply-add is two."""
+        return 2 * self.fma_rate * self.frequency * lanes * cores
+
     @classmethod
     def described(cls) -> tuple[Field[Any], ...]:
         """The fields; ``metadata`` has ``unit``, ``meaning`` and ``measured``."""

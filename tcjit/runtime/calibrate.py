@@ -11,9 +11,10 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
-from tcjit.mapping.costs import Costs
+from tcjit.mapping.costs import DEFAULTS, Costs, family_of
 from tcjit.runtime import host
 
 RUNS = 5  # of each measurement at least
@@ -139,13 +140,34 @@ int64_t tc_regions(int64_t count, void *memory, int64_t bytes, int threads) {
 _Program = Callable[[int, int, int, int], int]  # count, address, bytes, threads
 
 
-def calibrate(report: Callable[[str], None] = lambda line: None) -> Costs:
-    """The constants of this machine, in about a quarter of a minute; ``report`` is called with a line for each.
+def costs_of_host(memory: host.Memory) -> Costs | None:
+    """The constants that ``keep`` put there for this processor."""
+    note = memory.note(_note_name())
+    return None if note is None else Costs.of_note(note)
+
+
+def default_costs() -> tuple[str, Costs]:
+    """The family of this processor, "generic" where it is none of those that were measured, and its constants."""
+    family = family_of(*host.cpu_model())
+    name = family if family in DEFAULTS else "generic"
+    return name, DEFAULTS[name]
+
+
+def keep(memory: host.Memory, costs: Costs) -> None:
+    """Keep the constants of this processor."""
+    memory.put_note(_note_name(), asdict(costs))
+
+
+def _note_name() -> str:
+    return "costs-" + hashlib.sha256(host.hardware().encode()).hexdigest()[:32]
+
+
+def calibrate() -> Costs:
+    """The constants of this machine, in about half a minute.
 
     Import torch first: its OpenMP runtime is the one that kernels use. A CompileError where there is no C compiler.
     """
-    tool, threads = host.compiler(), _cores()
-    width = 64 if "-mprefer-vector-width=512" in tool.flags else 32 if "-march=native" in tool.flags and "x86" in tool.target else 16
+    width, threads = host.compiler().vector_bytes, host.cores()
     near, own = host.cache_bytes(1) or 1 << 15, host.cache_bytes(2) or 1 << 20
     last = 4 * own
     with tempfile.TemporaryDirectory(prefix="tcjit-") as folder:
@@ -180,8 +202,6 @@ def calibrate(report: Callable[[str], None] = lambda line: None) -> Costs:
         values["memory_read"] = 1 / seconds("memory", MEMORY, threads)
         values["memory_copy"] = 1 / seconds("copies", MEMORY, threads)
         values["parallel_region"] = seconds("regions", cores=threads)
-    for constant_field in Costs.described():
-        report(f"{constant_field.name} {values[constant_field.name]:.4g} {constant_field.metadata['unit']}")
     return Costs(**values)
 
 
@@ -200,7 +220,3 @@ def _seconds(program: Callable[[int], object], count: int) -> float:
     begun = time.perf_counter()
     program(count)
     return time.perf_counter() - begun
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
