@@ -59,7 +59,7 @@ class _AliasClasses:
             self.cells[value] = self.new()
         return self.find(self.cells[value])
 
-    def held(self, cell: int) -> int:
+    def contents(self, cell: int) -> int:
         cell = self.find(cell)
         if cell not in self.inside:
             self.inside[cell] = self.new()
@@ -86,9 +86,9 @@ class _AliasClasses:
         first, second = self.cell(one), self.cell(other)
         if (one in self.holders) != (other in self.holders):
             holder, part = (first, second) if one in self.holders else (second, first)
-            self.join(self.held(holder), part)
+            self.join(self.contents(holder), part)
         elif one in self.holders:
-            self.join(self.held(first), first)  # either may hold the other
+            self.join(self.contents(first), first)  # either may hold the other
             self.join(first, second)
         else:
             self.join(first, second)
@@ -140,7 +140,7 @@ class _AliasClasses:
         for holder in whole:
             for part in parts:
                 if self.carries(part):
-                    self.join(self.held(self.cell(holder)), self.cell(part))
+                    self.join(self.contents(self.cell(holder)), self.cell(part))
 
     def operation(self, node: Node, everything: list[Value]) -> None:
         try:

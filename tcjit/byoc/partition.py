@@ -194,8 +194,8 @@ def partition(
     running = way.model
     if running is not None and not way.cut.regions and not way.cut.passes:
         running = independent_copy(model, opened)  # nothing is changed, so that nothing may cost anything
-    calling = None if type(running) is type(model) else calling_of(way.made, model)
-    return PartitionedModule(way.made, _manifest(way, training), Making(way.adapter, way.cut, inputs), running, calling)
+    calling = None if type(running) is type(model) else calling_of(way.partitioned, model)
+    return PartitionedModule(way.partitioned, _manifest(way, training), Making(way.adapter, way.cut, inputs), running, calling)
 
 
 @checked(file=PATH, trust=bool)

@@ -175,10 +175,10 @@ class AttributePattern(Pattern):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TypePattern(Pattern):
-    """A tensor whose type passes a test; ``words`` say which."""
+    """A tensor whose type passes a test; ``description`` says which."""
 
     base: Pattern
-    words: str
+    description: str
     test: Callable[[TensorType], bool]
 
 
@@ -326,7 +326,7 @@ def _described(pattern: Pattern, text: Callable[[Pattern], str]) -> str:
         case AttributePattern():
             return f"{text(pattern.base)}.has_attr({', '.join(named(pattern.attributes))})"
         case TypePattern():
-            return f"{text(pattern.base)}.{pattern.words}"
+            return f"{text(pattern.base)}.{pattern.description}"
         case SameShape():
             return f"{text(pattern.base)}.same_shape_as({text(pattern.other)})"
         case Used():

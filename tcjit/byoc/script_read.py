@@ -212,7 +212,7 @@ class _ScriptReader:
         kind = value.type().kind()
         held = value.toIValue() if kind not in ("FunctionType", "ClassType") else None
         if isinstance(held, torch.Tensor):
-            self.hold(value, held, "", self.places[node])
+            self.add_constant(value, held, "", self.places[node])
             return True
         if isinstance(held, torch.device):
             held = str(held)
@@ -221,7 +221,7 @@ class _ScriptReader:
             self.literals[value.unique()] = plain[1]
         return plain[0] and value.unique() not in self.ends
 
-    def hold(self, value: Any, tensor: torch.Tensor, path: str, place: int) -> None:
+    def add_constant(self, value: Any, tensor: torch.Tensor, path: str, place: int) -> None:
         """A constant; what is got in several places is one value."""
         made = self.byname.get(path)
         if made is None:
@@ -251,7 +251,7 @@ class _ScriptReader:
             return False
         held = getattr(part[1], name)
         if isinstance(held, torch.Tensor):
-            self.hold(value, held, path, self.places[node])
+            self.add_constant(value, held, path, self.places[node])
         elif held is None and value.unique() not in self.ends:
             self.literals[value.unique()] = None
         else:

@@ -33,7 +33,7 @@ class Variant:
 
     adapter: Adapter
     cut: Cut
-    made: Any
+    partitioned: Any
     model: Any
     measured: Measured | None = None
 

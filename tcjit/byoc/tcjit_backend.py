@@ -142,7 +142,7 @@ class Runner:
         key = tuple([(each.shape, each.dtype) for each in tensors])
         kernel = self._kernels.get(key)
         if kernel is None:
-            kernel = self._kernels[key] = self._made(tensors)
+            kernel = self._kernels[key] = self._kernel_for(tensors)
         if isinstance(kernel, str):
             raise Unserved(kernel)
         if self._numbers:
@@ -153,7 +153,7 @@ class Runner:
             raise Unserved(error.what) from error
         return [found] if self._single else list(found)
 
-    def _made(self, tensors: Sequence[Tensor]) -> Callable[..., Any] | str:
+    def _kernel_for(self, tensors: Sequence[Tensor]) -> Callable[..., Any] | str:
         """A kernel, or why there is none."""
         if len(self._kernels) >= SHAPES:
             return f"{SHAPES} sets of shapes have kernels of their own already"

@@ -29,7 +29,7 @@ class Activation:
     """How oneDNN calls an activation: from its node to name, numbers and algorithm, None where it has no such form."""
 
     op: str
-    words: Callable[[Node], tuple[str, tuple[Argument, ...], str] | None]
+    onednn_form: Callable[[Node], tuple[str, tuple[Argument, ...], str] | None]
 
 
 def _plain(op: str, name: str) -> Activation:
@@ -168,7 +168,7 @@ def activation_fits(found: Match) -> Verdict:
     act = node_of(found, "act")
     if not _on_cpu_device(act):
         return act.op == "aten.relu" or "cuDNN fuses relu only"
-    return ACTIVATIONS[act.op].words(act) is not None or f"oneDNN has no such {act.op}"
+    return ACTIVATIONS[act.op].onednn_form(act) is not None or f"oneDNN has no such {act.op}"
 
 
 def sum_fits(found: Match) -> Verdict:
@@ -310,7 +310,7 @@ def _attention(found: Match, adapter: Adapter) -> list[Node]:
 
 
 def words_of(act: Node) -> tuple[str, tuple[Argument, ...], str]:
-    found = ACTIVATIONS[act.op].words(act)
+    found = ACTIVATIONS[act.op].onednn_form(act)
     assert found is not None, "the row's check has asked"
     return found
 

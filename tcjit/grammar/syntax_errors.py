@@ -27,7 +27,7 @@ _OTHER_TYPES = {
 _EXPRESSION = {"NUMBER", "SCALAR", "MIN", "MAX", "TRUE", "FALSE", "MINUS", "NOT"}
 _OPERATOR = {"PLUS", "MINUS", "STAR", "SLASH", "PERCENT", "COMPARE", "AND", "OR", "QMARK"}
 _KEYWORDS = {"DEF", "WHERE", "IN", "EXISTS", "MIN", "MAX", "TRUE", "FALSE", "SCALAR"}
-_WORDS = {"ID": "a name", "NUMBER": "a number", "SCALAR": "a type", "$END": "the end of the program"}
+_TOKEN_NAMES = {"ID": "a name", "NUMBER": "a number", "SCALAR": "a type", "$END": "the end of the program"}
 
 
 def where(token: Token, lines: list[str]) -> Where:
@@ -260,5 +260,5 @@ def _expected(accepts: Iterable[str], patterns: dict[str, str]) -> str:
     if left >= {"EQUAL", "MIN_INIT"}:
         words.append("an assignment (`=`, `+=!`, ...)")
         left = {name for name in left if not patterns.get(name, "").endswith(("=", "=!", "(?!=)"))}
-    words += [_WORDS.get(name) or f"`{patterns[name]}`" for name in sorted(left, key=lambda n: (n not in _WORDS, n))]
+    words += [_TOKEN_NAMES.get(name) or f"`{patterns[name]}`" for name in sorted(left, key=lambda n: (n not in _TOKEN_NAMES, n))]
     return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

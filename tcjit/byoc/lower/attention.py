@@ -15,7 +15,7 @@ from tcjit.errors import PartitionError
 
 @rule("scaled_dot_product_attention")
 def attention(call: NodeCall) -> Element:
-    query, key, value = (call.settled(name) for name in ("query", "key", "value"))
+    query, key, value = (call.materialised(name) for name in ("query", "key", "value"))
     dtype, builder = wide(call.dtype), call.builder
     if call.number("dropout_p", 0) != 0:
         raise PartitionError("drops at random")
@@ -23,7 +23,7 @@ def attention(call: NodeCall) -> Element:
         raise PartitionError(f"attention of {call.dtype}")
     *lead, rows, width = query.shape
     keys = key.shape[-2]
-    given = call.given("scale")
+    given = call.argument("scale")
     factor = literal(1 / math.sqrt(width) if given is None else call.number("scale"), dtype)
     spread = [_batched(call, each, lead) for each in (key, value)]
     shape = (*lead, rows, keys)

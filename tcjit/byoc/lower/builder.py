@@ -162,28 +162,28 @@ class NodeCall:
         self.builder, self.node = builder, node
         self.dtype, self.shape = known(node.outputs[0])
 
-    def given(self, name: str) -> Argument:
+    def argument(self, name: str) -> Argument:
         return self.node.arguments.get(name)
 
     def tensor(self, name: str) -> Element:
         return self.builder.element(self._value(name))
 
-    def settled(self, name: str) -> Element:
+    def materialised(self, name: str) -> Element:
         """A tensor that is read more than once per result."""
         return self.builder.settle(self._value(name))
 
     def optional(self, name: str) -> Element | None:
-        return None if self.given(name) is None else self.tensor(name)
+        return None if self.argument(name) is None else self.tensor(name)
 
     def tensors(self, name: str) -> list[Element]:
         """A list of tensors."""
-        given = self.given(name)
+        given = self.argument(name)
         if not isinstance(given, tuple) or not all(isinstance(each, Value) for each in given):
             raise PartitionError(f"its {name} is no list of tensors written in the model")
         return [self.builder.element(each) for each in given if isinstance(each, Value)]
 
     def number(self, name: str, default: int | float | None = None) -> int | float:
-        found = default if self.given(name) is None else self.given(name)
+        found = default if self.argument(name) is None else self.argument(name)
         if not isinstance(found, (int, float)):
             raise PartitionError(f"its {name} is known at the run only" if isinstance(found, Value) else f"its {name} is {found!r}")
         return found
@@ -198,14 +198,14 @@ class NodeCall:
         return bool(self.integer(name, 0))
 
     def word(self, name: str) -> str:
-        found = self.given(name)
+        found = self.argument(name)
         if isinstance(found, Value):
             raise PartitionError(f"its {name} is known at the run only")
         return found if isinstance(found, str) else ""
 
     def integers(self, name: str, count: int = 0, default: Sequence[int] | None = None) -> tuple[int, ...]:
         """A list of integers; a number or a list of one stands for ``count`` of them, an empty list for the default."""
-        found = self.given(name)
+        found = self.argument(name)
         if isinstance(found, int):
             found = (found,)
         if (found is None or found == ()) and default is not None:
@@ -220,7 +220,7 @@ class NodeCall:
         return axis(self.integer(name, default), rank)
 
     def _value(self, name: str) -> Value:
-        found = self.given(name)
+        found = self.argument(name)
         if not isinstance(found, Value) or found.type is None:
             raise PartitionError(f"its {name} is no tensor")
         return found

@@ -39,7 +39,7 @@ def contract(call: NodeCall, operands: Sequence[tuple[Element, str]], out: str) 
 
 
 def _operand(call: NodeCall, name: str) -> Element:
-    return _straight(call, call.settled(name))
+    return _straight(call, call.materialised(name))
 
 
 def _straight(call: NodeCall, element: Element) -> Element:

@@ -26,7 +26,7 @@ def guarded(x: Element, subscripts: Sequence[Linear], dtype: str, otherwise: str
 
 @rule("conv1d", "conv2d", "conv3d", "convolution", "_convolution", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
 def convolution(call: NodeCall) -> Element:
-    x, weight = call.settled("input"), call.settled("weight")
+    x, weight = call.materialised("input"), call.materialised("weight")
     rank = len(weight.shape) - 2
     if rank < 1:
         raise PartitionError("a convolution without a plane")

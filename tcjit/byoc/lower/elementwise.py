@@ -26,7 +26,7 @@ def floating(dtype: str) -> bool:
 
 def operand(call: NodeCall, name: str) -> Operand:
     """A tensor or a number."""
-    return call.tensor(name) if isinstance(call.given(name), Value) else call.number(name)
+    return call.tensor(name) if isinstance(call.argument(name), Value) else call.number(name)
 
 
 def formula(
@@ -384,7 +384,7 @@ def limited(call: NodeCall) -> Element:
     low, high = ("min_val", "max_val") if call.node.op == "aten.hardtanh" else ("min", "max")
     text, operands = "{0}", [operand(call, "self")]
     for name, word in ((low, "max"), (high, "min")):
-        if call.given(name) is not None:
+        if call.argument(name) is not None:
             operands.append(operand(call, name))
             text = f"{word}({text}, {{{len(operands) - 1}}})"
     fitting(operands, call.dtype)

@@ -18,7 +18,7 @@ _ANY = 1 << 62
 
 def _table(call: NodeCall, name: str) -> Element:
     """What is read from: a tensor of its own, whose extents the kernel checks places against."""
-    found = call.settled(name)
+    found = call.materialised(name)
     return found if call.builder.plain(found) else call.builder.store(found)
 
 
@@ -46,10 +46,10 @@ def embedding_bag(call: NodeCall) -> list[Element | str]:
     """Sums or means of rows, where the model itself says that all bags are of one size: by offsets that count in steps."""
     table, index, mode = _table(call, "weight"), integer_tensor(call, "indices"), call.integer("mode", 0)
     bags = call.shape[0]
-    length = _steady(call.given("offsets"), bags, index.size)
+    length = _steady(call.argument("offsets"), bags, index.size)
     if not length or call.flag("include_last_offset"):
         raise PartitionError("its bags are known at the run only")
-    if mode not in (0, 1) or call.given("per_sample_weights") is not None or call.integer("padding_idx", -1) != -1:
+    if mode not in (0, 1) or call.argument("per_sample_weights") is not None or call.integer("padding_idx", -1) != -1:
         raise PartitionError("weighs its rows, leaves some out or takes the greatest")
     dtype = wide(call.dtype)
 
@@ -98,7 +98,7 @@ def gather(call: NodeCall) -> Element:
 @rule("index", "_unsafe_index")
 def index_tensors(call: NodeCall) -> Element:
     """Advanced indexing: the places broadcast together; their dimensions stand where the first was if they are neighbours, else first."""
-    table, given = _table(call, "self"), call.given("indices")
+    table, given = _table(call, "self"), call.argument("indices")
     if not isinstance(given, tuple) or not all(each is None or isinstance(each, Value) for each in given):
         raise PartitionError("its indices are known at the run only")
     integer_tensor: dict[int, Element] = {}
@@ -178,7 +178,7 @@ def pad(call: NodeCall) -> Element:
     for place in range(len(amounts) // 2):
         before[-1 - place] = amounts[2 * place]
     if mode == "constant":
-        value = operand(call, "value") if call.given("value") is not None else 0
+        value = operand(call, "value") if call.argument("value") is not None else 0
         if isinstance(value, Element):
             raise PartitionError("pads with a tensor")
         return _zeros_around(call, x, before, literal(value, call.dtype))

@@ -18,7 +18,7 @@ _TYPES = ("float32", "float64")
 
 def _operands(call: NodeCall, *names: str) -> tuple[list[Element], tuple[int, ...]]:
     """Tensors of the result's type, and the shape that they broadcast to; each is read without work."""
-    found = [call.settled(name) for name in names]
+    found = [call.materialised(name) for name in names]
     if call.dtype not in _TYPES or any(each.dtype != call.dtype for each in found):
         raise PartitionError(f"{call.node.op} of {', '.join(each.dtype for each in found)}, not in one type of {' or '.join(_TYPES)}")
     rank = max(len(each.shape) for each in found)
@@ -83,7 +83,7 @@ def triplet_margin_loss(call: NodeCall) -> Element:
 
 @rule("cross_entropy_loss")
 def cross_entropy_loss(call: NodeCall) -> Element:
-    x, weight = call.settled("self"), None if call.given("weight") is None else call.settled("weight")
+    x, weight = call.materialised("self"), None if call.argument("weight") is None else call.materialised("weight")
     if call.dtype not in _TYPES or x.dtype != call.dtype or (weight is not None and weight.dtype != call.dtype):
         raise PartitionError(f"cross_entropy_loss of {x.dtype}, not in one type of {' or '.join(_TYPES)}")
     dim = 0 if len(x.shape) == 1 else 1
@@ -95,7 +95,7 @@ def cross_entropy_loss(call: NodeCall) -> Element:
 
 def _of_parts(call: NodeCall, logs: Element, weight: Element | None, dim: int) -> Element:
     """The target says for each class how much it is there. A mean is over the rows."""
-    target, classes, smoothing = call.settled("target"), logs.shape[dim], call.number("label_smoothing", 0.0)
+    target, classes, smoothing = call.materialised("target"), logs.shape[dim], call.number("label_smoothing", 0.0)
     if target.dtype != call.dtype:
         raise PartitionError(f"its target is {target.dtype}")
 

@@ -66,7 +66,7 @@ def log_softmax_of(builder: DefBuilder, x: Element, dim: int, dtype: str) -> Ele
 
 def _exponents(call: NodeCall) -> tuple[Element, int, str]:
     """What softmax is taken of, a mere access; the dimension; and the type to compute in."""
-    x, dtype = call.settled("self"), wide(call.dtype)
+    x, dtype = call.materialised("self"), wide(call.dtype)
     if not floating(call.dtype):
         raise PartitionError(f"softmax of {call.dtype}")
     if x.dtype != call.dtype:
@@ -98,7 +98,7 @@ def _affine(
 
 @rule("layer_norm", "native_layer_norm")
 def layer_norm(call: NodeCall) -> Element | Sequence[Element | str]:
-    x, dtype = call.settled("input"), wide(call.dtype)
+    x, dtype = call.materialised("input"), wide(call.dtype)
     shape = call.integers("normalized_shape")
     dims = list(range(len(x.shape) - len(shape), len(x.shape)))
     weight, bias = (_spread(call, name, x.shape) for name in ("weight", "bias"))
@@ -130,7 +130,7 @@ def _spread(call: NodeCall, name: str, shape: Sequence[int], place: int | None =
 
 @rule("group_norm", "native_group_norm")
 def group_norm(call: NodeCall) -> Element | Sequence[Element | str]:
-    x, dtype = call.settled("input"), wide(call.dtype)
+    x, dtype = call.materialised("input"), wide(call.dtype)
     native = call.node.op == "aten.native_group_norm"
     batch, channels, *plane = x.shape
     groups = call.integer("group" if native else "num_groups")
@@ -148,9 +148,9 @@ def group_norm(call: NodeCall) -> Element | Sequence[Element | str]:
 def instance_norm(call: NodeCall) -> Element | Sequence[Element | str]:
     if not call.flag("use_input_stats"):
         return batch_norm(call)
-    if call.given("running_mean") is not None:
+    if call.argument("running_mean") is not None:
         raise PartitionError("changes its running statistics")
-    x = call.settled("input")
+    x = call.materialised("input")
     weight, bias = (_spread(call, name, x.shape, 1) for name in ("weight", "bias"))
     dims = range(2, len(x.shape))
     found, _, _ = _normalised(call.builder, x, dims, call.number("eps", 1e-5), wide(call.dtype), weight, bias)
@@ -160,7 +160,7 @@ def instance_norm(call: NodeCall) -> Element | Sequence[Element | str]:
 @rule("batch_norm", "native_batch_norm", "cudnn_batch_norm", "_native_batch_norm_legit_no_training", "_batch_norm_no_update")
 def batch_norm(call: NodeCall) -> Element | Sequence[Element | str]:
     """With given statistics: one scale and one shift per channel."""
-    if call.flag("training") or call.given("running_mean") is None:
+    if call.flag("training") or call.argument("running_mean") is None:
         raise PartitionError("normalises by the batch, and may change its running statistics")
     x, dtype = call.tensor("input"), wide(call.dtype)
     mean, variance = call.tensor("running_mean"), call.tensor("running_var")
@@ -176,7 +176,7 @@ def batch_norm(call: NodeCall) -> Element | Sequence[Element | str]:
 
 @rule("rms_norm", "_fused_rms_norm")
 def rms_norm(call: NodeCall) -> Element | Sequence[Element | str]:
-    x, dtype = call.settled("input"), wide(call.dtype)
+    x, dtype = call.materialised("input"), wide(call.dtype)
     shape = call.integers("normalized_shape")
     dims = list(range(len(x.shape) - len(shape), len(x.shape)))
     eps = call.number("eps", FORMATS[x.dtype].eps if floating(x.dtype) else None)

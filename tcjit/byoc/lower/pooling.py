@@ -32,7 +32,7 @@ def _windows(call: NodeCall, x: Element) -> tuple[int, list[tuple[int, ...]]]:
 
 @rule("max_pool1d", "max_pool2d", "max_pool3d", "max_pool2d_with_indices", "max_pool3d_with_indices", "max_pool1d_with_indices")
 def max_pool(call: NodeCall) -> Element | Sequence[Element | str]:
-    x, dtype = call.settled("self"), wide(call.dtype)
+    x, dtype = call.materialised("self"), wide(call.dtype)
     rank, (kernel, stride, padding, dilation) = _windows(call, x)
     lead = len(x.shape) - rank
 
@@ -47,13 +47,13 @@ def max_pool(call: NodeCall) -> Element | Sequence[Element | str]:
 
 @rule("avg_pool1d", "avg_pool2d", "avg_pool3d")
 def avg_pool(call: NodeCall) -> Element:
-    x, dtype = call.settled("self"), wide(call.dtype)
+    x, dtype = call.materialised("self"), wide(call.dtype)
     if not floating(dtype):
         raise PartitionError(f"averages of {dtype}")
     rank, (kernel, stride, padding, _) = _windows(call, x)
     lead = len(x.shape) - rank
-    override = call.given("divisor_override") is not None
-    padded = call.given("count_include_pad") is None or call.flag("count_include_pad")
+    override = call.argument("divisor_override") is not None
+    padded = call.argument("count_include_pad") is None or call.flag("count_include_pad")
 
     def corner(left: Sequence[Linear]) -> list[Linear]:
         return [add(scale(p, s), -pad) for p, s, pad in zip(left[lead:], stride, padding)]
@@ -84,7 +84,7 @@ def _overlap(start: Linear, length: int, low: int, high: int) -> str:
 
 @rule("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d")
 def adaptive_avg_pool(call: NodeCall) -> Element:
-    x, dtype = call.settled("self"), wide(call.dtype)
+    x, dtype = call.materialised("self"), wide(call.dtype)
     if not floating(dtype):
         raise PartitionError(f"averages of {dtype}")
     total, lengths = _bins(call, x, "+", dtype, literal(0, dtype))
@@ -97,7 +97,7 @@ def adaptive_avg_pool(call: NodeCall) -> Element:
 
 @rule("adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d")
 def adaptive_max_pool(call: NodeCall) -> Sequence[Element | str]:
-    x, dtype = call.settled("self"), wide(call.dtype)
+    x, dtype = call.materialised("self"), wide(call.dtype)
     found, _ = _bins(call, x, "max", dtype, least(dtype))
     return [converted(found, call.dtype), "the places of the maxima are for its gradient"]
 
@@ -134,11 +134,11 @@ def _bins(call: NodeCall, x: Element, operator: str, dtype: str, nothing: str) -
 def _scales(call: NodeCall, rank: int) -> list[float | None]:
     """The factors that it was asked for, where that was by factors."""
     if "scale_factors" in call.node.arguments:
-        given = call.given("scale_factors")
+        given = call.argument("scale_factors")
         found: list[Argument] = list(given) if isinstance(given, tuple) else [None] * rank
     else:
         names = ("scales",) if rank == 1 else ("scales_d", "scales_h", "scales_w")[-rank:]
-        found = [None if call.given(name) is None else call.number(name) for name in names]
+        found = [None if call.argument(name) is None else call.number(name) for name in names]
     if not all(each is None or isinstance(each, (int, float)) for each in found):
         raise PartitionError("its factors are known at the run only")
     return [float(each) if isinstance(each, (int, float)) else None for each in found]
@@ -165,7 +165,7 @@ def nearest(call: NodeCall) -> Element:
 def linear(call: NodeCall) -> Element:
     """Each place is a fraction of the way between two neighbours; the fractions are exact, so that places are arithmetic on indices."""
     rank = int(call.node.op[-2])
-    x, dtype = call.settled(_input(call)), wide(call.dtype)
+    x, dtype = call.materialised(_input(call)), wide(call.dtype)
     corners = call.flag("align_corners")
     ways = []
     for n, m, factor in zip(x.shape[-rank:], call.shape[-rank:], _scales(call, rank)):

@@ -38,7 +38,7 @@ def reduced(
 
 def axes(call: NodeCall, name: str, rank: int) -> list[int]:
     """The dimensions of a reduction, ascending; all of them where none is named."""
-    given = call.given(name)
+    given = call.argument(name)
     dims = (given,) if isinstance(given, int) else call.integers(name, default=())
     return sorted(axis(int(dim), rank) for dim in dims) if dims and rank else list(range(rank))
 
@@ -81,10 +81,10 @@ def extremes_with_places(call: NodeCall) -> Element | Sequence[Element | str]:
     if "other" in call.node.arguments:
         return pair(call, call.node.op.replace("max", "maximum").replace("min", "minimum"))
     word = call.node.op[-3:]
-    if call.given("dim") is None:
+    if call.argument("dim") is None:
         x = call.tensor("self")
         return finish(call, _extreme(call, x, range(len(x.shape)), word))
-    x = call.settled("self")
+    x = call.materialised("self")
     dim = call.axis("dim", len(x.shape))
     top = _extreme(call, x, axes(call, "dim", len(x.shape)), word)
     value = finish(call, top)
@@ -97,8 +97,8 @@ def extremes_with_places(call: NodeCall) -> Element | Sequence[Element | str]:
 
 @rule("argmax", "argmin")
 def extreme_positions(call: NodeCall) -> Element:
-    x = call.settled("self")
-    if call.given("dim") is None:
+    x = call.materialised("self")
+    if call.argument("dim") is None:
         x = reshape(x, (x.size,))
     dims = axes(call, "dim", len(x.shape))
     top = _extreme(call, x, dims, call.node.op[-3:])
@@ -143,9 +143,9 @@ def moments(builder: DefBuilder, x: Element, dims: Sequence[int], dtype: str) ->
 
 @rule("var", "std", "var_mean", "std_mean")
 def variances(call: NodeCall) -> Element | Sequence[Element | str]:
-    x, dtype = call.settled("self"), wide(call.dtype)
+    x, dtype = call.materialised("self"), wide(call.dtype)
     dims = axes(call, "dim", len(x.shape))
-    correction = call.number("correction", 1) if call.given("unbiased") is None else call.integer("unbiased")
+    correction = call.number("correction", 1) if call.argument("unbiased") is None else call.integer("unbiased")
     mean, squares = moments(call.builder, x, dims, dtype)
     number = literal(max(count(x, dims) - correction, 0), dtype)
     root = "sqrt" if "std" in call.node.op else ""
@@ -161,7 +161,7 @@ def norms(call: NodeCall) -> Element:
     dims = axes(call, "dim", len(x.shape))
     order = call.number("ord" if call.node.op == "aten.linalg_vector_norm" else "p", 2)
     if order == 2:
-        x = call.settled("self")
+        x = call.materialised("self")
         squares = reduced(call.builder, x, dims, "+", dtype, lambda text, _: "{0} * {0}".format(cast(text, x.dtype, dtype)))
         return finish(call, Element(dtype, squares.shape, lambda subscripts: f"sqrt({squares.at(subscripts)})", 4))
     operator = {1: "+", math.inf: "max", -math.inf: "min"}.get(order)
@@ -172,7 +172,7 @@ def norms(call: NodeCall) -> Element:
 
 @rule("logsumexp")
 def log_of_sums(call: NodeCall) -> Element:
-    x, dtype = call.settled("self"), wide(call.dtype)
+    x, dtype = call.materialised("self"), wide(call.dtype)
     if not floating(x.dtype):
         raise PartitionError(f"logsumexp of {x.dtype}")
     dims = axes(call, "dim", len(x.shape))

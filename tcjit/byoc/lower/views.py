@@ -205,7 +205,7 @@ def interleaves(call: NodeCall) -> Element:
     if call.node.overload != "self_int":
         raise PartitionError("repeats as a tensor says")
     times = call.integer("repeats")
-    if call.given("dim") is None:
+    if call.argument("dim") is None:
         base, dim = reshape(base, (base.size,)), 0
     else:
         dim = call.axis("dim", len(base.shape))
