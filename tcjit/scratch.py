@@ -19,7 +19,7 @@ _REFUSED = "tcjit-refused-"
 _swept: set[str] = set()  # temporary directories, by this process
 
 
-class Folder:
+class LockedFolder:
     """A new folder in the temporary directory; an OSError where none can be made. The first one of a process sweeps up others."""
 
     def __init__(self, kind: str) -> None:
@@ -55,7 +55,7 @@ class Folder:
 @contextmanager
 def folder(kind: str) -> Iterator[str]:
     """The path of a new temporary folder, removed at the end."""
-    made = Folder(kind)
+    made = LockedFolder(kind)
     try:
         yield made.path
     finally:

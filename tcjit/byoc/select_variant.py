@@ -15,11 +15,12 @@ from torch import Tensor
 
 from tcjit.byoc.adapter import Adapter
 from tcjit.byoc.calling import Inputs
-from tcjit.byoc.measure import SURE, Measured, measured, race, sure
+from tcjit.byoc.measure import SURE, Measured, interleaved_timing, measured
 from tcjit.byoc.partition_blocks import Cut, cut
 from tcjit.byoc.passes import standard
 from tcjit.byoc.settings import PartitionConfig
 from tcjit.errors import PartitionError
+from tcjit.runtime.timing import quantile_ratio
 
 Opened = Callable[[], Adapter]
 RACES, READING = 4, 1e-2  # of whole models at most, whose readings cover so many seconds: neighbours on the machine disturb short ones
@@ -70,7 +71,7 @@ def fastest(model: Any, opened: Opened, config: PartitionConfig, inputs: Inputs)
                 for _ in range(WARM):
                     given.given_to(run)
             times = _raced({name: partial(given.given_to, run) for name, run in runs.items()})
-    pays = [number for number in range(len(ways)) if sure(times[str(number)], times["whole"]) < 1]
+    pays = [number for number in range(len(ways)) if quantile_ratio(times[str(number)], times["whole"], SURE) < 1]
     if pays:
         return ways[min(pays, key=lambda number: median(times[str(number)]))]
     seconds = {key: value for way in ways if way.measured for key, value in way.measured.seconds.items()}
@@ -83,10 +84,10 @@ def _raced(runs: Mapping[str, Callable[[], Any]]) -> dict[str, list[float]]:
     times: dict[str, list[float]] = {name: [] for name in runs}
 
     def best(part: float) -> float:
-        return min((sure(times[name], times["whole"], part) for name in runs if name != "whole"), default=1.0)
+        return min((quantile_ratio(times[name], times["whole"], part) for name in runs if name != "whole"), default=1.0)
 
     for _ in range(RACES):
-        for name, each in race(runs, READING).items():
+        for name, each in interleaved_timing(runs, READING).items():
             times[name] += each
         if best(SURE) < 1 or best(0.5) >= 1:
             break

@@ -13,7 +13,7 @@ import torch
 from tcjit import cache, scratch
 from tcjit.errors import ArgumentError, TuneError
 from tcjit.jit import arguments, targets
-from tcjit.jit.arguments import Bound
+from tcjit.jit.arguments import BoundArguments
 from tcjit.jit.kernel_cache import family
 from tcjit.jit.launch import Key
 from tcjit.mapping.options import PRESETS, Options
@@ -47,7 +47,7 @@ def autotune(
     asked = targets.find(target) if target else None
     bounds = [arguments.check(signature, args, asked) for args in sets]
     on = targets.resolve(target, bounds[0].places)
-    if not on.device or on.heeds == "reference":
+    if not on.device or on.option_kind == "reference":
         raise TuneError(f"target {on.name} does not run here, so nothing can be timed", hint='target="cpu", "opencl" or "cuda"')
     if any(targets.resolve(target, bound.places) != on for bound in bounds[1:]):
         raise ArgumentError("the sets of arguments are on different devices", hint="one search per device")
@@ -62,7 +62,7 @@ def autotune(
     return result
 
 
-def _task(text: str, signature: Signature, on: Target, bounds: Sequence[Bound], folder: Path) -> Task:
+def _task(text: str, signature: Signature, on: Target, bounds: Sequence[BoundArguments], folder: Path) -> Task:
     keys = [Key.of(bound, True, on, None) for bound in bounds]
     name = cache.call_key(
         on.code,
@@ -71,7 +71,7 @@ def _task(text: str, signature: Signature, on: Target, bounds: Sequence[Bound], 
         problems=[[key.shapes, key.layouts, dict(key.scalars)] for key in keys],
         threads=torch.get_num_threads(),
     )
-    space = Space.of(on.heeds, signature.traits, signature.loops)
+    space = Space.of(on.option_kind, signature.traits, signature.loops)
     opening = {
         "problems": [_problem(text, signature, on, bound, key, folder / f"{n}.npz") for n, (bound, key) in enumerate(zip(bounds, keys))],
         "threads": torch.get_num_threads(),
@@ -82,15 +82,15 @@ def _task(text: str, signature: Signature, on: Target, bounds: Sequence[Bound], 
     return Task(name[:32], label, space, seeds, WORKERS, opening, on.place, {"target": on.name, "threads": torch.get_num_threads()})
 
 
-def _problem(text: str, signature: Signature, on: Target, bound: Bound, key: Key, file: Path) -> dict[str, Any]:
+def _problem(text: str, signature: Signature, on: Target, bound: BoundArguments, key: Key, file: Path) -> dict[str, Any]:
     """All that a process needs to make the arguments again: sizes and strides, and integers as they are; floats come from a seed."""
-    given = {
+    integers = {
         name: tensor.detach().cpu().numpy()
         for name, tensor in bound.tensors.items()
         if not tensor.dtype.is_floating_point and tensor.device.type != "meta"
     }
-    if given:
-        np.savez(file, allow_pickle=False, **given)
+    if integers:
+        np.savez(file, allow_pickle=False, **integers)
     return {
         "text": text,
         "name": signature.name,
@@ -102,7 +102,7 @@ def _problem(text: str, signature: Signature, on: Target, bound: Bound, key: Key
         "scalars": dict(key.scalars),
         "values": dict(bound.scalars),
         "checked": key.checked,
-        "given": str(file) if given else "",
+        "given": str(file) if integers else "",
         "seed": 0,
     }
 
@@ -117,7 +117,7 @@ def _neighbours(signature: Signature, keys: Sequence[Key]) -> list[Options]:
     return [Options.from_dict(choice.options) for choice in near if choice is not None]
 
 
-def _keep(signature: Signature, on: Target, bound: Bound, result: TuneResult) -> None:
+def _keep(signature: Signature, on: Target, bound: BoundArguments, result: TuneResult) -> None:
     """The winner for these shapes, for this and other processes."""
     key = Key.of(bound, True, on, None)
     numbers = {"seconds": result.seconds, "default": result.default_seconds, "trials": float(len(result.history))}

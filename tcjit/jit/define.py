@@ -27,14 +27,14 @@ class Namespace:
     __signatures: dict[str, Signature]
 
     def __init__(self, source: str, target: str | None, options: Options | None, dynamic: tuple[str, ...] = ()) -> None:
-        found = {s.name: s for s in signatures(source)}
-        self.__dict__.update(_Namespace__state=(source, target, options, dynamic), _Namespace__signatures=found)
-        _check_dynamic(list(found.values()), dynamic)
-        for signature in found.values():
+        by_name = {s.name: s for s in signatures(source)}
+        self.__dict__.update(_Namespace__state=(source, target, options, dynamic), _Namespace__signatures=by_name)
+        _check_dynamic(list(by_name.values()), dynamic)
+        for signature in by_name.values():
             if signature.warning:
                 warnings.warn(f"{signature.name}: {signature.warning}", TCWarning, stacklevel=4)  # where define was called
         if sys.modules.get("torch") is not None:
-            for name in found:
+            for name in by_name:
                 self[name]
 
     def __getitem__(self, name: str) -> Function:
@@ -75,9 +75,9 @@ class Namespace:
         from tcjit import notebook  # as html, what few processes need
 
         source, target, options, _ = self.__state
-        made = f"for {target or 'the device of the arguments'}" + (f", {options}" if options else "")
+        settings = f"for {target or 'the device of the arguments'}" + (f", {options}" if options else "")
         text = notebook.listing(source.strip("\n"))
-        return notebook.fragment(notebook.heading(f"tcjit: {', '.join(self)}"), text, f"<p>{escape(made)}</p>")
+        return notebook.fragment(notebook.heading(f"tcjit: {', '.join(self)}"), text, f"<p>{escape(settings)}</p>")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _again, self.__state

@@ -13,9 +13,9 @@ from tcjit.checked import checked
 from tcjit.errors import ArgumentError, LaunchError, ShapeError, VerifyError
 from tcjit.grammar.bind import refuse_beyond
 from tcjit.jit import arguments, kernel_cache, targets
-from tcjit.jit.arguments import Bound, Value
+from tcjit.jit.arguments import BoundArguments, Value
 from tcjit.jit.fast import Table
-from tcjit.jit.kernel_cache import Binary
+from tcjit.jit.kernel_cache import LoadedBinary
 from tcjit.jit.launch import Key, runtime_numbers
 from tcjit.jit.launch_record import failure
 from tcjit.jit.signature import Signature
@@ -68,7 +68,7 @@ class Kernel:
         record: Mapping[str, Any],
         work: Work,
         artifacts: Callable[[], Mapping[str, str]],
-        binary: Binary | None = None,
+        binary: LoadedBinary | None = None,
     ) -> None:
         self.text = text
         self.signature = signature
@@ -170,9 +170,9 @@ class Kernel:
             self._call = self._table.remember(self.signature, self.key, self.binary, bound)
         return packed(results)
 
-    def _bound(self, args: tuple[Any, ...]) -> Bound:
+    def _bound(self, args: tuple[Any, ...]) -> BoundArguments:
         bound = arguments.check(self.signature, args, self.key.target)
-        if self.key.target.device and any(place not in (self.key.target.place, "meta") for place in bound.places):
+        if self.key.target.device and any(device not in (self.key.target.place, "meta") for device in bound.places):
             raise ArgumentError(
                 f"this kernel was compiled for tensors on {self.key.target.place}, not {bound.places[0]}",
                 hint=f"{self.signature.name}(...), which sees to it",
@@ -183,7 +183,7 @@ class Kernel:
     def output_shapes(self) -> list[tuple[int, ...]]:
         return [tuple(returned["shape"]) for returned in self.record["returns"]]
 
-    def _inputs(self, bound: Bound) -> list[torch.Tensor]:
+    def _inputs(self, bound: BoundArguments) -> list[torch.Tensor]:
         """The tensor arguments in layouts that the kernel reads, copied where theirs are others."""
         if bound.specialised != dict(self.key.scalars):
             wanted = ", ".join(f"{name} = {value}" for name, value in self.key.scalars)
@@ -282,10 +282,10 @@ def _compare(kernel: Kernel, name: str, got: Any, expected: Any, error: Any) -> 
         part = np.where(np.isnan(part), np.inf, part)
     worst = float(part.max(initial=0.0))
     if worst > 1:
-        place = tuple(int(i) for i in np.unravel_index(int(part.argmax()), part.shape))
-        allowed = f"the reference says {expected[place]} with an error of {error[place]:.3g} allowed"
+        index = tuple(int(i) for i in np.unravel_index(int(part.argmax()), part.shape))
+        allowed = f"the reference says {expected[index]} with an error of {error[index]:.3g} allowed"
         raise VerifyError(
-            f"{kernel!r}: {name}{list(place)} is {got[place]}, and {allowed}", hint="please report it with the program and its sizes"
+            f"{kernel!r}: {name}{list(index)} is {got[index]}, and {allowed}", hint="please report it with the program and its sizes"
         )
     return worst
 
@@ -309,7 +309,7 @@ def create(text: str, signature: Signature, key: Key) -> Kernel:
     return compiled(text, signature, key, kernel_cache.binary(text, signature, key))
 
 
-def compiled(text: str, signature: Signature, key: Key, binary: Binary) -> Kernel:
+def compiled(text: str, signature: Signature, key: Key, binary: LoadedBinary) -> Kernel:
     """A kernel out of a binary."""
     record, launch, artifacts = binary
 
@@ -358,7 +358,7 @@ def reference(
         return interpreter.run(program, arrays, scalars, before, checked, track)
 
 
-def extents(signature: Signature, bound: Bound) -> list[tuple[int, ...]]:
+def extents(signature: Signature, bound: BoundArguments) -> list[tuple[int, ...]]:
     """The outputs' shapes for bound arguments; a ShapeError for a negative extent."""
     try:
         shapes = signature.shapes(bound.values)

@@ -9,7 +9,7 @@ import torch
 
 from tcjit.grammar.bind import bind
 from tcjit.jit import arguments, targets
-from tcjit.jit.arguments import Bound, Value
+from tcjit.jit.arguments import BoundArguments, Value
 from tcjit.jit.signature import Signature, evaluate
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Key:
     dynamic: tuple[tuple[str, int, int], ...] = ()
 
     @staticmethod
-    def of(bound: Bound, checked: bool, target: targets.Target, options: Options | None) -> Key:
+    def of(bound: BoundArguments, checked: bool, target: targets.Target, options: Options | None) -> Key:
         """The key of a call."""
         inputs = bound.tensors.values()
         shapes = tuple(tuple(map(int, tensor.shape)) for tensor in inputs)
@@ -74,6 +74,6 @@ def runtime_numbers(
 
 def sizes_by_position(signature: Signature, inputs: Sequence[torch.Tensor]) -> dict[str, int]:
     """The value of every size, by its number among the sizes: the names that the expressions of a record have for them."""
-    given = iter(inputs)
-    values = bind(signature.params, [tuple(next(given).shape) if p.dims else None for p in signature.params])
+    tensors = iter(inputs)
+    values = bind(signature.params, [tuple(next(tensors).shape) if p.dims else None for p in signature.params])
     return {str(number): values[size] for number, size in enumerate(signature.sizes)}

@@ -14,7 +14,7 @@ from tcjit.codegen.source import Source
 from tcjit.grammar.ast import Program
 from tcjit.jit.compile import record
 from tcjit.jit.signature import Signature
-from tcjit.jit.targets import Made, Target
+from tcjit.jit.targets import CompiledProgram, Target
 from tcjit.mapping.options import Options
 from tcjit.mapping.pipeline import Mapped
 from tcjit.step import Steps
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Problem:
-    """A def at one set of shapes, and, where candidates run, what they run on and what must come out of it."""
+    """A def at one set of shapes; in the process that runs candidates also inputs, outputs and expected results."""
 
     facts: Mapping[str, Any]
     target: Target
@@ -45,27 +45,27 @@ class Problem:
 
 @dataclass
 class Session:
-    """What a process works on; ``folder`` holds the binaries, for all processes of a search."""
+    """The problems of a worker process; ``folder`` holds the binaries for all processes of a search."""
 
     folder: Path
     problems: list[Problem]
     printed: dict[str, list[tuple[Mapped, Source]]] = field(default_factory=dict)
 
 
-def emitted(problem: Problem, options: Options) -> tuple[Mapped, Source]:
+def emit_candidate(problem: Problem, options: Options) -> tuple[Mapped, Source]:
     """The code of a candidate for a problem."""
     signature, target = problem.signature, problem.target
-    options = options.normalised(target.heeds, signature.traits, signature.loops)
+    options = options.normalised(target.option_kind, signature.traits, signature.loops)
     # not proved here: the winner is, when it is compiled to be used
     return target.emit(
         problem.program, options, problem.layouts, checked=bool(problem.facts["checked"]), prove="none", steps=Steps(signature.name)
     )
 
 
-def keep(session: Session, code: str, number: int, problem: Problem, mapped: Mapped, source: Source) -> None:
+def store_candidate(session: Session, code: str, number: int, problem: Problem, mapped: Mapped, source: Source) -> None:
     """Compile, and leave binary and launch record where the process that runs candidates finds them."""
     binary, resources = problem.target.build(source, problem.program)
-    made = Made(mapped, source, binary, resources)
-    facts = record(problem.program, made, problem.target, problem.layouts, Steps(problem.signature.name))
+    compiled = CompiledProgram(mapped, source, binary, resources)
+    facts = record(problem.program, compiled, problem.target, problem.layouts, Steps(problem.signature.name))
     (session.folder / f"{code}.{number}.so").write_bytes(binary)
     (session.folder / f"{code}.{number}.json").write_text(json.dumps(facts), encoding="utf-8")

@@ -11,10 +11,10 @@ from tcjit.grammar.infer import specialise
 from tcjit.jit import targets
 from tcjit.jit.compile import definition
 from tcjit.jit.signature import of
-from tcjit.jit.tune_compiler import Problem, Session, emitted, keep
+from tcjit.jit.tune_compiler import Problem, Session, emit_candidate, store_candidate
 from tcjit.mapping.options import Options
 
-KEPT = 64  # printed candidates that wait to be built
+MAX_PRINTED = 64  # printed candidates that wait to be built
 _session: Session | None = None
 
 
@@ -32,7 +32,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         return _print(_session, Options.from_dict(request["options"]))
     if do == "build":
         for number, (problem, (mapped, source)) in enumerate(zip(_session.problems, _session.printed[request["code"]])):
-            keep(_session, request["code"], number, problem, mapped, source)
+            store_candidate(_session, request["code"], number, problem, mapped, source)
         return {}
     from tcjit.jit import tune_runner  # imports torch, which making candidates does without
 
@@ -50,23 +50,23 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _problem(facts: Mapping[str, Any]) -> Problem:
-    found = definition(facts["text"], facts["name"])
-    names = [p.name for p in found.params if p.dims]
-    program = specialise(found, {n: tuple(shape) for n, shape in zip(names, facts["shapes"])}, facts["scalars"])
+    source_def = definition(facts["text"], facts["name"])
+    names = [p.name for p in source_def.params if p.dims]
+    program = specialise(source_def, {n: tuple(shape) for n, shape in zip(names, facts["shapes"])}, facts["scalars"])
     target = targets.find(facts["target"], facts["place"])
-    return Problem(facts, target, of(found), program, dict(zip(names, facts["layouts"])))
+    return Problem(facts, target, of(source_def), program, dict(zip(names, facts["layouts"])))
 
 
 def _print(session: Session, options: Options) -> dict[str, Any]:
-    made = [emitted(problem, options) for problem in session.problems]
-    texts = "\0".join(source.text for _, source in made)
+    printed = [emit_candidate(problem, options) for problem in session.problems]
+    texts = "\0".join(source.text for _, source in printed)
     code = hashlib.sha256(texts.encode()).hexdigest()[:32]
-    session.printed[code] = made
-    while len(session.printed) > KEPT:
+    session.printed[code] = printed
+    while len(session.printed) > MAX_PRINTED:
         session.printed.pop(next(iter(session.printed)))
-    return {"code": code, "features": _mean([figures(source) for _, source in made])}
+    return {"code": code, "features": _mean([figures(source) for _, source in printed])}
 
 
 def _mean(features: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Of several problems the mean of each number."""
-    return {name: sum(each[name] for each in features) / len(features) for name in features[0]}
+    return {name: sum(one[name] for one in features) / len(features) for name in features[0]}

@@ -32,7 +32,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class TuneRecord:
-    """The numbers of ``TuneResult``, which says what they are."""
+    """The fields of ``TuneResult``, which documents them, without its reports."""
 
     options: Options
     seconds: float

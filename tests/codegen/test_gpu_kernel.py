@@ -498,7 +498,7 @@ def test_nothing_to_run() -> None:
 # ---------------------------------------------------------------- the compiler
 
 
-def compiled(text: str, symbols: list[str]) -> nvrtc.Binary:
+def compiled(text: str, symbols: list[str]) -> nvrtc.CubinFile:
     try:
         return nvrtc.compile(text, symbols, "sm_90", ["--ptxas-options=-v"])
     except CompileError as error:

@@ -13,7 +13,7 @@ from support.calls import TEXT, defs, fast, knows, refused
 
 import tcjit
 from tcjit.jit import targets
-from tcjit.jit.targets import KINDS, WAITS, Launch, Target
+from tcjit.jit.targets import KINDS, WAITS, LoadedKernel, Target
 from tcjit.jit.targets import cuda as on_cuda
 from tcjit.jit.targets.cpu import Cpu
 from tcjit.runtime import cuda, nvrtc
@@ -62,7 +62,7 @@ def test_tensors_in_the_wrong_place() -> None:
 class Slow:
     """The CPU's code, which the C launcher is not told of."""
 
-    code: Launch
+    code: LoadedKernel
     address: int = 0
 
     def __call__(self, outs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], numbers: Sequence[int]) -> int:
@@ -78,7 +78,7 @@ class Aligned(Cpu):
     def accepts(self, tensor: torch.Tensor) -> bool:
         return tensor.data_ptr() % 16 == 0 or not tensor.is_contiguous()
 
-    def load(self, record: Mapping[str, Any], library: Path) -> Launch:
+    def load(self, record: Mapping[str, Any], library: Path) -> LoadedKernel:
         return Slow(super().load(record, library))
 
 

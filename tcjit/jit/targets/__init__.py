@@ -1,4 +1,4 @@
-"""What kernels are made for and run on: a class per kind of target, found by name.
+"""Targets, which kernels are compiled for and run on: a class per kind, found by name.
 
 A target says on which tensors it works, what its binaries depend on, how a program becomes one, and how one is launched. Calls,
 cache, operators and the command ask it, and name no target themselves. Importing this imports neither torch nor isl nor a GPU's
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tcjit.step import Steps
 
 
-class Launch(Protocol):
+class LoadedKernel(Protocol):
     """A loaded kernel: runs on plain tensors and 64-bit patterns, and returns the number of the site that failed, or 0.
 
     ``address`` is that of machine code which the C launcher may call itself, 0 where there is none. A target that does not wait
@@ -43,7 +43,7 @@ class Launch(Protocol):
 
 @dataclass(frozen=True)
 class Workspace:
-    """How many bytes of workspace a call needs: always so many, or what one of its numbers says."""
+    """Bytes of workspace of a call: ``fixed``, or the number in ``slot``."""
 
     fixed: int
     slot: int = -1
@@ -59,8 +59,8 @@ class Workspace:
 
 
 @dataclass(frozen=True)
-class Made:
-    """A compiled program: its tree, its text, the bytes that ``Target.load`` takes, and what the compiler said of its resources."""
+class CompiledProgram:
+    """A compiled program: schedule tree, generated text, the bytes that ``Target.load`` takes, and the compiler's report of resources."""
 
     mapped: Mapped
     source: Source
@@ -75,8 +75,8 @@ class Target(ABC):
     device: str  # the type of torch device that its tensors are on; nothing: any, since no kernel runs
     place: str  # that device, with its number
     interpreted = False  # whether the reference runs the program, and nothing is compiled
-    open_sizes = False  # whether one of its kernels can serve many values of a size
-    late = math.inf  # seconds by which a first launch may take longer than later ones, where drivers load or compile
+    supports_dynamic = False  # whether one of its kernels can serve many values of a size
+    first_launch_slack = math.inf  # seconds by which a first launch may take longer than later ones, where drivers load or compile
 
     @property
     def code(self) -> str:
@@ -84,8 +84,8 @@ class Target(ABC):
         return self.name
 
     @property
-    def heeds(self) -> str:
-        """The kind of target, as the options name it, whose options it heeds."""
+    def option_kind(self) -> str:
+        """Key into ``Option.targets``: cpu, cuda or opencl."""
         return self.name.partition(":")[0]
 
     def pinned(self) -> Target:
@@ -93,7 +93,7 @@ class Target(ABC):
         return self
 
     def identity(self) -> str:
-        """What else its binaries depend on: compiler, flags, driver."""
+        """Compiler, flags and driver, on which its binaries depend beside ``code``."""
         return ""
 
     def hardware(self) -> str:
@@ -114,11 +114,11 @@ class Target(ABC):
 
     def compile(
         self, program: Program, options: Options, layouts: Mapping[str, str], *, checked: bool, prove: Proof, steps: Steps
-    ) -> Made:
+    ) -> CompiledProgram:
         """Map, print and compile a program; TCErrors of those stages."""
         mapped, source = self.emit(program, options, layouts, checked=checked, prove=prove, steps=steps)
         binary, resources = steps.run("compile", self.build, source, program)
-        return Made(mapped, source, binary, resources)
+        return CompiledProgram(mapped, source, binary, resources)
 
     def seeds(self, program: Program, layouts: Mapping[str, str], traits: Collection[str]) -> list[Options]:
         """Where a search for the best options may begin, beside the untuned default."""
@@ -132,22 +132,22 @@ class Target(ABC):
 
     @abstractmethod
     def build(self, source: Source, program: Program) -> tuple[bytes, Mapping[str, Any]]:
-        """The bytes that ``load`` takes, and what the compiler said of the resources; a CompileError if it refuses."""
+        """The bytes that ``load`` takes, and the compiler's report of resources; a CompileError if it refuses."""
 
     @abstractmethod
-    def load(self, record: Mapping[str, Any], library: Path) -> Launch:
+    def load(self, record: Mapping[str, Any], library: Path) -> LoadedKernel:
         """The kernel whose launch record and binary these are."""
 
     def repeated(
-        self, launch: Launch, outs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], numbers: Sequence[int]
+        self, launch: LoadedKernel, outs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], numbers: Sequence[int]
     ) -> Callable[[], int]:
         """What makes the same launch again and again to time it, with no more around it than a call has."""
         return partial(launch, outs, inputs, numbers)
 
 
 # how the targets of a kind are made: from what stands behind the colon, and the place of the tensors ("" where there are none)
-Make = Callable[[str, str], Target]
-KINDS: dict[str, Make] = {}
+TargetFactory = Callable[[str, str], Target]
+KINDS: dict[str, TargetFactory] = {}
 _MODULES = {kind: f"tcjit.jit.targets.{kind}" for kind in ("cpu", "cuda", "opencl", "reference")}  # each registers its kind
 _BY_DEVICE = {"cpu": "cpu", "cuda": "cuda"}
 # by kind, where a call returns before its kernels are done: waits for them, and raises what they flagged

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tcjit import cache
-from tcjit.jit.targets import KINDS, Launch, Target, Workspace, single
+from tcjit.jit.targets import KINDS, LoadedKernel, Target, Workspace, single
 from tcjit.mapping.machine import Machine
 from tcjit.runtime import host, launcher
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 class Cpu(Target):
     name = "cpu"
     device = place = "cpu"
-    open_sizes = True
-    late = 0.02  # pages of code and threads
+    supports_dynamic = True
+    first_launch_slack = 0.02  # pages of code and threads
 
     def identity(self) -> str:
         store = cache.store()
@@ -57,19 +57,19 @@ class Cpu(Target):
     def build(self, source: Source, program: Program) -> tuple[bytes, Mapping[str, Any]]:
         return host.build(source.text, source.symbol, memory=cache.store()), {}
 
-    def load(self, record: Mapping[str, Any], library: Path) -> Launch:
+    def load(self, record: Mapping[str, Any], library: Path) -> LoadedKernel:
         """Loading comes after ``import torch``, whose OpenMP the kernel shares."""
-        return Code(host.load(library, record["symbol"]), Workspace.of(record))
+        return CpuKernel(host.load(library, record["symbol"]), Workspace.of(record))
 
     def repeated(
-        self, launch: Launch, outs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], numbers: Sequence[int]
+        self, launch: LoadedKernel, outs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], numbers: Sequence[int]
     ) -> Callable[[], int]:
-        assert isinstance(launch, Code)
+        assert isinstance(launch, CpuKernel)
         return launch.prepared(outs, inputs, numbers)
 
 
 @dataclass(frozen=True)
-class Code:
+class CpuKernel:
     """Machine code at an address."""
 
     address: int
@@ -101,7 +101,7 @@ class Code:
 
 
 def identities() -> list[str]:
-    """The identities of the CPU under which kernels can still be asked for: those of all compilers that are here."""
+    """The identities of all compilers at hand, under which cached kernels can still be asked for."""
     store = cache.store()
     return [f"{tool} {host.c_library(store)}" for tool in host.identities(store, (note for _, note in store.notes("compiler-")))]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tcjit.errors import ArgumentError
-from tcjit.jit.targets import KINDS, Launch, Target, single
+from tcjit.jit.targets import KINDS, LoadedKernel, Target, single
 
 if TYPE_CHECKING:
     from tcjit.codegen.source import Source
@@ -33,7 +33,7 @@ class Reference(Target):
     def build(self, source: Source, program: Program) -> tuple[bytes, Mapping[str, Any]]:
         raise ArgumentError("the reference is not compiled", hint='target="cpu"')
 
-    def load(self, record: Mapping[str, Any], library: Path) -> Launch:
+    def load(self, record: Mapping[str, Any], library: Path) -> LoadedKernel:
         raise ArgumentError("the reference is not loaded", hint='target="cpu"')
 
 
