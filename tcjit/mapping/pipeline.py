@@ -16,13 +16,15 @@ from tcjit.mapping import tree as trees
 from tcjit.mapping.assemble import assemble
 from tcjit.mapping.collapse import Merge, collapse, verify_collapse
 from tcjit.mapping.dependences import dependences
+from tcjit.mapping.extract import build
 from tcjit.mapping.gpu_nest import Kernel, LaunchBounds, regions
+from tcjit.mapping.group import Group
 from tcjit.mapping.machine import BASELINE, Device, Machine
 from tcjit.mapping.marks import Launch
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.allocate import place
 from tcjit.mapping.passes.contract import contract
-from tcjit.mapping.passes.fuse import Group, fuse, groups_of
+from tcjit.mapping.passes.fuse import fuse, groups_of
 from tcjit.mapping.passes.map_to_blocks import blocks
 from tcjit.mapping.passes.map_to_threads import threads
 from tcjit.mapping.passes.parallelise import parallelise
@@ -37,7 +39,7 @@ from tcjit.mapping.plan import plan
 from tcjit.mapping.plan_gpu import plan_gpu
 from tcjit.mapping.races import verify_fences
 from tcjit.mapping.schedule import schedule
-from tcjit.mapping.scop import Scop, build
+from tcjit.mapping.scop import Scop
 from tcjit.mapping.scop_builder import Lowered
 from tcjit.mapping.storage import Buffer
 from tcjit.mapping.value_flow import verify_lowering

@@ -12,9 +12,10 @@ from tcjit.grammar.affine import affine, condition
 from tcjit.grammar.ast import Access, Binary, Call, Expr, Program, Select, Unary
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.walk import children
+from tcjit.mapping.extract import build
 from tcjit.mapping.isl import sets
 from tcjit.mapping.options import Options
-from tcjit.mapping.scop import Scop, ScopStatement, build
+from tcjit.mapping.scop import Scop, ScopStatement
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,13 @@ from collections.abc import Collection, Mapping
 
 from tcjit.grammar.ast import Program
 from tcjit.mapping.dependences import dependences
+from tcjit.mapping.extract import build
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.fuse import fuse, groups_of
 from tcjit.mapping.plan import patches
 from tcjit.mapping.plan_contraction import TILES
 from tcjit.mapping.schedule import schedule
-from tcjit.mapping.scop import build
 
 RANKED = 6  # plans of each contraction
 # on a CPU, for defs with the trait: what the model weighs last

@@ -6,10 +6,10 @@ import pytest
 from support.mapping import program
 
 from tcjit.mapping.dependences import dependences
+from tcjit.mapping.extract import build
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.fuse import fuse, groups_of
 from tcjit.mapping.schedule import schedule
-from tcjit.mapping.scop import build
 
 JOIN = "def f(float(N,C) A, float(N,D) B, float(N) Z) -> (Y) {{ Y(n,c) = {value} where n in 0:N, c in 0:C+D }}"
 SHAPES = {"A": (3, 5), "B": (3, 4), "Z": (3,)}

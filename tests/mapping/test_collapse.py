@@ -10,8 +10,9 @@ from support.mapping import program
 
 from tcjit.errors import VerifyError
 from tcjit.mapping.collapse import collapse, verify_collapse
+from tcjit.mapping.extract import build
 from tcjit.mapping.options import Options
-from tcjit.mapping.scop import Scop, build
+from tcjit.mapping.scop import Scop
 
 SHAPES = {"X": (2, 3, 4, 5), "Y": (2, 3, 4, 5), "b": (3,)}
 

@@ -13,9 +13,10 @@ from tcjit.grammar.ast import Program
 from tcjit.grammar.dynamic import generalise
 from tcjit.grammar.front import read
 from tcjit.mapping.dependences import dependences
+from tcjit.mapping.extract import build
 from tcjit.mapping.isl import maps, union_map
 from tcjit.mapping.options import Options
-from tcjit.mapping.scop import Scop, build
+from tcjit.mapping.scop import Scop
 
 
 def before(scop: Scop) -> isl.UnionMap:

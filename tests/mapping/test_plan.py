@@ -9,12 +9,12 @@ import pytest
 from support.mapping import AVX512, SOFTMAX, program
 
 from tcjit.mapping.dependences import dependences
+from tcjit.mapping.extract import build
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.fuse import fuse, groups_of
 from tcjit.mapping.plan import patches, plan
 from tcjit.mapping.schedule import schedule
-from tcjit.mapping.scop import build
 
 FOUR = "def four(float(a_,e_,b_,f_) A, float(f_,e_,c_,d_) B) -> (C) { C(a,b,c,d) +=! A(a,e,b,f) * B(f,e,c,d) }"
 

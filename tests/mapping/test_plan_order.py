@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from support.mapping import AVX512, MATMUL, program
 
+from tcjit.mapping.extract import build
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.options import Options
 from tcjit.mapping.plan_order import START, Nest
-from tcjit.mapping.scop import build
 
 FAR = replace(AVX512, cache_bytes=1 << 40)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from support.mapping import CONVOLUTION, GATHER, MATMUL, program, scop
 
+from tcjit.mapping.extract import build
 from tcjit.mapping.options import Options
-from tcjit.mapping.scop import build
 
 
 def test_a_reduction_becomes_initialisation_and_update() -> None:

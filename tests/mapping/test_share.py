@@ -10,13 +10,13 @@ from support.mapping import AVX512, mapped, program
 from tcjit.grammar.dynamic import generalise
 from tcjit.grammar.front import read
 from tcjit.mapping.dependences import dependences
+from tcjit.mapping.extract import build
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.fuse import fuse, groups_of
 from tcjit.mapping.passes.share import Shared, share
 from tcjit.mapping.pipeline import map_program
 from tcjit.mapping.plan import plan
 from tcjit.mapping.schedule import schedule
-from tcjit.mapping.scop import build
 from tcjit.mapping.tree import show
 
 GROUPS = """def gconv(float(N,G,C,H,W) I, float(G,F,C,KH,KW) W1, float(G,F) B) -> (O) {

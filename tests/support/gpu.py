@@ -15,12 +15,13 @@ from tcjit.codegen.dialect import CUDA, GpuDialect
 from tcjit.codegen.gpu_kernel import emit_gpu
 from tcjit.codegen.source import Source
 from tcjit.mapping import tree as trees
+from tcjit.mapping.extract import build
 from tcjit.mapping.gpu_nest import LaunchBounds
 from tcjit.mapping.machine import SM_90, Device
 from tcjit.mapping.marks import Launch
 from tcjit.mapping.options import Options
 from tcjit.mapping.pipeline import Mapped
-from tcjit.mapping.scop import Scop, build
+from tcjit.mapping.scop import Scop
 from tcjit.mapping.storage import Buffer
 
 # marks by name, bands as lists of members (one text, or statement -> text), and last perhaps a sequence: statements -> what stands below

@@ -9,10 +9,11 @@ from typing import Any
 from tcjit.grammar.ast import Program
 from tcjit.grammar.front import read
 from tcjit.grammar.infer import specialise
+from tcjit.mapping.extract import build
 from tcjit.mapping.machine import SM_90, Machine
 from tcjit.mapping.options import Options
 from tcjit.mapping.pipeline import Mapped, map_program
-from tcjit.mapping.scop import Scop, build
+from tcjit.mapping.scop import Scop
 
 AVX512 = Machine(vector_bytes=64, vector_registers=32)
 
