@@ -10,11 +10,10 @@ from support.mapping import AVX512, mapped, program
 from tcjit.grammar.dynamic import generalise
 from tcjit.grammar.front import read
 from tcjit.mapping.dependences import dependences
-from tcjit.mapping.extract import build
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.fuse import fuse, groups_of
 from tcjit.mapping.passes.share import Shared, share
-from tcjit.mapping.pipeline import map_program
+from tcjit.mapping.pipeline import build_scop, map_program
 from tcjit.mapping.plan import plan
 from tcjit.mapping.schedule import schedule
 from tcjit.mapping.tree import show
@@ -28,7 +27,7 @@ SHAPES = {"I": (8, 4, 16, 14, 14), "W1": (4, 16, 16, 3, 3), "B": (4, 16)}
 
 def shares(options: Options | None = None, shapes=SHAPES, machine=AVX512) -> tuple[Shared, ...]:
     options = options or Options()
-    scop = build(program(GROUPS, shapes), options)
+    scop = build_scop(program(GROUPS, shapes), options)
     deps = dependences(scop)
     groups = groups_of(scop, fuse(scop, deps, schedule(scop, deps), options))
     plans = [plan(scop, group, options, machine) for group in groups]
