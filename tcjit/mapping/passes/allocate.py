@@ -12,12 +12,11 @@ from dataclasses import replace
 from tcjit.grammar.ast import Access, Expr, Index
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.gpu_nest import GroupPlan, Item, Kernel, Phase, Share, Steps, regions
-from tcjit.mapping.machine import Device
+from tcjit.mapping.machine import BUFFER_REGISTERS, Device
 from tcjit.mapping.marks import Block, Mark
 from tcjit.mapping.scop_builder import Lowered, owner
 from tcjit.mapping.storage import Axis, Buffer, Storage
 
-REGISTERS = 160  # 32-bit words of one thread's buffers, all together
 WORKING_REGISTERS = 24  # of a thread for addresses, operands and what is under way, beside its buffers
 Where = tuple[str, Share | int]  # "column", "lane", "owner" or "rest", and its share or the whole extent
 
@@ -27,7 +26,7 @@ def place(lowered: Lowered, kernels: Sequence[Kernel], device: Device) -> tuple[
     result = []
     for number, (plan, kernel) in enumerate(zip(lowered.plans, kernels, strict=True)):
         buffers = list(kernel.buffers)
-        room = min(REGISTERS, device.registers // kernel.threads - WORKING_REGISTERS)
+        room = min(BUFFER_REGISTERS, device.registers // kernel.threads - WORKING_REGISTERS)
         lives: list[tuple[range, int]] = []  # of buffers in registers: when, and their words
         used = sum(b.elements * DTYPES[lowered.scop.tensor(b.tensor).dtype].bytes for b in buffers) + _scratch(lowered, kernel, device)
         placed = {b.tensor for b in buffers}

@@ -15,9 +15,10 @@ from itertools import count, product
 import islpy as isl
 
 from tcjit.grammar.affine import isl_name
+from tcjit.mapping.group import Group
 from tcjit.mapping.isl import member, stack, union_set
 from tcjit.mapping.marks import Tile, TileLoops
-from tcjit.mapping.passes.fuse import Group, filters, insert_band
+from tcjit.mapping.passes.fuse import filters, insert_band
 from tcjit.mapping.passes.share import Shared, inside
 from tcjit.mapping.plan import Plan
 from tcjit.mapping.scop import Scop, ScopStatement

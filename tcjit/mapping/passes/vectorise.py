@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 import islpy as isl
 
 from tcjit.grammar.affine import isl_name
+from tcjit.mapping.group import Group
 from tcjit.mapping.isl import member, stack, union_set
 from tcjit.mapping.marks import RegisterTile, Simd, TileLoops, Unroll
 from tcjit.mapping.match import band, leaf, match
-from tcjit.mapping.passes.fuse import Group
 from tcjit.mapping.plan import Patch, Plan
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.tree import insert_mark, mark_of, rewrite, statements_below
