@@ -140,7 +140,7 @@ int64_t tc_regions(int64_t count, void *memory, int64_t bytes, int threads) {
 _Program = Callable[[int, int, int, int], int]  # count, address, bytes, threads
 
 
-def costs_of_host(memory: host.Memory) -> Costs | None:
+def costs_of_host(memory: host.Notes) -> Costs | None:
     """The constants that ``keep`` put there for this processor."""
     note = memory.note(_note_name())
     return None if note is None else Costs.of_note(note)
@@ -153,7 +153,7 @@ def default_costs() -> tuple[str, Costs]:
     return name, DEFAULTS[name]
 
 
-def keep(memory: host.Memory, costs: Costs) -> None:
+def keep(memory: host.Notes, costs: Costs) -> None:
     """Keep the constants of this processor."""
     memory.put_note(_note_name(), asdict(costs))
 
