@@ -9,13 +9,14 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
 
 import tcjit
+from tcjit.runtime import timing
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "peers"))
 import machine  # noqa: E402
@@ -25,14 +26,8 @@ TEXT = "def add(float(N) A, float(N) B) -> (C) { C(i) = A(i) + B(i) }"
 
 def measure(ways: dict[str, Callable[[], object]], rounds: int, calls: int) -> dict[str, float]:
     """Median nanoseconds of one call, by way."""
-    found: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(rounds):
-        for name, way in ways.items():
-            start = time.perf_counter_ns()
-            for _ in range(calls):
-                way()
-            found[name].append((time.perf_counter_ns() - start) / calls)
-    return {name: statistics.median(times) for name, times in found.items()}
+    times = timing.interleaved({name: partial(timing.reading, way, calls) for name, way in ways.items()}, rounds)
+    return {name: 1e9 * statistics.median(readings) for name, readings in times.items()}
 
 
 def main() -> int:

@@ -20,6 +20,7 @@ from pathlib import Path
 import torch
 
 import tcjit
+from tcjit.runtime import timing
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "peers"))
 import machine  # noqa: E402
@@ -71,18 +72,10 @@ def arguments(op: Op, size: str, value: int) -> list[torch.Tensor]:
 
 def interleaved(ways: tuple[Callable[[], object], ...], rounds: int, seconds: float) -> list[float]:
     """Median seconds of a call, by way."""
-    start = time.perf_counter()
-    ways[0]()
-    calls = max(1, int(seconds / max(time.perf_counter() - start, 1e-6)))
-    times: list[list[float]] = [[] for _ in ways]
-    for turn in range(rounds):
-        for position in range(len(ways)):
-            which = (position + turn) % len(ways)
-            start = time.perf_counter()
-            for _ in range(calls):
-                ways[which]()
-            times[which].append((time.perf_counter() - start) / calls)
-    return [statistics.median(each) for each in times]
+    calls = timing.calls_for(seconds, timing.reading(ways[0]))
+    readers = {number: partial(timing.reading, way, calls) for number, way in enumerate(ways)}
+    times = timing.interleaved(readers, rounds, timing.rotated)
+    return [statistics.median(readings) for readings in times.values()]
 
 
 def measure(name: str, count: int, sample: int, rounds: int, target: str | None) -> Found:
@@ -95,9 +88,9 @@ def measure(name: str, count: int, sample: int, rounds: int, target: str | None)
     with torch.no_grad():
         for value in values:
             given = arguments(op, size, value)
-            before, start = len(called._open), time.perf_counter()
+            before, start = len(called._dynamic_kernels), time.perf_counter()
             result = called(*given)
-            seconds += (time.perf_counter() - start) * (len(called._open) - before)
+            seconds += (time.perf_counter() - start) * (len(called._dynamic_kernels) - before)
             if value not in wanted:
                 continue
             kernel = fixed.compile(*given)
@@ -108,7 +101,7 @@ def measure(name: str, count: int, sample: int, rounds: int, target: str | None)
                 called(*given), kernel(*given)
             times = interleaved((partial(called, *given), partial(kernel, *given)), rounds, 0.01)
             ratios[value] = times[0] / times[1]
-    return Found(name, len(called._open), seconds, ratios)
+    return Found(name, len(called._dynamic_kernels), seconds, ratios)
 
 
 def main() -> int:

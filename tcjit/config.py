@@ -15,7 +15,7 @@ from tcjit.errors import TCError
 
 
 @dataclass(frozen=True)
-class Variable:
+class EnvVar:
     """An environment variable: what it is for, and what holds when it is unset or empty."""
 
     name: str
@@ -24,14 +24,14 @@ class Variable:
 
 
 VARIABLES = (
-    Variable("TCJIT_CACHE_DIR", "directory of kernels and tuned options, the user's own", "$XDG_CACHE_HOME/tcjit or ~/.cache/tcjit"),
-    Variable("TCJIT_CACHE_SIZE", "what the cache may occupy, then the least recently used goes: bytes, or 500MB, 2GB, 1GiB", "2GB"),
-    Variable("TCJIT_DUMP", "directory that receives every step's text, one folder per kernel", "nothing is written"),
-    Variable("TCJIT_VERIFY", "1 proves every kernel before it first runs, 0 never does", "decided by tcjit"),
-    Variable("TCJIT_OPENCL_DEVICE", "the OpenCL device: its number, or a part of its or its platform's name", "the first GPU, else a CPU"),
-    Variable("TCJIT_CUDA_DRIVER", "the package that calls the CUDA driver: cuda-bindings or pycuda", "the first of them that is installed"),
-    Variable("TCJIT_TRACEBACK", "1 lets the command print the traceback of an error that is none of tcjit's own", "one line"),
-    Variable("CC", "the C compiler, with leading arguments if need be", "the first of cc, gcc, clang on PATH"),
+    EnvVar("TCJIT_CACHE_DIR", "directory of kernels and tuned options, the user's own", "$XDG_CACHE_HOME/tcjit or ~/.cache/tcjit"),
+    EnvVar("TCJIT_CACHE_SIZE", "what the cache may occupy, then the least recently used goes: bytes, or 500MB, 2GB, 1GiB", "2GB"),
+    EnvVar("TCJIT_DUMP", "directory that receives every step's text, one folder per kernel", "nothing is written"),
+    EnvVar("TCJIT_VERIFY", "1 proves every kernel before it first runs, 0 never does", "decided by tcjit"),
+    EnvVar("TCJIT_OPENCL_DEVICE", "the OpenCL device: its number, or a part of its or its platform's name", "the first GPU, else a CPU"),
+    EnvVar("TCJIT_CUDA_DRIVER", "the package that calls the CUDA driver: cuda-bindings or pycuda", "the first of them that is installed"),
+    EnvVar("TCJIT_TRACEBACK", "1 lets the command print the traceback of an error that is none of tcjit's own", "one line"),
+    EnvVar("CC", "the C compiler, with leading arguments if need be", "the first of cc, gcc, clang on PATH"),
 )
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}

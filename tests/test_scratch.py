@@ -18,7 +18,7 @@ from tcjit import scratch
 HOLD = """
 import sys, time
 from tcjit import scratch
-made = scratch.Folder("build")
+made = scratch.LockedFolder("build")
 open(made.path + "/kernel.c", "w").close()
 print(made.path, flush=True)
 time.sleep(600)
@@ -76,7 +76,7 @@ def test_another_user_keeps_his(place: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_refused_code_is_kept_for_a_day(place: Path) -> None:
-    made = scratch.Folder("build")
+    made = scratch.LockedFolder("build")
     Path(made.path, "kernel.c").write_text("x")
     kept = Path(made.keep())
     made.remove()

@@ -8,9 +8,12 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Protocol
 
 import torch
+
+from tcjit.runtime import timing
 
 Call = Callable[[], object]
 FLUSH_BYTES = 256 << 20
@@ -40,25 +43,13 @@ class Device(Protocol):
         """Let memory for results like these hold NaN when it is next allocated."""
 
 
-def rotated(names: Sequence[str], start: int) -> list[str]:
-    """The names in order, another one first each time."""
-    start %= len(names)
-    return [*names[start:], *names[:start]]
-
-
 def host_us(call: Call, device: Device) -> float:
     """Microseconds that the host spends on a call, without waiting for the device; fewer calls of one that takes long."""
     device.synchronize()
-    start = time.perf_counter()
-    call()
+    calls = max(2, min(20, int(0.2 / (timing.reading(call, wait=device.synchronize) + 1e-9))))
+    seconds = timing.reading(call, calls)
     device.synchronize()
-    calls = max(2, min(20, int(0.2 / (time.perf_counter() - start + 1e-9))))
-    start = time.perf_counter()
-    for _ in range(calls):
-        call()
-    spent = time.perf_counter() - start
-    device.synchronize()
-    return spent / calls * 1e6
+    return seconds * 1e6
 
 
 @contextmanager
@@ -125,7 +116,7 @@ class Cuda:
         names = list(calls)
         marks: dict[str, list[tuple[torch.cuda.Event, torch.cuda.Event]]] = {name: [] for name in names}
         for sample in range(samples):
-            for name in rotated(names, sample):
+            for name in timing.rotated(names, sample):
                 start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
                 for _ in range(pad):
                     self._waste.zero_()
@@ -179,13 +170,8 @@ class Host:
         return
 
     def interleaved(self, calls: Mapping[str, Call], samples: int, pad: int = 1) -> dict[str, list[float]]:
-        found: dict[str, list[float]] = {name: [] for name in calls}
-        for sample in range(samples):
-            for name in rotated(list(calls), sample):
-                start = time.perf_counter()
-                calls[name]()
-                found[name].append((time.perf_counter() - start) * 1e6)
-        return found
+        readers = {name: partial(timing.reading, call) for name, call in calls.items()}
+        return {name: [1e6 * one for one in times] for name, times in timing.interleaved(readers, samples, timing.rotated).items()}
 
     def captured(self, call: Call) -> Call:
         raise NotImplementedError("no graphs on a CPU")

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tcjit.runtime.timing import percentile
+
 UNITS = {"float32": ("ffma_tflops", "fp32_tflops"), "bfloat16": ("bf16_tflops",)}  # ceilings of arithmetic, the first known one counts
 
 
@@ -16,14 +18,6 @@ class Summary:
     p10: float
     p90: float
     samples: int
-
-
-def percentile(ordered: Sequence[float], part: float) -> float:
-    """Of an ascending list, between neighbours by distance."""
-    place = part * (len(ordered) - 1)
-    below = int(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
 
 
 def summary(samples: Sequence[float]) -> Summary:

@@ -1,11 +1,11 @@
 """One model in a process of its own: partitioned in several ways, compared with eager, saved, loaded in a new process, timed in turns."""
 from __future__ import annotations
 
-import math
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 import tcjit
 from models import MODELS
 from models.compare import results
+from tcjit.runtime import timing
 
 HERE = Path(__file__).resolve().parent
 READING = 2e-2  # seconds that one reading covers at least
@@ -95,23 +96,15 @@ def reloaded(name: str, small: bool, file: Path) -> float:
 
 def turns(runs: dict[str, Run], inputs: tuple[Tensor, ...], rounds: int) -> dict[str, list[float]]:
     """Seconds per call of each contender, in turns; a reading is of as many calls as take 20 ms, after one that warms up."""
-    times: dict[str, list[float]] = {label: [] for label in runs}
     if not rounds:
-        return times
-    least = {label: min(reading(run, inputs, 1) for _ in range(3)) for label, run in runs.items()}
-    for turn in range(rounds):
-        machine.wait_until_quiet(1.0)
-        labels = list(runs)
-        first = turn % len(labels)
-        for label in labels[first:] + labels[:first]:
-            if least[label] < LONG:
-                reading(runs[label], inputs, 1)
-            times[label].append(reading(runs[label], inputs, max(1, math.ceil(READING / least[label]))))
-    return times
+        return {label: [] for label in runs}
+    calls = {label: partial(run, *inputs) for label, run in runs.items()}
+    least = {label: min(timing.reading(call) for _ in range(3)) for label, call in calls.items()}
 
+    def read(label: str) -> float:
+        if least[label] < LONG:
+            timing.reading(calls[label])
+        return timing.reading(calls[label], timing.calls_for(READING, least[label]))
 
-def reading(run: Run, inputs: tuple[Tensor, ...], count: int) -> float:
-    start = time.perf_counter()
-    for _ in range(count):
-        run(*inputs)
-    return (time.perf_counter() - start) / count
+    readers = {label: partial(read, label) for label in runs}
+    return timing.interleaved(readers, rounds, timing.rotated, before=lambda: machine.wait_until_quiet(1.0))

@@ -17,6 +17,7 @@ from typing import IO, Any
 
 import machine
 import numpy as np
+from clock import timing
 from ops import OPS, Op, reference
 
 HERE = Path(__file__).parent
@@ -197,8 +198,7 @@ class Run:
     def time_rounds(self, op: Op, live: list[str], records: dict[str, Any]) -> None:
         """Interleaved rounds, the peers' order rotated."""
         for number in range(self.settings.rounds):
-            shift = number % len(live) if live else 0
-            for peer in live[shift:] + live[:shift]:
+            for peer in timing.rotated(live, number):
                 if records[peer]["ok"]:
                     self.time_round(op, peer, records[peer], number)
         done = [peer for peer in live if records[peer]["ok"]]

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
-from ops import OPS, Op  # noqa: E402 - the path above comes first
+from clock import timing  # noqa: E402 - the path above comes first
+from ops import OPS, Op  # noqa: E402
 
 TINY = 1e-30  # keeps the relative error of an all-zero output finite
 
@@ -87,16 +88,10 @@ class Host:
     def time(self, op: Op, budget_s: float, max_n: int, min_n: int, warm: int) -> dict[str, Any]:
         """Seconds of single calls, for about ``budget_s``."""
         built = self.built[op.name]
-        clock = time.perf_counter
-        samples: list[float] = []
         set_priority(-20)
         for _ in range(warm):
             built.run()
-        end = clock() + budget_s
-        while len(samples) < max_n and (len(samples) < min_n or clock() < end):
-            start = clock()
-            built.run()
-            samples.append(clock() - start)
+        samples = timing.sampled(lambda: timing.reading(built.run), min_n, max_n, budget_s)
         set_priority(0)
         return {"samples": samples}
 
@@ -107,7 +102,7 @@ class Host:
         set_priority(-20)
         for _ in range(repeats):
             start = time.perf_counter()
-            for _ in range(n):
+            for _ in range(n):  # with no call around it, which would count
                 wait(call(*arguments))
             best = min(best, (time.perf_counter() - start) / n)
         set_priority(0)

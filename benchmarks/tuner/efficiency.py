@@ -165,16 +165,16 @@ def remembering(task: Any) -> Any:
     """A bench that prints nothing twice, in this process or the next."""
     from tcjit.cache import store
     from tcjit.tuner.config import TunerConfig
-    from tcjit.tuner.evaluator import Bench, Printed
+    from tcjit.tuner.evaluator import Candidate, Evaluator
 
     log = store().log(f"printed-{task.name}")
 
-    class Remembering(Bench):
+    class Remembering(Evaluator):
         def __init__(self) -> None:
             config = TunerConfig()
             super().__init__(task.module, task.opening, task.device, config.compilers, config.timeout)
             self.__enter__()
-            self.printed = {r["options"]: Printed(r["code"], r["features"]) for r in log.read() if r is not None}
+            self.printed = {r["options"]: Candidate(r["code"], r["features"]) for r in log.read() if r is not None}
             self.first = super().seeds()
             self.bare = False  # begin with the default alone
 
@@ -185,7 +185,7 @@ def remembering(task: Any) -> Any:
             asked = {options.to_json(): options for options in batch}
             missing = {key: o for key, o in asked.items() if key not in self.printed or not known(self.printed[key].code)}
             made = dict(zip(missing, super().make(list(missing.values()), known)))
-            fresh = {key: one for key, one in made.items() if isinstance(one, Printed) and key not in self.printed}
+            fresh = {key: one for key, one in made.items() if isinstance(one, Candidate) and key not in self.printed}
             log.append([{"options": key, "code": one.code, "features": dict(one.features)} for key, one in fresh.items()])
             self.printed |= fresh
             return [made.get(options.to_json()) or self.printed[options.to_json()] for options in batch]
@@ -264,7 +264,7 @@ def searched(bout: Bout, method: str, seed: int, trials: int, good: Collection[s
     from tcjit.tuner.config import TunerConfig
     from tcjit.tuner.search import Progress, Search
     from tcjit.tuner.storage import open_storage
-    from tcjit.tuner.study_storage import quiet
+    from tcjit.tuner.study_storage import silence_optuna
 
     codes: list[str] = []
 
@@ -282,7 +282,7 @@ def searched(bout: Bout, method: str, seed: int, trials: int, good: Collection[s
     config = TunerConfig(seed=seed, trials=LONGER * trials if method == "random" else trials, model=method in ("model", "taught"))
     choose = uniform(task.space, seed) if method == "random" else None
     known = model.foreign if method == "taught" else nothing
-    with quiet(), closing(open_storage(None)) as storage, mock.patch.object(model, "foreign", known):
+    with silence_optuna(), closing(open_storage(None)) as storage, mock.patch.object(model, "foreign", known):
         Search(task, config, bout.bench, storage, watch, choose, time.monotonic()).run()
     return Run(tuple(codes))
 

@@ -11,11 +11,11 @@ import argparse
 import copy
 import json
 import math
-import random
 import statistics
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ sys.path.insert(0, str(HERE.parent / "peers"))
 import machine  # noqa: E402
 from ops import OPS  # noqa: E402
 
-SITTINGS = 6  # processes that compare
+PROCESSES = 6  # processes that compare
 READING = 2e-3  # seconds that one reading covers at least
 
 
@@ -52,6 +52,7 @@ def compare(name: str, rounds: int) -> dict[str, Any]:
 
     import tcjit
     from tcjit.mapping.options import PRESETS
+    from tcjit.runtime import timing
 
     op = OPS[name]
     arguments = [torch.from_numpy(array).clone() for array in op.make_inputs().values()]  # aligned as torch aligns
@@ -66,39 +67,34 @@ def compare(name: str, rounds: int) -> dict[str, Any]:
     kernels["tuned"].check(*arguments) if op.flops < 1e7 else None
     tensors = [*arguments, kernels["default"](*arguments)]
     places = dict.fromkeys(kernels, tensors) | {"again": copy.deepcopy(tensors)}
-    counts = {}
-    for label, kernel in kernels.items():
-        counts[label] = max(1, math.ceil(READING / max(1e-7, min(reading(kernel, places[label], 1) for _ in range(3)))))
-    times: dict[str, list[float]] = {label: [] for label in kernels}
-    order = random.Random()
-    for _ in range(rounds):
+    calls = {label: partial(kernel, *places[label][:-1], out=places[label][-1]) for label, kernel in kernels.items()}
+    counts = {label: timing.calls_for(READING, min(timing.reading(call) for _ in range(3))) for label, call in calls.items()}
+
+    def read(label: str) -> float:
+        timing.reading(calls[label])  # in the caches is what this kernel leaves there, not what another one did
+        return timing.reading(calls[label], counts[label])
+
+    def settle() -> None:
         machine.wait_until_quiet(1.0)
-        reading(kernels["default"], tensors, counts["default"])  # wakes the threads up, which would cost the first one
-        for label in order.sample(list(kernels), len(kernels)):  # in a fixed order each would suffer from the same one before it
-            reading(kernels[label], places[label], 1)  # in the caches is what this kernel leaves there, not what another one did
-            times[label].append(reading(kernels[label], places[label], counts[label]))
+        timing.reading(calls["default"], counts["default"])  # wakes the threads up, which would cost the first one
+
+    # in a fixed order each would suffer from the same one before it
+    times = timing.interleaved({label: partial(read, label) for label in kernels}, rounds, timing.shuffled(), before=settle)
     return {"same_code": kernels["tuned"].source == plain, "origin": str(kernels["tuned"].record.get("origin")), "times": times}
 
 
-def reading(kernel: Any, tensors: list[Any], count: int) -> float:
-    """Seconds of a call; the last tensor is its output."""
-    *arguments, out = tensors
-    start = time.perf_counter()
-    for _ in range(count):
-        kernel(*arguments, out=out)
-    return (time.perf_counter() - start) / count
-
-
 def row(name: str, tuned: dict[str, Any], compared: list[dict[str, Any]]) -> dict[str, Any]:
-    """Ratios within a round, whose readings the machine's moods hit alike; of those the median."""
+    """Medians of ratios within rounds, in which machine noise cancels out."""
+    from tcjit.runtime.timing import ratios
+
     every = {label: [seconds for each in compared for seconds in each["times"][label]] for label in compared[0]["times"]}
     times = {label: statistics.median(values) for label, values in every.items()}
     presets = {label: value for label, value in times.items() if label not in ("tuned", "default", "again")}
     default = [math.sqrt(one * two) for one, two in zip(every["default"], every["again"], strict=True)]
-    noise = statistics.median(abs(one / two - 1) for one, two in zip(every["default"], every["again"], strict=True))
-    gain = statistics.median(one / two for one, two in zip(default, every["tuned"], strict=True))
+    noise = statistics.median(abs(ratio - 1) for ratio in ratios(every["default"], every["again"]))
+    gain = statistics.median(ratios(default, every["tuned"]))
     best = min(presets, key=lambda label: presets[label], default="")
-    over = statistics.median(one / two for one, two in zip(every[best], every["tuned"], strict=True)) if best else gain
+    over = statistics.median(ratios(every[best], every["tuned"])) if best else gain
     return {
         "op": name,
         "tuned_ms": 1e3 * times["tuned"],
@@ -116,7 +112,7 @@ def page(rows: list[dict[str, Any]], facts: dict[str, Any], rounds: int) -> str:
     gain = math.exp(statistics.mean(math.log(r["gain"]) for r in rows))
     lines = [
         f"# Tuned against untuned on {facts['cpu']}, {facts['cores']} cores", "",
-        f"`python benchmarks/tuner/gains.py`: {rounds} interleaved rounds in {SITTINGS} fresh processes; the gain is the median of the",
+        f"`python benchmarks/tuner/gains.py`: {rounds} interleaved rounds in {PROCESSES} fresh processes; the gain is the median of the",
         "ratios within a round, the noise the median of how far two readings of the default in one round are apart.",
         "",
         "| op | tuned ms | untuned ms | gain | noise | over the best preset | trials, s | options |",
@@ -150,7 +146,7 @@ def main() -> None:
     parser.add_argument("--only", choices=["tune", "compare"], help=argparse.SUPPRESS)  # one step, in a process of its own
     given = parser.parse_args()
     if given.only:
-        rounds = math.ceil(given.rounds / SITTINGS)
+        rounds = math.ceil(given.rounds / PROCESSES)
         step = tune(given.ops[0], given.trials, given.seed) if given.only == "tune" else compare(given.ops[0], rounds)
         print(json.dumps(step))
         return
@@ -167,7 +163,7 @@ def main() -> None:
     with machine.alone():
         for name in given.ops:
             tuned = child(name, "tune")
-            rows.append(row(name, tuned, [child(name, "compare") for _ in range(SITTINGS)]))
+            rows.append(row(name, tuned, [child(name, "compare") for _ in range(PROCESSES)]))
             print(f"{name}: gain {rows[-1]['gain']:.2f}, noise {rows[-1]['noise']:.3f}, {tuned}", flush=True)
     given.out.mkdir(parents=True, exist_ok=True)
     stem = given.out / f"tuner-{machine.name()}"

@@ -6,11 +6,10 @@ backends make of them. What is known of a region, its shapes and the machine is 
 from __future__ import annotations
 
 import hashlib
-import random
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -24,13 +23,14 @@ from tcjit.byoc.backends import Backend, register, unregister
 from tcjit.byoc.calling import Inputs
 from tcjit.byoc.graph import Node, Value
 from tcjit.byoc.partition_blocks import cut
-from tcjit.byoc.region_spec import parse, plan, spec
 from tcjit.byoc.regions import Region
 from tcjit.byoc.rewrite import call
 from tcjit.byoc.settings import PartitionConfig
+from tcjit.byoc.spec import parse, plan, spec
 from tcjit.cache import store
 from tcjit.errors import CacheError, TCError
-from tcjit.runtime import host
+from tcjit.runtime import host, timing
+from tcjit.runtime.timing import quantile_ratio
 
 Run = Callable[[], Any]
 Key = tuple[str, ...]
@@ -75,7 +75,7 @@ def measured(opened: Callable[[], Adapter], config: PartitionConfig, inputs: Inp
     found: list[tuple[Region, dict[str, float]]] = []
     said: dict[Key, str] = {}
     for name in config.serving(measure=True):
-        for probe, given, adapter in _given(opened(), replace(config, backends=(name,)), inputs):
+        for probe, given, adapter in _probes(opened(), replace(config, backends=(name,)), inputs):
             if given is None:
                 said[_key(probe.region)] = "not reached by the example inputs"
                 continue
@@ -99,27 +99,11 @@ def measured(opened: Callable[[], Adapter], config: PartitionConfig, inputs: Inp
     return Measured(seconds, frozenset(kept), said)
 
 
-def race(runs: Mapping[str, Run], least: float = LEAST) -> dict[str, list[float]]:
+def interleaved_timing(runs: Mapping[str, Run], least: float = LEAST) -> dict[str, list[float]]:
     """Seconds of each in every round, in an order of their own each time; a reading covers at least so many."""
-    order = random.Random(0)
-    counts = {}
-    for name, run in runs.items():
-        once = min(_reading(run, 1) for _ in range(3))
-        counts[name] = max(1, round(least / max(once, 1e-7)))
-    times: dict[str, list[float]] = {name: [] for name in runs}
-    start = time.perf_counter()
-    for turn in range(ROUNDS):
-        if turn >= 5 and time.perf_counter() - start > SPENT:
-            break
-        for name in order.sample(list(runs), len(runs)):
-            times[name].append(_reading(runs[name], counts[name]))
-    return times
-
-
-def sure(ours: Sequence[float], theirs: Sequence[float], part: float = SURE) -> float:
-    """The part of the others' time that ours takes at most in so many of the rounds."""
-    ratios = sorted(one / other for one, other in zip(ours, theirs, strict=True))
-    return ratios[int(part * len(ratios))]
+    counts = {name: timing.calls_for(least, min(_reading(run, 1) for _ in range(3))) for name, run in runs.items()}
+    readers = {name: partial(_reading, run, counts[name]) for name, run in runs.items()}
+    return timing.interleaved(readers, ROUNDS, timing.shuffled(0), least=5, seconds=SPENT)
 
 
 class _Recorder(Backend):
@@ -141,7 +125,7 @@ class _Recorder(Backend):
         return recorded
 
 
-def _given(
+def _probes(
     adapter: Adapter, config: PartitionConfig, inputs: Inputs
 ) -> list[tuple[_Probe, list[Tensor] | None, Adapter]]:
     """The regions of one backend, with what they are given."""
@@ -193,10 +177,10 @@ def _times(probe: _Probe, given: list[Tensor], adapter: Adapter) -> dict[str, fl
                 rewritten = plan(parsed)
                 ours = lambda: rewritten(tensors)  # noqa: E731
                 ours()
-            times = race({"ours": ours, "aten": lambda: plain(given)})
+            times = interleaved_timing({"ours": ours, "aten": lambda: plain(given)})
     except (TCError, RuntimeError):
         return None
-    found = {"ours": median(times["ours"]), "aten": median(times["aten"]), "ratio": sure(times["ours"], times["aten"], 0.5)}
+    found = {"ours": median(times["ours"]), "aten": median(times["aten"]), "ratio": quantile_ratio(times["ours"], times["aten"], 0.5)}
     with suppress(CacheError, OSError):
         store().put_note(name, found)
     return found
@@ -221,12 +205,12 @@ def _key(region: Region) -> Key:
 
 
 def _reading(run: Run, count: int) -> float:
-    start = time.perf_counter()
-    for _ in range(count):
-        run()
+    return timing.reading(run, count, _finished)
+
+
+def _finished() -> None:
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.synchronize()
-    return (time.perf_counter() - start) / count
 
 
 def _us(seconds: float) -> str:

@@ -15,11 +15,12 @@ from torch import Tensor
 
 from tcjit.byoc.adapter import Adapter
 from tcjit.byoc.calling import Inputs
-from tcjit.byoc.measure import SURE, Measured, measured, race, sure
+from tcjit.byoc.measure import SURE, Measured, interleaved_timing, measured
 from tcjit.byoc.partition_blocks import Cut, cut
 from tcjit.byoc.passes import standard
 from tcjit.byoc.settings import PartitionConfig
 from tcjit.errors import PartitionError
+from tcjit.runtime.timing import quantile_ratio
 
 Opened = Callable[[], Adapter]
 RACES, READING = 4, 1e-2  # of whole models at most, whose readings cover so many seconds: neighbours on the machine disturb short ones
@@ -28,12 +29,12 @@ LAYOUT, LAYOUTS = "channels_last", 3  # the pass that changes layouts, and the l
 
 
 @dataclass(frozen=True)
-class Chosen:
+class Variant:
     """A model cut in one way. ``model`` is what runs; ``measured`` None where nothing was."""
 
     adapter: Adapter
     cut: Cut
-    made: Any
+    partitioned: Any
     model: Any
     measured: Measured | None = None
 
@@ -44,22 +45,22 @@ def runnable(made: Any) -> Callable[..., Any]:
     return found
 
 
-def estimated(opened: Opened, config: PartitionConfig) -> Chosen:
+def estimated(opened: Opened, config: PartitionConfig) -> Variant:
     """The cut that is asked for, its regions chosen by what they are estimated to cost."""
     adapter = opened()
     done = cut(adapter, config)
     made = adapter.realise(done.block)
-    return Chosen(adapter, done, made, runnable(made))
+    return Variant(adapter, done, made, runnable(made))
 
 
-def fastest(model: Any, opened: Opened, config: PartitionConfig, inputs: Inputs) -> Chosen:
+def fastest(model: Any, opened: Opened, config: PartitionConfig, inputs: Inputs) -> Variant:
     """The way in which a model ran fastest on copies of its example inputs; the model itself where no way is surely faster.
 
     What the calls of regions cost in their places can be more than what the regions save by themselves, hence the whole model is timed.
     """
     config = replace(config, backends=config.serving(measure=True))
     with _unwritten(model):
-        whole = twin(model, opened)
+        whole = independent_copy(model, opened)
         _tried(whole, inputs.copies())
         ways = [_way(opened, each, inputs) for each in _configs(config)]
         ways = [way for way in ways if way.cut.regions or LAYOUT in way.cut.passes]
@@ -70,7 +71,7 @@ def fastest(model: Any, opened: Opened, config: PartitionConfig, inputs: Inputs)
                 for _ in range(WARM):
                     given.given_to(run)
             times = _raced({name: partial(given.given_to, run) for name, run in runs.items()})
-    pays = [number for number in range(len(ways)) if sure(times[str(number)], times["whole"]) < 1]
+    pays = [number for number in range(len(ways)) if quantile_ratio(times[str(number)], times["whole"], SURE) < 1]
     if pays:
         return ways[min(pays, key=lambda number: median(times[str(number)]))]
     seconds = {key: value for way in ways if way.measured for key, value in way.measured.seconds.items()}
@@ -83,10 +84,10 @@ def _raced(runs: Mapping[str, Callable[[], Any]]) -> dict[str, list[float]]:
     times: dict[str, list[float]] = {name: [] for name in runs}
 
     def best(part: float) -> float:
-        return min((sure(times[name], times["whole"], part) for name in runs if name != "whole"), default=1.0)
+        return min((quantile_ratio(times[name], times["whole"], part) for name in runs if name != "whole"), default=1.0)
 
     for _ in range(RACES):
-        for name, each in race(runs, READING).items():
+        for name, each in interleaved_timing(runs, READING).items():
             times[name] += each
         if best(SURE) < 1 or best(0.5) >= 1:
             break
@@ -104,7 +105,7 @@ def _tried(run: Callable[..., Any], inputs: Inputs) -> None:
         raise PartitionError(f"the model fails on its example inputs: {said[-1]}", hint=hint) from error
 
 
-def twin(model: Any, opened: Opened) -> Any:
+def independent_copy(model: Any, opened: Opened) -> Any:
     """What runs as a model does now, whatever is set at that one later; a module's parameters and buffers are shared."""
     if isinstance(model, torch.nn.Module) and not isinstance(model, torch.jit.ScriptModule):
         with suppress(Exception):  # whatever a module's own way of being copied raises
@@ -120,12 +121,12 @@ def _configs(config: PartitionConfig) -> list[PartitionConfig]:
     return [config, replace(config, opt_level=LAYOUTS)] if other else [config]
 
 
-def _way(opened: Opened, config: PartitionConfig, inputs: Inputs) -> Chosen:
+def _way(opened: Opened, config: PartitionConfig, inputs: Inputs) -> Variant:
     found = measured(opened, config, inputs)
     adapter = opened()
     done = cut(adapter, config, found.judge)
     made = adapter.realise(done.block)
-    return Chosen(adapter, done, made, runnable(made), found)
+    return Variant(adapter, done, made, runnable(made), found)
 
 
 @contextmanager

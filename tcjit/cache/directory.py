@@ -53,7 +53,7 @@ class Trust:
 
 
 @dataclass(frozen=True)
-class Item:
+class StoredItem:
     """A file and its attachments: ``used`` is when it was last read (to the hour) in seconds since 1970, ``bytes`` on the disk."""
 
     kind: str
@@ -225,7 +225,7 @@ class Directory:
 
     # ------------------------------------------------------------ upkeep
 
-    def items(self, kinds: tuple[str, ...] = KINDS) -> list[Item]:
+    def items(self, kinds: tuple[str, ...] = KINDS) -> list[StoredItem]:
         """All that is here, least recently used first."""
         found: dict[tuple[str, str], list[os.DirEntry[str]]] = {}
         for kind in kinds:
@@ -239,14 +239,14 @@ class Directory:
             with suppress(FileNotFoundError):
                 sizes = [_occupied(e.stat(follow_symlinks=False)) for e in entries]
                 used = entries[0].stat(follow_symlinks=False).st_mtime
-                items.append(Item(kind, name, used, sum(sizes), tuple(e.name for e in entries)))
+                items.append(StoredItem(kind, name, used, sum(sizes), tuple(e.name for e in entries)))
         return sorted(items, key=lambda item: (item.used, item.kind, item.name))
 
     def names(self, kind: str, prefix: str) -> list[str]:
         """The names of a kind that start so, in order."""
         return sorted(entry.name for entry in self._scan(kind) if entry.name.startswith(prefix) and NAME.fullmatch(entry.name))
 
-    def remove(self, item: Item) -> None:
+    def remove(self, item: StoredItem) -> None:
         """Remove a file, then its attachments: whoever still finds it finds them too."""
         for file in item.files:
             with suppress(OSError):

@@ -22,7 +22,7 @@ _TAIL = 64
 WAIT = 20.0  # seconds for others, who hold a log for milliseconds
 
 
-class _Mark(NamedTuple):
+class _FileMark(NamedTuple):
     """How far a file is known: lines, bytes, and the last of these bytes, which tell it from another file put in its place."""
 
     lines: int
@@ -30,7 +30,7 @@ class _Mark(NamedTuple):
     tail: bytes
 
 
-_START = _Mark(0, 0, b"")
+_START = _FileMark(0, 0, b"")
 
 
 class Log:
@@ -135,7 +135,7 @@ class Log:
                 folder.mkdir(self._mode | (self._mode & 0o444) >> 2)
         return os.open(self.path, flags, self._mode)
 
-    def _known(self, handle: int) -> _Mark:
+    def _known(self, handle: int) -> _FileMark:
         """How far this file is known."""
         mark = self._mark
         same = os.pread(handle, len(mark.tail), mark.offset - len(mark.tail)) == mark.tail
@@ -143,10 +143,10 @@ class Log:
             self._mark = mark = _START
         return mark
 
-    def _advance(self, mark: _Mark, content: bytes) -> int:
+    def _advance(self, mark: _FileMark, content: bytes) -> int:
         """Note the lines in what follows a mark; how many there are in all."""
         end = content.rfind(b"\n") + 1
-        self._mark = _Mark(mark.lines + content.count(b"\n"), mark.offset + end, (mark.tail + content[:end])[-_TAIL:])
+        self._mark = _FileMark(mark.lines + content.count(b"\n"), mark.offset + end, (mark.tail + content[:end])[-_TAIL:])
         return self._mark.lines
 
 

@@ -344,7 +344,7 @@ def _opened(home: Path | None, user: int) -> Store:
 @functools.lru_cache(maxsize=1)
 def _spare() -> Directory:
     """The process's private temporary directory, removed when the process ends; an OSError where none can be made."""
-    made, owner = scratch.Folder("cache"), os.getpid()
+    made, owner = scratch.LockedFolder("cache"), os.getpid()
 
     def remove() -> None:
         if os.getpid() == owner:  # not in a forked child, whose parent still uses it

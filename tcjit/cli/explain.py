@@ -61,7 +61,7 @@ def _texts(kernel: Kernel) -> Mapping[str, str]:
     steps = Steps(kernel.signature.name)
     layouts = dict(zip((p.name for p in kernel.signature.params if p.dims), kernel.key.layouts))
     asked = Options.from_dict(kernel.record["asked"])
-    mapped, source = kernel.on.emit(kernel.program, asked, layouts, checked=kernel.key.checked, prove="none", steps=steps)
+    mapped, source = kernel.key.target.emit(kernel.program, asked, layouts, checked=kernel.key.checked, prove="none", steps=steps)
     return {**steps.artifacts, "tree": trees.show(mapped.tree), "source": source.text}
 
 

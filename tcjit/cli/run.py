@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import tcjit
 from tcjit.cli.sizes import definition, sizes
 from tcjit.jit import example_inputs, targets
+from tcjit.runtime import timing
 
 ENOUGH = 0.5  # seconds of measuring, after the first call
 
@@ -39,23 +40,13 @@ def run(text: str, shapes: str, name: str | None, seed: int, target: str | None,
     widths = [max(map(len, column)) for column in zip(*rows)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
     if timed:
-        runs = _seconds(finished)
+        runs = timing.sampled(partial(timing.reading, finished), 3, 1000, ENOUGH)
         lines.append(f"first call {_milliseconds(first)}, then {_milliseconds(statistics.median(runs))} (median of {len(runs)})")
     return lines
 
 
 def _kind(tensor: Any) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')}({', '.join(map(str, tensor.shape))})"
-
-
-def _seconds(call: Callable[[], object]) -> list[float]:
-    """Times of single calls, three at least, until ``ENOUGH`` has been spent or a thousand are there."""
-    runs: list[float] = []
-    while len(runs) < 3 or (sum(runs) < ENOUGH and len(runs) < 1000):
-        start = time.perf_counter()
-        call()
-        runs.append(time.perf_counter() - start)
-    return runs
 
 
 def _milliseconds(seconds: float) -> str:

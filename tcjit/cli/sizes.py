@@ -19,7 +19,7 @@ _SHAPE = re.compile(r"[0-9]+(?:x[0-9]+)*")
 
 
 @dataclass(frozen=True)
-class Sizes:
+class ArgumentSizes:
     """What a call is made with: a shape for every tensor parameter, a value for every scalar one."""
 
     shapes: Mapping[str, tuple[int, ...]]
@@ -38,12 +38,12 @@ def definition(text: str, name: str | None) -> Def:
     return defs[name]
 
 
-def sizes(definition: Def, text: str) -> Sizes:
+def sizes(definition: Def, text: str) -> ArgumentSizes:
     """Read ``--shapes``; shapes that follow from the others need not be given. ArgumentError for whatever is missing or misspelt.
 
     >>> d = definition("def f(float(M,K) A, float(K,N) B, float a) -> (C) { C(m, n) +=! a * A(m, k) * B(k, n) }", None)
     >>> sizes(d, "A=4x8, N=3, a=0.5")
-    Sizes(shapes={'A': (4, 8), 'B': (8, 3)}, scalars={'a': 0.5})
+    ArgumentSizes(shapes={'A': (4, 8), 'B': (8, 3)}, scalars={'a': 0.5})
     """
     given = _split(text)
     params = {p.name: p for p in definition.params}
@@ -69,7 +69,7 @@ def sizes(definition: Def, text: str) -> Sizes:
             shapes.setdefault(param.name, _completed(definition, param, known))
         elif param.name not in scalars:
             raise ArgumentError(f"{show(param)} of {_usage(definition)} has no value", hint=f"--shapes '...,{param.name}=1'")
-    return Sizes({p.name: shapes[p.name] for p in definition.params if p.dims}, scalars)
+    return ArgumentSizes({p.name: shapes[p.name] for p in definition.params if p.dims}, scalars)
 
 
 def _split(text: str) -> dict[str, str]:

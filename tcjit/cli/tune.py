@@ -11,6 +11,7 @@ from tcjit.cli.sizes import definition, sizes
 from tcjit.errors import TCError
 from tcjit.jit import example_inputs, targets
 from tcjit.mapping.options import Options
+from tcjit.tuner.report import html
 from tcjit.tuner.result import TuneResult
 
 
@@ -27,8 +28,6 @@ def tune(
     function = getattr(tcjit.define(text, target=target), chosen.name)
     result = function.autotune(*sets[0], also=sets[1:], config=config)
     if report is not None:
-        from tcjit.tuner.report import html
-
         report.write_text(html(result), encoding="utf-8")
     return _lines(result, report)
 

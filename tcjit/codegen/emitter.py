@@ -146,7 +146,7 @@ class Emitter(Scope, ABC):
             case If():
                 self.branch(node)
             case Mark():
-                with self.below(node.name):
+                with self.below(node.mark):
                     self.mark(node)
             case Run():
                 self.statement(node)

@@ -18,9 +18,9 @@ from tcjit.codegen.emitter import Emitter, parenthesised
 from tcjit.codegen.expression import ctype, vtype
 from tcjit.codegen.inequalities import comparison, facts, split
 from tcjit.codegen.integers import Ranges, limits, simplified
-from tcjit.codegen.isolate import radices, separate
+from tcjit.codegen.isolate import separate
 from tcjit.codegen.linear import Linear, combine
-from tcjit.codegen.loops import Compare, Condition, For, If, Mark, Node, Run, children, mark_names, runs, substitute
+from tcjit.codegen.loops import Compare, Condition, For, If, Mark, Node, Run, children, marks_below, runs, substitute
 from tcjit.codegen.profile import scaled
 from tcjit.codegen.scope import Gathers
 from tcjit.codegen.text import atomic, prefixed
@@ -29,6 +29,7 @@ from tcjit.errors import MappingError
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.machine import Device
+from tcjit.mapping.marks import AsyncCopy, Block, Grid, Mma, Reduce, Sync, Threads, Unroll, Vector, WaitGroup
 from tcjit.mapping.pipeline import Mapped
 from tcjit.mapping.scop import ScopStatement
 
@@ -94,29 +95,29 @@ class GridEmitter(Emitter):
     # ------------------------------------------------------------ marks
 
     def mark(self, node: Mark) -> None:
-        if node.name == "blocks":
+        mark = node.mark
+        if isinstance(mark, Grid):
             self.blocks(node)
-        elif node.name.startswith("sync "):
-            self.barrier(node.name.removeprefix("sync "))
+        elif isinstance(mark, Sync):
+            self.barrier(mark.scope)
             self.block(node.body)
-        elif node.name == "reduce":
+        elif isinstance(mark, Reduce):
             reduce.write(self, node)
-        elif node.name == "ahead":
+        elif isinstance(mark, AsyncCopy):
             self.early = "async_copy" in self.device.capabilities
             self.block(node.body)
             self.early = False
-        elif node.name.startswith("wait "):
+        elif isinstance(mark, WaitGroup):
             if "async_copy" in self.device.capabilities:
-                name = "tc_arrived_" + node.name.removeprefix("wait ")
-                self.write(f"{self.printer.helper(name)}();")
+                self.write(f"{self.printer.helper(f'tc_arrived_{mark.number}')}();")
             self.block(node.body)
-        elif node.name == "atoms":
+        elif isinstance(mark, Mma):
             mma.write(self, node)
-        elif sizes := radices(node.name):
-            self.region(sizes, node.body)
-        elif node.name in ("unroll", "vector"):
+        elif isinstance(mark, Threads):
+            self.region(mark.radices, node.body)
+        elif isinstance(mark, Unroll | Vector):
             kept, self.unrolling = self.unrolling, True
-            if node.name == "unroll" or not vector.write(self, node):
+            if isinstance(mark, Unroll) or not vector.write(self, node):
                 self.block(node.body)
             self.unrolling = kept
         else:
@@ -146,12 +147,12 @@ class GridEmitter(Emitter):
 
     def buffers(self, node: Mark) -> None:
         """A mark below which every thread may have arrays of its own; everything that is known here, all threads of the block share."""
-        for private in self.memory.below(node.name):
+        for private in self.memory.below(node.mark):
             if private.space == "thread":
                 kind = ctype(self.mapped.scop.tensor(private.tensor).dtype, self.dialect)
                 self.array(f"{kind} {self.memory.private_name(private)}", private.elements)
         body = node.body
-        if node.name.startswith("block") and any(self.sums_products(run) for run in _unrolled(body)):
+        if isinstance(node.mark, Block) and any(self.sums_products(run) for run in _unrolled(body)):
             body = separate(body, frozenset(self.ranges), self.ranges)
         self.block(body)
 
@@ -189,7 +190,7 @@ class GridEmitter(Emitter):
 
     def shares(self, nodes: tuple[Node, ...]) -> bool:
         """Whether the threads of a block share a buffer below one of the marks of these nodes."""
-        below = mark_names(nodes)
+        below = marks_below(nodes)
         return any(buffer.space == "shared" and buffer.mark in below for buffer in self.memory.privates.values())
 
     def open_counts(self, nodes: tuple[Node, ...], counts: Sequence[int]) -> list[tuple[str, Expr]]:
@@ -470,7 +471,7 @@ def _guards(node: For) -> list[Condition]:
 def _unrolled(nodes: tuple[Node, ...]) -> Iterator[Run]:
     """The statements below ``unroll`` marks."""
     for node in nodes:
-        if isinstance(node, Mark) and node.name == "unroll":
+        if isinstance(node, Mark) and isinstance(node.mark, Unroll):
             yield from runs(node.body)
         else:
             yield from _unrolled(children(node))

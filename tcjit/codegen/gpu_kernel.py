@@ -7,15 +7,17 @@ from tcjit.codegen.build import build
 from tcjit.codegen.dialect import GpuDialect
 from tcjit.codegen.expression import ctype, vtype
 from tcjit.codegen.gpu_body import THREAD, GridEmitter
-from tcjit.codegen.loops import Mark, Node, mark_names
+from tcjit.codegen.loops import Mark, Node, marks_below
 from tcjit.codegen.memory import stride_name
 from tcjit.codegen.memory import symbol as kernel_symbol
 from tcjit.codegen.source import KernelLaunch, Source
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Expr, Size
 from tcjit.grammar.dtypes import DTYPES
+from tcjit.mapping.gpu_nest import LaunchBounds
 from tcjit.mapping.machine import Device
-from tcjit.mapping.pipeline import Launch, Mapped
+from tcjit.mapping.marks import Launch
+from tcjit.mapping.pipeline import Mapped
 
 BOUNDARY = 16  # bytes, on which shared arrays start, and arguments that are read several elements at once
 
@@ -56,7 +58,7 @@ class _Kernels(GridEmitter):
             {**self.profile.totals(), "lines": text.count("\n")},
         )
 
-    def kernel(self, launch: Launch, symbol: str, nodes: tuple[Node, ...]) -> tuple[str, KernelLaunch]:
+    def kernel(self, launch: LaunchBounds, symbol: str, nodes: tuple[Node, ...]) -> tuple[str, KernelLaunch]:
         """The text of one kernel, and how to launch it."""
         self.begin(launch.threads)
         self.marks = (launch.mark,)
@@ -127,7 +129,7 @@ class _Kernels(GridEmitter):
         """Declare the arrays that the threads of a block share; their bytes."""
         arrays = []
         for private in self.memory.privates.values():
-            if private.space == "shared" and private.mark in mark_names(nodes):
+            if private.space == "shared" and private.mark in marks_below(nodes):
                 dtype = self.mapped.scop.tensor(private.tensor).dtype
                 arrays.append((ctype(dtype, self.dialect), self.memory.private_name(private), private.elements, DTYPES[dtype].bytes))
         arrays += [(kind, name, elements, size) for name, (kind, elements, size) in self.scratch.items()]
@@ -155,6 +157,6 @@ def _rounded(size: int) -> int:
     return -(-size // BOUNDARY) * BOUNDARY
 
 
-def _below(nodes: tuple[Node, ...], mark: str) -> tuple[Node, ...]:
+def _below(nodes: tuple[Node, ...], mark: Launch) -> tuple[Node, ...]:
     """What stands below the mark of a launch."""
-    return tuple(inner for node in nodes if isinstance(node, Mark) and node.name == mark for inner in node.body)
+    return tuple(inner for node in nodes if isinstance(node, Mark) and node.mark == mark for inner in node.body)

@@ -12,6 +12,7 @@ from tcjit.codegen.address import Address
 from tcjit.codegen.linear import Linear
 from tcjit.grammar.ast import Expr
 from tcjit.grammar.polynomial import names
+from tcjit.mapping import marks
 from tcjit.mapping.scop import ScopStatement
 from tcjit.mapping.storage import Buffer
 
@@ -99,7 +100,7 @@ class Run:
 class Mark:
     """A mark of the schedule tree and what stands below it."""
 
-    name: str
+    mark: marks.Mark
     body: tuple[Node, ...]
 
 
@@ -158,9 +159,9 @@ class Simd:
 
 @dataclass(frozen=True)
 class Declare:
-    """Private buffers and the nodes that use them, which stood below the mark of that name."""
+    """Private buffers and the nodes that use them, which stood below ``mark``."""
 
-    mark: str
+    mark: marks.Mark
     buffers: tuple[Buffer, ...]
     body: tuple[Node, ...]
 
@@ -255,9 +256,9 @@ def runs(nodes: tuple[Node, ...]) -> list[Run]:
     return result
 
 
-def mark_names(nodes: tuple[Node, ...]) -> set[str]:
-    """The names of all marks below."""
-    return {name for node in nodes for name in mark_names(children(node)) | ({node.name} if isinstance(node, Mark) else set())}
+def marks_below(nodes: tuple[Node, ...]) -> set[marks.Mark]:
+    """All marks below."""
+    return {mark for node in nodes for mark in marks_below(children(node)) | ({node.mark} if isinstance(node, Mark) else set())}
 
 
 def nest(node: Node) -> tuple[list[For], tuple[Node, ...]]:

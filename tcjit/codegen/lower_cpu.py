@@ -31,6 +31,7 @@ from tcjit.codegen.scope import Scope
 from tcjit.codegen.soon import requests
 from tcjit.codegen.trip_counts import below, fewest, work
 from tcjit.grammar.dtypes import DTYPES
+from tcjit.mapping import marks
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.passes import parallelise
 from tcjit.mapping.pipeline import Mapped
@@ -79,7 +80,7 @@ class _Lowering(Scope):
             case If():
                 return (If(node.condition, self.block(node.then), self.block(node.other)),)
             case Mark():
-                with self.below(node.name):
+                with self.below(node.mark):
                     return self.mark(node)
         return (node,)
 
@@ -88,17 +89,17 @@ class _Lowering(Scope):
             return replace(node, body=(*self.prefetches.pop(id(node), ()), *self.block(node.body)))
 
     def mark(self, node: Mark) -> tuple[Node, ...]:
-        if node.name == "parallel":
+        if node.mark == marks.Parallel():
             return self.parallel(node)
-        if node.name == "lanes":
+        if node.mark == marks.Simd():
             return self.simd(node)
-        if node.name == "registers":
+        if node.mark == marks.RegisterTile():
             kernel = self.micro_kernel(node)
             return self.block(node.body) if kernel is None else (kernel,)
-        if buffers := self.memory.below(node.name):
+        if buffers := self.memory.below(node.mark):
             if (asked := requests(self, node, self.machine)) is not None:
                 self.prefetches[id(asked[0])] = asked[1]
-            return (Declare(node.name, tuple(buffers), self.block(node.body)),)
+            return (Declare(node.mark, tuple(buffers), self.block(node.body)),)
         return self.block(node.body)
 
     # ------------------------------------------------------------ parallel loops
@@ -106,7 +107,7 @@ class _Lowering(Scope):
     def parallel(self, node: Mark) -> tuple[Node, ...]:
         """As many of the tile loops as a fair share takes, collapsed."""
         body = node.body
-        while len(body) == 1 and isinstance(body[0], Mark) and body[0].name == "tiles":
+        while len(body) == 1 and isinstance(body[0], Mark) and body[0].mark == marks.TileLoops():
             body = body[0].body
         if len(body) != 1 or not isinstance(body[0], For):
             return self.block(node.body)
@@ -165,7 +166,7 @@ class _Lowering(Scope):
 
     def from_zero(self, node: Node, after: Node) -> MicroKernel | None:
         """The micro-kernel below ``after`` where ``node`` does no more than set its results to 0."""
-        kernel = self.micro_kernel(after) if isinstance(after, Mark) and after.name == "registers" else None
+        kernel = self.micro_kernel(after) if isinstance(after, Mark) and after.mark == marks.RegisterTile() else None
         if kernel is None:
             return None
         with self.inside(node):
@@ -173,7 +174,7 @@ class _Lowering(Scope):
         return replace(kernel, zero=True) if zero else None
 
     def micro_kernel(self, node: Mark) -> MicroKernel | None:
-        """What stands below a ``registers`` mark, if it has that form."""
+        """What stands below a ``RegisterTile`` mark, if it has that form."""
         with self.inside(node):
             return match(self.mapped, node, self.target, self.operand, self.gathered)
 

@@ -18,6 +18,7 @@ from tcjit.codegen.loops import Run
 from tcjit.grammar.ast import Binary, Const, Expr, Index, Size
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import Form, integer
+from tcjit.mapping.marks import Mark
 from tcjit.mapping.pipeline import Mapped
 from tcjit.mapping.storage import Buffer, Storage
 
@@ -46,7 +47,7 @@ class Memory:
         self.moving: dict[str, Expr] = {}  # offsets that depend on dynamic sizes, behind all others
         self.end: Expr | None = None  # where those end: the bytes of workspace of a call
         self.steps: dict[Expr, str] = {}  # strides that depend on dynamic sizes
-        self.privates: dict[tuple[str, str], Buffer] = {(p.mark, p.tensor): p for p in mapped.privates}
+        self.privates: dict[tuple[Mark, str], Buffer] = {(p.mark, p.tensor): p for p in mapped.privates}
         self.names = _c_names(mapped, dialect)
         self.contracted = {p.tensor for p in mapped.privates}
         for storage in mapped.scop.tensors:
@@ -64,19 +65,19 @@ class Memory:
             for axis in _moving_axes(storage):
                 self.steps.setdefault(storage.volume(axis + 1), f"tc_step{len(self.steps)}")
 
-    def below(self, mark: str) -> list[Buffer]:
+    def below(self, mark: Mark) -> list[Buffer]:
         """The private arrays that a mark declares."""
         return [p for (where, _), p in self.privates.items() if where == mark]
 
-    def exists(self, tensor: str, marks: tuple[str, ...]) -> bool:
+    def exists(self, tensor: str, marks: tuple[Mark, ...]) -> bool:
         """Whether a tensor has a place here: a contracted one has none outside its tiles, where no read of it is ever evaluated."""
         return tensor not in self.contracted or any((mark, tensor) in self.privates for mark in marks)
 
-    def private(self, tensor: str, marks: tuple[str, ...]) -> Buffer | None:
+    def private(self, tensor: str, marks: tuple[Mark, ...]) -> Buffer | None:
         """The buffer in which a tensor is kept here."""
         return next((found for mark in reversed(marks) if (found := self.privates.get((mark, tensor)))), None)
 
-    def address(self, storage: Storage, subscripts: tuple[Linear, ...], marks: tuple[str, ...], ranges: Ranges) -> Address:
+    def address(self, storage: Storage, subscripts: tuple[Linear, ...], marks: tuple[Mark, ...], ranges: Ranges) -> Address:
         """The address of an element; ``marks`` are the marks above, innermost last."""
         if private := self.private(storage.name, marks):
             return self._private(private, subscripts, ranges)

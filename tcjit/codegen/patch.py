@@ -20,6 +20,7 @@ from tcjit.codegen.loops import For, Gathered, Mark, MicroKernel, Node, Run, nes
 from tcjit.grammar.affine import Guard
 from tcjit.grammar.ast import Access, Binary, Const, Expr, Unary
 from tcjit.grammar.dtypes import DTYPES
+from tcjit.mapping import marks
 from tcjit.mapping.machine import Machine, pieces
 from tcjit.mapping.options import Options
 from tcjit.mapping.pipeline import Mapped
@@ -44,14 +45,14 @@ def match(
     operand: Callable[[Access, Run], Address | None],
     gathered: Callable[[Access, Run], Gathered | None],
 ) -> MicroKernel | None:
-    """What stands below a ``registers`` mark, or None where the loops do not have constant trip counts and unit strides."""
+    """What stands below a ``RegisterTile`` mark, or None where the loops do not have constant trip counts and unit strides."""
     if len(mark.body) != 1:
         return None
     outer, body = nest(mark.body[0])
-    if len(body) != 1 or not isinstance(body[0], Mark) or body[0].name != "unroll" or len(body[0].body) != 1:
+    if len(body) != 1 or not isinstance(body[0], Mark) or body[0].mark != marks.Unroll() or len(body[0].body) != 1:
         return None
     patch, body = nest(body[0].body[0])
-    if len(body) != 1 or not isinstance(body[0], Mark) or body[0].name != "lanes":
+    if len(body) != 1 or not isinstance(body[0], Mark) or body[0].mark != marks.Simd():
         return None
     lanes = body[0].body
     if len(lanes) != 1 or not isinstance(lanes[0], For) or len(lanes[0].body) != 1 or not isinstance(lanes[0].body[0], Run):

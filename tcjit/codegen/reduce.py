@@ -12,9 +12,9 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from tcjit.codegen.expression import vtype
-from tcjit.codegen.isolate import radices
 from tcjit.codegen.loops import Compare, For, If, Mark, Node, Run, runs, substitute
 from tcjit.errors import MappingError
+from tcjit.mapping.marks import Threads
 from tcjit.mapping.scop import ScopStatement
 
 if TYPE_CHECKING:
@@ -26,10 +26,11 @@ VALUE = "tc_value"
 def write(emitter: GridEmitter, mark: Mark) -> None:
     """What stands below a ``reduce`` mark: an update whose last digit of the thread's number runs along the reduction."""
     below = mark.body[0]
-    sizes = radices(below.name) if isinstance(below, Mark) and len(mark.body) == 1 else ()
-    if not isinstance(below, Mark) or not sizes or len(runs(below.body)) != 1:
+    on_threads = below.mark if isinstance(below, Mark) and len(mark.body) == 1 else None
+    if not isinstance(below, Mark) or not isinstance(on_threads, Threads) or len(runs(below.body)) != 1:
         raise MappingError("below a mark `reduce` there is no single update on threads")
     s = emitter.mapped.scop.statement(runs(below.body)[0].statement)
+    sizes = on_threads.radices
     dtype, count = s.value.dtype, sizes[-1]
     with emitter.indented("{"):
         emitter.write(f"{vtype(dtype, emitter.dialect)} {VALUE} = {emitter.printer.identity(s.operator, dtype)};")

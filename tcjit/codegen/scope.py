@@ -11,6 +11,7 @@ from tcjit.codegen.linear import Linear
 from tcjit.codegen.loops import For, Gathered, Run
 from tcjit.codegen.memory import Memory, linear_subscript
 from tcjit.grammar.ast import Access, Expr
+from tcjit.mapping import marks
 from tcjit.mapping.pipeline import Mapped
 from tcjit.mapping.scop import ScopStatement
 
@@ -23,7 +24,7 @@ class Scope:
     def __init__(self, mapped: Mapped, memory: Memory) -> None:
         self.mapped = mapped
         self.memory = memory
-        self.marks: tuple[str, ...] = ()
+        self.marks: tuple[marks.Mark, ...] = ()
         self.ranges: Ranges = {d.name: (d.least, d.greatest) for d in mapped.scop.program.dynamic}
         self.around: tuple[For, ...] = ()
 
@@ -39,12 +40,12 @@ class Scope:
         self.ranges, self.around = ranges, around
 
     @contextmanager
-    def below(self, mark: str) -> Iterator[None]:
+    def below(self, mark: marks.Mark) -> Iterator[None]:
         """Knows a mark while what stands below it is walked."""
-        marks = self.marks
-        self.marks = (*marks, mark)
+        above = self.marks
+        self.marks = (*above, mark)
         yield
-        self.marks = marks
+        self.marks = above
 
     def target(self, s: ScopStatement, run: Run) -> Address | None:
         """The address that a statement writes, where it is affine."""

@@ -19,6 +19,7 @@ from tcjit.codegen.trip_counts import below, work
 from tcjit.grammar.ast import Access
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.machine import Machine
+from tcjit.mapping.marks import Tile, TileLoops
 from tcjit.mapping.plan_order import LINE
 
 WORTH = 32  # vector operations for each line, from which on it pays to ask
@@ -70,7 +71,7 @@ def requests(scope: Scope, round_: Mark, machine: Machine) -> tuple[For, tuple[P
 def _spread(nodes: tuple[Node, ...]) -> For | None:
     """The first loop of a round, if it runs several times."""
     first = nodes[0]
-    while isinstance(first, Mark) and first.name.startswith("tile"):
+    while isinstance(first, Mark) and isinstance(first.mark, TileLoops | Tile):
         first = first.body[0]
     return first if isinstance(first, For) and first.step == 1 and (first.trips or 0) > 1 else None
 

@@ -19,6 +19,7 @@ from tcjit.grammar.bind import bind
 from tcjit.grammar.dtypes import DTYPES, FORMATS
 from tcjit.jit.signature import Output, Signature, describe
 from tcjit.runtime import tensors
+from tcjit.runtime.layout import self_overlap
 from tcjit.runtime.numerics import rounded
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ Value: TypeAlias = "int | float | bool"
 
 
 @dataclass(frozen=True)
-class Bound:
+class BoundArguments:
     """Arguments that fit: tensors by parameter in order, scalars by name, the value of every size and specialised scalar."""
 
     tensors: dict[str, torch.Tensor]
@@ -75,7 +76,7 @@ def shown(signature: Signature) -> inspect.Signature:
     return inspect.Signature([*params, *own], return_annotation=result)
 
 
-def check(signature: Signature, args: Sequence[Any], target: Target | None = None, *, shapes_only: bool = False) -> Bound:
+def check(signature: Signature, args: Sequence[Any], target: Target | None = None, *, shapes_only: bool = False) -> BoundArguments:
     """The arguments by name, or the first thing wrong with them: an ArgumentError or a ShapeError.
 
     ``target`` says where tensors must be, if it was asked for; ``shapes_only`` lets meta tensors mix with others, for compiling.
@@ -84,20 +85,20 @@ def check(signature: Signature, args: Sequence[Any], target: Target | None = Non
     if len(args) != len(params):
         wanted, were = f"{len(params)} argument{'s' * (len(params) != 1)}", "was" if len(args) == 1 else "were"
         raise ArgumentError(f"{signature.name}() takes {wanted} but {len(args)} {were} given", hint=str(signature))
-    given: dict[str, torch.Tensor] = {}
+    inputs: dict[str, torch.Tensor] = {}
     scalars: dict[str, Value] = {}
     for number, (param, value) in enumerate(zip(params, args), 1):
         what = f"argument {number} of {signature.name}(), {describe(param)},"
         if param.dims:
-            given[param.name] = _tensor(what, param, value, target)
+            inputs[param.name] = _tensor(what, param, value, target)
         else:
             scalars[param.name] = scalar(what, param.dtype, value)
-    if len({place for tensor in given.values() if (place := tensors.place(tensor)) != "meta" or not shapes_only}) > 1:
-        devices = ", ".join(f"{name} on {tensor.device}" for name, tensor in given.items())
+    if len({place for tensor in inputs.values() if (place := tensors.place(tensor)) != "meta" or not shapes_only}) > 1:
+        devices = ", ".join(f"{name} on {tensor.device}" for name, tensor in inputs.items())
         raise ArgumentError(f"the arguments of {signature.name}() are on different devices: {devices}", hint="move them with .to(device)")
-    values = dict(bind(params, [tuple(given[p.name].shape) if p.dims else None for p in params]))
+    values = dict(bind(params, [tuple(inputs[p.name].shape) if p.dims else None for p in params]))
     values.update({name: int(value) for name, value in scalars.items() if name in signature.specialised})
-    return Bound(given, scalars, values)
+    return BoundArguments(inputs, scalars, values)
 
 
 def _tensor(what: str, param: Param, value: Any, target: Target | None) -> torch.Tensor:
@@ -131,10 +132,10 @@ def _strided(what: str, param: Param, value: torch.Tensor, target: Target | None
     _refuse_freed(what, value)
 
 
-def _conversion(given: torch.dtype, wanted: torch.dtype) -> str:
-    if given.is_complex:
+def _conversion(dtype: torch.dtype, wanted: torch.dtype) -> str:
+    if dtype.is_complex:
         return "x.real and x.imag as two arguments"
-    if "q" in str(given).removeprefix("torch.")[:2]:
+    if "q" in str(dtype).removeprefix("torch.")[:2]:
         return "x.dequantize()"
     return f"x.to({wanted})"
 
@@ -229,9 +230,9 @@ def pattern(value: Value, dtype: str) -> int:
 # ---------------------------------------------------------------- gradients and outputs
 
 
-def refuse_gradients(signature: Signature, given: Mapping[str, Any]) -> None:
+def refuse_gradients(signature: Signature, inputs: Mapping[str, Any]) -> None:
     """An ArgumentError where the result would be cut from a graph that the caller is building."""
-    for name, value in given.items():
+    for name, value in inputs.items():
         if isinstance(value, torch.Tensor):
             _refuse_gradient(f"argument {name} of {signature.name}()", value)
 
@@ -246,7 +247,7 @@ def _refuse_gradient(what: str, value: torch.Tensor) -> None:
 
 
 def outputs(
-    signature: Signature, out: Any, bound: Bound, shapes: Sequence[tuple[int, ...]], target: Target
+    signature: Signature, out: Any, bound: BoundArguments, shapes: Sequence[tuple[int, ...]], target: Target
 ) -> list[torch.Tensor] | None:
     """The tensors passed as ``out=`` in the order of the returns; None when none were.
 
@@ -261,21 +262,21 @@ def outputs(
                 hint=f"out=({', '.join(r.name for r in returns)}), or +=! in the text to start from nothing",
             )
         return None
-    given = list(out) if isinstance(out, (tuple, list)) else [out]
-    if len(given) != len(returns):
-        raise ArgumentError(f"out= of {signature.name}() must be {_count(len(returns))}, not {_count(len(given))}")
-    place = next(iter(bound.places), target.place)
-    for output, shape, tensor in zip(returns, shapes, given):
-        _output(f"out= of {signature.name}() for {output.name}", output, shape, place, tensor)
-    _separate(signature, given, bound)
-    return given
+    outs = list(out) if isinstance(out, (tuple, list)) else [out]
+    if len(outs) != len(returns):
+        raise ArgumentError(f"out= of {signature.name}() must be {_count(len(returns))}, not {_count(len(outs))}")
+    device = next(iter(bound.places), target.place)
+    for output, shape, tensor in zip(returns, shapes, outs):
+        _output(f"out= of {signature.name}() for {output.name}", output, shape, device, tensor)
+    _separate(signature, outs, bound)
+    return outs
 
 
 def _count(number: int) -> str:
     return "one tensor" if number == 1 else f"a tuple of {number} tensors"
 
 
-def _output(what: str, output: Output, shape: tuple[int, ...], place: str, tensor: Any) -> None:
+def _output(what: str, output: Output, shape: tuple[int, ...], device: str, tensor: Any) -> None:
     wanted = tensors.TORCH[output.dtype]
     if not isinstance(tensor, torch.Tensor):
         raise ArgumentError(f"{what} must be a torch.Tensor, not {_kind(tensor)}", hint=f"torch.empty({shape}, dtype={wanted})")
@@ -285,8 +286,8 @@ def _output(what: str, output: Output, shape: tuple[int, ...], place: str, tenso
         raise ArgumentError(f"{what} must have dtype {wanted}, not {tensor.dtype}", hint=f"torch.empty({shape}, dtype={wanted})")
     if tuple(tensor.shape) != tuple(shape):
         raise ShapeError(f"{what} must have shape {tuple(shape)}, not {tuple(tensor.shape)}", hint=f"torch.empty({shape}, dtype={wanted})")
-    if tensors.place(tensor) != place:
-        raise ArgumentError(f"{what} is on {tensor.device}, and the arguments are on {place}", hint=f'x.to("{place}")')
+    if tensors.place(tensor) != device:
+        raise ArgumentError(f"{what} is on {tensor.device}, and the arguments are on {device}", hint=f'x.to("{device}")')
     if tensor.is_inference() and not torch.is_inference_mode_enabled():
         raise ArgumentError(f"{what} is an inference tensor, which cannot be written outside inference mode", hint="x.clone()")
     _refuse_freed(what, tensor)
@@ -298,15 +299,15 @@ def _refuse_freed(what: str, tensor: torch.Tensor) -> None:
         raise ArgumentError(f"{what} has no memory: its storage was freed", hint="a tensor whose storage was not resized")
 
 
-def _separate(signature: Signature, given: Sequence[torch.Tensor], bound: Bound) -> None:
-    """No element written twice, none written that is read: by ranges of memory, where there is memory."""
+def _separate(signature: Signature, outs: Sequence[torch.Tensor], bound: BoundArguments) -> None:
+    """ArgumentErrors for outputs that overlap themselves, one another or an input; compared by address ranges."""
     returns = [output.name for output in signature.returns]
-    for position, (name, tensor) in enumerate(zip(returns, given)):
-        if tensors.self_overlap(tensor.shape, tensor.stride()):
+    for position, (name, tensor) in enumerate(zip(returns, outs)):
+        if self_overlap(tensor.shape, tensor.stride()):
             raise ArgumentError(f"out= of {signature.name}() for {name} has elements that share memory", hint="x.clone()")
         if not tensors.plain(tensor):
             continue
-        others = {**bound.tensors, **dict(zip(returns[:position], given))}
+        others = {**bound.tensors, **dict(zip(returns[:position], outs))}
         for other, there in others.items():
             if tensors.plain(there) and tensors.overlap(tensor, there):
                 raise ArgumentError(
@@ -319,7 +320,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def wrapped(signature: Signature, error: Exception) -> TCError:
-    """What torch's dispatcher said, as one of our errors."""
+    """An exception of torch's dispatcher as an ArgumentError."""
     return ArgumentError(
         f"torch could not call {signature.name}() on these arguments: {_first_line(error)}", hint="plain tensors, outside transforms"
     )

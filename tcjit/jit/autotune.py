@@ -1,4 +1,4 @@
-"""Autotuning of a def: from arguments to a search, and from its result to the cache."""
+"""Autotuning of a def: from arguments to a search, and from its result to the cache. Importing it imports optuna."""
 from __future__ import annotations
 
 import math
@@ -13,19 +13,22 @@ import torch
 from tcjit import cache, scratch
 from tcjit.errors import ArgumentError, TuneError
 from tcjit.jit import arguments, targets
-from tcjit.jit.arguments import Bound
+from tcjit.jit.arguments import BoundArguments
+from tcjit.jit.kernel_cache import family
 from tcjit.jit.launch import Key
 from tcjit.mapping.options import PRESETS, Options
 from tcjit.runtime import host
 from tcjit.tuner.config import TunerConfig
+from tcjit.tuner.progress import shown
+from tcjit.tuner.result import TuneResult
+from tcjit.tuner.search import Task, search
+from tcjit.tuner.space import Space
 
 if TYPE_CHECKING:
     from tcjit.jit.signature import Signature
     from tcjit.jit.targets import Target
-    from tcjit.tuner.result import TuneResult
-    from tcjit.tuner.search import Task
 
-WORKERS = "tcjit.jit.tune_compiler"
+WORKERS = "tcjit.jit.tune_worker"
 
 
 def autotune(
@@ -38,16 +41,13 @@ def autotune(
     progress: bool | None,
 ) -> TuneResult:
     """Search the best options for one or several sets of arguments; kept in the cache for the shapes of each if ``keep``."""
-    from tcjit.tuner.progress import shown
-    from tcjit.tuner.search import search  # imports optuna
-
     if config is not None and not isinstance(config, TunerConfig):
         raise ArgumentError(f"config must be tcjit.TunerConfig, not {type(config).__name__}", hint="tcjit.TunerConfig(seconds=60)")
     config, began = config or TunerConfig(), time.monotonic()
     asked = targets.find(target) if target else None
     bounds = [arguments.check(signature, args, asked) for args in sets]
     on = targets.resolve(target, bounds[0].places)
-    if not on.device or on.heeds == "reference":
+    if not on.device or on.option_kind == "reference":
         raise TuneError(f"target {on.name} does not run here, so nothing can be timed", hint='target="cpu", "opencl" or "cuda"')
     if any(targets.resolve(target, bound.places) != on for bound in bounds[1:]):
         raise ArgumentError("the sets of arguments are on different devices", hint="one search per device")
@@ -62,10 +62,7 @@ def autotune(
     return result
 
 
-def _task(text: str, signature: Signature, on: Target, bounds: Sequence[Bound], folder: Path) -> Task:
-    from tcjit.tuner.search import Task
-    from tcjit.tuner.space import Space
-
+def _task(text: str, signature: Signature, on: Target, bounds: Sequence[BoundArguments], folder: Path) -> Task:
     keys = [Key.of(bound, True, on, None) for bound in bounds]
     name = cache.call_key(
         on.code,
@@ -74,26 +71,26 @@ def _task(text: str, signature: Signature, on: Target, bounds: Sequence[Bound], 
         problems=[[key.shapes, key.layouts, dict(key.scalars)] for key in keys],
         threads=torch.get_num_threads(),
     )
-    space = Space.of(on.heeds, signature.traits, signature.loops)
+    space = Space.of(on.option_kind, signature.traits, signature.loops)
     opening = {
         "problems": [_problem(text, signature, on, bound, key, folder / f"{n}.npz") for n, (bound, key) in enumerate(zip(bounds, keys))],
         "threads": torch.get_num_threads(),
     }
     shapes = "; ".join(" ".join("x".join(map(str, shape)) for shape in key.shapes) for key in keys)
-    seeds = (Options(), *_neighbours(signature, on, keys), *PRESETS.values())
+    seeds = (Options(), *_neighbours(signature, keys), *PRESETS.values())
     label = f"{signature.name} {shapes} on {on.name}"
     return Task(name[:32], label, space, seeds, WORKERS, opening, on.place, {"target": on.name, "threads": torch.get_num_threads()})
 
 
-def _problem(text: str, signature: Signature, on: Target, bound: Bound, key: Key, file: Path) -> dict[str, Any]:
+def _problem(text: str, signature: Signature, on: Target, bound: BoundArguments, key: Key, file: Path) -> dict[str, Any]:
     """All that a process needs to make the arguments again: sizes and strides, and integers as they are; floats come from a seed."""
-    given = {
+    integers = {
         name: tensor.detach().cpu().numpy()
         for name, tensor in bound.tensors.items()
         if not tensor.dtype.is_floating_point and tensor.device.type != "meta"
     }
-    if given:
-        np.savez(file, allow_pickle=False, **given)
+    if integers:
+        np.savez(file, allow_pickle=False, **integers)
     return {
         "text": text,
         "name": signature.name,
@@ -105,7 +102,7 @@ def _problem(text: str, signature: Signature, on: Target, bound: Bound, key: Key
         "scalars": dict(key.scalars),
         "values": dict(bound.scalars),
         "checked": key.checked,
-        "given": str(file) if given else "",
+        "given": str(file) if integers else "",
         "seed": 0,
     }
 
@@ -114,22 +111,15 @@ def _strides(tensor: torch.Tensor) -> list[int]:
     return list(tensor.stride())
 
 
-def _neighbours(signature: Signature, on: Target, keys: Sequence[Key]) -> list[Options]:
+def _neighbours(signature: Signature, keys: Sequence[Key]) -> list[Options]:
     """What was best at the nearest shapes."""
-    found = (_family_of(signature, on, key) for key in keys)
-    near = [cache.store().nearest(family, key.shapes) for family, key in zip(found, keys)]
+    near = [cache.store().nearest(family(signature, key), key.shapes) for key in keys]
     return [Options.from_dict(choice.options) for choice in near if choice is not None]
 
 
-def _keep(signature: Signature, on: Target, bound: Bound, result: TuneResult) -> None:
+def _keep(signature: Signature, on: Target, bound: BoundArguments, result: TuneResult) -> None:
     """The winner for these shapes, for this and other processes."""
     key = Key.of(bound, True, on, None)
     numbers = {"seconds": result.seconds, "default": result.default_seconds, "trials": float(len(result.history))}
     choice = cache.Choice(result.options.to_dict(), numbers, result.label[:200], key.shapes)
-    cache.store().put_choice(_family_of(signature, on, key), choice)
-
-
-def _family_of(signature: Signature, on: Target, key: Key) -> str:
-    from tcjit.jit.kernel_cache import family
-
-    return family(signature, on, key)
+    cache.store().put_choice(family(signature, key), choice)

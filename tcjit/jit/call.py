@@ -17,14 +17,14 @@ from torch.compiler import is_dynamo_compiling
 from tcjit.checked import brief
 from tcjit.errors import ArgumentError, ShapeError, TCError
 from tcjit.jit import arguments, kernel, kernel_cache, operator, targets
-from tcjit.jit.arguments import Bound
-from tcjit.jit.define import checked_options, checked_target
-from tcjit.jit.dynamic import Sizes, instance
+from tcjit.jit.arguments import BoundArguments
+from tcjit.jit.dynamic import SizeHistory, instance
 from tcjit.jit.fast import Table
 from tcjit.jit.kernel import Kernel
-from tcjit.jit.kernel_cache import Binary
+from tcjit.jit.kernel_cache import LoadedBinary
 from tcjit.jit.launch import Key
 from tcjit.jit.recent import Recent
+from tcjit.jit.settings import checked_options, checked_target
 from tcjit.jit.signature import Signature
 from tcjit.jit.targets import cpu  # noqa: F401  # the target of most calls, which should not wait for it
 from tcjit.runtime import host, tensors
@@ -64,11 +64,11 @@ class Function:
         self._call = self._table.call
         self._kernels: Recent[Key, Kernel] = Recent(KERNELS)
         self.dynamic = dynamic
-        self._sizes = Sizes(signature, dynamic)
-        self._open: Recent[Key, Binary] = Recent(KERNELS)  # dynamic kernels
-        self._told = False
+        self._sizes = SizeHistory(signature, dynamic)
+        self._dynamic_kernels: Recent[Key, LoadedBinary] = Recent(KERNELS)  # dynamic kernels
+        self._slow_logged = False
         identity = repr((text, signature.name, target, options, dynamic))
-        self._operator = operator.register(signature, identity, self._on_plain, self._sizes.symbolic)
+        self._operator = operator.register(signature, identity, self._run_operator, self._sizes.symbolic)
         self._overload = self._operator.overload
 
     def __repr__(self) -> str:
@@ -78,7 +78,7 @@ class Function:
         from tcjit import notebook  # what few processes need
 
         known = {"target": self.target or "the device of the arguments", "options": self.options or "the tuned ones, or the model's"}
-        kernels = {f"kernel for {', '.join(map(str, key.shapes))}": made.target for key, made in list(self._kernels.items())[:10]}
+        kernels = {f"kernel for {', '.join(map(str, key.shapes))}": kernel.target for key, kernel in list(self._kernels.items())[:10]}
         text, facts = notebook.listing(self.text.strip("\n")), notebook.facts({**known, **kernels})
         return notebook.fragment(notebook.heading(str(self.signature)), text, facts)
 
@@ -110,16 +110,16 @@ class Function:
     def _traced(self, args: tuple[Any, ...], out: Any, unchecked: bool) -> Any:
         """What torch.compile sees: the operator, and copies where the caller gave outputs."""
         outs = [] if out is None else list(out) if isinstance(out, (tuple, list)) else [out]
-        initial = [given for given, output in zip(outs, self.signature.returns) if output.accumulates]
+        initial = [tensor for tensor, output in zip(outs, self.signature.returns) if output.accumulates]
         results = self._overload(*args, *initial, unchecked)
         if out is None:
             return results
-        for given, result in zip(outs, results if isinstance(results, tuple) else (results,)):
-            given.copy_(result)
+        for tensor, result in zip(outs, results if isinstance(results, tuple) else (results,)):
+            tensor.copy_(result)
         return out
 
     def _slow(self, args: tuple[Any, ...], out: Any, unchecked: bool) -> Results:
-        _require_bool(unchecked)
+        _check_bool(unchecked)
         signature = self.signature
         bound = arguments.check(signature, args, self._asked)
         arguments.refuse_gradients(signature, dict(zip((p.name for p in signature.params), args)))
@@ -131,24 +131,24 @@ class Function:
             results = self._dispatched(bound, outs, unchecked)
         return kernel.packed(results)
 
-    def _dispatched(self, bound: Bound, outs: list[torch.Tensor] | None, unchecked: bool) -> list[torch.Tensor]:
+    def _dispatched(self, bound: BoundArguments, outs: list[torch.Tensor] | None, unchecked: bool) -> list[torch.Tensor]:
         """Through torch's dispatcher."""
-        initial = [given for given, output in zip(outs or (), self.signature.returns) if output.accumulates]
+        initial = [tensor for tensor, output in zip(outs or (), self.signature.returns) if output.accumulates]
         try:
             results = self._operator(bound.tensors, bound.scalars, initial, unchecked)
             results = list(results) if isinstance(results, (tuple, list)) else [results]
             if outs is None:
                 return results
             with tensors.one_thread_after_fork():
-                for given, result in zip(outs, results):
-                    given.copy_(result)
+                for tensor, result in zip(outs, results):
+                    tensor.copy_(result)
         except TCError:
             raise
         except Exception as error:  # modes, transforms and wrappers each refuse in their own way
             raise arguments.wrapped(self.signature, error) from error
         return outs
 
-    def _on_plain(self, args: Sequence[Any], initial: Sequence[torch.Tensor], unchecked: bool) -> list[torch.Tensor]:
+    def _run_operator(self, args: Sequence[Any], initial: Sequence[torch.Tensor], unchecked: bool) -> list[torch.Tensor]:
         """The operator's implementation: tensors have memory, lazy bits are resolved; wrong arguments can still come from outside."""
         quick = self._call(tuple(args), None, unchecked)
         if quick is not NotImplemented:
@@ -169,11 +169,11 @@ class Function:
             arguments.outputs(self.signature, outs, bound, shapes, target)
         return self._run(bound, target, outs, unchecked)
 
-    def _run(self, bound: Bound, target: Target, outs: list[torch.Tensor] | None, unchecked: bool) -> list[torch.Tensor]:
-        made = self._kernel(bound, not unchecked, target, self.options)
-        results = made.run(list(bound.tensors.values()), bound.scalars, outs)
-        if made.binary is not None:
-            self._call = self._table.remember(self.signature, made.key, made.binary, bound)
+    def _run(self, bound: BoundArguments, target: Target, outs: list[torch.Tensor] | None, unchecked: bool) -> list[torch.Tensor]:
+        compiled = self._kernel(bound, not unchecked, target, self.options)
+        results = compiled.run(list(bound.tensors.values()), bound.scalars, outs)
+        if compiled.binary is not None:
+            self._call = self._table.remember(self.signature, compiled.key, compiled.binary, bound)
         return results
 
     # ------------------------------------------------------------ kernels
@@ -189,7 +189,7 @@ class Function:
         'reference'
         """
         args = arguments.positional(self.signature, args, named) if named else args
-        _require_bool(unchecked)
+        _check_bool(unchecked)
         chosen = checked_target(target) or self.target
         bound = arguments.check(self.signature, args, targets.find(chosen) if chosen else None, shapes_only=True)
         target_here = targets.resolve(chosen, bound.places)
@@ -222,68 +222,68 @@ class Function:
             forget(self.signature)
             until = math.inf if config is None or config.seconds is None else time.monotonic() + config.timeout
             with suppress(host.TimedOut), host.limited(until):  # then the first call compiles
-                for given in (args, *also):  # as calls will want it: the next process finds the kernel, too
-                    self.compile(*given, target=target)
+                for example in (args, *also):  # as calls will want it: the next process finds the kernel, too
+                    self.compile(*example, target=target)
         return result
 
-    def _kernel(self, bound: Bound, checked: bool, target: Target, options: Options | None, called: bool = True) -> Kernel:
+    def _kernel(self, bound: BoundArguments, checked: bool, target: Target, options: Options | None, called: bool = True) -> Kernel:
         """The kernel for bound arguments; only those of calls count for what becomes dynamic by itself."""
         key = Key.of(bound, checked, target, options)
-        found = self._kernels.get(key)
-        if found is not None:
-            return found
-        with _in_flight.only_one((self, key)):
-            found = self._kernels.get(key)
-            if found is None:
+        compiled = self._kernels.get(key)
+        if compiled is not None:
+            return compiled
+        with _locks.hold((self, key)):
+            compiled = self._kernels.get(key)
+            if compiled is None:
                 start = time.perf_counter()
                 if called:
                     self._sizes.see(bound.values)
-                found = self._dynamic(key, bound, called) if targets.find(key.target, key.place).open_sizes else None
-                if found is None:
-                    found = targets.find(key.target, key.place).kernel(self.text, self.signature, key)
+                compiled = self._dynamic(key, bound, called) if key.target.supports_dynamic else None
+                if compiled is None:
+                    compiled = kernel.create(self.text, self.signature, key)
                     self._sizes.compiled(key)
-                self._kernels.put(key, found)
-                self._tell(found, time.perf_counter() - start)
-        return found
+                self._kernels.put(key, compiled)
+                self._log_slow(compiled, time.perf_counter() - start)
+        return compiled
 
-    def _tell(self, made: Kernel, seconds: float) -> None:
-        """Once for each def, what a first call waited for."""
-        if seconds > SLOW and not self._told:
-            self._told = True
-            _log.info("%r took %.1f s to compile; later calls of these shapes, in any process, do not wait", made, seconds)
+    def _log_slow(self, compiled: Kernel, seconds: float) -> None:
+        """Log a slow first compilation, once per def."""
+        if seconds > SLOW and not self._slow_logged:
+            self._slow_logged = True
+            _log.info("%r took %.1f s to compile; later calls of these shapes, in any process, do not wait", compiled, seconds)
 
-    def _dynamic(self, key: Key, bound: Bound, called: bool) -> Kernel | None:
+    def _dynamic(self, key: Key, bound: BoundArguments, called: bool) -> Kernel | None:
         """The kernel for this key and many others; None where the shapes are to have one of their own."""
-        wide = key.widened(self.signature, self._sizes.open(bound.values, called))
+        wide = key.widened(self.signature, self._sizes.limits_of(bound.values, called))
         if not wide.dynamic or kernel_cache.is_tuned(self.signature, key):
             return None
-        with _in_flight.only_one((self, wide)):
-            made = self._open.get(wide) or self._reading(wide, key, bound)
-            if made is None:
+        with _locks.hold((self, wide)):
+            binary = self._dynamic_kernels.get(wide) or self._reading(wide, key, bound)
+            if binary is None:
                 try:
-                    made = kernel_cache.binary(self.text, self.signature, wide)
+                    binary = kernel_cache.binary(self.text, self.signature, wide)
                 except TCError as error:
                     kernel.specialised(self.text, self.signature, key)  # whose own errors come first
                     if isinstance(error, ShapeError) and any(size in self.dynamic for size, _, _ in wide.dynamic):
                         raise  # the def's own doing
                     self._sizes.refuse(error.what)
                     return None
-                self._open.put(wide, made)
+                self._dynamic_kernels.put(wide, binary)
                 self._sizes.compiled(wide)
-        return instance(self.text, self.signature, key, made)
+        return instance(self.text, self.signature, key, binary)
 
-    def _reading(self, wide: Key, key: Key, bound: Bound) -> Binary | None:
+    def _reading(self, wide: Key, key: Key, bound: BoundArguments) -> LoadedBinary | None:
         """A dynamic kernel for other layouts that happens to read these: where a size is 1, many look alike."""
-        reads, given = targets.find(key.target, key.place).reads, bound.tensors.values()
-        for other, made in self._open.items():
+        reads, inputs = key.target.reads, bound.tensors.values()
+        for other, binary in self._dynamic_kernels.items():
             if replace(other, layouts=wide.layouts) == wide and all(
-                reads(layout, shape, tensor.stride()) for layout, shape, tensor in zip(other.layouts, key.shapes, given)
+                reads(layout, shape, tensor.stride()) for layout, shape, tensor in zip(other.layouts, key.shapes, inputs)
             ):
-                return made
+                return binary
         return None
 
 
-def _require_bool(unchecked: Any) -> None:
+def _check_bool(unchecked: Any) -> None:
     if type(unchecked) is not bool:
         raise ArgumentError(f"unchecked= must be True or False, not {brief(unchecked)}", hint="unchecked=True")
 
@@ -291,15 +291,15 @@ def _require_bool(unchecked: Any) -> None:
 # ---------------------------------------------------------------- one of each
 
 
-class _InFlight:
-    """Lets one thread in per key, the others wait."""
+class _KeyLocks:
+    """A lock per key, kept as long as a thread holds it or waits for it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._held: dict[Any, tuple[threading.Lock, int]] = {}  # by key: its lock, and how many hold it or wait for it
 
     @contextmanager
-    def only_one(self, key: Any) -> Iterator[None]:
+    def hold(self, key: Any) -> Iterator[None]:
         with self._lock:
             lock, users = self._held.get(key, (threading.Lock(), 0))
             self._held[key] = lock, users + 1
@@ -315,13 +315,13 @@ class _InFlight:
                     del self._held[key]
 
 
-_in_flight = _InFlight()
+_locks = _KeyLocks()
 _functions: dict[tuple[Any, ...], Function] = {}
 
 
 def _after_fork() -> None:
-    global _in_flight
-    _in_flight = _InFlight()  # locks may have been held by threads that are not in this process
+    global _locks
+    _locks = _KeyLocks()  # locks may have been held by threads that are not in this process
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -330,21 +330,21 @@ os.register_at_fork(after_in_child=_after_fork)
 def function(text: str, name: str, target: str | None, options: Options | None, dynamic: tuple[str, ...] = ()) -> Function:
     """The callable of a def; one per process for the same text, target, options and dynamic sizes."""
     key = (text, name, target, options, dynamic)
-    found = _functions.get(key)
-    if found is not None:
-        return found
-    with _in_flight.only_one(key):
-        found = _functions.get(key)
-        if found is None:
-            found = _functions[key] = Function(text, kernel_cache.signature(text, name), target, options, dynamic)
-    return found
+    known = _functions.get(key)
+    if known is not None:
+        return known
+    with _locks.hold(key):
+        known = _functions.get(key)
+        if known is None:
+            known = _functions[key] = Function(text, kernel_cache.signature(text, name), target, options, dynamic)
+    return known
 
 
 def forget(signature: Signature) -> None:
     """Let every def of this signature look up its options anew."""
-    for made in list(_functions.values()):  # other threads may define more
-        if made.signature == signature and made.options is None:
-            made._kernels.clear()
-            made._open.clear()
-            made._table = Table()
-            made._call = made._table.call
+    for function in list(_functions.values()):  # other threads may define more
+        if function.signature == signature and function.options is None:
+            function._kernels.clear()
+            function._dynamic_kernels.clear()
+            function._table = Table()
+            function._call = function._table.call

@@ -14,7 +14,7 @@ from tcjit.grammar.dynamic import generalise
 from tcjit.grammar.front import read
 from tcjit.grammar.infer import specialise
 from tcjit.jit.signature import Extent, encode
-from tcjit.jit.targets import Made, Target
+from tcjit.jit.targets import CompiledProgram, Target
 from tcjit.mapping import tree as trees
 from tcjit.mapping.options import Options
 from tcjit.mapping.pipeline import Proof
@@ -31,9 +31,9 @@ def definitions(text: str) -> tuple[Def, ...]:
 
 def definition(text: str, name: str) -> Def:
     """One def of a text."""
-    for found in definitions(text):
-        if found.name == name:
-            return found
+    for one in definitions(text):
+        if one.name == name:
+            return one
     known = ", ".join(d.name for d in definitions(text))
     raise ArgumentError(f"the text has no def called {name!r}", hint=f"one of {known}")
 
@@ -56,31 +56,31 @@ def compile_kernel(
     run-time test of gathers; ``dynamic`` sizes may be anything between two limits, the shapes are those of the greatest. Raises the
     TCErrors of every stage; nothing of a failed compile is kept.
     """
-    found = definition(text, name)
+    source_def = definition(text, name)
     steps = Steps(f"{name}-{'x'.join(str(extent) for shape in shapes.values() for extent in shape)}")
     if dynamic:
-        sizes = bind(found.params, [shapes.get(param.name) for param in found.params])
-        program = steps.run("specialise", generalise, found, sizes, scalars, dynamic)
+        sizes = bind(source_def.params, [shapes.get(param.name) for param in source_def.params])
+        program = steps.run("specialise", generalise, source_def, sizes, scalars, dynamic)
     else:
-        program = steps.run("specialise", specialise, found, shapes, scalars)
+        program = steps.run("specialise", specialise, source_def, shapes, scalars)
     asked = config.verify()
     prove: Proof = "last" if asked is None else "every" if asked else "none"
-    made = target.compile(program, options or Options(), layouts, checked=checked, prove=prove, steps=steps)
+    compiled = target.compile(program, options or Options(), layouts, checked=checked, prove=prove, steps=steps)
     artifacts = dict(steps.artifacts)
-    artifacts["source"] = made.source.text
-    artifacts["tree"] = trees.show(made.mapped.tree)
-    return record(program, made, target, layouts, steps), made.binary, artifacts
+    artifacts["source"] = compiled.source.text
+    artifacts["tree"] = trees.show(compiled.mapped.tree)
+    return record(program, compiled, target, layouts, steps), compiled.binary, artifacts
 
 
-def record(program: Program, made: Made, target: Target, layouts: Mapping[str, str], steps: Steps) -> dict[str, Any]:
+def record(program: Program, compiled: CompiledProgram, target: Target, layouts: Mapping[str, str], steps: Steps) -> dict[str, Any]:
     """The launch record: all that a later process needs to call the binary."""
-    found, source, mapped = program.definition, made.source, made.mapped
-    position = {d.name: str(found.sizes.index(d.size)) for d in program.dynamic}
+    definition, source, mapped = program.definition, compiled.source, compiled.mapped
+    position = {d.name: str(definition.sizes.index(d.size)) for d in program.dynamic}
     return {
         "format": RECORD_FORMAT,
         "symbol": source.symbol,
         "target": target.code,
-        "returns": [{"name": n, "dtype": found.tensor(n).dtype, "shape": list(program.shape(n))} for n in found.returns],
+        "returns": [{"name": n, "dtype": definition.tensor(n).dtype, "shape": list(program.shape(n))} for n in definition.returns],
         "params": [
             {
                 "name": p.name,
@@ -88,16 +88,16 @@ def record(program: Program, made: Made, target: Target, layouts: Mapping[str, s
                 "shape": list(program.shape(p.name)) if p.dims else None,
                 "layout": layouts.get(p.name, "contiguous"),
             }
-            for p in found.params
+            for p in definition.params
         ],
         "numbers": [_number(n, position) for n in (*source.numbers, *(("value", *value) for value in source.host))],
         "host": len(source.host),
         "workspace": source.workspace,
         "sites": list(source.sites),
         "launches": [[launch.symbol, list(launch.grid), launch.threads, launch.shared_bytes] for launch in source.launches],
-        "resources": dict(made.resources),
+        "resources": dict(compiled.resources),
         "total": program.total,
-        "context": [[d.name for d in program.dynamic], [found.sizes.index(d.size) for d in program.dynamic], list(program.context)],
+        "context": [[d.name for d in program.dynamic], [definition.sizes.index(d.size) for d in program.dynamic], list(program.context)],
         "verified": mapped.verified,
         "options": mapped.options.to_dict(),
         "seconds": {name: round(value, 6) for name, value in steps.seconds.items()},

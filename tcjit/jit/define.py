@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from tcjit.checked import brief, checked
 from tcjit.errors import ArgumentError, TCWarning
 from tcjit.jit import targets
+from tcjit.jit.kernel_cache import signatures
+from tcjit.jit.settings import checked_options, checked_target
 
 if TYPE_CHECKING:
     from tcjit.jit.call import Function
@@ -25,16 +27,14 @@ class Namespace:
     __signatures: dict[str, Signature]
 
     def __init__(self, source: str, target: str | None, options: Options | None, dynamic: tuple[str, ...] = ()) -> None:
-        from tcjit.jit.kernel_cache import signatures
-
-        found = {s.name: s for s in signatures(source)}
-        self.__dict__.update(_Namespace__state=(source, target, options, dynamic), _Namespace__signatures=found)
-        _check_dynamic(list(found.values()), dynamic)
-        for signature in found.values():
+        by_name = {s.name: s for s in signatures(source)}
+        self.__dict__.update(_Namespace__state=(source, target, options, dynamic), _Namespace__signatures=by_name)
+        _check_dynamic(list(by_name.values()), dynamic)
+        for signature in by_name.values():
             if signature.warning:
                 warnings.warn(f"{signature.name}: {signature.warning}", TCWarning, stacklevel=4)  # where define was called
         if sys.modules.get("torch") is not None:
-            for name in found:
+            for name in by_name:
                 self[name]
 
     def __getitem__(self, name: str) -> Function:
@@ -42,11 +42,9 @@ class Namespace:
             known = ", ".join(self.__signatures)
             raise ArgumentError(f"the text has no def called {brief(name)}", hint=f"one of {known}")
         source, target, options, dynamic = self.__state
-        from tcjit.jit.call import function  # imports torch
-
-        made = function(source, name, target, options, tuple(size for size in dynamic if size in self.__signatures[name].sizes))
-        self.__dict__[name] = made
-        return made
+        function = _function(source, name, target, options, tuple(size for size in dynamic if size in self.__signatures[name].sizes))
+        self.__dict__[name] = function
+        return function
 
     def __getattr__(self, name: str) -> Function:
         if name.startswith("_Namespace__") or name not in self.__signatures:
@@ -77,9 +75,9 @@ class Namespace:
         from tcjit import notebook  # as html, what few processes need
 
         source, target, options, _ = self.__state
-        made = f"for {target or 'the device of the arguments'}" + (f", {options}" if options else "")
+        settings = f"for {target or 'the device of the arguments'}" + (f", {options}" if options else "")
         text = notebook.listing(source.strip("\n"))
-        return notebook.fragment(notebook.heading(f"tcjit: {', '.join(self)}"), text, f"<p>{escape(made)}</p>")
+        return notebook.fragment(notebook.heading(f"tcjit: {', '.join(self)}"), text, f"<p>{escape(settings)}</p>")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _again, self.__state
@@ -140,18 +138,14 @@ def compile(
 ) -> Kernel:
     """The kernel of the def ``name`` for these arguments, without running it; meta tensors do for shapes."""
     _checked(source, target, options)
-    from tcjit.jit.call import function
-
-    return function(source, name, target, options).compile(*args, unchecked=unchecked, **named)
+    return _function(source, name, target, options).compile(*args, unchecked=unchecked, **named)
 
 
 @checked(name=str)
 def autotune(source: str, name: str, *args: Any, target: str | None = None, **settings: Any) -> TuneResult:
     """``tcjit.define(source).name.autotune(*args, ...)``: search the best mapping options of a def for these arguments."""
     _checked(source, target, None)
-    from tcjit.jit.call import function
-
-    return function(source, name, target, None).autotune(*args, **settings)
+    return _function(source, name, target, None).autotune(*args, **settings)
 
 
 @checked()
@@ -160,31 +154,14 @@ def synchronize() -> None:
     targets.synchronize()
 
 
+def _function(source: str, name: str, target: str | None, options: Options | None, dynamic: tuple[str, ...] = ()) -> Function:
+    from tcjit.jit.call import function  # imports torch
+
+    return function(source, name, target, options, dynamic)
+
+
 def _checked(source: Any, target: Any, options: Any) -> None:
     if not isinstance(source, str):
         raise ArgumentError(f"a program is a str, not {type(source).__name__}", hint='tcjit.define("def ...")')
     checked_target(target)
     checked_options(options)
-
-
-def checked_target(target: Any) -> str | None:
-    """The target as given; an ArgumentError where this version has none of that name."""
-    if target is None:
-        return None
-    if not isinstance(target, str):
-        raise ArgumentError(f"a target is a str, not {type(target).__name__}", hint='target="cpu", or None for the device of the arguments')
-    targets.find(target)
-    return target
-
-
-def checked_options(options: Any) -> Options | None:
-    """The options as given; an ArgumentError for anything else than Options."""
-    if options is None:
-        return None
-    from tcjit.mapping.options import Options
-
-    if isinstance(options, Options):
-        return options
-    raise ArgumentError(
-        f"options must be tcjit.Options, not {type(options).__name__}", hint="tcjit.Options(...) or tcjit.Options.preset(name)"
-    )

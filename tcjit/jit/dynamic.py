@@ -1,4 +1,4 @@
-"""Which sizes of a def are left open in its kernels, and which kernel serves which values of them.
+"""Dynamic sizes of a def, and the range of values that each of its kernels serves.
 
 A size is dynamic where the caller says so, where torch.compile has a symbol for it, and by itself once calls brought a fifth value of it. A
 dynamic kernel serves the values between two limits, one 32 times the other: a hundred values cost a few compilations, and what a kernel is
@@ -11,31 +11,34 @@ import warnings
 from collections.abc import Mapping, Sequence
 
 from tcjit.jit import kernel
-from tcjit.jit.kernel_cache import Binary
+from tcjit.jit.kernel_cache import LoadedBinary
 from tcjit.jit.launch import Key
 from tcjit.jit.signature import Signature, evaluate
 
-VALUES = 4  # different values of a size that get kernels of their own
-KERNELS = 16  # shapes of one def that raise no eyebrow
-FIRST = 32  # values up to here share a kernel
+FIXED_VALUES = 4  # values of a size that get kernels of their own before it is dynamic
+UNWARNED_SHAPES = 16  # distinct compiled shapes of a def before a warning
+FIRST_LIMIT = 32  # values up to here share a kernel
 FACTOR = 32  # greatest over least value of the others
 LARGEST = 1 << 30
 
 
 def limits(value: int) -> tuple[int, int] | None:
-    """The values that share a kernel with this one; None for those that share none.
+    """The range of values that one kernel serves, by a value in it; None for values with kernels of their own.
 
     >>> limits(1), limits(33), limits(0)
     ((1, 32), (33, 1024), None)
     """
-    least, greatest = 1, FIRST
+    least, greatest = 1, FIRST_LIMIT
     while greatest < value <= LARGEST:
         least, greatest = greatest + 1, greatest * FACTOR
     return (least, greatest) if least <= value <= greatest else None
 
 
-class Sizes:
-    """What a def knows of its sizes from the calls so far. Its methods are called under the lock of a key; a lost race costs a kernel."""
+class SizeHistory:
+    """The sizes of a def's calls so far, which decide what becomes dynamic.
+
+    Its methods are called under the lock of a key; a lost race costs a kernel.
+    """
 
     def __init__(self, signature: Signature, declared: Sequence[str]) -> None:
         self.signature = signature
@@ -45,20 +48,20 @@ class Sizes:
         self._shapes: dict[tuple[tuple[int, ...], ...], None] = {}
 
     def symbolic(self, size: str) -> None:
-        """Somebody has a symbol for the size."""
+        """Make a size dynamic for which a tracer has a symbol."""
         if size in self._seen:
             self.found[size] = None
 
     def see(self, values: Mapping[str, int]) -> None:
-        """A call has shapes that no call had before."""
+        """Count the sizes of a call with new shapes; a size with more than ``FIXED_VALUES`` values becomes dynamic."""
         for size, seen in self._seen.items():
-            if len(seen) == VALUES and values[size] not in seen:
+            if len(seen) == FIXED_VALUES and values[size] not in seen:
                 self.found[size] = None
-            elif len(seen) < VALUES:
+            elif len(seen) < FIXED_VALUES:
                 seen[values[size]] = None
 
     def refuse(self, why: str) -> None:
-        """The sizes that are dynamic cannot be; a warning where the caller asked for it."""
+        """Make all sizes static again, because a dynamic kernel cannot be compiled; a warning where the caller asked for one."""
         for size in self.found:
             self._seen.pop(size, None)
         self.found = {}
@@ -66,23 +69,23 @@ class Sizes:
             names, self.declared = ", ".join(self.declared), ()
             warnings.warn(f"{self.signature.name}() gets a kernel for every value of {names}: {why}", stacklevel=_caller())
 
-    def open(self, values: Mapping[str, int], all_of_them: bool) -> dict[str, tuple[int, int]]:
-        """The limits of the dynamic sizes of a call, for which no size is fixed that need not be: those declared, or all."""
+    def limits_of(self, values: Mapping[str, int], all_of_them: bool) -> dict[str, tuple[int, int]]:
+        """The ranges of a call's dynamic sizes: of those declared, or also of those that became dynamic by themselves."""
         names = [*self.declared, *self.found] if all_of_them else list(self.declared)
-        return {size: found for size in self.signature.sizes if size in names and (found := limits(values[size])) is not None}
+        return {size: served for size in self.signature.sizes if size in names and (served := limits(values[size])) is not None}
 
     def compiled(self, key: Key) -> None:
-        """A kernel was made; from that for the 17th shape on somebody should know."""
+        """Count a compiled kernel; warns once when there are more than ``UNWARNED_SHAPES``."""
         before = len(self._shapes)
-        if before <= KERNELS:
+        if before <= UNWARNED_SHAPES:
             self._shapes[key.shapes] = None
-        if before == KERNELS < len(self._shapes):
+        if before == UNWARNED_SHAPES < len(self._shapes):
             fixed = [size for size in self.signature.sizes if size not in self.signature.specialised]
             hint = f"define(..., dynamic={fixed}) would compile a few for all" if fixed else "its sizes are part of the code"
-            warnings.warn(f"{self.signature.name}() has been compiled for more than {KERNELS} shapes; {hint}", stacklevel=_caller())
+            warnings.warn(f"{self.signature.name}() has been compiled for more than {UNWARNED_SHAPES} shapes; {hint}", stacklevel=_caller())
 
 
-def instance(text: str, signature: Signature, key: Key, binary: Binary) -> kernel.Kernel | None:
+def instance(text: str, signature: Signature, key: Key, binary: LoadedBinary) -> kernel.Kernel | None:
     """A dynamic kernel for the shapes of one key, None where it does not serve them; the ShapeErrors of these shapes."""
     sizes = _values(signature, key)
     if not binary.record["total"]:

@@ -1,4 +1,4 @@
-"""Arguments for a def out of nothing but sizes: random tensors that its gathers accept, and what to say of a result."""
+"""Random arguments of a def from its sizes, with indices that its gathers accept; checksums of results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SMALL = 9  # integers that index nothing are drawn below this, and from 1: they 
 
 
 def arguments(
-    definition: Def, shapes: Mapping[str, tuple[int, ...]], scalars: Mapping[str, Scalar], seed: int = 0, place: str = "cpu"
+    definition: Def, shapes: Mapping[str, tuple[int, ...]], scalars: Mapping[str, Scalar], seed: int = 0, device: str = "cpu"
 ) -> list[Argument]:
     """One argument per parameter: floats from a standard normal, indices inside the tensors that they index, other integers small.
 
@@ -33,8 +33,8 @@ def arguments(
     def drawn(param: Param) -> Argument:
         if not param.dims:
             return scalars[param.name]
-        with allocating(param.name, shapes[param.name], param.dtype, place):
-            return _tensor(param, shapes[param.name], indexed.get(param.name), generator).to(place)
+        with allocating(param.name, shapes[param.name], param.dtype, device):
+            return _tensor(param, shapes[param.name], indexed.get(param.name), generator).to(device)
 
     return [drawn(param) for param in definition.params]
 
@@ -78,11 +78,11 @@ def _tensor(param: Param, shape: tuple[int, ...], below: int | None, generator: 
 
 def _indexed(definition: Def, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
     """For each integer input read inside a subscript, the least extent that it indexes, as far as inputs tell."""
-    found: dict[str, int] = {}
+    extents: dict[str, int] = {}
     expressions = (e for s in definition.statements for e in (*s.subscripts, s.value, *s.exists))
     for access in (node for e in expressions for node in walk(e) if isinstance(node, Access) and node.tensor in shapes):
         for extent, subscript in zip(shapes[access.tensor], access.subscripts):
             for inner in walk(subscript):
                 if isinstance(inner, Access):
-                    found[inner.tensor] = min(extent, found.get(inner.tensor, extent))
-    return found
+                    extents[inner.tensor] = min(extent, extents.get(inner.tensor, extent))
+    return extents

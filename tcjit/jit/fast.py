@@ -1,4 +1,4 @@
-"""The fast path of a def: a table in C of the calls seen so far, or one in Python for what C cannot launch.
+"""The dispatch cache of a def: prepared calls in a C extension, or in Python for kernels that C cannot launch.
 
 Without the extension every call on the CPU takes the longer way, no other.
 """
@@ -17,14 +17,15 @@ from tcjit.errors import TCError
 from tcjit.grammar.ast import Param
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.jit import kernel_cache
-from tcjit.jit.arguments import Bound, pattern
-from tcjit.jit.kernel_cache import Binary
-from tcjit.jit.launch import Key, failure, runtime_numbers
-from tcjit.jit.python_dispatch import Repeats
+from tcjit.jit.arguments import BoundArguments, pattern
+from tcjit.jit.kernel_cache import LoadedBinary
+from tcjit.jit.launch import Key, runtime_numbers
+from tcjit.jit.launch_record import failure
+from tcjit.jit.python_dispatch import PythonDispatch
 from tcjit.jit.signature import Signature
 from tcjit.runtime import launcher, tensors
 
-Call = Callable[[tuple[Any, ...], Any, bool], Any]
+FastCall = Callable[[tuple[Any, ...], Any, bool], Any]
 
 
 class _Extension:
@@ -70,27 +71,27 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def nothing(args: tuple[Any, ...], out: Any, unchecked: bool) -> Any:
-    """The fast path of a def that has none yet."""
+def always_miss(args: tuple[Any, ...], out: Any, unchecked: bool) -> Any:
+    """The dispatch cache of a def without calls: always a miss."""
     return NotImplemented
 
 
 class Table:
-    """The prepared calls of one def or kernel; ``call`` is what is to be tried first."""
+    """The dispatch cache of one def or kernel; ``call`` looks a call up and runs it, or returns NotImplemented."""
 
     def __init__(self) -> None:
-        self.call: Call = nothing
+        self.call: FastCall = always_miss
         self._launcher: launcher.Launcher | None = None
-        self._repeats: Repeats | None = None
+        self._repeats: PythonDispatch | None = None
         self._calls = 0
         self._known: list[object] = []  # what the launcher's table holds, oldest first
 
-    def remember(self, signature: Signature, key: Key, binary: Binary, bound: Bound) -> Call:
+    def remember(self, signature: Signature, key: Key, binary: LoadedBinary, bound: BoundArguments) -> FastCall:
         """Prepare for more calls like this one, from the second on: building the extension would slow down a single call."""
         if not binary.launch.address:
-            self._repeats = self._repeats or Repeats(signature)
+            self._repeats = self._repeats or PythonDispatch(signature)
             if self._repeats.add(signature, key, binary, bound):
-                self.call = self._repeats.call if self._launcher is None else self._either
+                self.call = self._repeats.call if self._launcher is None else self._c_then_python
             return self.call
         self._calls += 1
         if self._calls > 1 or extension.tried:
@@ -100,7 +101,7 @@ class Table:
                     self._add(module, signature, key, binary, bound)
         return self.call
 
-    def _add(self, module: ModuleType, signature: Signature, key: Key, binary: Binary, bound: Bound) -> None:
+    def _add(self, module: ModuleType, signature: Signature, key: Key, binary: LoadedBinary, bound: BoundArguments) -> None:
         identity = key, tuple(tensor.stride() for tensor in bound.tensors.values())
         if identity in self._known:  # it was some other argument, such as a scalar in a tensor, that took the longer way
             return
@@ -108,15 +109,15 @@ class Table:
             self._launcher = module.Launcher()
         if _add(self._launcher, signature, key, binary, bound):
             self._known = [*self._known, identity][-module.ENTRIES :]
-            self.call = self._launcher.call if self._repeats is None else self._either
+            self.call = self._launcher.call if self._repeats is None else self._c_then_python
 
-    def _either(self, args: tuple[Any, ...], out: Any, unchecked: bool) -> Any:
+    def _c_then_python(self, args: tuple[Any, ...], out: Any, unchecked: bool) -> Any:
         """For a def that was called on the CPU and on another device."""
         result = NotImplemented if self._launcher is None else self._launcher.call(args, out, unchecked)
         return self._repeats.call(args, out, unchecked) if result is NotImplemented and self._repeats is not None else result
 
 
-def _add(to: launcher.Launcher, signature: Signature, key: Key, binary: Binary, bound: Bound) -> bool:
+def _add(to: launcher.Launcher, signature: Signature, key: Key, binary: LoadedBinary, bound: BoundArguments) -> bool:
     record = binary.record
     slots = {name: number for number, (kind, name, _) in enumerate(record["numbers"]) if kind == "scalar"}
     params = []

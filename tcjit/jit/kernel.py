@@ -13,16 +13,17 @@ from tcjit.checked import checked
 from tcjit.errors import ArgumentError, LaunchError, ShapeError, VerifyError
 from tcjit.grammar.bind import refuse_beyond
 from tcjit.jit import arguments, kernel_cache, targets
-from tcjit.jit.arguments import Bound, Value
+from tcjit.jit.arguments import BoundArguments, Value
 from tcjit.jit.fast import Table
-from tcjit.jit.kernel_cache import Binary
-from tcjit.jit.launch import Key, failure, runtime_numbers
+from tcjit.jit.kernel_cache import LoadedBinary
+from tcjit.jit.launch import Key, runtime_numbers
+from tcjit.jit.launch_record import failure
 from tcjit.jit.signature import Signature
+from tcjit.mapping.options import Options
 from tcjit.runtime import tensors
 
 if TYPE_CHECKING:
     from tcjit.grammar.ast import Program
-    from tcjit.mapping.options import Options
     from tcjit.mapping.roofline import Roofline
     from tcjit.runtime.reference import Result
 
@@ -67,14 +68,13 @@ class Kernel:
         record: Mapping[str, Any],
         work: Work,
         artifacts: Callable[[], Mapping[str, str]],
-        binary: Binary | None = None,
+        binary: LoadedBinary | None = None,
     ) -> None:
         self.text = text
         self.signature = signature
         self.key = key
         self.record = record
         self.work = work
-        self.on = targets.find(key.target, key.place)
         self.binary = binary  # None where there is none
         self._table = Table()
         self._call = self._table.call
@@ -120,13 +120,11 @@ class Kernel:
 
     @property
     def target(self) -> str:
-        return self.key.target
+        return self.key.target.name
 
     @cached_property
     def options(self) -> Options:
         """The options it was compiled with, the model's choices filled in."""
-        from tcjit.mapping.options import Options
-
         return Options.from_dict(self.record["options"]) if self.record.get("options") else (self.key.options or Options())
 
     @property
@@ -163,7 +161,7 @@ class Kernel:
     def _slow(self, args: tuple[Any, ...], out: Any) -> torch.Tensor | tuple[torch.Tensor, ...]:
         bound = self._bound(args)
         arguments.refuse_gradients(self.signature, bound.tensors)
-        outs = arguments.outputs(self.signature, out, bound, self.output_shapes, self.on)
+        outs = arguments.outputs(self.signature, out, bound, self.output_shapes, self.key.target)
         inputs = self._inputs(bound)
         if not tensors.plain_state() or not all(map(tensors.plain, [*inputs, *(outs or ())])):
             raise ArgumentError(f"{self!r} runs on plain tensors only", hint=f"call {self.signature.name} itself, not its kernel")
@@ -172,11 +170,11 @@ class Kernel:
             self._call = self._table.remember(self.signature, self.key, self.binary, bound)
         return packed(results)
 
-    def _bound(self, args: tuple[Any, ...]) -> Bound:
-        bound = arguments.check(self.signature, args, self.on)
-        if self.on.device and any(place not in (self.on.place, "meta") for place in bound.places):
+    def _bound(self, args: tuple[Any, ...]) -> BoundArguments:
+        bound = arguments.check(self.signature, args, self.key.target)
+        if self.key.target.device and any(device not in (self.key.target.place, "meta") for device in bound.places):
             raise ArgumentError(
-                f"this kernel was compiled for tensors on {self.on.place}, not {bound.places[0]}",
+                f"this kernel was compiled for tensors on {self.key.target.place}, not {bound.places[0]}",
                 hint=f"{self.signature.name}(...), which sees to it",
             )
         return bound
@@ -185,7 +183,7 @@ class Kernel:
     def output_shapes(self) -> list[tuple[int, ...]]:
         return [tuple(returned["shape"]) for returned in self.record["returns"]]
 
-    def _inputs(self, bound: Bound) -> list[torch.Tensor]:
+    def _inputs(self, bound: BoundArguments) -> list[torch.Tensor]:
         """The tensor arguments in layouts that the kernel reads, copied where theirs are others."""
         if bound.specialised != dict(self.key.scalars):
             wanted = ", ".join(f"{name} = {value}" for name, value in self.key.scalars)
@@ -198,9 +196,9 @@ class Kernel:
                     f"this kernel was compiled for {name} of shape {shape}, not {tuple(tensor.shape)}",
                     hint=f"{self.signature.name}.compile(...) for the new shapes, or {self.signature.name}(...), which sees to it",
                 )
-            if self.on.reads(wanted, shape, tensor.stride()):
+            if self.key.target.reads(wanted, shape, tensor.stride()):
                 result.append(tensor.resolve_neg())
-            elif self.on.reads(wanted, shape, (copy := _copied(tensor)).stride()):
+            elif self.key.target.reads(wanted, shape, (copy := _copied(tensor)).stride()):
                 result.append(copy)
             else:
                 raise ArgumentError(
@@ -213,7 +211,7 @@ class Kernel:
         self, inputs: Sequence[torch.Tensor], scalars: Mapping[str, Value], outs: Sequence[torch.Tensor] | None = None
     ) -> list[torch.Tensor]:
         """The outputs for plain inputs of the kernel's shapes and layouts; ``outs`` have been checked and may be strided."""
-        returns, on = self.signature.returns, self.on
+        returns, on = self.signature.returns, self.key.target
         inputs = [tensor if on.accepts(tensor) else _copied(tensor) for tensor in inputs]
         if outs is None:
             results = [tensors.empty(shape, output.dtype, on.place, output.name) for output, shape in zip(returns, self.output_shapes)]
@@ -248,7 +246,7 @@ class Kernel:
         """
         bound = self._bound(arguments.positional(self.signature, args, named) if named else args)
         shapes = zip(self.signature.returns, self.output_shapes)
-        initial = [torch.ones(shape, dtype=tensors.TORCH[output.dtype], device=self.on.place) for output, shape in shapes]
+        initial = [torch.ones(shape, dtype=tensors.TORCH[output.dtype], device=self.key.target.place) for output, shape in shapes]
         accumulating = bool(self.signature.accumulates)
         with torch.no_grad():
             got = self.run(self._inputs(bound), bound.scalars, [t.clone() for t in initial] if accumulating else None)
@@ -262,7 +260,7 @@ class Kernel:
 
 def _again(text: str, name: str, key: Key) -> Kernel:
     """The kernel of a pickle: out of the cache, or compiled for this machine."""
-    return targets.find(key.target, key.place).kernel(text, kernel_cache.signature(text, name), key)
+    return create(text, kernel_cache.signature(text, name), key)
 
 
 def packed(results: Sequence[torch.Tensor]) -> torch.Tensor | tuple[torch.Tensor, ...]:
@@ -284,10 +282,10 @@ def _compare(kernel: Kernel, name: str, got: Any, expected: Any, error: Any) -> 
         part = np.where(np.isnan(part), np.inf, part)
     worst = float(part.max(initial=0.0))
     if worst > 1:
-        place = tuple(int(i) for i in np.unravel_index(int(part.argmax()), part.shape))
-        allowed = f"the reference says {expected[place]} with an error of {error[place]:.3g} allowed"
+        index = tuple(int(i) for i in np.unravel_index(int(part.argmax()), part.shape))
+        allowed = f"the reference says {expected[index]} with an error of {error[index]:.3g} allowed"
         raise VerifyError(
-            f"{kernel!r}: {name}{list(place)} is {got[place]}, and {allowed}", hint="please report it with the program and its sizes"
+            f"{kernel!r}: {name}{list(index)} is {got[index]}, and {allowed}", hint="please report it with the program and its sizes"
         )
     return worst
 
@@ -304,7 +302,14 @@ def specialised(text: str, signature: Signature, key: Key) -> Program:
     return specialise(definition(text, signature.name), dict(zip(names, key.shapes)), dict(key.scalars))
 
 
-def compiled(text: str, signature: Signature, key: Key, binary: Binary) -> Kernel:
+def create(text: str, signature: Signature, key: Key) -> Kernel:
+    """The kernel of a key: out of the cache, or compiled now."""
+    if key.target.interpreted:
+        return interpreted(text, signature, key)
+    return compiled(text, signature, key, kernel_cache.binary(text, signature, key))
+
+
+def compiled(text: str, signature: Signature, key: Key, binary: LoadedBinary) -> Kernel:
     """A kernel out of a binary."""
     record, launch, artifacts = binary
 
@@ -353,7 +358,7 @@ def reference(
         return interpreter.run(program, arrays, scalars, before, checked, track)
 
 
-def extents(signature: Signature, bound: Bound) -> list[tuple[int, ...]]:
+def extents(signature: Signature, bound: BoundArguments) -> list[tuple[int, ...]]:
     """The outputs' shapes for bound arguments; a ShapeError for a negative extent."""
     try:
         shapes = signature.shapes(bound.values)

@@ -1,4 +1,4 @@
-"""What a launch of machine code needs beside its tensors, and what its flag says."""
+"""Which kernel a call needs, and the numbers that it is launched with beside its tensors."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tcjit.errors import DivisionError, GatherError, LaunchError, TCError, Where
 from tcjit.grammar.bind import bind
-from tcjit.jit import arguments
-from tcjit.jit.arguments import Bound, Value
+from tcjit.jit import arguments, targets
+from tcjit.jit.arguments import BoundArguments, Value
 from tcjit.jit.signature import Signature, evaluate
 
 if TYPE_CHECKING:
-    from tcjit.jit.targets import Target
     from tcjit.mapping.options import Options
 
 
@@ -22,25 +20,32 @@ if TYPE_CHECKING:
 class Key:
     """What distinguishes the kernels of one def: shapes and layouts of the tensor arguments, specialised scalars, and how to compile.
 
-    ``dynamic`` are sizes with the least and greatest value that one kernel serves; ``shapes`` are then the largest.
+    ``dynamic`` are sizes with the least and greatest value that one kernel serves; ``shapes`` are then the largest. In a pickle the target
+    is its name and the device of its tensors.
     """
 
     shapes: tuple[tuple[int, ...], ...]
     layouts: tuple[str, ...]
     scalars: tuple[tuple[str, int], ...]
     checked: bool
-    target: str
+    target: targets.Target
     options: Options | None
-    place: str = "cpu"
     dynamic: tuple[tuple[str, int, int], ...] = ()
 
     @staticmethod
-    def of(bound: Bound, checked: bool, target: Target, options: Options | None) -> Key:
+    def of(bound: BoundArguments, checked: bool, target: targets.Target, options: Options | None) -> Key:
         """The key of a call."""
-        given = bound.tensors.values()
-        shapes = tuple(tuple(map(int, tensor.shape)) for tensor in given)
-        layouts = tuple(target.layout(shape, tensor.stride()) for shape, tensor in zip(shapes, given))
-        return Key(shapes, layouts, tuple(bound.specialised.items()), checked, target.name, options, target.place)
+        inputs = bound.tensors.values()
+        shapes = tuple(tuple(map(int, tensor.shape)) for tensor in inputs)
+        layouts = tuple(target.layout(shape, tensor.stride()) for shape, tensor in zip(shapes, inputs))
+        return Key(shapes, layouts, tuple(bound.specialised.items()), checked, target.pinned(), options)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "target": self.target.name, "place": self.target.place}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        fields = dict(state)
+        self.__dict__.update(fields, target=targets.find(fields["target"], fields.pop("place")))
 
     def widened(self, signature: Signature, dynamic: Mapping[str, tuple[int, int]]) -> Key:
         """The key of the kernel that serves all values of some sizes between two limits, this key's among them."""
@@ -69,25 +74,6 @@ def runtime_numbers(
 
 def sizes_by_position(signature: Signature, inputs: Sequence[torch.Tensor]) -> dict[str, int]:
     """The value of every size, by its number among the sizes: the names that the expressions of a record have for them."""
-    given = iter(inputs)
-    values = bind(signature.params, [tuple(next(given).shape) if p.dims else None for p in signature.params])
+    tensors = iter(inputs)
+    values = bind(signature.params, [tuple(next(tensors).shape) if p.dims else None for p in signature.params])
     return {str(number): values[size] for number, size in enumerate(signature.sizes)}
-
-
-def failure(record: Mapping[str, Any], flag: int) -> TCError:
-    """What a kernel's flag says: the number of a site, from 1."""
-    sites = record["sites"]
-    if flag == -1:  # the launcher's own
-        what = f"no memory for the workspace of {record['symbol']}, {record['workspace']} bytes"
-        return LaunchError(what, hint="smaller arguments, or fewer tensors that are kept")
-    if not 0 < flag <= len(sites):
-        return LaunchError(f"{record['symbol']} returned {flag}, which no check of its own returns", hint="tcjit.cache.clear()")
-    site = sites[flag - 1]
-    where = Where(site["line"], site["column"], 1, site.get("line_text", "")) if "line" in site else None
-    if site["kind"] == "gather":
-        return GatherError(
-            f"an index into {site['tensor']} is outside of it",
-            where=where,
-            hint="indices from 0 to the extent, less 1; unchecked=True skips the test",
-        )
-    return DivisionError("an integer is divided by zero", where=where, hint="a divisor that is never 0")

@@ -1,4 +1,4 @@
-"""A def as an operator of torch's dispatcher: what modes, transforms, tracers and fake tensors see of it.
+"""A def as an operator of torch's dispatcher, for modes, transforms, tracers and fake tensors.
 
 The operator is functional. Its arguments are the def's parameters, then the incoming values of outputs that accumulate, then
 ``unchecked``; integers travel as int64 (uint64 as the same bits), floats as doubles.
@@ -92,8 +92,8 @@ def register(signature: Signature, identity: str, run: Run, symbolic: Callable[[
         return kernel.packed(run(*split(args, named)))
 
     def fake(*args: Any, **named: Any) -> Any:
-        given, _, _ = split(args, named)
-        bound = arguments.check(signature, given)
+        values, _, _ = split(args, named)
+        bound = arguments.check(signature, values)
         device = next((tensor.device for tensor in bound.tensors.values()), torch.device("cpu"))
         for name, value in bound.values.items():
             if type(value) is not int:
@@ -102,9 +102,9 @@ def register(signature: Signature, identity: str, run: Run, symbolic: Callable[[
         return kernel.packed([torch.empty(s, dtype=tensors.TORCH[r.dtype], device=device) for s, r in zip(shapes, signature.returns)])
 
     def autograd(*args: Any, **named: Any) -> Any:
-        given, initial, _ = split(args, named)
+        values, initial, _ = split(args, named)
         names = [p.name for p in signature.params] + list(signature.accumulates)
-        arguments.refuse_gradients(signature, dict(zip(names, [*given, *initial])))
+        arguments.refuse_gradients(signature, dict(zip(names, [*values, *initial])))
         with torch._C._AutoDispatchBelowAutograd():
             return overload(*args, **named)
 

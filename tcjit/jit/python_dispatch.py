@@ -1,6 +1,7 @@
-"""The short way of a repeated call in Python, for kernels that the C launcher cannot call: one look at each argument, no check twice.
+"""Python dispatch cache for kernels that the C launcher cannot call.
 
-Whatever is unlike the calls seen before takes the long way: another shape, stride or alignment, lazy bits, gradients, modes, ``out=``.
+A call is looked up by its guards: shape, stride, dtype, device and dispatch keys of each tensor, and specialised scalars. Misses take the
+full checks; so do gradients, modes, lazy bits and ``out=``.
 """
 from __future__ import annotations
 
@@ -10,89 +11,91 @@ from typing import Any
 import torch
 
 from tcjit.errors import TCError
-from tcjit.jit import arguments, targets
-from tcjit.jit.arguments import Bound, pattern
-from tcjit.jit.kernel_cache import Binary
-from tcjit.jit.launch import Key, failure, runtime_numbers
+from tcjit.jit import arguments
+from tcjit.jit.arguments import BoundArguments, pattern
+from tcjit.jit.kernel_cache import LoadedBinary
+from tcjit.jit.launch import Key, runtime_numbers
+from tcjit.jit.launch_record import failure
 from tcjit.jit.signature import Signature
 from tcjit.runtime import tensors
 
 ENTRIES = 256  # calls remembered, as in the C launcher
 _TYPES = (torch.Tensor, torch.nn.Parameter)
 _keys = torch._C._dispatch_keys
+_Entry = Callable[[list[torch.Tensor], dict[str, Any]], Any]
 
 
-class Repeats:
-    """The calls of one def or kernel that were seen before."""
+class PythonDispatch:
+    """Prepared calls of one def or kernel, by their guards."""
 
     def __init__(self, signature: Signature) -> None:
         self._params = signature.params
         self._specialised = frozenset(signature.specialised)
-        self._entries: dict[tuple[Any, ...], Callable[[list[torch.Tensor], dict[str, Any]], Any]] = {}
+        self._entries: dict[tuple[Any, ...], _Entry] = {}
 
-    def add(self, signature: Signature, key: Key, binary: Binary, bound: Bound) -> bool:
+    def add(self, signature: Signature, key: Key, binary: LoadedBinary, bound: BoundArguments) -> bool:
         """Remember a call that ran; False for a def whose outputs must be passed."""
         if signature.accumulates:
             return False
-        look: list[Any] = [not key.checked]
+        guards: list[Any] = [not key.checked]
         for param in self._params:
             if param.dims:
-                look += _look(bound.tensors[param.name])
+                guards += _guards(bound.tensors[param.name])
             elif param.name in self._specialised:
-                look.append(bound.scalars[param.name])
+                guards.append(bound.scalars[param.name])
         while len(self._entries) >= ENTRIES:
             del self._entries[next(iter(self._entries))]
-        self._entries[tuple(look)] = _prepared(signature, key, binary, bound)
+        self._entries[tuple(guards)] = _prepared(signature, key, binary, bound)
         return True
 
     def call(self, args: tuple[Any, ...], out: Any, unchecked: bool) -> Any:
-        """What the kernel returns; NotImplemented where the long way must be taken."""
+        """The results of a prepared call; NotImplemented on a miss."""
         if out is not None or len(args) != len(self._params) or not tensors.plain_state():
             return NotImplemented
-        look: list[Any] = [unchecked]
-        given: list[torch.Tensor] = []
+        guards: list[Any] = [unchecked]
+        inputs: list[torch.Tensor] = []
         scalars: dict[str, Any] = {}
         for param, value in zip(self._params, args):
             if param.dims:
                 if type(value) not in _TYPES or (value.requires_grad and torch.is_grad_enabled()):
                     return NotImplemented
                 try:
-                    look += _look(value)
+                    guards += _guards(value)
                 except RuntimeError:  # a nested tensor, which has no sizes
                     return NotImplemented
-                given.append(value)
+                inputs.append(value)
             else:
                 try:
                     scalars[param.name] = arguments.scalar(param.name, param.dtype, value)
                 except TCError:
                     return NotImplemented  # which says what is wrong
                 if param.name in self._specialised:
-                    look.append(scalars[param.name])
-        entry = self._entries.get(tuple(look))
-        return NotImplemented if entry is None else entry(given, scalars)
+                    guards.append(scalars[param.name])
+        entry = self._entries.get(tuple(guards))
+        return NotImplemented if entry is None else entry(inputs, scalars)
 
 
-def _look(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """All by which a call's tensor differs from another's, but for its content and place in memory."""
+def _guards(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """The guards of a tensor: all that a prepared call depends on, but for its content and address."""
     return tensor.shape, tensor.stride(), tensor.dtype, tensor.device, _keys(tensor).raw_repr()
 
 
-def _prepared(signature: Signature, key: Key, binary: Binary, bound: Bound) -> Callable[[list[torch.Tensor], dict[str, Any]], Any]:
+def _prepared(signature: Signature, key: Key, binary: LoadedBinary, bound: BoundArguments) -> _Entry:
     record, launch, _ = binary
-    on = targets.find(key.target, key.place)
+    on = key.target
     outputs = [(tuple(returned["shape"]), returned["dtype"], returned["name"]) for returned in record["returns"]]
     fixed = runtime_numbers(signature, record, list(bound.tensors.values()), bound.scalars)
     varying = [(slot, name, dtype) for slot, (kind, name, dtype) in enumerate(record["numbers"]) if kind == "scalar"]
 
-    def run(given: list[torch.Tensor], scalars: dict[str, Any]) -> Any:
-        for tensor in given:
+    def run(inputs: list[torch.Tensor], scalars: dict[str, Any]) -> Any:
+        for tensor in inputs:
             if not on.accepts(tensor) or (tensor.data_ptr() == 0 and tensor.numel() != 0):
                 return NotImplemented
         results = [tensors.empty(shape, dtype, on.place, name) for shape, dtype, name in outputs]
         numbers = list(fixed)
         for slot, name, dtype in varying:
             numbers[slot] = pattern(scalars[name], dtype)
-        flag = launch(results, given, numbers)
+        flag = launch(results, inputs, numbers)
         if flag:
             raise failure(record, flag)
         return results[0] if len(results) == 1 else tuple(results)

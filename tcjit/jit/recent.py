@@ -1,4 +1,4 @@
-"""A table of what was used last."""
+"""A cache that drops the least recently used."""
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -32,11 +32,11 @@ class Recent(Generic[K, V]):
 
     def get(self, key: K) -> V | None:
         """The value, which counts as used; None where there is none."""
-        found = self._held.get(key)
-        if found is None:
+        slot = self._held.get(key)
+        if slot is None:
             return None
-        value = found[0][0]
-        found[0] = value, next(self._clock)
+        value = slot[0][0]
+        slot[0] = value, next(self._clock)
         return value
 
     def put(self, key: K, value: V) -> None:
@@ -49,7 +49,7 @@ class Recent(Generic[K, V]):
 
     def items(self) -> Iterator[tuple[K, V]]:
         """Every key with its value; none of them counts as used."""
-        return ((key, found[0][0]) for key, found in [*self._held.items()])
+        return ((key, slot[0][0]) for key, slot in [*self._held.items()])
 
     def clear(self) -> None:
         """Let go of all."""

@@ -1,6 +1,6 @@
-"""How far the results of a candidate are from those they should be: where the tensors are, and in as few passes as that takes.
+"""Distance of a candidate's results from the expected ones, computed on their device in as few passes as possible.
 
-It is done for every candidate of a search, whose kernels may need less time than a comparison.
+Every candidate of a search is compared, and its kernel may take less time than a comparison.
 """
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Expected:
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:
-    """In a type in which differences are told: half precision would round and overflow."""
+    """In float32 or float64: differences in half precision round and overflow."""
     return tensor if tensor.dtype == torch.float64 else tensor.float()
 
 

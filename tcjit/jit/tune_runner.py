@@ -1,4 +1,4 @@
-"""Candidates of a search run, checked and timed, in a process that may be lost; ``candidates`` made them.
+"""Runs, checks and times candidates of a search, in a process that may crash.
 
 Results are compared with those of the kernel as it was written, without any scheduling.
 """
@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -17,18 +17,20 @@ from tcjit.errors import TCError
 from tcjit.grammar.ast import Program
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.jit import example_inputs, targets
-from tcjit.jit.launch import failure, runtime_numbers
+from tcjit.jit.launch import runtime_numbers
+from tcjit.jit.launch_record import failure
 from tcjit.jit.tolerance import Expected
-from tcjit.jit.tune_compiler import Problem, Session, emitted, keep
+from tcjit.jit.tune_compiler import Problem, Session, emit_candidate, store_candidate
 from tcjit.mapping.options import Options
-from tcjit.runtime import tensors
+from tcjit.runtime import tensors, timing
 
-RUNS = 12  # of a candidate at most
-ENOUGH = 0.04  # seconds of running after which a candidate is known well enough
-LEAST, STEADY = 2e-4, 2e-3  # seconds that one reading of the clock should cover, and one that decides
-BEHIND = 1.5  # a candidate whose first runs take so many times the best's is timed no further
-HOPELESS = 10.0  # and not even run again where its first run takes so many times that, and what a first run may be late by
-ULPS, GROWTH = 32.0, 4.0  # of the largest result: allowed difference between orders of summation, and more for each root of terms
+MAX_READINGS = 12  # of a candidate at most
+MAX_SECONDS = 0.04  # seconds of running after which a candidate is known well enough
+MIN_READING, MIN_FINAL_READING = 2e-4, 2e-3  # seconds that one reading of the clock should cover, and one that decides
+SLOW_RATIO = 1.5  # a candidate whose first runs take so many times the best's is timed no further
+REJECT_RATIO = 10.0  # and not even run again where its first run takes so many times that, and what a first run may be late by
+# allowed difference between orders of summation, in ulps of the largest result: a constant, and a factor of the root of the terms
+TOLERANCE_ULPS, TOLERANCE_GROWTH = 32.0, 4.0
 
 Run = Callable[[], None]
 
@@ -52,7 +54,8 @@ def expect(session: Session) -> None:
         for output, tensor, got in zip(problem.signature.returns, wanted, _results(session, problem, Options(), "default")):
             scale = 0.0
             if DTYPES[output.dtype].kind == "float":
-                scale = torch.finfo(tensors.TORCH[output.dtype]).eps * (ULPS + GROWTH * math.sqrt(_terms(problem.program)))
+                ulps = TOLERANCE_ULPS + TOLERANCE_GROWTH * math.sqrt(_terms(problem.program))
+                scale = torch.finfo(tensors.TORCH[output.dtype]).eps * ulps
             expected = Expected.of(output.name, tensor)
             off = expected.distance(got)
             if off > 100 * scale:
@@ -63,20 +66,20 @@ def expect(session: Session) -> None:
 
 def _fill(problem: Problem) -> None:
     """Arguments: floats from a seed, integers as the user gave them; outputs."""
-    found, facts, place = problem.program.definition, problem.facts, problem.target.place
-    shapes = {p.name: tuple(shape) for p, shape in zip((p for p in found.params if p.dims), facts["shapes"])}
-    drawn = example_inputs.arguments(found, shapes, facts["values"], int(facts["seed"]), place)
-    given = np.load(facts["given"], allow_pickle=False) if facts["given"] else {}
-    for param, tensor in zip(found.params, drawn):
+    definition, facts, device = problem.program.definition, problem.facts, problem.target.place
+    shapes = {p.name: tuple(shape) for p, shape in zip((p for p in definition.params if p.dims), facts["shapes"])}
+    drawn = example_inputs.arguments(definition, shapes, facts["values"], int(facts["seed"]), device)
+    integers = np.load(facts["given"], allow_pickle=False) if facts["given"] else {}
+    for param, tensor in zip(definition.params, drawn):
         if not param.dims:
             continue
         assert isinstance(tensor, torch.Tensor)
-        if param.name in given:
-            tensor = tensors.from_numpy(given[param.name], param.dtype).to(place)
+        if param.name in integers:
+            tensor = tensors.from_numpy(integers[param.name], param.dtype).to(device)
         strides = facts["strides"][len(problem.inputs)]
         problem.inputs.append(_strided(tensor, strides))
     problem.outs = [
-        torch.ones(problem.program.shape(r.name), dtype=tensors.TORCH[r.dtype], device=place) for r in problem.signature.returns
+        torch.ones(problem.program.shape(r.name), dtype=tensors.TORCH[r.dtype], device=device) for r in problem.signature.returns
     ]
 
 
@@ -104,8 +107,8 @@ def _terms(program: Program) -> int:
 
 def _results(session: Session, problem: Problem, options: Options, name: str) -> list[torch.Tensor]:
     number = session.problems.index(problem)
-    mapped, source = emitted(problem, options)
-    keep(session, name, number, problem, mapped, source)
+    mapped, source = emit_candidate(problem, options)
+    store_candidate(session, name, number, problem, mapped, source)
     _once(_runner(session, name, number), problem)
     return problem.outs
 
@@ -131,10 +134,7 @@ def _once(run: Run, problem: Problem) -> float:
     for out in problem.outs:
         out.fill_(1)
     targets.synchronize()
-    start = time.perf_counter()
-    run()
-    targets.synchronize()
-    return time.perf_counter() - start
+    return timing.reading(run, wait=targets.synchronize)
 
 
 def timed(session: Session, code: str, best: float | None) -> float:
@@ -144,46 +144,33 @@ def timed(session: Session, code: str, best: float | None) -> float:
     for run, problem in zip(runs, session.problems):
         cold.append(_once(run, problem))
         _check(problem)
-    if best is not None and _mean([once - p.target.late for once, p in zip(cold, session.problems)]) > HOPELESS * best:
-        return _mean(cold)
+    warm = [once - problem.target.first_launch_slack for once, problem in zip(cold, session.problems)]
+    if best is not None and timing.geometric_mean(warm) > REJECT_RATIO * best:
+        return timing.geometric_mean(cold)
     first = [min(once, _reading(run, once)) for run, once in zip(runs, cold)]
-    if best is not None and _mean(first) > BEHIND * best:
-        return _mean(first)
+    if best is not None and timing.geometric_mean(first) > SLOW_RATIO * best:
+        return timing.geometric_mean(first)
     times = []
     for run, early in zip(runs, first):
-        readings, spent = [early], 0.0
-        while len(readings) < RUNS and (spent < ENOUGH or len(readings) < 4):
-            start = time.perf_counter()
-            readings.append(_reading(run, early))
-            spent += time.perf_counter() - start
-        times.append(min(readings))
-    return _mean(times)
+        times.append(min(early, *timing.sampled(partial(_reading, run, early), 3, MAX_READINGS - 1, MAX_SECONDS)))
+    return timing.geometric_mean(times)
 
 
-def _reading(run: Run, estimate: float, least: float = LEAST) -> float:
-    """Seconds of a run, out of as many as the clock can tell from nothing."""
-    count = max(1, math.ceil(least / max(estimate, 1e-7)))
-    start = time.perf_counter()
-    for _ in range(count):
-        run()
-    targets.synchronize()
-    return (time.perf_counter() - start) / count
+def _reading(run: Run, estimate: float, least: float = MIN_READING) -> float:
+    """Seconds of a run, out of as many as cover ``least`` seconds."""
+    return timing.reading(run, timing.calls_for(least, estimate), targets.synchronize)
 
 
 def final(session: Session, codes: Sequence[str], rounds: int) -> list[list[float]]:
-    """Several candidates in turns, so that whatever disturbs one disturbs all."""
+    """Seconds of several candidates by round, interleaved; of several problems the geometric mean."""
     runs = [[_runner(session, code, number) for number in range(len(session.problems))] for code in codes]
-    estimates = [[_reading(run, _once(run, problem)) for run, problem in zip(each, session.problems)] for each in runs]
-    seconds: list[list[float]] = [[] for _ in runs]
-    for turn in range(rounds):
-        order = range(len(runs)) if turn % 2 == 0 else range(len(runs) - 1, -1, -1)
-        for k in order:
-            seconds[k].append(_mean([min(_reading(run, e, STEADY) for _ in range(2)) for run, e in zip(runs[k], estimates[k])]))
-    return seconds
+    estimates = [[_reading(run, _once(run, problem)) for run, problem in zip(by_problem, session.problems)] for by_problem in runs]
 
+    def read(number: int) -> float:
+        problems = zip(runs[number], estimates[number])
+        return timing.geometric_mean([min(_reading(run, estimate, MIN_FINAL_READING) for _ in range(2)) for run, estimate in problems])
 
-def _mean(values: Sequence[float]) -> float:
-    return math.exp(sum(math.log(max(value, 1e-9)) for value in values) / len(values))
+    return list(timing.interleaved({number: partial(read, number) for number in range(len(runs))}, rounds, timing.alternating).values())
 
 
 def _check(problem: Problem) -> None:

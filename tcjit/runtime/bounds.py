@@ -1,6 +1,6 @@
 """Values with the distance by which a correct target may miss them.
 
-A ``Value`` is what the reference computes (floats in float64) and, per element, an absolute ``error``: 0 where every correct target
+A ``Bounded`` is what the reference computes (floats in float64) and, per element, an absolute ``error``: 0 where every correct target
 computes the very same number, infinity where no bound is known (a comparison, a rounding to an integer or a pole within the error
 of its operand: such elements are *undecided*, and not compared). None stands for 0 everywhere. Errors are propagated forwards:
 
@@ -28,14 +28,14 @@ from tcjit.runtime.numerics import Array, computed_in, convert, is_float, rounde
 RELIABLE = 0.25  # arguments that move by more than this say nothing about how a function that is not monotone moves
 
 
-class Value(NamedTuple):
+class Bounded(NamedTuple):
     value: Array
     error: Array | None = None
 
 
-def plain(value: Array, error: Array) -> Value:
+def plain(value: Array, error: Array) -> Bounded:
     """A value whose error is dropped where it is nothing."""
-    return Value(value, error if np.any(error) else None)
+    return Bounded(value, error if np.any(error) else None)
 
 
 def either(*errors: Array | None) -> Array | None:
@@ -53,7 +53,7 @@ def undecided_where(condition: Array) -> Array:
     return np.where(condition, np.inf, 0.0)
 
 
-def _error(value: Value) -> Array:
+def _error(value: Bounded) -> Array:
     return np.zeros(()) if value.error is None else value.error
 
 
@@ -62,7 +62,7 @@ def _times(factor: Array, error: Array) -> Array:
     return np.where(error == 0, 0.0, np.abs(factor) * error)
 
 
-def _finish(value: Array, error: Array, sure: Array, form: Format) -> Value:
+def _finish(value: Array, error: Array, sure: Array, form: Format) -> Bounded:
     """Undecided where the bound is lost or the type may overflow; an infinity or NaN is exact where it is ``sure``."""
     size = np.abs(value)
     lost = np.isnan(error) | (np.isfinite(value) & (size + error > form.greatest))
@@ -73,7 +73,7 @@ def _finish(value: Array, error: Array, sure: Array, form: Format) -> Value:
 # ---------------------------------------------------------------- arithmetic on floats
 
 
-def arithmetic(op: str, left: Value, right: Value, dtype: str) -> Value:
+def arithmetic(op: str, left: Bounded, right: Bounded, dtype: str) -> Bounded:
     """``+ - * /`` on floats of ``dtype``."""
     form = FORMATS[computed_in(dtype)]
     a, b, ea, eb = left.value, right.value, _error(left), _error(right)
@@ -117,7 +117,7 @@ def _exact_sum(a: Array, b: Array, total: Array) -> Array:
     return exact
 
 
-def modulo(left: Value, right: Value, dtype: str) -> Value:
+def modulo(left: Bounded, right: Bounded, dtype: str) -> Bounded:
     """The floored remainder of floats, exact where it does not lie within the error of a jump."""
     value = np.remainder(left.value, right.value)
     if left.error is None and right.error is None:
@@ -127,11 +127,11 @@ def modulo(left: Value, right: Value, dtype: str) -> Value:
     return plain(value, np.full(value.shape, np.inf))
 
 
-def negate(operand: Value) -> Value:
-    return Value(-operand.value, operand.error)
+def negate(operand: Bounded) -> Bounded:
+    return Bounded(-operand.value, operand.error)
 
 
-def compare(op: str, left: Value, right: Value) -> Value:
+def compare(op: str, left: Bounded, right: Bounded) -> Bounded:
     """A comparison; undecided where the operands' errors could turn it."""
     a, b = left.value, right.value
     compute: dict[str, Callable[[Array, Array], Array]] = {
@@ -139,7 +139,7 @@ def compare(op: str, left: Value, right: Value) -> Value:
     }  # fmt: skip
     value = compute[op](a, b)
     if left.error is None and right.error is None:
-        return Value(value)
+        return Bounded(value)
     room = _error(left) + _error(right)
     near = np.zeros(value.shape, dtype=bool)
     if a.dtype == np.float64:
@@ -147,7 +147,7 @@ def compare(op: str, left: Value, right: Value) -> Value:
     return plain(value, undecided_where(near | (room == np.inf)))
 
 
-def cast(operand: Value, source: str, target: str, store: bool = False) -> Value:
+def cast(operand: Bounded, source: str, target: str, store: bool = False) -> Bounded:
     """``convert`` with errors. A wider float type does not round; ``store`` rounds to the same type too."""
     x, error = operand
     if is_float(source) and is_float(target):
@@ -159,7 +159,7 @@ def cast(operand: Value, source: str, target: str, store: bool = False) -> Value
     value = convert(x, source, target)
     if is_float(source):
         if error is None:
-            return Value(value)
+            return Bounded(value)
         same = convert(x - error, source, target) == convert(x + error, source, target)
         if target == "bool":
             same = (np.abs(x) > error) | (error == 0) | np.isnan(x)
@@ -168,14 +168,14 @@ def cast(operand: Value, source: str, target: str, store: bool = False) -> Value
     if is_float(target):  # a target may round large integers twice, by way of float32
         twice = (value != x) & (np.abs(value) > 2.0**24) & np.isfinite(value)
         if np.any(twice):
-            error = np.where(twice, FORMATS[target].eps * np.abs(value), 0.0) + _error(Value(x, error))
-    return Value(value, error)
+            error = np.where(twice, FORMATS[target].eps * np.abs(value), 0.0) + _error(Bounded(x, error))
+    return Bounded(value, error)
 
 
-def value_of_monotone(value: Array, args: Sequence[tuple[Array, Array | None]], f: Callable[..., Array]) -> Value:
+def value_of_monotone(value: Array, args: Sequence[tuple[Array, Array | None]], f: Callable[..., Array]) -> Bounded:
     """``value = f(*args)`` with the change seen when each argument moves by its error."""
     spread = _spread(value, args, f)
-    return Value(value) if spread is None else plain(value, spread)
+    return Bounded(value) if spread is None else plain(value, spread)
 
 
 def _spread(value: Array, args: Sequence[tuple[Array, Array | None]], f: Callable[..., Array]) -> Array | None:
@@ -197,11 +197,11 @@ def _spread(value: Array, args: Sequence[tuple[Array, Array | None]], f: Callabl
 # ---------------------------------------------------------------- built-ins
 
 
-def call(name: str, args: Sequence[Value], dtype: str) -> Value:
+def call(name: str, args: Sequence[Bounded], dtype: str) -> Bounded:
     """A built-in on arguments of ``dtype``."""
     values = tuple(a.value for a in args)
     if not is_float(dtype):
-        return Value(on_integers(name, values, dtype), either(*(a.error for a in args)))
+        return Bounded(on_integers(name, values, dtype), either(*(a.error for a in args)))
     function, form = FUNCTIONS[name], FORMATS[computed_in(dtype)]
 
     def compute(*moved: Array) -> Array:
@@ -215,7 +215,7 @@ def call(name: str, args: Sequence[Value], dtype: str) -> Value:
             spread = np.where(chosen, form.tiny, 0.0) + (0.0 if spread is None else spread)
         if name == "copysign" and np.any(np.isnan(values[1])):
             spread = np.where(np.isnan(values[1]), np.inf, 0.0 if spread is None else spread)
-        return Value(value) if spread is None else plain(value, spread)
+        return Bounded(value) if spread is None else plain(value, spread)
     error = np.zeros(value.shape) if spread is None else spread * (1.0 if function.tame else 2.0)
     if not function.tame:
         for a in args:
@@ -247,21 +247,21 @@ def _signs_differ(values: Sequence[Array]) -> Array:
 # ---------------------------------------------------------------- choices
 
 
-def conjunction(op: str, left: Value, right: Value) -> Value:
+def conjunction(op: str, left: Bounded, right: Bounded) -> Bounded:
     """``&&`` or ``||`` of operands that are both known; the right one may be anything where the left one settles the result."""
     absorbing = op == "||"
     value = (left.value | right.value) if absorbing else (left.value & right.value)
     if left.error is None and right.error is None:
-        return Value(value)
+        return Bounded(value)
     ul, ur = _error(left) == np.inf, _error(right) == np.inf
     open_right = ul & (ur | (right.value != absorbing))
     open_left = ur & (ul | (left.value != absorbing))
     return plain(value, undecided_where(open_right | open_left))
 
 
-def select(condition: Value, then: Value, other: Value) -> Value:
+def select(condition: Bounded, then: Bounded, other: Bounded) -> Bounded:
     value = np.where(condition.value, then.value, other.value)
     if condition.error is None and then.error is None and other.error is None:
-        return Value(value)
+        return Bounded(value)
     error = np.where(condition.value, _error(then), _error(other))
     return plain(value, np.where(_error(condition) == np.inf, np.inf, error))

@@ -21,7 +21,7 @@ from tcjit.codegen.source import KernelLaunch
 from tcjit.errors import LaunchError
 from tcjit.mapping.machine import SM_80, Device
 from tcjit.runtime.cuda_bindings import Bindings
-from tcjit.runtime.cuda_driver import Attributes, Driver, Grid, Kernel, Loaded, driver_version, library
+from tcjit.runtime.cuda_driver import Driver, Grid, KernelAttributes, KernelSpec, LoadedCubin, driver_version, library
 from tcjit.runtime.cuda_pycuda import PyCuda
 
 INSTALL = "pip install 'tcjit[cuda]', which brings cuda-bindings"
@@ -211,11 +211,11 @@ class Module:
         self.launches = tuple(launches)
         self._cubin, self._fail = cubin, fail
         self._format = f"={pointers + 1}Q{numbers}qQ"
-        self._on: dict[int, tuple[Loaded, Flag]] = {}
+        self._on: dict[int, tuple[LoadedCubin, Flag]] = {}
         self._lock = threading.Lock()
         self._process = _process
 
-    def load(self, ordinal: int, stream: int = 0) -> tuple[Loaded, Flag]:
+    def load(self, ordinal: int, stream: int = 0) -> tuple[LoadedCubin, Flag]:
         """Load into a device; a LaunchError while ``stream`` is being captured, when nothing can be loaded."""
         calls = driver()
         with self._lock:
@@ -262,7 +262,7 @@ class Module:
         if found is not None and self._process is _process:
             found[1].check()
 
-    def attributes(self, ordinal: int) -> dict[str, Attributes]:
+    def attributes(self, ordinal: int) -> dict[str, KernelAttributes]:
         """What each kernel takes on a device, as the driver sees it."""
         loaded, _ = self.load(ordinal)
         return dict(zip((launch.symbol for launch in self.launches), loaded.attributes()))
@@ -276,7 +276,7 @@ class Module:
             self._on.clear()
 
 
-def _checked(launch: KernelLaunch, limits: Device, ordinal: int) -> Kernel:
+def _checked(launch: KernelLaunch, limits: Device, ordinal: int) -> KernelSpec:
     """A launch as the driver takes it; a LaunchError for what the device cannot run."""
     problem = ""
     if launch.shared_bytes > limits.max_shared_bytes:
@@ -288,10 +288,10 @@ def _checked(launch: KernelLaunch, limits: Device, ordinal: int) -> Kernel:
     if problem:
         raise LaunchError(f"{launch.symbol} does not fit cuda:{ordinal}: it wants {problem}", hint="other options, or smaller tiles")
     dynamic = launch.shared_bytes if launch.shared_bytes > limits.shared_bytes else 0  # up to there it is declared in the code
-    return Kernel(launch.symbol, launch.grid, launch.threads, dynamic)
+    return KernelSpec(launch.symbol, launch.grid, launch.threads, dynamic)
 
 
-def _fits(attributes: Sequence[Attributes], kernels: Sequence[Kernel], ordinal: int) -> None:
+def _fits(attributes: Sequence[KernelAttributes], kernels: Sequence[KernelSpec], ordinal: int) -> None:
     for kernel, attribute in zip(kernels, attributes):
         if kernel.threads > attribute.threads:
             what = f"{kernel.symbol} takes {attribute.registers} registers per thread: cuda:{ordinal} runs {attribute.threads} threads"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from tcjit.runtime.cuda_driver import Attributes, Grid, Kernel, Loaded, failure
+from tcjit.runtime.cuda_driver import Grid, KernelAttributes, KernelSpec, LoadedCubin, failure
 
 _LEGACY = 1  # torch's stream 0 by its explicit name, which no setting turns into a stream per thread
 _PORTABLE, _MAPPED = 1, 2
@@ -69,9 +69,9 @@ class Bindings:
         values = (self.done(doing, cuda.cuDeviceGetAttribute(cuda.CUdevice_attribute(number), device)) for number in numbers)
         return name, tuple(map(int, values))
 
-    def load(self, ordinal: int, cubin: bytes, kernels: Sequence[Kernel], format: str) -> Loaded:
+    def load(self, ordinal: int, cubin: bytes, kernels: Sequence[KernelSpec], format: str) -> LoadedCubin:
         with self.current(ordinal):
-            return _Cubin(self, ordinal, cubin, kernels, format)
+            return _BindingsCubin(self, ordinal, cubin, kernels, format)
 
     def words(self, ordinal: int, count: int) -> tuple[int, int]:
         doing = f"cannot allocate pinned memory for cuda:{ordinal}"
@@ -104,10 +104,10 @@ class Bindings:
                     cuda.cuEventDestroy(event)
 
 
-class _Cubin:
+class _BindingsCubin:
     """A loaded cubin. Parameters are written into a buffer that the driver reads while it launches, one for each thread in here."""
 
-    def __init__(self, driver: Bindings, ordinal: int, cubin: bytes, kernels: Sequence[Kernel], format: str) -> None:
+    def __init__(self, driver: Bindings, ordinal: int, cubin: bytes, kernels: Sequence[KernelSpec], format: str) -> None:
         self._driver, self._ordinal = driver, ordinal
         self._context, self._address = driver.context(ordinal)
         self._layout = struct.Struct(format)
@@ -123,7 +123,7 @@ class _Cubin:
                 driver.done(doing, cuda.cuFuncSetAttribute(function, attribute, kernel.dynamic))
             self._kernels.append((function, *kernel.grid, kernel.threads, kernel.dynamic, kernel.symbol))
 
-    def attributes(self) -> tuple[Attributes, ...]:
+    def attributes(self) -> tuple[KernelAttributes, ...]:
         cuda, done = self._driver.cuda, self._driver.done
         kind = cuda.CUfunction_attribute
         wanted = (
@@ -134,7 +134,7 @@ class _Cubin:
         )
         with self._driver.current(self._ordinal):
             return tuple(
-                Attributes(*(int(done(f"cannot ask for {kernel[-1]}", cuda.cuFuncGetAttribute(w, kernel[0]))) for w in wanted))
+                KernelAttributes(*(int(done(f"cannot ask for {kernel[-1]}", cuda.cuFuncGetAttribute(w, kernel[0]))) for w in wanted))
                 for kernel in self._kernels
             )
 

@@ -50,7 +50,7 @@ HINTS = {
 Grid = tuple[int, int, int]  # blocks along x, y and z
 
 
-class Kernel(NamedTuple):
+class KernelSpec(NamedTuple):
     """One kernel of a cubin and how it is launched; ``dynamic``: bytes of shared memory beside those that it declares."""
 
     symbol: str
@@ -59,7 +59,7 @@ class Kernel(NamedTuple):
     dynamic: int
 
 
-class Attributes(NamedTuple):
+class KernelAttributes(NamedTuple):
     """What a loaded kernel takes: registers and bytes of local memory per thread, static shared bytes; the most threads of a block."""
 
     registers: int
@@ -68,10 +68,10 @@ class Attributes(NamedTuple):
     threads: int
 
 
-class Loaded(Protocol):
+class LoadedCubin(Protocol):
     """The kernels of a cubin in one device."""
 
-    def attributes(self) -> tuple[Attributes, ...]: ...
+    def attributes(self) -> tuple[KernelAttributes, ...]: ...
 
     def launch(self, stream: int, words: tuple[int, ...], grids: Sequence[Grid] = ()) -> None:
         """Launch every kernel in order, each with ``words`` (64 bits each, pointers and signed numbers) as its parameters.
@@ -94,7 +94,7 @@ class Driver(Protocol):
     def properties(self, ordinal: int, numbers: Sequence[int]) -> tuple[str, tuple[int, ...]]:
         """The name of a device, and its attributes by CUDA's numbers."""
 
-    def load(self, ordinal: int, cubin: bytes, kernels: Sequence[Kernel], format: str) -> Loaded:
+    def load(self, ordinal: int, cubin: bytes, kernels: Sequence[KernelSpec], format: str) -> LoadedCubin:
         """Load a cubin; ``format`` is struct's for the words of a launch."""
 
     def words(self, ordinal: int, count: int) -> tuple[int, int]:

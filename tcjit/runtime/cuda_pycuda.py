@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from tcjit.errors import LaunchError
-from tcjit.runtime.cuda_driver import Attributes, Grid, Kernel, Loaded, described, failure, library
+from tcjit.runtime.cuda_driver import Grid, KernelAttributes, KernelSpec, LoadedCubin, described, failure, library
 
 _LEGACY = (0, 1)  # how the default stream can be named
 _NO_TIMING = 2
@@ -36,7 +36,7 @@ class PyCuda:
         self._bridges: dict[int, ctypes.c_void_p] = {}
         self._recording = threading.Lock()
         self._pinned: list[tuple[int, Any]] = []
-        self._loaded: set[_Cubin] = set()
+        self._loaded: set[_PyCudaCubin] = set()
         self._pid = os.getpid()
         with self.doing("cannot start CUDA"):
             self.cuda.init()
@@ -133,9 +133,9 @@ class PyCuda:
             device, kinds = self.cuda.Device(ordinal), self.cuda.device_attribute.values
             return device.name(), tuple(int(device.get_attribute(kinds[number])) for number in numbers)
 
-    def load(self, ordinal: int, cubin: bytes, kernels: Sequence[Kernel], format: str) -> Loaded:
+    def load(self, ordinal: int, cubin: bytes, kernels: Sequence[KernelSpec], format: str) -> LoadedCubin:
         with self.current(ordinal, f"cuda:{ordinal} does not load {kernels[0].symbol}"):
-            made = _Cubin(self, ordinal, cubin, kernels, format)
+            made = _PyCudaCubin(self, ordinal, cubin, kernels, format)
         self._loaded.add(made)
         return made
 
@@ -169,10 +169,10 @@ class PyCuda:
                 del start, end  # in the context that they are of
 
 
-class _Cubin:
+class _PyCudaCubin:
     """A loaded cubin."""
 
-    def __init__(self, driver: PyCuda, ordinal: int, cubin: bytes, kernels: Sequence[Kernel], format: str) -> None:
+    def __init__(self, driver: PyCuda, ordinal: int, cubin: bytes, kernels: Sequence[KernelSpec], format: str) -> None:
         self._driver, self._ordinal = driver, ordinal
         self._context = driver.context(ordinal)
         self._layout = struct.Struct(format)
@@ -185,11 +185,11 @@ class _Cubin:
             self._kernels.append((function, kernel.grid, (kernel.threads, 1, 1), kernel.dynamic))
         self._what = f"cannot launch {', '.join(kernel.symbol for kernel in kernels)} on cuda:{ordinal}"
 
-    def attributes(self) -> tuple[Attributes, ...]:
+    def attributes(self) -> tuple[KernelAttributes, ...]:
         kind = self._driver.cuda.function_attribute
         wanted = (kind.NUM_REGS, kind.LOCAL_SIZE_BYTES, kind.SHARED_SIZE_BYTES, kind.MAX_THREADS_PER_BLOCK)
         with self._driver.current(self._ordinal, f"cannot ask for kernels on cuda:{self._ordinal}"):
-            return tuple(Attributes(*(int(kernel[0].get_attribute(w)) for w in wanted)) for kernel in self._kernels)
+            return tuple(KernelAttributes(*(int(kernel[0].get_attribute(w)) for w in wanted)) for kernel in self._kernels)
 
     def launch(self, stream: int, words: tuple[int, ...], grids: Sequence[Grid] = ()) -> None:
         driver, context = self._driver, self._context

@@ -17,7 +17,7 @@ from tcjit.runtime.numerics import Array, storage
 
 
 @dataclass(frozen=True)
-class Function:
+class ScalarFunction:
     compute: Callable[..., Array]
     ulps: float = 4.0
     backward: bool = False
@@ -71,19 +71,22 @@ def _clamp(x: Array, low: Array, high: Array) -> Array:
     return _MIN(_MAX(x, low), high)
 
 
-def _tame(compute: Callable[..., Array]) -> Function:
-    return Function(compute, ulps=0.0, tame=True)
+def _tame(compute: Callable[..., Array]) -> ScalarFunction:
+    return ScalarFunction(compute, ulps=0.0, tame=True)
 
 
-def _rare(compute: Callable[..., Array], ulps: float = 16.0) -> Function:
-    return Function(compute, ulps, backward=True)
+def _rare(compute: Callable[..., Array], ulps: float = 16.0) -> ScalarFunction:
+    return ScalarFunction(compute, ulps, backward=True)
 
 
-FUNCTIONS: dict[str, Function] = {
-    **{name: Function(getattr(np, f"arc{name[1:]}")) for name in ("acos", "acosh", "asin", "asinh", "atan", "atanh", "atan2")},
-    **{name: Function(getattr(np, name)) for name in "cbrt cos cosh exp exp2 expm1 hypot log log10 log1p log2 sin sinh tan tanh".split()},
+FUNCTIONS: dict[str, ScalarFunction] = {
+    **{name: ScalarFunction(getattr(np, f"arc{name[1:]}")) for name in ("acos", "acosh", "asin", "asinh", "atan", "atanh", "atan2")},
+    **{
+        name: ScalarFunction(getattr(np, name))
+        for name in "cbrt cos cosh exp exp2 expm1 hypot log log10 log1p log2 sin sinh tan tanh".split()
+    },
     **{name: _tame(getattr(np, name)) for name in "ceil copysign fabs floor trunc sign".split()},
-    "sqrt": Function(np.sqrt, 2.0),
+    "sqrt": ScalarFunction(np.sqrt, 2.0),
     "abs": _tame(np.abs),
     "min": _tame(_MIN),
     "max": _tame(_MAX),
@@ -93,23 +96,23 @@ FUNCTIONS: dict[str, Function] = {
     "relu": _tame(lambda x: np.where(x < 0, 0.0, x)),
     "round": _tame(_round),
     "logb": _tame(_logb),
-    "fmod": Function(np.fmod, 0.0),
-    "remainder": Function(special.remainder, 0.0),
+    "fmod": ScalarFunction(np.fmod, 0.0),
+    "remainder": ScalarFunction(special.remainder, 0.0),
     "nextafter": _tame(np.nextafter),  # of its own type: see on_floats
-    "fdim": Function(_fdim, 1.0),
-    "fdivide": Function(np.divide, 2.0),
-    "fma": Function(_fma, 1.0),
-    "sigmoid": Function(_sigmoid, 8.0, tame=True),
+    "fdim": ScalarFunction(_fdim, 1.0),
+    "fdivide": ScalarFunction(np.divide, 2.0),
+    "fma": ScalarFunction(_fma, 1.0),
+    "sigmoid": ScalarFunction(_sigmoid, 8.0, tame=True),
     "exp10": _rare(lambda x: np.power(10.0, x)),
-    "pow": Function(np.power, 16.0),
-    "rsqrt": Function(lambda x: 1.0 / np.sqrt(x)),
-    "rcbrt": Function(lambda x: 1.0 / np.cbrt(x)),
-    "rhypot": Function(lambda x, y: 1.0 / np.hypot(x, y), 8.0),
-    "norm3d": Function(_norm, 8.0),
-    "norm4d": Function(_norm, 8.0),
-    "rnorm3d": Function(lambda *parts: 1.0 / _norm(*parts), 8.0),
-    "rnorm4d": Function(lambda *parts: 1.0 / _norm(*parts), 8.0),
-    "erf": Function(special.erf, 8.0),
+    "pow": ScalarFunction(np.power, 16.0),
+    "rsqrt": ScalarFunction(lambda x: 1.0 / np.sqrt(x)),
+    "rcbrt": ScalarFunction(lambda x: 1.0 / np.cbrt(x)),
+    "rhypot": ScalarFunction(lambda x, y: 1.0 / np.hypot(x, y), 8.0),
+    "norm3d": ScalarFunction(_norm, 8.0),
+    "norm4d": ScalarFunction(_norm, 8.0),
+    "rnorm3d": ScalarFunction(lambda *parts: 1.0 / _norm(*parts), 8.0),
+    "rnorm4d": ScalarFunction(lambda *parts: 1.0 / _norm(*parts), 8.0),
+    "erf": ScalarFunction(special.erf, 8.0),
     "erfc": _rare(special.erfc),
     "erfcx": _rare(special.erfcx, 32.0),
     "erfinv": _rare(special.erfinv),

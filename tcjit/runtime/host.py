@@ -81,7 +81,7 @@ def limited(until: float) -> Iterator[None]:
         _until.reset(token)
 
 
-class Memory(Protocol):
+class Notes(Protocol):
     """Keeps small JSON facts between processes; the cache's store is one."""
 
     def note(self, name: str) -> dict[str, Any] | None: ...
@@ -119,12 +119,19 @@ class Compiler:
         return hashlib.sha256(repr(facts).encode("utf-8", "surrogateescape")).hexdigest()
 
     @property
+    def vector_bytes(self) -> int:
+        """The width of the vector registers that its flags make use of."""
+        if "-mprefer-vector-width=512" in self.flags:
+            return 64
+        return 32 if "-march=native" in self.flags and not self.target.startswith(("aarch64", "arm64")) else 16
+
+    @property
     def fresh(self) -> bool:
         """Whether its files are still those that were asked."""
         return all(_stamp(stamp[0]) == stamp for stamp in self.stamps)
 
 
-def compiler(memory: Memory | None = None) -> Compiler:
+def compiler(memory: Notes | None = None) -> Compiler:
     """The C compiler: ``CC`` if set, else the first of cc, gcc, clang on ``PATH``; a CompileError where there is none.
 
     It is asked once what it can do; the answer is kept in ``memory`` and in the process until ``CC``, ``PATH``, the processor or
@@ -141,7 +148,7 @@ def compiler(memory: Memory | None = None) -> Compiler:
     return known
 
 
-def identity(memory: Memory | None = None) -> str:
+def identity(memory: Notes | None = None) -> str:
     """What distinguishes binaries of this machine, for cache keys: compiler, flags and processor.
 
     Where the compiler that built the cached binaries is gone and there is no other, they remain good: it is that compiler's
@@ -157,7 +164,7 @@ def identity(memory: Memory | None = None) -> str:
         return known.identity if known is not None else "none"
 
 
-def build(source_text: str, symbol: str, extra_flags: Sequence[str] = (), memory: Memory | None = None) -> bytes:
+def build(source_text: str, symbol: str, extra_flags: Sequence[str] = (), memory: Notes | None = None) -> bytes:
     """Compile C text and return the bytes of the shared object.
 
     A refusal is a CompileError with the compiler's own words; the source then stays in the directory that the error names.
@@ -201,7 +208,7 @@ def load(path: Path | str, symbol: str) -> int:
     return address
 
 
-def identities(memory: Memory, notes: Iterable[Mapping[str, Any]]) -> list[str]:
+def identities(memory: Notes, notes: Iterable[Mapping[str, Any]]) -> list[str]:
     """What ``identity`` may be in this and other environments: of the noted compilers that are still what they were, and now."""
     found = [identity(memory)]
     for note in notes:
@@ -224,6 +231,18 @@ def hardware() -> str:
     more of what it can do, and changes nothing here."""
     able = sorted(feature for feature in cpu_features() if feature.startswith(VECTOR_FLAGS))
     return f"{_processor().get('model name', '')} ({os.uname().machine}), {os.cpu_count()} processors, {' '.join(able)}"
+
+
+def cores() -> int:
+    """Those that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def cpu_model() -> tuple[str, int, int]:
+    """Vendor, family and model of an x86 processor; "" and zeros of others."""
+    facts = _processor()
+    numbers = [int(facts[name]) if facts.get(name, "").isdigit() else 0 for name in ("cpu family", "model")]
+    return facts.get("vendor_id", ""), numbers[0], numbers[1]
 
 
 def cpu_features() -> set[str]:
@@ -258,7 +277,7 @@ def _processor() -> dict[str, str]:
     return facts
 
 
-def c_library(memory: Memory | None = None) -> str:
+def c_library(memory: Notes | None = None) -> str:
     """The C library as far as kernels depend on it: glibc's version, which decides what its libmvec offers, and whether that is there.
 
     Told by these two instead of by every symbol (``vector_math``), and the second by ``memory`` where that knows this version: loading
@@ -293,7 +312,7 @@ def _memory_key() -> str:
     return "compiler-" + hashlib.sha256(asked.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
-def _noted(key: str, memory: Memory | None) -> Compiler | None:
+def _noted(key: str, memory: Notes | None) -> Compiler | None:
     note = memory.note(key) if memory is not None else None
     if note is None:
         return None
@@ -409,7 +428,7 @@ def _front_end(words: str) -> str:
     return ""
 
 
-def _accepted(command: tuple[str, ...], optional: list[str], place: scratch.Folder) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _accepted(command: tuple[str, ...], optional: list[str], place: scratch.LockedFolder) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The flags and libraries with which the trial program links: all at once if possible, else each flag on its own trial."""
     folder = Path(place.path)
     for libraries in _LINKS:
@@ -431,7 +450,7 @@ def _try(command: tuple[str, ...], flags: tuple[str, ...], libraries: tuple[str,
     return execute((*command, *flags, "trial.c", "-o", "trial.so", *libraries, *strict), folder)
 
 
-def _room(words: str, place: scratch.Folder) -> str:
+def _room(words: str, place: scratch.LockedFolder) -> str:
     """What to try where the disk is full, as the compiler says or the folder shows; empty otherwise."""
     try:
         with open(os.path.join(place.path, "room"), "wb") as file:
@@ -441,9 +460,9 @@ def _room(words: str, place: scratch.Folder) -> str:
     return f"room in TMPDIR: {os.path.dirname(place.path)}" if any(full in words for full in _FULL) else ""
 
 
-def _temporary() -> scratch.Folder:
+def _temporary() -> scratch.LockedFolder:
     try:
-        return scratch.Folder("build")
+        return scratch.LockedFolder("build")
     except OSError as error:
         raise CompileError(f"no temporary directory to compile in: {error}", hint="room in /tmp, or TMPDIR set to a directory") from error
 

@@ -47,7 +47,7 @@ class Launcher(Protocol):
     def __len__(self) -> int: ...
 
 
-def key(memory: host.Memory | None = None) -> str:
+def key(memory: host.Notes | None = None) -> str:
     """What distinguishes builds of the extension: its source, this Python's binary interface, and as for kernels the compiler with its
     flags, the C library and the machine."""
     interface = (sys.version, sysconfig.get_config_var("SOABI"), sysconfig.get_path("include"))
@@ -55,7 +55,7 @@ def key(memory: host.Memory | None = None) -> str:
     return hashlib.sha256(_SOURCE.read_bytes() + repr(facts).encode()).hexdigest()
 
 
-def build(memory: host.Memory | None = None) -> bytes:
+def build(memory: host.Notes | None = None) -> bytes:
     """The extension as a shared object; a CompileError without a compiler or without Python's headers."""
     include = sysconfig.get_path("include")
     if not Path(include, "Python.h").is_file():

@@ -21,7 +21,7 @@ from typing import Any
 from tcjit import scratch
 from tcjit.errors import CompileError
 from tcjit.runtime.cuda_driver import driver_version
-from tcjit.runtime.host import Memory
+from tcjit.runtime.host import Notes
 from tcjit.runtime.nvrtc_log import Resources, resources
 
 INSTALL = "pip install nvidia-cuda-nvrtc (CUDA 13) or nvidia-cuda-nvrtc-cu12, or set CUDA_HOME to a toolkit that has it"
@@ -37,7 +37,7 @@ _NOTE = "nvrtc"
 
 
 @dataclass(frozen=True)
-class Binary:
+class CubinFile:
     """Machine code for one architecture, the compiler's log, and what each kernel takes."""
 
     cubin: bytes
@@ -45,7 +45,7 @@ class Binary:
     resources: dict[str, Resources]
 
 
-def compile(text: str, symbols: Sequence[str], architecture: str, options: Sequence[str] = ()) -> Binary:
+def compile(text: str, symbols: Sequence[str], architecture: str, options: Sequence[str] = ()) -> CubinFile:
     """Compile CUDA text with the kernels ``symbols`` for an architecture such as ``sm_90``.
 
     A refusal is a CompileError with the compiler's words; the source then stays in the file that the error names. So are an
@@ -63,7 +63,7 @@ def compile(text: str, symbols: Sequence[str], architecture: str, options: Seque
         what = f"NVRTC {tool.version} refused the code generated for {', '.join(symbols)}:\n{_shortened(words)}"
         hint = f"please report it with the source, kept in {_kept(text)}" if status in _REFUSALS else tool.cure(words)
         raise CompileError(what, hint=hint)
-    return Binary(cubin, log, resources(log, symbols))
+    return CubinFile(cubin, log, resources(log, symbols))
 
 
 def architectures() -> tuple[str, ...]:
@@ -77,7 +77,7 @@ def version() -> str:
     return f"{tool.version}, {tool.path}"
 
 
-def identity(memory: Memory | None = None) -> str:
+def identity(memory: Notes | None = None) -> str:
     """What distinguishes the binaries of this compiler, for cache keys; the library is found but not loaded.
 
     Where there is none any more it is that of the one before, from ``memory``: what it built remains good. Else ``"none"``.

@@ -30,7 +30,7 @@ _BINARY, _TEXT = b"binary\n", b"text\n"  # how a built program begins
 
 
 @dataclass(frozen=True)
-class Memory:
+class HostMemory:
     """A region of host memory that a kernel gets as one pointer; ``written``: it may change."""
 
     address: int
@@ -39,7 +39,7 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Found:
+class OpenCLDevice:
     """A device and its platform, as pyopencl has them."""
 
     platform: Any
@@ -58,16 +58,16 @@ class Found:
         return str(self.platform.name).strip() == SIMULATOR
 
 
-def devices() -> list[Found]:
+def devices() -> list[OpenCLDevice]:
     """Every device of every platform, in the order of their numbers; a CompileError without pyopencl."""
     cl = _pyopencl()
     try:
-        return [Found(platform, device) for platform in cl.get_platforms() for device in _devices(cl, platform)]
+        return [OpenCLDevice(platform, device) for platform in cl.get_platforms() for device in _devices(cl, platform)]
     except cl.Error:  # the loader says so when there is no platform at all
         return []
 
 
-def choose(asked: str | None = None) -> Found:
+def choose(asked: str | None = None) -> OpenCLDevice:
     """The device called ``asked`` (by default the value of ``TCJIT_OPENCL_DEVICE``): a number, or a part of a name.
 
     Without a name the first GPU, else an accelerator, else a CPU. A CompileError where there is none.
@@ -120,7 +120,7 @@ def hardware() -> str:
 
 
 def build(text: str, symbol: str) -> bytes:
-    """Compile a program: what ``Program`` takes, the device's binary where it gives one.
+    """Compile a program: what ``LoadedProgram`` takes, the device's binary where it gives one.
 
     A refusal is a CompileError with the device's build log; the source then stays in the file that the error names.
     """
@@ -138,7 +138,7 @@ def build(text: str, symbol: str) -> bytes:
     return _BINARY + binary if binary else _TEXT + text.encode()
 
 
-class Program:
+class LoadedProgram:
     """A program that ``build`` made, loaded. Its launches may come from several threads."""
 
     def __init__(self, content: bytes, launches: Sequence[KernelLaunch]) -> None:
@@ -156,7 +156,7 @@ class Program:
             raise LaunchError(f"{found} does not load the program: {error}", hint="tcjit.cache.clear()") from None
 
     def run(
-        self, memory: Sequence[Memory], numbers: Sequence[int], workspace: int, grids: Sequence[tuple[int, int, int]] = ()
+        self, memory: Sequence[HostMemory], numbers: Sequence[int], workspace: int, grids: Sequence[tuple[int, int, int]] = ()
     ) -> int:
         """Launch every kernel in order and wait; returns the flag.
 
@@ -190,10 +190,10 @@ class Program:
 # ---------------------------------------------------------------- the device in use
 
 
-class _Region:
+class _Buffer:
     """Host memory as a buffer: in place where the device shares the host's memory, else a copy."""
 
-    def __init__(self, context: Any, region: Memory, shared: bool) -> None:
+    def __init__(self, context: Any, region: HostMemory, shared: bool) -> None:
         cl = _pyopencl()
         flags = cl.mem_flags
         self._written, self.buffer = region.written and region.bytes > 0, None
@@ -216,10 +216,10 @@ class _Region:
             cl.enqueue_copy(queue, self._array, self.buffer)
 
 
-class _Opened:
+class _OpenDevice:
     """A device with a context and a queue of its own."""
 
-    def __init__(self, found: Found) -> None:
+    def __init__(self, found: OpenCLDevice) -> None:
         cl = _pyopencl()
         self.found, self.process, self.lock = found, os.getpid(), threading.Lock()
         if found.platform.name.strip() == pocl.PLATFORM:
@@ -232,8 +232,8 @@ class _Opened:
         # oclgrind takes what it did not copy itself for uninitialised
         self._shared = bool(found.device.host_unified_memory) and not found.simulator
 
-    def region(self, memory: Memory) -> _Region:
-        return _Region(self.context, memory, self._shared)
+    def region(self, memory: HostMemory) -> _Buffer:
+        return _Buffer(self.context, memory, self._shared)
 
     def require(self) -> None:
         """A LaunchError in a forked child: the driver's threads are not in it."""
@@ -241,16 +241,16 @@ class _Opened:
             raise LaunchError("OpenCL was in use before this process was forked", hint='multiprocessing.get_context("spawn")')
 
 
-_devices_in_use: dict[str, _Opened] = {}
+_devices_in_use: dict[str, _OpenDevice] = {}
 _opening = threading.Lock()
 
 
-def _opened() -> _Opened:
+def _opened() -> _OpenDevice:
     """The chosen device, opened once a process."""
     asked = config.opencl_device()
     with _opening:
         if asked not in _devices_in_use:
-            _devices_in_use[asked] = _Opened(choose(asked))
+            _devices_in_use[asked] = _OpenDevice(choose(asked))
         found = _devices_in_use[asked]
     found.require()
     return found
@@ -282,7 +282,7 @@ def _devices(cl: Any, platform: Any) -> list[Any]:
 # ---------------------------------------------------------------- building
 
 
-def _options(found: Found) -> list[str]:
+def _options(found: OpenCLDevice) -> list[str]:
     options = ["-cl-std=CL1.2"]
     if found.platform.name.strip() in UNOPTIMISED:
         options.append("-cl-opt-disable")
@@ -291,7 +291,7 @@ def _options(found: Found) -> list[str]:
     return options
 
 
-def _build(program: Any, opened: _Opened) -> None:
+def _build(program: Any, opened: _OpenDevice) -> None:
     """Build in this process's device, past pyopencl's own cache on disk and its warnings: ours holds what is built."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

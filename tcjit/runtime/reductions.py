@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tcjit.grammar.dtypes import FORMATS
-from tcjit.runtime.bounds import Value, either, plain
+from tcjit.runtime.bounds import Bounded, either, plain
 from tcjit.runtime.numerics import Array, computed_in, identity, is_float
 
 UFUNCS: dict[str, Any] = {"+": np.add, "*": np.multiply, "min": np.minimum, "max": np.maximum}
@@ -20,7 +20,7 @@ class Accumulator:
     ``terms`` bounds the number of terms of an element. With ``track`` off only values are computed.
     """
 
-    def __init__(self, operator: str, dtype: str, start: Value, terms: int, track: bool) -> None:
+    def __init__(self, operator: str, dtype: str, start: Bounded, terms: int, track: bool) -> None:
         self.operator, self.dtype, self.terms = operator, dtype, terms
         self.track = track and (is_float(dtype))
         self.value = start.value.copy()
@@ -30,7 +30,7 @@ class Accumulator:
         if self.track:
             self.parts = {name: (op, np.array(part)) for name, (op, part) in self._parts(start).items()}
 
-    def _parts(self, term: Value) -> dict[str, tuple[str, Array]]:
+    def _parts(self, term: Bounded) -> dict[str, tuple[str, Array]]:
         """What is accumulated beside the value: name, operator and the contribution of ``term``."""
         x = term.value
         error = np.zeros(x.shape) if term.error is None else np.broadcast_to(term.error, x.shape)
@@ -43,13 +43,13 @@ class Accumulator:
         large = np.where(np.isfinite(x), size + error, 1.0)
         return {"size": ("*", large), "peak": ("*", np.maximum(large, 1.0)), "error": ("+", error + fraction)}
 
-    def add(self, place: Place, term: Value, axes: tuple[int, ...]) -> None:
+    def add(self, place: Place, term: Bounded, axes: tuple[int, ...]) -> None:
         """Combine ``term``, reduced over its ``axes``, into the elements at ``place``; undecided terms count as what float64 gives."""
         self._combine(self.value, place, UFUNCS[self.operator], term.value, axes)
         if term.error is not None:
             lost = np.broadcast_to(np.where(term.error == np.inf, np.inf, 0.0), term.value.shape)
             self._combine(self.undecided, place, np.maximum, lost, axes)
-            term = Value(np.where(lost > 0, np.asarray(0, term.value.dtype), term.value), np.where(lost > 0, 0.0, term.error))
+            term = Bounded(np.where(lost > 0, np.asarray(0, term.value.dtype), term.value), np.where(lost > 0, 0.0, term.error))
         if self.track:
             for name, (op, part) in self._parts(term).items():
                 self._combine(self.parts[name][1], place, UFUNCS[op], part, axes)
@@ -62,10 +62,10 @@ class Accumulator:
         else:
             ufunc.at(whole, place, part)
 
-    def result(self) -> Value:
+    def result(self) -> Bounded:
         """The accumulated value with its error, in ``dtype``, not yet rounded to the tensor's."""
         if not self.track:
-            return Value(self.value, either(self.undecided) if np.any(self.undecided) else None)
+            return Bounded(self.value, either(self.undecided) if np.any(self.undecided) else None)
         form = self.form
         part = {name: array for name, (_, array) in self.parts.items()}
         if self.operator in ("min", "max"):
@@ -87,6 +87,6 @@ class Accumulator:
         return plain(self.value, np.maximum(error, self.undecided))
 
 
-def start(operator: str, dtype: str, shape: tuple[int, ...]) -> Value:
+def start(operator: str, dtype: str, shape: tuple[int, ...]) -> Bounded:
     """The operator's identity over a tensor."""
-    return Value(np.full(shape, identity(operator, dtype)))
+    return Bounded(np.full(shape, identity(operator, dtype)))

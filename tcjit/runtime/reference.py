@@ -18,7 +18,7 @@ from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index, Pr
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.wrapping import terms, wrapping
 from tcjit.runtime import bounds, reductions
-from tcjit.runtime.bounds import Value
+from tcjit.runtime.bounds import Bounded
 from tcjit.runtime.numerics import Array, convert, is_float, storage
 
 POINTS = 1 << 19
@@ -50,9 +50,9 @@ def run(
     ``initial`` the values of the outputs that an accumulating statement finds. With ``checked`` a bad index is a GatherError and an
     integer division by zero a DivisionError, otherwise both give 0. ``track=False`` leaves all errors 0, several times faster.
     """
-    state = _State(program, dict(scalars), checked, track)
+    state = _RunState(program, dict(scalars), checked, track)
     for name, array in {**inputs, **(initial or {})}.items():
-        state.tensors[name] = Value(np.asarray(array, storage(program.definition.tensor(name).dtype)))
+        state.tensors[name] = Bounded(np.asarray(array, storage(program.definition.tensor(name).dtype)))
     with np.errstate(all="ignore"):
         for statement, domain in zip(program.definition.statements, program.domains, strict=True):
             _statement(state, statement, domain)
@@ -65,12 +65,12 @@ def run(
 
 
 @dataclass
-class _State:
+class _RunState:
     program: Program
     scalars: Mapping[str, int | float | bool]
     checked: bool
     track: bool
-    tensors: dict[str, Value] = field(default_factory=dict)
+    tensors: dict[str, Bounded] = field(default_factory=dict)
 
     wrapping: dict[int, tuple[Expr, ...]] = field(default_factory=dict)  # by id of a subscript: what in it may wrap
 
@@ -83,11 +83,11 @@ class _State:
         return self.wrapping[id(subscript)]
 
 
-def _statement(state: _State, statement: Statement, domain: tuple[tuple[int, int], ...]) -> None:
+def _statement(state: _RunState, statement: Statement, domain: tuple[tuple[int, int], ...]) -> None:
     tensor = state.program.definition.tensor(statement.tensor)
     shape = state.program.shape(tensor.name)
     if tensor.name not in state.tensors:
-        state.tensors[tensor.name] = Value(np.zeros(shape, storage(tensor.dtype)))
+        state.tensors[tensor.name] = Bounded(np.zeros(shape, storage(tensor.dtype)))
     names = [r.index for r in statement.domain]
     kept = len(names) - len(statement.reduction)
     block = all(isinstance(s, Index) for s in statement.subscripts) and [
@@ -98,7 +98,7 @@ def _statement(state: _State, statement: Statement, domain: tuple[tuple[int, int
         touched[tuple(slice(lower, upper) for lower, upper in domain[:kept])] = True
 
     old, accumulator = state.tensors[tensor.name], None
-    stored = Value(old.value.copy(), None if old.error is None else np.array(old.error))
+    stored = Bounded(old.value.copy(), None if old.error is None else np.array(old.error))
     if statement.operator != "=":
         operator = statement.operator.removesuffix("=")
         terms = prod(upper - lower for lower, upper in (domain[kept:] if block else domain)) + 1
@@ -108,7 +108,7 @@ def _statement(state: _State, statement: Statement, domain: tuple[tuple[int, int
             begin = bounds.cast(old, tensor.dtype, statement.accumulate)
         accumulator = reductions.Accumulator(operator, statement.accumulate, begin, terms, state.track)
     for piece in pieces(domain):
-        reader = _Reader(state, names, piece)
+        reader = _ExpressionEvaluator(state, names, piece)
         term = reader.evaluate(statement.value, None)
         place: reductions.Place = tuple(slice(lower, upper) for lower, upper in piece[:kept])
         if not block:
@@ -121,22 +121,22 @@ def _statement(state: _State, statement: Statement, domain: tuple[tuple[int, int
             if statement.value.dtype != statement.accumulate:
                 term = bounds.cast(term, statement.value.dtype, statement.accumulate)
             extents = tuple(upper - lower for lower, upper in piece)
-            term = Value(np.broadcast_to(term.value, extents), term.error)
+            term = Bounded(np.broadcast_to(term.value, extents), term.error)
             accumulator.add(place, term, tuple(range(kept, len(names))) if statement.reduction else ())
     if accumulator is not None:
         final = bounds.cast(accumulator.result(), statement.accumulate, tensor.dtype, store=True)
-        stored = bounds.select(Value(touched), final, old)
-    state.tensors[tensor.name] = stored if state.track else Value(stored.value)
+        stored = bounds.select(Bounded(touched), final, old)
+    state.tensors[tensor.name] = stored if state.track else Bounded(stored.value)
 
 
-def _write(tensor: Value, place: reductions.Place, term: Value) -> Value:
+def _write(tensor: Bounded, place: reductions.Place, term: Bounded) -> Bounded:
     """Assign one piece, in place."""
     tensor.value[place] = term.value
     if term.error is None and tensor.error is None:
         return tensor
     error = np.zeros(tensor.value.shape) if tensor.error is None else tensor.error
     error[place] = 0.0 if term.error is None else term.error
-    return Value(tensor.value, error)
+    return Bounded(tensor.value, error)
 
 
 def pieces(domain: Sequence[tuple[int, int]], points: int = POINTS) -> Iterator[tuple[tuple[int, int], ...]]:
@@ -165,25 +165,25 @@ def pieces(domain: Sequence[tuple[int, int]], points: int = POINTS) -> Iterator[
 # ---------------------------------------------------------------- expressions
 
 
-class _Reader:
+class _ExpressionEvaluator:
     """Evaluates expressions over one piece of a domain: an axis for each index, broadcast where an expression lacks it."""
 
-    def __init__(self, state: _State, names: Sequence[str], piece: Sequence[tuple[int, int]]) -> None:
+    def __init__(self, state: _RunState, names: Sequence[str], piece: Sequence[tuple[int, int]]) -> None:
         self.state = state
         self.indices = {
             name: np.arange(lower, upper).reshape([-1 if axis == d else 1 for axis in range(len(names))])
             for d, (name, (lower, upper)) in enumerate(zip(names, piece, strict=True))
         }
 
-    def evaluate(self, expr: Expr, mask: Array | None) -> Value:
+    def evaluate(self, expr: Expr, mask: Array | None) -> Bounded:
         """``expr`` at every instance; where ``mask`` is off the result is arbitrary and nothing faults."""
         match expr:
             case Const():
-                return Value(np.asarray(expr.value, storage(expr.dtype)))
+                return Bounded(np.asarray(expr.value, storage(expr.dtype)))
             case Index():
-                return Value(self.indices[expr.name].astype(storage(expr.dtype)))
+                return Bounded(self.indices[expr.name].astype(storage(expr.dtype)))
             case Size():
-                return Value(np.asarray(self.state.program.value(expr.name), storage(expr.dtype)))
+                return Bounded(np.asarray(self.state.program.value(expr.name), storage(expr.dtype)))
             case Scalar():
                 return self._scalar(expr)
             case Access():
@@ -192,7 +192,7 @@ class _Reader:
                 return bounds.cast(self.evaluate(expr.operand, mask), expr.operand.dtype, expr.dtype)
             case Unary():
                 operand = self.evaluate(expr.operand, mask)
-                return Value(~operand.value, operand.error) if expr.op == "!" else bounds.negate(operand)
+                return Bounded(~operand.value, operand.error) if expr.op == "!" else bounds.negate(operand)
             case Binary():
                 return self._binary(expr, mask)
             case Select():
@@ -204,12 +204,12 @@ class _Reader:
                 return bounds.call(expr.function, [self.evaluate(a, mask) for a in expr.args], expr.dtype)
         raise TypeError(f"{type(expr).__name__} is no typed expression")  # unreachable on what the checker builds
 
-    def _scalar(self, expr: Scalar) -> Value:
+    def _scalar(self, expr: Scalar) -> Bounded:
         param = next(p for p in self.state.program.definition.params if p.name == expr.name)
         given = np.asarray(self.state.scalars[expr.name], storage(param.dtype))
-        return Value(convert(given, param.dtype, expr.dtype))
+        return Bounded(convert(given, param.dtype, expr.dtype))
 
-    def _binary(self, expr: Binary, mask: Array | None) -> Value:
+    def _binary(self, expr: Binary, mask: Array | None) -> Bounded:
         left = self.evaluate(expr.left, mask)
         if expr.op in ("&&", "||"):
             right = self.evaluate(expr.right, _both(mask, left.value if expr.op == "&&" else ~left.value))
@@ -219,7 +219,7 @@ class _Reader:
             return bounds.compare(expr.op, left, right)
         if is_float(expr.dtype):
             return bounds.modulo(left, right, expr.dtype) if expr.op == "%" else bounds.arithmetic(expr.op, left, right, expr.dtype)
-        return Value(self._integers(expr, left.value, right.value, mask), bounds.either(left.error, right.error))
+        return Bounded(self._integers(expr, left.value, right.value, mask), bounds.either(left.error, right.error))
 
     def _integers(self, expr: Binary, a: Array, b: Array, mask: Array | None) -> Array:
         """Wrapping arithmetic; bools add by `or` and multiply by `and`."""
@@ -254,7 +254,7 @@ class _Reader:
             return np.asarray({"+": np.add, "-": np.subtract, "*": np.multiply}[expr.op](*operands))
         return -operands[0]
 
-    def _access(self, expr: Access, mask: Array | None) -> Value:
+    def _access(self, expr: Access, mask: Array | None) -> Bounded:
         tensor = self.state.tensors[expr.tensor]
         subscripts = [self.evaluate(s, mask) for s in expr.subscripts]
         shape = tensor.value.shape
@@ -269,14 +269,14 @@ class _Reader:
             bad = bad | outside
         if tensor.value.size == 0:
             everywhere = np.broadcast_shapes(*(s.value.shape for s in subscripts))
-            return Value(np.zeros(everywhere, tensor.value.dtype))
+            return Bounded(np.zeros(everywhere, tensor.value.dtype))
         place = tuple(np.clip(s.value, 0, extent - 1) for s, extent in zip(subscripts, shape))
         value = np.where(bad, np.asarray(0, tensor.value.dtype), tensor.value[place])
         error = bounds.either(*(s.error for s in subscripts))
         if tensor.error is not None:
             own = np.where(bad, 0.0, tensor.error[place])
             error = own if error is None else own + error
-        return Value(value, error)
+        return Bounded(value, error)
 
 
 def _both(mask: Array | None, condition: Array) -> Array:

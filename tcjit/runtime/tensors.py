@@ -1,4 +1,4 @@
-"""What the calling convention needs to know of a torch tensor: its layout, its memory, whether a kernel may read it as it stands."""
+"""What the calling convention needs to know of a torch tensor: its memory, and whether a kernel may read it as it stands."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
@@ -20,33 +20,6 @@ TORCH: dict[str, torch.dtype] = {name: getattr(torch, name) for name in DTYPES}
 NAMES: dict[torch.dtype, str] = {dtype: name for name, dtype in TORCH.items()}
 _CODES = {"signed": 0, "unsigned": 1, "float": 2, "bool": 6}  # DLPack's; bfloat16 has a code of its own
 _BFLOAT = 4
-
-
-def layout(shape: Sequence[int], strides: Sequence[int]) -> str:
-    """``contiguous``, or a letter per dimension: 0 for stride 0 or extent 1, 1 for stride 1, n for any other stride.
-
-    >>> layout((2, 3), (3, 1)), layout((2, 3), (1, 2)), layout((4, 1, 3), (0, 7, 2))
-    ('contiguous', '1n', '00n')
-    """
-    expected = 1
-    for extent, stride in zip(reversed(shape), reversed(strides)):
-        if extent != 1 and stride != expected:
-            break
-        expected *= extent
-    else:
-        return "contiguous"
-    if 0 in shape:
-        return "contiguous"
-    return "".join("0" if extent == 1 or stride == 0 else "1" if stride == 1 else "n" for extent, stride in zip(shape, strides))
-
-
-def fits(kernel_layout: str, shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether a kernel made for ``kernel_layout`` reads a tensor of these strides rightly; its strides for ``n`` come at run time."""
-    here = layout(shape, strides)
-    if here == kernel_layout or kernel_layout == "contiguous":
-        return here == kernel_layout
-    wanted = {"0": (0,), "1": (1,)}
-    return all(extent == 1 or letter == "n" or stride in wanted[letter] for letter, extent, stride in zip(kernel_layout, shape, strides))
 
 
 def codes(dtype: str) -> tuple[int, int]:
@@ -134,22 +107,6 @@ def overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
     """
     (first, end), (other, other_end) = span(a), span(b)
     return first < end and other < other_end and first < other_end and other < end
-
-
-def self_overlap(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether two elements may be one: False is certain, True also covers a few layouts that nobody uses.
-
-    >>> self_overlap((2, 3), (3, 1)), self_overlap((2, 3), (0, 1)), self_overlap((3, 3), (1, 1))
-    (False, True, True)
-    """
-    if 0 in shape:
-        return False
-    reach = 0
-    for stride, extent in sorted((stride, extent) for stride, extent in zip(strides, shape) if extent > 1):
-        if stride <= reach:
-            return True
-        reach += (extent - 1) * stride
-    return False
 
 
 class OutOfMemory(LaunchError):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from tcjit.tuner.importance import Effect
-from tcjit.tuner.result import Trial, TuneResult, duration
+from tcjit.tuner.trials import Trial, TuneRecord, duration
 
 WIDTH, HEIGHT = 920, 360
 LEFT, RIGHT, TOP, BOTTOM = 64, 96, 34, 52
@@ -24,7 +24,7 @@ def best_so_far(history: Sequence[Trial]) -> list[tuple[int, float]]:
     return steps + [(last, steps[-1][1])] if steps and steps[-1][0] < last else steps
 
 
-def times(result: TuneResult) -> str:
+def times(result: TuneRecord) -> str:
     """Every candidate's time, logarithmic, with the best so far; those without a time stand below."""
     timed = [(trial, trial.seconds) for trial in result.history if trial.seconds is not None]
     steps = best_so_far(result.history)
@@ -49,8 +49,8 @@ def times(result: TuneResult) -> str:
     parts.append(f'<line class="default" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{level:.1f}" y2="{level:.1f}"/>')
     for trial, seconds in timed:
         what = f"candidate {trial.number}: {duration(seconds)}, {MEANING[trial.state]}"
-        place = f'cx="{x(trial.number):.1f}" cy="{y(seconds):.1f}"'
-        parts.append(f'<circle class="{trial.state}" {place} r="3.5"><title>{what}</title></circle>')
+        centre = f'cx="{x(trial.number):.1f}" cy="{y(seconds):.1f}"'
+        parts.append(f'<circle class="{trial.state}" {centre} r="3.5"><title>{what}</title></circle>')
     for trial in result.history:
         if trial.seconds is None:
             cx, cy = x(trial.number), HEIGHT - BOTTOM + 14
@@ -78,8 +78,8 @@ def bars(effects: Sequence[Effect]) -> str:
         parts.append(f'<text class="ink" x="{start - 10}" y="{middle + 4}" text-anchor="end">{escape(effect.name)}</text>')
         parts.append(f'<rect class="bar" x="{start}" y="{middle - 8}" width="{length:.1f}" height="16" rx="2"/>')
         parts.append(f'<text x="{start + length + 8:.1f}" y="{middle + 4}">{100 * effect.share:.0f} %</text>')
-        told = f"best {effect.best}; {effect.worst} is {effect.factor:.2f} times as slow"
-        parts.append(f'<text x="{start + full + 70}" y="{middle + 4}">{escape(told)}</text>')
+        note = f"best {effect.best}; {effect.worst} is {effect.factor:.2f} times as slow"
+        parts.append(f'<text x="{start + full + 70}" y="{middle + 4}">{escape(note)}</text>')
     return _svg(len(effects) * ROW, "".join(parts), "what each option mattered")
 
 
@@ -106,9 +106,9 @@ def round_times(low: float, high: float) -> list[float]:
     """Round values between two: 1, 2 and 5 times powers of ten, or the powers alone where they are many."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     factors: tuple[float, ...] = (1.0,) if len(powers) > 4 else (1.0, 2.0, 5.0)
-    found = [factor * 10.0**power for power in powers for factor in factors if low <= factor * 10.0**power <= high]
-    if len(found) >= 3:
-        return found
+    ticks = [factor * 10.0**power for power in powers for factor in factors if low <= factor * 10.0**power <= high]
+    if len(ticks) >= 3:
+        return ticks
     size = 10 ** math.floor(math.log10(high - low))  # times that differ by little
     step = next(f * size for f in (0.1, 0.2, 0.5, 1.0, 2.0, 5.0) if (high - low) / (f * size) <= 6)
     return [n * step for n in range(math.ceil(low / step), math.floor(high / step) + 1)]

@@ -24,7 +24,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
 from tcjit.errors import TuneError
 from tcjit.redact import redacted
-from tcjit.tuner.study_storage import Shared
+from tcjit.tuner.study_storage import SharedStorage
 
 # the columns of optuna's tables that are written here
 _PARAMS = table("trial_params", *map(column, ("trial_id", "param_name", "param_value", "distribution_json")))
@@ -40,7 +40,7 @@ _MISSED = 3  # heartbeats
 _ATTEMPTS = 20
 
 
-class Database(_CachedStorage, Shared):
+class Database(_CachedStorage, SharedStorage):
     """Studies in the database of a URL. ``heartbeat``: seconds between two signs of life, of which three may be missed.
 
     A TuneError where there is no driver, no server, or no such database.
@@ -50,7 +50,7 @@ class Database(_CachedStorage, Shared):
         self._url = url
         address = _address(url)
         self.name = redacted(address.render_as_string(hide_password=True), url)
-        with self.explained():
+        with self.translate_errors():
             super().__init__(_opened(address, heartbeat))
         self._unwritten: dict[tuple[Any, int, str], dict[str, Any]] = {}  # rows by table, trial and name
         self._writing = threading.RLock()
@@ -61,7 +61,7 @@ class Database(_CachedStorage, Shared):
         weakref.finalize(self, self._stop.set)
 
     @contextmanager
-    def explained(self) -> Iterator[None]:
+    def translate_errors(self) -> Iterator[None]:
         """What the database complains of as a TuneError."""
         try:
             yield
@@ -87,7 +87,7 @@ class Database(_CachedStorage, Shared):
                         connection.execute(insert(rows_of), rows)
             self._unwritten = {}
 
-    def end_lost(self, study_name: str) -> list[int]:
+    def fail_orphans(self, study_name: str) -> list[int]:
         study = self.get_study_id_from_name(study_name)
         running = self.get_all_trials(study, deepcopy=False, states=(TrialState.RUNNING,))
         others = {trial._trial_id: trial.number for trial in running if trial._trial_id not in self._mine}
@@ -215,8 +215,8 @@ def _address(url: str) -> URL:
 def _opened(address: URL, heartbeat: int) -> RDBStorage:
     """optuna's storage; its tables are made if they are missing, even where several processes start to make them at once."""
     settings = {**_CONNECT.get(address.get_backend_name(), {})}
-    for given in address.query:
-        settings.pop(given, None)
+    for key in address.query:
+        settings.pop(key, None)
     engine = {"pool_pre_ping": True, "connect_args": settings}
     url = address.render_as_string(hide_password=False)
     try:

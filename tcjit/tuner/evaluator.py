@@ -21,38 +21,37 @@ from tcjit import scratch
 from tcjit.cache import CacheWarning, store
 from tcjit.errors import TuneError
 from tcjit.mapping.options import Options
-from tcjit.tuner.worker_pool import START, Late, Lost, Worker, spare_memory
+from tcjit.tuner.worker_pool import START, SearchTimeOver, Worker, WorkerDied, spare_memory
 
 COMPILE = 60.0  # seconds that making one candidate may take
-SITTINGS = 3  # processes of the final
+FINAL_PROCESSES = 3  # processes of the final
 WAIT = 60.0  # seconds for other searches to let go of the device: they hold it for one candidate, or a process of their final
 SLACK = 3.0  # seconds that a search may take longer than it should, beside the time for one candidate
-RENEWED = 150  # candidates after which the process that runs them is replaced: what it loaded stays loaded
+RUNS_PER_PROCESS = 150  # candidates after which the process that runs them is replaced: what it loaded stays loaded
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A candidate that is none: ``pruned`` before it was compiled, because its options do not suit, or failed."""
+    """Why a candidate is not valid: ``pruned`` before compiling, because its options do not suit, or failed."""
 
     reason: str
     pruned: bool = False
 
 
 @dataclass(frozen=True)
-class Printed:
-    """A candidate's code, by its hash, and what a model may learn from; ``place`` is the process that has it."""
+class Candidate:
+    """Generated code of a candidate: its hash, and its features for the model."""
 
     code: str
     features: Mapping[str, float] = field(default_factory=dict)
-    place: int = 0
 
 
-class Bench:
+class Evaluator:
     """Processes for one search; a context manager.
 
     ``module`` answers; ``opening`` tells each process the problems; ``device`` names what the candidates run on, of which only one search
     at a time makes use; ``timeout`` is for one run. When ``time.monotonic()`` is ``until``, candidates are no longer made, once one has a
-    time; whatever is going on ends ``timeout`` and some seconds later. What cannot end in time is Late.
+    time; whatever is going on ends ``timeout`` and some seconds later. What cannot end in time is SearchTimeOver.
     """
 
     def __init__(
@@ -61,7 +60,7 @@ class Bench:
         self.device = device
         self.timeout = timeout
         self.until = until
-        self._scratch = scratch.Folder("tune")
+        self._scratch = scratch.LockedFolder("tune")
         self.folder = self._scratch.path
         memory = spare_memory()
         requests = [{"do": "open", **opening, "folder": self.folder, "memory": memory // (compilers + 1)}]
@@ -70,7 +69,7 @@ class Bench:
         self._patience = START + COMPILE + 20 * timeout
         self._runner = Worker(module, [begin, self._ready, {"do": "expect"}], self._patience)
         # for further sittings of the final, whose candidates were checked; they start together, and hold tensors one at a time
-        self._sittings = [Worker(module, [begin, {"do": "load"}], self._patience) for _ in range(SITTINGS - 1)]
+        self._final_workers = [Worker(module, [begin, {"do": "load"}], self._patience) for _ in range(FINAL_PROCESSES - 1)]
         for worker in self._workers:
             worker.until = until + timeout + SLACK
         self._wait = WAIT
@@ -79,7 +78,7 @@ class Bench:
         self._begun: Future[dict[str, Any]] = Future()  # of the process that runs candidates
         self._runs = 0
 
-    def __enter__(self) -> Bench:
+    def __enter__(self) -> Evaluator:
         """Start every process, beside one another and beside what is done meanwhile."""
         self._begun = self._threads.submit(self._runner.ask, {"do": "time", "code": "default", "best": None}, self.timeout)
         for number in range(len(self._compilers)):
@@ -96,7 +95,7 @@ class Bench:
 
     @property
     def _workers(self) -> list[Worker]:
-        return [*self._compilers, self._runner, *self._sittings]
+        return [*self._compilers, self._runner, *self._final_workers]
 
     def _open_compiler(self, number: int) -> None:
         try:
@@ -105,13 +104,13 @@ class Bench:
             self._idle.put(number)
 
     def seeds(self) -> list[Options]:
-        """What the model would choose next, and other points to begin with; none where the process is lost over it."""
+        """Starting points of the search from the mapping's cost model; none where the process dies over it."""
         try:
             with self._compiler() as number:
                 reply = self._compilers[number].ask({"do": "seeds"}, COMPILE)
-        except Late:
+        except SearchTimeOver:
             raise
-        except Lost:
+        except WorkerDied:
             return []
         if "failed" in reply:
             raise TuneError(f"the model has no seeds: {reply['failed']}: {reply['reason']}", hint="please report it with the program")
@@ -119,7 +118,7 @@ class Bench:
 
     @contextmanager
     def _compiler(self) -> Iterator[int]:
-        """A process that compiles, for oneself."""
+        """The number of an idle compiling process, reserved until the end of the block."""
         number = self._idle.get()
         try:
             yield number
@@ -128,26 +127,26 @@ class Bench:
 
     # ------------------------------------------------------------ making
 
-    def make(self, batch: Sequence[Options], known: Callable[[str], bool]) -> list[Printed | Failure]:
+    def make(self, batch: Sequence[Options], known: Callable[[str], bool]) -> list[Candidate | Failure]:
         """Print each candidate, and compile those whose code is not ``known``; in order."""
         return list(self._threads.map(lambda options: self._made(options, known), batch))
 
-    def _made(self, options: Options, known: Callable[[str], bool]) -> Printed | Failure:
+    def _made(self, options: Options, known: Callable[[str], bool]) -> Candidate | Failure:
         try:
             with self._compiler() as number:
                 worker = self._compilers[number]
                 reply = worker.ask({"do": "print", "options": options.to_dict()}, COMPILE)
                 if "failed" in reply:
                     return Failure(reply["reason"], reply["failed"] == "MappingError")
-                printed = Printed(reply["code"], reply["features"], number)
+                printed = Candidate(reply["code"], reply["features"])
                 if not known(printed.code):
                     reply = worker.ask({"do": "build", "code": printed.code}, COMPILE)
                     if "failed" in reply:
                         return Failure(f"{reply['failed']}: {reply['reason']}")
                 return printed
-        except Late:
+        except SearchTimeOver:
             raise
-        except Lost as lost:
+        except WorkerDied as lost:
             return Failure(f"compiling: {lost}")
 
     # ------------------------------------------------------------ running
@@ -159,19 +158,19 @@ class Bench:
         """
         try:
             self._begun.result()
-        except Late:
+        except SearchTimeOver:
             raise
-        except Lost as lost:
+        except WorkerDied as lost:
             raise TuneError(f"the kernel cannot be run untuned: {lost}", hint="call it once without tuning") from None
         self._runs += 1
-        if self._runs % RENEWED == 0:
+        if self._runs % RUNS_PER_PROCESS == 0:
             self._runner.close()
         with self.lock():
             try:
                 reply = self._runner.ask({"do": "time", "code": code, "best": best}, self.timeout)
-            except Late:
+            except SearchTimeOver:
                 raise
-            except Lost as lost:
+            except WorkerDied as lost:
                 return Failure(f"running: {lost}")
         if "failed" in reply:
             return Failure(f"{reply['failed']}: {reply['reason']}")
@@ -180,40 +179,42 @@ class Bench:
         return float(reply["seconds"])
 
     def final(
-        self, codes: Sequence[str], rounds: int, settled: Callable[[list[list[list[float]]]], bool] = lambda found: False
+        self, codes: Sequence[str], rounds: int, decided: Callable[[list[list[list[float]]]], bool] = lambda times: False
     ) -> list[list[list[float]]] | Failure:
         """Of each of several processes the seconds of each code in each of its share of the rounds, in which they take turns.
 
-        Several, since where tensors come to lie in memory can make one kernel faster than another; no more once it is ``settled``.
+        Several, since where tensors come to lie in memory can make one kernel faster than another; no more once it is ``decided``.
         """
-        found: list[list[list[float]]] = []
-        for sitting, worker in enumerate((self._runner, *self._sittings)):
-            share = rounds * (sitting + 1) // SITTINGS - rounds * sitting // SITTINGS
-            if sitting == 1:
-                list(self._threads.map(_open, self._sittings))
+        times: list[list[list[float]]] = []
+        for number, worker in enumerate((self._runner, *self._final_workers)):
+            share = rounds * (number + 1) // FINAL_PROCESSES - rounds * number // FINAL_PROCESSES
+            if number == 1:
+                list(self._threads.map(_open, self._final_workers))
             with self.lock():
                 try:
                     self._begun.result()
-                    reply = worker.ask(self._ready, self._patience) if sitting else {}
+                    reply = worker.ask(self._ready, self._patience) if number else {}
                     if "failed" not in reply:
                         reply = worker.ask({"do": "final", "codes": list(codes), "rounds": share}, self.timeout * (len(codes) + share))
-                except Late:
-                    return found or Failure("the search's time is over")
-                except Lost as lost:
+                except SearchTimeOver:
+                    return times or Failure("the search's time is over")
+                except WorkerDied as lost:
                     return Failure(f"running: {lost}")
                 finally:
                     worker.close()
             if "failed" in reply:
                 return Failure(f"{reply['failed']}: {reply['reason']}")
-            found.append(reply["seconds"])
-            if settled(found):
+            times.append(reply["seconds"])
+            if decided(times):
                 break
-        return found
+        return times
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """The device for oneself, among all searches of this user on this machine that share a cache. Where another one keeps it for long,
-        as one that is stopped does, there is a warning, and the search goes on beside it."""
+        """Exclusive use of the device among the user's searches that share a cache.
+
+        Where another search, perhaps a stopped one, holds it for long, there is a warning, and this one goes on beside it.
+        """
         name = re.sub(r"[^A-Za-z0-9]+", "-", f"{os.uname().nodename[:40]}-{self.device}").strip("-")
         try:
             handle = store().lock_file(name)
@@ -233,5 +234,5 @@ class Bench:
 
 
 def _open(worker: Worker) -> None:
-    with suppress(Lost, OSError):  # which shows again when it is asked
+    with suppress(WorkerDied, OSError):  # which shows again when it is asked
         worker.open()

@@ -1,4 +1,4 @@
-"""The genetic search: who becomes a parent, and what three parents make. Optuna keeps the trials, this proposes the next."""
+"""Genetic search: selection of parents, crossover of three, mutation. Optuna keeps the trials, this proposes the next."""
 from __future__ import annotations
 
 import random
@@ -16,17 +16,17 @@ from tcjit.tuner.space import Gene, Space
 
 Values = Mapping[str, str]
 # of several offspring the one to try, by what is known of those measured
-Choose = Callable[[Sequence[dict[str, str]], Sequence["Past"]], dict[str, str]]
+Choose = Callable[[Sequence[dict[str, str]], Sequence["PastTrial"]], dict[str, str]]
 
 NOTE = "tcjit"  # the attribute of a trial that holds what the search knows of it
-PRESSURE = 4  # a parent's weight is its speed to this power: times differ little among the good
-BROOD = 16  # offspring among which a model chooses
-STUBBORN = 200  # draws without anything new after which the space counts as used up
+SELECTION_POWER = 4  # a parent's weight is its speed to this power: times differ little among the good
+OFFSPRING = 16  # offspring among which a model chooses
+MAX_DRAWS = 200  # draws of known points after which the space counts as used up
 
 
 @dataclass(frozen=True)
-class Past:
-    """A trial that was made: ``seconds`` is None where it failed or is not yet known, ``code`` tells kernels apart."""
+class PastTrial:
+    """A trial as the search sees it: ``seconds`` is None where it failed or runs, ``code`` identifies the kernel."""
 
     number: int
     values: Values
@@ -34,7 +34,9 @@ class Past:
     code: str
 
 
-def propose(space: Space, config: TunerConfig, past: Sequence[Past], number: int, choose: Choose | None = None) -> dict[str, str] | None:
+def propose(
+    space: Space, config: TunerConfig, past: Sequence[PastTrial], number: int, choose: Choose | None = None
+) -> dict[str, str] | None:
     """Values that were never tried; None where (nearly) all have been.
 
     The draw depends on the seed, the trial's number and the past alone, so that a search that was cut off goes on as it would have.
@@ -42,23 +44,23 @@ def propose(space: Space, config: TunerConfig, past: Sequence[Past], number: int
     rng = random.Random(f"{config.seed} {number}")
     tried = {_key(space, p.values) for p in past}
     pool = parents(config, past)
-    brood: list[dict[str, str]] = []
-    for attempt in range(STUBBORN):
+    offspring: list[dict[str, str]] = []
+    for attempt in range(MAX_DRAWS):
         child = _child(space, config, pool, len(past), rng, attempt)
         key = _key(space, child)
         if key not in tried:
             tried.add(key)
-            brood.append(child)
-            if choose is None or not pool or len(brood) == BROOD:
+            offspring.append(child)
+            if choose is None or not pool or len(offspring) == OFFSPRING:
                 break
-    if not brood:
+    if not offspring:
         return _any_left(space, tried)
-    return choose(brood, past) if choose is not None and len(brood) > 1 else brood[0]
+    return choose(offspring, past) if choose is not None and len(offspring) > 1 else offspring[0]
 
 
-def parents(config: TunerConfig, past: Sequence[Past]) -> list[Past]:
-    """The elites, and the fastest of those tried lately; of several trials with the same code one."""
-    fastest: dict[str, Past] = {}
+def parents(config: TunerConfig, past: Sequence[PastTrial]) -> list[PastTrial]:
+    """The elites and the fastest recent trials, one per code."""
+    fastest: dict[str, PastTrial] = {}
     for p in sorted((p for p in past if p.seconds is not None), key=lambda p: (p.seconds, p.number)):
         fastest.setdefault(p.code, p)
     ranked = list(fastest.values())
@@ -67,12 +69,12 @@ def parents(config: TunerConfig, past: Sequence[Past]) -> list[Past]:
     return ranked[: config.elites] + recent[: config.population - config.elites]
 
 
-def _child(space: Space, config: TunerConfig, pool: list[Past], made: int, rng: random.Random, attempt: int) -> dict[str, str]:
+def _child(space: Space, config: TunerConfig, pool: list[PastTrial], tried: int, rng: random.Random, attempt: int) -> dict[str, str]:
     """At first mostly random points, later hardly any."""
-    if len(pool) < 2 or rng.random() < max(0.05, 0.6 - made / config.population):
+    if len(pool) < 2 or rng.random() < max(0.05, 0.6 - tried / config.population):
         return {gene.name: rng.choice(gene.labels) for gene in space.genes}
     best = pool[0].seconds
-    weights = [(best / p.seconds) ** PRESSURE if best and p.seconds else 1.0 for p in pool]
+    weights = [(best / p.seconds) ** SELECTION_POWER if best and p.seconds else 1.0 for p in pool]
     chosen = rng.choices(pool, weights, k=3)
     if rng.random() >= config.crossover:
         chosen = chosen[:1]
@@ -155,21 +157,21 @@ class History:
 
     def __init__(self, space: Space, study: Study) -> None:
         self.space, self.study = space, study
-        self._ended: dict[int, Past | None] = {}
+        self._ended: dict[int, PastTrial | None] = {}
 
-    def past(self) -> list[Past]:
+    def past(self) -> list[PastTrial]:
         """In the order of their numbers, with what other workers have added."""
         return [p for trial in self.study.get_trials(deepcopy=False) if (p := self._past(trial)) is not None]
 
-    def _past(self, trial: FrozenTrial) -> Past | None:
+    def _past(self, trial: FrozenTrial) -> PastTrial | None:
         if trial.number in self._ended:
             return self._ended[trial.number]
         values = {**trial.system_attrs.get("fixed_params", {}), **trial.params}
-        found = None
+        past = None
         if all(values.get(gene.name) in gene.labels for gene in self.space.genes):
             seconds = trial.value if trial.state == TrialState.COMPLETE else None
             code = str(trial.user_attrs.get(NOTE, {}).get("code", f"trial {trial.number}"))
-            found = Past(trial.number, {gene.name: values[gene.name] for gene in self.space.genes}, seconds, code)
+            past = PastTrial(trial.number, {gene.name: values[gene.name] for gene in self.space.genes}, seconds, code)
         if trial.state.is_finished():
-            self._ended[trial.number] = found
-        return found
+            self._ended[trial.number] = past
+        return past

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tcjit.tuner.result import Trial
+from tcjit.tuner.trials import Trial
 
 ENOUGH = 8  # times below which nothing is said
 _PENALTY = 1.0  # in trials: an effect seen n times counts n / (n + 1)
@@ -48,14 +48,14 @@ def importance(history: Sequence[Trial]) -> tuple[Effect, ...]:
     times = np.array([logarithm for _, logarithm in timed])
     seen -= seen.mean(axis=0)
     effects = np.linalg.solve(seen.T @ seen + _PENALTY * np.eye(len(columns)), seen.T @ (times - times.mean()))
-    found = []
+    effects_by_option = []
     for name in names:
         mine = {choice: float(effect) for (of, choice), effect in zip(columns, effects) if of == name}
         if mine:
             best, worst = min(mine, key=mine.__getitem__), max(mine, key=mine.__getitem__)
-            found.append((float(np.var(list(mine.values()))), name, best, worst, math.exp(mine[worst] - mine[best])))
-    total = sum(variance for variance, *_ in found)
+            effects_by_option.append((float(np.var(list(mine.values()))), name, best, worst, math.exp(mine[worst] - mine[best])))
+    total = sum(variance for variance, *_ in effects_by_option)
     if total < 1e-9:
         return ()
-    found.sort(key=lambda effect: (-effect[0], effect[1]))
-    return tuple(Effect(name, variance / total, best, worst, factor) for variance, name, best, worst, factor in found)
+    effects_by_option.sort(key=lambda effect: (-effect[0], effect[1]))
+    return tuple(Effect(name, variance / total, best, worst, factor) for variance, name, best, worst, factor in effects_by_option)

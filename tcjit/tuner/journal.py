@@ -25,7 +25,7 @@ from optuna.trial import TrialState
 from tcjit.cache import CacheWarning
 from tcjit.cache.log import Log
 from tcjit.errors import TuneError
-from tcjit.tuner.study_storage import Shared
+from tcjit.tuner.study_storage import SharedStorage
 
 # optuna's codes of what is done; they stand in its journals, so they do not change
 _CREATE_STUDY, _DELETE_STUDY, _CREATE_TRIAL, _SET_PARAM, _SET_STATE, _SET_VALUE, _SET_USER, _SET_SYSTEM = 0, 1, 4, 5, 6, 7, 8, 9
@@ -37,7 +37,7 @@ _RUNNING, _WAITING = int(TrialState.RUNNING), int(TrialState.WAITING)
 Operation = dict[str, Any]
 
 
-class Journal(JournalStorage, Shared):
+class Journal(JournalStorage, SharedStorage):
     """Studies in a log. A TuneError where the file cannot be written or is something else."""
 
     def __init__(self, log: Log) -> None:
@@ -47,7 +47,7 @@ class Journal(JournalStorage, Shared):
     def flush(self) -> None:
         self._file.flush()
 
-    def end_lost(self, study_name: str) -> list[int]:
+    def fail_orphans(self, study_name: str) -> list[int]:
         running = self.get_all_trials(self.get_study_id_from_name(study_name), deepcopy=False, states=(TrialState.RUNNING,))
         lost = self._file.lost()
         ended = []
@@ -280,8 +280,8 @@ class _File(BaseJournalBackend):
             if code in _OF_A_TRIAL:
                 self._steps[number] = self._steps.get(number, 0) + 1
             elif operation["state"] != _RUNNING:
-                said = operation.pop("steps", None)
-                if number in self._runner and said is not None and said != self._steps.get(number, 0):
+                steps = operation.pop("steps", None)
+                if number in self._runner and steps is not None and steps != self._steps.get(number, 0):
                     self._runner[number] = _NOBODY  # a line is missing: a time without its parameters is worth nothing
                     return
                 self._runner.pop(number, None)

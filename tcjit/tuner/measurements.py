@@ -31,7 +31,7 @@ class Measurements:
         self.refresh()
 
     def refresh(self) -> None:
-        """Take in what other processes measured."""
+        """Read the outcomes that other processes have added."""
         try:
             records = self._log.read(self._read)
         except TimeoutError:  # they can be had later
@@ -46,7 +46,7 @@ class Measurements:
         return self._known.get(code)
 
     def add(self, code: str, outcome: Outcome) -> None:
-        """Keep an outcome; where the disk takes none, for this process."""
+        """Store an outcome; in memory alone where the disk cannot be written."""
         self._known[code] = outcome
         try:
             self._log.append([{"code": code, **vars(outcome), "values": dict(outcome.values or {}), "features": dict(outcome.features)}])
@@ -61,8 +61,8 @@ class Measurements:
         return self._known
 
     def _take(self, record: Mapping[str, Any]) -> None:
-        if found := _outcome(record):
-            self._known[record["code"]] = found
+        if outcome := _outcome(record):
+            self._known[record["code"]] = outcome
 
 
 def others(target: str, name: str) -> Iterator[list[Outcome]]:
@@ -70,7 +70,7 @@ def others(target: str, name: str) -> Iterator[list[Outcome]]:
     for log_name, log in store().logs(_log_name(target, "")):
         if log_name != _log_name(target, name):
             with suppress(TimeoutError):
-                yield [found for record in log.read() if record is not None and (found := _outcome(record))]
+                yield [outcome for record in log.read() if record is not None and (outcome := _outcome(record))]
 
 
 def _log_name(target: str, name: str) -> str:

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from tcjit.tuner.result import duration
 from tcjit.tuner.search import Progress, Watch
+from tcjit.tuner.trials import duration
 
 
 @contextmanager

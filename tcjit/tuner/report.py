@@ -13,8 +13,8 @@ from tcjit.notebook import code, fragment, table
 from tcjit.redact import redacted
 from tcjit.tuner import charts
 from tcjit.tuner.importance import ENOUGH, importance
-from tcjit.tuner.result import Trial, TuneResult, duration
 from tcjit.tuner.space import label
+from tcjit.tuner.trials import Trial, TuneRecord, duration
 
 BEST = 10  # rows of the table of candidates
 SHOWN = 12  # options in a chart
@@ -60,7 +60,7 @@ svg .ink { fill: var(--ink); }
 # ---------------------------------------------------------------- a page
 
 
-def html(result: TuneResult) -> str:
+def html(result: TuneRecord) -> str:
     """The search as one HTML page: best so far, the best candidates, what each option mattered, failures, machine and settings."""
     body = [
         _head(result),
@@ -78,12 +78,12 @@ def html(result: TuneResult) -> str:
     )
 
 
-def in_notebook(result: TuneResult) -> str:
+def in_notebook(result: TuneRecord) -> str:
     """The winner and the best candidates, for ``_repr_html_``."""
     return fragment(_head(result).replace("<h1>", "<p><b>").replace("</h1>", "</b></p>"), _chosen(result), _best(result))
 
 
-def _head(result: TuneResult) -> str:
+def _head(result: TuneRecord) -> str:
     timed = sum(trial.seconds is not None for trial in result.history)
     cards = [
         (duration(result.seconds), "the winner"),
@@ -96,7 +96,7 @@ def _head(result: TuneResult) -> str:
     return f'<h1>{escape(result.label or "Tuning")}</h1><div class="cards">{shown}</div>'
 
 
-def _chosen(result: TuneResult) -> str:
+def _chosen(result: TuneRecord) -> str:
     rows = []
     for option in Options.described():
         value = getattr(result.options, option.name)
@@ -107,7 +107,7 @@ def _chosen(result: TuneResult) -> str:
     return table(("option", "winner", "default", "meaning"), rows, long=(3,))
 
 
-def _best(result: TuneResult) -> str:
+def _best(result: TuneRecord) -> str:
     """The fastest codes, each once; options that all of them share stand in a line of their own."""
     fastest: dict[str, Trial] = {}
     for trial in sorted((t for t in result.history if t.seconds is not None), key=lambda t: (t.seconds, t.number)):
@@ -128,7 +128,7 @@ def _best(result: TuneResult) -> str:
     return table(("candidate", "time", "to the best", *varied), rows, numbers=(0, 1, 2)) + note
 
 
-def _importance(result: TuneResult) -> str:
+def _importance(result: TuneRecord) -> str:
     effects = importance(result.history)
     if not effects:
         return f"<p>Nothing can be said: fewer than {ENOUGH} candidates have a time, or all have the same.</p>"
@@ -139,7 +139,7 @@ def _importance(result: TuneResult) -> str:
     return f'<p class="soft">{note}</p>{charts.bars(effects[:SHOWN])}'
 
 
-def _failures(result: TuneResult) -> str:
+def _failures(result: TuneRecord) -> str:
     without = [trial for trial in result.history if trial.seconds is None]
     if not without:
         return "<p>Every candidate ran.</p>"
@@ -176,7 +176,7 @@ def _clock(seconds: float) -> str:
 # ---------------------------------------------------------------- a figure
 
 
-def figure(result: TuneResult, file: str | Path | None = None) -> Any:
+def figure(result: TuneRecord, file: str | Path | None = None) -> Any:
     """The times with the best so far, and what each option mattered, as a ``matplotlib.figure.Figure``; saved to ``file`` if one is named.
 
     A TuneError where matplotlib is not installed, or the file cannot be written.

@@ -1,6 +1,6 @@
 """The search as a page: seeds, generations, a descent from the best, a final in turns.
 
-It sees options and codes; what makes and times candidates is behind ``Bench``, and what was tried is kept by optuna.
+It sees options and codes; what makes and times candidates is behind ``Evaluator``, and optuna keeps the trials.
 """
 from __future__ import annotations
 
@@ -25,17 +25,19 @@ from tcjit.cache import store
 from tcjit.errors import MappingError, TuneError
 from tcjit.mapping.options import Options
 from tcjit.redact import redacted
+from tcjit.runtime.timing import ratios
 from tcjit.tuner import genetic
 from tcjit.tuner.config import TunerConfig
-from tcjit.tuner.evaluator import Bench, Failure, Printed
+from tcjit.tuner.evaluator import Candidate, Evaluator, Failure
 from tcjit.tuner.genetic import NOTE, Exhausted, Genetic, History, distributions
 from tcjit.tuner.measurements import Measurements, Outcome
 from tcjit.tuner.model import learner
-from tcjit.tuner.result import State, Trial, TuneResult
+from tcjit.tuner.result import TuneResult
 from tcjit.tuner.space import Space
 from tcjit.tuner.storage import open_storage
-from tcjit.tuner.study_storage import Shared, quiet
-from tcjit.tuner.worker_pool import Late
+from tcjit.tuner.study_storage import SharedStorage, silence_optuna
+from tcjit.tuner.trials import State, Trial
+from tcjit.tuner.worker_pool import SearchTimeOver
 
 FINALISTS = 8
 ROUNDS = 15  # of the final
@@ -72,7 +74,7 @@ class Progress:
 
 
 Watch = Callable[[Progress], None]
-Sittings = list[list[list[float]]]  # of processes, finalists, rounds
+FinalTimes = list[list[list[float]]]  # seconds by process, finalist, round
 
 
 def search(
@@ -83,9 +85,9 @@ def search(
     began = time.monotonic() if began is None else began
     until = began + (math.inf if config.seconds is None else config.seconds)
     where = config.storage if config.storage is not None else store().log(f"study-{task.name}")
-    with quiet(), closing(open_storage(where)) as storage, storage.explained():
-        with Bench(task.module, task.opening, task.device, config.compilers, config.timeout, until) as bench:
-            return Search(task, config, bench, storage, watch, choose, began).run()
+    with silence_optuna(), closing(open_storage(where)) as storage, storage.translate_errors():
+        with Evaluator(task.module, task.opening, task.device, config.compilers, config.timeout, until) as evaluator:
+            return Search(task, config, evaluator, storage, watch, choose, began).run()
 
 
 class Search:
@@ -95,13 +97,13 @@ class Search:
         self,
         task: Task,
         config: TunerConfig,
-        bench: Bench,
-        storage: Shared,
+        evaluator: Evaluator,
+        storage: SharedStorage,
         watch: Watch | None,
         choose: genetic.Choose | None,
         began: float,
     ) -> None:
-        self.task, self.config, self.bench, self.watch, self.choose = task, config, bench, watch, choose
+        self.task, self.config, self.evaluator, self.watch, self.choose = task, config, evaluator, watch, choose
         self.space, self.seeds = task.space, task.seeds
         self.target = str(task.facts.get("target", "")).partition(":")[0]
         self.measured = Measurements(self.target, task.name)
@@ -109,10 +111,10 @@ class Search:
         self.storage = storage
         name = f"{task.label[:200]} {task.name}"
         self.study = optuna.create_study(study_name=name, storage=storage, direction="minimize", load_if_exists=True)
-        storage.end_lost(name)
-        self.tried = History(self.space, self.study)
+        storage.fail_orphans(name)
+        self.history = History(self.space, self.study)
         self.first = len(self._ended())  # trials of earlier sessions
-        self.told = 0
+        self.recorded = 0
 
     def run(self) -> TuneResult:
         stopped = "interrupt"
@@ -123,62 +125,61 @@ class Search:
             stopped = self._searched()
         except KeyboardInterrupt:
             interrupted = True
-        except Late:
+        except SearchTimeOver:
             stopped = "seconds"
         best = self._finalists()
         if not best:
             raise self._none_valid(interrupted)
-        final: Sittings | Failure = Failure("interrupted")
+        final: FinalTimes | Failure = Failure("interrupted")
         if not interrupted:
-            with suppress(KeyboardInterrupt, Late):
+            with suppress(KeyboardInterrupt, SearchTimeOver):
                 final = self._final(best)
         return self._result(best, final, stopped)
 
     # ------------------------------------------------------------ which candidates
 
     def _narrow(self) -> None:
-        """Let the space have what the seeds have, and leave out genes without effect: those that change the code neither of the untuned
-        default nor of another point."""
-        self.seeds += tuple(self.bench.seeds())
+        """Add the seeds' choices to the space, and drop genes that change the code neither of the untuned default nor of a random point."""
+        self.seeds += tuple(self.evaluator.seeds())
         self.space = self.space.including(self.seeds)
         noted = self.study.user_attrs.get(GENES)
         if noted is None:
             noted = sorted(self._effective())
             self.study.set_user_attr(GENES, noted)
         self.space = self.space.only(noted)
-        self.tried = History(self.space, self.study)
+        self.history = History(self.space, self.study)
 
     def _effective(self) -> set[str]:
-        """The genes that change a code, as far as probes tell; of those that have done so no more are made."""
+        """The genes that change the generated code, found by probes; each gene is probed until it does."""
         rng = random.Random(0)
-        found: set[str] = set()
+        effective: set[str] = set()
         for base in (self.space.values(self.task.seeds[0]), {gene.name: rng.choice(gene.labels) for gene in self.space.genes}):
             (plain,) = self._printed([base])
             waiting = {gene.name: self.space.probes(gene, base) for gene in self.space.genes}
-            while waiting := {name: probes for name, probes in waiting.items() if probes and name not in found}:
+            while waiting := {name: probes for name, probes in waiting.items() if probes and name not in effective}:
                 asked = {name: probes.pop(0) for name, probes in waiting.items()}
-                made = zip(asked, self._printed([*asked.values()]))
-                found |= {name for name, one in made if isinstance(one, Printed) and one.code != getattr(plain, "code", "")}
-        return found
+                printed = zip(asked, self._printed([*asked.values()]))
+                effective |= {name for name, one in printed if isinstance(one, Candidate) and one.code != getattr(plain, "code", "")}
+        return effective
 
     def _learner(self) -> genetic.Choose | None:
         """The learned model, where the settings want one."""
         untuned = self.space.values(self.task.seeds[0])
         return learner(self.config, untuned, self._printed, self.measured.all(), self.target, self.task.name)
 
-    def _printed(self, points: Sequence[Mapping[str, str]]) -> list[Printed | Failure]:
-        """The codes of points, none of which are compiled; those that contradict themselves are failures."""
+    def _printed(self, points: Sequence[Mapping[str, str]]) -> list[Candidate | Failure]:
+        """Printed candidates of points, not compiled; contradictory options are failures."""
         options: list[Options | Failure] = []
         for values in points:
             try:
                 options.append(self.space.options(values))
             except MappingError as error:
                 options.append(Failure(str(error), pruned=True))
-        made = iter(self.bench.make([o for o in options if isinstance(o, Options)], lambda code: True))
-        return [o if isinstance(o, Failure) else next(made) for o in options]
+        candidates = iter(self.evaluator.make([o for o in options if isinstance(o, Options)], lambda code: True))
+        return [o if isinstance(o, Failure) else next(candidates) for o in options]
 
     def _searched(self) -> str:
-        """Try candidates until something ends it; what did."""
+        """Try candidates until the budget, the time or the space is used up; which of them it was."""
         for seed in self.seeds:
             self.study.enqueue_trial(self.space.values(seed), user_attrs={NOTE: {}}, skip_if_exists=True)
         batch = max(2, 2 * self.config.compilers)
@@ -187,9 +188,9 @@ class Search:
             left = self.config.budget - len(self._ended())
             if left <= 0:
                 return "trials"
-            if self.told and self._over():
+            if self.recorded and self._over():
                 return "seconds"
-            self.storage.end_lost(self.study.study_name)
+            self.storage.fail_orphans(self.study.study_name)
             trials: list[optuna.Trial] = []
             # the last part of the budget goes to the neighbours of the best
             if left <= self.config.budget // 3:
@@ -204,9 +205,9 @@ class Search:
             self._try(trials)
 
     def _descent(self) -> Iterator[dict[str, str]]:
-        """All neighbours of the best that were not tried; of a new best, its own."""
+        """Neighbours of the best that were not tried; of a new best, its own."""
         while True:
-            past = self.tried.past()
+            past = self.history.past()
             tried = [dict(p.values) for p in past]
             best = genetic.parents(self.config, past)[:1]
             fresh = [values for values in self.space.neighbours(best[0].values) if values not in tried] if best else []
@@ -214,7 +215,7 @@ class Search:
                 return
             for values in fresh:
                 yield values
-                now = genetic.parents(self.config, self.tried.past())[:1]
+                now = genetic.parents(self.config, self.history.past())[:1]
                 if now != best:
                     break
 
@@ -229,46 +230,47 @@ class Search:
                 options.append(self.space.options(trial.params))
             except MappingError as error:
                 options.append(Failure(str(error), pruned=True))
-        made = iter(self.bench.make([o for o in options if isinstance(o, Options)], lambda code: self.measured.get(code) is not None))
+        valid = [o for o in options if isinstance(o, Options)]
+        candidates = iter(self.evaluator.make(valid, lambda code: self.measured.get(code) is not None))
         for trial, chosen in zip(trials, options):
-            if self.told and self._over():
-                raise Late("the search's time is over")
-            self._told(trial, *self._outcome(trial, chosen if isinstance(chosen, Failure) else next(made)))
+            if self.recorded and self._over():
+                raise SearchTimeOver("the search's time is over")
+            self._record(trial, *self._outcome(trial, chosen if isinstance(chosen, Failure) else next(candidates)))
 
-    def _outcome(self, trial: optuna.Trial, made: Printed | Failure) -> tuple[State, Outcome, str]:
+    def _outcome(self, trial: optuna.Trial, candidate: Candidate | Failure) -> tuple[State, Outcome, str]:
         """State, outcome and code of a candidate, which is timed if nothing is known of its code."""
-        if isinstance(made, Failure):
-            return ("pruned" if made.pruned else "failed"), Outcome(None, made.reason), ""
-        known = self.measured.get(made.code)
+        if isinstance(candidate, Failure):
+            return ("pruned" if candidate.pruned else "failed"), Outcome(None, candidate.reason), ""
+        known = self.measured.get(candidate.code)
         if known is not None:
-            return ("same" if known.seconds is not None else "failed"), known, made.code
+            return ("same" if known.seconds is not None else "failed"), known, candidate.code
         best = min((o.seconds for o in self.measured.all().values() if o.seconds is not None), default=None)
-        took = self.bench.timed(made.code, best)
+        took = self.evaluator.timed(candidate.code, best)
         outcome = (
-            Outcome(None, took.reason, trial.params, made.features)
+            Outcome(None, took.reason, trial.params, candidate.features)
             if isinstance(took, Failure)
-            else Outcome(took, "", trial.params, made.features)
+            else Outcome(took, "", trial.params, candidate.features)
         )
-        self.measured.add(made.code, outcome)
-        return ("measured" if outcome.seconds is not None else "failed"), outcome, made.code
+        self.measured.add(candidate.code, outcome)
+        return ("measured" if outcome.seconds is not None else "failed"), outcome, candidate.code
 
-    def _told(self, trial: optuna.Trial, state: State, outcome: Outcome, code: str) -> None:
+    def _record(self, trial: optuna.Trial, state: State, outcome: Outcome, code: str) -> None:
         with suppress(UpdateFinishedTrialError):  # another worker may have taken this one for lost
             trial.set_user_attr(NOTE, {"state": state, "reason": outcome.failed[:500], "code": code})
             if outcome.seconds is not None:
                 self.study.tell(trial, outcome.seconds, skip_if_finished=True)
             else:
                 self.study.tell(trial, state=TrialState.PRUNED if state == "pruned" else TrialState.FAIL, skip_if_finished=True)
-        self.told += 1
+        self.recorded += 1
         if self.watch is not None:
             self.watch(self._progress(Trial(trial.number, trial.params, outcome.seconds, state, outcome.failed, self._elapsed(), code)))
 
     # ------------------------------------------------------------ the final
 
-    def _finalists(self) -> list[genetic.Past]:
+    def _finalists(self) -> list[genetic.PastTrial]:
         """The untuned default if it runs, then the fastest codes, each once."""
-        past = [p for p in self.tried.past() if p.seconds is not None]
-        ranked: dict[str, genetic.Past] = {}
+        past = [p for p in self.history.past() if p.seconds is not None]
+        ranked: dict[str, genetic.PastTrial] = {}
         for p in sorted(past, key=lambda p: (p.seconds, p.number)):
             ranked.setdefault(p.code, p)
         if not ranked:
@@ -278,28 +280,28 @@ class Search:
         best = [p for p in ranked.values() if p.seconds is not None and p.seconds <= CLOSE * fastest][:FINALISTS]
         return ([default] if default else []) + [p for p in best if default is None or p.code != default.code]
 
-    def _final(self, finalists: Sequence[genetic.Past]) -> Sittings | Failure:
+    def _final(self, finalists: Sequence[genetic.PastTrial]) -> FinalTimes | Failure:
         """The times of finalists in turns."""
-        there = {name.partition(".")[0] for name in os.listdir(self.bench.folder)}
+        there = {name.partition(".")[0] for name in os.listdir(self.evaluator.folder)}
         missing = [p for p in finalists if p.code not in there]  # measured in an earlier session
-        made = self.bench.make([self.space.options(p.values) for p in missing], lambda code: False)
-        failed = next((m for m in made if isinstance(m, Failure)), None)
+        candidates = self.evaluator.make([self.space.options(p.values) for p in missing], lambda code: False)
+        failed = next((m for m in candidates if isinstance(m, Failure)), None)
         default = self._led_by_default(finalists)
-        return failed or self.bench.final([p.code for p in finalists], ROUNDS, lambda sittings: settled(sittings, default))
+        return failed or self.evaluator.final([p.code for p in finalists], ROUNDS, lambda times: decided(times, default))
 
-    def _led_by_default(self, finalists: Sequence[genetic.Past]) -> bool:
+    def _led_by_default(self, finalists: Sequence[genetic.PastTrial]) -> bool:
         return dict(finalists[0].values) == self.space.values(self.task.seeds[0])
 
-    def _result(self, finalists: Sequence[genetic.Past], final: Sittings | Failure, stopped: str) -> TuneResult:
-        sittings = [[[p.seconds or 0.0] for p in finalists]] if isinstance(final, Failure) else final
-        times = [median(chain.from_iterable(each)) for each in zip(*sittings)]
+    def _result(self, finalists: Sequence[genetic.PastTrial], final: FinalTimes | Failure, stopped: str) -> TuneResult:
+        times = [[[p.seconds or 0.0] for p in finalists]] if isinstance(final, Failure) else final
+        medians = [median(chain.from_iterable(rounds)) for rounds in zip(*times)]
         has_default = self._led_by_default(finalists)
-        winner = won(sittings, has_default)
-        history = tuple(self._history())
-        default = times[0] if has_default else times[winner]
-        options = self.space.options(finalists[winner].values)
+        fastest = winner(times, has_default)
+        history = tuple(self._all_trials())
+        default = medians[0] if has_default else medians[fastest]
+        options = self.space.options(finalists[fastest].values)
         facts = {**self.task.facts, **_settings(self.config)}
-        return TuneResult(options, times[winner], default, history, stopped, self.task.label, self._elapsed(), facts)
+        return TuneResult(options, medians[fastest], default, history, stopped, self.task.label, self._elapsed(), facts)
 
     # ------------------------------------------------------------ telling
 
@@ -308,7 +310,7 @@ class Search:
         ended = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
         return [trial for trial in self.study.get_trials(deepcopy=False, states=ended) if trial.params]
 
-    def _history(self) -> Iterator[Trial]:
+    def _all_trials(self) -> Iterator[Trial]:
         for trial in self._ended():
             note = trial.user_attrs.get(NOTE, {})
             at = (trial.datetime_complete - self.began_at).total_seconds() if trial.datetime_complete else 0.0
@@ -318,9 +320,9 @@ class Search:
 
     def _progress(self, last: Trial) -> Progress:
         outcomes = [o.seconds for o in self.measured.all().values() if o.seconds is not None]
-        default = next((p for p in self.tried.past() if p.number == 0), None)
-        done, elapsed = self.first + self.told, self._elapsed()
-        left = elapsed / self.told * max(0, self.config.budget - done)
+        default = next((p for p in self.history.past() if p.number == 0), None)
+        done, elapsed = self.first + self.recorded, self._elapsed()
+        left = elapsed / self.recorded * max(0, self.config.budget - done)
         if self.config.seconds is not None:
             left = min(left, max(0.0, self.config.seconds - elapsed))
         return Progress(done, self.config.budget, min(outcomes, default=None), default.seconds if default else None, elapsed, left, last)
@@ -334,34 +336,34 @@ class Search:
     def _none_valid(self, interrupted: bool) -> TuneError:
         if interrupted:
             return TuneError(f"{self.task.label}: interrupted before any candidate was measured", hint="call autotune again: it goes on")
-        if self._over() and not self.told:
+        if self._over() and not self.recorded:
             what = f"{self.task.label}: seconds={self.config.seconds:g} were over before any candidate was measured"
             return TuneError(what, hint="more seconds; if it is not for lack of them, the C compiler or the kernel hangs: call it untuned")
-        reasons = Counter(trial.reason.splitlines()[0] for trial in self._history() if trial.reason)
+        reasons = Counter(trial.reason.splitlines()[0] for trial in self._all_trials() if trial.reason)
         most = "; ".join(f"{count} times: {reason}" for reason, count in reasons.most_common(3))
         hint = "TunerConfig(timeout=...) for slow kernels, or more trials"
         return TuneError(f"{self.task.label}: no candidate is valid ({most})", hint=hint)
 
 
-def won(sittings: Sittings, default: bool) -> int:
-    """The number of the fastest finalist, by ratios within a round, whose readings the machine's moods hit alike.
+def winner(times: FinalTimes, default: bool) -> int:
+    """Index of the fastest finalist by the median of its time ratios within rounds; pairing in a round cancels machine noise.
 
-    Where the first is the untuned ``default``, the first, unless the fastest is ``BETTER`` in every process.
+    Where the first finalist is the untuned ``default``, that one, unless the fastest is ``BETTER`` in every process.
     """
-    ratios = [_ratios(sitting) for sitting in sittings]
-    fastest = min(range(len(sittings[0])), key=lambda k: median(chain.from_iterable(sitting[k] for sitting in ratios)))
-    return 0 if default and any(median(sitting[fastest]) > BETTER for sitting in ratios) else fastest
+    relative = [_ratios(process) for process in times]
+    fastest = min(range(len(times[0])), key=lambda k: median(chain.from_iterable(process[k] for process in relative)))
+    return 0 if default and any(median(process[fastest]) > BETTER for process in relative) else fastest
 
 
-def settled(sittings: Sittings, default: bool) -> bool:
-    """Whether no further process can change who wins: there is one finalist, or one process saw none that is ``BETTER``."""
-    alone = len(sittings[0]) == 1
-    return alone or (default and any(all(median(each) > BETTER for each in _ratios(sitting)[1:]) for sitting in sittings))
+def decided(times: FinalTimes, default: bool) -> bool:
+    """Whether no further process can change the winner: there is one finalist, or in one process none was ``BETTER``."""
+    alone = len(times[0]) == 1
+    return alone or (default and any(all(median(rounds) > BETTER for rounds in _ratios(process)[1:]) for process in times))
 
 
-def _ratios(sitting: Sequence[Sequence[float]]) -> list[list[float]]:
-    """Of each finalist, in each round, its time over that of the first."""
-    return [[one / first for one, first in zip(each, sitting[0], strict=True)] for each in sitting]
+def _ratios(process: Sequence[Sequence[float]]) -> list[list[float]]:
+    """By finalist and round, its time over that of the first finalist."""
+    return [ratios(rounds, process[0]) for rounds in process]
 
 
 def _settings(config: TunerConfig) -> dict[str, Any]:

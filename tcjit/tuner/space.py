@@ -114,12 +114,12 @@ class Space:
 
     def neighbours(self, values: Mapping[str, str]) -> list[dict[str, str]]:
         """All points that differ in one gene: of ordered ones by a step, of the others by any change."""
-        found = []
+        neighbours = []
         for gene in self.genes:
             here = gene.labels.index(values[gene.name])
             near = (here - 1, here + 1) if gene.ordered else range(len(gene.choices))
-            found += [{**values, gene.name: gene.labels[n]} for n in near if 0 <= n < len(gene.choices) and n != here]
-        return found
+            neighbours += [{**values, gene.name: gene.labels[n]} for n in near if 0 <= n < len(gene.choices) and n != here]
+        return neighbours
 
 
 def label(choice: Any) -> str:

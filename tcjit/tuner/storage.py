@@ -20,25 +20,25 @@ from tcjit.errors import TuneError
 from tcjit.redact import redacted
 
 if TYPE_CHECKING:  # optuna is for those who tune
-    from tcjit.tuner.study_storage import Shared
+    from tcjit.tuner.study_storage import SharedStorage
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _EXAMPLE = "postgresql://user:password@host:5432/database"
 _DATABASES = ("postgresql", "postgres", "sqlite", "mysql", "mariadb", "oracle", "mssql")
 
 
-def open_storage(where: str | os.PathLike[str] | Log | None, *, heartbeat: int = 10) -> Shared:
+def open_storage(where: str | os.PathLike[str] | Log | None, *, heartbeat: int = 10) -> SharedStorage:
     """The storage that ``where`` names, for ``optuna.create_study(storage=...)``: None for memory, a path or log for a journal, a URL.
 
     Of a database's URL the database must exist, its tables are made. ``heartbeat``: the seconds between two signs of life of a process that
     has trials in flight in a database; after three without, others may end these trials. In a journal they see at once when a process ends.
     A TuneError says why a place cannot be used.
     """
-    from tcjit.tuner.study_storage import Memory, quiet
+    from tcjit.tuner.study_storage import MemoryStorage, silence_optuna
 
-    with quiet():
+    with silence_optuna():
         if where is None:
-            return Memory()
+            return MemoryStorage()
         _refuse_secrets(where)
         if isinstance(where, Log) or not (isinstance(where, str) and _is_url(where)):
             from tcjit.tuner.journal import Journal
@@ -62,10 +62,10 @@ def _is_url(where: str) -> bool:
     """Whether a text is a URL rather than a path; a TuneError for one of neither."""
     if not where.strip():
         raise TuneError("the storage of a study is empty", hint="None, the path of a journal, or a database's URL")
-    found = _URL.match(where)
-    if found is None:
+    scheme = _URL.match(where)
+    if scheme is None:
         return False
-    kind = where[: found.end() - 1].partition("+")[0].lower()
+    kind = where[: scheme.end() - 1].partition("+")[0].lower()
     if kind in _DATABASES:
         return True
     if "://" in where:

@@ -1,4 +1,4 @@
-"""What a search needs of the place where its study is kept, beside what optuna asks of every storage."""
+"""Storage of a study that processes share: what a search needs beyond optuna's interface."""
 from __future__ import annotations
 
 import abc
@@ -11,42 +11,42 @@ from optuna.exceptions import ExperimentalWarning
 from optuna.storages import BaseStorage, InMemoryStorage
 
 
-class Shared(BaseStorage):
+class SharedStorage(BaseStorage):
     """An optuna storage that several processes may use at once, any of which may be killed."""
 
     @abc.abstractmethod
     def flush(self) -> None:
-        """Let others see, and a kill leave behind, which candidates are in flight; to be called when they have been asked for."""
+        """Write the running trials out, for other processes and in case of a kill; to be called after ``Study.ask``."""
 
     @abc.abstractmethod
-    def end_lost(self, study_name: str) -> list[int]:
-        """Mark as failed what was in flight in processes that are no more; the numbers of these trials."""
+    def fail_orphans(self, study_name: str) -> list[int]:
+        """Fail the running trials of processes that have ended; the numbers of these trials."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """End the use of the storage by this process: what it still has in flight counts as lost from now on."""
+        """End this process's use of the storage; its running trials become orphans."""
 
-    def explained(self) -> AbstractContextManager[None]:
-        """Within it, what goes wrong with the storage is a TuneError."""
+    def translate_errors(self) -> AbstractContextManager[None]:
+        """A context in which errors of the storage are TuneErrors."""
         return nullcontext()
 
 
-class Memory(InMemoryStorage, Shared):
+class MemoryStorage(InMemoryStorage, SharedStorage):
     """Studies of this process alone."""
 
     def flush(self) -> None:
-        """Nobody else can see them."""
+        """Nothing to do: no other process reads this storage."""
 
-    def end_lost(self, study_name: str) -> list[int]:
+    def fail_orphans(self, study_name: str) -> list[int]:
         return []
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to release."""
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Within it, optuna neither logs what it does nor warns of what it calls experimental."""
+def silence_optuna() -> Iterator[None]:
+    """A context in which optuna neither logs nor warns of experimental features."""
     level = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(max(level, optuna.logging.WARNING))
     try:

@@ -21,16 +21,16 @@ START = 60.0  # seconds that a process may take to start and open its problems, 
 MEMORY = 0.75  # the part of the memory that is free when it starts which a worker may take
 
 
-class Lost(TCError):
+class WorkerDied(TCError):
     """A worker ended, or did not answer in time."""
 
 
-class Late(Lost):
+class SearchTimeOver(WorkerDied):
     """The search's time was over before a worker answered."""
 
 
-class Unopened(Lost):
-    """A worker cannot even begin."""
+class StartFailed(WorkerDied):
+    """A worker failed at its opening requests."""
 
 
 class Worker:
@@ -49,13 +49,15 @@ class Worker:
         self._words = tempfile.TemporaryFile()  # noqa: SIM115  # as long as the worker
 
     def ask(self, request: dict[str, Any], limit: float) -> dict[str, Any]:
-        """The answer, which may be a failure; Lost where none came in ``limit`` seconds or the process ended, Late where none came
-        until ``until``."""
+        """The answer, which may be a failure.
+
+        WorkerDied where none came in ``limit`` seconds or the process ended, SearchTimeOver where none came until ``until``.
+        """
         self.open()
         return self._ask(request, limit)
 
     def open(self) -> None:
-        """Start the process, if none is there."""
+        """Start the process, unless it runs."""
         if self._process is None or self._process.poll() is not None:
             self._start()
 
@@ -85,9 +87,9 @@ class Worker:
     def _start(self) -> None:
         self.close()
         if self._stopped.is_set():
-            raise Lost("the search is over")
+            raise WorkerDied("the search is over")
         if time.monotonic() >= self.until:
-            raise Late("the search's time is over")
+            raise SearchTimeOver("the search's time is over")
         self._words.seek(0)
         self._words.truncate()
         package = str(Path(__file__).resolve().parents[2])
@@ -107,7 +109,7 @@ class Worker:
             reply = self._ask(request, self.limit)
             if "failed" in reply:
                 self.close()
-                raise Unopened(f"{reply['failed']}: {reply['reason']}")
+                raise StartFailed(f"{reply['failed']}: {reply['reason']}")
 
     def _ask(self, request: dict[str, Any], limit: float) -> dict[str, Any]:
         process = self._process
@@ -122,7 +124,7 @@ class Worker:
             ready, _, _ = select.select([process.stdout], [], [], max(0.0, deadline - time.monotonic()))
             if not ready:
                 self.close()
-                raise Late("the search's time is over") if deadline == self.until else Lost(f"no answer in {limit:g} s")
+                raise SearchTimeOver("the search's time is over") if deadline == self.until else WorkerDied(f"no answer in {limit:g} s")
             part = os.read(process.stdout.fileno(), 1 << 16)
             if not part:
                 raise self._ended()
@@ -130,7 +132,7 @@ class Worker:
         reply: dict[str, Any] = json.loads(line)
         return reply
 
-    def _ended(self) -> Lost:
+    def _ended(self) -> WorkerDied:
         """Why the process is gone: its signal or status, and its last words."""
         process = self._process
         assert process is not None
@@ -144,7 +146,7 @@ class Worker:
             how = f"ended with status {status}"
         self._words.seek(0)
         words = self._words.read().decode("utf-8", "replace").strip().splitlines()[-1:]
-        return Lost(": ".join([how, *words]))
+        return WorkerDied(": ".join([how, *words]))
 
 
 def spare_memory() -> int:

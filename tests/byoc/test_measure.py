@@ -45,15 +45,15 @@ def net() -> tuple[Net, Tensor]:
 def clock(monkeypatch: pytest.MonkeyPatch, seconds: Mapping[str, Iterable[float]], counts: list[list[str]] | None = None) -> None:
     """Each contender runs once and takes what is said of it, 1 by default."""
 
-    def race(runs: Mapping[str, Run], least: float = 0) -> dict[str, list[float]]:
+    def interleaved_timing(runs: Mapping[str, Run], least: float = 0) -> dict[str, list[float]]:
         for run in runs.values():
             run()
         if counts is not None:
             counts.append(list(runs))
         return {name: list(itertools.islice(seconds.get(name, [1.0] * 4), 4)) for name in runs}
 
-    monkeypatch.setattr(measure, "race", race)
-    monkeypatch.setattr(select_variant, "race", race)
+    monkeypatch.setattr(measure, "interleaved_timing", interleaved_timing)
+    monkeypatch.setattr(select_variant, "interleaved_timing", interleaved_timing)
 
 
 def agrees(partitioned: tcjit.PartitionedModule, model: Net, x: Tensor) -> None:

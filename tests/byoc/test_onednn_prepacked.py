@@ -275,15 +275,15 @@ def clock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seconds: Callable[[in
     """Regions take the seconds that are said of the n-th race, cut models half of the time of whole ones; nothing was measured before."""
     races: list[list[str]] = []
 
-    def race(runs: dict[str, Run], least: float = 0) -> dict[str, list[float]]:
+    def interleaved_timing(runs: dict[str, Run], least: float = 0) -> dict[str, list[float]]:
         for run in runs.values():
             run()
         races.append(list(runs))
         return {name: [{"ours": seconds(len(races)), "0": 0.5}.get(name, 1.0)] * 4 for name in runs}
 
     monkeypatch.setenv("TCJIT_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(measure, "race", race)
-    monkeypatch.setattr(select_variant, "race", race)
+    monkeypatch.setattr(measure, "interleaved_timing", interleaved_timing)
+    monkeypatch.setattr(select_variant, "interleaved_timing", interleaved_timing)
     return races
 
 
@@ -312,15 +312,15 @@ def test_measuring_asks_it_by_default(monkeypatch: pytest.MonkeyPatch, tmp_path:
 def test_by_the_real_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TCJIT_CACHE_DIR", str(tmp_path))
     model, x = settled(nn.Sequential(nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3))), torch.randn(1, 8, 16, 16)
-    timed, real = list[list[str]](), measure.race
+    timed, real = list[list[str]](), measure.interleaved_timing
 
-    def race(runs: dict[str, Run], least: float = measure.LEAST) -> dict[str, list[float]]:
+    def interleaved_timing(runs: dict[str, Run], least: float = measure.LEAST) -> dict[str, list[float]]:
         found = real(runs, least)
         timed.append(list(found))
         assert all(each and min(each) > 0 for each in found.values())
         return found
 
-    monkeypatch.setattr(measure, "race", race)
+    monkeypatch.setattr(measure, "interleaved_timing", interleaved_timing)
     done = tcjit.partition(model, (x,), measure=True)
     assert timed.count(["ours", "aten"]) >= 2, "both layers are packed, whatever is faster then"
     with torch.no_grad():

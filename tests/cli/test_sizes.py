@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tcjit.cli.sizes import Sizes, definition, sizes
+from tcjit.cli.sizes import ArgumentSizes, definition, sizes
 from tcjit.errors import ArgumentError, TCError
 
 CONV = """
@@ -16,7 +16,7 @@ TWO = """
 def f(float(N) X) -> (Y) { Y(i) = X(i) }
 def g(float(N) X) -> (Y) { Y = f(X) }
 """
-EXPECTED = Sizes({"X": (1, 2, 8, 9), "K": (4, 2, 3, 3)}, {"s": 2, "flip": True, "scale": 0.5})
+EXPECTED = ArgumentSizes({"X": (1, 2, 8, 9), "K": (4, 2, 3, 3)}, {"s": 2, "flip": True, "scale": 0.5})
 
 
 @pytest.mark.parametrize(

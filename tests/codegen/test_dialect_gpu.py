@@ -169,7 +169,7 @@ def callers(dialect: GpuDialect) -> str:
 
 
 @cache
-def compiled(text: str, architecture: str, *options: str) -> nvrtc.Binary:
+def compiled(text: str, architecture: str, *options: str) -> nvrtc.CubinFile:
     try:
         nvrtc.find()
     except CompileError as error:

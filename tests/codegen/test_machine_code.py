@@ -32,7 +32,7 @@ def mapped(text: str, shapes: Shapes, device: Device = SM_90, **options: object)
     return map_gpu(program(text, shapes), Options(**options), device, prove="none")  # type: ignore[arg-type]
 
 
-def compiled(made: Mapped, device: Device = SM_90) -> tuple[nvrtc.Binary, list[Instruction]]:
+def compiled(made: Mapped, device: Device = SM_90) -> tuple[nvrtc.CubinFile, list[Instruction]]:
     """The machine code of the last kernel, and the binary."""
     source = emit_gpu(made, CUDA, device, checked=True)
     binary = nvrtc.compile(source.text, [launch.symbol for launch in source.launches], device.name)

@@ -158,7 +158,7 @@ def tried(target: str, name: str, turn: int) -> Iterator[tuple[Options, dict[str
 
     On the CPU they are fixed ones in the first turn, and drawn later.
     """
-    kind = find(target).heeds
+    kind = find(target).option_kind
     rng = random.Random(f"{SEED} {kind} {name} {turn}")
     if kind == "cpu" and turn == 0:
         yield ALWAYS[list(SAMPLES).index(name) % len(ALWAYS)], {}

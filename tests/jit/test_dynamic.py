@@ -127,14 +127,14 @@ def test_layouts_and_outputs() -> None:
         out = torch.empty(12, value)
         assert turned(x, out=out) is out and torch.equal(out, x.T)
     # transposed and strided, up to 32 and beyond, and what these were at 1, which later calls with 1 may read through any of
-    assert len(columns._open) == 6
+    assert len(columns._dynamic_kernels) == 6
 
 
 def test_a_kernel_that_does_not_serve_all_values_is_asked_which(monkeypatch: pytest.MonkeyPatch) -> None:
     text = TEXT + "# which"
     def_ = tcjit.define(text, target="cpu", dynamic=["B"]).columns
     key = def_.compile(seeded(5, 7)).key
-    (made,) = [binary for _, binary in def_._open.items()]
+    (made,) = [binary for _, binary in def_._dynamic_kernels.items()]
     assert made.record["total"]
     (name,), positions, facts = made.record["context"]
     some = made._replace(record={**made.record, "total": False, "context": [[name], positions, [*facts, f"{name} >= 6"]]})

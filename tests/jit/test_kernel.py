@@ -10,7 +10,7 @@ from support.rings.targets import everywhere
 
 import tcjit
 from tcjit.jit import kernel as kernels
-from tcjit.jit import kernel_cache
+from tcjit.jit import kernel_cache, targets
 from tcjit.jit.launch import Key
 
 CUDA = "tests/cuda/test_cuda_calls.py has kernels for tensors of a GPU"
@@ -48,7 +48,7 @@ def test_out_of_the_cache() -> None:
     """Source, tree and the rest are stored beside the binary."""
     text = "def fresh(float(N) X) -> (Y) { Y(i) = 3.0 * X(i) }"
     signature = kernel_cache.signature(text, "fresh")
-    key = Key(((5,),), ("contiguous",), (), True, "cpu", None)
+    key = Key(((5,),), ("contiguous",), (), True, targets.find("cpu"), None)
     first, again = (kernels.compiled(text, signature, key, kernel_cache.binary(text, signature, key)) for _ in range(2))
     assert first is not again and first.artifacts == again.artifacts and first.record == again.record
     assert torch.equal(again(torch.ones(5)), torch.full((5,), 3.0)) and "fresh" in again.source and again.roofline.flops == 5
@@ -135,7 +135,7 @@ def test_check(on: str) -> None:
 def test_an_unproved_kernel_of_the_cache_is_proved_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "def unproved(float(N) A) -> (C) { C(i) = A(i) * 3.0 }"
     signature = kernel_cache.signature(text, "unproved")
-    key = Key(shapes=((5,),), layouts=("contiguous",), scalars=(), checked=True, target="cpu", options=None)
+    key = Key(shapes=((5,),), layouts=("contiguous",), scalars=(), checked=True, target=targets.find("cpu"), options=None)
     for asked, verified in (("0", False), ("0", False), ("1", True), ("0", True)):
         monkeypatch.setenv("TCJIT_VERIFY", asked)
         assert kernel_cache.binary(text, signature, key).record["verified"] is verified

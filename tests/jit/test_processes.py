@@ -13,7 +13,7 @@ import tcjit
 import tcjit.jit.compile as compiling
 from tcjit.errors import CompileError, LaunchError
 from tcjit.jit import fast as fast_path
-from tcjit.jit import kernel_cache
+from tcjit.jit import kernel_cache, targets
 from tcjit.runtime import launcher, tensors
 
 
@@ -60,7 +60,7 @@ def test_one_compile_in_flight_per_key(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("thrown_out", "served"), [(1, True), (kernel_cache.ATTEMPTS, False)])
 def test_a_kernel_thrown_out_by_another_process_just_now(monkeypatch: pytest.MonkeyPatch, thrown_out: int, served: bool) -> None:
     """It is compiled once more, but not for ever."""
-    target = type(kernel_cache.targets.find("cpu"))
+    target = type(targets.find("cpu"))
     really, seen = target.load, []
 
     def load(self: Any, record: Any, library: Path) -> Any:
@@ -127,7 +127,7 @@ big = torch.ones(1 << 20)
 ones, turned, wide = torch.ones(600, 600), torch.ones(600, 600).t(), torch.zeros(600, 1200)
 held, done = threading.Event(), threading.Event()
 def hold():
-    with call._in_flight.only_one("another key"), call._in_flight._lock, fast.extension.lock:
+    with call._locks.hold("another key"), call._locks._lock, fast.extension.lock:
         held.set()
         done.wait()
 thread = threading.Thread(target=hold)

@@ -158,10 +158,9 @@ def shaped(n: int, m: int = 16) -> tuple[torch.Tensor, torch.Tensor]:
 def tune(n: int, text: str = MM, m: int = 16, **changes: Any) -> None:
     """As a search would: keep options for the product of n x m and m x n."""
     (signature,) = kernel_cache.signatures(text)
-    target = targets.find("cpu", "cpu")
-    key = Key(((n, m), (m, n)), ("contiguous", "contiguous"), (), True, "cpu", None, "cpu")
+    key = Key(((n, m), (m, n)), ("contiguous", "contiguous"), (), True, targets.find("cpu"), None)
     options = Options(**changes).to_dict()
-    cache.store().put_choice(kernel_cache.family(signature, target, key), Choice(options, {"seconds": 1.0}, "mm", key.shapes))
+    cache.store().put_choice(kernel_cache.family(signature, key), Choice(options, {"seconds": 1.0}, "mm", key.shapes))
 
 
 def used(n: int, text: str = MM, m: int = 16, **named: Any) -> tuple[tuple[int, ...], str]:
@@ -220,8 +219,8 @@ def test_tuned_options_that_do_not_serve(compiled: list[str], monkeypatch: pytes
 
 def test_options_of_another_version() -> None:
     (signature,) = kernel_cache.signatures(MM)
-    key = Key(((16, 16), (16, 16)), ("contiguous", "contiguous"), (), True, "cpu", None, "cpu")
-    family = kernel_cache.family(signature, targets.find("cpu", "cpu"), key)
+    key = Key(((16, 16), (16, 16)), ("contiguous", "contiguous"), (), True, targets.find("cpu"), None)
+    family = kernel_cache.family(signature, key)
     for options in ({"loop_polish": 3}, {"tile": "large"}, {"lanes": 7}):
         cache.store().put_choice(family, Choice(options, {}, "", key.shapes))
         assert used(16) == ((), "the model's, since those tuned are of another version")

@@ -12,7 +12,8 @@ from support.calls import defs
 import tcjit
 from tcjit.jit import call
 from tcjit.notebook import listing
-from tcjit.tuner.result import Trial, TuneResult
+from tcjit.tuner.result import TuneResult
+from tcjit.tuner.trials import Trial
 
 VOID = {"meta", "br", "hr", "img", "line", "circle", "path", "rect"}
 

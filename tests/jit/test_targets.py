@@ -13,7 +13,7 @@ from support.calls import TEXT, defs, fast, knows, refused
 
 import tcjit
 from tcjit.jit import targets
-from tcjit.jit.targets import KINDS, WAITS, Launch, Target
+from tcjit.jit.targets import KINDS, WAITS, LoadedKernel, Target
 from tcjit.jit.targets import cuda as on_cuda
 from tcjit.jit.targets.cpu import Cpu
 from tcjit.runtime import cuda, nvrtc
@@ -62,7 +62,7 @@ def test_tensors_in_the_wrong_place() -> None:
 class Slow:
     """The CPU's code, which the C launcher is not told of."""
 
-    code: Launch
+    code: LoadedKernel
     address: int = 0
 
     def __call__(self, outs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], numbers: Sequence[int]) -> int:
@@ -78,7 +78,7 @@ class Aligned(Cpu):
     def accepts(self, tensor: torch.Tensor) -> bool:
         return tensor.data_ptr() % 16 == 0 or not tensor.is_contiguous()
 
-    def load(self, record: Mapping[str, Any], library: Path) -> Launch:
+    def load(self, record: Mapping[str, Any], library: Path) -> LoadedKernel:
         return Slow(super().load(record, library))
 
 
@@ -92,7 +92,7 @@ def test_a_registered_target_is_used_from_end_to_end(tc: Any) -> None:
     a, b = torch.randn(9, 7), torch.randn(7, 8)
     assert torch.allclose(fast(tc.mm, a, b), a @ b, atol=1e-5) and knows(tc.mm, a, b)
     k = tc.mm.compile(a, b)
-    assert repr(k) == "<tcjit.Kernel mm(A[9, 7], B[7, 8]) for aligned>" and k.on == Aligned() and k.check(a, b).used["C"] <= 1
+    assert repr(k) == "<tcjit.Kernel mm(A[9, 7], B[7, 8]) for aligned>" and k.key.target == Aligned() and k.check(a, b).used["C"] <= 1
     assert torch.allclose(fast(k, a, b), a @ b, atol=1e-5) and knows(k, a, b)
 
 

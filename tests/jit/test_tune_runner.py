@@ -13,6 +13,7 @@ import pytest
 
 from tcjit.jit import tune_runner
 from tcjit.jit.tune_compiler import Session
+from tcjit.runtime import timing
 
 
 class Clock:
@@ -20,9 +21,9 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: Iterable[float], late: float = math.inf) -> None:
         self.now, self.count, self.seconds = 0.0, 0, iter(seconds)
-        self.problem = SimpleNamespace(outs=[], expected=[], target=SimpleNamespace(late=late))
+        self.problem = SimpleNamespace(outs=[], expected=[], target=SimpleNamespace(first_launch_slack=late))
         monkeypatch.setattr(tune_runner, "_runner", lambda *_: self.run)
-        monkeypatch.setattr(tune_runner, "time", SimpleNamespace(perf_counter=lambda: self.now))
+        monkeypatch.setattr(timing, "perf_counter", lambda: self.now)
 
     def run(self) -> None:
         self.now += next(self.seconds)
@@ -56,5 +57,5 @@ def test_what_a_first_launch_cannot_be_late_by_is_run_once(monkeypatch: pytest.M
 def test_where_drivers_load_or_compile_at_launch_no_first_run_is_a_verdict(name: str) -> None:
     from tcjit.jit import targets
 
-    assert targets.find(name).late == math.inf
-    assert targets.find("cpu").late < 0.1
+    assert targets.find(name).first_launch_slack == math.inf
+    assert targets.find("cpu").first_launch_slack < 0.1

@@ -7,7 +7,7 @@ from support.compare import agree
 
 from tcjit.grammar.dtypes import FORMATS
 from tcjit.runtime import bounds
-from tcjit.runtime.bounds import Value, arithmetic, call, cast, compare, select
+from tcjit.runtime.bounds import Bounded, arithmetic, call, cast, compare, select
 from tcjit.runtime.numerics import rounded
 from tcjit.runtime.reductions import UFUNCS, Accumulator, start
 from tcjit.runtime.reference import Result
@@ -20,7 +20,7 @@ def single(low: float = -2.0, high: float = 2.0, size: int = 4000) -> np.ndarray
     return rounded(rng.uniform(low, high, size), "float32")
 
 
-def within(value: Value, actual: np.ndarray) -> bool:
+def within(value: Bounded, actual: np.ndarray) -> bool:
     error = np.zeros(()) if value.error is None else value.error
     return bool(np.all((np.abs(actual - value.value) <= error) | (actual == value.value)))
 
@@ -29,7 +29,8 @@ def within(value: Value, actual: np.ndarray) -> bool:
 def test_arithmetic_bounds_what_float32_does(op: str) -> None:
     a, b, c = single(), single(), single()
     f = {"+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide}[op]
-    chain = arithmetic(op, arithmetic("*", Value(a), Value(b), "float32"), arithmetic("+", Value(c), Value(b), "float32"), "float32")
+    product, total = arithmetic("*", Bounded(a), Bounded(b), "float32"), arithmetic("+", Bounded(c), Bounded(b), "float32")
+    chain = arithmetic(op, product, total, "float32")
     s, t, u = (x.astype(np.float32) for x in (a, b, c))
     assert within(chain, f(s * t, u + t).astype(np.float64))
     assert chain.error is not None and np.median(chain.error / np.abs(chain.value)) < 20 * EPS
@@ -38,50 +39,50 @@ def test_arithmetic_bounds_what_float32_does(op: str) -> None:
 def test_what_float32_holds_is_exact() -> None:
     a, b = rng.integers(-50, 50, 1000).astype(float), rng.integers(1, 50, 1000).astype(float)
     for op in "+-*":
-        assert arithmetic(op, Value(a), Value(b), "float32").error is None
-    quotient = arithmetic("/", Value(a), Value(b), "float32")
+        assert arithmetic(op, Bounded(a), Bounded(b), "float32").error is None
+    quotient = arithmetic("/", Bounded(a), Bounded(b), "float32")
     assert quotient.error is not None and np.array_equal(quotient.error == 0, quotient.value == rounded(quotient.value, "float32"))
 
 
 def test_the_sign_of_nan_is_undecided() -> None:
     """Conversions and arithmetic do not keep it."""
-    result = bounds.call("copysign", [Value(np.array([1.0, 1.0])), Value(np.array([np.nan, -2.0]))], "float32")
+    result = bounds.call("copysign", [Bounded(np.array([1.0, 1.0])), Bounded(np.array([np.nan, -2.0]))], "float32")
     assert result.value[1] == -1.0 and result.error is not None and result.error.tolist() == [np.inf, 0.0]
 
 
 def test_overflow_of_float64_is_undecided() -> None:
     """In one rounding, fma(-9, 1e308, inf) is infinite; in two, NaN."""
-    large, infinite = Value(np.array([1e308, 1e308])), Value(np.array([9.0, np.inf]))
+    large, infinite = Bounded(np.array([1e308, 1e308])), Bounded(np.array([9.0, np.inf]))
     with np.errstate(over="ignore"):
-        for op, right in (("*", infinite), ("+", Value(np.array([1e308, np.inf]))), ("/", Value(np.array([0.1, 0.0])))):
+        for op, right in (("*", infinite), ("+", Bounded(np.array([1e308, np.inf]))), ("/", Bounded(np.array([0.1, 0.0])))):
             with np.errstate(divide="ignore"):
                 result = arithmetic(op, large, right, "float64")
             assert result.value.tolist() == [np.inf, np.inf] and result.error is not None and result.error.tolist() == [np.inf, 0.0], op
 
 
 def test_overflow_of_the_narrow_type_is_undecided() -> None:
-    big = Value(np.array([1e30, 1.0]))
+    big = Bounded(np.array([1e30, 1.0]))
     with np.errstate(all="ignore"):
         product = arithmetic("*", big, big, "float32")
-        infinite = arithmetic("*", Value(np.array([np.inf])), Value(np.array([2.0])), "float32")
+        infinite = arithmetic("*", Bounded(np.array([np.inf])), Bounded(np.array([2.0])), "float32")
     assert product.error is not None and product.error.tolist() == [np.inf, 0.0]
     assert infinite.error is None
 
 
 def test_comparisons_and_roundings_inside_the_error_are_undecided() -> None:
-    x = Value(np.array([1.0, 2.0, np.nan]), np.array([1e-6, 1e-6, 0.0]))
-    one = Value(np.array([1.0000001, 1.0000001, 1.0]))
+    x = Bounded(np.array([1.0, 2.0, np.nan]), np.array([1e-6, 1e-6, 0.0]))
+    one = Bounded(np.array([1.0000001, 1.0000001, 1.0]))
     assert compare("<", x, one).error.tolist() == [np.inf, 0.0, 0.0]
-    assert cast(Value(np.array([2.0, 2.5]), np.array([1e-6, 1e-6])), "float32", "int32").error.tolist() == [np.inf, 0.0]
-    floors = call("floor", [Value(np.array([2.0, 2.5]), np.array([1e-6, 1e-6]))], "float32")
+    assert cast(Bounded(np.array([2.0, 2.5]), np.array([1e-6, 1e-6])), "float32", "int32").error.tolist() == [np.inf, 0.0]
+    floors = call("floor", [Bounded(np.array([2.0, 2.5]), np.array([1e-6, 1e-6]))], "float32")
     assert floors.error.tolist() == [1.0, 0.0]
-    chosen = select(compare("<", x, one), Value(np.ones(3)), Value(np.zeros(3)))
+    chosen = select(compare("<", x, one), Bounded(np.ones(3)), Bounded(np.zeros(3)))
     assert chosen.error.tolist() == [np.inf, 0.0, 0.0]
 
 
 @pytest.mark.parametrize("name", ["exp", "sin", "sqrt", "tanh", "log1p", "cbrt", "sigmoid", "rsqrt"])
 def test_functions_bound_what_float32_does(name: str) -> None:
-    x = arithmetic("*", Value(single(0.5, 3.0)), Value(single(0.5, 3.0)), "float32")
+    x = arithmetic("*", Bounded(single(0.5, 3.0)), Bounded(single(0.5, 3.0)), "float32")
     value = call(name, [x], "float32")
     rough = rounded(x.value, "float32")
     by_numpy = {"sigmoid": lambda v: 1 / (1 + np.exp(-v)), "rsqrt": lambda v: 1 / np.sqrt(v)}.get(name) or getattr(np, name)
@@ -91,11 +92,11 @@ def test_functions_bound_what_float32_does(name: str) -> None:
 
 @pytest.mark.parametrize("operator", ["+", "*", "min", "max"])
 def test_reductions_bound_float32_in_any_order(operator: str) -> None:
-    terms = arithmetic("*", Value(single(0.8, 1.2, 600).reshape(6, 100)), Value(single(0.8, 1.2, 600).reshape(6, 100)), "float32")
+    terms = arithmetic("*", Bounded(single(0.8, 1.2, 600).reshape(6, 100)), Bounded(single(0.8, 1.2, 600).reshape(6, 100)), "float32")
     whole = Accumulator(operator, "float32", start(operator, "float32", (6,)), 101, True)
     for first in (0, 40):  # in two pieces
         part = slice(first, 40 if first == 0 else None)
-        whole.add((slice(0, 6),), Value(terms.value[:, part], terms.error[:, part]), (1,))
+        whole.add((slice(0, 6),), Bounded(terms.value[:, part], terms.error[:, part]), (1,))
     result = whole.result()
     rough = terms.value.astype(np.float32)
     for order in (np.arange(100), np.arange(100)[::-1], rng.permutation(100)):
@@ -106,18 +107,18 @@ def test_reductions_bound_float32_in_any_order(operator: str) -> None:
 
 
 def test_reductions_of_small_integers_are_exact_until_they_leave_the_type() -> None:
-    ones = Value(np.ones((2, 10)))
+    ones = Bounded(np.ones((2, 10)))
     small = Accumulator("+", "float32", start("+", "float32", (2,)), 11, True)
     small.add((slice(0, 2),), ones, (1,))
     assert small.result().error is None
-    large = Accumulator("+", "float32", Value(np.array([0.0, 2.0**24])), 11, True)
+    large = Accumulator("+", "float32", Bounded(np.array([0.0, 2.0**24])), 11, True)
     large.add((slice(0, 2),), ones, (1,))
     error = large.result().error
     assert error is not None and error[0] == 0 and error[1] > 1
 
 
 def test_infinite_and_undecided_terms() -> None:
-    terms = Value(np.array([[1.0, np.inf], [1.0, 2.0]]), np.array([[0.0, 0.0], [np.inf, 0.0]]))
+    terms = Bounded(np.array([[1.0, np.inf], [1.0, 2.0]]), np.array([[0.0, 0.0], [np.inf, 0.0]]))
     total = Accumulator("+", "float32", start("+", "float32", (2,)), 3, True)
     total.add((slice(0, 2),), terms, (1,))
     result = total.result()
@@ -125,11 +126,11 @@ def test_infinite_and_undecided_terms() -> None:
 
 
 def test_rounding_moves_the_ends_of_the_interval() -> None:
-    x = Value(np.array([1.0, 1.0]), np.array([0.0, 1e-3]))
+    x = Bounded(np.array([1.0, 1.0]), np.array([0.0, 1e-3]))
     stored = cast(x, "float32", "float16", store=True)
     assert stored.error is not None and stored.error[0] == 0 and stored.error[1] == 2.0**-10
     with np.errstate(over="ignore"):
-        assert bounds.cast(Value(np.array([70000.0])), "float32", "float16").value.tolist() == [np.inf]
+        assert bounds.cast(Bounded(np.array([70000.0])), "float32", "float16").value.tolist() == [np.inf]
 
 
 # ---------------------------------------------------------------- the comparison used by the tests

@@ -80,7 +80,7 @@ print(stub.log(), stub.current(), stub.cuda.stub_depth())
     ]
     words = (0x1000, 0x2000, 0x3000, -5, 1 << 62)
     assert lines[-3] == str([(n, *w) for w in (words, (-(1 << 63), 2, 0, 7, 8)) for n in ("first", "second")])
-    assert lines[-2].count("Attributes(registers=32, local=0, shared=0, threads=1024)") == 2
+    assert lines[-2].count("KernelAttributes(registers=32, local=0, shared=0, threads=1024)") == 2
     assert lines[-1] == "[] -1 0", "no context is left behind"
 
 

@@ -169,7 +169,7 @@ def test_arithmetic_is_exact() -> None:
 
 def test_threads_compile_side_by_side() -> None:
     names = [f"k{number}" for number in range(4)]
-    found: dict[str, nvrtc.Binary] = {}
+    found: dict[str, nvrtc.CubinFile] = {}
 
     def work(name: str) -> None:
         found[name] = nvrtc.compile(TRIVIAL.replace("twice", name), [name], "sm_90")

@@ -13,10 +13,10 @@ CODE = """
 import numpy as np
 from tcjit.codegen.source import KernelLaunch
 from tcjit.runtime import opencl
-from tcjit.runtime.opencl import Memory, Program
+from tcjit.runtime.opencl import HostMemory, LoadedProgram
 x, y = np.arange(128, dtype=np.float32), np.zeros(128, np.float32)
-program = Program(opencl.build({text!r}, "turn"), [KernelLaunch("turn", (2, 1, 1), 64, 256)])
-program.run([Memory(y.ctypes.data, y.nbytes, True), Memory(x.ctypes.data, x.nbytes)], [], 512)
+program = LoadedProgram(opencl.build({text!r}, "turn"), [KernelLaunch("turn", (2, 1, 1), 64, 256)])
+program.run([HostMemory(y.ctypes.data, y.nbytes, True), HostMemory(x.ctypes.data, x.nbytes)], [], 512)
 answer = bool((y == x.reshape(2, 64)[:, ::-1].ravel()).all())
 """
 KERNEL = """__kernel void turn(__global float *Y, __global const float *X, __global float *work, __global int *flag) {

@@ -31,7 +31,7 @@ import struct
 import numpy as np
 from tcjit.codegen.source import KernelLaunch
 from tcjit.runtime import opencl
-from tcjit.runtime.opencl import Memory, Program
+from tcjit.runtime.opencl import HostMemory, LoadedProgram
 
 KERNELS = {KERNELS!r}
 
@@ -40,12 +40,12 @@ def double(value):
 
 def loaded(content=None):
     launches = [KernelLaunch(name, (2, 1, 1), 64, 256) for name in ("turn", "scale")]
-    return Program(content or opencl.build(KERNELS, "turn"), launches)
+    return LoadedProgram(content or opencl.build(KERNELS, "turn"), launches)
 
 def ran(program, offset=0, least=0.0):
     x, y = (np.zeros(256, np.float32)[offset : offset + 128] for _ in range(2))
     x[:] = np.arange(128) + least
-    flag = program.run([Memory(y.ctypes.data, y.nbytes, True), Memory(x.ctypes.data, x.nbytes)], [double(2.5), -3], 512)
+    flag = program.run([HostMemory(y.ctypes.data, y.nbytes, True), HostMemory(x.ctypes.data, x.nbytes)], [double(2.5), -3], 512)
     expected = x.reshape(2, 64)[:, ::-1].ravel() * 2.5 - 3
     return flag, bool((y == expected).all())
 """
@@ -87,7 +87,7 @@ with ThreadPoolExecutor(6) as pool:
 
 
 def test_nothing_to_run(asked: Any) -> None:
-    assert asked("answer = Program(b'', []).run([Memory(0, 0, True)], [], 0)") == 0
+    assert asked("answer = LoadedProgram(b'', []).run([HostMemory(0, 0, True)], [], 0)") == 0
 
 
 def test_a_refusal_has_the_log_and_keeps_the_source(asked: Any) -> None:
@@ -110,11 +110,11 @@ from tcjit.errors import LaunchError
 answer = []
 for content, symbol in ((b"binary\\nnothing of the kind", "turn"), (opencl.build(KERNELS, "turn"), "turned")):
     try:
-        Program(content, [KernelLaunch(symbol, (1, 1, 1), 64, 0)])
+        LoadedProgram(content, [KernelLaunch(symbol, (1, 1, 1), 64, 0)])
     except LaunchError as error:
         answer.append("tcjit.cache" in error.hint)
 try:
-    Program(opencl.build(KERNELS, "turn"), [KernelLaunch("turn", (1, 1, 1), 32, 0)]).run([Memory(0, 0)] * 2, [0, 0], 0)
+    LoadedProgram(opencl.build(KERNELS, "turn"), [KernelLaunch("turn", (1, 1, 1), 32, 0)]).run([HostMemory(0, 0)] * 2, [0, 0], 0)
 except LaunchError as error:
     answer.append("failed on turn" in error.what)
 """

@@ -262,8 +262,8 @@ from tcjit.runtime import opencl
 stored = dict(np.load({file!r}))
 arrays = [stored[f"a{{n}}"] for n in range({outputs} + {inputs})]
 launches = [KernelLaunch(symbol, tuple(grid), threads, shared) for symbol, grid, threads, shared in {launches!r}]
-program = opencl.Program(opencl.build(open({text!r}).read(), launches[0].symbol), launches)
-flag = program.run([opencl.Memory(a.ctypes.data, a.nbytes, n < {outputs}) for n, a in enumerate(arrays)], [], {workspace})
+program = opencl.LoadedProgram(opencl.build(open({text!r}).read(), launches[0].symbol), launches)
+flag = program.run([opencl.HostMemory(a.ctypes.data, a.nbytes, n < {outputs}) for n, a in enumerate(arrays)], [], {workspace})
 np.savez({file!r}, *arrays[:{outputs}])
 answer = [flag]
 """

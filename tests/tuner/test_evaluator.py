@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tcjit.tuner.evaluator import Bench
-from tcjit.tuner.worker_pool import Lost, Worker
+from tcjit.tuner.evaluator import Evaluator
+from tcjit.tuner.worker_pool import Worker, WorkerDied
 
 MODULE = "support.tuner.slow_opening"
 
@@ -26,7 +26,7 @@ def running(pid: int) -> bool:
 @pytest.mark.parametrize("begun", [0, 3])
 def test_a_search_that_is_left_while_it_begins_leaves_nothing(tmp_path: Path, begun: int) -> None:
     """At once, and when all its processes are busy with their openings."""
-    with Bench(MODULE, {"note": str(tmp_path), "threads": 1}, "cpu", 2, 5.0) as bench:
+    with Evaluator(MODULE, {"note": str(tmp_path), "threads": 1}, "cpu", 2, 5.0) as bench:
         deadline = time.monotonic() + 60
         while len(os.listdir(tmp_path)) < begun:
             assert time.monotonic() < deadline
@@ -40,7 +40,7 @@ def test_a_search_that_is_left_while_it_begins_leaves_nothing(tmp_path: Path, be
 def test_a_stopped_worker_starts_no_more(tmp_path: Path) -> None:
     worker = Worker(MODULE, [{"do": "open", "note": str(tmp_path)}])
     worker.stop()
-    with pytest.raises(Lost, match="the search is over"):
+    with pytest.raises(WorkerDied, match="the search is over"):
         worker.open()
     assert not os.listdir(tmp_path)
 
@@ -52,7 +52,7 @@ def test_a_final_ends_once_it_is_settled(tmp_path: Path) -> None:
         seen.append(len(found))
         return len(found) == 1
 
-    with Bench("support.tuner.repeats", {"note": str(tmp_path), "threads": 1}, "cpu", 1, 5.0) as bench:
+    with Evaluator("support.tuner.repeats", {"note": str(tmp_path), "threads": 1}, "cpu", 1, 5.0) as bench:
         found = bench.final(["a", "b"], 8, settled)
     assert isinstance(found, list) and [[len(rounds) for rounds in sitting] for sitting in found] == [[2, 2]] and seen == [1]
     asked = [file for file in tmp_path.iterdir() if '"final"' in file.read_text(encoding="utf-8")]
@@ -61,7 +61,7 @@ def test_a_final_ends_once_it_is_settled(tmp_path: Path) -> None:
 
 
 def test_the_processes_of_the_final_load_together_and_hold_tensors_one_at_a_time(tmp_path: Path) -> None:
-    with Bench("support.tuner.repeats", {"note": str(tmp_path), "threads": 1}, "cpu", 1, 5.0) as bench:
+    with Evaluator("support.tuner.repeats", {"note": str(tmp_path), "threads": 1}, "cpu", 1, 5.0) as bench:
         found = bench.final(["a", "b"], 8)
     assert isinstance(found, list)
     assert [[len(rounds) for rounds in sitting] for sitting in found] == [[2, 2], [3, 3], [3, 3]], "eight rounds of two, in three processes"

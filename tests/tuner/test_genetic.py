@@ -8,7 +8,7 @@ import optuna
 import pytest
 
 from tcjit.tuner.config import TunerConfig
-from tcjit.tuner.genetic import NOTE, Exhausted, Genetic, Past, distributions, parents, propose
+from tcjit.tuner.genetic import NOTE, Exhausted, Genetic, PastTrial, distributions, parents, propose
 from tcjit.tuner.space import Gene, Space
 
 SPACE = Space(tuple(Gene(f"g{n}", tuple(range(8))) for n in range(6)))
@@ -22,13 +22,13 @@ def rough(values: dict[str, str]) -> float:
 
 
 def trials_until(limit: float, config: TunerConfig, random_only: bool = False) -> int:
-    past: list[Past] = []
+    past: list[PastTrial] = []
     for number in range(2000):
         settings = TunerConfig(population=9999, elites=0, seed=config.seed) if random_only else config
         values = propose(SPACE, settings, [] if random_only else past, number)
         assert values is not None
         seconds = rough(values)
-        past.append(Past(number, values, seconds, str(values)))
+        past.append(PastTrial(number, values, seconds, str(values)))
         if seconds <= limit:
             return number + 1
     return 2000
@@ -42,7 +42,7 @@ def test_it_is_far_ahead_of_random_search() -> None:
 
 
 def test_the_same_seed_and_past_propose_the_same() -> None:
-    past = [Past(n, {g.name: str(n % 8) for g in SPACE.genes}, 1.0 + n, f"c{n}") for n in range(20)]
+    past = [PastTrial(n, {g.name: str(n % 8) for g in SPACE.genes}, 1.0 + n, f"c{n}") for n in range(20)]
     config = TunerConfig(seed=3)
     first = [propose(SPACE, config, past, number) for number in range(20, 40)]
     assert first == [propose(SPACE, config, past, number) for number in range(20, 40)]
@@ -51,21 +51,22 @@ def test_the_same_seed_and_past_propose_the_same() -> None:
 
 def test_nothing_is_proposed_twice_and_a_small_space_ends() -> None:
     space = Space((Gene("a", (0, 1, 2)), Gene("b", (0, 1))))
-    past: list[Past] = []
+    past: list[PastTrial] = []
     while (values := propose(space, TunerConfig(), past, len(past))) is not None:
-        past.append(Past(len(past), values, None if values["a"] == "1" else 1.0, "c"))
+        past.append(PastTrial(len(past), values, None if values["a"] == "1" else 1.0, "c"))
     assert len({tuple(p.values.items()) for p in past}) == len(past) == space.size
 
 
 def test_parents_are_the_elites_and_the_best_of_late_each_code_once() -> None:
     config = TunerConfig(population=4, elites=2)
-    past = [Past(n, {"g": str(n)}, seconds, code) for n, (seconds, code) in enumerate([(1.0, "a"), (1.0, "a"), (2.0, "b"), (3.0, "c")])]
-    past += [Past(n, {"g": str(n)}, 10.0 + n, f"late{n}") for n in range(4, 20)] + [Past(20, {"g": "20"}, None, "failed")]
+    timed = [(1.0, "a"), (1.0, "a"), (2.0, "b"), (3.0, "c")]
+    past = [PastTrial(n, {"g": str(n)}, seconds, code) for n, (seconds, code) in enumerate(timed)]
+    past += [PastTrial(n, {"g": str(n)}, 10.0 + n, f"late{n}") for n in range(4, 20)] + [PastTrial(20, {"g": "20"}, None, "failed")]
     assert [p.code for p in parents(config, past)] == ["a", "b", "late13", "late14"]
 
 
 def test_a_child_has_the_genes_of_three_parents() -> None:
-    past = [Past(n, {g.name: str(n) for g in SPACE.genes}, 1.0, f"c{n}") for n in range(3)]
+    past = [PastTrial(n, {g.name: str(n) for g in SPACE.genes}, 1.0, f"c{n}") for n in range(3)]
     config = TunerConfig(population=3, elites=3, mutation=0.0, crossover=1.0)
     children = [propose(SPACE, config, past, number) for number in range(100, 160)]
     bred = [child for child in children if child and set(child.values()) <= {"0", "1", "2"}]
@@ -74,12 +75,12 @@ def test_a_child_has_the_genes_of_three_parents() -> None:
 
 
 def test_a_model_chooses_among_the_brood() -> None:
-    past = [Past(n, {g.name: str(n % 8) for g in SPACE.genes}, 2.0 + n, f"c{n}") for n in range(40)]
+    past = [PastTrial(n, {g.name: str(n % 8) for g in SPACE.genes}, 2.0 + n, f"c{n}") for n in range(40)]
     seen = []
 
-    def choose(brood, past):  # type: ignore[no-untyped-def]
-        seen.append(len(brood))
-        return min(brood, key=rough)
+    def choose(offspring, past):  # type: ignore[no-untyped-def]
+        seen.append(len(offspring))
+        return min(offspring, key=rough)
 
     chosen = [propose(SPACE, TunerConfig(), past, number, choose) for number in range(40, 60)]
     plain = [propose(SPACE, TunerConfig(), past, number) for number in range(40, 60)]

@@ -56,7 +56,7 @@ def one_of_three_is_killed(folder: Path, where: str) -> None:
     (study,) = storage.get_all_studies()
     if "://" in where:
         storage._backend.grace_period = -1  # type: ignore[attr-defined]  # do not wait for three heartbeats
-    ended = storage.end_lost(study.study_name)
+    ended = storage.fail_orphans(study.study_name)
     trials = storage.get_all_trials(study._study_id)
     states = [trial.state for trial in trials]
     assert TrialState.RUNNING not in states and len(states) - states.count(TrialState.WAITING) >= TRIALS

@@ -15,10 +15,10 @@ import pytest
 from tcjit.errors import TuneError
 from tcjit.tuner import model
 from tcjit.tuner.config import TunerConfig
-from tcjit.tuner.evaluator import Failure, Printed
-from tcjit.tuner.genetic import Past, propose
+from tcjit.tuner.evaluator import Candidate, Failure
+from tcjit.tuner.genetic import PastTrial, propose
 from tcjit.tuner.measurements import Measurements, Outcome
-from tcjit.tuner.model import BEST, LEAST, PRINTED, Group, Learned, foreign, learner, trained
+from tcjit.tuner.model import BEST, LEAST, PRINTED, Learned, RankGroup, foreign, learner, trained
 from tcjit.tuner.space import Gene, Space
 
 pytest.importorskip("xgboost", reason="XGBoost is not installed: pip install tcjit[tuner]")
@@ -38,10 +38,10 @@ def seconds(values: Mapping[str, str]) -> float:
     return math.exp((seen["work"] + seen["loops"]) / 4) * (1 + 0.05 * (int(values["g5"]) != 5))
 
 
-def printed(points: Sequence[Mapping[str, str]]) -> list[Printed | Failure]:
+def printed(points: Sequence[Mapping[str, str]]) -> list[Candidate | Failure]:
     """Two neighbours in the last gene have the same code; where the first is 7 there is none."""
     return [
-        Failure("no such candidate", pruned=True) if point["g0"] == "7" else Printed(code(point), features(point)) for point in points
+        Failure("no such candidate", pruned=True) if point["g0"] == "7" else Candidate(code(point), features(point)) for point in points
     ]
 
 
@@ -54,17 +54,17 @@ def drawn(count: int, seed: int = 0) -> list[dict[str, str]]:
     return [{gene.name: rng.choice(gene.labels) for gene in SPACE.genes} for _ in range(count)]
 
 
-def measured(points: Sequence[dict[str, str]]) -> list[Past]:
-    return [Past(n, point, seconds(point), code(point)) for n, point in enumerate(points)]
+def measured(points: Sequence[dict[str, str]]) -> list[PastTrial]:
+    return [PastTrial(n, point, seconds(point), code(point)) for n, point in enumerate(points)]
 
 
-def learned(past: Sequence[Past] = (), seed: int = 0, groups: Sequence[Group] = ()) -> Learned:
+def learned(past: Sequence[PastTrial] = (), seed: int = 0, groups: Sequence[RankGroup] = ()) -> Learned:
     known = {p.code: Outcome(p.seconds, features=features(p.values)) for p in past}
     return Learned(seed, UNTUNED, printed, known, groups)
 
 
-def group(points: Sequence[dict[str, str]]) -> Group:
-    return Group.of(features(UNTUNED), [(features(point), seconds(point)) for point in points], 64)
+def group(points: Sequence[dict[str, str]]) -> RankGroup:
+    return RankGroup.of(features(UNTUNED), [(features(point), seconds(point)) for point in points], 64)
 
 
 # ---------------------------------------------------------------- learning
@@ -72,7 +72,7 @@ def group(points: Sequence[dict[str, str]]) -> Group:
 
 def test_ranks_are_learned_from_groups_that_nothing_else_compares() -> None:
     points, others = drawn(150), drawn(200, 1)
-    slower = Group(group(points[75:]).features, tuple(1000 * s for s in group(points[75:]).seconds))  # another machine, say
+    slower = RankGroup(group(points[75:]).features, tuple(1000 * s for s in group(points[75:]).seconds))  # another machine, say
     rank = trained([group(points[:75]), slower])
     scores = rank([model.difference(features(point), features(UNTUNED)) for point in others])
     fast = sorted(range(200), key=lambda n: seconds(others[n]))[:50]
@@ -82,14 +82,14 @@ def test_ranks_are_learned_from_groups_that_nothing_else_compares() -> None:
 
 def test_what_some_candidates_lack_is_no_obstacle() -> None:
     points = drawn(60)
-    other = Group(tuple({"work": f["work"], "depth": 1.0} for f in group(points).features), group(points).seconds)
+    other = RankGroup(tuple({"work": f["work"], "depth": 1.0} for f in group(points).features), group(points).seconds)
     best, worst = group(points).features[0], group(points).features[-1]
     scores = trained([group(points), other])([{"work": best["work"]}, {"work": worst["work"], "loops": worst["loops"]}])
     assert scores[0] > scores[1]
 
 
 def test_the_fastest_are_kept_and_the_slow_ones_thinned_evenly() -> None:
-    kept = Group.of({"n": 1.0}, [({"n": float(n)}, float(n + 1)) for n in reversed(range(100))], 20)
+    kept = RankGroup.of({"n": 1.0}, [({"n": float(n)}, float(n + 1)) for n in reversed(range(100))], 20)
     numbers = [each["n"] + 1 for each in kept.features]
     assert numbers[:10] == list(range(10)) and numbers[10] == 10 and numbers[-1] == 91 and len(numbers) == 20
     assert kept.seconds == tuple(n + 1 for n in numbers)
@@ -97,7 +97,7 @@ def test_the_fastest_are_kept_and_the_slow_ones_thinned_evenly() -> None:
 
 
 def test_training_costs_less_than_compiling_one_candidate() -> None:
-    whole = Group.of(features(UNTUNED), [(features(point), seconds(point)) for point in drawn(200)], 200)
+    whole = RankGroup.of(features(UNTUNED), [(features(point), seconds(point)) for point in drawn(200)], 200)
     trained([whole])
     spent = []
     for _ in range(5):
@@ -116,8 +116,8 @@ def test_it_chooses_the_fast_ones_of_a_brood_but_now_and_then_explores(monkeypat
 
     def better() -> list[float]:
         """Of each choice the part of the other offspring that are slower."""
-        chosen = [learned(past, seed)(brood, past) for seed, brood in enumerate(broods)]
-        return [sum(seconds(point) > seconds(c) for point in brood) / (PRINTED - 1) for c, brood in zip(chosen, broods)]
+        chosen = [learned(past, seed)(offspring, past) for seed, offspring in enumerate(broods)]
+        return [sum(seconds(point) > seconds(c) for point in offspring) / (PRINTED - 1) for c, offspring in zip(chosen, broods)]
 
     assert statistics.mean(better()) > 0.8
     monkeypatch.setattr(model, "EXPLORED", 1.0)
@@ -126,9 +126,9 @@ def test_it_chooses_the_fast_ones_of_a_brood_but_now_and_then_explores(monkeypat
 
 def test_the_same_past_and_seed_choose_the_same() -> None:
     past, broods = measured(drawn(40)), [drawn(16, seed) for seed in range(20)]
-    first = [learned(past, 3)(brood, past) for brood in broods]
-    assert first == [learned(past, 3)(brood, past) for brood in broods]
-    assert first != [learned(past, 4)(brood, past) for brood in broods]
+    first = [learned(past, 3)(offspring, past) for offspring in broods]
+    assert first == [learned(past, 3)(offspring, past) for offspring in broods]
+    assert first != [learned(past, 4)(offspring, past) for offspring in broods]
 
 
 def test_a_code_is_not_tried_twice_even_while_the_first_runs() -> None:
@@ -137,42 +137,42 @@ def test_a_code_is_not_tried_twice_even_while_the_first_runs() -> None:
     assert code(twin) == code(again)
     choose = learned()
     assert choose([twin, other], []) == twin
-    running = [Past(0, twin, None, "trial 0")]
+    running = [PastTrial(0, twin, None, "trial 0")]
     assert choose([again, other], running) == other
     assert choose([again, twin], running) == again  # nothing else is left
-    assert choose([again, other], [Past(0, twin, 1.0, code(twin))]) == other
+    assert choose([again, other], [PastTrial(0, twin, 1.0, code(twin))]) == other
 
 
 def test_what_cannot_be_printed_is_left_out_and_only_so_many_are_printed() -> None:
     asked: list[Mapping[str, str]] = []
 
-    def watched(points: Sequence[Mapping[str, str]]) -> list[Printed | Failure]:
+    def watched(points: Sequence[Mapping[str, str]]) -> list[Candidate | Failure]:
         asked.extend(points)
         return printed(points)
 
-    brood = [{**UNTUNED, "g0": "7", "g1": str(n)} for n in range(8)] + [{**UNTUNED, "g0": "1", "g1": str(n)} for n in range(8)]
+    offspring = [{**UNTUNED, "g0": "7", "g1": str(n)} for n in range(8)] + [{**UNTUNED, "g0": "1", "g1": str(n)} for n in range(8)]
     choose = Learned(0, UNTUNED, watched, {})
-    assert choose(brood[8:] + brood[:8], []) == brood[8] and len(asked) == PRINTED
-    assert choose(brood, []) == brood[8]
-    assert choose(brood[:8], []) == brood[0]
+    assert choose(offspring[8:] + offspring[:8], []) == offspring[8] and len(asked) == PRINTED
+    assert choose(offspring, []) == offspring[8]
+    assert choose(offspring[:8], []) == offspring[0]
     assert len(asked) == 16, "printed again"
 
 
 def test_with_too_little_to_learn_from_it_takes_what_comes_first() -> None:
-    past, brood = measured([point for point in drawn(40) if point["g0"] != "7"][: LEAST - 1]), drawn(PRINTED, 5)
-    first = next(point for point in brood if point["g0"] != "7")
-    assert {tuple(learned(past, seed)(brood, past).values()) for seed in range(10)} == {tuple(first.values())}
-    taught = [learned(past, seed, [group(drawn(60))])(brood, past) for seed in range(10)]
+    past, offspring = measured([point for point in drawn(40) if point["g0"] != "7"][: LEAST - 1]), drawn(PRINTED, 5)
+    first = next(point for point in offspring if point["g0"] != "7")
+    assert {tuple(learned(past, seed)(offspring, past).values()) for seed in range(10)} == {tuple(first.values())}
+    taught = [learned(past, seed, [group(drawn(60))])(offspring, past) for seed in range(10)]
     assert statistics.mean(seconds(point) for point in taught) < seconds(first)
 
 
 def test_a_search_with_it_takes_fewer_trials() -> None:
     def trials(seed: int, choose: Learned | None) -> int:
-        past: list[Past] = []
+        past: list[PastTrial] = []
         while len(past) < 400:
             values = propose(SPACE, TunerConfig(seed=seed), past, len(past), choose)
             assert values is not None
-            past.append(Past(len(past), values, seconds(values), code(values)))
+            past.append(PastTrial(len(past), values, seconds(values), code(values)))
             if seconds(values) < 1.1:
                 break
         return len(past)

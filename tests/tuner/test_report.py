@@ -16,7 +16,8 @@ from tcjit.errors import TuneError
 from tcjit.mapping.options import Options
 from tcjit.tuner import charts, report
 from tcjit.tuner.importance import importance
-from tcjit.tuner.result import Trial, TuneResult
+from tcjit.tuner.result import TuneResult
+from tcjit.tuner.trials import Trial
 
 VOID = {"meta", "line", "circle", "path", "rect"}
 

@@ -21,7 +21,7 @@ from tcjit.jit import autotune
 from tcjit.mapping.options import Options
 from tcjit.tuner.config import TunerConfig
 from tcjit.tuner.result import TuneResult
-from tcjit.tuner.search import settled, won
+from tcjit.tuner.search import decided, winner
 
 TEXT = "def sums(float(N,M) X) -> (Y, Z) { Y(i) +=! X(i, j)\n Z(i, j) = X(i, j) - Y(i) }"
 
@@ -55,29 +55,29 @@ def test_a_search_finds_options_that_are_kept() -> None:
     ],
 )
 def test_the_default_stays_unless_another_is_faster_in_every_process(seconds: list[list[float]], number: int) -> None:
-    sittings = [[[each * mood for mood in (1.0, 1.3, 0.9)] for each in sitting] for sitting in seconds]
-    assert won(sittings, True) == number
+    times = [[[each * mood for mood in (1.0, 1.3, 0.9)] for each in process] for process in seconds]
+    assert winner(times, True) == number
 
 
 @settings(max_examples=200)
 @given(st.lists(st.lists(st.floats(0.9, 1.1), min_size=3, max_size=3), min_size=1, max_size=3), st.booleans())
 def test_no_further_process_changes_what_is_settled(finalists: list[list[float]], default: bool) -> None:
     """Whatever processes see of the finalists, here one reading of each in each of three."""
-    sittings = [[[1.0]] + [[each[number]] for each in finalists] for number in range(3)]
+    times = [[[1.0]] + [[each[number]] for each in finalists] for number in range(3)]
     for seen in (1, 2):
-        if settled(sittings[:seen], default):
-            assert won(sittings[:seen], default) == won(sittings, default)
+        if decided(times[:seen], default):
+            assert winner(times[:seen], default) == winner(times, default)
 
 
 def test_what_is_settled() -> None:
-    assert settled([[[1.0]]], True) and settled([[[1.0]]], False)
-    assert settled([[[1.0], [1.2], [0.99]]], True) and not settled([[[1.0], [1.2], [0.97]]], True)
-    assert not settled([[[1.0], [1.2], [0.99]]], False), "without the default the order of the others counts"
-    assert settled([[[1.0], [0.9]], [[1.0], [1.0]]], True)
+    assert decided([[[1.0]]], True) and decided([[[1.0]]], False)
+    assert decided([[[1.0], [1.2], [0.99]]], True) and not decided([[[1.0], [1.2], [0.97]]], True)
+    assert not decided([[[1.0], [1.2], [0.99]]], False), "without the default the order of the others counts"
+    assert decided([[[1.0], [0.9]], [[1.0], [1.0]]], True)
 
 
 def test_without_the_default_the_fastest_wins() -> None:
-    assert won([[[1.0], [0.99]], [[1.0], [1.2]], [[1.0], [0.9]]], False) == 1
+    assert winner([[[1.0], [0.99]], [[1.0], [1.2]], [[1.0], [0.9]]], False) == 1
 
 
 def test_the_next_process_neither_schedules_nor_compiles(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from tcjit.cache import CacheWarning
 from tcjit.cache.log import Log
 from tcjit.errors import TuneError
 from tcjit.tuner.storage import open_storage
-from tcjit.tuner.study_storage import Shared
+from tcjit.tuner.study_storage import SharedStorage
 
 
 @pytest.fixture(scope="module")
@@ -122,8 +122,8 @@ def test_memory() -> None:
     study = study_of(storage)
     tokens = told(study, 3)
     storage.flush()
-    assert sound(study) == set(tokens) and storage.end_lost("study") == []
-    with storage.explained():
+    assert sound(study) == set(tokens) and storage.fail_orphans("study") == []
+    with storage.translate_errors():
         storage.close()
 
 
@@ -166,7 +166,7 @@ def test_two_see_each_other(where: str) -> None:
     assert sound(there) == set(tokens)
     (seen,) = there.get_trials(states=(TrialState.RUNNING,))
     assert seen.params == running.params and len(seen.params) == len(GENES)
-    assert two.end_lost("study") == one.end_lost("study") == []
+    assert two.fail_orphans("study") == one.fail_orphans("study") == []
     there.tell(there.ask(GENES), 0.0)
     assert here.best_value == 0.0 and len(here.trials) == len(there.trials) == 5
     here.tell(running, 1.0)
@@ -237,7 +237,7 @@ def test_kills_at_random_moments_lose_what_was_in_flight_only(tmp_path: Path) ->
     lines = [line.split() for line in heard]
     storage = open_storage(where)
     study = study_of(storage)
-    storage.end_lost("study")
+    storage.fail_orphans("study")
     tokens, asked = sound(study), {line[1] for line in lines if line[0] == "asked" and len(line) == 2}
     assert {line[1] for line in lines if line[0] == "told" and len(line) == 2} <= tokens
     assert study.get_trials(states=(TrialState.RUNNING,)) == []
@@ -251,7 +251,7 @@ def test_a_closed_storage_has_lost_its_trials(tmp_path: Path) -> None:
     one, two = open_storage(where), open_storage(where)
     trial = study_of(one).ask(GENES)
     one.close()
-    assert two.end_lost("study") == [0] and two.end_lost("study") == []
+    assert two.fail_orphans("study") == [0] and two.fail_orphans("study") == []
     study = study_of(two)
     assert study.trials[0].state == TrialState.FAIL and study.trials[0].params == trial.params
     two.close()
@@ -264,7 +264,7 @@ def test_a_process_killed_before_its_first_heartbeat(tmp_path: Path) -> None:
     one.close()
     two._backend.grace_period = -1  # type: ignore[attr-defined]
     assert study_of(two).trials[0].state == TrialState.RUNNING
-    assert two.end_lost("study") == [0]
+    assert two.fail_orphans("study") == [0]
     two.close()
 
 
@@ -322,7 +322,7 @@ def test_a_flipped_byte_costs_what_its_line_said(tmp_path: Path) -> None:
         study = study_of(storage)
         lost = {tokens[(n - 1) // 3]} if n else set(tokens)
         assert sound(study) == set(tokens) - lost
-        storage.end_lost("study")
+        storage.fail_orphans("study")
         assert study.get_trials(states=(TrialState.RUNNING,)) == []
         more = told(study, 2)
         storage.close()
@@ -348,7 +348,7 @@ def test_a_torn_line_is_harmless(tmp_path: Path) -> None:
         study = study_of(storage)
         assert sound(study) == set(tokens[:2])
         told(study, 1)
-        assert len(storage.end_lost("study")) == 1  # it was announced and never told
+        assert len(storage.fail_orphans("study")) == 1  # it was announced and never told
         storage.close()
 
 
@@ -376,7 +376,7 @@ def test_a_full_disk_is_told_once_and_the_search_goes_on(tmp_path: Path, monkeyp
 @pytest.mark.parametrize("how", ["removed", "emptied", "replaced"])
 def test_a_journal_that_goes_away_takes_the_search_with_it_to_nowhere(how: str, tmp_path: Path) -> None:
     path = tmp_path / "study"
-    storage: Shared = open_storage(path)
+    storage: SharedStorage = open_storage(path)
     study = study_of(storage)
     tokens = told(study, 5)
     if how == "emptied":
@@ -397,5 +397,5 @@ def test_a_server_that_goes_away_is_explained() -> None:
         storage = open_storage(url)
         study = study_of(storage)
         told(study, 1)
-    with pytest.raises(TuneError, match="cannot be used"), storage.explained():
+    with pytest.raises(TuneError, match="cannot be used"), storage.translate_errors():
         told(study, 1)

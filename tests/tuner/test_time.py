@@ -74,7 +74,7 @@ def locked(handle: int) -> Iterator[None]:
 
 def test_a_device_that_another_search_keeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluator, "WAIT", 0.3)
-    with evaluator.Bench("support.tuner.repeats", {"note": str(tmp_path), "threads": 1}, "cpu", 1, 5.0) as one:
+    with evaluator.Evaluator("support.tuner.repeats", {"note": str(tmp_path), "threads": 1}, "cpu", 1, 5.0) as one:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             with one.lock():

@@ -1,4 +1,4 @@
-"""What kernels are made for and run on: a class per kind of target, found by name.
+"""Targets, which kernels are compiled for and run on: a class per kind, found by name.
 
 A target says on which tensors it works, what its binaries depend on, how a program becomes one, and how one is launched. Calls,
 cache, operators and the command ask it, and name no target themselves. Importing this imports neither torch nor isl nor a GPU's
@@ -16,21 +16,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tcjit.errors import ArgumentError
+from tcjit.runtime.layout import fits, layout_class
 
 if TYPE_CHECKING:
     import torch
 
     from tcjit.codegen.source import Source
     from tcjit.grammar.ast import Program
-    from tcjit.jit.kernel import Kernel
-    from tcjit.jit.launch import Key
-    from tcjit.jit.signature import Signature
     from tcjit.mapping.options import Options
     from tcjit.mapping.pipeline import Mapped, Proof
     from tcjit.step import Steps
 
 
-class Launch(Protocol):
+class LoadedKernel(Protocol):
     """A loaded kernel: runs on plain tensors and 64-bit patterns, and returns the number of the site that failed, or 0.
 
     ``address`` is that of machine code which the C launcher may call itself, 0 where there is none. A target that does not wait
@@ -45,7 +43,7 @@ class Launch(Protocol):
 
 @dataclass(frozen=True)
 class Workspace:
-    """How many bytes of workspace a call needs: always so many, or what one of its numbers says."""
+    """Bytes of workspace of a call: ``fixed``, or the number in ``slot``."""
 
     fixed: int
     slot: int = -1
@@ -61,8 +59,8 @@ class Workspace:
 
 
 @dataclass(frozen=True)
-class Made:
-    """A compiled program: its tree, its text, the bytes that ``Target.load`` takes, and what the compiler said of its resources."""
+class CompiledProgram:
+    """A compiled program: schedule tree, generated text, the bytes that ``Target.load`` takes, and the compiler's report of resources."""
 
     mapped: Mapped
     source: Source
@@ -76,8 +74,9 @@ class Target(ABC):
     name: str  # as a user says it
     device: str  # the type of torch device that its tensors are on; nothing: any, since no kernel runs
     place: str  # that device, with its number
-    open_sizes = False  # whether one of its kernels can serve many values of a size
-    late = math.inf  # seconds by which a first launch may take longer than later ones, where drivers load or compile
+    interpreted = False  # whether the reference runs the program, and nothing is compiled
+    supports_dynamic = False  # whether one of its kernels can serve many values of a size
+    first_launch_slack = math.inf  # seconds by which a first launch may take longer than later ones, where drivers load or compile
 
     @property
     def code(self) -> str:
@@ -85,12 +84,16 @@ class Target(ABC):
         return self.name
 
     @property
-    def heeds(self) -> str:
-        """The kind of target, as the options name it, whose options it heeds."""
+    def option_kind(self) -> str:
+        """Key into ``Option.targets``: cpu, cuda or opencl."""
         return self.name.partition(":")[0]
 
+    def pinned(self) -> Target:
+        """This target with its device decided, where that is the current one."""
+        return self
+
     def identity(self) -> str:
-        """What else its binaries depend on: compiler, flags, driver."""
+        """Compiler, flags and driver, on which its binaries depend beside ``code``."""
         return ""
 
     def hardware(self) -> str:
@@ -98,34 +101,24 @@ class Target(ABC):
         return ""
 
     def layout(self, shape: Sequence[int], strides: Sequence[int]) -> str:
-        """The class of layouts that a kernel is made for, as ``tensors.layout`` writes it."""
-        from tcjit.runtime.tensors import layout
-
-        return layout(shape, strides)
+        """The class of layouts that a kernel is made for."""
+        return layout_class(shape, strides)
 
     def reads(self, layout: str, shape: Sequence[int], strides: Sequence[int]) -> bool:
         """Whether a kernel made for ``layout`` reads a tensor of these strides."""
-        from tcjit.runtime.tensors import fits
-
         return fits(layout, shape, strides)
 
     def accepts(self, tensor: torch.Tensor) -> bool:
         """Whether a kernel takes a plain tensor where it lies; a contiguous one that does not suit is copied."""
         return True
 
-    def kernel(self, text: str, signature: Signature, key: Key) -> Kernel:
-        """The kernel of a key: out of the cache, or made now."""
-        from tcjit.jit import kernel, kernel_cache
-
-        return kernel.compiled(text, signature, key, kernel_cache.binary(text, signature, key))
-
     def compile(
         self, program: Program, options: Options, layouts: Mapping[str, str], *, checked: bool, prove: Proof, steps: Steps
-    ) -> Made:
+    ) -> CompiledProgram:
         """Map, print and compile a program; TCErrors of those stages."""
         mapped, source = self.emit(program, options, layouts, checked=checked, prove=prove, steps=steps)
         binary, resources = steps.run("compile", self.build, source, program)
-        return Made(mapped, source, binary, resources)
+        return CompiledProgram(mapped, source, binary, resources)
 
     def seeds(self, program: Program, layouts: Mapping[str, str], traits: Collection[str]) -> list[Options]:
         """Where a search for the best options may begin, beside the untuned default."""
@@ -139,22 +132,22 @@ class Target(ABC):
 
     @abstractmethod
     def build(self, source: Source, program: Program) -> tuple[bytes, Mapping[str, Any]]:
-        """The bytes that ``load`` takes, and what the compiler said of the resources; a CompileError if it refuses."""
+        """The bytes that ``load`` takes, and the compiler's report of resources; a CompileError if it refuses."""
 
     @abstractmethod
-    def load(self, record: Mapping[str, Any], library: Path) -> Launch:
+    def load(self, record: Mapping[str, Any], library: Path) -> LoadedKernel:
         """The kernel whose launch record and binary these are."""
 
     def repeated(
-        self, launch: Launch, outs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], numbers: Sequence[int]
+        self, launch: LoadedKernel, outs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], numbers: Sequence[int]
     ) -> Callable[[], int]:
         """What makes the same launch again and again to time it, with no more around it than a call has."""
         return partial(launch, outs, inputs, numbers)
 
 
 # how the targets of a kind are made: from what stands behind the colon, and the place of the tensors ("" where there are none)
-Make = Callable[[str, str], Target]
-KINDS: dict[str, Make] = {}
+TargetFactory = Callable[[str, str], Target]
+KINDS: dict[str, TargetFactory] = {}
 _MODULES = {kind: f"tcjit.jit.targets.{kind}" for kind in ("cpu", "cuda", "opencl", "reference")}  # each registers its kind
 _BY_DEVICE = {"cpu": "cpu", "cuda": "cuda"}
 # by kind, where a call returns before its kernels are done: waits for them, and raises what they flagged

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tcjit import cache
-from tcjit.jit.targets import KINDS, Launch, Target, Workspace, single
+from tcjit.jit.targets import KINDS, LoadedKernel, Target, Workspace, single
+from tcjit.mapping.machine import Machine
 from tcjit.runtime import host, launcher
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
     from tcjit.codegen.source import Source
     from tcjit.grammar.ast import Program
-    from tcjit.mapping.machine import Machine
     from tcjit.mapping.options import Options
     from tcjit.mapping.pipeline import Mapped, Proof
     from tcjit.step import Steps
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 class Cpu(Target):
     name = "cpu"
     device = place = "cpu"
-    open_sizes = True
-    late = 0.02  # pages of code and threads
+    supports_dynamic = True
+    first_launch_slack = 0.02  # pages of code and threads
 
     def identity(self) -> str:
         store = cache.store()
@@ -57,19 +57,19 @@ class Cpu(Target):
     def build(self, source: Source, program: Program) -> tuple[bytes, Mapping[str, Any]]:
         return host.build(source.text, source.symbol, memory=cache.store()), {}
 
-    def load(self, record: Mapping[str, Any], library: Path) -> Launch:
+    def load(self, record: Mapping[str, Any], library: Path) -> LoadedKernel:
         """Loading comes after ``import torch``, whose OpenMP the kernel shares."""
-        return Code(host.load(library, record["symbol"]), Workspace.of(record))
+        return CpuKernel(host.load(library, record["symbol"]), Workspace.of(record))
 
     def repeated(
-        self, launch: Launch, outs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], numbers: Sequence[int]
+        self, launch: LoadedKernel, outs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], numbers: Sequence[int]
     ) -> Callable[[], int]:
-        assert isinstance(launch, Code)
+        assert isinstance(launch, CpuKernel)
         return launch.prepared(outs, inputs, numbers)
 
 
 @dataclass(frozen=True)
-class Code:
+class CpuKernel:
     """Machine code at an address."""
 
     address: int
@@ -101,23 +101,16 @@ class Code:
 
 
 def identities() -> list[str]:
-    """The identities of the CPU under which kernels can still be asked for: those of all compilers that are here."""
+    """The identities of all compilers at hand, under which cached kernels can still be asked for."""
     store = cache.store()
     return [f"{tool} {host.c_library(store)}" for tool in host.identities(store, (note for _, note in store.notes("compiler-")))]
 
 
 def machine_of(tool: host.Compiler) -> Machine:
     """The vector unit that the compiler's flags make use of, and this machine's cores."""
-    from tcjit.mapping.machine import Machine
-
-    if "-mprefer-vector-width=512" in tool.flags:
-        vectors = 64, 32
-    elif tool.target.startswith("aarch64") or tool.target.startswith("arm64"):
-        vectors = 16, 32
-    else:
-        vectors = 32 if "-march=native" in tool.flags else 16, 16
+    many = tool.vector_bytes == 64 or tool.target.startswith(("aarch64", "arm64"))
     near, own = host.cache_bytes(1) or Machine.near_bytes, host.cache_bytes(2) or Machine.cache_bytes
-    return Machine(*vectors, os.cpu_count() or 1, near, own)
+    return Machine(tool.vector_bytes, 32 if many else 16, os.cpu_count() or 1, near, own)
 
 
 KINDS["cpu"] = lambda detail, place: single(detail, Cpu())

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from tcjit import cache
 from tcjit.codegen.source import KernelLaunch, Source
 from tcjit.errors import ArgumentError, LaunchError
-from tcjit.jit.targets import KINDS, WAITS, Launch, Target, gpu
+from tcjit.jit.launch_record import failure
+from tcjit.jit.targets import KINDS, WAITS, LoadedKernel, Target, gpu
 from tcjit.mapping.machine import SM_80, SM_90, Device
 from tcjit.runtime import cuda, nvrtc
 from tcjit.runtime.nvrtc_log import Resources, occupancy
@@ -42,11 +43,14 @@ class Cuda(Target):
 
     where: str = ""
     name = device = "cuda"
-    open_sizes = True
+    supports_dynamic = True
 
     @property
     def place(self) -> str:  # type: ignore[override]
         return self.where or f"cuda:{_current()}"
+
+    def pinned(self) -> Cuda:
+        return replace(self, where=self.place)
 
     @property
     def ordinal(self) -> int:
@@ -76,26 +80,24 @@ class Cuda(Target):
     def build(self, source: Source, program: Program) -> tuple[bytes, Mapping[str, Any]]:
         return _built(source, cuda.device(self.ordinal))
 
-    def load(self, record: Mapping[str, Any], library: Path) -> Launch:
-        from tcjit.jit.launch import failure
-
+    def load(self, record: Mapping[str, Any], library: Path) -> LoadedKernel:
         WAITS["cuda"] = cuda.synchronize
         module = None
         if launches := gpu.launches(record):
             pointers = len(record["returns"]) + sum(param["shape"] is not None for param in record["params"])
             count = len(record["numbers"]) - record["host"]
             module = cuda.Module(library.read_bytes(), launches, pointers, count, partial(failure, record))
-        return Loaded(module, self.place, self.ordinal, gpu.Sizes.of(record))
+        return CudaKernel(module, self.place, self.ordinal, gpu.LaunchSizes.of(record))
 
 
 @dataclass(frozen=True)
-class Loaded:
+class CudaKernel:
     """A module on a device; None where there is nothing to run."""
 
     module: cuda.Module | None
     place: str
     ordinal: int
-    sizes: gpu.Sizes
+    sizes: gpu.LaunchSizes
     address: int = 0
 
     def __call__(self, outs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], numbers: Sequence[int]) -> int:
@@ -122,7 +124,7 @@ class Architecture(Target):
     arch: str
     device = ""  # shapes may come from any tensors
     place = "cpu"
-    open_sizes = True
+    supports_dynamic = True
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -142,12 +144,12 @@ class Architecture(Target):
     def build(self, source: Source, program: Program) -> tuple[bytes, Mapping[str, Any]]:
         return _built(source, described(self.arch))
 
-    def load(self, record: Mapping[str, Any], library: Path) -> Launch:
-        return Elsewhere(self.name)
+    def load(self, record: Mapping[str, Any], library: Path) -> LoadedKernel:
+        return CompileOnlyKernel(self.name)
 
 
 @dataclass(frozen=True)
-class Elsewhere:
+class CompileOnlyKernel:
     """A kernel for a machine that is not this one."""
 
     name: str
@@ -158,10 +160,10 @@ class Elsewhere:
 
 
 def described(arch: str) -> Device:
-    """What is known of an architecture; of one that is not listed, what its elder has."""
-    found = _ARCHITECTURE.fullmatch(arch)
-    assert found, arch
-    number = int(found[1])
+    """The device model of an architecture; one that is not listed has the limits of the next older."""
+    match = _ARCHITECTURE.fullmatch(arch)
+    assert match, arch
+    number = int(match[1])
     known = max(elder for elder in _LIMITS if elder <= number)
     shared, threads, blocks = _LIMITS[known]
     model = SM_90 if number >= 90 else SM_80
@@ -217,11 +219,11 @@ def _current() -> int:
 def _make(detail: str, place: str) -> Target:
     if not detail:
         return Cuda(place if place.startswith("cuda") else "")
-    found = _ARCHITECTURE.fullmatch(detail)
-    if found is None:
+    match = _ARCHITECTURE.fullmatch(detail)
+    if match is None:
         hint = '"cuda" for the device of the tensors, or an architecture: "cuda:sm_90"'
         raise ArgumentError(f'there is no target "cuda:{detail}"', hint=hint)
-    if int(found[1]) < OLDEST:
+    if int(match[1]) < OLDEST:
         raise ArgumentError(f'"cuda:{detail}" is older than generated code needs', hint=f'"cuda:sm_{OLDEST}" or later')
     return Architecture(detail)
 

@@ -50,7 +50,7 @@ def launches(record: Mapping[str, Any]) -> tuple[KernelLaunch, ...]:
 
 
 @dataclass(frozen=True)
-class Sizes:
+class LaunchSizes:
     """What of a launch follows from dynamic sizes, by position among the numbers of a call: ``kernel`` of these are for the kernels, then
     come bytes of workspace, and blocks as (launch, axis, position)."""
 
@@ -60,18 +60,18 @@ class Sizes:
     blocks: tuple[tuple[int, int, int], ...]
 
     @staticmethod
-    def of(record: Mapping[str, Any]) -> Sizes:
+    def of(record: Mapping[str, Any]) -> LaunchSizes:
         kernel = len(record["numbers"]) - record["host"]
         named = [(name.split(), slot) for slot, (_, name, _) in enumerate(record["numbers"][kernel:], kernel)]
         blocks = tuple((int(words[1]), "xyz".index(words[2]), slot) for words, slot in named if words[0] == "grid")
-        return Sizes(kernel, Workspace.of(record), tuple(launch.grid for launch in launches(record)), blocks)
+        return LaunchSizes(kernel, Workspace.of(record), tuple(launch.grid for launch in launches(record)), blocks)
 
     def grids(self, numbers: Sequence[int]) -> list[tuple[int, int, int]]:
         """The blocks of each launch; nothing where they are always the same."""
-        found = [list(grid) for grid in self.fixed] if self.blocks else []
+        grids = [list(grid) for grid in self.fixed] if self.blocks else []
         for launch, axis, slot in self.blocks:
-            found[launch][axis] = numbers[slot]
-        return [(x, y, z) for x, y, z in found]
+            grids[launch][axis] = numbers[slot]
+        return [(x, y, z) for x, y, z in grids]
 
 
 def facts(device: Device) -> str:

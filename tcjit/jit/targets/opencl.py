@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tcjit.codegen.source import Source
-from tcjit.jit.targets import KINDS, Launch, Target, gpu, single
+from tcjit.jit.targets import KINDS, LoadedKernel, Target, gpu, single
 from tcjit.runtime import opencl
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class OpenCL(Target):
     name = "opencl"
     device = place = "cpu"
-    open_sizes = True
+    supports_dynamic = True
 
     def identity(self) -> str:
         return opencl.identity() + gpu.facts(opencl.describe())
@@ -47,24 +47,24 @@ class OpenCL(Target):
             return b"", {}
         return opencl.build(source.text, source.symbol), {"shared_bytes": max(launch.shared_bytes for launch in source.launches)}
 
-    def load(self, record: Mapping[str, Any], library: Path) -> Launch:
-        return Loaded(opencl.Program(library.read_bytes(), gpu.launches(record)), gpu.Sizes.of(record))
+    def load(self, record: Mapping[str, Any], library: Path) -> LoadedKernel:
+        return OpenCLKernel(opencl.LoadedProgram(library.read_bytes(), gpu.launches(record)), gpu.LaunchSizes.of(record))
 
 
 @dataclass(frozen=True)
-class Loaded:
+class OpenCLKernel:
     """A program in the device, which works on the tensors' own memory where it can."""
 
-    program: opencl.Program
-    sizes: gpu.Sizes
+    program: opencl.LoadedProgram
+    sizes: gpu.LaunchSizes
     address: int = 0
 
     def __call__(self, outs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], numbers: Sequence[int]) -> int:
         from tcjit.runtime import tensors
 
-        def region(tensor: torch.Tensor, written: bool) -> opencl.Memory:
+        def region(tensor: torch.Tensor, written: bool) -> opencl.HostMemory:
             start, end = tensors.span(tensor)
-            return opencl.Memory(start, end - start, written)
+            return opencl.HostMemory(start, end - start, written)
 
         memory = [*(region(out, True) for out in outs), *(region(tensor, False) for tensor in inputs)]
         return self.program.run(memory, numbers[: self.sizes.kernel], self.sizes.workspace.bytes(numbers), self.sizes.grids(numbers))

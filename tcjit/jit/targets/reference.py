@@ -7,14 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tcjit.errors import ArgumentError
-from tcjit.jit.targets import KINDS, Launch, Target, single
+from tcjit.jit.targets import KINDS, LoadedKernel, Target, single
 
 if TYPE_CHECKING:
     from tcjit.codegen.source import Source
     from tcjit.grammar.ast import Program
-    from tcjit.jit.kernel import Kernel
-    from tcjit.jit.launch import Key
-    from tcjit.jit.signature import Signature
     from tcjit.mapping.pipeline import Mapped
 
 
@@ -22,6 +19,7 @@ if TYPE_CHECKING:
 class Reference(Target):
     name = "reference"
     device = place = "cpu"
+    interpreted = True
 
     def layout(self, shape: Sequence[int], strides: Sequence[int]) -> str:
         return "contiguous"  # it reads any
@@ -29,18 +27,13 @@ class Reference(Target):
     def reads(self, layout: str, shape: Sequence[int], strides: Sequence[int]) -> bool:
         return True
 
-    def kernel(self, text: str, signature: Signature, key: Key) -> Kernel:
-        from tcjit.jit.kernel import interpreted
-
-        return interpreted(text, signature, key)
-
     def emit(self, *_: Any, **__: Any) -> tuple[Mapped, Source]:
         raise ArgumentError("the reference is not compiled", hint='target="cpu"')
 
     def build(self, source: Source, program: Program) -> tuple[bytes, Mapping[str, Any]]:
         raise ArgumentError("the reference is not compiled", hint='target="cpu"')
 
-    def load(self, record: Mapping[str, Any], library: Path) -> Launch:
+    def load(self, record: Mapping[str, Any], library: Path) -> LoadedKernel:
         raise ArgumentError("the reference is not loaded", hint='target="cpu"')
 
 

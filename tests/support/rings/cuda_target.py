@@ -22,7 +22,7 @@ from tcjit.codegen.dialect import CUDA
 from tcjit.codegen.source import Source
 from tcjit.errors import CompileError
 from tcjit.jit.signature import of
-from tcjit.jit.targets import KINDS, Launch, Target, cuda, gpu
+from tcjit.jit.targets import KINDS, LoadedKernel, Target, cuda, gpu
 from tcjit.runtime import nvrtc
 
 if TYPE_CHECKING:
@@ -57,8 +57,8 @@ class CudaHost(Target):
 
     arch: str
     device = place = "cpu"
-    open_sizes = True
-    heeds = "cuda"
+    supports_dynamic = True
+    option_kind = "cuda"
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -83,7 +83,7 @@ class CudaHost(Target):
             assert all(one.stack == one.spill_stores == one.spill_loads == 0 for one in taken.values()), (taken, source.text)
         return source.text.encode(), {"unset": [n for n, output in enumerate(returns) if not output.accumulates]}
 
-    def load(self, record: Mapping[str, Any], library: Path) -> Launch:
+    def load(self, record: Mapping[str, Any], library: Path) -> LoadedKernel:
         return Loaded(library.read_text(), json.dumps(record), int(self.arch.removeprefix("sm_")) * 10)
 
 
@@ -102,7 +102,7 @@ class Loaded:
         if not launches:
             return 0
         arrays = [bits(tensor) for tensor in (*outs, *inputs)]
-        sizes = gpu.Sizes.of(record)
+        sizes = gpu.LaunchSizes.of(record)
         launches = tuple(replace(launch, grid=grid) for launch, grid in zip(launches, sizes.grids(numbers) or sizes.fixed))
         values = [_number(kind, last, value) for (kind, _, last), value in zip(record["numbers"][: sizes.kernel], numbers)]
         host, scratch = Host(self.text, self.arch), sizes.workspace.bytes(numbers)

@@ -92,8 +92,8 @@ def work(path: str) -> str:
     content = opencl.build(text, "run0")
     found = []
     for k, (group, first) in enumerate(zip(arrays, inputs, strict=True)):
-        memory = [opencl.Memory(a.ctypes.data, a.nbytes, written=j >= first) for j, a in enumerate(group)]
-        found.append((opencl.Program(content, [_launch(k, group)]).run(memory, [_count(group)], 0), group))
+        memory = [opencl.HostMemory(a.ctypes.data, a.nbytes, written=j >= first) for j, a in enumerate(group)]
+        found.append((opencl.LoadedProgram(content, [_launch(k, group)]).run(memory, [_count(group)], 0), group))
     Path(path).write_bytes(pickle.dumps(found))
     return "done"
 

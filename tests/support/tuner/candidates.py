@@ -1,4 +1,4 @@
-"""Candidates that misbehave: ``jit.candidates`` with a kernel that hangs, crashes, lies or takes all memory, chosen by its tile size."""
+"""Candidates that misbehave: ``jit.tune_worker`` with a kernel that hangs, crashes, lies or takes all memory, chosen by its tile size."""
 from __future__ import annotations
 
 import ctypes
@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from tcjit.jit import tune_compiler, tune_runner
+from tcjit.jit import tune_runner, tune_worker
+from tcjit.jit.tune_compiler import Session
 
 KINDS = {"2": "hangs", "4": "crashes", "6": "lies", "8": "swallows", "12": "ends"}  # by the size of the outermost tile
 _runner = tune_runner._runner
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    reply = tune_compiler.answer(request)
+    reply = tune_worker.answer(request)
     folder = os.environ["TCJIT_MISCHIEF"]
     if request["do"] == "print" and request["options"]["tile"]:
         kind = KINDS.get(str(request["options"]["tile"][0]))
@@ -24,7 +25,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     return reply
 
 
-def runner(session: tune_compiler.Session, code: str, number: int) -> Any:
+def runner(session: Session, code: str, number: int) -> Any:
     run = _runner(session, code, number)
     try:
         with open(os.path.join(os.environ["TCJIT_MISCHIEF"], code), encoding="utf-8") as file:

@@ -4,7 +4,8 @@ from __future__ import annotations
 import random
 
 from tcjit.mapping.options import Options
-from tcjit.tuner.result import State, Trial, TuneResult
+from tcjit.tuner.result import TuneResult
+from tcjit.tuner.trials import State, Trial
 
 # by what factor a choice slows a kernel
 FACTORS = {

@@ -19,13 +19,13 @@ from optuna.trial import TrialState
 
 from support import PYTHONPATH
 from tcjit.tuner.storage import open_storage
-from tcjit.tuner.study_storage import Shared, quiet
+from tcjit.tuner.study_storage import SharedStorage, silence_optuna
 
 GENES = {f"gene{n}": CategoricalDistribution([str(choice) for choice in range(5)]) for n in range(12)}
 
 
-def study_of(storage: Shared, name: str = "study") -> optuna.Study:
-    with quiet():
+def study_of(storage: SharedStorage, name: str = "study") -> optuna.Study:
+    with silence_optuna():
         return optuna.create_study(study_name=name, storage=storage, sampler=optuna.samplers.RandomSampler(), load_if_exists=True)
 
 
@@ -45,7 +45,7 @@ def main(where: str, name: str, budget: int, hang: bool) -> None:
     study = study_of(storage, name)
     turn = 0
     while len(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))) < budget:
-        for _ in storage.end_lost(name):
+        for _ in storage.fail_orphans(name):
             print("ended", flush=True)
         trial = study.ask(GENES)
         token = secrets.token_hex(4)
@@ -58,7 +58,7 @@ def main(where: str, name: str, budget: int, hang: bool) -> None:
         print("told", token, flush=True)
     deadline = time.monotonic() + 60
     while study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)) and time.monotonic() < deadline:
-        for _ in storage.end_lost(name):
+        for _ in storage.fail_orphans(name):
             print("ended", flush=True)
         time.sleep(0.1)
     storage.close()
