@@ -122,6 +122,7 @@ class Writer(Emitter):
     def node(self, node: Node) -> None:
         match node:
             case Parallel():
+                self.profile.shares.append(prod(trips(loop) for loop in nest(node.loop)[0][: node.collapse]))
                 self.parallel(node, "parallel for", " num_threads(threads)")
             case ParallelRegion():
                 self.region(node)
@@ -175,8 +176,6 @@ class Writer(Emitter):
     def parallel(self, node: Parallel, construct: str, clauses: str = "", ending: str = "") -> None:
         """A loop behind the pragma that shares its iterations."""
         checks = self.printer.checks
-        if construct == "parallel for":
-            self.profile.shares.append(prod(trips(loop) for loop in nest(node.loop)[0][: node.collapse]))
         with self.captured() as body:
             self.loop(node.loop)
         collapse = f" collapse({node.collapse})" if node.collapse > 1 else ""
