@@ -322,8 +322,8 @@ interval (within ±10⁴), half with every exponent alike likely, denormals incl
 million. Next to the zeros of the Bessel functions their float64 errors are small in themselves but many times the tiny result's ulp.
 `float16` and `bfloat16` compute in `float32` and round once more.
 
-NaN gives NaN of either sign, infinities and signed zeros are those of C, and denormals are kept, on OpenCL where the device has them; `min max relu clamp`
-keep NaN, `fmax fmin` drop it.
+NaN gives NaN of either sign, infinities and signed zeros are those of C, and denormals are kept, on OpenCL where the device has them;
+`min max relu clamp` keep NaN, `fmax fmin` drop it.
 Exact, and therefore not in the table, are
 {exact}.
 The wrapping, flooring and saturating integer operations and casts of the language have no error at all.

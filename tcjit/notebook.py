@@ -13,12 +13,12 @@ _STYLE = """
 .tcjit .card { display: inline-block; margin: 0 18px 6px 0; } .tcjit .card b { display: block; font-size: 17px; }
 .tcjit .word { color: #2563c9; } .tcjit .comment { color: #6b7280; } .tcjit .number { color: #b45309; } .tcjit .soft { color: #6b7280; }
 """
-_WORDS = (
+_KEYWORDS = (
     "def where in exists min max true false bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 bfloat16 float32 float64 half"
     " float double"
 )
 _TOKEN = re.compile(
-    rf"(?P<comment>#[^\n]*)|(?P<word>\b(?:{'|'.join(_WORDS.split())})\b)|(?P<number>\b[0-9][0-9.]*(?:[eE][+-]?[0-9]+)?)|\w+|.", re.DOTALL
+    rf"(?P<comment>#[^\n]*)|(?P<word>\b(?:{'|'.join(_KEYWORDS.split())})\b)|(?P<number>\b[0-9][0-9.]*(?:[eE][+-]?[0-9]+)?)|\w+|.", re.DOTALL
 )
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 KEPT = 86400.0  # seconds that code which a compiler refused is kept for a report
-_HELD = ".held"
+_LOCKED = ".held"
 _REFUSED = "tcjit-refused-"
 _swept: set[str] = set()  # temporary directories, by this process
 
@@ -25,7 +25,7 @@ class LockedFolder:
     def __init__(self, kind: str) -> None:
         sweep_once()
         while True:
-            self.path = tempfile.mkdtemp(prefix=f"tcjit-{kind}-", suffix=_HELD)
+            self.path = tempfile.mkdtemp(prefix=f"tcjit-{kind}-", suffix=_LOCKED)
             self._handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             if _mine(self._handle) and os.fstat(self._handle).st_nlink:
                 return
@@ -40,7 +40,7 @@ class LockedFolder:
         """Leave it for a report on what is in it; its new path."""
         kept = self.path
         with suppress(OSError):
-            kept = os.path.join(os.path.dirname(self.path), _REFUSED + os.path.basename(self.path).removesuffix(_HELD)[len("tcjit-") :])
+            kept = os.path.join(os.path.dirname(self.path), _REFUSED + os.path.basename(self.path).removesuffix(_LOCKED)[len("tcjit-") :])
             os.rename(self.path, kept)
         self.path = ""  # there is nothing left to remove
         self._release()
@@ -84,9 +84,9 @@ def sweep(where: str) -> None:
     except OSError:
         return
     for name in names:
-        if name.endswith(_HELD) or name.startswith(_REFUSED):
+        if name.endswith(_LOCKED) or name.startswith(_REFUSED):
             with suppress(OSError):
-                _sweep(os.path.join(where, name), held=name.endswith(_HELD))
+                _sweep(os.path.join(where, name), held=name.endswith(_LOCKED))
 
 
 def _sweep(path: str, held: bool) -> None:

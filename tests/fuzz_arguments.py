@@ -26,7 +26,7 @@ import torch  # noqa: E402
 
 import tcjit  # noqa: E402
 import tcjit.byoc.backends  # noqa: E402
-import tcjit.byoc.matcher  # noqa: E402
+import tcjit.byoc.patterns  # noqa: E402
 from tcjit import library  # noqa: E402
 
 TEXT = """
@@ -118,9 +118,9 @@ def doors(folder: Path) -> dict[str, tuple[Callable[..., Any], tuple[str, ...], 
         "byoc.register": (tcjit.byoc.backends.register, ("backend",), []),
         "byoc.unregister": (tcjit.byoc.backends.unregister, ("name",), []),
         "byoc.find": (tcjit.byoc.backends.find, ("name",), ["tcjit"]),
-        "byoc.is_op": (tcjit.byoc.matcher.is_op, ("names",), ["add"]),
-        "byoc.either": (tcjit.byoc.matcher.either, ("options",), []),
-        "byoc.optional": (tcjit.byoc.matcher.optional, ("pattern",), []),
+        "byoc.is_op": (tcjit.byoc.patterns.is_op, ("names",), ["add"]),
+        "byoc.either": (tcjit.byoc.patterns.either, ("options",), []),
+        "byoc.optional": (tcjit.byoc.patterns.optional, ("pattern",), []),
     }  # fmt: skip
 
 

@@ -94,6 +94,15 @@ def test_the_page_of_the_command_lists_every_variable() -> None:
 
 
 @pytest.mark.text
+def test_the_page_of_the_command_lists_every_constant() -> None:
+    from tcjit.mapping.costs import Costs
+
+    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    rows = [f"| `{c.name}` | {c.metadata['unit']} | {c.metadata['meaning']} | {c.metadata['measured']} |" for c in Costs.described()]
+    assert [row for row in rows if row not in page] == []
+
+
+@pytest.mark.text
 def test_the_page_on_gpus_lists_every_option_for_them() -> None:
     from tcjit.mapping.options import Options
 
@@ -106,10 +115,12 @@ def test_the_page_on_gpus_lists_every_option_for_them() -> None:
 
 @pytest.mark.text
 def test_the_page_on_gpus_explains_every_mark() -> None:
-    from tcjit.mapping import races
+    from tcjit.mapping.marks import GPU, parse
 
     page = (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8")
-    assert [mark for mark in (*races.SYNCS, *races.ABOVE_THREADS, *races.BELOW_THREADS) if f"`{mark}`" not in page] == []
+    table = page[page.index("| mark |") : page.index("The statements of the program are called")]
+    named = [parse(text) for row in table.splitlines()[2:] for text in re.findall(r"`(.*?)`", row.split("|")[1] if row else "")]
+    assert {type(mark) for mark in named} == set(GPU)
 
 
 if __name__ == "__main__":

@@ -81,6 +81,20 @@ def test_imports_point_one_way(path: Path) -> None:
 
 
 @pytest.mark.text
+def test_no_module_of_the_mapping_imports_itself() -> None:
+    """Not through others either, nor for types alone; and what a pass builds on knows no pass."""
+    paths = {name_of(path): path for path in SOURCES if within(name_of(path), ("tcjit.mapping",))}
+    direct = {name: {module for module in imports(path) if module in paths} for name, path in paths.items()}
+    reached = direct
+    for _ in paths:  # a chain of imports is no longer than this
+        reached = {name: modules.union(*(reached[module] for module in modules)) for name, modules in reached.items()}
+    assert [name for name, modules in reached.items() if name in modules] == []
+    passes = {name for name in paths if within(name, ("tcjit.mapping.passes",))}
+    below = set().union(*(reached[name] for name in passes)) - passes
+    assert [name for name in below if direct[name] & passes] == []
+
+
+@pytest.mark.text
 def test_what_makes_kernels_stands_below_what_uses_them() -> None:
     """The version of tcjit's code in the cache's keys leaves the packages above ``jit`` out, wherever they would lie."""
     packages = {path.parent for path in SOURCES if path.name == "__init__.py"}

@@ -20,8 +20,8 @@ from torch import Tensor
 import tcjit
 from tcjit.byoc.backends import Backend, register
 from tcjit.byoc.graph import Node
-from tcjit.byoc.region_spec import Unserved
 from tcjit.byoc.regions import Region
+from tcjit.byoc.spec import Unserved
 from tcjit.errors import PartitionError
 
 INTERPRETER = Path(__file__).with_name("interpreter.py")

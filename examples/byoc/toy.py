@@ -15,7 +15,7 @@ from torch import Tensor
 import tcjit
 from tcjit.byoc.backends import Backend, Row, register
 from tcjit.byoc.graph import Node
-from tcjit.byoc.matcher import Match, is_const, is_op, optional, wildcard
+from tcjit.byoc.patterns import Match, is_const, is_op, optional, wildcard
 from tcjit.byoc.regions import Region
 
 NUMPY: dict[str, Callable[..., Any]] = {

@@ -24,7 +24,7 @@ def mutated(block: Block, holders: Mapping[Value, str], shared: Iterable[tuple[V
     ``holders`` names what is no tensor but may hold some. ``shared``: constants, and what else has memory known by a name; those of one
     name share it. What is given from outside may share memory as well.
     """
-    memory = _Memory(holders)
+    memory = _AliasClasses(holders)
     constants = list(shared)
     names: dict[Hashable, Value] = {}
     for value, name in constants:
@@ -35,7 +35,7 @@ def mutated(block: Block, holders: Mapping[Value, str], shared: Iterable[tuple[V
     return frozenset(value for value in memory.cells if memory.touched(value))
 
 
-class _Memory:
+class _AliasClasses:
     def __init__(self, holders: Mapping[Value, str]) -> None:
         self.holders = holders
         self.cells: dict[Value, int] = {}
@@ -59,7 +59,7 @@ class _Memory:
             self.cells[value] = self.new()
         return self.find(self.cells[value])
 
-    def held(self, cell: int) -> int:
+    def contents(self, cell: int) -> int:
         cell = self.find(cell)
         if cell not in self.inside:
             self.inside[cell] = self.new()
@@ -86,9 +86,9 @@ class _Memory:
         first, second = self.cell(one), self.cell(other)
         if (one in self.holders) != (other in self.holders):
             holder, part = (first, second) if one in self.holders else (second, first)
-            self.join(self.held(holder), part)
+            self.join(self.contents(holder), part)
         elif one in self.holders:
-            self.join(self.held(first), first)  # either may hold the other
+            self.join(self.contents(first), first)  # either may hold the other
             self.join(first, second)
         else:
             self.join(first, second)
@@ -140,7 +140,7 @@ class _Memory:
         for holder in whole:
             for part in parts:
                 if self.carries(part):
-                    self.join(self.held(self.cell(holder)), self.cell(part))
+                    self.join(self.contents(self.cell(holder)), self.cell(part))
 
     def operation(self, node: Node, everything: list[Value]) -> None:
         try:

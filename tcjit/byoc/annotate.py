@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TypeAlias, TypeVar
 
 from tcjit.byoc.backends import Backend, Verdict
-from tcjit.byoc.block_dependences import Scope, note, operands
+from tcjit.byoc.block_dependences import BlockDependences, note, operands
 from tcjit.byoc.graph import Block, Node, Value
 from tcjit.errors import PartitionError
 
@@ -49,9 +49,9 @@ def supported(backend: str) -> tuple[str, ...]:
     return tuple(_PREDICATES.get(backend, ()))
 
 
-def annotate(block: Block | Scope, backend: Backend) -> dict[Node, str]:
+def annotate(block: Block | BlockDependences, backend: Backend) -> dict[Node, str]:
     """Why a backend does not take each node by itself, empty where it does; every reason is noted at the node as well."""
-    scope = block if isinstance(block, Scope) else Scope(block)
+    scope = block if isinstance(block, BlockDependences) else BlockDependences(block)
     found: dict[Node, str] = {}
     for node, why in obstacles(scope, backend).items():
         found[node] = why or verdict(node, backend)
@@ -78,7 +78,7 @@ def reason(said: object, unsaid: str, who: str) -> str:
     raise PartitionError(f"{who} said {said!r}", hint="return True, or a text that says why not")
 
 
-def obstacles(scope: Scope, backend: Backend) -> dict[Node, str]:
+def obstacles(scope: BlockDependences, backend: Backend) -> dict[Node, str]:
     """Why the engine keeps each node of a block from a backend; empty where it does not."""
     exposed = _exposed(scope)
     strided = _strided(scope)
@@ -89,7 +89,7 @@ def obstacles(scope: Scope, backend: Backend) -> dict[Node, str]:
     return {node: _effect(node, scope, exposed) or looked_at(node) or _types(node, backend) for node in scope.nodes}
 
 
-def _strided(scope: Scope) -> set[Value]:
+def _strided(scope: BlockDependences) -> set[Value]:
     """Values whose strides, which a region does not keep, something asks for."""
     found = {value for node in scope.nodes if node.op in STRIDES for value in operands(node)}
     for node in reversed(scope.nodes):
@@ -98,7 +98,7 @@ def _strided(scope: Scope) -> set[Value]:
     return found
 
 
-def _effect(node: Node, scope: Scope, exposed: dict[Value, str]) -> str:
+def _effect(node: Node, scope: BlockDependences, exposed: dict[Value, str]) -> str:
     if node.op in REGION_OPS:
         return "is a region already"
     if node.effect == "mutates":
@@ -119,7 +119,7 @@ def _effect(node: Node, scope: Scope, exposed: dict[Value, str]) -> str:
     return ""
 
 
-def _exposed(scope: Scope) -> dict[Value, str]:
+def _exposed(scope: BlockDependences) -> dict[Value, str]:
     """Results of views that leave the block and share memory with something else that is seen outside, and views that these look
     through: a copy would be told apart."""
     owner: dict[Value, Value] = {}

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from tcjit.byoc.cost import Limits
 from tcjit.byoc.graph import Node
-from tcjit.byoc.matcher import Match, Pattern
+from tcjit.byoc.patterns import Match, Pattern
 from tcjit.byoc.regions import Region
 from tcjit.checked import checked
 from tcjit.errors import PartitionError

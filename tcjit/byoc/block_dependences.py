@@ -9,7 +9,7 @@ from tcjit.byoc.graph import Block, Node, Value, captured
 ORDERED = ("mutates", "random", "acts", "control")
 
 
-class Scope:
+class BlockDependences:
     """A block seen as a graph of dependencies.
 
     ``leaving``: values that the block returns or that blocks inside of it use. ``needs``: per node, by number, the numbers of the nodes
@@ -23,7 +23,7 @@ class Scope:
         inner: dict[Node, list[Value]] = {}
         for node in block.nodes:
             if node.blocks:
-                inner[node] = sorted({v for each in node.blocks for v in captured(each) if self._here(v)}, key=_place)
+                inner[node] = sorted({v for each in node.blocks for v in captured(each) if self._here(v)}, key=_position)
         self.leaving = frozenset(block.outputs).union(*inner.values())
         self.bound: set[Node] = set()
         self.needs = [self._producers([*node.inputs, *inner.get(node, ())]) for node in block.nodes]
@@ -76,5 +76,5 @@ def note(node: Node, reason: str) -> None:
         node.reason = "; ".join([*reasons, reason])
 
 
-def _place(value: Value) -> tuple[int, int, str]:
+def _position(value: Value) -> tuple[int, int, str]:
     return (value.producer.number if value.producer else -1, value.position, value.name)

@@ -27,7 +27,7 @@ from tcjit.errors import PartitionError
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 # gradients of single elements that ATen computes in one operation each, and kernels fuse as several
 _GRADIENTS = "threshold gelu silu sigmoid tanh elu hardtanh hardswish hardsigmoid leaky_relu softplus"
-APART = [getattr(torch.ops.aten, f"{name}_backward") for name in _GRADIENTS.split()]
+GRADIENT_OPS = [getattr(torch.ops.aten, f"{name}_backward") for name in _GRADIENTS.split()]
 
 
 def compiled(
@@ -38,7 +38,7 @@ def compiled(
     compiler = aot_autograd(
         fw_compiler=lambda graph, inputs: _cut(graph, config),
         partition_fn=min_cut_rematerialization_partition,
-        decompositions=get_decompositions(APART) if "tcjit" in config.serving() and _static(example_inputs) else {},
+        decompositions=get_decompositions(GRADIENT_OPS) if "tcjit" in config.serving() and _static(example_inputs) else {},
     )
     return compiler(module, example_inputs)
 

@@ -7,11 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from math import prod
 
 from tcjit.byoc.block_dependences import note, operands
 from tcjit.byoc.graph import Node, TensorType, Value
 from tcjit.byoc.regions import Fits, Region
+from tcjit.cache import store
+from tcjit.mapping.costs import Costs
+from tcjit.runtime.calibrate import costs_of_host
+from tcjit.runtime.host import compiler, cores
 
 BYTES = {
     name: count
@@ -27,7 +32,7 @@ BYTES = {
 
 
 @dataclass(frozen=True)
-class Machine:
+class HostCosts:
     """What ATen runs on: bytes and operations per second, seconds that one ATen operation and one region call take to start.
 
     The seconds are measured ones, 0.9 us for an ATen operation and 2.6 us for an operator of `torch.library.Library` in Python; bandwidth
@@ -38,6 +43,18 @@ class Machine:
     flops: float = 1e11
     operation: float = 0.9e-6
     call: float = 2.6e-6
+
+
+@cache
+def host_costs() -> HostCosts:
+    """Those of this machine where ``tcjit doctor --calibrate`` measured it; asked for once in a process."""
+    costs = costs_of_host(store())
+    return HostCosts() if costs is None else measured_costs(costs, compiler(store()).vector_bytes // 4, cores())
+
+
+def measured_costs(costs: Costs, lanes: int, cores: int) -> HostCosts:
+    """What ATen has of measured constants, on so many cores with so many lanes of float32."""
+    return HostCosts(bandwidth=costs.memory_read, flops=costs.peak_flops(lanes, cores))
 
 
 @dataclass(frozen=True)
@@ -77,17 +94,17 @@ class Comparison:
     """A region as one call against its nodes one by one."""
 
     together: Cost
-    apart: Cost
+    unfused: Cost
 
     @property
     def seconds(self) -> float:
         """Seconds that the region saves; negative where it costs some."""
-        return self.apart.seconds - self.together.seconds
+        return self.unfused.seconds - self.together.seconds
 
     @property
     def bytes(self) -> int:
         """Bytes that the region keeps from moving: what its nodes hand one another."""
-        return self.apart.bytes - self.together.bytes
+        return self.unfused.bytes - self.together.bytes
 
 
 @dataclass(frozen=True)
@@ -98,9 +115,9 @@ class Pruned:
     given_back: tuple[tuple[Region, str], ...]
 
 
-def estimate(region: Region, limits: Limits | None = None, machine: Machine | None = None) -> Cost:
+def estimate(region: Region, limits: Limits | None = None, machine: HostCosts | None = None) -> Cost:
     """A region as one call of its backend: what goes in and out moves once, what stays inside does not."""
-    limits, machine = limits or Limits(), machine or Machine()
+    limits, machine = limits or Limits(), machine or host_costs()
     moved = sum(map(size, (*region.inputs, *region.constants, *region.outputs)))
     work = sum(map(flops, region.nodes))
     call = machine.call if limits.call is None else limits.call
@@ -108,9 +125,9 @@ def estimate(region: Region, limits: Limits | None = None, machine: Machine | No
     return Cost(moved, work, 1, call + max(moved / (limits.bandwidth or machine.bandwidth), busy / (limits.flops or machine.flops)))
 
 
-def apart(nodes: Sequence[Node], machine: Machine | None = None) -> Cost:
+def unfused(nodes: Sequence[Node], machine: HostCosts | None = None) -> Cost:
     """Nodes as ATen runs them, one by one."""
-    machine = machine or Machine()
+    machine = machine or host_costs()
     moved = work = 0
     seconds = 0.0
     for node in nodes:
@@ -120,12 +137,12 @@ def apart(nodes: Sequence[Node], machine: Machine | None = None) -> Cost:
     return Cost(moved, work, len(nodes), seconds)
 
 
-def compare(region: Region, limits: Limits | None = None, machine: Machine | None = None) -> Comparison:
+def compare(region: Region, limits: Limits | None = None, machine: HostCosts | None = None) -> Comparison:
     """A region against its nodes."""
-    return Comparison(estimate(region, limits, machine), apart(region.nodes, machine))
+    return Comparison(estimate(region, limits, machine), unfused(region.nodes, machine))
 
 
-def prune(regions: Sequence[Region], limits: Mapping[str, Limits] | None = None, machine: Machine | None = None) -> Pruned:
+def prune(regions: Sequence[Region], limits: Mapping[str, Limits] | None = None, machine: HostCosts | None = None) -> Pruned:
     """Gives back regions that their backend cannot hold, or that gain nothing; ``limits`` by backend. Their nodes bear the reason."""
     kept: list[Region] = []
     given_back: list[tuple[Region, str]] = []
@@ -138,7 +155,7 @@ def prune(regions: Sequence[Region], limits: Mapping[str, Limits] | None = None,
                 kept.append(region)
                 continue
             wanted = f", less than the {bounds.gain * 1e6:.1f} us asked for" if bounds.gain > 0 else ""
-            why = f"no gain{wanted}: {found.together} as a region of {region.backend}, {found.apart} without"
+            why = f"no gain{wanted}: {found.together} as a region of {region.backend}, {found.unfused} without"
         given_back.append((region, why))
         for node in region.nodes:
             note(node, why)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from xml.sax.saxutils import escape, quoteattr
 
 from tcjit.byoc.graph import Block, Node, Value, captured
-from tcjit.byoc.graph_layout import Layout, arrange
+from tcjit.byoc.graph_layout import Drawing, arrange
 from tcjit.byoc.regions import Region, order
 
 # fill and border: by backend, in the order of their appearance; then what nobody took, what branches and loops, what comes in and goes out
@@ -144,7 +144,7 @@ def _edges(boxes: Sequence[_Box]) -> Iterator[tuple[int, int, str]]:
             yield source, number, "\n".join(map(_typed, values))
 
 
-def _drawn(boxes: Sequence[_Box], layout: Layout) -> Iterator[str]:
+def _drawn(boxes: Sequence[_Box], layout: Drawing) -> Iterator[str]:
     for (_, _, tip), points in zip(_edges(boxes), layout.ways):
         yield f'<path class="edge" d="{_curve(points)}" marker-end="url(#tip)"><title>{escape(_shown(tip))}</title></path>'
     for box, (x, y) in zip(boxes, layout.places):

@@ -50,13 +50,13 @@ from tcjit.byoc.exported.saved import SCRIPT
 from tcjit.byoc.graph import Block, Node, Value
 from tcjit.byoc.ops import dtype_name
 from tcjit.byoc.partition_blocks import Cut
-from tcjit.byoc.region_spec import parse
 from tcjit.byoc.regions import identifier
+from tcjit.byoc.spec import parse
 from tcjit.errors import PartitionError
 
 
 @dataclass(frozen=True)
-class Folder:
+class ExportResult:
     """What was written: the names of the regions that are operators, and of those that are not, with the reason."""
 
     path: Path
@@ -65,7 +65,7 @@ class Folder:
     left: Mapping[str, str]
 
 
-def export(cut: Cut, adapter: Adapter, directory: Path, example_inputs: Sequence[Any]) -> Folder:
+def export(cut: Cut, adapter: Adapter, directory: Path, example_inputs: Sequence[Any]) -> ExportResult:
     """Writes a model as a folder, in place of one that an export made before; see the module's text.
 
     Raises PartitionError where the directory holds something else, a compiler is missing or refuses, or the model cannot be TorchScript.
@@ -97,7 +97,7 @@ class _Export:
         self._block, self._adapter, self._folder, self._inputs = block, adapter, folder, inputs
         self._held = _symbols(block)
 
-    def run(self) -> Folder:
+    def run(self) -> ExportResult:
         regions, left = self._regions()
         stored = [self._stored(value, name) for value, name in self._held.items()]
         served = [region for region in regions.values() if region.target == "cpu"]
@@ -126,7 +126,7 @@ class _Export:
         saved.model(self._adapter.realise(made), self._adapter.form, self._inputs, self._folder / "model.pt", self._unused(made))
         plain = self._adapter.realise(rewritten(self._block, inlined))
         saved.examples(plain, self._adapter.form, self._inputs, self._folder / "examples.pt")
-        return Folder(self._folder, space, operators, left)
+        return ExportResult(self._folder, space, operators, left)
 
     def _regions(self) -> tuple[dict[str, Exported], dict[str, str]]:
         """The regions that have a source, and why the others have none."""

@@ -15,14 +15,14 @@ from torch.export.graph_signature import ExportGraphSignature, InputKind, InputS
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from tcjit.byoc.fx_read import Record, attribute, graphs_of, read_graph
-from tcjit.byoc.fx_write import Writer, given
+from tcjit.byoc.fx_write import FxWriter, placeholders
 from tcjit.byoc.graph import Block, Value
 from tcjit.byoc.infer import type_of
 from tcjit.byoc.regions import identifier
 from tcjit.errors import PartitionError
 
 _Spec = TypeVar("_Spec", InputSpec, OutputSpec)
-HELD = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
+CONSTANT_KINDS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 WRITTEN = (OutputKind.PARAMETER_MUTATION, OutputKind.BUFFER_MUTATION)
 
 
@@ -46,15 +46,15 @@ class FxAdapter:
             self._module = model.graph_module
             self._specs = {spec.arg.name: spec for spec in model.graph_signature.input_specs}
             written = {spec.target for spec in model.graph_signature.output_specs if spec.kind in WRITTEN}
-            held = {name for name, spec in self._specs.items() if spec.kind in HELD and spec.target not in written}
+            held = {name for name, spec in self._specs.items() if spec.kind in CONSTANT_KINDS and spec.target not in written}
             self.block = read_graph(self._module, self._record, lambda node: node.name in held)
         elif isinstance(model, fx.GraphModule):
-            self._module = _told(model, example_inputs)
+            self._module = _with_metadata(model, example_inputs)
             self.block = read_graph(self._module, self._record)
         else:
             hint = "use torch.export.export(model, args)"
             raise PartitionError(f"{type(model).__name__} is no ExportedProgram and no GraphModule", hint=hint)
-        self._inputs = given(self.block)
+        self._inputs = placeholders(self.block)
         self._mode = _mode(self._module)
 
     def read(self, value: Value) -> torch.Tensor:
@@ -80,7 +80,7 @@ class FxAdapter:
 
     def realise(self, block: Block) -> ExportedProgram | fx.GraphModule:
         """A new program or GraphModule that computes exactly this block."""
-        writer = Writer(self._record, self._made, self._mode, lift=self._program is not None)
+        writer = FxWriter(self._record, self._made, self._mode, lift=self._program is not None)
         if self._program is None:
             return writer.module(block, self._inputs)
         return self._exported(self._program, writer, block)
@@ -98,11 +98,11 @@ class FxAdapter:
         target = self._specs[name].target
         return self._program.state_dict.get(target, self._program.constants.get(target))
 
-    def _exported(self, program: ExportedProgram, writer: Writer, block: Block) -> ExportedProgram:
+    def _exported(self, program: ExportedProgram, writer: FxWriter, block: Block) -> ExportedProgram:
         used = {*block.outputs, *(value for node in block.nodes for value in node.inputs)}
         kinds = {value: self._specs[value.name].kind for value in self._inputs}
-        kept = [value for value in self._inputs if value in used or kinds[value] not in HELD or not value.origin.users]
-        place = max((number for number, value in enumerate(kept, 1) if kinds[value] in (*HELD, InputKind.TOKEN)), default=0)
+        kept = [value for value in self._inputs if value in used or kinds[value] not in CONSTANT_KINDS or not value.origin.users]
+        place = max((number for number, value in enumerate(kept, 1) if kinds[value] in (*CONSTANT_KINDS, InputKind.TOKEN)), default=0)
         added = writer.added(block)
         written = writer.write(block, [*kept[:place], *added, *kept[place:]])
         root = fx.GraphModule(written.root, written.graph, "GraphModule")
@@ -150,7 +150,7 @@ def _calls(program: ExportedProgram, graph: fx.Graph) -> list[Any]:
     return found
 
 
-def _told(module: fx.GraphModule, example_inputs: Sequence[Any] | None) -> fx.GraphModule:
+def _with_metadata(module: fx.GraphModule, example_inputs: Sequence[Any] | None) -> fx.GraphModule:
     """A graph that says what its nodes compute: itself, or a copy that is run on fakes of the example inputs."""
     if example_inputs is None or all("val" in node.meta for node in module.graph.nodes if node.op == "call_function"):
         return module

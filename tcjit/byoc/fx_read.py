@@ -42,33 +42,33 @@ class Record:
     types: dict[Value, TensorType | None] = field(default_factory=dict)
 
 
-def read_graph(module: fx.GraphModule, record: Record, held: Callable[[fx.Node], bool] = lambda node: False) -> Block:
-    """The graph of a module; ``held`` says which placeholders are constants of the model. Tensors that it holds itself come after the
+def read_graph(module: fx.GraphModule, record: Record, constant: Callable[[fx.Node], bool] = lambda node: False) -> Block:
+    """The graph of a module; ``constant`` says which placeholders are constants of the model. Tensors that it holds itself come after the
     placeholders among the inputs."""
-    return _Reader(module, record, held).block()
+    return _FxReader(module, record, constant).block()
 
 
-class _Reader:
-    def __init__(self, module: fx.GraphModule, record: Record, held: Callable[[fx.Node], bool]) -> None:
-        self._module, self._record, self._held = module, record, held
+class _FxReader:
+    def __init__(self, module: fx.GraphModule, record: Record, constant: Callable[[fx.Node], bool]) -> None:
+        self._module, self._record, self._constant = module, record, constant
         self._values: dict[fx.Node, Value] = {}
         self._parts: dict[fx.Node, dict[int, Value]] = {}  # of nodes with several results
         self._inner: dict[fx.Node, fx.GraphModule] = {}
         self._inputs: list[Value] = []
         self._free: list[Value] = []
         self._nodes: list[Node] = []
-        self._memory = _Memory()
+        self._memory = _StorageUses()
 
     def block(self) -> Block:
         outputs: tuple[Value, ...] = ()
         for node in self._module.graph.nodes:
             match node.op:
                 case "placeholder":
-                    self._inputs.append(self._value(node, held=self._held(node)))
+                    self._inputs.append(self._value(node, constant=self._constant(node)))
                 case "get_attr":
                     self._attribute(node)
                 case "output":
-                    outputs = tuple(values_of(self._given(node.args)))
+                    outputs = tuple(values_of(self._argument(node.args)))
                 case "call_function" if node.target is operator.getitem and self._projection(node):
                     pass
                 case _:
@@ -79,8 +79,8 @@ class _Reader:
             value.constant = value.constant and value not in mutated
         return Block(inputs, self._nodes, outputs, mutated, self._module)
 
-    def _value(self, node: fx.Node, *, held: bool = False, kind: TensorType | None = None) -> Value:
-        value = Value(node.name, kind or type_of(node.meta.get("val")), constant=held, origin=node)
+    def _value(self, node: fx.Node, *, constant: bool = False, kind: TensorType | None = None) -> Value:
+        value = Value(node.name, kind or type_of(node.meta.get("val")), constant=constant, origin=node)
         self._values[node] = value
         self._record.types[value] = value.type
         return value
@@ -90,8 +90,8 @@ class _Reader:
         if isinstance(thing, fx.GraphModule):
             self._inner[node] = thing
             return
-        held = isinstance(thing, torch.Tensor) and not isinstance(thing, FakeTensor)
-        self._free.append(self._value(node, held=held, kind=type_of(thing)))
+        constant = isinstance(thing, torch.Tensor) and not isinstance(thing, FakeTensor)
+        self._free.append(self._value(node, constant=constant, kind=type_of(thing)))
 
     def _projection(self, node: fx.Node) -> bool:
         """Takes ``getitem`` of one of several results for that result."""
@@ -105,16 +105,16 @@ class _Reader:
         self._values[node] = value
         return True
 
-    def _given(self, argument: Any) -> Argument:
+    def _argument(self, argument: Any) -> Argument:
         """An argument as written in the graph."""
         if isinstance(argument, fx.Node):
             return str(argument.target) if argument in self._inner else self._whole(argument)
         if isinstance(argument, (list, tuple)):
-            return tuple(map(self._given, argument))
+            return tuple(map(self._argument, argument))
         if isinstance(argument, dict):
-            return tuple(map(self._given, argument.values()))
+            return tuple(map(self._argument, argument.values()))
         if isinstance(argument, slice):
-            return tuple(map(self._given, (argument.start, argument.stop, argument.step)))
+            return tuple(map(self._argument, (argument.start, argument.stop, argument.step)))
         argument = plain(argument)
         written = argument is None or isinstance(argument, (bool, int, float, complex, str))
         return argument if written else str(argument)
@@ -137,8 +137,8 @@ class _Reader:
             arguments = bind(target, *given)
             effect = effect_of(target, arguments)
         else:
-            arguments = {f"a{place}": self._given(each) for place, each in enumerate(node.args)}
-            arguments |= {name: self._given(each) for name, each in node.kwargs.items()}
+            arguments = {f"a{place}": self._argument(each) for place, each in enumerate(node.args)}
+            arguments |= {name: self._argument(each) for name, each in node.kwargs.items()}
             op, overload, effect = _title(node), "", "" if _scalar(target) else "acts"
             inner = [self._inner[each] for each in node.all_input_nodes if each in self._inner]
             if isinstance(target, HigherOrderOperator) and inner:
@@ -151,7 +151,7 @@ class _Reader:
         self._memory.see(made, target)
 
     def _bound(self, argument: Any) -> Any:
-        return self._given(argument) if isinstance(argument, fx.Node) else argument
+        return self._argument(argument) if isinstance(argument, fx.Node) else argument
 
     def _outputs(self, made: Node, node: fx.Node) -> tuple[Value, ...]:
         """The results of a node; each that FX picks gets the name of what picks it."""
@@ -171,7 +171,7 @@ class _Reader:
         return (value,)
 
 
-class _Memory:
+class _StorageUses:
     """Which values may share memory, and which of them something writes to."""
 
     def __init__(self) -> None:

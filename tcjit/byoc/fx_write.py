@@ -34,7 +34,7 @@ class Written:
 
 
 @dataclass(frozen=True)
-class Writer:
+class FxWriter:
     """Writes the blocks of one model. ``tensors`` are the constants made since it was read, with their names in the model; ``mode`` runs
     operations on fake tensors, where the model has such; ``lift``: graphs inside take these constants as operands, none holds them."""
 
@@ -66,13 +66,13 @@ class Writer:
         return list(dict.fromkeys(value for value in (*found, *block.outputs) if value in self.tensors))
 
 
-def given(block: Block) -> list[Value]:
+def placeholders(block: Block) -> list[Value]:
     """The inputs of a block that are placeholders in its graph."""
     return [value for value in block.inputs if value.origin is not None and value.origin.op == "placeholder"]
 
 
 class _Graph:
-    def __init__(self, writer: Writer, block: Block) -> None:
+    def __init__(self, writer: FxWriter, block: Block) -> None:
         self._writer, self._record, self._block = writer, writer.record, block
         self._origin: fx.GraphModule = block.origin
         self._out = Written(fx.Graph())
@@ -135,7 +135,7 @@ class _Graph:
             if origin in self._graphs:
                 inner, lifted = self._graphs[origin]
                 name = self._free(name)
-                self._out.root[name] = self._writer.module(inner, [*given(inner), *lifted])
+                self._out.root[name] = self._writer.module(inner, [*placeholders(inner), *lifted])
             else:
                 self._out.root[name] = attribute(self._origin, name)
             made = self._out.graph.create_node("get_attr", name, name=origin.name)
@@ -285,7 +285,7 @@ class _Graph:
         if self._writer.mode is None or any(each is None for each in fakes.values()) or not isinstance(made.target, OpOverload):
             return
         args, kwargs = fx.node.map_arg((made.args, made.kwargs), fakes.__getitem__)
-        with self._writer.mode, _quiet(self._writer.mode):
+        with self._writer.mode, _without_guards(self._writer.mode):
             val = made.target(*args, **kwargs)
         made.meta["val"] = val
         made.meta.pop("tensor_meta", None)
@@ -362,9 +362,9 @@ def _same_operation(node: Node, origin: fx.Node) -> bool:
     return not isinstance(origin.target, OpOverload) or name_of(origin.target) == (node.op, node.overload)
 
 
-def _default(argument: Any, given: object) -> bool:
-    """Whether what is given for an argument of a schema is its default."""
-    return argument.has_default_value() and type(given) is type(argument.default_value) and given == argument.default_value
+def _default(argument: Any, value: object) -> bool:
+    """Whether a value for an argument of a schema is its default."""
+    return argument.has_default_value() and type(value) is type(argument.default_value) and value == argument.default_value
 
 
 def _equal(one: Argument, other: Argument) -> bool:
@@ -376,7 +376,7 @@ def _equal(one: Argument, other: Argument) -> bool:
     return one is other or (type(one) is type(other) and (one == other or (one != one and other != other)))
 
 
-def _quiet(mode: FakeTensorMode) -> AbstractContextManager[Any]:
+def _without_guards(mode: FakeTensorMode) -> AbstractContextManager[Any]:
     """Lets no computation on fake tensors narrow the model's sizes."""
     env = mode.shape_env
     return nullcontext() if env is None else env.suppress_guards()

@@ -14,7 +14,7 @@ _BETWEEN, _BELOW, _SWEEPS, _SHIFTS = 18.0, 44.0, 12, 16  # pixels between boxes 
 
 
 @dataclass(frozen=True)
-class Layout:
+class Drawing:
     """The left upper corner of every box, and the points of every edge: from the bottom of one box to the top of another."""
 
     places: tuple[Point, ...]
@@ -23,7 +23,7 @@ class Layout:
     height: float
 
 
-def arrange(sizes: Sequence[Point], edges: Sequence[tuple[int, int]]) -> Layout:
+def arrange(sizes: Sequence[Point], edges: Sequence[tuple[int, int]]) -> Drawing:
     """The layout of boxes of these widths and heights; edges lead from a box to a later one.
 
     >>> arrange([(10, 5), (20, 5)], [(0, 1)]).places
@@ -62,7 +62,7 @@ def arrange(sizes: Sequence[Point], edges: Sequence[tuple[int, int]]) -> Layout:
         for chain in chains
     )
     right = max((centre[cell] + widths[cell] / 2 for cell in range(len(level))), default=0.0)
-    return Layout(places, ways, right, height)
+    return Drawing(places, ways, right, height)
 
 
 def _ordered(rows: list[list[int]], above: list[list[int]], below: list[list[int]]) -> list[list[int]]:

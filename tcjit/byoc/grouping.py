@@ -5,22 +5,22 @@ from collections.abc import Collection, Sequence
 
 from tcjit.byoc.annotate import obstacles, reason, verdict
 from tcjit.byoc.backends import Backend, Row
-from tcjit.byoc.block_dependences import Scope, note
+from tcjit.byoc.block_dependences import BlockDependences, note
 from tcjit.byoc.graph import Block, Node
-from tcjit.byoc.matcher import Match, matches
 from tcjit.byoc.pattern_nodes import roots
-from tcjit.byoc.regions import Group, Reach
+from tcjit.byoc.patterns import Match, matches
+from tcjit.byoc.regions import NodeGroup, Reach
 
 
-def group(block: Block | Scope, backends: Sequence[Backend], among: Collection[Node] | None = None) -> list[Group]:
+def group(block: Block | BlockDependences, backends: Sequence[Backend], among: Collection[Node] | None = None) -> list[NodeGroup]:
     """Disjoint groups for ``merge``. Earlier backends win, in one backend earlier rows, for one row later results and larger matches.
 
     ``among`` keeps to some of the nodes. Nodes that nobody takes bear the reasons.
     """
-    scope = block if isinstance(block, Scope) else Scope(block)
+    scope = block if isinstance(block, BlockDependences) else BlockDependences(block)
     free = dict.fromkeys(node for node in scope.nodes if among is None or node in among)
     reach = Reach(scope)
-    found: list[Group] = []
+    found: list[NodeGroup] = []
     remarks: list[tuple[Node, str]] = []
     for node in free:
         node.reason = ""
@@ -33,7 +33,7 @@ def group(block: Block | Scope, backends: Sequence[Backend], among: Collection[N
                     continue
                 taken, why = _take(row, node, scope, reach, free, barred)
                 if taken is not None:
-                    found.append(Group(backend.name, taken.nodes, row.name, taken, not backend.merges))
+                    found.append(NodeGroup(backend.name, taken.nodes, row.name, taken, not backend.merges))
                     for each in taken.nodes:
                         del free[each]
                 elif why:
@@ -43,7 +43,7 @@ def group(block: Block | Scope, backends: Sequence[Backend], among: Collection[N
             if why:
                 remarks.append((node, why))
             else:
-                found.append(Group(backend.name, (node,), alone=not backend.merges))
+                found.append(NodeGroup(backend.name, (node,), alone=not backend.merges))
                 del free[node]
     for node, why in remarks:
         if node in free:
@@ -52,7 +52,7 @@ def group(block: Block | Scope, backends: Sequence[Backend], among: Collection[N
 
 
 def _take(
-    row: Row, root: Node, scope: Scope, reach: Reach, free: dict[Node, None], barred: dict[Node, str]
+    row: Row, root: Node, scope: BlockDependences, reach: Reach, free: dict[Node, None], barred: dict[Node, str]
 ) -> tuple[Match | None, str]:
     """The largest match of a row at a node that may be taken, or why there is none though the pattern fits."""
     why = ""
@@ -67,7 +67,7 @@ def _take(
     return None, why
 
 
-def _refusal(row: Row, found: Match, root: Node, scope: Scope, free: dict[Node, None], barred: dict[Node, str]) -> str:
+def _refusal(row: Row, found: Match, root: Node, scope: BlockDependences, free: dict[Node, None], barred: dict[Node, str]) -> str:
     for node in found.nodes:
         if barred[node]:
             return f"{node.op} {barred[node]}"

@@ -23,10 +23,10 @@ from tcjit.byoc.backends import Backend, register, unregister
 from tcjit.byoc.calling import Inputs
 from tcjit.byoc.graph import Node, Value
 from tcjit.byoc.partition_blocks import cut
-from tcjit.byoc.region_spec import parse, plan, spec
 from tcjit.byoc.regions import Region
 from tcjit.byoc.rewrite import call
 from tcjit.byoc.settings import PartitionConfig
+from tcjit.byoc.spec import parse, plan, spec
 from tcjit.cache import store
 from tcjit.errors import CacheError, TCError
 from tcjit.runtime import host, timing
@@ -75,7 +75,7 @@ def measured(opened: Callable[[], Adapter], config: PartitionConfig, inputs: Inp
     found: list[tuple[Region, dict[str, float]]] = []
     said: dict[Key, str] = {}
     for name in config.serving(measure=True):
-        for probe, given, adapter in _given(opened(), replace(config, backends=(name,)), inputs):
+        for probe, given, adapter in _probes(opened(), replace(config, backends=(name,)), inputs):
             if given is None:
                 said[_key(probe.region)] = "not reached by the example inputs"
                 continue
@@ -125,7 +125,7 @@ class _Recorder(Backend):
         return recorded
 
 
-def _given(
+def _probes(
     adapter: Adapter, config: PartitionConfig, inputs: Inputs
 ) -> list[tuple[_Probe, list[Tensor] | None, Adapter]]:
     """The regions of one backend, with what they are given."""

@@ -21,11 +21,11 @@ from torch import Tensor
 from tcjit.byoc import vendor
 from tcjit.byoc.adapter import Adapter
 from tcjit.byoc.backends import Backend, Row, Verdict, register
-from tcjit.byoc.cost import Limits, Machine
+from tcjit.byoc.cost import HostCosts, Limits
 from tcjit.byoc.graph import Node, Value
-from tcjit.byoc.matcher import Match
-from tcjit.byoc.region_spec import Unserved
+from tcjit.byoc.patterns import Match
 from tcjit.byoc.regions import Region
+from tcjit.byoc.spec import Unserved
 from tcjit.errors import PartitionError
 
 # what is estimated to be saved where the layout is there already, which lets layers by themselves be regions if they are large
@@ -47,7 +47,7 @@ class Packed(Backend):
 
     name = "packed"
     merges = False
-    limits = Limits(call=Machine().call, speeds=_SPEEDS)
+    limits = Limits(call=HostCosts().call, speeds=_SPEEDS)
     devices = ("cpu",)
     contiguous = False  # with a weight of its own layout oneDNN computes in channels last, whatever comes in
 
@@ -95,7 +95,7 @@ class Packed(Backend):
 
 
 @dataclass(frozen=True)
-class _Held:
+class _PrepackedWeight:
     """What is kept of a weight, as it was at one version: copies by the shapes of inputs, and of them one per layout.
 
     The storage is held so that no other one can come to lie at its address while this is in use.
@@ -113,7 +113,7 @@ class _Packing:
 
     def __init__(self, code: Mapping[str, Any]) -> None:
         self._numbers = code["numbers"]
-        self.held: dict[int, _Held] = {}
+        self.held: dict[int, _PrepackedWeight] = {}
         self._lock = Lock()
 
     def copy(self, weight: Tensor, key: _Key, x: Tensor, other: Tensor | None = None) -> Tensor:
@@ -134,7 +134,7 @@ class _Packing:
             kept = self.held.get(id(weight))
             if kept is None or kept.weight() is not weight or (kept.version, kept.address) != (version, address):
                 gone = weakref.ref(weight, _forgetting(self.held, id(weight)))
-                kept = self.held[id(weight)] = _Held(gone, version, address, weight.untyped_storage())
+                kept = self.held[id(weight)] = _PrepackedWeight(gone, version, address, weight.untyped_storage())
             while len(kept.ready) >= SHAPES:
                 del kept.ready[next(iter(kept.ready))]
             for each in kept.ready.values():
@@ -173,7 +173,7 @@ class _Packing:
         return [x.shape[0], weight.shape[0], *((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, p, s, d in extents)]
 
 
-def _forgetting(held: dict[int, _Held], place: int) -> Callable[[Any], None]:
+def _forgetting(held: dict[int, _PrepackedWeight], place: int) -> Callable[[Any], None]:
     """What drops the copies of a weight when it dies; not those of another one, which has come to its place."""
 
     def gone(reference: Any) -> None:

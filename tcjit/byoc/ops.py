@@ -133,7 +133,7 @@ def call(op: str, overload: str, arguments: Mapping[str, Any]) -> tuple[torch._o
                 raise PartitionError(f"{op}.{overload} lacks its argument {argument.name}", hint=f"its schema is {found._schema}")
             value = argument.default_value
         else:
-            value = _given(argument.real_type, arguments[argument.name])
+            value = _as_python(argument.real_type, arguments[argument.name])
         if argument.kwarg_only:
             kwargs[argument.name] = value
         else:
@@ -198,7 +198,7 @@ def _off(value: object) -> bool:
     return value is False or (isinstance(value, (int, float)) and value == 0)
 
 
-def _given(kind: Any, value: Any) -> Any:
+def _as_python(kind: Any, value: Any) -> Any:
     """An argument of a graph as Python passes it to an operator."""
     while kind.kind() == "OptionalType":
         if value is None:
@@ -212,5 +212,5 @@ def _given(kind: Any, value: Any) -> Any:
     if name == "DeviceObjType" and isinstance(value, str):
         return torch.device(value)
     if name == "ListType" and isinstance(value, Iterable) and not isinstance(value, (str, torch.Tensor)):
-        return [_given(kind.getElementType(), each) for each in value]
+        return [_as_python(kind.getElementType(), each) for each in value]
     return value

@@ -17,7 +17,7 @@ from tcjit.byoc.adapter import Adapter
 from tcjit.byoc.archive import first_line
 from tcjit.byoc.calling import Calling, Dynamic, Inputs, calling_of, dimensions, inputs_of, refused, shapes_of
 from tcjit.byoc.diagram import picture
-from tcjit.byoc.export import Folder, export
+from tcjit.byoc.export import ExportResult, export
 from tcjit.byoc.fx import FxAdapter
 from tcjit.byoc.infer import unreported
 from tcjit.byoc.manifest import MANIFEST, WHOLE
@@ -25,7 +25,7 @@ from tcjit.byoc.partition_blocks import Cut, cut
 from tcjit.byoc.report import Coverage, coverage, report, rows
 from tcjit.byoc.runtime import GRADIENTS
 from tcjit.byoc.script_file import failing
-from tcjit.byoc.select_variant import Chosen, estimated, fastest, runnable, twin
+from tcjit.byoc.select_variant import Variant, estimated, fastest, independent_copy, runnable
 from tcjit.byoc.settings import PartitionConfig
 from tcjit.checked import PATH, checked
 from tcjit.errors import PartitionError
@@ -151,7 +151,7 @@ class PartitionedModule(torch.nn.Module):
         return torchscript.stored(self._made, self._manifest)
 
     @checked(directory=PATH)
-    def export(self, directory: str | os.PathLike[str]) -> Folder:
+    def export(self, directory: str | os.PathLike[str]) -> ExportResult:
         """Write the model as a directory that C++ runs without Python; see ``tcjit.byoc.export``. What was served, and what was not."""
         making = self._known("exported")
         if making.inputs.named:
@@ -185,7 +185,7 @@ def partition(
     opened = opener(model, inputs, dynamic)
     if dry_run:
         adapter = opened()
-        way = Chosen(adapter, cut(adapter, config), None, None)
+        way = Variant(adapter, cut(adapter, config), None, None)
     elif measure:
         way = fastest(model, opened, config, inputs)
     else:
@@ -193,9 +193,9 @@ def partition(
     training = isinstance(model, torch.nn.Module) and bool(getattr(model, "training", False))  # a frozen one does not say
     running = way.model
     if running is not None and not way.cut.regions and not way.cut.passes:
-        running = twin(model, opened)  # nothing is changed, so that nothing may cost anything
-    calling = None if type(running) is type(model) else calling_of(way.made, model)
-    return PartitionedModule(way.made, _manifest(way, training), Making(way.adapter, way.cut, inputs), running, calling)
+        running = independent_copy(model, opened)  # nothing is changed, so that nothing may cost anything
+    calling = None if type(running) is type(model) else calling_of(way.partitioned, model)
+    return PartitionedModule(way.partitioned, _manifest(way, training), Making(way.adapter, way.cut, inputs), running, calling)
 
 
 @checked(file=PATH, trust=bool)
@@ -220,7 +220,7 @@ def _restored(content: bytes) -> PartitionedModule:
     return PartitionedModule(made, manifest)
 
 
-def _manifest(way: Chosen, training: bool) -> dict[str, Any]:
+def _manifest(way: Variant, training: bool) -> dict[str, Any]:
     done, found = way.cut, way.measured
     devices = {value.type.device for region in done.regions for value in (*region.inputs, *region.outputs) if value.type}
     return {
@@ -234,7 +234,7 @@ def _manifest(way: Chosen, training: bool) -> dict[str, Any]:
     }
 
 
-def _notes(way: Chosen) -> list[str]:
+def _notes(way: Variant) -> list[str]:
     """What the user of a model must know to have its regions run."""
     held = [value for region in way.cut.regions if region.name in way.cut.specs for value in region.constants]
     training = [value.name for value in held if way.adapter.read(value).requires_grad]

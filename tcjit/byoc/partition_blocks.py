@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 
 from tcjit.byoc.adapter import Adapter
 from tcjit.byoc.backends import Backend, find
-from tcjit.byoc.block_dependences import Scope, note
+from tcjit.byoc.block_dependences import BlockDependences, note
 from tcjit.byoc.cost import Comparison, compare, flops, prune, traffic, within
 from tcjit.byoc.graph import Block, Node, Value
 from tcjit.byoc.grouping import group
 from tcjit.byoc.infer import make
 from tcjit.byoc.passes import standard
-from tcjit.byoc.region_spec import spec
-from tcjit.byoc.regions import Group, Region, merge
+from tcjit.byoc.regions import NodeGroup, Region, merge
 from tcjit.byoc.rewrite import call, replace
 from tcjit.byoc.settings import PartitionConfig
+from tcjit.byoc.spec import spec
 from tcjit.errors import PartitionError
 
 # what only brings values to where they are used, and is in no report
@@ -24,7 +24,7 @@ UNSEEN = frozenset(f"prim.{name}" for name in "Constant GetAttr ListConstruct Li
 # whether a region may stay: empty, or why not
 Judge = Callable[[Region], str]
 # the nodes that stand for a region, and its spec if it has one; raises PartitionError to give it back
-Place = Callable[[Region, Backend, Adapter], tuple[Sequence[Node], str]]
+Replace = Callable[[Region, Backend, Adapter], tuple[Sequence[Node], str]]
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Cut:
     passes: tuple[str, ...] = ()
 
 
-def place(region: Region, backend: Backend, adapter: Adapter) -> tuple[Sequence[Node], str]:
+def replacement(region: Region, backend: Backend, adapter: Adapter) -> tuple[Sequence[Node], str]:
     """What a backend makes of a region: nodes of its own, or a call."""
     nodes = backend.rewrite(region, adapter)
     if nodes is not None:
@@ -62,7 +62,7 @@ def place(region: Region, backend: Backend, adapter: Adapter) -> tuple[Sequence[
     return [call(region, text)], text
 
 
-def cut(adapter: Adapter, config: PartitionConfig, judge: Judge | None = None, put: Place = place) -> Cut:
+def cut(adapter: Adapter, config: PartitionConfig, judge: Judge | None = None, put: Replace = replacement) -> Cut:
     """Cuts a model; the adapter's block is used up. ``judge`` has the last word on regions that the cost step would keep."""
     pipeline = (config.pipeline or standard()).without(*config.without)
     asked = dict.fromkeys(name for backend in config.serving() for name in find(backend).passes if name not in config.without)
@@ -71,7 +71,7 @@ def cut(adapter: Adapter, config: PartitionConfig, judge: Judge | None = None, p
 
 
 class _Cutter:
-    def __init__(self, adapter: Adapter, config: PartitionConfig, judge: Judge | None, put: Place, ran: Sequence[str]) -> None:
+    def __init__(self, adapter: Adapter, config: PartitionConfig, judge: Judge | None, put: Replace, ran: Sequence[str]) -> None:
         self._adapter, self._config, self._judge, self._put, self._ran = adapter, config, judge, put, tuple(ran)
         self._backends = [find(name) for name in config.serving()]
         self._regions: list[Region] = []
@@ -88,14 +88,14 @@ class _Cutter:
 
     def _one(self, block: Block, depth: int) -> Block:
         """Each backend is offered what the ones before it did not take, or gave back."""
-        scope = Scope(block)
+        scope = BlockDependences(block)
         made: dict[Region, Sequence[Node]] = {}
         said = dict.fromkeys(block.nodes, "")
         for backend in self._backends:
             known = {frozenset(region.nodes): region for region in made}
             taken = frozenset().union(*known)
             free = [node for node in block.nodes if node not in taken]
-            groups = [Group(region.backend, region.nodes, alone=True) for region in made] + group(scope, [backend], free)
+            groups = [NodeGroup(region.backend, region.nodes, alone=True) for region in made] + group(scope, [backend], free)
             found = merge(scope, groups, start=self._count, fits=within({backend.name: backend.limits}))
             self._count += len(found)
             made |= {region: nodes for region in found if frozenset(region.nodes) not in known and (nodes := self._taken(region, backend))}
@@ -136,12 +136,12 @@ class _Cutter:
 def _reshaped(block: Block) -> Block:
     """Views of another shape as reshapes: what comes out of a region has strides of its own, whatever they were in the model."""
     nodes = list(block.nodes)
-    for place, node in enumerate(nodes):
+    for position, node in enumerate(nodes):
         if node.op == "aten.view" and "size" in node.arguments and not block.mutated.intersection((*node.inputs, *node.outputs)):
             arguments = {"self": node.arguments["self"], "shape": node.arguments["size"]}
-            nodes[place] = Node("aten.reshape", "default", arguments, node.outputs, node.effect, reason=node.reason)
+            nodes[position] = Node("aten.reshape", "default", arguments, node.outputs, node.effect, reason=node.reason)
             for value in node.outputs:
-                value.producer = nodes[place]
+                value.producer = nodes[position]
     return Block(block.inputs, nodes, block.outputs, block.mutated, block.origin)
 
 
@@ -150,7 +150,7 @@ def _contiguous(block: Block) -> Block:
     with something else that the caller sees stays as it is."""
     nodes, made = list(block.nodes), dict[Value, Value]()
     returned = dict.fromkeys(block.outputs)
-    held = [_held(value) for value in returned]
+    held = [_viewed(value) for value in returned]
     for value, memory in zip(returned, held):
         alone = memory.producer is not None and held.count(memory) == 1 and value not in block.mutated
         if value.type is not None and alone and (value.type.shape is None or len(value.type.shape) > 1):
@@ -160,7 +160,7 @@ def _contiguous(block: Block) -> Block:
     return Block(block.inputs, nodes, tuple(made.get(value, value) for value in block.outputs), block.mutated, block.origin)
 
 
-def _held(value: Value) -> Value:
+def _viewed(value: Value) -> Value:
     """What a value is a view of, at most."""
     while value.producer is not None and value.producer.effect == "view" and value.producer.inputs:
         value = value.producer.inputs[0]

@@ -23,7 +23,7 @@ class Pattern:
 
     def output(self, index: int) -> Pattern:
         """One of several results of an operation, or an element of the tuple that it gives."""
-        return Output(self, index)
+        return OutputPattern(self, index)
 
     def optional(self, tail: Callable[[Pattern], Pattern]) -> Pattern:
         """``tail`` of this pattern, or this pattern alone: ``conv.optional(is_op("aten.relu"))``."""
@@ -31,18 +31,18 @@ class Pattern:
 
     def has_attr(self, /, **attributes: Given) -> Pattern:
         """Computed by an operation with these arguments, by name: ``has_attr(groups=1)``."""
-        return Attributes(self, tuple((name, given(value)) for name, value in attributes.items()))
+        return AttributePattern(self, tuple((name, as_pattern(value)) for name, value in attributes.items()))
 
     def has_dtype(self, *dtypes: str) -> Pattern:
         """A tensor of one of these dtypes."""
-        return Where(self, f"has_dtype({', '.join(dtypes)})", lambda kind: kind.dtype in dtypes)
+        return TypePattern(self, f"has_dtype({', '.join(dtypes)})", lambda kind: kind.dtype in dtypes)
 
     def has_shape(self, *shape: int | None | EllipsisType) -> Pattern:
         """A tensor of this shape: None is any extent, ``...`` any number of them. An extent not known is not met by a number."""
         if shape.count(...) > 1:
             raise PartitionError("has_shape takes one ... at most")
         words = ["..." if extent is ... else "?" if extent is None else str(extent) for extent in shape]
-        return Where(self, f"has_shape({', '.join(words)})", lambda kind: _shape_fits(shape, kind.shape))
+        return TypePattern(self, f"has_shape({', '.join(words)})", lambda kind: _shape_fits(shape, kind.shape))
 
     def same_shape_as(self, other: Pattern) -> Pattern:
         """A tensor of the shape of what ``other``, a pattern somewhere in the whole, stands for; both shapes known."""
@@ -68,7 +68,7 @@ class Pattern:
         return Either((self, other))
 
     def __and__(self, other: Pattern) -> Pattern:
-        return Both((self, other))
+        return BothPattern((self, other))
 
     def __invert__(self) -> Pattern:
         return Not(self)
@@ -86,7 +86,7 @@ class Wildcard(Pattern):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Const(Pattern):
+class ConstantPattern(Pattern):
     """Something written in the model, or a parameter or buffer."""
 
 
@@ -104,14 +104,14 @@ class Op(Pattern):
     names: tuple[str, ...]
 
     def __call__(self, /, *arguments: Given, **named: Given) -> Pattern:
-        return Call(self, tuple(map(given, arguments)), tuple((name, given(value)) for name, value in named.items()))
+        return CallPattern(self, tuple(map(as_pattern, arguments)), tuple((name, as_pattern(value)) for name, value in named.items()))
 
     def fits(self, node: Node) -> bool:
         return node.op in self.names or f"{node.op}.{node.overload}" in self.names
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Call(Pattern):
+class CallPattern(Pattern):
     """Arguments by position, then by name; those not mentioned may be anything."""
 
     op: Op
@@ -125,7 +125,7 @@ class Either(Pattern):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Both(Pattern):
+class BothPattern(Pattern):
     parts: tuple[Pattern, ...]
 
 
@@ -156,7 +156,7 @@ class Tuple(Pattern):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Output(Pattern):
+class OutputPattern(Pattern):
     base: Pattern
     index: int
 
@@ -168,17 +168,17 @@ class Named(Pattern):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Attributes(Pattern):
+class AttributePattern(Pattern):
     base: Pattern
     attributes: tuple[tuple[str, Pattern], ...]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Where(Pattern):
-    """A tensor whose type passes a test; ``words`` say which."""
+class TypePattern(Pattern):
+    """A tensor whose type passes a test; ``description`` says which."""
 
     base: Pattern
-    words: str
+    description: str
     test: Callable[[TensorType], bool]
 
 
@@ -202,27 +202,27 @@ class Dominates(Pattern):
     path: Pattern
 
 
-def given(value: Given) -> Pattern:
+def as_pattern(value: Given) -> Pattern:
     """What stands for a pattern, as a pattern."""
     if isinstance(value, Pattern):
         return value
     if isinstance(value, (tuple, list)):
-        return Tuple(tuple(map(given, value)))
+        return Tuple(tuple(map(as_pattern, value)))
     return Literal(value)
 
 
 def parts(pattern: Pattern) -> tuple[Pattern, ...]:
     """The patterns that a pattern is made of, in the order in which they are written."""
     match pattern:
-        case Call():
+        case CallPattern():
             return (*pattern.arguments, *(each for _, each in pattern.named_arguments))
         case Either():
             return pattern.options
-        case Both():
+        case BothPattern():
             return pattern.parts
         case Tuple():
             return pattern.items
-        case Attributes():
+        case AttributePattern():
             return (pattern.base, *(each for _, each in pattern.attributes))
         case SameShape():
             return (pattern.base, pattern.other)
@@ -232,7 +232,7 @@ def parts(pattern: Pattern) -> tuple[Pattern, ...]:
             return (pattern.child, pattern.parent, pattern.path)
         case Optional():
             return (pattern.base,) if pattern.otherwise is None else (pattern.base, pattern.otherwise)
-        case Not() | Output() | Named() | Where():
+        case Not() | OutputPattern() | Named() | TypePattern():
             return (pattern.base,)
     return ()
 
@@ -242,7 +242,7 @@ def roots(pattern: Pattern) -> frozenset[str] | None:
     match pattern:
         case Op():
             return frozenset(pattern.names)
-        case Call():
+        case CallPattern():
             return frozenset(pattern.op.names)
         case Either():
             found = [roots(option) for option in pattern.options]
@@ -250,10 +250,10 @@ def roots(pattern: Pattern) -> frozenset[str] | None:
         case Optional():
             ends = (roots(pattern.base), frozenset[str]() if pattern.otherwise is None else roots(pattern.otherwise))
             return None if ends[0] is None or ends[1] is None else ends[0] | ends[1]
-        case Both():
+        case BothPattern():
             known = [each for each in map(roots, pattern.parts) if each is not None]
             return frozenset.intersection(*known) if known else None
-        case Named() | Attributes() | Where() | SameShape() | Used():
+        case Named() | AttributePattern() | TypePattern() | SameShape() | Used():
             return roots(pattern.base)
         case Dominates():
             return roots(pattern.child)
@@ -285,7 +285,7 @@ def show(pattern: Pattern) -> str:
     def text(each: Pattern) -> str:
         if each in numbers:
             return f"#{numbers[each]}"
-        words = _words(each, text)
+        words = _described(each, text)
         if uses.get(each, 0) < 2 or isinstance(each, Literal):
             return words
         numbers[each] = len(numbers) + 1
@@ -294,24 +294,24 @@ def show(pattern: Pattern) -> str:
     return text(pattern)
 
 
-def _words(pattern: Pattern, text: Callable[[Pattern], str]) -> str:
+def _described(pattern: Pattern, text: Callable[[Pattern], str]) -> str:
     def named(items: tuple[tuple[str, Pattern], ...]) -> list[str]:
         return [f"{name}={text(each)}" for name, each in items]
 
     match pattern:
         case Wildcard():
             return "*"
-        case Const():
+        case ConstantPattern():
             return "const"
         case Literal():
             return repr(pattern.value)
         case Op():
             return "|".join(pattern.names)
-        case Call():
+        case CallPattern():
             return f"{'|'.join(pattern.op.names)}({', '.join([*map(text, pattern.arguments), *named(pattern.named_arguments)])})"
         case Either():
             return f"({' | '.join(map(text, pattern.options))})"
-        case Both():
+        case BothPattern():
             return f"({' & '.join(map(text, pattern.parts))})"
         case Tuple():
             return f"({', '.join(map(text, pattern.items))}{',' if len(pattern.items) == 1 else ''})"
@@ -319,21 +319,21 @@ def _words(pattern: Pattern, text: Callable[[Pattern], str]) -> str:
             return f"~{text(pattern.base)}"
         case Optional():
             return f"optional({text(pattern.base)})"
-        case Output():
+        case OutputPattern():
             return f"{text(pattern.base)}[{pattern.index}]"
         case Named():
             return f"{text(pattern.base)} as {pattern.name}"
-        case Attributes():
+        case AttributePattern():
             return f"{text(pattern.base)}.has_attr({', '.join(named(pattern.attributes))})"
-        case Where():
-            return f"{text(pattern.base)}.{pattern.words}"
+        case TypePattern():
+            return f"{text(pattern.base)}.{pattern.description}"
         case SameShape():
             return f"{text(pattern.base)}.same_shape_as({text(pattern.other)})"
         case Used():
             return f"{text(pattern.base)}.{'only_used_by' if pattern.only else 'used_by'}({text(pattern.user)})"
         case Dominates():
             return f"{text(pattern.child)}.dominates({text(pattern.parent)}, path={text(pattern.path)})"
-    raise PartitionError(f"{type(pattern).__name__} is no pattern", hint="use the words of tcjit.byoc.matcher")
+    raise PartitionError(f"{type(pattern).__name__} is no pattern", hint="use the words of tcjit.byoc.patterns")
 
 
 def _shape_fits(wanted: tuple[int | None | EllipsisType, ...], shape: tuple[int | None, ...] | None) -> bool:

@@ -13,16 +13,16 @@ from heapq import heapify, heappop, heappush
 from operator import or_
 from typing import TypeAlias
 
-from tcjit.byoc.block_dependences import Scope, note, operands
+from tcjit.byoc.block_dependences import BlockDependences, note, operands
 from tcjit.byoc.graph import Block, Node, Value
-from tcjit.byoc.matcher import Match
+from tcjit.byoc.patterns import Match
 from tcjit.errors import PartitionError
 
 Fits: TypeAlias = Callable[[str, Sequence[Node]], bool]  # whether a backend can hold these nodes as one region
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
+class NodeGroup:
     """Nodes that a backend takes together: what a row of its table matched, or a single node without one. ``alone``: never merged."""
 
     backend: str
@@ -42,7 +42,7 @@ class Region:
 
     backend: str
     name: str
-    groups: tuple[Group, ...]
+    groups: tuple[NodeGroup, ...]
     nodes: tuple[Node, ...]
     inputs: tuple[Value, ...]
     constants: tuple[Value, ...]
@@ -58,7 +58,7 @@ class Region:
         return f"<region {self.name}: {len(self.nodes)} nodes, {len(self.inputs)} in, {len(self.outputs)} out: {ops}>"
 
 
-def merge(block: Block | Scope, groups: Sequence[Group], *, start: int = 0, fits: Fits | None = None) -> list[Region]:
+def merge(block: Block | BlockDependences, groups: Sequence[NodeGroup], *, start: int = 0, fits: Fits | None = None) -> list[Region]:
     """The regions of a block, in an order in which they can run; numbered from ``start``.
 
     Neighbours of one backend and device become one region wherever that makes no circle; of two that exclude each other the earlier wins.
@@ -69,7 +69,7 @@ def merge(block: Block | Scope, groups: Sequence[Group], *, start: int = 0, fits
     its own inputs can lead from a region to the newcomer from outside, and regions that were kept apart once stay apart: what is between
     them belongs to neither. So joining takes a look at the inputs, and only those that depend on a grown region are told.
     """
-    scope = block if isinstance(block, Scope) else Scope(block)
+    scope = block if isinstance(block, BlockDependences) else BlockDependences(block)
     units = _admitted(scope, groups)
     cells, needs = _contracted(scope, [unit.nodes for unit in units])
     sequence = _sorted(cells, needs)
@@ -111,7 +111,7 @@ def merge(block: Block | Scope, groups: Sequence[Group], *, start: int = 0, fits
                     before[other] |= after
         bits[cell], before[cell] = own, after
         live[cell] = None
-    parts: dict[int, list[Group]] = {}
+    parts: dict[int, list[NodeGroup]] = {}
     for number, unit in enumerate(units):
         parts.setdefault(find(number), []).extend(unit.groups)
     made = [region for region in (_region(scope, each) for each in parts.values()) if region is not None]
@@ -119,12 +119,12 @@ def merge(block: Block | Scope, groups: Sequence[Group], *, start: int = 0, fits
     return [_named(region, start + number) for number, region in enumerate(ordered)]
 
 
-def order(block: Block | Scope, regions: Sequence[Region]) -> list[Node | Region]:
+def order(block: Block | BlockDependences, regions: Sequence[Region]) -> list[Node | Region]:
     """All of a block in an order in which it can run, regions in one piece, otherwise as near to its own order as that allows.
 
     Raises PartitionError where there is none.
     """
-    scope = block if isinstance(block, Scope) else Scope(block)
+    scope = block if isinstance(block, BlockDependences) else BlockDependences(block)
     cells, needs = _contracted(scope, [region.nodes for region in regions])
     sequence = _sorted(cells, needs)
     if sequence is None:
@@ -135,7 +135,7 @@ def order(block: Block | Scope, regions: Sequence[Region]) -> list[Node | Region
 class Reach:
     """Which sets of nodes can run as one, next to all those that were joined before."""
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: BlockDependences) -> None:
         self._scope = scope
         self._before: list[int] = []  # per node, what it depends on once the joined sets are single cells, as bits
 
@@ -180,7 +180,7 @@ def identifier(text: str) -> str:
 class _Unit:
     """Groups that must stay together."""
 
-    groups: list[Group]
+    groups: list[NodeGroup]
     number: int
 
     @property
@@ -197,7 +197,7 @@ class _Unit:
         return (self.backend, device, self.number if any(group.alone for group in self.groups) else -1)
 
 
-def _admitted(scope: Scope, groups: Sequence[Group]) -> list[_Unit]:
+def _admitted(scope: BlockDependences, groups: Sequence[NodeGroup]) -> list[_Unit]:
     """The groups that can run as one, those joined that pass each other something else than tensors."""
     units: dict[int, _Unit] = {number: _Unit([group], number) for number, group in enumerate(groups)}
     owner: dict[Node, int] = {}
@@ -247,7 +247,7 @@ def _admitted(scope: Scope, groups: Sequence[Group]) -> list[_Unit]:
     return list(units.values())
 
 
-def _contracted(scope: Scope, sets: Sequence[Sequence[Node]]) -> tuple[list[list[Node]], list[list[int]]]:
+def _contracted(scope: BlockDependences, sets: Sequence[Sequence[Node]]) -> tuple[list[list[Node]], list[list[int]]]:
     """Cells, first the sets and then every other node, and which cells each needs, ascending."""
     cells = [sorted(nodes, key=lambda node: node.number) for nodes in sets]
     owner = [-1] * len(scope.nodes)
@@ -282,7 +282,7 @@ def _sorted(cells: Sequence[Sequence[Node]], needs: Sequence[Sequence[int]]) -> 
     return found if len(found) == len(cells) else None
 
 
-def _region(scope: Scope, groups: Sequence[Group]) -> Region | None:
+def _region(scope: BlockDependences, groups: Sequence[NodeGroup]) -> Region | None:
     """A region without its name, or None where nothing of it is left or used."""
     groups = _trimmed(scope, groups)
     if not groups:
@@ -300,7 +300,7 @@ def _region(scope: Scope, groups: Sequence[Group]) -> Region | None:
     return Region(groups[0].backend, "", tuple(groups), tuple(nodes), inputs, constants, outputs)
 
 
-def _trimmed(scope: Scope, groups: Sequence[Group]) -> list[Group]:
+def _trimmed(scope: BlockDependences, groups: Sequence[NodeGroup]) -> list[NodeGroup]:
     """The groups without views at the end whose memory is outside anyway: there they cost nothing, and inside a copy each."""
     left = list(groups)
     while True:

@@ -64,7 +64,7 @@ def _region(region: Region, cut: Cut, times: Mapping[str, float]) -> list[str]:
     found = cut.estimates[region.name]
     said = ", ".join(f"{name} {_seconds(value)}" for name, value in times.items())
     sizes = [str(len(each)) for each in (region.nodes, (*region.inputs, *region.constants), region.outputs)]
-    return [region.name, " ".join(region.rows), *sizes, _seconds(found.together.seconds), _seconds(found.apart.seconds), said]
+    return [region.name, " ".join(region.rows), *sizes, _seconds(found.together.seconds), _seconds(found.unfused.seconds), said]
 
 
 def _seconds(value: float) -> str:

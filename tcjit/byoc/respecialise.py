@@ -6,9 +6,9 @@ from typing import Any
 
 from tcjit.byoc.graph import Argument, Block, Node, TensorType, Value
 from tcjit.byoc.infer import result_types
-from tcjit.byoc.lower.builder import Program
+from tcjit.byoc.lower.builder import LoweredDef
 from tcjit.byoc.lower.rules import program
-from tcjit.byoc.region_spec import Spec, read
+from tcjit.byoc.spec import Spec, read
 from tcjit.errors import PartitionError
 
 # what an extent that is known at the run only stands for while a model is partitioned
@@ -42,7 +42,7 @@ def tried(node: Node) -> Node:
     return Node(node.op, node.overload, arguments, outputs)
 
 
-def lowered_again(spec: Spec, types: Sequence[TensorType | None]) -> Program:
+def lowered_again(spec: Spec, types: Sequence[TensorType | None]) -> LoweredDef:
     """The program of a region for inputs of these types; raises PartitionError where there is none."""
     values: dict[str, Value] = {}
     inputs = []

@@ -17,7 +17,7 @@ from torch.nn import Parameter
 
 from tcjit.byoc.backends import find
 from tcjit.byoc.ops import dtype_name
-from tcjit.byoc.region_spec import TAIL, Runner, Spec, Unserved, fits, parse, plan
+from tcjit.byoc.spec import TAIL, Runner, Spec, Unserved, fits, parse, plan
 from tcjit.errors import PartitionError
 
 SCHEMA = "call(str spec, Tensor[] inputs) -> Tensor[]"

@@ -49,7 +49,7 @@ class Origin:
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
+class ConstantUse:
     """A constant of the model: the place in the walk of what gets it, the tensor, and its path, empty where it stands in the graph."""
 
     place: int
@@ -113,7 +113,7 @@ def leaves(block: Any) -> list[tuple[Any, int]]:
 
 def read(module: Any, graph: Any) -> Reading:
     """A graph of a module, calls already inlined, as Blocks; values have the types that need no inference."""
-    return _Reader(module, graph).read()
+    return _ScriptReader(module, graph).read()
 
 
 @lru_cache(None)
@@ -127,7 +127,7 @@ def schema_of(text: str) -> Any:
         return None
 
 
-class _Reader:
+class _ScriptReader:
     def __init__(self, module: Any, graph: Any) -> None:
         self.module = module
         self.graph = graph
@@ -212,7 +212,7 @@ class _Reader:
         kind = value.type().kind()
         held = value.toIValue() if kind not in ("FunctionType", "ClassType") else None
         if isinstance(held, torch.Tensor):
-            self.hold(value, held, "", self.places[node])
+            self.add_constant(value, held, "", self.places[node])
             return True
         if isinstance(held, torch.device):
             held = str(held)
@@ -221,12 +221,12 @@ class _Reader:
             self.literals[value.unique()] = plain[1]
         return plain[0] and value.unique() not in self.ends
 
-    def hold(self, value: Any, tensor: torch.Tensor, path: str, place: int) -> None:
+    def add_constant(self, value: Any, tensor: torch.Tensor, path: str, place: int) -> None:
         """A constant; what is got in several places is one value."""
         made = self.byname.get(path)
         if made is None:
             made = self.value(value)
-            made.constant, made.type, made.origin = True, type_of(tensor), Held(place, tensor, path)
+            made.constant, made.type, made.origin = True, type_of(tensor), ConstantUse(place, tensor, path)
             made.name = path.replace(".", "_") if path else f"constant_{place}"
             self.found.holders.pop(made, None)  # what might be None is a tensor
             self.found.constants.append(made)
@@ -251,7 +251,7 @@ class _Reader:
             return False
         held = getattr(part[1], name)
         if isinstance(held, torch.Tensor):
-            self.hold(value, held, path, self.places[node])
+            self.add_constant(value, held, path, self.places[node])
         elif held is None and value.unique() not in self.ends:
             self.literals[value.unique()] = None
         else:

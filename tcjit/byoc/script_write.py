@@ -8,7 +8,7 @@ import torch
 
 from tcjit.byoc.graph import Argument, Block, Node, Value, values_of
 from tcjit.byoc.ops import operator
-from tcjit.byoc.script_read import Held, Origin, Reading, Snapshot, leaves, schema_of, walk
+from tcjit.byoc.script_read import ConstantUse, Origin, Reading, Snapshot, leaves, schema_of, walk
 from tcjit.errors import PartitionError
 
 _HIDDEN = ("prim::Constant", "prim::GetAttr", "prim::ListConstruct", "prim::TupleConstruct", "prim::ListUnpack")
@@ -20,7 +20,7 @@ def write(reading: Reading, block: Block, module: Any, graph: Any, names: Mappin
     ``names`` are the attributes of the module that hold constants which the model did not have. Raises PartitionError where the block is
     not in an order that can run, or uses operators or arguments that TorchScript does not have.
     """
-    writer = _Writer(reading, module, graph, names)
+    writer = _ScriptWriter(reading, module, graph, names)
     for value, each in zip(block.inputs, list(graph.inputs())[1:]):
         writer.values[value] = each
     writer.block(block, graph.block(), reading.snapshots[None][0])
@@ -34,7 +34,7 @@ def write(reading: Reading, block: Block, module: Any, graph: Any, names: Mappin
     return writer.changed
 
 
-class _Writer:
+class _ScriptWriter:
     def __init__(self, reading: Reading, module: Any, graph: Any, names: Mapping[Value, str]) -> None:
         self.reading = reading
         self.module = module
@@ -174,9 +174,9 @@ class _Writer:
             return self.values[value]
         if value in self.names:
             self.values[value] = self.attribute(self.names[value], torch._C.TensorType.get())
-        elif isinstance(value.origin, Held) and value.origin.path:
+        elif isinstance(value.origin, ConstantUse) and value.origin.path:
             self.values[value] = self.attribute(value.origin.path, self.nodes[value.origin.place].output().type())
-        elif isinstance(value.origin, Held):
+        elif isinstance(value.origin, ConstantUse):
             held = self.nodes[value.origin.place]
             held.moveAfter(self.graph.param_node())
             self.values[value] = held.output()

@@ -29,12 +29,12 @@ LAYOUT, LAYOUTS = "channels_last", 3  # the pass that changes layouts, and the l
 
 
 @dataclass(frozen=True)
-class Chosen:
+class Variant:
     """A model cut in one way. ``model`` is what runs; ``measured`` None where nothing was."""
 
     adapter: Adapter
     cut: Cut
-    made: Any
+    partitioned: Any
     model: Any
     measured: Measured | None = None
 
@@ -45,22 +45,22 @@ def runnable(made: Any) -> Callable[..., Any]:
     return found
 
 
-def estimated(opened: Opened, config: PartitionConfig) -> Chosen:
+def estimated(opened: Opened, config: PartitionConfig) -> Variant:
     """The cut that is asked for, its regions chosen by what they are estimated to cost."""
     adapter = opened()
     done = cut(adapter, config)
     made = adapter.realise(done.block)
-    return Chosen(adapter, done, made, runnable(made))
+    return Variant(adapter, done, made, runnable(made))
 
 
-def fastest(model: Any, opened: Opened, config: PartitionConfig, inputs: Inputs) -> Chosen:
+def fastest(model: Any, opened: Opened, config: PartitionConfig, inputs: Inputs) -> Variant:
     """The way in which a model ran fastest on copies of its example inputs; the model itself where no way is surely faster.
 
     What the calls of regions cost in their places can be more than what the regions save by themselves, hence the whole model is timed.
     """
     config = replace(config, backends=config.serving(measure=True))
     with _unwritten(model):
-        whole = twin(model, opened)
+        whole = independent_copy(model, opened)
         _tried(whole, inputs.copies())
         ways = [_way(opened, each, inputs) for each in _configs(config)]
         ways = [way for way in ways if way.cut.regions or LAYOUT in way.cut.passes]
@@ -105,7 +105,7 @@ def _tried(run: Callable[..., Any], inputs: Inputs) -> None:
         raise PartitionError(f"the model fails on its example inputs: {said[-1]}", hint=hint) from error
 
 
-def twin(model: Any, opened: Opened) -> Any:
+def independent_copy(model: Any, opened: Opened) -> Any:
     """What runs as a model does now, whatever is set at that one later; a module's parameters and buffers are shared."""
     if isinstance(model, torch.nn.Module) and not isinstance(model, torch.jit.ScriptModule):
         with suppress(Exception):  # whatever a module's own way of being copied raises
@@ -121,12 +121,12 @@ def _configs(config: PartitionConfig) -> list[PartitionConfig]:
     return [config, replace(config, opt_level=LAYOUTS)] if other else [config]
 
 
-def _way(opened: Opened, config: PartitionConfig, inputs: Inputs) -> Chosen:
+def _way(opened: Opened, config: PartitionConfig, inputs: Inputs) -> Variant:
     found = measured(opened, config, inputs)
     adapter = opened()
     done = cut(adapter, config, found.judge)
     made = adapter.realise(done.block)
-    return Chosen(adapter, done, made, runnable(made), found)
+    return Variant(adapter, done, made, runnable(made), found)
 
 
 @contextmanager

@@ -16,11 +16,11 @@ from tcjit.byoc.cost import Limits, flops
 from tcjit.byoc.graph import Node
 from tcjit.byoc.infer import type_of
 from tcjit.byoc.lower import RULES, program, refusal
-from tcjit.byoc.matcher import Match, is_op, optional, wildcard
-from tcjit.byoc.region_spec import Spec, Unserved, fits, parse
-from tcjit.byoc.region_spec import spec as written
+from tcjit.byoc.patterns import Match, is_op, optional, wildcard
 from tcjit.byoc.regions import Region
 from tcjit.byoc.respecialise import guessed, lowered_again, tried
+from tcjit.byoc.spec import Spec, Unserved, fits, parse
+from tcjit.byoc.spec import spec as written
 from tcjit.errors import PartitionError, TCError
 from tcjit.jit.define import define
 
@@ -69,7 +69,7 @@ def _epilogue_row(name: str, ops: str) -> Row:
 def _fits(match: Match) -> Verdict:
     """Whether there is a rule for every part."""
     for node in match.nodes:
-        said = _said(node)
+        said = _verdict(node)
         if said is not True:
             return said
     return True
@@ -80,7 +80,7 @@ def _anchored(match: Match) -> Verdict:
     return _fits(match) if any(node.op in ANCHORS for node in match.nodes) else "has no product"
 
 
-def _said(node: Node) -> Verdict:
+def _verdict(node: Node) -> Verdict:
     """True, or why a node is not for tcjit."""
     if node.op in ("aten.cat", "aten.stack", "aten.concat") and len(node.inputs) > _JOINED:
         return f"joins {len(node.inputs)} tensors, more than {_JOINED}"
@@ -142,7 +142,7 @@ class Runner:
         key = tuple([(each.shape, each.dtype) for each in tensors])
         kernel = self._kernels.get(key)
         if kernel is None:
-            kernel = self._kernels[key] = self._made(tensors)
+            kernel = self._kernels[key] = self._kernel_for(tensors)
         if isinstance(kernel, str):
             raise Unserved(kernel)
         if self._numbers:
@@ -153,7 +153,7 @@ class Runner:
             raise Unserved(error.what) from error
         return [found] if self._single else list(found)
 
-    def _made(self, tensors: Sequence[Tensor]) -> Callable[..., Any] | str:
+    def _kernel_for(self, tensors: Sequence[Tensor]) -> Callable[..., Any] | str:
         """A kernel, or why there is none."""
         if len(self._kernels) >= SHAPES:
             return f"{SHAPES} sets of shapes have kernels of their own already"
@@ -168,5 +168,5 @@ class Runner:
             return error.what
 
 
-supports(*RULES, backend="tcjit")(_said)
+supports(*RULES, backend="tcjit")(_verdict)
 register(TcjitBackend())

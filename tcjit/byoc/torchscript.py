@@ -17,7 +17,7 @@ from tcjit.byoc.graph import Block, TensorType, Value
 from tcjit.byoc.infer import Shapes, type_of
 from tcjit.byoc.regions import identifier
 from tcjit.byoc.script_file import load, restored, save, stored, written
-from tcjit.byoc.script_read import Held, read
+from tcjit.byoc.script_read import ConstantUse, read
 from tcjit.byoc.script_types import example_of, infer
 from tcjit.byoc.script_write import used, write
 from tcjit.errors import PartitionError
@@ -42,7 +42,7 @@ class TorchScriptAdapter:
             raise PartitionError(f"a {type(module).__name__} is no ScriptModule", hint="torch.jit.script or torch.jit.trace makes one")
         self._given = _saved(module)
         # a frozen module has no mode
-        self._bytes = _saved(_settled(self._given)) if getattr(module, "training", None) is False else self._given
+        self._bytes = _saved(_in_inference_mode(self._given)) if getattr(module, "training", None) is False else self._given
         self._module = _loaded(self._bytes)
         self._reading = read(self._module, _graph(self._module))
         self._new: dict[Value, tuple[str, torch.Tensor]] = {}
@@ -57,7 +57,7 @@ class TorchScriptAdapter:
         """What a constant of the model holds; raises PartitionError where the value is none."""
         if value in self._new:
             return self._new[value][1]
-        if not isinstance(value.origin, Held):
+        if not isinstance(value.origin, ConstantUse):
             raise PartitionError(f"%{value.name} is no constant of the model")
         return value.origin.tensor
 
@@ -119,7 +119,7 @@ def _graph(module: torch.jit.ScriptModule) -> Any:
     return graph
 
 
-def _settled(content: bytes) -> torch.jit.ScriptModule:
+def _in_inference_mode(content: bytes) -> torch.jit.ScriptModule:
     """A module whose parts know that they are not training; parameters stay parameters."""
     copied = _loaded(content)
     try:

@@ -13,11 +13,11 @@ import torch
 
 from tcjit.byoc.adapter import Adapter
 from tcjit.byoc.backends import Backend, Row, Verdict, register
-from tcjit.byoc.cost import Limits, Machine
+from tcjit.byoc.cost import HostCosts, Limits
 from tcjit.byoc.graph import Argument, Node, TensorType, Value
 from tcjit.byoc.infer import make
-from tcjit.byoc.matcher import Match, Pattern, either, is_const, is_op, wildcard
 from tcjit.byoc.passes.identities import permutation_of
+from tcjit.byoc.patterns import Match, Pattern, either, is_const, is_op, wildcard
 from tcjit.byoc.regions import Region
 from tcjit.errors import PartitionError
 
@@ -29,7 +29,7 @@ class Activation:
     """How oneDNN calls an activation: from its node to name, numbers and algorithm, None where it has no such form."""
 
     op: str
-    words: Callable[[Node], tuple[str, tuple[Argument, ...], str] | None]
+    onednn_form: Callable[[Node], tuple[str, tuple[Argument, ...], str] | None]
 
 
 def _plain(op: str, name: str) -> Activation:
@@ -93,7 +93,7 @@ class Vendor(Backend):
 
     name = "vendor"
     merges = False
-    limits = Limits(call=Machine().operation)
+    limits = Limits(call=HostCosts().operation)
     devices = ("cpu", "cuda")
 
     def __init__(self) -> None:
@@ -168,7 +168,7 @@ def activation_fits(found: Match) -> Verdict:
     act = node_of(found, "act")
     if not _on_cpu_device(act):
         return act.op == "aten.relu" or "cuDNN fuses relu only"
-    return ACTIVATIONS[act.op].words(act) is not None or f"oneDNN has no such {act.op}"
+    return ACTIVATIONS[act.op].onednn_form(act) is not None or f"oneDNN has no such {act.op}"
 
 
 def sum_fits(found: Match) -> Verdict:
@@ -253,12 +253,13 @@ def _convolution(found: Match, adapter: Adapter) -> list[Node]:
     assert numbers is not None
     if not _on_cpu_device(layer):
         arguments = {"self": told["input"], "weight": told["weight"], "bias": told.get("bias"), "groups": told["groups"], **numbers}
-        return _made("aten.cudnn_convolution_relu", "default", arguments, found)
+        return _nodes("aten.cudnn_convolution_relu", "default", arguments, found)
     if len(numbers["stride"]) == 1:
         _typed(adapter)
     attr, scalars, algorithm = words_of(act)
     arguments = {"X": told["input"], "W": told["weight"], "B": told.get("bias"), "groups": told["groups"], **numbers}
-    return _made("mkldnn._convolution_pointwise", "default", {**arguments, "attr": attr, "scalars": scalars, "algorithm": algorithm}, found)
+    arguments |= {"attr": attr, "scalars": scalars, "algorithm": algorithm}
+    return _nodes("mkldnn._convolution_pointwise", "default", arguments, found)
 
 
 def _convolution_sum(found: Match, adapter: Adapter) -> list[Node]:
@@ -268,30 +269,30 @@ def _convolution_sum(found: Match, adapter: Adapter) -> list[Node]:
     assert numbers is not None
     if not _on_cpu_device(layer):
         arguments = {"self": told["input"], "weight": told["weight"], "z": found["other"], "alpha": 1.0, "bias": told.get("bias")}
-        return _made("aten.cudnn_convolution_add_relu", "default", {**arguments, "groups": told["groups"], **numbers}, found)
+        return _nodes("aten.cudnn_convolution_add_relu", "default", {**arguments, "groups": told["groups"], **numbers}, found)
     _typed(adapter)
     arguments = {"X": told["input"], "other": found["other"], "W": told["weight"], "B": told.get("bias"), "groups": told["groups"]}
     words = {"alpha": 1.0, "unary_attr": "relu" if relu else None, "unary_scalars": (None,), "unary_algorithm": ""}
-    return _made("mkldnn._convolution_pointwise", "binary", {**arguments, **numbers, "binary_attr": "add", **words}, found)
+    return _nodes("mkldnn._convolution_pointwise", "binary", {**arguments, **numbers, "binary_attr": "add", **words}, found)
 
 
 def _linear(found: Match, adapter: Adapter) -> list[Node]:
     told, (attr, scalars, algorithm) = node_of(found, "layer").arguments, words_of(node_of(found, "act"))
     arguments = {"X": told["input"], "W": told["weight"], "B": told.get("bias"), "attr": attr, "scalars": scalars, "algorithm": algorithm}
-    return _made("mkldnn._linear_pointwise", "default", arguments, found)
+    return _nodes("mkldnn._linear_pointwise", "default", arguments, found)
 
 
 def _linear_sum(found: Match, adapter: Adapter) -> list[Node]:
     _typed(adapter)
     told = node_of(found, "layer").arguments
     arguments = {"X": told["input"], "other": found["other"], "W": told["weight"], "B": told.get("bias"), "attr": "add"}
-    return _made("mkldnn._linear_pointwise", "binary", arguments, found)
+    return _nodes("mkldnn._linear_pointwise", "binary", arguments, found)
 
 
 def _addmm(found: Match, adapter: Adapter) -> list[Node]:
     told, gelu = node_of(found, "layer").arguments, node_of(found, "act").op == "aten.gelu"
     names = ("self", "mat1", "mat2", "beta", "alpha")
-    return _made("aten._addmm_activation", "default", {**{name: told[name] for name in names}, "use_gelu": gelu}, found)
+    return _nodes("aten._addmm_activation", "default", {**{name: told[name] for name in names}, "use_gelu": gelu}, found)
 
 
 def _attention(found: Match, adapter: Adapter) -> list[Node]:
@@ -305,11 +306,11 @@ def _attention(found: Match, adapter: Adapter) -> list[Node]:
         nodes.append(make("aten.transpose", "int", {"self": found["keys"], "dim0": -2, "dim1": -1}, name=f"{found.output.name}_keys"))
         keys = nodes[0].output
     arguments = {"query": found["query"], "key": keys, "value": found["values"], "attn_mask": found["mask"], "scale": scale}
-    return [*nodes, _made("aten.scaled_dot_product_attention", "default", arguments, found)[0]]
+    return [*nodes, _nodes("aten.scaled_dot_product_attention", "default", arguments, found)[0]]
 
 
 def words_of(act: Node) -> tuple[str, tuple[Argument, ...], str]:
-    found = ACTIVATIONS[act.op].words(act)
+    found = ACTIVATIONS[act.op].onednn_form(act)
     assert found is not None, "the row's check has asked"
     return found
 
@@ -320,7 +321,7 @@ def _typed(adapter: Adapter) -> None:
         raise PartitionError("the fused operator has no rule for shapes, so that no exported program can hold it")
 
 
-def _made(op: str, overload: str, arguments: Mapping[str, Any], found: Match) -> list[Node]:
+def _nodes(op: str, overload: str, arguments: Mapping[str, Any], found: Match) -> list[Node]:
     return [make(op, overload, arguments, name=found.output.name, outputs=[found.output.type])]
 
 

@@ -62,7 +62,7 @@ def read(store: Store, file: Path) -> int:
     return taken
 
 
-def held(file: Path) -> int:
+def choices_in(file: Path) -> int:
     """How many choices a file that ``write`` made holds; a CacheError as from ``read``."""
     return len(_parsed(file))
 

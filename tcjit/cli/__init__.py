@@ -139,8 +139,13 @@ def partition_command(
 
 
 @app.command("doctor")
-def doctor_command(as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of lines.")] = False) -> None:
+def doctor_command(
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of lines.")] = False,
+    calibrate: Annotated[bool, typer.Option("--calibrate", help="First measure what the cost models use; half a minute.")] = False,
+) -> None:
     """Say what this machine has, what is missing and how to get it. Status 1 if the CPU target cannot work."""
+    for line in checks.calibrate() if calibrate else ():
+        typer.echo(line, err=as_json)
     findings = checks.examine()
     healthy = all(f.state != "missing" for f in findings if f.required)
     if as_json:

@@ -62,7 +62,7 @@ def gc(days: float | None) -> str:
 def import_(file: Path) -> str:
     """Take in the options of ``file``."""
     _trusted()
-    held = exchange.held(file)
+    held = exchange.choices_in(file)
     taken = cache.import_(file)
     left = held - taken
     why = f" The other {left} are known here" if taken else f" It holds {_count(held, 'choice')}, known here"

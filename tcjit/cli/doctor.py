@@ -20,8 +20,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tcjit import cache as store
-from tcjit.errors import TCError
+from tcjit.errors import CompileError, TCError
+from tcjit.mapping.costs import Costs
 from tcjit.runtime import host
+from tcjit.runtime.calibrate import costs_of_host, default_costs, keep
 
 State = Literal["ok", "missing", "problem"]
 PATIENCE = 120.0  # seconds for one child process; a first `import torch` from a cold disk takes long
@@ -30,6 +32,16 @@ TORCH = """
 import json, torch
 print(json.dumps({"version": torch.__version__, "threads": torch.get_num_threads(), "openmp": torch.backends.openmp.is_available(),
                   "cuda": torch.version.cuda or ""}))
+"""
+CALIBRATE = """
+import json
+from dataclasses import asdict
+try:
+    import torch  # kernels share its OpenMP runtime
+except ImportError:
+    pass
+from tcjit.runtime.calibrate import calibrate
+print(json.dumps(asdict(calibrate())))
 """
 ISL = """
 import json, islpy
@@ -230,9 +242,33 @@ def processor() -> Finding:
     facts = {k.strip(): v.strip() for k, _, v in (line.partition(":") for line in text.partition("\n\n")[0].splitlines())}
     flags = set(facts.get("flags", facts.get("Features", "")).split())
     known = ("avx2", "fma", "f16c", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "asimd", "asimdhp", "sve", "bf16")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     name = facts.get("model name", os.uname().machine)
-    return Finding("Processor", "ok", f"{name}, {cores} cores to use, {' '.join(f for f in known if f in flags) or 'no vector unit known'}")
+    units = " ".join(f for f in known if f in flags) or "no vector unit known"
+    return Finding("Processor", "ok", f"{name}, {host.cores()} cores to use, {units}\n{constants()}")
+
+
+def constants() -> str:
+    """The constants of the cost models that were measured here, or those in their place."""
+    try:
+        costs = costs_of_host(store.store())
+    except TCError:
+        costs = None
+    if costs is None:
+        return f"cost models use the constants of the family {default_costs()[0]}: tcjit doctor --calibrate measures this processor's"
+    return (
+        f"measured: {costs.frequency / 1e9:.2f} GHz, {costs.fma_rate:.1f} multiply-adds a cycle, reads {costs.memory_read / 1e9:.1f} GB/s"
+        f" from memory, {costs.parallel_region * 1e6:.1f} us for a parallel region"
+    )
+
+
+def calibrate() -> list[str]:
+    """Measure the constants of this machine and keep them; a line for each. A CompileError where they cannot be measured."""
+    facts = ask(CALIBRATE)
+    costs = Costs.of_note(facts) if isinstance(facts, dict) else None
+    if costs is None:
+        raise CompileError(f"this processor's constants cannot be measured: {facts}", hint="tcjit doctor, which tries the C compiler")
+    keep(store.store(), costs)
+    return [f"{constant.name} {getattr(costs, constant.name):.4g} {constant.metadata['unit']}" for constant in Costs.described()]
 
 
 def cache() -> Finding:

@@ -64,7 +64,7 @@ def write_neighbours(emitter: GridEmitter, loop: For, run: Run, first: tuple[Lin
     if size not in SIZES:
         return False
     emitter.pragma()
-    with emitter.indented(emitter.header(loop) + " {"):
+    with emitter.iterated(loop):
         return write(emitter, run)
 
 

@@ -11,9 +11,10 @@ import islpy as isl
 from tcjit.codegen.linear import Linear, combine
 from tcjit.codegen.loops import Both, Compare, Condition, For, If, Mark, Node, Run, runs, substitute
 from tcjit.errors import MappingError
+from tcjit.mapping import marks
 from tcjit.mapping.isl import identifier, union_map
 from tcjit.mapping.pipeline import Digits, Mapped
-from tcjit.mapping.tree import KIND, kind, mark_name, rewrite
+from tcjit.mapping.tree import KIND, kind, mark_of, rewrite
 
 # islpy's stubs lack the names that end in an underscore, and type the values as int
 _NODE: Any = isl.ast_node_type
@@ -44,20 +45,20 @@ def build(mapped: Mapped) -> tuple[Node, ...]:
 
 def _refuse_torn(mapped: Mapped, nodes: tuple[Node, ...]) -> None:
     """A MappingError where isl took apart what shares a buffer: it moves a loop that it knows to run once below a sequence."""
-    users: dict[str, set[str]] = {}
+    users: dict[marks.Mark, set[str]] = {}
     for buffer in mapped.privates:
         for s in mapped.scop.statements:
             if buffer.tensor in (s.tensor, *(access.tensor for access, _ in s.reads())):
                 users.setdefault(buffer.mark, set()).add(s.name)
     found = [
-        (name, {run.statement for run in runs(mark.body)} & users[name], branches)
-        for mark, branches in _marks(nodes, {})
-        if (name := mark.name) in users
+        (node.mark, {run.statement for run in runs(node.body)} & users[node.mark], branches)
+        for node, branches in _marks(nodes, {})
+        if node.mark in users
     ]
-    for name, below, branches in found:
+    for mark, below, branches in found:
         for other, there, elsewhere in found:
             exclusive = any(elsewhere.get(branch, side) != side for branch, side in branches.items())
-            if name == other and below and there - below and not exclusive:
+            if mark == other and below and there - below and not exclusive:
                 raise MappingError("isl's loops take a tile apart whose statements share a buffer", hint="fixed sizes, or contract=False")
 
 
@@ -96,11 +97,11 @@ class _Builder:
             other = self.nodes(node.if_get_else_node()) if node.if_has_else_node() else ()
             return (If(condition(node.if_get_cond()), self.nodes(node.if_get_then_node()), other),)
         if here == _NODE.mark:
-            return self.mark(str(node.mark_get_id().get_name()), node.mark_get_node())
+            return (self.mark(str(node.mark_get_id().get_name()), node.mark_get_node()),)
         return (self.call(node),)
 
-    def mark(self, name: str, below: isl.AstNode) -> tuple[Node, ...]:
-        return (Mark(name, self.nodes(below)),)
+    def mark(self, name: str, below: isl.AstNode) -> Mark:
+        return Mark(marks.parse(name), self.nodes(below))
 
     def call(self, node: isl.AstNode) -> Run:
         call = node.user_get_expr()
@@ -118,7 +119,7 @@ class _Builder:
 
 @dataclass(frozen=True)
 class _Members:
-    """Members of a band directly below a ``blocks`` or ``threads`` mark, which are still to come on the way down."""
+    """Members of a band directly below a ``Grid`` or ``Threads`` mark, which are still to come on the way down."""
 
     depth: int  # of the next one: isl calls its loop ``c`` and this number
     times: tuple[isl.UnionPwAff, ...]
@@ -130,13 +131,13 @@ class _Members:
 class _GpuBuilder(_Builder):
     """Keeps the loops that blocks and threads run: isl drops one whose value is known, but its mark counts on it.
 
-    Such marks get a number while isl works, so that the band below one is found again; what a dropped loop's variable would be follows
-    from the iteration space at any instance below it.
+    Such marks get a name of their own while isl works, so that the band below one is found again; what a dropped loop's variable would be
+    follows from the iteration space at any instance below it.
     """
 
     def __init__(self, mapped: Mapped) -> None:
         super().__init__(mapped)
-        self.bands: list[tuple[str, _Members]] = []
+        self.bands: dict[str, tuple[marks.Mark, _Members]] = {}  # by those names
         self.leaves: list[tuple[isl.AstBuild, isl.PwMultiAff]] = []
         self.digits = {d.statement: d for d in mapped.digits}
 
@@ -181,22 +182,23 @@ class _GpuBuilder(_Builder):
         return made
 
     def numbered(self, node: isl.ScheduleNode) -> isl.ScheduleNode:
-        name = mark_name(node)
-        if name != "blocks" and not name.startswith("threads "):
+        mark = mark_of(node)
+        if not isinstance(mark, marks.Grid | marks.Threads):
             return node
         band = node.child(0)
         if kind(band) != KIND.band:
-            raise MappingError(f"no band stands below the mark {name!r}")
+            raise MappingError(f"no band stands below the mark '{mark}'")
         partial = band.band_get_partial_schedule()
         times = tuple(partial.get_at(position) for position in range(band.band_n_member()))
-        self.bands.append((name, _Members(band.get_schedule_depth(), times)))
-        return band.parent().delete().insert_mark(identifier(self.mapped.scop.ctx, f"kept{len(self.bands) - 1}"))
+        name = f"band{len(self.bands)}"
+        self.bands[name] = mark, _Members(band.get_schedule_depth(), times)
+        return band.parent().delete().insert_mark(identifier(self.mapped.scop.ctx, name))
 
-    def mark(self, name: str, below: isl.AstNode) -> tuple[Node, ...]:
-        if not name.startswith("kept"):
+    def mark(self, name: str, below: isl.AstNode) -> Mark:
+        if name not in self.bands:
             return super().mark(name, below)
-        name, members = self.bands[int(name[4:])]
-        return (Mark(name, self.kept(below, members)),)
+        mark, members = self.bands[name]
+        return Mark(mark, self.kept(below, members))
 
     def kept(self, node: isl.AstNode, members: _Members) -> tuple[Node, ...]:
         """The nodes, with a loop for every member."""

@@ -3,41 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from math import prod
 
 from tcjit.codegen import prelude
 from tcjit.codegen.build import build
 from tcjit.codegen.dialect import Dialect
-from tcjit.codegen.emitter import Emitter, Gathers
+from tcjit.codegen.emitter import Emitter
 from tcjit.codegen.expression import ctype, vtype
-from tcjit.codegen.integers import limits
 from tcjit.codegen.linear import Linear
-from tcjit.codegen.loops import For, Mark, Node, Run, nest, runs, substitute
-from tcjit.codegen.memory import ALIGNMENT, Address, stride_name
+from tcjit.codegen.loops import (
+    Declare,
+    For,
+    MicroKernel,
+    Node,
+    Parallel,
+    ParallelRegion,
+    Prefetch,
+    Reduction,
+    Run,
+    Simd,
+    nest,
+    runs,
+    substitute,
+)
+from tcjit.codegen.lower_cpu import lower
+from tcjit.codegen.memory import ALIGNMENT, stride_name
 from tcjit.codegen.memory import symbol as kernel_symbol
-from tcjit.codegen.parallel_regions import ALONE, Loop, loop, teams
-from tcjit.codegen.patch import Found, Patch, match, starts
+from tcjit.codegen.patch import Patch
+from tcjit.codegen.profile import scaled, trips
 from tcjit.codegen.rows import GatheredRows
-from tcjit.codegen.soon import requests
+from tcjit.codegen.scope import Gathers
 from tcjit.codegen.source import Numbers, Source
-from tcjit.codegen.trip_counts import below, fewest, work
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Binary, Call, Expr, Index
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names as names_in
 from tcjit.grammar.walk import children, walk
-from tcjit.mapping.machine import Machine
-from tcjit.mapping.passes import parallelise
+from tcjit.mapping.machine import Machine, pieces
 from tcjit.mapping.pipeline import Mapped
-from tcjit.mapping.scop import ScopStatement
-
-# iterations that collapsed parallel loops should offer: enough for a fair share of every thread
-FAIR_SHARE = 64
-# variables that share a sum along lanes, each of which reads a stretch of its own: more disturb what is read ahead of need more than
-# they help; and the terms that each should have
-SUMS, SHORT = 2, 64
 
 
 def emit(mapped: Mapped, dialect: Dialect, machine: Machine, *, checked: bool) -> Source:
@@ -54,25 +59,26 @@ class Writer(Emitter):
         # by id of an Access: the name of its value bound before the loop, or the names of its check and gather subscripts
         self.hoisted: dict[int, list[str]] = {}
         self.declarations: dict[str, None] = {}
-        self.early: dict[int, list[str]] = {}  # by id of a For: lines for the start of its body
-        self.rows = GatheredRows(self, machine)
+        self.rows = GatheredRows(self, self.subscripts, machine)
 
     # ------------------------------------------------------------ the kernel
 
     def source(self) -> Source:
         symbol = kernel_symbol(self.mapped.scop.program.definition.name, self.dialect)
-        self.block(build(self.mapped))
+        self.block(lower(build(self.mapped), self.mapped, self.memory, self.machine))
         body = self.lines
         self.lines = []
         numbers = self.prologue()
-        text = "\n".join(self.lines + body)
-        helpers = [name for name in ("tc_fdiv", "tc_mod", "tc_min_index", "tc_max_index") if name + "(" in text]
-        head = prelude.text([*helpers, *self.printer.used], self.dialect)
+        self.lines += body
+        self.write("return tc_flag;")
+        head = prelude.text(self.printer.used, self.dialect)
         parts = [f"/* {self.title()} */", head, *self.declarations]
         signature = f"int64_t {symbol}(void *const *tensors, const int64_t *numbers, void *workspace, int threads)"
-        parts += [signature + " {", text, "  return tc_flag;", "}", ""]
-        text = "\n".join(p for p in parts if p)
-        return Source(text, symbol, numbers, self.memory.workspace, tuple(self.printer.sites), host=self.memory.host)
+        kernel = "\n".join([signature + " {", *self.lines, "}"])
+        text = "\n".join(part for part in [*parts, kernel] if part)
+        profile = {**self.profile.totals(), "lines": kernel.count("\n")}
+        sites = tuple(self.printer.sites)
+        return Source(text, symbol, numbers, self.memory.workspace, sites, host=self.memory.host, profile=profile)
 
     def prologue(self) -> Numbers:
         """Pointers, scalars and strides out of the ABI's arrays."""
@@ -113,134 +119,146 @@ class Writer(Emitter):
 
     # ------------------------------------------------------------ structure
 
-    def mark(self, node: Mark) -> None:
-        if node.name == "parallel":
-            self.parallel(node)
-        elif node.name == "lanes":
-            self.lanes(node)
-        elif node.name == "registers":
-            self.registers(node)
-        elif declared := self.memory.below(node.name):
-            with self.indented("{"):
-                for private in declared:
-                    kind = ctype(self.mapped.scop.tensor(private.tensor).dtype, self.dialect)
-                    self.write(f"{kind} {self.memory.private_name(private)}[{private.elements}] __attribute__((aligned({ALIGNMENT})));")
-                if (asked := requests(self, node, self.machine)) is not None:
-                    self.early[id(asked[0])] = asked[1]
-                self.block(node.body)
-        else:
+    def node(self, node: Node) -> None:
+        match node:
+            case Parallel():
+                self.profile.shares.append(prod(trips(loop) for loop in nest(node.loop)[0][: node.collapse]))
+                self.parallel(node, "parallel for", " num_threads(threads)")
+            case ParallelRegion():
+                self.region(node)
+            case Simd():
+                self.simd(node)
+            case Declare():
+                self.declare(node)
+            case Prefetch():
+                self.prefetch(node)
+            case MicroKernel():
+                self.micro_kernel(node)
+            case _:
+                super().node(node)
+
+    def micro_kernel(self, node: MicroKernel) -> None:
+        kernel = Patch(node, self.mapped.options, self.machine, self.printer, self.declarations, self.rows, self.index)
+        for line in kernel.lines():
+            self.line(line)
+        vectors = [width for _, width in pieces(node.lane.trips or 0, kernel.width)]
+        results = prod(loop.trips or 1 for loop in node.patch) * len(vectors)
+        profile = self.profile
+        profile.width = max(profile.width, *vectors)
+        profile.counts["accumulators"] += results
+        profile.count("runs", 2 * results + len(kernel.early[0]))  # they are loaded and stored
+        profile.count("stores", results)
+        profile.count("strided", results * [*scaled(node.target.fixed)].count(profile.innermost))
+        with ExitStack() as loops:
+            for loop in node.outer:
+                loops.enter_context(profile.loop(loop.variable, trips(loop)))
+            profile.count("loads", len(kernel.loads))
+            profile.count("sums", results)
+            bindings = len(kernel.bindings) - self.checked * len(kernel.names)
+            profile.count("runs", len(kernel.loads) + results + bindings + len(kernel.early[1]))
+
+    def declare(self, node: Declare) -> None:
+        with self.indented("{"), self.below(node.mark):
+            for private in node.buffers:
+                kind = ctype(self.mapped.scop.tensor(private.tensor).dtype, self.dialect)
+                self.array(f"{kind} {self.memory.private_name(private)}", private.elements, f" __attribute__((aligned({ALIGNMENT})))")
             self.block(node.body)
 
-    def loop(self, node: For) -> None:
-        with self.ranged(node), self.indented(self.header(node) + " {"):
-            for line in self.early.pop(id(node), ()):
-                self.write(line)
-            self.block(node.body)
+    def prefetch(self, node: Prefetch) -> None:
+        place = self.index(node.start)
+        if node.step:
+            place += f" + ({node.variable} < {self.index(node.last)} ? {node.step} : 0)"
+        helper = self.printer.helper("tc_soon_written" if node.write else "tc_soon")
+        self.write(f"{helper}(&{self.memory.names[node.tensor]}[{place}], {node.lines});")
 
-    def parallel(self, node: Mark) -> None:
-        """One parallel region over as many of the tile loops as a fair share takes."""
-        body = node.body
-        while len(body) == 1 and isinstance(body[0], Mark) and body[0].name == "tiles":
-            body = body[0].body
-        if len(body) != 1 or not isinstance(body[0], For):
-            self.block(node.body)
+    # ------------------------------------------------------------ threads and lanes
+
+    def parallel(self, node: Parallel, construct: str, clauses: str = "", ending: str = "") -> None:
+        """A loop behind the pragma that shares its iterations."""
+        checks = self.printer.checks
+        with self.captured() as body:
+            self.loop(node.loop)
+        collapse = f" collapse({node.collapse})" if node.collapse > 1 else ""
+        self.line(f"#pragma omp {construct}{collapse}{clauses} schedule(static){self.flags(checks)}{ending}")
+        self.lines += body
+
+    def region(self, node: ParallelRegion) -> None:
+        if node.worth is None:
+            self.team(node)
             return
-        loops, _ = nest(body[0])
-        sizes = {d.name for d in self.mapped.scop.program.dynamic}
-        depth, iterations = 0, 1
-        for one in loops:
-            if iterations >= FAIR_SHARE or not (one.lower.variables | one.upper.variables) <= sizes:
-                break
-            trips = one.trips if one.trips is not None else fewest(one, self.ranges)
-            depth += 1
-            iterations *= max(1, trips)
-        before = len(self.lines)
-        self.block(body)
-        worth = self.worth(loops[:depth]) if depth else None
-        if worth is not None:
-            clauses = (f" collapse({depth})" if depth > 1 else "") + (f" if ({worth})" if worth else "")
-            self.lines.insert(before, f"{ALONE}{clauses} num_threads(threads) schedule(static){self.flags(before)}")
+        self.profile.count("tested")
+        self.line(f"if ({node.worth.written(self.index)}) {{")
+        self.team(node)
+        self.line("} else {")
+        for one in node.loops:
+            self.loop(one.loop)
+        self.line("}")
 
-    def worth(self, loops: list[For]) -> str | None:
-        """The condition on dynamic sizes under which loops are worth threads; empty if they always are, None if they never are."""
-        dynamic = [one for one in loops if one.trips is None]
-        if not dynamic:
-            return ""
-        ranges = self.ranges
-        for one in loops:
-            ranges = below(one, ranges)
-        each = work(loops[-1].body, self.mapped.scop, ranges)
-        rounds = prod(one.trips or 1 for one in loops)
-        alike = prod(one.step for one in dynamic)  # iterations in which sizes are counted as one
-        enough = alike * max(-(-parallelise.WORTH_THREADS // max(1, each * rounds)), -(-2 // rounds))
-        spans = [one.upper - one.lower + one.step for one in dynamic]
-        found = [limits(span, self.ranges) for span in spans]
-        if all(found) and prod(most for _, most in filter(None, found)) < enough:
-            return None
-        if all(found) and prod(max(0, least) for least, _ in filter(None, found)) >= enough:
-            return ""
-        texts = [self.index(span) for span in spans]
-        return f"{' * '.join(f'({text})' if len(texts) > 1 else text for text in texts)} >= {enough}"
-
-    def flags(self, since: int) -> str:
-        """The clause that joins the flag of threads or lanes, where the lines written since set it."""
-        return " reduction(max : tc_flag)" if any("TC_FLAG" in line for line in self.lines[since:]) else ""
-
-    def lanes(self, node: Mark) -> None:
-        if len(node.body) != 1 or not isinstance(node.body[0], For) or not all(isinstance(n, Run) for n in node.body[0].body):
-            self.block(node.body)
+    def team(self, node: ParallelRegion) -> None:
+        """The loops of a region that are worth threads."""
+        if len(node.loops) == 1:
+            self.node(node.loops[0])
             return
-        loop = node.body[0]
-        statement = self.mapped.scop.statement(runs(loop.body)[0].statement)
-        with self.ranged(loop):
-            target = self.target(statement, runs(loop.body)[0])
-        if len(loop.body) == 1 and statement.operator != "=" and target is not None and target.stride(loop.variable) == 0:
-            self.reduction_lanes(loop, runs(loop.body)[0], statement, target)
+        self.line("#pragma omp parallel num_threads(threads)")
+        with self.indented("{"):
+            for one, wait in zip(node.loops, node.waits, strict=True):
+                self.parallel(one, "for", ending="" if wait else " nowait")
+
+    def flags(self, before: int) -> str:
+        """The clause that joins the flag of threads or lanes, where it is set since so many checks were printed."""
+        return " reduction(max : tc_flag)" if self.printer.checks > before else ""
+
+    def simd(self, node: Simd) -> None:
+        if node.reduction is not None:
+            self.reduction(node.loop, node.reduction)
             return
-        with self.invariants(loop):
-            before = len(self.lines)
-            self.loop(loop)
-            self.lines.insert(before, f"#pragma omp simd{self.flags(before)}")
+        with self.invariants(node.loop):
+            checks = self.printer.checks
+            self.profile.vector = True
+            with self.captured() as body:
+                self.loop(node.loop)
+            self.line(f"#pragma omp simd{self.flags(checks)}")
+            self.lines += body
 
-    def reduction_lanes(self, loop: For, run: Run, statement: ScopStatement, target: Address) -> None:
-        """A reduction whose only result stays in variables while lanes accumulate parts of it.
-
-        One variable would make every step wait for the one before; each of several sums up an equal stretch of the loop.
-        """
+    def reduction(self, loop: For, reduction: Reduction) -> None:
+        """Every accumulator sums up an equal stretch of the loop; they are combined in a fixed tree."""
+        count = reduction.accumulators
+        statement = self.mapped.scop.statement(reduction.run.statement)
         dtype = statement.value.dtype
         storage = self.mapped.scop.tensor(statement.tensor)
+        element = reduction.target.written(self.index)
         clause = self.lane_reduction(statement.operator, dtype)
-        count = (loop.trips or 0) // SHORT if clause and loop.step == 1 else 1
-        count = max(1, min(count, self.mapped.options.sums or (SUMS if statement.operator in ("+=", "*=") else 1)))
         stretch = (loop.trips or 0) // count
         names = [f"tc_sum{number}" for number in range(count)] if count > 1 else ["tc_sum"]
-
-        def pass_over(part: For, names: list[str]) -> None:
-            before = len(self.lines)
-            with self.ranged(part), self.indented(self.header(part) + (" {" if len(names) > 1 else ""), "}" if len(names) > 1 else ""):
-                for number, name in enumerate(names):
-                    moved = substitute(run, {loop.variable: Linear.of(loop.variable) + number * stretch}) if number else run
-                    assert isinstance(moved, Run)
-                    self.run_now = moved
-                    value = self.printer.value(statement.value)
-                    self.write(f"{name} = {self.printer.combine(statement.operator, dtype, name, value)};")
-            if len(names) == 1:
-                self.lines.pop()
-            if clause:
-                self.lines.insert(before, f"#pragma omp simd reduction({clause} : {', '.join(names)}){self.flags(before)}")
-
         with self.indented("{"), self.invariants(loop):
-            self.write(f"{vtype(dtype)} {names[0]} = {self.printer.load(storage.dtype, target.text)};")
+            self.write(f"{vtype(dtype)} {names[0]} = {self.printer.load(storage.dtype, element)};")
             for name in names[1:]:
                 self.write(f"{vtype(dtype)} {name} = {self.printer.identity(statement.operator, dtype)};")
-            pass_over(replace(loop, upper=loop.lower + (stretch - 1)) if count > 1 else loop, names)
+            self.accumulate(replace(loop, upper=loop.lower + (stretch - 1)) if count > 1 else loop, reduction.run, names, clause, stretch)
             if count > 1 and count * stretch < (loop.trips or 0):
-                pass_over(replace(loop, lower=loop.lower + count * stretch), names[:1])
+                self.accumulate(replace(loop, lower=loop.lower + count * stretch), reduction.run, names[:1], clause)
             while len(names) > 1:
                 for left, right in zip(names[: len(names) // 2], names[-(len(names) // 2) :], strict=True):
                     self.write(f"{left} = {self.printer.combine(statement.operator, dtype, left, right)};")
                 names = names[: -(len(names) // 2)]
-            self.write(self.printer.store(storage.dtype, target.text, names[0]))
+            self.scaled += scaled(reduction.target.fixed)
+            self.write(self.printer.store(storage.dtype, element, names[0]), stores=True)
+
+    def accumulate(self, loop: For, run: Run, names: list[str], clause: str, stretch: int = 0) -> None:
+        """A loop that adds the terms of a run to accumulators, to each those so many iterations after the one before."""
+        s = self.mapped.scop.statement(run.statement)
+        checks = self.printer.checks
+        self.profile.vector = bool(clause)
+        with self.captured() as body, self.ranged(loop), self.iterated(loop, braces=len(names) > 1):
+            for number, name in enumerate(names):
+                moved = substitute(run, {loop.variable: Linear.of(loop.variable) + number * stretch}) if number else run
+                assert isinstance(moved, Run)
+                self.run_now = moved
+                value = self.printer.value(s.value)
+                self.write(f"{name} = {self.printer.combine(s.operator, s.value.dtype, name, value)};")
+        if clause:
+            self.line(f"#pragma omp simd reduction({clause} : {', '.join(names)}){self.flags(checks)}")
+        self.lines += body
 
     def lane_reduction(self, operator: str, dtype: str) -> str:
         """OpenMP's name for a reduction; the NaN-keeping min and max of floats are declared, bool has none."""
@@ -258,63 +276,6 @@ class Writer(Emitter):
         self.declarations[declared] = None
         return name
 
-    def block(self, nodes: tuple[Node, ...]) -> None:
-        """What sets the results of a patch to 0 in front of it is left to the patch; parallel loops in a row are one team's."""
-        left = list(nodes)
-        in_a_row: list[Loop] = []
-        while left:
-            node = left.pop(0)
-            before = len(self.lines)
-            self.first(node, left)
-            written = loop(self.lines[before:], node, self.mapped.scop)
-            if written is not None:
-                in_a_row.append(written)
-                del self.lines[before:]
-            if written is None or not left:
-                self.lines[before:before] = teams(in_a_row, "  " * self.depth)
-                in_a_row = []
-
-    def first(self, node: Node, left: list[Node]) -> None:
-        """One of the nodes of a block, and what is written together with it of those that are left."""
-        if left and isinstance(after := left[0], Mark) and after.name == "registers":
-            found = self.found(after)
-            with self.within(node):
-                begins = found is not None and starts(found, node, self.mapped, self.target)
-            if found is not None and begins:
-                self.patch(found, zero=True)
-                left.pop(0)
-                return
-        super().block((node,))
-
-    def found(self, node: Mark) -> Found | None:
-        """What stands below a ``registers`` mark, if it is a patch."""
-        with self.within(node):
-            return match(self.mapped, node, self.target, self.operand, self.rows)
-
-    @contextmanager
-    def within(self, node: Node) -> Iterator[None]:
-        """Knows the ranges of the loops below a node that stand in one another."""
-        with ExitStack() as loops:
-            while isinstance(node, (For, Mark)):
-                if isinstance(node, For):
-                    loops.enter_context(self.ranged(node))
-                if len(node.body) != 1:
-                    break
-                node = node.body[0]
-            yield
-
-    def registers(self, node: Mark) -> None:
-        found = self.found(node)
-        if found is None:
-            self.block(node.body)
-        else:
-            self.patch(found, zero=False)
-
-    def patch(self, found: Found, *, zero: bool) -> None:
-        made = Patch(found, self.mapped.options, self.machine, self.printer, self.declarations, self.rows, zero=zero)
-        for line in made.lines():
-            self.write(line)
-
     # ------------------------------------------------------------ reads
 
     def element(self, access: Access) -> str:
@@ -328,7 +289,7 @@ class Writer(Emitter):
             element = self.printer.load(storage.dtype, self.place(access.tensor, access.subscripts, names[1:]))
             return f"({names[0]} ? {element} : 0)" if names[0] else element
         names = [f"tc_at{axis}" for axis, _ in gathers]
-        texts = [self.gathered(sub) for _, sub in gathers]
+        texts = [self.data_subscript(sub) for _, sub in gathers]
         if not self.checked:
             return self.printer.load(storage.dtype, self.place(access.tensor, access.subscripts, [f"({t})" for t in texts]))
         bindings = " ".join(f"const int64_t {name} = {text};" for name, text in zip(names, texts, strict=True))
@@ -349,29 +310,34 @@ class Writer(Emitter):
         A C compiler cannot: in the function that OpenMP makes of a parallel loop, it no longer knows that pointers are distinct. And gcc
         takes half of a call out of the loop, whose other half then keeps it from vectors.
         """
-        kept, called = self.hoisted, self.printer.bound
-        self.hoisted, self.printer.bound = dict(kept), dict(called)
-        with self.indented("{"):
-            statements = [(run, self.mapped.scop.statement(run.statement)) for run in runs(loop.body)]
-            written = {s.tensor for _, s in statements}
-            spoken: set[int] = set()  # reads in the subscripts of a gather that is bound with them
-            for run, s in statements:
-                for access, guards in guarded_accesses(s.value):
-                    if (
-                        not guards
-                        and id(access) not in self.hoisted
-                        and id(access) not in spoken
-                        and written.isdisjoint(a.tensor for a in walk(access) if isinstance(a, Access))
-                    ):
-                        self.bind(access, run, loop.variable)
-                        if id(access) in self.hoisted:
-                            spoken |= {id(a) for sub in access.subscripts for a in walk(sub)}
-                self.bind_calls(s.value, run, loop.variable)
-            opened = len(self.hoisted) > len(kept) or len(self.printer.bound) > len(called)
+        hoisted, bound = self.hoisted, self.printer.bound
+        self.hoisted, self.printer.bound = dict(hoisted), dict(bound)
+        self.depth += 1
+        with self.captured() as bindings:
+            self.bind_all(loop)
+        self.depth -= 1
+        with self.indented("{") if bindings else nullcontext():
+            self.lines += bindings
             yield
-        if not opened:  # nothing was bound: no braces needed
-            self.unwrap()
-        self.hoisted, self.printer.bound = kept, called
+        self.hoisted, self.printer.bound = hoisted, bound
+
+    def bind_all(self, loop: For) -> None:
+        """Bind the invariant reads and calls of a loop's statements."""
+        statements = [(run, self.mapped.scop.statement(run.statement)) for run in runs(loop.body)]
+        written = {s.tensor for _, s in statements}
+        spoken: set[int] = set()  # reads in the subscripts of a gather that is bound with them
+        for run, s in statements:
+            for access, guards in guarded_accesses(s.value):
+                if (
+                    not guards
+                    and id(access) not in self.hoisted
+                    and id(access) not in spoken
+                    and written.isdisjoint(a.tensor for a in walk(access) if isinstance(a, Access))
+                ):
+                    self.bind(access, run, loop.variable)
+                    if id(access) in self.hoisted:
+                        spoken |= {id(a) for sub in access.subscripts for a in walk(sub)}
+            self.bind_calls(s.value, run, loop.variable)
 
     def bind_calls(self, expr: Expr, run: Run, variable: str) -> None:
         """Bind the calls of an expression whose value is the same for all of a loop, and whose evaluation cannot fail."""
@@ -395,15 +361,6 @@ class Writer(Emitter):
             return False
         return all(self.constant(child, run, variable) for child in children(expr))
 
-    def unwrap(self) -> None:
-        """Drop the braces just written, and their indentation."""
-        closing = "  " * self.depth + "}"
-        opening = "  " * self.depth + "{"
-        assert self.lines[-1] == closing
-        start = max(i for i, line in enumerate(self.lines[:-1]) if line == opening)
-        inner = [line[2:] if line.startswith("  ") else line for line in self.lines[start + 1 : -1]]
-        self.lines[start:] = inner
-
     def bind(self, access: Access, run: Run, variable: str) -> None:
         storage = self.mapped.scop.tensor(access.tensor)
         gathers = self.gathers(access, run)
@@ -420,13 +377,14 @@ class Writer(Emitter):
             return
         lines, names, ok = self.subscripts(access, gathers, number)
         for line in lines:
-            self.write(line)
+            self.line(line)
+        self.profile.count("runs", len(lines) - bool(ok))
         self.hoisted[id(access)] = [ok, *names]
 
     def subscripts(self, access: Access, gathers: Gathers, number: int) -> tuple[list[str], list[str], str]:
         """Lines that hold the data-dependent subscripts of a read in variables and check them, the names of these, and of the check."""
         names = [f"tc_g{number}_{axis}" for axis, _ in gathers]
-        lines = [f"const int64_t {name} = {self.gathered(sub)};" for name, (_, sub) in zip(names, gathers, strict=True)]
+        lines = [f"const int64_t {name} = {self.data_subscript(sub)};" for name, (_, sub) in zip(names, gathers, strict=True)]
         if not self.checked:
             return lines, names, ""
         ok = f"tc_ok{number}"

@@ -6,38 +6,36 @@ A printer of one language extends ``Emitter``: it says what marks mean, how an i
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 
 from tcjit.codegen.dialect import Dialect, reading_bytes
 from tcjit.codegen.expression import Printer
-from tcjit.codegen.integers import Ranges, limits
-from tcjit.codegen.linear import Linear
+from tcjit.codegen.linear import HELPERS, Linear
 from tcjit.codegen.loops import For, If, Mark, Node, Run
-from tcjit.codegen.memory import Address, Memory, linear_subscript
+from tcjit.codegen.memory import Memory, linear_subscript
+from tcjit.codegen.profile import Profile, scaled, trips
+from tcjit.codegen.scope import Gathers, Scope
 from tcjit.grammar.ast import Access, Def, Expr
 from tcjit.grammar.check import accumulating
 from tcjit.grammar.wrapping import wrapping
 from tcjit.mapping.pipeline import Mapped
-from tcjit.mapping.scop import ScopStatement
-
-Gathers = list[tuple[int, Expr]]  # the data-dependent subscripts of an access: axis, subscript
 
 
-class Emitter(ABC):
-    """Walks the loops once, writing lines; knows the marks and loop ranges above the place it writes at."""
+class Emitter(Scope, ABC):
+    """Walks the loops once, appending lines."""
 
     def __init__(self, mapped: Mapped, dialect: Dialect, checked: bool) -> None:
         if _given_bools(mapped.scop.program.definition):
             dialect = reading_bytes(dialect)
-        self.mapped = mapped
+        super().__init__(mapped, Memory(mapped, dialect))
         self.checked = checked
-        self.memory = Memory(mapped, dialect)
         self.lines: list[str] = []
+        self.profile = Profile()
+        self.scaled: list[str] = []  # variables with a factor in the texts of the line to come
+        self.mentioned: set[str] = set()  # variables of the kernel and of loops that texts name
         self.depth = 1
-        self.marks: tuple[str, ...] = ()
-        self.ranges: Ranges = {d.name: (d.least, d.greatest) for d in mapped.scop.program.dynamic}
-        self.around: tuple[For, ...] = ()  # the loops above, outermost first
         self.run_now: Run | None = None
         self.dialect = dialect
         self.printer = Printer(dialect, self.read, self.name, checked=checked)
@@ -52,16 +50,23 @@ class Emitter(ABC):
 
     # ------------------------------------------------------------ what a language adds
 
-    @abstractmethod
     def mark(self, node: Mark) -> None:
         """Write what stands below a mark; ``self.marks`` already names it."""
+        self.block(node.body)
 
     @abstractmethod
     def gather(self, access: Access, gathers: Gathers) -> str:
         """The value of an element with data-dependent subscripts."""
 
+    def plain(self, value: Linear) -> Linear:
+        """The form in which an integer expression is written."""
+        return value
+
     def index(self, value: Linear) -> str:
         """An integer expression, unparenthesised."""
+        self.scaled += scaled(value)
+        for operator in value.operators:
+            self.printer.helper(HELPERS[operator])
         return value.text
 
     def counter(self, node: For) -> str:
@@ -70,33 +75,84 @@ class Emitter(ABC):
 
     # ------------------------------------------------------------ structure
 
-    def write(self, line: str) -> None:
-        self.lines.append("  " * self.depth + line if not line.startswith("#") else line)
+    def line(self, text: str) -> None:
+        """Append a line of any kind."""
+        self.lines.append("  " * self.depth + text if not text.startswith("#") else text)
+        self.scaled = []
+
+    def write(self, text: str, *, stores: bool = False) -> None:
+        """Append a statement; ``stores``: to an element of an array."""
+        self.profile.count("runs")
+        if stores:
+            self.profile.count("stores")
+            self.profile.count("strided", self.scaled.count(self.profile.innermost))
+        self.line(text)
+
+    def array(self, declaration: str, elements: int, attribute: str = "") -> None:
+        """Declare an array."""
+        self.profile.counts["private"] += elements
+        self.line(f"{declaration}[{elements}]{attribute};")
 
     @contextmanager
     def indented(self, opening: str, closing: str = "}") -> Iterator[None]:
-        self.write(opening)
+        """``closing`` may be empty: nothing is written then."""
+        self.line(opening)
         self.depth += 1
         yield
         self.depth -= 1
-        self.write(closing)
+        if closing:
+            self.line(closing)
+
+    @contextmanager
+    def when(self, conditions: Sequence[str]) -> Iterator[None]:
+        """What is written happens only where all conditions hold."""
+        if conditions:
+            self.profile.count("tested")
+        with self.indented(f"if ({' && '.join(conditions)}) {{") if conditions else nullcontext():
+            yield
+
+    @contextmanager
+    def iterated(self, node: For, *, braces: bool = True) -> Iterator[None]:
+        """A loop around what is written meanwhile."""
+        opening, closing = (" {", "}") if braces else ("", "")
+        bounds = replace(node, lower=self.plain(node.lower), upper=self.plain(node.upper))
+        with self.profile.loop(node.variable, trips(bounds)), self.indented(self.header(node) + opening, closing):
+            yield
+
+    @contextmanager
+    def captured(self) -> Iterator[list[str]]:
+        """The lines that are written meanwhile; the caller appends them after what must precede them."""
+        before, self.lines = self.lines, []
+        yield self.lines
+        self.lines = before
+
+    @contextmanager
+    def mentions(self) -> Iterator[set[str]]:
+        """The variables that texts name meanwhile."""
+        around, self.mentioned = self.mentioned, set()
+        yield self.mentioned
+        around |= self.mentioned
+        self.mentioned = around
 
     def block(self, nodes: tuple[Node, ...]) -> None:
         for node in nodes:
-            if isinstance(node, For):
+            self.node(node)
+
+    def node(self, node: Node) -> None:
+        """Write a node of isl's AST; a language adds others."""
+        match node:
+            case For():
                 self.loop(node)
-            elif isinstance(node, If):
+            case If():
                 self.branch(node)
-            elif isinstance(node, Mark):
-                kept = self.marks
-                self.marks = (*kept, node.name)
-                self.mark(node)
-                self.marks = kept
-            else:
+            case Mark():
+                with self.below(node.mark):
+                    self.mark(node)
+            case Run():
                 self.statement(node)
 
     def loop(self, node: For) -> None:
-        with self.ranged(node), self.indented(self.header(node) + " {"):
+        with self.ranged(node), self.iterated(node):
             self.block(node.body)
 
     def header(self, node: For) -> str:
@@ -104,19 +160,8 @@ class Emitter(ABC):
         step = f"++{name}" if node.step == 1 else f"{name} += {node.step}"
         return f"for ({self.counter(node)} {name} = {self.index(node.lower)}; {name} <= {self.index(node.upper)}; {step})"
 
-    @contextmanager
-    def ranged(self, node: For) -> Iterator[None]:
-        """Knows the loop and its range while writing its body."""
-        kept, around = self.ranges, self.around
-        lower, upper = limits(node.lower, kept), limits(node.upper, kept)
-        if lower is not None and upper is not None:
-            self.ranges = {**kept, node.variable: (lower[0], upper[1])}
-        self.around = (*around, node)
-        yield
-        self.ranges, self.around = kept, around
-
     def branch(self, node: If) -> None:
-        with self.indented(f"if ({node.condition.written(self.index)}) {{"):
+        with self.when([node.condition.written(self.index)]):
             self.block(node.then)
         if node.other:
             with self.indented("else {"):
@@ -125,7 +170,7 @@ class Emitter(ABC):
     # ------------------------------------------------------------ statements
 
     def statement(self, run: Run) -> None:
-        self.write(self.printer.store(*self.assignment(run)))
+        self.write(self.printer.store(*self.assignment(run)), stores=True)
 
     def assignment(self, run: Run) -> tuple[str, str, str]:
         """What a statement stores: dtype, element, value."""
@@ -138,18 +183,6 @@ class Emitter(ABC):
             value = self.printer.combine(s.operator, s.value.dtype, self.printer.load(storage.dtype, target), value)
         return storage.dtype, target, value
 
-    def target(self, s: ScopStatement, run: Run) -> Address | None:
-        """The address that a statement writes, where it is affine."""
-        return self.operand(Access(s.tensor, s.subscripts, dtype=s.value.dtype), run)
-
-    def operand(self, access: Access, run: Run) -> Address | None:
-        """The address of an access, None for a gather."""
-        parts = [linear_subscript(sub, run, self.mapped.scop.values) for sub in access.subscripts]
-        if any(p is None for p in parts):
-            return None
-        found = tuple(p for p in parts if p is not None)
-        return self.memory.address(self.mapped.scop.tensor(access.tensor), found, self.marks, self.ranges)
-
     def place(self, tensor: str, subscripts: tuple[Expr, ...], names: list[str] | None = None) -> str:
         """The text of an element; a data-dependent subscript goes in by name or as text."""
         assert self.run_now is not None
@@ -158,18 +191,16 @@ class Emitter(ABC):
         for sub in subscripts:
             linear = linear_subscript(sub, self.run_now, self.mapped.scop.values)
             parts.append(Linear.of(next(taken, "") or f"({self.printer.index(sub)})") if linear is None else linear)
-        return self.memory.address(self.mapped.scop.tensor(tensor), tuple(parts), self.marks, self.ranges).written(self.index)
+        address = self.memory.address(self.mapped.scop.tensor(tensor), tuple(parts), self.marks, self.ranges)
+        self.mentioned.add(address.base)
+        return address.written(self.index)
 
-    def gathered(self, subscript: Expr) -> str:
+    def data_subscript(self, subscript: Expr) -> str:
         """A data-dependent subscript as an index to check: where its arithmetic wrapped, -1."""
         text = str(self.printer.index(subscript))
         scalars = {p.name: p.dtype for p in self.mapped.scop.program.definition.params if not p.dims}
         wrapped = [self.printer.wrapped(expr) for expr in wrapping(subscript, scalars)] if self.checked else []
         return f"({' | '.join(wrapped)} ? -1 : {text})" if wrapped else text
-
-    def gathers(self, access: Access, run: Run) -> Gathers:
-        values = self.mapped.scop.values
-        return [(axis, sub) for axis, sub in enumerate(access.subscripts) if linear_subscript(sub, run, values) is None]
 
     def read(self, access: Access, printer: Printer) -> str:
         """The value of an element; in checked mode a gather out of range reads nothing of use and sets the flag."""
@@ -192,7 +223,9 @@ class Emitter(ABC):
         if name in self.mapped.scop.values:
             value = self.mapped.scop.values[name]
             return str(value) if value >= 0 else f"({value})"
-        return name if kind == "size" else self.memory.names[name]
+        variable = name if kind == "size" else self.memory.names[name]
+        self.mentioned.add(variable)
+        return variable
 
     def index_value(self, value: Linear) -> str:
         """An index as an int64_t operand, or as a decimal literal."""

@@ -101,6 +101,7 @@ class Printer:
         self.dialect = dialect
         self.checked = checked
         self.sites: list[dict[str, Any]] = []
+        self.checks = 0  # printed so far, each of one of the sites
         self._access = access
         self._name = name
         self._nonnegative = nonnegative
@@ -117,6 +118,7 @@ class Printer:
 
         ``where=`` is kept as line, column and line_text, so that sites are plain data.
         """
+        self.checks += 1
         if not isinstance(self.dialect, GpuDialect):
             self._used["TC_FLAG"] = None
         where = facts.pop("where", None)

@@ -6,34 +6,43 @@ are narrower than its digit. Below ``unroll`` all loops run over constants, so t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from itertools import zip_longest
 from math import prod
+from typing import NamedTuple
 
 from tcjit.codegen import async_copy, integers, mma, reduce, vector
 from tcjit.codegen.dialect import GpuDialect
-from tcjit.codegen.emitter import Emitter, Gathers, parenthesised
+from tcjit.codegen.emitter import Emitter, parenthesised
 from tcjit.codegen.expression import ctype, vtype
 from tcjit.codegen.inequalities import comparison, facts, split
 from tcjit.codegen.integers import Ranges, limits, simplified
-from tcjit.codegen.isolate import radices, separate
+from tcjit.codegen.isolate import separate
 from tcjit.codegen.linear import Linear, combine
-from tcjit.codegen.loops import Compare, Condition, For, If, Mark, Node, Run, mark_names, runs, substitute
+from tcjit.codegen.loops import Compare, Condition, For, If, Mark, Node, Run, children, marks_below, runs, substitute
+from tcjit.codegen.profile import scaled
+from tcjit.codegen.scope import Gathers
 from tcjit.codegen.text import atomic, prefixed
 from tcjit.codegen.unroll import constant_trips, full_trips
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.machine import Device
+from tcjit.mapping.marks import AsyncCopy, Block, Grid, Mma, Reduce, Sync, Threads, Unroll, Vector, WaitGroup
 from tcjit.mapping.pipeline import Mapped
 from tcjit.mapping.scop import ScopStatement
 
 THREAD = "tc_thread"  # the variable that holds the number of the thread
 UNROLLED_BYTES = 128  # of the values of iterations that are written out, and may be under way at once, where nothing is kept in arrays
-Digits = list[tuple[str, int]]  # texts of the digits of a number, outermost first, and their radices
+
+
+class Digit(NamedTuple):
+    """A digit of ``number``, which is a variable: its text and its radix."""
+
+    text: str
+    radix: int
+    number: str
 
 
 class GridEmitter(Emitter):
@@ -43,7 +52,6 @@ class GridEmitter(Emitter):
         super().__init__(mapped, dialect, checked)
         self.gpu = dialect
         self.device = device
-        self.thread = THREAD
         self.shuffles = dialect.shuffles and "shuffle" in device.capabilities
         self.begin(1)
 
@@ -51,6 +59,7 @@ class GridEmitter(Emitter):
         """A new kernel."""
         self.threads = threads
         self.lines = []
+        self.mentioned = set()
         self.depth = 1
         self.grid = (1, 1, 1)
         self.fewer: list[tuple[str, Expr]] = []  # axes along which dynamic sizes say how many blocks there are
@@ -65,8 +74,14 @@ class GridEmitter(Emitter):
 
     # ------------------------------------------------------------ integers
 
+    def plain(self, value: Linear) -> Linear:
+        return simplified(value, self.ranges)
+
     def index(self, value: Linear) -> str:
-        return integers.text(simplified(value, self.ranges), self.ranges)
+        plain = self.plain(value)
+        self.scaled += scaled(plain)
+        self.mentioned |= plain.variables
+        return integers.text(plain, self.ranges, self.printer.helper)
 
     def index_value(self, value: Linear) -> str:
         plain = simplified(value, self.ranges)
@@ -80,37 +95,46 @@ class GridEmitter(Emitter):
     # ------------------------------------------------------------ marks
 
     def mark(self, node: Mark) -> None:
-        if node.name == "blocks":
+        mark = node.mark
+        if isinstance(mark, Grid):
             self.blocks(node)
-        elif node.name.startswith("sync "):
-            self.barrier(node.name.removeprefix("sync "))
+        elif isinstance(mark, Sync):
+            self.barrier(mark.scope)
             self.block(node.body)
-        elif node.name == "reduce":
+        elif isinstance(mark, Reduce):
             reduce.write(self, node)
-        elif node.name == "ahead":
+        elif isinstance(mark, AsyncCopy):
             self.early = "async_copy" in self.device.capabilities
             self.block(node.body)
             self.early = False
-        elif node.name.startswith("wait "):
+        elif isinstance(mark, WaitGroup):
             if "async_copy" in self.device.capabilities:
-                name = "tc_arrived_" + node.name.removeprefix("wait ")
-                self.write(f"{self.printer.helper(name)}();")
+                self.write(f"{self.printer.helper(f'tc_arrived_{mark.number}')}();")
             self.block(node.body)
-        elif node.name == "atoms":
+        elif isinstance(mark, Mma):
             mma.write(self, node)
-        elif sizes := radices(node.name):
-            self.region(sizes, node.body)
-        elif node.name in ("unroll", "vector"):
+        elif isinstance(mark, Threads):
+            self.region(mark.radices, node.body)
+        elif isinstance(mark, Unroll | Vector):
             kept, self.unrolling = self.unrolling, True
-            if node.name == "unroll" or not vector.write(self, node):
+            if isinstance(mark, Unroll) or not vector.write(self, node):
                 self.block(node.body)
             self.unrolling = kept
         else:
             self.buffers(node)
 
     def barrier(self, scope: str) -> None:
-        missing = scope == "warp" and "warp_barrier" not in self.device.capabilities
-        self.write(self.gpu.barriers["block" if missing else scope].format(mask=self.warp_mask()))
+        if scope == "warp" and "warp_barrier" in self.device.capabilities:
+            self.write(self.gpu.barriers["warp"].format(mask=self.warp_mask()))
+        else:
+            self.profile.count("waits")
+            self.line(self.gpu.barriers["block"])
+
+    @property
+    def thread(self) -> str:
+        """The variable that holds the number of the thread, to be named in a text."""
+        self.mentioned.add(THREAD)
+        return THREAD
 
     def warp_mask(self) -> str:
         """A bit for each lane that the thread's warp has: all of them, but in the last warp of a block that does not fill it."""
@@ -123,12 +147,12 @@ class GridEmitter(Emitter):
 
     def buffers(self, node: Mark) -> None:
         """A mark below which every thread may have arrays of its own; everything that is known here, all threads of the block share."""
-        for private in self.memory.below(node.name):
+        for private in self.memory.below(node.mark):
             if private.space == "thread":
                 kind = ctype(self.mapped.scop.tensor(private.tensor).dtype, self.dialect)
-                self.write(f"{kind} {self.memory.private_name(private)}[{private.elements}];")
+                self.array(f"{kind} {self.memory.private_name(private)}", private.elements)
         body = node.body
-        if node.name.startswith("block") and any(self.sums_products(run) for run in _unrolled(body)):
+        if isinstance(node.mark, Block) and any(self.sums_products(run) for run in _unrolled(body)):
             body = separate(body, frozenset(self.ranges), self.ranges)
         self.block(body)
 
@@ -150,7 +174,7 @@ class GridEmitter(Emitter):
         if x <= most[0] and y <= most[1] and prod(z) <= most[2]:
             self.grid = (x, y, prod(z))
             self.fewer = self.open_counts(node.body, counts)
-            inner = [(self.gpu.blocks[axis], count) for axis, count in reversed(list(enumerate(counts[:-3:-1])))]
+            inner = [Digit(self.gpu.blocks[axis], count, "") for axis, count in reversed(list(enumerate(counts[:-3:-1])))]
             self.bind(node.body, digits(self.gpu.blocks[2], z) + inner, self.block)
             return
         total = prod(counts)
@@ -166,7 +190,7 @@ class GridEmitter(Emitter):
 
     def shares(self, nodes: tuple[Node, ...]) -> bool:
         """Whether the threads of a block share a buffer below one of the marks of these nodes."""
-        below = mark_names(nodes)
+        below = marks_below(nodes)
         return any(buffer.space == "shared" and buffer.mark in below for buffer in self.memory.privates.values())
 
     def open_counts(self, nodes: tuple[Node, ...], counts: Sequence[int]) -> list[tuple[str, Expr]]:
@@ -185,21 +209,22 @@ class GridEmitter(Emitter):
             nodes = nodes[0].body
         return found
 
-    def digits(self, sizes: Sequence[int]) -> Digits:
+    def digits(self, sizes: Sequence[int]) -> list[Digit]:
         """The digits of the thread's number."""
         return digits(THREAD, sizes)
 
     def first(self, count: int) -> str:
         """The condition that a thread is one of the first so many; empty where all are."""
-        return f"{THREAD} < {count}" if count < self.threads else ""
+        return f"{self.thread} < {count}" if count < self.threads else ""
 
     def region(self, sizes: Sequence[int], nodes: tuple[Node, ...], *, leaders: bool = False) -> None:
         """What the threads of a block run, each with its digits; ``leaders`` are those with 0 as the last, which has no loop then."""
         places = self.digits(sizes)
         conditions = [condition] if (condition := self.first(prod(sizes))) else []
         if leaders and sizes[-1] > 1:
-            conditions.append(f"{places[-1][0]} == 0")
-        with self.indented(f"if ({' && '.join(conditions)}) {{" if conditions else "{"):
+            self.mentioned.add(places[-1].number)
+            conditions.append(f"{places[-1].text} == 0")
+        with self.when(conditions) if conditions else self.indented("{"):
             self.bind(nodes, places[:-1] if leaders else places, self.block)
 
     def scratch_array(self, dtype: str, elements: int) -> str:
@@ -210,7 +235,7 @@ class GridEmitter(Emitter):
         self.scratch[name] = (kind, max(elements, self.scratch[name][1] if name in self.scratch else 0), size)
         return name
 
-    def bind(self, nodes: tuple[Node, ...], places: Digits, write: Callable[[tuple[Node, ...]], None]) -> None:
+    def bind(self, nodes: tuple[Node, ...], places: list[Digit], write: Callable[[tuple[Node, ...]], None]) -> None:
         """The nodes with the outer loops' variables set to digits, in guards; ``write`` gets what stands inside."""
         if not places:
             write(nodes)
@@ -224,26 +249,33 @@ class GridEmitter(Emitter):
                     with self.indented("else {"):
                         self.bind(node.other, places, write)
             elif not isinstance(node, For):
-                raise MappingError(f"no loop of the mapped tree takes {places[0][0]}: its band is not directly below its mark")
+                raise MappingError(f"no loop of the mapped tree takes {places[0].text}: its band is not directly below its mark")
             elif len(nodes) == 1:
                 self.digit(node, places, write)
             else:
                 with self.indented("{"):
                     self.digit(node, places, write)
 
-    def digit(self, node: For, places: Digits, write: Callable[[tuple[Node, ...]], None]) -> None:
-        (text, size), rest = places[0], places[1:]
-        kept, before = self.ranges, len(self.lines)
-        lower, upper = limits(node.lower, kept) or (0, 0), limits(node.upper, kept) or (0, size - 1)
-        self.ranges = {**kept, node.variable: (0, size - 1)}
-        texts = self.tests(*_guards(node))
-        least = max(0, lower[0])
-        self.ranges = {**kept, node.variable: (least, max(least, min(size - 1, upper[1])))}
-        with self.when(texts):
-            self.bind(node.body, rest, write)
-        if any(_mentions(line, node.variable) for line in self.lines[before:]):
-            self.lines.insert(before, "  " * self.depth + f"const int {node.variable} = {text};")
+    def digit(self, node: For, places: list[Digit], write: Callable[[tuple[Node, ...]], None]) -> None:
+        digit, rest = places[0], places[1:]
+        kept = self.ranges
+        lower, upper = limits(node.lower, kept) or (0, 0), limits(node.upper, kept) or (0, digit.radix - 1)
+        with self.captured() as body, self.mentions() as mentioned:
+            self.ranges = {**kept, node.variable: (0, digit.radix - 1)}
+            texts = self.tests(*_guards(node))
+            least = max(0, lower[0])
+            self.ranges = {**kept, node.variable: (least, max(least, min(digit.radix - 1, upper[1])))}
+            with self.when(texts):
+                self.bind(node.body, rest, write)
+        if node.variable in mentioned:
+            self.declare_digit(node, digit)
+        self.lines += body
         self.ranges = kept
+
+    def declare_digit(self, node: For, digit: Digit) -> None:
+        """The variable of a loop that blocks or threads run."""
+        self.mentioned.add(digit.number)
+        self.write(f"const int {node.variable} = {digit.text};")
 
     def tests(self, *conditions: Condition) -> list[str]:
         """The texts of what must be tested for conditions to hold; none for what the ranges of the variables promise."""
@@ -258,12 +290,6 @@ class GridEmitter(Emitter):
                     if reach is None or reach[0] < 0:
                         texts.append(comparison(piece).written(self.index))
         return texts
-
-    @contextmanager
-    def when(self, texts: Sequence[str]) -> Iterator[None]:
-        """What is written happens only where all conditions hold."""
-        with self.indented(f"if ({' && '.join(texts)}) {{") if texts else nullcontext():
-            yield
 
     def branch(self, node: If) -> None:
         texts = self.tests(node.condition)
@@ -302,7 +328,7 @@ class GridEmitter(Emitter):
                 self.block(tuple(substitute(n, value) for n in node.body))
             return
         self.pragma(self.unroll_factor(node))
-        with self.ranged(node), self.indented(self.header(node) + " {"), self.when(self.tests(*guards)):
+        with self.ranged(node), self.iterated(node), self.when(self.tests(*guards)):
             self.block(node.body)
 
     def unroll_factor(self, node: For) -> int:
@@ -339,7 +365,7 @@ class GridEmitter(Emitter):
     def pragma(self, factor: int = 0) -> None:
         """What makes a compiler unroll the next loop, whole or by a factor."""
         if self.gpu.unroll:
-            self.write(f"{self.gpu.unroll} {factor}" if factor else self.gpu.unroll)
+            self.line(f"{self.gpu.unroll} {factor}" if factor else self.gpu.unroll)
 
     # ------------------------------------------------------------ statements
 
@@ -375,15 +401,16 @@ class GridEmitter(Emitter):
         kept = self.ranges
         names = []
         for axis, subscript in gathers:
-            text = self.gathered(subscript)
+            text = self.data_subscript(subscript)
             if self.checked:
                 site = self.printer.site("gather", tensor=access.tensor, where=access.where)
                 text = str(self.printer.inside(text, str(self.printer.index(self.memory.extent(access.tensor, axis))), site))
             names.append(text if storage.shape[axis] > integers.GREATEST else str(prefixed("(int)", atomic(text))))
             self.ranges = {**self.ranges, names[-1]: (0, max(0, storage.shape[axis] - 1))}
         if storage.elements:
-            value = str(self.printer.load(storage.dtype, self.place(access.tensor, access.subscripts, names)))
-            if self.checked and (idle := [name for name in names if name not in value]):
+            with self.mentions() as mentioned:
+                value = str(self.printer.load(storage.dtype, self.place(access.tensor, access.subscripts, names)))
+            if self.checked and (idle := [name for name in names if name not in mentioned]):
                 value = f"({', '.join([*idle, value])})"  # along an expanded dimension, or one of extent 1, no address moves
         else:  # the flag goes up, and nothing is read
             zero = f"({vtype(storage.dtype, self.dialect)})0"
@@ -392,18 +419,21 @@ class GridEmitter(Emitter):
         return value
 
 
-def digits(number: str, sizes: Sequence[int]) -> Digits:
-    """The digits of a number below the product of the sizes, in that mixed radix, the last one counting fastest.
+def digits(number: str, sizes: Sequence[int]) -> list[Digit]:
+    """The digits of a number below the product of the sizes, in that mixed radix, the last one counting fastest; 0 needs no number.
 
-    >>> digits("t", (4, 8, 1))
-    [('t / 8', 4), ('t % 8', 8), ('0', 1)]
+    >>> [(digit.text, digit.radix, digit.number) for digit in digits("t", (4, 8, 1))]
+    [('t / 8', 4, 't'), ('t % 8', 8, 't'), ('0', 1, '')]
     """
     found = []
     stride = prod(sizes)
     for position, size in enumerate(sizes):
         stride //= size
         text = number if stride == 1 else f"{number} / {stride}"
-        found.append(("0" if size == 1 else text if position == 0 or stride * size == prod(sizes) else f"{text} % {size}", size))
+        if size == 1:
+            found.append(Digit("0", 1, ""))
+        else:
+            found.append(Digit(text if position == 0 or stride * size == prod(sizes) else f"{text} % {size}", size, number))
     return found
 
 
@@ -441,13 +471,7 @@ def _guards(node: For) -> list[Condition]:
 def _unrolled(nodes: tuple[Node, ...]) -> Iterator[Run]:
     """The statements below ``unroll`` marks."""
     for node in nodes:
-        if isinstance(node, Mark) and node.name == "unroll":
+        if isinstance(node, Mark) and isinstance(node.mark, Unroll):
             yield from runs(node.body)
-        elif isinstance(node, If):
-            yield from _unrolled(node.then + node.other)
-        elif not isinstance(node, Run):
-            yield from _unrolled(node.body)
-
-
-def _mentions(line: str, variable: str) -> bool:
-    return re.search(rf"\b{variable}\b", line) is not None
+        else:
+            yield from _unrolled(children(node))

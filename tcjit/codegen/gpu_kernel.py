@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import re
-
 from tcjit.codegen import integers, prelude
 from tcjit.codegen.build import build
 from tcjit.codegen.dialect import GpuDialect
 from tcjit.codegen.expression import ctype, vtype
 from tcjit.codegen.gpu_body import THREAD, GridEmitter
-from tcjit.codegen.loops import Mark, Node, mark_names
+from tcjit.codegen.loops import Mark, Node, marks_below
 from tcjit.codegen.memory import stride_name
 from tcjit.codegen.memory import symbol as kernel_symbol
 from tcjit.codegen.source import KernelLaunch, Source
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Expr, Size
 from tcjit.grammar.dtypes import DTYPES
+from tcjit.mapping.gpu_nest import LaunchBounds
 from tcjit.mapping.machine import Device
-from tcjit.mapping.pipeline import Launch, Mapped
+from tcjit.mapping.marks import Launch
+from tcjit.mapping.pipeline import Mapped
 
-INDEX_HELPERS = [name + end for name in ("tc_fdiv", "tc_mod", "tc_min_index", "tc_max_index") for end in ("", "_int")]
 BOUNDARY = 16  # bytes, on which shared arrays start, and arguments that are read several elements at once
 
 
@@ -47,9 +46,8 @@ class _Kernels(GridEmitter):
             fewer += [(f"grid {number} {axis}", blocks) for axis, blocks in self.fewer]
             aligned |= set(self.aligned)
         text = "\n".join(texts)
-        helpers = [name for name in INDEX_HELPERS if re.search(rf"\b{name}\(", text)]
         return Source(
-            "\n".join([f"/* {self.title()} */", prelude.text([*helpers, *self.printer.used], self.dialect), text]),
+            "\n".join([f"/* {self.title()} */", prelude.text(self.printer.used, self.dialect), text]),
             symbol,
             tuple(number for number, _ in self.numbers()),
             self.memory.workspace,
@@ -57,16 +55,17 @@ class _Kernels(GridEmitter):
             tuple(launches),
             tuple(name for name in self.arguments() if name in aligned),
             (*self.memory.host, *fewer),
+            {**self.profile.totals(), "lines": text.count("\n")},
         )
 
-    def kernel(self, launch: Launch, symbol: str, nodes: tuple[Node, ...]) -> tuple[str, KernelLaunch]:
+    def kernel(self, launch: LaunchBounds, symbol: str, nodes: tuple[Node, ...]) -> tuple[str, KernelLaunch]:
         """The text of one kernel, and how to launch it."""
         self.begin(launch.threads)
         self.marks = (launch.mark,)
         self.block(nodes)
         body, self.lines = self.lines, []
         shared = self.shared_arrays(nodes, symbol)
-        self.pointers("\n".join(body))
+        self.pointers()
         opening = f"{self.gpu.kernel.format(threads=launch.threads)} {symbol}({', '.join(self.parameters())}) {{"
         return "\n".join([opening, *self.lines, *body, "}", ""]), KernelLaunch(symbol, self.grid, launch.threads, shared)
 
@@ -108,7 +107,7 @@ class _Kernels(GridEmitter):
 
     # ------------------------------------------------------------ what a kernel starts with
 
-    def pointers(self, body: str) -> None:
+    def pointers(self) -> None:
         """The thread's number, scalars, and pointers to temporaries, as far as the body names them."""
         scop = self.mapped.scop
         lines = {THREAD: f"const int {THREAD} = {self.gpu.thread};"}
@@ -123,14 +122,14 @@ class _Kernels(GridEmitter):
             name, kind = self.memory.names[tensor], self.pointer_type(tensor, tensor not in self.written)
             lines[name] = f"{kind} {name} = ({kind.removesuffix(self.gpu.restrict)})(workspace + {offset});"
         for name, line in lines.items():
-            if re.search(rf"\b{name}\b", body):
+            if name in self.mentioned:
                 self.write(line)
 
     def shared_arrays(self, nodes: tuple[Node, ...], symbol: str) -> int:
         """Declare the arrays that the threads of a block share; their bytes."""
         arrays = []
         for private in self.memory.privates.values():
-            if private.space == "shared" and private.mark in mark_names(nodes):
+            if private.space == "shared" and private.mark in marks_below(nodes):
                 dtype = self.mapped.scop.tensor(private.tensor).dtype
                 arrays.append((ctype(dtype, self.dialect), self.memory.private_name(private), private.elements, DTYPES[dtype].bytes))
         arrays += [(kind, name, elements, size) for name, (kind, elements, size) in self.scratch.items()]
@@ -150,7 +149,7 @@ class _Kernels(GridEmitter):
                 self.write(f"{kind} *const {name} = ({kind} *)(tc_shared + {offset});")
                 offset += _rounded(elements * size)
             else:
-                self.write(f"{self.gpu.shared} {self.gpu.aligned.format(bytes=BOUNDARY)} {kind} {name}[{elements}];")
+                self.array(f"{self.gpu.shared} {self.gpu.aligned.format(bytes=BOUNDARY)} {kind} {name}", elements)
         return total
 
 
@@ -158,6 +157,6 @@ def _rounded(size: int) -> int:
     return -(-size // BOUNDARY) * BOUNDARY
 
 
-def _below(nodes: tuple[Node, ...], mark: str) -> tuple[Node, ...]:
+def _below(nodes: tuple[Node, ...], mark: Launch) -> tuple[Node, ...]:
     """What stands below the mark of a launch."""
-    return tuple(inner for node in nodes if isinstance(node, Mark) and node.name == mark for inner in node.body)
+    return tuple(inner for node in nodes if isinstance(node, Mark) and node.mark == mark for inner in node.body)

@@ -6,9 +6,9 @@ an expression of which they do not show that it fits 31 bits, step by step, is c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from tcjit.codegen.linear import Linear, Opaque, combine
+from tcjit.codegen.linear import HELPERS, Linear, Opaque, combine
 
 Ranges = Mapping[str, tuple[int, int]]  # loop variable -> least and greatest value, where both are constants
 GREATEST = (1 << 31) - 1
@@ -96,23 +96,22 @@ def _size(value: Linear, ranges: Ranges) -> int | None:
     return total if total <= GREATEST else None
 
 
-def text(value: Linear, ranges: Ranges) -> str:
-    """The text of a simplified value, unparenthesised: an int where that is enough, else 64 bits."""
+def text(value: Linear, ranges: Ranges, helper: Callable[[str], str]) -> str:
+    """The text of a simplified value, unparenthesised: an int where that is enough, else 64 bits; ``helper`` notes functions it calls."""
     ending = "_int" if fits(value, ranges) else ""
-    return value.written(lambda atom: _operand(atom, ranges, ending))
+    return value.written(lambda atom: _operand(atom, ranges, ending, helper))
 
 
-def _operand(atom: str | Opaque, ranges: Ranges, ending: str) -> str:
+def _operand(atom: str | Opaque, ranges: Ranges, ending: str, helper: Callable[[str], str]) -> str:
     if isinstance(atom, str):
         return atom if ending else f"(int64_t){atom}"
-    inner = [argument.written(lambda part: _operand(part, ranges, ending)) for argument in atom.args]
-    if atom.op in ("min", "max"):
-        result = inner[0]
-        for other in inner[1:]:
-            result = f"tc_{atom.op}_index{ending}({result}, {other})"
-        return result
-    found = limits(atom.args[0], ranges)
-    if found is not None and found[0] >= 0:  # where C rounds as we do
-        left = inner[0] if atom.args[0].is_operand else f"({inner[0]})"
-        return f"({left} {'/' if atom.op == 'floor' else '%'} {inner[1]})"
-    return f"{'tc_fdiv' if atom.op == 'floor' else 'tc_mod'}{ending}({inner[0]}, {inner[1]})"
+    inner = [argument.written(lambda part: _operand(part, ranges, ending, helper)) for argument in atom.args]
+    if atom.op in ("floor", "mod"):
+        reach = limits(atom.args[0], ranges)
+        if reach is not None and reach[0] >= 0:  # where C rounds as we do
+            left = inner[0] if atom.args[0].is_operand else f"({inner[0]})"
+            return f"({left} {'/' if atom.op == 'floor' else '%'} {inner[1]})"
+    result = inner[0]
+    for other in inner[1:]:
+        result = f"{helper(HELPERS[atom.op] + ending)}({result}, {other})"
+    return result

@@ -16,14 +16,10 @@ from tcjit.codegen.linear import Linear, Opaque
 from tcjit.codegen.loops import Both, Condition, For, If, Mark, Node
 from tcjit.codegen.unroll import constant_trips
 from tcjit.grammar.dynamic import PREFIX
+from tcjit.mapping.marks import Threads
 
 Terms = tuple[tuple[str | Opaque, int], ...]
 Facts = Mapping[Terms, int]  # a sum's terms -> the constant that makes it at least 0
-
-
-def radices(mark: str) -> tuple[int, ...]:
-    """The digits of a thread's number, from a mark ``threads 8x32``; none for any other mark."""
-    return tuple(map(int, mark.removeprefix("threads ").split("x"))) if mark.startswith("threads ") else ()
 
 
 def separate(nodes: tuple[Node, ...], shared: frozenset[str], ranges: Ranges) -> tuple[Node, ...]:
@@ -48,7 +44,7 @@ def separate(nodes: tuple[Node, ...], shared: frozenset[str], ranges: Ranges) ->
 
 
 def _inside(node: Node, shared: frozenset[str], ranges: Ranges) -> Node:
-    if isinstance(node, Mark) and not radices(node.name):
+    if isinstance(node, Mark) and not isinstance(node.mark, Threads):
         return replace(node, body=separate(node.body, shared, ranges))
     if isinstance(node, For):
         return replace(node, body=separate(node.body, shared | {node.variable}, ranged(node, ranges)))
@@ -74,7 +70,8 @@ class _Level:
         result: list[Node] = []
         for node in nodes:
             if isinstance(node, Mark):
-                result.append(replace(node, body=self.visit(node.body, ranges, radices(node.name) or sizes)))
+                digits = node.mark.radices if isinstance(node.mark, Threads) else sizes
+                result.append(replace(node, body=self.visit(node.body, ranges, digits)))
             elif isinstance(node, If):
                 then = self.visit(node.then, ranges, sizes)
                 if sizes is not None and not node.other and self.idle(facts(node.condition), ranges):

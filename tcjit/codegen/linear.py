@@ -12,6 +12,9 @@ from functools import cached_property
 
 from tcjit.grammar.ast import Binary, Call, Const, Expr, Size
 
+# the functions of the generated code
+HELPERS = {"floor": "tc_fdiv", "mod": "tc_mod", "min": "tc_min_index", "max": "tc_max_index"}
+
 
 @dataclass(frozen=True)
 class Opaque:
@@ -23,14 +26,10 @@ class Opaque:
     @property
     def text(self) -> str:
         inner = [a.text for a in self.args]
-        if self.op in ("floor", "mod"):
-            name = "tc_fdiv" if self.op == "floor" else "tc_mod"
-            return f"{name}({inner[0]}, {inner[1]})"
         result = inner[0]
         for other in inner[1:]:
-            result = f"tc_{self.op}_index({result}, {other})"
+            result = f"{HELPERS[self.op]}({result}, {other})"
         return result
-
 
     def expression(self) -> Expr:
         """The same as an expression over sizes."""
@@ -91,6 +90,12 @@ class Linear:
                 for argument in atom.args:
                     found |= argument.variables
         return frozenset(found)
+
+    @cached_property
+    def operators(self) -> frozenset[str]:
+        """Those of the opaque atoms, nested ones included."""
+        opaque = [atom for atom, _ in self.terms if isinstance(atom, Opaque)]
+        return frozenset(atom.op for atom in opaque).union(*(argument.operators for atom in opaque for argument in atom.args))
 
     def substitute(self, values: Mapping[str, Linear]) -> Linear:
         result = Linear((), self.constant)

@@ -1,11 +1,20 @@
-"""The loops that a mapped tree becomes: what isl's AST says, as small immutable nodes that printers walk."""
+"""The loops that a mapped tree becomes, as small immutable nodes that printers walk.
+
+isl's AST gives ``For``, ``If``, ``Run`` and ``Mark``; for a CPU, ``lower_cpu`` replaces the marks by what they mean.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from tcjit.codegen.address import Address
 from tcjit.codegen.linear import Linear
+from tcjit.grammar.ast import Expr
+from tcjit.grammar.polynomial import names
+from tcjit.mapping import marks
+from tcjit.mapping.scop import ScopStatement
+from tcjit.mapping.storage import Buffer
 
 
 @dataclass(frozen=True)
@@ -91,24 +100,147 @@ class Run:
 class Mark:
     """A mark of the schedule tree and what stands below it."""
 
-    name: str
+    mark: marks.Mark
     body: tuple[Node, ...]
 
 
-Node = For | If | Run | Mark
+@dataclass(frozen=True)
+class Threshold:
+    """Holds where the product of ``extents``, which depend on dynamic sizes, is at least ``least``."""
+
+    extents: tuple[Linear, ...]
+    least: int
+
+    def written(self, index: Callable[[Linear], str]) -> str:
+        texts = [index(extent) for extent in self.extents]
+        return f"{' * '.join(f'({text})' if len(texts) > 1 else text for text in texts)} >= {self.least}"
+
+
+@dataclass(frozen=True)
+class Parallel:
+    """Iterations that threads share: those of a loop, ``collapse`` - 1 loops perfectly nested in it included.
+
+    ``worth`` is when it pays to wake threads for it; None: always.
+    """
+
+    loop: For
+    collapse: int
+    worth: Threshold | None = None
+
+
+@dataclass(frozen=True)
+class ParallelRegion:
+    """Parallel loops that one team of threads runs one after the other, waiting behind those for which ``waits`` says so.
+
+    Where ``worth`` does not hold, the calling thread runs them alone.
+    """
+
+    loops: tuple[Parallel, ...]
+    waits: tuple[bool, ...]
+    worth: Threshold | None = None
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """The only statement of a loop, which updates one element: it stays in ``accumulators`` variables while the loop runs."""
+
+    run: Run
+    target: Address
+    accumulators: int
+
+
+@dataclass(frozen=True)
+class Simd:
+    """An innermost loop whose iterations are the lanes of vectors."""
+
+    loop: For
+    reduction: Reduction | None = None
+
+
+@dataclass(frozen=True)
+class Declare:
+    """Private buffers and the nodes that use them, which stood below ``mark``."""
+
+    mark: marks.Mark
+    buffers: tuple[Buffer, ...]
+    body: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class Prefetch:
+    """``lines`` cache lines of a tensor from element ``start`` on; unless ``variable`` is beyond ``last``, ``step`` elements further."""
+
+    tensor: str
+    start: Linear
+    lines: int
+    write: bool
+    variable: str = ""
+    last: Linear = Linear(())
+    step: int = 0
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """A read with data-dependent subscripts: its address in terms of the variables that hold those, and what these are."""
+
+    address: Address
+    subscripts: tuple[tuple[str, Expr], ...]
+
+    def depends(self, run: Run, variable: str) -> bool:
+        """Whether a subscript moves with a loop."""
+        return any(variable in run.index(dim).variables for _, sub in self.subscripts for dim in names(sub))
+
+
+@dataclass(frozen=True)
+class MicroKernel:
+    """A contraction whose register tile is written out: reduction loops, tile loops, the lane loop, the statement.
+
+    With ``zero`` the results start from 0 instead of what memory holds.
+    """
+
+    statement: ScopStatement
+    run: Run
+    outer: tuple[For, ...]
+    patch: tuple[For, ...]
+    lane: For
+    target: Address
+    operands: dict[int, Address]  # by id of the Access
+    gathers: dict[int, Gathered]
+    along_reduction: bool
+    zero: bool = False
+
+
+Node = For | If | Run | Mark | Parallel | ParallelRegion | Simd | Declare | Prefetch | MicroKernel
+
+
+def children(node: Node) -> tuple[Node, ...]:
+    """The nodes directly below; a micro-kernel is a leaf."""
+    match node:
+        case For() | Mark() | Declare():
+            return node.body
+        case If():
+            return node.then + node.other
+        case Parallel() | Simd():
+            return (node.loop,)
+        case ParallelRegion():
+            return node.loops
+    return ()
 
 
 def substitute(node: Node, values: Mapping[str, Linear]) -> Node:
-    """The node with loop variables replaced."""
-    if isinstance(node, Run):
-        return replace(node, indices=tuple((d, e.substitute(values)) for d, e in node.indices))
-    if isinstance(node, If):
-        then = tuple(substitute(n, values) for n in node.then)
-        return If(node.condition.substitute(values), then, tuple(substitute(n, values) for n in node.other))
-    body = tuple(substitute(n, values) for n in node.body)
-    if isinstance(node, For):
-        return replace(node, lower=node.lower.substitute(values), upper=node.upper.substitute(values), body=body)
-    return replace(node, body=body)
+    """A node of isl's AST with loop variables replaced."""
+    match node:
+        case Run():
+            return replace(node, indices=tuple((d, e.substitute(values)) for d, e in node.indices))
+        case If():
+            then = tuple(substitute(n, values) for n in node.then)
+            return If(node.condition.substitute(values), then, tuple(substitute(n, values) for n in node.other))
+        case Mark():
+            return replace(node, body=tuple(substitute(n, values) for n in node.body))
+        case For():
+            lower, upper = node.lower.substitute(values), node.upper.substitute(values)
+            return replace(node, lower=lower, upper=upper, body=tuple(substitute(n, values) for n in node.body))
+    raise TypeError(f"{type(node).__name__} is no node of isl's AST")
 
 
 def runs(nodes: tuple[Node, ...]) -> list[Run]:
@@ -117,22 +249,16 @@ def runs(nodes: tuple[Node, ...]) -> list[Run]:
     for node in nodes:
         if isinstance(node, Run):
             result.append(node)
-        elif isinstance(node, If):
-            result += runs(node.then) + runs(node.other)
+        elif isinstance(node, MicroKernel):
+            result.append(node.run)
         else:
-            result += runs(node.body)
+            result += runs(children(node))
     return result
 
 
-def mark_names(nodes: tuple[Node, ...]) -> set[str]:
-    """The names of all marks below."""
-    found: set[str] = set()
-    for node in nodes:
-        if isinstance(node, If):
-            found |= mark_names(node.then + node.other)
-        elif not isinstance(node, Run):
-            found |= mark_names(node.body) | ({node.name} if isinstance(node, Mark) else set())
-    return found
+def marks_below(nodes: tuple[Node, ...]) -> set[marks.Mark]:
+    """All marks below."""
+    return {mark for node in nodes for mark in marks_below(children(node)) | ({node.mark} if isinstance(node, Mark) else set())}
 
 
 def nest(node: Node) -> tuple[list[For], tuple[Node, ...]]:

@@ -1,4 +1,4 @@
-"""Where tensors live in a kernel, and the text of an element's address.
+"""Where tensors live in a kernel, and the addresses of their elements.
 
 An argument is a pointer with constant strides, or with strides that the call passes; a temporary is a slice of the workspace, or, below
 the tile marks that contract it, a private array folded modulo its size. With dynamic sizes, strides and slices follow from them.
@@ -7,10 +7,10 @@ the tile marks that contract it, a private array folded modulo its size. With dy
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 from tcjit.codegen import prelude
+from tcjit.codegen.address import Address
 from tcjit.codegen.dialect import Dialect, GpuDialect
 from tcjit.codegen.integers import Ranges, simplified
 from tcjit.codegen.linear import Linear, combine
@@ -18,6 +18,7 @@ from tcjit.codegen.loops import Run
 from tcjit.grammar.ast import Binary, Const, Expr, Index, Size
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import Form, integer
+from tcjit.mapping.marks import Mark
 from tcjit.mapping.pipeline import Mapped
 from tcjit.mapping.storage import Buffer, Storage
 
@@ -36,38 +37,6 @@ _VECTOR = re.compile(r"tc_(sum_)?(float|double)\d+")
 ALIGNMENT = 64  # bytes, of every workspace slice and private array
 
 
-@dataclass(frozen=True)
-class Address:
-    """``base[fixed + sum(part * stride)]``: one constant-stride sum, and the parts whose stride is a variable of the kernel."""
-
-    base: str
-    fixed: Linear
-    runtime: tuple[tuple[str, Linear], ...] = ()
-
-    @property
-    def text(self) -> str:
-        return self.written(lambda value: value.text)
-
-    def written(self, index: Callable[[Linear], str]) -> str:
-        """The element's text, given that of an expression."""
-        parts = [] if self.fixed.is_constant and not self.fixed.constant and self.runtime else [index(self.fixed)]
-        parts += [f"{index(part) if part.is_operand else f'({index(part)})'} * {stride}" for stride, part in self.runtime]
-        return f"{self.base}[{' + '.join(parts)}]"
-
-    def stride(self, variable: str) -> int | None:
-        """Elements that the address moves with a loop variable; None where that is unknown."""
-        if any(part.coefficient(variable) != 0 for _, part in self.runtime):
-            return None
-        return self.fixed.coefficient(variable)
-
-    def substitute(self, values: Mapping[str, Linear]) -> Address:
-        return Address(self.base, self.fixed.substitute(values), tuple((s, p.substitute(values)) for s, p in self.runtime))
-
-    @property
-    def variables(self) -> frozenset[str]:
-        return frozenset(self.fixed.variables.union(*(part.variables for _, part in self.runtime)))
-
-
 class Memory:
     """The names and places of all tensors of one kernel."""
 
@@ -78,7 +47,7 @@ class Memory:
         self.moving: dict[str, Expr] = {}  # offsets that depend on dynamic sizes, behind all others
         self.end: Expr | None = None  # where those end: the bytes of workspace of a call
         self.steps: dict[Expr, str] = {}  # strides that depend on dynamic sizes
-        self.privates: dict[tuple[str, str], Buffer] = {(p.mark, p.tensor): p for p in mapped.privates}
+        self.privates: dict[tuple[Mark, str], Buffer] = {(p.mark, p.tensor): p for p in mapped.privates}
         self.names = _c_names(mapped, dialect)
         self.contracted = {p.tensor for p in mapped.privates}
         for storage in mapped.scop.tensors:
@@ -96,19 +65,19 @@ class Memory:
             for axis in _moving_axes(storage):
                 self.steps.setdefault(storage.volume(axis + 1), f"tc_step{len(self.steps)}")
 
-    def below(self, mark: str) -> list[Buffer]:
+    def below(self, mark: Mark) -> list[Buffer]:
         """The private arrays that a mark declares."""
         return [p for (where, _), p in self.privates.items() if where == mark]
 
-    def exists(self, tensor: str, marks: tuple[str, ...]) -> bool:
+    def exists(self, tensor: str, marks: tuple[Mark, ...]) -> bool:
         """Whether a tensor has a place here: a contracted one has none outside its tiles, where no read of it is ever evaluated."""
         return tensor not in self.contracted or any((mark, tensor) in self.privates for mark in marks)
 
-    def private(self, tensor: str, marks: tuple[str, ...]) -> Buffer | None:
+    def private(self, tensor: str, marks: tuple[Mark, ...]) -> Buffer | None:
         """The buffer in which a tensor is kept here."""
         return next((found for mark in reversed(marks) if (found := self.privates.get((mark, tensor)))), None)
 
-    def address(self, storage: Storage, subscripts: tuple[Linear, ...], marks: tuple[str, ...], ranges: Ranges) -> Address:
+    def address(self, storage: Storage, subscripts: tuple[Linear, ...], marks: tuple[Mark, ...], ranges: Ranges) -> Address:
         """The address of an element; ``marks`` are the marks above, innermost last."""
         if private := self.private(storage.name, marks):
             return self._private(private, subscripts, ranges)

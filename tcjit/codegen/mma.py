@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
 
+from tcjit.codegen.address import Address
 from tcjit.codegen.integers import simplified
-from tcjit.codegen.isolate import radices
 from tcjit.codegen.linear import Linear
 from tcjit.codegen.loops import For, Mark, Run
-from tcjit.codegen.memory import Address
 from tcjit.codegen.unroll import constant_trips
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Access, Binary, Cast
+from tcjit.mapping.marks import Threads
 
 if TYPE_CHECKING:
     from tcjit.codegen.gpu_body import GridEmitter
@@ -45,29 +45,28 @@ class _Product:
 
 
 def write(emitter: GridEmitter, mark: Mark) -> None:
-    """Write what stands below a mark ``atoms``. A MappingError where it does not have the form of the instruction."""
+    """Write what stands below a mark ``Mma``. A MappingError where it does not have the form of the instruction."""
     below = mark.body[0]
-    sizes = radices(below.name) if isinstance(below, Mark) else ()
+    sizes = below.mark.radices if isinstance(below, Mark) and isinstance(below.mark, Threads) else ()
     kept = emitter.ranges
-    found = _taken_apart(emitter, below, len(sizes)) if isinstance(below, Mark) and sizes[-2:] == (8, 4) else None
+    found = _taken_apart(emitter, below, sizes) if isinstance(below, Mark) and sizes[-2:] == (8, 4) else None
     if found is None:
         raise MappingError("a product was mapped to tensor cores and does not have their form", hint="Options(shared=False)")
     condition = emitter.first(prod(sizes))
-    with emitter.indented(f"if ({condition}) {{" if condition else "{"):
+    with emitter.when([condition]) if condition else emitter.indented("{"):
         _product(emitter, found, sizes)
     emitter.ranges = kept
 
 
-def _taken_apart(emitter: GridEmitter, region: Mark, digits: int) -> _Product | None:
+def _taken_apart(emitter: GridEmitter, region: Mark, sizes: tuple[int, ...]) -> _Product | None:
     """The parts of a region, whose ranges the emitter then knows."""
     loops: list[For] = []
     nodes = region.body
     while len(nodes) == 1 and isinstance(nodes[0], (For, Mark)):
         node = nodes[0]
         if isinstance(node, For):
-            if len(loops) < digits:
-                size = radices(region.name)[len(loops)]
-                emitter.ranges = {**emitter.ranges, node.variable: (0, size - 1)}
+            if len(loops) < len(sizes):
+                emitter.ranges = {**emitter.ranges, node.variable: (0, sizes[len(loops)] - 1)}
                 loops.append(node)
             else:
                 whole = constant_trips(node, emitter.ranges)
@@ -77,7 +76,7 @@ def _taken_apart(emitter: GridEmitter, region: Mark, digits: int) -> _Product | 
                 emitter.ranges = {**emitter.ranges, node.variable: (0, (node.trips or 1) - 1)}
                 loops.append(node)
         nodes = node.body
-    inner = loops[digits:]
+    inner = loops[len(sizes) :]
     if len(nodes) != 1 or not isinstance(nodes[0], Run) or len(inner) < 2:
         return None
     run = nodes[0]
@@ -85,7 +84,7 @@ def _taken_apart(emitter: GridEmitter, region: Mark, digits: int) -> _Product | 
     product = s.value.operand if isinstance(s.value, Cast) else s.value
     if not isinstance(product, Binary) or not isinstance(product.left, Access) or not isinstance(product.right, Access):
         return None
-    emitter.marks = (*emitter.marks, region.name)
+    emitter.marks = (*emitter.marks, region.mark)
     result = Access(s.tensor, s.subscripts, dtype=s.value.dtype)
     found = [emitter.operand(access, run) for access in (result, product.left, product.right)]
     emitter.marks = emitter.marks[:-1]
@@ -95,7 +94,7 @@ def _taken_apart(emitter: GridEmitter, region: Mark, digits: int) -> _Product | 
         return None
     target, left, right = places
     terms, neighbours = inner[0], inner[-1]
-    down = loops[digits - 2].variable
+    down = loops[len(sizes) - 2].variable
     if left.stride(down) == 0:
         left, right = right, left
     moving = {
@@ -114,7 +113,7 @@ def _taken_apart(emitter: GridEmitter, region: Mark, digits: int) -> _Product | 
     (rows,), (columns,) = moving["rows"], moving["columns"]
     if (rows.trips or 1) % 2 or (columns.trips or 1) % 2:
         return None
-    return _Product(tuple(loops[:digits]), terms, rows, columns, neighbours, target, left, right, product.dtype)
+    return _Product(tuple(loops[: len(sizes)]), terms, rows, columns, neighbours, target, left, right, product.dtype)
 
 
 def _rows_apart(operand: Address, one: str, other: str) -> bool:
@@ -124,8 +123,8 @@ def _rows_apart(operand: Address, one: str, other: str) -> bool:
 
 
 def _product(emitter: GridEmitter, found: _Product, sizes: tuple[int, ...]) -> None:
-    for loop, (text, _) in list(zip(found.digits, emitter.digits(sizes), strict=True))[:-2]:
-        emitter.write(f"const int {loop.variable} = {text};")
+    for loop, digit in list(zip(found.digits, emitter.digits(sizes), strict=True))[:-2]:
+        emitter.declare_digit(loop, digit)
     for name, text in zip(LANES, ("% 8", "/ 8 % 2", "/ 16 % 2"), strict=True):
         emitter.write(f"const int {name} = {emitter.thread} {text};")
     emitter.ranges = {**emitter.ranges, "tc_row": (0, 7), "tc_half": (0, 1), "tc_side": (0, 1)}

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Protocol
 
+from tcjit.codegen.address import Address
 from tcjit.codegen.expression import Printer
 from tcjit.codegen.linear import Linear
-from tcjit.codegen.loops import For, Mark, Node, Run, nest, substitute
-from tcjit.codegen.memory import Address
+from tcjit.codegen.loops import For, Gathered, Mark, MicroKernel, Node, Run, nest, substitute
 from tcjit.grammar.affine import Guard
 from tcjit.grammar.ast import Access, Binary, Const, Expr, Unary
 from tcjit.grammar.dtypes import DTYPES
-from tcjit.grammar.polynomial import names as names_in
+from tcjit.mapping import marks
 from tcjit.mapping.machine import Machine, pieces
 from tcjit.mapping.options import Options
 from tcjit.mapping.pipeline import Mapped
@@ -28,23 +28,8 @@ from tcjit.mapping.plan import SHORT, UNROLL_LIMIT, WRITTEN_OUT
 from tcjit.mapping.scop import ScopStatement
 
 
-@dataclass(frozen=True)
-class Gathered:
-    """A read with data-dependent subscripts: its address in terms of the variables that hold those, and what these are."""
-
-    address: Address
-    subscripts: tuple[tuple[str, Expr], ...]
-
-    def depends(self, run: Run, variable: str) -> bool:
-        """Whether a subscript moves with a loop."""
-        return any(variable in run.index(dim).variables for _, sub in self.subscripts for dim in names_in(sub))
-
-
 class Rows(Protocol):
     """How a language binds the data-dependent subscripts of a read, and asks for what a later iteration will read."""
-
-    def gathered(self, access: Access, run: Run) -> Gathered | None:
-        """The address, None where some element might not exist whatever the subscripts are."""
 
     def bound(self, access: Access, run: Run, number: int) -> tuple[list[str], list[str]]:
         """Lines that check the subscripts and hold them in variables, and the names of these: always inside of the tensor."""
@@ -53,36 +38,21 @@ class Rows(Protocol):
         """Lines before the reduction loops and inside of them that ask for rows of a tensor too large for the cache early."""
 
 
-@dataclass(frozen=True)
-class Found:
-    """A contraction's loops, taken apart: reduction loops, patch loops, the lane loop, the statement."""
-
-    statement: ScopStatement
-    run: Run
-    outer: tuple[For, ...]
-    patch: tuple[For, ...]
-    lane: For
-    target: Address
-    operands: dict[int, Address]  # by id of the Access
-    gathers: dict[int, Gathered]
-    along_reduction: bool
-
-
 def match(
     mapped: Mapped,
     mark: Mark,
     target: Callable[[ScopStatement, Run], Address | None],
     operand: Callable[[Access, Run], Address | None],
-    rows: Rows,
-) -> Found | None:
-    """What stands below a ``registers`` mark, or None where the loops do not have constant trip counts and unit strides."""
+    gathered: Callable[[Access, Run], Gathered | None],
+) -> MicroKernel | None:
+    """What stands below a ``RegisterTile`` mark, or None where the loops do not have constant trip counts and unit strides."""
     if len(mark.body) != 1:
         return None
     outer, body = nest(mark.body[0])
-    if len(body) != 1 or not isinstance(body[0], Mark) or body[0].name != "unroll" or len(body[0].body) != 1:
+    if len(body) != 1 or not isinstance(body[0], Mark) or body[0].mark != marks.Unroll() or len(body[0].body) != 1:
         return None
     patch, body = nest(body[0].body[0])
-    if len(body) != 1 or not isinstance(body[0], Mark) or body[0].name != "lanes":
+    if len(body) != 1 or not isinstance(body[0], Mark) or body[0].mark != marks.Simd():
         return None
     lanes = body[0].body
     if len(lanes) != 1 or not isinstance(lanes[0], For) or len(lanes[0].body) != 1 or not isinstance(lanes[0].body[0], Run):
@@ -97,7 +67,7 @@ def match(
     written = target(statement, run)
     reads = [a for a, _ in _reads(statement)]
     operands = {id(a): where for a in reads if (where := operand(a, run)) is not None}
-    gathers = {id(a): found for a in reads if id(a) not in operands and (found := rows.gathered(a, run)) is not None}
+    gathers = {id(a): found for a in reads if id(a) not in operands and (found := gathered(a, run)) is not None}
     operands |= {key: found.address for key, found in gathers.items()}
     if written is None or len(operands) != len(reads) or results > UNROLL_LIMIT:
         return None
@@ -113,7 +83,7 @@ def match(
     if len({written.substitute(dict(zip(variables, point, strict=True))).text for point in product(*map(_values, patch))}) != results:
         return None
     along = written.stride(lane.variable) == 0
-    return Found(statement, run, tuple(outer), tuple(patch), lane, written, operands, gathers, along)
+    return MicroKernel(statement, run, tuple(outer), tuple(patch), lane, written, operands, gathers, along)
 
 
 def _reads(s: ScopStatement) -> list[tuple[Access, tuple[Guard, ...]]]:
@@ -125,7 +95,7 @@ def _values(loop: For) -> list[Linear]:
     return [loop.lower + value for value in range(loop.trips or 0)]
 
 
-def starts(found: Found, node: Node, mapped: Mapped, target: Callable[[ScopStatement, Run], Address | None]) -> bool:
+def starts(found: MicroKernel, node: Node, mapped: Mapped, target: Callable[[ScopStatement, Run], Address | None]) -> bool:
     """Whether the loops in front of a patch do no more than set its results to 0: then the accumulators may start there themselves."""
     loops: list[For] = []
     while isinstance(node, (For, Mark)):
@@ -191,23 +161,23 @@ def sparing(updates: Sequence[Update]) -> list[Update]:
 
 
 class Patch:
-    """Writes the lines of one patch; ``zero``: its results start from 0 instead of what memory holds."""
+    """Writes the lines of one patch."""
 
     def __init__(
         self,
-        found: Found,
+        found: MicroKernel,
         options: Options,
         machine: Machine,
         printer: Printer,
         declarations: dict[str, None],
         rows: Rows,
-        *,
-        zero: bool = False,
+        index: Callable[[Linear], str],
     ) -> None:
         self.found = found
         self.rows = rows
+        self.index = index
         self.unroll = options.unroll
-        self.zero = zero
+        self.zero = found.zero
         self.printer = printer
         self.declarations = declarations
         self.element = "float" if found.statement.value.dtype == "float32" else "double"
@@ -232,15 +202,15 @@ class Patch:
                 at = dict(point)
                 at[found.lane.variable] = found.lane.lower + start
                 name = f"s{number}_{start}" if len(covering) > 1 else f"s{number}"
-                target = found.target.substitute(at)
+                target = found.target.substitute(at).written(self.index)
                 if found.along_reduction or self.zero:
                     before.append(f"{self.type(width)} {name} = {'{0}' if width > 1 else '0'};")
                 else:
-                    before.append(f"{self.type(width)} {name} = {self.vector(target.text, width)};")
+                    before.append(f"{self.type(width)} {name} = {self.vector(target, width)};")
                 if found.along_reduction:
-                    after.append(f"{target.text} {'=' if self.zero and start == 0 else '+='} {self.total(name, width)};")
+                    after.append(f"{target} {'=' if self.zero and start == 0 else '+='} {self.total(name, width)};")
                 else:
-                    after.append(f"{self.vector(target.text, width)} = {name};")
+                    after.append(f"{self.vector(target, width)} = {name};")
                 self.used = []
                 text = f"{name} += {self.value(found.statement.value, at, width)};"
                 updates.append(Update(text, tuple(self.used)))
@@ -249,7 +219,8 @@ class Patch:
         for one in found.outer:
             if one is found.outer[-1] and (count := self.unrolled(len(updates))) > 1:
                 lines.append(f"#pragma GCC unroll {count}")
-            lines.append(f"{pad}for (int64_t {one.variable} = {one.lower.text}; {one.variable} <= {one.upper.text}; ++{one.variable}) {{")
+            lower, upper = self.index(one.lower), self.index(one.upper)
+            lines.append(f"{pad}for (int64_t {one.variable} = {lower}; {one.variable} <= {upper}; ++{one.variable}) {{")
             pad += "  "
         lines += [pad + line for line in (*self.bindings, *self.early[1], *self.inside(updates))]
         for _ in found.outer:
@@ -325,7 +296,8 @@ class Patch:
 
     def load(self, address: Address, width: int) -> str:
         """A name for an operand, loaded once for all its uses in the patch."""
-        text = address.text if width == 1 else f"*(const {self.type(width)}_u *)&{address.text}"
+        element = address.written(self.index)
+        text = element if width == 1 else f"*(const {self.type(width)}_u *)&{element}"
         if text not in self.loaded:
             self.loaded[text] = f"{'v' if width > 1 else 'x'}{len(self.loaded)}"
             self.loads[self.loaded[text]] = self.type(width), text

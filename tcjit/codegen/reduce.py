@@ -12,9 +12,9 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from tcjit.codegen.expression import vtype
-from tcjit.codegen.isolate import radices
 from tcjit.codegen.loops import Compare, For, If, Mark, Node, Run, runs, substitute
 from tcjit.errors import MappingError
+from tcjit.mapping.marks import Threads
 from tcjit.mapping.scop import ScopStatement
 
 if TYPE_CHECKING:
@@ -26,10 +26,11 @@ VALUE = "tc_value"
 def write(emitter: GridEmitter, mark: Mark) -> None:
     """What stands below a ``reduce`` mark: an update whose last digit of the thread's number runs along the reduction."""
     below = mark.body[0]
-    sizes = radices(below.name) if isinstance(below, Mark) and len(mark.body) == 1 else ()
-    if not isinstance(below, Mark) or not sizes or len(runs(below.body)) != 1:
+    on_threads = below.mark if isinstance(below, Mark) and len(mark.body) == 1 else None
+    if not isinstance(below, Mark) or not isinstance(on_threads, Threads) or len(runs(below.body)) != 1:
         raise MappingError("below a mark `reduce` there is no single update on threads")
     s = emitter.mapped.scop.statement(runs(below.body)[0].statement)
+    sizes = on_threads.radices
     dtype, count = s.value.dtype, sizes[-1]
     with emitter.indented("{"):
         emitter.write(f"{vtype(dtype, emitter.dialect)} {VALUE} = {emitter.printer.identity(s.operator, dtype)};")
@@ -56,7 +57,7 @@ def _give(emitter: GridEmitter, run: Run, s: ScopStatement) -> None:
     target = emitter.place(s.tensor, s.subscripts)
     emitter.written[s.tensor] = None
     combined = emitter.printer.combine(s.operator, s.value.dtype, emitter.printer.load(dtype, target), VALUE)
-    emitter.write(emitter.printer.store(dtype, target, combined))
+    emitter.write(emitter.printer.store(dtype, target, combined), stores=True)
 
 
 def _first(nodes: Sequence[Node], digits: int) -> tuple[Node, ...]:
@@ -77,14 +78,15 @@ def _step(emitter: GridEmitter, s: ScopStatement, left: str, right: str) -> str:
 
 
 def _through_warps(emitter: GridEmitter, s: ScopStatement, count: int, working: int) -> None:
-    dtype, warp, thread = s.value.dtype, emitter.device.warp, emitter.thread
+    dtype, warp = s.value.dtype, emitter.device.warp
     _shuffles(emitter, s, min(count, warp))
     if count <= warp:
         return
+    thread = emitter.thread
     warps = count // warp
     scratch = _scratch(emitter, dtype, -(-emitter.threads // warp))
-    with emitter.indented(f"if ({thread} % {warp} == 0) {{"):
-        emitter.write(f"{scratch}[{thread} / {warp}] = {VALUE};")
+    with emitter.when([f"{thread} % {warp} == 0"]):
+        emitter.write(f"{scratch}[{thread} / {warp}] = {VALUE};", stores=True)
     emitter.barrier("block")
     text = f"{scratch}[{thread} / {count} * {warps} + {thread} % {warps}]"
     if condition := emitter.first(working):
@@ -111,11 +113,11 @@ def _shuffles(emitter: GridEmitter, s: ScopStatement, lanes: int) -> None:
 def _through_memory(emitter: GridEmitter, s: ScopStatement, count: int, working: int) -> None:
     thread = emitter.thread
     scratch = _scratch(emitter, s.value.dtype, emitter.threads)
-    emitter.write(f"{scratch}[{thread}] = {VALUE};")
+    emitter.write(f"{scratch}[{thread}] = {VALUE};", stores=True)
     emitter.barrier("block")
     conditions = [condition] if (condition := emitter.first(working)) else []
     with emitter.indented(f"for (int tc_lanes = {count // 2}; tc_lanes > 0; tc_lanes /= 2) {{"):
-        with emitter.indented(f"if ({' && '.join([*conditions, f'{thread} % {count} < tc_lanes'])}) {{"):
-            emitter.write(_step(emitter, s, f"{scratch}[{thread}]", f"{scratch}[{thread} + tc_lanes]"))
+        with emitter.when([*conditions, f"{thread} % {count} < tc_lanes"]):
+            emitter.write(_step(emitter, s, f"{scratch}[{thread}]", f"{scratch}[{thread} + tc_lanes]"), stores=True)
         emitter.barrier("block")
     emitter.write(f"{VALUE} = {scratch}[{thread}];")

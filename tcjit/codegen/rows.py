@@ -6,21 +6,20 @@ to be read: those of the next result where a result is the sum of a few rows, an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
+from tcjit.codegen.emitter import Emitter
 from tcjit.codegen.linear import Linear
 from tcjit.codegen.loops import For, Run, substitute
-from tcjit.codegen.memory import linear_subscript
-from tcjit.codegen.patch import Gathered
+from tcjit.codegen.scope import Gathers
 from tcjit.grammar.ast import Access
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.walk import walk
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.plan_order import LINE
 
-if TYPE_CHECKING:
-    from tcjit.codegen.c import Writer
+# lines that hold the data-dependent subscripts of a read and check them, the names of these, and of the check
+Subscripts = Callable[[Access, Gathers, int], tuple[list[str], list[str], str]]
 
 LONG, AHEAD = 32, 8  # terms from which on a sum looks ahead in itself, and how far
 MOST_LINES = 8  # of a row: longer ones are found by the processor
@@ -29,29 +28,16 @@ MOST_LINES = 8  # of a row: longer ones are found by the processor
 class GatheredRows:
     """The rows of one kernel, for its writer."""
 
-    def __init__(self, writer: Writer, machine: Machine) -> None:
+    def __init__(self, writer: Emitter, subscripts: Subscripts, machine: Machine) -> None:
         self.writer = writer
+        self.subscripts = subscripts
         self.machine = machine
-
-    def gathered(self, access: Access, run: Run) -> Gathered | None:
-        """See ``patch.Rows``."""
-        writer = self.writer
-        storage = writer.mapped.scop.tensor(access.tensor)
-        gathers = dict(writer.gathers(access, run))
-        if any(storage.shape[axis] < 1 or storage.extent(axis) is not None for axis in gathers):
-            return None
-        parts = []
-        for axis, sub in enumerate(access.subscripts):
-            linear = linear_subscript(sub, run, writer.mapped.scop.values)
-            parts.append(Linear.of(f"tc_at{axis}") if linear is None else linear)
-        address = writer.memory.address(storage, tuple(parts), writer.marks, writer.ranges)
-        return None if address is None else Gathered(address, tuple((f"tc_at{axis}", sub) for axis, sub in gathers.items()))
 
     def bound(self, access: Access, run: Run, number: int) -> tuple[list[str], list[str]]:
         """See ``patch.Rows``."""
         writer = self.writer
         writer.run_now = run
-        lines, names, ok = writer.subscripts(access, writer.gathers(access, run), number)
+        lines, names, ok = self.subscripts(access, writer.gathers(access, run), number)
         if not ok:
             return lines, names
         inside = [f"tc_row{number}_{count}" for count in range(len(names))]
@@ -62,7 +48,7 @@ class GatheredRows:
         writer = self.writer
         storage = writer.mapped.scop.tensor(access.tensor)
         size = DTYPES[storage.dtype].bytes
-        found = self.gathered(access, run)
+        found = writer.gathered(access, run)
         row = (lane.trips or 0) * size
         if found is None or storage.elements * size <= self.machine.cache_bytes or not 0 < row <= MOST_LINES * LINE:
             return [], []
@@ -81,7 +67,7 @@ class GatheredRows:
         assert isinstance(later, Run)
         writer.run_now = later
         names = {place: Linear.of(f"({writer.printer.index(sub)})") for place, sub in found.subscripts}
-        far = self.gathered(access, later)
+        far = writer.gathered(access, later)
         assert far is not None
         lines = []
         for start in range(0, lane.trips or 0, LINE // size):

@@ -10,19 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tcjit.codegen.integers import Ranges, limits
 from tcjit.codegen.linear import Linear
-from tcjit.codegen.loops import For, If, Mark, Node, Run
+from tcjit.codegen.loops import For, Mark, Node, Prefetch, Run, children
+from tcjit.codegen.scope import Scope
 from tcjit.codegen.trip_counts import below, work
 from tcjit.grammar.ast import Access
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.machine import Machine
+from tcjit.mapping.marks import Tile, TileLoops
 from tcjit.mapping.plan_order import LINE
-
-if TYPE_CHECKING:
-    from tcjit.codegen.c import Writer
 
 WORTH = 32  # vector operations for each line, from which on it pays to ask
 SMALL = 8  # of a core's cache, the part that what is asked for may take
@@ -43,65 +41,65 @@ class Part:
         return -(-self.count * size // LINE)
 
 
-def requests(writer: Writer, round_: Mark, machine: Machine) -> tuple[For, list[str]] | None:
-    """A loop inside of a round, and lines for the start of its body; None where nothing should be asked for."""
+def requests(scope: Scope, round_: Mark, machine: Machine) -> tuple[For, tuple[Prefetch, ...]] | None:
+    """A loop inside of a round, and nodes for the start of its body; None where nothing should be asked for."""
     loop = _spread(round_.body)
     if loop is None:
         return None
-    scop = writer.mapped.scop
-    parts = [part for name in _tensors(writer, round_) if (part := _part(writer, round_, name, machine)) is not None]
+    scop = scope.mapped.scop
+    parts = [part for name in _tensors(scope, round_) if (part := _part(scope, round_, name, machine)) is not None]
     sizes = {part.tensor: DTYPES[scop.tensor(part.tensor).dtype].bytes for part in parts}
     wanted = sum(part.lines(sizes[part.tensor]) for part in parts)
     trips = loop.trips or 1
     lanes = machine.lanes(max(sizes.values(), default=4))
-    if not parts or work(round_.body, scop, writer.ranges) // lanes < WORTH * wanted:
+    if not parts or work(round_.body, scop, scope.ranges) // lanes < WORTH * wanted:
         return None
-    written = {scop.statement(run.statement).tensor for run, _ in _runs(round_.body, writer.ranges)}
-    lines = []
+    written = {scop.statement(run.statement).tensor for run, _ in _runs(round_.body, scope.ranges)}
+    prefetches = []
     for part in parts:
         share = -(-part.lines(sizes[part.tensor]) // trips)
-        place = writer.index(part.start + (Linear.of(loop.variable) - loop.lower).times(share * LINE // sizes[part.tensor]))
-        further = ""
-        if part.tensor not in written:
-            around = next(one for one in writer.around if one.variable == part.variable)
-            further = f" + ({part.variable} < {writer.index(around.upper - (around.step - 1))} ? {part.step} : 0)"
-        call = writer.printer.helper("tc_soon_written" if part.tensor in written else "tc_soon")
-        lines.append(f"{call}(&{writer.memory.names[part.tensor]}[{place}{further}], {share});")
-    return loop, lines
+        start = part.start + (Linear.of(loop.variable) - loop.lower).times(share * LINE // sizes[part.tensor])
+        if part.tensor in written:
+            prefetches.append(Prefetch(part.tensor, start, share, write=True))
+        else:
+            around = next(one for one in scope.around if one.variable == part.variable)
+            last = around.upper - (around.step - 1)
+            prefetches.append(Prefetch(part.tensor, start, share, False, part.variable, last, part.step))
+    return loop, tuple(prefetches)
 
 
 def _spread(nodes: tuple[Node, ...]) -> For | None:
     """The first loop of a round, if it runs several times."""
     first = nodes[0]
-    while isinstance(first, Mark) and first.name.startswith("tile"):
+    while isinstance(first, Mark) and isinstance(first.mark, TileLoops | Tile):
         first = first.body[0]
     return first if isinstance(first, For) and first.step == 1 and (first.trips or 0) > 1 else None
 
 
-def _tensors(writer: Writer, round_: Mark) -> list[str]:
+def _tensors(scope: Scope, round_: Mark) -> list[str]:
     """The tensors in memory that a round reads or writes."""
-    scop = writer.mapped.scop
+    scop = scope.mapped.scop
     names: dict[str, None] = {}
-    for run, _ in _runs(round_.body, writer.ranges):
+    for run, _ in _runs(round_.body, scope.ranges):
         s = scop.statement(run.statement)
         names |= dict.fromkeys([s.tensor, *(access.tensor for access, _ in s.reads())])
-    return [name for name in names if name not in writer.memory.contracted]
+    return [name for name in names if name not in scope.memory.contracted]
 
 
-def _part(writer: Writer, round_: Mark, tensor: str, machine: Machine) -> Part | None:
+def _part(scope: Scope, round_: Mark, tensor: str, machine: Machine) -> Part | None:
     """What a round has of a tensor, if that is one small part and mostly another one each time."""
-    scop = writer.mapped.scop
+    scop = scope.mapped.scop
     storage = scop.tensor(tensor)
     size = DTYPES[storage.dtype].bytes
-    outside = frozenset(one.variable for one in writer.around)
+    outside = frozenset(one.variable for one in scope.around)
     origin: Linear | None = None
     least = greatest = 0
-    for run, ranges in _runs(round_.body, writer.ranges):
+    for run, ranges in _runs(round_.body, scope.ranges):
         s = scop.statement(run.statement)
         for access in (Access(s.tensor, s.subscripts, dtype=s.value.dtype), *(access for access, _ in s.reads())):
             if access.tensor != tensor:
                 continue
-            address = writer.operand(access, run)
+            address = scope.operand(access, run)
             if address is None or address.runtime:
                 return None
             steady = Linear(tuple((atom, factor) for atom, factor in address.fixed.terms if isinstance(atom, str) and atom in outside), 0)
@@ -111,7 +109,7 @@ def _part(writer: Writer, round_: Mark, tensor: str, machine: Machine) -> Part |
             least = min(least, moving[0]) if origin is not None else moving[0]
             greatest = max(greatest, moving[1]) if origin is not None else moving[1]
             origin = steady
-    inner = next((one for one in reversed(writer.around) if one.trips != 1), None)
+    inner = next((one for one in reversed(scope.around) if one.trips != 1), None)
     if origin is None or inner is None or not origin.coefficient(inner.variable):  # that stays from one round to the next
         return None
     count, step = greatest - least + 1, (origin.coefficient(inner.variable) or 0) * inner.step
@@ -124,9 +122,5 @@ def _runs(nodes: tuple[Node, ...], ranges: Ranges) -> Iterator[tuple[Run, Ranges
     for node in nodes:
         if isinstance(node, Run):
             yield node, ranges
-        elif isinstance(node, If):
-            yield from _runs(node.then + node.other, ranges)
-        elif isinstance(node, For):
-            yield from _runs(node.body, below(node, ranges))
         else:
-            yield from _runs(node.body, ranges)
+            yield from _runs(children(node), below(node, ranges) if isinstance(node, For) else ranges)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from tcjit.grammar.ast import Expr
@@ -28,7 +29,8 @@ class Source:
     ``numbers`` lists the 64-bit values that the call passes, as in a launch record; ``workspace`` counts bytes; ``sites`` says what each
     non-zero return value means, in order from 1. ``host`` has what the caller itself must know of a call with dynamic sizes, by name:
     ``workspace``, the bytes of a call, and ``grid 0 x``, the blocks of a launch along an axis. On a GPU ``launches`` run in order,
-    ``symbol`` is the first one's, and the arguments named in ``aligned`` must start on a boundary of 16 bytes.
+    ``symbol`` is the first one's, and the arguments named in ``aligned`` must start on a boundary of 16 bytes. ``profile``
+    counts what the kernels do, for ``code_features``.
     """
 
     text: str
@@ -39,3 +41,4 @@ class Source:
     launches: tuple[KernelLaunch, ...] = ()
     aligned: tuple[str, ...] = ()
     host: tuple[tuple[str, Expr], ...] = ()
+    profile: Mapping[str, float] = field(default_factory=dict, repr=False, compare=False)

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from tcjit.codegen.integers import Ranges, limits
-from tcjit.codegen.loops import For, If, Node, Run
+from tcjit.codegen.loops import For, Node, Run, children
 from tcjit.mapping.passes.parallelise import cost_of_point
 from tcjit.mapping.scop import Scop
 
@@ -21,12 +21,10 @@ def work(nodes: tuple[Node, ...], scop: Scop, ranges: Ranges) -> int:
             inner = below(node, ranges)
             trips = node.trips if node.trips is not None else most(node, ranges) if node.variable in inner else 1
             total += trips * work(node.body, scop, inner)
-        elif isinstance(node, If):
-            total += work(node.then, scop, ranges) + work(node.other, scop, ranges)
         elif isinstance(node, Run):
             total += cost_of_point(scop.statement(node.statement))
         else:
-            total += work(node.body, scop, ranges)
+            total += work(children(node), scop, ranges)
     return total
 
 

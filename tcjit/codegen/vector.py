@@ -50,7 +50,7 @@ def write(emitter: GridEmitter, mark: Mark) -> bool:
     if not loads and not stores:
         return False
     texts = emitter.tests(*whole)
-    with emitter.indented(f"if ({' && '.join(texts)}) {{" if texts else "{"), emitter.ranged(loop):
+    with emitter.when(texts) if texts else emitter.indented("{"), emitter.ranged(loop):
         _neighbours(emitter, loop, run, loads, stores)
     return True
 
@@ -95,8 +95,8 @@ def _neighbours(emitter: GridEmitter, loop: For, run: Run, loads: Sequence[Acces
     if not stores:
         _each(emitter, loop, emitter.printer.store(dtype, target, value))
     else:
-        name = value.partition("[")[0]
-        if value not in emitter.loaded.values():
+        name = next((name for name in names.values() if value == f"{name}[{loop.variable}]"), "")
+        if not name:
             name = "tc_y"
             _array(emitter, loop, s.tensor, name)
             _each(emitter, loop, emitter.printer.store(dtype, f"{name}[{loop.variable}]", value))
@@ -137,18 +137,20 @@ def _move(emitter: GridEmitter, loop: For, run: Run, access: Access, name: str, 
         text = emitter.place(access.tensor, access.subscripts)
         own = f"*({vector} *)&{name}[{start}]"
         if write:
-            emitter.write(emitter.gpu.store.format(vector=vector, count=together, place=text, value=own))
+            emitter.write(emitter.gpu.store.format(vector=vector, count=together, place=text, value=own), stores=True)
         else:
-            emitter.write(f"{own} = {emitter.gpu.load.format(vector=vector, count=together, place=text)};")
+            emitter.write(f"{own} = {emitter.gpu.load.format(vector=vector, count=together, place=text)};", stores=True)
     emitter.run_now = run
 
 
 def _array(emitter: GridEmitter, loop: For, tensor: str, name: str) -> None:
     kind = ctype(emitter.mapped.scop.tensor(tensor).dtype, emitter.dialect)
-    emitter.write(f"{emitter.gpu.aligned.format(bytes=BOUNDARY)} {kind} {name}[{loop.trips}];")
+    emitter.array(f"{emitter.gpu.aligned.format(bytes=BOUNDARY)} {kind} {name}", loop.trips or 1)
 
 
 def _each(emitter: GridEmitter, loop: For, line: str) -> None:
+    scaled = emitter.scaled  # in the line, which is there already
     emitter.pragma()
-    with emitter.indented(emitter.header(loop) + " {"):
-        emitter.write(line)
+    with emitter.iterated(loop):
+        emitter.scaled = scaled
+        emitter.write(line, stores=True)

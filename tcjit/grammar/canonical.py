@@ -62,13 +62,13 @@ def canonical(definition: Def) -> Canonical:
     >>> canonical(one).digest == canonical(two).digest, canonical(one).spelling == canonical(two).spelling
     (True, False)
     """
-    form = _Form()
+    form = _Canonical()
     form.write(definition)
     spelled = [definition.name, *form.names, *form.spelled]
     return Canonical(_hash(form.tokens), _hash(spelled), tuple(map(dict, form.places)))
 
 
-class _Form:
+class _Canonical:
     """Writes nodes as tokens, one that opens and one that closes for each, and collects names and places."""
 
     def __init__(self) -> None:
@@ -103,7 +103,7 @@ class _Form:
             self.named(getattr(node, name))
         for name in indexed:
             self.indexed(getattr(node, name))
-        if isinstance(node, Expr) and (place := _place(node)) is not None:
+        if isinstance(node, Expr) and (place := _failure_site(node)) is not None:
             self.tokens.append(f"at {self.places.setdefault(tuple(place.items()), len(self.places))}")
         self.tokens.append("}")
 
@@ -130,7 +130,7 @@ def _fields(kind: type[Any]) -> tuple[tuple[tuple[str, Any], ...], tuple[str, ..
     return tuple((f.name, f.default) for f in fields(kind) if f.compare and f.name not in besides), named, indexed
 
 
-def _place(node: Expr) -> dict[str, Any] | None:
+def _failure_site(node: Expr) -> dict[str, Any] | None:
     """Where a kernel tells of an index outside its tensor, or of a divisor that is zero; None for a node that can do neither.
 
     More places than kernels tell of do no harm.

@@ -27,7 +27,7 @@ from tcjit.grammar.ast import (
 from tcjit.grammar.bounds import bounds
 from tcjit.grammar.builtins import BUILTINS
 from tcjit.grammar.dtypes import DTYPES, converted, promote
-from tcjit.grammar.expressions import DEFAULTS, Scope, Symbol, Typed, Typer, alone, cast, counted, rank, resolve
+from tcjit.grammar.expressions import DEFAULTS, Names, Symbol, Typed, Typer, alone, cast, counted, rank, resolve
 from tcjit.grammar.inline import inline
 from tcjit.grammar.specialised import specialised
 from tcjit.grammar.walk import MAX_NODES, excess, measure, walk
@@ -64,7 +64,7 @@ def accumulating(definition: Def) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class _Draft:
+class _UntypedStatement:
     """A statement whose literals may still take the type of its tensor."""
 
     statement: Statement
@@ -75,8 +75,8 @@ class _Checker:
     def __init__(self, surface: SurfaceDef, earlier: dict[str, Def]) -> None:
         self.surface = surface
         self.earlier = earlier
-        self.scope = Scope(own=surface.name, defs=tuple(earlier))
-        self.drafts: list[_Draft] = []
+        self.scope = Names(own=surface.name, defs=tuple(earlier))
+        self.drafts: list[_UntypedStatement] = []
         self.agreements: list[Agreement] = []
         self.nodes = 0
         self.locals = _locals(surface)
@@ -218,7 +218,7 @@ class _Checker:
             tuple(exists),
             where=source.where,
         )
-        self.drafts.append(_Draft(statement, value))
+        self.drafts.append(_UntypedStatement(statement, value))
 
     def _lets(self, source: Assign, typer: Typer) -> None:
         for clause in source.clauses:
@@ -353,11 +353,11 @@ class _Checker:
             self.locals.update(node.name for node in statement.subscripts if isinstance(node, Index))
             self.locals.update(statement.reduction)
             self.nodes += measure((statement.value, *statement.exists)).nodes
-            self.drafts.append(_Draft(statement, Typed(statement.value)))
+            self.drafts.append(_UntypedStatement(statement, Typed(statement.value)))
 
     # ------------------------------------------------------------ the end of a def
 
-    def _finish(self, draft: _Draft) -> Statement:
+    def _finish(self, draft: _UntypedStatement) -> Statement:
         """The statement with its literals resolved and its value converted to the dtype of its tensor."""
         statement, value = draft.statement, draft.value
         dtype = self.scope.tensors[statement.tensor].settle()

@@ -32,7 +32,7 @@ def refuse_open(analysis: Analysis, definition: Def) -> None:
     else:
         why = "it stands in no subscript of a tensor whose extents are known"
         hint = f"`where {index} in 0:{definition.sizes[0] if definition.sizes else 10}`"
-    raise CheckError(f"nothing gives the index `{index}` a range: {why}", where=_place(analysis, index), hint=hint)
+    raise CheckError(f"nothing gives the index `{index}` a range: {why}", where=_index_site(analysis, index), hint=hint)
 
 
 def _extent(access: Access, position: int, definition: Def) -> Expr:
@@ -40,7 +40,7 @@ def _extent(access: Access, position: int, definition: Def) -> Expr:
     return shape[position] if shape else Size(f"{access.tensor}.{position}", dtype="int64")
 
 
-def _place(analysis: Analysis, index: str) -> Where | None:
+def _index_site(analysis: Analysis, index: str) -> Where | None:
     statement = analysis.statement
     for root in (*statement.subscripts, statement.value, *statement.exists):
         for node in walk(root):
@@ -67,7 +67,7 @@ def intricate(analysis: Analysis, interval: Interval) -> CheckError:
     index = interval.step.index
     return CheckError(
         f"the range that the accesses give the index `{index}` is too long a formula",
-        where=_place(analysis, index),
+        where=_index_site(analysis, index),
         hint=f"its range in short: `where {index} in 0:...`",
     )
 

@@ -10,7 +10,7 @@ from tcjit.grammar.ast import Agreement, Cast, Const, Def, Expr, Index, Program,
 from tcjit.grammar.bind import bind, refuse_beyond
 from tcjit.grammar.bounds_check import Numbers, Symbols, shown, whole
 from tcjit.grammar.polynomial import NOTHING, Value, ZeroDivisor
-from tcjit.grammar.ranges import Analysis, Interval, Ranges, Step, Subscript, analyse, reach, solve
+from tcjit.grammar.ranges import Analysis, Interval, Ranges, RangeSource, Subscript, analyse, reach, solve
 from tcjit.grammar.specialised import specialised
 from tcjit.grammar.walk import MAX_DEPTH, measure, rebuild, walk
 
@@ -292,7 +292,7 @@ def explain_ranges(definition: Def) -> str:
     return "\n".join(lines)
 
 
-def _sources(step: Step) -> str:
+def _sources(step: RangeSource) -> str:
     given = [f"where {printer.show(clause)}" for clause in step.clauses] + [_source(s) for s in step.subscripts]
     return ", ".join(dict.fromkeys(given))
 

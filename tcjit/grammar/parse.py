@@ -65,17 +65,17 @@ def parse(text: str) -> tuple[SurfaceDef, ...]:
 
 
 @cache
-def _parser() -> tuple[Lark, Builder]:
+def _parser() -> tuple[Lark, TreeBuilder]:
     """Built on the first parse (40 ms); the basic lexer keeps keywords reserved everywhere."""
     import lark
 
-    builder = Builder()
+    builder = TreeBuilder()
     grammar = Path(__file__).with_name("tc.lark").read_text(encoding="utf-8")
     transformer: Any = builder
     return lark.Lark(grammar, parser="lalr", lexer="basic", start="program", maybe_placeholders=False, transformer=transformer), builder
 
 
-class Builder:
+class TreeBuilder:
     """What each rule of ``tc.lark`` becomes; called as the rules are reduced, so no tree is ever walked."""
 
     def start(self, text: str) -> None:

@@ -47,7 +47,7 @@ class Subscript:
 
 
 @dataclass(frozen=True)
-class Step:
+class RangeSource:
     """An index and what gives it its interval: all the user's clauses for it, or all the subscripts of one round."""
 
     index: str
@@ -61,7 +61,7 @@ class Interval:
 
     lower: Value
     upper: Value
-    step: Step
+    step: RangeSource
     assumed: bool = False
 
 
@@ -76,7 +76,7 @@ class Analysis:
     indices: tuple[str, ...]  # of the left side, then the reduction's
     left: tuple[Linear | None, ...]  # the subscripts of the element written
     subscripts: tuple[Subscript, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[RangeSource, ...]
     divisors: tuple[Expr, ...]
 
     @property
@@ -114,12 +114,12 @@ def _collect(statement: Statement, known: Collection[str]) -> Iterator[Subscript
             yield Subscript(access, position, guards, role, value, None if value is None else linear_form(value))
 
 
-def _rounds(statement: Statement, subscripts: tuple[Subscript, ...]) -> Iterator[Step]:
+def _rounds(statement: Statement, subscripts: tuple[Subscript, ...]) -> Iterator[RangeSource]:
     given: dict[str, list[RangeClause]] = {}
     for clause in statement.clauses:
         given.setdefault(clause.index, []).append(clause)
     for index, clauses in given.items():
-        yield Step(index, clauses=tuple(clauses))
+        yield RangeSource(index, clauses=tuple(clauses))
     candidates = [(s, s.indices) for s in subscripts if s.linear is not None]
     own = {s.indices[0] for s in subscripts if len(s.indices) == 1 and s.indices[0] in statement.reduction}
     solved = set(given)
@@ -137,7 +137,7 @@ def _rounds(statement: Statement, subscripts: tuple[Subscript, ...]) -> Iterator
             return
         solved.update(found)
         for index, sources in found.items():
-            yield Step(index, subscripts=tuple(sources))
+            yield RangeSource(index, subscripts=tuple(sources))
 
 
 def solve(analysis: Analysis, extents: Extents, values: Mapping[str, int]) -> dict[str, Interval]:
@@ -167,7 +167,7 @@ def _numbers(expr: Expr) -> tuple[str, ...]:
     return (*polynomial.names(expr, Size), *polynomial.names(expr, Scalar))
 
 
-def _intervals(step: Step, extents: Extents, ranges: Ranges, values: Mapping[str, int]) -> Iterator[tuple[Value, Value, bool]]:
+def _intervals(step: RangeSource, extents: Extents, ranges: Ranges, values: Mapping[str, int]) -> Iterator[tuple[Value, Value, bool]]:
     for clause in step.clauses:
         low, high = polynomial.integer(clause.lower, values), polynomial.integer(clause.upper, values)
         assert low is not None and high is not None  # check admits nothing else

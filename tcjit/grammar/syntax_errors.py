@@ -27,7 +27,7 @@ _OTHER_TYPES = {
 _EXPRESSION = {"NUMBER", "SCALAR", "MIN", "MAX", "TRUE", "FALSE", "MINUS", "NOT"}
 _OPERATOR = {"PLUS", "MINUS", "STAR", "SLASH", "PERCENT", "COMPARE", "AND", "OR", "QMARK"}
 _KEYWORDS = {"DEF", "WHERE", "IN", "EXISTS", "MIN", "MAX", "TRUE", "FALSE", "SCALAR"}
-_WORDS = {"ID": "a name", "NUMBER": "a number", "SCALAR": "a type", "$END": "the end of the program"}
+_TOKEN_NAMES = {"ID": "a name", "NUMBER": "a number", "SCALAR": "a type", "$END": "the end of the program"}
 
 
 def where(token: Token, lines: list[str]) -> Where:
@@ -200,7 +200,7 @@ def explain(error: UnexpectedInput, text: str, parser: Lark) -> ParseError:
         return ParseError(f"`{found}`{name} is no part of the language", where=at, hint=hint)
     context = _context(error, text, parser)
     patterns = {t.name: str(t.pattern.value) for t in parser.terminals}
-    expected = _words(context.accepts, patterns)
+    expected = _expected(context.accepts, patterns)
     found = f"`{context.text}`" if context.text else "the end of the program"
     if context.text:
         at = where(error.token, lines)  # type: ignore[attr-defined]
@@ -243,7 +243,7 @@ def _hint(context: Context) -> str:
     return ""
 
 
-def _words(accepts: Iterable[str], patterns: dict[str, str]) -> str:
+def _expected(accepts: Iterable[str], patterns: dict[str, str]) -> str:
     """The tokens that could stand here, in words, the longest lists summed up.
 
     >>> _words({"ID", "RPAR"}, {"RPAR": ")"})
@@ -260,5 +260,5 @@ def _words(accepts: Iterable[str], patterns: dict[str, str]) -> str:
     if left >= {"EQUAL", "MIN_INIT"}:
         words.append("an assignment (`=`, `+=!`, ...)")
         left = {name for name in left if not patterns.get(name, "").endswith(("=", "=!", "(?!=)"))}
-    words += [_WORDS.get(name) or f"`{patterns[name]}`" for name in sorted(left, key=lambda n: (n not in _WORDS, n))]
+    words += [_TOKEN_NAMES.get(name) or f"`{patterns[name]}`" for name in sorted(left, key=lambda n: (n not in _TOKEN_NAMES, n))]
     return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

@@ -78,7 +78,7 @@ def region(scop: Scop, plan: GroupPlan, item: Item) -> Region:
         unrolled,
         bool(vectors),
         item.reduce,
-        item.atoms,
+        item.mma,
         shares=shares,
     )
 

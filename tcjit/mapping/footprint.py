@@ -55,7 +55,7 @@ def piece(storage: Storage, s: ScopStatement, plan: GroupPlan, item: Item, acces
     sizes = tuple(1 + sum(abs(f) * (spans[dim] - 1) for dim, f in factors.items()) for factors, _ in forms)
     near = sorted(range(len(sizes)), key=lambda axis: (sizes[axis] == 1, _distance(storage.strides[axis]), -axis))
     size = DTYPES[storage.dtype].bytes
-    if item.atoms:  # rows of 16 bytes more: the eight that an instruction loads at once lie in different banks
+    if item.mma:  # rows of 16 bytes more: the eight that an instruction loads at once lie in different banks
         able = _matrix_axes(forms, spans)
         fast = next((axis for axis in near if axis in able), None)
         return None if fast is None else Piece(forms, spans, sizes, near[0], fast, WIDE // size)

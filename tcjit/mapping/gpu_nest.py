@@ -12,6 +12,7 @@ from math import prod
 
 from tcjit.grammar.affine import isl_name
 from tcjit.grammar.ast import Access
+from tcjit.mapping.marks import Launch
 from tcjit.mapping.storage import Buffer
 
 
@@ -94,7 +95,7 @@ class Item:
     lane: tuple[str, Share] | None = None
     steps: tuple[tuple[str, Share], ...] = ()
     reduce: bool = False  # combines partial results of the lane's threads
-    atoms: bool = False  # the threads of a warp compute together, on tensor cores
+    mma: bool = False  # the threads of a warp compute together, on tensor cores
 
     def share(self, dim: str, columns: tuple[Share, ...]) -> Share | None:
         """How a dimension is shared out, None for one that each thread runs through."""
@@ -148,8 +149,8 @@ class Region:
     unrolled: int = 0
     vector: bool = False
     reduce: bool = False
-    atoms: bool = False
-    ahead: bool = False  # its copies may arrive later, at a ``wait``
+    mma: bool = False
+    async_copy: bool = False  # its copies may arrive later, at a ``WaitGroup``
     shares: tuple[tuple[str, Share], ...] = ()  # of its dimensions, those that are shared out
 
 
@@ -177,6 +178,14 @@ class Copy:
     blocks: tuple[str, ...]
     steps: tuple[str, ...]
     buffer: Buffer
+
+
+@dataclass(frozen=True)
+class LaunchBounds:
+    """The kernel below the mark ``mark`` runs on blocks of ``threads``."""
+
+    mark: Launch
+    threads: int
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,9 @@ def pieces(extent: int, width: int) -> list[tuple[int, int]]:
     return found
 
 
+BUFFER_REGISTERS = 160  # 32-bit words of the buffers that one thread of a GPU keeps in registers, all together
+
+
 @dataclass(frozen=True)
 class Device:
     """A GPU, or what a target language promises of one. Bytes and counts are per block of threads, ``registers`` per multiprocessor.

@@ -1,7 +1,7 @@
 """Patterns that look like the schedule trees they match.
 
     sequence(filter(band(leaf())), ..., rest=anything)      a sequence whose first child is an innermost band
-    mark("tiles", band(anything("body")))                   names bind the nodes that they stand for
+    mark(TileLoops(), band(anything("body")))                   names bind the nodes that they stand for
 
 ``match(node, pattern)`` gives the bound nodes, or None.
 """
@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 
 import islpy as isl
 
-from tcjit.mapping.tree import KIND, kind, mark_name
+from tcjit.mapping.marks import Mark
+from tcjit.mapping.tree import KIND, kind, mark_of
 
 Test = Callable[[isl.ScheduleNode], bool]
 
@@ -57,8 +58,8 @@ def filter(child: Pattern) -> Pattern:
     return Pattern((KIND.filter,), (child,))
 
 
-def mark(name: str, child: Pattern | None = None) -> Pattern:
-    return Pattern((KIND.mark,), None if child is None else (child,), test=lambda node: mark_name(node) == name)
+def mark(wanted: Mark, child: Pattern | None = None) -> Pattern:
+    return Pattern((KIND.mark,), None if child is None else (child,), test=lambda node: mark_of(node) == wanted)
 
 
 def sequence(*children: Pattern, rest: Pattern | None = None) -> Pattern:

@@ -14,29 +14,40 @@ from tcjit.errors import MappingError
 from tcjit.grammar.ast import Program
 from tcjit.mapping import tree as trees
 from tcjit.mapping.assemble import assemble
+from tcjit.mapping.assignment import Assignments, to_scop
 from tcjit.mapping.collapse import Merge, collapse, verify_collapse
 from tcjit.mapping.dependences import dependences
-from tcjit.mapping.gpu_nest import Kernel, regions
+from tcjit.mapping.extract import extract
+from tcjit.mapping.gpu_nest import Kernel, LaunchBounds, regions
+from tcjit.mapping.group import Group
 from tcjit.mapping.machine import BASELINE, Device, Machine
+from tcjit.mapping.marks import Launch
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.allocate import place
+from tcjit.mapping.passes.chunk_reductions import chunk_reductions
 from tcjit.mapping.passes.contract import contract
-from tcjit.mapping.passes.fuse import Group, fuse, groups_of
+from tcjit.mapping.passes.fuse import fuse, groups_of
 from tcjit.mapping.passes.map_to_blocks import blocks
 from tcjit.mapping.passes.map_to_threads import threads
+from tcjit.mapping.passes.pack_operands import pack_operands
+from tcjit.mapping.passes.pad_operands import pad_operands
 from tcjit.mapping.passes.parallelise import parallelise
 from tcjit.mapping.passes.promote_to_registers import hold
 from tcjit.mapping.passes.promote_to_shared import promote
 from tcjit.mapping.passes.share import share
+from tcjit.mapping.passes.split_index_sets import split_index_sets
+from tcjit.mapping.passes.split_initialisation import split_initialisation
 from tcjit.mapping.passes.split_reduction import partial as partial_results
 from tcjit.mapping.passes.synchronise import synchronise
 from tcjit.mapping.passes.tile import tile
+from tcjit.mapping.passes.transpose_output import transpose_output
 from tcjit.mapping.passes.vectorise import vectorise
+from tcjit.mapping.passes.widen import widen
 from tcjit.mapping.plan import plan
 from tcjit.mapping.plan_gpu import plan_gpu
 from tcjit.mapping.races import verify_fences
 from tcjit.mapping.schedule import schedule
-from tcjit.mapping.scop import Scop, build
+from tcjit.mapping.scop import Scop
 from tcjit.mapping.scop_builder import Lowered
 from tcjit.mapping.storage import Buffer
 from tcjit.mapping.value_flow import verify_lowering
@@ -44,14 +55,6 @@ from tcjit.mapping.verify import verify, verify_privates
 from tcjit.step import Steps
 
 Proof = Literal["every", "last", "none"]  # verify each pass's tree, the final one, or nothing
-
-
-@dataclass(frozen=True)
-class Launch:
-    """One kernel on a GPU: what stands below ``mark``, on blocks of ``threads``."""
-
-    mark: str
-    threads: int
 
 
 @dataclass(frozen=True)
@@ -74,8 +77,35 @@ class Mapped:
     privates: tuple[Buffer, ...]
     options: Options
     verified: bool
-    launches: tuple[Launch, ...] = ()
+    launches: tuple[LaunchBounds, ...] = ()
     digits: tuple[Digits, ...] = ()
+
+
+def build_scop(
+    program: Program,
+    options: Options,
+    layouts: Mapping[str, str] | None = None,
+    target: Machine | Device = BASELINE,
+    steps: Steps | None = None,
+) -> Scop:
+    """The statements of a program in the forms that suit a target; ``layouts`` as for ``extract``."""
+    steps = steps or Steps(program.definition.name)
+    on_vectors = isinstance(target, Machine) and options.lanes != 1
+    pack = options.pack and (on_vectors or isinstance(target, Device))
+
+    def step(function: Callable[..., Assignments], *args: object) -> Assignments:
+        return steps.run(function.__name__, function, *args, show=Assignments.show)
+
+    made = step(extract, program, layouts)
+    made = step(widen, made)
+    made = step(pad_operands, made) if pack else made
+    if pack and on_vectors:  # on a GPU shared memory does the rest
+        made = step(transpose_output, made, options)
+        made = step(pack_operands, made)
+    made = step(chunk_reductions, made, options, target)
+    made = step(split_index_sets, made, options) if on_vectors else made
+    made = step(split_initialisation, made)
+    return steps.run("scop", to_scop, made, show=Scop.show, suffix="scop")
 
 
 def map_program(
@@ -95,7 +125,7 @@ def map_program(
 def _mapped(
     program: Program, options: Options, machine: Machine, layouts: Mapping[str, str] | None, prove: Proof, steps: Steps
 ) -> Mapped:
-    scop = steps.run("scop", build, program, options, layouts, show=Scop.show, suffix="scop")
+    scop = build_scop(program, options, layouts, machine, steps)
     if not scop.statements:
         return Mapped(scop, isl.Schedule.empty(isl.Space.params_alloc(scop.ctx, 0)), (), options, True)
     deps = steps.run("dependences", dependences, scop, show=lambda d: f"{d.all}\n", suffix="txt")
@@ -149,7 +179,7 @@ def _within_budget() -> Iterator[None]:
 def _mapped_gpu(
     program: Program, options: Options, device: Device, layouts: Mapping[str, str] | None, prove: Proof, steps: Steps
 ) -> Mapped:
-    scop = steps.run("scop", build, program, options, layouts, device.processors, show=Scop.show, suffix="scop")
+    scop = build_scop(program, options, layouts, device, steps)
     if not scop.statements:
         return Mapped(scop, isl.Schedule.empty(isl.Space.params_alloc(scop.ctx, 0)), (), options, True)
     merged = partial(_verify_merged, scop) if prove != "none" else None
@@ -173,7 +203,7 @@ def _mapped_gpu(
     tree = steps.run("blocks", blocks, lowered.scop, kernels, show=trees.show, suffix="tree")
     tree = steps.run("threads", threads, lowered.scop, tree, kernels, show=trees.show, suffix="tree")
     tree = steps.run("synchronise", synchronise, lowered, tree, kernels, device, show=trees.show, suffix="tree")
-    launches = tuple(Launch(f"launch{number}", kernel.threads) for number, kernel in enumerate(kernels))
+    launches = tuple(LaunchBounds(Launch(number), kernel.threads) for number, kernel in enumerate(kernels))
     buffers = tuple(buffer for kernel in kernels for buffer in kernel.buffers)
     if prove != "none":
         lowered_deps = steps.run("lowered dependences", dependences, lowered.scop)
@@ -204,7 +234,7 @@ def _verify_lowered(scop: Scop, lowered: Lowered) -> None:
 
 
 def _show_kernels(kernels: tuple[Kernel, ...]) -> str:
-    return "".join(f"launch{n}: {k.threads} threads\n{_show_privates(k.buffers)}" for n, k in enumerate(kernels))
+    return "".join(f"{Launch(n)}: {k.threads} threads\n{_show_privates(k.buffers)}" for n, k in enumerate(kernels))
 
 
 def _show_privates(privates: tuple[Buffer, ...]) -> str:

@@ -17,10 +17,10 @@ from tcjit.grammar.ast import Access, Call
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import walk
+from tcjit.mapping.group import Group
 from tcjit.mapping.machine import Machine, pieces
 from tcjit.mapping.options import Options
 from tcjit.mapping.pack import is_product
-from tcjit.mapping.passes.fuse import Group
 from tcjit.mapping.plan_order import Nest, streamed, uses
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.strides import accesses, stride

@@ -150,7 +150,7 @@ def tiled(
     items = []
     for s, item in zip(facts.statements, facts.items(), strict=True):
         if s is facts.main and atoms:
-            item = replace(item, steps=atoms, atoms=True)
+            item = replace(item, steps=atoms, mma=True)
         elif s.reduction and len(accesses(s)) > 3:
             item = replace(item, steps=_steps(facts, s, terms))
         items.append(item)

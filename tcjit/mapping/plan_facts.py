@@ -8,9 +8,9 @@ from math import prod
 
 from tcjit.grammar.ast import Access
 from tcjit.mapping.gpu_nest import Item, Share
+from tcjit.mapping.group import Group
 from tcjit.mapping.machine import Device
 from tcjit.mapping.options import Options
-from tcjit.mapping.passes.fuse import Group
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.strides import accesses, affine_form, stride
 

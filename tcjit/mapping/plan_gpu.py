@@ -7,10 +7,9 @@ from math import prod
 
 from tcjit.errors import MappingError
 from tcjit.mapping.gpu_nest import GroupPlan
-from tcjit.mapping.machine import Device
+from tcjit.mapping.group import Group
+from tcjit.mapping.machine import BUFFER_REGISTERS, Device
 from tcjit.mapping.options import Options
-from tcjit.mapping.passes.allocate import REGISTERS
-from tcjit.mapping.passes.fuse import Group
 from tcjit.mapping.plan_atoms import on_tensor_cores
 from tcjit.mapping.plan_columns import columns
 from tcjit.mapping.plan_contraction import contraction
@@ -45,8 +44,9 @@ def _check(options: Options, device: Device) -> None:
             f"option threads = {options.threads} asks for {prod(options.threads)} threads, and option block = {options.block} for fewer",
             hint=f"block={prod(options.threads)}, or none",
         )
-    if options.registers and prod(options.registers) > REGISTERS:
+    if options.registers and prod(options.registers) > BUFFER_REGISTERS:
         raise MappingError(
-            f"option registers = {options.registers} asks for {prod(options.registers)} results of a thread, which can keep {REGISTERS}",
+            f"option registers = {options.registers} asks for {prod(options.registers)} results of a thread, which can keep "
+            f"{BUFFER_REGISTERS}",
             hint="registers=(8, 8)",
         )

@@ -1,15 +1,16 @@
 """Fences: prove that the threads of a block never race.
 
 Two accesses to one location of a block, at least one of them a write, by different threads, must have a barrier between them. The
-uniform part of a tree, what stands between ``blockN`` and ``threads``, is walked once. Every node says of one execution of it which
+uniform part of a tree, what stands between ``Block`` and ``Threads``, is walked once. Every node says of one execution of it which
 instances are sure to have a barrier before or after them inside, and at which iterations of the loops above it is sure to execute one.
 A pair of accesses is looked at where its ends part: at the sequence or the loop in which they fall into different children or
 iterations. Where no barrier stands between them for certain, they must belong to the same thread.
 
 A barrier is counted only where something stands below it: for other iterations the code generator may leave it out. Those inside a
-``reduce`` are not counted at all. What is written below ``ahead`` may arrive late, at the latest at a ``wait N``, above a barrier and
-the body of a loop: there all iterations but the last N before it have arrived. That the order of the tree is legal, and that digits
-of threads stay below their radices, is proved by ``verify``; that buffers hold the right elements, by ``verify_privates``.
+``Reduce`` are not counted at all. What is written below ``AsyncCopy`` may arrive late, at the latest at a ``WaitGroup``, above a
+barrier and the body of a loop: there the copies of all iterations but so many before it have arrived. That the order of the tree is
+legal, and that digits of threads stay below their radices, is proved by ``verify``; that buffers hold the right elements, by
+``verify_privates``.
 """
 
 from __future__ import annotations
@@ -18,40 +19,36 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING
 
 import islpy as isl
 
 from tcjit.errors import VerifyError
 from tcjit.grammar.affine import guarded_accesses, isl_name
+from tcjit.mapping.gpu_nest import LaunchBounds
 from tcjit.mapping.isl import descendants, maps, names, union_map
+from tcjit.mapping.marks import AsyncCopy, Block, Collective, Grid, Inner, Mma, Reduce, Sync, Threads, WaitGroup
 from tcjit.mapping.scop import Scop
 from tcjit.mapping.storage import Buffer
-from tcjit.mapping.tree import KIND, kind, mark_name, show
+from tcjit.mapping.tree import KIND, kind, mark_of, show
 
-if TYPE_CHECKING:
-    from tcjit.mapping.pipeline import Launch
-
-SYNCS = ("sync block", "sync warp")
-ABOVE_THREADS = ("reduce", "atoms", "ahead")  # at most one of these stands directly above ``threads``
-BELOW_THREADS = ("unroll", "vector")  # marks that may stand below ``threads``: they change nothing but how a loop is printed
-MAX_RUN = 1024  # threads that combine their parts in one ``reduce``
+BLOCK_SYNC, WARP_SYNC = Sync("block"), Sync("warp")
+MAX_RUN = 1024  # threads that combine their parts in one ``Reduce``
 NOBODY = 1 << 20  # added to a thread's number: some thread of its warp, nobody knows which
 
 
 @dataclass(frozen=True)
 class Region:
-    """What stands below one ``threads`` mark; ``digits`` maps instances to the digits of their thread's number.
+    """What stands below one ``Threads`` mark; ``digits`` maps instances to the digits of their thread's number.
 
-    ``kind`` is the mark above it that changes how it runs, if any. ``target`` is the tensor that a ``reduce`` lets only the first thread of
-    a run update, empty for other regions. Below ``atoms``, the threads of a warp read for each other.
+    ``collective`` is the mark above it, if any. ``target`` is the tensor that a ``Reduce`` lets only the first thread of a run update,
+    empty for other regions. Below ``Mma``, the threads of a warp read for each other.
     """
 
     node: isl.ScheduleNode
     domain: isl.UnionSet
     radices: tuple[int, ...]
     digits: isl.UnionMap
-    kind: str
+    collective: Collective | None
     target: str
 
     def owner(self, tensor: str) -> isl.UnionMap:
@@ -100,22 +97,10 @@ class _Fence:
     through: isl.UnionSet
 
 
-def radices(mark: str) -> tuple[int, ...]:
-    """The radices in the name of a ``threads`` mark.
-
-    >>> radices("threads 8x32")
-    (8, 32)
-    """
-    digits = mark.removeprefix("threads ").split("x")
-    if not mark.startswith("threads ") or not all(d.isdecimal() and int(d) > 0 for d in digits):
-        raise VerifyError(f"structure: {mark!r} names no threads")
-    return tuple(int(d) for d in digits)
-
-
-def verify_fences(scop: Scop, tree: isl.Schedule, privates: Sequence[Buffer], launches: Sequence[Launch], *, warp: int = 32) -> None:
+def verify_fences(scop: Scop, tree: isl.Schedule, privates: Sequence[Buffer], launches: Sequence[LaunchBounds], *, warp: int = 32) -> None:
     """Prove that barriers separate what threads of a block must not do at once, or raise a VerifyError that names two statements.
 
-    ``warp`` threads, of consecutive numbers, are what a ``sync warp`` holds together.
+    ``warp`` threads, of consecutive numbers, are what a barrier of a warp holds together.
     """
     try:
         bodies = _bodies(tree, launches)
@@ -123,19 +108,19 @@ def verify_fences(scop: Scop, tree: isl.Schedule, privates: Sequence[Buffer], la
         for launch, (body, own) in zip(launches, found, strict=True):
             for region in own:
                 if prod(region.radices) > launch.threads:
-                    raise VerifyError(f"threads: {mark_name(region.node)!r} needs more than the {launch.threads} threads of {launch.mark}")
+                    raise VerifyError(f"threads: '{mark_of(region.node)}' needs more than the {launch.threads} threads of {launch.mark}")
                 if region.target:
                     _reduces(scop, region)
-                if region.kind in ("atoms", "ahead"):
+                if isinstance(region.collective, Mma | AsyncCopy):
                     _target_space(scop, region, privates)
             located = _located(scop, tree, own, privates)
             for node in descendants(body):
-                if mark_name(node).startswith("wait "):
-                    _arrive(scop, node, located)
-            if any(mark_name(node) == "sync warp" for node in descendants(body)):
+                if isinstance(wait := mark_of(node), WaitGroup):
+                    _arrive(scop, node, wait.number, located)
+            if any(mark_of(node) == WARP_SYNC for node in descendants(body)):
                 # threads of different warps need a barrier of the block; those of one warp any barrier
-                _Walk(scop, _located(scop, tree, own, privates, warp), SYNCS[:1]).walk(body)
-            _Walk(scop, located, SYNCS).walk(body)
+                _Walk(scop, _located(scop, tree, own, privates, warp), (BLOCK_SYNC,)).walk(body)
+            _Walk(scop, located, (BLOCK_SYNC, WARP_SYNC)).walk(body)
     except isl.Error as error:
         raise VerifyError(f"fences could not be decided within the budget: {error}") from None
 
@@ -143,71 +128,67 @@ def verify_fences(scop: Scop, tree: isl.Schedule, privates: Sequence[Buffer], la
 # ---------------------------------------------------------------- the form of the tree
 
 
-def _bodies(tree: isl.Schedule, launches: Sequence[Launch]) -> list[isl.ScheduleNode]:
+def _bodies(tree: isl.Schedule, launches: Sequence[LaunchBounds]) -> list[isl.ScheduleNode]:
     """What one block of each launch does; every leaf below is on threads, and no barrier depends on one."""
     top = tree.get_root().child(0)
     tops = [top.child(i).child(0) for i in range(top.n_children())] if kind(top) == KIND.sequence else [top]
-    if [mark_name(node) for node in tops] != [launch.mark for launch in launches]:
-        raise VerifyError(f"structure: the launches {', '.join(launch.mark for launch in launches)} are not the tree's\n{show(tree)}")
+    if [mark_of(node) for node in tops] != [launch.mark for launch in launches]:
+        raise VerifyError(f"structure: the launches {', '.join(str(launch.mark) for launch in launches)} are not the tree's\n{show(tree)}")
     bodies = []
-    found: list[str] = []
+    blocks: list[Block] = []
     for node in tops:
         inner = node.child(0)
-        if mark_name(inner) == "blocks":
+        if mark_of(inner) == Grid():
             inner = inner.child(0).child(0)
-        if not mark_name(inner).removeprefix("block").isdecimal() or mark_name(inner) in found:
-            raise VerifyError(f"structure: no mark of its own for a block below {mark_name(node)}\n{show(tree)}")
-        found.append(mark_name(inner))
+        block = mark_of(inner)
+        if not isinstance(block, Block) or block in blocks:
+            raise VerifyError(f"structure: no mark of its own for a block below {mark_of(node)}\n{show(tree)}")
+        blocks.append(block)
         _uniform(inner.child(0), tree)
         bodies.append(inner.child(0))
     return bodies
 
 
 def _uniform(node: isl.ScheduleNode, tree: isl.Schedule) -> None:
-    here, name = kind(node), mark_name(node)
-    if name.startswith("threads "):
-        inside = [mark_name(below) for below in descendants(node.child(0)) if kind(below) == KIND.mark]
-        if any(mark not in BELOW_THREADS for mark in inside):
-            raise VerifyError(f"structure: {', '.join(inside)} below {name!r}\n{show(tree)}")
+    here, mark = kind(node), mark_of(node)
+    if isinstance(mark, Threads):
+        inside = [below for node_below in descendants(node.child(0)) if (below := mark_of(node_below))]
+        if not all(isinstance(below, Inner) for below in inside):
+            raise VerifyError(f"structure: {', '.join(map(str, inside))} below '{mark}'\n{show(tree)}")
         return
     if here == KIND.leaf and not node.get_domain().is_empty():
         raise VerifyError(f"structure: {', '.join(names(node.get_domain()))} on no thread\n{show(tree)}")
-    below = mark_name(node.child(0)) if here == KIND.mark else ""
-    known = name in SYNCS or (name in ABOVE_THREADS and below.startswith("threads "))
-    known = known or (_late(name) is not None and below == "sync block" and kind(node.parent()) == KIND.band)
-    if here == KIND.mark and not known:
-        raise VerifyError(f"structure: the mark {name!r} means nothing between a block and its threads\n{show(tree)}")
+    below = mark_of(node.child(0)) if mark else None
+    fits = isinstance(mark, Sync) or (isinstance(mark, Collective) and isinstance(below, Threads))
+    fits = fits or (isinstance(mark, WaitGroup) and below == BLOCK_SYNC and kind(node.parent()) == KIND.band)
+    if mark and not fits:
+        raise VerifyError(f"structure: the mark '{mark}' means nothing between a block and its threads\n{show(tree)}")
     for position in range(node.n_children()):
         _uniform(node.child(position), tree)
 
 
-def _late(mark: str) -> int | None:
-    """How many iterations may be on their way after ``wait N``; None for other marks."""
-    count = mark.removeprefix("wait ")
-    return int(count) if mark.startswith("wait ") and count.isdecimal() else None
-
-
 def regions(scop: Scop, node: isl.ScheduleNode) -> list[Region]:
     """The regions below a node, in order."""
-    return [_region(scop, below) for below in descendants(node) if mark_name(below).startswith("threads ")]
+    return [_region(scop, below) for below in descendants(node) if isinstance(mark_of(below), Threads)]
 
 
 def _region(scop: Scop, node: isl.ScheduleNode) -> Region:
-    sizes, band, domain = radices(mark_name(node)), node.child(0), node.get_domain()
-    if kind(band) != KIND.band or band.band_n_member() != len(sizes):
-        raise VerifyError(f"structure: the band below {mark_name(node)!r} has not one member for each radix")
-    above, target = mark_name(node.parent()), ""
-    if above == "reduce":
-        found = {scop.statement(name).tensor for name in names(domain)}
-        if len(found) != 1:
+    mark, band, domain = mark_of(node), node.child(0), node.get_domain()
+    assert isinstance(mark, Threads)
+    if kind(band) != KIND.band or band.band_n_member() != len(mark.radices):
+        raise VerifyError(f"structure: the band below '{mark}' has not one member for each radix")
+    above, target = mark_of(node.parent()), ""
+    if isinstance(above, Reduce):
+        targets = {scop.statement(name).tensor for name in names(domain)}
+        if len(targets) != 1:
             raise VerifyError(f"structure: a reduce of {', '.join(names(domain))} together")
-        target = found.pop()
+        target = targets.pop()
     digits = isl.UnionMap.from_multi_union_pw_aff(band.band_get_partial_schedule()).intersect_domain(domain)
-    return Region(node, domain, sizes, digits, above if above in ABOVE_THREADS else "", target)
+    return Region(node, domain, mark.radices, digits, above if isinstance(above, Collective) else None, target)
 
 
 def _reduces(scop: Scop, region: Region) -> None:
-    """A ``reduce`` combines one part of each thread of a run into one element, by its first thread."""
+    """A ``Reduce`` combines one part of each thread of a run into one element, by its first thread."""
     name = names(region.domain)[0]
     s, run = scop.statement(name), region.radices[-1]
 
@@ -233,13 +214,13 @@ def _reduces(scop: Scop, region: Region) -> None:
 
 def _target_space(scop: Scop, region: Region, privates: Sequence[Buffer]) -> None:
     """Threads of a warp that compute together keep what they write to themselves; what is written ahead is waited for, in shared memory."""
-    space = "thread" if region.kind == "atoms" else "shared"
+    space = "thread" if region.collective == Mma() else "shared"
     written = {scop.statement(name).tensor for name in names(region.domain)}
     if not written <= {b.tensor for b in privates if b.space == space}:
-        raise VerifyError(f"structure: {', '.join(names(region.domain))} below {region.kind!r} writes outside {space} buffers")
+        raise VerifyError(f"structure: {', '.join(names(region.domain))} below '{region.collective}' writes outside {space} buffers")
     node = region.node
-    while region.kind == "ahead" and not mark_name(node).startswith("wait "):
-        if mark_name(node).startswith("block"):
+    while region.collective == AsyncCopy() and not isinstance(mark_of(node), WaitGroup):
+        if isinstance(mark_of(node), Block):
             raise VerifyError(f"structure: nothing waits for {', '.join(names(region.domain))}")
         node = node.parent()
 
@@ -252,7 +233,7 @@ def _located(scop: Scop, tree: isl.Schedule, own: Sequence[Region], privates: Se
 
     With ``warp``, by the number of the warp instead of the thread's.
     """
-    marks = {mark_name(node): node for node in descendants(tree.get_root()) if mark_name(node)}
+    marks = {mark: node for node in descendants(tree.get_root()) if (mark := mark_of(node))}
     tensors = {isl_name(t.name): t.name for t in scop.tensors}
     found: list[_Access] = []
     for writes, relation in ((False, scop.reads), (True, scop.writes)):
@@ -267,10 +248,11 @@ def _located(scop: Scop, tree: isl.Schedule, own: Sequence[Region], privates: Se
                     if one.domain().is_disjoint(region.domain):
                         continue
                     number = region.number(tensor)
-                    if warp or region.kind == "atoms":
+                    if warp or region.collective == Mma():
                         other = f"floor(t/{warp})" if warp else f"t + {NOBODY}"
                         number = number.apply_range(union_map(scop.ctx, [f"[t] -> [{other}]"]))
-                    found += [_Access(tensor, writes, writes and region.kind == "ahead", m) for m in maps(one.range_product(number))]
+                    late = writes and region.collective == AsyncCopy()
+                    found += [_Access(tensor, writes, late, relation) for relation in maps(one.range_product(number))]
     return found
 
 
@@ -290,10 +272,10 @@ def slots(scop: Scop, buffer: Buffer) -> isl.UnionMap:
 # ---------------------------------------------------------------- barriers
 
 
-def _arrive(scop: Scop, node: isl.ScheduleNode, accesses: Sequence[_Access]) -> None:
-    """What arrives late at shared memory is used only after it has been waited for, in the loop that writes it."""
-    late, depth, domain = _late(mark_name(node)), node.get_schedule_depth(), node.get_domain()
-    if late is None or any(mark_name(below).startswith("wait ") for below in descendants(node.child(0))):
+def _arrive(scop: Scop, node: isl.ScheduleNode, late: int, accesses: Sequence[_Access]) -> None:
+    """What arrives ``late`` iterations later at shared memory is used only after it has been waited for, in the loop that writes it."""
+    depth, domain = node.get_schedule_depth(), node.get_domain()
+    if any(isinstance(mark_of(below), WaitGroup) for below in descendants(node.child(0))):
         raise VerifyError("structure: one wait inside another")
     outer = [f"p{i}" for i in range(depth - 1)]
 
@@ -326,15 +308,15 @@ def _arrive(scop: Scop, node: isl.ScheduleNode, accesses: Sequence[_Access]) -> 
 
 @dataclass(frozen=True)
 class _Walk:
-    """One walk over what a block does; only the marks in ``syncs`` count as barriers."""
+    """One walk over what a block does; only the marks in ``barriers`` count as such."""
 
     scop: Scop
     accesses: Sequence[_Access]
-    syncs: Sequence[str]
+    barriers: Sequence[Sync]
 
     def walk(self, node: isl.ScheduleNode) -> _Fence:
-        here, name, domain = kind(node), mark_name(node), node.get_domain()
-        if here == KIND.leaf or name.startswith("threads "):
+        here, mark, domain = kind(node), mark_of(node), node.get_domain()
+        if here == KIND.leaf or isinstance(mark, Threads):
             prefix, nothing = node.get_prefix_schedule_union_map(), domain.subtract(domain)
             self.separate(domain, domain, prefix, self.order(node.get_schedule_depth(), "="))
             return _Fence(nothing, nothing, prefix.intersect_domain(nothing).range())
@@ -343,7 +325,7 @@ class _Walk:
         if here == KIND.band and node.band_n_member() > 0:
             return self.loop(node if node.band_n_member() == 1 else node.band_split(1))
         inner = self.walk(node.child(0))
-        if name not in self.syncs:
+        if mark not in self.barriers:
             return inner
         return _Fence(domain, inner.after, node.get_prefix_schedule_union_map().intersect_domain(domain).range())
 

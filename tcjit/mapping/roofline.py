@@ -14,7 +14,8 @@ from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.walk import children
 from tcjit.mapping.isl import sets
 from tcjit.mapping.options import Options
-from tcjit.mapping.scop import Scop, ScopStatement, build
+from tcjit.mapping.pipeline import build_scop
+from tcjit.mapping.scop import Scop, ScopStatement
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def roofline(program: Program) -> Roofline:
 
     Under a condition on indices operations count where it holds; under one on data the arm with more of them counts.
     """
-    scop = build(program, Options(reduction_chunks=1, pack=False))
+    scop = build_scop(program, Options(reduction_chunks=1, pack=False))
     flops = sum(_operations(scop, s) for s in scop.statements)
     touched: dict[str, list[str]] = {}
     gathered: dict[str, int] = {}

@@ -8,10 +8,10 @@ from tcjit.mapping.dependences import dependences
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.fuse import fuse, groups_of
+from tcjit.mapping.pipeline import build_scop
 from tcjit.mapping.plan import patches
 from tcjit.mapping.plan_contraction import TILES
 from tcjit.mapping.schedule import schedule
-from tcjit.mapping.scop import build
 
 RANKED = 6  # plans of each contraction
 # on a CPU, for defs with the trait: what the model weighs last
@@ -25,7 +25,7 @@ STEPS = (Options(step=16), Options(step=16, stages=2), Options(stages=2))
 def cpu_seeds(program: Program, machine: Machine, layouts: Mapping[str, str], traits: Collection[str]) -> list[Options]:
     """Tile sizes of the next best patches of every contraction, then what changes the mapping in other ways."""
     options = Options()
-    scop = build(program, options, layouts)
+    scop = build_scop(program, options, layouts)
     found: list[Options] = []
     if scop.statements:
         deps = dependences(scop)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tcjit.grammar.affine import affine
 from tcjit.grammar.ast import Binary, Const, Expr
+from tcjit.mapping.marks import Mark
 
 Bounds = tuple[tuple[str, int, int], ...]  # dimension, lower, upper (exclusive), outermost first
 
@@ -86,13 +87,13 @@ class Buffer:
     """Below ``mark``, a temporary is kept in a small array instead of the workspace: one per ``thread``, or one ``shared`` by a block."""
 
     tensor: str
-    mark: str
+    mark: Mark
     space: str
     axes: tuple[Axis, ...]
     elements: int
 
 
-def folded(tensor: str, mark: str, base: tuple[int, ...], sizes: tuple[int, ...], space: str = "thread") -> Buffer:
+def folded(tensor: str, mark: Mark, base: tuple[int, ...], sizes: tuple[int, ...], space: str = "thread") -> Buffer:
     """A row-major buffer of ``sizes`` elements, each subscript taken modulo its size from ``base`` on."""
     axes: list[Axis] = []
     step = 1

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from math import prod
-from typing import TYPE_CHECKING
 
 from tcjit.grammar.ast import Access, Expr, Index
 from tcjit.grammar.polynomial import integer, names
-
-if TYPE_CHECKING:
-    from tcjit.mapping.scop import Scop, ScopStatement
-    from tcjit.mapping.storage import Storage
+from tcjit.mapping.scop import Scop, ScopStatement
+from tcjit.mapping.storage import Storage
 
 KEPT = 32  # elements of a row that a thread of a GPU can keep in registers
 SHARING = 1024  # threads of a block that can take a row together

@@ -13,7 +13,8 @@ from typing import cast
 import islpy as isl
 
 from tcjit.grammar.affine import isl_name
-from tcjit.mapping.isl import member, names, schedule_from_text, schedule_text, stack
+from tcjit.mapping.isl import identifier, member, names, schedule_from_text, schedule_text, stack
+from tcjit.mapping.marks import Mark, parse
 from tcjit.mapping.scop import Scop, ScopStatement
 
 show = schedule_text
@@ -82,9 +83,14 @@ def statement_number(name: str) -> int:
     return int(name[1:])
 
 
-def mark_name(node: isl.ScheduleNode) -> str:
-    """The name of a mark node, empty for any other."""
-    return str(node.mark_get_id().get_name()) if kind(node) == KIND.mark else ""
+def mark_of(node: isl.ScheduleNode) -> Mark | None:
+    """The mark of a mark node, None for any other node."""
+    return parse(str(node.mark_get_id().get_name())) if kind(node) == KIND.mark else None
+
+
+def insert_mark(node: isl.ScheduleNode, mark: Mark) -> isl.ScheduleNode:
+    """A mark node above a node."""
+    return node.insert_mark(identifier(node.get_ctx(), str(mark)))
 
 
 def rewrite(tree: isl.Schedule, visit: Callable[[isl.ScheduleNode], isl.ScheduleNode]) -> isl.Schedule:

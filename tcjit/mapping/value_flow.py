@@ -21,7 +21,8 @@ from tcjit.errors import VerifyError
 from tcjit.grammar.affine import Guard, affine, guarded_accesses, isl_name
 from tcjit.grammar.ast import Access, Expr
 from tcjit.grammar.walk import rebuild
-from tcjit.mapping.scop import Scop, ScopStatement, identity
+from tcjit.mapping.reduction import identity
+from tcjit.mapping.scop import Scop, ScopStatement
 
 
 def verify_lowering(before: Scop, after: Scop, aliases: Mapping[str, str | isl.UnionMap]) -> None:

@@ -20,10 +20,11 @@ from tcjit.errors import VerifyError
 from tcjit.grammar.affine import isl_name
 from tcjit.mapping.dependences import Dependences
 from tcjit.mapping.isl import descendants
-from tcjit.mapping.races import Region, radices, regions, slots
+from tcjit.mapping.marks import Block, Grid, Mark, Parallel, Reduce, Simd, Threads, TileLoops, Vector
+from tcjit.mapping.races import Region, regions, slots
 from tcjit.mapping.scop import Scop
 from tcjit.mapping.storage import Buffer
-from tcjit.mapping.tree import KIND, kind, mark_name, rewrite, show
+from tcjit.mapping.tree import KIND, kind, mark_of, rewrite, show
 
 
 def verify(scop: Scop, deps: Dependences, tree: isl.Schedule) -> None:
@@ -77,8 +78,8 @@ class _Proof:
         if here in (KIND.sequence, KIND.set):
             self.sequence(node, strict, reduction)
             return
-        if here == KIND.mark and _on_grid(mark_name(node)) and kind(node.child(0)) != KIND.band:
-            self.fail("threads", f"no band below {mark_name(node)!r}")
+        if here == KIND.mark and isinstance(mark_of(node), Grid | Threads) and kind(node.child(0)) != KIND.band:
+            self.fail("threads", f"no band below '{mark_of(node)}'")
         if here == KIND.band:
             strict, reduction = self.band(node, strict, reduction)
         elif here not in (KIND.domain, KIND.filter, KIND.mark):
@@ -87,17 +88,18 @@ class _Proof:
             self.walk(node.child(position), strict, reduction)
 
     def band(self, node: isl.ScheduleNode, strict: isl.UnionMap, reduction: isl.UnionMap) -> tuple[isl.UnionMap, isl.UnionMap]:
-        above = mark_name(node.parent())
-        grid = _on_grid(above)
-        parallel = grid or (above == "tiles" and mark_name(node.parent().parent()) == "parallel")
-        lanes = above in ("lanes", "vector")
+        above = mark_of(node.parent())
+        outer = mark_of(node.parent().parent()) if above else None
+        on_grid = isinstance(above, Grid | Threads)
+        parallel = on_grid or (above == TileLoops() and outer == Parallel())
+        lanes = above in (Simd(), Vector())
         partial = node.band_get_partial_schedule()
         if not node.get_domain().is_subset(partial.domain()):
             self.fail("coverage", "a band leaves instances without a time")
-        if grid:
-            self.digits(node, above)
+        if on_grid:
+            self.digits(node, above.radices if isinstance(above, Threads) else None)
         # threads of a ``reduce`` work on parts of their own, which are then combined
-        combined = node.band_n_member() - 1 if above.startswith("threads ") and mark_name(node.parent().parent()) == "reduce" else -1
+        combined = node.band_n_member() - 1 if isinstance(above, Threads) and outer == Reduce() else -1
         for position in range(node.band_n_member()):
             time = isl.MultiUnionPwAff.from_union_pw_aff(partial.get_at(position))
             backwards = strict.lex_gt_at_multi_union_pw_aff(time)
@@ -112,11 +114,11 @@ class _Proof:
             strict, reduction = same, together
         return strict, reduction
 
-    def digits(self, node: isl.ScheduleNode, above: str) -> None:
-        """Numbers of blocks count from 0, digits of threads stay below their radices."""
-        domain, count = node.get_domain(), node.band_n_member()
-        if above != "blocks" and len(radices(above)) != count:
-            self.fail("threads", f"{count} members below {above!r}")
+    def digits(self, node: isl.ScheduleNode, radices: tuple[int, ...] | None) -> None:
+        """Numbers of blocks count from 0, digits of threads stay below their ``radices``."""
+        domain, count, above = node.get_domain(), node.band_n_member(), mark_of(node.parent())
+        if radices is not None and len(radices) != count:
+            self.fail("threads", f"{count} members below '{above}'")
         if domain.is_empty():
             return
         members = node.band_get_partial_schedule().intersect_domain(domain)
@@ -124,9 +126,9 @@ class _Proof:
         for position in range(count):
             low, high = least.get_val(position), greatest.get_val(position)
             if not (low.is_int() and high.is_int()) or low.to_python() < 0:
-                self.fail("threads", f"member {position} below {above!r} runs from {low} to {high}")
-            if above != "blocks" and high.to_python() >= radices(above)[position]:
-                self.fail("threads", f"digit {position} of {above!r} reaches {high}")
+                self.fail("threads", f"member {position} below '{above}' runs from {low} to {high}")
+            if radices is not None and high.to_python() >= radices[position]:
+                self.fail("threads", f"digit {position} of '{above}' reaches {high}")
 
     def sequence(self, node: isl.ScheduleNode, strict: isl.UnionMap, reduction: isl.UnionMap) -> None:
         """The children of a sequence, or of a set: a set runs in any order, but the code generator takes it in the listed one."""
@@ -148,11 +150,6 @@ class _Proof:
             self.walk(node.child(position), inside, terms)
 
 
-def _on_grid(mark: str) -> bool:
-    """Whether the loops below a mark become the numbers of blocks or threads."""
-    return mark == "blocks" or mark.startswith("threads ")
-
-
 # ---------------------------------------------------------------- buffers
 
 
@@ -163,18 +160,18 @@ class _Buffers:
     tree: isl.Schedule
 
     @cached_property
-    def marks(self) -> dict[str, isl.ScheduleNode]:
-        return {mark_name(node): node for node in descendants(self.tree.get_root()) if mark_name(node)}
+    def marks(self) -> dict[Mark, isl.ScheduleNode]:
+        return {mark: node for node in descendants(self.tree.get_root()) if (mark := mark_of(node))}
 
     @cached_property
-    def threads(self) -> dict[str, list[Region]]:
+    def threads(self) -> dict[Mark, list[Region]]:
         """The regions below each block's mark; none below that of a tile on a CPU."""
-        return {mark: regions(self.scop, node) for mark, node in self.marks.items() if mark.startswith("block") and mark != "blocks"}
+        return {mark: regions(self.scop, node) for mark, node in self.marks.items() if isinstance(mark, Block)}
 
     @cached_property
     def time(self) -> isl.UnionMap:
         """The loops and sequences that all threads of a block run together."""
-        return rewrite(self.tree, lambda node: node.child(0).cut().parent() if mark_name(node).startswith("threads ") else node).get_map()
+        return rewrite(self.tree, lambda node: node.child(0).cut().parent() if isinstance(mark_of(node), Threads) else node).get_map()
 
     def fail(self, why: str) -> None:
         raise VerifyError(f"value flow: {why}\n{show(self.tree)}", hint="report this: the program is fine, the mapping is not")
@@ -246,7 +243,7 @@ class _Buffers:
         before = first.apply_range(isl.Map.lex_le(order)).apply_range(last.reverse())
         return not together.intersect(before).intersect(before.reverse()).is_empty()
 
-    def nothing_else(self, tensor: str, marks: Sequence[str]) -> None:
+    def nothing_else(self, tensor: str, marks: Sequence[Mark]) -> None:
         """All uses of a tensor with buffers go to them."""
         writes, reads = self.uses(tensor)
         outside = writes.union(reads).domain()

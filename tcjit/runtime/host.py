@@ -119,6 +119,13 @@ class Compiler:
         return hashlib.sha256(repr(facts).encode("utf-8", "surrogateescape")).hexdigest()
 
     @property
+    def vector_bytes(self) -> int:
+        """The width of the vector registers that its flags make use of."""
+        if "-mprefer-vector-width=512" in self.flags:
+            return 64
+        return 32 if "-march=native" in self.flags and not self.target.startswith(("aarch64", "arm64")) else 16
+
+    @property
     def fresh(self) -> bool:
         """Whether its files are still those that were asked."""
         return all(_stamp(stamp[0]) == stamp for stamp in self.stamps)
@@ -224,6 +231,18 @@ def hardware() -> str:
     more of what it can do, and changes nothing here."""
     able = sorted(feature for feature in cpu_features() if feature.startswith(VECTOR_FLAGS))
     return f"{_processor().get('model name', '')} ({os.uname().machine}), {os.cpu_count()} processors, {' '.join(able)}"
+
+
+def cores() -> int:
+    """Those that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def cpu_model() -> tuple[str, int, int]:
+    """Vendor, family and model of an x86 processor; "" and zeros of others."""
+    facts = _processor()
+    numbers = [int(facts[name]) if facts.get(name, "").isdigit() else 0 for name in ("cpu family", "model")]
+    return facts.get("vendor_id", ""), numbers[0], numbers[1]
 
 
 def cpu_features() -> set[str]:

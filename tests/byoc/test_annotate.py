@@ -11,10 +11,10 @@ from support.byoc.graphs import Build
 from tcjit.byoc import annotate as module
 from tcjit.byoc.annotate import annotate, obstacles, supported, supports
 from tcjit.byoc.backends import Backend, Row, find, known, register, unregister
-from tcjit.byoc.block_dependences import Scope
+from tcjit.byoc.block_dependences import BlockDependences
 from tcjit.byoc.graph import Effect, Node, TensorType, Value
 from tcjit.byoc.grouping import group
-from tcjit.byoc.matcher import Match, is_const, is_op, optional, wildcard
+from tcjit.byoc.patterns import Match, is_const, is_op, optional, wildcard
 from tcjit.byoc.regions import merge
 from tcjit.errors import PartitionError
 
@@ -126,7 +126,7 @@ def test_a_view_that_is_returned_keeps_its_memory() -> None:
     views = [b("aten.view", base, (2, 2), effect="view", shape=(2, 2)) for base in (x, w, fresh, twice)]
     chain = b("aten.t", views[0], effect="view")
     inside = b("aten.neg", b("aten.t", x, effect="view"))
-    scope = Scope(b.block(*views, chain, twice, inside))
+    scope = BlockDependences(b.block(*views, chain, twice, inside))
     found = {node.output: why for node, why in obstacles(scope, Anything()).items()}
     assert found[views[0]] == found[chain] == f"leaves the block and shares memory with %{x.name}"
     assert found[views[1]] == f"leaves the block and shares memory with %{w.name}"
@@ -142,7 +142,7 @@ def test_dynamic_dimensions_and_unknown_types() -> None:
     known_, dynamic = b("aten.relu", x), b("aten.relu", open_)
     ranked, typed = b("aten.relu", ranks), b("aten.relu", dtypes)
     ranked.type, typed.type = ranks.type, dtypes.type
-    scope = Scope(b.block(known_, dynamic, ranked, typed))
+    scope = BlockDependences(b.block(known_, dynamic, ranked, typed))
     assert list(obstacles(scope, Anything()).values()) == [
         "",
         f"%{open_.name}: float32[?x4] has an extent that is known at the run only",

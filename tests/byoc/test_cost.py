@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 from support.byoc.graphs import Build
 
-from tcjit.byoc.cost import Cost, Limits, Machine, apart, compare, estimate, exceeds, flops, prune, size, traffic, within, working_set
+from tcjit.byoc.cost import Cost, HostCosts, Limits, compare, estimate, exceeds, flops, prune, size, traffic, unfused, within, working_set
 from tcjit.byoc.graph import Block, Value
-from tcjit.byoc.regions import Group, Region, merge
+from tcjit.byoc.regions import NodeGroup, Region, merge
 
 pytestmark = pytest.mark.text
 
-PLAIN = Machine(bandwidth=1e9, flops=1e9, operation=1e-6, call=2e-6)
+PLAIN = HostCosts(bandwidth=1e9, flops=1e9, operation=1e-6, call=2e-6)
 
 
 def region_of(block: Block, backend: str = "mine") -> Region:
-    (region,) = merge(block, [Group(backend, (node,)) for node in block.nodes])
+    (region,) = merge(block, [NodeGroup(backend, (node,)) for node in block.nodes])
     return region
 
 
@@ -33,7 +33,7 @@ def chain(length: int, elements: int) -> Block:
 def test_intermediates_are_saved() -> None:
     """Four negations of 1,000 floats: 4 reads and 4 writes of 4,000 bytes one by one, one of each as a region."""
     region = region_of(chain(4, 1000))
-    together, alone = estimate(region, machine=PLAIN), apart(region.nodes, PLAIN)
+    together, alone = estimate(region, machine=PLAIN), unfused(region.nodes, PLAIN)
     assert together == Cost(8000, 4000, 1, 2e-6 + 8e-6) and (alone.bytes, alone.flops, alone.launches) == (32000, 4000, 4)
     assert math.isclose(alone.seconds, 4 * (1e-6 + 8e-6))
     found = compare(region, machine=PLAIN)
@@ -62,7 +62,7 @@ def test_views_cost_a_call_and_nothing_else() -> None:
     x = b.input(10, 10)
     view = b("aten.t", x, effect="view")
     assert traffic(b.nodes[0]) == flops(b.nodes[0]) == 0
-    assert apart(b.nodes, PLAIN) == Cost(0, 0, 1, 1e-6) and view.producer is b.nodes[0]
+    assert unfused(b.nodes, PLAIN) == Cost(0, 0, 1, 1e-6) and view.producer is b.nodes[0]
 
 
 def arithmetic() -> list[tuple[str, int, int]]:
@@ -111,7 +111,7 @@ def test_unknown_extents_count_as_one() -> None:
     b = Build()
     block = b.block(b("aten.neg", b("aten.exp", b.input(None, 8))))
     found = compare(region_of(block), machine=PLAIN)
-    assert found.together.bytes == 64 and found.apart.bytes == 128
+    assert found.together.bytes == 64 and found.unfused.bytes == 128
 
 
 def test_regions_with_no_gain_are_given_back() -> None:
@@ -171,7 +171,7 @@ def test_the_working_set_keeps_what_is_still_needed() -> None:
 
 def test_merging_within_limits() -> None:
     block = chain(7, 100)
-    groups = [Group("mine", (node,)) for node in block.nodes]
+    groups = [NodeGroup("mine", (node,)) for node in block.nodes]
     limits = {"mine": Limits(units=3)}
     assert [len(region.nodes) for region in merge(block, groups, fits=within(limits))] == [3, 3, 1]
     assert [len(region.nodes) for region in merge(block, groups, fits=within({"mine": Limits(memory=1200)}))] == [7]

@@ -11,7 +11,7 @@ import pytest
 from tcjit.byoc.diagram import picture
 from tcjit.byoc.graph import Block, Node, TensorType, Value
 from tcjit.byoc.graph_layout import arrange
-from tcjit.byoc.regions import Group, Region, merge
+from tcjit.byoc.regions import NodeGroup, Region, merge
 from tcjit.byoc.rewrite import outline
 
 pytestmark = pytest.mark.text
@@ -51,7 +51,7 @@ def chain(ops: str) -> Block:
 
 
 def cut(block: Block, parts: Sequence[tuple[str, Sequence[int]]]) -> list[Region]:
-    return merge(block, [Group(backend, tuple(block.nodes[at] for at in members), alone=True) for backend, members in parts])
+    return merge(block, [NodeGroup(backend, tuple(block.nodes[at] for at in members), alone=True) for backend, members in parts])
 
 
 def drawn(seed: int, count: int) -> Block:
@@ -144,7 +144,7 @@ def test_blocks_of_branches_are_panels() -> None:
     branches = (Block((), [inner], (inner.output,)), Block((), [], (x,)))
     branch = operation("prim.If", [flag], "out", effect="control", blocks=branches)
     block = Block((x, flag), [branch], (branch.output,))
-    regions = merge(branches[0], [Group("mine", (inner,))])
+    regions = merge(branches[0], [NodeGroup("mine", (inner,))])
     root = parsed(picture(block, regions))
     heads = [each.text for each in root.iter(f"{SPACE}text") if each.get("class") == "head"]
     assert heads == ["the model", "the model / prim.If %out block 0", "the model / prim.If %out block 1"]

@@ -24,7 +24,7 @@ from tcjit.byoc import tcjit_backend  # noqa: F401  registers the backend
 from tcjit.byoc.adapter import Adapter
 from tcjit.byoc.backends import Backend, find, unregister
 from tcjit.byoc.diagram import picture
-from tcjit.byoc.export import Folder, export
+from tcjit.byoc.export import ExportResult, export
 from tcjit.byoc.exported import build, kernels
 from tcjit.byoc.exported.inline import CALL
 from tcjit.byoc.exported.kernels import Argument, Exported, exported, shared
@@ -32,7 +32,7 @@ from tcjit.byoc.fx import FxAdapter
 from tcjit.byoc.graph import Block, Node, TensorType, Value
 from tcjit.byoc.ops import run
 from tcjit.byoc.partition_blocks import Cut
-from tcjit.byoc.region_spec import seal
+from tcjit.byoc.spec import seal
 from tcjit.byoc.torchscript import TorchScriptAdapter
 from tcjit.errors import PartitionError
 
@@ -85,13 +85,13 @@ class Small(nn.Module):
         return torch.relu(x * self.factor) + 1
 
 
-def made(adapter: Adapter, inputs: Sequence[Any], folder: Path, backend: Backend | None = None) -> tuple[Folder, Cut]:
+def made(adapter: Adapter, inputs: Sequence[Any], folder: Path, backend: Backend | None = None) -> tuple[ExportResult, Cut]:
     block, regions = outlined(adapter.block, backend or find("tcjit"))
     cut = Cut(block, tuple(regions), ())
     return export(cut, adapter, folder, tuple(inputs)), cut
 
 
-def scripted(module: nn.Module, inputs: Sequence[Any], folder: Path) -> Folder:
+def scripted(module: nn.Module, inputs: Sequence[Any], folder: Path) -> ExportResult:
     return made(TorchScriptAdapter(torch.jit.script(module.eval()), inputs), inputs, folder)[0]
 
 
@@ -128,13 +128,13 @@ def runner(pytestconfig: pytest.Config) -> Callable[..., subprocess.CompletedPro
 
 
 @pytest.fixture(scope="module")
-def branches(tmp_path_factory: pytest.TempPathFactory) -> tuple[Branches, Folder]:
+def branches(tmp_path_factory: pytest.TempPathFactory) -> tuple[Branches, ExportResult]:
     torch.manual_seed(1)
     model = Branches().eval()
     return model, scripted(model, (torch.randn(9, 12), 3), tmp_path_factory.mktemp("branches") / "out")
 
 
-def test_branches_and_loops_without_python(branches: tuple[Branches, Folder], runner: Any, tmp_path: Path) -> None:
+def test_branches_and_loops_without_python(branches: tuple[Branches, ExportResult], runner: Any, tmp_path: Path) -> None:
     model, folder = branches
     assert len(folder.served) >= 4 and not folder.left
     done = runner(folder.path, LD_DEBUG="files", LD_DEBUG_OUTPUT=str(tmp_path / "files"))
@@ -162,7 +162,7 @@ def test_an_exported_program_without_python(runner: Any, tmp_path: Path) -> None
         mine(inputs[0] + 7, inputs[1])
 
 
-def test_regions_refuse_what_they_are_not_for(branches: tuple[Branches, Folder]) -> None:
+def test_regions_refuse_what_they_are_not_for(branches: tuple[Branches, ExportResult]) -> None:
     model, folder = branches
     mine = loaded(folder.path)
     x = torch.randn(9, 12)
@@ -180,7 +180,7 @@ def test_regions_refuse_what_they_are_not_for(branches: tuple[Branches, Folder])
     assert name in str(operator._schema) and operator(x.to("meta"))[0].shape == (9, 20)
 
 
-def test_the_files_hold_what_only_regions_read_and_the_model_does_not(branches: tuple[Branches, Folder]) -> None:
+def test_the_files_hold_what_only_regions_read_and_the_model_does_not(branches: tuple[Branches, ExportResult]) -> None:
     model, folder = branches
     constants = document(folder.path)["constants"]
     names = {name: entry for name, entry in constants.items() if entry["shape"] == [20, 12]}
@@ -232,7 +232,7 @@ def test_the_graph_is_all_that_an_executor_needs(tmp_path: Path) -> None:
         torch.testing.assert_close(got, want)
 
 
-def test_the_sources_are_plain_c(branches: tuple[Branches, Folder], tmp_path: Path) -> None:
+def test_the_sources_are_plain_c(branches: tuple[Branches, ExportResult], tmp_path: Path) -> None:
     """Without OpenMP, by their header alone; and a kernel called from its address."""
     _, folder = branches
     found = document(folder.path)

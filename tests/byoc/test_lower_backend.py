@@ -9,13 +9,13 @@ from support.byoc.lower import Graph
 
 from tcjit.byoc.annotate import annotate
 from tcjit.byoc.backends import find
-from tcjit.byoc.block_dependences import Scope
+from tcjit.byoc.block_dependences import BlockDependences
 from tcjit.byoc.cost import prune, within
 from tcjit.byoc.graph import Block, TensorType, Value
 from tcjit.byoc.grouping import group
 from tcjit.byoc.lower import RULES
-from tcjit.byoc.region_spec import Unserved, parse, replay, spec
 from tcjit.byoc.regions import merge
+from tcjit.byoc.spec import Unserved, parse, replay, spec
 from tcjit.byoc.tcjit_backend import SHAPES, TcjitBackend
 from tcjit.errors import PartitionError
 
@@ -110,7 +110,7 @@ def test_what_a_kernel_cannot_give_is_left():
 
 
 def _merged(g, outputs):
-    scope = Scope(Block(tuple(g.inputs), g.nodes, tuple(outputs)))
+    scope = BlockDependences(Block(tuple(g.inputs), g.nodes, tuple(outputs)))
     return merge(scope, group(scope, [TCJIT]), fits=within({"tcjit": TCJIT.limits}))
 
 

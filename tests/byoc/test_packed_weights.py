@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 import tcjit
 from tcjit.byoc import onednn_prepacked, runtime
-from tcjit.byoc.region_spec import Unserved
+from tcjit.byoc.spec import Unserved
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),

@@ -11,17 +11,17 @@ import pytest
 from support.byoc.graphs import Build, contracted_edges, has_circle, names, random_block
 
 from tcjit.byoc.backends import Backend
-from tcjit.byoc.block_dependences import Scope
+from tcjit.byoc.block_dependences import BlockDependences
 from tcjit.byoc.graph import Block, Node, TensorType, Value
 from tcjit.byoc.grouping import group
-from tcjit.byoc.regions import Group, Region, identifier, merge, order
+from tcjit.byoc.regions import NodeGroup, Region, identifier, merge, order
 from tcjit.errors import PartitionError
 
 pytestmark = pytest.mark.text
 
 
-def groups_of(block: Block, backend: str = "mine", without: Sequence[str] = ("aten.other",)) -> list[Group]:
-    return [Group(backend, (node,)) for node in block.nodes if node.op not in without]
+def groups_of(block: Block, backend: str = "mine", without: Sequence[str] = ("aten.other",)) -> list[NodeGroup]:
+    return [NodeGroup(backend, (node,)) for node in block.nodes if node.op not in without]
 
 
 class All(Backend):
@@ -60,7 +60,7 @@ def test_two_convex_regions_that_depend_on_each_other() -> None:
     a1, b1 = b("aten.a1", x), b("aten.b1", x)
     a2, b2 = b("aten.a2", b1), b("aten.b2", a1)
     block = b.block(a1, a2, b2)
-    first, second = Group("mine", (block.nodes[0], block.nodes[2])), Group("yours", (block.nodes[1], block.nodes[3]))
+    first, second = NodeGroup("mine", (block.nodes[0], block.nodes[2])), NodeGroup("yours", (block.nodes[1], block.nodes[3]))
     (region,) = merge(block, [first, second])
     assert region.groups == (first,) and block.nodes[1].reason == "a way between its parts leads outside"
     (region,) = merge(block, [second, first])
@@ -77,10 +77,10 @@ def test_a_ring_of_groups_misses_one(count: int) -> None:
     firsts = [b("aten.first", x) for _ in range(count)]
     ends = [b("aten.second", firsts[(place + 1) % count]) for place in range(count)]
     block = b.block(*firsts, *ends)
-    groups = [Group("mine", (block.nodes[place], block.nodes[count + place]), alone=True) for place in range(count)]
+    groups = [NodeGroup("mine", (block.nodes[place], block.nodes[count + place]), alone=True) for place in range(count)]
     regions = merge(block, groups)
     assert sorted(groups.index(region.groups[0]) for region in regions) == list(range(count - 1))
-    check_order(Scope(block), regions, count)
+    check_order(BlockDependences(block), regions, count)
 
 
 def test_interleaved_groups() -> None:
@@ -92,7 +92,7 @@ def test_interleaved_groups() -> None:
         x, y = b(op, x), b(op, y)
     end = b("aten.a", x, y)
     block = b.block(end)
-    regions = merge(block, [Group("one" if node.op == "aten.a" else "two", (node,)) for node in block.nodes])
+    regions = merge(block, [NodeGroup("one" if node.op == "aten.a" else "two", (node,)) for node in block.nodes])
     assert sorted(len(region.nodes) for region in regions) == [1] * 10 + [3]
     assert {region.backend for region in regions if len(region.nodes) == 3} == {"one"}
 
@@ -244,7 +244,7 @@ def test_random_numbers_keep_their_order() -> None:
     x = b.input(4)
     one, two = b("aten.rand_like", x, effect="random"), b("aten.bernoulli", x, effect="random")
     block = b.block(b("aten.add", two, one))
-    assert Scope(block).needs == [[], [0], [0, 1]] and order(block, []) == block.nodes
+    assert BlockDependences(block).needs == [[], [0], [0, 1]] and order(block, []) == block.nodes
 
 
 def test_views_at_the_end_stay_outside_where_the_memory_is() -> None:
@@ -263,7 +263,7 @@ def test_views_at_the_end_stay_outside_where_the_memory_is() -> None:
     assert leaving.producer is not None and leaving.producer.reason == "a view of memory outside of the region"
     only = Build()
     view = only("aten.t", only.input(4, 4), effect="view")
-    assert merge(only.block(only("aten.other", view)), [Group("mine", (only.nodes[0],))]) == []
+    assert merge(only.block(only("aten.other", view)), [NodeGroup("mine", (only.nodes[0],))]) == []
 
 
 def test_composes_with_an_earlier_partitioners_regions() -> None:
@@ -280,7 +280,7 @@ def test_composes_with_an_earlier_partitioners_regions() -> None:
 def test_backends_that_keep_matches_apart() -> None:
     b = Build()
     block = b.block(b("aten.neg", b("aten.exp", b.input(4))))
-    assert len(merge(block, [Group("mine", (node,), alone=True) for node in block.nodes])) == 2
+    assert len(merge(block, [NodeGroup("mine", (node,), alone=True) for node in block.nodes])) == 2
 
 
 def test_devices_do_not_mix() -> None:
@@ -304,7 +304,7 @@ def test_names_sanitised() -> None:
     b = Build()
     x = b.input(4)
     block = b.block(b("custom::my-op.v2", b("aten.other", b("aten.conv2d", x))))
-    regions = merge(block, [Group("mine", (block.nodes[0],), row="conv relu/1"), Group("mine", (block.nodes[2],))], start=5)
+    regions = merge(block, [NodeGroup("mine", (block.nodes[0],), row="conv relu/1"), NodeGroup("mine", (block.nodes[2],))], start=5)
     assert [region.name for region in regions] == ["mine_5_conv_relu_1", "mine_6_v2"]
     assert all(region.name.isidentifier() for region in regions) and len({region.name for region in regions}) == 2
     assert identifier("é" * 3) == "_" and identifier("7up").isidentifier()
@@ -328,7 +328,7 @@ def test_groups_that_cannot_be() -> None:
         merge(block, groups_of(away))
 
 
-def check_order(scope: Scope, regions: Sequence[Region], seed: int) -> None:
+def check_order(scope: BlockDependences, regions: Sequence[Region], seed: int) -> None:
     """Everything runs once, and after what it needs."""
     placed: set[int] = set()
     for step in order(scope, regions):
@@ -339,9 +339,9 @@ def check_order(scope: Scope, regions: Sequence[Region], seed: int) -> None:
     assert len(placed) == len(scope.nodes)
 
 
-def judged(seed: int, block: Block, groups: Sequence[Group]) -> tuple[int, int]:
+def judged(seed: int, block: Block, groups: Sequence[NodeGroup]) -> tuple[int, int]:
     """Checks regions by brute force; how many there are, and how many groups were dropped."""
-    scope = Scope(block)
+    scope = BlockDependences(block)
     regions = merge(block, groups)
     sets = [region.nodes for region in regions]
     edges = contracted_edges(scope, sets)
@@ -471,4 +471,4 @@ def test_3000_nodes_of_interleaved_backends() -> None:
     start = time.process_time()
     regions = merge(block, groups)
     assert time.process_time() - start < 3
-    check_order(Scope(block), regions, 3)
+    check_order(BlockDependences(block), regions, 3)

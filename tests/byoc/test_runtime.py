@@ -17,15 +17,15 @@ from tcjit.byoc.backends import unregister
 from tcjit.byoc.graph import Argument, Block, TensorType, Value
 from tcjit.byoc.infer import make
 from tcjit.byoc.ops import operator
-from tcjit.byoc.region_spec import Runner, Unserved, fits, parse, plan, replay, seal, spec
-from tcjit.byoc.regions import Group, Region, merge
+from tcjit.byoc.regions import NodeGroup, Region, merge
+from tcjit.byoc.spec import Runner, Unserved, fits, parse, plan, replay, seal, spec
 from tcjit.errors import PartitionError
 
 pytestmark = pytest.mark.host
 
 
 def region(block: Block, backend: str = "toy") -> Region:
-    (found,) = merge(block, [Group(backend, (node,)) for node in block.nodes])
+    (found,) = merge(block, [NodeGroup(backend, (node,)) for node in block.nodes])
     return found
 
 
@@ -131,7 +131,7 @@ def test_results_have_memory_of_their_own() -> None:
     turned = b("aten.t", x, overload="default", effect="view", shape=(3, 2))
     same = b("aten.contiguous", b("aten.relu", x, overload="default"), overload="default", effect="view")
     block = b.block(turned, same, same.producer.arguments["self"])  # type: ignore[union-attr, arg-type]
-    found = merge(block, [Group("toy", tuple(block.nodes), row="all")])[0]
+    found = merge(block, [NodeGroup("toy", tuple(block.nodes), row="all")])[0]
     given = torch.randn(2, 3)
     results = replay(parse(spec(found, {})), [given])
     assert len({each.untyped_storage().data_ptr() for each in (given, *results)}) == 4

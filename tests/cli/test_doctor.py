@@ -6,11 +6,16 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
+from tcjit import cache
 from tcjit.cli import doctor
+from tcjit.errors import CompileError
+from tcjit.mapping.costs import Costs
+from tcjit.runtime.calibrate import costs_of_host
 
 NAMES = ["Python", "PyTorch", "isl", "Libraries", "C compiler", "Fast calls", "Processor", "Cache"]
 NAMES += ["OpenCL", "CUDA driver", "NVRTC", "Tuner's model"]
@@ -28,6 +33,29 @@ def test_a_healthy_machine() -> None:
     assert status == 0
     assert "OpenMP works" in out and "The CPU target works here." in out
     assert "\nmissing  isl" not in out and "\nmissing  PyTorch" not in out
+
+
+def test_calibration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was measured is kept for this processor, and said; what the child says wrong is not."""
+    monkeypatch.setenv("TCJIT_CACHE_DIR", str(tmp_path))
+    assert "tcjit doctor --calibrate measures" in doctor.constants()
+    monkeypatch.setattr(doctor, "ask", lambda code: asdict(Costs(frequency=4e9)))
+    lines = doctor.calibrate()
+    assert lines[0] == "frequency 4e+09 Hz" and len(lines) == len(Costs.described())
+    assert costs_of_host(cache.store()) == Costs(frequency=4e9)
+    assert doctor.constants().startswith("measured: 4.00 GHz")
+    for wrong in ("crashed with signal 11", {**asdict(Costs()), "gather": 0}):
+        monkeypatch.setattr(doctor, "ask", lambda code, wrong=wrong: wrong)
+        with pytest.raises(CompileError, match="cannot be measured"):
+            doctor.calibrate()
+    assert costs_of_host(cache.store()) == Costs(frequency=4e9)
+
+
+def test_measured_constants_decide_what_a_region_costs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tcjit.byoc.cost import HostCosts, measured_costs
+
+    costs = measured_costs(Costs(frequency=2e9, fma_rate=2.0, memory_read=5e10), lanes=16, cores=4)
+    assert costs == HostCosts(bandwidth=5e10, flops=5.12e11)
 
 
 def test_as_json() -> None:

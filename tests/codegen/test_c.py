@@ -13,9 +13,12 @@ from support.mapping import CONVOLUTION, GATHER, MATMUL, SOFTMAX, program
 
 from tcjit.codegen.c import emit
 from tcjit.codegen.dialect import C
-from tcjit.codegen.loops import Run
-from tcjit.codegen.parallel_regions import ALONE, Loop, loop, teams
+from tcjit.codegen.linear import Linear
+from tcjit.codegen.loops import For, Parallel, ParallelRegion, Run, Threshold
+from tcjit.codegen.parallel_regions import merged
 from tcjit.codegen.source import Source
+from tcjit.grammar.dynamic import generalise
+from tcjit.grammar.front import read
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.options import Options
 from tcjit.mapping.pipeline import map_program
@@ -98,18 +101,6 @@ def test_parallel_loops_in_a_row_are_one_teams() -> None:
     assert made.count("nowait") == 1
 
 
-def test_what_stands_beside_a_parallel_loop_is_not_for_every_thread_of_a_team() -> None:
-    scop = map_program(program("def f(float(N) A) -> (B) { B(i) = A(i) }", {"A": (9,)}), Options()).scop
-    pragma, one = f"{ALONE} num_threads(threads) schedule(static)", ["  for (int64_t c0 = 0; c0 <= 8; ++c0) {", "    B[c0] = A[c0];", "  }"]
-    run = Run(scop.statements[0].name, ())
-    assert loop([pragma, *one], run, scop) == Loop((pragma, *one), "", frozenset("B"), frozenset("A"))
-    assert loop([pragma, *one, *one], run, scop) is None
-    assert loop([pragma, *one, "  B[0] = 1;"], run, scop) is None
-    sometimes = pragma.replace("num", "if (n * (m + 1) >= 9) num")
-    assert loop([sometimes, *one], run, scop) == Loop((pragma, *one), "n * (m + 1) >= 9", frozenset("B"), frozenset("A"))
-    assert loop(one, run, scop) is None
-
-
 def test_teams_wait_only_for_what_they_need() -> None:
     text = """def f(float(N,M) A, float(N,M) B) -> (C, D, E, F) {
         C(i,j) = A(i,j) + 1  D(j,i) = B(i,j) * 2  E(i,j) = C(i,j) + D(i,j)  F(j,i) = A(i,j) * 3
@@ -125,21 +116,30 @@ def test_teams_wait_only_for_what_they_need() -> None:
     assert "#pragma omp for" not in between and len(depths(between, "#pragma omp parallel for")) == 2
 
 
-def test_loops_that_few_iterations_do_not_make_worth_threads_are_written_without_them_too() -> None:
+def test_loops_in_a_row_that_are_worth_threads_together_are_one_region() -> None:
+    text = "def f(float(N) X) -> (A, B, C) { A(i) = X(i)  B(i) = A(i)  C(i) = B(i) }"
+    scop = map_program(program(text, {"X": (9,)}), Options(fusion="minimal")).scop
+    worth = Threshold((Linear.of("n"), Linear.of("m") + 1), 9)
+    assert worth.written(lambda value: value.text) == "(n) * (m + 1) >= 9"
     always, large, larger = (
-        Loop((f"{ALONE} num_threads(threads) schedule(static)", f"  for ({name}) {{", "  }"), worth, frozenset(name), frozenset(reads))
-        for name, worth, reads in (("a", "", "x"), ("b", "n >= 4", "a"), ("c", "n >= 4", "b"))
+        Parallel(For("c0", Linear.of(0), Linear.of(8), 1, (Run(s.name, ()),)), 1, threshold)
+        for s, threshold in zip(scop.statements, (None, worth, worth), strict=True)
     )
-    assert teams([large], "  ") == ["  if (n >= 4) {", *large.lines, "  } else {", "  for (b) {", "  }", "  }"]
-    found = teams([always, large, larger], "  ")
-    assert found[:4] == [*always.lines, "  if (n >= 4) {"]
-    branch = found[4 : found.index("  } else {")]
-    assert [line for line in branch if line.startswith("#")] == [
-        "#pragma omp parallel num_threads(threads)",
-        "#pragma omp for schedule(static)",
-        "#pragma omp for schedule(static) nowait",
-    ]
-    assert found[found.index("  } else {") + 1 :] == ["  for (b) {", "  }", "  for (c) {", "  }", "  }"]
+    assert merged([], scop) == [] and merged([always], scop) == [always]
+    assert merged([large], scop) == [ParallelRegion((large,), (False,), worth)]
+    assert merged([always, large, larger], scop) == [always, ParallelRegion((large, larger), (True, False), worth)]
+    assert merged([larger, always], scop) == [ParallelRegion((larger,), (False,), worth), always]
+
+
+def test_a_region_for_large_sizes_is_written_without_threads_too() -> None:
+    text = "def f(float(N,M) A) -> (C, D) { C(i,j) = A(i,j) + 1  D(i,j) = C(i,j) * 2 }"
+    opened = generalise(read(text)[-1], {"N": 300, "M": 300}, {}, {"N": (1, 300)})
+    made = kernel(emit(map_program(opened, Options(fusion="minimal")), C, AVX512, checked=True))
+    threads, alone = made.split("\n  } else {\n")
+    assert re.search(r"\n  if \(.* >= \d+\) {\n#pragma omp parallel num_threads\(threads\)\n  {\n#pragma omp for", threads)
+    stores = [[line.strip() for line in copy.splitlines() if "] = " in line] for copy in (threads, alone)]
+    assert len(stores[0]) == 2 and stores[0] == stores[1]
+    assert "#pragma omp parallel" not in alone and "#pragma omp for" not in alone
 
 
 def test_a_flag_is_joined_only_where_something_can_fail() -> None:

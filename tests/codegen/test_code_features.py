@@ -1,4 +1,4 @@
-"""Numbers read off printed kernels."""
+"""Numbers that printers count of the nodes they write."""
 from __future__ import annotations
 
 import math
@@ -8,10 +8,15 @@ from support.mapping import AVX512, MATMUL, program
 
 from tcjit.codegen.c import emit
 from tcjit.codegen.code_features import figures
-from tcjit.codegen.dialect import C
+from tcjit.codegen.dialect import CUDA, C
+from tcjit.codegen.gpu_kernel import emit_gpu
+from tcjit.codegen.linear import Linear, combine
+from tcjit.codegen.loops import For
+from tcjit.codegen.profile import UNKNOWN, Profile, scaled, trips
 from tcjit.codegen.source import KernelLaunch, Source
+from tcjit.mapping.machine import SM_80
 from tcjit.mapping.options import Options
-from tcjit.mapping.pipeline import map_program
+from tcjit.mapping.pipeline import map_gpu, map_program
 
 
 def counts(text: str, shapes: dict[str, tuple[int, ...]], options: Options | None = None) -> dict[str, float]:
@@ -57,18 +62,36 @@ def test_loops_that_end_at_a_border_count_as_the_full_ones() -> None:
 
 
 def test_grids_and_barriers_of_a_gpu() -> None:
-    body = """__kernel void tc_f(__global float *Y) {
-  __local __attribute__((aligned(16))) float Y_p[256];
-  for (int c0 = 0; c0 <= 62; c0 += 2) {
-    if (c0 < tc_thread) {
-      Y_p[c0] = 0.0f;
-    }
-    barrier(CLK_LOCAL_MEM_FENCE);
-  }
-}
-"""
-    found = figures(Source(body, "tc_f", (), 0, (), (KernelLaunch("tc_f", (4, 8, 2), 128, 1024),)))
+    profile = Profile()
+    profile.counts["private"] += 256
+    with profile.loop("c0", 32):
+        for name in ("tested", "runs", "stores", "waits"):
+            profile.count(name)
+    found = figures(Source("", "tc_f", (), 0, (), (KernelLaunch("tc_f", (4, 8, 2), 128, 1024),), profile=profile.totals()))
     wanted = {"blocks": 64, "threads": 128, "shared": 1024, "private": 256}
     wanted |= dict.fromkeys(("waits", "stores", "runs", "tested", "loops"), 32)
     assert {name: found[name] for name in wanted} == {name: round(math.log2(1 + count), 3) for name, count in wanted.items()}
-    assert found["depth"] == 1 and set(found) >= {"workspace", "regions", "share", "lines"}
+    assert found["depth"] == 1 and set(found) >= {"workspace", "regions", "share"}
+
+
+def test_the_kernels_of_a_gpu_are_counted_together() -> None:
+    mapped = map_gpu(program(MATMUL, {"A": (256, 256), "B": (256, 256)}), Options(), SM_80)
+    source = emit_gpu(mapped, CUDA, SM_80, checked=True)
+    assert source.profile["stores"] > 0 and source.profile["lines"] > 0
+    assert source.profile["waits"] >= source.text.count("__syncthreads();") > 0  # in loops more often
+
+
+@pytest.mark.parametrize("lower, upper, step, count", [(0, 62, 2, 32), (3, 9, 1, 7), (0, -1, 1, 1)])
+def test_trips_of_loops_between_constants(lower: int, upper: int, step: int, count: int) -> None:
+    assert trips(For("c0", Linear.of(lower), Linear.of(upper), step, ())) == count
+
+
+def test_trips_of_other_loops_are_estimated() -> None:
+    size = Linear.of("n")
+    assert trips(For("c0", Linear.of(0), combine("min", (size - 1, Linear.of(31))), 1, ())) == 32
+    assert trips(For("c0", Linear.of(0), size - 1, 1, ())) == UNKNOWN == trips(For("c0", size, size + size, 1, ()))
+
+
+def test_only_factors_count_as_strides() -> None:
+    value = Linear.of("a").times(3) + Linear.of("b") - Linear.of("c") + combine("floor", (Linear.of("d").times(5), Linear.of(2)))
+    assert list(scaled(value)) == ["a", "d"]

@@ -16,6 +16,7 @@ from tcjit.codegen.gpu_kernel import emit_gpu
 from tcjit.errors import CompileError, MappingError
 from tcjit.mapping.machine import OPENCL as PLAIN
 from tcjit.mapping.machine import SM_90
+from tcjit.mapping.marks import Block
 from tcjit.mapping.options import Options
 from tcjit.mapping.pipeline import Mapped, map_gpu
 from tcjit.mapping.storage import Axis, Buffer, folded
@@ -36,7 +37,7 @@ TILED = """def mm(float(32,16) A, float(16,32) B) -> (C) {
 def vector(count: int) -> list[object]:
     """A path for ADD: every thread takes some neighbours."""
     return [
-        "launch0", "blocks", [f"floor(i/{64 * count})"], "block0",
+        "launch 0", "grid", [f"floor(i/{64 * count})"], "block 0",
         "threads 64", [f"floor((i mod {64 * count})/{count})"], "unroll", "vector", [f"i mod {count}"],
     ]  # fmt: skip
 
@@ -59,7 +60,7 @@ def check_added(path: list[object], size: int, threads: int = 64) -> list[str]:
 
 
 def test_a_partial_block_is_guarded() -> None:
-    found = check_added(["launch0", "blocks", ["floor(i/64)"], "block0", "threads 64", ["i mod 64"]], 1000)
+    found = check_added(["launch 0", "grid", ["floor(i/64)"], "block 0", "threads 64", ["i mod 64"]], 1000)
     inputs = ", ".join(f"const float *__restrict__ {name}" for name in "AB")
     assert found[0] == f"tc_add(float *__restrict__ C, {inputs}, char *__restrict__ workspace, int *tc_flag) {{"
     assert found[1:] == [
@@ -75,33 +76,33 @@ def test_a_partial_block_is_guarded() -> None:
 
 
 def test_a_full_block_is_not() -> None:
-    found = check_added(["launch0", "blocks", ["floor(i/64)"], "block0", "threads 64", ["i mod 64"]], 1024)
+    found = check_added(["launch 0", "grid", ["floor(i/64)"], "block 0", "threads 64", ["i mod 64"]], 1024)
     assert not any(line.startswith("if") for line in found)
 
 
 def test_threads_beyond_a_region_idle() -> None:
-    found = check_added(["launch0", "block0", "threads 5x8", ["floor(i/8)", "i mod 8"]], 40, threads=64)
+    found = check_added(["launch 0", "block 0", "threads 5x8", ["floor(i/8)", "i mod 8"]], 40, threads=64)
     assert "if (tc_thread < 40) {" in found and {"const int c0 = tc_thread / 8;", "const int c1 = tc_thread % 8;"} <= set(found)
 
 
 def test_digits_that_only_some_threads_have() -> None:
-    found = check_added(["launch0", "block0", "threads 64", ["2*i + 3"]], 20)
+    found = check_added(["launch 0", "block 0", "threads 64", ["2*i + 3"]], 20)
     assert "if (c0 >= 3 && c0 <= 41 && ((c0 + 1) % 2) == 0) {" in found
 
 
 @pytest.mark.parametrize("member, condition", [("7", "c0 == 7"), ("0", "c0 == 0")])
 def test_a_single_thread(member: str, condition: str) -> None:
-    found = check_added(["launch0", "block0", "threads 64", [member], ["i"]], 20)
+    found = check_added(["launch 0", "block 0", "threads 64", [member], ["i"]], 20)
     assert f"if ({condition}) {{" in found and "for (int c1 = 0; c1 <= 19; ++c1) {" in found
 
 
 def test_loops_that_run_once_still_have_their_digit() -> None:
-    found = check_added(["launch0", "blocks", ["0", "floor(i/8)", "0"], "block0", "threads 2x1x8", ["0", "0", "i mod 8"]], 16, threads=16)
+    found = check_added(["launch 0", "grid", ["0", "floor(i/8)", "0"], "block 0", "threads 2x1x8", ["0", "0", "i mod 8"]], 16, threads=16)
     assert "if (c3 == 0) {" in found and "const int c3 = tc_thread / 8;" in found and "const int c1 = (int)blockIdx.y;" in found
 
 
 def test_a_digit_that_follows_another() -> None:
-    found = check_added(["launch0", "block0", "threads 8x8", ["floor(i/2)", "floor(i/2)"], ["i mod 2"]], 16)
+    found = check_added(["launch 0", "block 0", "threads 8x8", ["floor(i/2)", "floor(i/2)"], ["i mod 2"]], 16)
     assert "if (c1 == c0) {" in found
 
 
@@ -117,20 +118,20 @@ def scaled_grid(path: list[object], **device: object) -> tuple[Mapped, list[str]
 
 
 def test_the_last_block_loop_runs_along_x() -> None:
-    _, found, grid = scaled_grid(["launch0", "blocks", ["l", "m", "n"], "block0", "threads 1", ["0"]])
+    _, found, grid = scaled_grid(["launch 0", "grid", ["l", "m", "n"], "block 0", "threads 1", ["0"]])
     assert grid == (5, 4, 3)
     assert {"const int c0 = (int)blockIdx.z;", "const int c1 = (int)blockIdx.y;", "const int c2 = (int)blockIdx.x;"} <= set(found)
 
 
 def test_many_block_loops_share_z() -> None:
-    path = ["launch0", "blocks", ["floor(l/2)", "l mod 2", "m", "n"], "block0", "threads 1", ["0"]]
+    path = ["launch 0", "grid", ["floor(l/2)", "l mod 2", "m", "n"], "block 0", "threads 1", ["0"]]
     _, found, grid = scaled_grid(path)
     assert grid == (5, 4, 4)
     assert {"const int c0 = (int)blockIdx.z / 2;", "const int c1 = (int)blockIdx.z % 2;"} <= set(found)
 
 
 def test_a_grid_that_is_too_wide_lies_along_x() -> None:
-    _, found, grid = scaled_grid(["launch0", "blocks", ["l", "m", "n"], "block0", "threads 1", ["0"]], max_grid=(1000, 3, 3))
+    _, found, grid = scaled_grid(["launch 0", "grid", ["l", "m", "n"], "block 0", "threads 1", ["0"]], max_grid=(1000, 3, 3))
     assert grid == (60, 1, 1)
     assert {
         "const int c0 = (int)blockIdx.x / 20;",
@@ -140,7 +141,7 @@ def test_a_grid_that_is_too_wide_lies_along_x() -> None:
 
 
 def test_blocks_in_turns_where_a_device_has_too_few() -> None:
-    _, found, grid = scaled_grid(["launch0", "blocks", ["l", "m", "n"], "block0", "threads 1", ["0"]], max_grid=(7, 1, 1))
+    _, found, grid = scaled_grid(["launch 0", "grid", ["l", "m", "n"], "block 0", "threads 1", ["0"]], max_grid=(7, 1, 1))
     assert grid == (7, 1, 1)
     assert "for (int tc_block = (int)blockIdx.x; tc_block < 60; tc_block += 7) {" in found
     assert "__syncthreads();" not in found  # blocks share nothing, and these threads neither
@@ -165,8 +166,8 @@ def test_the_first_reduction_of_a_block_finds_its_scratch_array_free() -> None:
 
 def test_launches_share_their_parameters_and_the_workspace() -> None:
     text = "def f(float(N) A) -> (B) { T(i) = A(i) + 1.0  B(i) = T(i) * T(N - 1 - i) }"
-    one = ["blocks", ["floor(i/32)"], "block", "threads 32", ["i mod 32"]]
-    path = [{"S0": ["launch0", *one], "S1": ["launch1", *one]}]
+    one = ["grid", ["floor(i/32)"], "block 0", "threads 32", ["i mod 32"]]
+    path = [{"S0": ["launch 0", *one], "S1": ["launch 1", *one]}]
     made = source(mapped(text, {"A": (100,)}, path, threads=[32, 32]))  # type: ignore[arg-type]
     assert [launch.symbol for launch in made.launches] == ["tc_f", "tc_f_1"] and made.symbol == "tc_f" and made.workspace == 448
     assert "float *__restrict__ T = (float *)(workspace + 0);" in lines(made)
@@ -181,7 +182,7 @@ def test_launches_share_their_parameters_and_the_workspace() -> None:
 # ---------------------------------------------------------------- loops of one thread
 
 
-FOURS: list[object] = ["launch0", "blocks", ["floor(i/256)"], "block0", "threads 64", ["i mod 64"], "unroll", ["floor((i mod 256)/64)"]]
+FOURS: list[object] = ["launch 0", "grid", ["floor(i/256)"], "block 0", "threads 64", ["i mod 64"], "unroll", ["floor((i mod 256)/64)"]]
 
 
 def test_a_bound_that_is_no_constant_becomes_a_condition_inside() -> None:
@@ -199,18 +200,18 @@ def test_iterations_that_no_thread_leaves_out_have_no_condition() -> None:
 
 def test_long_loops_are_written_out_in_parts() -> None:
     """Unless the thread's own arrays are indexed: ptxas would load all elements at once, or keep them from one loop to the next."""
-    path = ["launch0", "block0", "threads 32", ["i mod 32"], "unroll", ["floor(i/32)"]]
+    path = ["launch 0", "block 0", "threads 32", ["i mod 32"], "unroll", ["floor(i/32)"]]
     assert "#pragma unroll 32" in check_added(path, 64 * 32, threads=32)
     assert "#pragma unroll" in check_added(path, 32 * 32, threads=32)
 
 
 def test_unrolled_loops_start_at_constants() -> None:
-    found = check_added(["launch0", "block0", "threads 16", ["floor(i/4)"], "unroll", ["i"]], 61, threads=16)
+    found = check_added(["launch 0", "block 0", "threads 16", ["floor(i/4)"], "unroll", ["i"]], 61, threads=16)
     assert "for (int c1 = 0; c1 <= 3; ++c1) {" in found and "C[4 * c0 + c1] = A[4 * c0 + c1] + B[4 * c0 + c1];" in found
 
 
 def test_opencl_is_told_nothing_of_unrolling() -> None:
-    made = added(["launch0", "block0", "threads 16", ["floor(i/4)"], "unroll", ["i"]], 61, 16)
+    made = added(["launch 0", "block 0", "threads 16", ["floor(i/4)"], "unroll", ["i"]], 61, 16)
     assert "#pragma unroll" not in source(made, OPENCL, PLAIN).text
 
 
@@ -292,14 +293,14 @@ def registers(m: int, n: int, k: int) -> Mapped:
     rows, columns = "floor((m mod 16)/2)", "floor((n mod 32)/4)"
     inner = ["threads 8x8", [rows, columns]]
     path = [
-        "launch0", "blocks", ["floor(m/16)", "floor(n/32)"], "block0",
+        "launch 0", "grid", ["floor(m/16)", "floor(n/32)"], "block 0",
         {
             "S0": [*inner, "unroll", ["m mod 2", "n mod 4"]],
             "S1": [["floor(k/8)"], *inner, "unroll", ["k mod 8", "m mod 2", "n mod 4"]],
             "S2": [*inner, "unroll", ["m mod 2", "n mod 4"]],
         },
     ]  # fmt: skip
-    held = Buffer("T", "block0", "thread", (Axis(0, ((1, 2, 4),)), Axis(0, ((1, 4, 1),))), 8)
+    held = Buffer("T", Block(0), "thread", (Axis(0, ((1, 2, 4),)), Axis(0, ((1, 4, 1),))), 8)
     return mapped(PRODUCT, {"A": (m, k), "B": (k, n)}, path, threads=[64], buffers=[held])  # type: ignore[arg-type]
 
 
@@ -347,7 +348,7 @@ def test_tiles_in_shared_memory() -> None:
     others = {"S0": "c", "S1": "c", "S2": "floor(n/16)", "S3": "floor(n/16)", "S4": "floor(n/16)"}
     results = ["threads 16x16", ["m mod 16", "n mod 16"]]
     whole = [
-        "launch0", "blocks", [blocks, others], "block0",
+        "launch 0", "grid", [blocks, others], "block 0",
         {
             "S2": results,
             "S0 S1 S3": [
@@ -363,9 +364,9 @@ def test_tiles_in_shared_memory() -> None:
     ]  # fmt: skip
     nothing = Axis(0, ())
     buffers = [
-        Buffer("SA", "block0", "shared", (nothing, nothing, nothing, Axis(0, ((1, 16, 9),)), Axis(0, ((1, 8, 1),))), 144),
-        Buffer("SB", "block0", "shared", (nothing, nothing, nothing, Axis(0, ((1, 8, 16),)), Axis(0, ((1, 16, 1),))), 128),
-        Buffer("T", "block0", "thread", (nothing, nothing), 1),
+        Buffer("SA", Block(0), "shared", (nothing, nothing, nothing, Axis(0, ((1, 16, 9),)), Axis(0, ((1, 8, 1),))), 144),
+        Buffer("SB", Block(0), "shared", (nothing, nothing, nothing, Axis(0, ((1, 8, 16),)), Axis(0, ((1, 16, 1),))), 128),
+        Buffer("T", Block(0), "thread", (nothing, nothing), 1),
     ]
     made = mapped(text, {"A": (32, 16), "B": (16, 32)}, whole, threads=[256], buffers=buffers)  # type: ignore[arg-type]
     found = multiplied(made, 32, 32, 16)
@@ -386,8 +387,8 @@ TURNED = "def turned(float(N) A) -> (B) { T(i) = A(i)  B(i) = T(N - 1 - i) }"
 
 def turned(size: int) -> Mapped:
     strided = ["threads 32", ["i mod 32"], ["floor(i/32)"]]
-    path = ["launch0", "block0", {"S0": strided, "S1": ["sync block", *strided]}]
-    shared = folded("T", "block0", (0,), (size,), "shared")
+    path = ["launch 0", "block 0", {"S0": strided, "S1": ["sync block", *strided]}]
+    shared = folded("T", Block(0), (0,), (size,), "shared")
     return mapped(TURNED, {"A": (size,)}, path, threads=[32], buffers=[shared])  # type: ignore[arg-type]
 
 
@@ -410,8 +411,8 @@ def test_more_shared_memory_than_there_is() -> None:
 
 def test_a_warp_waits_where_the_device_can() -> None:
     strided = ["threads 32", ["i mod 32"], ["floor(i/32)"]]
-    path = ["launch0", "block0", {"S0": strided, "S1": ["sync warp", *strided]}]
-    made = mapped(TURNED, {"A": (100,)}, path, threads=[32], buffers=[folded("T", "block0", (0,), (100,), "shared")])  # type: ignore[arg-type]
+    path = ["launch 0", "block 0", {"S0": strided, "S1": ["sync warp", *strided]}]
+    made = mapped(TURNED, {"A": (100,)}, path, threads=[32], buffers=[folded("T", Block(0), (0,), (100,), "shared")])  # type: ignore[arg-type]
     assert "__syncwarp(0xffffffffu);" in lines(source(made)) and "__syncwarp(" not in source(made, capabilities=frozenset()).text
     assert "__syncthreads();" in lines(source(made, capabilities=frozenset()))
     assert "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);" in lines(source(made, OPENCL, PLAIN))
@@ -420,7 +421,7 @@ def test_a_warp_waits_where_the_device_can() -> None:
 # ---------------------------------------------------------------- indices, gathers and numbers
 
 PICK = "def pick(float(E,D) T, int64(B) I) -> (O) { O(b,d) = T(I(b), d) }"
-ONE_EACH = ["launch0", "blocks", ["b"], "block0", "threads 32", ["d"]]
+ONE_EACH = ["launch 0", "grid", ["b"], "block 0", "threads 32", ["d"]]
 
 
 def picked(rows_: int, checked: bool = True, index: str = "int64") -> list[str]:
@@ -453,7 +454,7 @@ def test_nothing_is_read_from_an_empty_table() -> None:
 
 
 def test_an_index_as_a_value_is_64_bits_wide() -> None:
-    made = mapped("def f() -> (B) { B(i) = i * i where i in 0:40 }", {}, ["launch0", "block0", "threads 64", ["i"]], threads=[64])
+    made = mapped("def f() -> (B) { B(i) = i * i where i in 0:40 }", {}, ["launch 0", "block 0", "threads 64", ["i"]], threads=[64])
     assert any("(int64_t)c0" in line for line in lines(source(made)))
     if COMPILER:
         b = np.empty(40, np.int32)
@@ -463,13 +464,13 @@ def test_an_index_as_a_value_is_64_bits_wide() -> None:
 
 def test_addresses_beyond_31_bits() -> None:
     text = "def f(int8(N) A) -> (B) { B(i) = A(i * 100000000) where i in 0:40 }"
-    made = source(mapped(text, {"A": (4_000_000_000,)}, ["launch0", "block0", "threads 64", ["i"]], threads=[64]))
+    made = source(mapped(text, {"A": (4_000_000_000,)}, ["launch 0", "block 0", "threads 64", ["i"]], threads=[64]))
     assert "B[c0] = A[100000000 * (int64_t)c0];" in lines(made)
 
 
 def test_numbers_are_doubles_and_64_bits() -> None:
     text = "def f(float(N) A, float x, int32 k, bool p, bfloat16 h) -> (B) { B(i) = p ? A(i) * x + k : h }"
-    made = source(mapped(text, {"A": (40,)}, ["launch0", "block0", "threads 64", ["i"]], threads=[64], layouts={"A": "n"}))
+    made = source(mapped(text, {"A": (40,)}, ["launch 0", "block 0", "threads 64", ["i"]], threads=[64], layouts={"A": "n"}))
     assert made.numbers == (
         ("scalar", "x", "float32"), ("scalar", "k", "int32"), ("scalar", "p", "bool"), ("scalar", "h", "bfloat16"), ("stride", "A", 0),
     )  # fmt: skip
@@ -483,7 +484,7 @@ def test_numbers_are_doubles_and_64_bits() -> None:
 def test_names_that_the_languages_have_taken() -> None:
     text = "def shared(float(N) threadIdx, float(N) short, float(N) global) -> (kernel) { kernel(i) = threadIdx(i) + short(i) * global(i) }"
     shapes = {"threadIdx": (40,), "short": (40,), "global": (40,)}
-    made = mapped(text, shapes, ["launch0", "block0", "threads 64", ["i"]], threads=[64])
+    made = mapped(text, shapes, ["launch 0", "block 0", "threads 64", ["i"]], threads=[64])
     for dialect, device, taken in ((CUDA, SM_90, "threadIdx"), (OPENCL, PLAIN, "global")):
         text = source(made, dialect, device).text
         assert f" {taken}[" not in text and "tc_shared(" not in text and "tc_shared_(" in text

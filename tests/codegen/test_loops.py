@@ -15,6 +15,7 @@ from tcjit.codegen.isolate import separate
 from tcjit.codegen.linear import Linear, Opaque, combine
 from tcjit.codegen.loops import Both, Compare, Condition, For, If, Mark, Node, Run, substitute
 from tcjit.codegen.unroll import constant_trips
+from tcjit.mapping.marks import Block, Sync, Threads, Unroll
 
 C0, C1, C2 = (Linear.of(f"c{number}") for number in range(3))
 RANGES = {"c0": (0, 7), "c1": (-3, 12), "c2": (5, 5)}
@@ -103,25 +104,25 @@ def test_text_means_what_the_expression_means() -> None:
         names |= {f"tc_min_index{ending}": min, f"tc_max_index{ending}": max}
     for _ in range(150):
         given = integers.simplified(expression(draw, [C0, C1, C2], 3), RANGES)
-        text = integers.text(given, RANGES).replace("(int64_t)", "")
+        text = integers.text(given, RANGES, str).replace("(int64_t)", "")
         # plain operators stand only where C and Python agree
         assert all(eval(text.replace("/", "//"), names, point) == value(given, point) for point in points()), text
 
 
 def test_plain_operators_only_where_nothing_is_negative() -> None:
-    assert integers.text(combine("floor", (C0 + 3, Linear.of(4))), RANGES) == "((c0 + 3) / 4)"
-    assert integers.text(combine("floor", (C1, Linear.of(4))), RANGES) == "tc_fdiv_int(c1, 4)"
-    assert integers.text(combine("mod", (C0, Linear.of(3))).times(5) + 1, RANGES) == "5 * (c0 % 3) + 1"
+    assert integers.text(combine("floor", (C0 + 3, Linear.of(4))), RANGES, str) == "((c0 + 3) / 4)"
+    assert integers.text(combine("floor", (C1, Linear.of(4))), RANGES, str) == "tc_fdiv_int(c1, 4)"
+    assert integers.text(combine("mod", (C0, Linear.of(3))).times(5) + 1, RANGES, str) == "5 * (c0 % 3) + 1"
 
 
 def test_what_does_not_fit_is_computed_in_64_bits() -> None:
     big = 1 << 29
-    assert integers.text(C0.times(big // 4), RANGES) == f"{big // 4} * c0"
-    assert integers.text(C0.times(big), RANGES) == f"{big} * (int64_t)c0"
-    assert integers.text(C0.times(big) - C0.times(big - 1).times(1) + Linear.of("other"), RANGES) == "(int64_t)c0 + (int64_t)other"
+    assert integers.text(C0.times(big // 4), RANGES, str) == f"{big // 4} * c0"
+    assert integers.text(C0.times(big), RANGES, str) == f"{big} * (int64_t)c0"
+    assert integers.text(C0.times(big) - C0.times(big - 1).times(1) + Linear.of("other"), RANGES, str) == "(int64_t)c0 + (int64_t)other"
     # each step counts, not only the result
-    assert "(int64_t)" in integers.text(C0.times(big) - C1.times(big), RANGES)
-    assert integers.text(combine("min", (C0.times(big), C1)), RANGES) == f"tc_min_index({big} * (int64_t)c0, (int64_t)c1)"
+    assert "(int64_t)" in integers.text(C0.times(big) - C1.times(big), RANGES, str)
+    assert integers.text(combine("min", (C0.times(big), C1)), RANGES, str) == f"tc_min_index({big} * (int64_t)c0, (int64_t)c1)"
 
 
 # ---------------------------------------------------------------- conditions
@@ -220,9 +221,9 @@ def test_separation_runs_the_same_instances() -> None:
         loop = For("c4", Linear.of(0), combine("min", (Linear.of(3), C1.times(-4) + other)), 1, leaf)
         first = combine("max", (Linear.of(0), C0.times(-size) + draw.randint(-9, 3)))
         last = combine("min", (Linear.of(size - 1), C0.times(-size) + extent))
-        digit = For("c3", first, last, 1, (Mark("unroll", (loop,)),))
-        region = Mark(f"threads {size}", (digit,))
-        steps = For("c2", Linear.of(0), Linear.of(2), 1, (Mark("sync block", (region,)), substitute(region, {"c1": Linear.of("c2")})))
+        digit = For("c3", first, last, 1, (Mark(Unroll(), (loop,)),))
+        region = Mark(Threads((size,)), (digit,))
+        steps = For("c2", Linear.of(0), Linear.of(2), 1, (Mark(Sync("block"), (region,)), substitute(region, {"c1": Linear.of("c2")})))
         nodes: tuple[Node, ...] = (region, steps)
         made = separate(nodes, frozenset(("c0", "c1")), {"c0": (0, 7), "c1": (-3, 12)})
         separated += made != nodes
@@ -233,20 +234,20 @@ def test_separation_runs_the_same_instances() -> None:
 
 def test_what_no_block_decides_stays_as_it_is() -> None:
     loop = For("c1", Linear.of(0), combine("min", (Linear.of(3), Linear.of("c3").times(-1) + 5)), 1, (run_of(Linear.of("c1")),))
-    nodes = (Mark("threads 8", (For("c3", Linear.of(0), Linear.of(7), 1, (Mark("unroll", (loop,)),)),)),)
+    nodes = (Mark(Threads((8,)), (For("c3", Linear.of(0), Linear.of(7), 1, (Mark(Unroll(), (loop,)),)),)),)
     assert separate(nodes, frozenset(("c0",)), RANGES) == nodes
 
 
 def test_a_copy_is_made_at_the_level_that_decides() -> None:
-    region = Mark("threads 8", (For("c3", Linear.of(0), C2.times(-8) + 40, 1, (run_of(Linear.of("c3")),)),))
-    (block,) = separate((Mark("block0", (For("c2", Linear.of(0), Linear.of(5), 1, (region,)),)),), frozenset(), {})
+    region = Mark(Threads((8,)), (For("c3", Linear.of(0), C2.times(-8) + 40, 1, (run_of(Linear.of("c3")),)),))
+    (block,) = separate((Mark(Block(0), (For("c2", Linear.of(0), Linear.of(5), 1, (region,)),)),), frozenset(), {})
     assert isinstance(block, Mark) and isinstance(block.body[0], For)
     (inside,) = block.body[0].body
-    full = Mark("threads 8", (For("c3", Linear.of(0), Linear.of(7), 1, (run_of(Linear.of("c3")),)),))
+    full = Mark(Threads((8,)), (For("c3", Linear.of(0), Linear.of(7), 1, (run_of(Linear.of("c3")),)),))
     assert inside == If(Compare(C2, "<=", Linear.of(4)), (full,), (region,))
 
 
 @pytest.mark.parametrize("upper", [Linear.of(50), C2.times(-8) - 9])
 def test_no_copy_where_it_would_always_or_never_run(upper: Linear) -> None:
-    region = Mark("threads 8", (For("c3", Linear.of(0), upper, 1, (run_of(Linear.of("c3")),)),))
+    region = Mark(Threads((8,)), (For("c3", Linear.of(0), upper, 1, (run_of(Linear.of("c3")),)),))
     assert separate((region,), frozenset(("c2",)), {"c2": (0, 5)}) == (region,)

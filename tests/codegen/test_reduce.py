@@ -21,7 +21,7 @@ def rows(operator: str, dtype: str, m: int, n: int, count: int, together: int) -
     """Row reductions by ``count`` threads each, ``together`` rows to a block of 128 threads or more."""
     text = f"def rows({dtype}(M,N) X) -> (S) {{ S(m) {operator}! X(m,n) }}"
     path = [
-        "launch0", "blocks", [f"floor(m/{together})"], "block0",
+        "launch 0", "grid", [f"floor(m/{together})"], "block 0",
         {
             "S0": [f"threads {together}x{count}", [f"m mod {together}", "0"]],
             "S1": ["sync block", "reduce", f"threads {together}x{count}", [f"m mod {together}", "n"]],
@@ -64,7 +64,7 @@ def check_rows(operator: str, dtype: str, m: int, n: int, count: int, together: 
 
 def test_a_reduction_in_a_loop_waits_for_the_readers_of_its_scratch_array() -> None:
     """The next row may not overwrite what threads of other warps still combine."""
-    path = ["launch0", "block0", ["m"], {"S0": ["threads 1x1", ["0", "0"]], "S1": ["reduce", "threads 1x128", ["0", "n"]]}]
+    path = ["launch 0", "block 0", ["m"], {"S0": ["threads 1x1", ["0", "0"]], "S1": ["reduce", "threads 1x128", ["0", "n"]]}]
     made = source(mapped("def rows(float(M,N) X) -> (S) { S(m) +=! X(m,n) }", {"X": (5, 128)}, path, threads=[128]))  # type: ignore[arg-type]
     found = lines(made)
     write = found.index("tc_scratch_float[tc_thread / 32] = tc_value;")
@@ -107,7 +107,7 @@ def test_warps_meet_in_shared_memory() -> None:
 )
 def test_masks_name_the_lanes_that_exist(threads: int, mask: str) -> None:
     """A block may be smaller than a warp, or fill its last one partly."""
-    path = ["launch0", "blocks", ["m"], "block0", {
+    path = ["launch 0", "grid", ["m"], "block 0", {
         "S0": ["threads 1x1", ["0", "0"]], "S1": ["sync block", "reduce", "threads 1x8", ["0", "n"]],
     }]  # fmt: skip
     made = source(mapped("def rows(float(M,N) X) -> (S) { S(m) +=! X(m,n) }", {"X": (2, 8)}, path, threads=[threads]))  # type: ignore[arg-type]
@@ -133,7 +133,7 @@ def test_without_shuffles_values_meet_in_shared_memory() -> None:
 
 
 def test_a_reduction_of_another_form_is_refused() -> None:
-    path = ["launch0", "block0", {"S0": ["threads 32", ["0"]], "S1": ["reduce", ["n"], "threads 32", ["0"]]}]
+    path = ["launch 0", "block 0", {"S0": ["threads 32", ["0"]], "S1": ["reduce", ["n"], "threads 32", ["0"]]}]
     made = mapped("def f(float(N) X) -> (S) { S +=! X(n) }", {"X": (32,)}, path, threads=[32])  # type: ignore[arg-type]
     with pytest.raises(MappingError, match="no single update"):
         source(made)

@@ -22,7 +22,7 @@ GPU_WORDS = """
 kernel global local private generic read_only write_only pipe uint uchar ulong float4 uint4 event_t sampler_t image2d_t barrier mad dot
 as_float get_local_id CLK_LOCAL_MEM_FENCE M_PI_F printf atomic_max vload_half convert_int threadIdx blockIdx gridDim warpSize dim3
 atomicMax clock __global__ this new delete template typename operator namespace using virtual friend mutable decltype export try catch
-xor bitand compl wchar_t tc_shared tc_thread tc_block0 tc_x0 tc_y tc_scratch tc_ahead_16 launch0 block0 blocks vector
+xor bitand compl wchar_t tc_shared tc_thread tc_block0 tc_x0 tc_y tc_scratch tc_ahead_16 launch block grid vector
 """.split()
 ISL_WORDS = "and or not implies mod floor ceil floord ceild rat infty infinity NaN nan".split()
 OUR_WORDS = """

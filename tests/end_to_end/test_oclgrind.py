@@ -5,8 +5,6 @@ No data race, no value that nothing has written, no access outside an array or a
 
 from __future__ import annotations
 
-import re
-
 import pytest
 from support.fuzz.faults import right
 from support.rings.cuda_host import COMPILER
@@ -14,7 +12,8 @@ from support.rings.opencl import require
 from support.subjects import SUBJECTS, agrees, compiled, refuted, watched
 
 from tcjit.mapping.isl import descendants
-from tcjit.mapping.tree import mark_name
+from tcjit.mapping.marks import Sync, WaitGroup
+from tcjit.mapping.tree import mark_of
 
 WATCHED = [name for name in SUBJECTS if watched(name)]
 
@@ -39,9 +38,9 @@ def test_the_host_finds_nothing(name: str) -> None:
 def covered(language: str, name: str) -> set[str]:
     """What of the mapping a subject shows: marks of its tree, kinds of the statements that passes added, of buffers, launches."""
     made = compiled(SUBJECTS[name], language).mapped
-    marks = {re.sub(r"[\dx]+$", "", mark_name(node)).strip() for node in descendants(made.tree.get_root()) if mark_name(node)}
+    marks = {str(mark) if isinstance(mark, Sync) else mark.word for node in descendants(made.tree.get_root()) if (mark := mark_of(node))}
     kinds = {f"statement {s.name[0]}" for s in made.scop.statements}
-    stages = {f"{made.options.stages} stages"} if any(mark.startswith("wait") for mark in marks) else set()
+    stages = {f"{made.options.stages} stages"} if WaitGroup.word in marks else set()
     places = {f"{b.space} buffer" for b in made.privates}
     kept = {b.tensor for b in made.privates}
     workspace = {"workspace" for t in made.scop.tensors if t.role == "temporary" and t.name not in kept}
@@ -50,11 +49,12 @@ def covered(language: str, name: str) -> set[str]:
 
 # statements: S the program's, C copies to shared memory, Z zeros beside them, L loads and W writes of what is held in registers,
 # I starts and R ends of partial results
-EVERYWHERE = {*"launch blocks block threads reduce ahead wait unroll vector".split(), "sync block", "thread buffer", "shared buffer"}
+EVERYWHERE = {*"launch grid block threads reduce async_copy wait_group unroll vector".split()}
+EVERYWHERE |= {"sync block", "thread buffer", "shared buffer"}
 EVERYWHERE |= {"workspace", "several launches", "2 stages", "3 stages", *(f"statement {letter}" for letter in "SCLWIR")}
 
 
 @pytest.mark.text
 def test_the_set_covers_every_pass() -> None:
     assert set().union(*(covered("opencl", name) for name in WATCHED)) == EVERYWHERE
-    assert set().union(*(covered("cuda", name) for name in SUBJECTS)) == EVERYWHERE | {"sync warp", "atoms", "statement Z"}
+    assert set().union(*(covered("cuda", name) for name in SUBJECTS)) == EVERYWHERE | {"sync warp", "mma", "statement Z"}

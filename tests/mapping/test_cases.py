@@ -8,8 +8,8 @@ from support.mapping import program
 from tcjit.mapping.dependences import dependences
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.fuse import fuse, groups_of
+from tcjit.mapping.pipeline import build_scop
 from tcjit.mapping.schedule import schedule
-from tcjit.mapping.scop import build
 
 JOIN = "def f(float(N,C) A, float(N,D) B, float(N) Z) -> (Y) {{ Y(n,c) = {value} where n in 0:N, c in 0:C+D }}"
 SHAPES = {"A": (3, 5), "B": (3, 4), "Z": (3,)}
@@ -17,7 +17,7 @@ SHAPES = {"A": (3, 5), "B": (3, 4), "Z": (3,)}
 
 def boxes(value: str) -> list[tuple[tuple[int, int], int]]:
     """The ranges of the second index, and how many tensors are read there."""
-    scop = build(program(JOIN.format(value=value), SHAPES), Options())
+    scop = build_scop(program(JOIN.format(value=value), SHAPES), Options())
     return [(s.bounds[1][1:], len({a.tensor for a, _ in s.reads()})) for s in scop.statements]
 
 
@@ -45,7 +45,7 @@ def test_very_many_parts_stay_one_statement(parts: int, statements: int) -> None
     for place in reversed(range(1, parts)):
         value = f"(c < {place} ? Z(n) * {place}.0 : {value})"
     text = f"def f(float(N) Z) -> (Y) {{ Y(n,c) = {value} where c in 0:{parts} }}"
-    assert len(build(program(text, {"Z": (3,)}), Options()).statements) == statements
+    assert len(build_scop(program(text, {"Z": (3,)}), Options()).statements) == statements
 
 
 def test_what_a_later_assignment_goes_on_with_stays_in_one_piece():
@@ -55,12 +55,12 @@ def test_what_a_later_assignment_goes_on_with_stays_in_one_piece():
         Y(n,c) = fmax(T(n,c), 0.0)
     }
     """
-    scop = build(program(text, {"A": (3, 5), "B": (3, 4)}), Options())
+    scop = build_scop(program(text, {"A": (3, 5), "B": (3, 4)}), Options())
     assert [s.tensor for s in scop.statements] == ["T", "Y"]
 
 
 def test_parts_share_the_loops_around_them():
-    scop = build(program(JOIN.format(value="c < C ? A(n,c) : B(n,c-C)"), {"A": (40, 5), "B": (40, 4), "Z": (40,)}), Options())
+    scop = build_scop(program(JOIN.format(value="c < C ? A(n,c) : B(n,c-C)"), {"A": (40, 5), "B": (40, 4), "Z": (40,)}), Options())
     deps = dependences(scop)
     found = groups_of(scop, fuse(scop, deps, schedule(scop, deps), Options()))
     assert [(group.statements, group.columns) for group in found] == [(("S0", "S1"), ({"S0": "n", "S1": "n"},))]

@@ -10,15 +10,17 @@ from support.mapping import program
 
 from tcjit.errors import VerifyError
 from tcjit.mapping.collapse import collapse, verify_collapse
+from tcjit.mapping.machine import OPENCL
 from tcjit.mapping.options import Options
-from tcjit.mapping.scop import Scop, build
+from tcjit.mapping.pipeline import build_scop
+from tcjit.mapping.scop import Scop
 
 SHAPES = {"X": (2, 3, 4, 5), "Y": (2, 3, 4, 5), "b": (3,)}
 
 
 def scop(text: str, shapes: Mapping[str, tuple[int, ...]] = SHAPES, layouts: Mapping[str, str] | None = None) -> Scop:
     names = [p.split(") ")[1] for p in text.split("->")[0].split("(", 1)[1].rsplit(")", 1)[0].split(", float")]
-    return build(program(text, {name: shapes[name] for name in names}), Options(), layouts, 8)
+    return build_scop(program(text, {name: shapes[name] for name in names}), Options(), layouts, OPENCL)
 
 
 def extents(found: Scop) -> list[list[int]]:

@@ -15,7 +15,8 @@ from tcjit.grammar.front import read
 from tcjit.mapping.dependences import dependences
 from tcjit.mapping.isl import maps, union_map
 from tcjit.mapping.options import Options
-from tcjit.mapping.scop import Scop, build
+from tcjit.mapping.pipeline import build_scop
+from tcjit.mapping.scop import Scop
 
 
 def before(scop: Scop) -> isl.UnionMap:
@@ -31,7 +32,7 @@ def before(scop: Scop) -> isl.UnionMap:
 
 def disagreement(found: Program, options: Options | None = None) -> str:
     """What of a program's dependences is not as defined; empty if nothing."""
-    scop = build(found, options or Options())
+    scop = build_scop(found, options or Options())
     deps, order = dependences(scop), before(scop)
     flow = scop.writes.apply_range(scop.reads.reverse()).intersect(order)
     anti = scop.reads.apply_range(scop.writes.reverse()).intersect(order)
@@ -58,10 +59,10 @@ def test_sizes_that_only_the_call_knows(text: str, sizes: list[str]) -> None:
     known = dict.fromkeys(("M", "N", "K", "H", "W", "C", "O", "F", "KH", "KW", "B"), 12)
     found = generalise(read(text)[0], known, {}, dict.fromkeys(sizes, (3, 12)))
     assert disagreement(found) == ""
-    assert maps(dependences(build(found, Options())).strict), "there are some"
+    assert maps(dependences(build_scop(found, Options())).strict), "there are some"
 
 
 def test_a_reduction_s_own_instances_are_kept_apart() -> None:
-    deps = dependences(build(program(MATMUL, {"A": (4, 5), "B": (5, 6)}), Options()))
+    deps = dependences(build_scop(program(MATMUL, {"A": (4, 5), "B": (5, 6)}), Options()))
     assert {piece.get_tuple_name(isl.dim_type.in_) for piece in maps(deps.reduction)} == {"S1"}
     assert {(p.get_tuple_name(isl.dim_type.in_), p.get_tuple_name(isl.dim_type.out)) for p in maps(deps.strict)} == {("S0", "S1")}

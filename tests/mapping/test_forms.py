@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from support.mapping import AVX512, MATMUL, mapped, scop
 
+from tcjit.mapping.group import Group
 from tcjit.mapping.options import Options
-from tcjit.mapping.passes.fuse import Group
 from tcjit.mapping.plan import Plan, plan
 from tcjit.mapping.scop import Scop
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import islpy as isl
 
 from tcjit.mapping.isl import context
+from tcjit.mapping.marks import Simd, TileLoops
 from tcjit.mapping.match import anything, band, domain, filter, leaf, mark, match, sequence
 from tcjit.mapping.tree import read, show
 
@@ -14,7 +15,7 @@ child:
   - filter: "{ S0[i] }"
   - filter: "{ S1[i, j] }"
     child:
-      mark: "lanes"
+      mark: "simd"
       child:
         schedule: "[{ S1[i, j] -> [(j)] }]"
 """
@@ -25,7 +26,7 @@ def root() -> isl.ScheduleNode:
 
 
 def test_a_whole_tree_with_names() -> None:
-    found = match(root(), domain(sequence(filter(leaf()), filter(mark("lanes", band(leaf()).named("inner"))))))
+    found = match(root(), domain(sequence(filter(leaf()), filter(mark(Simd(), band(leaf()).named("inner"))))))
     assert found is not None
     assert found["inner"].band_n_member() == 1
 
@@ -38,8 +39,8 @@ def test_rest_fits_every_further_child() -> None:
 
 def test_marks_by_name_and_tests() -> None:
     node = root().child(0).child(1).child(0)
-    assert match(node, mark("lanes")) is not None
-    assert match(node, mark("tiles")) is None
+    assert match(node, mark(Simd())) is not None
+    assert match(node, mark(TileLoops())) is None
     assert match(node.child(0), band().where(lambda b: b.band_n_member() == 2)) is None
 
 

@@ -6,12 +6,13 @@ from support.mapping import AVX512, CONVOLUTION, GATHER, MATMUL, SOFTMAX, mapped
 
 from tcjit.mapping.dependences import dependences
 from tcjit.mapping.isl import descendants
+from tcjit.mapping.marks import Mark, Parallel, RegisterTile, Simd, Tile, Unroll
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.fuse import fuse, groups_of
 from tcjit.mapping.pipeline import Mapped
 from tcjit.mapping.plan import plan
 from tcjit.mapping.schedule import schedule
-from tcjit.mapping.tree import mark_name, read, show
+from tcjit.mapping.tree import mark_of, read, show
 
 MLP = """
 def mlp(float(B,I) X, float(O,I) W, float(O) b, float(P,O) V) -> (Y, Z) {
@@ -31,8 +32,8 @@ def grouping(text: str, shapes: dict[str, tuple[int, ...]], options: Options) ->
     return [(g.statements, len(g.columns)) for g in groups]
 
 
-def marks(made: Mapped) -> list[str]:
-    return [name for node in descendants(made.tree.get_root()) if (name := mark_name(node))]
+def marks(made: Mapped) -> list[Mark]:
+    return [mark for node in descendants(made.tree.get_root()) if (mark := mark_of(node))]
 
 
 def test_an_epilogue_joins_its_product_and_the_next_product_does_not() -> None:
@@ -57,15 +58,15 @@ def test_a_single_row_keeps_its_parallel_columns() -> None:
 @pytest.mark.parametrize("m, n, regions", [(64, 64, 1), (64, 70, 2), (67, 70, 4)])
 def test_remainders_are_regions_of_their_own(m: int, n: int, regions: int) -> None:
     made = mapped(MATMUL, {"A": (m, 32), "B": (32, n)}, Options(tile=(4, 32)))
-    assert sum(name.startswith("tile") and name != "tiles" for name in marks(made)) == regions
-    assert marks(made).count("registers") == regions
+    assert sum(isinstance(mark, Tile) for mark in marks(made)) == regions
+    assert marks(made).count(RegisterTile()) == regions
 
 
 def test_a_contraction_runs_in_registers_and_small_work_on_one_thread() -> None:
-    assert {"registers", "unroll", "lanes"} <= set(marks(mapped(MATMUL, {"A": (64, 64), "B": (64, 64)})))
-    assert "parallel" in marks(mapped(MATMUL, {"A": (64, 64), "B": (64, 64)}))
-    assert "parallel" not in marks(mapped(MATMUL, {"A": (4, 4), "B": (4, 4)}))
-    assert "parallel" not in marks(mapped(MATMUL, {"A": (64, 64), "B": (64, 64)}, Options(parallel=False)))
+    assert {RegisterTile(), Unroll(), Simd()} <= set(marks(mapped(MATMUL, {"A": (64, 64), "B": (64, 64)})))
+    assert Parallel() in marks(mapped(MATMUL, {"A": (64, 64), "B": (64, 64)}))
+    assert Parallel() not in marks(mapped(MATMUL, {"A": (4, 4), "B": (4, 4)}))
+    assert Parallel() not in marks(mapped(MATMUL, {"A": (64, 64), "B": (64, 64)}, Options(parallel=False)))
 
 
 def test_lanes_follow_unit_stride() -> None:

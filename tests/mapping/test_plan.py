@@ -12,16 +12,16 @@ from tcjit.mapping.dependences import dependences
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.fuse import fuse, groups_of
+from tcjit.mapping.pipeline import build_scop
 from tcjit.mapping.plan import patches, plan
 from tcjit.mapping.schedule import schedule
-from tcjit.mapping.scop import build
 
 FOUR = "def four(float(a_,e_,b_,f_) A, float(f_,e_,c_,d_) B) -> (C) { C(a,b,c,d) +=! A(a,e,b,f) * B(f,e,c,d) }"
 
 
 def tile(shapes: Mapping[str, tuple[int, ...]], machine: Machine = AVX512) -> tuple[int, ...]:
     """The tile of the best patch."""
-    scop = build(program(FOUR, shapes), Options())
+    scop = build_scop(program(FOUR, shapes), Options())
     deps = dependences(scop)
     (group,) = groups_of(scop, fuse(scop, deps, schedule(scop, deps), Options())) or ()
     return patches(scop, group, Options(), machine)[0].tile
@@ -52,7 +52,7 @@ GROUPS = "def gconv(float(N,G,C,H,W) I, float(G,F,C,KH,KW) W1) -> (O) { O(n,g,f,
     ],
 )
 def test_a_row_reads_again_what_it_read_for_its_neighbour(kernel, registers, rows):
-    scop = build(program(GROUPS, {"I": (4, 4, 16, 11 + kernel, 11 + kernel), "W1": (4, 16, 16, kernel, kernel)}), Options())
+    scop = build_scop(program(GROUPS, {"I": (4, 4, 16, 11 + kernel, 11 + kernel), "W1": (4, 16, 16, kernel, kernel)}), Options())
     deps = dependences(scop)
     found = [group for group in groups_of(scop, fuse(scop, deps, schedule(scop, deps), Options())) or () if len(group.columns) == 5]
     best = next(ranked[0] for group in found if (ranked := patches(scop, group, Options(), replace(AVX512, vector_registers=registers))))
@@ -82,7 +82,7 @@ SCALED = "def scaled(float(N,C) X) -> (Y) { S(n) +=! X(n, c)  Y(n, c) = X(n, c) 
     ],
 )
 def test_rows_take_turns_where_sweeps_wait_for_sums(text: str, rows: int, columns: int, together: int) -> None:
-    made = build(program(text, {"I" if text is SOFTMAX else "X": (rows, columns)}), Options())
+    made = build_scop(program(text, {"I" if text is SOFTMAX else "X": (rows, columns)}), Options())
     deps = dependences(made)
     (group,) = groups_of(made, fuse(made, deps, schedule(made, deps), Options())) or ()
     assert plan(made, group, Options(), AVX512).tile == (together,)

@@ -30,7 +30,7 @@ def products(made: Mapped, device: Device = SMALL) -> int:
     """The instructions of tensor cores in the text; as many as the tree has marks for them."""
     text = emit_gpu(made, CUDA, device, checked=True).text
     found = text.count("tc_mma_half(&") + text.count("tc_mma_bfloat(&")
-    assert bool(found) == ('mark: "atoms"' in trees.show(made.tree))
+    assert bool(found) == ('mark: "mma"' in trees.show(made.tree))
     return found
 
 
@@ -107,7 +107,7 @@ def test_without_room_the_tile_of_tensor_cores_is_smaller() -> None:
 
 def test_another_form_below_atoms_is_refused() -> None:
     text = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) += A(m,k) * B(k,n) }"
-    path = ["launch0", "block0", "atoms", "threads 8x4", ["floor(m/2)", "n"], ["k"]]
+    path = ["launch 0", "block 0", "mma", "threads 8x4", ["floor(m/2)", "n"], ["k"]]
     made = by_hand(text, {"A": (16, 16), "B": (16, 4)}, path, threads=[32])  # type: ignore[arg-type]
     with pytest.raises(MappingError, match="mapped to tensor cores and does not have their form"):
         source(made)

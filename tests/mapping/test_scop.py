@@ -6,7 +6,8 @@ import pytest
 from support.mapping import CONVOLUTION, GATHER, MATMUL, program, scop
 
 from tcjit.mapping.options import Options
-from tcjit.mapping.scop import build
+from tcjit.mapping.pipeline import build_scop
+from tcjit.step import Steps
 
 
 def test_a_reduction_becomes_initialisation_and_update() -> None:
@@ -62,4 +63,15 @@ def test_a_guarded_read_is_padded_once() -> None:
 @pytest.mark.parametrize("shape, statements", [((0, 4), 0), ((3, 0), 1)])
 def test_empty_domains_disappear(shape: tuple[int, int], statements: int) -> None:
     text = "def s(float(M,K) A) -> (r) { r(m) +=! A(m,k) }"
-    assert len(build(program(text, {"A": shape}), Options()).statements) == statements
+    assert len(build_scop(program(text, {"A": shape}), Options()).statements) == statements
+
+
+def test_every_pass_before_the_scop_shows_what_it_made() -> None:
+    steps = Steps("half sums")
+    build_scop(program("def s(half(M,K) A) -> (r) { r(m) +=! A(m,k) }", {"A": (3, 9)}), Options(), steps=steps)
+    assert list(steps.artifacts) == [
+        "extract", "widen", "pad_operands", "transpose_output", "pack_operands", "chunk_reductions", "split_index_sets",
+        "split_initialisation", "scop",
+    ]  # fmt: skip
+    assert [len(steps.artifacts[name].splitlines()) for name in ("extract", "widen", "split_initialisation")] == [1, 2, 3]
+    assert "r_wide(m) += " in steps.artifacts["widen"] and " from 0.0 where m in 0:3, k in 0:9" in steps.artifacts["widen"]

@@ -13,10 +13,9 @@ from tcjit.mapping.dependences import dependences
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.fuse import fuse, groups_of
 from tcjit.mapping.passes.share import Shared, share
-from tcjit.mapping.pipeline import map_program
+from tcjit.mapping.pipeline import build_scop, map_program
 from tcjit.mapping.plan import plan
 from tcjit.mapping.schedule import schedule
-from tcjit.mapping.scop import build
 from tcjit.mapping.tree import show
 
 GROUPS = """def gconv(float(N,G,C,H,W) I, float(G,F,C,KH,KW) W1, float(G,F) B) -> (O) {
@@ -28,7 +27,7 @@ SHAPES = {"I": (8, 4, 16, 14, 14), "W1": (4, 16, 16, 3, 3), "B": (4, 16)}
 
 def shares(options: Options | None = None, shapes=SHAPES, machine=AVX512) -> tuple[Shared, ...]:
     options = options or Options()
-    scop = build(program(GROUPS, shapes), options)
+    scop = build_scop(program(GROUPS, shapes), options)
     deps = dependences(scop)
     groups = groups_of(scop, fuse(scop, deps, schedule(scop, deps), options))
     plans = [plan(scop, group, options, machine) for group in groups]

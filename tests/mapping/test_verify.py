@@ -15,13 +15,14 @@ from tcjit.grammar.dynamic import generalise
 from tcjit.grammar.front import read
 from tcjit.mapping import tree as trees
 from tcjit.mapping.dependences import Dependences, dependences
-from tcjit.mapping.isl import identifier
+from tcjit.mapping.marks import Simd, Tile, parse
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes import tile as tiling
 from tcjit.mapping.passes.fuse import fuse
 from tcjit.mapping.pipeline import map_program
 from tcjit.mapping.schedule import schedule
 from tcjit.mapping.scop import Scop
+from tcjit.mapping.tree import insert_mark
 from tcjit.mapping.verify import verify, verify_privates
 
 SHAPES = {"A": (40, 24), "B": (24, 70)}
@@ -87,13 +88,13 @@ def test_a_dropped_dependence_lets_a_wrong_tree_through() -> None:
     verify(made, replace(deps, strict=deps.strict.subtract(deps.strict)), wrong)
 
 
-@pytest.mark.parametrize("names, refused", [(("parallel", "tiles"), "reductions"), (("lanes",), None)])
+@pytest.mark.parametrize("names, refused", [(("parallel", "tile_loops"), "reductions"), (("simd",), None)])
 def test_a_reduction_run_at_once(names: tuple[str, ...], refused: str | None) -> None:
     made = scop("def f(float(N,K) A) -> (r) { r(i) +=! A(i,k) }", {"A": (8, 8)}, Options(reduction_chunks=1))
     node = trees.read(made.ctx, sequence(made, "S0[i]", "S1[i, k]")).get_root().child(0).child(1).child(0)
     node = node.insert_partial_schedule(isl.MultiUnionPwAff.read_from_str(made.ctx, "[{ S1[i, k] -> [(k)] }]"))
     for name in reversed(names):
-        node = node.insert_mark(identifier(made.ctx, name))
+        node = insert_mark(node, parse(name))
     if refused is None:
         verify(made, dependences(made), node.get_schedule())
     else:
@@ -107,7 +108,7 @@ def test_dependent_lanes() -> None:
     node = node.insert_partial_schedule(isl.MultiUnionPwAff.read_from_str(made.ctx, "[{ S0[i] -> [(i)]; S1[i] -> [(i + 1)] }]"))
     verify(made, dependences(made), node.get_schedule())
     with pytest.raises(VerifyError, match="order"):
-        verify(made, dependences(made), node.insert_mark(identifier(made.ctx, "lanes")).get_schedule())
+        verify(made, dependences(made), insert_mark(node, Simd()).get_schedule())
 
 
 def test_a_shifted_access_leaves_the_tensor() -> None:
@@ -140,7 +141,7 @@ def test_private_buffers_too_small_or_in_the_wrong_place() -> None:
     with pytest.raises(VerifyError, match="share a slot"):
         verify_privates(made.scop, deps, made.tree, [smaller])
     with pytest.raises(VerifyError, match="no place"):
-        verify_privates(made.scop, deps, made.tree, [replace(one, mark="elsewhere")])
+        verify_privates(made.scop, deps, made.tree, [replace(one, mark=Tile(1 << 10))])
 
 
 def test_a_value_that_crosses_tiles_cannot_be_private() -> None:
@@ -151,7 +152,7 @@ def test_a_value_that_crosses_tiles_cannot_be_private() -> None:
     from tcjit.mapping.storage import folded
 
     with pytest.raises(VerifyError, match="value flow"):
-        verify_privates(made.scop, deps, made.tree, [folded("B", "tile0", (0,), (4096,))])
+        verify_privates(made.scop, deps, made.tree, [folded("B", Tile(0), (0,), (4096,))])
 
 
 @pytest.mark.parametrize("reader", [1, 2])

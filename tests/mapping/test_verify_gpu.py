@@ -31,10 +31,12 @@ from tcjit.errors import VerifyError
 from tcjit.grammar.ast import Access, Binary
 from tcjit.mapping import tree as trees
 from tcjit.mapping.dependences import dependences
+from tcjit.mapping.gpu_nest import LaunchBounds
 from tcjit.mapping.machine import SM_90
+from tcjit.mapping.marks import Block, Launch, Sync
 from tcjit.mapping.options import Options
-from tcjit.mapping.pipeline import Launch, map_gpu
-from tcjit.mapping.races import radices, verify_fences
+from tcjit.mapping.pipeline import map_gpu
+from tcjit.mapping.races import verify_fences
 from tcjit.mapping.scop import Scop
 from tcjit.mapping.storage import Buffer
 from tcjit.mapping.verify import verify, verify_privates
@@ -88,7 +90,7 @@ def test_broken_products(change: dict[str, object], why: str) -> None:
         (0, {"axes": folds((), (), (), ((1, 32, 1),), ((1, 8, 16),))}, "two elements of A_sh share a slot"),
         (0, {"elements": 255}, "A_sh has slots up to 255"),
         (0, {"space": "thread"}, "A_sh is read .* by another thread"),
-        (0, {"mark": "block1"}, "A_sh has no place"),
+        (0, {"mark": Block(1)}, "A_sh has no place"),
         (2, {"axes": folds(((16, 2, 2),), ((16, 1, 1),))}, "two elements of C_acc share a slot"),
         (2, {"axes": folds(((16, 2, 2),), ((8, 2, 1),))}, "two elements of C_acc share a slot"),
         (2, {"elements": 3}, "C_acc has slots up to 3"),
@@ -127,10 +129,10 @@ def test_accumulators_in_memory_need_no_barrier_but_one_thread() -> None:
 @pytest.mark.parametrize("stages", [2, 3, 4])
 def test_copies_that_run_ahead(stages: int) -> None:
     made = product(*SIZES)
-    waiting = {"ahead": stages - 1, "wait": f"wait {stages - 2}", "second": ""}
+    waiting = {"ahead": stages - 1, "wait": f"wait_group {stages - 2}", "second": ""}
     prove(made, product_tree(made, *CUT, **waiting), product_buffers(*CUT, stages))  # type: ignore[arg-type]
     with pytest.raises(VerifyError, match="before what S[12] writes to it has arrived|before it has waited"):
-        late = {**waiting, "wait": f"wait {stages - 1}"}
+        late = {**waiting, "wait": f"wait_group {stages - 1}"}
         prove(made, product_tree(made, *CUT, **late), product_buffers(*CUT, stages))  # type: ignore[arg-type]
     with pytest.raises(VerifyError, match="share a slot"):
         prove(made, product_tree(made, *CUT, **waiting), product_buffers(*CUT, stages - 1))  # type: ignore[arg-type]
@@ -147,34 +149,34 @@ def test_a_barrier_in_each_iteration_lets_two_pieces_take_turns() -> None:
 
 def test_what_is_written_ahead_must_be_waited_for() -> None:
     made = product(*SIZES)
-    text = trees.show(product_tree(made, *CUT, ahead=1, wait="wait 0", second=""))
+    text = trees.show(product_tree(made, *CUT, ahead=1, wait="wait_group 0", second=""))
     for old, new, why in (
-        ('"sync block"', '"sync warp"', "'wait 0' means nothing"),  # a wait stands above a barrier of the block
-        ('"wait 0"', '"sync block"', "nothing waits for S1"),
-        ('"ahead"', '"ahead of time"', "'ahead of time' means nothing"),
+        ('"sync block"', '"sync warp"', "'wait_group 0' means nothing"),  # a wait stands above a barrier of the block
+        ('"wait_group 0"', '"sync block"', "nothing waits for S1"),
+        ('"async_copy"', '"copy"', "'copy' means nothing"),
     ):
         with pytest.raises(VerifyError, match=why):
             prove(made, trees.read(made.ctx, text.replace(old, new)), product_buffers(*CUT, 2))
-    with pytest.raises(VerifyError, match="S1 below 'ahead' writes outside shared buffers"):
+    with pytest.raises(VerifyError, match="S1 below 'async_copy' writes outside shared buffers"):
         prove(made, trees.read(made.ctx, text), product_buffers(*CUT, 2)[1:])
 
 
 def test_threads_of_a_warp_that_compute_together_read_for_each_other() -> None:
     made = scop("def f(float(N) A) -> (D) { B(i) = A(i)  C(i) = B(i)  D(i) = C(i) }", {"A": (64,)}, BARE)
-    buffers = [Buffer("B", "block0", "shared", folds(((1, 64, 1),)), 64), Buffer("C", "block0", "thread", folds(()), 1)]
+    buffers = [Buffer("B", Block(0), "shared", folds(((1, 64, 1),)), 64), Buffer("C", Block(0), "thread", folds(()), 1)]
 
     def mapped(kind: str, barrier: str) -> isl.Schedule:
         parts = [threads("64", [{f"S{n}[i]": "i"}]) for n in range(3)]
         parts[1] = mark(barrier, mark(kind, parts[1]))
-        return tree(made, mark("launch0", mark("block0", sequence(*((f"S{n}[i]", part) for n, part in enumerate(parts))))))
+        return tree(made, mark("launch 0", mark("block 0", sequence(*((f"S{n}[i]", part) for n, part in enumerate(parts))))))
 
     prove(made, mapped("", ""), buffers)
-    prove(made, mapped("atoms", "sync block"), buffers)
-    prove(made, mapped("atoms", "sync warp"), buffers)
+    prove(made, mapped("mma", "sync block"), buffers)
+    prove(made, mapped("mma", "sync warp"), buffers)
     with pytest.raises(VerifyError, match="fences: S0 and S1 use B"):
-        prove(made, mapped("atoms", ""), buffers)
-    with pytest.raises(VerifyError, match="S1 below 'atoms' writes outside thread buffers"):
-        prove(made, mapped("atoms", "sync block"), buffers[:1])
+        prove(made, mapped("mma", ""), buffers)
+    with pytest.raises(VerifyError, match="S1 below 'mma' writes outside thread buffers"):
+        prove(made, mapped("mma", "sync block"), buffers[:1])
 
 
 # ---------------------------------------------------------------- blocks and launches
@@ -188,9 +190,9 @@ def turned(made: Scop, launches: int) -> isl.Schedule:
     rows = [{"S0[i,j]": "i", "S1[i,j]": "i"}]
     if launches == 1:
         inside = sequence(("S0[i,j]", first), ("S1[i,j]", mark("sync block", second)))
-        return tree(made, mark("launch0", mark("blocks", band(rows, mark("block0", inside)))))
+        return tree(made, mark("launch 0", mark("grid", band(rows, mark("block 0", inside)))))
     each = [
-        (f"S{n}[i,j]", mark(f"launch{n}", mark("blocks", band([{f"S{n}[i,j]": "i"}], mark(f"block{n}", part)))))
+        (f"S{n}[i,j]", mark(f"launch {n}", mark("grid", band([{f"S{n}[i,j]": "i"}], mark(f"block {n}", part)))))
         for n, part in enumerate((first, second))
     ]
     return tree(made, sequence(*each))
@@ -198,21 +200,21 @@ def turned(made: Scop, launches: int) -> isl.Schedule:
 
 def test_blocks_of_one_launch_never_depend_on_each_other() -> None:
     made = scop(TURN, {"A": (64, 64)}, BARE)
-    both = (Launch("launch0", 64), Launch("launch1", 64))
+    both = (LaunchBounds(Launch(0), 64), LaunchBounds(Launch(1), 64))
     prove(made, turned(made, 2), launches=both)
     with pytest.raises(VerifyError, match="order"):
         prove(made, turned(made, 1), launches=both[:1])
     with pytest.raises(VerifyError, match="structure: the launches"):
         prove(made, turned(made, 2), launches=both[:1])
     with pytest.raises(VerifyError, match="B is read in another tile"):
-        prove(made, turned(made, 2), [Buffer("B", "block0", "shared", folds(((1, 64, 64),), ((1, 64, 1),)), 4096)], both)
+        prove(made, turned(made, 2), [Buffer("B", Block(0), "shared", folds(((1, 64, 64),), ((1, 64, 1),)), 4096)], both)
 
 
 @pytest.mark.parametrize("text, why", [("i - 1", "runs from -1"), ("2*i", None), ("floor(i/2)", None)])
 def test_numbers_of_blocks_count_from_zero(text: str, why: str | None) -> None:
     made = scop("def f(float(N) A) -> (C) { C(i) = A(i) }", {"A": (64,)}, BARE)
     inside = threads("2", [{"S0[i]": "i mod 2"}])
-    mapped = tree(made, mark("launch0", mark("blocks", band([{"S0[i]": text}], mark("block0", inside)))))
+    mapped = tree(made, mark("launch 0", mark("grid", band([{"S0[i]": text}], mark("block 0", inside)))))
     if why is None:
         prove(made, mapped)
     else:
@@ -223,7 +225,7 @@ def test_numbers_of_blocks_count_from_zero(text: str, why: str | None) -> None:
 def test_terms_of_one_sum_in_several_blocks() -> None:
     made = scop("def f(float(N,K) A) -> (r) { r(i) += A(i,k) where i in 0:N }", {"A": (8, 64)}, BARE)
     for members, digits in (([{"S0[i,k]": "k"}], "i"), ([{"S0[i,k]": "i"}], "k")):
-        mapped = tree(made, mark("launch0", mark("blocks", band(members, mark("block0", threads("64", [{"S0[i,k]": digits}]))))))
+        mapped = tree(made, mark("launch 0", mark("grid", band(members, mark("block 0", threads("64", [{"S0[i,k]": digits}]))))))
         with pytest.raises(VerifyError, match="reductions: terms of one reduction run on several threads"):
             prove(made, mapped)
 
@@ -238,25 +240,18 @@ def f(float(N,M) A) -> (C, D) {{
     C(i, j) = B(i, 63 - j) where i in 0:N, j in 0:M
 }}"""
     made = scop(text, {"A": (8, 64)}, BARE)
-    buffer = Buffer("B", "block0", "shared", folds((), ((1, 64, 1),)), 64)
+    buffer = Buffer("B", Block(0), "shared", folds((), ((1, 64, 1),)), 64)
     points = [f"S{n}[i,j]" for n in range(3)]
     parts = [threads("64", [{point: "j"}]) for point in points]
     for first in ("sync block", ""):
         body = sequence((points[0], mark(first, parts[0])), (points[1], mark("sync block", parts[1])), (points[2], parts[2]))
         steps = {points[0]: "i", points[1]: f"{often} * i", points[2]: "i"}
-        mapped = tree(made, mark("launch0", mark("block0", band([steps], body))))
+        mapped = tree(made, mark("launch 0", mark("block 0", band([steps], body))))
         if first and often == 1:
             prove(made, mapped, [buffer])
             continue
         with pytest.raises(VerifyError, match="fences: S0 and S2 use B" if often == 2 else "fences: S2 and S0 use B"):
             prove(made, mapped, [buffer])
-
-
-def test_radices() -> None:
-    assert radices("threads 4x8x32") == (4, 8, 32)
-    for name in ("threads", "threads 4x", "threads 0x4", "blocks"):
-        with pytest.raises(VerifyError, match="names no threads"):
-            radices(name)
 
 
 # ---------------------------------------------------------------- a softmax of rows
@@ -303,21 +298,21 @@ def row_tree(
     body = sequence(*parts)
     if not warps:
         body = band([dict.fromkeys(POINTS, f"m mod {rows}")], body)
-    return tree(made, mark("launch0", mark("blocks", band([dict.fromkeys(POINTS, f"floor(m/{rows})")], mark("block0", body)))))
+    return tree(made, mark("launch 0", mark("grid", band([dict.fromkeys(POINTS, f"floor(m/{rows})")], mark("block 0", body)))))
 
 
 def row_buffers(each: int = 4, rows: int = 1) -> list[Buffer]:
     one = ((1, rows, 1),) if rows > 1 else ()
     return [
-        Buffer("most", "block0", "thread", folds((), ()), 1),
-        Buffer("part", "block0", "thread", folds((), ()), 1),
-        Buffer("E", "block0", "thread", folds((), ((1, each, 1),)), each),
-        Buffer("top", "block0", "shared", folds(one), rows),
-        Buffer("total", "block0", "shared", folds(one), rows),
+        Buffer("most", Block(0), "thread", folds((), ()), 1),
+        Buffer("part", Block(0), "thread", folds((), ()), 1),
+        Buffer("E", Block(0), "thread", folds((), ((1, each, 1),)), each),
+        Buffer("top", Block(0), "shared", folds(one), rows),
+        Buffer("total", Block(0), "shared", folds(one), rows),
     ]
 
 
-ROW_LAUNCH = (Launch("launch0", 96),)
+ROW_LAUNCH = (LaunchBounds(Launch(0), 96),)
 
 
 def test_a_softmax_of_rows_is_accepted() -> None:
@@ -373,7 +368,7 @@ def test_what_a_reduce_may_combine(text: str, digits: list[str], why: str | None
 
 def reduce_refusal(made: Scop, digits: list[str]) -> str:
     point = made.statements[0].tuple_text
-    return refusal(made, tree(made, mark("launch0", mark("block0", mark("reduce", threads("4x32", [{point: d} for d in digits]))))))
+    return refusal(made, tree(made, mark("launch 0", mark("block 0", mark("reduce", threads("4x32", [{point: d} for d in digits]))))))
 
 
 def test_parts_that_read_what_they_are_combined_into() -> None:
@@ -415,6 +410,6 @@ def without(mapped: isl.Schedule, number: int) -> isl.Schedule:
     count = iter(range(1 << 10))
 
     def visit(node: isl.ScheduleNode) -> isl.ScheduleNode:
-        return node.delete() if trees.mark_name(node).startswith("sync ") and next(count) == number else node
+        return node.delete() if isinstance(trees.mark_of(node), Sync) and next(count) == number else node
 
     return trees.rewrite(mapped, visit)

@@ -15,10 +15,12 @@ from tcjit.codegen.dialect import CUDA, GpuDialect
 from tcjit.codegen.gpu_kernel import emit_gpu
 from tcjit.codegen.source import Source
 from tcjit.mapping import tree as trees
+from tcjit.mapping.gpu_nest import LaunchBounds
 from tcjit.mapping.machine import SM_90, Device
+from tcjit.mapping.marks import Launch
 from tcjit.mapping.options import Options
-from tcjit.mapping.pipeline import Launch, Mapped
-from tcjit.mapping.scop import Scop, build
+from tcjit.mapping.pipeline import Mapped, build_scop
+from tcjit.mapping.scop import Scop
 from tcjit.mapping.storage import Buffer
 
 # marks by name, bands as lists of members (one text, or statement -> text), and last perhaps a sequence: statements -> what stands below
@@ -66,8 +68,8 @@ def mapped(
     scalars: Mapping[str, int] | None = None,
 ) -> Mapped:
     """A program on a tree written by hand; ``threads`` of each launch, in order."""
-    scop = build(program(text, shapes, scalars), Options(pack=False, reduction_chunks=1), layouts)
-    launches = tuple(Launch(f"launch{number}", count) for number, count in enumerate(threads))
+    scop = build_scop(program(text, shapes, scalars), Options(pack=False, reduction_chunks=1), layouts)
+    launches = tuple(LaunchBounds(Launch(number), count) for number, count in enumerate(threads))
     return Mapped(scop, tree(scop, path), tuple(buffers), Options(), False, launches)
 
 

@@ -11,8 +11,8 @@ from tcjit.grammar.front import read
 from tcjit.grammar.infer import specialise
 from tcjit.mapping.machine import SM_90, Machine
 from tcjit.mapping.options import Options
-from tcjit.mapping.pipeline import Mapped, map_program
-from tcjit.mapping.scop import Scop, build
+from tcjit.mapping.pipeline import Mapped, build_scop, map_program
+from tcjit.mapping.scop import Scop
 
 AVX512 = Machine(vector_bytes=64, vector_registers=32)
 
@@ -62,7 +62,7 @@ def program(text: str, shapes: Mapping[str, tuple[int, ...]], scalars: Mapping[s
 
 
 def scop(text: str, shapes: Mapping[str, tuple[int, ...]], options: Options | None = None) -> Scop:
-    return build(program(text, shapes), options or Options())
+    return build_scop(program(text, shapes), options or Options())
 
 
 def mapped(text: str, shapes: Mapping[str, tuple[int, ...]], options: Options | None = None) -> Mapped:

@@ -10,8 +10,9 @@ from support.mapping import scop
 from tcjit.errors import VerifyError
 from tcjit.mapping import tree as trees
 from tcjit.mapping.dependences import dependences
+from tcjit.mapping.gpu_nest import LaunchBounds
+from tcjit.mapping.marks import Block, Launch
 from tcjit.mapping.options import Options
-from tcjit.mapping.pipeline import Launch
 from tcjit.mapping.races import verify_fences
 from tcjit.mapping.scop import Scop
 from tcjit.mapping.storage import Axis, Buffer
@@ -19,6 +20,7 @@ from tcjit.mapping.verify import verify, verify_privates
 
 BARE = Options(pack=False, reduction_chunks=1)
 Member = dict[str, str]
+LAUNCH = (LaunchBounds(Launch(0), 256),)
 
 # ---------------------------------------------------------------- trees as text
 
@@ -45,7 +47,7 @@ def tree(made: Scop, child: str) -> isl.Schedule:
     return trees.read(made.ctx, f'{{ domain: "{made.domain}", child: {child} }}')
 
 
-def prove(made: Scop, mapped: isl.Schedule, buffers: Sequence[Buffer] = (), launches: Sequence[Launch] = (Launch("launch0", 256),)) -> None:
+def prove(made: Scop, mapped: isl.Schedule, buffers: Sequence[Buffer] = (), launches: Sequence[LaunchBounds] = LAUNCH) -> None:
     """All that is proved of a tree."""
     deps = dependences(made)
     verify(made, deps, mapped)
@@ -53,9 +55,7 @@ def prove(made: Scop, mapped: isl.Schedule, buffers: Sequence[Buffer] = (), laun
     verify_fences(made, mapped, buffers, launches)
 
 
-def refusal(
-    made: Scop, mapped: isl.Schedule, buffers: Sequence[Buffer] = (), launches: Sequence[Launch] = (Launch("launch0", 256),)
-) -> str:
+def refusal(made: Scop, mapped: isl.Schedule, buffers: Sequence[Buffer] = (), launches: Sequence[LaunchBounds] = LAUNCH) -> str:
     """Why a tree is not proved; empty if it is."""
     try:
         prove(made, mapped, buffers, launches)
@@ -111,14 +111,14 @@ def product_tree(
     copy_a = threads(a_digits, [{CA: "l mod 32"}, {CA: "c"}], band([{CA: "floor(l/32)"}]))
     copy_b = threads("2x128", [{CB: "c mod 2"}, {CB: "l mod 128"}], band([{CB: "floor(c/2)"}, {CB: "floor(l/128)"}]))
     if wait:
-        copy_a, copy_b = mark("ahead", copy_a), mark("ahead", copy_b)
+        copy_a, copy_b = mark("async_copy", copy_a), mark("async_copy", copy_b)
     copies = sequence((CA, copy_a), (CB, copy_b))
     parts = [(f"{CA}; {CB}", copies if wait else mark(first, copies)), (S3, mark(second, patch(S3, tile, f"k mod {step}")))]
     body = sequence(*(reversed(parts) if swapped else parts))
     loop = band([{CA: f"s - {ahead}", CB: f"s - {ahead}", S3: f"floor(k/{step})"}], mark(wait, mark("sync block", body)) if wait else body)
     inside = sequence((S0, patch(S0, tile)), (f"{CA}; {CB}; {S3}", loop), (S4, store or patch(S4, tile)))
     blocks = [dict.fromkeys((S0, S3, S4), f"floor({d}/{tile})") | {CA: b, CB: b} for d, b in (("m", "p"), ("n", "q"))]
-    return tree(made, mark("launch0", mark("blocks", band(blocks, mark("block0", inside)))))
+    return tree(made, mark("launch 0", mark("grid", band(blocks, mark("block 0", inside)))))
 
 
 def product_buffers(tile: int, step: int, stages: int = 1) -> tuple[Buffer, Buffer, Buffer]:
@@ -126,9 +126,9 @@ def product_buffers(tile: int, step: int, stages: int = 1) -> tuple[Buffer, Buff
     stage = ((1, stages, piece),) if stages > 1 else ()
     each = tile // 16
     return (
-        Buffer("A_sh", "block0", "shared", folds((), (), stage, ((1, tile, 1),), ((1, step, tile),)), piece * stages),
-        Buffer("B_sh", "block0", "shared", folds((), (), stage, ((1, step, tile),), ((1, tile, 1),)), piece * stages),
-        Buffer("C_acc", "block0", "thread", folds(((16, each, each),), ((16, each, 1),)), each * each),
+        Buffer("A_sh", Block(0), "shared", folds((), (), stage, ((1, tile, 1),), ((1, step, tile),)), piece * stages),
+        Buffer("B_sh", Block(0), "shared", folds((), (), stage, ((1, step, tile),), ((1, tile, 1),)), piece * stages),
+        Buffer("C_acc", Block(0), "thread", folds(((16, each, each),), ((16, each, 1),)), each * each),
     )
 
 

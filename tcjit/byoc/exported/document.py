@@ -7,7 +7,7 @@ from typing import Any
 from tcjit.byoc.exported.kernels import Argument, Exported
 from tcjit.byoc.exported.library import Stored
 from tcjit.byoc.graph import Block, Node, Value
-from tcjit.byoc.region_spec import written
+from tcjit.byoc.spec import written
 
 FORMAT = 1
 

@@ -8,7 +8,7 @@ from typing import Any
 from tcjit.byoc.graph import Argument, Block, Node, Value
 from tcjit.byoc.infer import result_types
 from tcjit.byoc.ops import effect_of, operator
-from tcjit.byoc.region_spec import parse, read
+from tcjit.byoc.spec import parse, read
 
 CALL = "tcjit.call"
 

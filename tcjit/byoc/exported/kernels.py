@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from tcjit.byoc.graph import Node, Value
-from tcjit.byoc.region_spec import parse
 from tcjit.byoc.regions import identifier
+from tcjit.byoc.spec import parse
 from tcjit.errors import PartitionError, TCError
 from tcjit.jit.define import compile as compile_text
 from tcjit.jit.kernel import Kernel
@@ -53,7 +53,7 @@ class Argument:
 
 
 @dataclass(frozen=True)
-class Bound:
+class BoundConstant:
     """A constant of the model, and the tensor of a region that it is."""
 
     constant: str
@@ -74,7 +74,7 @@ class Exported:
     symbol: str
     source: str
     inputs: tuple[Argument, ...]
-    constants: tuple[Bound, ...]
+    constants: tuple[BoundConstant, ...]
     outputs: tuple[Argument, ...]
     order: tuple[int, ...]
     numbers: tuple[int, ...]
@@ -120,7 +120,7 @@ def exported(call: Node, held: Mapping[Value, str]) -> Exported:
         kernel.record["symbol"],
         kernel.source,
         tuple(taken[number] for number in inputs),
-        tuple(Bound(held[given[number]], taken[number]) for number in constants),
+        tuple(BoundConstant(held[given[number]], taken[number]) for number in constants),
         tuple(results),
         tuple(place[number] for number in range(len(given))),
         tuple(numbers),

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tcjit.byoc.lower.builder import Call, Element
+from tcjit.byoc.lower.builder import Element, NodeCall
 from tcjit.byoc.lower.elementwise import LOG_SIGMOID, fitting, floating, formula
 from tcjit.byoc.lower.indices import number
 from tcjit.byoc.lower.rules import rule
@@ -11,33 +11,33 @@ from tcjit.byoc.lower.views import narrow
 from tcjit.errors import PartitionError
 
 
-def _activation(call: Call, text: str, cost: int, *numbers: int | float, rounds: bool = False) -> Element:
+def _activation(call: NodeCall, text: str, cost: int, *numbers: int | float, rounds: bool = False) -> Element:
     if not floating(call.dtype):
         raise PartitionError(f"{call.node.op} of {call.dtype}")
     return formula(call, text, [call.tensor("self"), *numbers], cost, rounds=rounds)
 
 
 @rule("gelu")
-def gelu(call: Call) -> Element:
+def gelu(call: NodeCall) -> Element:
     if call.word("approximate") == "tanh":
         return _activation(call, "0.5 * {0} * (1.0 + tanh(0.7978845608028654 * ({0} + 0.044715 * {0} * {0} * {0})))", 16)
     return _activation(call, "0.5 * {0} * (1.0 + erf({0} * 0.7071067811865476))", 12)
 
 
 @rule("elu", "celu")
-def elu(call: Call) -> Element:
+def elu(call: NodeCall) -> Element:
     alpha = call.number("alpha", 1)
     scale, inner = (1.0, 1.0 / alpha) if call.node.op == "aten.celu" else (call.number("scale", 1), call.number("input_scale", 1))
     return _activation(call, "({0} < 0.0) ? expm1({0} * {1}) * {2} : {0} * {3}", 12, inner, alpha * scale, scale)
 
 
 @rule("leaky_relu")
-def leaky_relu(call: Call) -> Element:
+def leaky_relu(call: NodeCall) -> Element:
     return _activation(call, "({0} > 0.0) ? {0} : {0} * {1}", 2, call.number("negative_slope", 0.01))
 
 
 @rule("prelu", "_prelu_kernel")
-def prelu(call: Call) -> Element:
+def prelu(call: NodeCall) -> Element:
     x, slope = call.tensor("self"), call.tensor("weight")
     if call.node.op == "aten.prelu":
         own, rank = slope, len(x.shape)
@@ -48,30 +48,30 @@ def prelu(call: Call) -> Element:
 
 
 @rule("softplus")
-def softplus(call: Call) -> Element:
+def softplus(call: NodeCall) -> Element:
     text = "({0} * {1} > {2}) ? {0} : log1p(exp({0} * {1})) / {1}"
     return _activation(call, text, 24, call.number("beta", 1), call.number("threshold", 20))
 
 
 @rule("hardshrink")
-def hardshrink(call: Call) -> Element:
+def hardshrink(call: NodeCall) -> Element:
     return _activation(call, "({0} >= -{1} && {0} <= {1}) ? 0.0 : {0}", 2, call.number("lambd", 0.5), rounds=True)
 
 
 @rule("softshrink")
-def softshrink(call: Call) -> Element:
+def softshrink(call: NodeCall) -> Element:
     return _activation(call, "({0} > {1}) ? {0} - {1} : ({0} < -{1}) ? {0} + {1} : {0} * 0.0", 3, call.number("lambd", 0.5))
 
 
 @rule("threshold")
-def threshold(call: Call) -> Element:
+def threshold(call: NodeCall) -> Element:
     limit, value = call.number("threshold"), call.number("value")
     fitting([limit, value], call.dtype)
     return formula(call, "({0} <= {1}) ? {2} : {0}", [call.tensor("self"), limit, value], 2, rounds=True)
 
 
 @rule("nan_to_num")
-def nan_to_num(call: Call) -> Element:
+def nan_to_num(call: NodeCall) -> Element:
     if not floating(call.dtype) or call.dtype not in ("float32", "float64"):
         raise PartitionError(f"nan_to_num of {call.dtype}")
     most = 3.4028234663852886e38 if call.dtype == "float32" else 1.7976931348623157e308
@@ -80,12 +80,12 @@ def nan_to_num(call: Call) -> Element:
 
 
 @rule("log_sigmoid_forward")
-def log_sigmoid_forward(call: Call) -> Sequence[Element | str]:
+def log_sigmoid_forward(call: NodeCall) -> Sequence[Element | str]:
     return formula(call, LOG_SIGMOID, [call.tensor("self")], 18), "the buffer of log_sigmoid_forward is for its gradient"
 
 
 @rule("glu")
-def gates(call: Call) -> Element:
+def gates(call: NodeCall) -> Element:
     base = call.tensor("self")
     dim = call.axis("dim", len(base.shape), -1)
     half = base.shape[dim] // 2

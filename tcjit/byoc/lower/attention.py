@@ -4,7 +4,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tcjit.byoc.lower.builder import Call, Element, broadcast, cast, converted, literal, wide
+from tcjit.byoc.lower.builder import Element, NodeCall, broadcast, cast, converted, literal, wide
 from tcjit.byoc.lower.elementwise import floating
 from tcjit.byoc.lower.indices import Linear, divide
 from tcjit.byoc.lower.normalisation import combined, dropped
@@ -14,8 +14,8 @@ from tcjit.errors import PartitionError
 
 
 @rule("scaled_dot_product_attention")
-def attention(call: Call) -> Element:
-    query, key, value = (call.settled(name) for name in ("query", "key", "value"))
+def attention(call: NodeCall) -> Element:
+    query, key, value = (call.materialised(name) for name in ("query", "key", "value"))
     dtype, builder = wide(call.dtype), call.builder
     if call.number("dropout_p", 0) != 0:
         raise PartitionError("drops at random")
@@ -23,7 +23,7 @@ def attention(call: Call) -> Element:
         raise PartitionError(f"attention of {call.dtype}")
     *lead, rows, width = query.shape
     keys = key.shape[-2]
-    given = call.given("scale")
+    given = call.argument("scale")
     factor = literal(1 / math.sqrt(width) if given is None else call.number("scale"), dtype)
     spread = [_batched(call, each, lead) for each in (key, value)]
     shape = (*lead, rows, keys)
@@ -76,7 +76,7 @@ def _power(score: str, top: str, masked: bool) -> str:
     return f"(({top} == -infinity()) ? 0.0 : exp({score} - {top}))" if masked else f"exp({score} - {top})"
 
 
-def _batched(call: Call, each: Element, lead: Sequence[int]) -> Element:
+def _batched(call: NodeCall, each: Element, lead: Sequence[int]) -> Element:
     """Keys or values for all leading dimensions; several heads of queries may share one of theirs."""
     shape = (*lead, *each.shape[-2:])
     if not call.flag("enable_gqa") or len(each.shape) < 3 or each.shape[-3] == lead[-1]:

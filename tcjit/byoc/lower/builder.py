@@ -37,7 +37,7 @@ class Element:
 
 
 @dataclass(frozen=True)
-class Program:
+class LoweredDef:
     """A def and what it takes: ``shapes`` of its parameters, where a tensor without dimensions is passed as one of one element."""
 
     text: str
@@ -45,7 +45,7 @@ class Program:
     results: int
 
 
-class Builder:
+class DefBuilder:
     """Collects the statements of one def. ``uses`` says how often each value is used inside, ``leaving`` which are used outside too."""
 
     def __init__(self, uses: Mapping[Value, int], leaving: Sequence[Value]) -> None:
@@ -127,7 +127,7 @@ class Builder:
         ranges = _ranges(indices, shape) + [f"{each} in 0:{extent}" for each, extent in zip(names, extents) if extent > 1]
         return self._state(name, Element(dtype, tuple(shape), _reading("", True)), f"{operator}=!", text, ranges)
 
-    def text(self, outputs: Sequence[Value]) -> Program:
+    def text(self, outputs: Sequence[Value]) -> LoweredDef:
         """The def that returns some values."""
         names: list[str] = []
         for value in outputs:
@@ -139,7 +139,7 @@ class Builder:
             names.append(name)
         body = "\n".join(f"    {statement}" for statement in self._statements)
         text = f"def fused({', '.join(self._params)}) -> ({', '.join(names)}) {{\n{body}\n}}\n"
-        return Program(text, tuple(self._shapes), len(names))
+        return LoweredDef(text, tuple(self._shapes), len(names))
 
     def _left(self, shape: Sequence[int]) -> tuple[str, list[str], list[Linear]]:
         self._count += 1
@@ -155,35 +155,35 @@ class Builder:
         return made
 
 
-class Call:
+class NodeCall:
     """The arguments of a node, as rules ask for them; whatever is not written in the model is a PartitionError."""
 
-    def __init__(self, builder: Builder, node: Node) -> None:
+    def __init__(self, builder: DefBuilder, node: Node) -> None:
         self.builder, self.node = builder, node
         self.dtype, self.shape = known(node.outputs[0])
 
-    def given(self, name: str) -> Argument:
+    def argument(self, name: str) -> Argument:
         return self.node.arguments.get(name)
 
     def tensor(self, name: str) -> Element:
         return self.builder.element(self._value(name))
 
-    def settled(self, name: str) -> Element:
+    def materialised(self, name: str) -> Element:
         """A tensor that is read more than once per result."""
         return self.builder.settle(self._value(name))
 
     def optional(self, name: str) -> Element | None:
-        return None if self.given(name) is None else self.tensor(name)
+        return None if self.argument(name) is None else self.tensor(name)
 
     def tensors(self, name: str) -> list[Element]:
         """A list of tensors."""
-        given = self.given(name)
+        given = self.argument(name)
         if not isinstance(given, tuple) or not all(isinstance(each, Value) for each in given):
             raise PartitionError(f"its {name} is no list of tensors written in the model")
         return [self.builder.element(each) for each in given if isinstance(each, Value)]
 
     def number(self, name: str, default: int | float | None = None) -> int | float:
-        found = default if self.given(name) is None else self.given(name)
+        found = default if self.argument(name) is None else self.argument(name)
         if not isinstance(found, (int, float)):
             raise PartitionError(f"its {name} is known at the run only" if isinstance(found, Value) else f"its {name} is {found!r}")
         return found
@@ -198,14 +198,14 @@ class Call:
         return bool(self.integer(name, 0))
 
     def word(self, name: str) -> str:
-        found = self.given(name)
+        found = self.argument(name)
         if isinstance(found, Value):
             raise PartitionError(f"its {name} is known at the run only")
         return found if isinstance(found, str) else ""
 
     def integers(self, name: str, count: int = 0, default: Sequence[int] | None = None) -> tuple[int, ...]:
         """A list of integers; a number or a list of one stands for ``count`` of them, an empty list for the default."""
-        found = self.given(name)
+        found = self.argument(name)
         if isinstance(found, int):
             found = (found,)
         if (found is None or found == ()) and default is not None:
@@ -220,7 +220,7 @@ class Call:
         return axis(self.integer(name, default), rank)
 
     def _value(self, name: str) -> Value:
-        found = self.given(name)
+        found = self.argument(name)
         if not isinstance(found, Value) or found.type is None:
             raise PartitionError(f"its {name} is no tensor")
         return found
@@ -279,7 +279,7 @@ def literal(value: int | float, dtype: str) -> str:
     return f"{dtype}({value!r})"
 
 
-def broadcast(builder: Builder, element: Element, shape: Sequence[int]) -> Element:
+def broadcast(builder: DefBuilder, element: Element, shape: Sequence[int]) -> Element:
     """An element at the subscripts of a shape that its own broadcasts to."""
     own = element.shape
     if own == tuple(shape):

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tcjit.byoc.lower.builder import Call, Element, broadcast, cast, wide
+from tcjit.byoc.lower.builder import Element, NodeCall, broadcast, cast, wide
 from tcjit.byoc.lower.elementwise import formula
 from tcjit.byoc.lower.indices import Linear, number, variable
 from tcjit.byoc.lower.reductions import finish
@@ -12,7 +12,7 @@ from tcjit.byoc.lower.views import unsqueeze
 from tcjit.errors import PartitionError
 
 
-def contract(call: Call, operands: Sequence[tuple[Element, str]], out: str) -> Element:
+def contract(call: NodeCall, operands: Sequence[tuple[Element, str]], out: str) -> Element:
     """The sum of products over the letters that are not in ``out``; each operand has a letter per dimension. A dimension of one element
     goes with any extent. Half types are multiplied and summed in float32, and the result is left so."""
     dtype = wide(call.dtype)
@@ -38,18 +38,18 @@ def contract(call: Call, operands: Sequence[tuple[Element, str]], out: str) -> E
     return call.builder.reduce("+", dtype, [extents[each] for each in out], [extents[each] for each in summed], body)
 
 
-def _operand(call: Call, name: str) -> Element:
-    return _straight(call, call.settled(name))
+def _operand(call: NodeCall, name: str) -> Element:
+    return _straight(call, call.materialised(name))
 
 
-def _straight(call: Call, element: Element) -> Element:
+def _straight(call: NodeCall, element: Element) -> Element:
     """An operand whose subscripts have neither quotients nor remainders, which would keep its rows from being read in a stride."""
     text = element.at([variable(f"i{place}", extent) for place, extent in enumerate(element.shape)])
     return call.builder.store(element) if "/" in text or "%" in text else element
 
 
 @rule("mm", "bmm", "mv", "dot", "vdot", "inner", "matmul")
-def products(call: Call) -> Element:
+def products(call: NodeCall) -> Element:
     left = _operand(call, "self")
     right = _operand(call, next(name for name in ("other", "mat2", "vec", "tensor") if name in call.node.arguments))
     if call.node.op == "aten.inner" and len(right.shape) > 1:
@@ -57,7 +57,7 @@ def products(call: Call) -> Element:
     return finish(call, _matmul(call, left, right))
 
 
-def _matmul(call: Call, left: Element, right: Element) -> Element:
+def _matmul(call: NodeCall, left: Element, right: Element) -> Element:
     """The product without dimensions that a vector stands in for."""
     ranks = len(left.shape), len(right.shape)
     if 0 in ranks:
@@ -72,7 +72,7 @@ def _batch(count: int) -> str:
     return "abcdefgh"[:count]
 
 
-def _added(call: Call, base: Element, found: Element) -> Element:
+def _added(call: NodeCall, base: Element, found: Element) -> Element:
     """beta times one thing plus alpha times another; a beta of zero leaves the first unread, NaN and all."""
     beta, alpha = call.number("beta", 1), call.number("alpha", 1)
     scaled = "{0}" if alpha == 1 else "{2} * {0}"
@@ -83,20 +83,20 @@ def _added(call: Call, base: Element, found: Element) -> Element:
 
 
 @rule("addmm", "addmv", "baddbmm")
-def added_products(call: Call) -> Element:
+def added_products(call: NodeCall) -> Element:
     names = {"aten.addmm": ("mat1", "mat2"), "aten.addmv": ("mat", "vec"), "aten.baddbmm": ("batch1", "batch2")}[call.node.op]
     left, right = (_operand(call, name) for name in names)
     return _added(call, call.tensor("self"), _matmul(call, left, right))
 
 
 @rule("addbmm")
-def added_batches(call: Call) -> Element:
+def added_batches(call: NodeCall) -> Element:
     found = contract(call, [(_operand(call, "batch1"), "aMK"), (_operand(call, "batch2"), "aKN")], "MN")
     return _added(call, call.tensor("self"), found)
 
 
 @rule("linear")
-def linear(call: Call) -> Element:
+def linear(call: NodeCall) -> Element:
     x, weight = _operand(call, "input"), _operand(call, "weight")
     batch = _batch(len(x.shape) - 1)
     out = "N" if len(weight.shape) > 1 else ""
@@ -106,13 +106,13 @@ def linear(call: Call) -> Element:
 
 
 @rule("outer", "ger")
-def outer(call: Call) -> Element:
+def outer(call: NodeCall) -> Element:
     left, right = call.tensor("self"), call.tensor("vec2")
     return formula(call, "{0} * {1}", [unsqueeze(left, 1), broadcast(call.builder, right, call.shape)], 1)
 
 
 @rule("einsum")
-def einsum(call: Call) -> Element:
+def einsum(call: NodeCall) -> Element:
     equation, given = call.word("equation").replace(" ", ""), call.node.arguments.get("tensors")
     values = given if isinstance(given, tuple) else ()
     if "." in equation or not 1 <= len(values) <= 2:

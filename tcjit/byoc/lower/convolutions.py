@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tcjit.byoc.lower.builder import Call, Element, cast, literal, wide
+from tcjit.byoc.lower.builder import Element, NodeCall, cast, literal, wide
 from tcjit.byoc.lower.elementwise import formula
 from tcjit.byoc.lower.indices import Linear, add, divide, inside, modulo, scale
 from tcjit.byoc.lower.reductions import finish
@@ -25,8 +25,8 @@ def guarded(x: Element, subscripts: Sequence[Linear], dtype: str, otherwise: str
 
 
 @rule("conv1d", "conv2d", "conv3d", "convolution", "_convolution", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
-def convolution(call: Call) -> Element:
-    x, weight = call.settled("input"), call.settled("weight")
+def convolution(call: NodeCall) -> Element:
+    x, weight = call.materialised("input"), call.materialised("weight")
     rank = len(weight.shape) - 2
     if rank < 1:
         raise PartitionError("a convolution without a plane")
@@ -46,7 +46,7 @@ def convolution(call: Call) -> Element:
     return formula(call, "{0} + {1}", [reshape(found, call.shape), spread], 1, wide(call.dtype))
 
 
-def _padding(call: Call, kernel: Sequence[int], dilation: Sequence[int]) -> tuple[int, ...]:
+def _padding(call: NodeCall, kernel: Sequence[int], dilation: Sequence[int]) -> tuple[int, ...]:
     """Zeros before each dimension; how many are behind follows from the result's extents."""
     word = call.word("padding")
     if word == "same":
@@ -55,7 +55,7 @@ def _padding(call: Call, kernel: Sequence[int], dilation: Sequence[int]) -> tupl
 
 
 def _plain(
-    call: Call,
+    call: NodeCall,
     x: Element,
     weight: Element,
     shape: Sequence[int],
@@ -78,7 +78,7 @@ def _plain(
 
 
 def _transposed(
-    call: Call,
+    call: NodeCall,
     x: Element,
     weight: Element,
     shape: Sequence[int],
@@ -111,6 +111,6 @@ def _transposed(
     return call.builder.reduce("+", wide(call.dtype), shape, [depth, *kernel], body)
 
 
-def _term(call: Call, left: str, right: str) -> str:
+def _term(call: NodeCall, left: str, right: str) -> str:
     """A product in the type that sums are taken in: one of two numbers of a half type is not rounded before it is converted."""
     return f"{left} * {right}" if wide(call.dtype) == call.dtype else f"{wide(call.dtype)}({left} * {right})"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from tcjit.byoc.graph import Value
-from tcjit.byoc.lower.builder import CHEAP, Call, Element, broadcast, cast, literal, wide
+from tcjit.byoc.lower.builder import CHEAP, Element, NodeCall, broadcast, cast, literal, wide
 from tcjit.byoc.lower.indices import Linear
 from tcjit.byoc.lower.rules import rule
 from tcjit.errors import PartitionError
@@ -24,13 +24,13 @@ def floating(dtype: str) -> bool:
     return DTYPES[dtype].kind == "float"
 
 
-def operand(call: Call, name: str) -> Operand:
+def operand(call: NodeCall, name: str) -> Operand:
     """A tensor or a number."""
-    return call.tensor(name) if isinstance(call.given(name), Value) else call.number(name)
+    return call.tensor(name) if isinstance(call.argument(name), Value) else call.number(name)
 
 
 def formula(
-    call: Call, text: str, operands: Sequence[Operand], cost: int, compute: str = "", result: str = "", rounds: bool = False
+    call: NodeCall, text: str, operands: Sequence[Operand], cost: int, compute: str = "", result: str = "", rounds: bool = False
 ) -> Element:
     """An element by a formula over ``{0} {1} ...``, which are brought to the type ``compute``, by default that of the result made wide.
 
@@ -152,13 +152,13 @@ _TESTS = {
 
 
 @rule(*_FLOATS)
-def float_function(call: Call) -> Element:
+def float_function(call: NodeCall) -> Element:
     text, cost = _FLOATS[call.node.op.removeprefix("aten.")]
     return formula(call, text, [call.tensor("self")], cost)
 
 
 @rule(*_KEEPING)
-def keeping_function(call: Call) -> Element:
+def keeping_function(call: NodeCall) -> Element:
     x, name = call.tensor("self"), call.node.op.removeprefix("aten.")
     if x.dtype == "bool":
         if name == "bitwise_not":
@@ -173,7 +173,7 @@ def keeping_function(call: Call) -> Element:
 
 
 @rule(*_TESTS)
-def test_function(call: Call) -> Element:
+def test_function(call: NodeCall) -> Element:
     x, texts = call.tensor("self"), _TESTS[call.node.op.removeprefix("aten.")]
     if x.dtype == "bool":
         negates = call.node.op == "aten.logical_not"
@@ -184,12 +184,12 @@ def test_function(call: Call) -> Element:
 # ---------------------------------------------------------------- arithmetic
 
 
-def _bools(call: Call, text: str, operands: Sequence[Operand]) -> Element:
+def _bools(call: NodeCall, text: str, operands: Sequence[Operand]) -> Element:
     return formula(call, text, operands, 1, "bool", "bool")
 
 
 @rule("add", "sub", "subtract", "rsub")
-def sum_or_difference(call: Call) -> Element:
+def sum_or_difference(call: NodeCall) -> Element:
     operands, alpha = [operand(call, "self"), operand(call, "other")], call.number("alpha", 1)
     if call.node.op == "aten.rsub":
         operands.reverse()
@@ -205,7 +205,7 @@ def sum_or_difference(call: Call) -> Element:
 
 
 @rule("mul", "multiply")
-def product(call: Call) -> Element:
+def product(call: NodeCall) -> Element:
     operands = [operand(call, "self"), operand(call, "other")]
     fitting(operands, call.dtype)
     return _bools(call, "{0} && {1}", operands) if call.dtype == "bool" else formula(call, "{0} * {1}", operands, 1)
@@ -219,7 +219,7 @@ _FLOOR = "({1} == 0.0) ? {0} / {1} : ({2} == 0.0) ? copysign(0.0, {0} / {1}) : (
 
 
 @rule("div", "divide", "true_divide", "floor_divide")
-def quotient(call: Call) -> Element:
+def quotient(call: NodeCall) -> Element:
     operands = [operand(call, "self"), operand(call, "other")]
     mode = "floor" if call.node.op == "aten.floor_divide" else call.word("rounding_mode")
     if call.dtype == "bool":
@@ -240,12 +240,12 @@ def quotient(call: Call) -> Element:
     return formula(call, text, _kept(call, operands), 16)
 
 
-def _kept(call: Call, operands: Sequence[Operand]) -> list[Operand]:
+def _kept(call: NodeCall, operands: Sequence[Operand]) -> list[Operand]:
     return [call.builder.keep(each) if isinstance(each, Element) else each for each in operands]
 
 
 @rule("remainder", "fmod")
-def rest(call: Call) -> Element:
+def rest(call: NodeCall) -> Element:
     operands = [operand(call, "self"), operand(call, "other")]
     fitting(operands, call.dtype)
     if call.node.op == "aten.fmod":
@@ -264,7 +264,7 @@ _FLOAT_POWERS = {**_POWERS, 0.5: "sqrt({0})", -0.5: "1.0 / sqrt({0})", -1.0: "1.
 
 
 @rule("pow")
-def power(call: Call) -> Element:
+def power(call: NodeCall) -> Element:
     base, exponent = operand(call, "self"), operand(call, "exponent")
     if not isinstance(exponent, Element):
         text = (_FLOAT_POWERS if floating(call.dtype) else _POWERS).get(float(exponent))
@@ -289,7 +289,7 @@ _PAIRS = {
 
 
 @rule(*_PAIRS)
-def pair(call: Call, name: str = "") -> Element:
+def pair(call: NodeCall, name: str = "") -> Element:
     operands = [operand(call, "self"), operand(call, "other")]
     text, integers = _PAIRS[(name or call.node.op).removeprefix("aten.")]
     if not integers and not floating(call.dtype):
@@ -298,7 +298,7 @@ def pair(call: Call, name: str = "") -> Element:
 
 
 @rule("addcmul", "addcdiv")
-def fused_sum(call: Call) -> Element:
+def fused_sum(call: NodeCall) -> Element:
     operands = [call.tensor("self"), call.tensor("tensor1"), call.tensor("tensor2"), call.number("value", 1)]
     sign = "*" if call.node.op == "aten.addcmul" else "/"
     if not floating(call.dtype):
@@ -307,7 +307,7 @@ def fused_sum(call: Call) -> Element:
 
 
 @rule("lerp")
-def between(call: Call) -> Element:
+def between(call: NodeCall) -> Element:
     operands = [call.tensor("self"), call.tensor("end"), operand(call, "weight")]
     text = "(abs({2}) < 0.5) ? {0} + {2} * ({1} - {0}) : {1} - ({1} - {0}) * (1.0 - {2})"
     return formula(call, text, operands, 6)
@@ -322,7 +322,7 @@ _COMPARISONS = {
 
 
 @rule(*_COMPARISONS)
-def comparison(call: Call) -> Element:
+def comparison(call: NodeCall) -> Element:
     operands = [operand(call, "self"), operand(call, "other")]
     sign, compute = _COMPARISONS[call.node.op.removeprefix("aten.")], common(operands)
     fitting(operands, compute)
@@ -344,7 +344,7 @@ _LOGIC = {"logical_and": "&&", "logical_or": "||", "logical_xor": "!=", "bitwise
 
 
 @rule(*_LOGIC, "__and__", "__or__", "__xor__")
-def logic(call: Call) -> Element:
+def logic(call: NodeCall) -> Element:
     name = call.node.op.removeprefix("aten.").replace("__", "")
     operands = [operand(call, "self"), operand(call, "other")]
     if not name.startswith("logical") and call.dtype != "bool":
@@ -353,7 +353,7 @@ def logic(call: Call) -> Element:
 
 
 @rule("where")
-def choice(call: Call) -> Element:
+def choice(call: NodeCall) -> Element:
     condition = call.tensor("condition")
     if condition.dtype != "bool":
         raise PartitionError("chooses by numbers")
@@ -361,11 +361,11 @@ def choice(call: Call) -> Element:
 
 
 @rule("masked_fill")
-def masked(call: Call) -> Element:
+def masked(call: NodeCall) -> Element:
     return _choice(call, call.tensor("mask"), operand(call, "value"), call.tensor("self"))
 
 
-def _choice(call: Call, condition: Element, then: Operand, other: Operand) -> Element:
+def _choice(call: NodeCall, condition: Element, then: Operand, other: Operand) -> Element:
     test = broadcast(call.builder, condition, call.shape)
     arms = [broadcast(call.builder, each, call.shape) if isinstance(each, Element) else each for each in (then, other)]
     fitting(arms, call.dtype)
@@ -380,11 +380,11 @@ def _choice(call: Call, condition: Element, then: Operand, other: Operand) -> El
 
 
 @rule("clamp", "clip", "clamp_min", "clamp_max", "hardtanh")
-def limited(call: Call) -> Element:
+def limited(call: NodeCall) -> Element:
     low, high = ("min_val", "max_val") if call.node.op == "aten.hardtanh" else ("min", "max")
     text, operands = "{0}", [operand(call, "self")]
     for name, word in ((low, "max"), (high, "min")):
-        if call.given(name) is not None:
+        if call.argument(name) is not None:
             operands.append(operand(call, name))
             text = f"{word}({text}, {{{len(operands) - 1}}})"
     fitting(operands, call.dtype)
@@ -397,7 +397,7 @@ def limited(call: Call) -> Element:
 
 
 @rule("to", "_to_copy", "type_as")
-def conversion(call: Call) -> Element:
+def conversion(call: NodeCall) -> Element:
     x = call.tensor("self")
     if floating(x.dtype) and not floating(call.dtype) and call.dtype not in ("bool", "int32", "int64"):
         raise PartitionError(f"{x.dtype} to {call.dtype}, which wraps or not as the machine does it")
@@ -405,12 +405,12 @@ def conversion(call: Call) -> Element:
 
 
 @rule("clone", "contiguous", "detach", "alias", "lift_fresh", "lift_fresh_copy", "detach_copy", "alias_copy", "positive")
-def copy(call: Call) -> Element:
+def copy(call: NodeCall) -> Element:
     return call.tensor("self")
 
 
 @rule("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
-def dropout(call: Call) -> Element:
+def dropout(call: NodeCall) -> Element:
     if call.flag("train") and call.number("p") != 0:
         raise PartitionError("draws random numbers")
     return call.tensor("input")
@@ -422,7 +422,7 @@ _VALUES = {"zeros": 0, "ones": 1, "zeros_like": 0, "ones_like": 1, "new_zeros": 
 
 
 @rule(*_VALUES, "full", "full_like", "new_full", "scalar_tensor", "fill")
-def filled(call: Call) -> Element:
+def filled(call: NodeCall) -> Element:
     name = call.node.op.removeprefix("aten.")
     given = "s" if name == "scalar_tensor" else "value" if name == "fill" else "fill_value"
     value = _VALUES[name] if name in _VALUES else operand(call, given)
@@ -431,7 +431,7 @@ def filled(call: Call) -> Element:
 
 
 @rule("arange")
-def counted(call: Call) -> Element:
+def counted(call: NodeCall) -> Element:
     start, step = call.number("start", 0), call.number("step", 1)
     if floating(call.dtype) or not isinstance(start, int) or not isinstance(step, int):
         raise PartitionError("counts in floats")

@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tcjit.byoc.graph import Argument, Value
-from tcjit.byoc.lower.builder import Call, Element, broadcast, cast, converted, literal, wide
+from tcjit.byoc.lower.builder import Element, NodeCall, broadcast, cast, converted, literal, wide
 from tcjit.byoc.lower.elementwise import operand
 from tcjit.byoc.lower.indices import Linear, add, divide, inside, modulo, number, opaque, scale
 from tcjit.byoc.lower.rules import rule
@@ -16,13 +16,13 @@ from tcjit.grammar.dtypes import DTYPES
 _ANY = 1 << 62
 
 
-def _table(call: Call, name: str) -> Element:
+def _table(call: NodeCall, name: str) -> Element:
     """What is read from: a tensor of its own, whose extents the kernel checks places against."""
-    found = call.settled(name)
+    found = call.materialised(name)
     return found if call.builder.plain(found) else call.builder.store(found)
 
 
-def places(call: Call, name: str) -> Element:
+def integer_tensor(call: NodeCall, name: str) -> Element:
     """A tensor of integers."""
     found = call.tensor(name)
     if not DTYPES[found.dtype].is_integer:
@@ -36,20 +36,20 @@ def through(index: Element, subscripts: Sequence[Linear]) -> Linear:
 
 
 @rule("embedding")
-def embedding(call: Call) -> Element:
-    table, index = _table(call, "weight"), places(call, "indices")
+def embedding(call: NodeCall) -> Element:
+    table, index = _table(call, "weight"), integer_tensor(call, "indices")
     return Element(table.dtype, call.shape, lambda at: table.at([through(index, at[:-1]), at[-1]]), index.cost + 2)
 
 
 @rule("embedding_bag", "_embedding_bag", "_embedding_bag_forward_only")
-def embedding_bag(call: Call) -> list[Element | str]:
+def embedding_bag(call: NodeCall) -> list[Element | str]:
     """Sums or means of rows, where the model itself says that all bags are of one size: by offsets that count in steps."""
-    table, index, mode = _table(call, "weight"), places(call, "indices"), call.integer("mode", 0)
+    table, index, mode = _table(call, "weight"), integer_tensor(call, "indices"), call.integer("mode", 0)
     bags = call.shape[0]
-    length = _steady(call.given("offsets"), bags, index.size)
+    length = _steady(call.argument("offsets"), bags, index.size)
     if not length or call.flag("include_last_offset"):
         raise PartitionError("its bags are known at the run only")
-    if mode not in (0, 1) or call.given("per_sample_weights") is not None or call.integer("padding_idx", -1) != -1:
+    if mode not in (0, 1) or call.argument("per_sample_weights") is not None or call.integer("padding_idx", -1) != -1:
         raise PartitionError("weighs its rows, leaves some out or takes the greatest")
     dtype = wide(call.dtype)
 
@@ -74,8 +74,8 @@ def _steady(offsets: Argument, bags: int, rows: int) -> int:
 
 
 @rule("index_select")
-def index_select(call: Call) -> Element:
-    table, index = _table(call, "self"), places(call, "index")
+def index_select(call: NodeCall) -> Element:
+    table, index = _table(call, "self"), integer_tensor(call, "index")
     dim = call.axis("dim", len(table.shape))
     if not table.shape or not index.shape:
         raise PartitionError("a tensor without dimensions")
@@ -85,10 +85,10 @@ def index_select(call: Call) -> Element:
 
 
 @rule("gather", "take_along_dim")
-def gather(call: Call) -> Element:
+def gather(call: NodeCall) -> Element:
     if call.node.op == "aten.take_along_dim":
         raise PartitionError("its places may count from the end")
-    table, index = _table(call, "self"), places(call, "index")
+    table, index = _table(call, "self"), integer_tensor(call, "index")
     dim = call.axis("dim", len(table.shape))
     if not table.shape or not index.shape:
         raise PartitionError("a tensor without dimensions")
@@ -96,24 +96,24 @@ def gather(call: Call) -> Element:
 
 
 @rule("index", "_unsafe_index")
-def index_tensors(call: Call) -> Element:
+def index_tensors(call: NodeCall) -> Element:
     """Advanced indexing: the places broadcast together; their dimensions stand where the first was if they are neighbours, else first."""
-    table, given = _table(call, "self"), call.given("indices")
+    table, given = _table(call, "self"), call.argument("indices")
     if not isinstance(given, tuple) or not all(each is None or isinstance(each, Value) for each in given):
         raise PartitionError("its indices are known at the run only")
-    places: dict[int, Element] = {}
+    integer_tensor: dict[int, Element] = {}
     for dim, each in enumerate(given):
         if isinstance(each, Value):
             found = call.builder.settle(each)
             if not DTYPES[found.dtype].is_integer:
                 raise PartitionError(f"indexes by {found.dtype}")
-            places[dim] = found
-    dims = list(places)
-    rest = [dim for dim in range(len(table.shape)) if dim not in places]
+            integer_tensor[dim] = found
+    dims = list(integer_tensor)
+    rest = [dim for dim in range(len(table.shape)) if dim not in integer_tensor]
     common = len(call.shape) - len(rest)
     start = dims[0] if dims == list(range(dims[0], dims[-1] + 1)) else 0
     shape = call.shape[start : start + common]
-    spread = {dim: broadcast(call.builder, each, shape) for dim, each in places.items()}
+    spread = {dim: broadcast(call.builder, each, shape) for dim, each in integer_tensor.items()}
 
     def at(subscripts: Sequence[Linear]) -> str:
         inner, outer = subscripts[start : start + common], [*subscripts[:start], *subscripts[start + common :]]
@@ -130,7 +130,7 @@ def index_tensors(call: Call) -> Element:
 
 
 @rule("cat", "concat", "concatenate")
-def cat(call: Call) -> Element:
+def cat(call: NodeCall) -> Element:
     dim = call.axis("dim" if "dim" in call.node.arguments else "axis", len(call.shape), 0)
     parts = [converted(each, call.dtype) for each in call.tensors("tensors")]
     starts = [0]
@@ -152,7 +152,7 @@ def cat(call: Call) -> Element:
 
 
 @rule("stack")
-def stack(call: Call) -> Element:
+def stack(call: NodeCall) -> Element:
     dim = call.axis("dim", len(call.shape), 0)
     parts = [unsqueeze(converted(each, call.dtype), dim) for each in call.tensors("tensors")]
 
@@ -170,7 +170,7 @@ def stack(call: Call) -> Element:
 
 @rule("constant_pad_nd", "pad", "reflection_pad1d", "reflection_pad2d", "replication_pad1d", "replication_pad2d")
 @rule("reflection_pad3d", "replication_pad3d")
-def pad(call: Call) -> Element:
+def pad(call: NodeCall) -> Element:
     name = call.node.op.removeprefix("aten.")
     mode = name.partition("_")[0] if "_pad" in name else call.word("mode") or "constant"
     x, amounts = call.tensor("self"), call.integers("pad" if "pad" in call.node.arguments else "padding")
@@ -178,7 +178,7 @@ def pad(call: Call) -> Element:
     for place in range(len(amounts) // 2):
         before[-1 - place] = amounts[2 * place]
     if mode == "constant":
-        value = operand(call, "value") if call.given("value") is not None else 0
+        value = operand(call, "value") if call.argument("value") is not None else 0
         if isinstance(value, Element):
             raise PartitionError("pads with a tensor")
         return _zeros_around(call, x, before, literal(value, call.dtype))
@@ -191,16 +191,16 @@ def pad(call: Call) -> Element:
     return found
 
 
-def _zeros_around(call: Call, x: Element, before: Sequence[int], value: str) -> Element:
+def _zeros_around(call: NodeCall, x: Element, before: Sequence[int], value: str) -> Element:
     def at(subscripts: Sequence[Linear]) -> str:
-        places = [add(each, -amount) for each, amount in zip(subscripts, before)]
+        integer_tensor = [add(each, -amount) for each, amount in zip(subscripts, before)]
         tests: list[str] = []
-        for place, extent in zip(places, x.shape):
+        for place, extent in zip(integer_tensor, x.shape):
             found = inside(place, 0, extent)
             if found is None:
                 return value
             tests += found
-        text = x.at(places)
+        text = x.at(integer_tensor)
         return f"(({' && '.join(tests)}) ? {text} : {value})" if tests else text
 
     return Element(x.dtype, call.shape, at, x.cost + 1)
@@ -228,7 +228,7 @@ def _wrapped(x: Element, dim: int, amount: int, length: int, mode: str) -> Eleme
 
 
 @rule("tril", "triu")
-def triangle(call: Call) -> Element:
+def triangle(call: NodeCall) -> Element:
     x, diagonal = call.tensor("self"), call.integer("diagonal", 0)
     sign = "<=" if call.node.op == "aten.tril" else ">="
 
@@ -239,7 +239,7 @@ def triangle(call: Call) -> Element:
 
 
 @rule("slice_scatter", "select_scatter")
-def scattered(call: Call) -> Element:
+def scattered(call: NodeCall) -> Element:
     """A copy with a part replaced."""
     x, source = call.tensor("self"), converted(call.tensor("src"), call.dtype)
     dim = call.axis("dim", len(x.shape), 0)

@@ -4,8 +4,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tcjit.byoc.lower.builder import Call, Element, broadcast, literal
-from tcjit.byoc.lower.indexing import places, through
+from tcjit.byoc.lower.builder import Element, NodeCall, broadcast, literal
+from tcjit.byoc.lower.indexing import integer_tensor, through
 from tcjit.byoc.lower.indices import Linear, opaque
 from tcjit.byoc.lower.normalisation import combined, log_softmax_of
 from tcjit.byoc.lower.reductions import count, finish, reduced
@@ -16,9 +16,9 @@ NONE, MEAN = 0, 1  # of PyTorch's reductions; the third is the sum
 _TYPES = ("float32", "float64")
 
 
-def _operands(call: Call, *names: str) -> tuple[list[Element], tuple[int, ...]]:
+def _operands(call: NodeCall, *names: str) -> tuple[list[Element], tuple[int, ...]]:
     """Tensors of the result's type, and the shape that they broadcast to; each is read without work."""
-    found = [call.settled(name) for name in names]
+    found = [call.materialised(name) for name in names]
     if call.dtype not in _TYPES or any(each.dtype != call.dtype for each in found):
         raise PartitionError(f"{call.node.op} of {', '.join(each.dtype for each in found)}, not in one type of {' or '.join(_TYPES)}")
     rank = max(len(each.shape) for each in found)
@@ -27,7 +27,7 @@ def _operands(call: Call, *names: str) -> tuple[list[Element], tuple[int, ...]]:
     return [broadcast(call.builder, each, shape) for each in found], shape
 
 
-def _finished(call: Call, losses: Element, weights: Element | None = None) -> Element:
+def _finished(call: NodeCall, losses: Element, weights: Element | None = None) -> Element:
     """Losses as the call's reduction asks for; a mean is over the sum of ``weights``, where there are some."""
     kind = call.integer("reduction", MEAN)
     if kind == NONE:
@@ -42,7 +42,7 @@ def _finished(call: Call, losses: Element, weights: Element | None = None) -> El
 
 
 @rule("smooth_l1_loss")
-def smooth_l1_loss(call: Call) -> Element:
+def smooth_l1_loss(call: NodeCall) -> Element:
     parts, shape = _operands(call, "self", "target")
     beta = call.number("beta", 1.0)
     off = call.builder.keep(combined("abs({0} - {1})", call.dtype, shape, parts, 2))
@@ -54,7 +54,7 @@ def smooth_l1_loss(call: Call) -> Element:
 
 
 @rule("kl_div")
-def kl_div(call: Call) -> Element:
+def kl_div(call: NodeCall) -> Element:
     parts, shape = _operands(call, "self", "target")
     zero = literal(0, call.dtype)
     text = f"(({{1}} == {zero}) ? {zero} : {{1}} * log({{1}})) - {{1}} * {{0}}"
@@ -62,7 +62,7 @@ def kl_div(call: Call) -> Element:
 
 
 @rule("triplet_margin_loss")
-def triplet_margin_loss(call: Call) -> Element:
+def triplet_margin_loss(call: NodeCall) -> Element:
     (anchor, positive, negative), shape = _operands(call, "anchor", "positive", "negative")
     order, eps = call.number("p", 2.0), literal(call.number("eps", 1e-6), call.dtype)
     if order not in (1, 2, math.inf) or not shape:
@@ -82,8 +82,8 @@ def triplet_margin_loss(call: Call) -> Element:
 
 
 @rule("cross_entropy_loss")
-def cross_entropy_loss(call: Call) -> Element:
-    x, weight = call.settled("self"), None if call.given("weight") is None else call.settled("weight")
+def cross_entropy_loss(call: NodeCall) -> Element:
+    x, weight = call.materialised("self"), None if call.argument("weight") is None else call.materialised("weight")
     if call.dtype not in _TYPES or x.dtype != call.dtype or (weight is not None and weight.dtype != call.dtype):
         raise PartitionError(f"cross_entropy_loss of {x.dtype}, not in one type of {' or '.join(_TYPES)}")
     dim = 0 if len(x.shape) == 1 else 1
@@ -93,9 +93,9 @@ def cross_entropy_loss(call: Call) -> Element:
     return _of_classes(call, logs, weight, dim)
 
 
-def _of_parts(call: Call, logs: Element, weight: Element | None, dim: int) -> Element:
+def _of_parts(call: NodeCall, logs: Element, weight: Element | None, dim: int) -> Element:
     """The target says for each class how much it is there. A mean is over the rows."""
-    target, classes, smoothing = call.settled("target"), logs.shape[dim], call.number("label_smoothing", 0.0)
+    target, classes, smoothing = call.materialised("target"), logs.shape[dim], call.number("label_smoothing", 0.0)
     if target.dtype != call.dtype:
         raise PartitionError(f"its target is {target.dtype}")
 
@@ -108,9 +108,9 @@ def _of_parts(call: Call, logs: Element, weight: Element | None, dim: int) -> El
     return _finished(call, reduced(call.builder, logs, [dim], "+", call.dtype, term))
 
 
-def _of_classes(call: Call, logs: Element, weight: Element | None, dim: int) -> Element:
+def _of_classes(call: NodeCall, logs: Element, weight: Element | None, dim: int) -> Element:
     """The target says which class it is; rows of one class are ignored. A mean is over the weights of the rows."""
-    target, ignored = places(call, "target"), call.integer("ignore_index", -100)
+    target, ignored = integer_tensor(call, "target"), call.integer("ignore_index", -100)
     classes, smoothing, zero = logs.shape[dim], call.number("label_smoothing", 0.0), literal(0, call.dtype)
 
     def left_out(at: Sequence[Linear]) -> str:

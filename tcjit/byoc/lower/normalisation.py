@@ -4,7 +4,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tcjit.byoc.lower.builder import Builder, Call, Element, broadcast, cast, converted, literal, wide
+from tcjit.byoc.lower.builder import DefBuilder, Element, NodeCall, broadcast, cast, converted, literal, wide
 from tcjit.byoc.lower.elementwise import floating
 from tcjit.byoc.lower.indices import Linear
 from tcjit.byoc.lower.reductions import count, moments, reduced
@@ -31,7 +31,7 @@ def dropped(element: Element, shape: Sequence[int], dims: Sequence[int]) -> Elem
 
 
 @rule("softmax", "_softmax", "_safe_softmax")
-def softmax(call: Call) -> Element:
+def softmax(call: NodeCall) -> Element:
     x, dim, dtype = _exponents(call)
     shape = x.shape
     top = dropped(reduced(call.builder, x, [dim] if shape else [], "max", dtype), shape, [dim])
@@ -45,12 +45,12 @@ def softmax(call: Call) -> Element:
 
 
 @rule("log_softmax", "_log_softmax")
-def log_softmax(call: Call) -> Element:
+def log_softmax(call: NodeCall) -> Element:
     x, dim, dtype = _exponents(call)
     return converted(log_softmax_of(call.builder, x, dim, dtype), call.dtype)
 
 
-def log_softmax_of(builder: Builder, x: Element, dim: int, dtype: str) -> Element:
+def log_softmax_of(builder: DefBuilder, x: Element, dim: int, dtype: str) -> Element:
     """Of a mere access, in ``dtype``."""
     dims = [dim] if x.shape else []
     top = reduced(builder, x, dims, "max", dtype)
@@ -64,9 +64,9 @@ def log_softmax_of(builder: Builder, x: Element, dim: int, dtype: str) -> Elemen
     return combined("{0} - {1} - {2}", dtype, x.shape, parts, 2)
 
 
-def _exponents(call: Call) -> tuple[Element, int, str]:
+def _exponents(call: NodeCall) -> tuple[Element, int, str]:
     """What softmax is taken of, a mere access; the dimension; and the type to compute in."""
-    x, dtype = call.settled("self"), wide(call.dtype)
+    x, dtype = call.materialised("self"), wide(call.dtype)
     if not floating(call.dtype):
         raise PartitionError(f"softmax of {call.dtype}")
     if x.dtype != call.dtype:
@@ -75,7 +75,7 @@ def _exponents(call: Call) -> tuple[Element, int, str]:
 
 
 def _normalised(
-    builder: Builder, x: Element, dims: Sequence[int], eps: float, dtype: str, weight: Element | None, bias: Element | None
+    builder: DefBuilder, x: Element, dims: Sequence[int], eps: float, dtype: str, weight: Element | None, bias: Element | None
 ) -> tuple[Element, Element, Element]:
     """x, a mere access, to mean 0 and variance 1 over some dimensions, times a weight, plus a bias, each of x's shape; and mean and
     reciprocal deviation without these dimensions."""
@@ -97,8 +97,8 @@ def _affine(
 
 
 @rule("layer_norm", "native_layer_norm")
-def layer_norm(call: Call) -> Element | Sequence[Element | str]:
-    x, dtype = call.settled("input"), wide(call.dtype)
+def layer_norm(call: NodeCall) -> Element | Sequence[Element | str]:
+    x, dtype = call.materialised("input"), wide(call.dtype)
     shape = call.integers("normalized_shape")
     dims = list(range(len(x.shape) - len(shape), len(x.shape)))
     weight, bias = (_spread(call, name, x.shape) for name in ("weight", "bias"))
@@ -106,7 +106,7 @@ def layer_norm(call: Call) -> Element | Sequence[Element | str]:
     return _with_statistics(call, converted(found, call.dtype), mean, scale)
 
 
-def _with_statistics(call: Call, found: Element, mean: Element, scale: Element) -> Element | Sequence[Element | str]:
+def _with_statistics(call: NodeCall, found: Element, mean: Element, scale: Element) -> Element | Sequence[Element | str]:
     if len(call.node.outputs) == 1:
         return found
     others: list[Element | str] = []
@@ -118,7 +118,7 @@ def _with_statistics(call: Call, found: Element, mean: Element, scale: Element) 
     return [found, *others]
 
 
-def _spread(call: Call, name: str, shape: Sequence[int], place: int | None = None) -> Element | None:
+def _spread(call: NodeCall, name: str, shape: Sequence[int], place: int | None = None) -> Element | None:
     """A weight or bias over a shape: of the last dimensions, or of the dimension ``place``."""
     own = call.optional(name)
     if own is None:
@@ -129,8 +129,8 @@ def _spread(call: Call, name: str, shape: Sequence[int], place: int | None = Non
 
 
 @rule("group_norm", "native_group_norm")
-def group_norm(call: Call) -> Element | Sequence[Element | str]:
-    x, dtype = call.settled("input"), wide(call.dtype)
+def group_norm(call: NodeCall) -> Element | Sequence[Element | str]:
+    x, dtype = call.materialised("input"), wide(call.dtype)
     native = call.node.op == "aten.native_group_norm"
     batch, channels, *plane = x.shape
     groups = call.integer("group" if native else "num_groups")
@@ -145,12 +145,12 @@ def group_norm(call: Call) -> Element | Sequence[Element | str]:
 
 
 @rule("instance_norm")
-def instance_norm(call: Call) -> Element | Sequence[Element | str]:
+def instance_norm(call: NodeCall) -> Element | Sequence[Element | str]:
     if not call.flag("use_input_stats"):
         return batch_norm(call)
-    if call.given("running_mean") is not None:
+    if call.argument("running_mean") is not None:
         raise PartitionError("changes its running statistics")
-    x = call.settled("input")
+    x = call.materialised("input")
     weight, bias = (_spread(call, name, x.shape, 1) for name in ("weight", "bias"))
     dims = range(2, len(x.shape))
     found, _, _ = _normalised(call.builder, x, dims, call.number("eps", 1e-5), wide(call.dtype), weight, bias)
@@ -158,9 +158,9 @@ def instance_norm(call: Call) -> Element | Sequence[Element | str]:
 
 
 @rule("batch_norm", "native_batch_norm", "cudnn_batch_norm", "_native_batch_norm_legit_no_training", "_batch_norm_no_update")
-def batch_norm(call: Call) -> Element | Sequence[Element | str]:
+def batch_norm(call: NodeCall) -> Element | Sequence[Element | str]:
     """With given statistics: one scale and one shift per channel."""
-    if call.flag("training") or call.given("running_mean") is None:
+    if call.flag("training") or call.argument("running_mean") is None:
         raise PartitionError("normalises by the batch, and may change its running statistics")
     x, dtype = call.tensor("input"), wide(call.dtype)
     mean, variance = call.tensor("running_mean"), call.tensor("running_var")
@@ -175,8 +175,8 @@ def batch_norm(call: Call) -> Element | Sequence[Element | str]:
 
 
 @rule("rms_norm", "_fused_rms_norm")
-def rms_norm(call: Call) -> Element | Sequence[Element | str]:
-    x, dtype = call.settled("input"), wide(call.dtype)
+def rms_norm(call: NodeCall) -> Element | Sequence[Element | str]:
+    x, dtype = call.materialised("input"), wide(call.dtype)
     shape = call.integers("normalized_shape")
     dims = list(range(len(x.shape) - len(shape), len(x.shape)))
     eps = call.number("eps", FORMATS[x.dtype].eps if floating(x.dtype) else None)

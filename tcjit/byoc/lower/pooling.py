@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 from tcjit.byoc.graph import Argument
-from tcjit.byoc.lower.builder import Call, Element, cast, converted, literal, wide
+from tcjit.byoc.lower.builder import Element, NodeCall, cast, converted, literal, wide
 from tcjit.byoc.lower.convolutions import guarded
 from tcjit.byoc.lower.elementwise import floating
 from tcjit.byoc.lower.indices import Linear, add, divide, modulo, number, scale
@@ -22,7 +22,7 @@ def least(dtype: str) -> str:
     return literal(-math.inf if floating(dtype) else DTYPES[dtype].least, dtype)
 
 
-def _windows(call: Call, x: Element) -> tuple[int, list[tuple[int, ...]]]:
+def _windows(call: NodeCall, x: Element) -> tuple[int, list[tuple[int, ...]]]:
     """How many dimensions have windows; kernel, stride, padding and dilation."""
     rank = int(next(letter for letter in call.node.op if letter.isdigit()))
     kernel = call.integers("kernel_size", rank)
@@ -31,8 +31,8 @@ def _windows(call: Call, x: Element) -> tuple[int, list[tuple[int, ...]]]:
 
 
 @rule("max_pool1d", "max_pool2d", "max_pool3d", "max_pool2d_with_indices", "max_pool3d_with_indices", "max_pool1d_with_indices")
-def max_pool(call: Call) -> Element | Sequence[Element | str]:
-    x, dtype = call.settled("self"), wide(call.dtype)
+def max_pool(call: NodeCall) -> Element | Sequence[Element | str]:
+    x, dtype = call.materialised("self"), wide(call.dtype)
     rank, (kernel, stride, padding, dilation) = _windows(call, x)
     lead = len(x.shape) - rank
 
@@ -46,14 +46,14 @@ def max_pool(call: Call) -> Element | Sequence[Element | str]:
 
 
 @rule("avg_pool1d", "avg_pool2d", "avg_pool3d")
-def avg_pool(call: Call) -> Element:
-    x, dtype = call.settled("self"), wide(call.dtype)
+def avg_pool(call: NodeCall) -> Element:
+    x, dtype = call.materialised("self"), wide(call.dtype)
     if not floating(dtype):
         raise PartitionError(f"averages of {dtype}")
     rank, (kernel, stride, padding, _) = _windows(call, x)
     lead = len(x.shape) - rank
-    override = call.given("divisor_override") is not None
-    padded = call.given("count_include_pad") is None or call.flag("count_include_pad")
+    override = call.argument("divisor_override") is not None
+    padded = call.argument("count_include_pad") is None or call.flag("count_include_pad")
 
     def corner(left: Sequence[Linear]) -> list[Linear]:
         return [add(scale(p, s), -pad) for p, s, pad in zip(left[lead:], stride, padding)]
@@ -83,8 +83,8 @@ def _overlap(start: Linear, length: int, low: int, high: int) -> str:
 
 
 @rule("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d")
-def adaptive_avg_pool(call: Call) -> Element:
-    x, dtype = call.settled("self"), wide(call.dtype)
+def adaptive_avg_pool(call: NodeCall) -> Element:
+    x, dtype = call.materialised("self"), wide(call.dtype)
     if not floating(dtype):
         raise PartitionError(f"averages of {dtype}")
     total, lengths = _bins(call, x, "+", dtype, literal(0, dtype))
@@ -96,13 +96,13 @@ def adaptive_avg_pool(call: Call) -> Element:
 
 
 @rule("adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d")
-def adaptive_max_pool(call: Call) -> Sequence[Element | str]:
-    x, dtype = call.settled("self"), wide(call.dtype)
+def adaptive_max_pool(call: NodeCall) -> Sequence[Element | str]:
+    x, dtype = call.materialised("self"), wide(call.dtype)
     found, _ = _bins(call, x, "max", dtype, least(dtype))
     return [converted(found, call.dtype), "the places of the maxima are for its gradient"]
 
 
-def _bins(call: Call, x: Element, operator: str, dtype: str, nothing: str) -> tuple[Element, Callable[[Sequence[Linear]], list[str]]]:
+def _bins(call: NodeCall, x: Element, operator: str, dtype: str, nothing: str) -> tuple[Element, Callable[[Sequence[Linear]], list[str]]]:
     """A reduction over bins that cover a dimension, neighbours overlapping by one where the result's extent does not divide it: from
     i n / m rounded down to (i + 1) n / m rounded up. And how the bins' lengths are written."""
     rank = int(next(letter for letter in call.node.op if letter.isdigit()))
@@ -131,21 +131,21 @@ def _bins(call: Call, x: Element, operator: str, dtype: str, nothing: str) -> tu
 # ---------------------------------------------------------------- resizing
 
 
-def _scales(call: Call, rank: int) -> list[float | None]:
+def _scales(call: NodeCall, rank: int) -> list[float | None]:
     """The factors that it was asked for, where that was by factors."""
     if "scale_factors" in call.node.arguments:
-        given = call.given("scale_factors")
+        given = call.argument("scale_factors")
         found: list[Argument] = list(given) if isinstance(given, tuple) else [None] * rank
     else:
         names = ("scales",) if rank == 1 else ("scales_d", "scales_h", "scales_w")[-rank:]
-        found = [None if call.given(name) is None else call.number(name) for name in names]
+        found = [None if call.argument(name) is None else call.number(name) for name in names]
     if not all(each is None or isinstance(each, (int, float)) for each in found):
         raise PartitionError("its factors are known at the run only")
     return [float(each) if isinstance(each, (int, float)) else None for each in found]
 
 
 @rule("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d")
-def nearest(call: Call) -> Element:
+def nearest(call: NodeCall) -> Element:
     rank = int(call.node.op[-2])
     x = call.tensor(_input(call))
     x = call.builder.keep(x) if x.cost > 2 else x
@@ -162,10 +162,10 @@ def nearest(call: Call) -> Element:
 
 
 @rule("upsample_linear1d", "upsample_bilinear2d")
-def linear(call: Call) -> Element:
+def linear(call: NodeCall) -> Element:
     """Each place is a fraction of the way between two neighbours; the fractions are exact, so that places are arithmetic on indices."""
     rank = int(call.node.op[-2])
-    x, dtype = call.settled(_input(call)), wide(call.dtype)
+    x, dtype = call.materialised(_input(call)), wide(call.dtype)
     corners = call.flag("align_corners")
     ways = []
     for n, m, factor in zip(x.shape[-rank:], call.shape[-rank:], _scales(call, rank)):
@@ -204,7 +204,7 @@ def _mixed(
     return f"(({flat} >= 0) ? {text} : {part(number(0))})" if flat.low < 0 else text
 
 
-def _input(call: Call) -> str:
+def _input(call: NodeCall) -> str:
     return "input" if "input" in call.node.arguments else "self"
 
 

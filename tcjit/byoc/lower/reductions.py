@@ -4,7 +4,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from tcjit.byoc.lower.builder import Builder, Call, Element, axis, cast, converted, literal, wide
+from tcjit.byoc.lower.builder import DefBuilder, Element, NodeCall, axis, cast, converted, literal, wide
 from tcjit.byoc.lower.elementwise import floating, pair
 from tcjit.byoc.lower.indices import Linear
 from tcjit.byoc.lower.rules import rule
@@ -16,7 +16,7 @@ RUNNING = 32
 
 
 def reduced(
-    builder: Builder,
+    builder: DefBuilder,
     x: Element,
     dims: Sequence[int],
     operator: str,
@@ -28,17 +28,17 @@ def reduced(
     kept = [place for place in range(len(x.shape)) if place not in dims]
 
     def term(left: list[Linear], right: list[Linear]) -> str:
-        places = dict(zip([*kept, *dims], [*left, *right]))
-        subscripts = [places[place] for place in range(len(x.shape))]
+        extreme_positions = dict(zip([*kept, *dims], [*left, *right]))
+        subscripts = [extreme_positions[place] for place in range(len(x.shape))]
         text = x.at(subscripts)
         return cast(text, x.dtype, dtype) if body is None else body(text, subscripts)
 
     return builder.reduce(operator, dtype, [x.shape[place] for place in kept], [x.shape[place] for place in dims], term)
 
 
-def axes(call: Call, name: str, rank: int) -> list[int]:
+def axes(call: NodeCall, name: str, rank: int) -> list[int]:
     """The dimensions of a reduction, ascending; all of them where none is named."""
-    given = call.given(name)
+    given = call.argument(name)
     dims = (given,) if isinstance(given, int) else call.integers(name, default=())
     return sorted(axis(int(dim), rank) for dim in dims) if dims and rank else list(range(rank))
 
@@ -47,13 +47,13 @@ def count(x: Element, dims: Sequence[int]) -> int:
     return math.prod(x.shape[dim] for dim in dims)
 
 
-def finish(call: Call, found: Element) -> Element:
+def finish(call: NodeCall, found: Element) -> Element:
     """In the type and shape of the call's result."""
     return reshape(converted(found, call.dtype), call.shape)
 
 
 @rule("sum", "mean", "prod")
-def sums(call: Call) -> Element:
+def sums(call: NodeCall) -> Element:
     x, dtype = call.tensor("self"), wide(call.dtype)
     dims = axes(call, "dim", len(x.shape))
     if call.dtype == "bool" or (call.node.op == "aten.mean" and not floating(call.dtype)):
@@ -67,24 +67,24 @@ def sums(call: Call) -> Element:
 
 
 @rule("amax", "amin")
-def extremes(call: Call) -> Element:
+def extremes(call: NodeCall) -> Element:
     x = call.tensor("self")
     return finish(call, _extreme(call, x, axes(call, "dim", len(x.shape)), call.node.op[-3:]))
 
 
-def _extreme(call: Call, x: Element, dims: Sequence[int], word: str) -> Element:
+def _extreme(call: NodeCall, x: Element, dims: Sequence[int], word: str) -> Element:
     return reduced(call.builder, x, dims, word, "int32" if x.dtype == "bool" else wide(x.dtype))
 
 
 @rule("max", "min")
-def extremes_with_places(call: Call) -> Element | Sequence[Element | str]:
+def extremes_with_places(call: NodeCall) -> Element | Sequence[Element | str]:
     if "other" in call.node.arguments:
         return pair(call, call.node.op.replace("max", "maximum").replace("min", "minimum"))
     word = call.node.op[-3:]
-    if call.given("dim") is None:
+    if call.argument("dim") is None:
         x = call.tensor("self")
         return finish(call, _extreme(call, x, range(len(x.shape)), word))
-    x = call.settled("self")
+    x = call.materialised("self")
     dim = call.axis("dim", len(x.shape))
     top = _extreme(call, x, axes(call, "dim", len(x.shape)), word)
     value = finish(call, top)
@@ -92,20 +92,20 @@ def extremes_with_places(call: Call) -> Element | Sequence[Element | str]:
         return [value]
     if not call.builder.needs(call.node.outputs[1]):
         return [value, "nobody asked for the places"]
-    return [value, reshape(_place(call, x, [dim] if x.shape else [], top), call.shape)]
+    return [value, reshape(_first_extreme(call, x, [dim] if x.shape else [], top), call.shape)]
 
 
 @rule("argmax", "argmin")
-def places(call: Call) -> Element:
-    x = call.settled("self")
-    if call.given("dim") is None:
+def extreme_positions(call: NodeCall) -> Element:
+    x = call.materialised("self")
+    if call.argument("dim") is None:
         x = reshape(x, (x.size,))
     dims = axes(call, "dim", len(x.shape))
     top = _extreme(call, x, dims, call.node.op[-3:])
-    return reshape(_place(call, x, dims, top), call.shape)
+    return reshape(_first_extreme(call, x, dims, top), call.shape)
 
 
-def _place(call: Call, x: Element, dims: Sequence[int], top: Element) -> Element:
+def _first_extreme(call: NodeCall, x: Element, dims: Sequence[int], top: Element) -> Element:
     """The first place along a dimension that holds the extreme; NaN is one where there is any."""
     if not dims:
         return Element("int64", (), lambda subscripts: "int64(0)")
@@ -121,14 +121,14 @@ def _place(call: Call, x: Element, dims: Sequence[int], top: Element) -> Element
 
 
 @rule("any", "all")
-def quantifiers(call: Call) -> Element:
+def quantifiers(call: NodeCall) -> Element:
     x = call.tensor("self")
     dims = axes(call, "dim", len(x.shape))
     truth = converted(converted(x, "bool"), "int32")
     return finish(call, reduced(call.builder, truth, dims, "max" if call.node.op == "aten.any" else "min", "int32"))
 
 
-def moments(builder: Builder, x: Element, dims: Sequence[int], dtype: str) -> tuple[Element, Element]:
+def moments(builder: DefBuilder, x: Element, dims: Sequence[int], dtype: str) -> tuple[Element, Element]:
     """Mean, and the sum of the squared distances from it; x is a mere access. Two passes: one loses the variance to cancellation."""
     total = reduced(builder, x, dims, "+", dtype)
     number = literal(count(x, dims), dtype)
@@ -142,10 +142,10 @@ def moments(builder: Builder, x: Element, dims: Sequence[int], dtype: str) -> tu
 
 
 @rule("var", "std", "var_mean", "std_mean")
-def variances(call: Call) -> Element | Sequence[Element | str]:
-    x, dtype = call.settled("self"), wide(call.dtype)
+def variances(call: NodeCall) -> Element | Sequence[Element | str]:
+    x, dtype = call.materialised("self"), wide(call.dtype)
     dims = axes(call, "dim", len(x.shape))
-    correction = call.number("correction", 1) if call.given("unbiased") is None else call.integer("unbiased")
+    correction = call.number("correction", 1) if call.argument("unbiased") is None else call.integer("unbiased")
     mean, squares = moments(call.builder, x, dims, dtype)
     number = literal(max(count(x, dims) - correction, 0), dtype)
     root = "sqrt" if "std" in call.node.op else ""
@@ -154,14 +154,14 @@ def variances(call: Call) -> Element | Sequence[Element | str]:
 
 
 @rule("norm", "linalg_vector_norm", "frobenius_norm")
-def norms(call: Call) -> Element:
+def norms(call: NodeCall) -> Element:
     x, dtype = call.tensor("self"), wide(call.dtype)
     if not floating(call.dtype) or not floating(x.dtype):
         raise PartitionError(f"a norm of {x.dtype}")
     dims = axes(call, "dim", len(x.shape))
     order = call.number("ord" if call.node.op == "aten.linalg_vector_norm" else "p", 2)
     if order == 2:
-        x = call.settled("self")
+        x = call.materialised("self")
         squares = reduced(call.builder, x, dims, "+", dtype, lambda text, _: "{0} * {0}".format(cast(text, x.dtype, dtype)))
         return finish(call, Element(dtype, squares.shape, lambda subscripts: f"sqrt({squares.at(subscripts)})", 4))
     operator = {1: "+", math.inf: "max", -math.inf: "min"}.get(order)
@@ -171,8 +171,8 @@ def norms(call: Call) -> Element:
 
 
 @rule("logsumexp")
-def log_of_sums(call: Call) -> Element:
-    x, dtype = call.settled("self"), wide(call.dtype)
+def log_of_sums(call: NodeCall) -> Element:
+    x, dtype = call.materialised("self"), wide(call.dtype)
     if not floating(x.dtype):
         raise PartitionError(f"logsumexp of {x.dtype}")
     dims = axes(call, "dim", len(x.shape))
@@ -190,7 +190,7 @@ def log_of_sums(call: Call) -> Element:
 
 
 @rule("cumsum", "cumprod")
-def running(call: Call) -> Element:
+def running(call: NodeCall) -> Element:
     """Each number from the beginning: the language has no scans, so that the work is the square of the extent."""
     x = converted(call.tensor("self"), call.dtype)
     if not x.shape:

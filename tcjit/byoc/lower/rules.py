@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias, TypeVar
 
 from tcjit.byoc.graph import Node, Value
-from tcjit.byoc.lower.builder import Builder, Call, Element, Program, known
+from tcjit.byoc.lower.builder import DefBuilder, Element, LoweredDef, NodeCall, known
 from tcjit.errors import PartitionError
 
 # what a rule gives: its only result, or all of them, a text in place of one saying why it is not computed
 Results: TypeAlias = "Element | Sequence[Element | str]"
-Rule: TypeAlias = Callable[[Call], Results]
+Rule: TypeAlias = Callable[[NodeCall], Results]
 R = TypeVar("R", bound=Rule)
 
 RULES: dict[str, Rule] = {}
@@ -35,13 +35,13 @@ def refusal(node: Node) -> str:
     return ""
 
 
-def program(nodes: Sequence[Node], inputs: Sequence[Value], outputs: Sequence[Value]) -> Program:
+def program(nodes: Sequence[Node], inputs: Sequence[Value], outputs: Sequence[Value]) -> LoweredDef:
     """A def that computes ``outputs`` from ``inputs``, its parameters in this order; a PartitionError says what stands in the way."""
     uses: dict[Value, int] = {}
     for node in nodes:
         for value in node.inputs:
             uses[value] = uses.get(value, 0) + 1
-    builder = Builder(uses, outputs)
+    builder = DefBuilder(uses, outputs)
     for value in inputs:
         builder.parameter(value)
     for node in nodes:
@@ -51,6 +51,6 @@ def program(nodes: Sequence[Node], inputs: Sequence[Value], outputs: Sequence[Va
         for value in node.inputs:
             if value.type is not None:
                 known(value)
-        results = found(Call(builder, node))
+        results = found(NodeCall(builder, node))
         builder.define(node, [results] if isinstance(results, Element) else results)
     return builder.text(outputs)

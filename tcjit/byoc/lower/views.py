@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from tcjit.byoc.lower.builder import Call, Element, axis, broadcast
+from tcjit.byoc.lower.builder import Element, NodeCall, axis, broadcast
 from tcjit.byoc.lower.indices import Linear, add, divide, modulo, number, reshaped, scale
 from tcjit.byoc.lower.rules import rule
 from tcjit.errors import PartitionError
@@ -58,7 +58,7 @@ def unsqueeze(base: Element, dim: int) -> Element:
 # the target's shape is the result's, whatever the arguments
 @rule("view", "_unsafe_view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "view_as", "reshape_as")
 @rule("view_copy", "_reshape_alias", "squeeze_copy", "unsqueeze_copy", "ravel", "atleast_1d", "atleast_2d")
-def reshapes(call: Call) -> Element:
+def reshapes(call: NodeCall) -> Element:
     base = call.tensor("self")
     if call.node.op in ("aten.view", "aten.view_copy") and call.node.overload == "dtype":
         raise PartitionError("looks at bytes")
@@ -66,17 +66,17 @@ def reshapes(call: Call) -> Element:
 
 
 @rule("expand", "expand_as", "broadcast_to", "expand_copy")
-def expands(call: Call) -> Element:
+def expands(call: NodeCall) -> Element:
     return broadcast(call.builder, call.tensor("self"), call.shape)
 
 
 @rule("broadcast_tensors")
-def broadcasts(call: Call) -> list[Element]:
+def broadcasts(call: NodeCall) -> list[Element]:
     return [broadcast(call.builder, each, call.shape) for each in call.tensors("tensors")]
 
 
 @rule("transpose", "swapaxes", "swapdims", "transpose_copy", "t", "numpy_T", "mT", "t_copy")
-def transposes(call: Call) -> Element:
+def transposes(call: NodeCall) -> Element:
     base = call.tensor("self")
     rank = len(base.shape)
     first, second = ("dim0", "dim1") if "dim0" in call.node.arguments else ("axis0", "axis1")
@@ -93,12 +93,12 @@ def transposes(call: Call) -> Element:
 
 
 @rule("permute", "permute_copy")
-def permutes(call: Call) -> Element:
+def permutes(call: NodeCall) -> Element:
     return permute(call.tensor("self"), call.integers("dims", default=()))
 
 
 @rule("movedim", "moveaxis")
-def moves(call: Call) -> Element:
+def moves(call: NodeCall) -> Element:
     base = call.tensor("self")
     rank = len(base.shape)
     source, target = ([axis(dim, rank) for dim in call.integers(name)] for name in ("source", "destination"))
@@ -108,7 +108,7 @@ def moves(call: Call) -> Element:
 
 
 @rule("slice", "slice_copy")
-def slices(call: Call) -> Element:
+def slices(call: NodeCall) -> Element:
     base = call.tensor("self")
     dim, step = call.axis("dim", len(base.shape), 0), call.integer("step", 1)
     start = call.integer("start", 0)
@@ -117,7 +117,7 @@ def slices(call: Call) -> Element:
 
 
 @rule("narrow", "narrow_copy")
-def narrows(call: Call) -> Element:
+def narrows(call: NodeCall) -> Element:
     base = call.tensor("self")
     dim = call.axis("dim", len(base.shape))
     start = call.integer("start")
@@ -125,25 +125,25 @@ def narrows(call: Call) -> Element:
 
 
 @rule("select", "select_copy")
-def selects(call: Call) -> Element:
+def selects(call: NodeCall) -> Element:
     base = call.tensor("self")
     dim = call.axis("dim", len(base.shape))
-    return select(base, dim, _place(call.integer("index"), base.shape[dim]))
+    return select(base, dim, _normalised_index(call.integer("index"), base.shape[dim]))
 
 
-def _place(index: int, extent: int) -> int:
+def _normalised_index(index: int, extent: int) -> int:
     return index + extent if index < 0 else index
 
 
 @rule("unbind", "unbind_copy")
-def unbinds(call: Call) -> list[Element | str]:
+def unbinds(call: NodeCall) -> list[Element | str]:
     base = call.tensor("self")
     dim = call.axis("dim", len(base.shape), 0)
     return [select(base, dim, index) for index in range(len(call.node.outputs))]
 
 
 @rule("split", "split_with_sizes", "chunk", "split_copy", "split_with_sizes_copy", "unsafe_split", "unsafe_chunk", "tensor_split")
-def splits(call: Call) -> list[Element | str]:
+def splits(call: NodeCall) -> list[Element | str]:
     """The lengths are those of the results."""
     base = call.tensor("self")
     dim, start = call.axis("dim", len(base.shape), 0), 0
@@ -158,7 +158,7 @@ def splits(call: Call) -> list[Element | str]:
 
 
 @rule("flip")
-def flips(call: Call) -> Element:
+def flips(call: NodeCall) -> Element:
     base = call.tensor("self")
     dims = [axis(dim, len(base.shape)) for dim in call.integers("dims")]
 
@@ -171,7 +171,7 @@ def flips(call: Call) -> Element:
 
 
 @rule("roll")
-def rolls(call: Call) -> Element:
+def rolls(call: NodeCall) -> Element:
     base, given = call.tensor("self"), call.integers("dims", default=())
     shifts = call.integers("shifts")
     if not given:
@@ -189,7 +189,7 @@ def _rolled(base: Element, dims: Sequence[int], shifts: Sequence[int]) -> Elemen
 
 
 @rule("repeat", "tile")
-def repeats(call: Call) -> Element:
+def repeats(call: NodeCall) -> Element:
     base = call.tensor("self")
     skip = len(call.shape) - len(base.shape)
 
@@ -200,12 +200,12 @@ def repeats(call: Call) -> Element:
 
 
 @rule("repeat_interleave")
-def interleaves(call: Call) -> Element:
+def interleaves(call: NodeCall) -> Element:
     base = call.tensor("self")
     if call.node.overload != "self_int":
         raise PartitionError("repeats as a tensor says")
     times = call.integer("repeats")
-    if call.given("dim") is None:
+    if call.argument("dim") is None:
         base, dim = reshape(base, (base.size,)), 0
     else:
         dim = call.axis("dim", len(base.shape))
@@ -218,7 +218,7 @@ def interleaves(call: Call) -> Element:
 
 
 @rule("diagonal", "diagonal_copy")
-def diagonals(call: Call) -> Element:
+def diagonals(call: NodeCall) -> Element:
     base, offset = call.tensor("self"), call.integer("offset", 0)
     rank = len(base.shape)
     first, second = call.axis("dim1", rank, 0), call.axis("dim2", rank, 1)
@@ -234,7 +234,7 @@ def diagonals(call: Call) -> Element:
 
 
 @rule("unfold", "unfold_copy")
-def unfolds(call: Call) -> Element:
+def unfolds(call: NodeCall) -> Element:
     """Windows along a dimension, as a last dimension of their own."""
     base = call.tensor("self")
     dim, step = call.axis("dimension", len(base.shape)), call.integer("step")
@@ -248,7 +248,7 @@ def unfolds(call: Call) -> Element:
 
 
 @rule("pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "native_channel_shuffle")
-def shuffles(call: Call) -> Element:
+def shuffles(call: NodeCall) -> Element:
     """Channels and places in a plane change roles, by way of a view with all of them apart."""
     base = call.tensor("self")
     name = call.node.op.removeprefix("aten.")

@@ -11,7 +11,7 @@ import torch
 from tcjit.byoc.adapter import Adapter
 from tcjit.byoc.graph import Argument, Block, Node, Value
 from tcjit.byoc.infer import make
-from tcjit.byoc.passes.editing import Memory, inside, only_user, rebuilt
+from tcjit.byoc.passes.editing import MemoryUses, inside, only_user, rebuilt
 
 _NAMES = "batch_norm native_batch_norm cudnn_batch_norm _native_batch_norm_legit_no_training _batch_norm_impl_index"
 _NORMS = frozenset(f"aten.{name}" for name in _NAMES.split())
@@ -27,10 +27,10 @@ def fold_batch_norm(block: Block, adapter: Adapter) -> Block:
 
     The new weights are constants, which do not train: leave this pass out for a model that is to be trained.
     """
-    return _folded(block, adapter, Memory(block))
+    return _folded(block, adapter, MemoryUses(block))
 
 
-def _folded(block: Block, adapter: Adapter, memory: Memory) -> Block:
+def _folded(block: Block, adapter: Adapter, memory: MemoryUses) -> Block:
     inside(block, lambda each: _folded(each, adapter, memory))
     nodes: dict[Node, Node | None] = dict.fromkeys(block.nodes)  # what stands for each; itself where None
     gone: set[Node] = set()
@@ -57,7 +57,7 @@ class _Pair:
     variance: Value
 
 
-def _pair(norm: Node, block: Block, memory: Memory) -> _Pair | None:
+def _pair(norm: Node, block: Block, memory: MemoryUses) -> _Pair | None:
     told = norm.arguments
     source = told.get("input")
     inference = norm.op.endswith("_no_training") or told.get("training") is False

@@ -5,17 +5,17 @@ from collections.abc import Hashable
 
 from tcjit.byoc.adapter import Adapter
 from tcjit.byoc.graph import Argument, Block, Node, Value
-from tcjit.byoc.passes.editing import Memory, inside, rebuilt, substitute
+from tcjit.byoc.passes.editing import MemoryUses, inside, rebuilt, substitute
 
 
 def share_common(block: Block, adapter: Adapter) -> Block:
     """One node for all that do the same to the same values. Tensors that something writes to, or that the model returns both, stay two."""
-    memory = Memory(block)
+    memory = MemoryUses(block)
     instead: dict[Value, Value] = {}
     return substitute(_shared(block, memory, instead), instead)
 
 
-def _shared(block: Block, memory: Memory, instead: dict[Value, Value]) -> Block:
+def _shared(block: Block, memory: MemoryUses, instead: dict[Value, Value]) -> Block:
     inside(block, lambda each: _shared(each, memory, instead))
     seen: dict[Hashable, Node] = {}
     kept: list[Node] = []
@@ -29,7 +29,7 @@ def _shared(block: Block, memory: Memory, instead: dict[Value, Value]) -> Block:
     return rebuilt(block, kept)
 
 
-def _sharable(node: Node, memory: Memory) -> bool:
+def _sharable(node: Node, memory: MemoryUses) -> bool:
     return node.effect in ("", "view") and bool(node.outputs) and not node.blocks and not memory.written(*node.inputs, *node.outputs)
 
 

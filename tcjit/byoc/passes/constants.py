@@ -9,7 +9,7 @@ from tcjit.byoc.adapter import Adapter
 from tcjit.byoc.cost import BYTES, size
 from tcjit.byoc.graph import Argument, Block, Node, Value
 from tcjit.byoc.ops import run
-from tcjit.byoc.passes.editing import Memory, inside, rebuilt, substitute
+from tcjit.byoc.passes.editing import MemoryUses, inside, rebuilt, substitute
 from tcjit.byoc.passes.pipeline import Rewriting
 
 LIMIT = 1 << 24
@@ -19,7 +19,7 @@ def folding(limit: int = LIMIT) -> Rewriting:
     """Constant folding that makes no tensor of more than ``limit`` bytes."""
 
     def fold(block: Block, adapter: Adapter) -> Block:
-        return _Folder(block, adapter, limit).done(block)
+        return _ConstantFolder(block, adapter, limit).done(block)
 
     return fold
 
@@ -33,10 +33,10 @@ def fold_constants(block: Block, adapter: Adapter) -> Block:
     return folding()(block, adapter)
 
 
-class _Folder:
+class _ConstantFolder:
     def __init__(self, block: Block, adapter: Adapter, limit: int) -> None:
         self._adapter, self._limit = adapter, limit
-        self._memory = Memory(block)
+        self._memory = MemoryUses(block)
         self._instead: dict[Value, Value] = {}
         self._tensors: dict[Value, torch.Tensor] = {}
 

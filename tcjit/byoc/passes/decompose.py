@@ -29,13 +29,13 @@ def decomposition(*ops: str) -> Rewriting:
         inside(block, lambda each: run(each, adapter))
         nodes: list[Node] = []
         for node in block.nodes:
-            nodes += (node.op in ops and _apart(node)) or [node]
+            nodes += (node.op in ops and _decomposed(node)) or [node]
         return rebuilt(block, nodes)
 
     return run
 
 
-def _apart(node: Node) -> list[Node] | None:
+def _decomposed(node: Node) -> list[Node] | None:
     """The nodes that compute a node's only result, None where the rule does not apply."""
     if node.effect or len(node.outputs) != 1 or node.output.type is None:
         return None

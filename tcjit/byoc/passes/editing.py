@@ -70,7 +70,7 @@ class Emit:
         return node.outputs[0]
 
 
-class Memory:
+class MemoryUses:
     """Which values of a model are written to, and which may be seen from outside: those that leave a block, and all that share their memory
     as far as views tell. Asked before two tensors become one."""
 
@@ -102,7 +102,7 @@ class Memory:
         return not self.written(kept, gone) and not shared
 
 
-def only_user(value: Value, block: Block, memory: Memory) -> Node | None:
+def only_user(value: Value, block: Block, memory: MemoryUses) -> Node | None:
     """The one node of the block that uses a value, once; None where anything else does."""
     users = value.users
     leaves = value in block.outputs or value in memory.exposed

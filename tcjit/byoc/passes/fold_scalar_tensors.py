@@ -6,7 +6,7 @@ import torch
 from tcjit.byoc.adapter import Adapter
 from tcjit.byoc.graph import Block, Node, Value
 from tcjit.byoc.infer import make
-from tcjit.byoc.passes.editing import Memory, inside, rebuilt
+from tcjit.byoc.passes.editing import MemoryUses, inside, rebuilt
 
 # the overloads that take a number instead of a second tensor
 _NAMES = "add sub mul div eq ne lt le gt ge fmod remainder"
@@ -20,15 +20,15 @@ SCALARS = {
 def write_numbers(block: Block, adapter: Adapter) -> Block:
     """``aten.mul.Tensor(x, c)`` with a constant of no dimensions becomes ``aten.mul.Scalar`` with its number, where the result keeps its
     dtype. Constants that train, or are written to, stay."""
-    return _written(block, adapter, Memory(block))
+    return _written(block, adapter, MemoryUses(block))
 
 
-def _written(block: Block, adapter: Adapter, memory: Memory) -> Block:
+def _written(block: Block, adapter: Adapter, memory: MemoryUses) -> Block:
     inside(block, lambda each: _written(each, adapter, memory))
     return rebuilt(block, [_plain(node, adapter, memory) or node for node in block.nodes])
 
 
-def _plain(node: Node, adapter: Adapter, memory: Memory) -> Node | None:
+def _plain(node: Node, adapter: Adapter, memory: MemoryUses) -> Node | None:
     overload = SCALARS.get((node.op, node.overload))
     if overload is None or len(node.arguments) < 2 or node.effect:
         return None

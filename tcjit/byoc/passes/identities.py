@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from tcjit.byoc.adapter import Adapter
 from tcjit.byoc.graph import Block, Node, Value
-from tcjit.byoc.passes.editing import Memory, inside, rebuilt, substitute
+from tcjit.byoc.passes.editing import MemoryUses, inside, rebuilt, substitute
 
 # from a node and its first argument to what the node gives back, or None
 Rule = Callable[[Node, Value], "Value | None"]
@@ -17,12 +17,12 @@ _SHAPED = "view reshape _unsafe_view expand flatten unflatten alias lift_fresh"
 def remove_identities(block: Block, adapter: Adapter) -> Block:
     """Without dropout that does not train, ``x * 1``, ``x / 1``, ``x - 0``, ``x ** 1``, conversions to the dtype, and views of the shape,
     that is there already, and permutations that permute nothing, alone or two in a row."""
-    memory = Memory(block)
+    memory = MemoryUses(block)
     instead: dict[Value, Value] = {}
     return substitute(_without(block, memory, instead), instead)
 
 
-def _without(block: Block, memory: Memory, instead: dict[Value, Value]) -> Block:
+def _without(block: Block, memory: MemoryUses, instead: dict[Value, Value]) -> Block:
     inside(block, lambda each: _without(each, memory, instead))
     kept: list[Node] = []
     for node in block.nodes:
@@ -34,7 +34,7 @@ def _without(block: Block, memory: Memory, instead: dict[Value, Value]) -> Block
     return rebuilt(block, kept)
 
 
-def _source(node: Node, memory: Memory) -> Value | None:
+def _source(node: Node, memory: MemoryUses) -> Value | None:
     """What a node gives back, or None."""
     rule = _RULES.get(node.op)
     given = next(iter(node.arguments.values()), None)

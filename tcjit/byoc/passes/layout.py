@@ -13,7 +13,7 @@ from tcjit.byoc.adapter import Adapter
 from tcjit.byoc.graph import Block, Node, Value
 from tcjit.byoc.infer import make
 from tcjit.byoc.ops import FORMATS
-from tcjit.byoc.passes.editing import Emit, Memory, inside, pruned, rebuilt, renamed
+from tcjit.byoc.passes.editing import Emit, MemoryUses, inside, pruned, rebuilt, renamed
 from tcjit.byoc.passes.lower_conv_transpose import spread, spreads
 from tcjit.byoc.passes.pipeline import Rewriting
 
@@ -36,16 +36,16 @@ def layout(asking: tuple[str, ...] = ASKING, following: frozenset[str] = FOLLOWI
     """Channels last for the operations that a backend asks it for, and for those that follow."""
 
     def run(block: Block, adapter: Adapter) -> Block:
-        return _Layout(adapter, Memory(block), asking, following).done(block)
+        return _ChannelsLast(adapter, MemoryUses(block), asking, following).done(block)
 
     return run
 
 
-class _Layout:
+class _ChannelsLast:
     """A chosen node gives a value of its own in channels last, and a conversion gives the value that the model has. What takes the latter
     in channels last takes the former, and a conversion that nobody needs goes: so pairs of them cancel."""
 
-    def __init__(self, adapter: Adapter, memory: Memory, asking: tuple[str, ...], following: frozenset[str]) -> None:
+    def __init__(self, adapter: Adapter, memory: MemoryUses, asking: tuple[str, ...], following: frozenset[str]) -> None:
         self._adapter, self._memory = adapter, memory
         self._asking, self._following = frozenset(asking), following
         self._held: dict[Value, Value] = {}  # constants in channels last

@@ -46,7 +46,7 @@ def _floats(node: Node) -> str:
     return "" if len(node.outputs) == 1 else "it has several results"
 
 
-def _held(*arguments: Argument) -> str:
+def _not_constant(*arguments: Argument) -> str:
     free = [value for value in values_of(arguments) if not value.constant]
     return f"%{free[0].name} is no constant" if free else ""
 
@@ -63,7 +63,8 @@ def _convolution_refuses(node: Node) -> str:
         return "transposed convolutions are not quantised"
     if _pair(told["padding"]) is None or _pair(told["dilation"]) is None:
         return "its padding is no number"
-    return _floats(node) or _held(told["weight"], told.get("bias")) or ("" if _rank(told["input"]) == 4 else "it is not of (N, C, H, W)")
+    why = _floats(node) or _not_constant(told["weight"], told.get("bias"))
+    return why or ("" if _rank(told["input"]) == 4 else "it is not of (N, C, H, W)")
 
 
 def _convolution(emit: Emit, node: Node, inputs: list[Quantised], w: Weights | None, to: Affine, relu: bool) -> Quantised:
@@ -78,8 +79,10 @@ def _dense_refuses(node: Node) -> str:
     if node.op == "aten.addmm":
         row = isinstance(told["self"], Value) and _rank(told["self"]) == 1
         plain = row and told.get("alpha", 1) == 1 and told.get("beta", 1) == 1
-        return _floats(node) or _held(told["mat2"], told["self"]) or ("" if plain else "it is no product plus one number per column")
-    return _floats(node) or _held(told["weight"], told.get("bias")) or ("" if _rank(told["weight"]) == 2 else "its weight is no matrix")
+        why = _floats(node) or _not_constant(told["mat2"], told["self"])
+        return why or ("" if plain else "it is no product plus one number per column")
+    why = _floats(node) or _not_constant(told["weight"], told.get("bias"))
+    return why or ("" if _rank(told["weight"]) == 2 else "its weight is no matrix")
 
 
 def _dense(emit: Emit, node: Node, inputs: list[Quantised], w: Weights | None, to: Affine, relu: bool) -> Quantised:

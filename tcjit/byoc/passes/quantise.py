@@ -16,7 +16,7 @@ from tcjit.byoc.graph import Block, Node, Value
 from tcjit.byoc.passes import qnn
 from tcjit.byoc.passes.affine import RANGES, Affine, covering, weights_of
 from tcjit.byoc.passes.calibrate import Calibration
-from tcjit.byoc.passes.editing import Emit, Memory, inside, only_user, pruned, rebuilt
+from tcjit.byoc.passes.editing import Emit, MemoryUses, inside, only_user, pruned, rebuilt
 from tcjit.byoc.passes.pipeline import Pass
 from tcjit.byoc.passes.qnn import Quantised
 from tcjit.byoc.passes.quantisable import FOLLOWING, LAYERS, layer_of
@@ -64,7 +64,7 @@ def quantisation(scheme: Scheme) -> Pass:
 
 def quantised(block: Block, adapter: Adapter, scheme: Scheme) -> Block:
     """The block with its layers on integers; nodes that stay float though their operation is chosen bear the reason."""
-    memory = Memory(block)
+    memory = MemoryUses(block)
     steps = [step for each in block.every() for step in _steps(each, adapter, scheme, memory)]
     wanted = dict.fromkeys(value for step in steps for value in (*step.inputs, step.output))
     if isinstance(scheme.activations, Calibration):
@@ -76,7 +76,7 @@ def quantised(block: Block, adapter: Adapter, scheme: Scheme) -> Block:
 
 
 @dataclass(frozen=True)
-class Step:
+class QuantisedLayer:
     """A layer to quantise, with the relu behind it if it has one; ``inputs`` are its activations."""
 
     node: Node
@@ -88,7 +88,7 @@ class Step:
         return (self.relu or self.node).output
 
 
-def _steps(block: Block, adapter: Adapter, scheme: Scheme, memory: Memory) -> Iterable[Step]:
+def _steps(block: Block, adapter: Adapter, scheme: Scheme, memory: MemoryUses) -> Iterable[QuantisedLayer]:
     for node in block.nodes:
         if layer_of(node) not in scheme.ops:
             continue
@@ -100,15 +100,17 @@ def _steps(block: Block, adapter: Adapter, scheme: Scheme, memory: Memory) -> It
             continue
         user = only_user(node.output, block, memory)
         relu = user if user is not None and user.op == "aten.relu" and not memory.written(user.output) else None
-        yield Step(node, layer.activations(node), relu)
+        yield QuantisedLayer(node, layer.activations(node), relu)
 
 
 class _Quantiser:
     """A layer gives integers, and a dequantisation the value that the model has; what takes that value in integers takes the former, and a
     dequantisation that nobody needs goes."""
 
-    def __init__(self, adapter: Adapter, scheme: Scheme, steps: Mapping[Node, Step], known: Mapping[Value, Affine], memory: Memory) -> None:
-        self._adapter, self._scheme, self._steps, self._known, self._memory = adapter, scheme, steps, known, memory
+    def __init__(
+        self, adapter: Adapter, scheme: Scheme, layers: Mapping[Node, QuantisedLayer], known: Mapping[Value, Affine], memory: MemoryUses
+    ) -> None:
+        self._adapter, self._scheme, self._layers, self._known, self._memory = adapter, scheme, layers, known, memory
 
     def done(self, block: Block) -> Block:
         inside(block, self.done)
@@ -126,7 +128,7 @@ class _Quantiser:
         for node in block.nodes:
             if node in fused:
                 continue
-            step = self._steps.get(node)
+            step = self._layers.get(node)
             end, result = node, None
             if step is not None and self._served(step, computed, held):
                 end = step.relu or node
@@ -152,7 +154,7 @@ class _Quantiser:
         known = node.op in FOLLOWING and isinstance(given, Value) and given in computed and len(node.outputs) == 1
         return known and not self._memory.written(*node.inputs, *node.outputs)
 
-    def _served(self, step: Step, computed: set[Value], held: Mapping[Value, Quantised]) -> bool:
+    def _served(self, step: QuantisedLayer, computed: set[Value], held: Mapping[Value, Quantised]) -> bool:
         """Whether everything that a layer needs is known; sums and the like pay only next to integers."""
         layer = LAYERS[layer_of(step.node)]
         missing = [value for value in (*step.inputs, step.output) if value not in self._known and value not in held]
@@ -161,7 +163,7 @@ class _Quantiser:
             return False
         return layer.constants(step.node) is not None or any(value in computed for value in step.inputs)
 
-    def _layer(self, emit: Emit, step: Step, inputs: list[Quantised]) -> Quantised | None:
+    def _layer(self, emit: Emit, step: QuantisedLayer, inputs: list[Quantised]) -> Quantised | None:
         layer, to, w = LAYERS[layer_of(step.node)], self._known[step.output], None
         held = layer.constants(step.node)
         try:

@@ -108,14 +108,9 @@ def identities() -> list[str]:
 
 def machine_of(tool: host.Compiler) -> Machine:
     """The vector unit that the compiler's flags make use of, and this machine's cores."""
-    if "-mprefer-vector-width=512" in tool.flags:
-        vectors = 64, 32
-    elif tool.target.startswith("aarch64") or tool.target.startswith("arm64"):
-        vectors = 16, 32
-    else:
-        vectors = 32 if "-march=native" in tool.flags else 16, 16
+    many = tool.vector_bytes == 64 or tool.target.startswith(("aarch64", "arm64"))
     near, own = host.cache_bytes(1) or Machine.near_bytes, host.cache_bytes(2) or Machine.cache_bytes
-    return Machine(*vectors, os.cpu_count() or 1, near, own)
+    return Machine(tool.vector_bytes, 32 if many else 16, os.cpu_count() or 1, near, own)
 
 
 KINDS["cpu"] = lambda detail, place: single(detail, Cpu())

@@ -12,11 +12,11 @@ from dataclasses import replace
 from tcjit.grammar.ast import Access, Expr, Index
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.gpu_nest import GroupPlan, Item, Kernel, Phase, Share, Steps, regions
-from tcjit.mapping.machine import Device
+from tcjit.mapping.machine import BUFFER_REGISTERS, Device
+from tcjit.mapping.marks import Block, Mark
 from tcjit.mapping.scop_builder import Lowered, owner
 from tcjit.mapping.storage import Axis, Buffer, Storage
 
-REGISTERS = 160  # 32-bit words of one thread's buffers, all together
 WORKING_REGISTERS = 24  # of a thread for addresses, operands and what is under way, beside its buffers
 Where = tuple[str, Share | int]  # "column", "lane", "owner" or "rest", and its share or the whole extent
 
@@ -26,19 +26,19 @@ def place(lowered: Lowered, kernels: Sequence[Kernel], device: Device) -> tuple[
     result = []
     for number, (plan, kernel) in enumerate(zip(lowered.plans, kernels, strict=True)):
         buffers = list(kernel.buffers)
-        room = min(REGISTERS, device.registers // kernel.threads - WORKING_REGISTERS)
+        room = min(BUFFER_REGISTERS, device.registers // kernel.threads - WORKING_REGISTERS)
         lives: list[tuple[range, int]] = []  # of buffers in registers: when, and their words
         used = sum(b.elements * DTYPES[lowered.scop.tensor(b.tensor).dtype].bytes for b in buffers) + _scratch(lowered, kernel, device)
         placed = {b.tensor for b in buffers}
         # what tensor cores compute has to stay in registers, whatever else finds no place there
-        atoms = {lowered.scop.statement(region.statement).tensor for region in regions(kernel.body) if region.atoms}
+        atoms = {lowered.scop.statement(region.statement).tensor for region in regions(kernel.body) if region.mma}
         for storage in sorted(lowered.scop.tensors, key=lambda t: t.name not in atoms):
             if storage.role != "temporary" or storage.name in placed:
                 continue
             users = accesses_of(lowered, plan, storage.name)
             if users is None:
                 continue
-            found = _registers(plan, storage, users, f"block{number}")
+            found = _registers(plan, storage, users, Block(number))
             if found is not None:
                 live = _life(kernel.body, {item.statement for item, _ in users})
                 words = found.elements * max(1, DTYPES[storage.dtype].bytes // 4)
@@ -46,7 +46,7 @@ def place(lowered: Lowered, kernels: Sequence[Kernel], device: Device) -> tuple[
                     lives.append((live, words))
                     buffers.append(found)
                     continue
-            found = _shared(plan, storage, users, f"block{number}")
+            found = _shared(plan, storage, users, Block(number))
             if found is not None and used + found.elements * DTYPES[storage.dtype].bytes <= device.shared_bytes:
                 used += -(-found.elements * DTYPES[storage.dtype].bytes // 16) * 16
                 buffers.append(found)
@@ -125,7 +125,7 @@ def same_thread(plan: GroupPlan, users: Sequence[tuple[Item, list[Where]]]) -> b
     return all(item.lane is None or item.reduce for item, _ in users)  # the lane's first thread, which also has what it combines
 
 
-def _registers(plan: GroupPlan, storage: Storage, users: Sequence[tuple[Item, list[Where]]], mark: str) -> Buffer | None:
+def _registers(plan: GroupPlan, storage: Storage, users: Sequence[tuple[Item, list[Where]]], mark: Mark) -> Buffer | None:
     if not same_thread(plan, users):
         return None
     axes: list[Axis] = []
@@ -149,7 +149,7 @@ def _registers(plan: GroupPlan, storage: Storage, users: Sequence[tuple[Item, li
     return Buffer(storage.name, mark, "thread", tuple(axes), step)
 
 
-def _shared(plan: GroupPlan, storage: Storage, users: Sequence[tuple[Item, list[Where]]], mark: str) -> Buffer | None:
+def _shared(plan: GroupPlan, storage: Storage, users: Sequence[tuple[Item, list[Where]]], mark: Mark) -> Buffer | None:
     axes: list[Axis] = []
     step = 1
     for axis in reversed(range(len(storage.shape))):

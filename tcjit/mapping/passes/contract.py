@@ -6,15 +6,18 @@ Two elements that one tile touches lie closer than the footprint is wide, so the
 
 from __future__ import annotations
 
+from collections import Counter
+
 import islpy as isl
 
 from tcjit.grammar.affine import isl_name
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.dependences import Dependences
 from tcjit.mapping.isl import descendants
+from tcjit.mapping.marks import Mark, Tile
 from tcjit.mapping.scop import Scop
 from tcjit.mapping.storage import Buffer, Storage, folded
-from tcjit.mapping.tree import mark_name
+from tcjit.mapping.tree import mark_of
 
 # private buffers live on the threads' stacks; half an L2 cache is where they stop being cheap anyway
 STACK_BYTES = 128 << 10
@@ -26,7 +29,7 @@ def contract(scop: Scop, deps: Dependences, tree: isl.Schedule) -> tuple[Buffer,
     outer = [node for node in tiles if not any(_is_tile(node.ancestor(up)) for up in range(1, node.get_tree_depth() + 1))]
     inner = [node for node in tiles if not any(_is_tile(below) for below in descendants(node.child(0)))]
     found: list[Buffer] = []
-    used = dict.fromkeys((mark_name(node) for node in tiles), 0)
+    used: Counter[Mark] = Counter()  # bytes below each tile mark
     for storage in scop.tensors if tiles else ():
         if storage.role != "temporary":
             continue
@@ -42,8 +45,7 @@ def contract(scop: Scop, deps: Dependences, tree: isl.Schedule) -> tuple[Buffer,
 
 
 def _is_tile(node: isl.ScheduleNode) -> bool:
-    name = mark_name(node)
-    return name.startswith("tile") and name != "tiles"
+    return isinstance(mark_of(node), Tile)
 
 
 def uses(scop: Scop, storage: Storage) -> isl.UnionMap:
@@ -76,8 +78,8 @@ def _buffers(scop: Scop, deps: Dependences, tiles: list[isl.ScheduleNode], stora
     accesses = uses(scop, storage)
     buffers = []
     for node in tiles:
-        touched = footprint(accesses, node)
-        if touched is None:
+        touched, mark = footprint(accesses, node), mark_of(node)
+        if touched is None or mark is None:
             continue
         if not private_flow(deps, node, accesses):
             return None
@@ -90,6 +92,6 @@ def _buffers(scop: Scop, deps: Dependences, tiles: list[isl.ScheduleNode], stora
                 return None
             base.append(start.to_python())
             sizes.append(width.to_python() + 1)
-        buffers.append(folded(storage.name, mark_name(node), tuple(base), tuple(sizes)))
+        buffers.append(folded(storage.name, mark, tuple(base), tuple(sizes)))
     return buffers or None
 

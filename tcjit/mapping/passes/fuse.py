@@ -9,12 +9,12 @@ one block can keep it all, reading it once is worth more than work for all block
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import islpy as isl
 
 from tcjit.grammar.ast import Index
 from tcjit.mapping.dependences import Dependences
+from tcjit.mapping.group import Group
 from tcjit.mapping.isl import maps, restrict
 from tcjit.mapping.options import Options
 from tcjit.mapping.scop import Scop, ScopStatement
@@ -23,19 +23,6 @@ from tcjit.mapping.tree import KIND, kind, members, plain_band, statement_number
 
 # parallel iterations that fusing must leave on a CPU; below it, separate loops use the threads better
 ENOUGH_PARALLEL = 16
-
-
-@dataclass(frozen=True)
-class Group:
-    """Statements in program order and the columns that they share: per column, statement -> dimension."""
-
-    statements: tuple[str, ...]
-    columns: tuple[dict[str, str], ...]
-
-    def rest(self, scop: Scop, statement: str) -> tuple[str, ...]:
-        """The dimensions of a statement that stay inside."""
-        shared = {column[statement] for column in self.columns}
-        return tuple(d for d in scop.statement(statement).dims if d not in shared)
 
 
 def fuse(

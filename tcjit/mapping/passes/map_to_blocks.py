@@ -1,7 +1,7 @@
 """Blocks: a launch for each kernel, its outer coincident loops as a grid of blocks, and the steps that a block's threads take together.
 
-Where copies run ahead of what reads them, the mark ``wait N`` stands above the body of the steps: all but the last N steps' copies have
-arrived.
+Where copies run ahead of what reads them, the mark ``WaitGroup`` stands above the body of the steps: all copies have arrived but
+those of the last steps.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from collections.abc import Sequence
 import islpy as isl
 
 from tcjit.mapping.gpu_nest import Kernel, Phase, Steps, regions
-from tcjit.mapping.isl import identifier, member, stack
+from tcjit.mapping.isl import member, stack
+from tcjit.mapping.marks import Block, Grid, Launch, Sync, WaitGroup
 from tcjit.mapping.passes.fuse import filters
 from tcjit.mapping.scop import Scop
+from tcjit.mapping.tree import insert_mark
 
 
 def blocks(scop: Scop, kernels: Sequence[Kernel]) -> isl.Schedule:
@@ -24,11 +26,11 @@ def blocks(scop: Scop, kernels: Sequence[Kernel]) -> isl.Schedule:
     depth = node.get_tree_depth()
     for number, kernel in enumerate(kernels):
         below = node.child(number).child(0) if len(kernels) > 1 else node
-        below = below.insert_mark(identifier(scop.ctx, f"launch{number}")).child(0)
+        below = insert_mark(below, Launch(number)).child(0)
         if kernel.blocks:
             below = _band(scop, below, kernel.blocks, coincident=True)
-            below = below.insert_mark(identifier(scop.ctx, "blocks")).child(0).child(0)
-        below = below.insert_mark(identifier(scop.ctx, f"block{number}")).child(0)
+            below = insert_mark(below, Grid()).child(0).child(0)
+        below = insert_mark(below, Block(number)).child(0)
         below = _body(scop, below, kernel.body)
         node = below.ancestor(below.get_tree_depth() - depth)
     return node.get_schedule()
@@ -46,8 +48,8 @@ def _body(scop: Scop, node: isl.ScheduleNode, body: Sequence[Phase]) -> isl.Sche
             below = _body(scop, below, phase.body)
             if phase.stages > 1:
                 # every step waits for its own copies, which were started before those of the steps in between
-                below = below.insert_mark(identifier(scop.ctx, "sync block"))
-                below = below.insert_mark(identifier(scop.ctx, f"wait {phase.stages - 2}"))
+                below = insert_mark(below, Sync("block"))
+                below = insert_mark(below, WaitGroup(phase.stages - 2))
             node = below.ancestor(below.get_tree_depth() - inner)
     return node.ancestor(node.get_tree_depth() - depth)
 

@@ -6,33 +6,33 @@ import islpy as isl
 
 from tcjit.grammar.ast import Call, Expr
 from tcjit.grammar.walk import children
-from tcjit.mapping.isl import identifier
+from tcjit.mapping.marks import Parallel, TileLoops
 from tcjit.mapping.match import mark, match
 from tcjit.mapping.options import Options
 from tcjit.mapping.scop import Scop, ScopStatement
-from tcjit.mapping.tree import mark_name, rewrite, statements_below
+from tcjit.mapping.tree import insert_mark, mark_of, rewrite, statements_below
 
 # statement instances below which one thread is done before a second one has started (a parallel region costs 2-5 us)
 WORTH_THREADS = 1 << 15
 
 
 def parallelise(scop: Scop, tree: isl.Schedule, options: Options) -> isl.Schedule:
-    """The tree with the mark ``parallel`` above coincident tile bands that stand in no other."""
+    """The tree with the mark ``Parallel`` above coincident tile bands that stand in no other."""
     if not options.parallel:
         return tree
 
     def visit(node: isl.ScheduleNode) -> isl.ScheduleNode:
-        if match(node, mark("tiles")) is None or _within_tiles(node):
+        if match(node, mark(TileLoops())) is None or _within_tiles(node):
             return node
         work = sum(_cost(scop, name) for name in statements_below(node))
-        return node.insert_mark(identifier(scop.ctx, "parallel")) if work >= WORTH_THREADS else node
+        return insert_mark(node, Parallel()) if work >= WORTH_THREADS else node
 
     return rewrite(tree, visit)
 
 
 def _within_tiles(node: isl.ScheduleNode) -> bool:
     """Whether loops over tiles stand around a node."""
-    return any(mark_name(node.ancestor(up)) == "tiles" for up in range(1, node.get_tree_depth() + 1))
+    return any(mark_of(node.ancestor(up)) == TileLoops() for up in range(1, node.get_tree_depth() + 1))
 
 
 def _cost(scop: Scop, name: str) -> int:

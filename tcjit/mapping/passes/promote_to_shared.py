@@ -13,6 +13,7 @@ from tcjit.grammar.ast import Access, Const, Expr
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.footprint import WIDE, piece
 from tcjit.mapping.gpu_nest import Copy, GroupPlan, Item, Region, Share
+from tcjit.mapping.marks import Block, Mark
 from tcjit.mapping.scop import Limits
 from tcjit.mapping.scop_builder import Draft, Lowered, divided, index, modulo, total
 from tcjit.mapping.storage import Axis, Buffer, Storage
@@ -24,7 +25,7 @@ def promote(lowered: Lowered) -> Lowered:
     """The scop with the copies that its plans ask for."""
     draft = Draft(lowered)
     copies = [
-        _Promotion(draft, plan, item, access, f"block{number}").copy()
+        _Promotion(draft, plan, item, access, Block(number)).copy()
         for number, plan in enumerate(lowered.plans)
         for item in plan.items
         for name, access in plan.shared
@@ -45,7 +46,7 @@ class _Uniform:
 class _Promotion:
     """One promoted read."""
 
-    def __init__(self, draft: Draft, plan: GroupPlan, item: Item, access: Access, mark: str) -> None:
+    def __init__(self, draft: Draft, plan: GroupPlan, item: Item, access: Access, mark: Mark) -> None:
         self.draft = draft
         self.plan = plan
         self.item = item
@@ -89,7 +90,7 @@ class _Promotion:
         buffer = self._buffer(copy, len(uniform))
         by_block = tuple(u.name for u in self.blocks)
         regions = [self._region(name, origins)]
-        if self.item.atoms and beyond:
+        if self.item.mma and beyond:
             # whole instructions read beyond the edge of the tensor, where zeros stand
             where = (f"({' or '.join(beyond)})",)
             zero = Const(0.0, dtype=self.storage.dtype)
@@ -171,7 +172,7 @@ class _Promotion:
         radices = tuple(shares[a].threads for a in shared_out)
         ahead = self.plan.stages > 1 and bool(self.steps)
         named = tuple((f"l{a}", shares[a]) for a in order)
-        return Region(name, radices or (1,), members or ("0",), tuple(loops), unrolled, bool(vector_loop), ahead=ahead, shares=named)
+        return Region(name, radices or (1,), members or ("0",), tuple(loops), unrolled, bool(vector_loop), async_copy=ahead, shares=named)
 
     def _vector(self, origins: list[tuple[list[tuple[str, int]], int]]) -> int:
         """Elements of one access, as far as every piece is known to start on a multiple of them."""

@@ -14,9 +14,10 @@ from math import prod
 from tcjit.grammar.ast import Access
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.dependences import Dependences
+from tcjit.mapping.group import Group
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.options import Options
-from tcjit.mapping.passes.fuse import ENOUGH_PARALLEL, Group, same_box, shared_columns
+from tcjit.mapping.passes.fuse import ENOUGH_PARALLEL, same_box, shared_columns
 from tcjit.mapping.passes.parallelise import WORTH_THREADS
 from tcjit.mapping.plan import Plan
 from tcjit.mapping.scop import Scop, ScopStatement

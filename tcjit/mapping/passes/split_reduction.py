@@ -11,7 +11,8 @@ from dataclasses import replace
 from tcjit.grammar.affine import isl_name
 from tcjit.grammar.ast import Access
 from tcjit.mapping.gpu_nest import GroupPlan, Item, Share
-from tcjit.mapping.scop import ScopStatement, identity
+from tcjit.mapping.reduction import identity
+from tcjit.mapping.scop import ScopStatement
 from tcjit.mapping.scop_builder import Draft, Lowered, index, items_with, owner
 from tcjit.mapping.storage import fresh
 

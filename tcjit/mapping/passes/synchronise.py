@@ -11,28 +11,27 @@ from collections.abc import Mapping, Sequence
 import islpy as isl
 
 from tcjit.mapping.gpu_nest import GroupPlan, Item, Kernel, Phase, Steps
-from tcjit.mapping.isl import identifier
 from tcjit.mapping.machine import Device
+from tcjit.mapping.marks import Collective, Sync, Threads
 from tcjit.mapping.passes.allocate import Where, accesses_of, same_thread
 from tcjit.mapping.scop_builder import Lowered
-from tcjit.mapping.tree import mark_name, rewrite, statements_below
+from tcjit.mapping.tree import insert_mark, mark_of, rewrite, statements_below
 
-ABOVE_THREADS = ("reduce", "atoms", "ahead")
-BARRIERS = ("", "warp", "block")  # weakest first
+BARRIERS = (None, Sync("warp"), Sync("block"))  # weakest first
 
 
 def synchronise(lowered: Lowered, tree: isl.Schedule, kernels: Sequence[Kernel], device: Device) -> isl.Schedule:
-    """The tree with marks ``sync warp`` and ``sync block`` above the regions that wait."""
+    """The tree with marks ``Sync`` above the regions that wait."""
     needed: dict[str, int] = {}
     for plan, kernel in zip(lowered.plans, kernels, strict=True):
         needed |= _Walk(lowered, plan, kernel, device).needed
 
     def visit(node: isl.ScheduleNode) -> isl.ScheduleNode:
-        name = mark_name(node)
-        if name not in ABOVE_THREADS and (not name.startswith("threads ") or mark_name(node.parent()) in ABOVE_THREADS):
+        outermost = isinstance(mark_of(node), Threads) and not isinstance(mark_of(node.parent()), Collective)
+        if not outermost and not isinstance(mark_of(node), Collective):
             return node
         barrier = BARRIERS[max((needed.get(below, 0) for below in statements_below(node)), default=0)]
-        return node.insert_mark(identifier(lowered.scop.ctx, f"sync {barrier}")) if barrier else node
+        return insert_mark(node, barrier) if barrier else node
 
     return rewrite(tree, visit)
 

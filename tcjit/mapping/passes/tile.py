@@ -15,11 +15,14 @@ from itertools import count, product
 import islpy as isl
 
 from tcjit.grammar.affine import isl_name
-from tcjit.mapping.isl import identifier, member, stack, union_set
-from tcjit.mapping.passes.fuse import Group, filters, insert_band
+from tcjit.mapping.group import Group
+from tcjit.mapping.isl import member, stack, union_set
+from tcjit.mapping.marks import Tile, TileLoops
+from tcjit.mapping.passes.fuse import filters, insert_band
 from tcjit.mapping.passes.share import Shared, inside
 from tcjit.mapping.plan import Plan
 from tcjit.mapping.scop import Scop, ScopStatement
+from tcjit.mapping.tree import insert_mark
 
 # values of a column that are few enough to run through while one tile of the others is in cache
 FEW = 32
@@ -45,9 +48,9 @@ class Cut:
 
 
 def tile(scop: Scop, tree: isl.Schedule, groups: Sequence[Group], plans: Sequence[Plan], shares: Sequence[Shared]) -> isl.Schedule:
-    """A tree with, per group and region, a band of tile loops under the mark ``tiles``, then ``tile0``... and each statement's loops.
+    """A tree with, per group and region, a band of tile loops under the mark ``TileLoops``, then ``Tile`` and each statement's loops.
 
-    Loops that groups share stand around theirs in the same form: a band under ``tiles``, then a mark like a tile's.
+    Loops that groups share stand around theirs in the same form: a band under ``TileLoops``, then a mark like a tile's.
     """
     node = isl.Schedule.from_domain(tree.get_domain()).get_root().child(0)
     counter = count()
@@ -59,8 +62,8 @@ def tile(scop: Scop, tree: isl.Schedule, groups: Sequence[Group], plans: Sequenc
         below = node.child(number).child(0) if len(shares) > 1 else node
         if shared.columns:
             below = insert_band(scop, below, list(shared.columns), coincident=True)
-            below = below.insert_mark(identifier(scop.ctx, "tiles")).child(0).child(0)
-            below = below.insert_mark(identifier(scop.ctx, f"tile{next(counter)}")).child(0)
+            below = insert_mark(below, TileLoops()).child(0).child(0)
+            below = insert_mark(below, Tile(next(counter))).child(0)
         below = _groups(scop, below, groups, plans, shared, counter)
         node = below.ancestor(below.get_tree_depth() - depth)
     return node.get_schedule()
@@ -98,7 +101,7 @@ def _regions(scop: Scop, node: isl.ScheduleNode, group: Group, plan: Plan, count
             return _sequence(scop, below, group, _with(region, inner, cuts), tiled)
         depth = below.get_tree_depth()
         below = _tile_band(scop, below, group, region, outer)
-        below = below.insert_mark(identifier(scop.ctx, "tiles")).child(0).child(0)
+        below = insert_mark(below, TileLoops()).child(0).child(0)
         below = _sequence(scop, below, group, _with(region, inner, cuts), within)
         return below.ancestor(below.get_tree_depth() - depth)
 
@@ -203,7 +206,7 @@ def _tiled(scop: Scop, node: isl.ScheduleNode, group: Group, plan: Plan, region:
     outer = [c for c in plan.order if region[c].tiles > 1]
     if outer:
         node = _tile_band(scop, node, group, region, outer)
-        node = node.insert_mark(identifier(scop.ctx, "tiles")).child(0).child(0)
+        node = insert_mark(node, TileLoops()).child(0).child(0)
     node = _one_tile(scop, node, group, plan, region, number)
     return node.ancestor(node.get_tree_depth() - depth)
 
@@ -227,7 +230,7 @@ def _tile_band(scop: Scop, node: isl.ScheduleNode, group: Group, region: Sequenc
 def _one_tile(scop: Scop, node: isl.ScheduleNode, group: Group, plan: Plan, region: Sequence[Cut], number: int) -> isl.ScheduleNode:
     """What stands inside a tile, below a mark of its own."""
     depth = node.get_tree_depth()
-    node = node.insert_mark(identifier(scop.ctx, f"tile{number}")).child(0)
+    node = insert_mark(node, Tile(number)).child(0)
     if len(group.statements) > 1:
         node = node.insert_sequence(filters(scop, [(s,) for s in group.statements]))
     inner = node.get_tree_depth()

@@ -1,9 +1,9 @@
 """Vectorise: mark the loop that runs in vector lanes, and the patches of results that stay in vector registers.
 
-``lanes`` stands above a loop whose iterations may run at once: parallel ones, or those of a reduction with one result. ``registers``
-stands above a contraction's loops, ``unroll`` above the patch that its innermost iteration updates:
+``Simd`` stands above a loop whose iterations may run at once: parallel ones, or those of a reduction with one result. ``RegisterTile``
+stands above a contraction's loops, ``Unroll`` above the patch that its innermost iteration updates:
 
-    registers -> [reduction loops] -> unroll -> [patch] -> lanes -> [lane loop]
+    RegisterTile -> [reduction loops] -> Unroll -> [patch] -> Simd -> [lane loop]
 
 A reduction that is itself the lane runs in pieces of whole registers; what is left over follows as ordinary loops.
 """
@@ -15,21 +15,22 @@ from collections.abc import Callable, Sequence
 import islpy as isl
 
 from tcjit.grammar.affine import isl_name
-from tcjit.mapping.isl import identifier, member, stack, union_set
+from tcjit.mapping.group import Group
+from tcjit.mapping.isl import member, stack, union_set
+from tcjit.mapping.marks import RegisterTile, Simd, TileLoops, Unroll
 from tcjit.mapping.match import band, leaf, match
-from tcjit.mapping.passes.fuse import Group
 from tcjit.mapping.plan import Patch, Plan
 from tcjit.mapping.scop import Scop, ScopStatement
-from tcjit.mapping.tree import mark_name, rewrite, statements_below
+from tcjit.mapping.tree import insert_mark, mark_of, rewrite, statements_below
 
 
 def vectorise(scop: Scop, tree: isl.Schedule, groups: Sequence[Group], plans: Sequence[Plan]) -> isl.Schedule:
-    """The tree with ``lanes``, ``registers`` and ``unroll`` marks."""
+    """The tree with marks ``Simd``, ``RegisterTile`` and ``Unroll``."""
     by_statement = {name: (group, plan) for group, plan in zip(groups, plans, strict=True) for name in group.statements}
 
     def visit(node: isl.ScheduleNode) -> isl.ScheduleNode:
         names = statements_below(node) if match(node, band(leaf())) is not None else ()
-        if len(names) != 1 or mark_name(node.parent()) == "tiles":
+        if len(names) != 1 or mark_of(node.parent()) == TileLoops():
             return node
         group, plan = by_statement[names[0]]
         s = scop.statement(names[0])
@@ -59,8 +60,8 @@ def _lanes(scop: Scop, made: isl.ScheduleNode, lane: str | None) -> isl.Schedule
         return made
     count = made.band_n_member()
     if count == 1:
-        return made.insert_mark(identifier(scop.ctx, "lanes"))
-    return made.band_split(count - 1).child(0).insert_mark(identifier(scop.ctx, "lanes")).parent()
+        return insert_mark(made, Simd())
+    return insert_mark(made.band_split(count - 1).child(0), Simd()).parent()
 
 
 def _patch(scop: Scop, made: isl.ScheduleNode, s: ScopStatement, group: Group, patch: Patch) -> isl.ScheduleNode:
@@ -81,19 +82,19 @@ def _below(made: isl.ScheduleNode, members: int, change: Callable[[isl.ScheduleN
 
 
 def _marked(scop: Scop, made: isl.ScheduleNode, reductions: int) -> isl.ScheduleNode:
-    """registers -> the first members -> unroll -> the patch -> lanes -> the last member."""
+    """RegisterTile -> the first members -> Unroll -> the patch -> Simd -> the last member."""
     node = made.band_split(reductions) if 0 < reductions < made.band_n_member() else made
     inner = node.child(0) if reductions else node
     points = inner.band_n_member()
     if points > 1:
         inner = inner.band_split(points - 1)
-        inner = inner.child(0).insert_mark(identifier(scop.ctx, "lanes")).parent()
+        inner = insert_mark(inner.child(0), Simd()).parent()
     else:
-        inner = inner.insert_mark(identifier(scop.ctx, "lanes"))
-    inner = inner.insert_mark(identifier(scop.ctx, "unroll"))
+        inner = insert_mark(inner, Simd())
+    inner = insert_mark(inner, Unroll())
     if reductions:
-        return inner.parent().insert_mark(identifier(scop.ctx, "registers"))
-    return inner.insert_mark(identifier(scop.ctx, "registers"))
+        return insert_mark(inner.parent(), RegisterTile())
+    return insert_mark(inner, RegisterTile())
 
 
 def _reduction_patch(scop: Scop, made: isl.ScheduleNode, s: ScopStatement, shared: set[str], patch: Patch) -> isl.ScheduleNode:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from tcjit.byoc.block_dependences import Scope
+from tcjit.byoc.block_dependences import BlockDependences
 from tcjit.byoc.graph import Argument, Block, Effect, Node, TensorType, Value
-from tcjit.byoc.regions import Group, Region
+from tcjit.byoc.regions import NodeGroup, Region
 
 # the names of the arguments of the operations that tests use, in order; others are called self, other, a2, a3 ...
 NAMES = {
@@ -85,7 +85,7 @@ class Build:
         return Block(tuple(self.inputs), self.nodes, outputs, frozenset(mutated))
 
 
-def random_block(seed: int, size: int, colours: int = 2, most: int = 3) -> tuple[Block, list[Group]]:
+def random_block(seed: int, size: int, colours: int = 2, most: int = 3) -> tuple[Block, list[NodeGroup]]:
     """A random graph whose nodes each belong to one of some backends ``c1``, ``c2``, ... or to none, a few of them to pairs and triples
     that share a group, and a few of its values returned."""
     draw = random.Random(seed)
@@ -105,11 +105,11 @@ def random_block(seed: int, size: int, colours: int = 2, most: int = 3) -> tuple
             near = [other for other in free if abs(other.number - node.number) < 6]
             together += draw.sample(near, min(len(near), draw.randint(1, 2)))
             free = [other for other in free if other not in together]
-        groups.append(Group(backend, tuple(sorted(together, key=lambda each: each.number))))
+        groups.append(NodeGroup(backend, tuple(sorted(together, key=lambda each: each.number))))
     return block, groups
 
 
-def contracted_edges(scope: Scope, sets: Sequence[Sequence[Node]]) -> dict[int, set[int]]:
+def contracted_edges(scope: BlockDependences, sets: Sequence[Sequence[Node]]) -> dict[int, set[int]]:
     """By brute force: which cells of the contracted graph each cell needs; sets first, then a cell per other node."""
     owner = {node: cell for cell, nodes in enumerate(sets) for node in nodes}
     for node in scope.nodes:

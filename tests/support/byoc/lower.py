@@ -12,8 +12,8 @@ from tcjit.byoc.backends import find
 from tcjit.byoc.graph import Block, Node, Value
 from tcjit.byoc.infer import type_of
 from tcjit.byoc.ops import bind, effect_of, operator, run
-from tcjit.byoc.region_spec import parse, replay, spec
-from tcjit.byoc.regions import Group, Region
+from tcjit.byoc.regions import NodeGroup, Region
+from tcjit.byoc.spec import parse, replay, spec
 
 
 class Graph:
@@ -56,7 +56,7 @@ class Graph:
     def region(self, outputs: Sequence[Value]) -> Region:
         block = Block(tuple(self.inputs), self.nodes, tuple(outputs))
         inputs, constants = (tuple(v for v in block.inputs if v.constant == held) for held in (False, True))
-        return Region("tcjit", "tcjit_0", (Group("tcjit", tuple(block.nodes)),), tuple(block.nodes), inputs, constants, tuple(outputs))
+        return Region("tcjit", "tcjit_0", (NodeGroup("tcjit", tuple(block.nodes)),), tuple(block.nodes), inputs, constants, tuple(outputs))
 
 
 def check(make: Callable[..., Any], *tensors: Tensor, rtol: float | None = None, atol: float | None = None) -> str:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import tcjit
 from support.byoc.passes import opened, settled
 from tcjit.byoc.partition_blocks import cut
-from tcjit.byoc.region_spec import parse
+from tcjit.byoc.spec import parse
 
 CONFIG = tcjit.PartitionConfig(backends=("packed",), cost=False)
 

@@ -11,12 +11,12 @@ import torch
 
 from tcjit.byoc import runtime
 from tcjit.byoc.backends import Backend, register
-from tcjit.byoc.block_dependences import Scope
+from tcjit.byoc.block_dependences import BlockDependences
 from tcjit.byoc.graph import Block, Node
 from tcjit.byoc.grouping import group
-from tcjit.byoc.region_spec import Runner, Unserved, fits, plan, spec
 from tcjit.byoc.regions import Region, merge
 from tcjit.byoc.rewrite import outline
+from tcjit.byoc.spec import Runner, Unserved, fits, plan, spec
 from tcjit.byoc.torchscript import TorchScriptAdapter
 
 
@@ -72,7 +72,7 @@ def cut(block: Block, backends: Sequence[Backend], regions: list[Region] | None 
     regions = [] if regions is None else regions
     for node in block.nodes:
         node.blocks = tuple(cut(inner, backends, regions)[0] for inner in node.blocks)
-    scope = Scope(block)
+    scope = BlockDependences(block)
     found = merge(scope, group(scope, backends), start=len(regions))
     regions += found
     lowered = {backend.name: backend.lower for backend in backends}

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 
 from tcjit.byoc.backends import Backend, register
-from tcjit.byoc.block_dependences import Scope
+from tcjit.byoc.block_dependences import BlockDependences
 from tcjit.byoc.cost import Limits
 from tcjit.byoc.graph import Block, Node
 from tcjit.byoc.grouping import group
-from tcjit.byoc.region_spec import replay, spec
 from tcjit.byoc.regions import Region, merge
 from tcjit.byoc.rewrite import outline
+from tcjit.byoc.spec import replay, spec
 
 
 class Toy(Backend):
@@ -50,7 +50,7 @@ def outlined(block: Block, backend: Backend) -> tuple[Block, list[Region]]:
     found: list[Region] = []
 
     def one(each: Block) -> Block:
-        scope = Scope(each)
+        scope = BlockDependences(each)
         regions = merge(scope, group(scope, [backend]), start=len(found))
         found.extend(regions)
         for node in each.nodes:

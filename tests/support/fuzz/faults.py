@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -26,7 +26,7 @@ from tcjit.grammar.affine import isl_name
 from tcjit.grammar.ast import Access, Binary, Const, Expr
 from tcjit.mapping import tree as trees
 from tcjit.mapping.isl import maps
-from tcjit.mapping.races import radices
+from tcjit.mapping.marks import Mark, Reduce, Sync, Threads, WaitGroup, parse
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.scop_builder import Lowered
 from tcjit.mapping.storage import Buffer
@@ -193,12 +193,12 @@ def _tree(made: Compiled) -> Iterator[tuple[str, str, str, Change]]:
     warp = made.device.warp
     threads = 0
     for place, node in enumerate(_nodes(_data(made.mapped.tree))):
-        threads = next((launch.threads for launch in made.mapped.launches if launch.mark == node.get("mark")), threads)
+        threads = next((launch.threads for launch in made.mapped.launches if str(launch.mark) == node.get("mark")), threads)
         for number, (fault, where, _) in enumerate(_at(node)):
             if fault == "barrier of a warp only" and threads <= warp:
                 continue  # all threads of the block are one
             both = node.get("sequence", ())[number : number + 2]
-            if both and (len({'"ahead"' in json.dumps(part) for part in both}) > 1 or not _dependent(made.mapped.scop, *both)):
+            if both and (len({'"async_copy"' in json.dumps(part) for part in both}) > 1 or not _dependent(made.mapped.scop, *both)):
                 continue  # copies that run ahead fill other pieces than those that are read
             yield fault, where, "tree", _on_node(place, number)
 
@@ -238,31 +238,28 @@ def _on_node(place: int, number: int) -> Change:
 def _at(node: dict[str, Any]) -> list[tuple[str, str, Callable[[dict[str, Any]], None]]]:
     """The faults that fit a node of the tree."""
     name = node.get("mark", "")
+    mark = parse(name) if name else None
     found: list[tuple[str, str, Callable[[dict[str, Any]], None]]] = []
-    if name.startswith("sync "):
+    if isinstance(mark, Sync):
         found.append(("barrier removed", name, _without))
-    if name == "sync block":
-        found.append(("barrier of a warp only", name, _named("sync warp")))
-    if name.startswith("wait "):
+    if mark == Sync("block"):
+        found.append(("barrier of a warp only", name, _changed(Sync("warp"))))
+    if isinstance(mark, WaitGroup):
         found.append(("wait removed", name, _without))
-        found.append(("wait for one step less", name, _named(f"wait {int(name[5:]) + 1}")))
-    if name == "reduce":
+        found.append(("wait for one step less", name, _changed(WaitGroup(mark.number + 1))))
+    if isinstance(mark, Reduce):
         found.append(("threads that do not combine", name, _without))
-    if name.startswith("threads "):
-        sizes = radices(name)
-        if len(sizes) > 1:
+    if isinstance(mark, Threads):
+        first, *others = sizes = mark.radices
+        if others:
             found.append(("digits of threads swapped", name, _with_swapped_digits))
-            if sizes[0] != sizes[1]:
-                found.append(("radices of threads swapped", name, _named(f"threads {_by((sizes[1], sizes[0], *sizes[2:]))}")))
+            if first != others[0]:
+                found.append(("radices of threads swapped", name, _changed(Threads((others[0], first, *others[1:])))))
         if sizes[-1] > 1 and not node["child"]["schedule"].endswith("[(0)] }]"):  # all threads have the digit 0
-            found.append(("radix of threads halved", name, _named(f"threads {_by((*sizes[:-1], sizes[-1] // 2))}")))
+            found.append(("radix of threads halved", name, _changed(Threads((*sizes[:-1], sizes[-1] // 2)))))
     for position in range(len(node.get("sequence", ())) - 1):
         found.append(("statements swapped", f"{position} and the next", _swapping(position)))
     return found
-
-
-def _by(sizes: Sequence[int]) -> str:
-    return "x".join(map(str, sizes))
 
 
 def _without(node: dict[str, Any]) -> None:
@@ -271,8 +268,8 @@ def _without(node: dict[str, Any]) -> None:
     node.update(below)
 
 
-def _named(name: str) -> Callable[[dict[str, Any]], None]:
-    return lambda node: node.update(mark=name)
+def _changed(mark: Mark) -> Callable[[dict[str, Any]], None]:
+    return lambda node: node.update(mark=str(mark))
 
 
 def _with_swapped_digits(node: dict[str, Any]) -> None:

@@ -96,7 +96,7 @@ def parse(text: str) -> Spec:
     name = found.get("name")
     body, _, tail = text.rpartition(',"digest":"')
     if tail != f'{_digest(body + "}")}"}}':
-        raise PartitionError(f"the spec of region {name} is not as it was written", hint="write it with tcjit.byoc.region_spec.seal")
+        raise PartitionError(f"the spec of region {name} is not as it was written", hint="write it with tcjit.byoc.spec.seal")
     missing = [key for key in ("backend", "name", "inputs", "outputs", "nodes", "code") if key not in found]
     if missing:
         raise PartitionError(f"the spec of region {name} lacks {', '.join(missing)}")
@@ -132,7 +132,7 @@ def plan(parsed: Spec) -> Callable[[Sequence[Tensor]], list[Tensor]]:
     for each in parsed["inputs"]:
         slots[each["name"]] = _Slot(len(slots))
     count = len(slots)
-    steps: list[_Step] = []
+    steps: list[_Instruction] = []
     for node in parsed["nodes"]:
         arguments = {key: read(each, slots, parsed["name"]) for key, each in node["arguments"].items()}
         operator, args, kwargs = call(node["op"], node["overload"], arguments)
@@ -140,7 +140,7 @@ def plan(parsed: Spec) -> Callable[[Sequence[Tensor]], list[Tensor]]:
         for name in node["outputs"]:
             slots[name] = _Slot(len(slots))
             outputs.append(slots[name].index)
-        steps.append(_Step(operator, args, kwargs, tuple(outputs)))
+        steps.append(_Instruction(operator, args, kwargs, tuple(outputs)))
     kept = [read({"value": each["name"]}, slots, parsed["name"]).index for each in parsed["outputs"]]
     shared = _shared(steps, range(count), kept)
     last = {index: number for number, step in enumerate(steps) for index in (*_used([step.args, *step.kwargs.values()]), *step.outputs)}
@@ -163,7 +163,7 @@ def plan(parsed: Spec) -> Callable[[Sequence[Tensor]], list[Tensor]]:
             for index in gone:
                 held[index] = None
         found = [held[index] for index in kept]
-        return _apart(tensors, found) if shared else found
+        return _copied_where_shared(tensors, found) if shared else found
 
     return run
 
@@ -176,14 +176,14 @@ class _Slot:
 
 
 @dataclass(frozen=True)
-class _Step:
+class _Instruction:
     operator: Any
     args: list[Any]
     kwargs: dict[str, Any]
     outputs: tuple[int, ...]
 
 
-def _shared(steps: Sequence[_Step], inputs: Iterable[int], kept: Sequence[int]) -> bool:
+def _shared(steps: Sequence[_Instruction], inputs: Iterable[int], kept: Sequence[int]) -> bool:
     """Whether a result may share memory with an input or with another result."""
     memory: dict[int, int] = {}
 
@@ -203,7 +203,7 @@ def _shared(steps: Sequence[_Step], inputs: Iterable[int], kept: Sequence[int]) 
     return not seen.isdisjoint(ends) or len(set(ends)) < len(ends)
 
 
-def _apart(tensors: Sequence[Tensor], found: Sequence[Tensor]) -> list[Tensor]:
+def _copied_where_shared(tensors: Sequence[Tensor], found: Sequence[Tensor]) -> list[Tensor]:
     """Results in memory of their own, as kernels give them and as PyTorch asks of an operator."""
     try:
         seen = {each.untyped_storage()._cdata for each in tensors}

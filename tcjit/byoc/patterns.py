@@ -15,13 +15,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from tcjit.byoc.block_dependences import Scope
+from tcjit.byoc.block_dependences import BlockDependences
 from tcjit.byoc.graph import Argument, Node, Value, values_of
 from tcjit.byoc.pattern_nodes import (
-    Attributes,
-    Both,
-    Call,
-    Const,
+    AttributePattern,
+    BothPattern,
+    CallPattern,
+    ConstantPattern,
     Dominates,
     Either,
     Given,
@@ -30,14 +30,14 @@ from tcjit.byoc.pattern_nodes import (
     Not,
     Op,
     Optional,
-    Output,
+    OutputPattern,
     Pattern,
     SameShape,
     Tuple,
+    TypePattern,
     Used,
-    Where,
     Wildcard,
-    given,
+    as_pattern,
     show,
 )
 from tcjit.checked import checked
@@ -76,25 +76,25 @@ def is_const(*value: Argument) -> Pattern:
     """A number, text or flag written in the model, a parameter or a buffer; with an argument, exactly that. None only if asked for."""
     if len(value) > 1:
         raise PartitionError(f"is_const takes one value, not {len(value)}", hint="either(is_const(a), is_const(b))")
-    return Literal(value[0]) if value else Const()
+    return Literal(value[0]) if value else ConstantPattern()
 
 
 @checked()
 def either(*options: Given) -> Pattern:
     """One of the patterns."""
-    return Either(tuple(map(given, options)))
+    return Either(tuple(map(as_pattern, options)))
 
 
 @checked()
 def both(*parts: Given) -> Pattern:
     """All of the patterns."""
-    return Both(tuple(map(given, parts)))
+    return BothPattern(tuple(map(as_pattern, parts)))
 
 
 @checked()
 def not_(pattern: Given) -> Pattern:
     """Whatever the pattern does not match; it binds nothing."""
-    return Not(given(pattern))
+    return Not(as_pattern(pattern))
 
 
 @checked(pattern=Pattern)
@@ -110,7 +110,7 @@ def optional(pattern: Pattern) -> Optional:
 @checked()
 def tuple_of(*items: Given) -> Pattern:
     """A list or tuple of just these elements: ``is_op("aten.cat")(tuple_of(a, b), 1)``."""
-    return Tuple(tuple(map(given, items)))
+    return Tuple(tuple(map(as_pattern, items)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,22 +130,22 @@ class Match:
         return self.bindings.get(what) if isinstance(what, str) else self.bound.get(what)
 
 
-@checked(pattern=Pattern, value=Value, scope=(Scope, None))
-def match(pattern: Pattern, value: Value, scope: Scope | None = None) -> Match | None:
+@checked(pattern=Pattern, value=Value, scope=(BlockDependences, None))
+def match(pattern: Pattern, value: Value, scope: BlockDependences | None = None) -> Match | None:
     """The largest match whose result is ``value``; among equals the first. ``scope`` keeps it to one block and knows what leaves it."""
     return next(iter(matches(pattern, value, scope)), None)
 
 
-@checked(pattern=Pattern, value=Value, scope=(Scope, None))
-def matches(pattern: Pattern, value: Value, scope: Scope | None = None) -> list[Match]:
+@checked(pattern=Pattern, value=Value, scope=(BlockDependences, None))
+def matches(pattern: Pattern, value: Value, scope: BlockDependences | None = None) -> list[Match]:
     """All ways in which a pattern fits a value, largest first."""
-    start = _State(scope)
-    states = (state for state in _solve(pattern, value, start) if _settled(state, start))
-    found = [_made(pattern, value, state) for state in islice(states, LIMIT)]
+    start = _MatchState(scope)
+    states = (state for state in _solve(pattern, value, start) if _shapes_agree(state, start))
+    found = [_match_of(pattern, value, state) for state in islice(states, LIMIT)]
     return sorted(found, key=lambda each: -len(each.nodes))
 
 
-def _made(pattern: Pattern, value: Value, state: _State) -> Match:
+def _match_of(pattern: Pattern, value: Value, state: _MatchState) -> Match:
     nodes = tuple(sorted(set(state.nodes), key=lambda node: node.number))
     inputs = dict.fromkeys(v for node in nodes for v in node.inputs if v.producer not in nodes)
     names = {key: argument for key, argument in state.bound.items() if isinstance(key, str)}
@@ -154,25 +154,25 @@ def _made(pattern: Pattern, value: Value, state: _State) -> Match:
 
 
 @dataclass(frozen=True)
-class _State:
+class _MatchState:
     """What has been matched so far; ``pending`` are pairs of a value and the pattern whose shape it must have."""
 
-    scope: Scope | None
+    scope: BlockDependences | None
     bound: Mapping[Pattern | str, Argument] = field(default_factory=dict)
     nodes: tuple[Node, ...] = ()
     pending: tuple[tuple[Value, Pattern], ...] = ()
 
-    def bind(self, key: Pattern | str, argument: Argument) -> _State:
-        return _State(self.scope, {**self.bound, key: argument}, self.nodes, self.pending)
+    def bind(self, key: Pattern | str, argument: Argument) -> _MatchState:
+        return _MatchState(self.scope, {**self.bound, key: argument}, self.nodes, self.pending)
 
-    def with_node(self, node: Node) -> _State:
-        return _State(self.scope, self.bound, (*self.nodes, node), self.pending)
+    def with_node(self, node: Node) -> _MatchState:
+        return _MatchState(self.scope, self.bound, (*self.nodes, node), self.pending)
 
     def here(self, node: Node | None) -> bool:
         return node is not None and (self.scope is None or self.scope.holds(node))
 
 
-def _solve(pattern: Pattern, argument: Argument, state: _State) -> Iterator[_State]:
+def _solve(pattern: Pattern, argument: Argument, state: _MatchState) -> Iterator[_MatchState]:
     """Every way in which a pattern fits an argument."""
     if pattern in state.bound:
         if _same(state.bound[pattern], argument):
@@ -182,11 +182,11 @@ def _solve(pattern: Pattern, argument: Argument, state: _State) -> Iterator[_Sta
         yield after.bind(pattern, argument)
 
 
-def _fitting(pattern: Pattern, argument: Argument, state: _State) -> Iterator[_State]:
+def _fitting(pattern: Pattern, argument: Argument, state: _MatchState) -> Iterator[_MatchState]:
     match pattern:
         case Wildcard():
             yield state
-        case Const():
+        case ConstantPattern():
             if argument is not None and _constant(argument):
                 yield state
         case Literal():
@@ -194,13 +194,13 @@ def _fitting(pattern: Pattern, argument: Argument, state: _State) -> Iterator[_S
                 yield state
         case Op():
             yield from _call(pattern, (), (), argument, state)
-        case Call():
+        case CallPattern():
             yield from _call(pattern.op, pattern.arguments, pattern.named_arguments, argument, state)
         case Either():
             for option in pattern.options:
                 yield from _solve(option, argument, state)
-        case Both():
-            yield from _each([(part, argument) for part in pattern.parts], state)
+        case BothPattern():
+            yield from _match_all([(part, argument) for part in pattern.parts], state)
         case Not():
             if not _fits(pattern.base, argument, state):
                 yield state
@@ -220,7 +220,7 @@ def _fitting(pattern: Pattern, argument: Argument, state: _State) -> Iterator[_S
             yield from _structured(pattern, argument, state)
 
 
-def _structured(pattern: Pattern, argument: Argument, state: _State) -> Iterator[_State]:
+def _structured(pattern: Pattern, argument: Argument, state: _MatchState) -> Iterator[_MatchState]:
     """Tuples, and what only a value can fit."""
     if isinstance(pattern, Tuple):
         yield from _tuple(pattern, argument, state)
@@ -228,36 +228,36 @@ def _structured(pattern: Pattern, argument: Argument, state: _State) -> Iterator
     if not isinstance(argument, Value):
         return
     match pattern:
-        case Output():
+        case OutputPattern():
             yield from _output(pattern, argument, state)
-        case Where():
+        case TypePattern():
             if argument.type is not None and pattern.test(argument.type):
                 yield from _solve(pattern.base, argument, state)
-        case Attributes():
+        case AttributePattern():
             if argument.producer is not None:
                 arguments = argument.producer.arguments
                 wanted = [(each, arguments.get(name)) for name, each in pattern.attributes]
-                yield from _each([(pattern.base, argument), *wanted], state)
+                yield from _match_all([(pattern.base, argument), *wanted], state)
         case SameShape():
             for after in _solve(pattern.base, argument, state):
-                yield _State(after.scope, after.bound, after.nodes, (*after.pending, (argument, pattern.other)))
+                yield _MatchState(after.scope, after.bound, after.nodes, (*after.pending, (argument, pattern.other)))
         case Used():
             yield from _used(pattern, argument, state)
         case Dominates():
             yield from _dominating(pattern, argument, state)
 
 
-def _each(pairs: Sequence[tuple[Pattern, Argument]], state: _State) -> Iterator[_State]:
+def _match_all(pairs: Sequence[tuple[Pattern, Argument]], state: _MatchState) -> Iterator[_MatchState]:
     if not pairs:
         yield state
         return
     for after in _solve(*pairs[0], state):
-        yield from _each(pairs[1:], after)
+        yield from _match_all(pairs[1:], after)
 
 
 def _call(
-    op: Op, positional: tuple[Pattern, ...], named: tuple[tuple[str, Pattern], ...], argument: Argument, state: _State
-) -> Iterator[_State]:
+    op: Op, positional: tuple[Pattern, ...], named: tuple[tuple[str, Pattern], ...], argument: Argument, state: _MatchState
+) -> Iterator[_MatchState]:
     if not isinstance(argument, Value) or argument.position or not state.here(argument.producer):
         return
     node = argument.producer
@@ -268,7 +268,7 @@ def _call(
     state = state.with_node(node)
     for arguments in _orders(node, bool(positional)):
         filled = [*arguments, *[None] * (len(positional) - len(arguments))]
-        yield from _each([*zip(positional, filled), *by_name], state)
+        yield from _match_all([*zip(positional, filled), *by_name], state)
 
 
 def _orders(node: Node, positional: bool) -> Iterator[list[Argument]]:
@@ -280,17 +280,17 @@ def _orders(node: Node, positional: bool) -> Iterator[list[Argument]]:
         yield [arguments[1], arguments[0], *arguments[2:]]
 
 
-def _tuple(pattern: Tuple, argument: Argument, state: _State) -> Iterator[_State]:
+def _tuple(pattern: Tuple, argument: Argument, state: _MatchState) -> Iterator[_MatchState]:
     if isinstance(argument, Value):
         node = argument.producer
         if node is None or node.op not in CONSTRUCTS or not state.here(node):
             return
         argument, state = tuple(node.arguments.values()), state.with_node(node)
     if isinstance(argument, tuple) and len(argument) == len(pattern.items):
-        yield from _each(list(zip(pattern.items, argument)), state)
+        yield from _match_all(list(zip(pattern.items, argument)), state)
 
 
-def _output(pattern: Output, value: Value, state: _State) -> Iterator[_State]:
+def _output(pattern: OutputPattern, value: Value, state: _MatchState) -> Iterator[_MatchState]:
     """A result by number: of an operation with several, or taken out of its tuple by an operation of its own."""
     node = value.producer
     if node is None or not state.here(node):
@@ -306,7 +306,7 @@ def _output(pattern: Output, value: Value, state: _State) -> Iterator[_State]:
         yield from _solve(pattern.base, node.outputs[0], state)
 
 
-def _used(pattern: Used, value: Value, state: _State) -> Iterator[_State]:
+def _used(pattern: Used, value: Value, state: _MatchState) -> Iterator[_MatchState]:
     users = [node for node in dict.fromkeys(value.users) if state.here(node)]
     leaves = state.scope is not None and value in state.scope.leaving
     for after in _solve(pattern.base, value, state):
@@ -316,10 +316,10 @@ def _used(pattern: Used, value: Value, state: _State) -> Iterator[_State]:
             continue
         for node in users:
             for found in _solve(pattern.user, node.outputs[0], after) if node.outputs else ():
-                yield _State(found.scope, found.bound, after.nodes, found.pending)
+                yield _MatchState(found.scope, found.bound, after.nodes, found.pending)
 
 
-def _dominating(pattern: Dominates, value: Value, state: _State) -> Iterator[_State]:
+def _dominating(pattern: Dominates, value: Value, state: _MatchState) -> Iterator[_MatchState]:
     """Walks up from the child through operations that fit the path; whatever fits the parent must lead to the child by all its uses."""
     for after in _solve(pattern.child, value, state):
         end = set(after.nodes) - set(state.nodes)
@@ -333,7 +333,7 @@ def _dominating(pattern: Dominates, value: Value, state: _State) -> Iterator[_St
             between = _between(pattern, each, end, after)
             if between is not None:
                 for found in _solve(pattern.parent, each, after):
-                    yield _State(found.scope, found.bound, (*found.nodes, *between), found.pending)
+                    yield _MatchState(found.scope, found.bound, (*found.nodes, *between), found.pending)
             assert each.producer is not None
             if _fits(pattern.path, each, after):
                 more = [v for v in each.producer.inputs if v not in reached]
@@ -341,7 +341,7 @@ def _dominating(pattern: Dominates, value: Value, state: _State) -> Iterator[_St
                 queue += dict.fromkeys(more)
 
 
-def _between(pattern: Dominates, parent: Value, end: set[Node], state: _State) -> list[Node] | None:
+def _between(pattern: Dominates, parent: Value, end: set[Node], state: _MatchState) -> list[Node] | None:
     """The nodes on the ways from a value to those at the end, or None where a way leads elsewhere or does not fit the path."""
     last = max(node.number for node in end)
     found: dict[Node, None] = {}
@@ -361,12 +361,12 @@ def _between(pattern: Dominates, parent: Value, end: set[Node], state: _State) -
     return list(found)
 
 
-def _fits(pattern: Pattern, argument: Argument, state: _State) -> bool:
+def _fits(pattern: Pattern, argument: Argument, state: _MatchState) -> bool:
     """Whether there is any way, without taking it."""
-    return any(_settled(after, state) for after in _solve(pattern, argument, state))
+    return any(_shapes_agree(after, state) for after in _solve(pattern, argument, state))
 
 
-def _settled(state: _State, before: _State) -> bool:
+def _shapes_agree(state: _MatchState, before: _MatchState) -> bool:
     """Whether the shapes that had to be the same since ``before`` are known and the same."""
     for value, pattern in state.pending[len(before.pending) :]:
         other = state.bound.get(pattern)

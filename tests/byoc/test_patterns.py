@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from support.byoc.graphs import Build
 
-from tcjit.byoc.block_dependences import Scope
+from tcjit.byoc.block_dependences import BlockDependences
 from tcjit.byoc.graph import Node, TensorType, Value
-from tcjit.byoc.matcher import (
+from tcjit.byoc.pattern_nodes import Given, roots
+from tcjit.byoc.patterns import (
     LIMIT,
     Pattern,
     both,
@@ -25,7 +26,6 @@ from tcjit.byoc.matcher import (
     tuple_of,
     wildcard,
 )
-from tcjit.byoc.pattern_nodes import Given, roots
 from tcjit.errors import PartitionError
 
 pytestmark = pytest.mark.text
@@ -308,7 +308,7 @@ def test_used_by() -> None:
     both_, only, none = b("aten.exp", x), b("aten.exp", x), b("aten.exp", x)
     r, n = b("aten.relu", both_), b("aten.neg", both_)
     once = b("aten.relu", only)
-    scope = Scope(b.block(r, n, once, none))
+    scope = BlockDependences(b.block(r, n, once, none))
     relu = is_op("aten.relu")
     assert match(is_op("aten.exp").used_by(relu), both_, scope) and match(is_op("aten.exp").used_by(is_op("aten.neg")), both_, scope)
     assert not match(is_op("aten.exp").only_used_by(relu), both_, scope) and match(is_op("aten.exp").only_used_by(relu), only, scope)
@@ -322,7 +322,7 @@ def test_used_by() -> None:
 def test_a_returned_value_is_not_only_used_here() -> None:
     b = Build()
     y = b("aten.exp", b.input(2))
-    scope = Scope(b.block(b("aten.relu", y), y))
+    scope = BlockDependences(b.block(b("aten.relu", y), y))
     assert not match(is_op("aten.exp").only_used_by(is_op("aten.relu")), y, scope)
 
 
@@ -353,7 +353,7 @@ def test_dominates_not_where_a_way_leads_elsewhere(how: str) -> None:
     if how == "used later":
         b("aten.relu", conv)
     block = b.block(end, *([middle] if how == "returned" else []))
-    assert not match(is_op("aten.add").dominates(is_op("aten.conv2d"), wildcard()), end, Scope(block))
+    assert not match(is_op("aten.add").dominates(is_op("aten.conv2d"), wildcard()), end, BlockDependences(block))
 
 
 def test_side_inputs_do_not_disturb_dominance() -> None:
@@ -370,7 +370,7 @@ def test_a_match_stays_in_its_block() -> None:
     outer = b("aten.exp", b.input(2))
     inner = Build()
     result = inner("aten.relu", outer)
-    scope = Scope(inner.block(result))
+    scope = BlockDependences(inner.block(result))
     b.several("prim.If", types=[outer.type], effect="control", blocks=(scope.block,))
     b.block(outer)
     assert match(is_op("aten.relu"), result, scope)

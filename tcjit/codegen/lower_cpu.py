@@ -1,0 +1,191 @@
+"""The marks of a CPU mapping, replaced by what they mean: parallel and vector loops, micro-kernels, private buffers, prefetches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from math import prod
+
+from tcjit.codegen.integers import limits
+from tcjit.codegen.loops import (
+    Declare,
+    For,
+    If,
+    Mark,
+    MicroKernel,
+    Node,
+    Parallel,
+    Prefetch,
+    Reduction,
+    Run,
+    Simd,
+    Threshold,
+    nest,
+    runs,
+)
+from tcjit.codegen.memory import Memory
+from tcjit.codegen.parallel_regions import merged
+from tcjit.codegen.patch import match, starts
+from tcjit.codegen.scope import Scope
+from tcjit.codegen.soon import requests
+from tcjit.codegen.trip_counts import below, fewest, work
+from tcjit.grammar.dtypes import DTYPES
+from tcjit.mapping import marks
+from tcjit.mapping.machine import Machine
+from tcjit.mapping.passes import parallelise
+from tcjit.mapping.pipeline import Mapped
+
+# iterations that collapsed parallel loops should offer: enough for a fair share of every thread
+FAIR_SHARE = 64
+# independent accumulators of a vector reduction, each over a stretch of its own: more than 2 streams defeat the hardware prefetcher;
+# and the terms that each should have
+SUMS, SHORT = 2, 64
+
+
+def lower(nodes: tuple[Node, ...], mapped: Mapped, memory: Memory, machine: Machine) -> tuple[Node, ...]:
+    """Nodes of isl's AST without their marks."""
+    return _Lowering(mapped, memory, machine).block(nodes)
+
+
+class _Lowering(Scope):
+    def __init__(self, mapped: Mapped, memory: Memory, machine: Machine) -> None:
+        super().__init__(mapped, memory)
+        self.machine = machine
+        self.prefetches: dict[int, tuple[Prefetch, ...]] = {}  # by id of the For at the start of whose body they stand
+
+    def block(self, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+        """Parallel loops in a row become regions; a micro-kernel starts from zero where the nodes in front do nothing but that."""
+        lowered: list[Node] = []
+        row: list[Parallel] = []
+        remaining = list(nodes)
+        while remaining:
+            node = remaining.pop(0)
+            if remaining and (kernel := self.from_zero(node, remaining[0])) is not None:
+                remaining.pop(0)
+                found: tuple[Node, ...] = (kernel,)
+            else:
+                found = self.node(node)
+            if len(found) == 1 and isinstance(found[0], Parallel):
+                row.append(found[0])
+            else:
+                lowered += [*merged(row, self.mapped.scop), *found]
+                row = []
+        return (*lowered, *merged(row, self.mapped.scop))
+
+    def node(self, node: Node) -> tuple[Node, ...]:
+        match node:
+            case For():
+                return (self.loop(node),)
+            case If():
+                return (If(node.condition, self.block(node.then), self.block(node.other)),)
+            case Mark():
+                with self.below(node.mark):
+                    return self.mark(node)
+        return (node,)
+
+    def loop(self, node: For) -> For:
+        with self.ranged(node):
+            return replace(node, body=(*self.prefetches.pop(id(node), ()), *self.block(node.body)))
+
+    def mark(self, node: Mark) -> tuple[Node, ...]:
+        if node.mark == marks.Parallel():
+            return self.parallel(node)
+        if node.mark == marks.Simd():
+            return self.simd(node)
+        if node.mark == marks.RegisterTile():
+            kernel = self.micro_kernel(node)
+            return self.block(node.body) if kernel is None else (kernel,)
+        if buffers := self.memory.below(node.mark):
+            if (asked := requests(self, node, self.machine)) is not None:
+                self.prefetches[id(asked[0])] = asked[1]
+            return (Declare(node.mark, tuple(buffers), self.block(node.body)),)
+        return self.block(node.body)
+
+    # ------------------------------------------------------------ parallel loops
+
+    def parallel(self, node: Mark) -> tuple[Node, ...]:
+        """As many of the tile loops as a fair share takes, collapsed."""
+        body = node.body
+        while len(body) == 1 and isinstance(body[0], Mark) and body[0].mark == marks.TileLoops():
+            body = body[0].body
+        if len(body) != 1 or not isinstance(body[0], For):
+            return self.block(node.body)
+        loops, _ = nest(body[0])
+        sizes = {d.name for d in self.mapped.scop.program.dynamic}
+        depth, iterations = 0, 1
+        for loop in loops:
+            if iterations >= FAIR_SHARE or not (loop.lower.variables | loop.upper.variables) <= sizes:
+                break
+            trips = loop.trips if loop.trips is not None else fewest(loop, self.ranges)
+            depth += 1
+            iterations *= max(1, trips)
+        pays, worth = self.worth(loops[:depth])
+        outer = self.loop(body[0])
+        return (Parallel(outer, depth, worth),) if pays else (outer,)
+
+    def worth(self, loops: list[For]) -> tuple[bool, Threshold | None]:
+        """Whether loops are worth threads for some sizes, and for which where not for all."""
+        dynamic = [loop for loop in loops if loop.trips is None]
+        if not loops or not dynamic:
+            return bool(loops), None
+        ranges = self.ranges
+        for loop in loops:
+            ranges = below(loop, ranges)
+        cost = work(loops[-1].body, self.mapped.scop, ranges)
+        rounds = prod(loop.trips or 1 for loop in loops)
+        alike = prod(loop.step for loop in dynamic)  # iterations in which sizes are counted as one
+        enough = alike * max(-(-parallelise.WORTH_THREADS // max(1, cost * rounds)), -(-2 // rounds))
+        extents = tuple(loop.upper - loop.lower + loop.step for loop in dynamic)
+        reach = [found for extent in extents if (found := limits(extent, self.ranges)) is not None]
+        if len(reach) == len(extents) and prod(most for _, most in reach) < enough:
+            return False, None
+        if len(reach) == len(extents) and prod(max(0, least) for least, _ in reach) >= enough:
+            return True, None
+        return True, Threshold(extents, enough)
+
+    # ------------------------------------------------------------ vectors
+
+    def simd(self, node: Mark) -> tuple[Node, ...]:
+        """The loop over lanes; a reduction along it keeps its result in variables."""
+        loop = node.body[0] if len(node.body) == 1 else None
+        if not isinstance(loop, For) or not all(isinstance(n, Run) for n in loop.body):
+            return self.block(node.body)
+        run = runs(loop.body)[0]
+        s = self.mapped.scop.statement(run.statement)
+        with self.ranged(loop):
+            target = self.target(s, run)
+        if len(loop.body) > 1 or s.operator == "=" or target is None or target.stride(loop.variable) != 0:
+            return (Simd(self.loop(loop)),)
+        # one variable would make every step wait for the one before; bool has no vector reduction
+        count = (loop.trips or 0) // SHORT if DTYPES[s.value.dtype].kind != "bool" and loop.step == 1 else 1
+        count = max(1, min(count, self.mapped.options.sums or (SUMS if s.operator in ("+=", "*=") else 1)))
+        return (Simd(loop, Reduction(run, target, count)),)
+
+    # ------------------------------------------------------------ micro-kernels
+
+    def from_zero(self, node: Node, after: Node) -> MicroKernel | None:
+        """The micro-kernel below ``after`` where ``node`` does no more than set its results to 0."""
+        kernel = self.micro_kernel(after) if isinstance(after, Mark) and after.mark == marks.RegisterTile() else None
+        if kernel is None:
+            return None
+        with self.inside(node):
+            zero = starts(kernel, node, self.mapped, self.target)
+        return replace(kernel, zero=True) if zero else None
+
+    def micro_kernel(self, node: Mark) -> MicroKernel | None:
+        """What stands below a ``RegisterTile`` mark, if it has that form."""
+        with self.inside(node):
+            return match(self.mapped, node, self.target, self.operand, self.gathered)
+
+    @contextmanager
+    def inside(self, node: Node) -> Iterator[None]:
+        """Knows the ranges of the loops below a node that stand in one another."""
+        with ExitStack() as loops:
+            while isinstance(node, (For, Mark)):
+                if isinstance(node, For):
+                    loops.enter_context(self.ranged(node))
+                if len(node.body) != 1:
+                    break
+                node = node.body[0]
+            yield

@@ -1,0 +1,77 @@
+"""Where a walk over loops is, and the addresses that accesses have there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tcjit.codegen.address import Address
+from tcjit.codegen.integers import Ranges, limits
+from tcjit.codegen.linear import Linear
+from tcjit.codegen.loops import For, Gathered, Run
+from tcjit.codegen.memory import Memory, linear_subscript
+from tcjit.grammar.ast import Access, Expr
+from tcjit.mapping import marks
+from tcjit.mapping.pipeline import Mapped
+from tcjit.mapping.scop import ScopStatement
+
+Gathers = list[tuple[int, Expr]]  # the data-dependent subscripts of an access: axis, subscript
+
+
+class Scope:
+    """Knows the marks and loops above a node, outermost first, and the ranges of their variables."""
+
+    def __init__(self, mapped: Mapped, memory: Memory) -> None:
+        self.mapped = mapped
+        self.memory = memory
+        self.marks: tuple[marks.Mark, ...] = ()
+        self.ranges: Ranges = {d.name: (d.least, d.greatest) for d in mapped.scop.program.dynamic}
+        self.around: tuple[For, ...] = ()
+
+    @contextmanager
+    def ranged(self, node: For) -> Iterator[None]:
+        """Knows a loop and its range while its body is walked."""
+        ranges, around = self.ranges, self.around
+        lower, upper = limits(node.lower, ranges), limits(node.upper, ranges)
+        if lower is not None and upper is not None:
+            self.ranges = {**ranges, node.variable: (lower[0], upper[1])}
+        self.around = (*around, node)
+        yield
+        self.ranges, self.around = ranges, around
+
+    @contextmanager
+    def below(self, mark: marks.Mark) -> Iterator[None]:
+        """Knows a mark while what stands below it is walked."""
+        above = self.marks
+        self.marks = (*above, mark)
+        yield
+        self.marks = above
+
+    def target(self, s: ScopStatement, run: Run) -> Address | None:
+        """The address that a statement writes, where it is affine."""
+        return self.operand(Access(s.tensor, s.subscripts, dtype=s.value.dtype), run)
+
+    def operand(self, access: Access, run: Run) -> Address | None:
+        """The address of an access, None for a gather."""
+        parts = [linear_subscript(sub, run, self.mapped.scop.values) for sub in access.subscripts]
+        affine = tuple(part for part in parts if part is not None)
+        if len(affine) < len(parts):
+            return None
+        return self.memory.address(self.mapped.scop.tensor(access.tensor), affine, self.marks, self.ranges)
+
+    def gathers(self, access: Access, run: Run) -> Gathers:
+        values = self.mapped.scop.values
+        return [(axis, sub) for axis, sub in enumerate(access.subscripts) if linear_subscript(sub, run, values) is None]
+
+    def gathered(self, access: Access, run: Run) -> Gathered | None:
+        """The address of a gather, None where some element might not exist whatever the subscripts are."""
+        storage = self.mapped.scop.tensor(access.tensor)
+        gathers = dict(self.gathers(access, run))
+        if any(storage.shape[axis] < 1 or storage.extent(axis) is not None for axis in gathers):
+            return None
+        parts = []
+        for axis, sub in enumerate(access.subscripts):
+            linear = linear_subscript(sub, run, self.mapped.scop.values)
+            parts.append(Linear.of(f"tc_at{axis}") if linear is None else linear)
+        address = self.memory.address(storage, tuple(parts), self.marks, self.ranges)
+        return Gathered(address, tuple((f"tc_at{axis}", sub) for axis, sub in gathers.items()))

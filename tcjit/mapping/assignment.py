@@ -1,0 +1,127 @@
+"""A program before it is a scop: assignments and reductions over boxes, in the order in which they run.
+
+The passes between ``extract`` and ``Scop`` rewrite them one by one; what isl knows of a statement, its name and its text, comes last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from tcjit.grammar.affine import affine
+from tcjit.grammar.ast import Expr, Program, Statement
+from tcjit.grammar.printer import show
+from tcjit.mapping.isl import context
+from tcjit.mapping.scop import Scop, ScopStatement
+from tcjit.mapping.storage import Bounds, Storage, fresh
+
+DynamicRanges = Mapping[str, tuple[Expr, Expr]]  # dimension -> lower, upper (exclusive), where they depend on dynamic sizes
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """``tensor(subscripts) operator value`` over a box; the dimensions of a reduction come last."""
+
+    tensor: str
+    subscripts: tuple[Expr, ...]
+    operator: str
+    value: Expr
+    bounds: Bounds
+    source: int  # number of the def's statement it came from
+    reduction: tuple[str, ...] = ()
+    start: Expr | None = None  # that every result of a reduction starts from; None: from what its element holds
+    dynamic: DynamicRanges = field(default_factory=dict)  # of dimensions of the def's statement; others may be among them
+    constraints: tuple[str, ...] = ()  # further affine constraints on the dimensions, in isl's words
+    fuse_outer_only: bool = False  # reads a result transposed, or parts of one: it should not share the loops before it
+
+    @property
+    def results(self) -> Bounds:
+        """The dimensions of the left side."""
+        return tuple(bound for bound in self.bounds if bound[0] not in self.reduction)
+
+    @property
+    def terms(self) -> Bounds:
+        """The dimensions of the reduction."""
+        return tuple(bound for bound in self.bounds if bound[0] in self.reduction)
+
+    @property
+    def empty(self) -> bool:
+        return any(upper <= lower for _, lower, upper in self.bounds)
+
+    def extents(self, dims: Iterable[str]) -> tuple[Expr | None, ...]:
+        """Those of a temporary whose axes are these dimensions, as in ``Storage.open``."""
+        found = tuple(self.dynamic[dim][1] if dim in self.dynamic else None for dim in dims)
+        return found if any(found) else ()
+
+    def show(self) -> str:
+        """One line, for people."""
+        box = ", ".join(f"{name} in {lower}:{upper}" for name, lower, upper in self.bounds)
+        start = f" from {show(self.start)}" if self.start else ""
+        left = f"{self.tensor}({', '.join(map(show, self.subscripts))})"
+        return f"{left} {self.operator} {show(self.value)}{start}{f' where {box}' if box else ''}"
+
+
+@dataclass(frozen=True)
+class Assignments:
+    """The assignments of a program with its tensors; ``temporaries`` with the numbers of the def's statements they were added for."""
+
+    program: Program
+    assignments: tuple[Assignment, ...]
+    declared: tuple[Storage, ...]
+    temporaries: tuple[tuple[int, Storage], ...] = ()
+
+    @property
+    def tensors(self) -> tuple[Storage, ...]:
+        """Temporaries last, in the order of the def's statements."""
+        return (*self.declared, *(storage for _, storage in sorted(self.temporaries, key=lambda added: added[0])))
+
+    @cached_property
+    def values(self) -> dict[str, int]:
+        """The numbers of sizes and specialised scalars."""
+        return {**dict(self.program.sizes), **dict(self.program.scalars)}
+
+    def statement(self, assignment: Assignment) -> Statement:
+        """The def's statement that an assignment came from."""
+        return self.program.definition.statements[assignment.source]
+
+    def show(self) -> str:
+        return "".join(f"{assignment.show()}\n" for assignment in self.assignments)
+
+
+class Temporaries:
+    """The tensors of a program while a pass adds some."""
+
+    def __init__(self, before: Assignments) -> None:
+        self.tensors = {storage.name: storage for storage in before.tensors}
+        self.added = list(before.temporaries)
+        self._taken = {p.name for p in before.program.definition.params}  # scalars are names of the kernel too
+
+    def add(self, source: int, stem: str, dtype: str, shape: Sequence[int], extents: tuple[Expr | None, ...] = ()) -> Storage:
+        storage = Storage(fresh(stem, self._taken | set(self.tensors)), dtype, tuple(shape), "temporary", open=extents)
+        self.tensors[storage.name] = storage
+        self.added.append((source, storage))
+        return storage
+
+
+def rewrite(before: Assignments, visit: Callable[[Assignment, Temporaries], Sequence[Assignment]]) -> Assignments:
+    """The program with every assignment replaced by some, which may use temporaries that ``visit`` adds."""
+    temporaries = Temporaries(before)
+    assignments = tuple(new for old in before.assignments for new in visit(old, temporaries))
+    return replace(before, assignments=assignments, temporaries=tuple(temporaries.added))
+
+
+def to_scop(before: Assignments) -> Scop:
+    """The statements ``S0``, ``S1``... with the tensors that they use."""
+    statements = tuple(_statement(f"S{number}", a, before.values) for number, a in enumerate(before.assignments))
+    used = {s.tensor for s in statements} | {read.tensor for s in statements for read, _ in s.reads()}
+    tensors = tuple(t for t in before.tensors if t.role != "temporary" or t.name in used)
+    return Scop(before.program, statements, tensors, before.values, context())
+
+
+def _statement(name: str, a: Assignment, values: Mapping[str, int]) -> ScopStatement:
+    dynamic = [(dim, *a.dynamic[dim]) for dim, _, _ in a.bounds if dim in a.dynamic]
+    limits = tuple((dim, str(affine(lower, values)), str(affine(upper, values))) for dim, lower, upper in dynamic)
+    return ScopStatement(
+        name, a.tensor, a.subscripts, a.operator, a.value, a.bounds, a.reduction, a.constraints, a.source, limits, a.fuse_outer_only
+    )

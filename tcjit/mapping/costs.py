@@ -1,0 +1,58 @@
+"""What work costs on a processor: one table of constants, each with its unit, what it means, and how it is measured.
+
+The defaults are those of a family of processors; ``tcjit doctor --calibrate`` measures those of the machine at hand (``runtime.calibrate``)
+and keeps them beside the kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, field, fields
+from typing import Any
+
+
+def _constant(default: float, unit: str, meaning: str, measured: str) -> Any:
+    return field(default=default, metadata={"unit": unit, "meaning": meaning, "measured": measured})
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Constants of one processor; every one is positive."""
+
+    frequency: float = _constant(3e9, "Hz", "clock of a core at work", "dependent additions of integers, one a cycle")
+    fma_latency: float = _constant(4.0, "cycles", "from a vector multiply-add to one that needs it", "dependent multiply-adds")
+    fma_rate: float = _constant(2.0, "per cycle", "vector multiply-adds that a core starts", "twelve independent chains of multiply-adds")
+    l1_load: float = _constant(100.0, "bytes per cycle", "read by a core from its first cache", "sums over half that cache")
+    l2_load: float = _constant(40.0, "bytes per cycle", "read by a core from its second cache", "sums over half that cache")
+    l3_load: float = _constant(12.0, "bytes per cycle", "read by a core from the last cache", "sums over four times its second cache")
+    gather: float = _constant(1.5, "cycles", "an element read at an index from memory, in the first cache", "sums over indices in a vector")
+    branch_miss: float = _constant(15.0, "cycles", "a branch that was predicted wrong", "branches on random bits against constant ones")
+    memory_read: float = _constant(2e10, "bytes per second", "read from memory by all cores", "sums over 256 MiB, in threads")
+    memory_copy: float = _constant(1.5e10, "bytes per second", "read and written by all cores in a copy", "a copy of 128 MiB, in threads")
+    parallel_region: float = _constant(3e-6, "seconds", "to start and end a region of threads", "empty OpenMP regions")
+
+    def peak_flops(self, lanes: int, cores: int) -> float:
+        """Operations per second of so many cores whose vectors have so many lanes; a multiply-add is two."""
+        return 2 * self.fma_rate * self.frequency * lanes * cores
+
+    @classmethod
+    def described(cls) -> tuple[Field[Any], ...]:
+        """The fields; ``metadata`` has ``unit``, ``meaning`` and ``measured``."""
+        return fields(cls)
+
+    @classmethod
+    def of_note(cls, note: Mapping[str, Any]) -> Costs | None:
+        """Those that ``calibrate`` kept; None where the note is another version's or damaged."""
+        values = {f.name: note.get(f.name) for f in fields(cls)}
+        sound = all(isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1e15 for value in values.values())
+        return cls(**values) if sound else None  # type: ignore[arg-type]
+
+
+def family_of(vendor: str, family: int, model: int) -> str:
+    """The family of an x86 processor by what CPUID says of it; "generic" for those that no default was measured on."""
+    if vendor == "GenuineIntel" and family == 6 and model == 85:
+        return "skylake-server"
+    return "generic"
+
+
+DEFAULTS: Mapping[str, Costs] = {"generic": Costs()}

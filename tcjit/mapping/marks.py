@@ -1,0 +1,215 @@
+"""The marks of a schedule tree: what a band or a subtree becomes in the generated code.
+
+isl holds a mark as a name; ``parse`` and ``str`` are the only places that know these names. ``docs/gpu.md`` has a table of those of a GPU.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import ClassVar
+
+from tcjit.errors import VerifyError
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A mark; ``word`` begins its text, and the text of its argument follows, if it has one."""
+
+    word: ClassVar[str] = ""
+
+    @classmethod
+    def of(cls, argument: str) -> Mark:
+        """The mark with an argument as ``str`` writes it; a ValueError for one of another form."""
+        return cls()
+
+    def __str__(self) -> str:
+        return self.word
+
+
+@dataclass(frozen=True)
+class _Numbered(Mark):
+    """A mark with a number."""
+
+    number: int
+
+    def __post_init__(self) -> None:
+        if self.number < 0:
+            raise ValueError(f"a negative number in a mark: {self.number}")
+
+    @classmethod
+    def of(cls, argument: str) -> Mark:
+        return cls(int(argument))
+
+    def __str__(self) -> str:
+        return f"{self.word} {self.number}"
+
+
+# ---------------------------------------------------------------- CPU
+
+
+@dataclass(frozen=True)
+class Parallel(Mark):
+    """Tile loops that the threads of a CPU share."""
+
+    word = "parallel"
+
+
+@dataclass(frozen=True)
+class TileLoops(Mark):
+    """A band over tiles."""
+
+    word = "tile_loops"
+
+
+@dataclass(frozen=True)
+class Tile(_Numbered):
+    """One tile, with its private buffers; the number tells tiles of different loops apart."""
+
+    word = "tile"
+
+
+@dataclass(frozen=True)
+class RegisterTile(Mark):
+    """A contraction whose results stay in vector registers while its reduction loops run."""
+
+    word = "register_tile"
+
+
+@dataclass(frozen=True)
+class Simd(Mark):
+    """A loop that runs in vector lanes."""
+
+    word = "simd"
+
+
+# ---------------------------------------------------------------- GPU
+
+
+@dataclass(frozen=True)
+class Launch(_Numbered):
+    """A kernel: one launch of a grid of blocks."""
+
+    word = "launch"
+
+
+@dataclass(frozen=True)
+class Grid(Mark):
+    """A band whose members are the numbers of a block along the grid."""
+
+    word = "grid"
+
+
+@dataclass(frozen=True)
+class Block(_Numbered):
+    """What one block of a launch does, with its buffers."""
+
+    word = "block"
+
+
+@dataclass(frozen=True)
+class Threads(Mark):
+    """A band whose members are the digits of the thread's number in a mixed radix, the last one counting fastest."""
+
+    word = "threads"
+    radices: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not self.radices or min(self.radices) < 1:
+            raise ValueError(f"no radices of threads: {self.radices}")
+
+    @classmethod
+    def of(cls, argument: str) -> Mark:
+        return cls(tuple(int(radix) for radix in argument.split("x")))
+
+    def __str__(self) -> str:
+        return f"{self.word} {'x'.join(map(str, self.radices))}"
+
+
+@dataclass(frozen=True)
+class Sync(Mark):
+    """What runs behind a barrier of the ``block``, or of a ``warp``."""
+
+    word = "sync"
+    scope: str
+
+    def __post_init__(self) -> None:
+        if self.scope not in ("block", "warp"):
+            raise ValueError(f"no scope of a barrier: {self.scope}")
+
+    @classmethod
+    def of(cls, argument: str) -> Mark:
+        return cls(argument)
+
+    def __str__(self) -> str:
+        return f"{self.word} {self.scope}"
+
+
+@dataclass(frozen=True)
+class WaitGroup(_Numbered):
+    """What runs once all asynchronous copies have arrived, but those of the last ``number`` iterations of the loop above."""
+
+    word = "wait_group"
+
+
+@dataclass(frozen=True)
+class Reduce(Mark):
+    """Threads whose numbers differ in the last digit only combine one value each."""
+
+    word = "reduce"
+
+
+@dataclass(frozen=True)
+class Mma(Mark):
+    """Each warp computes its part of a product on tensor cores."""
+
+    word = "mma"
+
+
+@dataclass(frozen=True)
+class AsyncCopy(Mark):
+    """Copies to shared memory that a thread does not wait for."""
+
+    word = "async_copy"
+
+
+# ---------------------------------------------------------------- both
+
+
+@dataclass(frozen=True)
+class Unroll(Mark):
+    """Loops that are unrolled."""
+
+    word = "unroll"
+
+
+@dataclass(frozen=True)
+class Vector(Mark):
+    """A loop over neighbours that a thread reads or writes at once."""
+
+    word = "vector"
+
+
+Collective = Reduce | Mma | AsyncCopy  # stands directly above ``Threads``, at most one of them: what the threads do together
+Inner = Unroll | Vector  # may stand below ``Threads``: how a loop of one thread is printed
+
+CPU = (Parallel, TileLoops, Tile, RegisterTile, Unroll, Simd)
+GPU = (Launch, Grid, Block, Threads, Sync, WaitGroup, Reduce, Mma, AsyncCopy, Unroll, Vector)
+_BY_WORD: dict[str, type[Mark]] = {kind.word: kind for kind in (*CPU, *GPU)}
+
+
+@cache
+def parse(text: str) -> Mark:
+    """The mark with a text.
+
+    >>> parse("threads 8x32")
+    Threads(radices=(8, 32))
+    """
+    word, _, argument = text.partition(" ")
+    try:
+        mark = _BY_WORD[word].of(argument)
+    except (KeyError, ValueError):
+        mark = None
+    if mark is None or str(mark) != text:
+        raise VerifyError(f"structure: the mark {text!r} means nothing")
+    return mark

@@ -1,0 +1,125 @@
+"""Chunk reductions: cut a long reduction with few results into chunks with a partial result each, which another reduction combines.
+
+The chunks are then parallel, for the threads of a CPU or the blocks of a GPU. Their number does not depend on how many threads there
+are: neither does the result.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from tcjit.grammar.affine import affine, guarded_accesses, isl_name
+from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index
+from tcjit.grammar.walk import rebuild
+from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
+from tcjit.mapping.machine import Device, Machine
+from tcjit.mapping.options import Options
+from tcjit.mapping.reduction import identity
+from tcjit.mapping.storage import Bounds, fresh
+from tcjit.mapping.strides import fits_block, stride_in
+
+BLOCK_TERMS = 4096  # of a reduction, that are worth a block of a GPU
+CPU_CHUNKS = 32
+ENOUGH_RESULTS, WORTH_CHUNKS, LONG = 16, 1 << 17, 256  # on a CPU: results from which, terms of all and of one below which none is cut
+MAX_DYNAMIC_RATIO = 32  # by how much the values of a dynamic size differ at most
+
+
+@dataclass(frozen=True)
+class _Chunks:
+    """``count`` chunks of ``size`` values of one dimension of a reduction, the last perhaps shorter."""
+
+    dim: str
+    lower: int
+    upper: int
+    size: int
+    count: int
+
+
+def chunk_reductions(before: Assignments, options: Options, target: Machine | Device) -> Assignments:
+    """The program with the reductions in chunks that are worth it on the target, or of which the options say so."""
+
+    def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
+        if not a.terms or a.empty:
+            return [a]
+        asked = options.reduction_chunks or _worth(a, temporaries, before, target)
+        return [a] if asked <= 1 else _in_chunks(a, _chunks(a, asked, target), temporaries, before, isinstance(target, Device))
+
+    return rewrite(before, visit)
+
+
+def _worth(a: Assignment, temporaries: Temporaries, before: Assignments, target: Machine | Device) -> int:
+    """How many chunks give a target enough to do where the results alone do not."""
+    results, terms = _volume(a.results), _volume(a.terms)
+    longest = max(upper - lower for _, lower, upper in a.terms)
+    if isinstance(target, Machine):
+        return 1 if results >= ENOUGH_RESULTS or results * terms < WORTH_CHUNKS or longest < LONG else CPU_CHUNKS
+    extents = {name: upper - lower for name, lower, upper in a.terms}
+    reads = [access for access, _ in guarded_accesses(a.value)]
+
+    def step(access: Access, dim: str) -> int | None:
+        return stride_in(temporaries.tensors[access.tensor], access.subscripts, dim, before.values)
+
+    if results >= target.processors // 2 or terms < 2 * BLOCK_TERMS or fits_block(extents, reads, step):
+        return 1  # blocks enough, whose threads share the terms, or a block that can keep the terms of a result
+    return min(-(-2 * target.processors // results), terms // BLOCK_TERMS, longest)
+
+
+def _chunks(a: Assignment, asked: int, target: Machine | Device) -> _Chunks:
+    dim, lower, upper = max(a.terms, key=lambda bound: bound[2] - bound[1])
+    if isinstance(target, Device):  # the outermost loop that is long enough: what is left is read in long runs
+        dim, lower, upper = next((bound for bound in a.terms if bound[2] - bound[1] >= asked), (dim, lower, upper))
+    if dim in a.dynamic:  # of one size: their number follows from the call, and suffices at the least value of a dynamic size too
+        count = min(upper - lower, asked * MAX_DYNAMIC_RATIO)
+    else:  # equal ones, if a number near the one that was asked for gives such: they need no guard
+        count = next((n for n in range(asked, 2 * asked) if (upper - lower) % n == 0), asked)
+    size = -(-(upper - lower) // count)
+    return _Chunks(dim, lower, upper, size, -(-(upper - lower) // size))
+
+
+def _in_chunks(a: Assignment, chunks: _Chunks, temporaries: Temporaries, before: Assignments, on_gpu: bool) -> list[Assignment]:
+    """The reduction into partial results, and the one that combines them: on a GPU in a launch of its own, as a block would have to
+    have all parts of a result otherwise."""
+    dim, lower, extent, size = chunks.dim, chunks.lower, chunks.upper - chunks.lower, chunks.size
+    target = temporaries.tensors[a.tensor]
+    chunk = fresh("chunk", {bound[0] for bound in a.bounds} | set(temporaries.tensors))
+    partial_extents = (None, *target.open) if target.open else ()
+    partial = temporaries.add(a.source, f"{target.name}_part", target.dtype, (chunks.count, *target.shape), partial_extents)
+    subscripts = (Index(chunk, dtype="int64"), *a.subscripts)
+    # the reduced dimension now counts inside its chunk
+    first = Binary("*", Index(chunk, dtype="int64"), Const(size, dtype="int64"), dtype="int64")
+    moved = Binary("+", first, Index(dim, dtype="int64"), dtype="int64")
+    moved = Binary("+", moved, Const(lower, dtype="int64"), dtype="int64") if lower else moved
+    inside = tuple((name, 0, size) if name == dim else (name, low, high) for name, low, high in a.terms)
+    short = () if chunks.count * size == extent else (f"{size} * {isl_name(chunk)} + {isl_name(dim)} < {extent}",)
+    dynamic = dict(a.dynamic)
+    if dim in dynamic:
+        first_term, end = dynamic.pop(dim)
+        place = f"{size} * {isl_name(chunk)} + {isl_name(dim)} + {lower}"
+        short = (f"{affine(first_term, before.values)} <= {place} < {affine(end, before.values)}",)
+        last = Binary("+", end, Const(size - 1 - lower, dtype="int64"), dtype="int64")
+        dynamic[chunk] = Const(0, dtype="int64"), Binary("/", last, Const(size, dtype="int64"), dtype="int64")
+    counted = (chunk, 0, chunks.count)
+    results, value = a.results, _with_index(a.value, dim, moved)
+    accumulate = Assignment(
+        partial.name, subscripts, a.operator, value, (counted, *results, *inside), a.source, a.reduction,
+        # an untouched element of a partial result (left indices that cover a part of the tensor) is never read
+        identity(a.operator, target.dtype), dynamic, short, fuse_outer_only=on_gpu,
+    )  # fmt: skip
+    combined = Access(partial.name, subscripts, dtype=target.dtype)
+    start = [] if a.start is None else [Assignment(target.name, a.subscripts, "=", a.start, results, a.source, dynamic=dynamic)]
+    combine = Assignment(
+        target.name, a.subscripts, a.operator, combined, (*results, counted), a.source, (chunk,), dynamic=dynamic, fuse_outer_only=on_gpu
+    )
+    return [accumulate, *start, combine]
+
+
+def _with_index(value: Expr, name: str, replacement: Expr) -> Expr:
+    """The value with an index replaced; where it stands as a value, in ``int32``, the replacement is converted to that."""
+    if isinstance(value, Index) and value.name == name:
+        return replacement if value.dtype == replacement.dtype else Cast(replacement, dtype=value.dtype)
+    return rebuild(value, lambda child: _with_index(child, name, replacement))
+
+
+def _volume(bounds: Bounds) -> int:
+    return prod(max(0, upper - lower) for _, lower, upper in bounds)

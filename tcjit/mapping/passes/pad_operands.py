@@ -1,0 +1,34 @@
+"""Pad operands: give a sum of products padded copies of what it reads under conditions, where that leaves it without any (see ``pad``)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tcjit.grammar.ast import Access, Expr, Index
+from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
+from tcjit.mapping.pack import is_product
+from tcjit.mapping.pad import padded_read, paddings, with_padded
+
+
+def pad_operands(before: Assignments) -> Assignments:
+    """The program with the copies before the sums that read them."""
+
+    def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
+        if a.operator != "+=" or not a.reduction or a.empty:
+            return [a]
+        padded = paddings(a.value, a.bounds, temporaries.tensors, before.values, a.dynamic)
+        reads: dict[Expr, Access] = {p.select: padded_read(p, "") for p in padded}
+        if not padded or not is_product(with_padded(a.value, reads)):
+            return [a]
+        copies = []
+        for p in padded:
+            bounds = tuple((name, 0, greatest - least + 1) for name, (least, greatest) in zip(p.indices, p.box, strict=True))
+            shape = tuple(upper for _, _, upper in bounds)
+            copy = temporaries.add(a.source, f"{p.read.tensor}_padded", p.read.dtype, shape, a.extents(p.dims))
+            dynamic = {name: a.dynamic[dim] for name, dim in zip(p.indices, p.dims, strict=True) if dim in a.dynamic}
+            subscripts = tuple(Index(name, dtype="int64") for name in p.indices)
+            copies.append(Assignment(copy.name, subscripts, "=", p.value, bounds, a.source, dynamic=dynamic))
+            reads[p.select] = padded_read(p, copy.name)
+        return [*copies, replace(a, value=with_padded(a.value, reads))]
+
+    return rewrite(before, visit)

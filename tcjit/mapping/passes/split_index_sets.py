@@ -1,0 +1,41 @@
+"""Split index sets: part a box where a condition on indices changes, so that each part computes without it (see ``cases``)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from tcjit.grammar.affine import guarded_accesses
+from tcjit.grammar.ast import Expr
+from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
+from tcjit.mapping.cases import cases, joined
+from tcjit.mapping.options import Options
+from tcjit.mapping.pack import is_product
+from tcjit.mapping.storage import Bounds
+
+
+def split_index_sets(before: Assignments, options: Options) -> Assignments:
+    """The program with the def's assignments that join tensors, and sums that conditions on their results keep from vectors, in parts.
+
+    A sum in chunks stays whole, and so does an assignment whose tensor it or a later one that would share its loops reads.
+    """
+    sums = Counter(a.source for a in before.assignments if a.operator != "=")
+    statements = before.program.definition.statements
+
+    def visit(a: Assignment, _: Temporaries) -> list[Assignment]:
+        if statements[a.source].operator == "=":
+            later = [s.value for s in statements[a.source :] if not s.reduction]
+            if any(read.tensor == a.tensor for value in later for read, _ in guarded_accesses(value)):
+                return [a]
+            return [replace(a, bounds=box, value=value) for box, value in joined(a.value, a.bounds, before.values, a.dynamic)]
+        whole = not options.pack or a.operator != "+=" or not a.reduction or a.empty or is_product(a.value) or sums[a.source] > 1
+        if whole:
+            return [a]
+        return [_part(a, box, value) for box, value in cases(a.value, a.results, before.values, a.dynamic)]
+
+    return rewrite(before, visit)
+
+
+def _part(a: Assignment, box: Bounds, value: Expr) -> Assignment:
+    limits = {name: (name, lower, upper) for name, lower, upper in box}
+    return replace(a, bounds=tuple(limits.get(bound[0], bound) for bound in a.bounds), value=value)

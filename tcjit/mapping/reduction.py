@@ -1,0 +1,31 @@
+"""What the operators of reductions start from and run in."""
+
+from __future__ import annotations
+
+from tcjit.grammar.ast import Const, Statement
+from tcjit.grammar.dtypes import DTYPES
+
+
+def needs_wide(s: Statement) -> bool:
+    """Whether a reduction must run in a wider type than its tensor's.
+
+    Half-precision sums lose bits and bool sums have no addition; narrower integers wrap to the same bits either way.
+    """
+    kind = DTYPES[s.value.dtype].kind
+    return bool(s.reduction) and s.accumulate != s.value.dtype and kind in ("float", "bool") and s.operator in ("+=", "*=")
+
+
+def identity(operator: str, dtype: str) -> Const:
+    """The value that a reduction starts from."""
+    kind = DTYPES[dtype]
+    value: int | float | bool
+    if operator in ("+=", "*="):
+        number = 0 if operator == "+=" else 1
+        value = float(number) if kind.kind == "float" else bool(number) if kind.kind == "bool" else number
+    elif kind.kind == "float":
+        value = float("inf") if operator == "min=" else float("-inf")
+    elif kind.kind == "bool":
+        value = operator == "min="
+    else:
+        value = kind.greatest if operator == "min=" else kind.least
+    return Const(value, dtype=dtype)

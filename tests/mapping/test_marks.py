@@ -1,0 +1,67 @@
+"""Marks of schedule trees and their texts."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import tcjit
+from tcjit.errors import VerifyError
+from tcjit.mapping.marks import CPU, GPU, Block, Launch, Mark, Sync, Threads, Tile, WaitGroup, parse
+
+pytestmark = pytest.mark.text
+
+WITH_ARGUMENTS = (Launch(0), Block(12), Tile(3), WaitGroup(1), Threads((8, 32)), Threads((64,)), Sync("block"), Sync("warp"))
+PLAIN = tuple(kind() for kind in dict.fromkeys((*CPU, *GPU)) if kind not in {type(mark) for mark in WITH_ARGUMENTS})
+KINDS = {kind.word for kind in (*CPU, *GPU)}
+
+
+@pytest.mark.parametrize("mark", [*WITH_ARGUMENTS, *PLAIN], ids=str)
+def test_a_mark_is_read_back_from_its_text(mark: Mark) -> None:
+    assert parse(str(mark)) == mark
+
+
+def test_words_tell_the_kinds_of_marks_apart() -> None:
+    assert len(KINDS) == len({*CPU, *GPU}) and "" not in KINDS
+
+
+@pytest.mark.parametrize(
+    "text",
+    "shuffle|unroll 2|launch|launch x|tile -1|tile 01|threads|threads 4x|threads 0x4|threads 8 x 32|sync|sync grid|wait_group|".split("|"),
+)
+def test_another_text_is_an_error(text: str) -> None:
+    with pytest.raises(VerifyError, match=f"'{text}' means nothing"):
+        parse(text)
+
+
+def test_no_other_module_compares_texts_of_marks() -> None:
+    """Nor begins of them: words of several meanings aside, none stands in a comparison, or in a call that takes texts apart."""
+    found = []
+    for folder in ("mapping", "codegen"):
+        for path in sorted((Path(tcjit.__file__).parent / folder).rglob("*.py")):
+            if path.name == "marks.py":
+                continue
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                found += [f"{path.name}:{node.lineno}" for text in _texts(node) if _begins_a_mark(text)]
+    assert found == []
+
+
+def _texts(node: ast.AST) -> list[str]:
+    """The texts that a comparison names, or that a call takes a text apart by."""
+    parts: list[ast.expr] = []
+    if isinstance(node, ast.Compare):
+        parts = [node.left, *node.comparators]
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        if node.func.attr in ("startswith", "endswith", "removeprefix", "removesuffix", "partition", "insert_mark"):
+            parts = node.args
+    constants = [leaf for part in parts for leaf in ast.walk(part) if isinstance(leaf, ast.Constant)]
+    return [leaf.value for leaf in constants if isinstance(leaf.value, str)]
+
+
+def _begins_a_mark(text: str) -> bool:
+    return text.partition(" ")[0] in KINDS - AMBIGUOUS
+
+
+AMBIGUOUS = {"block", "threads", "async_copy", "mma"}  # also a scope of barriers, a number of an option, capabilities of a device
