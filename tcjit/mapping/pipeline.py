@@ -1,4 +1,4 @@
-"""The compiler's middle as one page: from a program to a mapped, verified schedule tree for a CPU."""
+"""The passes of the mapping in their order: from a program to a mapped, verified schedule tree, for a CPU or a GPU."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from tcjit.mapping.assignment import Assignments, to_scop
 from tcjit.mapping.collapse import Merge, collapse, verify_collapse
 from tcjit.mapping.dependences import dependences
 from tcjit.mapping.extract import extract
-from tcjit.mapping.gpu_nest import Kernel, LaunchBounds, regions
+from tcjit.mapping.gpu_nest import Kernel, LaunchBounds, mapped_statements
 from tcjit.mapping.group import Group
 from tcjit.mapping.machine import BASELINE, Device, Machine
 from tcjit.mapping.marks import Launch
 from tcjit.mapping.options import Options
-from tcjit.mapping.passes.allocate import place
+from tcjit.mapping.passes.allocate import allocate
 from tcjit.mapping.passes.chunk_reductions import chunk_reductions
 from tcjit.mapping.passes.contract import contract
 from tcjit.mapping.passes.fuse import fuse, groups_of
-from tcjit.mapping.passes.map_to_blocks import blocks
-from tcjit.mapping.passes.map_to_threads import threads
+from tcjit.mapping.passes.map_to_blocks import map_to_blocks
+from tcjit.mapping.passes.map_to_threads import map_to_threads
 from tcjit.mapping.passes.pack_operands import pack_operands
 from tcjit.mapping.passes.pad_operands import pad_operands
 from tcjit.mapping.passes.parallelise import parallelise
-from tcjit.mapping.passes.promote_to_registers import hold
-from tcjit.mapping.passes.promote_to_shared import promote
+from tcjit.mapping.passes.promote_to_registers import promote_to_registers
+from tcjit.mapping.passes.promote_to_shared import promote_to_shared
 from tcjit.mapping.passes.share import share
 from tcjit.mapping.passes.split_index_sets import split_index_sets
 from tcjit.mapping.passes.split_initialisation import split_initialisation
-from tcjit.mapping.passes.split_reduction import partial as partial_results
+from tcjit.mapping.passes.split_reduction import split_reduction
 from tcjit.mapping.passes.synchronise import synchronise
 from tcjit.mapping.passes.tile import tile
 from tcjit.mapping.passes.transpose_output import transpose_output
@@ -45,10 +45,10 @@ from tcjit.mapping.passes.vectorise import vectorise
 from tcjit.mapping.passes.widen import widen
 from tcjit.mapping.plan import plan
 from tcjit.mapping.plan_gpu import plan_gpu
-from tcjit.mapping.races import verify_fences
+from tcjit.mapping.races import verify_races
 from tcjit.mapping.schedule import schedule
 from tcjit.mapping.scop import Scop
-from tcjit.mapping.scop_builder import Lowered
+from tcjit.mapping.scop_builder import LoweredScop
 from tcjit.mapping.storage import Buffer
 from tcjit.mapping.value_flow import verify_lowering
 from tcjit.mapping.verify import verify, verify_privates
@@ -193,15 +193,15 @@ def _mapped_gpu(
     if groups is None:
         groups = tuple(Group((s.name,), tuple({s.name: d} for d in s.dims if d not in s.reduction)) for s in scop.statements)
     plans = tuple(plan_gpu(scop, group, options, device) for group in groups)
-    lowered = Lowered(scop, plans, {})
+    lowered = LoweredScop(scop, plans, {})
     last = None if prove == "none" else partial(_verify_lowered, scop)
-    for name, function in (("hold", hold), ("partial", partial_results), ("promote", promote)):
-        check = last if function is promote or prove == "every" else None
-        lowered = steps.run(name, function, lowered, show=lambda low: low.scop.show(), suffix="scop", check=check)
+    for function in (promote_to_registers, split_reduction, promote_to_shared):
+        check = last if function is promote_to_shared or prove == "every" else None
+        lowered = steps.run(function.__name__, function, lowered, show=lambda low: low.scop.show(), suffix="scop", check=check)
     kernels = steps.run("assemble", assemble, lowered)
-    kernels = steps.run("place", place, lowered, kernels, device, show=_show_kernels)
-    tree = steps.run("blocks", blocks, lowered.scop, kernels, show=trees.show, suffix="tree")
-    tree = steps.run("threads", threads, lowered.scop, tree, kernels, show=trees.show, suffix="tree")
+    kernels = steps.run("allocate", allocate, lowered, kernels, device, show=_show_kernels)
+    tree = steps.run("map_to_blocks", map_to_blocks, lowered.scop, kernels, show=trees.show, suffix="tree")
+    tree = steps.run("map_to_threads", map_to_threads, lowered.scop, tree, kernels, show=trees.show, suffix="tree")
     tree = steps.run("synchronise", synchronise, lowered, tree, kernels, device, show=trees.show, suffix="tree")
     launches = tuple(LaunchBounds(Launch(number), kernel.threads) for number, kernel in enumerate(kernels))
     buffers = tuple(buffer for kernel in kernels for buffer in kernel.buffers)
@@ -209,13 +209,13 @@ def _mapped_gpu(
         lowered_deps = steps.run("lowered dependences", dependences, lowered.scop)
         steps.run("verify", verify, lowered.scop, lowered_deps, tree)
         steps.run("verify buffers", verify_privates, lowered.scop, lowered_deps, tree, buffers)
-        steps.run("verify fences", partial(verify_fences, warp=device.warp), lowered.scop, tree, buffers, launches)
+        steps.run("verify races", partial(verify_races, warp=device.warp), lowered.scop, tree, buffers, launches)
     return Mapped(lowered.scop, tree, buffers, options, prove != "none", launches, _digits(lowered.scop, kernels))
 
 
 def _digits(scop: Scop, kernels: tuple[Kernel, ...]) -> tuple[Digits, ...]:
     found = []
-    for region in (region for kernel in kernels for region in regions(kernel.body)):
+    for region in (region for kernel in kernels for region in mapped_statements(kernel.body)):
         shares = dict(region.shares)
         dims = tuple(
             (lower, shares[name].digits if name in shares else ((1, max(1, upper - lower)),))
@@ -229,7 +229,7 @@ def _verify_merged(scop: Scop, found: tuple[Scop, tuple[Merge, ...]]) -> None:
     verify_collapse(scop, *found)
 
 
-def _verify_lowered(scop: Scop, lowered: Lowered) -> None:
+def _verify_lowered(scop: Scop, lowered: LoweredScop) -> None:
     verify_lowering(scop, lowered.scop, lowered.aliases)
 
 

@@ -154,14 +154,14 @@ def _merge(scop: Scop, deps: Dependences, first: Group, second: Group, enough: i
         return Group(first.statements + second.statements, ())
     if not same_box(scop, shared):
         return None
-    apart = any(scop.statement(name).apart for name in second.statements)
-    if maximal and not (apart and on_blocks):
+    outer_only = any(scop.statement(name).fuse_outer_only for name in second.statements)
+    if maximal and not (outer_only and on_blocks):
         return Group(first.statements + second.statements, tuple(shared))
-    if apart:
+    if outer_only:
         return None
     for name in first.statements + second.statements:
         kept = {column[name] for column in shared}
-        if not wanted(scop.statement(name)) <= kept:
+        if not reuse_dims(scop.statement(name)) <= kept:
             return None
     both = Group(first.statements + second.statements, tuple(shared))
     left = _parallel(scop, shared)
@@ -193,7 +193,7 @@ def _parallel(scop: Scop, columns: Sequence[dict[str, str]]) -> int:
     return total
 
 
-def wanted(s: ScopStatement) -> set[str]:
+def reuse_dims(s: ScopStatement) -> set[str]:
     """The parallel dimensions along which a reduction reuses what it reads: tiling them is where its speed comes from."""
     if not s.reduction:
         return set()

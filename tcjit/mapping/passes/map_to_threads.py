@@ -11,16 +11,16 @@ from collections.abc import Sequence
 
 import islpy as isl
 
-from tcjit.mapping.gpu_nest import Kernel, Region, regions
+from tcjit.mapping.gpu_nest import Kernel, MappedStatement, mapped_statements
 from tcjit.mapping.isl import member, stack
 from tcjit.mapping.marks import AsyncCopy, Mma, Reduce, Threads, Unroll, Vector
 from tcjit.mapping.scop import Scop
 from tcjit.mapping.tree import KIND, insert_mark, kind, rewrite, statements_below
 
 
-def threads(scop: Scop, tree: isl.Schedule, kernels: Sequence[Kernel]) -> isl.Schedule:
+def map_to_threads(scop: Scop, tree: isl.Schedule, kernels: Sequence[Kernel]) -> isl.Schedule:
     """The tree with every leaf replaced by its statement's region."""
-    found = {region.statement: region for kernel in kernels for region in regions(kernel.body)}
+    found = {region.statement: region for kernel in kernels for region in mapped_statements(kernel.body)}
 
     def visit(node: isl.ScheduleNode) -> isl.ScheduleNode:
         if kind(node) != KIND.leaf:
@@ -31,7 +31,7 @@ def threads(scop: Scop, tree: isl.Schedule, kernels: Sequence[Kernel]) -> isl.Sc
     return rewrite(tree, visit)
 
 
-def _region(scop: Scop, node: isl.ScheduleNode, region: Region) -> isl.ScheduleNode:
+def _region(scop: Scop, node: isl.ScheduleNode, region: MappedStatement) -> isl.ScheduleNode:
     plain = len(region.loops) - region.unrolled
     vector = region.loops[-1:] if region.vector else ()
     unrolled = region.loops[plain : len(region.loops) - len(vector)]
