@@ -51,8 +51,8 @@ class Assignment:
 
     def extents(self, dims: Iterable[str]) -> tuple[Expr | None, ...]:
         """Those of a temporary whose axes are these dimensions, as in ``Storage.dynamic_extents``."""
-        found = tuple(self.dynamic[dim][1] if dim in self.dynamic else None for dim in dims)
-        return found if any(found) else ()
+        extents = tuple(self.dynamic[dim][1] if dim in self.dynamic else None for dim in dims)
+        return extents if any(extents) else ()
 
     def show(self) -> str:
         """One line, for people."""

@@ -32,8 +32,8 @@ class Merge:
 def collapse(scop: Scop) -> tuple[Scop, tuple[Merge, ...]]:
     """The scop with as few dimensions as its tensors allow, and what was merged, in this order."""
     merged: list[Merge] = []
-    while found := next(_candidates(scop), None):
-        axes, merges = found
+    while candidate := next(_candidates(scop), None):
+        axes, merges = candidate
         scop = _applied(scop, axes, merges)
         merged += merges
     return scop, tuple(merged)
@@ -46,9 +46,9 @@ def _candidates(scop: Scop) -> Iterator[tuple[Axes, list[Merge]]]:
     """Pairs of axes that can be merged, with all that must be merged with them; inner axes first."""
     for storage in scop.tensors:
         for axis in reversed(range(len(storage.shape) - 1)):
-            found = _closure(scop, storage.name, axis)
-            if found is not None:
-                yield found
+            candidate = _closure(scop, storage.name, axis)
+            if candidate is not None:
+                yield candidate
 
 
 def _closure(scop: Scop, tensor: str, axis: int) -> tuple[Axes, list[Merge]] | None:
@@ -111,8 +111,8 @@ def _fits(scop: Scop, s: ScopStatement, merge: Merge, axes: Axes) -> bool:
 
 
 def _names(expr: Expr) -> set[str]:
-    found = {expr.name} if isinstance(expr, Index) else set()
-    return found.union(*map(_names, children(expr))) if children(expr) else found
+    names = {expr.name} if isinstance(expr, Index) else set()
+    return names.union(*map(_names, children(expr))) if children(expr) else names
 
 
 def _bare(expr: Expr) -> set[str]:

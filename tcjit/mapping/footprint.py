@@ -32,12 +32,12 @@ class Piece:
     @property
     def strides(self) -> tuple[int, ...]:
         """By how much the copy moves along each axis, in elements."""
-        found = [1] * len(self.sizes)
+        strides = [1] * len(self.sizes)
         step = self.sizes[self.fast] + self.padding
         for axis in reversed([a for a in range(len(self.sizes)) if a != self.fast]):
-            found[axis] = step
+            strides[axis] = step
             step *= self.sizes[axis]
-        return tuple(found)
+        return tuple(strides)
 
     @property
     def elements(self) -> int:

@@ -1,6 +1,6 @@
 """GPU kernels as data: how loops are shared out over blocks, uniform steps and threads, before they become a schedule tree.
 
-Everything here is text that isl reads, over a statement's dimensions; ``passes/blocks`` and ``passes/threads`` turn it into bands and
+Everything here is text that isl reads, over a statement's dimensions; ``map_to_blocks`` and ``map_to_threads`` turn it into bands and
 marks.
 """
 
@@ -57,8 +57,8 @@ class Distribution:
         whole = self.warps * self.rounds * unit
         if self.tiles > 1 and self.tile != whole:
             return ((1, self.extent),)
-        found = ((whole, self.tiles), (self.rounds * unit, self.warps), (unit, self.rounds), (self.vector, self.threads), (1, self.vector))
-        return tuple((weight, count) for weight, count in found if count > 1) or ((1, 1),)
+        digits = ((whole, self.tiles), (self.rounds * unit, self.warps), (unit, self.rounds), (self.vector, self.threads), (1, self.vector))
+        return tuple((weight, count) for weight, count in digits if count > 1) or ((1, 1),)
 
     def tile_text(self, dim: str) -> str:
         return f"floor(({self._moved(dim)})/{self.tile})"

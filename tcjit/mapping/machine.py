@@ -34,12 +34,12 @@ def vector_cover(extent: int, width: int) -> list[tuple[int, int]]:
     while width > max(1, extent):
         width //= 2
     count, rest = divmod(extent, width)
-    found = [(number * width, width) for number in range(count)]
+    registers = [(number * width, width) for number in range(count)]
     if rest.bit_count() == 1:
-        found.append((count * width, rest))
+        registers.append((count * width, rest))
     elif rest:
-        found.append((extent - width, width))
-    return found
+        registers.append((extent - width, width))
+    return registers
 
 
 BUFFER_REGISTERS = 160  # 32-bit words of the buffers that one thread of a GPU keeps in registers, all together

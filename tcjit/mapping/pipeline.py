@@ -96,16 +96,16 @@ def build_scop(
     def step(function: Callable[..., Assignments], *args: object) -> Assignments:
         return steps.run(function.__name__, function, *args, show=Assignments.show)
 
-    made = step(extract, program, layouts)
-    made = step(widen, made)
-    made = step(pad_operands, made) if pack else made
+    assignments = step(extract, program, layouts)
+    assignments = step(widen, assignments)
+    assignments = step(pad_operands, assignments) if pack else assignments
     if pack and on_vectors:  # on a GPU shared memory does the rest
-        made = step(transpose_output, made, options)
-        made = step(pack_operands, made)
-    made = step(chunk_reductions, made, options, target)
-    made = step(split_index_sets, made, options) if on_vectors else made
-    made = step(split_initialisation, made)
-    return steps.run("scop", to_scop, made, show=Scop.show, suffix="scop")
+        assignments = step(transpose_output, assignments, options)
+        assignments = step(pack_operands, assignments)
+    assignments = step(chunk_reductions, assignments, options, target)
+    assignments = step(split_index_sets, assignments, options) if on_vectors else assignments
+    assignments = step(split_initialisation, assignments)
+    return steps.run("scop", to_scop, assignments, show=Scop.show, suffix="scop")
 
 
 def map_program(
@@ -135,22 +135,22 @@ def _mapped(
     def step(name: str, function: Callable[..., isl.Schedule], *args: object) -> isl.Schedule:
         return steps.run(name, function, *args, show=trees.show, suffix="tree", check=proof if prove == "every" else None)
 
-    made = step("schedule", schedule, scop, deps)
-    made = step("fuse", fuse, scop, deps, made, options)
-    groups = groups_of(scop, made)
+    tree = step("schedule", schedule, scop, deps)
+    tree = step("fuse", fuse, scop, deps, tree, options)
+    groups = groups_of(scop, tree)
     privates: tuple[Buffer, ...] = ()
     if groups is not None:
         plans = [plan(scop, group, options, machine) for group in groups]
         shares = share(scop, deps, groups, plans, options, machine)
-        made = step("tile", tile, scop, made, groups, plans, shares)
-        made = step("vectorise", vectorise, scop, made, groups, plans)
-        made = step("parallelise", parallelise, scop, made, options)
+        tree = step("tile", tile, scop, tree, groups, plans, shares)
+        tree = step("vectorise", vectorise, scop, tree, groups, plans)
+        tree = step("parallelise", parallelise, scop, tree, options)
         if options.contract:
-            proof_of_privates = None if prove == "none" else partial(verify_privates, scop, deps, made)
-            privates = steps.run("contract", contract, scop, deps, made, show=_show_privates, check=proof_of_privates)
+            proof_of_privates = None if prove == "none" else partial(verify_privates, scop, deps, tree)
+            privates = steps.run("contract", contract, scop, deps, tree, show=_show_privates, check=proof_of_privates)
     if prove == "last":
-        steps.run("verify", proof, made)
-    return Mapped(scop, made, privates, options, prove != "none")
+        steps.run("verify", proof, tree)
+    return Mapped(scop, tree, privates, options, prove != "none")
 
 
 def map_gpu(
@@ -183,13 +183,13 @@ def _mapped_gpu(
     if not scop.statements:
         return Mapped(scop, isl.Schedule.empty(isl.Space.params_alloc(scop.ctx, 0)), (), options, True)
     merged = partial(_verify_merged, scop) if prove != "none" else None
-    scop, _ = steps.run("collapse", collapse, scop, show=lambda found: found[0].show(), suffix="scop", check=merged)
+    scop, _ = steps.run("collapse", collapse, scop, show=lambda collapsed: collapsed[0].show(), suffix="scop", check=merged)
     deps = steps.run("dependences", dependences, scop, show=lambda d: f"{d.all}\n", suffix="txt")
     proof = partial(verify, scop, deps)
     every = proof if prove == "every" else None
-    made = steps.run("schedule", schedule, scop, deps, show=trees.show, suffix="tree", check=every)
-    made = steps.run("fuse", fuse, scop, deps, made, options, device.processors // 2, True, show=trees.show, suffix="tree", check=every)
-    groups = groups_of(scop, made)
+    tree = steps.run("schedule", schedule, scop, deps, show=trees.show, suffix="tree", check=every)
+    tree = steps.run("fuse", fuse, scop, deps, tree, options, device.processors // 2, True, show=trees.show, suffix="tree", check=every)
+    groups = groups_of(scop, tree)
     if groups is None:
         groups = tuple(Group((s.name,), tuple({s.name: d} for d in s.dims if d not in s.reduction)) for s in scop.statements)
     plans = tuple(plan_gpu(scop, group, options, device) for group in groups)
@@ -214,19 +214,19 @@ def _mapped_gpu(
 
 
 def _digits(scop: Scop, kernels: tuple[Kernel, ...]) -> tuple[Digits, ...]:
-    found = []
+    digits = []
     for region in (region for kernel in kernels for region in mapped_statements(kernel.body)):
         shares = dict(region.shares)
         dims = tuple(
             (lower, shares[name].digits if name in shares else ((1, max(1, upper - lower)),))
             for name, lower, upper in scop.statement(region.statement).bounds
         )
-        found.append(Digits(region.statement, dims))
-    return tuple(found)
+        digits.append(Digits(region.statement, dims))
+    return tuple(digits)
 
 
-def _verify_merged(scop: Scop, found: tuple[Scop, tuple[Merge, ...]]) -> None:
-    verify_collapse(scop, *found)
+def _verify_merged(scop: Scop, collapsed: tuple[Scop, tuple[Merge, ...]]) -> None:
+    verify_collapse(scop, *collapsed)
 
 
 def _verify_lowered(scop: Scop, lowered: LoweredScop) -> None:

@@ -104,8 +104,8 @@ def verify_races(scop: Scop, tree: isl.Schedule, privates: Sequence[Buffer], lau
     """
     try:
         bodies = _bodies(tree, launches)
-        found = [(body, regions(scop, body)) for body in bodies]
-        for launch, (body, own) in zip(launches, found, strict=True):
+        for launch, body in zip(launches, bodies, strict=True):
+            own = regions(scop, body)
             for region in own:
                 if prod(region.radices) > launch.threads:
                     raise VerifyError(f"threads: '{mark_of(region.node)}' needs more than the {launch.threads} threads of {launch.mark}")
@@ -235,7 +235,7 @@ def _located(scop: Scop, tree: isl.Schedule, own: Sequence[ThreadRegion], privat
     """
     marks = {mark: node for node in descendants(tree.get_root()) if (mark := mark_of(node))}
     tensors = {isl_name(t.name): t.name for t in scop.tensors}
-    found: list[_Access] = []
+    located: list[_Access] = []
     for writes, relation in ((False, scop.reads), (True, scop.writes)):
         for piece in maps(relation):
             tensor = tensors[piece.get_tuple_name(isl.dim_type.out)]
@@ -252,8 +252,8 @@ def _located(scop: Scop, tree: isl.Schedule, own: Sequence[ThreadRegion], privat
                         other = f"floor(t/{warp})" if warp else f"t + {UNKNOWN_LANE}"
                         number = number.apply_range(union_map(scop.ctx, [f"[t] -> [{other}]"]))
                     late = writes and region.collective == AsyncCopy()
-                    found += [_Access(tensor, writes, late, relation) for relation in maps(one.range_product(number))]
-    return found
+                    located += [_Access(tensor, writes, late, relation) for relation in maps(one.range_product(number))]
+    return located
 
 
 def slots(scop: Scop, buffer: Buffer) -> isl.UnionMap:

@@ -69,8 +69,8 @@ class Storage:
     @property
     def extent_texts(self) -> tuple[str, ...]:
         """isl's text of every extent."""
-        found = (self.extent(axis) for axis in range(len(self.shape)))
-        return tuple(str(bound) if extent is None else str(affine(extent, {})) for extent, bound in zip(found, self.shape, strict=True))
+        extents = (self.extent(axis) for axis in range(len(self.shape)))
+        return tuple(str(bound) if extent is None else str(affine(extent, {})) for extent, bound in zip(extents, self.shape, strict=True))
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Place: registers or shared memory for a temporary of one kernel.
+"""Allocate: registers or shared memory for the temporaries of one kernel.
 
 What only the thread that wrote it reads again stays in that thread's registers; what other threads of the block read goes to shared memory;
 what does neither fit nor stay inside a block remains in the workspace.
@@ -31,32 +31,31 @@ def allocate(lowered: LoweredScop, kernels: Sequence[Kernel], device: Device) ->
         used = sum(b.elements * DTYPES[lowered.scop.tensor(b.tensor).dtype].bytes for b in buffers) + _scratch(lowered, kernel, device)
         placed = {b.tensor for b in buffers}
         # what tensor cores compute has to stay in registers, whatever else finds no place there
-        atoms = {lowered.scop.statement(region.statement).tensor for region in mapped_statements(kernel.body) if region.mma}
-        for storage in sorted(lowered.scop.tensors, key=lambda t: t.name not in atoms):
+        mma_results = {lowered.scop.statement(region.statement).tensor for region in mapped_statements(kernel.body) if region.mma}
+        for storage in sorted(lowered.scop.tensors, key=lambda t: t.name not in mma_results):
             if storage.role != "temporary" or storage.name in placed:
                 continue
             users = accesses_of(lowered, plan, storage.name)
             if users is None:
                 continue
-            found = _registers(plan, storage, users, Block(number))
-            if found is not None:
-                live = _life(kernel.body, {item.statement for item, _ in users})
-                words = found.elements * max(1, DTYPES[storage.dtype].bytes // 4)
+            buffer = _registers(plan, storage, users, Block(number))
+            if buffer is not None:
+                live = _live_range(kernel.body, {item.statement for item, _ in users})
+                words = buffer.elements * max(1, DTYPES[storage.dtype].bytes // 4)
                 if all(words + sum(more for other, more in lives if at in other) <= room for at in live):
                     lives.append((live, words))
-                    buffers.append(found)
+                    buffers.append(buffer)
                     continue
-            found = _shared(plan, storage, users, Block(number))
-            if found is not None and used + found.elements * DTYPES[storage.dtype].bytes <= device.shared_bytes:
-                used += -(-found.elements * DTYPES[storage.dtype].bytes // 16) * 16
-                buffers.append(found)
+            buffer = _shared(plan, storage, users, Block(number))
+            if buffer is not None and used + buffer.elements * DTYPES[storage.dtype].bytes <= device.shared_bytes:
+                used += -(-buffer.elements * DTYPES[storage.dtype].bytes // 16) * 16
+                buffers.append(buffer)
         result.append(replace(kernel, buffers=tuple(buffers)))
     return tuple(result)
 
 
-def _life(body: tuple[BlockNode, ...], users: Collection[str]) -> range:
-    """When a buffer holds values, in places in the order of the regions: from its first user on, and not at its last, which may have its
-    own results instead."""
+def _live_range(body: tuple[BlockNode, ...], users: Collection[str]) -> range:
+    """The live range ``[first use, last use)`` of a buffer in the order of the statements; the last user may reuse its registers."""
     places = [place for place, region in enumerate(mapped_statements(body)) if region.statement in users]
     first, last = min(places), max(places)
     start = 0
@@ -84,7 +83,7 @@ def accesses_of(
     """Who uses a tensor (of some statements, or of all), and where in the group each subscript stands; None where a copy or another group
     uses it."""
     items = {item.statement: item for item in plan.items}
-    found: list[tuple[StatementPlan, list[Where]]] = []
+    users: list[tuple[StatementPlan, list[Where]]] = []
     for s in lowered.scop.statements:
         if statements and s.name not in statements:
             continue
@@ -96,8 +95,8 @@ def accesses_of(
                 return None
             shape = lowered.scop.tensor(tensor).shape
             wheres = [_where(plan, item, sub, extent) for sub, extent in zip(access.subscripts, shape, strict=True)]
-            found.append((item, wheres))
-    return found or None
+            users.append((item, wheres))
+    return users or None
 
 
 def _where(plan: GroupPlan, item: StatementPlan, subscript: Expr, extent: int) -> Where:

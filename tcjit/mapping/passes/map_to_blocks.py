@@ -1,4 +1,4 @@
-"""Blocks: a launch for each kernel, its outer coincident loops as a grid of blocks, and the steps that a block's threads take together.
+"""Map to blocks: a launch for each kernel, its outer coincident loops as a grid of blocks, and the steps that a block's threads take.
 
 Where copies run ahead of what reads them, the mark ``WaitGroup`` stands above the body of the steps: all copies have arrived but
 those of the last steps.

@@ -1,4 +1,4 @@
-"""Threads: each statement's share of the work for every thread of a block, and the loops that one thread runs.
+"""Map to threads: each statement's share of the work for every thread of a block, and the loops that one thread runs.
 
 The members of the band below the mark ``Threads`` are the digits of the thread's number, the last one counting fastest. ``Reduce`` above
 it says that the threads of the last digit combine their values, ``Mma`` that each warp computes its part on tensor cores, ``AsyncCopy``
@@ -20,13 +20,13 @@ from tcjit.mapping.tree import KIND, insert_mark, kind, rewrite, statements_belo
 
 def map_to_threads(scop: Scop, tree: isl.Schedule, kernels: Sequence[Kernel]) -> isl.Schedule:
     """The tree with every leaf replaced by its statement's region."""
-    found = {region.statement: region for kernel in kernels for region in mapped_statements(kernel.body)}
+    mapped = {region.statement: region for kernel in kernels for region in mapped_statements(kernel.body)}
 
     def visit(node: isl.ScheduleNode) -> isl.ScheduleNode:
         if kind(node) != KIND.leaf:
             return node
         names = statements_below(node)  # none, where constraints leave a statement without instances
-        return _region(scop, node, found[names[0]]) if names else node
+        return _region(scop, node, mapped[names[0]]) if names else node
 
     return rewrite(tree, visit)
 

@@ -1,7 +1,7 @@
-"""Hold: keep in a temporary what a block uses more than once, from its first use to its last.
+"""Promote to registers: outputs that a group accumulates or changes, and inputs that it reads several times, as temporaries.
 
-An output that statements of one group accumulate or change is computed in a temporary and stored once at the end; an input that several
-statements read at the same place is loaded once. The temporaries are later placed in registers or shared memory.
+An output is stored once, at the end; an input is loaded once. ``allocate`` puts the temporaries in registers, or in shared memory where
+threads read each other's.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Place = tuple[str | int, ...]  # per subscript: the number of its column, or "la
 
 
 def promote_to_registers(lowered: LoweredScop) -> LoweredScop:
-    """The scop with held outputs and inputs."""
+    """The scop with the promoted outputs and inputs."""
     draft = ScopBuilder(lowered)
     plans = []
     for number, plan in enumerate(lowered.plans):
@@ -64,11 +64,11 @@ def _outputs(draft: ScopBuilder, plan: GroupPlan, elsewhere: set[str]) -> GroupP
         if storage.role == "temporary" and tensor not in elsewhere:
             continue
         users = [item for item in plan.items if any(a.tensor == tensor for a in _accesses(draft.statements[item.statement]))]
-        found = {_place(item, a) for item in users for a in _accesses(draft.statements[item.statement]) if a.tensor == tensor}
-        place = next(iter(found))
+        places = {_place(item, a) for item in users for a in _accesses(draft.statements[item.statement]) if a.tensor == tensor}
+        place = next(iter(places))
         if any(item.lane[1].each > KEPT for item in users if item.lane and place is not None and "lane" in place):
             continue  # too long a row to stay anywhere but in memory
-        if len(found) > 1 or place is None or (len(users) == 1 and draft.statements[users[0].statement].operator == "="):
+        if len(places) > 1 or place is None or (len(users) == 1 and draft.statements[users[0].statement].operator == "="):
             continue
         first, last = users[0], [item for item in users if draft.statements[item.statement].tensor == tensor][-1]
         boxes = {_box(draft.statements[item.statement], tensor) for item in users}
@@ -113,15 +113,15 @@ def _inputs(draft: ScopBuilder, plan: GroupPlan) -> GroupPlan:
             place = _place(item, access)
             if place and "lane" in place and access.tensor not in written and not guards and not s.constraints:
                 readers.setdefault((access.tensor, place, _box(s, access.tensor)), {})[item] = access.subscripts
-    for (tensor, _, _), found in readers.items():
-        if len(found) < 2 or any(item.lane[1].each > KEPT for item in found if item.lane):
+    for (tensor, _, _), subscripts_of in readers.items():
+        if len(subscripts_of) < 2 or any(item.lane[1].each > KEPT for item in subscripts_of if item.lane):
             continue
         storage = draft.scop.tensor(tensor)
         copy = draft.temporary(f"{tensor}_held", storage.dtype, storage.shape, storage.dynamic_extents)
         draft.aliases[copy.name] = identity_alias(copy.name, tensor, len(storage.shape))
-        first = next(iter(found))
+        first = next(iter(subscripts_of))
         loaded = _move(draft, "L", first, copy.name, tensor, storage.dtype)
-        for item, subscripts in found.items():
+        for item, subscripts in subscripts_of.items():
             draft.change(item.statement, _renamed(tensor, copy.name, subscripts))
         plan = replace(plan, items=items_with(plan.items, {first.statement: [loaded]}, {}))
     return plan

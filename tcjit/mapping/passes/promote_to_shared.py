@@ -1,4 +1,4 @@
-"""Promote: give a block a copy in shared memory of what its threads read again and again, or could not read in memory's order.
+"""Promote to shared memory: give a block a copy of what its threads read again and again, or could not read in memory's order.
 
 The copy is a temporary with one axis for each block loop and each step, and one for each axis of the piece that the block reads there; only
 the latter exist in shared memory. A statement for each promoted read fills it, and the reading statement reads it instead.

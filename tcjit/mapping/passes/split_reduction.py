@@ -1,4 +1,4 @@
-"""Partial: let the threads of a block share a reduction.
+"""Split reduction: let the threads of a block share a reduction, with a partial result each.
 
 A reduction along the lane becomes a partial result for each of the lane's threads, which every thread accumulates by itself, and a
 statement that combines them in a fixed order.

@@ -124,5 +124,5 @@ class _BarrierPlacement:
         if self.plan.lane_first or lane == 1 or self.device.warp % lane or "warp_barrier" not in self.device.capabilities:
             return False
         columns = [{axis: where for axis, where in enumerate(wheres) if where[0] == "column"} for _, wheres in users]
-        found = {number for _, number in columns[0].values()}
-        return all(other == columns[0] for other in columns) and found >= set(self.plan.order)
+        covered = {number for _, number in columns[0].values()}
+        return all(other == columns[0] for other in columns) and covered >= set(self.plan.order)
