@@ -51,12 +51,12 @@ class Memory:
         self.names = _c_names(mapped, dialect)
         self.contracted = {p.tensor for p in mapped.privates}
         for storage in mapped.scop.tensors:
-            if storage.role == "temporary" and storage.name not in self.contracted and not any(storage.open):
+            if storage.role == "temporary" and storage.name not in self.contracted and not any(storage.dynamic_extents):
                 self.offsets[storage.name] = self.workspace
                 size = storage.elements * DTYPES[storage.dtype].bytes
                 self.workspace += -(-size // ALIGNMENT) * ALIGNMENT
         for storage in mapped.scop.tensors:
-            if storage.role == "temporary" and storage.name not in self.contracted and any(storage.open):
+            if storage.role == "temporary" and storage.name not in self.contracted and any(storage.dynamic_extents):
                 self.moving[storage.name] = self.end or _number(self.workspace)
                 size_here = _binary("*", storage.volume(), _number(DTYPES[storage.dtype].bytes))
                 lines = _binary("/", _binary("+", size_here, _number(ALIGNMENT - 1)), _number(ALIGNMENT))

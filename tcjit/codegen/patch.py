@@ -21,7 +21,7 @@ from tcjit.grammar.affine import Guard
 from tcjit.grammar.ast import Access, Binary, Const, Expr, Unary
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping import marks
-from tcjit.mapping.machine import Machine, pieces
+from tcjit.mapping.machine import Machine, vector_cover
 from tcjit.mapping.options import Options
 from tcjit.mapping.pipeline import Mapped
 from tcjit.mapping.plan import SHORT, UNROLL_LIMIT, WRITTEN_OUT
@@ -193,7 +193,7 @@ class Patch:
     def lines(self) -> list[str]:
         """``{ load accumulators; reduction loops { loads; updates } store accumulators }``."""
         found = self.found
-        covering = pieces(found.lane.trips or 0, self.width)
+        covering = vector_cover(found.lane.trips or 0, self.width)
         points = [dict(zip((one.variable for one in found.patch), values, strict=True)) for values in product(*map(_values, found.patch))]
         before, after = [], []
         updates: list[Update] = []

@@ -5,48 +5,48 @@ from __future__ import annotations
 from math import prod
 
 from tcjit.grammar.affine import isl_name
-from tcjit.mapping.gpu_nest import Copy, GroupPlan, Item, Kernel, Phase, Region, Share, Steps
+from tcjit.mapping.gpu_nest import BlockNode, Distribution, GroupPlan, Kernel, MappedStatement, SequentialLoops, StagedCopy, StatementPlan
 from tcjit.mapping.scop import Scop, ScopStatement
-from tcjit.mapping.scop_builder import Lowered
+from tcjit.mapping.scop_builder import LoweredScop
 
 UNROLLED_ROUNDS = 128  # results of one thread that are kept apart: those of a warp's share on tensor cores
 UNROLLED = 1024  # statements of a completely unrolled piece of a reduction
 
 
-def assemble(lowered: Lowered) -> tuple[Kernel, ...]:
+def assemble(lowered: LoweredScop) -> tuple[Kernel, ...]:
     """A kernel for each plan, its buffers those of the copies."""
     return tuple(_kernel(lowered, plan) for plan in lowered.plans)
 
 
-def _kernel(lowered: Lowered, plan: GroupPlan) -> Kernel:
+def _kernel(lowered: LoweredScop, plan: GroupPlan) -> Kernel:
     names = {item.statement for item in plan.items}
     copies = [copy for copy in lowered.copies if copy.reader in names]
-    body: list[Phase] = []
+    body: list[BlockNode] = []
     for item in plan.items:
         own = [copy for copy in copies if copy.reader == item.statement]
-        phases = (*(part for copy in own for part in copy.regions), region(lowered.scop, plan, item))
+        phases = (*(part for copy in own for part in copy.fills), region(lowered.scop, plan, item))
         stepped = [(dim, share) for dim, share in item.steps if share.tiles > 1]
         if stepped:
             stages = plan.stages if own else 1
             ahead = [0] * (len(stepped) - 1) + [stages - 1]
             loops = tuple(_step(item, own, *pair, number, ahead[number]) for number, pair in enumerate(stepped))
-            body.append(Steps(loops, phases, stages))
+            body.append(SequentialLoops(loops, phases, stages))
         else:
             body += phases
     blocks = tuple(
         {item.statement: share.tile_text(item.columns[c]) for item in plan.items}
-        | {part.statement: isl_name(copy.blocks[number]) for copy in copies for part in copy.regions}
+        | {part.statement: isl_name(copy.blocks[number]) for copy in copies for part in copy.fills}
         for number, (c, share) in enumerate((c, share) for c, share in enumerate(plan.columns) if share.tiles > 1)
     )
     return Kernel(blocks, tuple(body), plan.threads, tuple(copy.buffer for copy in copies))
 
 
-def _step(item: Item, copies: list[Copy], dim: str, share: Share, number: int, ahead: int) -> dict[str, str]:
-    filled = {part.statement: f"{copy.steps[number]} - {ahead}" for copy in copies for part in copy.regions}
+def _step(item: StatementPlan, copies: list[StagedCopy], dim: str, share: Distribution, number: int, ahead: int) -> dict[str, str]:
+    filled = {part.statement: f"{copy.steps[number]} - {ahead}" for copy in copies for part in copy.fills}
     return {item.statement: share.tile_text(dim)} | filled
 
 
-def region(scop: Scop, plan: GroupPlan, item: Item) -> Region:
+def region(scop: Scop, plan: GroupPlan, item: StatementPlan) -> MappedStatement:
     """The threads and inner loops of one statement."""
     s = scop.statement(item.statement)
     columns = [(plan.columns[c], item.columns[c]) for c in plan.order]
@@ -70,7 +70,7 @@ def region(scop: Scop, plan: GroupPlan, item: Item) -> Region:
         if steps and points * prod(min(share.tile, share.extent) for share in steps) <= UNROLLED:
             unrolled += sum(min(share.tile, share.extent) > 1 for share in steps)
     shares = tuple((dim, share) for dim in s.dims if (share := item.share(dim, plan.columns)) is not None)
-    return Region(
+    return MappedStatement(
         s.name,
         plan.radices,
         tuple(members) or ("0",),
@@ -83,14 +83,14 @@ def region(scop: Scop, plan: GroupPlan, item: Item) -> Region:
     )
 
 
-def _rank(plan: GroupPlan, item: Item, dim: str) -> int:
+def _rank(plan: GroupPlan, item: StatementPlan, dim: str) -> int:
     if item.lane and item.lane[0] == dim:
         return -1 if plan.lane_first else len(plan.order)
     column = item.columns.index(dim)
     return plan.order.index(column) if column in plan.order else -1
 
 
-def _rest(s: ScopStatement, item: Item) -> list[tuple[str, int]]:
+def _rest(s: ScopStatement, item: StatementPlan) -> list[tuple[str, int]]:
     """The loops that each thread runs through by itself: dimensions of no column and no lane, the terms of a reduction last."""
     steps = dict(item.steps)
     outer: list[tuple[str, int]] = []

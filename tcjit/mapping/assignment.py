@@ -50,9 +50,9 @@ class Assignment:
         return any(upper <= lower for _, lower, upper in self.bounds)
 
     def extents(self, dims: Iterable[str]) -> tuple[Expr | None, ...]:
-        """Those of a temporary whose axes are these dimensions, as in ``Storage.open``."""
-        found = tuple(self.dynamic[dim][1] if dim in self.dynamic else None for dim in dims)
-        return found if any(found) else ()
+        """Those of a temporary whose axes are these dimensions, as in ``Storage.dynamic_extents``."""
+        extents = tuple(self.dynamic[dim][1] if dim in self.dynamic else None for dim in dims)
+        return extents if any(extents) else ()
 
     def show(self) -> str:
         """One line, for people."""
@@ -98,7 +98,7 @@ class Temporaries:
         self._taken = {p.name for p in before.program.definition.params}  # scalars are names of the kernel too
 
     def add(self, source: int, stem: str, dtype: str, shape: Sequence[int], extents: tuple[Expr | None, ...] = ()) -> Storage:
-        storage = Storage(fresh(stem, self._taken | set(self.tensors)), dtype, tuple(shape), "temporary", open=extents)
+        storage = Storage(fresh(stem, self._taken | set(self.tensors)), dtype, tuple(shape), "temporary", dynamic_extents=extents)
         self.tensors[storage.name] = storage
         self.added.append((source, storage))
         return storage

@@ -32,8 +32,8 @@ class Merge:
 def collapse(scop: Scop) -> tuple[Scop, tuple[Merge, ...]]:
     """The scop with as few dimensions as its tensors allow, and what was merged, in this order."""
     merged: list[Merge] = []
-    while found := next(_candidates(scop), None):
-        axes, merges = found
+    while candidate := next(_candidates(scop), None):
+        axes, merges = candidate
         scop = _applied(scop, axes, merges)
         merged += merges
     return scop, tuple(merged)
@@ -46,9 +46,9 @@ def _candidates(scop: Scop) -> Iterator[tuple[Axes, list[Merge]]]:
     """Pairs of axes that can be merged, with all that must be merged with them; inner axes first."""
     for storage in scop.tensors:
         for axis in reversed(range(len(storage.shape) - 1)):
-            found = _closure(scop, storage.name, axis)
-            if found is not None:
-                yield found
+            candidate = _closure(scop, storage.name, axis)
+            if candidate is not None:
+                yield candidate
 
 
 def _closure(scop: Scop, tensor: str, axis: int) -> tuple[Axes, list[Merge]] | None:
@@ -95,7 +95,7 @@ def _fits(scop: Scop, s: ScopStatement, merge: Merge, axes: Axes) -> bool:
     limits = {name: (lower, upper) for name, lower, upper in s.bounds}
     if s.constraints or limits[merge.outer][0] != 0 or limits[merge.inner][0] != 0:
         return False
-    if s.range(merge.outer)[0] != "0" or any(dim == merge.inner for dim, _, _ in s.limits):
+    if s.range(merge.outer)[0] != "0" or any(dim == merge.inner for dim, _, _ in s.dynamic_bounds):
         return False
     if (merge.outer in s.reduction) != (merge.inner in s.reduction):
         return False
@@ -111,8 +111,8 @@ def _fits(scop: Scop, s: ScopStatement, merge: Merge, axes: Axes) -> bool:
 
 
 def _names(expr: Expr) -> set[str]:
-    found = {expr.name} if isinstance(expr, Index) else set()
-    return found.union(*map(_names, children(expr))) if children(expr) else found
+    names = {expr.name} if isinstance(expr, Index) else set()
+    return names.union(*map(_names, children(expr))) if children(expr) else names
 
 
 def _bare(expr: Expr) -> set[str]:
@@ -131,11 +131,11 @@ def _applied(scop: Scop, axes: Axes, merges: list[Merge]) -> Scop:
 
 
 def _merged_storage(storage: Storage, axis: int) -> Storage:
-    shape, extents, outer = storage.shape, storage.open, storage.extent(axis)
+    shape, extents, outer = storage.shape, storage.dynamic_extents, storage.extent(axis)
     if extents:
         inner = Const(shape[axis + 1], dtype="int64")
         extents = (*extents[:axis], outer and Binary("*", outer, inner, dtype="int64"), *extents[axis + 2 :])
-    return replace(storage, shape=(*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :]), open=extents)
+    return replace(storage, shape=(*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :]), dynamic_extents=extents)
 
 
 def _merged_statement(s: ScopStatement, merge: Merge, axes: Axes) -> ScopStatement:
@@ -156,7 +156,7 @@ def _merged_statement(s: ScopStatement, merge: Merge, axes: Axes) -> ScopStateme
         value=visit(s.value),
         bounds=bounds,
         reduction=tuple(name for name in s.reduction if name != merge.inner),
-        limits=tuple((dim, low, f"({high})*{merge.extent}" if dim == merge.outer else high) for dim, low, high in s.limits),
+        dynamic_bounds=tuple((dim, low, f"({high})*{merge.extent}" if dim == merge.outer else high) for dim, low, high in s.dynamic_bounds),
     )
 
 

@@ -8,7 +8,7 @@ from math import prod
 
 from tcjit.grammar.ast import Access
 from tcjit.grammar.dtypes import DTYPES
-from tcjit.mapping.gpu_nest import GroupPlan, Item
+from tcjit.mapping.gpu_nest import GroupPlan, StatementPlan
 from tcjit.mapping.scop import ScopStatement
 from tcjit.mapping.storage import Storage
 from tcjit.mapping.strides import affine_form
@@ -32,12 +32,12 @@ class Piece:
     @property
     def strides(self) -> tuple[int, ...]:
         """By how much the copy moves along each axis, in elements."""
-        found = [1] * len(self.sizes)
+        strides = [1] * len(self.sizes)
         step = self.sizes[self.fast] + self.padding
         for axis in reversed([a for a in range(len(self.sizes)) if a != self.fast]):
-            found[axis] = step
+            strides[axis] = step
             step *= self.sizes[axis]
-        return tuple(found)
+        return tuple(strides)
 
     @property
     def elements(self) -> int:
@@ -45,7 +45,9 @@ class Piece:
         return (self.sizes[self.fast] + self.padding) * prod(rows)
 
 
-def piece(storage: Storage, s: ScopStatement, plan: GroupPlan, item: Item, access: Access, values: Mapping[str, int]) -> Piece | None:
+def piece(
+    storage: Storage, s: ScopStatement, plan: GroupPlan, item: StatementPlan, access: Access, values: Mapping[str, int]
+) -> Piece | None:
     """The piece of a read of a statement; None for subscripts that are no plain sums, and for what a tensor core could not load."""
     known = [affine_form(sub, values) for sub in access.subscripts]
     forms = tuple(form for form in known if form is not None)
@@ -65,7 +67,7 @@ def piece(storage: Storage, s: ScopStatement, plan: GroupPlan, item: Item, acces
     return Piece(forms, spans, sizes, near[0], fast, padding)
 
 
-def _span(dim: str, s: ScopStatement, plan: GroupPlan, item: Item) -> int:
+def _span(dim: str, s: ScopStatement, plan: GroupPlan, item: StatementPlan) -> int:
     share = item.share(dim, plan.columns)
     return s.extent(dim) if share is None else min(share.tile, share.extent)
 
@@ -75,7 +77,7 @@ def _distance(stride: int | None) -> int:
     return stride or 1 << 62
 
 
-def _fast(forms: Sequence[Form], sizes: Sequence[int], plan: GroupPlan, item: Item, otherwise: int) -> int:
+def _fast(forms: Sequence[Form], sizes: Sequence[int], plan: GroupPlan, item: StatementPlan, otherwise: int) -> int:
     """The axis along which neighbouring threads, or one thread's neighbours, read the copy."""
     wanted = [item.columns[c] for c in sorted(plan.order, key=lambda c: (plan.columns[c].vector > 1, c))]
     if item.lane and not plan.lane_first:

@@ -1,6 +1,6 @@
 """GPU kernels as data: how loops are shared out over blocks, uniform steps and threads, before they become a schedule tree.
 
-Everything here is text that isl reads, over a statement's dimensions; ``passes/blocks`` and ``passes/threads`` turn it into bands and
+Everything here is text that isl reads, over a statement's dimensions; ``map_to_blocks`` and ``map_to_threads`` turn it into bands and
 marks.
 """
 
@@ -17,7 +17,7 @@ from tcjit.mapping.storage import Buffer
 
 
 @dataclass(frozen=True)
-class Share:
+class Distribution:
     """How ``extent`` values from ``lower`` on are shared out. Blocks take ``tile`` values each; a place in a tile is
 
         ((warp * rounds + round) * threads + thread) * vector + neighbour
@@ -57,8 +57,8 @@ class Share:
         whole = self.warps * self.rounds * unit
         if self.tiles > 1 and self.tile != whole:
             return ((1, self.extent),)
-        found = ((whole, self.tiles), (self.rounds * unit, self.warps), (unit, self.rounds), (self.vector, self.threads), (1, self.vector))
-        return tuple((weight, count) for weight, count in found if count > 1) or ((1, 1),)
+        digits = ((whole, self.tiles), (self.rounds * unit, self.warps), (unit, self.rounds), (self.vector, self.threads), (1, self.vector))
+        return tuple((weight, count) for weight, count in digits if count > 1) or ((1, 1),)
 
     def tile_text(self, dim: str) -> str:
         return f"floor(({self._moved(dim)})/{self.tile})"
@@ -86,18 +86,18 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Item:
+class StatementPlan:
     """A statement of a group on its way to a region: the dimension that runs along each column of the group, the one of its other
     dimensions that threads share (the lane), and the reduction dimensions that a block takes in steps."""
 
     statement: str
     columns: tuple[str, ...]
-    lane: tuple[str, Share] | None = None
-    steps: tuple[tuple[str, Share], ...] = ()
+    lane: tuple[str, Distribution] | None = None
+    steps: tuple[tuple[str, Distribution], ...] = ()
     reduce: bool = False  # combines partial results of the lane's threads
     mma: bool = False  # the threads of a warp compute together, on tensor cores
 
-    def share(self, dim: str, columns: tuple[Share, ...]) -> Share | None:
+    def share(self, dim: str, columns: tuple[Distribution, ...]) -> Distribution | None:
         """How a dimension is shared out, None for one that each thread runs through."""
         if dim in self.columns:
             return columns[self.columns.index(dim)]
@@ -114,13 +114,13 @@ class GroupPlan:
     where ``lane_first``. ``shared`` lists reads that are worth a copy in shared memory, by statement.
     """
 
-    columns: tuple[Share, ...]
+    columns: tuple[Distribution, ...]
     order: tuple[int, ...]
-    items: tuple[Item, ...]
+    items: tuple[StatementPlan, ...]
     lane_threads: int = 1
     lane_first: bool = False
     shared: tuple[tuple[str, Access], ...] = ()
-    hold: bool = True  # keep what is used again in registers
+    use_registers: bool = True  # keep what is used again in registers
     stages: int = 1  # of the copies to shared memory; 1: filled, then read
     vector: int = 0  # elements that a thread copies at once, at most; 0: as many as an access can have
 
@@ -138,7 +138,7 @@ class GroupPlan:
 
 
 @dataclass(frozen=True)
-class Region:
+class MappedStatement:
     """A statement on the threads of a block: ``members`` give the digits of the thread's number, ``loops`` what one thread runs through,
     outermost first; the last ``unrolled`` of them are unrolled, and the very last one, if ``vector``, is one vector access."""
 
@@ -151,29 +151,29 @@ class Region:
     reduce: bool = False
     mma: bool = False
     async_copy: bool = False  # its copies may arrive later, at a ``WaitGroup``
-    shares: tuple[tuple[str, Share], ...] = ()  # of its dimensions, those that are shared out
+    shares: tuple[tuple[str, Distribution], ...] = ()  # of its dimensions, those that are shared out
 
 
 @dataclass(frozen=True)
-class Steps:
+class SequentialLoops:
     """Loops that all threads of a block run together; per loop, statement -> its step.
 
     With ``stages`` of 2 and more the copies of the body run that many steps less one ahead of what reads them.
     """
 
     loops: tuple[dict[str, str], ...]
-    body: tuple[Phase, ...]
+    body: tuple[BlockNode, ...]
     stages: int = 1
 
 
-Phase = Region | Steps
+BlockNode = MappedStatement | SequentialLoops
 
 
 @dataclass(frozen=True)
-class Copy:
-    """``regions`` fill a piece of shared memory for ``reader``; ``blocks`` and ``steps`` are their dimensions for the uniform loops."""
+class StagedCopy:
+    """``fills`` fill a piece of shared memory for ``reader``; ``blocks`` and ``steps`` are their dimensions for the uniform loops."""
 
-    regions: tuple[Region, ...]
+    fills: tuple[MappedStatement, ...]
     reader: str
     blocks: tuple[str, ...]
     steps: tuple[str, ...]
@@ -193,19 +193,19 @@ class Kernel:
     """One launch: block loops (statement -> the block's number), what a block does, threads of a block, its small buffers."""
 
     blocks: tuple[dict[str, str], ...]
-    body: tuple[Phase, ...]
+    body: tuple[BlockNode, ...]
     threads: int
     buffers: tuple[Buffer, ...]
 
     @property
     def statements(self) -> tuple[str, ...]:
-        return tuple(region.statement for region in regions(self.body))
+        return tuple(region.statement for region in mapped_statements(self.body))
 
 
-def regions(body: tuple[Phase, ...]) -> Iterator[Region]:
-    """The regions of a body, in order."""
+def mapped_statements(body: tuple[BlockNode, ...]) -> Iterator[MappedStatement]:
+    """The statements of a body, in order."""
     for phase in body:
-        if isinstance(phase, Steps):
-            yield from regions(phase.body)
+        if isinstance(phase, SequentialLoops):
+            yield from mapped_statements(phase.body)
         else:
             yield phase

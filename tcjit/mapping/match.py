@@ -72,9 +72,9 @@ def match(node: isl.ScheduleNode, pattern: Pattern) -> dict[str, isl.ScheduleNod
         return None
     if pattern.test is not None and not pattern.test(node):
         return None
-    found = {pattern.name: node} if pattern.name else {}
+    bound = {pattern.name: node} if pattern.name else {}
     if pattern.children is None:
-        return found
+        return bound
     count = node.n_children()
     if count < len(pattern.children) or (count > len(pattern.children) and pattern.rest is None):
         return None
@@ -84,5 +84,5 @@ def match(node: isl.ScheduleNode, pattern: Pattern) -> dict[str, isl.ScheduleNod
         inner = match(node.child(position), below)
         if inner is None:
             return None
-        found |= inner
-    return found
+        bound |= inner
+    return bound

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index, Scalar, Statement, Unary
-from tcjit.mapping.machine import pieces
+from tcjit.mapping.machine import vector_cover
 from tcjit.mapping.storage import Bounds, Storage
 from tcjit.mapping.strides import stride_in
 
@@ -114,7 +114,7 @@ def turned_lane(
 
 def _fill(extent: int) -> float:
     """The part of the lanes in use when registers cover an extent."""
-    return extent / (LANES * len(pieces(extent, LANES))) if extent else 1.0
+    return extent / (LANES * len(vector_cover(extent, LANES))) if extent else 1.0
 
 
 def can_run_in_lanes(value: Expr, dim: str, bounds: Bounds, tensors: Mapping[str, Storage], values: Mapping[str, int]) -> bool:

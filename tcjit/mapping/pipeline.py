@@ -1,4 +1,4 @@
-"""The compiler's middle as one page: from a program to a mapped, verified schedule tree for a CPU."""
+"""The passes of the mapping in their order: from a program to a mapped, verified schedule tree, for a CPU or a GPU."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from tcjit.mapping.assignment import Assignments, to_scop
 from tcjit.mapping.collapse import Merge, collapse, verify_collapse
 from tcjit.mapping.dependences import dependences
 from tcjit.mapping.extract import extract
-from tcjit.mapping.gpu_nest import Kernel, LaunchBounds, regions
+from tcjit.mapping.gpu_nest import Kernel, LaunchBounds, mapped_statements
 from tcjit.mapping.group import Group
 from tcjit.mapping.machine import BASELINE, Device, Machine
 from tcjit.mapping.marks import Launch
 from tcjit.mapping.options import Options
-from tcjit.mapping.passes.allocate import place
+from tcjit.mapping.passes.allocate import allocate
 from tcjit.mapping.passes.chunk_reductions import chunk_reductions
 from tcjit.mapping.passes.contract import contract
 from tcjit.mapping.passes.fuse import fuse, groups_of
-from tcjit.mapping.passes.map_to_blocks import blocks
-from tcjit.mapping.passes.map_to_threads import threads
+from tcjit.mapping.passes.map_to_blocks import map_to_blocks
+from tcjit.mapping.passes.map_to_threads import map_to_threads
 from tcjit.mapping.passes.pack_operands import pack_operands
 from tcjit.mapping.passes.pad_operands import pad_operands
 from tcjit.mapping.passes.parallelise import parallelise
-from tcjit.mapping.passes.promote_to_registers import hold
-from tcjit.mapping.passes.promote_to_shared import promote
+from tcjit.mapping.passes.promote_to_registers import promote_to_registers
+from tcjit.mapping.passes.promote_to_shared import promote_to_shared
 from tcjit.mapping.passes.share import share
 from tcjit.mapping.passes.split_index_sets import split_index_sets
 from tcjit.mapping.passes.split_initialisation import split_initialisation
-from tcjit.mapping.passes.split_reduction import partial as partial_results
+from tcjit.mapping.passes.split_reduction import split_reduction
 from tcjit.mapping.passes.synchronise import synchronise
 from tcjit.mapping.passes.tile import tile
 from tcjit.mapping.passes.transpose_output import transpose_output
@@ -45,10 +45,10 @@ from tcjit.mapping.passes.vectorise import vectorise
 from tcjit.mapping.passes.widen import widen
 from tcjit.mapping.plan import plan
 from tcjit.mapping.plan_gpu import plan_gpu
-from tcjit.mapping.races import verify_fences
+from tcjit.mapping.races import verify_races
 from tcjit.mapping.schedule import schedule
 from tcjit.mapping.scop import Scop
-from tcjit.mapping.scop_builder import Lowered
+from tcjit.mapping.scop_builder import LoweredScop
 from tcjit.mapping.storage import Buffer
 from tcjit.mapping.value_flow import verify_lowering
 from tcjit.mapping.verify import verify, verify_privates
@@ -96,16 +96,16 @@ def build_scop(
     def step(function: Callable[..., Assignments], *args: object) -> Assignments:
         return steps.run(function.__name__, function, *args, show=Assignments.show)
 
-    made = step(extract, program, layouts)
-    made = step(widen, made)
-    made = step(pad_operands, made) if pack else made
+    assignments = step(extract, program, layouts)
+    assignments = step(widen, assignments)
+    assignments = step(pad_operands, assignments) if pack else assignments
     if pack and on_vectors:  # on a GPU shared memory does the rest
-        made = step(transpose_output, made, options)
-        made = step(pack_operands, made)
-    made = step(chunk_reductions, made, options, target)
-    made = step(split_index_sets, made, options) if on_vectors else made
-    made = step(split_initialisation, made)
-    return steps.run("scop", to_scop, made, show=Scop.show, suffix="scop")
+        assignments = step(transpose_output, assignments, options)
+        assignments = step(pack_operands, assignments)
+    assignments = step(chunk_reductions, assignments, options, target)
+    assignments = step(split_index_sets, assignments, options) if on_vectors else assignments
+    assignments = step(split_initialisation, assignments)
+    return steps.run("scop", to_scop, assignments, show=Scop.show, suffix="scop")
 
 
 def map_program(
@@ -135,22 +135,22 @@ def _mapped(
     def step(name: str, function: Callable[..., isl.Schedule], *args: object) -> isl.Schedule:
         return steps.run(name, function, *args, show=trees.show, suffix="tree", check=proof if prove == "every" else None)
 
-    made = step("schedule", schedule, scop, deps)
-    made = step("fuse", fuse, scop, deps, made, options)
-    groups = groups_of(scop, made)
+    tree = step("schedule", schedule, scop, deps)
+    tree = step("fuse", fuse, scop, deps, tree, options)
+    groups = groups_of(scop, tree)
     privates: tuple[Buffer, ...] = ()
     if groups is not None:
         plans = [plan(scop, group, options, machine) for group in groups]
         shares = share(scop, deps, groups, plans, options, machine)
-        made = step("tile", tile, scop, made, groups, plans, shares)
-        made = step("vectorise", vectorise, scop, made, groups, plans)
-        made = step("parallelise", parallelise, scop, made, options)
+        tree = step("tile", tile, scop, tree, groups, plans, shares)
+        tree = step("vectorise", vectorise, scop, tree, groups, plans)
+        tree = step("parallelise", parallelise, scop, tree, options)
         if options.contract:
-            proof_of_privates = None if prove == "none" else partial(verify_privates, scop, deps, made)
-            privates = steps.run("contract", contract, scop, deps, made, show=_show_privates, check=proof_of_privates)
+            proof_of_privates = None if prove == "none" else partial(verify_privates, scop, deps, tree)
+            privates = steps.run("contract", contract, scop, deps, tree, show=_show_privates, check=proof_of_privates)
     if prove == "last":
-        steps.run("verify", proof, made)
-    return Mapped(scop, made, privates, options, prove != "none")
+        steps.run("verify", proof, tree)
+    return Mapped(scop, tree, privates, options, prove != "none")
 
 
 def map_gpu(
@@ -183,25 +183,25 @@ def _mapped_gpu(
     if not scop.statements:
         return Mapped(scop, isl.Schedule.empty(isl.Space.params_alloc(scop.ctx, 0)), (), options, True)
     merged = partial(_verify_merged, scop) if prove != "none" else None
-    scop, _ = steps.run("collapse", collapse, scop, show=lambda found: found[0].show(), suffix="scop", check=merged)
+    scop, _ = steps.run("collapse", collapse, scop, show=lambda collapsed: collapsed[0].show(), suffix="scop", check=merged)
     deps = steps.run("dependences", dependences, scop, show=lambda d: f"{d.all}\n", suffix="txt")
     proof = partial(verify, scop, deps)
     every = proof if prove == "every" else None
-    made = steps.run("schedule", schedule, scop, deps, show=trees.show, suffix="tree", check=every)
-    made = steps.run("fuse", fuse, scop, deps, made, options, device.processors // 2, True, show=trees.show, suffix="tree", check=every)
-    groups = groups_of(scop, made)
+    tree = steps.run("schedule", schedule, scop, deps, show=trees.show, suffix="tree", check=every)
+    tree = steps.run("fuse", fuse, scop, deps, tree, options, device.processors // 2, True, show=trees.show, suffix="tree", check=every)
+    groups = groups_of(scop, tree)
     if groups is None:
         groups = tuple(Group((s.name,), tuple({s.name: d} for d in s.dims if d not in s.reduction)) for s in scop.statements)
     plans = tuple(plan_gpu(scop, group, options, device) for group in groups)
-    lowered = Lowered(scop, plans, {})
+    lowered = LoweredScop(scop, plans, {})
     last = None if prove == "none" else partial(_verify_lowered, scop)
-    for name, function in (("hold", hold), ("partial", partial_results), ("promote", promote)):
-        check = last if function is promote or prove == "every" else None
-        lowered = steps.run(name, function, lowered, show=lambda low: low.scop.show(), suffix="scop", check=check)
+    for function in (promote_to_registers, split_reduction, promote_to_shared):
+        check = last if function is promote_to_shared or prove == "every" else None
+        lowered = steps.run(function.__name__, function, lowered, show=lambda low: low.scop.show(), suffix="scop", check=check)
     kernels = steps.run("assemble", assemble, lowered)
-    kernels = steps.run("place", place, lowered, kernels, device, show=_show_kernels)
-    tree = steps.run("blocks", blocks, lowered.scop, kernels, show=trees.show, suffix="tree")
-    tree = steps.run("threads", threads, lowered.scop, tree, kernels, show=trees.show, suffix="tree")
+    kernels = steps.run("allocate", allocate, lowered, kernels, device, show=_show_kernels)
+    tree = steps.run("map_to_blocks", map_to_blocks, lowered.scop, kernels, show=trees.show, suffix="tree")
+    tree = steps.run("map_to_threads", map_to_threads, lowered.scop, tree, kernels, show=trees.show, suffix="tree")
     tree = steps.run("synchronise", synchronise, lowered, tree, kernels, device, show=trees.show, suffix="tree")
     launches = tuple(LaunchBounds(Launch(number), kernel.threads) for number, kernel in enumerate(kernels))
     buffers = tuple(buffer for kernel in kernels for buffer in kernel.buffers)
@@ -209,27 +209,27 @@ def _mapped_gpu(
         lowered_deps = steps.run("lowered dependences", dependences, lowered.scop)
         steps.run("verify", verify, lowered.scop, lowered_deps, tree)
         steps.run("verify buffers", verify_privates, lowered.scop, lowered_deps, tree, buffers)
-        steps.run("verify fences", partial(verify_fences, warp=device.warp), lowered.scop, tree, buffers, launches)
+        steps.run("verify races", partial(verify_races, warp=device.warp), lowered.scop, tree, buffers, launches)
     return Mapped(lowered.scop, tree, buffers, options, prove != "none", launches, _digits(lowered.scop, kernels))
 
 
 def _digits(scop: Scop, kernels: tuple[Kernel, ...]) -> tuple[Digits, ...]:
-    found = []
-    for region in (region for kernel in kernels for region in regions(kernel.body)):
+    digits = []
+    for region in (region for kernel in kernels for region in mapped_statements(kernel.body)):
         shares = dict(region.shares)
         dims = tuple(
             (lower, shares[name].digits if name in shares else ((1, max(1, upper - lower)),))
             for name, lower, upper in scop.statement(region.statement).bounds
         )
-        found.append(Digits(region.statement, dims))
-    return tuple(found)
+        digits.append(Digits(region.statement, dims))
+    return tuple(digits)
 
 
-def _verify_merged(scop: Scop, found: tuple[Scop, tuple[Merge, ...]]) -> None:
-    verify_collapse(scop, *found)
+def _verify_merged(scop: Scop, collapsed: tuple[Scop, tuple[Merge, ...]]) -> None:
+    verify_collapse(scop, *collapsed)
 
 
-def _verify_lowered(scop: Scop, lowered: Lowered) -> None:
+def _verify_lowered(scop: Scop, lowered: LoweredScop) -> None:
     verify_lowering(scop, lowered.scop, lowered.aliases)
 
 

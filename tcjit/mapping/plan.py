@@ -18,7 +18,7 @@ from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import walk
 from tcjit.mapping.group import Group
-from tcjit.mapping.machine import Machine, pieces
+from tcjit.mapping.machine import Machine, vector_cover
 from tcjit.mapping.options import Options
 from tcjit.mapping.pack import is_product
 from tcjit.mapping.plan_order import Nest, streamed, uses
@@ -308,7 +308,7 @@ def _accumulators(tile: Sequence[int], lane: int, width: int) -> int:
 
 
 def _pieces(extent: int, width: int) -> int:
-    return len(pieces(extent, width))
+    return len(vector_cover(extent, width))
 
 
 def _parts(extents: list[int], tile: Sequence[int]) -> list[tuple[int, tuple[int, ...]]]:
@@ -371,8 +371,8 @@ def _together(scop: Scop, group: Group, machine: Machine) -> int:
     statements = [scop.statement(name) for name in group.statements]
     if sum(bool(s.reduction) for s in statements) < 2:
         return 1
-    if any(dim == group.columns[-1][s.name] for s in statements for dim, _, _ in s.limits):  # isl takes apart tiles of dynamic sizes
-        return 1
+    if any(dim == group.columns[-1][s.name] for s in statements for dim, _, _ in s.dynamic_bounds):
+        return 1  # isl takes apart tiles of dynamic sizes
     row: dict[str, int] = {}  # bytes of each tensor
     for s in statements:
         for a in accesses(s):

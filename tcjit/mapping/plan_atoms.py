@@ -7,7 +7,7 @@ instruction can load. Where no tile offers that, a contraction goes thread by th
 from __future__ import annotations
 
 from tcjit.grammar.ast import Access, Binary, Cast
-from tcjit.mapping.gpu_nest import GroupPlan, Share
+from tcjit.mapping.gpu_nest import Distribution, GroupPlan
 from tcjit.mapping.plan_contraction import asked, by_time, classes, tiled
 from tcjit.mapping.plan_facts import Facts, bounds
 from tcjit.mapping.scop import ScopStatement
@@ -26,7 +26,7 @@ def on_tensor_cores(facts: Facts) -> GroupPlan | None:
         return None
     found = classes(facts)
     apart = set(s.dims) - set(facts.dims(s)) - set(s.reduction)
-    open_ended = any(dim in s.reduction for dim, _, _ in s.limits)  # of a dynamic size: the last step may be short of whole atoms
+    open_ended = any(dim in s.reduction for dim, _, _ in s.dynamic_bounds)  # of a dynamic size: the last step may be short of whole atoms
     if found is None or len(s.reduction) != 1 or apart or open_ended:
         return None
     across, down = (each.columns[0] for each in found)
@@ -34,12 +34,12 @@ def on_tensor_cores(facts: Facts) -> GroupPlan | None:
     for wy, wx, ay, ax in TILES:
         rows, columns = wy * ay * ROWS, wx * ax * COLUMNS
         if rows <= facts.extent(down) and columns <= facts.extent(across) and wy * wx * facts.device.warp <= facts.most_threads:
-            along = Share(facts.lower(across), facts.extent(across), columns, 4, 2, wx)
-            candidates.append({down: Share(facts.lower(down), facts.extent(down), rows, 8, 1, wy), across: along})
+            along = Distribution(facts.lower(across), facts.extent(across), columns, 4, 2, wx)
+            candidates.append({down: Distribution(facts.lower(down), facts.extent(down), rows, 8, 1, wy), across: along})
     lower, upper = bounds(s, s.reduction[0])
     for shares in by_time(facts, candidates):
         for step in _steps(upper - lower, facts.options.step):
-            atoms = ((s.reduction[0], Share(lower, upper - lower, step)),)
+            atoms = ((s.reduction[0], Distribution(lower, upper - lower, step)),)
             for stages in STAGES if "async_copy" in facts.device.capabilities and not asked(facts) else (1,):
                 plan = tiled(facts, shares, [down, across], step, atoms, stages).plan
                 if sum(name == s.name for name, _ in plan.shared) == 2:

@@ -7,7 +7,7 @@ from math import prod
 
 from tcjit.grammar.ast import Access
 from tcjit.grammar.dtypes import DTYPES
-from tcjit.mapping.gpu_nest import GroupPlan, Share
+from tcjit.mapping.gpu_nest import Distribution, GroupPlan
 from tcjit.mapping.plan_facts import BLOCK, Facts, bounds
 from tcjit.mapping.strides import accesses, affine_form, stride
 
@@ -28,11 +28,11 @@ def columns(facts: Facts) -> GroupPlan:
     few = facts.points < facts.device.processors * 256 and rest >= 64 and s.extent(lane) >= 16
     vector = _vector(facts, ranked[0]) if ranked and not few else 1
     threads = min(32, facts.most_threads) if few else facts.most_threads
-    shares: dict[int, Share] = {}
+    shares: dict[int, Distribution] = {}
     for place, c in enumerate(ranked):
         wide = vector if place == 0 else 1
         count = min(threads, -(-facts.extent(c) // wide))
-        shares[c] = Share(facts.lower(c), facts.extent(c), min(count * wide, facts.extent(c)), count, wide)
+        shares[c] = Distribution(facts.lower(c), facts.extent(c), min(count * wide, facts.extent(c)), count, wide)
         threads //= count
     order = tuple(reversed([c for c in ranked if shares[c].shared_out]))
     items = list(facts.items())
@@ -42,7 +42,7 @@ def columns(facts: Facts) -> GroupPlan:
         lane_threads = 1 << (min(facts.most_threads // used, s.extent(lane)).bit_length() - 1)
         lower, upper = bounds(s, lane)
         position = facts.group.statements.index(s.name)
-        items[position] = replace(items[position], lane=(lane, Share(lower, upper - lower, upper - lower, lane_threads)))
+        items[position] = replace(items[position], lane=(lane, Distribution(lower, upper - lower, upper - lower, lane_threads)))
     shared_out = tuple(shares[c] for c in facts.columns)
     return GroupPlan(shared_out, order, tuple(items), lane_threads=lane_threads, lane_first=True)
 
@@ -81,8 +81,8 @@ def _square(facts: Facts, near: int, other: int, access: Access) -> GroupPlan:
     """A square tile that is read along one side and written along the other."""
     down = min(facts.most_threads // SQUARE, SQUARE)
     shares = {
-        near: Share(facts.lower(near), facts.extent(near), SQUARE, SQUARE),
-        other: Share(facts.lower(other), facts.extent(other), SQUARE, down),
+        near: Distribution(facts.lower(near), facts.extent(near), SQUARE, SQUARE),
+        other: Distribution(facts.lower(other), facts.extent(other), SQUARE, down),
     }
     shared_out = tuple(shares.get(c) or facts.whole(c) for c in facts.columns)
     return GroupPlan(shared_out, (other, near), facts.items(), shared=((facts.main.name, access),))

@@ -11,7 +11,7 @@ from tcjit.errors import MappingError
 from tcjit.grammar.ast import Access
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.footprint import piece
-from tcjit.mapping.gpu_nest import GroupPlan, Share
+from tcjit.mapping.gpu_nest import Distribution, GroupPlan
 from tcjit.mapping.plan_facts import Facts, bounds
 from tcjit.mapping.scop import ScopStatement
 from tcjit.mapping.strides import accesses, affine_form, stride
@@ -21,7 +21,7 @@ TILES = ((16, 16, 8, 8), (16, 16, 4, 4), (8, 16, 4, 4), (16, 16, 2, 2), (8, 16, 
 STEP = 8  # terms of a reduction that pass through shared memory at once
 BOUNDARY = 16  # bytes, on which shared arrays start
 
-Shares = Mapping[int, Share]  # by the number of a column
+Shares = Mapping[int, Distribution]  # by the number of a column
 
 
 @dataclass(frozen=True)
@@ -123,9 +123,9 @@ def _warps(facts: Facts, ty: int, tx: int) -> tuple[int, int]:
     return ty // 8, tx // 4
 
 
-def _shared_out(facts: Facts, columns: Sequence[int], threads: int, results: int, warps: int) -> dict[int, Share]:
+def _shared_out(facts: Facts, columns: Sequence[int], threads: int, results: int, warps: int) -> dict[int, Distribution]:
     """Threads and results dealt to columns, the nearest in memory first; that one also over warps, if it is long enough."""
-    shares: dict[int, Share] = {}
+    shares: dict[int, Distribution] = {}
     for place, c in enumerate(columns):
         extent = facts.extent(c)
         count = min(threads, extent)
@@ -133,7 +133,7 @@ def _shared_out(facts: Facts, columns: Sequence[int], threads: int, results: int
         vector = next(v for v in (4, 2, 1) if each % v == 0 and v <= (facts.options.vector or 4)) if place == 0 else 1
         tile = count * each
         apart = warps if place == 0 and count == threads and tile <= extent else 1
-        shares[c] = Share(facts.lower(c), extent, min(tile, extent), count // apart, vector, apart)
+        shares[c] = Distribution(facts.lower(c), extent, min(tile, extent), count // apart, vector, apart)
         threads, results = threads // count, results // each
     return shares
 
@@ -142,7 +142,7 @@ def _shared_out(facts: Facts, columns: Sequence[int], threads: int, results: int
 
 
 def tiled(
-    facts: Facts, shares: Shares, order: Sequence[int], terms: int, atoms: tuple[tuple[str, Share], ...] = (), stages: int = 1
+    facts: Facts, shares: Shares, order: Sequence[int], terms: int, atoms: tuple[tuple[str, Distribution], ...] = (), stages: int = 1
 ) -> Tiled:
     """The plan for a tile, with so many terms at once; ``atoms`` are the steps of the main statement if it runs on tensor cores, ``stages``
     what no option asks for."""
@@ -188,10 +188,10 @@ def _too_large(facts: Facts, access: Access, size: int) -> MappingError:
     )
 
 
-def _steps(facts: Facts, s: ScopStatement, wanted: int) -> tuple[tuple[str, Share], ...]:
+def _steps(facts: Facts, s: ScopStatement, wanted: int) -> tuple[tuple[str, Distribution], ...]:
     """The terms of a reduction in steps: the last dimensions whole while they are short."""
     taken = 1
-    shares: dict[str, Share] = {}
+    shares: dict[str, Distribution] = {}
     # windows first: a piece that holds one is hardly larger than without it
     reduced = [d for d in reversed(s.dims) if d in s.reduction]
     for dim in sorted(reduced, key=lambda d: not _window(facts, s, d)):
@@ -200,7 +200,7 @@ def _steps(facts: Facts, s: ScopStatement, wanted: int) -> tuple[tuple[str, Shar
         # beside whole windows, a few more terms make a step worth its barriers
         most = wanted if taken == 1 else 4 * wanted // taken
         size = extent if taken * extent <= 2 * wanted else max(n for n in range(1, max(1, most) + 1) if extent % n == 0 or taken == 1)
-        shares[dim] = Share(lower, extent, min(size, extent))
+        shares[dim] = Distribution(lower, extent, min(size, extent))
         taken *= min(size, extent)
     return tuple((dim, shares[dim]) for dim in s.dims if dim in shares)
 
@@ -211,7 +211,7 @@ def _window(facts: Facts, s: ScopStatement, dim: str) -> bool:
     return any(form is not None and len(form[0]) > 1 and dim in form[0] for form in forms)
 
 
-def _reused(facts: Facts, s: ScopStatement, columns: tuple[Share, ...], access: Access) -> bool:
+def _reused(facts: Facts, s: ScopStatement, columns: tuple[Distribution, ...], access: Access) -> bool:
     """Whether several threads of a block read one element."""
     shared_out = [dim for share, dim in zip(columns, facts.dims(s), strict=True) if share.shared_out]
     forms = [affine_form(sub, facts.scop.values) for sub in access.subscripts]

@@ -7,7 +7,7 @@ from functools import cached_property
 from math import prod
 
 from tcjit.grammar.ast import Access
-from tcjit.mapping.gpu_nest import Item, Share
+from tcjit.mapping.gpu_nest import Distribution, StatementPlan
 from tcjit.mapping.group import Group
 from tcjit.mapping.machine import Device
 from tcjit.mapping.options import Options
@@ -59,12 +59,12 @@ class Facts:
     def lower(self, column: int) -> int:
         return bounds(self.main, self.dims(self.main)[column])[0]
 
-    def whole(self, column: int) -> Share:
+    def whole(self, column: int) -> Distribution:
         """A column of which each block takes one value."""
-        return Share(self.lower(column), self.extent(column), 1)
+        return Distribution(self.lower(column), self.extent(column), 1)
 
-    def items(self) -> tuple[Item, ...]:
-        return tuple(Item(s.name, self.dims(s)) for s in self.statements)
+    def items(self) -> tuple[StatementPlan, ...]:
+        return tuple(StatementPlan(s.name, self.dims(s)) for s in self.statements)
 
     def nearness(self, s: ScopStatement, dim: str) -> tuple[int, bool, int]:
         """How well neighbours along a dimension lie in memory: elements of accesses that move by one there, less those that jump."""

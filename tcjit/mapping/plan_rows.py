@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tcjit.mapping.gpu_nest import GroupPlan, Share
+from tcjit.mapping.gpu_nest import Distribution, GroupPlan
 from tcjit.mapping.plan_facts import Facts, bounds
 from tcjit.mapping.scop import ScopStatement
 from tcjit.mapping.strides import accesses, stride
@@ -27,17 +27,17 @@ def rows(facts: Facts) -> GroupPlan | None:
     threads = _threads(facts, -(-longest // vector), longest)
     # several short rows for a block, as long as every processor has one
     left = max(1, min((facts.options.block or 128) // threads, facts.points // facts.device.processors))
-    shares: dict[int, Share] = {}
+    shares: dict[int, Distribution] = {}
     for c in reversed(facts.columns):
         count = min(left, facts.extent(c))
-        shares[c] = Share(facts.lower(c), facts.extent(c), count, count)
+        shares[c] = Distribution(facts.lower(c), facts.extent(c), count, count)
         left //= count
     columns = tuple(shares[c] for c in facts.columns)
     items = []
     for item in facts.items():
         if dim := lanes.get(item.statement):
             lower, upper = bounds(facts.scop.statement(item.statement), dim)
-            item = replace(item, lane=(dim, Share(lower, upper - lower, upper - lower, threads, vector)))
+            item = replace(item, lane=(dim, Distribution(lower, upper - lower, upper - lower, threads, vector)))
         items.append(item)
     order = tuple(c for c in facts.columns if columns[c].shared_out)
     return GroupPlan(columns, order, tuple(items), lane_threads=threads)

@@ -1,4 +1,4 @@
-"""Fences: prove that the threads of a block never race.
+"""Races: prove that the threads of a block never race.
 
 Two accesses to one location of a block, at least one of them a write, by different threads, must have a barrier between them. The
 uniform part of a tree, what stands between ``Block`` and ``Threads``, is walked once. Every node says of one execution of it which
@@ -33,11 +33,11 @@ from tcjit.mapping.tree import KIND, kind, mark_of, show
 
 BLOCK_SYNC, WARP_SYNC = Sync("block"), Sync("warp")
 MAX_RUN = 1024  # threads that combine their parts in one ``Reduce``
-NOBODY = 1 << 20  # added to a thread's number: some thread of its warp, nobody knows which
+UNKNOWN_LANE = 1 << 20  # added to a thread's number: it then means some lane of this warp, not known which
 
 
 @dataclass(frozen=True)
-class Region:
+class ThreadRegion:
     """What stands below one ``Threads`` mark; ``digits`` maps instances to the digits of their thread's number.
 
     ``collective`` is the mark above it, if any. ``target`` is the tensor that a ``Reduce`` lets only the first thread of a run update,
@@ -88,7 +88,7 @@ class _Access:
 
 
 @dataclass(frozen=True)
-class _Fence:
+class _BarrierCover:
     """Of one execution of a node: instances surely after a barrier inside it, surely before one, and the iterations of the loops above
     at which the node surely executes one."""
 
@@ -97,15 +97,15 @@ class _Fence:
     through: isl.UnionSet
 
 
-def verify_fences(scop: Scop, tree: isl.Schedule, privates: Sequence[Buffer], launches: Sequence[LaunchBounds], *, warp: int = 32) -> None:
+def verify_races(scop: Scop, tree: isl.Schedule, privates: Sequence[Buffer], launches: Sequence[LaunchBounds], *, warp: int = 32) -> None:
     """Prove that barriers separate what threads of a block must not do at once, or raise a VerifyError that names two statements.
 
     ``warp`` threads, of consecutive numbers, are what a barrier of a warp holds together.
     """
     try:
         bodies = _bodies(tree, launches)
-        found = [(body, regions(scop, body)) for body in bodies]
-        for launch, (body, own) in zip(launches, found, strict=True):
+        for launch, body in zip(launches, bodies, strict=True):
+            own = regions(scop, body)
             for region in own:
                 if prod(region.radices) > launch.threads:
                     raise VerifyError(f"threads: '{mark_of(region.node)}' needs more than the {launch.threads} threads of {launch.mark}")
@@ -119,10 +119,10 @@ def verify_fences(scop: Scop, tree: isl.Schedule, privates: Sequence[Buffer], la
                     _arrive(scop, node, wait.number, located)
             if any(mark_of(node) == WARP_SYNC for node in descendants(body)):
                 # threads of different warps need a barrier of the block; those of one warp any barrier
-                _Walk(scop, _located(scop, tree, own, privates, warp), (BLOCK_SYNC,)).walk(body)
-            _Walk(scop, located, (BLOCK_SYNC, WARP_SYNC)).walk(body)
+                _BarrierWalk(scop, _located(scop, tree, own, privates, warp), (BLOCK_SYNC,)).walk(body)
+            _BarrierWalk(scop, located, (BLOCK_SYNC, WARP_SYNC)).walk(body)
     except isl.Error as error:
-        raise VerifyError(f"fences could not be decided within the budget: {error}") from None
+        raise VerifyError(f"races could not be decided within the budget: {error}") from None
 
 
 # ---------------------------------------------------------------- the form of the tree
@@ -167,12 +167,12 @@ def _uniform(node: isl.ScheduleNode, tree: isl.Schedule) -> None:
         _uniform(node.child(position), tree)
 
 
-def regions(scop: Scop, node: isl.ScheduleNode) -> list[Region]:
+def regions(scop: Scop, node: isl.ScheduleNode) -> list[ThreadRegion]:
     """The regions below a node, in order."""
     return [_region(scop, below) for below in descendants(node) if isinstance(mark_of(below), Threads)]
 
 
-def _region(scop: Scop, node: isl.ScheduleNode) -> Region:
+def _region(scop: Scop, node: isl.ScheduleNode) -> ThreadRegion:
     mark, band, domain = mark_of(node), node.child(0), node.get_domain()
     assert isinstance(mark, Threads)
     if kind(band) != KIND.band or band.band_n_member() != len(mark.radices):
@@ -184,10 +184,10 @@ def _region(scop: Scop, node: isl.ScheduleNode) -> Region:
             raise VerifyError(f"structure: a reduce of {', '.join(names(domain))} together")
         target = targets.pop()
     digits = isl.UnionMap.from_multi_union_pw_aff(band.band_get_partial_schedule()).intersect_domain(domain)
-    return Region(node, domain, mark.radices, digits, above if isinstance(above, Collective) else None, target)
+    return ThreadRegion(node, domain, mark.radices, digits, above if isinstance(above, Collective) else None, target)
 
 
-def _reduces(scop: Scop, region: Region) -> None:
+def _reduces(scop: Scop, region: ThreadRegion) -> None:
     """A ``Reduce`` combines one part of each thread of a run into one element, by its first thread."""
     name = names(region.domain)[0]
     s, run = scop.statement(name), region.radices[-1]
@@ -212,7 +212,7 @@ def _reduces(scop: Scop, region: Region) -> None:
         fail("the first thread of a run has no part")
 
 
-def _target_space(scop: Scop, region: Region, privates: Sequence[Buffer]) -> None:
+def _target_space(scop: Scop, region: ThreadRegion, privates: Sequence[Buffer]) -> None:
     """Threads of a warp that compute together keep what they write to themselves; what is written ahead is waited for, in shared memory."""
     space = "thread" if region.collective == Mma() else "shared"
     written = {scop.statement(name).tensor for name in names(region.domain)}
@@ -228,14 +228,14 @@ def _target_space(scop: Scop, region: Region, privates: Sequence[Buffer]) -> Non
 # ---------------------------------------------------------------- locations
 
 
-def _located(scop: Scop, tree: isl.Schedule, own: Sequence[Region], privates: Sequence[Buffer], warp: int = 0) -> list[_Access]:
+def _located(scop: Scop, tree: isl.Schedule, own: Sequence[ThreadRegion], privates: Sequence[Buffer], warp: int = 0) -> list[_Access]:
     """The accesses of a launch to locations that threads share: slots of shared buffers, elements of what has no buffer.
 
     With ``warp``, by the number of the warp instead of the thread's.
     """
     marks = {mark: node for node in descendants(tree.get_root()) if (mark := mark_of(node))}
     tensors = {isl_name(t.name): t.name for t in scop.tensors}
-    found: list[_Access] = []
+    located: list[_Access] = []
     for writes, relation in ((False, scop.reads), (True, scop.writes)):
         for piece in maps(relation):
             tensor = tensors[piece.get_tuple_name(isl.dim_type.out)]
@@ -249,11 +249,11 @@ def _located(scop: Scop, tree: isl.Schedule, own: Sequence[Region], privates: Se
                         continue
                     number = region.number(tensor)
                     if warp or region.collective == Mma():
-                        other = f"floor(t/{warp})" if warp else f"t + {NOBODY}"
+                        other = f"floor(t/{warp})" if warp else f"t + {UNKNOWN_LANE}"
                         number = number.apply_range(union_map(scop.ctx, [f"[t] -> [{other}]"]))
                     late = writes and region.collective == AsyncCopy()
-                    found += [_Access(tensor, writes, late, relation) for relation in maps(one.range_product(number))]
-    return found
+                    located += [_Access(tensor, writes, late, relation) for relation in maps(one.range_product(number))]
+    return located
 
 
 def slots(scop: Scop, buffer: Buffer) -> isl.UnionMap:
@@ -285,7 +285,7 @@ def _arrive(scop: Scop, node: isl.ScheduleNode, late: int, accesses: Sequence[_A
     prefix = node.get_prefix_schedule_union_map().intersect_domain(domain)
     executed = prefix.range()
     if not executed.apply(steps("t < u")).intersect(executed.apply(steps("t > u"))).is_subset(executed):
-        raise VerifyError(f"fences: the loop that waits for {', '.join(names(domain))} leaves out iterations")
+        raise VerifyError(f"races: the loop that waits for {', '.join(names(domain))} leaves out iterations")
     place = {m.get_tuple_name(isl.dim_type.in_): m for m in maps(prefix)}
     inside = [access for access in accesses if access.statement in place]
     for copy in inside:
@@ -295,7 +295,7 @@ def _arrive(scop: Scop, node: isl.ScheduleNode, late: int, accesses: Sequence[_A
         start, slot = place[copy.statement], copy.relation.range_factor_domain()
         issued = start.intersect_domain(copy.relation.domain()).range().to_union_set()
         if not start.range_product(slot).is_injective() or not issued.apply(steps(f"u = t + {late + 1}")).is_subset(executed):
-            raise VerifyError(f"fences: the loop ends before it has waited for all that {copy.statement} writes to {copy.tensor}")
+            raise VerifyError(f"races: the loop ends before it has waited for all that {copy.statement} writes to {copy.tensor}")
         for other in inside:
             if other.tensor != copy.tensor:
                 continue
@@ -303,23 +303,23 @@ def _arrive(scop: Scop, node: isl.ScheduleNode, late: int, accesses: Sequence[_A
             left = start.reverse().apply_range(slot)
             right = place[other.statement].reverse().apply_range(other.relation.range_factor_domain())
             if not left.apply_range(right.reverse()).intersect(steps(meanwhile)).is_empty():
-                raise VerifyError(f"fences: {other.statement} uses {copy.tensor} before what {copy.statement} writes to it has arrived")
+                raise VerifyError(f"races: {other.statement} uses {copy.tensor} before what {copy.statement} writes to it has arrived")
 
 
 @dataclass(frozen=True)
-class _Walk:
+class _BarrierWalk:
     """One walk over what a block does; only the marks in ``barriers`` count as such."""
 
     scop: Scop
     accesses: Sequence[_Access]
     barriers: Sequence[Sync]
 
-    def walk(self, node: isl.ScheduleNode) -> _Fence:
+    def walk(self, node: isl.ScheduleNode) -> _BarrierCover:
         here, mark, domain = kind(node), mark_of(node), node.get_domain()
         if here == KIND.leaf or isinstance(mark, Threads):
             prefix, nothing = node.get_prefix_schedule_union_map(), domain.subtract(domain)
             self.separate(domain, domain, prefix, self.order(node.get_schedule_depth(), "="))
-            return _Fence(nothing, nothing, prefix.intersect_domain(nothing).range())
+            return _BarrierCover(nothing, nothing, prefix.intersect_domain(nothing).range())
         if here in (KIND.sequence, KIND.set):
             return self.sequence(node)
         if here == KIND.band and node.band_n_member() > 0:
@@ -327,9 +327,9 @@ class _Walk:
         inner = self.walk(node.child(0))
         if mark not in self.barriers:
             return inner
-        return _Fence(domain, inner.after, node.get_prefix_schedule_union_map().intersect_domain(domain).range())
+        return _BarrierCover(domain, inner.after, node.get_prefix_schedule_union_map().intersect_domain(domain).range())
 
-    def sequence(self, node: isl.ScheduleNode) -> _Fence:
+    def sequence(self, node: isl.ScheduleNode) -> _BarrierCover:
         """The children of a sequence; a set runs in any order, but the code generator takes it in the listed one."""
         everything = node.get_domain()
         prefix = node.get_prefix_schedule_union_map().intersect_domain(everything)
@@ -343,15 +343,15 @@ class _Walk:
             before = before.union(inner.before).union(prefix.intersect_range(passed).domain().intersect(domain))
             pending = pending.subtract(prefix.intersect_range(inner.through).domain()).union(domain.subtract(inner.after))
             passed = passed.union(inner.through)
-        return _Fence(before, everything.subtract(pending), passed)
+        return _BarrierCover(before, everything.subtract(pending), passed)
 
-    def loop(self, node: isl.ScheduleNode) -> _Fence:
+    def loop(self, node: isl.ScheduleNode) -> _BarrierCover:
         """A band of one member."""
         domain, inner = node.get_domain(), self.walk(node.child(0))
         prefix, depth = node.child(0).get_prefix_schedule_union_map().intersect_domain(domain), node.get_schedule_depth()
         later, steps = self.order(depth + 1, "<"), [f"p{i}" for i in range(depth + 1)]
         self.separate(domain.subtract(inner.after), domain.subtract(inner.before), prefix, later, inner.through)
-        return _Fence(
+        return _BarrierCover(
             inner.before.union(prefix.intersect_range(inner.through.apply(later)).domain()),
             inner.after.union(prefix.intersect_range(inner.through.apply(later.reverse())).domain()),
             inner.through.apply(union_map(self.scop.ctx, [f"[{', '.join(steps)}] -> [{', '.join(steps[:-1])}]"])),
@@ -393,5 +393,5 @@ class _Walk:
                     if clash.to_union_map().is_subset(pairs.intersect_range(through).apply_range(pairs)):
                         continue
                 raise VerifyError(
-                    f"fences: {first.statement} and {second.statement} use {first.tensor} on different threads with no barrier between them"
+                    f"races: {first.statement} and {second.statement} use {first.tensor} on different threads with no barrier between them"
                 )

@@ -14,7 +14,7 @@ from tcjit.mapping.isl import union_map, union_set
 from tcjit.mapping.storage import Bounds, Storage
 
 # dimension, lower, upper (exclusive), in isl's words: inside what ``bounds`` say
-Limits = tuple[tuple[str, str, str], ...]
+DynamicBounds = tuple[tuple[str, str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class ScopStatement:
     reduction: tuple[str, ...] = ()  # dimensions along which instances may be reordered
     constraints: tuple[str, ...] = ()  # further affine constraints on the dimensions
     source: int = 0  # number of the def's statement it came from
-    limits: Limits = ()  # of the dimensions whose bounds depend on dynamic sizes
-    apart: bool = False  # reads across what comes before: sharing loops with that would cost more than it brings
+    dynamic_bounds: DynamicBounds = ()  # of the dimensions whose bounds depend on dynamic sizes
+    fuse_outer_only: bool = False  # reads a result transposed, or parts of one: sharing all loops would cost more than it brings
 
     @property
     def dims(self) -> tuple[str, ...]:
@@ -50,7 +50,7 @@ class ScopStatement:
 
     def range(self, dim: str) -> tuple[str, str]:
         """The lower and the upper bound (exclusive) of a dimension, in isl's words."""
-        return next((str(lower), str(upper)) for name, lower, upper in (*self.limits, *self.bounds) if name == dim)
+        return next((str(lower), str(upper)) for name, lower, upper in (*self.dynamic_bounds, *self.bounds) if name == dim)
 
     @property
     def points(self) -> int:
@@ -62,7 +62,7 @@ class ScopStatement:
     @property
     def facts(self) -> list[str]:
         """What bounds the dimensions."""
-        boxed = [*self.bounds, *self.limits]
+        boxed = [*self.bounds, *self.dynamic_bounds]
         return [f"{lower} <= {isl_name(name)} < {upper}" for name, lower, upper in boxed] + list(self.constraints)
 
     def domain_text(self) -> str:

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from tcjit.grammar.affine import isl_name
 from tcjit.grammar.ast import Access, Binary, Const, Expr, Index
 from tcjit.grammar.walk import rebuild
-from tcjit.mapping.gpu_nest import Copy, GroupPlan, Item, Share
-from tcjit.mapping.scop import Limits, Scop, ScopStatement
+from tcjit.mapping.gpu_nest import Distribution, GroupPlan, StagedCopy, StatementPlan
+from tcjit.mapping.scop import DynamicBounds, Scop, ScopStatement
 from tcjit.mapping.storage import Bounds, Storage, fresh
 
 
 @dataclass(frozen=True)
-class Lowered:
+class LoweredScop:
     """A scop with the plans of its groups, whose items name its statements in the order in which they run.
 
     ``aliases``: temporary that a pass added -> isl map from its elements to those that they stand for.
@@ -23,22 +23,22 @@ class Lowered:
     scop: Scop
     plans: tuple[GroupPlan, ...]
     aliases: Mapping[str, str]
-    copies: tuple[Copy, ...] = ()
+    copies: tuple[StagedCopy, ...] = ()
 
 
-class Draft:
+class ScopBuilder:
     """Collects the statements and temporaries that one pass adds to a scop."""
 
-    def __init__(self, lowered: Lowered) -> None:
+    def __init__(self, lowered: LoweredScop) -> None:
         self.scop = lowered.scop
         self.statements = {s.name: s for s in lowered.scop.statements}
         self.tensors = list(lowered.scop.tensors)
         self.aliases = dict(lowered.aliases)
 
-    def temporary(self, stem: str, dtype: str, shape: tuple[int, ...], open: tuple[Expr | None, ...] = ()) -> Storage:
-        """A new one; ``open`` as in ``Storage``."""
+    def temporary(self, stem: str, dtype: str, shape: tuple[int, ...], dynamic_extents: tuple[Expr | None, ...] = ()) -> Storage:
+        """A new one; ``dynamic_extents`` as in ``Storage``."""
         taken = {t.name for t in self.tensors} | {p.name for p in self.scop.program.definition.params}
-        storage = Storage(fresh(stem, taken), dtype, shape, "temporary", open=open)
+        storage = Storage(fresh(stem, taken), dtype, shape, "temporary", dynamic_extents=dynamic_extents)
         self.tensors.append(storage)
         return storage
 
@@ -54,16 +54,17 @@ class Draft:
         *,
         reduction: tuple[str, ...] = (),
         constraints: tuple[str, ...] = (),
-        limits: Limits = (),
+        dynamic_bounds: DynamicBounds = (),
     ) -> str:
         """A new statement, named by a letter for its kind; it belongs to the same statement of the def as ``like``.
 
-        Dimensions that both have, have the limits of ``like``; those of others are ``limits``.
+        Dimensions that both have, have the dynamic bounds of ``like``; those of others are ``dynamic_bounds``.
         """
         name = fresh(f"{kind}{len(self.statements)}", set(self.statements))
-        limits += tuple(limit for limit in like.limits if any(bound in bounds for bound in like.bounds if bound[0] == limit[0]))
+        same = {name for name, lower, upper in like.bounds if (name, lower, upper) in bounds}
+        dynamic_bounds += tuple(bound for bound in like.dynamic_bounds if bound[0] in same)
         self.statements[name] = ScopStatement(
-            name, tensor, tuple(subscripts), operator, value, bounds, reduction, constraints, like.source, limits
+            name, tensor, tuple(subscripts), operator, value, bounds, reduction, constraints, like.source, dynamic_bounds
         )
         return name
 
@@ -78,15 +79,15 @@ class Draft:
         write = change(Access(s.tensor, tuple(visit(sub) for sub in s.subscripts), dtype=s.value.dtype))
         self.statements[name] = replace(s, tensor=write.tensor, subscripts=write.subscripts, value=visit(s.value))
 
-    def done(self, plans: Sequence[GroupPlan], copies: Sequence[Copy] = ()) -> Lowered:
+    def done(self, plans: Sequence[GroupPlan], copies: Sequence[StagedCopy] = ()) -> LoweredScop:
         """The scop with its statements in the order of the plans' items, each after the copies that it reads."""
         names: list[str] = []
         for plan in plans:
             for item in plan.items:
-                names += [region.statement for copy in copies if copy.reader == item.statement for region in copy.regions]
+                names += [region.statement for copy in copies if copy.reader == item.statement for region in copy.fills]
                 names.append(item.statement)
         scop = replace(self.scop, statements=tuple(self.statements[name] for name in names), tensors=tuple(self.tensors))
-        return Lowered(scop, tuple(plans), self.aliases, tuple(copies))
+        return LoweredScop(scop, tuple(plans), self.aliases, tuple(copies))
 
 
 def index(name: str) -> Index:
@@ -118,7 +119,7 @@ def modulo(expr: Expr, by: int) -> Expr:
     return Binary("%", expr, number(by), dtype="int64")
 
 
-def owner(dim: str, share: Share) -> Expr:
+def owner(dim: str, share: Distribution) -> Expr:
     """Which of a lane's threads has a value of its dimension."""
     place = divided(total([(1, index(dim))], -share.lower), share.vector)
     return place if share.rounds == 1 else modulo(place, share.threads)
@@ -135,9 +136,11 @@ def plain_dims(subscripts: Sequence[Expr]) -> tuple[str, ...] | None:
     return tuple(names) if len(names) == len(subscripts) == len(set(names)) else None
 
 
-def items_with(items: Sequence[Item], before: Mapping[str, Sequence[Item]], after: Mapping[str, Sequence[Item]]) -> tuple[Item, ...]:
+def items_with(
+    items: Sequence[StatementPlan], before: Mapping[str, Sequence[StatementPlan]], after: Mapping[str, Sequence[StatementPlan]]
+) -> tuple[StatementPlan, ...]:
     """The items with others put before or after some of them."""
-    result: list[Item] = []
+    result: list[StatementPlan] = []
     for item in items:
         result += [*before.get(item.statement, ()), item, *after.get(item.statement, ())]
     return tuple(result)

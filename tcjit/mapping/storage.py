@@ -25,7 +25,7 @@ def fresh(stem: str, taken: Collection[str]) -> str:
 class Storage:
     """A tensor as the kernel sees it; ``layout`` as in a launch record, always contiguous unless an argument.
 
-    ``open`` has, per axis, the extent where it depends on dynamic sizes, which ``shape`` then bounds; empty where none does.
+    ``dynamic_extents`` has, per axis, the extent where it depends on dynamic sizes, which ``shape`` then bounds; empty where none does.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Storage:
     shape: tuple[int, ...]
     role: str  # input output temporary
     layout: str = "contiguous"
-    open: tuple[Expr | None, ...] = ()
+    dynamic_extents: tuple[Expr | None, ...] = ()
 
     @property
     def elements(self) -> int:
@@ -56,7 +56,7 @@ class Storage:
 
     def extent(self, axis: int) -> Expr | None:
         """The extent of an axis where it depends on dynamic sizes."""
-        return self.open[axis] if self.open else None
+        return self.dynamic_extents[axis] if self.dynamic_extents else None
 
     def volume(self, first: int = 0) -> Expr:
         """The elements of all axes from ``first`` on: what a contiguous tensor's axis before them strides by."""
@@ -69,8 +69,8 @@ class Storage:
     @property
     def extent_texts(self) -> tuple[str, ...]:
         """isl's text of every extent."""
-        found = (self.extent(axis) for axis in range(len(self.shape)))
-        return tuple(str(bound) if extent is None else str(affine(extent, {})) for extent, bound in zip(found, self.shape, strict=True))
+        extents = (self.extent(axis) for axis in range(len(self.shape)))
+        return tuple(str(bound) if extent is None else str(affine(extent, {})) for extent, bound in zip(extents, self.shape, strict=True))
 
 
 @dataclass(frozen=True)

@@ -59,9 +59,9 @@ def _plain_dimension(statement: ScopStatement, piece: isl.PwAff) -> str | None:
     """The dimension that an expression equals, if it is exactly one."""
     if piece.n_piece() != 1:
         return None
-    found: list[isl.Aff] = []
-    piece.foreach_piece(lambda _, aff: found.append(aff))
-    aff = found[0]
+    affs: list[isl.Aff] = []
+    piece.foreach_piece(lambda _, aff: affs.append(aff))
+    aff = affs[0]
     if aff.get_constant_val().to_python() != 0 or aff.dim(isl.dim_type.div) != 0:
         return None
     used = [

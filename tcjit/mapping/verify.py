@@ -4,8 +4,8 @@ The tree is walked from the root with the dependences whose two ends are still u
 sequence those that fall into different children; what reaches a leaf unordered, or is ordered backwards, is a violation, and so is a
 pair that differs in a loop run by several threads, blocks or lanes at once. Whatever isl cannot decide counts as a violation.
 
-On a GPU that is not all: barriers between the threads of a block are proved by ``fences``, and what a pass added to the statements of a
-program by ``aliases``.
+On a GPU that is not all: barriers between the threads of a block are proved by ``races``, and what a pass added to the statements of a
+program by ``value_flow``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tcjit.grammar.affine import isl_name
 from tcjit.mapping.dependences import Dependences
 from tcjit.mapping.isl import descendants
 from tcjit.mapping.marks import Block, Grid, Mark, Parallel, Reduce, Simd, Threads, TileLoops, Vector
-from tcjit.mapping.races import Region, regions, slots
+from tcjit.mapping.races import ThreadRegion, regions, slots
 from tcjit.mapping.scop import Scop
 from tcjit.mapping.storage import Buffer
 from tcjit.mapping.tree import KIND, kind, mark_of, rewrite, show
@@ -164,7 +164,7 @@ class _Buffers:
         return {mark: node for node in descendants(self.tree.get_root()) if (mark := mark_of(node))}
 
     @cached_property
-    def threads(self) -> dict[Mark, list[Region]]:
+    def threads(self) -> dict[Mark, list[ThreadRegion]]:
         """The regions below each block's mark; none below that of a tile on a CPU."""
         return {mark: regions(self.scop, node) for mark, node in self.marks.items() if isinstance(mark, Block)}
 
@@ -233,7 +233,7 @@ class _Buffers:
     def overlap(self, accesses: isl.UnionMap, place: isl.UnionMap, fold: isl.Map) -> bool:
         """Whether two elements with one slot may be in use at a time: from the first access of each to its last, ends included.
 
-        Threads reach that order of time too: ``fences`` separates what they do to one slot.
+        Threads reach that order of time too: ``races`` separates what they do to one slot.
         """
         lives = isl.Map.from_union_map(place.range_product(accesses).reverse().apply_range(self.time))
         first, last = lives.lexmin(), lives.lexmax()

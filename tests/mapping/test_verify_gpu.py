@@ -36,7 +36,7 @@ from tcjit.mapping.machine import SM_90
 from tcjit.mapping.marks import Block, Launch, Sync
 from tcjit.mapping.options import Options
 from tcjit.mapping.pipeline import map_gpu
-from tcjit.mapping.races import verify_fences
+from tcjit.mapping.races import verify_races
 from tcjit.mapping.scop import Scop
 from tcjit.mapping.storage import Buffer
 from tcjit.mapping.verify import verify, verify_privates
@@ -61,10 +61,10 @@ def test_a_large_product_takes_no_time() -> None:
 @pytest.mark.parametrize(
     "change, why",
     [
-        ({"first": ""}, "fences: S3 and S1 use A_sh"),
-        ({"second": ""}, "fences: (S1 and S3 use A_sh|S2 and S3 use B_sh)"),
-        ({"first": "sync warp"}, "fences: S3 and S1 use A_sh"),
-        ({"second": "sync warp"}, "fences: (S1 and S3 use A_sh|S2 and S3 use B_sh)"),
+        ({"first": ""}, "races: S3 and S1 use A_sh"),
+        ({"second": ""}, "races: (S1 and S3 use A_sh|S2 and S3 use B_sh)"),
+        ({"first": "sync warp"}, "races: S3 and S1 use A_sh"),
+        ({"second": "sync warp"}, "races: (S1 and S3 use A_sh|S2 and S3 use B_sh)"),
         ({"a_digits": "16x8"}, "threads: digit 0 .* reaches 31"),
         ({"a_digits": "64x8"}, "threads: .* needs more than the 256 threads"),
         ({"a_digits": "32x2x4"}, "2 members below"),
@@ -119,7 +119,7 @@ def test_accumulators_in_memory_need_no_barrier_but_one_thread() -> None:
     fenced = product_tree(made, *CUT, store=mark("sync block", TURNED))
     prove(made, fenced, [*copies, shared])
     for buffers in (copies, [*copies, shared]):
-        with pytest.raises(VerifyError, match="fences: S[03] and S4 use C_acc"):
+        with pytest.raises(VerifyError, match="races: S[03] and S4 use C_acc"):
             prove(made, product_tree(made, *CUT, store=TURNED), buffers)
 
 
@@ -143,7 +143,7 @@ def test_a_barrier_in_each_iteration_lets_two_pieces_take_turns() -> None:
     made = product(*SIZES)
     mapped = product_tree(made, *CUT, first="")
     prove(made, mapped, product_buffers(*CUT, 2))
-    with pytest.raises(VerifyError, match="fences: S3 and S1 use A_sh"):
+    with pytest.raises(VerifyError, match="races: S3 and S1 use A_sh"):
         prove(made, mapped, product_buffers(*CUT))
 
 
@@ -173,7 +173,7 @@ def test_threads_of_a_warp_that_compute_together_read_for_each_other() -> None:
     prove(made, mapped("", ""), buffers)
     prove(made, mapped("mma", "sync block"), buffers)
     prove(made, mapped("mma", "sync warp"), buffers)
-    with pytest.raises(VerifyError, match="fences: S0 and S1 use B"):
+    with pytest.raises(VerifyError, match="races: S0 and S1 use B"):
         prove(made, mapped("mma", ""), buffers)
     with pytest.raises(VerifyError, match="S1 below 'mma' writes outside thread buffers"):
         prove(made, mapped("mma", "sync block"), buffers[:1])
@@ -250,7 +250,7 @@ def f(float(N,M) A) -> (C, D) {{
         if first and often == 1:
             prove(made, mapped, [buffer])
             continue
-        with pytest.raises(VerifyError, match="fences: S0 and S2 use B" if often == 2 else "fences: S2 and S0 use B"):
+        with pytest.raises(VerifyError, match="races: S0 and S2 use B" if often == 2 else "races: S2 and S0 use B"):
             prove(made, mapped, [buffer])
 
 
@@ -325,9 +325,9 @@ def test_a_softmax_of_rows_is_accepted() -> None:
 @pytest.mark.parametrize(
     "lane, change, why",
     [
-        (32, {"barriers": ("", "sync block")}, "fences: S3 and S4 use top"),
-        (32, {"barriers": ("sync block", "")}, "fences: S8 and S9 use total"),
-        (64, {"barriers": ("sync warp", "sync block")}, "fences: S3 and S4 use top"),
+        (32, {"barriers": ("", "sync block")}, "races: S3 and S4 use top"),
+        (32, {"barriers": ("sync block", "")}, "races: S8 and S9 use total"),
+        (64, {"barriers": ("sync warp", "sync block")}, "races: S3 and S4 use top"),
         (32, {"combine": ("", "reduce")}, "reductions: terms of one reduction run on several threads"),
         (32, {"combine": ("reduce", "")}, "reductions: terms of one reduction run on several threads"),
         (32, {"digit": "31 - t"}, "part is read .* by another thread"),
@@ -397,12 +397,12 @@ def test_every_barrier_of_a_mapped_program_is_needed(text: str, shapes: dict[str
     deps = dependences(made.scop)
     verify(made.scop, deps, made.tree)
     verify_privates(made.scop, deps, made.tree, made.privates)
-    verify_fences(made.scop, made.tree, made.privates, made.launches)
+    verify_races(made.scop, made.tree, made.privates, made.launches)
     barriers = sum(line.strip().startswith(('mark: "sync', '- mark: "sync')) for line in trees.show(made.tree).splitlines())
     assert barriers
     for number in range(barriers):
-        with pytest.raises(VerifyError, match="fences|structure"):
-            verify_fences(made.scop, without(made.tree, number), made.privates, made.launches)
+        with pytest.raises(VerifyError, match="races|structure"):
+            verify_races(made.scop, without(made.tree, number), made.privates, made.launches)
 
 
 def without(mapped: isl.Schedule, number: int) -> isl.Schedule:

@@ -31,9 +31,9 @@ from tcjit.mapping.machine import OPENCL as OPENCL_DEVICE
 from tcjit.mapping.machine import SM_90, Device
 from tcjit.mapping.options import Options
 from tcjit.mapping.pipeline import Mapped, map_gpu
-from tcjit.mapping.races import verify_fences
+from tcjit.mapping.races import verify_races
 from tcjit.mapping.scop import Scop
-from tcjit.mapping.scop_builder import Lowered
+from tcjit.mapping.scop_builder import LoweredScop
 from tcjit.mapping.value_flow import verify_lowering
 from tcjit.mapping.verify import verify, verify_privates
 from tcjit.runtime.numerics import Array
@@ -152,7 +152,7 @@ class Compiled:
     subject: Subject
     language: str
     before: Scop
-    lowered: Lowered
+    lowered: LoweredScop
     mapped: Mapped
 
     @property
@@ -184,7 +184,7 @@ def compiled(subject: Subject, language: str, **changes: Callable[[Any], Any]) -
     """A subject mapped without proofs; ``changes``, by the name of a step, are made to its result."""
     steps = Kept(changes)
     mapped = map_gpu(subject.case().program(), subject.options, small(language), prove="none", steps=steps)
-    return Compiled(subject, language, steps.results["scop"], steps.results["promote"], mapped)
+    return Compiled(subject, language, steps.results["scop"], steps.results["promote_to_shared"], mapped)
 
 
 def refuted(made: Compiled) -> str:
@@ -194,7 +194,7 @@ def refuted(made: Compiled) -> str:
         "lowering": lambda: verify_lowering(made.before, made.lowered.scop, made.lowered.aliases),
         "order": lambda: verify(scop, dependences(scop), tree),
         "buffers": lambda: verify_privates(scop, dependences(scop), tree, buffers),
-        "fences": lambda: verify_fences(scop, tree, buffers, made.mapped.launches, warp=made.device.warp),
+        "races": lambda: verify_races(scop, tree, buffers, made.mapped.launches, warp=made.device.warp),
     }
     for name, proof in proofs.items():
         try:

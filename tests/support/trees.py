@@ -13,7 +13,7 @@ from tcjit.mapping.dependences import dependences
 from tcjit.mapping.gpu_nest import LaunchBounds
 from tcjit.mapping.marks import Block, Launch
 from tcjit.mapping.options import Options
-from tcjit.mapping.races import verify_fences
+from tcjit.mapping.races import verify_races
 from tcjit.mapping.scop import Scop
 from tcjit.mapping.storage import Axis, Buffer
 from tcjit.mapping.verify import verify, verify_privates
@@ -52,7 +52,7 @@ def prove(made: Scop, mapped: isl.Schedule, buffers: Sequence[Buffer] = (), laun
     deps = dependences(made)
     verify(made, deps, mapped)
     verify_privates(made, deps, mapped, buffers)
-    verify_fences(made, mapped, buffers, launches)
+    verify_races(made, mapped, buffers, launches)
 
 
 def refusal(made: Scop, mapped: isl.Schedule, buffers: Sequence[Buffer] = (), launches: Sequence[LaunchBounds] = LAUNCH) -> str:

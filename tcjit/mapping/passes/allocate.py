@@ -1,4 +1,4 @@
-"""Place: registers or shared memory for a temporary of one kernel.
+"""Allocate: registers or shared memory for the temporaries of one kernel.
 
 What only the thread that wrote it reads again stays in that thread's registers; what other threads of the block read goes to shared memory;
 what does neither fit nor stay inside a block remains in the workspace.
@@ -11,17 +11,17 @@ from dataclasses import replace
 
 from tcjit.grammar.ast import Access, Expr, Index
 from tcjit.grammar.dtypes import DTYPES
-from tcjit.mapping.gpu_nest import GroupPlan, Item, Kernel, Phase, Share, Steps, regions
+from tcjit.mapping.gpu_nest import BlockNode, Distribution, GroupPlan, Kernel, SequentialLoops, StatementPlan, mapped_statements
 from tcjit.mapping.machine import BUFFER_REGISTERS, Device
 from tcjit.mapping.marks import Block, Mark
-from tcjit.mapping.scop_builder import Lowered, owner
+from tcjit.mapping.scop_builder import LoweredScop, owner
 from tcjit.mapping.storage import Axis, Buffer, Storage
 
 WORKING_REGISTERS = 24  # of a thread for addresses, operands and what is under way, beside its buffers
-Where = tuple[str, Share | int]  # "column", "lane", "owner" or "rest", and its share or the whole extent
+Where = tuple[str, Distribution | int]  # "column", "lane", "owner" or "rest", and its share or the whole extent
 
 
-def place(lowered: Lowered, kernels: Sequence[Kernel], device: Device) -> tuple[Kernel, ...]:
+def allocate(lowered: LoweredScop, kernels: Sequence[Kernel], device: Device) -> tuple[Kernel, ...]:
     """The kernels with buffers for their temporaries."""
     result = []
     for number, (plan, kernel) in enumerate(zip(lowered.plans, kernels, strict=True)):
@@ -31,38 +31,37 @@ def place(lowered: Lowered, kernels: Sequence[Kernel], device: Device) -> tuple[
         used = sum(b.elements * DTYPES[lowered.scop.tensor(b.tensor).dtype].bytes for b in buffers) + _scratch(lowered, kernel, device)
         placed = {b.tensor for b in buffers}
         # what tensor cores compute has to stay in registers, whatever else finds no place there
-        atoms = {lowered.scop.statement(region.statement).tensor for region in regions(kernel.body) if region.mma}
-        for storage in sorted(lowered.scop.tensors, key=lambda t: t.name not in atoms):
+        mma_results = {lowered.scop.statement(region.statement).tensor for region in mapped_statements(kernel.body) if region.mma}
+        for storage in sorted(lowered.scop.tensors, key=lambda t: t.name not in mma_results):
             if storage.role != "temporary" or storage.name in placed:
                 continue
             users = accesses_of(lowered, plan, storage.name)
             if users is None:
                 continue
-            found = _registers(plan, storage, users, Block(number))
-            if found is not None:
-                live = _life(kernel.body, {item.statement for item, _ in users})
-                words = found.elements * max(1, DTYPES[storage.dtype].bytes // 4)
+            buffer = _registers(plan, storage, users, Block(number))
+            if buffer is not None:
+                live = _live_range(kernel.body, {item.statement for item, _ in users})
+                words = buffer.elements * max(1, DTYPES[storage.dtype].bytes // 4)
                 if all(words + sum(more for other, more in lives if at in other) <= room for at in live):
                     lives.append((live, words))
-                    buffers.append(found)
+                    buffers.append(buffer)
                     continue
-            found = _shared(plan, storage, users, Block(number))
-            if found is not None and used + found.elements * DTYPES[storage.dtype].bytes <= device.shared_bytes:
-                used += -(-found.elements * DTYPES[storage.dtype].bytes // 16) * 16
-                buffers.append(found)
+            buffer = _shared(plan, storage, users, Block(number))
+            if buffer is not None and used + buffer.elements * DTYPES[storage.dtype].bytes <= device.shared_bytes:
+                used += -(-buffer.elements * DTYPES[storage.dtype].bytes // 16) * 16
+                buffers.append(buffer)
         result.append(replace(kernel, buffers=tuple(buffers)))
     return tuple(result)
 
 
-def _life(body: tuple[Phase, ...], users: Collection[str]) -> range:
-    """When a buffer holds values, in places in the order of the regions: from its first user on, and not at its last, which may have its
-    own results instead."""
-    places = [place for place, region in enumerate(regions(body)) if region.statement in users]
+def _live_range(body: tuple[BlockNode, ...], users: Collection[str]) -> range:
+    """The live range ``[first use, last use)`` of a buffer in the order of the statements; the last user may reuse its registers."""
+    places = [place for place, region in enumerate(mapped_statements(body)) if region.statement in users]
     first, last = min(places), max(places)
     start = 0
     for phase in body:
-        stop = start + len(list(regions((phase,))))
-        if isinstance(phase, Steps):  # what comes into a loop or leaves it is kept all the while
+        stop = start + len(list(mapped_statements((phase,))))
+        if isinstance(phase, SequentialLoops):  # what comes into a loop or leaves it is kept all the while
             if first < start <= last < stop:
                 last = stop
             if start <= first < stop <= last:
@@ -71,20 +70,20 @@ def _life(body: tuple[Phase, ...], users: Collection[str]) -> range:
     return range(first, max(last, first + 1))
 
 
-def _scratch(lowered: Lowered, kernel: Kernel, device: Device) -> int:
+def _scratch(lowered: LoweredScop, kernel: Kernel, device: Device) -> int:
     """Bytes of shared memory in which threads of different warps combine their parts."""
     writers = -(-kernel.threads // device.warp) if "shuffle" in device.capabilities else kernel.threads
-    dtypes = {lowered.scop.statement(region.statement).value.dtype for region in regions(kernel.body) if region.reduce}
+    dtypes = {lowered.scop.statement(region.statement).value.dtype for region in mapped_statements(kernel.body) if region.reduce}
     return sum(writers * DTYPES[dtype].bytes for dtype in dtypes)
 
 
 def accesses_of(
-    lowered: Lowered, plan: GroupPlan, tensor: str, statements: Collection[str] = ()
-) -> list[tuple[Item, list[Where]]] | None:
+    lowered: LoweredScop, plan: GroupPlan, tensor: str, statements: Collection[str] = ()
+) -> list[tuple[StatementPlan, list[Where]]] | None:
     """Who uses a tensor (of some statements, or of all), and where in the group each subscript stands; None where a copy or another group
     uses it."""
     items = {item.statement: item for item in plan.items}
-    found: list[tuple[Item, list[Where]]] = []
+    users: list[tuple[StatementPlan, list[Where]]] = []
     for s in lowered.scop.statements:
         if statements and s.name not in statements:
             continue
@@ -96,11 +95,11 @@ def accesses_of(
                 return None
             shape = lowered.scop.tensor(tensor).shape
             wheres = [_where(plan, item, sub, extent) for sub, extent in zip(access.subscripts, shape, strict=True)]
-            found.append((item, wheres))
-    return found or None
+            users.append((item, wheres))
+    return users or None
 
 
-def _where(plan: GroupPlan, item: Item, subscript: Expr, extent: int) -> Where:
+def _where(plan: GroupPlan, item: StatementPlan, subscript: Expr, extent: int) -> Where:
     if isinstance(subscript, Index) and subscript.name in item.columns:
         return "column", item.columns.index(subscript.name)
     if item.lane:
@@ -112,7 +111,7 @@ def _where(plan: GroupPlan, item: Item, subscript: Expr, extent: int) -> Where:
     return "rest", extent
 
 
-def same_thread(plan: GroupPlan, users: Sequence[tuple[Item, list[Where]]]) -> bool:
+def same_thread(plan: GroupPlan, users: Sequence[tuple[StatementPlan, list[Where]]]) -> bool:
     """Whether every element is used by one thread only."""
     first = users[0][1]
     if any(wheres != first for _, wheres in users[1:]):
@@ -125,7 +124,7 @@ def same_thread(plan: GroupPlan, users: Sequence[tuple[Item, list[Where]]]) -> b
     return all(item.lane is None or item.reduce for item, _ in users)  # the lane's first thread, which also has what it combines
 
 
-def _registers(plan: GroupPlan, storage: Storage, users: Sequence[tuple[Item, list[Where]]], mark: Mark) -> Buffer | None:
+def _registers(plan: GroupPlan, storage: Storage, users: Sequence[tuple[StatementPlan, list[Where]]], mark: Mark) -> Buffer | None:
     if not same_thread(plan, users):
         return None
     axes: list[Axis] = []
@@ -149,7 +148,7 @@ def _registers(plan: GroupPlan, storage: Storage, users: Sequence[tuple[Item, li
     return Buffer(storage.name, mark, "thread", tuple(axes), step)
 
 
-def _shared(plan: GroupPlan, storage: Storage, users: Sequence[tuple[Item, list[Where]]], mark: Mark) -> Buffer | None:
+def _shared(plan: GroupPlan, storage: Storage, users: Sequence[tuple[StatementPlan, list[Where]]], mark: Mark) -> Buffer | None:
     axes: list[Axis] = []
     step = 1
     for axis in reversed(range(len(storage.shape))):

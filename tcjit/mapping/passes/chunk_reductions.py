@@ -83,7 +83,7 @@ def _in_chunks(a: Assignment, chunks: _Chunks, temporaries: Temporaries, before:
     dim, lower, extent, size = chunks.dim, chunks.lower, chunks.upper - chunks.lower, chunks.size
     target = temporaries.tensors[a.tensor]
     chunk = fresh("chunk", {bound[0] for bound in a.bounds} | set(temporaries.tensors))
-    partial_extents = (None, *target.open) if target.open else ()
+    partial_extents = (None, *target.dynamic_extents) if target.dynamic_extents else ()
     partial = temporaries.add(a.source, f"{target.name}_part", target.dtype, (chunks.count, *target.shape), partial_extents)
     subscripts = (Index(chunk, dtype="int64"), *a.subscripts)
     # the reduced dimension now counts inside its chunk

@@ -28,7 +28,7 @@ def contract(scop: Scop, deps: Dependences, tree: isl.Schedule) -> tuple[Buffer,
     tiles = [node for node in descendants(tree.get_root()) if _is_tile(node)]
     outer = [node for node in tiles if not any(_is_tile(node.ancestor(up)) for up in range(1, node.get_tree_depth() + 1))]
     inner = [node for node in tiles if not any(_is_tile(below) for below in descendants(node.child(0)))]
-    found: list[Buffer] = []
+    private: list[Buffer] = []
     used: Counter[Mark] = Counter()  # bytes below each tile mark
     for storage in scop.tensors if tiles else ():
         if storage.role != "temporary":
@@ -38,10 +38,10 @@ def contract(scop: Scop, deps: Dependences, tree: isl.Schedule) -> tuple[Buffer,
             continue
         bytes_each = {b.mark: b.elements * DTYPES[storage.dtype].bytes for b in buffers}
         if all(used[mark] + size <= STACK_BYTES for mark, size in bytes_each.items()):
-            found += buffers
+            private += buffers
             for mark, size in bytes_each.items():
                 used[mark] += size
-    return tuple(found)
+    return tuple(private)
 
 
 def _is_tile(node: isl.ScheduleNode) -> bool:

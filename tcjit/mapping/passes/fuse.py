@@ -68,10 +68,10 @@ def rebuild(scop: Scop, groups: Sequence[Group]) -> isl.Schedule:
 
 def filters(scop: Scop, parts: Sequence[Sequence[str]]) -> isl.UnionSetList:
     """One filter per set of statements."""
-    made = [isl.UnionSet.read_from_str(scop.ctx, "{ " + "; ".join(scop.statement(s).tuple_text for s in part) + " }") for part in parts]
-    result = isl.UnionSetList.from_union_set(made[0])
-    for one in made[1:]:
-        result = result.add(one)
+    sets = [isl.UnionSet.read_from_str(scop.ctx, "{ " + "; ".join(scop.statement(s).tuple_text for s in part) + " }") for part in parts]
+    result = isl.UnionSetList.from_union_set(sets[0])
+    for other in sets[1:]:
+        result = result.add(other)
     return result
 
 
@@ -154,14 +154,14 @@ def _merge(scop: Scop, deps: Dependences, first: Group, second: Group, enough: i
         return Group(first.statements + second.statements, ())
     if not same_box(scop, shared):
         return None
-    apart = any(scop.statement(name).apart for name in second.statements)
-    if maximal and not (apart and on_blocks):
+    outer_only = any(scop.statement(name).fuse_outer_only for name in second.statements)
+    if maximal and not (outer_only and on_blocks):
         return Group(first.statements + second.statements, tuple(shared))
-    if apart:
+    if outer_only:
         return None
     for name in first.statements + second.statements:
         kept = {column[name] for column in shared}
-        if not wanted(scop.statement(name)) <= kept:
+        if not reuse_dims(scop.statement(name)) <= kept:
             return None
     both = Group(first.statements + second.statements, tuple(shared))
     left = _parallel(scop, shared)
@@ -193,7 +193,7 @@ def _parallel(scop: Scop, columns: Sequence[dict[str, str]]) -> int:
     return total
 
 
-def wanted(s: ScopStatement) -> set[str]:
+def reuse_dims(s: ScopStatement) -> set[str]:
     """The parallel dimensions along which a reduction reuses what it reads: tiling them is where its speed comes from."""
     if not s.reduction:
         return set()
@@ -208,7 +208,7 @@ def shared_columns(scop: Scop, deps: Dependences, first: Group, second: Group) -
     """The columns of both groups that run together: zero distance on every dependence between the groups, or, without one, the
     same index of the same input."""
     between = maps(restrict(deps.strict, lambda a, b: a in first.statements and b in second.statements))
-    found: list[dict[str, str]] = []
+    shared: list[dict[str, str]] = []
     free = list(second.columns)
     for column in first.columns:
         for other in free:
@@ -218,10 +218,10 @@ def shared_columns(scop: Scop, deps: Dependences, first: Group, second: Group) -
             else:
                 fits = _zero_distance(scop, between, both)
             if fits:
-                found.append(both)
+                shared.append(both)
                 free.remove(other)
                 break
-    return found
+    return shared
 
 
 def _zero_distance(scop: Scop, between: Sequence[isl.Map], column: dict[str, str]) -> bool:

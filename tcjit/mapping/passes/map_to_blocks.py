@@ -1,4 +1,4 @@
-"""Blocks: a launch for each kernel, its outer coincident loops as a grid of blocks, and the steps that a block's threads take together.
+"""Map to blocks: a launch for each kernel, its outer coincident loops as a grid of blocks, and the steps that a block's threads take.
 
 Where copies run ahead of what reads them, the mark ``WaitGroup`` stands above the body of the steps: all copies have arrived but
 those of the last steps.
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import islpy as isl
 
-from tcjit.mapping.gpu_nest import Kernel, Phase, Steps, regions
+from tcjit.mapping.gpu_nest import BlockNode, Kernel, SequentialLoops, mapped_statements
 from tcjit.mapping.isl import member, stack
 from tcjit.mapping.marks import Block, Grid, Launch, Sync, WaitGroup
 from tcjit.mapping.passes.fuse import filters
@@ -18,7 +18,7 @@ from tcjit.mapping.scop import Scop
 from tcjit.mapping.tree import insert_mark
 
 
-def blocks(scop: Scop, kernels: Sequence[Kernel]) -> isl.Schedule:
+def map_to_blocks(scop: Scop, kernels: Sequence[Kernel]) -> isl.Schedule:
     """The tree of all kernels down to one leaf for each statement."""
     node = isl.Schedule.from_domain(scop.domain).get_root().child(0)
     if len(kernels) > 1:
@@ -36,13 +36,13 @@ def blocks(scop: Scop, kernels: Sequence[Kernel]) -> isl.Schedule:
     return node.get_schedule()
 
 
-def _body(scop: Scop, node: isl.ScheduleNode, body: Sequence[Phase]) -> isl.ScheduleNode:
+def _body(scop: Scop, node: isl.ScheduleNode, body: Sequence[BlockNode]) -> isl.ScheduleNode:
     depth = node.get_tree_depth()
     if len(body) > 1:
-        node = node.insert_sequence(filters(scop, [[r.statement for r in regions((phase,))] for phase in body]))
+        node = node.insert_sequence(filters(scop, [[r.statement for r in mapped_statements((phase,))] for phase in body]))
     inner = node.get_tree_depth()
     for number, phase in enumerate(body):
-        if isinstance(phase, Steps):
+        if isinstance(phase, SequentialLoops):
             below = node.child(number).child(0) if len(body) > 1 else node
             below = _band(scop, below, phase.loops, coincident=False).child(0)
             below = _body(scop, below, phase.body)

@@ -1,4 +1,4 @@
-"""Threads: each statement's share of the work for every thread of a block, and the loops that one thread runs.
+"""Map to threads: each statement's share of the work for every thread of a block, and the loops that one thread runs.
 
 The members of the band below the mark ``Threads`` are the digits of the thread's number, the last one counting fastest. ``Reduce`` above
 it says that the threads of the last digit combine their values, ``Mma`` that each warp computes its part on tensor cores, ``AsyncCopy``
@@ -11,27 +11,27 @@ from collections.abc import Sequence
 
 import islpy as isl
 
-from tcjit.mapping.gpu_nest import Kernel, Region, regions
+from tcjit.mapping.gpu_nest import Kernel, MappedStatement, mapped_statements
 from tcjit.mapping.isl import member, stack
 from tcjit.mapping.marks import AsyncCopy, Mma, Reduce, Threads, Unroll, Vector
 from tcjit.mapping.scop import Scop
 from tcjit.mapping.tree import KIND, insert_mark, kind, rewrite, statements_below
 
 
-def threads(scop: Scop, tree: isl.Schedule, kernels: Sequence[Kernel]) -> isl.Schedule:
+def map_to_threads(scop: Scop, tree: isl.Schedule, kernels: Sequence[Kernel]) -> isl.Schedule:
     """The tree with every leaf replaced by its statement's region."""
-    found = {region.statement: region for kernel in kernels for region in regions(kernel.body)}
+    mapped = {region.statement: region for kernel in kernels for region in mapped_statements(kernel.body)}
 
     def visit(node: isl.ScheduleNode) -> isl.ScheduleNode:
         if kind(node) != KIND.leaf:
             return node
         names = statements_below(node)  # none, where constraints leave a statement without instances
-        return _region(scop, node, found[names[0]]) if names else node
+        return _region(scop, node, mapped[names[0]]) if names else node
 
     return rewrite(tree, visit)
 
 
-def _region(scop: Scop, node: isl.ScheduleNode, region: Region) -> isl.ScheduleNode:
+def _region(scop: Scop, node: isl.ScheduleNode, region: MappedStatement) -> isl.ScheduleNode:
     plain = len(region.loops) - region.unrolled
     vector = region.loops[-1:] if region.vector else ()
     unrolled = region.loops[plain : len(region.loops) - len(vector)]

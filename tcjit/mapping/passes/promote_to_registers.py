@@ -1,7 +1,7 @@
-"""Hold: keep in a temporary what a block uses more than once, from its first use to its last.
+"""Promote to registers: outputs that a group accumulates or changes, and inputs that it reads several times, as temporaries.
 
-An output that statements of one group accumulate or change is computed in a temporary and stored once at the end; an input that several
-statements read at the same place is loaded once. The temporaries are later placed in registers or shared memory.
+An output is stored once, at the end; an input is loaded once. ``allocate`` puts the temporaries in registers, or in shared memory where
+threads read each other's.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tcjit.grammar.ast import Access, Expr
-from tcjit.mapping.gpu_nest import GroupPlan, Item
+from tcjit.mapping.gpu_nest import GroupPlan, StatementPlan
 from tcjit.mapping.scop import ScopStatement
-from tcjit.mapping.scop_builder import Draft, Lowered, identity_alias, items_with, plain_dims
+from tcjit.mapping.scop_builder import LoweredScop, ScopBuilder, identity_alias, items_with, plain_dims
 from tcjit.mapping.strides import KEPT
 
 Place = tuple[str | int, ...]  # per subscript: the number of its column, or "lane"
 
 
-def hold(lowered: Lowered) -> Lowered:
-    """The scop with held outputs and inputs."""
-    draft = Draft(lowered)
+def promote_to_registers(lowered: LoweredScop) -> LoweredScop:
+    """The scop with the promoted outputs and inputs."""
+    draft = ScopBuilder(lowered)
     plans = []
     for number, plan in enumerate(lowered.plans):
-        if plan.hold:
+        if plan.use_registers:
             elsewhere = {t for other, p in enumerate(lowered.plans) if other != number for t in _used(draft, p)}
             plan = _outputs(draft, plan, elsewhere)
             plan = _inputs(draft, plan)
@@ -31,7 +31,7 @@ def hold(lowered: Lowered) -> Lowered:
     return draft.done(plans)
 
 
-def _used(draft: Draft, plan: GroupPlan) -> set[str]:
+def _used(draft: ScopBuilder, plan: GroupPlan) -> set[str]:
     """The tensors that a group touches."""
     return {access.tensor for item in plan.items for access in _accesses(draft.statements[item.statement])}
 
@@ -40,7 +40,7 @@ def _accesses(s: ScopStatement) -> list[Access]:
     return [Access(s.tensor, s.subscripts, dtype=s.value.dtype), *(access for access, _ in s.reads())]
 
 
-def _place(item: Item, access: Access) -> Place | None:
+def _place(item: StatementPlan, access: Access) -> Place | None:
     """Where the subscripts stand in the group; None unless each is a column or the lane."""
     dims = plain_dims(access.subscripts)
     if dims is None:
@@ -57,18 +57,18 @@ def _place(item: Item, access: Access) -> Place | None:
     return tuple(place) if covered == set(range(len(item.columns))) else None
 
 
-def _outputs(draft: Draft, plan: GroupPlan, elsewhere: set[str]) -> GroupPlan:
+def _outputs(draft: ScopBuilder, plan: GroupPlan, elsewhere: set[str]) -> GroupPlan:
     written = dict.fromkeys(draft.statements[item.statement].tensor for item in plan.items)
     for tensor in written:
         storage = draft.scop.tensor(tensor)
         if storage.role == "temporary" and tensor not in elsewhere:
             continue
         users = [item for item in plan.items if any(a.tensor == tensor for a in _accesses(draft.statements[item.statement]))]
-        found = {_place(item, a) for item in users for a in _accesses(draft.statements[item.statement]) if a.tensor == tensor}
-        place = next(iter(found))
+        places = {_place(item, a) for item in users for a in _accesses(draft.statements[item.statement]) if a.tensor == tensor}
+        place = next(iter(places))
         if any(item.lane[1].each > KEPT for item in users if item.lane and place is not None and "lane" in place):
             continue  # too long a row to stay anywhere but in memory
-        if len(found) > 1 or place is None or (len(users) == 1 and draft.statements[users[0].statement].operator == "="):
+        if len(places) > 1 or place is None or (len(users) == 1 and draft.statements[users[0].statement].operator == "="):
             continue
         first, last = users[0], [item for item in users if draft.statements[item.statement].tensor == tensor][-1]
         boxes = {_box(draft.statements[item.statement], tensor) for item in users}
@@ -76,7 +76,7 @@ def _outputs(draft: Draft, plan: GroupPlan, elsewhere: set[str]) -> GroupPlan:
         starts = begins.operator == "=" and begins.tensor == tensor and all(a.tensor != tensor for a, _ in begins.reads())
         if len(boxes) > 1:
             continue  # a store of the whole box would write what nobody computed
-        copy = draft.temporary(f"{tensor}_held", storage.dtype, storage.shape, storage.open)
+        copy = draft.temporary(f"{tensor}_held", storage.dtype, storage.shape, storage.dynamic_extents)
         draft.aliases[copy.name] = identity_alias(copy.name, tensor, len(storage.shape))
         for item in users:
             draft.change(item.statement, _renamed(tensor, copy.name))
@@ -92,7 +92,7 @@ def _box(s: ScopStatement, tensor: str) -> tuple[tuple[str, str], ...]:
     return tuple(s.range(dim) for dim in plain_dims(access.subscripts) or ())
 
 
-def _move(draft: Draft, kind: str, item: Item, target: str, source: str, dtype: str) -> Item:
+def _move(draft: ScopBuilder, kind: str, item: StatementPlan, target: str, source: str, dtype: str) -> StatementPlan:
     """A statement that copies the elements of ``source`` that an item uses to ``target``."""
     s = draft.statements[item.statement]
     access = next(a for a in _accesses(s) if a.tensor in (target, source))
@@ -100,12 +100,12 @@ def _move(draft: Draft, kind: str, item: Item, target: str, source: str, dtype: 
     bounds = tuple(bound for bound in s.bounds if bound[0] in dims)
     name = draft.add(kind, s, target, access.subscripts, "=", Access(source, access.subscripts, dtype=dtype), bounds)
     lane = item.lane if item.lane and item.lane[0] in dims else None
-    return Item(name, tuple(dim if dim in dims else "" for dim in item.columns), lane)
+    return StatementPlan(name, tuple(dim if dim in dims else "" for dim in item.columns), lane)
 
 
-def _inputs(draft: Draft, plan: GroupPlan) -> GroupPlan:
+def _inputs(draft: ScopBuilder, plan: GroupPlan) -> GroupPlan:
     """Load once what several statements read along the lane."""
-    readers: dict[tuple[str, Place, tuple[tuple[str, str], ...]], dict[Item, tuple[Expr, ...]]] = {}
+    readers: dict[tuple[str, Place, tuple[tuple[str, str], ...]], dict[StatementPlan, tuple[Expr, ...]]] = {}
     written = {draft.statements[item.statement].tensor for item in plan.items}
     for item in plan.items:
         s = draft.statements[item.statement]
@@ -113,15 +113,15 @@ def _inputs(draft: Draft, plan: GroupPlan) -> GroupPlan:
             place = _place(item, access)
             if place and "lane" in place and access.tensor not in written and not guards and not s.constraints:
                 readers.setdefault((access.tensor, place, _box(s, access.tensor)), {})[item] = access.subscripts
-    for (tensor, _, _), found in readers.items():
-        if len(found) < 2 or any(item.lane[1].each > KEPT for item in found if item.lane):
+    for (tensor, _, _), subscripts_of in readers.items():
+        if len(subscripts_of) < 2 or any(item.lane[1].each > KEPT for item in subscripts_of if item.lane):
             continue
         storage = draft.scop.tensor(tensor)
-        copy = draft.temporary(f"{tensor}_held", storage.dtype, storage.shape, storage.open)
+        copy = draft.temporary(f"{tensor}_held", storage.dtype, storage.shape, storage.dynamic_extents)
         draft.aliases[copy.name] = identity_alias(copy.name, tensor, len(storage.shape))
-        first = next(iter(found))
+        first = next(iter(subscripts_of))
         loaded = _move(draft, "L", first, copy.name, tensor, storage.dtype)
-        for item, subscripts in found.items():
+        for item, subscripts in subscripts_of.items():
             draft.change(item.statement, _renamed(tensor, copy.name, subscripts))
         plan = replace(plan, items=items_with(plan.items, {first.statement: [loaded]}, {}))
     return plan

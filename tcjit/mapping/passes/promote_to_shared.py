@@ -1,4 +1,4 @@
-"""Promote: give a block a copy in shared memory of what its threads read again and again, or could not read in memory's order.
+"""Promote to shared memory: give a block a copy of what its threads read again and again, or could not read in memory's order.
 
 The copy is a temporary with one axis for each block loop and each step, and one for each axis of the piece that the block reads there; only
 the latter exist in shared memory. A statement for each promoted read fills it, and the reading statement reads it instead.
@@ -12,18 +12,18 @@ from tcjit.grammar.affine import isl_name
 from tcjit.grammar.ast import Access, Const, Expr
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.footprint import WIDE, piece
-from tcjit.mapping.gpu_nest import Copy, GroupPlan, Item, Region, Share
+from tcjit.mapping.gpu_nest import Distribution, GroupPlan, MappedStatement, StagedCopy, StatementPlan
 from tcjit.mapping.marks import Block, Mark
-from tcjit.mapping.scop import Limits
-from tcjit.mapping.scop_builder import Draft, Lowered, divided, index, modulo, total
+from tcjit.mapping.scop import DynamicBounds
+from tcjit.mapping.scop_builder import LoweredScop, ScopBuilder, divided, index, modulo, total
 from tcjit.mapping.storage import Axis, Buffer, Storage
 
 UNROLLED = 32  # rounds of a copy that are worth unrolling
 
 
-def promote(lowered: Lowered) -> Lowered:
+def promote_to_shared(lowered: LoweredScop) -> LoweredScop:
     """The scop with the copies that its plans ask for."""
-    draft = Draft(lowered)
+    draft = ScopBuilder(lowered)
     copies = [
         _Promotion(draft, plan, item, access, Block(number)).copy()
         for number, plan in enumerate(lowered.plans)
@@ -39,14 +39,14 @@ class _Uniform:
     """A block loop or a step as the copy sees it: the reader's dimension, its share, the copy's dimension."""
 
     dim: str
-    share: Share
+    share: Distribution
     name: str
 
 
 class _Promotion:
     """One promoted read."""
 
-    def __init__(self, draft: Draft, plan: GroupPlan, item: Item, access: Access, mark: Mark) -> None:
+    def __init__(self, draft: ScopBuilder, plan: GroupPlan, item: StatementPlan, access: Access, mark: Mark) -> None:
         self.draft = draft
         self.plan = plan
         self.item = item
@@ -61,7 +61,7 @@ class _Promotion:
         self.piece = found
         self.sizes = found.sizes
 
-    def copy(self) -> Copy:
+    def copy(self) -> StagedCopy:
         uniform = [*self.blocks, *self.steps]
         locals_ = [f"l{axis}" for axis in range(len(self.sizes))]
         origins = [self._origin(axis) for axis in range(len(self.sizes))]
@@ -81,8 +81,8 @@ class _Promotion:
             beyond += [f"{text} >= {extent}"] if not known or most + size > self.storage.shape[axis] else []
         subscripts = [index(name) for name, _, _ in bounds]
         value = Access(self.access.tensor, tuple(read), dtype=self.storage.dtype)
-        limits = tuple(limit for u in uniform for limit in self._limits(u))
-        name = self.draft.add("C", self.reader, copy.name, subscripts, "=", value, bounds, constraints=tuple(facts), limits=limits)
+        dynamic = tuple(bound for u in uniform for bound in self._dynamic_bounds(u))
+        name = self.draft.add("C", self.reader, copy.name, subscripts, "=", value, bounds, constraints=tuple(facts), dynamic_bounds=dynamic)
         axes = ", ".join(name for name, _, _ in bounds)
         self.draft.aliases[copy.name] = f"{{ {isl_name(copy.name)}[{axes}] -> {isl_name(self.access.tensor)}[{', '.join(alias)}] }}"
         instead = Access(copy.name, self._places(uniform), dtype=self.storage.dtype)
@@ -94,14 +94,14 @@ class _Promotion:
             # whole instructions read beyond the edge of the tensor, where zeros stand
             where = (f"({' or '.join(beyond)})",)
             zero = Const(0.0, dtype=self.storage.dtype)
-            fill = self.draft.add("Z", self.reader, copy.name, subscripts, "=", zero, bounds, constraints=where, limits=limits)
+            fill = self.draft.add("Z", self.reader, copy.name, subscripts, "=", zero, bounds, constraints=where, dynamic_bounds=dynamic)
             regions.append(self._region(fill, origins))
-        return Copy(tuple(regions), self.reader.name, by_block, tuple(u.name for u in self.steps), buffer)
+        return StagedCopy(tuple(regions), self.reader.name, by_block, tuple(u.name for u in self.steps), buffer)
 
-    def _limits(self, uniform: _Uniform) -> Limits:
+    def _dynamic_bounds(self, uniform: _Uniform) -> DynamicBounds:
         """How far a block loop or a step goes where that depends on dynamic sizes."""
         share = uniform.share
-        upper = next((upper for dim, _, upper in self.reader.limits if dim == uniform.dim), None)
+        upper = next((upper for dim, _, upper in self.reader.dynamic_bounds if dim == uniform.dim), None)
         return () if upper is None else ((uniform.name, "0", f"floor(({upper} + {share.tile - 1 - share.lower})/{share.tile})"),)
 
     def _origin(self, axis: int) -> tuple[list[tuple[str, int]], int]:
@@ -148,17 +148,17 @@ class _Promotion:
         axes += [Axis(0, ((1, size, stride),) if size > 1 else ()) for size, stride in zip(self.sizes, self.piece.strides, strict=True)]
         return Buffer(copy.name, self.mark, "shared", tuple(axes), step * (self.plan.stages if self.steps else 1))
 
-    def _region(self, name: str, origins: list[tuple[list[tuple[str, int]], int]]) -> Region:
+    def _region(self, name: str, origins: list[tuple[list[tuple[str, int]], int]]) -> MappedStatement:
         """The block's threads over the piece, neighbours in memory on neighbouring threads."""
         last = self.piece.contiguous
         order = [*(a for a in range(len(self.sizes)) if a != last), last]
         left = self.plan.threads
-        shares: dict[int, Share] = {}
+        shares: dict[int, Distribution] = {}
         for axis in reversed(order):
             size = self.sizes[axis]
             vector = self._vector(origins) if axis == last else 1
             count = max(1, min(size // vector, left))
-            shares[axis] = Share(0, size, size, count, vector)
+            shares[axis] = Distribution(0, size, size, count, vector)
             left //= count
         shared_out = [a for a in order if shares[a].threads > 1] or order[-1:]
         rounds = [a for a in order if shares[a].rounds > 1]
@@ -172,7 +172,9 @@ class _Promotion:
         radices = tuple(shares[a].threads for a in shared_out)
         ahead = self.plan.stages > 1 and bool(self.steps)
         named = tuple((f"l{a}", shares[a]) for a in order)
-        return Region(name, radices or (1,), members or ("0",), tuple(loops), unrolled, bool(vector_loop), async_copy=ahead, shares=named)
+        return MappedStatement(
+            name, radices or (1,), members or ("0",), tuple(loops), unrolled, bool(vector_loop), async_copy=ahead, shares=named
+        )
 
     def _vector(self, origins: list[tuple[list[tuple[str, int]], int]]) -> int:
         """Elements of one access, as far as every piece is known to start on a multiple of them."""

@@ -74,7 +74,7 @@ def _common(
     It does where one of them only copies: the result of a sum into its place, or an operand into the order in which a sum reads it.
     """
     first, second = groups[number - 1], groups[number]
-    if any(scop.statement(name).apart for name in second.statements):
+    if any(scop.statement(name).fuse_outer_only for name in second.statements):
         sums, copies = number - 1, number
     elif _packs(scop, first, second):
         sums, copies = number, number - 1
@@ -109,7 +109,7 @@ def _enough(points: int, least: int, most: int, machine: Machine) -> bool:
 
 def _fewest(scop: Scop, s: ScopStatement, dim: str) -> int:
     """Values that a dimension has at least, where a size that only the call knows may bound it."""
-    if all(name != dim for name, _, _ in s.limits):
+    if all(name != dim for name, _, _ in s.dynamic_bounds):
         return s.extent(dim)
     lower, upper = s.range(dim)
     return next((d.least for d in scop.program.dynamic if lower == "0" and upper == d.name), 1)

@@ -10,21 +10,21 @@ from collections.abc import Mapping, Sequence
 
 import islpy as isl
 
-from tcjit.mapping.gpu_nest import GroupPlan, Item, Kernel, Phase, Steps
+from tcjit.mapping.gpu_nest import BlockNode, GroupPlan, Kernel, SequentialLoops, StatementPlan
 from tcjit.mapping.machine import Device
 from tcjit.mapping.marks import Collective, Sync, Threads
 from tcjit.mapping.passes.allocate import Where, accesses_of, same_thread
-from tcjit.mapping.scop_builder import Lowered
+from tcjit.mapping.scop_builder import LoweredScop
 from tcjit.mapping.tree import insert_mark, mark_of, rewrite, statements_below
 
 BARRIERS = (None, Sync("warp"), Sync("block"))  # weakest first
 
 
-def synchronise(lowered: Lowered, tree: isl.Schedule, kernels: Sequence[Kernel], device: Device) -> isl.Schedule:
+def synchronise(lowered: LoweredScop, tree: isl.Schedule, kernels: Sequence[Kernel], device: Device) -> isl.Schedule:
     """The tree with marks ``Sync`` above the regions that wait."""
     needed: dict[str, int] = {}
     for plan, kernel in zip(lowered.plans, kernels, strict=True):
-        needed |= _Walk(lowered, plan, kernel, device).needed
+        needed |= _BarrierPlacement(lowered, plan, kernel, device).needed
 
     def visit(node: isl.ScheduleNode) -> isl.ScheduleNode:
         outermost = isinstance(mark_of(node), Threads) and not isinstance(mark_of(node.parent()), Collective)
@@ -36,10 +36,10 @@ def synchronise(lowered: Lowered, tree: isl.Schedule, kernels: Sequence[Kernel],
     return rewrite(tree, visit)
 
 
-class _Walk:
+class _BarrierPlacement:
     """One kernel; ``needed`` gives, per statement, the barrier before it."""
 
-    def __init__(self, lowered: Lowered, plan: GroupPlan, kernel: Kernel, device: Device) -> None:
+    def __init__(self, lowered: LoweredScop, plan: GroupPlan, kernel: Kernel, device: Device) -> None:
         self.lowered = lowered
         self.plan = plan
         self.device = device
@@ -56,9 +56,9 @@ class _Walk:
         s = self.lowered.scop.statement(name)
         return {a.tensor for a, _ in s.reads()} - self.registers, {s.tensor} - self.registers
 
-    def _follow(self, body: Sequence[Phase]) -> None:
+    def _follow(self, body: Sequence[BlockNode]) -> None:
         for phase in body:
-            if isinstance(phase, Steps):
+            if isinstance(phase, SequentialLoops):
                 for _ in range(2):
                     if phase.stages > 1:  # begins with a barrier of its own
                         self._passed(2)
@@ -69,7 +69,7 @@ class _Walk:
                 self._reach(phase.statement)
 
     def _reach(self, name: str) -> None:
-        # a barrier that stands with a statement which not every block or step reaches fences nothing but that statement
+        # a barrier that stands with a statement which not every block or step reaches separates nothing but that statement
         always = not self.lowered.scop.statement(name).constraints or self._always(name)
         if always:
             self._passed(self.needed.get(name, 0))
@@ -83,14 +83,14 @@ class _Walk:
     def _always(self, name: str) -> bool:
         """Whether a statement has an instance in every block and at every step of its loops."""
         s = self.lowered.scop.statement(name)
-        copy = next((c for c in self.lowered.copies if any(part.statement == name for part in c.regions)), None)
+        copy = next((c for c in self.lowered.copies if any(part.statement == name for part in c.fills)), None)
         if copy is None:
             return False
         uniform = {*copy.blocks, *copy.steps}
         domain = self.lowered.scop.instances(s)
         left = domain.project_out(isl.dim_type.set, len(uniform), len(s.dims) - len(uniform)).reset_tuple_id()
         scop = self.lowered.scop
-        facts = [f"{lower} <= {dim} < {upper}" for dim, lower, upper in (*s.bounds, *s.limits) if dim in uniform]
+        facts = [f"{lower} <= {dim} < {upper}" for dim, lower, upper in (*s.bounds, *s.dynamic_bounds) if dim in uniform]
         dims = ", ".join(dim for dim in s.dims if dim in uniform)
         box = isl.Set.read_from_str(scop.ctx, f"{scop.parameters}{{ [{dims}] : {' and '.join([*facts, *scop.context]) or 'true'} }}")
         return bool(left.is_equal(box))
@@ -112,17 +112,17 @@ class _Walk:
             return 0
         if self.ahead and any(copy.buffer.tensor == tensor for copy in self.lowered.copies):
             return 0
-        if any({first, second} <= {region.statement for region in copy.regions} for copy in self.lowered.copies):
+        if any({first, second} <= {region.statement for region in copy.fills} for copy in self.lowered.copies):
             return 0  # they fill one piece together
         if users is not None and self._one_warp(users):
             return 1
         return 2
 
-    def _one_warp(self, users: Sequence[tuple[Item, list[Where]]]) -> bool:
+    def _one_warp(self, users: Sequence[tuple[StatementPlan, list[Where]]]) -> bool:
         """Whether all users of an element are threads of one lane that lies inside a warp."""
         lane = self.plan.lane_threads
         if self.plan.lane_first or lane == 1 or self.device.warp % lane or "warp_barrier" not in self.device.capabilities:
             return False
         columns = [{axis: where for axis, where in enumerate(wheres) if where[0] == "column"} for _, wheres in users]
-        found = {number for _, number in columns[0].values()}
-        return all(other == columns[0] for other in columns) and found >= set(self.plan.order)
+        covered = {number for _, number in columns[0].values()}
+        return all(other == columns[0] for other in columns) and covered >= set(self.plan.order)

@@ -22,7 +22,7 @@ def transpose_output(before: Assignments, options: Options) -> Assignments:
         target = temporaries.tensors[a.tensor]
         order = sorted(range(len(a.subscripts)), key=lambda axis: a.subscripts[axis] == Index(lane, dtype="int64"))
         shape = tuple(target.shape[axis] for axis in order)
-        extents = tuple(target.open[axis] for axis in order) if target.open else ()
+        extents = tuple(target.dynamic_extents[axis] for axis in order) if target.dynamic_extents else ()
         transposed = temporaries.add(a.source, f"{target.name}_turned", target.dtype, shape, extents)
         subscripts = tuple(a.subscripts[axis] for axis in order)
         bounds = (*sorted(a.results, key=lambda bound: bound[0] == lane), *a.terms)

@@ -20,7 +20,7 @@ def widen(before: Assignments) -> Assignments:
         if a.operator == "=" or not needs_wide(s):
             return [a]
         narrow, dtype = temporaries.tensors[a.tensor], s.accumulate
-        wide = temporaries.add(a.source, f"{a.tensor}_wide", dtype, narrow.shape, narrow.open)
+        wide = temporaries.add(a.source, f"{a.tensor}_wide", dtype, narrow.shape, narrow.dynamic_extents)
         element = Access(narrow.name, a.subscripts, dtype=narrow.dtype)
         start = Cast(element, dtype=dtype) if a.start is None else identity(a.operator, dtype)
         result = Cast(Access(wide.name, a.subscripts, dtype=dtype), dtype=narrow.dtype)

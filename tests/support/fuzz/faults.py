@@ -28,7 +28,7 @@ from tcjit.mapping import tree as trees
 from tcjit.mapping.isl import maps
 from tcjit.mapping.marks import Mark, Reduce, Sync, Threads, WaitGroup, parse
 from tcjit.mapping.scop import Scop, ScopStatement
-from tcjit.mapping.scop_builder import Lowered
+from tcjit.mapping.scop_builder import LoweredScop
 from tcjit.mapping.storage import Buffer
 
 Change = Callable[[Any], Any]
@@ -115,7 +115,7 @@ def of_mapping(subject: str, language: str) -> Iterator[Mutant]:
     """Every fault of a subject's statements, tree and buffers."""
     made = right(subject, language)[0]
     for fault, where, step, change in [*_statements(made), *_tree(made), *_buffers(made)]:
-        name = {"tree": "synchronise", "buffers": "place"}.get(step, step)
+        name = {"tree": "synchronise", "buffers": "allocate"}.get(step, step)
         yield Mutant(subject, language, fault, where, _making(subject, language, name, change), idle=IDLE.get(fault, ""))
 
 
@@ -135,20 +135,20 @@ def _statements(made: Compiled) -> Iterator[tuple[str, str, str, Change]]:
         if isinstance(s.value, Access) and s.operator == "=" and s.name[0] in "CLW" and s.value.subscripts:
             value = s.value
             moved = replace(value, subscripts=(*value.subscripts[:-1], _further(value.subscripts[-1])))
-            yield "copy reads one further", s.name, "promote", _on_statement(s.name, value=moved)
+            yield "copy reads one further", s.name, "promote_to_shared", _on_statement(s.name, value=moved)
             if s.subscripts:
                 subscripts = (*s.subscripts[:-1], _further(s.subscripts[-1]))
-                yield "copy writes one further", s.name, "promote", _on_statement(s.name, subscripts=subscripts)
+                yield "copy writes one further", s.name, "promote_to_shared", _on_statement(s.name, subscripts=subscripts)
         for number, constraint in enumerate(s.constraints):
             rest = s.constraints[:number] + s.constraints[number + 1 :]
             if not _same_domain(scop, s, replace(s, constraints=rest)):
-                yield "guard dropped", f"{s.name}: {constraint}", "promote", _on_statement(s.name, constraints=rest)
+                yield "guard dropped", f"{s.name}: {constraint}", "promote_to_shared", _on_statement(s.name, constraints=rest)
         if s.name[0] in "CILRWZ" and s.bounds:
             name, lower, upper = s.bounds[-1]
             less = (*s.bounds[:-1], (name, lower, upper - 1))
             if s.name[0] == "R" and not _has_terms(scop, s, f"{isl_name(name)} = {upper - 1}"):
                 continue
-            yield "added statement one short", s.name, "promote", _on_statement(s.name, bounds=less)
+            yield "added statement one short", s.name, "promote_to_shared", _on_statement(s.name, bounds=less)
     for s in made.before.statements:
         for number, constraint in enumerate(s.constraints):
             rest = s.constraints[:number] + s.constraints[number + 1 :]
@@ -182,7 +182,7 @@ def _on_scop(name: str, **change: Any) -> Change:
 
 
 def _on_statement(name: str, **change: Any) -> Change:
-    def changed(lowered: Lowered) -> Lowered:
+    def changed(lowered: LoweredScop) -> LoweredScop:
         return replace(lowered, scop=_on_scop(name, **change)(lowered.scop))
 
     return changed
