@@ -41,7 +41,7 @@ from tcjit.grammar.ast import Access, Binary, Call, Expr, Index
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names as names_in
 from tcjit.grammar.walk import children, walk
-from tcjit.mapping.machine import Machine, pieces
+from tcjit.mapping.machine import Machine, vector_cover
 from tcjit.mapping.pipeline import Mapped
 
 
@@ -141,7 +141,7 @@ class Writer(Emitter):
         kernel = Patch(node, self.mapped.options, self.machine, self.printer, self.declarations, self.rows, self.index)
         for line in kernel.lines():
             self.line(line)
-        vectors = [width for _, width in pieces(node.lane.trips or 0, kernel.width)]
+        vectors = [width for _, width in vector_cover(node.lane.trips or 0, kernel.width)]
         results = prod(loop.trips or 1 for loop in node.patch) * len(vectors)
         profile = self.profile
         profile.width = max(profile.width, *vectors)
