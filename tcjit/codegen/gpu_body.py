@@ -19,8 +19,9 @@ from tcjit.codegen.linear import Linear
 from tcjit.codegen.loops import Condition, For, If, Mark, Node, Run, children, mark_names, runs, substitute
 from tcjit.codegen.unroll import constant_trips, full_trips
 from tcjit.errors import MappingError
-from tcjit.grammar.ast import Binary, Call, Cast, Const, Expr
+from tcjit.grammar.ast import Binary, Call, Cast, Expr
 from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.polynomial import number
 
 UNROLLED_BYTES = 128  # of the values of iterations that are written out, and may be under way at once, where nothing is kept in arrays
 
@@ -193,10 +194,6 @@ class GpuBodyEmitter(GpuEmitter):
             self.instead(run)
         elif not async_copy.write(self, run):
             super().statement(run)
-
-def number(value: int) -> Expr:
-    return Const(value, dtype="int64")
-
 
 def block_counts(nodes: tuple[Node, ...], ranges: Ranges) -> list[int]:
     """How many values each of the nested block loops takes, outermost first."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tcjit.codegen.code_features import figures
+from tcjit.codegen.code_features import features
 from tcjit.codegen.source import Source
 from tcjit.grammar.ast import Program
 from tcjit.grammar.infer import specialise
@@ -107,7 +107,7 @@ def _print(session: Session, options: Options) -> dict[str, Any]:
     session.printed[code] = made
     while len(session.printed) > KEPT:
         session.printed.pop(next(iter(session.printed)))
-    return {"code": code, "features": _mean([figures(source) for _, source in made])}
+    return {"code": code, "features": _mean([features(source) for _, source in made])}
 
 
 def _mean(features: Sequence[Mapping[str, float]]) -> dict[str, float]:
