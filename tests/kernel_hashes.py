@@ -210,14 +210,14 @@ def _line(subject: Subject, target: str, options: Options, words: str, show: str
 def printed(program: Program, target: str, options: Options) -> Source:
     """A program's kernel as text, for machines that do not depend on the one at hand."""
     from tcjit.codegen import dialect
-    from tcjit.codegen.c import emit
+    from tcjit.codegen.c import emit_c
     from tcjit.codegen.gpu_kernel import emit_gpu
     from tcjit.mapping import machine
     from tcjit.mapping.pipeline import map_gpu, map_program
 
     if target.startswith("cpu"):
         chosen = machine.BASELINE if target == "cpu_avx2" else machine.Machine(vector_bytes=64, vector_registers=32)
-        return emit(map_program(program, options, chosen, prove="none"), dialect.C, chosen, checked=True)
+        return emit_c(map_program(program, options, chosen, prove="none"), dialect.C, chosen, checked=True)
     few = replace(machine.SM_80, processors=2)  # so that small problems get large tiles
     device = {"opencl": machine.OPENCL, "sm_80": few, "sm_90": machine.SM_90}[target]
     language = dialect.OPENCL if target == "opencl" else dialect.CUDA

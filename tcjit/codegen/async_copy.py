@@ -6,8 +6,7 @@ as usual, which is earlier than needed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from tcjit.codegen.gpu_emitter import GpuEmitter
 from tcjit.codegen.linear import Linear
 from tcjit.codegen.loops import For, Run
 from tcjit.grammar.ast import Access
@@ -15,13 +14,10 @@ from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.scop import ScopStatement
 from tcjit.mapping.storage import Storage
 
-if TYPE_CHECKING:
-    from tcjit.codegen.gpu_body import GridEmitter
-
 SIZES = (4, 8, 16)  # bytes of one copy
 
 
-def copied(emitter: GridEmitter, s: ScopStatement) -> Access | None:
+def copied(emitter: GpuEmitter, s: ScopStatement) -> Access | None:
     """What a statement copies to shared memory, if it does nothing else."""
     target = emitter.memory.private(s.tensor, emitter.marks)
     if not emitter.early or s.operator != "=" or not isinstance(s.value, Access) or target is None or target.space != "shared":
@@ -31,7 +27,7 @@ def copied(emitter: GridEmitter, s: ScopStatement) -> Access | None:
     return s.value
 
 
-def write(emitter: GridEmitter, run: Run) -> bool:
+def write(emitter: GpuEmitter, run: Run) -> bool:
     """Write the copy of one element; False, and nothing written, where that cannot be."""
     s = emitter.mapped.scop.statement(run.statement)
     source = copied(emitter, s)
@@ -47,7 +43,7 @@ def dense(storage: Storage) -> bool:
     return storage.layout == "contiguous" and None not in storage.strides
 
 
-def write_neighbours(emitter: GridEmitter, loop: For, run: Run, first: tuple[Linear | None, Linear | None]) -> bool:
+def write_neighbours(emitter: GpuEmitter, loop: For, run: Run, first: tuple[Linear | None, Linear | None]) -> bool:
     """Write the copies of neighbours that lie at ``first`` in the source and in the copy, all in one where they are aligned."""
     s = emitter.mapped.scop.statement(run.statement)
     source = copied(emitter, s)
@@ -68,7 +64,7 @@ def write_neighbours(emitter: GridEmitter, loop: For, run: Run, first: tuple[Lin
         return write(emitter, run)
 
 
-def send(emitter: GridEmitter, s: ScopStatement, source: Access, size: int) -> None:
+def send(emitter: GpuEmitter, s: ScopStatement, source: Access, size: int) -> None:
     """The instruction for so many bytes from the elements of ``run_now``."""
     target, origin = emitter.place(s.tensor, s.subscripts), emitter.place(source.tensor, source.subscripts)
     emitter.write(f"{emitter.printer.helper(f'tc_ahead_{size}')}(&{target}, &{origin});")

@@ -45,13 +45,13 @@ from tcjit.mapping.machine import Machine, vector_cover
 from tcjit.mapping.pipeline import Mapped
 
 
-def emit(mapped: Mapped, dialect: Dialect, machine: Machine, *, checked: bool) -> Source:
+def emit_c(mapped: Mapped, dialect: Dialect, machine: Machine, *, checked: bool) -> Source:
     """The C text of a mapped program; ``checked`` tests gathers and integer divisors at run time."""
-    return Writer(mapped, dialect, machine, checked).source()
+    return CEmitter(mapped, dialect, machine, checked).source()
 
 
-class Writer(Emitter):
-    """Threads, lanes and register patches; gathers are checked in GNU statement expressions."""
+class CEmitter(Emitter):
+    """Walks the nodes that ``lower_cpu`` leaves; gathers are checked in GNU statement expressions."""
 
     def __init__(self, mapped: Mapped, dialect: Dialect, machine: Machine, checked: bool) -> None:
         super().__init__(mapped, dialect, checked)

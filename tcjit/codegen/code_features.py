@@ -8,7 +8,7 @@ from tcjit.codegen.source import Source
 PLAIN = ("depth", "regions")  # numbers that are no logarithms
 
 
-def figures(source: Source) -> dict[str, float]:
+def features(source: Source) -> dict[str, float]:
     """The numbers of a kernel, most of them base 2 logarithms: a program at other sizes differs by differences.
 
     ``runs`` counts statements as often as they run, ``sums`` and ``loads`` those on explicit vectors, ``stores`` those that write elements,

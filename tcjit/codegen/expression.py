@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tcjit.codegen.dialect import FLOATS, INTEGERS, SIMPLE, C, Dialect, GpuDialect
-from tcjit.codegen.text import Level, Text, atomic, call, choose, join, prefixed
+from tcjit.codegen.text import Precedence, Text, atomic, call, choose, join, prefixed
 from tcjit.errors import CompileError, Where
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index, Scalar, Select, Size, Unary
 from tcjit.grammar.dtypes import DTYPES, converted
@@ -51,24 +51,24 @@ def literal(dtype: str, value: int | float | bool, dialect: Dialect = C) -> Text
         return _float_literal(dtype, float(value))
     number = int(value)
     if dtype == "int64" and -(1 << 31) < number < 1 << 31:
-        return Text(str(number), Level.PREFIX if number < 0 else Level.ATOM, number)
+        return Text(str(number), Precedence.PREFIX if number < 0 else Precedence.ATOM, number)
     suffix = {"int64": dialect.wide, "uint32": "u", "uint64": f"u{dialect.wide}"}.get(dtype, "")
     if number == kind.least and kind.kind == "signed" and kind.bits >= 32:
-        return Text(f"({number + 1}{suffix} - 1)", Level.ATOM, number)
-    return Text(f"{number}{suffix}", Level.PREFIX if number < 0 else Level.ATOM, number)
+        return Text(f"({number + 1}{suffix} - 1)", Precedence.ATOM, number)
+    return Text(f"{number}{suffix}", Precedence.PREFIX if number < 0 else Precedence.ATOM, number)
 
 
 def _float_literal(dtype: str, value: float) -> Text:
     if math.isnan(value):
-        return Text("NAN", Level.ATOM)
+        return Text("NAN", Precedence.ATOM)
     with np.errstate(over="ignore"):
         own = np.float64(value) if dtype == "float64" else np.float32(value)
     if np.isinf(own):
-        return Text("INFINITY" if own > 0 else "-INFINITY", Level.ATOM if own > 0 else Level.PREFIX)
+        return Text("INFINITY" if own > 0 else "-INFINITY", Precedence.ATOM if own > 0 else Precedence.PREFIX)
     text = str(own)
     if not set(text) & set(".e"):
         text += ".0"
-    return Text(text + FLOATS.get(dtype, FLOATS["float32"])[2], Level.PREFIX if text.startswith("-") else Level.ATOM)
+    return Text(text + FLOATS.get(dtype, FLOATS["float32"])[2], Precedence.PREFIX if text.startswith("-") else Precedence.ATOM)
 
 
 def _short(dtype: str) -> str:
@@ -158,7 +158,7 @@ class Printer:
         """The value of an element in memory."""
         if dtype in _HALVES:
             return self._helper(f"tc_{_HALVES[dtype]}_to_float", element)
-        return Text(f"({element} != 0)", Level.ATOM) if dtype == "bool" and self.dialect.any_byte else atomic(element)
+        return Text(f"({element} != 0)", Precedence.ATOM) if dtype == "bool" and self.dialect.any_byte else atomic(element)
 
     def store(self, dtype: str, element: str, value: str) -> str:
         """The statement that writes a value of the element's type to memory, rounding the half types."""

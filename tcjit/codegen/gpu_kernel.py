@@ -6,7 +6,8 @@ from tcjit.codegen import integers, prelude
 from tcjit.codegen.build import build
 from tcjit.codegen.dialect import GpuDialect
 from tcjit.codegen.expression import ctype, vtype
-from tcjit.codegen.gpu_body import THREAD, GridEmitter
+from tcjit.codegen.gpu_body import GpuBodyEmitter
+from tcjit.codegen.gpu_emitter import THREAD
 from tcjit.codegen.loops import Mark, Node, marks_below
 from tcjit.codegen.memory import stride_name
 from tcjit.codegen.memory import symbol as kernel_symbol
@@ -27,11 +28,11 @@ def emit_gpu(mapped: Mapped, dialect: GpuDialect, device: Device, *, checked: bo
 
     A kernel that needs more shared memory than the device has is a MappingError.
     """
-    return _Kernels(mapped, dialect, device, checked).source()
+    return _GpuKernelEmitter(mapped, dialect, device, checked).source()
 
 
-class _Kernels(GridEmitter):
-    """Puts signatures, pointers and shared arrays around what ``GridEmitter`` writes."""
+class _GpuKernelEmitter(GpuBodyEmitter):
+    """Puts signatures, pointers and shared arrays around what ``GpuBodyEmitter`` writes."""
 
     def source(self) -> Source:
         definition = self.mapped.scop.program.definition

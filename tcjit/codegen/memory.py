@@ -15,9 +15,9 @@ from tcjit.codegen.dialect import Dialect, GpuDialect
 from tcjit.codegen.integers import Ranges, simplified
 from tcjit.codegen.linear import Linear, combine
 from tcjit.codegen.loops import Run
-from tcjit.grammar.ast import Binary, Const, Expr, Index, Size
+from tcjit.grammar.ast import Binary, Expr, Index, Size
 from tcjit.grammar.dtypes import DTYPES
-from tcjit.grammar.polynomial import Form, integer
+from tcjit.grammar.polynomial import Polynomial, integer, number
 from tcjit.mapping.marks import Mark
 from tcjit.mapping.pipeline import Mapped
 from tcjit.mapping.storage import Buffer, Storage
@@ -57,10 +57,10 @@ class Memory:
                 self.workspace += -(-size // ALIGNMENT) * ALIGNMENT
         for storage in mapped.scop.tensors:
             if storage.role == "temporary" and storage.name not in self.contracted and any(storage.dynamic_extents):
-                self.moving[storage.name] = self.end or _number(self.workspace)
-                size_here = _binary("*", storage.volume(), _number(DTYPES[storage.dtype].bytes))
-                lines = _binary("/", _binary("+", size_here, _number(ALIGNMENT - 1)), _number(ALIGNMENT))
-                self.end = _binary("+", self.moving[storage.name], _binary("*", lines, _number(ALIGNMENT)))
+                self.moving[storage.name] = self.end or number(self.workspace)
+                size_here = _binary("*", storage.volume(), number(DTYPES[storage.dtype].bytes))
+                lines = _binary("/", _binary("+", size_here, number(ALIGNMENT - 1)), number(ALIGNMENT))
+                self.end = _binary("+", self.moving[storage.name], _binary("*", lines, number(ALIGNMENT)))
         for storage in mapped.scop.tensors:
             for axis in _moving_axes(storage):
                 self.steps.setdefault(storage.volume(axis + 1), f"tc_step{len(self.steps)}")
@@ -94,7 +94,7 @@ class Memory:
     def extent(self, tensor: str, axis: int) -> Expr:
         """The extent of an axis: a number, or what follows from dynamic sizes."""
         storage = self.mapped.scop.tensor(tensor)
-        return storage.extent(axis) or _number(storage.shape[axis])
+        return storage.extent(axis) or number(storage.shape[axis])
 
     def stride_name(self, storage: Storage, axis: int) -> str:
         """The variable that holds a stride."""
@@ -178,10 +178,6 @@ def _moving_axes(storage: Storage) -> list[int]:
     return [axis for axis, step in enumerate(storage.strides) if step is None] if storage.layout == "contiguous" else []
 
 
-def _number(value: int) -> Expr:
-    return Const(value, dtype="int64")
-
-
 def _binary(op: str, left: Expr, right: Expr) -> Expr:
     return Binary(op, left, right, dtype="int64")
 
@@ -193,10 +189,10 @@ def linear_subscript(subscript: Expr, run: Run, values: Mapping[str, int]) -> Li
         return None
     if isinstance(value, int):
         return Linear.of(value)
-    return _form(value, run, values)
+    return _sum(value, run, values)
 
 
-def _form(value: Form, run: Run, values: Mapping[str, int]) -> Linear | None:
+def _sum(value: Polynomial, run: Run, values: Mapping[str, int]) -> Linear | None:
     total = Linear.of(0)
     for monomial, factor in value.terms.items():
         if not monomial:

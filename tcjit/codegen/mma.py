@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING
 
 from tcjit.codegen.address import Address
+from tcjit.codegen.gpu_emitter import GpuEmitter
 from tcjit.codegen.integers import simplified
 from tcjit.codegen.linear import Linear
 from tcjit.codegen.loops import For, Mark, Run
@@ -20,9 +20,6 @@ from tcjit.codegen.unroll import constant_trips
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Access, Binary, Cast
 from tcjit.mapping.marks import Threads
-
-if TYPE_CHECKING:
-    from tcjit.codegen.gpu_body import GridEmitter
 
 TERMS = 16  # of one instruction
 ROW = 8  # elements of 16 bits that it loads at once, on a boundary of as many
@@ -44,7 +41,7 @@ class _Product:
     dtype: str
 
 
-def write(emitter: GridEmitter, mark: Mark) -> None:
+def write(emitter: GpuEmitter, mark: Mark) -> None:
     """Write what stands below a mark ``Mma``. A MappingError where it does not have the form of the instruction."""
     below = mark.body[0]
     sizes = below.mark.radices if isinstance(below, Mark) and isinstance(below.mark, Threads) else ()
@@ -58,7 +55,7 @@ def write(emitter: GridEmitter, mark: Mark) -> None:
     emitter.ranges = kept
 
 
-def _taken_apart(emitter: GridEmitter, region: Mark, sizes: tuple[int, ...]) -> _Product | None:
+def _taken_apart(emitter: GpuEmitter, region: Mark, sizes: tuple[int, ...]) -> _Product | None:
     """The parts of a region, whose ranges the emitter then knows."""
     loops: list[For] = []
     nodes = region.body
@@ -122,7 +119,7 @@ def _rows_apart(operand: Address, one: str, other: str) -> bool:
     return any(near == 1 and far is not None and far % ROW == 0 for near, far in (steps, steps[::-1]))
 
 
-def _product(emitter: GridEmitter, found: _Product, sizes: tuple[int, ...]) -> None:
+def _product(emitter: GpuEmitter, found: _Product, sizes: tuple[int, ...]) -> None:
     for loop, digit in list(zip(found.digits, emitter.digits(sizes), strict=True))[:-2]:
         emitter.declare_digit(loop, digit)
     for name, text in zip(LANES, ("% 8", "/ 8 % 2", "/ 16 % 2"), strict=True):

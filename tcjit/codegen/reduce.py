@@ -9,21 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING
 
 from tcjit.codegen.expression import vtype
+from tcjit.codegen.gpu_emitter import GpuEmitter
 from tcjit.codegen.loops import Compare, For, If, Mark, Node, Run, runs, substitute
 from tcjit.errors import MappingError
 from tcjit.mapping.marks import Threads
 from tcjit.mapping.scop import ScopStatement
 
-if TYPE_CHECKING:
-    from tcjit.codegen.gpu_body import GridEmitter
-
 VALUE = "tc_value"
 
 
-def write(emitter: GridEmitter, mark: Mark) -> None:
+def write(emitter: GpuEmitter, mark: Mark) -> None:
     """What stands below a ``reduce`` mark: an update whose last digit of the thread's number runs along the reduction."""
     below = mark.body[0]
     on_threads = below.mark if isinstance(below, Mark) and len(mark.body) == 1 else None
@@ -45,12 +42,12 @@ def write(emitter: GridEmitter, mark: Mark) -> None:
         emitter.instead = None
 
 
-def _take(emitter: GridEmitter, run: Run, s: ScopStatement) -> None:
+def _take(emitter: GpuEmitter, run: Run, s: ScopStatement) -> None:
     emitter.run_now = run
     emitter.write(f"{VALUE} = {emitter.printer.value(s.value)};")
 
 
-def _give(emitter: GridEmitter, run: Run, s: ScopStatement) -> None:
+def _give(emitter: GpuEmitter, run: Run, s: ScopStatement) -> None:
     """The result into its element."""
     dtype = emitter.mapped.scop.tensor(s.tensor).dtype
     emitter.run_now = run
@@ -73,11 +70,11 @@ def _first(nodes: Sequence[Node], digits: int) -> tuple[Node, ...]:
     return inner if node.lower == node.upper else (If(Compare(node.lower, "<=", node.upper), inner),)
 
 
-def _step(emitter: GridEmitter, s: ScopStatement, left: str, right: str) -> str:
+def _step(emitter: GpuEmitter, s: ScopStatement, left: str, right: str) -> str:
     return f"{left} = {emitter.printer.combine(s.operator, s.value.dtype, left, right)};"
 
 
-def _through_warps(emitter: GridEmitter, s: ScopStatement, count: int, working: int) -> None:
+def _through_warps(emitter: GpuEmitter, s: ScopStatement, count: int, working: int) -> None:
     dtype, warp = s.value.dtype, emitter.device.warp
     _shuffles(emitter, s, min(count, warp))
     if count <= warp:
@@ -95,7 +92,7 @@ def _through_warps(emitter: GridEmitter, s: ScopStatement, count: int, working: 
     _shuffles(emitter, s, warps)
 
 
-def _scratch(emitter: GridEmitter, dtype: str, elements: int) -> str:
+def _scratch(emitter: GpuEmitter, dtype: str, elements: int) -> str:
     """The scratch array for a reduction, which nobody still reads: the first one in a kernel finds it so, unless a loop comes back."""
     known = set(emitter.scratch)
     name = emitter.scratch_array(dtype, elements)
@@ -104,13 +101,13 @@ def _scratch(emitter: GridEmitter, dtype: str, elements: int) -> str:
     return name
 
 
-def _shuffles(emitter: GridEmitter, s: ScopStatement, lanes: int) -> None:
+def _shuffles(emitter: GpuEmitter, s: ScopStatement, lanes: int) -> None:
     while lanes > 1:
         lanes //= 2
         emitter.write(_step(emitter, s, VALUE, emitter.printer.shuffled("xor", s.value.dtype, VALUE, lanes, emitter.warp_mask())))
 
 
-def _through_memory(emitter: GridEmitter, s: ScopStatement, count: int, working: int) -> None:
+def _through_memory(emitter: GpuEmitter, s: ScopStatement, count: int, working: int) -> None:
     thread = emitter.thread
     scratch = _scratch(emitter, s.value.dtype, emitter.threads)
     emitter.write(f"{scratch}[{thread}] = {VALUE};", stores=True)

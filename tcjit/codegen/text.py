@@ -4,7 +4,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 
-class Level(IntEnum):
+class Precedence(IntEnum):
     """How tightly the outermost operator of a text binds."""
 
     CHOICE = 1  # ?:
@@ -21,41 +21,41 @@ class Level(IntEnum):
 
 
 OPERATORS = {
-    **dict.fromkeys(("*", "/", "%"), Level.PRODUCT),
-    **dict.fromkeys(("+", "-"), Level.SUM),
-    **dict.fromkeys(("<", ">", "<=", ">="), Level.ORDER),
-    **dict.fromkeys(("==", "!="), Level.EQUAL),
-    "&": Level.AND,
-    "|": Level.OR,
-    "&&": Level.BOTH,
-    "||": Level.EITHER,
+    **dict.fromkeys(("*", "/", "%"), Precedence.PRODUCT),
+    **dict.fromkeys(("+", "-"), Precedence.SUM),
+    **dict.fromkeys(("<", ">", "<=", ">="), Precedence.ORDER),
+    **dict.fromkeys(("==", "!="), Precedence.EQUAL),
+    "&": Precedence.AND,
+    "|": Precedence.OR,
+    "&&": Precedence.BOTH,
+    "||": Precedence.EITHER,
 }
 # What an operand must be to stand bare. Compilers warn of (and readers stumble over) && within ||, and comparisons within | & ==.
 _BARE = {
-    Level.EITHER: Level.EQUAL,
-    Level.BOTH: Level.EQUAL,
-    Level.OR: Level.SUM,
-    Level.AND: Level.SUM,
-    Level.EQUAL: Level.SUM,
-    Level.ORDER: Level.SUM,
-    Level.SUM: Level.PRODUCT,
-    Level.PRODUCT: Level.PREFIX,
+    Precedence.EITHER: Precedence.EQUAL,
+    Precedence.BOTH: Precedence.EQUAL,
+    Precedence.OR: Precedence.SUM,
+    Precedence.AND: Precedence.SUM,
+    Precedence.EQUAL: Precedence.SUM,
+    Precedence.ORDER: Precedence.SUM,
+    Precedence.SUM: Precedence.PRODUCT,
+    Precedence.PRODUCT: Precedence.PREFIX,
 }
 
 
 class Text(str):
     """C text with the level of its outermost operator; ``literal`` is the value of one that is a plain integer."""
 
-    level: Level
+    level: Precedence
     literal: int | None
 
-    def __new__(cls, text: str, level: Level, literal: int | None = None) -> Text:
+    def __new__(cls, text: str, level: Precedence, literal: int | None = None) -> Text:
         made = super().__new__(cls, text)
         made.level = level
         made.literal = literal
         return made
 
-    def at(self, level: Level) -> str:
+    def at(self, level: Precedence) -> str:
         """As the operand of something that takes operands of this level and above."""
         return str(self) if self.level >= level else f"({self})"
 
@@ -73,22 +73,22 @@ def atomic(text: str) -> Text:
         depth += letter in "([{"
         depth -= letter in ")]}"
         if depth == 0 and not (letter.isalnum() or letter in "_.)]}"):
-            return Text(f"({text})", Level.ATOM)
-    return Text(text, Level.ATOM)
+            return Text(f"({text})", Precedence.ATOM)
+    return Text(text, Precedence.ATOM)
 
 
 def call(name: str, *arguments: str) -> Text:
-    return Text(f"{name}({', '.join(arguments)})", Level.ATOM)
+    return Text(f"{name}({', '.join(arguments)})", Precedence.ATOM)
 
 
 def prefixed(operator: str, operand: Text) -> Text:
     """A unary operator or a cast before its operand.
 
-    >>> prefixed("-", Text("-x", Level.PREFIX)), prefixed("(float)", Text("a + b", Level.SUM))
+    >>> prefixed("-", Text("-x", Precedence.PREFIX)), prefixed("(float)", Text("a + b", Precedence.SUM))
     ('-(-x)', '(float)(a + b)')
     """
-    inner = operand.at(Level.PREFIX)
-    return Text(f"{operator}({inner})" if operator == "-" and inner.startswith("-") else operator + inner, Level.PREFIX)
+    inner = operand.at(Precedence.PREFIX)
+    return Text(f"{operator}({inner})" if operator == "-" and inner.startswith("-") else operator + inner, Precedence.PREFIX)
 
 
 def join(operator: str, left: Text, right: Text) -> Text:
@@ -99,10 +99,10 @@ def join(operator: str, left: Text, right: Text) -> Text:
     ('(a + b) * b', 'a - b - (a - b)', '(a && b) || a < b')
     """
     level = OPERATORS[operator]
-    chain = left.level == level and level not in (Level.EQUAL, Level.ORDER)
+    chain = left.level == level and level not in (Precedence.EQUAL, Precedence.ORDER)
     return Text(f"{left.at(level if chain else _BARE[level])} {operator} {right.at(_BARE[level])}", level)
 
 
 def choose(condition: Text, then: Text, other: Text) -> Text:
     """``condition ? then : other``, of which the last may be another choice."""
-    return Text(f"{condition.at(Level.EITHER)} ? {then.at(Level.EITHER)} : {other.at(Level.CHOICE)}", Level.CHOICE)
+    return Text(f"{condition.at(Precedence.EITHER)} ? {then.at(Precedence.EITHER)} : {other.at(Precedence.CHOICE)}", Precedence.CHOICE)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from tcjit.codegen import async_copy
 from tcjit.codegen.expression import ctype
+from tcjit.codegen.gpu_emitter import GpuEmitter
 from tcjit.codegen.inequalities import comparison, facts
 from tcjit.codegen.integers import simplified
 from tcjit.codegen.linear import Linear
@@ -22,13 +22,10 @@ from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access
 from tcjit.grammar.dtypes import DTYPES
 
-if TYPE_CHECKING:
-    from tcjit.codegen.gpu_body import GridEmitter
-
 BOUNDARY = 16  # bytes, the most that one access moves
 
 
-def write(emitter: GridEmitter, mark: Mark) -> bool:
+def write(emitter: GpuEmitter, mark: Mark) -> bool:
     """Write the loop below a mark as accesses of neighbours; False, and nothing written, where it does not have that form."""
     loop = mark.body[0]
     found = constant_trips(loop, emitter.ranges) if len(mark.body) == 1 and isinstance(loop, For) else None
@@ -75,7 +72,7 @@ def _together(loop: For, conditions: Sequence[Condition]) -> list[Condition] | N
     return found
 
 
-def _neighbours(emitter: GridEmitter, loop: For, run: Run, loads: Sequence[Access], stores: bool) -> None:
+def _neighbours(emitter: GpuEmitter, loop: For, run: Run, loads: Sequence[Access], stores: bool) -> None:
     s = emitter.mapped.scop.statement(run.statement)
     if source := async_copy.copied(emitter, s):
         places = (_address(emitter, source, run, loop), _address(emitter, Access(s.tensor, s.subscripts), run, loop))
@@ -104,7 +101,7 @@ def _neighbours(emitter: GridEmitter, loop: For, run: Run, loads: Sequence[Acces
     emitter.loaded = {}
 
 
-def _address(emitter: GridEmitter, access: Access, run: Run, loop: For) -> Linear | None:
+def _address(emitter: GpuEmitter, access: Access, run: Run, loop: For) -> Linear | None:
     """The place of the first neighbour in memory, where the others follow it; None for a thread's own registers."""
     private = emitter.memory.private(access.tensor, emitter.marks)
     if not emitter.memory.exists(access.tensor, emitter.marks) or (private is not None and private.space == "thread"):
@@ -116,7 +113,7 @@ def _address(emitter: GridEmitter, access: Access, run: Run, loop: For) -> Linea
     return fixed - Linear.of(loop.variable) if fixed.coefficient(loop.variable) == 1 else None
 
 
-def _move(emitter: GridEmitter, loop: For, run: Run, access: Access, name: str, *, write: bool) -> None:
+def _move(emitter: GpuEmitter, loop: For, run: Run, access: Access, name: str, *, write: bool) -> None:
     """Neighbours from memory into an array, or back."""
     count = loop.trips or 1
     kind = ctype(emitter.mapped.scop.tensor(access.tensor).dtype, emitter.dialect)
@@ -143,12 +140,12 @@ def _move(emitter: GridEmitter, loop: For, run: Run, access: Access, name: str, 
     emitter.run_now = run
 
 
-def _array(emitter: GridEmitter, loop: For, tensor: str, name: str) -> None:
+def _array(emitter: GpuEmitter, loop: For, tensor: str, name: str) -> None:
     kind = ctype(emitter.mapped.scop.tensor(tensor).dtype, emitter.dialect)
     emitter.array(f"{emitter.gpu.aligned.format(bytes=BOUNDARY)} {kind} {name}", loop.trips or 1)
 
 
-def _each(emitter: GridEmitter, loop: For, line: str) -> None:
+def _each(emitter: GpuEmitter, loop: For, line: str) -> None:
     scaled = emitter.scaled  # in the line, which is there already
     emitter.pragma()
     with emitter.iterated(loop):

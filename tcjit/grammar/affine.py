@@ -25,22 +25,22 @@ def isl_name(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Linear:
-    """``sum(coefficients[i] * i) + rest``; coefficients and rest are free of indices."""
+class ParametricLinear:
+    """``sum(coefficients[i] * i) + rest`` over indices; coefficients and rest are polynomials in sizes and scalars."""
 
     coefficients: Mapping[str, Value]
     rest: Value
 
 
-def linear(expr: Expr, values: Mapping[str, int] = NOTHING) -> Linear | None:
+def linear(expr: Expr, values: Mapping[str, int] = NOTHING) -> ParametricLinear | None:
     """The linear form of an integer expression; None where an index is divided, or multiplied by another. Raises ZeroDivisor."""
     value = integer(expr, values)
     return None if value is None else linear_form(value)
 
 
-def linear_form(value: Value) -> Linear | None:
+def linear_form(value: Value) -> ParametricLinear | None:
     if isinstance(value, int):
-        return Linear({}, value)
+        return ParametricLinear({}, value)
     coefficients: dict[str, dict[Monomial, int]] = {}
     rest: dict[Monomial, int] = {}
     for monomial, c in value.terms.items():
@@ -52,7 +52,7 @@ def linear_form(value: Value) -> Linear | None:
             coefficients.setdefault(indices[0].name, {})[others] = c
         else:
             return None
-    return Linear({name: from_terms(terms) for name, terms in coefficients.items()}, from_terms(rest))
+    return ParametricLinear({name: from_terms(terms) for name, terms in coefficients.items()}, from_terms(rest))
 
 
 def is_quasi_affine(value: Value) -> bool:

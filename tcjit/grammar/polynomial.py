@@ -28,7 +28,7 @@ class ZeroDivisor(Exception):
         self.where = where
 
 
-class Form:
+class Polynomial:
     """A polynomial with integer coefficients over atoms; immutable, never a constant (that is an int)."""
 
     __slots__ = ("terms",)
@@ -37,21 +37,21 @@ class Form:
         self.terms = terms  # no zero coefficients; the constant under ()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Form) and self.terms == other.terms
+        return isinstance(other, Polynomial) and self.terms == other.terms
 
     def __hash__(self) -> int:
         return hash(frozenset(self.terms.items()))
 
     def __repr__(self) -> str:
-        return f"Form({self.terms})"
+        return f"Polynomial({self.terms})"
 
     def __add__(self, other: Value) -> Value:
         return _sum(self.terms, 1, other)
 
     __radd__ = __add__
 
-    def __neg__(self) -> Form:
-        return Form({monomial: -c for monomial, c in self.terms.items()})
+    def __neg__(self) -> Polynomial:
+        return Polynomial({monomial: -c for monomial, c in self.terms.items()})
 
     def __sub__(self, other: Value) -> Value:
         return _sum(self.terms, 1, -other)
@@ -61,7 +61,7 @@ class Form:
 
     def __mul__(self, other: Value) -> Value:
         if isinstance(other, int):
-            return Form({monomial: c * other for monomial, c in self.terms.items()}) if other else 0
+            return Polynomial({monomial: c * other for monomial, c in self.terms.items()}) if other else 0
         terms: dict[Monomial, int] = {}
         for left, a in self.terms.items():
             for right, b in other.terms.items():
@@ -78,25 +78,25 @@ class Form:
         return divide(other, self)
 
 
-Value = int | Form
+Value = int | Polynomial
 
 
 def from_terms(terms: dict[Monomial, int]) -> Value:
     terms = {monomial: c for monomial, c in terms.items() if c}
     if not terms:
         return 0
-    return terms[()] if len(terms) == 1 and () in terms else Form(terms)
+    return terms[()] if len(terms) == 1 and () in terms else Polynomial(terms)
 
 
 def _sum(terms: dict[Monomial, int], sign: int, other: Value) -> Value:
     result = {monomial: sign * c for monomial, c in terms.items()}
-    for monomial, c in other.terms.items() if isinstance(other, Form) else (((), other),):
+    for monomial, c in other.terms.items() if isinstance(other, Polynomial) else (((), other),):
         result[monomial] = result.get(monomial, 0) + c
     return from_terms(result)
 
 
-def atom(expr: Expr) -> Form:
-    return Form({(expr,): 1})
+def atom(expr: Expr) -> Polynomial:
+    return Polynomial({(expr,): 1})
 
 
 def divide(a: Value, b: Value, where: Where | None = None) -> Value:
@@ -125,7 +125,7 @@ def divide(a: Value, b: Value, where: Where | None = None) -> Value:
     return from_terms(whole) + atom(Binary("/", expression(from_terms(rest)), expression(b), dtype="int64"))
 
 
-def _divide_by_number(a: Form, b: int) -> Value:
+def _divide_by_number(a: Polynomial, b: int) -> Value:
     whole = {monomial: c // b for monomial, c in a.terms.items() if c % b == 0 or not monomial}
     rest = {monomial: c % b if not monomial else c for monomial, c in a.terms.items() if c % b}
     common = gcd(b, *(c for monomial, c in rest.items() if monomial))
@@ -201,7 +201,7 @@ def _limits(value: Value) -> tuple[int | None, int | None]:
 
 
 def _operands(function: str, value: Value) -> Iterator[Value]:
-    if isinstance(value, Form) and len(value.terms) == 1:
+    if isinstance(value, Polynomial) and len(value.terms) == 1:
         (monomial, c), = value.terms.items()
         if c == 1 and len(monomial) == 1 and isinstance(monomial[0], Call) and monomial[0].function == function:
             for argument in monomial[0].args:
@@ -230,7 +230,7 @@ def expression(value: Value) -> Expr:
         result, constant = number(constant), 0
     for monomial, c in (*(t for t in terms if t[1] > 0), *(t for t in terms if t[1] < 0)):
         result = _append(result, monomial, c)
-    assert result is not None  # a Form has a term besides the constant
+    assert result is not None  # a Polynomial has a term besides the constant
     if constant:
         result = Binary("+" if constant > 0 else "-", result, number(abs(constant)), dtype="int64")
     return result
@@ -287,7 +287,7 @@ def _binary(expr: Binary, values: Mapping[str, int]) -> Value | None:
     if expr.op == "-":
         return left - right
     if expr.op == "*":
-        if isinstance(left, Form) and isinstance(right, Form) and len(left.terms) * len(right.terms) > MAX_TERMS:
+        if isinstance(left, Polynomial) and isinstance(right, Polynomial) and len(left.terms) * len(right.terms) > MAX_TERMS:
             raise CheckError("this product in an index has too many terms", where=expr.where, hint="a scalar parameter for a factor")
         return left * right
     if expr.op == "/":
@@ -319,5 +319,5 @@ def at(value: Value, values: Mapping[str, int]) -> Value:
 
 def names(node: Value | Expr, kind: type[Index] | type[Size] | type[Scalar] = Index) -> dict[str, None]:
     """The indices (or sizes, or scalars) in a value or an expression, in order of appearance; subscripts are looked into."""
-    roots = (factor for monomial in node.terms for factor in monomial) if isinstance(node, Form) else (node,)
+    roots = (factor for monomial in node.terms for factor in monomial) if isinstance(node, Polynomial) else (node,)
     return {e.name: None for root in roots if isinstance(root, Expr) for e in walk(root) if isinstance(e, kind)}

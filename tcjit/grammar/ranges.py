@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tcjit.errors import ShapeError, Where
 from tcjit.grammar import polynomial
-from tcjit.grammar.affine import Guard, Linear, guarded_accesses, is_quasi_affine, linear, linear_form
+from tcjit.grammar.affine import Guard, ParametricLinear, guarded_accesses, is_quasi_affine, linear, linear_form
 from tcjit.grammar.ast import Access, Binary, Expr, RangeClause, Scalar, Size, Statement
 from tcjit.grammar.polynomial import Value, at
 from tcjit.grammar.walk import walk
@@ -27,7 +27,7 @@ class Subscript:
     guards: tuple[Guard, ...]
     role: str  # read write exists
     value: Value | None
-    linear: Linear | None
+    linear: ParametricLinear | None
 
     @property
     def tensor(self) -> str:
@@ -74,7 +74,7 @@ class Analysis:
 
     statement: Statement
     indices: tuple[str, ...]  # of the left side, then the reduction's
-    left: tuple[Linear | None, ...]  # the subscripts of the element written
+    left: tuple[ParametricLinear | None, ...]  # the subscripts of the element written
     subscripts: tuple[Subscript, ...]
     steps: tuple[RangeSource, ...]
     divisors: tuple[Expr, ...]
@@ -195,7 +195,7 @@ def _widest(
     return -(least // coefficient), (extent - 1 - greatest + coefficient) // coefficient, assumed or sign == 0
 
 
-def reach(linear: Linear, ranges: Ranges, values: Mapping[str, int], without: str = "") -> tuple[Value, Value, bool]:
+def reach(linear: ParametricLinear, ranges: Ranges, values: Mapping[str, int], without: str = "") -> tuple[Value, Value, bool]:
     """The least and greatest value of a linear form over the ranges (if none is empty), and whether a sign was assumed.
 
     ``without`` leaves one index out.

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tcjit.codegen.code_features import figures
+from tcjit.codegen.code_features import features
 from tcjit.grammar.infer import specialise
 from tcjit.jit import targets
 from tcjit.jit.compile import definition
@@ -64,7 +64,7 @@ def _print(session: Session, options: Options) -> dict[str, Any]:
     session.printed[code] = printed
     while len(session.printed) > MAX_PRINTED:
         session.printed.pop(next(iter(session.printed)))
-    return {"code": code, "features": _mean([figures(source) for _, source in printed])}
+    return {"code": code, "features": _mean([features(source) for _, source in printed])}
 
 
 def _mean(features: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.mapping import CONVOLUTION, GATHER, MATMUL, SOFTMAX, program
 
-from tcjit.codegen.c import emit
+from tcjit.codegen.c import emit_c
 from tcjit.codegen.dialect import C
 from tcjit.codegen.linear import Linear
 from tcjit.codegen.loops import For, Parallel, ParallelRegion, Run, Threshold
@@ -41,7 +41,7 @@ def source(
     checked: bool = True,
     scalars: dict[str, int] | None = None,
 ) -> Source:
-    return emit(map_program(program(text, shapes, scalars), options or Options(), machine), C, machine, checked=checked)
+    return emit_c(map_program(program(text, shapes, scalars), options or Options(), machine), C, machine, checked=checked)
 
 
 def kernel(made: Source) -> str:
@@ -134,7 +134,7 @@ def test_loops_in_a_row_that_are_worth_threads_together_are_one_region() -> None
 def test_a_region_for_large_sizes_is_written_without_threads_too() -> None:
     text = "def f(float(N,M) A) -> (C, D) { C(i,j) = A(i,j) + 1  D(i,j) = C(i,j) * 2 }"
     opened = generalise(read(text)[-1], {"N": 300, "M": 300}, {}, {"N": (1, 300)})
-    made = kernel(emit(map_program(opened, Options(fusion="minimal")), C, AVX512, checked=True))
+    made = kernel(emit_c(map_program(opened, Options(fusion="minimal")), C, AVX512, checked=True))
     threads, alone = made.split("\n  } else {\n")
     assert re.search(r"\n  if \(.* >= \d+\) {\n#pragma omp parallel num_threads\(threads\)\n  {\n#pragma omp for", threads)
     stores = [[line.strip() for line in copy.splitlines() if "] = " in line] for copy in (threads, alone)]
@@ -181,14 +181,14 @@ def test_numbers_list_scalars_in_order_then_strides() -> None:
     text = "def f(float a, float(N,M) X, int32 s, bool p, float(K) Z) -> (Y) { Y(i, j) = p ? a * X(i, j) + Z(s*i) : 0.0 }"
     made = program(text, {"X": (20, 10), "Z": (40,)}, {"s": 2})
     layouts = {"X": "n1", "Z": "n"}
-    found = emit(map_program(made, Options(), AVX2, layouts), C, AVX2, checked=True)
+    found = emit_c(map_program(made, Options(), AVX2, layouts), C, AVX2, checked=True)
     assert found.numbers == (("scalar", "a", "float32"), ("scalar", "p", "bool"), ("stride", "X", 0), ("stride", "Z", 0))
     assert "X_stride0" in found.text and "Z_stride0" in found.text and "X_stride1" not in found.text
 
 
 def test_expanded_dimensions_cost_no_stride() -> None:
     made = program(MATMUL, {"A": (8, 8), "B": (8, 8)})
-    found = emit(map_program(made, Options(), AVX2, {"A": "00"}), C, AVX2, checked=True)
+    found = emit_c(map_program(made, Options(), AVX2, {"A": "00"}), C, AVX2, checked=True)
     assert found.numbers == () and "A[0]" in found.text
 
 

@@ -6,8 +6,8 @@ import math
 import pytest
 from support.mapping import AVX512, MATMUL, program
 
-from tcjit.codegen.c import emit
-from tcjit.codegen.code_features import figures
+from tcjit.codegen.c import emit_c
+from tcjit.codegen.code_features import features
 from tcjit.codegen.dialect import CUDA, C
 from tcjit.codegen.gpu_kernel import emit_gpu
 from tcjit.codegen.linear import Linear, combine
@@ -21,7 +21,7 @@ from tcjit.mapping.pipeline import map_gpu, map_program
 
 def counts(text: str, shapes: dict[str, tuple[int, ...]], options: Options | None = None) -> dict[str, float]:
     """The figures, those that are logarithms as counts."""
-    found = figures(emit(map_program(program(text, shapes), options or Options(), AVX512), C, AVX512, checked=True))
+    found = features(emit_c(map_program(program(text, shapes), options or Options(), AVX512), C, AVX512, checked=True))
     return {name: value if name in ("depth", "regions") else 2**value - 1 for name, value in found.items()}
 
 
@@ -67,7 +67,7 @@ def test_grids_and_barriers_of_a_gpu() -> None:
     with profile.loop("c0", 32):
         for name in ("tested", "runs", "stores", "waits"):
             profile.count(name)
-    found = figures(Source("", "tc_f", (), 0, (), (KernelLaunch("tc_f", (4, 8, 2), 128, 1024),), profile=profile.totals()))
+    found = features(Source("", "tc_f", (), 0, (), (KernelLaunch("tc_f", (4, 8, 2), 128, 1024),), profile=profile.totals()))
     wanted = {"blocks": 64, "threads": 128, "shared": 1024, "private": 256}
     wanted |= dict.fromkeys(("waits", "stores", "runs", "tested", "loops"), 32)
     assert {name: found[name] for name in wanted} == {name: round(math.log2(1 + count), 3) for name, count in wanted.items()}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from support.mapping import CONVOLUTION, GATHER, MATMUL, SOFTMAX, program
 
-from tcjit.codegen.c import emit
+from tcjit.codegen.c import emit_c
 from tcjit.codegen.dialect import C
 from tcjit.grammar.dynamic import generalise
 from tcjit.grammar.front import read
@@ -21,7 +21,7 @@ Golden = Callable[[str], None]
 
 def text(source: str, shapes: dict[str, tuple[int, ...]], machine: Machine, options: Options | None = None) -> str:
     """The kernel, without what the library of vector functions at hand would add."""
-    return emit(map_program(program(source, shapes), options or Options(), machine), C, machine, checked=True).text
+    return emit_c(map_program(program(source, shapes), options or Options(), machine), C, machine, checked=True).text
 
 
 def test_matmul_avx512(golden: Golden) -> None:
@@ -51,9 +51,9 @@ def test_chunked_total_in_half_precision(golden: Golden) -> None:
 
 def test_matmul_with_a_dynamic_size(golden: Golden) -> None:
     made = map_program(generalise(read(MATMUL)[0], {"M": 5, "N": 64, "K": 48}, {}, {"M": (33, 1024)}), Options(), AVX2)
-    golden(emit(made, C, AVX2, checked=True).text)
+    golden(emit_c(made, C, AVX2, checked=True).text)
 
 
 def test_softmax_with_dynamic_sizes(golden: Golden) -> None:
     made = map_program(generalise(read(SOFTMAX)[0], {"M": 5, "N": 300}, {}, {"M": (1, 32), "N": (33, 1024)}), Options(), AVX512)
-    golden(emit(made, C, AVX512, checked=True).text)
+    golden(emit_c(made, C, AVX512, checked=True).text)

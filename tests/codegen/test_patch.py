@@ -7,7 +7,7 @@ import re
 import pytest
 from support.mapping import AVX512, MATMUL, program
 
-from tcjit.codegen.c import emit
+from tcjit.codegen.c import emit_c
 from tcjit.codegen.dialect import C
 from tcjit.errors import MappingError
 from tcjit.mapping.machine import Machine, pieces
@@ -20,7 +20,7 @@ ROWS = "def f(float(M,N) X) -> (Y) { Y(m) +=! exp(X(m, n)) }"
 
 
 def kernel(text: str, shapes: dict[str, tuple[int, ...]], options: Options | None = None, machine: Machine = AVX512) -> str:
-    made = emit(map_program(program(text, shapes), options or Options(), machine), C, machine, checked=True)
+    made = emit_c(map_program(program(text, shapes), options or Options(), machine), C, machine, checked=True)
     return made.text[made.text.index(f"int64_t {made.symbol}(") :]
 
 

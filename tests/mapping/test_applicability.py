@@ -9,7 +9,7 @@ from support.fuzz.options import drawn, threads_for_all
 from support.fuzz.programs import draw
 from support.mapping import CONVOLUTION, GATHER, MATMUL, SOFTMAX
 
-from tcjit.codegen.c import emit
+from tcjit.codegen.c import emit_c
 from tcjit.codegen.dialect import C
 from tcjit.grammar.ast import Program
 from tcjit.grammar.front import read
@@ -71,4 +71,4 @@ def test_dropped_options_change_no_kernel(shard: int) -> None:
 
 
 def _text(program: Program, options: Options) -> str:
-    return emit(map_program(program, options, MACHINE, prove="none"), C, MACHINE, checked=True).text
+    return emit_c(map_program(program, options, MACHINE, prove="none"), C, MACHINE, checked=True).text

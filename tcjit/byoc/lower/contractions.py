@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from tcjit.byoc.lower.builder import Element, NodeCall, broadcast, cast, wide
 from tcjit.byoc.lower.elementwise import formula
-from tcjit.byoc.lower.indices import Linear, number, variable
+from tcjit.byoc.lower.indices import IndexSum, number, variable
 from tcjit.byoc.lower.reductions import finish
 from tcjit.byoc.lower.rules import rule
 from tcjit.byoc.lower.views import unsqueeze
@@ -24,7 +24,7 @@ def contract(call: NodeCall, operands: Sequence[tuple[Element, str]], out: str) 
             extents[letter] = max(extent, extents.get(letter, 1))
     summed = [letter for letter in extents if letter not in out]
 
-    def body(left: list[Linear], right: list[Linear]) -> str:
+    def body(left: list[IndexSum], right: list[IndexSum]) -> str:
         places = dict(zip([*out, *summed], [*left, *right]))
         factors = []
         for element, letters in operands:

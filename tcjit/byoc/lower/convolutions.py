@@ -5,14 +5,14 @@ from collections.abc import Sequence
 
 from tcjit.byoc.lower.builder import Element, NodeCall, cast, literal, wide
 from tcjit.byoc.lower.elementwise import formula
-from tcjit.byoc.lower.indices import Linear, add, divide, inside, modulo, scale
+from tcjit.byoc.lower.indices import IndexSum, add, divide, inside, modulo, scale
 from tcjit.byoc.lower.reductions import finish
 from tcjit.byoc.lower.rules import rule
 from tcjit.byoc.lower.views import reshape, unsqueeze
 from tcjit.errors import PartitionError
 
 
-def guarded(x: Element, subscripts: Sequence[Linear], dtype: str, otherwise: str, conditions: Sequence[str] = ()) -> str:
+def guarded(x: Element, subscripts: Sequence[IndexSum], dtype: str, otherwise: str, conditions: Sequence[str] = ()) -> str:
     """A read of ``x`` where it is inside and the conditions hold, else something else; of type ``dtype``."""
     tests = list(conditions)
     for subscript, extent in zip(subscripts, x.shape):
@@ -66,7 +66,7 @@ def _plain(
 ) -> Element:
     filters, depth, *kernel = weight.shape
 
-    def body(left: list[Linear], right: list[Linear]) -> str:
+    def body(left: list[IndexSum], right: list[IndexSum]) -> str:
         n, f, *place = left
         c, *taps = right
         channel = add(scale(divide(f, filters // groups), depth), c) if groups > 1 else c
@@ -91,7 +91,7 @@ def _transposed(
     channels, filters, *kernel = weight.shape
     depth = channels // groups
 
-    def body(left: list[Linear], right: list[Linear]) -> str:
+    def body(left: list[IndexSum], right: list[IndexSum]) -> str:
         n, f, *place = left
         c, *taps = right
         channel = add(scale(divide(f, filters), depth), c) if groups > 1 else c

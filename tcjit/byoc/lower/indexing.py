@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from tcjit.byoc.graph import Argument, Value
 from tcjit.byoc.lower.builder import Element, NodeCall, broadcast, cast, converted, literal, wide
 from tcjit.byoc.lower.elementwise import operand
-from tcjit.byoc.lower.indices import Linear, add, divide, inside, modulo, number, opaque, scale
+from tcjit.byoc.lower.indices import IndexSum, add, divide, inside, modulo, number, opaque, scale
 from tcjit.byoc.lower.rules import rule
 from tcjit.byoc.lower.views import unsqueeze
 from tcjit.errors import PartitionError
@@ -30,7 +30,7 @@ def integer_tensor(call: NodeCall, name: str) -> Element:
     return found
 
 
-def through(index: Element, subscripts: Sequence[Linear]) -> Linear:
+def through(index: Element, subscripts: Sequence[IndexSum]) -> IndexSum:
     """A subscript that is read from a tensor."""
     return opaque(index.at(subscripts), -_ANY, _ANY)
 
@@ -53,7 +53,7 @@ def embedding_bag(call: NodeCall) -> list[Element | str]:
         raise PartitionError("weighs its rows, leaves some out or takes the greatest")
     dtype = wide(call.dtype)
 
-    def body(left: list[Linear], right: list[Linear]) -> str:
+    def body(left: list[IndexSum], right: list[IndexSum]) -> str:
         place = through(index, [add(scale(left[0], length), right[0])])
         return cast(table.at([place, left[1]]), table.dtype, dtype)
 
@@ -101,21 +101,21 @@ def index_tensors(call: NodeCall) -> Element:
     table, given = _table(call, "self"), call.argument("indices")
     if not isinstance(given, tuple) or not all(each is None or isinstance(each, Value) for each in given):
         raise PartitionError("its indices are known at the run only")
-    integer_tensor: dict[int, Element] = {}
+    positions: dict[int, Element] = {}
     for dim, each in enumerate(given):
         if isinstance(each, Value):
             found = call.builder.settle(each)
             if not DTYPES[found.dtype].is_integer:
                 raise PartitionError(f"indexes by {found.dtype}")
-            integer_tensor[dim] = found
-    dims = list(integer_tensor)
-    rest = [dim for dim in range(len(table.shape)) if dim not in integer_tensor]
+            positions[dim] = found
+    dims = list(positions)
+    rest = [dim for dim in range(len(table.shape)) if dim not in positions]
     common = len(call.shape) - len(rest)
     start = dims[0] if dims == list(range(dims[0], dims[-1] + 1)) else 0
     shape = call.shape[start : start + common]
-    spread = {dim: broadcast(call.builder, each, shape) for dim, each in integer_tensor.items()}
+    spread = {dim: broadcast(call.builder, each, shape) for dim, each in positions.items()}
 
-    def at(subscripts: Sequence[Linear]) -> str:
+    def at(subscripts: Sequence[IndexSum]) -> str:
         inner, outer = subscripts[start : start + common], [*subscripts[:start], *subscripts[start + common :]]
         found = dict(zip(rest, outer))
         for dim, each in spread.items():
@@ -137,7 +137,7 @@ def cat(call: NodeCall) -> Element:
     for each in parts:
         starts.append(starts[-1] + each.shape[dim])
 
-    def at(subscripts: Sequence[Linear]) -> str:
+    def at(subscripts: Sequence[IndexSum]) -> str:
         text = ""
         for start, part in reversed(list(zip(starts, parts))):
             tests = inside(subscripts[dim], start, start + part.shape[dim])
@@ -156,7 +156,7 @@ def stack(call: NodeCall) -> Element:
     dim = call.axis("dim", len(call.shape), 0)
     parts = [unsqueeze(converted(each, call.dtype), dim) for each in call.tensors("tensors")]
 
-    def at(subscripts: Sequence[Linear]) -> str:
+    def at(subscripts: Sequence[IndexSum]) -> str:
         place, zero = subscripts[dim], [*subscripts[:dim], number(0), *subscripts[dim + 1 :]]
         text = parts[-1].at(zero)
         for count in reversed(range(len(parts) - 1)):
@@ -192,15 +192,15 @@ def pad(call: NodeCall) -> Element:
 
 
 def _zeros_around(call: NodeCall, x: Element, before: Sequence[int], value: str) -> Element:
-    def at(subscripts: Sequence[Linear]) -> str:
-        integer_tensor = [add(each, -amount) for each, amount in zip(subscripts, before)]
+    def at(subscripts: Sequence[IndexSum]) -> str:
+        positions = [add(each, -amount) for each, amount in zip(subscripts, before)]
         tests: list[str] = []
-        for place, extent in zip(integer_tensor, x.shape):
+        for place, extent in zip(positions, x.shape):
             found = inside(place, 0, extent)
             if found is None:
                 return value
             tests += found
-        text = x.at(integer_tensor)
+        text = x.at(positions)
         return f"(({' && '.join(tests)}) ? {text} : {value})" if tests else text
 
     return Element(x.dtype, call.shape, at, x.cost + 1)
@@ -210,12 +210,12 @@ def _wrapped(x: Element, dim: int, amount: int, length: int, mode: str) -> Eleme
     extent = x.shape[dim]
     shape = (*x.shape[:dim], length, *x.shape[dim + 1 :])
 
-    def at(subscripts: Sequence[Linear]) -> str:
+    def at(subscripts: Sequence[IndexSum]) -> str:
         place = add(subscripts[dim], -amount)
         if mode == "circular":
             return x.at([*subscripts[:dim], modulo(place, extent), *subscripts[dim + 1 :]])
 
-        def read(there: Linear) -> str:
+        def read(there: IndexSum) -> str:
             return x.at([*subscripts[:dim], there, *subscripts[dim + 1 :]])
 
         reflects = mode.startswith("reflect")
@@ -232,7 +232,7 @@ def triangle(call: NodeCall) -> Element:
     x, diagonal = call.tensor("self"), call.integer("diagonal", 0)
     sign = "<=" if call.node.op == "aten.tril" else ">="
 
-    def at(subscripts: Sequence[Linear]) -> str:
+    def at(subscripts: Sequence[IndexSum]) -> str:
         return f"(({subscripts[-1]} {sign} {add(subscripts[-2], diagonal)}) ? {x.at(subscripts)} : {literal(0, x.dtype)})"
 
     return Element(x.dtype, call.shape, at, x.cost + 1)
@@ -251,7 +251,7 @@ def scattered(call: NodeCall) -> Element:
         start, step, length = call.integer("start", 0), call.integer("step", 1), source.shape[dim]
     start = min(max(start + extent if start < 0 else start, 0), extent)
 
-    def at(subscripts: Sequence[Linear]) -> str:
+    def at(subscripts: Sequence[IndexSum]) -> str:
         place = add(subscripts[dim], -start)
         tests = inside(place, 0, step * (length - 1) + 1)
         if tests is None:

@@ -22,13 +22,13 @@ class Variable:
 
 @dataclass(frozen=True)
 class Quotient:
-    base: Linear
+    base: IndexSum
     by: int
 
 
 @dataclass(frozen=True)
 class Remainder:
-    base: Linear
+    base: IndexSum
     by: int
 
 
@@ -36,8 +36,8 @@ Atom: TypeAlias = "Variable | Quotient | Remainder"
 
 
 @dataclass(frozen=True)
-class Linear:
-    """``constant`` plus factors times atoms."""
+class IndexSum:
+    """``constant`` plus factors times atoms, whose intervals are known."""
 
     terms: tuple[tuple[Atom, int], ...]
     constant: int
@@ -60,27 +60,27 @@ class Linear:
         return text.removeprefix("+")
 
 
-def number(value: int) -> Linear:
-    return Linear((), value)
+def number(value: int) -> IndexSum:
+    return IndexSum((), value)
 
 
-def variable(name: str, extent: int) -> Linear:
+def variable(name: str, extent: int) -> IndexSum:
     """The index ``name`` in ``0:extent``; where that leaves one value, the value."""
-    return number(0) if extent == 1 else Linear(((Variable(name, 0, extent - 1), 1),), 0)
+    return number(0) if extent == 1 else IndexSum(((Variable(name, 0, extent - 1), 1),), 0)
 
 
-def opaque(text: str, low: int, high: int) -> Linear:
+def opaque(text: str, low: int, high: int) -> IndexSum:
     """An integer expression of any kind."""
-    return Linear(((Variable(f"({text})", low, high), 1),), 0)
+    return IndexSum(((Variable(f"({text})", low, high), 1),), 0)
 
 
-def add(left: Linear, right: Linear | int) -> Linear:
+def add(left: IndexSum, right: IndexSum | int) -> IndexSum:
     """
     >>> print(add(variable("i", 4), 3), add(variable("i", 4), variable("i", 4)))
     i+3 2*i
     """
     if isinstance(right, int):
-        return Linear(left.terms, left.constant + right)
+        return IndexSum(left.terms, left.constant + right)
     terms: dict[Atom, int] = dict(left.terms)
     for atom, factor in right.terms:
         terms[atom] = terms.get(atom, 0) + factor
@@ -90,15 +90,15 @@ def add(left: Linear, right: Linear | int) -> Linear:
         if isinstance(atom, Remainder) and factor and terms.get(other := Quotient(atom.base, atom.by), 0) == factor * atom.by:
             del terms[atom], terms[other]
             rest = scale(atom.base, factor)
-            return add(Linear(_kept(terms), constant), rest)
-    return Linear(_kept(terms), constant)
+            return add(IndexSum(_kept(terms), constant), rest)
+    return IndexSum(_kept(terms), constant)
 
 
-def scale(base: Linear, factor: int) -> Linear:
-    return Linear(tuple((atom, f * factor) for atom, f in base.terms) if factor else (), base.constant * factor)
+def scale(base: IndexSum, factor: int) -> IndexSum:
+    return IndexSum(tuple((atom, f * factor) for atom, f in base.terms) if factor else (), base.constant * factor)
 
 
-def divide(base: Linear, by: int) -> Linear:
+def divide(base: IndexSum, by: int) -> IndexSum:
     """The quotient rounded down.
 
     >>> h, d = variable("h", 3), variable("d", 4)
@@ -117,10 +117,10 @@ def divide(base: Linear, by: int) -> Linear:
         return add(whole, divide(coarse, by // step))
     if len(rest.terms) == 1 and rest.terms[0][1] == 1 and isinstance(inner := rest.terms[0][0], Quotient):
         return add(whole, divide(add(inner.base, rest.constant * inner.by), inner.by * by))
-    return add(whole, Linear(((Quotient(rest, by), 1),), 0))
+    return add(whole, IndexSum(((Quotient(rest, by), 1),), 0))
 
 
-def modulo(base: Linear, by: int) -> Linear:
+def modulo(base: IndexSum, by: int) -> IndexSum:
     """The remainder that goes with ``divide``, never negative."""
     if by == 1:
         return number(0)
@@ -134,10 +134,10 @@ def modulo(base: Linear, by: int) -> Linear:
         return add(scale(modulo(coarse, by // step), step), fine)
     if len(rest.terms) == 1 and rest.terms[0][1] == 1 and isinstance(inner := rest.terms[0][0], Remainder) and not inner.by % by:
         return modulo(add(inner.base, rest.constant), by)
-    return Linear(((Remainder(rest, by), 1),), 0)
+    return IndexSum(((Remainder(rest, by), 1),), 0)
 
 
-def reshaped(subscripts: Sequence[Linear], shape: Sequence[int], source: Sequence[int]) -> list[Linear]:
+def reshaped(subscripts: Sequence[IndexSum], shape: Sequence[int], source: Sequence[int]) -> list[IndexSum]:
     """Where in a tensor of shape ``source`` an element of its view of shape ``shape`` stands.
 
     >>> print(*reshaped([variable("i", 2), variable("j", 12)], (2, 12), (2, 3, 4)))
@@ -153,21 +153,21 @@ def reshaped(subscripts: Sequence[Linear], shape: Sequence[int], source: Sequenc
     return found
 
 
-def inside(index: Linear, low: int, high: int) -> list[str] | None:
+def inside(index: IndexSum, low: int, high: int) -> list[str] | None:
     """The conditions for ``low <= index < high`` that its interval leaves open; None where none of its values is inside."""
     if index.high < low or index.low >= high:
         return None
     return [*([f"{index} >= {low}"] if index.low < low else []), *([f"{index} < {high}"] if index.high >= high else [])]
 
 
-def _split(base: Linear, by: int) -> tuple[Linear, Linear]:
+def _split(base: IndexSum, by: int) -> tuple[IndexSum, IndexSum]:
     """``whole`` and ``rest`` with base = by whole + rest; the rest's constant is in ``0:by``, its factors are no multiples of ``by``."""
     whole = tuple((atom, factor // by) for atom, factor in base.terms if not factor % by)
     rest = tuple((atom, factor) for atom, factor in base.terms if factor % by)
-    return Linear(whole, base.constant // by), Linear(rest, base.constant % by)
+    return IndexSum(whole, base.constant // by), IndexSum(rest, base.constant % by)
 
 
-def _steps(base: Linear, by: int) -> tuple[int, Linear, Linear]:
+def _steps(base: IndexSum, by: int) -> tuple[int, IndexSum, IndexSum]:
     """The greatest divisor of ``by`` in whose steps the value moves but for something less than a step: base = step coarse + fine."""
     for step in sorted({gcd(by, factor) for _, factor in base.terms}, reverse=True):
         coarse, fine = _split(base, step)
@@ -200,6 +200,6 @@ def _text(atom: Atom) -> str:
             return f"({_group(atom.base)}%{atom.by})"
 
 
-def _group(base: Linear) -> str:
+def _group(base: IndexSum) -> str:
     text = str(base)
     return text if text.isidentifier() else f"({text})"

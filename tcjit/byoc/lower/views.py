@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from tcjit.byoc.lower.builder import Element, NodeCall, axis, broadcast
-from tcjit.byoc.lower.indices import Linear, add, divide, modulo, number, reshaped, scale
+from tcjit.byoc.lower.indices import IndexSum, add, divide, modulo, number, reshaped, scale
 from tcjit.byoc.lower.rules import rule
 from tcjit.errors import PartitionError
 
-Map: TypeAlias = Callable[[list[Linear]], Sequence[Linear]]
+Map: TypeAlias = Callable[[list[IndexSum]], Sequence[IndexSum]]
 
 
 def view(base: Element, shape: Sequence[int], where: Map) -> Element:
@@ -26,7 +26,7 @@ def reshape(base: Element, shape: Sequence[int]) -> Element:
 def permute(base: Element, dims: Sequence[int]) -> Element:
     order = [axis(dim, len(base.shape)) for dim in dims]
 
-    def where(subscripts: list[Linear]) -> list[Linear]:
+    def where(subscripts: list[IndexSum]) -> list[IndexSum]:
         found = list(subscripts)
         for place, dim in enumerate(order):
             found[dim] = subscripts[place]
@@ -39,7 +39,7 @@ def narrow(base: Element, dim: int, start: int, length: int, step: int = 1) -> E
     """``length`` places along a dimension, each ``step`` after the one before."""
     shape = [length if place == dim else extent for place, extent in enumerate(base.shape)]
 
-    def where(subscripts: list[Linear]) -> list[Linear]:
+    def where(subscripts: list[IndexSum]) -> list[IndexSum]:
         subscripts[dim] = add(scale(subscripts[dim], step), start)
         return subscripts
 
@@ -162,7 +162,7 @@ def flips(call: NodeCall) -> Element:
     base = call.tensor("self")
     dims = [axis(dim, len(base.shape)) for dim in call.integers("dims")]
 
-    def where(subscripts: list[Linear]) -> list[Linear]:
+    def where(subscripts: list[IndexSum]) -> list[IndexSum]:
         for dim in dims:
             subscripts[dim] = add(scale(subscripts[dim], -1), base.shape[dim] - 1)
         return subscripts
@@ -180,7 +180,7 @@ def rolls(call: NodeCall) -> Element:
 
 
 def _rolled(base: Element, dims: Sequence[int], shifts: Sequence[int]) -> Element:
-    def where(subscripts: list[Linear]) -> list[Linear]:
+    def where(subscripts: list[IndexSum]) -> list[IndexSum]:
         for dim, shift in zip(dims, shifts):
             subscripts[dim] = modulo(add(subscripts[dim], -shift % base.shape[dim]), base.shape[dim])
         return subscripts
@@ -193,7 +193,7 @@ def repeats(call: NodeCall) -> Element:
     base = call.tensor("self")
     skip = len(call.shape) - len(base.shape)
 
-    def where(subscripts: list[Linear]) -> list[Linear]:
+    def where(subscripts: list[IndexSum]) -> list[IndexSum]:
         return [modulo(each, extent) for each, extent in zip(subscripts[skip:], base.shape)]
 
     return view(call.builder.keep(base) if base.cost > 2 else base, call.shape, where)
@@ -210,7 +210,7 @@ def interleaves(call: NodeCall) -> Element:
     else:
         dim = call.axis("dim", len(base.shape))
 
-    def where(subscripts: list[Linear]) -> list[Linear]:
+    def where(subscripts: list[IndexSum]) -> list[IndexSum]:
         subscripts[dim] = divide(subscripts[dim], times)
         return subscripts
 
@@ -224,7 +224,7 @@ def diagonals(call: NodeCall) -> Element:
     first, second = call.axis("dim1", rank, 0), call.axis("dim2", rank, 1)
     rest = [dim for dim in range(rank) if dim not in (first, second)]
 
-    def where(subscripts: list[Linear]) -> list[Linear]:
+    def where(subscripts: list[IndexSum]) -> list[IndexSum]:
         places = dict(zip(rest, subscripts))
         places[first] = add(subscripts[-1], max(-offset, 0))
         places[second] = add(subscripts[-1], max(offset, 0))
@@ -239,7 +239,7 @@ def unfolds(call: NodeCall) -> Element:
     base = call.tensor("self")
     dim, step = call.axis("dimension", len(base.shape)), call.integer("step")
 
-    def where(subscripts: list[Linear]) -> list[Linear]:
+    def where(subscripts: list[IndexSum]) -> list[IndexSum]:
         *found, inner = subscripts
         found[dim] = add(scale(found[dim], step), inner)
         return found

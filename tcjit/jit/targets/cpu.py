@@ -44,7 +44,7 @@ class Cpu(Target):
     def emit(
         self, program: Program, options: Options, layouts: Mapping[str, str], *, checked: bool, prove: Proof, steps: Steps
     ) -> tuple[Mapped, Source]:
-        from tcjit.codegen.c import emit  # needs isl
+        from tcjit.codegen.c import emit_c  # needs isl
         from tcjit.codegen.dialect import C
         from tcjit.mapping.pipeline import map_program
         from tcjit.runtime.vector_math import vector_math_symbols
@@ -52,7 +52,7 @@ class Cpu(Target):
         machine = machine_of(host.compiler(cache.store()))
         dialect = replace(C, vector_math=vector_math_symbols())
         mapped = map_program(program, options, machine, layouts, prove=prove, steps=steps)
-        return mapped, steps.run("code", lambda: emit(mapped, dialect, machine, checked=checked), show=lambda s: s.text, file="kernel.c")
+        return mapped, steps.run("code", lambda: emit_c(mapped, dialect, machine, checked=checked), show=lambda s: s.text, file="kernel.c")
 
     def build(self, source: Source, program: Program) -> tuple[bytes, Mapping[str, Any]]:
         return host.build(source.text, source.symbol, memory=cache.store()), {}

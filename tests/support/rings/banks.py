@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from tcjit.codegen.build import build
 from tcjit.codegen.dialect import CUDA
-from tcjit.codegen.gpu_kernel import _Kernels
 from tcjit.codegen.isolate import radices
 from tcjit.codegen.linear import Linear, Opaque
-from tcjit.codegen.loops import For, If, Mark, Node, Run
+from tcjit.codegen.loops import For, If, Mark, Node, Run, children
+from tcjit.codegen.memory import Memory
+from tcjit.codegen.scope import Scope
 from tcjit.grammar.ast import Access
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.machine import Device
@@ -31,18 +32,18 @@ class Touch:
 
 def touches(mapped: Mapped, device: Device) -> list[Touch]:
     """Every access to shared memory of every region, by the first warp of a block with all loops at their start."""
-    emitter = _Kernels(mapped, CUDA, device, True)
+    scope = Scope(mapped, Memory(mapped, CUDA))
     found: list[Touch] = []
     for sizes, loops, run, neighbours in _regions(build(mapped), (), (), None):
-        emitter.marks = tuple(b.mark for b in mapped.privates)
+        scope.marks = tuple(b.mark for b in mapped.privates)
         s = mapped.scop.statement(run.statement)
         reads = [(a, False) for a, _ in s.reads() if a.tensor != s.tensor]
         accesses = [(Access(s.tensor, s.subscripts, dtype=s.value.dtype), True), *reads]
         for access, writes in accesses:
-            private = emitter.memory.private(access.tensor, emitter.marks)
+            private = scope.memory.private(access.tensor, scope.marks)
             if private is None or private.space != "shared":
                 continue
-            address = emitter.operand(access, run)
+            address = scope.operand(access, run)
             assert address is not None
             places = [
                 evaluate(address.fixed, _values(sizes, loops, thread)) for thread in range(device.warp) if _active(sizes, loops, thread)
@@ -69,7 +70,8 @@ def _regions(
             vector = node.body[0] if node.name == "vector" and isinstance(node.body[0], For) else neighbours
             yield from _regions(node.body, sizes, loops, vector)
         else:
-            yield from _regions(node.body, sizes, (*loops, node) if len(loops) < len(sizes) else loops, neighbours)
+            below = (*loops, node) if isinstance(node, For) and len(loops) < len(sizes) else loops
+            yield from _regions(children(node), sizes, below, neighbours)
 
 
 def _moves_by_one(place: Linear, loop: For) -> bool:
