@@ -24,7 +24,7 @@ import torch
 import tcjit
 from tcjit.codegen import prelude
 from tcjit.codegen.dialect import C_FUNCTIONS, CUDA, NARROWED, OPENCL, C, Dialect
-from tcjit.codegen.expression import Printer, ctype
+from tcjit.codegen.expression import ExpressionPrinter, ctype
 from tcjit.grammar.ast import Access, Call, Expr
 from tcjit.grammar.builtins import BUILTINS
 from tcjit.runtime import cuda, host, opencl
@@ -132,7 +132,7 @@ def source(functions: Sequence[tuple[str, str]], dialect: Dialect) -> str:
     used: list[str] = []
     bodies = []
     for name, dtype in functions:
-        printer = Printer(dialect, lambda access, _: f"{access.tensor}[i]", lambda kind, what: what)
+        printer = ExpressionPrinter(dialect, lambda access, _: f"{access.tensor}[i]", lambda kind, what: what)
         args: tuple[Expr, ...] = tuple(Access(a, (), dtype=dtype) for a in "xyzw"[: BUILTINS[name].arity])
         value = printer.value(Call(name, args, dtype=dtype))
         used += printer.used

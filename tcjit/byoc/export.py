@@ -42,14 +42,14 @@ import torch
 from tcjit import __version__
 from tcjit.byoc.adapter import Adapter
 from tcjit.byoc.exported import build, library, saved
-from tcjit.byoc.exported.document import FORMAT, Names, block_json, constant_json, region_json
+from tcjit.byoc.exported.document import FORMAT, VariableNames, block_json, constant_json, region_json
 from tcjit.byoc.exported.inline import CALL, claim, inlined, rewritten
 from tcjit.byoc.exported.kernels import Argument, Exported, exported, shared
 from tcjit.byoc.exported.library import Stored
 from tcjit.byoc.exported.saved import SCRIPT
 from tcjit.byoc.graph import Block, Node, Value
 from tcjit.byoc.ops import dtype_name
-from tcjit.byoc.partition_blocks import Cut
+from tcjit.byoc.partition_blocks import Partitioning
 from tcjit.byoc.regions import identifier
 from tcjit.byoc.spec import parse
 from tcjit.errors import PartitionError
@@ -65,7 +65,7 @@ class ExportResult:
     left: Mapping[str, str]
 
 
-def export(cut: Cut, adapter: Adapter, directory: Path, example_inputs: Sequence[Any]) -> ExportResult:
+def export(cut: Partitioning, adapter: Adapter, directory: Path, example_inputs: Sequence[Any]) -> ExportResult:
     """Writes a model as a folder, in place of one that an export made before; see the module's text.
 
     Raises PartitionError where the directory holds something else, a compiler is missing or refuses, or the model cannot be TorchScript.
@@ -116,7 +116,7 @@ class _Export:
             "format": FORMAT,
             "made_by": {"tcjit": __version__, "torch": torch.__version__},
             "namespace": space,
-            "graph": block_json(made, Names(self._held)),
+            "graph": block_json(made, VariableNames(self._held)),
             "regions": [region_json(region, space) for region in regions.values()],
             "left": left,
             "constants": {each.argument.name: constant_json(each) for each in stored},

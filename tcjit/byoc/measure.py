@@ -38,7 +38,7 @@ Key = tuple[str, ...]
 LEAST = 5e-4  # seconds that one reading covers at least
 ROUNDS, SPENT = 11, 1.0  # readings of each, fewer of what takes long: after so many seconds five are enough
 GAIN = 0.99  # of ATen's time at most, in half of the rounds, for a region to stay; the whole model is timed afterwards
-SURE = 0.75  # the part of the rounds in which a model must be faster
+QUANTILE = 0.75  # the part of the rounds in which a model must be faster
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Measured:
 
     seconds: Mapping[Key, Mapping[str, float]]
     kept: frozenset[Key]
-    said: Mapping[Key, str]
+    reasons: Mapping[Key, str]
 
     def times(self, region: Region) -> Mapping[str, float]:
         """Seconds of a region, by who runs it; empty where it was not measured."""
@@ -56,7 +56,7 @@ class Measured:
     def judge(self, region: Region) -> str:
         """Empty where a region stays, or why not."""
         key = _key(region)
-        return "" if key in self.kept else self.said.get(key, "not measured")
+        return "" if key in self.kept else self.reasons.get(key, "not measured")
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ class _Probe:
 
     region: Region
     plain: str
-    made: str
-    held: tuple[Value, ...] = ()
+    spec: str
+    constants: tuple[Value, ...] = ()
 
 
 def measured(opened: Callable[[], Adapter], config: PartitionConfig, inputs: Inputs) -> Measured:
@@ -167,12 +167,12 @@ def _times(probe: _Probe, given: list[Tensor], adapter: Adapter) -> dict[str, fl
     if known is not None and set(known) == {"ours", "aten", "ratio"}:
         return {key: float(value) for key, value in known.items()}
     plain = plan(parse(probe.plain))
-    tensors = [*given, *(adapter.read(value) for value in probe.held)]
-    parsed = parse(probe.made)
+    tensors = [*given, *(adapter.read(value) for value in probe.constants)]
+    parsed = parse(probe.spec)
     try:
         with torch.no_grad():
             if parsed["code"]:
-                ours: Run = _served(probe.made, tensors)
+                ours: Run = _served(probe.spec, tensors)
             else:
                 rewritten = plan(parsed)
                 ours = lambda: rewritten(tensors)  # noqa: E731
@@ -194,7 +194,7 @@ def _served(text: str, tensors: list[Tensor]) -> Run:
 
 def _note_name(probe: _Probe, given: Sequence[Tensor]) -> str:
     facts = (
-        probe.made, [(tuple(each.shape), tuple(each.stride()), str(each.dtype), str(each.device)) for each in given],
+        probe.spec, [(tuple(each.shape), tuple(each.stride()), str(each.dtype), str(each.device)) for each in given],
         __version__, torch.__version__, torch.get_num_threads(), host.identity(store()),
     )  # fmt: skip
     return "region-" + hashlib.sha256(repr(facts).encode()).hexdigest()[:32]

@@ -108,7 +108,7 @@ class _PrepackedWeight:
     ready: dict[_Key, Tensor] = field(default_factory=dict)
 
 
-class _Packing:
+class _PrepackedRegion:
     """The copies that a region keeps, by its weights: several where several models have the same region."""
 
     def __init__(self, code: Mapping[str, Any]) -> None:
@@ -186,7 +186,7 @@ def _forgetting(held: dict[int, _PrepackedWeight], place: int) -> Callable[[Any]
 
 def _runner(code: Mapping[str, Any]) -> Callable[[Sequence[Any]], Sequence[Any]]:
     """What runs a region. It is called some dozens of times in a few milliseconds, so nothing in it is looked up twice."""
-    packing = _Packing(code)
+    packing = _PrepackedRegion(code)
     held, places = packing.held, code["places"]
     first, second, third, fourth = (places.get(name, -1) for name in ("input", "weight", "bias", "other"))
     operator, rest = _operator(code, fourth >= 0)

@@ -21,7 +21,7 @@ from tcjit.byoc.export import ExportResult, export
 from tcjit.byoc.fx import FxAdapter
 from tcjit.byoc.infer import unreported
 from tcjit.byoc.manifest import MANIFEST, WHOLE
-from tcjit.byoc.partition_blocks import Cut, cut
+from tcjit.byoc.partition_blocks import Partitioning, cut
 from tcjit.byoc.report import Coverage, coverage, report, rows
 from tcjit.byoc.runtime import GRADIENTS
 from tcjit.byoc.script_file import failing
@@ -38,7 +38,7 @@ class Making:
     """What a model was made of."""
 
     adapter: Adapter
-    cut: Cut
+    cut: Partitioning
     inputs: Inputs
 
 

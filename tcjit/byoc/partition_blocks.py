@@ -42,7 +42,7 @@ class Placed:
 
 
 @dataclass(frozen=True)
-class Cut:
+class Partitioning:
     """A model cut: its block with regions in place, and what became of everything. ``estimates`` are by region's name."""
 
     block: Block
@@ -62,7 +62,7 @@ def replacement(region: Region, backend: Backend, adapter: Adapter) -> tuple[Seq
     return [call(region, text)], text
 
 
-def cut(adapter: Adapter, config: PartitionConfig, judge: Judge | None = None, put: Replace = replacement) -> Cut:
+def cut(adapter: Adapter, config: PartitionConfig, judge: Judge | None = None, put: Replace = replacement) -> Partitioning:
     """Cuts a model; the adapter's block is used up. ``judge`` has the last word on regions that the cost step would keep."""
     pipeline = (config.pipeline or standard()).without(*config.without)
     asked = dict.fromkeys(name for backend in config.serving() for name in find(backend).passes if name not in config.without)
@@ -79,12 +79,12 @@ class _Cutter:
         self._placed: list[Placed] = []
         self._specs: dict[str, str] = {}
 
-    def whole(self, block: Block) -> Cut:
+    def whole(self, block: Block) -> Partitioning:
         done = self._one(block, 0)
         if self._strided:
             done = _contiguous(done)
         estimates = {region.name: compare(region, find(region.backend).limits) for region in self._regions}
-        return Cut(done, tuple(self._regions), tuple(self._placed), estimates, self._specs, self._ran)
+        return Partitioning(done, tuple(self._regions), tuple(self._placed), estimates, self._specs, self._ran)
 
     def _one(self, block: Block, depth: int) -> Block:
         """Each backend is offered what the ones before it did not take, or gave back."""

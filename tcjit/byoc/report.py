@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tcjit.byoc.partition_blocks import Cut, Placed
+from tcjit.byoc.partition_blocks import Partitioning, Placed
 from tcjit.byoc.regions import Region
 
 
@@ -22,7 +22,7 @@ class Coverage:
         return f"{self.nodes:.0%} of the operations, {self.flops:.0%} of the FLOPs, {self.bytes:.0%} of the bytes"
 
 
-def coverage(cut: Cut, backend: str = "") -> Coverage:
+def coverage(cut: Partitioning, backend: str = "") -> Coverage:
     """The part that is in regions, of one backend where one is named; 0 where there is nothing at all."""
     rows = [row for row in cut.placed if row.output]
     taken = [row for row in rows if row.region and backend in ("", row.backend)]
@@ -34,7 +34,7 @@ def coverage(cut: Cut, backend: str = "") -> Coverage:
     return Coverage(len(taken) / len(rows) if rows else 0.0, part("flops"), part("bytes"))
 
 
-def report(cut: Cut, measured: Mapping[str, Mapping[str, float]] | None = None, notes: Sequence[str] = ()) -> str:
+def report(cut: Partitioning, measured: Mapping[str, Mapping[str, float]] | None = None, notes: Sequence[str] = ()) -> str:
     """The whole story: coverage, passes, ``notes``, regions with estimated and, where there are some, measured seconds, and every
     operation."""
     backends = Counter(region.backend for region in cut.regions)
@@ -51,16 +51,16 @@ def report(cut: Cut, measured: Mapping[str, Mapping[str, float]] | None = None, 
     return "\n\n".join(parts)
 
 
-def rows(cut: Cut) -> list[dict[str, Any]]:
+def rows(cut: Partitioning) -> list[dict[str, Any]]:
     """One dictionary per operation, in the order of the model."""
     return [{name: getattr(row, name) for name in Placed.__dataclass_fields__} for row in cut.placed]
 
 
-def _regions(cut: Cut, measured: Mapping[str, Mapping[str, float]]) -> list[list[str]]:
+def _regions(cut: Partitioning, measured: Mapping[str, Mapping[str, float]]) -> list[list[str]]:
     return [_region(region, cut, measured.get(region.name, {})) for region in cut.regions]
 
 
-def _region(region: Region, cut: Cut, times: Mapping[str, float]) -> list[str]:
+def _region(region: Region, cut: Partitioning, times: Mapping[str, float]) -> list[str]:
     found = cut.estimates[region.name]
     said = ", ".join(f"{name} {_seconds(value)}" for name, value in times.items())
     sizes = [str(len(each)) for each in (region.nodes, (*region.inputs, *region.constants), region.outputs)]

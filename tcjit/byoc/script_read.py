@@ -80,7 +80,7 @@ class Reading:
     scalars: dict[Value, str] = field(default_factory=dict)
     visible: set[int] = field(default_factory=set)
     snapshots: dict[Origin | None, list[Snapshot]] = field(default_factory=dict)
-    made: dict[Value, tuple[int, int]] = field(default_factory=dict)
+    positions: dict[Value, tuple[int, int]] = field(default_factory=dict)
 
 
 def walk(graph: Any) -> list[Any]:
@@ -284,7 +284,7 @@ class _ScriptReader:
         made = Node(op, overload, arguments, outputs, effect, origin=origin, blocks=blocks)
         for position, value in enumerate(outputs):
             value.producer = made
-            self.found.made[value] = (self.places[unpack or node], position)
+            self.found.positions[value] = (self.places[unpack or node], position)
         return made
 
     def names(self, node: Any, schema: Any) -> tuple[list[tuple[int, str]], set[str]]:

@@ -138,8 +138,8 @@ class _ScriptWriter:
 
     def produced(self, value: Value, found: Any) -> None:
         """A value that a new node computes; where an old one did, its users turn to the new."""
-        if value in self.reading.made:
-            place, position = self.reading.made[value]
+        if value in self.reading.positions:
+            place, position = self.reading.positions[value]
             self.nodes[place].outputsAt(position).replaceAllUsesWith(found)
         self.values[value] = found
 

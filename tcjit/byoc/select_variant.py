@@ -15,8 +15,8 @@ from torch import Tensor
 
 from tcjit.byoc.adapter import Adapter
 from tcjit.byoc.calling import Inputs
-from tcjit.byoc.measure import SURE, Measured, interleaved_timing, measured
-from tcjit.byoc.partition_blocks import Cut, cut
+from tcjit.byoc.measure import QUANTILE, Measured, interleaved_timing, measured
+from tcjit.byoc.partition_blocks import Partitioning, cut
 from tcjit.byoc.passes import standard
 from tcjit.byoc.settings import PartitionConfig
 from tcjit.errors import PartitionError
@@ -33,7 +33,7 @@ class Variant:
     """A model cut in one way. ``model`` is what runs; ``measured`` None where nothing was."""
 
     adapter: Adapter
-    cut: Cut
+    cut: Partitioning
     partitioned: Any
     model: Any
     measured: Measured | None = None
@@ -71,7 +71,7 @@ def fastest(model: Any, opened: Opened, config: PartitionConfig, inputs: Inputs)
                 for _ in range(WARM):
                     given.given_to(run)
             times = _raced({name: partial(given.given_to, run) for name, run in runs.items()})
-    pays = [number for number in range(len(ways)) if quantile_ratio(times[str(number)], times["whole"], SURE) < 1]
+    pays = [number for number in range(len(ways)) if quantile_ratio(times[str(number)], times["whole"], QUANTILE) < 1]
     if pays:
         return ways[min(pays, key=lambda number: median(times[str(number)]))]
     seconds = {key: value for way in ways if way.measured for key, value in way.measured.seconds.items()}
@@ -89,7 +89,7 @@ def _raced(runs: Mapping[str, Callable[[], Any]]) -> dict[str, list[float]]:
     for _ in range(RACES):
         for name, each in interleaved_timing(runs, READING).items():
             times[name] += each
-        if best(SURE) < 1 or best(0.5) >= 1:
+        if best(QUANTILE) < 1 or best(0.5) >= 1:
             break
     return times
 

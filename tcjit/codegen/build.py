@@ -9,7 +9,7 @@ from typing import Any
 import islpy as isl
 
 from tcjit.codegen.linear import Linear, combine
-from tcjit.codegen.loops import Both, Compare, Condition, For, If, Mark, Node, Run, runs, substitute
+from tcjit.codegen.loops import Both, Compare, Condition, For, If, MarkNode, Node, Run, runs, substitute
 from tcjit.errors import MappingError
 from tcjit.mapping import marks
 from tcjit.mapping.isl import identifier, union_map
@@ -62,14 +62,14 @@ def _refuse_torn(mapped: Mapped, nodes: tuple[Node, ...]) -> None:
                 raise MappingError("isl's loops take a tile apart whose statements share a buffer", hint="fixed sizes, or contract=False")
 
 
-def _marks(nodes: tuple[Node, ...], branches: Mapping[int, bool]) -> Iterator[tuple[Mark, Mapping[int, bool]]]:
+def _marks(nodes: tuple[Node, ...], branches: Mapping[int, bool]) -> Iterator[tuple[MarkNode, Mapping[int, bool]]]:
     """All marks, each with the side of every branch that it is on."""
     for node in nodes:
         if isinstance(node, If):
             yield from _marks(node.then, {**branches, id(node): True})
             yield from _marks(node.other, {**branches, id(node): False})
-        elif isinstance(node, (For, Mark)):
-            if isinstance(node, Mark):
+        elif isinstance(node, (For, MarkNode)):
+            if isinstance(node, MarkNode):
                 yield node, branches
             yield from _marks(node.body, branches)
 
@@ -100,8 +100,8 @@ class _Builder:
             return (self.mark(str(node.mark_get_id().get_name()), node.mark_get_node()),)
         return (self.call(node),)
 
-    def mark(self, name: str, below: isl.AstNode) -> Mark:
-        return Mark(marks.parse(name), self.nodes(below))
+    def mark(self, name: str, below: isl.AstNode) -> MarkNode:
+        return MarkNode(marks.parse(name), self.nodes(below))
 
     def call(self, node: isl.AstNode) -> Run:
         call = node.user_get_expr()
@@ -194,11 +194,11 @@ class _GpuBuilder(_Builder):
         self.bands[name] = mark, _Members(band.get_schedule_depth(), times)
         return band.parent().delete().insert_mark(identifier(self.mapped.scop.ctx, name))
 
-    def mark(self, name: str, below: isl.AstNode) -> Mark:
+    def mark(self, name: str, below: isl.AstNode) -> MarkNode:
         if name not in self.bands:
             return super().mark(name, below)
         mark, members = self.bands[name]
-        return Mark(mark, self.kept(below, members))
+        return MarkNode(mark, self.kept(below, members))
 
     def kept(self, node: isl.AstNode, members: _Members) -> tuple[Node, ...]:
         """The nodes, with a loop for every member."""

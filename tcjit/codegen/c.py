@@ -18,12 +18,12 @@ from tcjit.codegen.loops import (
     For,
     MicroKernel,
     Node,
-    Parallel,
+    ParallelLoop,
     ParallelRegion,
     Prefetch,
     Reduction,
     Run,
-    Simd,
+    SimdLoop,
     nest,
     runs,
     substitute,
@@ -121,12 +121,12 @@ class CEmitter(Emitter):
 
     def node(self, node: Node) -> None:
         match node:
-            case Parallel():
+            case ParallelLoop():
                 self.profile.shares.append(prod(trips(loop) for loop in nest(node.loop)[0][: node.collapse]))
                 self.parallel(node, "parallel for", " num_threads(threads)")
             case ParallelRegion():
                 self.region(node)
-            case Simd():
+            case SimdLoop():
                 self.simd(node)
             case Declare():
                 self.declare(node)
@@ -173,7 +173,7 @@ class CEmitter(Emitter):
 
     # ------------------------------------------------------------ threads and lanes
 
-    def parallel(self, node: Parallel, construct: str, clauses: str = "", ending: str = "") -> None:
+    def parallel(self, node: ParallelLoop, construct: str, clauses: str = "", ending: str = "") -> None:
         """A loop behind the pragma that shares its iterations."""
         checks = self.printer.checks
         with self.captured() as body:
@@ -208,7 +208,7 @@ class CEmitter(Emitter):
         """The clause that joins the flag of threads or lanes, where it is set since so many checks were printed."""
         return " reduction(max : tc_flag)" if self.printer.checks > before else ""
 
-    def simd(self, node: Simd) -> None:
+    def simd(self, node: SimdLoop) -> None:
         if node.reduction is not None:
             self.reduction(node.loop, node.reduction)
             return

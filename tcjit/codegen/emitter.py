@@ -11,9 +11,9 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
 from tcjit.codegen.dialect import Dialect, reading_bytes
-from tcjit.codegen.expression import Printer
+from tcjit.codegen.expression import ExpressionPrinter
 from tcjit.codegen.linear import HELPERS, Linear
-from tcjit.codegen.loops import For, If, Mark, Node, Run
+from tcjit.codegen.loops import For, If, MarkNode, Node, Run
 from tcjit.codegen.memory import Memory, linear_subscript
 from tcjit.codegen.profile import Profile, scaled, trips
 from tcjit.codegen.scope import Gathers, Scope
@@ -38,7 +38,7 @@ class Emitter(Scope, ABC):
         self.depth = 1
         self.run_now: Run | None = None
         self.dialect = dialect
-        self.printer = Printer(dialect, self.read, self.name, checked=checked)
+        self.printer = ExpressionPrinter(dialect, self.read, self.name, checked=checked)
 
     def title(self) -> str:
         definition = self.mapped.scop.program.definition
@@ -50,7 +50,7 @@ class Emitter(Scope, ABC):
 
     # ------------------------------------------------------------ what a language adds
 
-    def mark(self, node: Mark) -> None:
+    def mark(self, node: MarkNode) -> None:
         """Write what stands below a mark; ``self.marks`` already names it."""
         self.block(node.body)
 
@@ -145,7 +145,7 @@ class Emitter(Scope, ABC):
                 self.loop(node)
             case If():
                 self.branch(node)
-            case Mark():
+            case MarkNode():
                 with self.below(node.mark):
                     self.mark(node)
             case Run():
@@ -202,7 +202,7 @@ class Emitter(Scope, ABC):
         wrapped = [self.printer.wrapped(expr) for expr in wrapping(subscript, scalars)] if self.checked else []
         return f"({' | '.join(wrapped)} ? -1 : {text})" if wrapped else text
 
-    def read(self, access: Access, printer: Printer) -> str:
+    def read(self, access: Access, printer: ExpressionPrinter) -> str:
         """The value of an element; in checked mode a gather out of range reads nothing of use and sets the flag."""
         assert self.run_now is not None
         if not self.memory.exists(access.tensor, self.marks):

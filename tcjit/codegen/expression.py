@@ -80,7 +80,7 @@ def _is_float(dtype: str) -> bool:
     return DTYPES[dtype].kind == "float"
 
 
-class Printer:
+class ExpressionPrinter:
     """Prints the expressions of one kernel and remembers what they need.
 
     ``access`` gives the text of an element read, already a value (see ``load``); ``name`` that of an ``index``, ``size`` or
@@ -92,7 +92,7 @@ class Printer:
     def __init__(
         self,
         dialect: Dialect,
-        access: Callable[[Access, Printer], str],
+        access: Callable[[Access, ExpressionPrinter], str],
         name: Callable[[str, str], str],
         *,
         checked: bool = True,

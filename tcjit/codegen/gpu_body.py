@@ -16,13 +16,13 @@ from tcjit.codegen.gpu_emitter import Digit, GpuEmitter, digits
 from tcjit.codegen.integers import Ranges, limits
 from tcjit.codegen.isolate import separate
 from tcjit.codegen.linear import Linear
-from tcjit.codegen.loops import Condition, For, If, Mark, Node, Run, children, marks_below, runs, substitute
+from tcjit.codegen.loops import Condition, For, If, MarkNode, Node, Run, children, marks_below, runs, substitute
 from tcjit.codegen.unroll import constant_trips, full_trips
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Binary, Call, Cast, Expr
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import number
-from tcjit.mapping.marks import AsyncCopy, Block, Grid, Mma, Reduce, Sync, Threads, Unroll, Vector, WaitGroup
+from tcjit.mapping.marks import AsyncCopy, Grid, GridBlock, Mma, Reduce, Sync, Threads, Unroll, Vector, WaitGroup
 
 UNROLLED_BYTES = 128  # of the values of iterations that are written out, and may be under way at once, where nothing is kept in arrays
 
@@ -32,7 +32,7 @@ class GpuBodyEmitter(GpuEmitter):
 
     # ------------------------------------------------------------ marks
 
-    def mark(self, node: Mark) -> None:
+    def mark(self, node: MarkNode) -> None:
         mark = node.mark
         if isinstance(mark, Grid):
             self.blocks(node)
@@ -61,14 +61,14 @@ class GpuBodyEmitter(GpuEmitter):
         else:
             self.buffers(node)
 
-    def buffers(self, node: Mark) -> None:
+    def buffers(self, node: MarkNode) -> None:
         """A mark below which every thread may have arrays of its own; everything that is known here, all threads of the block share."""
         for private in self.memory.below(node.mark):
             if private.space == "thread":
                 kind = ctype(self.mapped.scop.tensor(private.tensor).dtype, self.dialect)
                 self.array(f"{kind} {self.memory.private_name(private)}", private.elements)
         body = node.body
-        if isinstance(node.mark, Block) and any(self.sums_products(run) for run in _unrolled(body)):
+        if isinstance(node.mark, GridBlock) and any(self.sums_products(run) for run in _unrolled(body)):
             body = separate(body, frozenset(self.ranges), self.ranges)
         self.block(body)
 
@@ -82,7 +82,7 @@ class GpuBodyEmitter(GpuEmitter):
 
     # ------------------------------------------------------------ blocks and threads
 
-    def blocks(self, node: Mark) -> None:
+    def blocks(self, node: MarkNode) -> None:
         """Block loops along x, y and z, the last one along x; in turns where the device does not have as many blocks."""
         counts = block_counts(node.body, self.ranges)
         x, y, z = ([1, 1, *counts][-1], [1, 1, *counts][-2], counts[:-2])
@@ -182,7 +182,7 @@ class GpuBodyEmitter(GpuEmitter):
                 total += trips * self._bytes(node.body)
             elif isinstance(node, If):
                 total += self._bytes(node.then) + self._bytes(node.other)
-            elif isinstance(node, Mark):
+            elif isinstance(node, MarkNode):
                 total += self._bytes(node.body)
             elif isinstance(node, Run):
                 total += DTYPES[self.mapped.scop.statement(node.statement).value.dtype].bytes
@@ -215,7 +215,7 @@ def block_counts(nodes: tuple[Node, ...], ranges: Ranges) -> list[int]:
 def _unrolled(nodes: tuple[Node, ...]) -> Iterator[Run]:
     """The statements below ``unroll`` marks."""
     for node in nodes:
-        if isinstance(node, Mark) and isinstance(node.mark, Unroll):
+        if isinstance(node, MarkNode) and isinstance(node.mark, Unroll):
             yield from runs(node.body)
         else:
             yield from _unrolled(children(node))

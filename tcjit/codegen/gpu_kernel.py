@@ -8,7 +8,7 @@ from tcjit.codegen.dialect import GpuDialect
 from tcjit.codegen.expression import ctype, vtype
 from tcjit.codegen.gpu_body import GpuBodyEmitter
 from tcjit.codegen.gpu_emitter import THREAD
-from tcjit.codegen.loops import Mark, Node, marks_below
+from tcjit.codegen.loops import MarkNode, Node, marks_below
 from tcjit.codegen.memory import stride_name
 from tcjit.codegen.memory import symbol as kernel_symbol
 from tcjit.codegen.source import KernelLaunch, Source
@@ -160,4 +160,4 @@ def _rounded(size: int) -> int:
 
 def _below(nodes: tuple[Node, ...], mark: Launch) -> tuple[Node, ...]:
     """What stands below the mark of a launch."""
-    return tuple(inner for node in nodes if isinstance(node, Mark) and node.mark == mark for inner in node.body)
+    return tuple(inner for node in nodes if isinstance(node, MarkNode) and node.mark == mark for inner in node.body)

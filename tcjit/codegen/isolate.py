@@ -13,7 +13,7 @@ from dataclasses import replace
 from tcjit.codegen.inequalities import comparison, facts, split, tightened
 from tcjit.codegen.integers import Ranges, limits, simplified
 from tcjit.codegen.linear import Linear, Opaque
-from tcjit.codegen.loops import Both, Condition, For, If, Mark, Node
+from tcjit.codegen.loops import Both, Condition, For, If, MarkNode, Node
 from tcjit.codegen.unroll import constant_trips
 from tcjit.grammar.dynamic import PREFIX
 from tcjit.mapping.marks import Threads
@@ -44,7 +44,7 @@ def separate(nodes: tuple[Node, ...], shared: frozenset[str], ranges: Ranges) ->
 
 
 def _inside(node: Node, shared: frozenset[str], ranges: Ranges) -> Node:
-    if isinstance(node, Mark) and not isinstance(node.mark, Threads):
+    if isinstance(node, MarkNode) and not isinstance(node.mark, Threads):
         return replace(node, body=separate(node.body, shared, ranges))
     if isinstance(node, For):
         return replace(node, body=separate(node.body, shared | {node.variable}, ranged(node, ranges)))
@@ -69,7 +69,7 @@ class _Level:
         """``sizes``: the digits of the thread's number whose loops are still to come; None outside a region of threads."""
         result: list[Node] = []
         for node in nodes:
-            if isinstance(node, Mark):
+            if isinstance(node, MarkNode):
                 digits = node.mark.radices if isinstance(node.mark, Threads) else sizes
                 result.append(replace(node, body=self.visit(node.body, ranges, digits)))
             elif isinstance(node, If):

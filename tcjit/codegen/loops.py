@@ -1,6 +1,6 @@
 """The loops that a mapped tree becomes, as small immutable nodes that printers walk.
 
-isl's AST gives ``For``, ``If``, ``Run`` and ``Mark``; for a CPU, ``lower_cpu`` replaces the marks by what they mean.
+isl's AST gives ``For``, ``If``, ``Run`` and ``MarkNode``; for a CPU, ``lower_cpu`` replaces the marks by what they mean.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Mark:
+class MarkNode:
     """A mark of the schedule tree and what stands below it."""
 
     mark: marks.Mark
@@ -117,7 +117,7 @@ class Threshold:
 
 
 @dataclass(frozen=True)
-class Parallel:
+class ParallelLoop:
     """Iterations that threads share: those of a loop, ``collapse`` - 1 loops perfectly nested in it included.
 
     ``worth`` is when it pays to wake threads for it; None: always.
@@ -135,7 +135,7 @@ class ParallelRegion:
     Where ``worth`` does not hold, the calling thread runs them alone.
     """
 
-    loops: tuple[Parallel, ...]
+    loops: tuple[ParallelLoop, ...]
     waits: tuple[bool, ...]
     worth: Threshold | None = None
 
@@ -150,7 +150,7 @@ class Reduction:
 
 
 @dataclass(frozen=True)
-class Simd:
+class SimdLoop:
     """An innermost loop whose iterations are the lanes of vectors."""
 
     loop: For
@@ -210,17 +210,17 @@ class MicroKernel:
     zero: bool = False
 
 
-Node = For | If | Run | Mark | Parallel | ParallelRegion | Simd | Declare | Prefetch | MicroKernel
+Node = For | If | Run | MarkNode | ParallelLoop | ParallelRegion | SimdLoop | Declare | Prefetch | MicroKernel
 
 
 def children(node: Node) -> tuple[Node, ...]:
     """The nodes directly below; a micro-kernel is a leaf."""
     match node:
-        case For() | Mark() | Declare():
+        case For() | MarkNode() | Declare():
             return node.body
         case If():
             return node.then + node.other
-        case Parallel() | Simd():
+        case ParallelLoop() | SimdLoop():
             return (node.loop,)
         case ParallelRegion():
             return node.loops
@@ -235,7 +235,7 @@ def substitute(node: Node, values: Mapping[str, Linear]) -> Node:
         case If():
             then = tuple(substitute(n, values) for n in node.then)
             return If(node.condition.substitute(values), then, tuple(substitute(n, values) for n in node.other))
-        case Mark():
+        case MarkNode():
             return replace(node, body=tuple(substitute(n, values) for n in node.body))
         case For():
             lower, upper = node.lower.substitute(values), node.upper.substitute(values)
@@ -258,7 +258,7 @@ def runs(nodes: tuple[Node, ...]) -> list[Run]:
 
 def marks_below(nodes: tuple[Node, ...]) -> set[marks.Mark]:
     """All marks below."""
-    return {mark for node in nodes for mark in marks_below(children(node)) | ({node.mark} if isinstance(node, Mark) else set())}
+    return {mark for node in nodes for mark in marks_below(children(node)) | ({node.mark} if isinstance(node, MarkNode) else set())}
 
 
 def nest(node: Node) -> tuple[list[For], tuple[Node, ...]]:

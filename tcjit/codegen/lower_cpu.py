@@ -12,14 +12,14 @@ from tcjit.codegen.loops import (
     Declare,
     For,
     If,
-    Mark,
+    MarkNode,
     MicroKernel,
     Node,
-    Parallel,
+    ParallelLoop,
     Prefetch,
     Reduction,
     Run,
-    Simd,
+    SimdLoop,
     Threshold,
     nest,
     runs,
@@ -45,10 +45,10 @@ SUMS, SHORT = 2, 64
 
 def lower(nodes: tuple[Node, ...], mapped: Mapped, memory: Memory, machine: Machine) -> tuple[Node, ...]:
     """Nodes of isl's AST without their marks."""
-    return _Lowering(mapped, memory, machine).block(nodes)
+    return _CpuLowering(mapped, memory, machine).block(nodes)
 
 
-class _Lowering(Scope):
+class _CpuLowering(Scope):
     def __init__(self, mapped: Mapped, memory: Memory, machine: Machine) -> None:
         super().__init__(mapped, memory)
         self.machine = machine
@@ -57,7 +57,7 @@ class _Lowering(Scope):
     def block(self, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
         """Parallel loops in a row become regions; a micro-kernel starts from zero where the nodes in front do nothing but that."""
         lowered: list[Node] = []
-        row: list[Parallel] = []
+        row: list[ParallelLoop] = []
         remaining = list(nodes)
         while remaining:
             node = remaining.pop(0)
@@ -66,7 +66,7 @@ class _Lowering(Scope):
                 found: tuple[Node, ...] = (kernel,)
             else:
                 found = self.node(node)
-            if len(found) == 1 and isinstance(found[0], Parallel):
+            if len(found) == 1 and isinstance(found[0], ParallelLoop):
                 row.append(found[0])
             else:
                 lowered += [*merged(row, self.mapped.scop), *found]
@@ -79,7 +79,7 @@ class _Lowering(Scope):
                 return (self.loop(node),)
             case If():
                 return (If(node.condition, self.block(node.then), self.block(node.other)),)
-            case Mark():
+            case MarkNode():
                 with self.below(node.mark):
                     return self.mark(node)
         return (node,)
@@ -88,7 +88,7 @@ class _Lowering(Scope):
         with self.ranged(node):
             return replace(node, body=(*self.prefetches.pop(id(node), ()), *self.block(node.body)))
 
-    def mark(self, node: Mark) -> tuple[Node, ...]:
+    def mark(self, node: MarkNode) -> tuple[Node, ...]:
         if node.mark == marks.Parallel():
             return self.parallel(node)
         if node.mark == marks.Simd():
@@ -104,10 +104,10 @@ class _Lowering(Scope):
 
     # ------------------------------------------------------------ parallel loops
 
-    def parallel(self, node: Mark) -> tuple[Node, ...]:
+    def parallel(self, node: MarkNode) -> tuple[Node, ...]:
         """As many of the tile loops as a fair share takes, collapsed."""
         body = node.body
-        while len(body) == 1 and isinstance(body[0], Mark) and body[0].mark == marks.TileLoops():
+        while len(body) == 1 and isinstance(body[0], MarkNode) and body[0].mark == marks.TileLoops():
             body = body[0].body
         if len(body) != 1 or not isinstance(body[0], For):
             return self.block(node.body)
@@ -122,7 +122,7 @@ class _Lowering(Scope):
             iterations *= max(1, trips)
         pays, worth = self.worth(loops[:depth])
         outer = self.loop(body[0])
-        return (Parallel(outer, depth, worth),) if pays else (outer,)
+        return (ParallelLoop(outer, depth, worth),) if pays else (outer,)
 
     def worth(self, loops: list[For]) -> tuple[bool, Threshold | None]:
         """Whether loops are worth threads for some sizes, and for which where not for all."""
@@ -146,7 +146,7 @@ class _Lowering(Scope):
 
     # ------------------------------------------------------------ vectors
 
-    def simd(self, node: Mark) -> tuple[Node, ...]:
+    def simd(self, node: MarkNode) -> tuple[Node, ...]:
         """The loop over lanes; a reduction along it keeps its result in variables."""
         loop = node.body[0] if len(node.body) == 1 else None
         if not isinstance(loop, For) or not all(isinstance(n, Run) for n in loop.body):
@@ -156,24 +156,24 @@ class _Lowering(Scope):
         with self.ranged(loop):
             target = self.target(s, run)
         if len(loop.body) > 1 or s.operator == "=" or target is None or target.stride(loop.variable) != 0:
-            return (Simd(self.loop(loop)),)
+            return (SimdLoop(self.loop(loop)),)
         # one variable would make every step wait for the one before; bool has no vector reduction
         count = (loop.trips or 0) // SHORT if DTYPES[s.value.dtype].kind != "bool" and loop.step == 1 else 1
         count = max(1, min(count, self.mapped.options.sums or (SUMS if s.operator in ("+=", "*=") else 1)))
-        return (Simd(loop, Reduction(run, target, count)),)
+        return (SimdLoop(loop, Reduction(run, target, count)),)
 
     # ------------------------------------------------------------ micro-kernels
 
     def from_zero(self, node: Node, after: Node) -> MicroKernel | None:
         """The micro-kernel below ``after`` where ``node`` does no more than set its results to 0."""
-        kernel = self.micro_kernel(after) if isinstance(after, Mark) and after.mark == marks.RegisterTile() else None
+        kernel = self.micro_kernel(after) if isinstance(after, MarkNode) and after.mark == marks.RegisterTile() else None
         if kernel is None:
             return None
         with self.inside(node):
             zero = starts(kernel, node, self.mapped, self.target)
         return replace(kernel, zero=True) if zero else None
 
-    def micro_kernel(self, node: Mark) -> MicroKernel | None:
+    def micro_kernel(self, node: MarkNode) -> MicroKernel | None:
         """What stands below a ``RegisterTile`` mark, if it has that form."""
         with self.inside(node):
             return match(self.mapped, node, self.target, self.operand, self.gathered)
@@ -182,7 +182,7 @@ class _Lowering(Scope):
     def inside(self, node: Node) -> Iterator[None]:
         """Knows the ranges of the loops below a node that stand in one another."""
         with ExitStack() as loops:
-            while isinstance(node, (For, Mark)):
+            while isinstance(node, (For, MarkNode)):
                 if isinstance(node, For):
                     loops.enter_context(self.ranged(node))
                 if len(node.body) != 1:

@@ -15,7 +15,7 @@ from tcjit.codegen.address import Address
 from tcjit.codegen.gpu_emitter import GpuEmitter
 from tcjit.codegen.integers import simplified
 from tcjit.codegen.linear import Linear
-from tcjit.codegen.loops import For, Mark, Run
+from tcjit.codegen.loops import For, MarkNode, Run
 from tcjit.codegen.unroll import constant_trips
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Access, Binary, Cast
@@ -41,12 +41,12 @@ class _Product:
     dtype: str
 
 
-def write(emitter: GpuEmitter, mark: Mark) -> None:
+def write(emitter: GpuEmitter, mark: MarkNode) -> None:
     """Write what stands below a mark ``Mma``. A MappingError where it does not have the form of the instruction."""
     below = mark.body[0]
-    sizes = below.mark.radices if isinstance(below, Mark) and isinstance(below.mark, Threads) else ()
+    sizes = below.mark.radices if isinstance(below, MarkNode) and isinstance(below.mark, Threads) else ()
     kept = emitter.ranges
-    found = _taken_apart(emitter, below, sizes) if isinstance(below, Mark) and sizes[-2:] == (8, 4) else None
+    found = _taken_apart(emitter, below, sizes) if isinstance(below, MarkNode) and sizes[-2:] == (8, 4) else None
     if found is None:
         raise MappingError("a product was mapped to tensor cores and does not have their form", hint="Options(shared=False)")
     condition = emitter.first(prod(sizes))
@@ -55,11 +55,11 @@ def write(emitter: GpuEmitter, mark: Mark) -> None:
     emitter.ranges = kept
 
 
-def _taken_apart(emitter: GpuEmitter, region: Mark, sizes: tuple[int, ...]) -> _Product | None:
+def _taken_apart(emitter: GpuEmitter, region: MarkNode, sizes: tuple[int, ...]) -> _Product | None:
     """The parts of a region, whose ranges the emitter then knows."""
     loops: list[For] = []
     nodes = region.body
-    while len(nodes) == 1 and isinstance(nodes[0], (For, Mark)):
+    while len(nodes) == 1 and isinstance(nodes[0], (For, MarkNode)):
         node = nodes[0]
         if isinstance(node, For):
             if len(loops) < len(sizes):
@@ -159,19 +159,19 @@ def _product(emitter: GpuEmitter, found: _Product, sizes: tuple[int, ...]) -> No
         values = {found.rows.variable: rows, found.columns.variable: n, found.neighbours.variable: zero, down: zero, across: zero}
         return load(found.target, values)
 
-    def each(name: str, count: int, step: int = 1) -> str:
+    def counted_loop(name: str, count: int, step: int = 1) -> str:
         emitter.pragma()
         return f"for (int {name} = 0; {name} < {count}; {name} += {step}) {{"
 
     loads = [emitter.printer.helper(f"tc_ldmatrix{turned}") for turned in (turned_left, turned_right)]
     multiply = emitter.printer.helper(f"tc_mma_{'half' if found.dtype == 'float16' else 'bfloat'}")
-    with emitter.indented(each("tc_k", (found.terms.trips or 0) // TERMS)):
+    with emitter.indented(counted_loop("tc_k", (found.terms.trips or 0) // TERMS)):
         emitter.write(f"uint32_t tc_left[{atoms_down}][4];")
         emitter.write(f"uint32_t tc_right[{atoms_across}][2];")
-        with emitter.indented(each("tc_m", atoms_down)):
+        with emitter.indented(counted_loop("tc_m", atoms_down)):
             emitter.write(f"{loads[0]}(tc_left[tc_m], &{load(found.left, left)});")
-        with emitter.indented(each("tc_n", atoms_across, 2)):
+        with emitter.indented(counted_loop("tc_n", atoms_across, 2)):
             emitter.write(f"{loads[1]}(tc_right[tc_n], &{load(found.right, right)});")
-        with emitter.indented(each("tc_m", atoms_down)), emitter.indented(each("tc_n", atoms_across)):
+        with emitter.indented(counted_loop("tc_m", atoms_down)), emitter.indented(counted_loop("tc_n", atoms_across)):
             pair = f"&{result(m.times(2))}, &{result(m.times(2) + 1)}"
             emitter.write(f"{multiply}({pair}, tc_left[tc_m], tc_right[tc_n]);")

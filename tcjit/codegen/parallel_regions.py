@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from tcjit.codegen.loops import Parallel, ParallelRegion, runs
+from tcjit.codegen.loops import ParallelLoop, ParallelRegion, runs
 from tcjit.mapping.scop import Scop
 
 
-def merged(loops: Sequence[Parallel], scop: Scop) -> list[Parallel | ParallelRegion]:
+def merged(loops: Sequence[ParallelLoop], scop: Scop) -> list[ParallelLoop | ParallelRegion]:
     """Loops that follow one another directly, as regions of those that are worth threads together."""
-    regions: list[Parallel | ParallelRegion] = []
+    regions: list[ParallelLoop | ParallelRegion] = []
     for worth, group in groupby(loops, key=lambda loop: loop.worth):
         together = tuple(group)
         if len(together) > 1 or worth is not None:
@@ -25,10 +25,10 @@ def merged(loops: Sequence[Parallel], scop: Scop) -> list[Parallel | ParallelReg
     return regions
 
 
-def _waits(loops: Sequence[Parallel], scop: Scop) -> tuple[bool, ...]:
+def _waits(loops: Sequence[ParallelLoop], scop: Scop) -> tuple[bool, ...]:
     """Whether a team must be done with each of the loops before it begins the next."""
     waits: list[bool] = []
-    running: list[Parallel] = []
+    running: list[ParallelLoop] = []
     for loop, following in zip(loops, loops[1:]):
         running.append(loop)
         waits.append(any(_depends(following, other, scop) for other in running))
@@ -37,13 +37,13 @@ def _waits(loops: Sequence[Parallel], scop: Scop) -> tuple[bool, ...]:
     return (*waits, False)
 
 
-def _depends(loop: Parallel, other: Parallel, scop: Scop) -> bool:
+def _depends(loop: ParallelLoop, other: ParallelLoop, scop: Scop) -> bool:
     """Whether a loop must not begin before another one is done."""
     (written, read), (others_written, others_read) = _tensors(loop, scop), _tensors(other, scop)
     return bool(others_written & (read | written) or written & others_read)
 
 
-def _tensors(loop: Parallel, scop: Scop) -> tuple[frozenset[str], frozenset[str]]:
+def _tensors(loop: ParallelLoop, scop: Scop) -> tuple[frozenset[str], frozenset[str]]:
     """The tensors that a loop writes and reads."""
     statements = [scop.statement(run.statement) for run in runs((loop,))]
     return frozenset(s.tensor for s in statements), frozenset(access.tensor for s in statements for access, _ in s.reads())

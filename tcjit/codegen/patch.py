@@ -14,9 +14,9 @@ from itertools import product
 from typing import Protocol
 
 from tcjit.codegen.address import Address
-from tcjit.codegen.expression import Printer
+from tcjit.codegen.expression import ExpressionPrinter
 from tcjit.codegen.linear import Linear
-from tcjit.codegen.loops import For, Gathered, Mark, MicroKernel, Node, Run, nest, substitute
+from tcjit.codegen.loops import For, Gathered, MarkNode, MicroKernel, Node, Run, nest, substitute
 from tcjit.grammar.affine import Guard
 from tcjit.grammar.ast import Access, Binary, Const, Expr, Unary
 from tcjit.grammar.dtypes import DTYPES
@@ -40,7 +40,7 @@ class Rows(Protocol):
 
 def match(
     mapped: Mapped,
-    mark: Mark,
+    mark: MarkNode,
     target: Callable[[ScopStatement, Run], Address | None],
     operand: Callable[[Access, Run], Address | None],
     gathered: Callable[[Access, Run], Gathered | None],
@@ -49,10 +49,10 @@ def match(
     if len(mark.body) != 1:
         return None
     outer, body = nest(mark.body[0])
-    if len(body) != 1 or not isinstance(body[0], Mark) or body[0].mark != marks.Unroll() or len(body[0].body) != 1:
+    if len(body) != 1 or not isinstance(body[0], MarkNode) or body[0].mark != marks.Unroll() or len(body[0].body) != 1:
         return None
     patch, body = nest(body[0].body[0])
-    if len(body) != 1 or not isinstance(body[0], Mark) or body[0].mark != marks.Simd():
+    if len(body) != 1 or not isinstance(body[0], MarkNode) or body[0].mark != marks.Simd():
         return None
     lanes = body[0].body
     if len(lanes) != 1 or not isinstance(lanes[0], For) or len(lanes[0].body) != 1 or not isinstance(lanes[0].body[0], Run):
@@ -98,7 +98,7 @@ def _values(loop: For) -> list[Linear]:
 def starts(found: MicroKernel, node: Node, mapped: Mapped, target: Callable[[ScopStatement, Run], Address | None]) -> bool:
     """Whether the loops in front of a patch do no more than set its results to 0: then the accumulators may start there themselves."""
     loops: list[For] = []
-    while isinstance(node, (For, Mark)):
+    while isinstance(node, (For, MarkNode)):
         loops += [node] if isinstance(node, For) else []
         if len(node.body) != 1:
             return False
@@ -168,7 +168,7 @@ class Patch:
         found: MicroKernel,
         options: Options,
         machine: Machine,
-        printer: Printer,
+        printer: ExpressionPrinter,
         declarations: dict[str, None],
         rows: Rows,
         index: Callable[[Linear], str],

@@ -24,7 +24,7 @@ _MACROS = """
 #define TC_FLAG_ZERO(value, site) ({ __auto_type tc_value = (value); TC_FLAG(tc_value == 0, site); tc_value; })
 """
 
-_AHEAD = """
+_ASYNC_COPY = """
 /* asks for so many lines of memory */
 TC_INLINE void tc_soon(const void *at, int64_t lines) {
   for (int64_t line = 0; line < lines; ++line) __builtin_prefetch((const char *)at + 64 * line);
@@ -235,7 +235,7 @@ static inline float tc_nextafter_$R(float x, float y) {
 _NAMED = re.compile(r"(?:^#define |\b)([A-Za-z]\w*)\(", re.MULTILINE)
 _WORDS = re.compile(r"[A-Za-z_]\w*")
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
-_SAID = re.compile(rf"{_COMMENT.pattern}|{_WORDS.pattern}", re.DOTALL)
+_COMMENT_OR_WORD = re.compile(rf"{_COMMENT.pattern}|{_WORDS.pattern}", re.DOTALL)
 _ARGUMENTS = {"fma": 3, **dict.fromkeys(("pow", "atan2", "hypot", "fmod", "remainder", "copysign", "nextafter", "fmax"), 2)}
 _LIBRARY = (
     "acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2 expm1 fabs floor fma fmax fmod hypot j0 j1 "
@@ -307,13 +307,13 @@ def _helpers(dialect: Dialect) -> dict[str, str]:
             found[match[1]] = body
         elif body.startswith("#define"):
             found[body.split()[1]] = body
-    return {name: _said(body, dialect) for name, body in found.items() if name not in dialect.words}
+    return {name: _in_dialect(body, dialect) for name, body in found.items() if name not in dialect.words}
 
 
-def _said(body: str, dialect: Dialect) -> str:
+def _in_dialect(body: str, dialect: Dialect) -> str:
     """A helper in the words of its language."""
     body = re.sub("^static inline", dialect.outline, body, flags=re.MULTILINE)
-    return _SAID.sub(lambda match: dialect.words.get(match[0], match[0]), body)
+    return _COMMENT_OR_WORD.sub(lambda match: dialect.words.get(match[0], match[0]), body)
 
 
 @cache
@@ -328,7 +328,7 @@ def _sources(dialect: Dialect) -> Iterator[str]:
     gpu = isinstance(dialect, GpuDialect)
     if not gpu:
         yield _MACROS
-        yield _AHEAD
+        yield _ASYNC_COPY
     yield _WRAPPED
     yield from (_filled(_INDEX, T=c_type, E=ending) for c_type, ending in (("int64_t", ""), ("int", "_int")))
     if not dialect.wraps:

@@ -12,7 +12,7 @@ from math import prod
 
 from tcjit.codegen.expression import vtype
 from tcjit.codegen.gpu_emitter import GpuEmitter
-from tcjit.codegen.loops import Compare, For, If, Mark, Node, Run, runs, substitute
+from tcjit.codegen.loops import Compare, For, If, MarkNode, Node, Run, runs, substitute
 from tcjit.errors import MappingError
 from tcjit.mapping.marks import Threads
 from tcjit.mapping.scop import ScopStatement
@@ -20,11 +20,11 @@ from tcjit.mapping.scop import ScopStatement
 VALUE = "tc_value"
 
 
-def write(emitter: GpuEmitter, mark: Mark) -> None:
+def write(emitter: GpuEmitter, mark: MarkNode) -> None:
     """What stands below a ``reduce`` mark: an update whose last digit of the thread's number runs along the reduction."""
     below = mark.body[0]
-    on_threads = below.mark if isinstance(below, Mark) and len(mark.body) == 1 else None
-    if not isinstance(below, Mark) or not isinstance(on_threads, Threads) or len(runs(below.body)) != 1:
+    on_threads = below.mark if isinstance(below, MarkNode) and len(mark.body) == 1 else None
+    if not isinstance(below, MarkNode) or not isinstance(on_threads, Threads) or len(runs(below.body)) != 1:
         raise MappingError("below a mark `reduce` there is no single update on threads")
     s = emitter.mapped.scop.statement(runs(below.body)[0].statement)
     sizes = on_threads.radices

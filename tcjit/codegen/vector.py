@@ -16,7 +16,7 @@ from tcjit.codegen.gpu_emitter import GpuEmitter
 from tcjit.codegen.inequalities import comparison, facts
 from tcjit.codegen.integers import simplified
 from tcjit.codegen.linear import Linear
-from tcjit.codegen.loops import Condition, For, If, Mark, Run
+from tcjit.codegen.loops import Condition, For, If, MarkNode, Run
 from tcjit.codegen.unroll import constant_trips
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access
@@ -25,7 +25,7 @@ from tcjit.grammar.dtypes import DTYPES
 BOUNDARY = 16  # bytes, the most that one access moves
 
 
-def write(emitter: GpuEmitter, mark: Mark) -> bool:
+def write(emitter: GpuEmitter, mark: MarkNode) -> bool:
     """Write the loop below a mark as accesses of neighbours; False, and nothing written, where it does not have that form."""
     loop = mark.body[0]
     found = constant_trips(loop, emitter.ranges) if len(mark.body) == 1 and isinstance(loop, For) else None
@@ -90,13 +90,13 @@ def _neighbours(emitter: GpuEmitter, loop: For, run: Run, loads: Sequence[Access
     emitter.run_now = run
     dtype, target, value = emitter.assignment(run)
     if not stores:
-        _each(emitter, loop, emitter.printer.store(dtype, target, value))
+        _element_loop(emitter, loop, emitter.printer.store(dtype, target, value))
     else:
         name = next((name for name in names.values() if value == f"{name}[{loop.variable}]"), "")
         if not name:
             name = "tc_y"
             _array(emitter, loop, s.tensor, name)
-            _each(emitter, loop, emitter.printer.store(dtype, f"{name}[{loop.variable}]", value))
+            _element_loop(emitter, loop, emitter.printer.store(dtype, f"{name}[{loop.variable}]", value))
         _move(emitter, loop, run, Access(s.tensor, s.subscripts, dtype=s.value.dtype), name, write=True)
     emitter.loaded = {}
 
@@ -126,7 +126,7 @@ def _move(emitter: GpuEmitter, loop: For, run: Run, access: Access, name: str, *
     vector = emitter.gpu.vectors.get((kind, together))
     if not plain or not aligned or vector is None:
         text = emitter.place(access.tensor, access.subscripts)
-        _each(emitter, loop, f"{text} = {name}[{loop.variable}];" if write else f"{name}[{loop.variable}] = {text};")
+        _element_loop(emitter, loop, f"{text} = {name}[{loop.variable}];" if write else f"{name}[{loop.variable}] = {text};")
         return
     emitter.aligned[access.tensor] = None
     for start in range(0, count, together):
@@ -145,7 +145,7 @@ def _array(emitter: GpuEmitter, loop: For, tensor: str, name: str) -> None:
     emitter.array(f"{emitter.gpu.aligned.format(bytes=BOUNDARY)} {kind} {name}", loop.trips or 1)
 
 
-def _each(emitter: GpuEmitter, loop: For, line: str) -> None:
+def _element_loop(emitter: GpuEmitter, loop: For, line: str) -> None:
     scaled = emitter.scaled  # in the line, which is there already
     emitter.pragma()
     with emitter.iterated(loop):

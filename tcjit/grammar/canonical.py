@@ -62,13 +62,13 @@ def canonical(definition: Def) -> Canonical:
     >>> canonical(one).digest == canonical(two).digest, canonical(one).spelling == canonical(two).spelling
     (True, False)
     """
-    form = _Canonical()
+    form = _CanonicalWriter()
     form.write(definition)
     spelled = [definition.name, *form.names, *form.spelled]
     return Canonical(_hash(form.tokens), _hash(spelled), tuple(map(dict, form.places)))
 
 
-class _Canonical:
+class _CanonicalWriter:
     """Writes nodes as tokens, one that opens and one that closes for each, and collects names and places."""
 
     def __init__(self) -> None:

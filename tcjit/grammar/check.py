@@ -27,7 +27,7 @@ from tcjit.grammar.ast import (
 from tcjit.grammar.bounds import bounds
 from tcjit.grammar.builtins import BUILTINS
 from tcjit.grammar.dtypes import DTYPES, converted, promote
-from tcjit.grammar.expressions import DEFAULTS, Names, Symbol, Typed, Typer, alone, cast, counted, rank, resolve
+from tcjit.grammar.expressions import DEFAULTS, NameScope, Symbol, Typed, Typer, alone, cast, counted, rank, resolve
 from tcjit.grammar.inline import inline
 from tcjit.grammar.specialised import specialised
 from tcjit.grammar.walk import MAX_NODES, excess, measure, walk
@@ -75,7 +75,7 @@ class _Checker:
     def __init__(self, surface: SurfaceDef, earlier: dict[str, Def]) -> None:
         self.surface = surface
         self.earlier = earlier
-        self.scope = Names(own=surface.name, defs=tuple(earlier))
+        self.scope = NameScope(own=surface.name, defs=tuple(earlier))
         self.drafts: list[_UntypedStatement] = []
         self.agreements: list[Agreement] = []
         self.nodes = 0

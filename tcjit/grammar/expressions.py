@@ -49,7 +49,7 @@ class Symbol:
 
 
 @dataclass
-class Names:
+class NameScope:
     """What the names of a def mean at one point of it."""
 
     sizes: dict[str, None] = field(default_factory=dict)
@@ -123,7 +123,7 @@ def alone(value: Typed) -> Expr:
 class Typer:
     """Types the expressions of one statement; ``lets`` are its lets so far, by name."""
 
-    def __init__(self, scope: Names, later_lets: Sequence[str] = ()) -> None:
+    def __init__(self, scope: NameScope, later_lets: Sequence[str] = ()) -> None:
         self.scope = scope
         self.lets: dict[str, Expr] = {}
         self.later = set(later_lets)

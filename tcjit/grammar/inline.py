@@ -23,7 +23,7 @@ from tcjit.grammar.ast import (
     Statement,
 )
 from tcjit.grammar.dtypes import DTYPES, holds
-from tcjit.grammar.expressions import Names, Symbol, Typer, cast, counted
+from tcjit.grammar.expressions import NameScope, Symbol, Typer, cast, counted
 from tcjit.grammar.walk import rebuild
 
 
@@ -47,7 +47,7 @@ class _Binding:
     agreements: list[Agreement] = field(default_factory=list)
 
 
-def inline(call: CallDef, scope: Names, earlier: Mapping[str, Def], taken: Collection[str]) -> Inlined:
+def inline(call: CallDef, scope: NameScope, earlier: Mapping[str, Def], taken: Collection[str]) -> Inlined:
     """The statements of ``call`` in the caller's names; ``taken`` are the names that new temporaries must avoid.
 
     Raises ``CheckError`` where the call does not fit the def; extents that only ``infer`` knows become agreements.
@@ -84,7 +84,7 @@ def inline(call: CallDef, scope: Names, earlier: Mapping[str, Def], taken: Colle
     return Inlined(tuple(statements), results, temporaries, (*binding.agreements, *agreements))
 
 
-def _callee(call: CallDef, scope: Names, earlier: Mapping[str, Def]) -> Def:
+def _callee(call: CallDef, scope: NameScope, earlier: Mapping[str, Def]) -> Def:
     callee = earlier.get(call.name)
     if callee is None:
         hint = "earlier defs: " + ", ".join(earlier) if earlier else "a def stands before the ones that call it, and cannot call itself"
@@ -110,7 +110,7 @@ def _callee(call: CallDef, scope: Names, earlier: Mapping[str, Def]) -> Def:
     return callee
 
 
-def _bind_tensor(binding: _Binding, callee: Def, param: Param, arg: Expr, scope: Names, call: CallDef) -> None:
+def _bind_tensor(binding: _Binding, callee: Def, param: Param, arg: Expr, scope: NameScope, call: CallDef) -> None:
     symbol = scope.tensors.get(arg.name) if isinstance(arg, Name) else None
     if symbol is None:
         undefined = isinstance(arg, Name) and arg.name in scope.written
@@ -157,7 +157,7 @@ def _agree(binding: _Binding, left: Expr, right: Expr, what: str, where: Where |
         binding.agreements.append(Agreement(left, right, what, where))
 
 
-def _scalar(callee: Def, param: Param, arg: Expr, scope: Names) -> Callable[[str], Expr]:
+def _scalar(callee: Def, param: Param, arg: Expr, scope: NameScope) -> Callable[[str], Expr]:
     """What a scalar parameter stands for."""
     wrong = CheckError(
         f"the argument `{param.name}` of `{callee.name}` is a scalar: a scalar parameter, a tensor without dimensions, or a literal",

@@ -60,7 +60,7 @@ def show(node: Node) -> str:
     """
     match node:
         case Expr():
-            return _Printer().expr(node)
+            return _SourcePrinter().expr(node)
         case RangeClause() | Range():
             return f"{node.index} in {show(node.lower)}:{show(node.upper)}"
         case LetClause():
@@ -130,7 +130,7 @@ def _tensor(tensor: Tensor) -> str:
 
 
 def _statement(node: Statement) -> str:
-    left = ", ".join(_Printer(index=True).expr(subscript) for subscript in node.subscripts)
+    left = ", ".join(_SourcePrinter(index=True).expr(subscript) for subscript in node.subscripts)
     clauses = (*(node.domain or node.clauses), *map(ExistsClause, node.exists))
     return f"{node.tensor}({left}) {node.operator}{'!' if node.initialise else ''} {show(node.value)}{_where(clauses)}"
 
@@ -146,7 +146,7 @@ def _definition(name: str, params: Iterable[str], returns: Iterable[str], body: 
 
 
 @dataclass(frozen=True)
-class _Printer:
+class _SourcePrinter:
     """``index``: in a subscript or an affine comparison, where conversions to int64 go without saying."""
 
     index: bool = False
@@ -161,15 +161,15 @@ class _Printer:
             case Cast(operand=operand) if self.index and node.dtype == "int64" and operand.dtype.startswith(("int", "uint")):
                 return self._text(operand)
             case Cast(operand=operand):
-                return f"{node.dtype}({_Printer().expr(operand)})", _LEVEL["atom"]
+                return f"{node.dtype}({_SourcePrinter().expr(operand)})", _LEVEL["atom"]
             case Unary(op=op, operand=operand):
                 return op + self.expr(operand, _LEVEL["unary"]), _LEVEL["unary"]
             case Binary(op=op, left=left, right=right):
-                inner = _Printer(is_affine_comparison(node)) if node.dtype == "bool" else self
+                inner = _SourcePrinter(is_affine_comparison(node)) if node.dtype == "bool" else self
                 least = _LEVEL[op] + (_LEVEL[op] == _LEVEL["=="])  # comparisons do not chain
                 return f"{inner.expr(left, least)} {op} {inner.expr(right, _LEVEL[op] + 1)}", _LEVEL[op]
             case Select(condition=condition, then=then, other=other):
-                head = _Printer().expr(condition, _LEVEL["||"])
+                head = _SourcePrinter().expr(condition, _LEVEL["||"])
                 return f"{head} ? {self.expr(then)} : {self.expr(other)}", _LEVEL["?"]
             case Const(value=value):
                 text = number(value, node.dtype)
@@ -177,11 +177,11 @@ class _Printer:
             case Number(text=text) | Name(name=text) | Index(name=text) | Size(name=text) | Scalar(name=text):
                 return text, _LEVEL["atom"]
             case Access(tensor=name, subscripts=args):
-                return (_apply(name, args, _Printer(index=True)) if args else name), _LEVEL["atom"]
+                return (_apply(name, args, _SourcePrinter(index=True)) if args else name), _LEVEL["atom"]
             case Apply(name=name, args=args) | Call(function=name, args=args):
                 return _apply(name, args, self), _LEVEL["atom"]
         raise TypeError(f"{type(node).__name__} is no expression")  # unreachable: all the classes of ast.py stand above
 
 
-def _apply(name: str, args: Iterable[Expr], printer: _Printer) -> str:
+def _apply(name: str, args: Iterable[Expr], printer: _SourcePrinter) -> str:
     return f"{name}({', '.join(map(printer.expr, args))})"

@@ -232,7 +232,7 @@ class Function:
         compiled = self._kernels.get(key)
         if compiled is not None:
             return compiled
-        with _locks.hold((self, key)):
+        with _locks.acquired((self, key)):
             compiled = self._kernels.get(key)
             if compiled is None:
                 start = time.perf_counter()
@@ -257,7 +257,7 @@ class Function:
         wide = key.widened(self.signature, self._sizes.limits_of(bound.values, called))
         if not wide.dynamic or kernel_cache.is_tuned(self.signature, key):
             return None
-        with _locks.hold((self, wide)):
+        with _locks.acquired((self, wide)):
             binary = self._dynamic_kernels.get(wide) or self._reading(wide, key, bound)
             if binary is None:
                 try:
@@ -299,7 +299,7 @@ class _KeyLocks:
         self._held: dict[Any, tuple[threading.Lock, int]] = {}  # by key: its lock, and how many hold it or wait for it
 
     @contextmanager
-    def hold(self, key: Any) -> Iterator[None]:
+    def acquired(self, key: Any) -> Iterator[None]:
         with self._lock:
             lock, users = self._held.get(key, (threading.Lock(), 0))
             self._held[key] = lock, users + 1
@@ -333,7 +333,7 @@ def function(text: str, name: str, target: str | None, options: Options | None, 
     known = _functions.get(key)
     if known is not None:
         return known
-    with _locks.hold(key):
+    with _locks.acquired(key):
         known = _functions.get(key)
         if known is None:
             known = _functions[key] = Function(text, kernel_cache.signature(text, name), target, options, dynamic)

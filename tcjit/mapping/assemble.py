@@ -5,7 +5,16 @@ from __future__ import annotations
 from math import prod
 
 from tcjit.grammar.affine import isl_name
-from tcjit.mapping.gpu_nest import BlockNode, Distribution, GroupPlan, Kernel, MappedStatement, SequentialLoops, StagedCopy, StatementPlan
+from tcjit.mapping.gpu_nest import (
+    BlockNode,
+    Distribution,
+    GpuKernel,
+    GroupPlan,
+    MappedStatement,
+    SequentialLoops,
+    StagedCopy,
+    StatementPlan,
+)
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.scop_builder import LoweredScop
 
@@ -13,12 +22,12 @@ UNROLLED_ROUNDS = 128  # results of one thread that are kept apart: those of a w
 UNROLLED = 1024  # statements of a completely unrolled piece of a reduction
 
 
-def assemble(lowered: LoweredScop) -> tuple[Kernel, ...]:
+def assemble(lowered: LoweredScop) -> tuple[GpuKernel, ...]:
     """A kernel for each plan, its buffers those of the copies."""
     return tuple(_kernel(lowered, plan) for plan in lowered.plans)
 
 
-def _kernel(lowered: LoweredScop, plan: GroupPlan) -> Kernel:
+def _kernel(lowered: LoweredScop, plan: GroupPlan) -> GpuKernel:
     names = {item.statement for item in plan.items}
     copies = [copy for copy in lowered.copies if copy.reader in names]
     body: list[BlockNode] = []
@@ -38,7 +47,7 @@ def _kernel(lowered: LoweredScop, plan: GroupPlan) -> Kernel:
         | {part.statement: isl_name(copy.blocks[number]) for copy in copies for part in copy.fills}
         for number, (c, share) in enumerate((c, share) for c, share in enumerate(plan.columns) if share.tiles > 1)
     )
-    return Kernel(blocks, tuple(body), plan.threads, tuple(copy.buffer for copy in copies))
+    return GpuKernel(blocks, tuple(body), plan.threads, tuple(copy.buffer for copy in copies))
 
 
 def _step(item: StatementPlan, copies: list[StagedCopy], dim: str, share: Distribution, number: int, ahead: int) -> dict[str, str]:

@@ -41,7 +41,7 @@ class Distribution:
         return -(-self.tile // (self.warps * self.threads * self.vector))
 
     @property
-    def each(self) -> int:
+    def per_thread(self) -> int:
         """Values of one thread."""
         return self.rounds * self.vector
 
@@ -64,7 +64,7 @@ class Distribution:
         return f"floor(({self._moved(dim)})/{self.tile})"
 
     def warp_text(self, dim: str) -> str:
-        return f"floor(({self.local_text(dim)})/{self.each * self.threads})"
+        return f"floor(({self.local_text(dim)})/{self.per_thread * self.threads})"
 
     def thread_text(self, dim: str) -> str:
         place = self.local_text(dim) if self.vector == 1 else f"floor(({self.local_text(dim)})/{self.vector})"
@@ -189,7 +189,7 @@ class LaunchBounds:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class GpuKernel:
     """One launch: block loops (statement -> the block's number), what a block does, threads of a block, its small buffers."""
 
     blocks: tuple[dict[str, str], ...]

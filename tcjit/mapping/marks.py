@@ -101,7 +101,7 @@ class Grid(Mark):
 
 
 @dataclass(frozen=True)
-class Block(_Numbered):
+class GridBlock(_Numbered):
     """What one block of a launch does, with its buffers."""
 
     word = "block"
@@ -194,7 +194,7 @@ Collective = Reduce | Mma | AsyncCopy  # stands directly above ``Threads``, at m
 Inner = Unroll | Vector  # may stand below ``Threads``: how a loop of one thread is printed
 
 CPU = (Parallel, TileLoops, Tile, RegisterTile, Unroll, Simd)
-GPU = (Launch, Grid, Block, Threads, Sync, WaitGroup, Reduce, Mma, AsyncCopy, Unroll, Vector)
+GPU = (Launch, Grid, GridBlock, Threads, Sync, WaitGroup, Reduce, Mma, AsyncCopy, Unroll, Vector)
 _BY_WORD: dict[str, type[Mark]] = {kind.word: kind for kind in (*CPU, *GPU)}
 
 

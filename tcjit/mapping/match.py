@@ -20,53 +20,53 @@ Test = Callable[[isl.ScheduleNode], bool]
 
 
 @dataclass(frozen=True)
-class Pattern:
+class TreePattern:
     """``kinds``: node types that fit, all if empty; ``children`` None: whatever stands below fits."""
 
     kinds: tuple[isl.schedule_node_type, ...] = ()
-    children: tuple[Pattern, ...] | None = None
-    rest: Pattern | None = None  # fits every child after the listed ones; None: there are none
+    children: tuple[TreePattern, ...] | None = None
+    rest: TreePattern | None = None  # fits every child after the listed ones; None: there are none
     test: Test | None = None
     name: str = ""
 
-    def named(self, name: str) -> Pattern:
+    def named(self, name: str) -> TreePattern:
         """The pattern, binding its node to a name."""
         return replace(self, name=name)
 
-    def where(self, test: Test) -> Pattern:
+    def where(self, test: Test) -> TreePattern:
         """The pattern for nodes that pass a test as well."""
         return replace(self, test=test)
 
 
-def anything(name: str = "") -> Pattern:
-    return Pattern(name=name)
+def anything(name: str = "") -> TreePattern:
+    return TreePattern(name=name)
 
 
-def leaf() -> Pattern:
-    return Pattern((KIND.leaf,), ())
+def leaf() -> TreePattern:
+    return TreePattern((KIND.leaf,), ())
 
 
-def band(child: Pattern | None = None) -> Pattern:
-    return Pattern((KIND.band,), None if child is None else (child,))
+def band(child: TreePattern | None = None) -> TreePattern:
+    return TreePattern((KIND.band,), None if child is None else (child,))
 
 
-def domain(child: Pattern) -> Pattern:
-    return Pattern((KIND.domain,), (child,))
+def domain(child: TreePattern) -> TreePattern:
+    return TreePattern((KIND.domain,), (child,))
 
 
-def filter(child: Pattern) -> Pattern:
-    return Pattern((KIND.filter,), (child,))
+def filter(child: TreePattern) -> TreePattern:
+    return TreePattern((KIND.filter,), (child,))
 
 
-def mark(wanted: Mark, child: Pattern | None = None) -> Pattern:
-    return Pattern((KIND.mark,), None if child is None else (child,), test=lambda node: mark_of(node) == wanted)
+def mark(wanted: Mark, child: TreePattern | None = None) -> TreePattern:
+    return TreePattern((KIND.mark,), None if child is None else (child,), test=lambda node: mark_of(node) == wanted)
 
 
-def sequence(*children: Pattern, rest: Pattern | None = None) -> Pattern:
-    return Pattern((KIND.sequence,), children, rest)
+def sequence(*children: TreePattern, rest: TreePattern | None = None) -> TreePattern:
+    return TreePattern((KIND.sequence,), children, rest)
 
 
-def match(node: isl.ScheduleNode, pattern: Pattern) -> dict[str, isl.ScheduleNode] | None:
+def match(node: isl.ScheduleNode, pattern: TreePattern) -> dict[str, isl.ScheduleNode] | None:
     """The named nodes of a pattern that fits at a node, or None."""
     if pattern.kinds and kind(node) not in pattern.kinds:
         return None

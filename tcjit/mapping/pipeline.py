@@ -18,7 +18,7 @@ from tcjit.mapping.assignment import Assignments, to_scop
 from tcjit.mapping.collapse import Merge, collapse, verify_collapse
 from tcjit.mapping.dependences import dependences
 from tcjit.mapping.extract import extract
-from tcjit.mapping.gpu_nest import Kernel, LaunchBounds, mapped_statements
+from tcjit.mapping.gpu_nest import GpuKernel, LaunchBounds, mapped_statements
 from tcjit.mapping.group import Group
 from tcjit.mapping.machine import BASELINE, Device, Machine
 from tcjit.mapping.marks import Launch
@@ -213,7 +213,7 @@ def _mapped_gpu(
     return Mapped(lowered.scop, tree, buffers, options, prove != "none", launches, _digits(lowered.scop, kernels))
 
 
-def _digits(scop: Scop, kernels: tuple[Kernel, ...]) -> tuple[Digits, ...]:
+def _digits(scop: Scop, kernels: tuple[GpuKernel, ...]) -> tuple[Digits, ...]:
     digits = []
     for region in (region for kernel in kernels for region in mapped_statements(kernel.body)):
         shares = dict(region.shares)
@@ -233,7 +233,7 @@ def _verify_lowered(scop: Scop, lowered: LoweredScop) -> None:
     verify_lowering(scop, lowered.scop, lowered.aliases)
 
 
-def _show_kernels(kernels: tuple[Kernel, ...]) -> str:
+def _show_kernels(kernels: tuple[GpuKernel, ...]) -> str:
     return "".join(f"{Launch(n)}: {k.threads} threads\n{_show_privates(k.buffers)}" for n, k in enumerate(kernels))
 
 

@@ -99,7 +99,7 @@ def by_time(facts: Facts, candidates: Sequence[Shares]) -> list[Shares]:
 
     def time(shares: Shares) -> float:
         blocks = prod(shares[c].tiles if c in shares else facts.extent(c) for c in facts.columns)
-        each = [share.each for share in shares.values()]
+        each = [share.per_thread for share in shares.values()]
         loads = 1 + 2 * sum(each) / prod(each)
         return -(-blocks // facts.device.processors) * prod(share.tile for share in shares.values()) * loads
 

@@ -26,7 +26,7 @@ from tcjit.errors import VerifyError
 from tcjit.grammar.affine import guarded_accesses, isl_name
 from tcjit.mapping.gpu_nest import LaunchBounds
 from tcjit.mapping.isl import descendants, maps, names, union_map
-from tcjit.mapping.marks import AsyncCopy, Block, Collective, Grid, Inner, Mma, Reduce, Sync, Threads, WaitGroup
+from tcjit.mapping.marks import AsyncCopy, Collective, Grid, GridBlock, Inner, Mma, Reduce, Sync, Threads, WaitGroup
 from tcjit.mapping.scop import Scop
 from tcjit.mapping.storage import Buffer
 from tcjit.mapping.tree import KIND, kind, mark_of, show
@@ -66,7 +66,7 @@ class ThreadRegion:
 
 
 @dataclass(frozen=True)
-class _Access:
+class _ThreadAccess:
     """Accesses to one tensor: ``{ statement -> [tensor[location] -> [thread]] }``; ``late`` writes may arrive later."""
 
     tensor: str
@@ -79,7 +79,7 @@ class _Access:
         return str(self.relation.get_tuple_name(isl.dim_type.in_))
 
     @cached_property
-    def elsewhere(self) -> isl.Map:
+    def in_other_threads(self) -> isl.Map:
         """Pairs of a location on one thread and the same location on another: ``{ [T[a] -> [t]] -> [T[a] -> [u]] : t != u }``."""
         place = self.relation.get_space().range().unwrap()
         same = isl.Map.identity(place.domain().map_from_set())
@@ -135,13 +135,13 @@ def _bodies(tree: isl.Schedule, launches: Sequence[LaunchBounds]) -> list[isl.Sc
     if [mark_of(node) for node in tops] != [launch.mark for launch in launches]:
         raise VerifyError(f"structure: the launches {', '.join(str(launch.mark) for launch in launches)} are not the tree's\n{show(tree)}")
     bodies = []
-    blocks: list[Block] = []
+    blocks: list[GridBlock] = []
     for node in tops:
         inner = node.child(0)
         if mark_of(inner) == Grid():
             inner = inner.child(0).child(0)
         block = mark_of(inner)
-        if not isinstance(block, Block) or block in blocks:
+        if not isinstance(block, GridBlock) or block in blocks:
             raise VerifyError(f"structure: no mark of its own for a block below {mark_of(node)}\n{show(tree)}")
         blocks.append(block)
         _uniform(inner.child(0), tree)
@@ -220,7 +220,7 @@ def _target_space(scop: Scop, region: ThreadRegion, privates: Sequence[Buffer]) 
         raise VerifyError(f"structure: {', '.join(names(region.domain))} below '{region.collective}' writes outside {space} buffers")
     node = region.node
     while region.collective == AsyncCopy() and not isinstance(mark_of(node), WaitGroup):
-        if isinstance(mark_of(node), Block):
+        if isinstance(mark_of(node), GridBlock):
             raise VerifyError(f"structure: nothing waits for {', '.join(names(region.domain))}")
         node = node.parent()
 
@@ -228,14 +228,14 @@ def _target_space(scop: Scop, region: ThreadRegion, privates: Sequence[Buffer]) 
 # ---------------------------------------------------------------- locations
 
 
-def _located(scop: Scop, tree: isl.Schedule, own: Sequence[ThreadRegion], privates: Sequence[Buffer], warp: int = 0) -> list[_Access]:
+def _located(scop: Scop, tree: isl.Schedule, own: Sequence[ThreadRegion], privates: Sequence[Buffer], warp: int = 0) -> list[_ThreadAccess]:
     """The accesses of a launch to locations that threads share: slots of shared buffers, elements of what has no buffer.
 
     With ``warp``, by the number of the warp instead of the thread's.
     """
     marks = {mark: node for node in descendants(tree.get_root()) if (mark := mark_of(node))}
     tensors = {isl_name(t.name): t.name for t in scop.tensors}
-    located: list[_Access] = []
+    located: list[_ThreadAccess] = []
     for writes, relation in ((False, scop.reads), (True, scop.writes)):
         for piece in maps(relation):
             tensor = tensors[piece.get_tuple_name(isl.dim_type.out)]
@@ -252,7 +252,7 @@ def _located(scop: Scop, tree: isl.Schedule, own: Sequence[ThreadRegion], privat
                         other = f"floor(t/{warp})" if warp else f"t + {UNKNOWN_LANE}"
                         number = number.apply_range(union_map(scop.ctx, [f"[t] -> [{other}]"]))
                     late = writes and region.collective == AsyncCopy()
-                    located += [_Access(tensor, writes, late, relation) for relation in maps(one.range_product(number))]
+                    located += [_ThreadAccess(tensor, writes, late, relation) for relation in maps(one.range_product(number))]
     return located
 
 
@@ -272,7 +272,7 @@ def slots(scop: Scop, buffer: Buffer) -> isl.UnionMap:
 # ---------------------------------------------------------------- barriers
 
 
-def _arrive(scop: Scop, node: isl.ScheduleNode, late: int, accesses: Sequence[_Access]) -> None:
+def _arrive(scop: Scop, node: isl.ScheduleNode, late: int, accesses: Sequence[_ThreadAccess]) -> None:
     """What arrives ``late`` iterations later at shared memory is used only after it has been waited for, in the loop that writes it."""
     depth, domain = node.get_schedule_depth(), node.get_domain()
     if any(isinstance(mark_of(below), WaitGroup) for below in descendants(node.child(0))):
@@ -311,7 +311,7 @@ class _BarrierWalk:
     """One walk over what a block does; only the marks in ``barriers`` count as such."""
 
     scop: Scop
-    accesses: Sequence[_Access]
+    accesses: Sequence[_ThreadAccess]
     barriers: Sequence[Sync]
 
     def walk(self, node: isl.ScheduleNode) -> _BarrierCover:
@@ -385,7 +385,7 @@ class _BarrierWalk:
                     continue
                 left = at_first[first.statement].reverse().apply_range(first.relation)
                 right = at_second[second.statement].reverse().apply_range(second.relation)
-                clash = left.apply_range(first.elsewhere).apply_range(right.reverse()).intersect(order)
+                clash = left.apply_range(first.in_other_threads).apply_range(right.reverse()).intersect(order)
                 if clash.is_empty():
                     continue
                 if through is not None:

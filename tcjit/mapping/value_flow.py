@@ -31,7 +31,7 @@ def verify_lowering(before: Scop, after: Scop, aliases: Mapping[str, str | isl.U
     ``aliases``: added temporary -> map from its elements to those of a tensor of ``before``, or of another temporary with an alias.
     """
     try:
-        _Lowering(before, after, aliases).run()
+        _ValueFlow(before, after, aliases).run()
     except isl.Error as error:
         raise VerifyError(f"a lowering could not be decided within the budget: {error}") from None
 
@@ -51,7 +51,7 @@ class _Parts:
     base: dict[str, isl.Set]
 
 
-class _Lowering:
+class _ValueFlow:
     """The walk over the statements of a lowered scop."""
 
     def __init__(self, before: Scop, after: Scop, aliases: Mapping[str, str | isl.UnionMap]) -> None:

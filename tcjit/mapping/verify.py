@@ -20,7 +20,7 @@ from tcjit.errors import VerifyError
 from tcjit.grammar.affine import isl_name
 from tcjit.mapping.dependences import Dependences
 from tcjit.mapping.isl import descendants
-from tcjit.mapping.marks import Block, Grid, Mark, Parallel, Reduce, Simd, Threads, TileLoops, Vector
+from tcjit.mapping.marks import Grid, GridBlock, Mark, Parallel, Reduce, Simd, Threads, TileLoops, Vector
 from tcjit.mapping.races import ThreadRegion, regions, slots
 from tcjit.mapping.scop import Scop
 from tcjit.mapping.storage import Buffer
@@ -166,7 +166,7 @@ class _Buffers:
     @cached_property
     def threads(self) -> dict[Mark, list[ThreadRegion]]:
         """The regions below each block's mark; none below that of a tile on a CPU."""
-        return {mark: regions(self.scop, node) for mark, node in self.marks.items() if isinstance(mark, Block)}
+        return {mark: regions(self.scop, node) for mark, node in self.marks.items() if isinstance(mark, GridBlock)}
 
     @cached_property
     def time(self) -> isl.UnionMap:
@@ -239,7 +239,7 @@ class _Buffers:
         first, last = lives.lexmin(), lives.lexmax()
         element, order = lives.get_space().domain(), lives.get_space().range()
         slot = isl.Map.identity(element.unwrap().domain().map_from_set()).product(fold)
-        together = slot.apply_range(slot.reverse()).intersect(_apart(element))
+        together = slot.apply_range(slot.reverse()).intersect(_distinct(element))
         before = first.apply_range(isl.Map.lex_le(order)).apply_range(last.reverse())
         return not together.intersect(before).intersect(before.reverse()).is_empty()
 
@@ -255,9 +255,9 @@ class _Buffers:
 
 def _equal(pairs: isl.Map) -> bool:
     """Whether the two ends of all pairs are the same."""
-    return bool(pairs.intersect(_apart(pairs.get_space().domain())).is_empty())
+    return bool(pairs.intersect(_distinct(pairs.get_space().domain())).is_empty())
 
 
-def _apart(space: isl.Space) -> isl.Map:
+def _distinct(space: isl.Space) -> isl.Map:
     """All pairs of different points."""
     return isl.Map.lex_lt(space).union(isl.Map.lex_gt(space))

@@ -129,9 +129,9 @@ class Evaluator:
 
     def make(self, batch: Sequence[Options], known: Callable[[str], bool]) -> list[Candidate | Failure]:
         """Print each candidate, and compile those whose code is not ``known``; in order."""
-        return list(self._threads.map(lambda options: self._made(options, known), batch))
+        return list(self._threads.map(lambda options: self._emitted(options, known), batch))
 
-    def _made(self, options: Options, known: Callable[[str], bool]) -> Candidate | Failure:
+    def _emitted(self, options: Options, known: Callable[[str], bool]) -> Candidate | Failure:
         try:
             with self._compiler() as number:
                 worker = self._compilers[number]

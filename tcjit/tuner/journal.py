@@ -31,7 +31,7 @@ from tcjit.tuner.study_storage import SharedStorage
 _CREATE_STUDY, _DELETE_STUDY, _CREATE_TRIAL, _SET_PARAM, _SET_STATE, _SET_VALUE, _SET_USER, _SET_SYSTEM = 0, 1, 4, 5, 6, 7, 8, 9
 _KNOWN = range(10)
 _OF_A_TRIAL = (_SET_PARAM, _SET_VALUE, _SET_USER, _SET_SYSTEM)
-_NOBODY = "nobody"  # runs a trial of which a line is damaged
+_NO_OWNER = "nobody"  # runs a trial of which a line is damaged
 _RUNNING, _WAITING = int(TrialState.RUNNING), int(TrialState.WAITING)
 
 Operation = dict[str, Any]
@@ -161,8 +161,8 @@ class _File(BaseJournalBackend):
     def lost(self) -> set[int]:
         """The trials whose process has ended, as optuna numbers them."""
         with self._lock:
-            there = {name: self.presence.has(name) for name in set(self._runner.values()) - {"", _NOBODY, self._me}}
-            return {trial for trial, name in self._runner.items() if name == _NOBODY or not there.get(name, True)}
+            there = {name: self.presence.has(name) for name in set(self._runner.values()) - {"", _NO_OWNER, self._me}}
+            return {trial for trial, name in self._runner.items() if name == _NO_OWNER or not there.get(name, True)}
 
     # ------------------------------------------------------------ the file
 
@@ -282,7 +282,7 @@ class _File(BaseJournalBackend):
             elif operation["state"] != _RUNNING:
                 steps = operation.pop("steps", None)
                 if number in self._runner and steps is not None and steps != self._steps.get(number, 0):
-                    self._runner[number] = _NOBODY  # a line is missing: a time without its parameters is worth nothing
+                    self._runner[number] = _NO_OWNER  # a line is missing: a time without its parameters is worth nothing
                     return
                 self._runner.pop(number, None)
                 self._steps.pop(number, None)

@@ -31,7 +31,7 @@ from tcjit.byoc.exported.kernels import Argument, Exported, exported, shared
 from tcjit.byoc.fx import FxAdapter
 from tcjit.byoc.graph import Block, Node, TensorType, Value
 from tcjit.byoc.ops import run
-from tcjit.byoc.partition_blocks import Cut
+from tcjit.byoc.partition_blocks import Partitioning
 from tcjit.byoc.spec import seal
 from tcjit.byoc.torchscript import TorchScriptAdapter
 from tcjit.errors import PartitionError
@@ -85,9 +85,9 @@ class Small(nn.Module):
         return torch.relu(x * self.factor) + 1
 
 
-def made(adapter: Adapter, inputs: Sequence[Any], folder: Path, backend: Backend | None = None) -> tuple[ExportResult, Cut]:
+def made(adapter: Adapter, inputs: Sequence[Any], folder: Path, backend: Backend | None = None) -> tuple[ExportResult, Partitioning]:
     block, regions = outlined(adapter.block, backend or find("tcjit"))
-    cut = Cut(block, tuple(regions), ())
+    cut = Partitioning(block, tuple(regions), ())
     return export(cut, adapter, folder, tuple(inputs)), cut
 
 
@@ -300,7 +300,7 @@ def test_the_cut_model_is_as_before(tmp_path: Path) -> None:
     adapter = TorchScriptAdapter(torch.jit.script(Small(2.0).eval()), (x,))
     block, regions = outlined(adapter.block, find("tcjit"))
     before, drawn = str(block), picture(block, regions)
-    export(Cut(block, tuple(regions), ()), adapter, tmp_path / "out", (x,))
+    export(Partitioning(block, tuple(regions), ()), adapter, tmp_path / "out", (x,))
     assert str(block) == before and picture(block, regions) == drawn
     torch.testing.assert_close(adapter.realise(block)(x), torch.relu(x * 2) + 1)
 
@@ -400,5 +400,5 @@ def test_two_regions_of_one_name(tmp_path: Path) -> None:
         form, block = "torchscript", Block((), [], ())
 
     with pytest.raises(PartitionError, match="two regions have one name, of r, r"):
-        export(Cut(block, (), ()), Nothing(), tmp_path / "out", ())  # type: ignore[arg-type]
+        export(Partitioning(block, (), ()), Nothing(), tmp_path / "out", ())  # type: ignore[arg-type]
     assert os.listdir(tmp_path) == []

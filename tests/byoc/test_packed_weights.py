@@ -30,13 +30,13 @@ forms = pytest.mark.parametrize("form", FORMS)
 def packs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     """The shapes of inputs that weights were packed for, since the test began."""
     seen: list[tuple[int, ...]] = []
-    real = onednn_prepacked._Packing._packed
+    real = onednn_prepacked._PrepackedRegion._packed
 
     def noted(self: Any, weight: Tensor, shape: list[int]) -> Tensor:
         seen.append(tuple(shape))
         return real(self, weight, shape)
 
-    monkeypatch.setattr(onednn_prepacked._Packing, "_packed", noted)
+    monkeypatch.setattr(onednn_prepacked._PrepackedRegion, "_packed", noted)
     runtime.forget("packed")
     return seen
 
@@ -115,7 +115,7 @@ def test_inference_tensors_are_not_kept(packs: list[tuple[int, ...]]) -> None:
 def test_copies_die_with_their_weights(packs: list[tuple[int, ...]]) -> None:
     model, x = conv()
     code = lowered(model, x)
-    packing = onednn_prepacked._Packing(code)
+    packing = onednn_prepacked._PrepackedRegion(code)
     weight = torch.randn(6, 4, 3, 3)
     made = packing.copy(weight, (x.shape, x.dtype), x)
     assert len(packing.held) == 1 and made.is_mkldnn
@@ -156,7 +156,7 @@ def test_other_sizes_and_an_empty_batch(form: str, packs: list[tuple[int, ...]])
 
 def test_few_shapes_are_kept_and_share_what_is_equal(packs: list[tuple[int, ...]]) -> None:
     model, x = conv()
-    packing, weight = onednn_prepacked._Packing(lowered(model, x)), weight_of(model)
+    packing, weight = onednn_prepacked._PrepackedRegion(lowered(model, x)), weight_of(model)
     for size in range(1, 2 * onednn_prepacked.SHAPES):
         other = torch.randn(size, 4, 8, 8)
         packing.copy(weight, (other.shape, other.dtype), other)

@@ -20,7 +20,7 @@ import tcjit
 from tcjit.byoc.adapter import Adapter
 from tcjit.byoc.graph import Value
 from tcjit.byoc.grouping import group
-from tcjit.byoc.partition_blocks import Cut, cut
+from tcjit.byoc.partition_blocks import Partitioning, cut
 from tcjit.byoc.regions import merge
 from tcjit.byoc.settings import PartitionConfig
 from tcjit.byoc.vendor import VENDOR
@@ -37,12 +37,12 @@ CONVOLUTIONS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }
 
 
-def divided(model: nn.Module, inputs: list[Tensor], form: str) -> tuple[Adapter, Cut]:
+def divided(model: nn.Module, inputs: list[Tensor], form: str) -> tuple[Adapter, Partitioning]:
     adapter = opened(model, inputs, form)
     return adapter, cut(adapter, CONFIG)
 
 
-def same(adapter: Adapter, done: Cut, model: nn.Module, inputs: list[Tensor]) -> None:
+def same(adapter: Adapter, done: Partitioning, model: nn.Module, inputs: list[Tensor]) -> None:
     with torch.no_grad():
         torch.testing.assert_close(computed(adapter, done.block, inputs), model(*inputs), atol=2e-5, rtol=2e-5)
 

@@ -14,7 +14,7 @@ from support.mapping import CONVOLUTION, GATHER, MATMUL, SOFTMAX, program
 from tcjit.codegen.c import emit_c
 from tcjit.codegen.dialect import C
 from tcjit.codegen.linear import Linear
-from tcjit.codegen.loops import For, Parallel, ParallelRegion, Run, Threshold
+from tcjit.codegen.loops import For, ParallelLoop, ParallelRegion, Run, Threshold
 from tcjit.codegen.parallel_regions import merged
 from tcjit.codegen.source import Source
 from tcjit.grammar.dynamic import generalise
@@ -122,7 +122,7 @@ def test_loops_in_a_row_that_are_worth_threads_together_are_one_region() -> None
     worth = Threshold((Linear.of("n"), Linear.of("m") + 1), 9)
     assert worth.written(lambda value: value.text) == "(n) * (m + 1) >= 9"
     always, large, larger = (
-        Parallel(For("c0", Linear.of(0), Linear.of(8), 1, (Run(s.name, ()),)), 1, threshold)
+        ParallelLoop(For("c0", Linear.of(0), Linear.of(8), 1, (Run(s.name, ()),)), 1, threshold)
         for s, threshold in zip(scop.statements, (None, worth, worth), strict=True)
     )
     assert merged([], scop) == [] and merged([always], scop) == [always]

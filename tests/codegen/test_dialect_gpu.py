@@ -21,7 +21,7 @@ from support.rings.dialect import Group, evaluate, kernel, run, signature
 from benchmarks import ulps
 from tcjit.codegen import prelude
 from tcjit.codegen.dialect import CUDA, OPENCL, C, GpuDialect
-from tcjit.codegen.expression import Printer, ctype, literal, vtype
+from tcjit.codegen.expression import ExpressionPrinter, ctype, literal, vtype
 from tcjit.errors import CompileError, Where
 from tcjit.grammar.ast import Binary, Call, Cast, Const, Expr, Scalar, Select, Unary
 from tcjit.grammar.builtins import BUILTINS
@@ -54,8 +54,8 @@ def arguments(name: str, dtype: str) -> tuple[Expr, ...]:
     return tuple(read(a, dtype) for a in "ABCD"[: BUILTINS[name].arity])
 
 
-def printer(dialect: GpuDialect) -> Printer:
-    return Printer(dialect, lambda access, p: access.tensor, lambda kind, name: name)
+def printer(dialect: GpuDialect) -> ExpressionPrinter:
+    return ExpressionPrinter(dialect, lambda access, p: access.tensor, lambda kind, name: name)
 
 
 # ---------------------------------------------------------------- text

@@ -11,14 +11,14 @@ from support.rings.c import call, evaluate, plain, read
 
 from tcjit.codegen import prelude
 from tcjit.codegen.dialect import C, Dialect
-from tcjit.codegen.expression import Printer, ctype, literal, vtype
+from tcjit.codegen.expression import ExpressionPrinter, ctype, literal, vtype
 from tcjit.errors import CompileError, Where
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index, Scalar, Select, Size, Unary
 from tcjit.grammar.dtypes import DTYPES, converted
 
 
-def make(access=lambda a, p: a.tensor, name=lambda kind, n: n, **more) -> Printer:
-    return Printer(C, access, name, **more)
+def make(access=lambda a, p: a.tensor, name=lambda kind, n: n, **more) -> ExpressionPrinter:
+    return ExpressionPrinter(C, access, name, **more)
 
 
 # ---------------------------------------------------------------- integers
@@ -339,7 +339,7 @@ def test_texts_of_the_caller_are_operands() -> None:
 
 
 def test_a_builtin_that_a_target_lacks_is_named() -> None:
-    printer = Printer(Dialect("bare", "static", {}), lambda access, p: access.tensor, lambda kind, name: name)
+    printer = ExpressionPrinter(Dialect("bare", "static", {}), lambda access, p: access.tensor, lambda kind, name: name)
     with pytest.raises(CompileError, match="the bare target has no `erf`"):
         printer.value(Call("erf", (read("a", "float32"),), dtype="float32"))
 

@@ -16,7 +16,7 @@ from tcjit.codegen.gpu_kernel import emit_gpu
 from tcjit.errors import CompileError, MappingError
 from tcjit.mapping.machine import OPENCL as PLAIN
 from tcjit.mapping.machine import SM_90
-from tcjit.mapping.marks import Block
+from tcjit.mapping.marks import GridBlock
 from tcjit.mapping.options import Options
 from tcjit.mapping.pipeline import Mapped, map_gpu
 from tcjit.mapping.storage import Axis, Buffer, folded
@@ -300,7 +300,7 @@ def registers(m: int, n: int, k: int) -> Mapped:
             "S2": [*inner, "unroll", ["m mod 2", "n mod 4"]],
         },
     ]  # fmt: skip
-    held = Buffer("T", Block(0), "thread", (Axis(0, ((1, 2, 4),)), Axis(0, ((1, 4, 1),))), 8)
+    held = Buffer("T", GridBlock(0), "thread", (Axis(0, ((1, 2, 4),)), Axis(0, ((1, 4, 1),))), 8)
     return mapped(PRODUCT, {"A": (m, k), "B": (k, n)}, path, threads=[64], buffers=[held])  # type: ignore[arg-type]
 
 
@@ -364,9 +364,9 @@ def test_tiles_in_shared_memory() -> None:
     ]  # fmt: skip
     nothing = Axis(0, ())
     buffers = [
-        Buffer("SA", Block(0), "shared", (nothing, nothing, nothing, Axis(0, ((1, 16, 9),)), Axis(0, ((1, 8, 1),))), 144),
-        Buffer("SB", Block(0), "shared", (nothing, nothing, nothing, Axis(0, ((1, 8, 16),)), Axis(0, ((1, 16, 1),))), 128),
-        Buffer("T", Block(0), "thread", (nothing, nothing), 1),
+        Buffer("SA", GridBlock(0), "shared", (nothing, nothing, nothing, Axis(0, ((1, 16, 9),)), Axis(0, ((1, 8, 1),))), 144),
+        Buffer("SB", GridBlock(0), "shared", (nothing, nothing, nothing, Axis(0, ((1, 8, 16),)), Axis(0, ((1, 16, 1),))), 128),
+        Buffer("T", GridBlock(0), "thread", (nothing, nothing), 1),
     ]
     made = mapped(text, {"A": (32, 16), "B": (16, 32)}, whole, threads=[256], buffers=buffers)  # type: ignore[arg-type]
     found = multiplied(made, 32, 32, 16)
@@ -388,7 +388,7 @@ TURNED = "def turned(float(N) A) -> (B) { T(i) = A(i)  B(i) = T(N - 1 - i) }"
 def turned(size: int) -> Mapped:
     strided = ["threads 32", ["i mod 32"], ["floor(i/32)"]]
     path = ["launch 0", "block 0", {"S0": strided, "S1": ["sync block", *strided]}]
-    shared = folded("T", Block(0), (0,), (size,), "shared")
+    shared = folded("T", GridBlock(0), (0,), (size,), "shared")
     return mapped(TURNED, {"A": (size,)}, path, threads=[32], buffers=[shared])  # type: ignore[arg-type]
 
 
@@ -412,7 +412,7 @@ def test_more_shared_memory_than_there_is() -> None:
 def test_a_warp_waits_where_the_device_can() -> None:
     strided = ["threads 32", ["i mod 32"], ["floor(i/32)"]]
     path = ["launch 0", "block 0", {"S0": strided, "S1": ["sync warp", *strided]}]
-    made = mapped(TURNED, {"A": (100,)}, path, threads=[32], buffers=[folded("T", Block(0), (0,), (100,), "shared")])  # type: ignore[arg-type]
+    made = mapped(TURNED, {"A": (100,)}, path, threads=[32], buffers=[folded("T", GridBlock(0), (0,), (100,), "shared")])  # type: ignore[arg-type]
     assert "__syncwarp(0xffffffffu);" in lines(source(made)) and "__syncwarp(" not in source(made, capabilities=frozenset()).text
     assert "__syncthreads();" in lines(source(made, capabilities=frozenset()))
     assert "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);" in lines(source(made, OPENCL, PLAIN))

@@ -13,9 +13,9 @@ from tcjit.codegen.build import indicator
 from tcjit.codegen.inequalities import comparison, facts, split
 from tcjit.codegen.isolate import separate
 from tcjit.codegen.linear import Linear, Opaque, combine
-from tcjit.codegen.loops import Both, Compare, Condition, For, If, Mark, Node, Run, substitute
+from tcjit.codegen.loops import Both, Compare, Condition, For, If, MarkNode, Node, Run, substitute
 from tcjit.codegen.unroll import constant_trips
-from tcjit.mapping.marks import Block, Sync, Threads, Unroll
+from tcjit.mapping.marks import GridBlock, Sync, Threads, Unroll
 
 C0, C1, C2 = (Linear.of(f"c{number}") for number in range(3))
 RANGES = {"c0": (0, 7), "c1": (-3, 12), "c2": (5, 5)}
@@ -47,7 +47,7 @@ def instances(nodes: tuple[Node, ...], point: dict[str, int]) -> Iterator[Instan
             yield node.statement, tuple(value(index, point) for _, index in node.indices)
         elif isinstance(node, If):
             yield from instances(node.then if holds(node.condition, point) else node.other, point)
-        elif isinstance(node, Mark):
+        elif isinstance(node, MarkNode):
             yield from instances(node.body, point)
         else:
             for number in range(value(node.lower, point), value(node.upper, point) + 1, node.step):
@@ -221,9 +221,9 @@ def test_separation_runs_the_same_instances() -> None:
         loop = For("c4", Linear.of(0), combine("min", (Linear.of(3), C1.times(-4) + other)), 1, leaf)
         first = combine("max", (Linear.of(0), C0.times(-size) + draw.randint(-9, 3)))
         last = combine("min", (Linear.of(size - 1), C0.times(-size) + extent))
-        digit = For("c3", first, last, 1, (Mark(Unroll(), (loop,)),))
-        region = Mark(Threads((size,)), (digit,))
-        steps = For("c2", Linear.of(0), Linear.of(2), 1, (Mark(Sync("block"), (region,)), substitute(region, {"c1": Linear.of("c2")})))
+        digit = For("c3", first, last, 1, (MarkNode(Unroll(), (loop,)),))
+        region = MarkNode(Threads((size,)), (digit,))
+        steps = For("c2", Linear.of(0), Linear.of(2), 1, (MarkNode(Sync("block"), (region,)), substitute(region, {"c1": Linear.of("c2")})))
         nodes: tuple[Node, ...] = (region, steps)
         made = separate(nodes, frozenset(("c0", "c1")), {"c0": (0, 7), "c1": (-3, 12)})
         separated += made != nodes
@@ -234,20 +234,20 @@ def test_separation_runs_the_same_instances() -> None:
 
 def test_what_no_block_decides_stays_as_it_is() -> None:
     loop = For("c1", Linear.of(0), combine("min", (Linear.of(3), Linear.of("c3").times(-1) + 5)), 1, (run_of(Linear.of("c1")),))
-    nodes = (Mark(Threads((8,)), (For("c3", Linear.of(0), Linear.of(7), 1, (Mark(Unroll(), (loop,)),)),)),)
+    nodes = (MarkNode(Threads((8,)), (For("c3", Linear.of(0), Linear.of(7), 1, (MarkNode(Unroll(), (loop,)),)),)),)
     assert separate(nodes, frozenset(("c0",)), RANGES) == nodes
 
 
 def test_a_copy_is_made_at_the_level_that_decides() -> None:
-    region = Mark(Threads((8,)), (For("c3", Linear.of(0), C2.times(-8) + 40, 1, (run_of(Linear.of("c3")),)),))
-    (block,) = separate((Mark(Block(0), (For("c2", Linear.of(0), Linear.of(5), 1, (region,)),)),), frozenset(), {})
-    assert isinstance(block, Mark) and isinstance(block.body[0], For)
+    region = MarkNode(Threads((8,)), (For("c3", Linear.of(0), C2.times(-8) + 40, 1, (run_of(Linear.of("c3")),)),))
+    (block,) = separate((MarkNode(GridBlock(0), (For("c2", Linear.of(0), Linear.of(5), 1, (region,)),)),), frozenset(), {})
+    assert isinstance(block, MarkNode) and isinstance(block.body[0], For)
     (inside,) = block.body[0].body
-    full = Mark(Threads((8,)), (For("c3", Linear.of(0), Linear.of(7), 1, (run_of(Linear.of("c3")),)),))
+    full = MarkNode(Threads((8,)), (For("c3", Linear.of(0), Linear.of(7), 1, (run_of(Linear.of("c3")),)),))
     assert inside == If(Compare(C2, "<=", Linear.of(4)), (full,), (region,))
 
 
 @pytest.mark.parametrize("upper", [Linear.of(50), C2.times(-8) - 9])
 def test_no_copy_where_it_would_always_or_never_run(upper: Linear) -> None:
-    region = Mark(Threads((8,)), (For("c3", Linear.of(0), upper, 1, (run_of(Linear.of("c3")),)),))
+    region = MarkNode(Threads((8,)), (For("c3", Linear.of(0), upper, 1, (run_of(Linear.of("c3")),)),))
     assert separate((region,), frozenset(("c2",)), {"c2": (0, 5)}) == (region,)

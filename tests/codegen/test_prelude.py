@@ -13,7 +13,7 @@ from support.rings.c import assembly, call, evaluate, has_gcc_with_avx2, plain, 
 from benchmarks import ulps
 from tcjit.codegen import prelude
 from tcjit.codegen.dialect import C_FUNCTIONS, VECTOR_MATH, C
-from tcjit.codegen.expression import Printer, vtype
+from tcjit.codegen.expression import ExpressionPrinter, vtype
 from tcjit.grammar.ast import Binary, Call, Cast, Const, Expr, Select
 from tcjit.grammar.builtins import BUILTINS
 from tcjit.runtime import functions
@@ -207,7 +207,7 @@ def test_loops_vectorise(what: str) -> None:
 @needs_gcc
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_reductions_that_keep_nan_vectorise(dtype: str) -> None:
-    printer = Printer(C, lambda access, p: f"{access.tensor}[i]", lambda kind, name: name)
+    printer = ExpressionPrinter(C, lambda access, p: f"{access.tensor}[i]", lambda kind, name: name)
     step, start = printer.combine("max=", dtype, "omp_out", "omp_in"), printer.identity("max=", dtype)
     kind = vtype(dtype)
     text = f"""{prelude.text(printer.used, C)}

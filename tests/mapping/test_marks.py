@@ -9,11 +9,11 @@ import pytest
 
 import tcjit
 from tcjit.errors import VerifyError
-from tcjit.mapping.marks import CPU, GPU, Block, Launch, Mark, Sync, Threads, Tile, WaitGroup, parse
+from tcjit.mapping.marks import CPU, GPU, GridBlock, Launch, Mark, Sync, Threads, Tile, WaitGroup, parse
 
 pytestmark = pytest.mark.text
 
-WITH_ARGUMENTS = (Launch(0), Block(12), Tile(3), WaitGroup(1), Threads((8, 32)), Threads((64,)), Sync("block"), Sync("warp"))
+WITH_ARGUMENTS = (Launch(0), GridBlock(12), Tile(3), WaitGroup(1), Threads((8, 32)), Threads((64,)), Sync("block"), Sync("warp"))
 PLAIN = tuple(kind() for kind in dict.fromkeys((*CPU, *GPU)) if kind not in {type(mark) for mark in WITH_ARGUMENTS})
 KINDS = {kind.word for kind in (*CPU, *GPU)}
 

@@ -33,7 +33,7 @@ from tcjit.mapping import tree as trees
 from tcjit.mapping.dependences import dependences
 from tcjit.mapping.gpu_nest import LaunchBounds
 from tcjit.mapping.machine import SM_90
-from tcjit.mapping.marks import Block, Launch, Sync
+from tcjit.mapping.marks import GridBlock, Launch, Sync
 from tcjit.mapping.options import Options
 from tcjit.mapping.pipeline import map_gpu
 from tcjit.mapping.races import verify_races
@@ -90,7 +90,7 @@ def test_broken_products(change: dict[str, object], why: str) -> None:
         (0, {"axes": folds((), (), (), ((1, 32, 1),), ((1, 8, 16),))}, "two elements of A_sh share a slot"),
         (0, {"elements": 255}, "A_sh has slots up to 255"),
         (0, {"space": "thread"}, "A_sh is read .* by another thread"),
-        (0, {"mark": Block(1)}, "A_sh has no place"),
+        (0, {"mark": GridBlock(1)}, "A_sh has no place"),
         (2, {"axes": folds(((16, 2, 2),), ((16, 1, 1),))}, "two elements of C_acc share a slot"),
         (2, {"axes": folds(((16, 2, 2),), ((8, 2, 1),))}, "two elements of C_acc share a slot"),
         (2, {"elements": 3}, "C_acc has slots up to 3"),
@@ -163,7 +163,7 @@ def test_what_is_written_ahead_must_be_waited_for() -> None:
 
 def test_threads_of_a_warp_that_compute_together_read_for_each_other() -> None:
     made = scop("def f(float(N) A) -> (D) { B(i) = A(i)  C(i) = B(i)  D(i) = C(i) }", {"A": (64,)}, BARE)
-    buffers = [Buffer("B", Block(0), "shared", folds(((1, 64, 1),)), 64), Buffer("C", Block(0), "thread", folds(()), 1)]
+    buffers = [Buffer("B", GridBlock(0), "shared", folds(((1, 64, 1),)), 64), Buffer("C", GridBlock(0), "thread", folds(()), 1)]
 
     def mapped(kind: str, barrier: str) -> isl.Schedule:
         parts = [threads("64", [{f"S{n}[i]": "i"}]) for n in range(3)]
@@ -207,7 +207,7 @@ def test_blocks_of_one_launch_never_depend_on_each_other() -> None:
     with pytest.raises(VerifyError, match="structure: the launches"):
         prove(made, turned(made, 2), launches=both[:1])
     with pytest.raises(VerifyError, match="B is read in another tile"):
-        prove(made, turned(made, 2), [Buffer("B", Block(0), "shared", folds(((1, 64, 64),), ((1, 64, 1),)), 4096)], both)
+        prove(made, turned(made, 2), [Buffer("B", GridBlock(0), "shared", folds(((1, 64, 64),), ((1, 64, 1),)), 4096)], both)
 
 
 @pytest.mark.parametrize("text, why", [("i - 1", "runs from -1"), ("2*i", None), ("floor(i/2)", None)])
@@ -240,7 +240,7 @@ def f(float(N,M) A) -> (C, D) {{
     C(i, j) = B(i, 63 - j) where i in 0:N, j in 0:M
 }}"""
     made = scop(text, {"A": (8, 64)}, BARE)
-    buffer = Buffer("B", Block(0), "shared", folds((), ((1, 64, 1),)), 64)
+    buffer = Buffer("B", GridBlock(0), "shared", folds((), ((1, 64, 1),)), 64)
     points = [f"S{n}[i,j]" for n in range(3)]
     parts = [threads("64", [{point: "j"}]) for point in points]
     for first in ("sync block", ""):
@@ -304,11 +304,11 @@ def row_tree(
 def row_buffers(each: int = 4, rows: int = 1) -> list[Buffer]:
     one = ((1, rows, 1),) if rows > 1 else ()
     return [
-        Buffer("most", Block(0), "thread", folds((), ()), 1),
-        Buffer("part", Block(0), "thread", folds((), ()), 1),
-        Buffer("E", Block(0), "thread", folds((), ((1, each, 1),)), each),
-        Buffer("top", Block(0), "shared", folds(one), rows),
-        Buffer("total", Block(0), "shared", folds(one), rows),
+        Buffer("most", GridBlock(0), "thread", folds((), ()), 1),
+        Buffer("part", GridBlock(0), "thread", folds((), ()), 1),
+        Buffer("E", GridBlock(0), "thread", folds((), ((1, each, 1),)), each),
+        Buffer("top", GridBlock(0), "shared", folds(one), rows),
+        Buffer("total", GridBlock(0), "shared", folds(one), rows),
     ]
 
 

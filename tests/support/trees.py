@@ -11,7 +11,7 @@ from tcjit.errors import VerifyError
 from tcjit.mapping import tree as trees
 from tcjit.mapping.dependences import dependences
 from tcjit.mapping.gpu_nest import LaunchBounds
-from tcjit.mapping.marks import Block, Launch
+from tcjit.mapping.marks import GridBlock, Launch
 from tcjit.mapping.options import Options
 from tcjit.mapping.races import verify_races
 from tcjit.mapping.scop import Scop
@@ -126,9 +126,9 @@ def product_buffers(tile: int, step: int, stages: int = 1) -> tuple[Buffer, Buff
     stage = ((1, stages, piece),) if stages > 1 else ()
     each = tile // 16
     return (
-        Buffer("A_sh", Block(0), "shared", folds((), (), stage, ((1, tile, 1),), ((1, step, tile),)), piece * stages),
-        Buffer("B_sh", Block(0), "shared", folds((), (), stage, ((1, step, tile),), ((1, tile, 1),)), piece * stages),
-        Buffer("C_acc", Block(0), "thread", folds(((16, each, each),), ((16, each, 1),)), each * each),
+        Buffer("A_sh", GridBlock(0), "shared", folds((), (), stage, ((1, tile, 1),), ((1, step, tile),)), piece * stages),
+        Buffer("B_sh", GridBlock(0), "shared", folds((), (), stage, ((1, step, tile),), ((1, tile, 1),)), piece * stages),
+        Buffer("C_acc", GridBlock(0), "thread", folds(((16, each, each),), ((16, each, 1),)), each * each),
     )
 
 

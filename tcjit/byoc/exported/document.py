@@ -12,7 +12,7 @@ from tcjit.byoc.spec import written
 FORMAT = 1
 
 
-class Names:
+class VariableNames:
     """A name for every value, no two of them the same; constants keep those that their files have."""
 
     def __init__(self, held: Mapping[Value, str]) -> None:
@@ -30,7 +30,7 @@ class Names:
         return self._known[value]
 
 
-def block_json(block: Block, names: Names) -> dict[str, Any]:
+def block_json(block: Block, names: VariableNames) -> dict[str, Any]:
     """A block: what comes in, the operations in an order in which they can run, what goes out."""
     return {
         "inputs": [_value(value, names) for value in block.inputs if not value.constant],
@@ -68,7 +68,7 @@ def _argument(argument: Argument) -> dict[str, Any]:
     return {"name": argument.name, "dtype": argument.dtype, "shape": list(argument.shape), "strides": list(argument.strides)}
 
 
-def _value(value: Value, names: Names) -> dict[str, Any]:
+def _value(value: Value, names: VariableNames) -> dict[str, Any]:
     kind = value.type
     if kind is None:
         return {"name": names.of(value)}
@@ -76,7 +76,7 @@ def _value(value: Value, names: Names) -> dict[str, Any]:
     return {"name": names.of(value), "dtype": kind.dtype or None, "shape": shape, "device": kind.device}
 
 
-def _node(node: Node, names: Names) -> dict[str, Any]:
+def _node(node: Node, names: VariableNames) -> dict[str, Any]:
     found: dict[str, Any] = {
         "op": node.op,
         "overload": node.overload,

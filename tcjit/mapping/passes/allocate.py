@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from tcjit.grammar.ast import Access, Expr, Index
 from tcjit.grammar.dtypes import DTYPES
-from tcjit.mapping.gpu_nest import BlockNode, Distribution, GroupPlan, Kernel, SequentialLoops, StatementPlan, mapped_statements
+from tcjit.mapping.gpu_nest import BlockNode, Distribution, GpuKernel, GroupPlan, SequentialLoops, StatementPlan, mapped_statements
 from tcjit.mapping.machine import BUFFER_REGISTERS, Device
-from tcjit.mapping.marks import Block, Mark
+from tcjit.mapping.marks import GridBlock, Mark
 from tcjit.mapping.scop_builder import LoweredScop, owner
 from tcjit.mapping.storage import Axis, Buffer, Storage
 
@@ -21,7 +21,7 @@ WORKING_REGISTERS = 24  # of a thread for addresses, operands and what is under 
 Where = tuple[str, Distribution | int]  # "column", "lane", "owner" or "rest", and its share or the whole extent
 
 
-def allocate(lowered: LoweredScop, kernels: Sequence[Kernel], device: Device) -> tuple[Kernel, ...]:
+def allocate(lowered: LoweredScop, kernels: Sequence[GpuKernel], device: Device) -> tuple[GpuKernel, ...]:
     """The kernels with buffers for their temporaries."""
     result = []
     for number, (plan, kernel) in enumerate(zip(lowered.plans, kernels, strict=True)):
@@ -38,7 +38,7 @@ def allocate(lowered: LoweredScop, kernels: Sequence[Kernel], device: Device) ->
             users = accesses_of(lowered, plan, storage.name)
             if users is None:
                 continue
-            buffer = _registers(plan, storage, users, Block(number))
+            buffer = _registers(plan, storage, users, GridBlock(number))
             if buffer is not None:
                 live = _live_range(kernel.body, {item.statement for item, _ in users})
                 words = buffer.elements * max(1, DTYPES[storage.dtype].bytes // 4)
@@ -46,7 +46,7 @@ def allocate(lowered: LoweredScop, kernels: Sequence[Kernel], device: Device) ->
                     lives.append((live, words))
                     buffers.append(buffer)
                     continue
-            buffer = _shared(plan, storage, users, Block(number))
+            buffer = _shared(plan, storage, users, GridBlock(number))
             if buffer is not None and used + buffer.elements * DTYPES[storage.dtype].bytes <= device.shared_bytes:
                 used += -(-buffer.elements * DTYPES[storage.dtype].bytes // 16) * 16
                 buffers.append(buffer)
@@ -70,7 +70,7 @@ def _live_range(body: tuple[BlockNode, ...], users: Collection[str]) -> range:
     return range(first, max(last, first + 1))
 
 
-def _scratch(lowered: LoweredScop, kernel: Kernel, device: Device) -> int:
+def _scratch(lowered: LoweredScop, kernel: GpuKernel, device: Device) -> int:
     """Bytes of shared memory in which threads of different warps combine their parts."""
     writers = -(-kernel.threads // device.warp) if "shuffle" in device.capabilities else kernel.threads
     dtypes = {lowered.scop.statement(region.statement).value.dtype for region in mapped_statements(kernel.body) if region.reduce}
@@ -105,7 +105,7 @@ def _where(plan: GroupPlan, item: StatementPlan, subscript: Expr, extent: int) -
     if item.lane:
         dim, share = item.lane
         if isinstance(subscript, Index) and subscript.name == dim:
-            return ("owner", share.threads) if share.each == 1 and share.lower == 0 else ("lane", share)
+            return ("owner", share.threads) if share.per_thread == 1 and share.lower == 0 else ("lane", share)
         if share.threads > 1 and subscript == owner(dim, share):
             return "owner", share.threads
     return "rest", extent
@@ -144,7 +144,7 @@ def _registers(plan: GroupPlan, storage: Storage, users: Sequence[tuple[Statemen
         parts = [(share.threads * share.vector, share.rounds, step * share.vector)] if share.rounds > 1 else []
         parts += [(1, share.vector, step)] if share.vector > 1 else []
         axes.insert(0, Axis(share.lower, tuple(parts)))
-        step *= share.each
+        step *= share.per_thread
     return Buffer(storage.name, mark, "thread", tuple(axes), step)
 
 

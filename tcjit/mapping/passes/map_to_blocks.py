@@ -10,15 +10,15 @@ from collections.abc import Sequence
 
 import islpy as isl
 
-from tcjit.mapping.gpu_nest import BlockNode, Kernel, SequentialLoops, mapped_statements
+from tcjit.mapping.gpu_nest import BlockNode, GpuKernel, SequentialLoops, mapped_statements
 from tcjit.mapping.isl import member, stack
-from tcjit.mapping.marks import Block, Grid, Launch, Sync, WaitGroup
+from tcjit.mapping.marks import Grid, GridBlock, Launch, Sync, WaitGroup
 from tcjit.mapping.passes.fuse import filters
 from tcjit.mapping.scop import Scop
 from tcjit.mapping.tree import insert_mark
 
 
-def map_to_blocks(scop: Scop, kernels: Sequence[Kernel]) -> isl.Schedule:
+def map_to_blocks(scop: Scop, kernels: Sequence[GpuKernel]) -> isl.Schedule:
     """The tree of all kernels down to one leaf for each statement."""
     node = isl.Schedule.from_domain(scop.domain).get_root().child(0)
     if len(kernels) > 1:
@@ -30,7 +30,7 @@ def map_to_blocks(scop: Scop, kernels: Sequence[Kernel]) -> isl.Schedule:
         if kernel.blocks:
             below = _band(scop, below, kernel.blocks, coincident=True)
             below = insert_mark(below, Grid()).child(0).child(0)
-        below = insert_mark(below, Block(number)).child(0)
+        below = insert_mark(below, GridBlock(number)).child(0)
         below = _body(scop, below, kernel.body)
         node = below.ancestor(below.get_tree_depth() - depth)
     return node.get_schedule()

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 
 import islpy as isl
 
-from tcjit.mapping.gpu_nest import Kernel, MappedStatement, mapped_statements
+from tcjit.mapping.gpu_nest import GpuKernel, MappedStatement, mapped_statements
 from tcjit.mapping.isl import member, stack
 from tcjit.mapping.marks import AsyncCopy, Mma, Reduce, Threads, Unroll, Vector
 from tcjit.mapping.scop import Scop
 from tcjit.mapping.tree import KIND, insert_mark, kind, rewrite, statements_below
 
 
-def map_to_threads(scop: Scop, tree: isl.Schedule, kernels: Sequence[Kernel]) -> isl.Schedule:
+def map_to_threads(scop: Scop, tree: isl.Schedule, kernels: Sequence[GpuKernel]) -> isl.Schedule:
     """The tree with every leaf replaced by its statement's region."""
     mapped = {region.statement: region for kernel in kernels for region in mapped_statements(kernel.body)}
 

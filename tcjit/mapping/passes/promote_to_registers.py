@@ -66,7 +66,7 @@ def _outputs(draft: ScopBuilder, plan: GroupPlan, elsewhere: set[str]) -> GroupP
         users = [item for item in plan.items if any(a.tensor == tensor for a in _accesses(draft.statements[item.statement]))]
         places = {_place(item, a) for item in users for a in _accesses(draft.statements[item.statement]) if a.tensor == tensor}
         place = next(iter(places))
-        if any(item.lane[1].each > KEPT for item in users if item.lane and place is not None and "lane" in place):
+        if any(item.lane[1].per_thread > KEPT for item in users if item.lane and place is not None and "lane" in place):
             continue  # too long a row to stay anywhere but in memory
         if len(places) > 1 or place is None or (len(users) == 1 and draft.statements[users[0].statement].operator == "="):
             continue
@@ -114,7 +114,7 @@ def _inputs(draft: ScopBuilder, plan: GroupPlan) -> GroupPlan:
             if place and "lane" in place and access.tensor not in written and not guards and not s.constraints:
                 readers.setdefault((access.tensor, place, _box(s, access.tensor)), {})[item] = access.subscripts
     for (tensor, _, _), subscripts_of in readers.items():
-        if len(subscripts_of) < 2 or any(item.lane[1].each > KEPT for item in subscripts_of if item.lane):
+        if len(subscripts_of) < 2 or any(item.lane[1].per_thread > KEPT for item in subscripts_of if item.lane):
             continue
         storage = draft.scop.tensor(tensor)
         copy = draft.temporary(f"{tensor}_held", storage.dtype, storage.shape, storage.dynamic_extents)

@@ -13,7 +13,7 @@ from tcjit.grammar.ast import Access, Const, Expr
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.footprint import WIDE, piece
 from tcjit.mapping.gpu_nest import Distribution, GroupPlan, MappedStatement, StagedCopy, StatementPlan
-from tcjit.mapping.marks import Block, Mark
+from tcjit.mapping.marks import GridBlock, Mark
 from tcjit.mapping.scop import DynamicBounds
 from tcjit.mapping.scop_builder import LoweredScop, ScopBuilder, divided, index, modulo, total
 from tcjit.mapping.storage import Axis, Buffer, Storage
@@ -25,7 +25,7 @@ def promote_to_shared(lowered: LoweredScop) -> LoweredScop:
     """The scop with the copies that its plans ask for."""
     draft = ScopBuilder(lowered)
     copies = [
-        _Promotion(draft, plan, item, access, Block(number)).copy()
+        _Promotion(draft, plan, item, access, GridBlock(number)).copy()
         for number, plan in enumerate(lowered.plans)
         for item in plan.items
         for name, access in plan.shared

@@ -54,7 +54,7 @@ def _split(
     combined = Access(part.name, at, dtype=storage.dtype)
     last = draft.add("R", s, s.tensor, s.subscripts, s.operator, combined, (*left, limits), reduction=(thread,))
     # shuffles serve runs of a power of two of neighbouring threads with one result each; others are added up one after the other
-    one_each = all(share.each == 1 for share in plan.columns) and all(name in item.columns for name, _, _ in left)
+    one_each = all(share.per_thread == 1 for share in plan.columns) and all(name in item.columns for name, _, _ in left)
     together = share.threads & (share.threads - 1) == 0 and not plan.lane_first and one_each
     combine = StatementPlan(last, item.columns, lane, reduce=True) if together else StatementPlan(last, item.columns)
     return StatementPlan(first, item.columns, lane), combine

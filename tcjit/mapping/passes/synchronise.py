@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import islpy as isl
 
-from tcjit.mapping.gpu_nest import BlockNode, GroupPlan, Kernel, SequentialLoops, StatementPlan
+from tcjit.mapping.gpu_nest import BlockNode, GpuKernel, GroupPlan, SequentialLoops, StatementPlan
 from tcjit.mapping.machine import Device
 from tcjit.mapping.marks import Collective, Sync, Threads
 from tcjit.mapping.passes.allocate import Where, accesses_of, same_thread
@@ -20,7 +20,7 @@ from tcjit.mapping.tree import insert_mark, mark_of, rewrite, statements_below
 BARRIERS = (None, Sync("warp"), Sync("block"))  # weakest first
 
 
-def synchronise(lowered: LoweredScop, tree: isl.Schedule, kernels: Sequence[Kernel], device: Device) -> isl.Schedule:
+def synchronise(lowered: LoweredScop, tree: isl.Schedule, kernels: Sequence[GpuKernel], device: Device) -> isl.Schedule:
     """The tree with marks ``Sync`` above the regions that wait."""
     needed: dict[str, int] = {}
     for plan, kernel in zip(lowered.plans, kernels, strict=True):
@@ -39,7 +39,7 @@ def synchronise(lowered: LoweredScop, tree: isl.Schedule, kernels: Sequence[Kern
 class _BarrierPlacement:
     """One kernel; ``needed`` gives, per statement, the barrier before it."""
 
-    def __init__(self, lowered: LoweredScop, plan: GroupPlan, kernel: Kernel, device: Device) -> None:
+    def __init__(self, lowered: LoweredScop, plan: GroupPlan, kernel: GpuKernel, device: Device) -> None:
         self.lowered = lowered
         self.plan = plan
         self.device = device

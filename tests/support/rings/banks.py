@@ -8,7 +8,7 @@ from tcjit.codegen.build import build
 from tcjit.codegen.dialect import CUDA
 from tcjit.codegen.isolate import radices
 from tcjit.codegen.linear import Linear, Opaque
-from tcjit.codegen.loops import For, If, Mark, Node, Run, children
+from tcjit.codegen.loops import For, If, MarkNode, Node, Run, children
 from tcjit.codegen.memory import Memory
 from tcjit.codegen.scope import Scope
 from tcjit.grammar.ast import Access
@@ -64,9 +64,9 @@ def _regions(
             yield sizes, loops, node, neighbours
         elif isinstance(node, If):
             yield from _regions(node.then + node.other, sizes, loops, neighbours)
-        elif isinstance(node, Mark) and (found := radices(node.name)):
+        elif isinstance(node, MarkNode) and (found := radices(node.name)):
             yield from _regions(node.body, found, (), None)
-        elif isinstance(node, Mark):
+        elif isinstance(node, MarkNode):
             vector = node.body[0] if node.name == "vector" and isinstance(node.body[0], For) else neighbours
             yield from _regions(node.body, sizes, loops, vector)
         else:

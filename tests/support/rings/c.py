@@ -13,7 +13,7 @@ import numpy as np
 
 from tcjit.codegen import prelude
 from tcjit.codegen.dialect import C, Dialect
-from tcjit.codegen.expression import Printer, ctype
+from tcjit.codegen.expression import ExpressionPrinter, ctype
 from tcjit.grammar.ast import Access, Expr
 from tcjit.runtime import host
 
@@ -48,9 +48,9 @@ def plain(dtype: str, elements: Array) -> Array:
 
 def program(
     expressions: Sequence[Expr], inputs: Mapping[str, str], dialect: Dialect = C, checked: bool = True, simd: bool = False
-) -> tuple[str, Printer]:
+) -> tuple[str, ExpressionPrinter]:
     """The C text that stores each expression, and its printer; ``inputs`` maps the names read at [i] to their dtypes."""
-    printer = Printer(
+    printer = ExpressionPrinter(
         dialect, lambda access, p: p.load(inputs[access.tensor], f"{access.tensor}[i]"), lambda kind, name: name, checked=checked
     )
     lines = [SIGNATURE + " {", "  int64_t tc_flag = 0;"]

@@ -16,7 +16,7 @@ from support.rings import cuda_host, opencl
 from support.rings.c import STORAGE, Array, Outcome, stored
 from tcjit.codegen import prelude
 from tcjit.codegen.dialect import GpuDialect
-from tcjit.codegen.expression import Printer, ctype
+from tcjit.codegen.expression import ExpressionPrinter, ctype
 from tcjit.codegen.source import KernelLaunch
 from tcjit.grammar.ast import Expr
 
@@ -33,11 +33,11 @@ def signature(symbol: str, inputs: Sequence[str], outputs: Sequence[str], dialec
     return f"{dialect.kernel.format(threads=THREADS)} {symbol}({', '.join(parameters)})"
 
 
-def kernel(symbol: str, group: Group, dialect: GpuDialect, checked: bool = True) -> tuple[str, Printer]:
+def kernel(symbol: str, group: Group, dialect: GpuDialect, checked: bool = True) -> tuple[str, ExpressionPrinter]:
     """The kernel that stores each expression, and its printer."""
     expressions, inputs = group
     places = {name: f"A{k}" for k, name in enumerate(inputs)}
-    printer = Printer(
+    printer = ExpressionPrinter(
         dialect,
         lambda access, p: p.load(inputs[access.tensor][0], f"{places[access.tensor]}[i]"),
         lambda kind, name: name,
