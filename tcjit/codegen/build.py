@@ -9,7 +9,7 @@ from typing import Any
 import islpy as isl
 
 from tcjit.codegen.linear import Linear, combine
-from tcjit.codegen.loops import Both, Compare, Condition, For, If, MarkNode, Node, Run, runs, substitute
+from tcjit.codegen.loops import BooleanOp, Compare, Condition, For, If, MarkNode, Node, Run, runs, substitute
 from tcjit.errors import MappingError
 from tcjit.mapping import marks
 from tcjit.mapping.isl import identifier, union_map
@@ -297,7 +297,7 @@ def linear(expr: isl.AstExpr) -> Linear:
 
 def indicator(holds: Condition) -> Linear:
     """1 where a condition holds, 0 elsewhere."""
-    if isinstance(holds, Both):
+    if isinstance(holds, BooleanOp):
         return combine("min" if holds.op == "&&" else "max", (indicator(holds.left), indicator(holds.right)))
     if holds.op in ("==", "!="):
         equal = combine("min", (indicator(Compare(holds.left, "<=", holds.right)), indicator(Compare(holds.left, ">=", holds.right))))
@@ -313,5 +313,5 @@ def condition(expr: isl.AstExpr) -> Condition:
     if op in _COMPARE:
         return Compare(linear(expr.get_op_arg(0)), _COMPARE[op], linear(expr.get_op_arg(1)))
     if op in _LOGIC:
-        return Both(condition(expr.get_op_arg(0)), _LOGIC[op], condition(expr.get_op_arg(1)))
+        return BooleanOp(condition(expr.get_op_arg(0)), _LOGIC[op], condition(expr.get_op_arg(1)))
     return Compare(linear(expr), "!=", Linear.of(0))

@@ -14,22 +14,22 @@ from tcjit.codegen.dialect import Dialect, reading_bytes
 from tcjit.codegen.expression import ExpressionPrinter
 from tcjit.codegen.linear import HELPERS, Linear
 from tcjit.codegen.loops import For, If, MarkNode, Node, Run
-from tcjit.codegen.memory import Memory, linear_subscript
+from tcjit.codegen.memory import KernelMemory, linear_subscript
 from tcjit.codegen.profile import Profile, scaled, trips
-from tcjit.codegen.scope import Gathers, Scope
+from tcjit.codegen.scope import Gathers, LoopScope
 from tcjit.grammar.ast import Access, Def, Expr
 from tcjit.grammar.check import accumulating
 from tcjit.grammar.wrapping import wrapping
 from tcjit.mapping.pipeline import Mapped
 
 
-class Emitter(Scope, ABC):
+class Emitter(LoopScope, ABC):
     """Walks the loops once, appending lines."""
 
     def __init__(self, mapped: Mapped, dialect: Dialect, checked: bool) -> None:
         if _given_bools(mapped.scop.program.definition):
             dialect = reading_bytes(dialect)
-        super().__init__(mapped, Memory(mapped, dialect))
+        super().__init__(mapped, KernelMemory(mapped, dialect))
         self.checked = checked
         self.lines: list[str] = []
         self.profile = Profile()

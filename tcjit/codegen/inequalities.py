@@ -5,12 +5,12 @@ from __future__ import annotations
 from math import gcd
 
 from tcjit.codegen.linear import Linear, Opaque
-from tcjit.codegen.loops import Both, Compare, Condition
+from tcjit.codegen.loops import BooleanOp, Compare, Condition
 
 
 def facts(condition: Condition) -> list[Linear] | None:
     """Expressions that are all at least 0 exactly where a condition holds; None where it is no conjunction of inequalities."""
-    if isinstance(condition, Both):
+    if isinstance(condition, BooleanOp):
         left, right = facts(condition.left), facts(condition.right)
         return None if condition.op != "&&" or left is None or right is None else left + right
     distance = condition.left - condition.right

@@ -13,7 +13,7 @@ from dataclasses import replace
 from tcjit.codegen.inequalities import comparison, facts, split, tightened
 from tcjit.codegen.integers import Ranges, limits, simplified
 from tcjit.codegen.linear import Linear, Opaque
-from tcjit.codegen.loops import Both, Condition, For, If, MarkNode, Node
+from tcjit.codegen.loops import BooleanOp, Condition, For, If, MarkNode, Node
 from tcjit.codegen.unroll import constant_trips
 from tcjit.grammar.dynamic import PREFIX
 from tcjit.mapping.marks import Threads
@@ -37,7 +37,7 @@ def separate(nodes: tuple[Node, ...], shared: frozenset[str], ranges: Ranges) ->
     first, *others = (comparison(Linear(terms, constant)) for terms, constant in sorted(found.items(), key=str))
     condition: Condition = first
     for other in others:
-        condition = Both(condition, "&&", other)
+        condition = BooleanOp(condition, "&&", other)
     full = _Level(shared, ranges, found).visit(nodes, ranges, None)
     # steps inside a full tile may still be partial: the last one of a reduction
     return (If(condition, tuple(_inside(node, shared, ranges) for node in full), nodes),)

@@ -55,7 +55,7 @@ class Compare:
 
 
 @dataclass(frozen=True)
-class Both:
+class BooleanOp:
     """Two conditions joined by ``&&`` or ``||``."""
 
     left: Condition
@@ -65,15 +65,15 @@ class Both:
     def written(self, index: Callable[[Linear], str]) -> str:
         return f"({self.left.written(index)}) {self.op} ({self.right.written(index)})"
 
-    def substitute(self, values: Mapping[str, Linear]) -> Both:
-        return Both(self.left.substitute(values), self.op, self.right.substitute(values))
+    def substitute(self, values: Mapping[str, Linear]) -> BooleanOp:
+        return BooleanOp(self.left.substitute(values), self.op, self.right.substitute(values))
 
     @property
     def variables(self) -> frozenset[str]:
         return self.left.variables | self.right.variables
 
 
-Condition = Compare | Both
+Condition = Compare | BooleanOp
 
 
 @dataclass(frozen=True)

@@ -24,10 +24,10 @@ from tcjit.codegen.loops import (
     nest,
     runs,
 )
-from tcjit.codegen.memory import Memory
+from tcjit.codegen.memory import KernelMemory
 from tcjit.codegen.parallel_regions import merged
 from tcjit.codegen.patch import match, starts
-from tcjit.codegen.scope import Scope
+from tcjit.codegen.scope import LoopScope
 from tcjit.codegen.soon import requests
 from tcjit.codegen.trip_counts import below, fewest, work
 from tcjit.grammar.dtypes import DTYPES
@@ -43,13 +43,13 @@ FAIR_SHARE = 64
 SUMS, SHORT = 2, 64
 
 
-def lower(nodes: tuple[Node, ...], mapped: Mapped, memory: Memory, machine: Machine) -> tuple[Node, ...]:
+def lower(nodes: tuple[Node, ...], mapped: Mapped, memory: KernelMemory, machine: Machine) -> tuple[Node, ...]:
     """Nodes of isl's AST without their marks."""
     return _CpuLowering(mapped, memory, machine).block(nodes)
 
 
-class _CpuLowering(Scope):
-    def __init__(self, mapped: Mapped, memory: Memory, machine: Machine) -> None:
+class _CpuLowering(LoopScope):
+    def __init__(self, mapped: Mapped, memory: KernelMemory, machine: Machine) -> None:
         super().__init__(mapped, memory)
         self.machine = machine
         self.prefetches: dict[int, tuple[Prefetch, ...]] = {}  # by id of the For at the start of whose body they stand

@@ -37,7 +37,7 @@ _VECTOR = re.compile(r"tc_(sum_)?(float|double)\d+")
 ALIGNMENT = 64  # bytes, of every workspace slice and private array
 
 
-class Memory:
+class KernelMemory:
     """The names and places of all tensors of one kernel."""
 
     def __init__(self, mapped: Mapped, dialect: Dialect) -> None:

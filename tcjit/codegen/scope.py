@@ -9,7 +9,7 @@ from tcjit.codegen.address import Address
 from tcjit.codegen.integers import Ranges, limits
 from tcjit.codegen.linear import Linear
 from tcjit.codegen.loops import For, Gathered, Run
-from tcjit.codegen.memory import Memory, linear_subscript
+from tcjit.codegen.memory import KernelMemory, linear_subscript
 from tcjit.grammar.ast import Access, Expr
 from tcjit.mapping import marks
 from tcjit.mapping.pipeline import Mapped
@@ -18,10 +18,10 @@ from tcjit.mapping.scop import ScopStatement
 Gathers = list[tuple[int, Expr]]  # the data-dependent subscripts of an access: axis, subscript
 
 
-class Scope:
+class LoopScope:
     """Knows the marks and loops above a node, outermost first, and the ranges of their variables."""
 
-    def __init__(self, mapped: Mapped, memory: Memory) -> None:
+    def __init__(self, mapped: Mapped, memory: KernelMemory) -> None:
         self.mapped = mapped
         self.memory = memory
         self.marks: tuple[marks.Mark, ...] = ()

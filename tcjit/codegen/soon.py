@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tcjit.codegen.integers import Ranges, limits
 from tcjit.codegen.linear import Linear
 from tcjit.codegen.loops import For, MarkNode, Node, Prefetch, Run, children
-from tcjit.codegen.scope import Scope
+from tcjit.codegen.scope import LoopScope
 from tcjit.codegen.trip_counts import below, work
 from tcjit.grammar.ast import Access
 from tcjit.grammar.dtypes import DTYPES
@@ -41,7 +41,7 @@ class Part:
         return -(-self.count * size // LINE)
 
 
-def requests(scope: Scope, round_: MarkNode, machine: Machine) -> tuple[For, tuple[Prefetch, ...]] | None:
+def requests(scope: LoopScope, round_: MarkNode, machine: Machine) -> tuple[For, tuple[Prefetch, ...]] | None:
     """A loop inside of a round, and nodes for the start of its body; None where nothing should be asked for."""
     loop = _spread(round_.body)
     if loop is None:
@@ -76,7 +76,7 @@ def _spread(nodes: tuple[Node, ...]) -> For | None:
     return first if isinstance(first, For) and first.step == 1 and (first.trips or 0) > 1 else None
 
 
-def _tensors(scope: Scope, round_: MarkNode) -> list[str]:
+def _tensors(scope: LoopScope, round_: MarkNode) -> list[str]:
     """The tensors in memory that a round reads or writes."""
     scop = scope.mapped.scop
     names: dict[str, None] = {}
@@ -86,7 +86,7 @@ def _tensors(scope: Scope, round_: MarkNode) -> list[str]:
     return [name for name in names if name not in scope.memory.contracted]
 
 
-def _part(scope: Scope, round_: MarkNode, tensor: str, machine: Machine) -> Part | None:
+def _part(scope: LoopScope, round_: MarkNode, tensor: str, machine: Machine) -> Part | None:
     """What a round has of a tensor, if that is one small part and mostly another one each time."""
     scop = scope.mapped.scop
     storage = scop.tensor(tensor)

@@ -13,7 +13,7 @@ from tcjit.codegen.build import indicator
 from tcjit.codegen.inequalities import comparison, facts, split
 from tcjit.codegen.isolate import separate
 from tcjit.codegen.linear import Linear, Opaque, combine
-from tcjit.codegen.loops import Both, Compare, Condition, For, If, MarkNode, Node, Run, substitute
+from tcjit.codegen.loops import BooleanOp, Compare, Condition, For, If, MarkNode, Node, Run, substitute
 from tcjit.codegen.unroll import constant_trips
 from tcjit.mapping.marks import GridBlock, Sync, Threads, Unroll
 
@@ -29,7 +29,7 @@ def value(expression: Linear, point: Mapping[str, int]) -> int:
 
 
 def holds(condition: Condition, point: Mapping[str, int]) -> bool:
-    if isinstance(condition, Both):
+    if isinstance(condition, BooleanOp):
         left, right = holds(condition.left, point), holds(condition.right, point)
         return (left and right) if condition.op == "&&" else (left or right)
     left_value, right_value = value(condition.left, point), value(condition.right, point)
@@ -133,7 +133,7 @@ def test_an_indicator_is_one_where_the_condition_holds() -> None:
     for _ in range(200):
         parts = [Compare(expression(draw, [C0, C1, C2]), draw.choice(["<=", "<", ">=", ">", "==", "!="]), expression(draw, [C0, C1, C2]))
                  for _ in range(2)]  # fmt: skip
-        given = draw.choice([parts[0], Both(parts[0], "&&", parts[1]), Both(parts[0], "||", parts[1])])
+        given = draw.choice([parts[0], BooleanOp(parts[0], "&&", parts[1]), BooleanOp(parts[0], "||", parts[1])])
         made = indicator(given)
         for point in points():
             assert value(made, point) == int(holds(given, point)), given
@@ -155,8 +155,8 @@ def test_facts_hold_where_the_condition_does() -> None:
 
 def test_only_conjunctions_of_inequalities_are_facts() -> None:
     at_most = Compare(C0, "<=", Linear.of(4))
-    assert facts(Compare(C0, "==", C1)) is None and facts(Both(at_most, "||", at_most)) is None
-    assert facts(Both(at_most, "&&", at_most)) == [Linear.of(4) - C0] * 2
+    assert facts(Compare(C0, "==", C1)) is None and facts(BooleanOp(at_most, "||", at_most)) is None
+    assert facts(BooleanOp(at_most, "&&", at_most)) == [Linear.of(4) - C0] * 2
 
 
 def test_facts_are_written_with_positive_numbers() -> None:

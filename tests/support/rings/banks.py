@@ -9,8 +9,8 @@ from tcjit.codegen.dialect import CUDA
 from tcjit.codegen.isolate import radices
 from tcjit.codegen.linear import Linear, Opaque
 from tcjit.codegen.loops import For, If, MarkNode, Node, Run, children
-from tcjit.codegen.memory import Memory
-from tcjit.codegen.scope import Scope
+from tcjit.codegen.memory import KernelMemory
+from tcjit.codegen.scope import LoopScope
 from tcjit.grammar.ast import Access
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.machine import Device
@@ -32,7 +32,7 @@ class Touch:
 
 def touches(mapped: Mapped, device: Device) -> list[Touch]:
     """Every access to shared memory of every region, by the first warp of a block with all loops at their start."""
-    scope = Scope(mapped, Memory(mapped, CUDA))
+    scope = LoopScope(mapped, KernelMemory(mapped, CUDA))
     found: list[Touch] = []
     for sizes, loops, run, neighbours in _regions(build(mapped), (), (), None):
         scope.marks = tuple(b.mark for b in mapped.privates)
