@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from tcjit.codegen.build import build
 from tcjit.codegen.dialect import CUDA
-from tcjit.codegen.isolate import radices
 from tcjit.codegen.linear import Linear, Opaque
 from tcjit.codegen.loops import For, If, MarkNode, Node, Run, children
 from tcjit.codegen.memory import KernelMemory
@@ -14,6 +13,7 @@ from tcjit.codegen.scope import LoopScope
 from tcjit.grammar.ast import Access
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.machine import Device
+from tcjit.mapping.marks import Threads, Vector
 from tcjit.mapping.pipeline import Mapped
 
 BANKS, WORD = 32, 4
@@ -64,10 +64,10 @@ def _regions(
             yield sizes, loops, node, neighbours
         elif isinstance(node, If):
             yield from _regions(node.then + node.other, sizes, loops, neighbours)
-        elif isinstance(node, MarkNode) and (found := radices(node.name)):
-            yield from _regions(node.body, found, (), None)
+        elif isinstance(node, MarkNode) and isinstance(node.mark, Threads):
+            yield from _regions(node.body, node.mark.radices, (), None)
         elif isinstance(node, MarkNode):
-            vector = node.body[0] if node.name == "vector" and isinstance(node.body[0], For) else neighbours
+            vector = node.body[0] if node.mark == Vector() and isinstance(node.body[0], For) else neighbours
             yield from _regions(node.body, sizes, loops, vector)
         else:
             below = (*loops, node) if isinstance(node, For) and len(loops) < len(sizes) else loops
