@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 import pytest
 from support.mapping import AVX512, CONVOLUTION, LAYER, MATMUL, SMALL, SOFTMAX, program
 
-from tcjit.codegen.c import emit
+from tcjit.codegen.c import emit_c
 from tcjit.codegen.dialect import CUDA, OPENCL, C
 from tcjit.codegen.gpu_kernel import emit_gpu
 from tcjit.mapping.machine import OPENCL as OPENCL_DEVICE
@@ -37,7 +37,7 @@ def sections(steps: Steps, source: str) -> str:
 def test_steps_for_a_cpu(name: str, golden: Golden) -> None:
     steps = Steps(name)
     mapped = map_program(program(*PROGRAMS[name]), Options(), AVX512, steps=steps)
-    golden(sections(steps, emit(mapped, C, AVX512, checked=True).text))
+    golden(sections(steps, emit_c(mapped, C, AVX512, checked=True).text))
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -10,7 +10,7 @@ from support.mapping import AVX512, MATMUL, program
 from tcjit.codegen.c import emit_c
 from tcjit.codegen.dialect import C
 from tcjit.errors import MappingError
-from tcjit.mapping.machine import Machine, pieces
+from tcjit.mapping.machine import Machine, vector_cover
 from tcjit.mapping.options import Options
 from tcjit.mapping.pipeline import map_program
 
@@ -27,7 +27,7 @@ def kernel(text: str, shapes: dict[str, tuple[int, ...]], options: Options | Non
 @pytest.mark.parametrize("width", [1, 2, 4, 8, 16])
 def test_registers_cover_every_lane_and_no_more(width: int) -> None:
     for extent in range(1, 70):
-        found = pieces(extent, width)
+        found = vector_cover(extent, width)
         assert {lane for start, lanes in found for lane in range(start, start + lanes)} == set(range(extent))
         assert all(lanes <= width and lanes & (lanes - 1) == 0 for _, lanes in found)
         assert len(found) <= -(-extent // width) + (extent < width)
