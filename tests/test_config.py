@@ -1,4 +1,7 @@
-"""Environment variables: read at use, with a meaning each, and an error that helps."""
+"""Environment variables: read at use, with a meaning each, and an error that helps.
+
+Modules: config
+"""
 from __future__ import annotations
 
 from pathlib import Path

@@ -20,9 +20,9 @@ MODULES = {
 
 def named(path: Path) -> set[str]:
     """The modules that a test file names."""
-    listed = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("Modules:")[2]
+    listed = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\nModules: ")[2]
     own = ".".join((*path.relative_to(HOME).parts[:-1], path.stem.removeprefix("test_")))
-    return {*listed.replace(",", " ").replace("`", " ").rstrip(".").split(), *({own} & MODULES)}
+    return {*listed.split(), *({own} & MODULES)}
 
 
 TESTS = sorted(HOME.rglob("test_*.py"))

@@ -1,4 +1,7 @@
-"""Steps: numbered, timed, kept, dumped, checked."""
+"""Steps: numbered, timed, kept, dumped, checked.
+
+Modules: step
+"""
 from __future__ import annotations
 
 from pathlib import Path

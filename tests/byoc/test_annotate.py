@@ -1,4 +1,7 @@
-"""Which nodes a backend may take, and the reasons that the others bear: the engine's, the predicates', and those of its table."""
+"""Which nodes a backend may take, and the reasons that the others bear: the engine's, the predicates', and those of its table.
+
+Modules: byoc.partition_blocks
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A partitioned model is called as the original: by place or by name, with other extents where that was asked for, in and out of trees."""
+"""A partitioned model is called as the original: by place or by name, with other extents where that was asked for, in and out of trees.
+
+Modules: byoc.containers byoc.partition byoc.respecialise
+"""
 from __future__ import annotations
 
 import copy

@@ -1,4 +1,7 @@
-"""The picture of a partitioned graph: well-formed, nothing on top of anything else, everything told."""
+"""The picture of a partitioned graph: well-formed, nothing on top of anything else, everything told.
+
+Modules: byoc.graph_layout byoc.rewrite
+"""
 from __future__ import annotations
 
 import random

@@ -1,4 +1,8 @@
-"""Exported folders: run by C++ without Python, read by anything that reads JSON, checked against wrong shapes and damaged files."""
+"""Exported folders: run by C++ without Python, read by anything that reads JSON, checked against wrong shapes and damaged files.
+
+Modules: byoc.exported.build byoc.exported.document byoc.exported.inline byoc.exported.kernels byoc.exported.library byoc.exported.saved
+byoc.exported.traced
+"""
 from __future__ import annotations
 
 import ctypes

@@ -1,4 +1,7 @@
-"""Model files from others: nothing of a file runs as code, whatever is damaged is an error that names it."""
+"""Model files from others: nothing of a file runs as code, whatever is damaged is an error that names it.
+
+Modules: byoc.archive byoc.expressions byoc.manifest byoc.safe_contents byoc.script_file
+"""
 from __future__ import annotations
 
 import functools

@@ -1,4 +1,7 @@
-"""Exported programs and FX graphs as blocks, and back: unchanged, with regions, with new constants, from a file."""
+"""Exported programs and FX graphs as blocks, and back: unchanged, with regions, with new constants, from a file.
+
+Modules: byoc.adapter byoc.fx_read byoc.fx_write
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The backend "tcjit": what it takes and why not, how regions are cut for it, and what its runner does with other tensors."""
+"""The backend "tcjit": what it takes and why not, how regions are cut for it, and what its runner does with other tensors.
+
+Modules: byoc.tcjit_backend
+"""
 from __future__ import annotations
 
 import math

@@ -1,4 +1,7 @@
-"""Products, convolutions, pooling, resizing and attention against PyTorch."""
+"""Products, convolutions, pooling, resizing and attention against PyTorch.
+
+Modules: byoc.lower.contractions byoc.lower.convolutions byoc.lower.pooling
+"""
 from __future__ import annotations
 
 import math

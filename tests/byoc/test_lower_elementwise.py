@@ -1,4 +1,7 @@
-"""Elementwise rules against PyTorch: special values, promotion, integer arithmetic, half types, conversions."""
+"""Elementwise rules against PyTorch: special values, promotion, integer arithmetic, half types, conversions.
+
+Modules: byoc.lower.activations byoc.lower.builder byoc.lower.elementwise byoc.lower.rules
+"""
 from __future__ import annotations
 
 import math

@@ -1,4 +1,7 @@
-"""Losses, running sums and broadcasts of several tensors as regions, against PyTorch."""
+"""Losses, running sums and broadcasts of several tensors as regions, against PyTorch.
+
+Modules: byoc.lower.losses byoc.lower.reductions
+"""
 from __future__ import annotations
 
 import math

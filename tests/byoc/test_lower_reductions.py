@@ -1,4 +1,7 @@
-"""Reductions and normalisations against PyTorch."""
+"""Reductions and normalisations against PyTorch.
+
+Modules: byoc.lower.normalisation
+"""
 from __future__ import annotations
 
 import math

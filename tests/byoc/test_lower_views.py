@@ -1,4 +1,7 @@
-"""Views, side-by-side placement and indexing against PyTorch, and the arithmetic on subscripts behind them."""
+"""Views, side-by-side placement and indexing against PyTorch, and the arithmetic on subscripts behind them.
+
+Modules: byoc.lower.indexing byoc.lower.indices byoc.lower.views
+"""
 from __future__ import annotations
 
 import itertools

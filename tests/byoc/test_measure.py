@@ -1,4 +1,7 @@
-"""Which regions and which cut stay, by the clock: with clocks that say what a test wants, and with the real one."""
+"""Which regions and which cut stay, by the clock: with clocks that say what a test wants, and with the real one.
+
+Modules: byoc.select_variant
+"""
 from __future__ import annotations
 
 import itertools

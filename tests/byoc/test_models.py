@@ -1,4 +1,7 @@
-"""The models of the benchmark, small: sound in themselves; partitioned they compute the same, also from a file in a new process."""
+"""The models of the benchmark, small: sound in themselves; partitioned they compute the same, also from a file in a new process.
+
+Modules: byoc.lower.attention
+"""
 from __future__ import annotations
 
 import subprocess

@@ -1,4 +1,9 @@
-"""Passes: each changes what it says and nothing else, and the pipeline runs them in an order that makes sense."""
+"""Passes: each changes what it says and nothing else, and the pipeline runs them in an order that makes sense.
+
+Modules: byoc.passes.batch_norm byoc.passes.common byoc.passes.constants byoc.passes.dead byoc.passes.decompose
+byoc.passes.fold_scalar_tensors byoc.passes.functionalise byoc.passes.identities byoc.passes.layout byoc.passes.lower_conv_transpose
+byoc.passes.pipeline
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The pattern language: what each word matches, that the matcher tries everything, and how patterns print."""
+"""The pattern language: what each word matches, that the matcher tries everything, and how patterns print.
+
+Modules: byoc.pattern_nodes
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""int8: the statements agree with PyTorch's own integer operators to the last bit, and quantised models tell what the float ones tell."""
+"""int8: the statements agree with PyTorch's own integer operators to the last bit, and quantised models tell what the float ones tell.
+
+Modules: byoc.passes.affine byoc.passes.calibrate byoc.passes.editing byoc.passes.qnn byoc.passes.quantisable byoc.passes.quantise
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Merging on the contracted graph: the cases that any partitioner is judged by, and random graphs against brute force."""
+"""Merging on the contracted graph: the cases that any partitioner is judged by, and random graphs against brute force.
+
+Modules: byoc.block_dependences byoc.graph byoc.grouping
+"""
 
 from __future__ import annotations
 

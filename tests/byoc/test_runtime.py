@@ -1,4 +1,7 @@
-"""Specs of regions and the operator that runs them: served, replayed, traced, differentiated."""
+"""Specs of regions and the operator that runs them: served, replayed, traced, differentiated.
+
+Modules: byoc.report byoc.spec
+"""
 
 from __future__ import annotations
 

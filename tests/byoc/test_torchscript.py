@@ -1,4 +1,7 @@
-"""TorchScript models cut by toy backends: every form of control flow and of results, aliases, files, training, and random programs."""
+"""TorchScript models cut by toy backends: every form of control flow and of results, aliases, files, training, and random programs.
+
+Modules: byoc.alias_analysis byoc.script_read byoc.script_types byoc.script_write
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The backend ``vendor``: what ATen has fused operators for, as plain nodes that run without tcjit."""
+"""The backend ``vendor``: what ATen has fused operators for, as plain nodes that run without tcjit.
+
+Modules: byoc.backends byoc.settings
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Truncated, flipped, moved and planted files, a full disk, a killed process, many processes: at worst a recompile and one warning."""
+"""Truncated, flipped, moved and planted files, a full disk, a killed process, many processes: at worst a recompile and one warning.
+
+Modules: cache.directory
+"""
 from __future__ import annotations
 
 import errno

@@ -1,4 +1,7 @@
-"""Export and import of tuned options: what went out comes back, and what comes in is checked from end to end."""
+"""Export and import of tuned options: what went out comes back, and what comes in is checked from end to end.
+
+Modules: cache.tuned
+"""
 from __future__ import annotations
 
 import json

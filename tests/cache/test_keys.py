@@ -1,4 +1,7 @@
-"""Keys: everything that a kernel depends on is in them, and nothing else."""
+"""Keys: everything that a kernel depends on is in them, and nothing else.
+
+Modules: cache.storage
+"""
 from __future__ import annotations
 
 import os

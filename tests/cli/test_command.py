@@ -1,4 +1,7 @@
-"""The command as typed: what it prints, and with which status it ends."""
+"""The command as typed: what it prints, and with which status it ends.
+
+Modules: cli.cache cli.run cli.tune
+"""
 
 from __future__ import annotations
 

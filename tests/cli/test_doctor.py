@@ -1,4 +1,7 @@
-"""The doctor tells the truth about this machine, and about one that lacks things."""
+"""The doctor tells the truth about this machine, and about one that lacks things.
+
+Modules: mapping.costs
+"""
 
 from __future__ import annotations
 

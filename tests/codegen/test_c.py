@@ -1,4 +1,7 @@
-"""The structure of generated C: where threads, lanes and checks appear, and that the same input gives the same text."""
+"""The structure of generated C: where threads, lanes and checks appear, and that the same input gives the same text.
+
+Modules: codegen.address codegen.lower_cpu codegen.parallel_regions codegen.scope codegen.source
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Numbers that printers count of the nodes they write."""
+"""Numbers that printers count of the nodes they write.
+
+Modules: codegen.profile
+"""
 from __future__ import annotations
 
 import math

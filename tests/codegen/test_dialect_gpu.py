@@ -1,6 +1,8 @@
 """CUDA C and OpenCL C: helpers compile as they are, and expressions have the values that they have in C.
 
 CUDA is compiled by NVRTC and run on the host's fibers, where the functions of CUDA's own library are the C library's; OpenCL runs on PoCL.
+
+Modules: codegen.dialect codegen.gpu_prelude
 """
 from __future__ import annotations
 

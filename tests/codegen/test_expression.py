@@ -1,4 +1,7 @@
-"""Each operator, conversion and reduction step of the printer, compiled and run, against Python's exact integers, NumPy and torch."""
+"""Each operator, conversion and reduction step of the printer, compiled and run, against Python's exact integers, NumPy and torch.
+
+Modules: codegen.text
+"""
 from __future__ import annotations
 
 import operator

@@ -1,4 +1,7 @@
-"""GPU kernels from trees written by hand: which lines they have, and what they compute when CUDA text runs on the host."""
+"""GPU kernels from trees written by hand: which lines they have, and what they compute when CUDA text runs on the host.
+
+Modules: codegen.emitter codegen.gpu_body codegen.gpu_emitter codegen.memory codegen.vector
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Loops between isl's AST and text: what is made of bounds and conditions never changes which instances run, nor in which order."""
+"""Loops between isl's AST and text: what is made of bounds and conditions never changes which instances run, nor in which order.
+
+Modules: codegen.build codegen.inequalities codegen.integers codegen.isolate codegen.unroll
+"""
 
 from __future__ import annotations
 

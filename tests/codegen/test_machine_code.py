@@ -1,4 +1,7 @@
-"""What NVRTC makes of generated CUDA: instructions, registers and shared memory of the presets, checked without a GPU."""
+"""What NVRTC makes of generated CUDA: instructions, registers and shared memory of the presets, checked without a GPU.
+
+Modules: codegen.async_copy codegen.mma
+"""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping

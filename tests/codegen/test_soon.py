@@ -1,4 +1,7 @@
-"""What rounds ask for before it is needed."""
+"""What rounds ask for before it is needed.
+
+Modules: codegen.trip_counts
+"""
 
 from __future__ import annotations
 

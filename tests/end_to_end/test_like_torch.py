@@ -1,4 +1,7 @@
-"""The table "Where this differs from PyTorch" of docs/language.md, both sides of every row."""
+"""The table "Where this differs from PyTorch" of docs/language.md, both sides of every row.
+
+Modules: grammar.recomputed
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Arithmetic in a data-dependent subscript that leaves 64 bits: a GatherError on every target, never an element that it wrapped to."""
+"""Arithmetic in a data-dependent subscript that leaves 64 bits: a GatherError on every target, never an element that it wrapped to.
+
+Modules: grammar.wrapping
+"""
 
 from __future__ import annotations
 

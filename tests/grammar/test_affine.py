@@ -1,3 +1,8 @@
+"""Integers known by symbols: affine forms of subscripts and guards.
+
+Modules: grammar.polynomial grammar.specialised
+"""
+
 from __future__ import annotations
 
 import random

@@ -1,4 +1,7 @@
-"""Programs that are wrong, and what the user is told. Every message points into the text, and most say what to try."""
+"""Programs that are wrong, and what the user is told. Every message points into the text, and most say what to try.
+
+Modules: grammar.hints grammar.syntax_errors
+"""
 from __future__ import annotations
 
 import random

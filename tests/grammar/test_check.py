@@ -1,3 +1,8 @@
+"""Types, roles and conversions of a def, and what is refused.
+
+Modules: grammar.builtins grammar.expressions grammar.inline grammar.walk
+"""
+
 from __future__ import annotations
 
 import math

@@ -1,3 +1,8 @@
+"""The ranges of indices, inferred and refused.
+
+Modules: grammar.bounds grammar.front
+"""
+
 from __future__ import annotations
 
 import re

@@ -1,3 +1,8 @@
+"""From text to surface defs.
+
+Modules: grammar.ast
+"""
+
 from __future__ import annotations
 
 import subprocess

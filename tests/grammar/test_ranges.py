@@ -1,4 +1,7 @@
-"""Range inference against brute force: the interval is the largest one, in every round."""
+"""Range inference against brute force: the interval is the largest one, in every round.
+
+Modules: errors
+"""
 from __future__ import annotations
 
 import itertools

@@ -1,4 +1,7 @@
-"""The front door and namespaces: what they show, how they travel, and what they leave unimported."""
+"""The front door and namespaces: what they show, how they travel, and what they leave unimported.
+
+Modules: jit.settings jit.signature
+"""
 from __future__ import annotations
 
 import json

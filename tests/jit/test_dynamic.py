@@ -1,4 +1,7 @@
-"""Dynamic sizes: one kernel for many shapes, where the caller says so, by itself, and under torch.compile."""
+"""Dynamic sizes: one kernel for many shapes, where the caller says so, by itself, and under torch.compile.
+
+Modules: jit.compile
+"""
 from __future__ import annotations
 
 import json

@@ -1,4 +1,7 @@
-"""A sample of tests/fuzz_arguments.py, and what the decorator for public functions says."""
+"""A sample of tests/fuzz_arguments.py, and what the decorator for public functions says.
+
+Modules: checked
+"""
 from __future__ import annotations
 
 from pathlib import Path

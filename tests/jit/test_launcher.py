@@ -1,4 +1,7 @@
-"""The C launcher and its ctypes stand-in with kernels written by hand."""
+"""The C launcher and its ctypes stand-in with kernels written by hand.
+
+Modules: runtime.launcher runtime.layout runtime.tensors
+"""
 from __future__ import annotations
 
 import gc

@@ -1,4 +1,7 @@
-"""Threads, forked children, and machines on which the fast path cannot be had."""
+"""Threads, forked children, and machines on which the fast path cannot be had.
+
+Modules: jit.fast jit.kernel_cache jit.launch
+"""
 from __future__ import annotations
 
 import threading

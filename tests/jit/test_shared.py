@@ -1,4 +1,7 @@
-"""What defs share: one kernel for a program in whatever words, and the options that were tuned for it."""
+"""What defs share: one kernel for a program in whatever words, and the options that were tuned for it.
+
+Modules: cli.explain jit.example_inputs jit.launch_record jit.recent
+"""
 from __future__ import annotations
 
 import json

@@ -1,4 +1,7 @@
-"""What people see of our objects: repr, HTML in notebooks, and the log of a slow first call."""
+"""What people see of our objects: repr, HTML in notebooks, and the log of a slow first call.
+
+Modules: notebook
+"""
 from __future__ import annotations
 
 import logging

@@ -1,4 +1,7 @@
-"""Targets: how one is found, what a new one has to say, compiling for an architecture that is not here, CUDA as far as it goes alone."""
+"""Targets: how one is found, what a new one has to say, compiling for an architecture that is not here, CUDA as far as it goes alone.
+
+Modules: jit.python_dispatch jit.targets.cpu jit.targets.cuda jit.targets.gpu jit.targets.opencl jit.targets.reference
+"""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence

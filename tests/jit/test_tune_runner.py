@@ -1,4 +1,7 @@
-"""How often a candidate is run: as often as it takes to know it, by what is known of the best."""
+"""How often a candidate is run: as often as it takes to know it, by what is known of the best.
+
+Modules: jit.tune_compiler jit.tune_worker
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Attention and contractions against PyTorch."""
+"""Attention and contractions against PyTorch.
+
+Modules: library.attention library.winograd
+"""
 from __future__ import annotations
 
 import pytest

@@ -1,4 +1,7 @@
-"""Activations, reductions and losses against PyTorch."""
+"""Activations, reductions and losses against PyTorch.
+
+Modules: library.activations library.embedding library.losses library.rearrangement
+"""
 from __future__ import annotations
 
 import pytest

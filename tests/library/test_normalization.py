@@ -1,4 +1,7 @@
-"""Softmax and normalisation against PyTorch."""
+"""Softmax and normalisation against PyTorch.
+
+Modules: library.reductions library.softmax
+"""
 from __future__ import annotations
 
 import pytest

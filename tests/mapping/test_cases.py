@@ -1,4 +1,7 @@
-"""Statements cut where conditions on an index change."""
+"""Statements cut where conditions on an index change.
+
+Modules: mapping.passes.split_index_sets
+"""
 
 from __future__ import annotations
 

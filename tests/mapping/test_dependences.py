@@ -1,4 +1,7 @@
-"""Dependences beside their definition: pairs of accesses to one element, at least one of them a write, in the order of the program."""
+"""Dependences beside their definition: pairs of accesses to one element, at least one of them a write, in the order of the program.
+
+Modules: mapping.isl
+"""
 
 from __future__ import annotations
 

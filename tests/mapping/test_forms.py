@@ -1,4 +1,7 @@
-"""Forms of a sum that vectors can use: cut at conditions, computed with another index last, in an order that memory likes."""
+"""Forms of a sum that vectors can use: cut at conditions, computed with another index last, in an order that memory likes.
+
+Modules: mapping.group mapping.pad mapping.passes.pad_operands mapping.passes.transpose_output
+"""
 
 from __future__ import annotations
 

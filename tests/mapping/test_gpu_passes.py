@@ -1,4 +1,9 @@
-"""The passes that map a program to a GPU: statements and trees as text, and what lowered programs compute when run step by step."""
+"""The passes that map a program to a GPU: statements and trees as text, and what lowered programs compute when run step by step.
+
+Modules: mapping.assemble mapping.footprint mapping.gpu_nest mapping.passes.allocate mapping.passes.map_to_blocks
+mapping.passes.map_to_threads mapping.passes.promote_to_registers mapping.passes.promote_to_shared mapping.passes.split_reduction
+mapping.passes.synchronise mapping.scop_builder
+"""
 
 from __future__ import annotations
 

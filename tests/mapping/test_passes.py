@@ -1,4 +1,8 @@
-"""Passes: which statements share loops, how tiles are cut, what runs in lanes and registers, what becomes private."""
+"""Passes: which statements share loops, how tiles are cut, what runs in lanes and registers, what becomes private.
+
+Modules: mapping.passes.contract mapping.passes.fuse mapping.passes.parallelise mapping.passes.vectorise mapping.pipeline
+mapping.schedule mapping.tree
+"""
 from __future__ import annotations
 
 import pytest

@@ -1,4 +1,7 @@
-"""Which patch of a contraction the model takes."""
+"""Which patch of a contraction the model takes.
+
+Modules: mapping.machine mapping.pack mapping.passes.pack_operands mapping.strides
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What is decided for the groups of a GPU: which products run on tensor cores, and with which tile where shared memory is short."""
+"""What is decided for the groups of a GPU: which products run on tensor cores, and with which tile where shared memory is short.
+
+Modules: mapping.plan_atoms mapping.plan_columns mapping.plan_contraction mapping.plan_facts mapping.plan_rows
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Lowering: what a program becomes before isl sees it."""
+"""Lowering: what a program becomes before isl sees it.
+
+Modules: mapping.assignment mapping.extract mapping.options mapping.passes.chunk_reductions mapping.passes.split_initialisation
+mapping.passes.widen mapping.reduction
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Groups inside common loops, and what is kept there."""
+"""Groups inside common loops, and what is kept there.
+
+Modules: mapping.passes.share
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""verify accepts what the pipeline makes, and refuses mutants of it: that is the promise that a kernel is never wrong."""
+"""verify accepts what the pipeline makes, and refuses mutants of it: that is the promise that a kernel is never wrong.
+
+Modules: mapping.passes.tile mapping.storage
+"""
 
 from __future__ import annotations
 

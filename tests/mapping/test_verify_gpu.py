@@ -1,4 +1,7 @@
-"""What is proved of a GPU mapping: trees built by hand are accepted, and every way to break them is refused."""
+"""What is proved of a GPU mapping: trees built by hand are accepted, and every way to break them is refused.
+
+Modules: mapping.races
+"""
 
 from __future__ import annotations
 

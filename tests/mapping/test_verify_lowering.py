@@ -1,4 +1,7 @@
-"""What is proved of a lowering: copies, accumulators and partial results keep every value, and every way to break them is refused."""
+"""What is proved of a lowering: copies, accumulators and partial results keep every value, and every way to break them is refused.
+
+Modules: mapping.value_flow
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The errors that the reference propagates: nothing where a result is exact, enough where it is not, no bound at a jump."""
+"""The errors that the reference propagates: nothing where a result is exact, enough where it is not, no bound at a jump.
+
+Modules: runtime.numerics runtime.reductions
+"""
 from __future__ import annotations
 
 import numpy as np

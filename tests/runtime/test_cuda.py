@@ -1,4 +1,7 @@
-"""The CUDA runtime through both packages, against a driver that loads and launches nothing (``support.rings.cuda_stub``)."""
+"""The CUDA runtime through both packages, against a driver that loads and launches nothing (``support.rings.cuda_stub``).
+
+Modules: runtime.cuda_bindings runtime.cuda_pycuda
+"""
 from __future__ import annotations
 
 import json

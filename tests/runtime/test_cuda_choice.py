@@ -1,4 +1,7 @@
-"""Which package calls the CUDA driver, and what is said where there is none, or no driver."""
+"""Which package calls the CUDA driver, and what is said where there is none, or no driver.
+
+Modules: runtime.cuda_driver
+"""
 from __future__ import annotations
 
 import os

@@ -1,4 +1,7 @@
-"""NVRTC: found, told what to compile, its refusals; resources and occupancy; and the tools that look at machine code."""
+"""NVRTC: found, told what to compile, its refusals; resources and occupancy; and the tools that look at machine code.
+
+Modules: runtime.nvrtc_log
+"""
 from __future__ import annotations
 
 import shutil

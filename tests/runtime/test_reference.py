@@ -1,4 +1,7 @@
-"""The reference against NumPy and against values worked out by hand."""
+"""The reference against NumPy and against values worked out by hand.
+
+Modules: runtime.special
+"""
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,4 +1,7 @@
-"""Processes of a search start beside one another, and none outlives it."""
+"""Processes of a search start beside one another, and none outlives it.
+
+Modules: tuner.worker tuner.worker_pool
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The learned model: what it learns from, what it chooses, and that it helps."""
+"""The learned model: what it learns from, what it chooses, and that it helps.
+
+Modules: tuner.measurements
+"""
 from __future__ import annotations
 
 import importlib.util

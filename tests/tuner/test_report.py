@@ -1,3 +1,8 @@
+"""Reports and charts of a search.
+
+Modules: tuner.charts tuner.importance tuner.result tuner.trials
+"""
+
 from __future__ import annotations
 
 import dataclasses

@@ -1,4 +1,7 @@
-"""Searches with real candidates, some of which misbehave, are killed, or are interrupted."""
+"""Searches with real candidates, some of which misbehave, are killed, or are interrupted.
+
+Modules: jit.autotune tuner.config tuner.progress
+"""
 from __future__ import annotations
 
 import os

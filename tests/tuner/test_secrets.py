@@ -1,4 +1,7 @@
-"""No password of a database is shown, kept or raised, whatever form its URL has."""
+"""No password of a database is shown, kept or raised, whatever form its URL has.
+
+Modules: redact
+"""
 from __future__ import annotations
 
 import logging

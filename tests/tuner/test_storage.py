@@ -1,3 +1,8 @@
+"""Where studies are kept: journals and databases, and what goes wrong with them.
+
+Modules: tuner.database tuner.study_storage
+"""
+
 from __future__ import annotations
 
 import errno

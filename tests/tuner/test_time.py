@@ -1,4 +1,7 @@
-"""A search keeps to its seconds, whatever hangs, and waits for no lock without end."""
+"""A search keeps to its seconds, whatever hangs, and waits for no lock without end.
+
+Modules: tuner.journal
+"""
 from __future__ import annotations
 
 import fcntl
