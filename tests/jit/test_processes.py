@@ -130,7 +130,7 @@ big = torch.ones(1 << 20)
 ones, turned, wide = torch.ones(600, 600), torch.ones(600, 600).t(), torch.zeros(600, 1200)
 held, done = threading.Event(), threading.Event()
 def hold():
-    with call._locks.hold("another key"), call._locks._lock, fast.extension.lock:
+    with call._locks.acquired("another key"), call._locks._lock, fast.extension.lock:
         held.set()
         done.wait()
 thread = threading.Thread(target=hold)
