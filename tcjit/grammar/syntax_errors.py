@@ -246,7 +246,7 @@ def _hint(context: Context) -> str:
 def _expected(accepts: Iterable[str], patterns: dict[str, str]) -> str:
     """The tokens that could stand here, in words, the longest lists summed up.
 
-    >>> _words({"ID", "RPAR"}, {"RPAR": ")"})
+    >>> _expected({"ID", "RPAR"}, {"RPAR": ")"})
     'a name or `)`'
     """
     left = set(accepts)
