@@ -172,8 +172,11 @@ class Soak:
         """Numbers from ``first`` to before ``last``; one that takes its child down is counted, and the next child goes on after it."""
         while first < last and not self._late():
             running: int | None = None
-            before = first
+            before, ended = first, ""
             for event in _events(self.work, first, last, self.stopped):
+                if event["kind"] == "ended":
+                    ended = event["how"]
+                    continue
                 running = event["number"] if event["kind"] == "begin" else None
                 if running is None:
                     self._note(event)
@@ -183,7 +186,7 @@ class Soak:
             if self.stopped.is_set():
                 return
             if running is not None:
-                self._note({"number": running, "what": _crash(self.work, running, self.stopped), "drawn": 1, "refused": 0})
+                self._note({"number": running, "what": _crash(self.work, running, ended, self.stopped), "drawn": 1, "refused": 0})
                 first = running + 1
             elif first == before:
                 raise RuntimeError("a child ended before its first program: see its message above")
@@ -217,6 +220,7 @@ class Watched:
         command = [sys.executable, str(HOME / "soak.py"), *arguments]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **own}, start_new_session=True)
         self._spoken = time.monotonic()
+        self._silent = False
         self._done = threading.Event()
         self._watcher = threading.Thread(target=self._watch, args=(stopped,), daemon=True)
 
@@ -236,9 +240,15 @@ class Watched:
             self._spoken = time.monotonic()
             yield line
 
+    def how_it_ended(self) -> str:
+        """After the ``with`` block: the exit status of the process, the signal that ended it, or its silence."""
+        status = self.process.returncode
+        return f"silent for {PATIENCE:.0f} s" if self._silent else f"signal {-status}" if status < 0 else f"exit status {status}"
+
     def _watch(self, stopped: threading.Event) -> None:
         while not self._done.wait(0.2):
-            if stopped.is_set() or time.monotonic() - self._spoken > PATIENCE:
+            self._silent = time.monotonic() - self._spoken > PATIENCE
+            if stopped.is_set() or self._silent:
                 self._end()
                 return
 
@@ -255,14 +265,15 @@ def _events(work: Work, first: int, last: int, stopped: threading.Event) -> Iter
         for line in child.lines():
             if line.startswith("{"):
                 yield json.loads(line)
+    yield {"kind": "ended", "how": child.how_it_ended()}
 
 
-def _crash(work: Work, number: int, stopped: threading.Event) -> str:
-    """Shrink a program that takes its process down, a process for each try."""
+def _crash(work: Work, number: int, ended: str, stopped: threading.Event) -> str:
+    """Shrink a program that takes its process down, a process for each try; ``ended`` says how the first one did."""
     from support.fuzz.shrink import shrink
 
     if work.library is not None:
-        return f"{_operator(work, number)}: its process died"
+        return f"{_operator(work, number)}: its process died, {ended}"
     case, ring = _case(work, number)[0], work.ring(number)
     with tempfile.TemporaryDirectory(prefix="tcjit-soak-") as folder:
         path = Path(folder) / "case.tc"
@@ -275,8 +286,8 @@ def _crash(work: Work, number: int, stopped: threading.Event) -> str:
                 return child.process.wait() not in (0, 1) and not stopped.is_set()
 
         if not crashes(case):
-            return "its process died, which a second run of the program alone does not"
-        return "its process died: " + _keep(shrink(case, crashes, tries=60), work, number, "takes the process down")
+            return f"its process died ({ended}), which a second run of the program alone does not"
+        return f"its process died ({ended}): " + _keep(shrink(case, crashes, tries=60), work, number, "takes the process down")
 
 
 # ---------------------------------------------------------------- a child

@@ -67,13 +67,27 @@ def test_a_program_that_takes_its_process_down_is_one_failure(monkeypatch: pytes
         for number in range(first, last):
             yield {"kind": "begin", "number": number}
             if number == 2:
-                return  # the process is gone
+                yield {"kind": "ended", "how": "signal 11"}
+                return
             yield {"kind": "end", "number": number, "what": "", "drawn": 1, "refused": 0}
 
     monkeypatch.setattr(soak, "_events", events)
-    monkeypatch.setattr(soak, "_crash", lambda work, number, stopped: f"number {number} of seed {work.seed}")
+    monkeypatch.setattr(soak, "_crash", lambda work, number, ended, stopped: f"its process died ({ended})")
     assert soak.Soak(WORK, first=0, programs=5, jobs=1, seconds=None).run() == 1
-    assert capsys.readouterr().out.splitlines()[-1] == "5 run, 1 failed, seed 7"
+    lines = capsys.readouterr().out.splitlines()
+    assert "number 2: its process died (signal 11)" in lines and lines[-1] == "5 run, 1 failed, seed 7"
+
+
+@pytest.mark.parametrize(
+    ("program", "how"),
+    [("import sys; sys.exit(3)", "exit status 3"), ("import os; os.abort()", "signal 6"), ("import time; time.sleep(60)", "silent")],
+)
+def test_how_a_child_ended_is_said(program: str, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "soak.py").write_text(program)
+    monkeypatch.setattr(soak, "HOME", tmp_path)
+    monkeypatch.setattr(soak, "PATIENCE", 5.0)
+    events = list(soak._events(WORK, 0, 5, threading.Event()))
+    assert [event["kind"] for event in events] == ["ended"] and events[0]["how"].startswith(how)
 
 
 def test_a_child_that_says_nothing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
