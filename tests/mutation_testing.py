@@ -38,7 +38,8 @@ PACKAGES = ("mapping", "codegen", "jit", "cache", "runtime", "byoc")
 RING = "not opencl and not cuda"  # what runs in the test's own process, where coverage sees it
 BATCHES = (12, 60)  # test functions that are tried, the closest first, then the rest of them
 LIMIT_S = 150.0  # for one batch
-COPIED = "tcjit tests examples benchmarks docs grammar mapping tuner pyproject.toml setup.py README.md Makefile".split()
+COPIED = "tcjit tests examples benchmarks docs grammar mapping tuner pyproject.toml setup.py Makefile mkdocs.yml".split()
+COPIED += "README.md CONTRIBUTING.md CHANGELOG.md LICENSE".split()
 
 
 def main() -> int:
@@ -78,7 +79,7 @@ def make_map(work: Path, tests: Sequence[Path], jobs: int, until: float | None) 
             return
         data = _data(work, test).with_suffix(".new")
         command = [sys.executable, "-m", "coverage", "run", f"--rcfile={configuration}", f"--data-file={data}", "-m", "pytest"]
-        command += ["-q", "-p", "no:cacheprovider", "-m", RING, str(test)]
+        command += ["-q", "-o", "cache_dir=tmp/pytest", "-m", RING, str(test)]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         if done.returncode not in (0, 5):
             failed.append(test)
@@ -263,13 +264,14 @@ def campaign(
                     shutil.copytree(source, Path(folder, name), symlinks=True, ignore=ignored)
                 else:
                     shutil.copy2(source, Path(folder, name))
+            sound: dict[str, bool] = {}
             while until is None or time.monotonic() < until:
                 with lock:
                     entry = next(left, None)
                 if entry is None:
                     return
                 number, mutant = entry
-                found = tried(Path(folder), mutant, lines)
+                found = tried(Path(folder), mutant, lines, sound)
                 results.add({"number": number, "seed": seed, **asdict(mutant), **found})
                 said = f"{found['verdict']} {found['by']} {found['seconds']} s"
                 print(f"{number}: {mutant.path}:{mutant.line} {mutant.kind}: {said}", flush=True)
@@ -278,26 +280,36 @@ def campaign(
         list(pool.map(worker, range(jobs)))
 
 
-def tried(folder: Path, mutant: Mutant, lines: dict[tuple[str, int], list[str]]) -> dict[str, Any]:
-    """Put a mutant into a copy of the project, and run the tests that reach it until one fails."""
+def tried(folder: Path, mutant: Mutant, lines: dict[tuple[str, int], list[str]], sound: dict[str, bool]) -> dict[str, Any]:
+    """Put a mutant into a copy of the project, and run the tests that reach it until one fails that passes without the mutant.
+
+    ``sound`` holds which tests do, from mutant to mutant: a test that fails in every copy of the project kills nothing.
+    """
     began = time.monotonic()
     path = folder / mutant.path
     text = (ROOT / mutant.path).read_text(encoding="utf-8")
     assert text[mutant.start : mutant.end] == mutant.before
-    path.write_text(text[: mutant.start] + mutant.after + text[mutant.end :], encoding="utf-8")
-    try:
-        nodes, verdict, by, first = tests_for(mutant, lines), "survived", "", 0
-        for size in BATCHES:
-            batch = nodes[first : first + size]
-            first += size
-            if batch and (by := _failing(folder, batch)):
-                verdict = "killed"
+    nodes, verdict, by, first = tests_for(mutant, lines), "survived", "", 0
+    for size in BATCHES:
+        batch = nodes[first : first + size]
+        first += size
+        batch = [node for node in batch if sound.get(node, True)]
+        while batch and verdict == "survived":
+            path.write_text(text[: mutant.start] + mutant.after + text[mutant.end :], encoding="utf-8")
+            try:
+                by = _failing(folder, batch)
+            finally:
+                path.write_text(text, encoding="utf-8")
+            if not by:
                 break
-        if not nodes:
-            verdict = "no test runs it"
-    finally:
-        path.write_text(text, encoding="utf-8")
-    return {"verdict": verdict, "by": by, "tests": len(nodes), "seconds": round(time.monotonic() - began)}
+            failed = by.split()[1].split("[")[0] if by.startswith(("FAILED", "ERROR")) else ""
+            blamed = [node for node in batch if node == failed or node.split("::")[0] == failed]
+            sound.update({node: not _failing(folder, [node]) for node in blamed if node not in sound})
+            verdict = "killed" if all(sound[node] for node in blamed) else "survived"
+            batch = [node for node in batch if sound.get(node, True)]
+    if not nodes:
+        verdict = "no test runs it"
+    return {"verdict": verdict, "by": by if verdict == "killed" else "", "tests": len(nodes), "seconds": round(time.monotonic() - began)}
 
 
 def tests_for(mutant: Mutant, lines: dict[tuple[str, int], list[str]]) -> list[str]:
@@ -315,7 +327,7 @@ def tests_for(mutant: Mutant, lines: dict[tuple[str, int], list[str]]) -> list[s
 
 def _failing(folder: Path, nodes: Sequence[str]) -> str:
     """The first of some tests that fails in a copy, or what else went wrong; nothing where all pass."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", "-m", RING, "-rfE", *nodes]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-o", "cache_dir=tmp/pytest", "--no-header", "-m", RING, "-rfE", *nodes]
     environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": str(folder / "tmp")}
     (folder / "tmp").mkdir(exist_ok=True)
     process = subprocess.Popen(

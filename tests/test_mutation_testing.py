@@ -28,7 +28,11 @@ HALF = """def half(x):
 def spare(x):
     return x + 1
 """
-TESTS = """from tcjit.cache.half import half
+TESTS = """from pathlib import Path
+from tcjit.cache.half import half
+
+def test_all():
+    assert half(4) == 2 and half(-4) == 0 and Path("left_behind").exists()
 
 def test_even():
     assert half(4) == 2
@@ -69,18 +73,19 @@ def test_a_mutant_is_killed_by_the_test_that_runs_its_line(monkeypatch: pytest.M
     (root / "pyproject.toml").write_text('[tool.pytest.ini_options]\npythonpath = ["."]\nmarkers = ["opencl", "cuda"]\n')
     test = root / "tests" / "cache" / "test_half.py"
     test.write_text(TESTS)
+    (root / "left_behind").touch()  # without it a test fails in every copy
     monkeypatch.setattr(mt, "ROOT", root)
     monkeypatch.setattr(mt, "HOME", root / "tests")
     monkeypatch.setattr(mt, "COPIED", ["tcjit", "tests", "pyproject.toml"])
     monkeypatch.setenv("PYTHONPATH", str(root))
     assert mt.make_map(work, [test], 1, None) == 0
     lines = mt.read_map(work)
-    assert lines["tcjit/cache/half.py", 4] == ["tests/cache/test_half.py::test_even"]
-    assert sorted(lines["tcjit/cache/half.py", 2]) == [f"tests/cache/test_half.py::test_{name}" for name in ("even", "negative")]
+    assert sorted(lines["tcjit/cache/half.py", 4]) == [f"tests/cache/test_half.py::test_{name}" for name in ("all", "even")]
+    assert sorted(lines["tcjit/cache/half.py", 2]) == [f"tests/cache/test_half.py::test_{name}" for name in ("all", "even", "negative")]
     results = mt.Results(work / "mutants.jsonl")
     mt.campaign(work, results, ["cache"], 1000, 5, 1, None)
     verdicts = {(one["before"], one["after"]): (one["verdict"], one["by"].split(" ")[0]) for one in results.known}
-    assert verdicts["x // 2", "(x * 2)"][0] == "killed"
+    assert verdicts["x // 2", "(x * 2)"][0] == "killed" and not any("test_all" in one["by"] for one in results.known)
     assert verdicts["x < 0", "(x <= 0)"] == ("survived", "") and verdicts["x + 1", "(x - 1)"] == ("no test runs it", "")
     assert mt.Results(work / "mutants.jsonl").known == [json.loads(json.dumps(one)) for one in results.known]
     equivalent = next(one["number"] for one in results.known if one["after"] == "(x <= 0)")
