@@ -33,7 +33,7 @@ TEXT = """
 def add(float(N) A, float(N) B) -> (C) { C(i) = A(i) + B(i) }
 def pick(float(V) T, int64(N) I, int32 s) -> (Y) { Y(i) = T(I(i)) * s }
 """
-OPTIONS = ("tile", "lanes", "fusion", "threads", "parallel", "nonsense")
+OPTIONS = ("tile", "vector_width", "fusion", "threads", "parallel", "nonsense")
 
 
 class Hostile:
@@ -54,7 +54,8 @@ def garbage(rng: random.Random, folder: Path) -> Any:
     return rng.choice(
         [
             None, True, 0, 3, -1, 10**5000, 2**64, 1.5, float("nan"), float("inf"), 1j, "", "x", "def", "\0", "\ud800", "cuda:sm_1", "cpu",
-            TEXT, b"x", [], [1], ["x"], [None], (), (1, "a"), {}, {"a": 1}, {1: 2}, {"tile": [1]}, {"lanes": 10**5000}, {3}, object(),
+            TEXT, b"x", [], [1], ["x"], [None], (), (1, "a"), {}, {"a": 1}, {1: 2}, {"tile": [1]}, {"vector_width": 10**5000}, {3},
+            object(),
             Hostile(), int, len, lambda *_: 1, range(3), NotImplemented, Ellipsis, ValueError("x"), folder, folder / "none" / "x",
             np.ones(3), np.float32(2), torch.ones(3), torch.ones(3, dtype=torch.int64), torch.ones(2, 2), torch.ones(3, device="meta"),
             torch.ones(3).to_sparse(), torch.ones(3, dtype=torch.complex64), torch.tensor(2), torch.float32, torch.nn.Linear(2, 2),

@@ -17,6 +17,7 @@ import ast
 import json
 import os
 import random
+import resource
 import shutil
 import signal
 import sqlite3
@@ -37,7 +38,7 @@ ROOT = HOME.parent
 PACKAGES = ("mapping", "codegen", "jit", "cache", "runtime", "byoc")
 RING = "not opencl and not cuda"  # what runs in the test's own process, where coverage sees it
 BATCHES = (12, 60)  # test functions that are tried, the closest first, then the rest of them
-LIMIT_S = 150.0  # for one batch
+LIMIT_S = 300  # processor time of each process of one batch, whatever else the machine does; ten times that by the clock
 COPIED = "tcjit tests examples benchmarks docs grammar mapping tuner pyproject.toml setup.py Makefile mkdocs.yml".split()
 COPIED += "README.md CONTRIBUTING.md CHANGELOG.md LICENSE".split()
 
@@ -304,9 +305,15 @@ def tried(folder: Path, mutant: Mutant, lines: dict[tuple[str, int], list[str]],
                 break
             failed = by.split()[1].split("[")[0] if by.startswith(("FAILED", "ERROR")) else ""
             blamed = [node for node in batch if node == failed or node.split("::")[0] == failed]
-            sound.update({node: not _failing(folder, [node]) for node in blamed if node not in sound})
-            verdict = "killed" if all(sound[node] for node in blamed) else "survived"
-            batch = [node for node in batch if sound.get(node, True)]
+            if blamed:
+                sound.update({node: not _failing(folder, [node]) for node in blamed if node not in sound})
+                verdict = "killed" if all(sound[node] for node in blamed) else "survived"
+                batch = [node for node in batch if sound.get(node, True)]
+            elif not _failing(folder, batch):  # a time-out, or pytest itself ended
+                verdict = "killed"
+            else:
+                sound.update({node: not _failing(folder, [node]) for node in batch if node not in sound})
+                batch = [node for node in batch if sound[node]] if any(not sound[node] for node in batch) else []
     if not nodes:
         verdict = "no test runs it"
     return {"verdict": verdict, "by": by if verdict == "killed" else "", "tests": len(nodes), "seconds": round(time.monotonic() - began)}
@@ -331,10 +338,11 @@ def _failing(folder: Path, nodes: Sequence[str]) -> str:
     environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": str(folder / "tmp")}
     (folder / "tmp").mkdir(exist_ok=True)
     process = subprocess.Popen(
-        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, start_new_session=True
-    )
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, start_new_session=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (LIMIT_S, LIMIT_S)),
+    )  # fmt: skip
     try:
-        said = process.communicate(timeout=LIMIT_S)[0]
+        said = process.communicate(timeout=10 * LIMIT_S)[0]
     except subprocess.TimeoutExpired:
         return "time-out"
     finally:
@@ -346,6 +354,8 @@ def _failing(folder: Path, nodes: Sequence[str]) -> str:
         shutil.rmtree(folder / "tmp", ignore_errors=True)
     if process.returncode in (0, 5):
         return ""
+    if process.returncode in (-signal.SIGKILL, -signal.SIGXCPU):
+        return "time-out"
     words = [line for line in said.splitlines() if line.startswith(("FAILED", "ERROR"))]
     return (words or said.splitlines()[-1:] or [f"status {process.returncode}"])[0][:200]
 

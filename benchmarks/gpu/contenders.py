@@ -18,13 +18,13 @@ OURS = "tcjit"
 # deeper pipelines, longer steps, larger blocks, more parts of a sum: what a person would try before a search
 OPTION_SETS: dict[str, dict[str, Any]] = {
     "default": {},
-    "stages=2": {"stages": 2},
-    "step=16 stages=3": {"step": 16, "stages": 3},
-    "step=32 stages=3": {"step": 32, "stages": 3},
-    "step=32 stages=4": {"step": 32, "stages": 4},
+    "stages=2": {"pipeline_stages": 2},
+    "step=16 stages=3": {"reduction_tile": 16, "pipeline_stages": 3},
+    "step=32 stages=3": {"reduction_tile": 32, "pipeline_stages": 3},
+    "step=32 stages=4": {"reduction_tile": 32, "pipeline_stages": 4},
     "block=512": {"block": 512},
     "chunks=8": {"reduction_chunks": 8},
-    "chunks=32 step=32": {"reduction_chunks": 32, "step": 32},
+    "chunks=32 step=32": {"reduction_chunks": 32, "reduction_tile": 32},
 }
 
 

@@ -59,7 +59,8 @@ def _refuse_torn(mapped: Mapped, nodes: tuple[Node, ...]) -> None:
         for other, there, elsewhere in found:
             exclusive = any(elsewhere.get(branch, side) != side for branch, side in branches.items())
             if mark == other and below and there - below and not exclusive:
-                raise MappingError("isl's loops take a tile apart whose statements share a buffer", hint="fixed sizes, or contract=False")
+                hint = "fixed sizes, or private_buffers=False"
+                raise MappingError("isl's loops take a tile apart whose statements share a buffer", hint=hint)
 
 
 def _marks(nodes: tuple[Node, ...], branches: Mapping[int, bool]) -> Iterator[tuple[MarkNode, Mapping[int, bool]]]:

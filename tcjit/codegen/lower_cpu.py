@@ -159,7 +159,7 @@ class _CpuLowering(LoopScope):
             return (SimdLoop(self.loop(loop)),)
         # one variable would make every step wait for the one before; bool has no vector reduction
         count = (loop.trips or 0) // SHORT if DTYPES[s.value.dtype].kind != "bool" and loop.step == 1 else 1
-        count = max(1, min(count, self.mapped.options.sums or (SUMS if s.operator in ("+=", "*=") else 1)))
+        count = max(1, min(count, self.mapped.options.accumulators or (SUMS if s.operator in ("+=", "*=") else 1)))
         return (SimdLoop(loop, Reduction(run, target, count)),)
 
     # ------------------------------------------------------------ micro-kernels

@@ -182,7 +182,7 @@ class Patch:
         self.declarations = declarations
         self.element = "float" if found.statement.value.dtype == "float32" else "double"
         self.bytes = DTYPES[found.statement.value.dtype].bytes
-        self.width = options.lanes or machine.lanes(self.bytes)
+        self.width = options.vector_width or machine.lanes(self.bytes)
         self.loaded: dict[str, str] = {}  # element -> name
         self.loads: dict[str, tuple[str, str]] = {}  # name -> its type and element
         self.bindings: list[str] = []  # of data-dependent subscripts

@@ -5,7 +5,9 @@ Validation, JSON, the cache key and the tuner's search space are all read from t
 
 from __future__ import annotations
 
+import functools
 import json
+import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from typing import Any
@@ -14,6 +16,27 @@ from tcjit.checked import brief, checked, settings
 from tcjit.errors import MappingError
 
 FUSIONS = ("maximal", "preserve_three_coincident", "minimal")
+NUMBERS = {  # the largest value of each option that is a whole number
+    "vector_dim": 16,
+    "unroll": 16,
+    "outer_loop": 16,
+    "accumulators": 16,
+    "reduction_chunks": 4096,
+    "block": 1024,
+    "reduction_tile": 256,
+    "pipeline_stages": 8,
+}
+# Options by the names of earlier versions: files keep them, and a program that uses one is warned.
+ALIASES = {
+    "lanes": "vector_width",
+    "lane": "vector_dim",
+    "patch": "register_tile",
+    "outer": "outer_loop",
+    "sums": "accumulators",
+    "contract": "private_buffers",
+    "step": "reduction_tile",
+    "stages": "pipeline_stages",
+}
 
 
 def _option(
@@ -24,12 +47,40 @@ def _option(
     return field(default=default, metadata=metadata)
 
 
+def _renamed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values of options by today's names; an option that is there by both is an error."""
+    for old, new in ALIASES.items():
+        if old in values and new in values:
+            raise MappingError(f"option {new} is given twice, also by its old name {old}", hint=f"{new} alone")
+    return {ALIASES.get(name, name): value for name, value in values.items()}
+
+
+def _deprecated(names: Mapping[str, Any], stacklevel: int) -> None:
+    for old in ALIASES.keys() & names.keys():
+        warnings.warn(f"the option {old} is called {ALIASES[old]} now", DeprecationWarning, stacklevel=stacklevel)
+
+
+def _accept_aliases(kind: type[Options]) -> type[Options]:
+    initialise = kind.__init__
+
+    @functools.wraps(initialise)
+    def renaming_init(self: Options, *args: Any, **named: Any) -> None:
+        if ALIASES.keys() & named.keys():
+            _deprecated(named, 4)
+            named = _renamed(named)
+        initialise(self, *args, **named)
+
+    kind.__init__ = renaming_init  # type: ignore[method-assign]
+    return kind
+
+
 @settings
+@_accept_aliases
 @dataclass(frozen=True)
 class Options:
     """How a program is mapped; every field left at its default is chosen by the analytic model for the program at hand.
 
-    >>> Options.preset("naive").lanes
+    >>> Options.preset("naive").vector_width
     1
     >>> Options.from_json(Options(tile=(4, 32)).to_json()) == Options(tile=(4, 32))
     True
@@ -48,13 +99,13 @@ class Options:
         choices=tuple((a, b) for a in (1, 4, 8, 12) for b in (16, 32, 64)),
         targets=("cpu",),
     )
-    lanes: int = _option(
+    vector_width: int = _option(
         0,
         "vector lanes of one register; 0: as many as the CPU has for the type, 1: no explicit vectors",
         choices=(0, 1, 4, 8, 16),
         targets=("cpu",),
     )
-    lane: int = _option(
+    vector_dim: int = _option(
         0,
         "the index of a contraction's result, counted from the last, that runs in vector lanes where layouts allow it or copies can make "
         "them; 0: the model's choice",
@@ -62,7 +113,7 @@ class Options:
         targets=("cpu",),
         needs="reduction",
     )
-    patch: tuple[int, ...] = _option(
+    register_tile: tuple[int, ...] = _option(
         (),
         "results that a contraction keeps in vector registers: (rows, registers along the lanes of each), as far as extents allow; "
         "empty: the model's choice",
@@ -77,13 +128,13 @@ class Options:
         targets=("cpu",),
         needs="reduction",
     )
-    outer: int = _option(
+    outer_loop: int = _option(
         0,
         "the shared loop, counted from 1, whose tiles are outermost; 0: the model's choice",
         choices=(0, 1, 2, 3, 4),
         targets=("cpu",),
     )
-    sums: int = _option(
+    accumulators: int = _option(
         0,
         "variables that share one sum along vector lanes, so that additions need not wait for each other; 0: the model's choice",
         choices=(0, 1, 2, 4, 8),
@@ -99,7 +150,7 @@ class Options:
         needs="reduction",
     )
     parallel: bool = _option(True, "run coincident outer loops on several threads", choices=(True, False), targets=("cpu",))
-    contract: bool = _option(
+    private_buffers: bool = _option(
         True,
         "keep a temporary in a small private buffer where its uses allow it",
         choices=(True, False),
@@ -132,7 +183,7 @@ class Options:
         targets=("cuda", "opencl"),
         needs="reduction",
     )
-    step: int = _option(
+    reduction_tile: int = _option(
         0,
         "terms of a reduction that pass through shared memory at once; 0: the model's choice",
         choices=(0, 4, 8, 16, 32),
@@ -145,7 +196,7 @@ class Options:
         choices=(0, 1, 2, 4),
         targets=("cuda", "opencl"),
     )
-    stages: int = _option(
+    pipeline_stages: int = _option(
         0,
         "steps' pieces in shared memory at once, as far as there are steps: 2 and more let copies run ahead of what reads them; "
         "0: the model's choice",
@@ -158,32 +209,24 @@ class Options:
     )
 
     def __post_init__(self) -> None:
-        for name in ("tile", "threads", "registers", "patch"):
+        for name in ("tile", "threads", "registers", "register_tile"):
             given = getattr(self, name)
             object.__setattr__(self, name, tuple(given) if isinstance(given, (list, tuple)) else given)
         self._require("fusion", self.fusion in FUSIONS, f"one of {', '.join(FUSIONS)}")
         sizes = isinstance(self.tile, tuple) and all(type(size) is int and 0 <= size <= 1 << 20 for size in self.tile)
         self._require("tile", sizes and len(self.tile) <= 16, "at most 16 whole numbers from 0 to 1048576")
-        self._require("lanes", type(self.lanes) is int and self.lanes in (0, 1, 2, 4, 8, 16), "0, 1, 2, 4, 8 or 16")
-        chunks = type(self.reduction_chunks) is int and 0 <= self.reduction_chunks <= 4096
-        self._require("reduction_chunks", chunks, "a whole number from 0 to 4096")
-        self._require("parallel", type(self.parallel) is bool, "True or False")
-        self._require("contract", type(self.contract) is bool, "True or False")
-        self._require("pack", type(self.pack) is bool, "True or False")
-        self._require("block", type(self.block) is int and 0 <= self.block <= 1024, "a whole number from 0 to 1024")
-        self._require("lane", type(self.lane) is int and 0 <= self.lane <= 16, "a whole number from 0 to 16")
-        self._require("outer", type(self.outer) is int and 0 <= self.outer <= 16, "a whole number from 0 to 16")
-        self._require("unroll", type(self.unroll) is int and 0 <= self.unroll <= 16, "a whole number from 0 to 16")
-        self._require("sums", type(self.sums) is int and 0 <= self.sums <= 16, "a whole number from 0 to 16")
-        for name, most in (("threads", 1024), ("registers", 16), ("patch", 32)):
+        self._require("vector_width", type(self.vector_width) is int and self.vector_width in (0, 1, 2, 4, 8, 16), "0, 1, 2, 4, 8 or 16")
+        for name, most in NUMBERS.items():
+            number = getattr(self, name)
+            self._require(name, type(number) is int and 0 <= number <= most, f"a whole number from 0 to {most}")
+        for name in ("parallel", "private_buffers", "pack", "shared"):
+            self._require(name, type(getattr(self, name)) is bool, "True or False")
+        for name, most in (("threads", 1024), ("registers", 16), ("register_tile", 32)):
             pair = getattr(self, name)
             fits = isinstance(pair, tuple) and len(pair) in (0, 2) and all(type(n) is int and 1 <= n <= most for n in pair)
             self._require(name, fits, f"empty or two whole numbers from 1 to {most}")
         self._require("threads", not self.threads or self.threads[0] * self.threads[1] <= 1024, "two numbers whose product is at most 1024")
-        self._require("step", type(self.step) is int and 0 <= self.step <= 256, "a whole number from 0 to 256")
         self._require("vector", type(self.vector) is int and self.vector in (0, 1, 2, 4), "0, 1, 2 or 4")
-        self._require("stages", type(self.stages) is int and 0 <= self.stages <= 8, "a whole number from 0 to 8")
-        self._require("shared", type(self.shared) is bool, "True or False")
 
     def _require(self, name: str, holds: bool, expected: str) -> None:
         if not holds:
@@ -203,7 +246,8 @@ class Options:
     @staticmethod
     @checked(values=Mapping)
     def from_dict(values: Mapping[str, Any]) -> Options:
-        """The inverse of ``to_dict``; a field that this version does not know is a MappingError."""
+        """The inverse of ``to_dict``, also of earlier versions (``ALIASES``); a field that no version knows is a MappingError."""
+        values = _renamed(values)
         known = {f.name for f in fields(Options)}
         if unknown := sorted(brief(name) for name in values if name not in known):
             raise MappingError(f"unknown option {unknown[0]}", hint=f"the options are {', '.join(sorted(known))}")
@@ -231,7 +275,16 @@ class Options:
     @checked()
     def but(self, **changes: Any) -> Options:
         """A copy with some fields changed."""
+        if ALIASES.keys() & changes.keys():
+            _deprecated(changes, 4)
+            changes = _renamed(changes)
         return replace(self, **changes)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ALIASES:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+        _deprecated({name: None}, 3)
+        return getattr(self, ALIASES[name])
 
     @checked(target=str, traits=(tuple, list, set, frozenset), loops=int)
     def normalised(self, target: str, traits: Collection[str], loops: int) -> Options:
@@ -249,7 +302,7 @@ class Options:
             for f in fields(Options)
             if (f.metadata["needs"] and f.metadata["needs"] not in traits) or target not in f.metadata["targets"]
         }
-        return self.but(**{"tile": tile, "outer": self.outer if self.outer <= loops else 0, **idle})
+        return self.but(**{"tile": tile, "outer_loop": self.outer_loop if self.outer_loop <= loops else 0, **idle})
 
     @staticmethod
     def described() -> tuple[Field[Any], ...]:
@@ -262,9 +315,9 @@ PRESETS: dict[str, Options] = {
     "naive": Options(
         fusion="minimal",
         tile=(1,) * 16,
-        lanes=1,
+        vector_width=1,
         reduction_chunks=1,
-        contract=False,
+        private_buffers=False,
         pack=False,
         threads=(8, 8),
         registers=(1, 1),
@@ -272,9 +325,9 @@ PRESETS: dict[str, Options] = {
         shared=False,
     ),
     "pointwise": Options(fusion="maximal", block=256),
-    "mlp": Options(threads=(16, 16), registers=(4, 4), step=8),
-    "conv": Options(threads=(8, 16), registers=(8, 4), step=8),
-    "group_conv": Options(threads=(8, 16), registers=(2, 2), step=4),
+    "mlp": Options(threads=(16, 16), registers=(4, 4), reduction_tile=8),
+    "conv": Options(threads=(8, 16), registers=(8, 4), reduction_tile=8),
+    "group_conv": Options(threads=(8, 16), registers=(2, 2), reduction_tile=4),
     "reduction": Options(reduction_chunks=32, block=512),
-    "contraction": Options(fusion="minimal", threads=(16, 16), registers=(8, 8), step=8),
+    "contraction": Options(fusion="minimal", threads=(16, 16), registers=(8, 8), reduction_tile=8),
 }

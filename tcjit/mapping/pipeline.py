@@ -90,7 +90,7 @@ def build_scop(
 ) -> Scop:
     """The statements of a program in the forms that suit a target; ``layouts`` as for ``extract``."""
     steps = steps or Steps(program.definition.name)
-    on_vectors = isinstance(target, Machine) and options.lanes != 1
+    on_vectors = isinstance(target, Machine) and options.vector_width != 1
     pack = options.pack and (on_vectors or isinstance(target, Device))
 
     def step(function: Callable[..., Assignments], *args: object) -> Assignments:
@@ -145,7 +145,7 @@ def _mapped(
         tree = step("tile", tile, scop, tree, groups, plans, shares)
         tree = step("vectorise", vectorise, scop, tree, groups, plans)
         tree = step("parallelise", parallelise, scop, tree, options)
-        if options.contract:
+        if options.private_buffers:
             proof_of_privates = None if prove == "none" else partial(verify_privates, scop, deps, tree)
             privates = steps.run("contract", contract, scop, deps, tree, show=_show_privates, check=proof_of_privates)
     if prove == "last":

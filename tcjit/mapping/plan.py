@@ -82,7 +82,7 @@ def patches(scop: Scop, group: Group, options: Options, machine: Machine) -> lis
     """Every sensible patch of a group that contracts, the one with the least estimated time first; none for other groups."""
     found: list[Candidate] = []
     paged: dict[str, list[tuple[int, ...]]] = {}  # of each operand the columns along which it moves by whole pages
-    if options.lanes != 1 and group.columns:
+    if options.vector_width != 1 and group.columns:
         for name in group.statements:
             s = scop.statement(name)
             if s.operator == "+=" and s.reduction and is_product(s.value):
@@ -107,7 +107,7 @@ def _patches(scop: Scop, group: Group, s: ScopStatement, options: Options, machi
     reads = accesses(s)[2:]
     write = accesses(s)[0]
     moves = {d: [stride(scop, a, d) for a in reads] for d in s.dims}
-    width = options.lanes or machine.lanes(DTYPES[s.value.dtype].bytes)
+    width = options.vector_width or machine.lanes(DTYPES[s.value.dtype].bytes)
     found: list[Candidate] = []
     for dim in s.dims:
         if any(m not in (0, 1) for m in moves[dim]) or 1 not in moves[dim]:
@@ -138,16 +138,16 @@ def _output_lanes(
     swept = [(_along(a, columns, lane), _volume(s, [d for d in s.reduction if uses(a, d)]) * DTYPES[a.dtype].bytes) for a in vector]
     extent = s.extent(columns[lane])
     most = -(-extent // width)
-    along = (min(options.patch[1], most),) if options.patch else (1, 2, 3, 4)
-    if options.patch:
-        _within(machine, options, options.patch[0] * options.patch[1] + options.patch[1] + 1)
+    along = (min(options.register_tile[1], most),) if options.register_tile else (1, 2, 3, 4)
+    if options.register_tile:
+        _within(machine, options, options.register_tile[0] * options.register_tile[1] + options.register_tile[1] + 1)
     found = []
     for vectors, sizes in product(along, _shapes(scop, s, columns, lane, vector, options)):
         tile = [1] * len(columns)
         for column, size in sizes.items():
             tile[column] = size
         tile[lane] = min(_forced(options, lane) or vectors * width, extent)
-        if not options.patch and _accumulators(tile, lane, width) + vectors + 1 > machine.vector_registers:
+        if not options.register_tile and _accumulators(tile, lane, width) + vectors + 1 > machine.vector_registers:
             continue
         time = 0.0
         for count, part in _parts([s.extent(d) for d in columns], tile):
@@ -178,17 +178,17 @@ def _reduction_lanes(
     others = _volume(s, tuple(d for d in s.reduction if d != dim))
     moved = [_along(a, columns) for a in reads]
     shapes = _shapes(scop, s, columns, None, reads, options)
-    if shapes == [{}] and not options.patch:  # nothing is used twice
+    if shapes == [{}] and not options.register_tile:  # nothing is used twice
         shapes = [{len(columns) - 1: min(_together(scop, group, machine), s.extent(columns[-1]))}]
-    along = (options.patch[1],) if options.patch else (1, 2, 4)
-    if options.patch:
-        _within(machine, options, options.patch[0] * options.patch[1] + options.patch[1])
+    along = (options.register_tile[1],) if options.register_tile else (1, 2, 4)
+    if options.register_tile:
+        _within(machine, options, options.register_tile[0] * options.register_tile[1] + options.register_tile[1])
     found = []
     for vectors, sizes in product(along, shapes):
         tile = [1] * len(columns)
         for column, size in sizes.items():
             tile[column] = size
-        fits = options.patch or (_points(tile, None) * 1.2 + 1) * vectors <= machine.vector_registers
+        fits = options.register_tile or (_points(tile, None) * 1.2 + 1) * vectors <= machine.vector_registers
         if not fits or vectors * width > s.extent(dim):
             continue
         whole, rest = divmod(s.extent(dim), vectors * width)
@@ -220,13 +220,13 @@ def _shapes(
     """Candidate patch sizes along the columns that some vector operand does not depend on (at most two of them)."""
     usable = [c for c in range(len(columns)) if c != lane and s.extent(columns[c]) > 1 and any(not uses(a, columns[c]) for a in reused)]
     forced = {c: size for c in range(len(columns)) if c != lane and (size := _forced(options, c))}
-    if (large := streamed(scop, s)) and not options.patch:
+    if (large := streamed(scop, s)) and not options.register_tile:
         usable = [c for c in usable if not uses(large, columns[c])]
     usable = [c for c in usable if c not in forced][-2:]
-    sizes = range(1, options.patch[0] + 1) if options.patch else (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14)
+    sizes = range(1, options.register_tile[0] + 1) if options.register_tile else (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14)
     shapes = list(product(*([size for size in sizes if size <= s.extent(columns[c])] for c in usable)))
-    if options.patch:
-        rows = max((prod(shape) for shape in shapes if prod(shape) <= options.patch[0]), default=1)
+    if options.register_tile:
+        rows = max((prod(shape) for shape in shapes if prod(shape) <= options.register_tile[0]), default=1)
         shapes = [shape for shape in shapes if prod(shape) == rows]
     return [{**forced, **dict(zip(usable, shape, strict=True))} for shape in shapes]
 
@@ -235,7 +235,8 @@ def _within(machine: Machine, options: Options, needed: int) -> None:
     """Refuse a patch that does not fit the processor's registers."""
     if needed > machine.vector_registers:
         raise MappingError(
-            f"option patch = {options.patch!r} needs {needed} vector registers, and this processor has {machine.vector_registers}",
+            f"option register_tile = {options.register_tile!r} needs {needed} vector registers, "
+            f"and this processor has {machine.vector_registers}",
             hint="fewer rows, or fewer registers a row",
         )
 
@@ -245,7 +246,7 @@ def _forced(options: Options, column: int) -> int:
 
 
 def _outermost(order: tuple[int, ...], options: Options) -> tuple[int, ...]:
-    first = options.outer - 1
+    first = options.outer_loop - 1
     return (first, *(c for c in order if c != first)) if first in order else order
 
 

@@ -38,7 +38,7 @@ def on_tensor_cores(facts: Facts) -> GroupPlan | None:
             candidates.append({down: Distribution(facts.lower(down), facts.extent(down), rows, 8, 1, wy), across: along})
     lower, upper = bounds(s, s.reduction[0])
     for shares in by_time(facts, candidates):
-        for step in _steps(upper - lower, facts.options.step):
+        for step in _steps(upper - lower, facts.options.reduction_tile):
             atoms = ((s.reduction[0], Distribution(lower, upper - lower, step)),)
             for stages in STAGES if "async_copy" in facts.device.capabilities and not asked(facts) else (1,):
                 plan = tiled(facts, shares, [down, across], step, atoms, stages).plan

@@ -54,7 +54,7 @@ def contraction(facts: Facts) -> GroupPlan | None:
     order = [*reversed(down.columns), *reversed(across.columns)]
     refused = []
     for shares in by_time(facts, candidates):
-        made = tiled(facts, shares, order, facts.options.step or STEP)
+        made = tiled(facts, shares, order, facts.options.reduction_tile or STEP)
         if made.beyond is None or not asked(facts):  # what nobody asked for may be read where it lies
             return made.plan
         refused.append(made.beyond)
@@ -63,7 +63,7 @@ def contraction(facts: Facts) -> GroupPlan | None:
 
 def asked(facts: Facts) -> bool:
     """Whether the user wants so much in shared memory as only a launch can give."""
-    return bool(facts.options.step) or facts.options.stages > 1
+    return bool(facts.options.reduction_tile) or facts.options.pipeline_stages > 1
 
 
 def classes(facts: Facts) -> tuple[Class, Class] | None:
@@ -156,7 +156,7 @@ def tiled(
         items.append(item)
     # copies cannot run further ahead than the loop of steps is long
     trips = [[share.tiles for _, share in item.steps if share.tiles > 1] for item in items]
-    stages = min([facts.options.stages or stages, *(loops[-1] for loops in trips if loops)])
+    stages = min([facts.options.pipeline_stages or stages, *(loops[-1] for loops in trips if loops)])
     plan = GroupPlan(columns, tuple(c for c in order if columns[c].shared_out), tuple(items), stages=stages)
     shared: list[tuple[str, Access]] = []
     beyond = None
@@ -180,7 +180,7 @@ def tiled(
 
 
 def _too_large(facts: Facts, access: Access, size: int) -> MappingError:
-    name = "step" if facts.options.step else "stages"
+    name = "reduction_tile" if facts.options.reduction_tile else "pipeline_stages"
     return MappingError(
         f"option {name} = {getattr(facts.options, name)}: the pieces of {access.tensor} need {size} bytes of "
         f"shared memory beside the other operands, and a block on {facts.device.name} has {facts.device.max_shared_bytes}",

@@ -16,10 +16,15 @@ from tcjit.mapping.schedule import schedule
 RANKED = 6  # plans of each contraction
 # on a CPU, for defs with the trait: what the model weighs last
 STREAMING = (Options(fusion="maximal"), Options(fusion="minimal"), Options(parallel=False))
-SUMMING = (Options(reduction_chunks=8), Options(reduction_chunks=32), Options(sums=4), Options(unroll=2), Options(lane=2), Options(lane=3))
+SUMMING = (
+    *(Options(reduction_chunks=chunks) for chunks in (8, 32)),
+    Options(accumulators=4),
+    Options(unroll=2),
+    *(Options(vector_dim=dim) for dim in (2, 3)),
+)
 # on a GPU
 ROWS = tuple(Options(block=block) for block in (128, 256, 512))
-STEPS = (Options(step=16), Options(step=16, stages=2), Options(stages=2))
+STEPS = (Options(reduction_tile=16), Options(reduction_tile=16, pipeline_stages=2), Options(pipeline_stages=2))
 
 
 def cpu_seeds(program: Program, machine: Machine, layouts: Mapping[str, str], traits: Collection[str]) -> list[Options]:

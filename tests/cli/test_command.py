@@ -178,7 +178,7 @@ def test_cache_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str], monk
     signature = kernel_cache.signature(MLP, "mlp")
     forget(signature)
     cli("explain", path, "--shapes", SHAPES, "--stage", "tree")
-    choices = [Choice(Options(lanes=1).to_dict(), {"seconds": 2e-6, "default": 3e-6}, "mlp 8x16 on cpu", ((8, 16),))]
+    choices = [Choice(Options(vector_width=1).to_dict(), {"seconds": 2e-6, "default": 3e-6}, "mlp 8x16 on cpu", ((8, 16),))]
     choices += [Choice(Options().to_dict(), {"seconds": 1e-6}, "", ((n, 2), ())) for n in (1, 2)]
     for choice, program in zip(choices, (signature.canonical, "0" * 64, "0" * 64)):
         cache.store().put_choice(cache.options_key("cpu", program), choice)

@@ -197,7 +197,7 @@ def test_expanded_dimensions_cost_no_stride() -> None:
 
 def test_the_workspace_holds_what_stays_a_tensor() -> None:
     text = "def f(float(N) X) -> (Y) { T(i, j) = X(i) * X(j)  Y(i) +=! T(j, i) }"
-    assert source(text, {"X": (100,)}, Options(contract=False, fusion="minimal")).workspace == 100 * 100 * 4
+    assert source(text, {"X": (100,)}, Options(private_buffers=False, fusion="minimal")).workspace == 100 * 100 * 4
     assert source(SOFTMAX, {"I": (64, 50)}).workspace == 0
 
 

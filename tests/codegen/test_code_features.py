@@ -29,7 +29,7 @@ def counts(text: str, shapes: dict[str, tuple[int, ...]], options: Options | Non
 
 
 def test_multiplications_on_vectors_are_all_there() -> None:
-    found = counts(MATMUL, {"A": (48, 64), "B": (64, 96)}, Options(patch=(8, 2)))
+    found = counts(MATMUL, {"A": (48, 64), "B": (64, 96)}, Options(register_tile=(8, 2)))
     assert found["sums"] == pytest.approx(48 * 96 * 64 / 16, rel=0.01)
     assert found["loads"] == pytest.approx(found["sums"] * (8 + 2) / 16, rel=0.01)
     assert found["accumulators"] == pytest.approx(16, rel=0.01) and found["width"] == pytest.approx(16, rel=0.01)

@@ -91,7 +91,7 @@ def test_a_failed_check_is_a_plain_store() -> None:
 
 
 def test_copies_ahead_are_asynchronous() -> None:
-    _, code = compiled(mapped(HALVES, SQUARE, stages=3))
+    _, code = compiled(mapped(HALVES, SQUARE, pipeline_stages=3))
     inner = innermost(code)
     assert count(inner, "LDGSTS", "128") == 2 * 128 * 64 // 8 // 128
     assert not count(inner, "LDG") and not count(inner, "STS")

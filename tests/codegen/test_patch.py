@@ -34,7 +34,7 @@ def test_registers_cover_every_lane_and_no_more(width: int) -> None:
 
 
 def test_a_rest_of_lanes_costs_one_register() -> None:
-    made = kernel(MATMUL, {"A": (8, 64), "B": (64, 26)}, Options(patch=(8, 2)))
+    made = kernel(MATMUL, {"A": (8, 64), "B": (64, 26)}, Options(register_tile=(8, 2)))
     assert len(re.findall(r"s\d+_\d+ \+= ", made)) == 16
     assert "C[10] = s0_10;" in made and "tc_float8" not in made
 
@@ -56,7 +56,7 @@ def test_results_that_go_on_are_read() -> None:
 def test_what_several_results_use_stays_in_a_register() -> None:
     made = kernel(MATMUL, PRODUCT)
     assert "TC_KEEP(v" in made
-    assert "TC_KEEP" not in kernel(MATMUL, PRODUCT, Options(patch=(1, 4)))
+    assert "TC_KEEP" not in kernel(MATMUL, PRODUCT, Options(register_tile=(1, 4)))
 
 
 @pytest.mark.parametrize("tile", [(5, 5), (3, 8), (8, 3), (2, 12), (12, 2), (4, 6)])
@@ -78,11 +78,11 @@ def test_few_operands_are_there_at_once(tile: tuple[int, int]) -> None:
 
 def test_the_patch_is_an_option() -> None:
     for rows, vectors in ((2, 3), (6, 1), (12, 2)):
-        made = kernel(MATMUL, PRODUCT, Options(patch=(rows, vectors)))
+        made = kernel(MATMUL, PRODUCT, Options(register_tile=(rows, vectors)))
         assert max(len(set(re.findall(r"(s\d+(?:_\d+)?) \+= ", body))) for body in made.split("for (")) == rows * vectors
     with pytest.raises(MappingError, match=r"option patch = \(12, 3\) needs 40 vector registers, and this processor has 32"):
-        kernel(MATMUL, PRODUCT, Options(patch=(12, 3)))
-    assert "+=" in kernel(MATMUL, {"A": (2, 8), "B": (8, 16)}, Options(patch=(12, 2)))  # as far as extents allow
+        kernel(MATMUL, PRODUCT, Options(register_tile=(12, 3)))
+    assert "+=" in kernel(MATMUL, {"A": (2, 8), "B": (8, 16)}, Options(register_tile=(12, 2)))  # as far as extents allow
 
 
 def test_the_innermost_loop_is_unrolled_on_demand() -> None:
@@ -101,20 +101,20 @@ def test_a_short_innermost_loop_is_written_out(size: int, asked: int, written: i
 
 def test_what_would_become_very_long_is_not() -> None:
     shapes = {"A": (28, 8), "B": (8, 32)}
-    assert "#pragma GCC unroll 8" in kernel(MATMUL, shapes, Options(patch=(4, 2)))
-    assert "#pragma GCC unroll" not in kernel(MATMUL, shapes, Options(patch=(14, 2)))
+    assert "#pragma GCC unroll 8" in kernel(MATMUL, shapes, Options(register_tile=(4, 2)))
+    assert "#pragma GCC unroll" not in kernel(MATMUL, shapes, Options(register_tile=(14, 2)))
 
 
 @pytest.mark.parametrize("asked, variables", [(0, 2), (1, 1), (4, 4), (5, 5)])
 def test_one_sum_is_shared_by_variables(asked: int, variables: int) -> None:
-    made = kernel(ROWS, {"X": (64, 1000)}, Options(sums=asked))
+    made = kernel(ROWS, {"X": (64, 1000)}, Options(accumulators=asked))
     names = re.findall(r"simd reduction\(\+ : ([^)]*)\)", made)
     assert len(names[0].split(", ")) == variables
     assert len(names) == (1 if 1000 % variables == 0 else 2)  # what is left over goes to the first
-    assert "tc_sum1" not in kernel(ROWS, {"X": (64, 100)}, Options(sums=asked))  # too short to share
+    assert "tc_sum1" not in kernel(ROWS, {"X": (64, 100)}, Options(accumulators=asked))  # too short to share
 
 
 def test_a_maximum_keeps_to_one_variable_unless_asked() -> None:
     text = "def f(float(M,N) X) -> (Y) { Y(m) max=! X(m, n) }"
     assert "tc_sum1" not in kernel(text, {"X": (64, 1000)})
-    assert "tc_sum0 = tc_max_f32(tc_sum0, tc_sum1);" in kernel(text, {"X": (64, 1000)}, Options(sums=2))
+    assert "tc_sum0 = tc_max_f32(tc_sum0, tc_sum1);" in kernel(text, {"X": (64, 1000)}, Options(accumulators=2))

@@ -257,7 +257,7 @@ def test_integers_wrap_and_the_least_divided_by_minus_one_too(on: str, dtype: to
 
 @EVERYWHERE
 @pytest.mark.parametrize(
-    "options", [None, Options(reduction_chunks=3), Options(fusion="maximal", lanes=1)], ids=["default", "chunks", "maximal"]
+    "options", [None, Options(reduction_chunks=3), Options(fusion="maximal", vector_width=1)], ids=["default", "chunks", "maximal"]
 )
 def test_faults_are_seen_wherever_they_happen(on: str, options: Options | None) -> None:
     divide = tcjit.define("def f(int32(N) A, int32(N) B) -> (Q, S) { Q(i) = A(i) / B(i)  S +=! A(i) % B(i) }", target=on, options=options).f
@@ -410,7 +410,8 @@ def test_a_gathered_temporary_is_whole_before_it_is_read(on: str) -> None:
 @pytest.mark.parametrize("tile", [(), (16,), (64, 3)], ids=str)
 def test_a_patch_with_loops_outside_the_shared_ones_loses_no_sum(on: str, fusion: str, tile: tuple[int, ...]) -> None:
     sums = "def f(bfloat16(1) X) -> (Y) { Y(m, i) +=! X(i) + bfloat16(n) where m in 0:40, n in 9:16 }"
-    same(on, sums, torch.ones(1, dtype=torch.bfloat16), options=Options(fusion=fusion, tile=tile, reduction_chunks=8, contract=False))
+    options = Options(fusion=fusion, tile=tile, reduction_chunks=8, private_buffers=False)
+    same(on, sums, torch.ones(1, dtype=torch.bfloat16), options=options)
     products = "def f(float(B,K,D) X, float(K,B,D) Y) -> (O, P) { O(b,d) +=! X(b,k,d) * Y(k,b,d)  P(d) +=! O(b,d) }"
     same(on, products, small(7, 5, 40), small(5, 7, 40, seed=1), options=Options(fusion=fusion, tile=tile))
     dots = "def f(float(B,D,K) X, float(B,D,K) Y) -> (P) { O(b,d) +=! X(b,d,k) * Y(b,d,k)  P(b) max=! O(b,d) }"

@@ -98,7 +98,7 @@ def test_any_name_for_a_def(on: str, name: str) -> None:
         C(m,n) +=! A(m,k) * B(k,n)  D(i) = H((i + 1) % M) / 2 where i in 0:M
     }}"""
     a, b = small(9, 8), small(8, 16)
-    product, moved = getattr(tcjit.define(text, target=on, options=Options(lanes=8)), name)(a, b, torch.ones(9, dtype=torch.half))
+    product, moved = getattr(tcjit.define(text, target=on, options=Options(vector_width=8)), name)(a, b, torch.ones(9, dtype=torch.half))
     assert torch.equal(product, a @ b) and torch.equal(moved, torch.full((9,), 0.5, dtype=torch.half))
 
 

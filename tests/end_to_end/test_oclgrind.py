@@ -40,7 +40,7 @@ def covered(language: str, name: str) -> set[str]:
     made = compiled(SUBJECTS[name], language).mapped
     marks = {str(mark) if isinstance(mark, Sync) else mark.word for node in descendants(made.tree.get_root()) if (mark := mark_of(node))}
     kinds = {f"statement {s.name[0]}" for s in made.scop.statements}
-    stages = {f"{made.options.stages} stages"} if WaitGroup.word in marks else set()
+    stages = {f"{made.options.pipeline_stages} stages"} if WaitGroup.word in marks else set()
     places = {f"{b.space} buffer" for b in made.privates}
     kept = {b.tensor for b in made.privates}
     workspace = {"workspace" for t in made.scop.tensors if t.role == "temporary" and t.name not in kept}

@@ -53,7 +53,7 @@ def test_every_byte_but_0_is_true(on: str, text: str) -> None:
 
 
 @EVERYWHERE
-@pytest.mark.parametrize("options", [Options(), Options(vector=4), Options(vector=4, shared=True, stages=2)], ids=range(3))
+@pytest.mark.parametrize("options", [Options(), Options(vector=4), Options(vector=4, shared=True, pipeline_stages=2)], ids=range(3))
 def test_masks_of_products(on: str, options: Options) -> None:
     """Masks that are packed, copied to shared memory, or read several at once."""
     text = "def f(float(M,K) A, bool(M,K) X, float(K,N) B) -> (C) { C(m, n) +=! (X(m, k) ? A(m, k) : 0.0) * B(k, n) }"

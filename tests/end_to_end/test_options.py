@@ -21,7 +21,7 @@ from support.run import call
 import tcjit
 from tcjit.errors import MappingError
 from tcjit.jit.targets import find
-from tcjit.mapping.options import PRESETS, Options
+from tcjit.mapping.options import ALIASES, PRESETS, Options
 
 SEED = 20
 TURNS = {"cpu": 4, "cuda_host": 1, "opencl": 1, "cuda": 4}  # how many options each program is mapped by
@@ -150,7 +150,7 @@ SAMPLES = {
         {"X": (12, 20), "b": (20,)},
     ),
 }
-ALWAYS = [PRESETS["naive"], Options(fusion="maximal", reduction_chunks=3), Options(fusion="minimal", lanes=4)]
+ALWAYS = [PRESETS["naive"], Options(fusion="maximal", reduction_chunks=3), Options(fusion="minimal", vector_width=4)]
 
 
 def tried(target: str, name: str, turn: int) -> Iterator[tuple[Options, dict[str, int]]]:
@@ -204,27 +204,27 @@ def test_the_sample_draws_every_field(kind: str, target: str) -> None:
         {"tile": (True,)},
         {"tile": 4},
         {"tile": (1,) * 17},
-        {"lanes": 3},
-        {"lanes": -1},
-        {"lanes": 32},
-        {"lanes": 4.0},
-        {"lane": -1},
-        {"lane": True},
-        {"patch": (4,)},
-        {"patch": (4, 0)},
-        {"patch": (33, 1)},
-        {"patch": 4},
+        {"vector_width": 3},
+        {"vector_width": -1},
+        {"vector_width": 32},
+        {"vector_width": 4.0},
+        {"vector_dim": -1},
+        {"vector_dim": True},
+        {"register_tile": (4,)},
+        {"register_tile": (4, 0)},
+        {"register_tile": (33, 1)},
+        {"register_tile": 4},
         {"unroll": -1},
         {"unroll": 17},
-        {"outer": 17},
-        {"outer": 1.0},
-        {"sums": -1},
-        {"sums": 17},
+        {"outer_loop": 17},
+        {"outer_loop": 1.0},
+        {"accumulators": -1},
+        {"accumulators": 17},
         {"reduction_chunks": -1},
         {"reduction_chunks": 4097},
         {"reduction_chunks": True},
         {"parallel": 1},
-        {"contract": "yes"},
+        {"private_buffers": "yes"},
         {"pack": None},
     ],
     ids=str,
@@ -238,7 +238,7 @@ def test_invalid_options_name_the_field(wrong: dict[str, Any]) -> None:
         Options().but(**wrong)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "3", '{"speed": 11}', '{"lanes": "many"}', '{"tile": 3}', '{"lanes": null}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", '{"speed": 11}', '{"vector_width": "many"}', '{"tile": 3}', '{"lanes": null}'])
 def test_invalid_json_is_a_mapping_error(text: str) -> None:
     with pytest.raises(MappingError):
         Options.from_json(text)
@@ -251,6 +251,26 @@ def test_options_survive_json() -> None:
         assert back == options and hash(back) == hash(options)
         assert Options.from_dict(json.loads(json.dumps(options.to_dict()))) == options
     assert Options.from_json("{}") == Options()
+
+
+def test_old_names_are_aliases() -> None:
+    old = {"lanes": 8, "lane": 2, "patch": [4, 2], "outer": 1, "sums": 2, "contract": False, "step": 16, "stages": 3}
+    assert set(old) == set(ALIASES)
+    new = Options.from_json(json.dumps(old))  # a file of an earlier version, which is nothing to warn of
+    assert new.to_dict() == Options().to_dict() | {ALIASES[name]: value for name, value in old.items()}
+    for name, value in old.items():
+        with pytest.warns(DeprecationWarning, match=f"option {name} is called {ALIASES[name]} now") as warned:
+            made = Options(**{name: value})
+        assert made == Options(**{ALIASES[name]: value}) and warned[0].filename == __file__
+        with pytest.warns(DeprecationWarning, match=f"option {name} is called") as warned:
+            assert Options().but(**{name: value}) == made and warned[0].filename == __file__
+        with pytest.warns(DeprecationWarning, match=f"option {name} is called") as warned:
+            assert getattr(made, name) == getattr(made, ALIASES[name]) and warned[0].filename == __file__
+    with pytest.raises(MappingError, match="vector_width is given twice"):
+        Options.from_dict({"lanes": 8, "vector_width": 8})
+    with pytest.raises(MappingError, match="vector_width is given twice"), pytest.warns(DeprecationWarning):
+        Options(lanes=8, vector_width=8)
+    assert not hasattr(Options(), "speed") and not set(ALIASES) & {option.name for option in Options.described()}
 
 
 def test_presets_are_known_by_name() -> None:
@@ -270,7 +290,7 @@ def test_a_kernel_keeps_its_options() -> None:
     options = Options(tile=(4, 16), fusion="minimal", reduction_chunks=1)
     tc = tcjit.define(SAMPLES["matmul"].text, options=options)
     assert tc.f.compile(torch.empty(8, 8), torch.empty(8, 8)).options == options
-    other = Options(lanes=1)
+    other = Options(vector_width=1)
     assert tc.f.compile(torch.empty(8, 8), torch.empty(8, 8), options=other).options == other
 
 

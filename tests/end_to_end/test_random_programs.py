@@ -86,16 +86,16 @@ def test_a_failing_case_shrinks_and_is_kept(tmp_path: Path) -> None:
             return False
         return " % " in smaller.text
 
-    small = shrink(replace(case, options=Options(lanes=4)), fails)
+    small = shrink(replace(case, options=Options(vector_width=4)), fails)
     assert small.options is None
     assert fails(small) and small.text.count("\n") <= 4 and len(small.text) < len(case.text)
-    for options in (None, Options(), Options(tile=(3, 1000), contract=False)):
+    for options in (None, Options(), Options(tile=(3, 1000), private_buffers=False)):
         save(replace(small, options=options), tmp_path / "kept.tc", "found by a test")
         assert load(tmp_path / "kept.tc") == replace(small, options=options)
 
 
 def test_a_case_is_mapped_by_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
-    case = replace(load(SAVED[0]), options=Options(lanes=1, fusion="minimal"))
+    case = replace(load(SAVED[0]), options=Options(vector_width=1, fusion="minimal"))
     given, shared = [], []
 
     def called(text: str, name: str, target: str | None, options: Options | None, dynamic: tuple[str, ...]) -> Any:

@@ -99,7 +99,7 @@ def test_a_child_that_says_nothing_is_an_error(monkeypatch: pytest.MonkeyPatch) 
 def test_half_of_the_programs_have_options_of_their_own() -> None:
     drawn = [soak._case(ON_THE_CPU, number)[0].options for number in range(60)]
     assert 15 < sum(options is None for options in drawn) < 45
-    for name in ("fusion", "tile", "lanes", "reduction_chunks", "parallel", "contract", "pack"):
+    for name in ("fusion", "tile", "vector_width", "reduction_chunks", "parallel", "private_buffers", "pack"):
         assert len({getattr(options, name) for options in drawn if options is not None}) > 1, name
     assert drawn == [soak._case(ON_THE_CPU, number)[0].options for number in range(60)]
 
@@ -112,9 +112,10 @@ def test_gpu_rings_have_a_share_of_the_programs_with_options_that_they_heed() ->
         cases = [soak._case(work, number)[0] for number in range(60)]
         options = [case.options for case in cases if case.options is not None]
         assert 45 < len(options) < 60 and any(case.device for case in cases)
-        for name in ("fusion", "block", "threads", "registers", "step", "vector", "stages", "shared", "reduction_chunks", "pack"):
+        numbers = ("block", "threads", "registers", "reduction_tile", "vector", "pipeline_stages", "reduction_chunks")
+        for name in ("fusion", *numbers, "shared", "pack"):
             assert len({getattr(one, name) for one in options}) > 1, name
-        assert not any(one.tile or one.lanes for one in options)
+        assert not any(one.tile or one.vector_width for one in options)
     assert {soak.Work(7, WORK.keep, target="opencl").ring(number) for number in range(20)} == {"opencl"}
 
 
@@ -145,20 +146,21 @@ def test_an_operator_that_is_wrong_is_named_with_its_ring(monkeypatch: pytest.Mo
 def test_a_failure_is_kept_with_the_options_that_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A target that is wrong for odd lanes alone: those remain, everything else is shrunk away."""
     text = "def f(float(N) X) -> (Y, Z) { Y(i) = X(i) * 2  Z(i) = X(i) }"
-    options = Options(fusion="maximal", tile=(3, 16), lanes=2, parallel=False)
+    options = Options(fusion="maximal", tile=(3, 16), vector_width=2, parallel=False)
     case = Case(text, {"X": (9,)}, {"X": Fill("float32", "small", 1)}, options=options)
 
     def check(case: Case, target: str) -> None:
-        assert case.options is None or case.options.lanes != 2, "two lanes"
+        assert case.options is None or case.options.vector_width != 2, "two lanes"
 
     monkeypatch.setattr("support.run.check", check)
     assert "kept in" in soak._program(case, soak.Work(7, tmp_path), 1)
     kept = load(tmp_path / "soak_7_1.tc")
-    assert kept.options == Options(lanes=2) and kept.shapes == {"X": (0,)} and len(kept.text) < len(text)
+    assert kept.options == Options(vector_width=2) and kept.shapes == {"X": (0,)} and len(kept.text) < len(text)
 
 
 def test_a_failure_that_needs_no_options_is_kept_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    case = Case("def f(float(N) X) -> (Y) { Y(i) = X(i) }", {"X": (9,)}, {"X": Fill("float32", "small", 1)}, options=Options(lanes=2))
+    fills = {"X": Fill("float32", "small", 1)}
+    case = Case("def f(float(N) X) -> (Y) { Y(i) = X(i) }", {"X": (9,)}, fills, options=Options(vector_width=2))
 
     def wrong(case: Case, target: str) -> None:
         raise AssertionError("always")

@@ -36,12 +36,12 @@ def test_namespace() -> None:
 def test_the_same_text_is_the_same_function() -> None:
     assert defs().mm is defs().mm
     assert defs("reference").mm is not defs().mm
-    assert tcjit.define(TEXT, options=tcjit.Options(lanes=1)).mm is not defs().mm
+    assert tcjit.define(TEXT, options=tcjit.Options(vector_width=1)).mm is not defs().mm
 
 
 def test_pickle() -> None:
     for target in (None, "cpu", "reference"):
-        options = tcjit.Options(lanes=1)
+        options = tcjit.Options(vector_width=1)
         tc = tcjit.define(TEXT, target=target, options=options)
         again = pickle.loads(pickle.dumps(tc))
         assert list(again) == NAMES and again.mm is tc.mm and again.mm.target == target and again.mm.options == options

@@ -153,7 +153,7 @@ def test_what_a_kernel_says_of_its_shapes() -> None:
     assert k.check(seeded(5, 70), seeded(37, 70), seeded(37)).used["Y"] <= 1
     with pytest.raises(ShapeError, match="compiled for X of shape"):
         k(seeded(6, 70), seeded(37, 70), seeded(37))
-    softmax = tcjit.define(TEXT + "# says", target="cpu", dynamic=["B", "N"], options=tcjit.Options(contract=False)).softmax
+    softmax = tcjit.define(TEXT + "# says", target="cpu", dynamic=["B", "N"], options=tcjit.Options(private_buffers=False)).softmax
     found = [softmax.compile(seeded(b, 40)).resources["workspace"] for b in (5, 6)]
     assert 5 * 40 * 4 < found[0] < found[1] < 6 * 40 * 4 + 256  # what this call needs, not what the largest would
 

@@ -30,7 +30,7 @@ def test_what_is_said() -> None:
     refused(lambda: library.source("softmax", dtyp="x"), tcjit.ArgumentError, "got an unexpected keyword argument 'dtyp'")
     refused(lambda: tcjit.Options(nonsense=1), tcjit.ArgumentError, "Options() got an unexpected keyword argument 'nonsense'")
     refused(lambda: tcjit.Options.from_dict({1: 2}), tcjit.MappingError, "unknown option 1")
-    refused(lambda: tcjit.Options(lanes=10**5000), tcjit.MappingError, "option lanes = an int is not 0, 1, 2")
+    refused(lambda: tcjit.Options(vector_width=10**5000), tcjit.MappingError, "option vector_width = an int is not 0, 1, 2")
     refused(lambda: tcjit.TunerConfig(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13), tcjit.ArgumentError, "TunerConfig()")
     refused(lambda: tcjit.load(None), tcjit.ArgumentError, "load(): file must be a str or a PathLike, not None")
     refused(lambda: tcjit.cache.import_("a\0b"), tcjit.ArgumentError, "file must be")

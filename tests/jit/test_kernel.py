@@ -36,7 +36,7 @@ def test_options_and_targets() -> None:
     naive = tc.mm.compile(a, b, options=tcjit.Options.preset("naive"))
     default = tc.mm.compile(a, b)
     other = tc.mm.compile(a, b, target="reference")
-    assert naive is not default and naive.options.lanes == 1 and naive is tc.mm.compile(a, b, options=tcjit.Options.preset("naive"))
+    assert naive is not default and naive.options.vector_width == 1 and naive is tc.mm.compile(a, b, options=tcjit.Options.preset("naive"))
     for k in (naive, default, other):
         assert torch.allclose(k(a, b), a @ b, atol=1e-5)
         assert k.check(a, b).used["C"] <= 1
@@ -146,7 +146,7 @@ def test_options_that_cannot_matter_make_no_second_kernel() -> None:
     text = "def f(float(M,N) X) -> (Y) { Y(m, n) = 3 * X(m, n) + 1 }"
     given = torch.ones(3, 5)
     plain = tcjit.compile(text, "f", given, options=tcjit.Options(tile=(2,)))
-    other = tcjit.compile(text, "f", given, options=tcjit.Options(tile=(2, 0), reduction_chunks=7, fusion="minimal", contract=False))
+    other = tcjit.compile(text, "f", given, options=tcjit.Options(tile=(2, 0), reduction_chunks=7, fusion="minimal", private_buffers=False))
     assert plain.options == other.options == tcjit.Options(tile=(2,))
     assert plain.binary is not None and other.binary is not None and plain.binary.launch.address == other.binary.launch.address
     assert tcjit.compile(text, "f", given, options=tcjit.Options(tile=(3,))).binary.launch.address != plain.binary.launch.address

@@ -57,7 +57,7 @@ def test_arguments_by_name_under_torch_compile() -> None:
 def test_kernels_pickle(target: str) -> None:
     tc = defs(target)
     x = torch.arange(7.0)
-    kernel = tc.step.compile(0.5, x, 2, options=tcjit.Options(lanes=1))
+    kernel = tc.step.compile(0.5, x, 2, options=tcjit.Options(vector_width=1))
     again = pickle.loads(pickle.dumps(kernel))
     assert repr(again) == repr(kernel) and again.options == kernel.options and again.key == kernel.key
     assert torch.equal(again(0.5, x, 2), kernel(0.5, x, 2)) and again.source == kernel.source

@@ -224,7 +224,7 @@ def test_options_of_another_version() -> None:
     (signature,) = kernel_cache.signatures(MM)
     key = Key(((16, 16), (16, 16)), ("contiguous", "contiguous"), (), True, targets.find("cpu"), None)
     family = kernel_cache.family(signature, key)
-    for options in ({"loop_polish": 3}, {"tile": "large"}, {"lanes": 7}):
+    for options in ({"loop_polish": 3}, {"tile": "large"}, {"vector_width": 7}):
         cache.store().put_choice(family, Choice(options, {}, "", key.shapes))
         assert used(16) == ((), "the model's, since those tuned are of another version")
 

@@ -52,8 +52,8 @@ HTML = "# <b>not bold</b> & so\ndef less(float(N) X, int32 s) -> (Y) { Y(i) = (X
 
 
 def test_namespaces_and_defs() -> None:
-    tc = tcjit.define(HTML, target="cpu", options=tcjit.Options(lanes=1))
-    assert "<b>not bold</b> & so" in seen(tc) and "X(i) < 1.5 && i < s" in seen(tc) and "lanes=1" in seen(tc)
+    tc = tcjit.define(HTML, target="cpu", options=tcjit.Options(vector_width=1))
+    assert "<b>not bold</b> & so" in seen(tc) and "X(i) < 1.5 && i < s" in seen(tc) and "vector_width=1" in seen(tc)
     assert "<b>not" not in tc._repr_html_() and '<span class="word">def</span>' in tc._repr_html_()
     tc.less(torch.ones(4), 2)
     assert "less(float32(N) X, int32 s) -> (Y)" in seen(tc.less) and "kernel for (4,)" in seen(tc.less)
@@ -67,10 +67,11 @@ def test_kernels(target: str) -> None:
 
 
 def test_results_of_searches() -> None:
-    trials = (Trial(0, {"lanes": "1"}, 2e-6, "measured"), Trial(1, {"lanes": "<8>"}, None, "failed", "a < b"))
-    result = TuneResult(tcjit.Options(lanes=1), 2e-6, 3e-6, trials, "trials", "f 8x16 <cpu>", 1.5)
-    assert repr(result).startswith("<tcjit.TuneResult f 8x16 <cpu>: 2 us, 1.50 times as fast as untuned (3 us), by lanes=1; 1 measured")
-    assert "f 8x16 <cpu>" in seen(result) and "1.50×" in seen(result) and "lanes" in seen(result)
+    trials = (Trial(0, {"vector_width": "1"}, 2e-6, "measured"), Trial(1, {"vector_width": "<8>"}, None, "failed", "a < b"))
+    result = TuneResult(tcjit.Options(vector_width=1), 2e-6, 3e-6, trials, "trials", "f 8x16 <cpu>", 1.5)
+    expected = "<tcjit.TuneResult f 8x16 <cpu>: 2 us, 1.50 times as fast as untuned (3 us), by vector_width=1; 1 measured"
+    assert repr(result).startswith(expected)
+    assert "f 8x16 <cpu>" in seen(result) and "1.50×" in seen(result) and "vector_width" in seen(result)
 
 
 def test_partitioned_models() -> None:

@@ -44,9 +44,11 @@ def test_traits(text: str, expected: tuple[str, ...], most: int) -> None:
 
 
 def test_what_cannot_matter_gets_its_default() -> None:
-    given = Options(fusion="minimal", tile=(4, 0, 8, 16, 0), lanes=4, reduction_chunks=3, parallel=False, contract=False, pack=False)
-    assert given.normalised("cpu", (), 2) == Options(tile=(4,), lanes=4, parallel=False)
-    assert given.normalised("cpu", ("several",), 3) == Options(fusion="minimal", tile=(4, 0, 8), lanes=4, parallel=False)
+    given = Options(
+        fusion="minimal", tile=(4, 0, 8, 16, 0), vector_width=4, reduction_chunks=3, parallel=False, private_buffers=False, pack=False
+    )
+    assert given.normalised("cpu", (), 2) == Options(tile=(4,), vector_width=4, parallel=False)
+    assert given.normalised("cpu", ("several",), 3) == Options(fusion="minimal", tile=(4, 0, 8), vector_width=4, parallel=False)
     assert given.normalised("cpu", TRAITS, 5) == given.but(tile=(4, 0, 8, 16))
     for option in Options.described():
         assert option.metadata["needs"] in ("", *TRAITS)

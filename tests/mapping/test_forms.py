@@ -59,11 +59,11 @@ def test_a_short_last_index_leaves_the_lanes_to_a_longer_one() -> None:
     made = scop(NARROW, NARROW_SHAPES)
     assert [s.tensor for s in made.statements] == ["W_packed", "O_turned", "O_turned", "O"]
     assert made.statement("S2").dims[:3] == ("n", "h", "f") and made.tensor("O_turned").shape == (4, 5, 24)
-    assert "O_turned" not in {s.tensor for s in scop(NARROW, NARROW_SHAPES, Options(lane=1)).statements}
+    assert "O_turned" not in {s.tensor for s in scop(NARROW, NARROW_SHAPES, Options(vector_dim=1)).statements}
     wide = {"I": (4, 32, 40), "W": (24, 32, 3)}
     assert "O_turned" not in {s.tensor for s in scop(NARROW, wide).statements}
-    assert "O_turned" in {s.tensor for s in scop(NARROW, wide, Options(lane=2)).statements}
-    assert "O_turned" not in {s.tensor for s in scop(NARROW, wide, Options(lane=3)).statements}
+    assert "O_turned" in {s.tensor for s in scop(NARROW, wide, Options(vector_dim=2)).statements}
+    assert "O_turned" not in {s.tensor for s in scop(NARROW, wide, Options(vector_dim=3)).statements}
 
 
 def test_the_way_back_shares_no_loops_unless_fusion_is_maximal() -> None:
@@ -87,5 +87,5 @@ def test_the_innermost_tile_loop_re_reads_the_smaller_operand() -> None:
 @pytest.mark.parametrize("outer", [1, 2])
 def test_the_outermost_loop_is_an_option(outer: int) -> None:
     made = scop(MATMUL, {"A": (64, 64), "B": (64, 64)})
-    assert planned(made, "S0", "S1", options=Options(outer=outer)).order[0] == outer - 1
-    assert Options(outer=outer).normalised("cpu", (), outer - 1) == Options()
+    assert planned(made, "S0", "S1", options=Options(outer_loop=outer)).order[0] == outer - 1
+    assert Options(outer_loop=outer).normalised("cpu", (), outer - 1) == Options()

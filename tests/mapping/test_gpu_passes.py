@@ -62,7 +62,7 @@ def test_a_contraction_gets_a_tile_of_threads_with_results_each() -> None:
 
 
 def test_options_of_a_contraction() -> None:
-    made = mapped(MATMUL, {"A": (512, 512), "B": (512, 512)}, threads=(8, 16), registers=(4, 2), step=16, shared=True)
+    made = mapped(MATMUL, {"A": (512, 512), "B": (512, 512)}, threads=(8, 16), registers=(4, 2), reduction_tile=16, shared=True)
     sizes = {b.tensor: b.elements for b in made.privates}
     assert made.launches[0].threads == 128
     assert sizes == {"A_shared": 16 * (8 * 4 + 4), "B_shared": 16 * 32, "C_held": 8}
@@ -149,9 +149,20 @@ def test_lowered_programs_compute_the_same(serially: None, shard: int) -> None:
 def test_lowered_products(serially: None, shape: tuple[int, int, int], stages: int) -> None:
     m, k, n = shape
     a, b = torch.randn(m, k), torch.randn(k, n)
-    for options in (Options(stages=stages), Options(stages=stages, threads=(4, 8), registers=(3, 2), step=5)):
+    for options in (Options(pipeline_stages=stages), Options(pipeline_stages=stages, threads=(4, 8), registers=(3, 2), reduction_tile=5)):
         found = tcjit.define(MATMUL + f"# {shape} {stages}", options=options).matmul(a, b)
         torch.testing.assert_close(found, a @ b)
+
+
+@pytest.mark.parametrize("stages", [2, 3, 4])
+@pytest.mark.parametrize("terms", [257, 256, 250])
+def test_copies_of_a_shorter_part_are_all_waited_for(terms: int, stages: int) -> None:
+    """The last of eight parts of a reduction has fewer terms than the others, and so perhaps fewer steps."""
+    text = "def f(uint64(2) W, int8(K) X, double(J,L) A) -> (Y) { Y(j, l) min=! A(j, l) * W(1) * X(j + m) }"
+    shapes = {"W": (2,), "X": (63 + terms,), "A": (64, 5)}
+    options = Options(reduction_chunks=8, pipeline_stages=stages)
+    made = map_gpu(program(text, shapes), options, OPENCL)  # proved, barriers and waits too
+    assert made.verified and len(made.launches) == 2 and '"wait_group' in trees.show(made.tree)
 
 
 def test_shared_memory_leaves_room_for_what_combines_parts() -> None:

@@ -79,7 +79,7 @@ def test_lanes_follow_unit_stride() -> None:
     (group,) = groups_of(made, fuse(made, deps, schedule(made, deps), Options())) or ()
     chosen = plan(made, group, Options(), AVX512)
     assert chosen.lane("S1") == "n" and chosen.patch is not None and chosen.patch.width == 16
-    assert plan(made, group, Options(lanes=1), AVX512).patch is None
+    assert plan(made, group, Options(vector_width=1), AVX512).patch is None
 
 
 def test_long_dot_products_run_along_the_reduction() -> None:
@@ -92,7 +92,7 @@ def test_long_dot_products_run_along_the_reduction() -> None:
 def test_row_statistics_of_a_softmax_are_private() -> None:
     made = mapped(SOFTMAX, {"I": (64, 50)})
     assert {(p.tensor, p.elements) for p in made.privates} == {("top", 4), ("total", 4)}, "of the rows that take turns"
-    assert mapped(SOFTMAX, {"I": (64, 50)}, Options(contract=False)).privates == ()
+    assert mapped(SOFTMAX, {"I": (64, 50)}, Options(private_buffers=False)).privates == ()
 
 
 @pytest.mark.parametrize(

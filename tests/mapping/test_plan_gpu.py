@@ -121,7 +121,7 @@ def test_another_form_below_atoms_is_refused() -> None:
 
 def test_a_step_too_long_for_the_largest_tile_gets_a_smaller_one() -> None:
     shapes: Shapes = {"A": (4096, 4096), "B": (4096, 4096)}
-    made = mapped(MATMUL, shapes, SM_90, step=256)
+    made = mapped(MATMUL, shapes, SM_90, reduction_tile=256)
     sizes = shared(made)
     assert 4 * sum(sizes.values()) <= SM_90.max_shared_bytes
     assert [b.elements for b in made.privates if b.space == "thread"] == [16]  # 64 by 64 results of 256 threads
@@ -129,23 +129,24 @@ def test_a_step_too_long_for_the_largest_tile_gets_a_smaller_one() -> None:
 
 def test_a_tile_that_is_asked_for_is_not_replaced() -> None:
     shapes: Shapes = {"A": (4096, 4096), "B": (4096, 4096)}
-    with pytest.raises(MappingError, match="option step = 256: the pieces of . need 1[0-9]{5} bytes .* sm_90 has 232448") as raised:
-        mapped(MATMUL, shapes, SM_90, step=256, registers=(8, 8), threads=(16, 16))
-    assert raised.value.hint == "a smaller step, or fewer registers"
+    pieces = "option reduction_tile = 256: the pieces of . need 1[0-9]{5} bytes .* sm_90 has 232448"
+    with pytest.raises(MappingError, match=pieces) as raised:
+        mapped(MATMUL, shapes, SM_90, reduction_tile=256, registers=(8, 8), threads=(16, 16))
+    assert raised.value.hint == "a smaller reduction_tile, or fewer registers"
 
 
 def test_where_no_tile_fits_the_least_is_named() -> None:
-    with pytest.raises(MappingError, match=r"option step = 256: the pieces of [AB] need") as raised:
-        mapped(MATMUL, {"A": (512, 512), "B": (512, 512)}, TIGHT, step=256)
+    with pytest.raises(MappingError, match=r"option reduction_tile = 256: the pieces of [AB] need") as raised:
+        mapped(MATMUL, {"A": (512, 512), "B": (512, 512)}, TIGHT, reduction_tile=256)
     assert "tight has 8192" in str(raised.value)
     assert re.search(r"need (\d+) bytes", str(raised.value)).group(1) == str(512 * (8 + 1) * 4)  # type: ignore[union-attr]
-    with pytest.raises(MappingError, match="option stages = 8"):
-        mapped(MATMUL, {"A": (512, 512), "B": (512, 512)}, replace(TIGHT, max_shared_bytes=512, shared_bytes=512), stages=8)
+    with pytest.raises(MappingError, match="option pipeline_stages = 8"):
+        mapped(MATMUL, {"A": (512, 512), "B": (512, 512)}, replace(TIGHT, max_shared_bytes=512, shared_bytes=512), pipeline_stages=8)
 
 
 @pytest.mark.parametrize("stages", [2, 4, 8])
 def test_more_stages_than_fit_the_largest_tile(stages: int) -> None:
-    made = mapped(HALVES, {"A": (512, 512), "B": (512, 512)}, TIGHT, stages=stages)
+    made = mapped(HALVES, {"A": (512, 512), "B": (512, 512)}, TIGHT, pipeline_stages=stages)
     assert 2 * sum(shared(made).values()) <= 8192
 
 

@@ -43,8 +43,8 @@ SMALL = replace(SM_90, name="small", processors=2)  # so that small problems get
 # the golden kernels of a GPU: text, shapes and options
 GOLDEN: Mapping[str, tuple[str, dict[str, tuple[int, ...]], dict[str, Any]]] = {
     "matmul": (MATMUL, {"A": (256, 64), "B": (64, 256)}, {}),
-    "odd_matmul": (MATMUL, {"A": (100, 30), "B": (30, 70)}, {"threads": (8, 8), "registers": (2, 4), "step": 4}),
-    "pipelined": (MATMUL, {"A": (256, 64), "B": (64, 256)}, {"stages": 3}),
+    "odd_matmul": (MATMUL, {"A": (100, 30), "B": (30, 70)}, {"threads": (8, 8), "registers": (2, 4), "reduction_tile": 4}),
+    "pipelined": (MATMUL, {"A": (256, 64), "B": (64, 256)}, {"pipeline_stages": 3}),
     "layer": (LAYER, {"X": (128, 96), "W": (64, 96), "b": (64,)}, {}),
     "halves": (HALVES, {"A": (128, 64), "B": (64, 128)}, {}),
     "softmax": (SOFTMAX, {"I": (1000, 2048)}, {}),

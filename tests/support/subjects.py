@@ -81,16 +81,20 @@ class Subject:
 
 
 SUBJECTS = {
-    "tiles": Subject(MATMUL, {"A": (37, 20), "B": (20, 41)}, Options(threads=(4, 8), registers=(2, 4), step=4)),
-    "vectors": Subject(MATMUL, {"A": (32, 16), "B": (16, 64)}, Options(threads=(4, 8), registers=(4, 4), step=8)),
-    "stages": Subject(MATMUL, {"A": (19, 24), "B": (24, 36)}, Options(threads=(4, 8), registers=(2, 4), step=4, stages=2)),
-    "more stages": Subject(MATMUL, {"A": (20, 40), "B": (40, 32)}, Options(threads=(4, 8), registers=(4, 4), step=4, stages=3)),
+    "tiles": Subject(MATMUL, {"A": (37, 20), "B": (20, 41)}, Options(threads=(4, 8), registers=(2, 4), reduction_tile=4)),
+    "vectors": Subject(MATMUL, {"A": (32, 16), "B": (16, 64)}, Options(threads=(4, 8), registers=(4, 4), reduction_tile=8)),
+    "stages": Subject(
+        MATMUL, {"A": (19, 24), "B": (24, 36)}, Options(threads=(4, 8), registers=(2, 4), reduction_tile=4, pipeline_stages=2)
+    ),
+    "more stages": Subject(
+        MATMUL, {"A": (20, 40), "B": (40, 32)}, Options(threads=(4, 8), registers=(4, 4), reduction_tile=4, pipeline_stages=3)
+    ),
     "no copies": Subject(MATMUL, {"A": (19, 12), "B": (12, 33)}, Options(threads=(4, 8), registers=(2, 2), shared=False)),
     "padded window": Subject(CONVOLUTION, {"I": (1, 4, 9, 10), "W1": (5, 4, 3, 3)}, Options(threads=(4, 8), registers=(2, 2))),
     "window": Subject(
         "def f(float(C,H) I, float(F,C,K) W) -> (O) { O(f, h) +=! I(c, 2*h + k) * W(f, c, k) }",
         {"I": (4, 81), "W": (9, 4, 3)},
-        Options(threads=(4, 8), registers=(2, 2), step=6),
+        Options(threads=(4, 8), registers=(2, 2), reduction_tile=6),
     ),
     "turned": Subject("def turn(float(M,N) A) -> (B) { B(j,i) = A(i,j) }", {"A": (35, 70)}),
     "both ways": Subject(

@@ -145,7 +145,7 @@ def test_a_page_says_everything() -> None:
     page = Page(report.html(found))
     assert "matmul & <friends>" in page.texts and "1.44×" in page.texts and "14.2 s" in page.texts
     chosen, best, failures, facts = page.tables
-    assert [row[:3] for row in chosen] == [["option", "winner", "default"], ["tile", "4x32", "auto"], ["lanes", "8", "0"]]
+    assert [row[:3] for row in chosen] == [["option", "winner", "default"], ["tile", "4x32", "auto"], ["vector_width", "8", "0"]]
     assert len(best) == 1 + report.BEST and best[0][:3] == ["candidate", "time", "to the best"]
     codes = {trial.number: trial.code for trial in found.history}
     assert len({codes[int(row[0])] for row in best[1:]}) == report.BEST

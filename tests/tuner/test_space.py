@@ -36,22 +36,22 @@ def test_there_and_back(target: str) -> None:
 
 def test_what_is_not_among_the_choices_becomes_its_neighbour() -> None:
     space = Space.of("cpu", TRAITS, 2)
-    values = space.values(Options(tile=(9, 1000), lanes=2, reduction_chunks=4096))
+    values = space.values(Options(tile=(9, 1000), vector_width=2, reduction_chunks=4096))
     assert values["tile.0"] == "8" and values["tile.1"] == str(TILES[-1])
-    assert values["lanes"] in ("1", "4") and values["reduction_chunks"] == "64"
+    assert values["vector_width"] in ("1", "4") and values["reduction_chunks"] == "64"
     for preset in PRESETS.values():
         assert space.options(space.values(preset)).fusion == preset.fusion
 
 
 def test_neighbours_differ_in_one_gene() -> None:
-    space = Space((Gene("lanes", (0, 4, 8)), Gene("fusion", ("maximal", "minimal", "preserve_three_coincident"))))
-    here = {"lanes": "4", "fusion": "minimal"}
+    space = Space((Gene("vector_width", (0, 4, 8)), Gene("fusion", ("maximal", "minimal", "preserve_three_coincident"))))
+    here = {"vector_width": "4", "fusion": "minimal"}
     found = space.neighbours(here)
     assert found == [
-        {"lanes": "0", "fusion": "minimal"},
-        {"lanes": "8", "fusion": "minimal"},
-        {"lanes": "4", "fusion": "maximal"},
-        {"lanes": "4", "fusion": "preserve_three_coincident"},
+        {"vector_width": "0", "fusion": "minimal"},
+        {"vector_width": "8", "fusion": "minimal"},
+        {"vector_width": "4", "fusion": "maximal"},
+        {"vector_width": "4", "fusion": "preserve_three_coincident"},
     ]
     assert space.size == 9
 

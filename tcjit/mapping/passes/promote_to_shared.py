@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import islpy as isl
+
 from tcjit.grammar.affine import isl_name
 from tcjit.grammar.ast import Access, Const, Expr
 from tcjit.grammar.dtypes import DTYPES
@@ -82,6 +84,8 @@ class _Promotion:
         subscripts = [index(name) for name, _, _ in bounds]
         value = Access(self.access.tensor, tuple(read), dtype=self.storage.dtype)
         dynamic = tuple(bound for u in uniform for bound in self._dynamic_bounds(u))
+        if self.asynchronous:
+            facts += self._used(uniform, dynamic)
         name = self.draft.add("C", self.reader, copy.name, subscripts, "=", value, bounds, constraints=tuple(facts), dynamic_bounds=dynamic)
         axes = ", ".join(name for name, _, _ in bounds)
         self.draft.aliases[copy.name] = f"{{ {isl_name(copy.name)}[{axes}] -> {isl_name(self.access.tensor)}[{', '.join(alias)}] }}"
@@ -97,6 +101,25 @@ class _Promotion:
             fill = self.draft.add("Z", self.reader, copy.name, subscripts, "=", zero, bounds, constraints=where, dynamic_bounds=dynamic)
             regions.append(self._region(fill, origins))
         return StagedCopy(tuple(regions), self.reader.name, by_block, tuple(u.name for u in self.steps), buffer)
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether the copy of a step is issued in an earlier one."""
+        return self.plan.stages > 1 and bool(self.steps)
+
+    def _used(self, uniform: list[_Uniform], dynamic: DynamicBounds) -> list[str]:
+        """The condition under which a block reads the piece of a step, where it is none for some: their loop ends before it arrives."""
+        scop, names = self.draft.scop, ", ".join(u.name for u in uniform)
+        digits = [f"{u.name} = floor(({u.dim} - {u.share.lower})/{u.share.tile})" for u in uniform]
+        dims = ", ".join(self.reader.dims)
+        of = isl.Map.read_from_str(scop.ctx, f"{scop.parameters}{{ [{dims}] -> [{names}] : {' and '.join(digits)} }}")
+        facts = [f"0 <= {u.name} < {u.share.tiles}" for u in uniform]
+        facts += [f"{lower} <= {name} < {upper}" for name, lower, upper in dynamic]
+        every = isl.Set.read_from_str(scop.ctx, f"{scop.parameters}{{ [{names}] : {' and '.join([*facts, *scop.context])} }}")
+        used = scop.instances(self.reader).reset_tuple_id().apply(of).intersect(every)
+        if every.is_subset(used):
+            return []
+        return [f"({used.gist(every).coalesce().to_str().partition(': ')[2].rstrip(' }')})"]
 
     def _dynamic_bounds(self, uniform: _Uniform) -> DynamicBounds:
         """How far a block loop or a step goes where that depends on dynamic sizes."""
@@ -143,7 +166,7 @@ class _Promotion:
     def _buffer(self, copy: Storage, uniform: int) -> Buffer:
         step = self.piece.elements
         axes = [Axis(0, ())] * uniform
-        if self.steps and self.plan.stages > 1:  # the last step's pieces lie side by side
+        if self.asynchronous:  # the last step's pieces lie side by side
             axes[-1] = Axis(0, ((1, self.plan.stages, step),))
         axes += [Axis(0, ((1, size, stride),) if size > 1 else ()) for size, stride in zip(self.sizes, self.piece.strides, strict=True)]
         return Buffer(copy.name, self.mark, "shared", tuple(axes), step * (self.plan.stages if self.steps else 1))
@@ -170,10 +193,9 @@ class _Promotion:
         unrolled = len(loops) if trips <= UNROLLED else len(vector_loop)
         members = tuple(shares[a].thread_text(f"l{a}") for a in shared_out)
         radices = tuple(shares[a].threads for a in shared_out)
-        ahead = self.plan.stages > 1 and bool(self.steps)
         named = tuple((f"l{a}", shares[a]) for a in order)
         return MappedStatement(
-            name, radices or (1,), members or ("0",), tuple(loops), unrolled, bool(vector_loop), async_copy=ahead, shares=named
+            name, radices or (1,), members or ("0",), tuple(loops), unrolled, bool(vector_loop), async_copy=self.asynchronous, shares=named
         )
 
     def _vector(self, origins: list[tuple[list[tuple[str, int]], int]]) -> int:

@@ -10,9 +10,9 @@ from tcjit.tuner.trials import State, Trial
 # by what factor a choice slows a kernel
 FACTORS = {
     "tile.0": {"0": 1.5, "4": 1.0, "8": 1.2, "16": 2.0},
-    "lanes": {"0": 1.0, "1": 4.0, "8": 1.05, "16": 1.3},
+    "vector_width": {"0": 1.0, "1": 4.0, "8": 1.05, "16": 1.3},
     "parallel": {"True": 1.0, "False": 1.9},
-    "contract": {"True": 1.0, "False": 1.0},
+    "private_buffers": {"True": 1.0, "False": 1.0},
     "fusion": {"maximal": 1.02, "minimal": 1.0},
 }
 
@@ -29,7 +29,7 @@ def result(count: int = 128, seed: int = 0, noise: float = 0.03) -> TuneResult:
         seconds, state, reason = 1e-3 * draw.gauss(1, noise), "measured", ""
         for name, value in values.items():
             seconds *= FACTORS[name][value]
-        code = "-".join(values[name] for name in FACTORS if name != "contract")
+        code = "-".join(values[name] for name in FACTORS if name != "private_buffers")
         if number % 9 == 5:
             state, reason = draw.choice(
                 [
@@ -46,7 +46,8 @@ def result(count: int = 128, seed: int = 0, noise: float = 0.03) -> TuneResult:
             best = trial
     assert best is not None and best.seconds is not None
     facts = {"machine": "some CPU, 2 cores", "target": "cpu", "sizes": "A 63x65, B 65x67", "population": 16, "seconds": None}
-    return TuneResult(Options(tile=(4, 32), lanes=8), best.seconds, 1.5e-3, tuple(history), "trials", "matmul & <friends>", 14.2, facts)
+    options = Options(tile=(4, 32), vector_width=8)
+    return TuneResult(options, best.seconds, 1.5e-3, tuple(history), "trials", "matmul & <friends>", 14.2, facts)
 
 
 def _state(name: str) -> State:
