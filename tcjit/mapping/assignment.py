@@ -70,6 +70,7 @@ class Assignments:
     assignments: tuple[Assignment, ...]
     declared: tuple[Storage, ...]
     temporaries: tuple[tuple[int, Storage], ...] = ()
+    replaced: tuple[tuple[Assignment, ...], ...] = ()  # for each assignment before the last pass, those that took its place
 
     @property
     def tensors(self) -> tuple[Storage, ...]:
@@ -107,19 +108,21 @@ class Temporaries:
 def rewrite(before: Assignments, visit: Callable[[Assignment, Temporaries], Sequence[Assignment]]) -> Assignments:
     """The program with every assignment replaced by some, which may use temporaries that ``visit`` adds."""
     temporaries = Temporaries(before)
-    assignments = tuple(new for old in before.assignments for new in visit(old, temporaries))
-    return replace(before, assignments=assignments, temporaries=tuple(temporaries.added))
+    replaced = tuple(tuple(visit(old, temporaries)) for old in before.assignments)
+    assignments = tuple(new for part in replaced for new in part)
+    return replace(before, assignments=assignments, temporaries=tuple(temporaries.added), replaced=replaced)
 
 
 def to_scop(before: Assignments) -> Scop:
     """The statements ``S0``, ``S1``... with the tensors that they use."""
-    statements = tuple(_statement(f"S{number}", a, before.values) for number, a in enumerate(before.assignments))
+    statements = tuple(to_statement(f"S{number}", a, before.values) for number, a in enumerate(before.assignments))
     used = {s.tensor for s in statements} | {read.tensor for s in statements for read, _ in s.reads()}
     tensors = tuple(t for t in before.tensors if t.role != "temporary" or t.name in used)
     return Scop(before.program, statements, tensors, before.values, context())
 
 
-def _statement(name: str, a: Assignment, values: Mapping[str, int]) -> ScopStatement:
+def to_statement(name: str, a: Assignment, values: Mapping[str, int]) -> ScopStatement:
+    """An assignment as isl knows it; where a reduction starts is not part of it."""
     dynamic = [(dim, *a.dynamic[dim]) for dim, _, _ in a.bounds if dim in a.dynamic]
     limits = tuple((dim, str(affine(lower, values)), str(affine(upper, values))) for dim, lower, upper in dynamic)
     return ScopStatement(

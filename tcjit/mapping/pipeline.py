@@ -52,6 +52,7 @@ from tcjit.mapping.scop_builder import LoweredScop
 from tcjit.mapping.storage import Buffer
 from tcjit.mapping.value_flow import verify_lowering
 from tcjit.mapping.verify import verify, verify_privates
+from tcjit.mapping.verify_assignments import verify_assignments
 from tcjit.step import Steps
 
 Proof = Literal["every", "last", "none"]  # verify each pass's tree, the final one, or nothing
@@ -87,8 +88,10 @@ def build_scop(
     layouts: Mapping[str, str] | None = None,
     target: Machine | Device = BASELINE,
     steps: Steps | None = None,
+    *,
+    prove: Proof = "none",
 ) -> Scop:
-    """The statements of a program in the forms that suit a target; ``layouts`` as for ``extract``."""
+    """The statements of a program in the forms that suit a target; ``layouts`` as for ``extract``, ``prove`` as for ``map_program``."""
     steps = steps or Steps(program.definition.name)
     on_vectors = isinstance(target, Machine) and options.vector_width != 1
     pack = options.pack and (on_vectors or isinstance(target, Device))
@@ -96,15 +99,19 @@ def build_scop(
     def step(function: Callable[..., Assignments], *args: object) -> Assignments:
         return steps.run(function.__name__, function, *args, show=Assignments.show)
 
+    def proved(function: Callable[..., Assignments], before: Assignments, *args: object) -> Assignments:
+        check = None if prove == "none" else partial(verify_assignments, function.__name__, before)
+        return steps.run(function.__name__, function, before, *args, show=Assignments.show, check=check)
+
     assignments = step(extract, program, layouts)
-    assignments = step(widen, assignments)
+    assignments = proved(widen, assignments)
     assignments = step(pad_operands, assignments) if pack else assignments
     if pack and on_vectors:  # on a GPU shared memory does the rest
         assignments = step(transpose_output, assignments, options)
         assignments = step(pack_operands, assignments)
-    assignments = step(chunk_reductions, assignments, options, target)
-    assignments = step(split_index_sets, assignments, options) if on_vectors else assignments
-    assignments = step(split_initialisation, assignments)
+    assignments = proved(chunk_reductions, assignments, options, target)
+    assignments = proved(split_index_sets, assignments, options) if on_vectors else assignments
+    assignments = proved(split_initialisation, assignments)
     return steps.run("scop", to_scop, assignments, show=Scop.show, suffix="scop")
 
 
@@ -125,7 +132,7 @@ def map_program(
 def _mapped(
     program: Program, options: Options, machine: Machine, layouts: Mapping[str, str] | None, prove: Proof, steps: Steps
 ) -> Mapped:
-    scop = build_scop(program, options, layouts, machine, steps)
+    scop = build_scop(program, options, layouts, machine, steps, prove=prove)
     if not scop.statements:
         return Mapped(scop, isl.Schedule.empty(isl.Space.params_alloc(scop.ctx, 0)), (), options, True)
     deps = steps.run("dependences", dependences, scop, show=lambda d: f"{d.all}\n", suffix="txt")
@@ -179,7 +186,7 @@ def _within_budget() -> Iterator[None]:
 def _mapped_gpu(
     program: Program, options: Options, device: Device, layouts: Mapping[str, str] | None, prove: Proof, steps: Steps
 ) -> Mapped:
-    scop = build_scop(program, options, layouts, device, steps)
+    scop = build_scop(program, options, layouts, device, steps, prove=prove)
     if not scop.statements:
         return Mapped(scop, isl.Schedule.empty(isl.Space.params_alloc(scop.ctx, 0)), (), options, True)
     merged = partial(_verify_merged, scop) if prove != "none" else None

@@ -1,0 +1,204 @@
+"""Translation validation of the passes over assignments: what takes the place of an assignment computes what it does.
+
+A pass says which assignments took the place of which (``Assignments.replaced``); there is a rule for each of them. isl decides what
+concerns instances: that parts cover an iteration domain and do not overlap, that chunks hold each term once, that conditions which were
+dropped hold or fail everywhere. Values are compared as trees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import islpy as isl
+
+from tcjit.errors import VerifyError
+from tcjit.grammar.affine import affine, condition, guarded_accesses, isl_name
+from tcjit.grammar.ast import Access, Cast, Const, Expr, Index, Select
+from tcjit.grammar.dtypes import DTYPES, holds
+from tcjit.grammar.walk import children, rebuild
+from tcjit.mapping.assignment import Assignment, Assignments, to_scop, to_statement
+from tcjit.mapping.reduction import identity
+
+_OPERAND = Const(0, dtype="int64")  # stands for every operand where nodes are compared without them
+
+
+def verify_assignments(rule: str, before: Assignments, after: Assignments) -> None:
+    """Prove what the pass named ``rule`` did, or raise a VerifyError that names a statement of the def."""
+    if tuple(new for part in after.replaced for new in part) != after.assignments or len(after.replaced) != len(before.assignments):
+        raise VerifyError(f"{rule}: assignments were added or lost")
+    if after.declared != before.declared or not set(before.temporaries) <= set(after.temporaries):
+        raise VerifyError(f"{rule}: a tensor changed")
+    for old, new in zip(before.assignments, after.replaced, strict=True):
+        if new != (old,) or rule == "split_initialisation":
+            wrong = _Replacement(before, after).wrong(rule, old, new)
+            if wrong:
+                hint = "report this: the program is fine, the mapping is not"
+                raise VerifyError(f"{rule}: statement {old.source + 1} of {before.program.definition.name}: {wrong}", hint=hint)
+
+
+class _Replacement:
+    """The rules; each returns what is wrong, nothing where all is well."""
+
+    def __init__(self, before: Assignments, after: Assignments) -> None:
+        self.scop = to_scop(before)
+        self.values = before.values
+        self.before = {storage.name: storage for storage in before.tensors}
+        self.after = {storage.name: storage for storage in after.tensors}
+        self.rules: Mapping[str, Callable[[Assignment, Sequence[Assignment]], str]] = {
+            "widen": self.widened,
+            "chunk_reductions": self.chunked,
+            "split_index_sets": self.parted,
+            "split_initialisation": self.initialised,
+        }
+
+    def wrong(self, rule: str, old: Assignment, new: Sequence[Assignment]) -> str:
+        return self.rules[rule](old, new)
+
+    # ------------------------------------------------------------ rules
+
+    def initialised(self, old: Assignment, new: Sequence[Assignment]) -> str:
+        """An assignment of the start to every result, also to one without terms, then the update."""
+        expected = [replace(old, start=None)]
+        if old.start is not None:
+            expected.insert(0, replace(_results(old), operator="=", value=old.start, start=None))
+        left = list(new)
+        for assignment in expected:
+            if left[:1] == [assignment]:
+                left.pop(0)
+            elif not self.instances(assignment).is_empty():
+                return "the results are not started" if assignment.operator == "=" != old.operator else "the update changed"
+        return "something was added" if left else ""
+
+    def widened(self, old: Assignment, new: Sequence[Assignment]) -> str:
+        """The reduction in a temporary of a wider type, whose results are converted once."""
+        if len(new) != 2:
+            return "no reduction and conversion"
+        wide, store = new
+        storage, narrow = self.after[wide.tensor], self.before[old.tensor]
+        element = Access(wide.tensor, wide.subscripts, dtype=storage.dtype)
+        # a bool is any number but 0: what it is converted to holds it
+        wider = holds(storage.dtype, narrow.dtype) or DTYPES[narrow.dtype].kind == "bool" != DTYPES[storage.dtype].kind
+        if wide.tensor in self.before or storage.role != "temporary" or not wider:
+            return "the temporary is no wider one"
+        if (storage.shape, storage.dynamic_extents) != (narrow.shape, narrow.dynamic_extents) or wide.subscripts != old.subscripts:
+            return "the temporary has other elements"
+        if replace(wide, tensor=old.tensor, value=old.value, start=old.start) != old or wide.value != Cast(old.value, dtype=storage.dtype):
+            return "the reduction changed"
+        held = Cast(Access(narrow.name, old.subscripts, dtype=narrow.dtype), dtype=storage.dtype)
+        start = held if old.start is None else identity(old.operator, storage.dtype)
+        if wide.start != start or old.start not in (None, identity(old.operator, narrow.dtype)):
+            return "the reduction starts from another value"
+        if store.operator != "=" or not _same_element(store, old) or store.value != Cast(element, dtype=narrow.dtype):
+            return "the results are not what was reduced"
+        return "" if self.instances(store).is_equal(self.instances(_results(old))) else "results are lost"
+
+    def parted(self, old: Assignment, new: Sequence[Assignment]) -> str:
+        """Parts of the iteration domain, in each the value that it has there."""
+        for part in new:
+            if replace(part, bounds=old.bounds, value=old.value) != old or _dims(part) != _dims(old) or part.terms != old.terms:
+                return "more than domain and value changed"
+            if not self.agree(old.value, part.value, self.instances(part), part):
+                return "a part has another value"
+        for domain in (self.instances, lambda a: self.instances(_results(a))):  # results without terms are started too
+            left = domain(old)
+            for part in new:
+                if not domain(part).is_subset(left):
+                    return "parts overlap, or leave the iteration domain"
+                left = left.subtract(domain(part))
+            if not left.is_empty():
+                return "the parts do not cover the iteration domain"
+        return ""
+
+    def chunked(self, old: Assignment, new: Sequence[Assignment]) -> str:
+        """Partial results of chunks of the terms, each term in one of them, and a reduction that combines every one of them once."""
+        if len(new) != (2 if old.start is None else 3):
+            return "no partial results and their combination"
+        accumulate, combine = new[0], new[-1]
+        chunk, lower, count = accumulate.bounds[0]
+        storage, target = self.after[accumulate.tensor], self.before[old.tensor]
+        index = Index(chunk, dtype="int64")
+        if accumulate.tensor in self.before or storage.role != "temporary" or storage.dtype != target.dtype or chunk in _dims(old):
+            return "the partial results are no temporary of their type"
+        if accumulate.start != identity(old.operator, target.dtype) or {accumulate.operator, combine.operator} != {old.operator}:
+            return "the partial results do not start at the identity"
+        if accumulate.subscripts != (index, *old.subscripts) or lower != 0 or storage.shape != (count, *target.shape):
+            return "partial results share an element"
+        if any(access.tensor == old.tensor for access, _ in guarded_accesses(old.value)):
+            return "the terms depend on results"
+        if not any(self.once(old, accumulate, dim) for dim, _, _ in old.terms):
+            return "the chunks do not hold every term once"
+        partial = Access(accumulate.tensor, accumulate.subscripts, dtype=target.dtype)
+        if not _same_element(combine, old) or combine.value != partial or combine.reduction != (chunk,) or combine.start is not None:
+            return "partial results are not combined into their element"
+        started, used = self.instances(_results(accumulate)), self.instances(combine, (chunk, *_dims(_results(old))))
+        full = self.instances(accumulate).project_out(isl.dim_type.set, started.n_dim(), len(old.terms))
+        if not full.is_subset(used) or not used.is_subset(started):
+            return "not all partial results are combined, or some that nothing started"
+        if old.start is not None:
+            start = new[1]
+            if start.operator != "=" or start.value != old.start or not _same_element(start, old):
+                return "the start is not assigned to the results"
+            if not self.instances(start).is_equal(self.instances(_results(old))):
+                return "results are left without their start"
+        return ""
+
+    def once(self, old: Assignment, new: Assignment, dim: str) -> bool:
+        """Whether the terms of ``new`` are those of ``old``, each once, where ``dim`` counts inside chunks of its extent in ``new``."""
+        chunk, size = isl_name(new.bounds[0][0]), next((high for name, low, high in new.bounds if name == dim and low == 0), 0)
+        first = next(low for name, low, _ in old.bounds if name == dim)
+        if size < 1 or {*_dims(new)} != {*_dims(old), new.bounds[0][0]} or new.reduction != old.reduction:
+            return False
+        place = f"{size} * {chunk} + {isl_name(dim)} + {first}"
+        names = [isl_name(name) for name in _dims(new)]
+        to = [place if name == dim else isl_name(name) for name in _dims(old)]
+        terms = self.map(names, to).intersect_domain(self.instances(new))
+        if not terms.is_injective() or not terms.range().is_equal(self.instances(old)):
+            return False
+        return self.agree(old.value, new.value, self.instances(new), new, {dim: place})
+
+    # ------------------------------------------------------------ instances and values
+
+    def instances(self, a: Assignment, order: Sequence[str] = ()) -> isl.Set:
+        """The iteration domain, its dimensions in an order of their own if one is given."""
+        domain = self.scop.instances(to_statement("I", a, self.values)).reset_tuple_id()
+        return domain.apply(self.map(list(map(isl_name, _dims(a))), list(map(isl_name, order)))) if order else domain
+
+    def map(self, names: Sequence[str], to: Sequence[str]) -> isl.Map:
+        return isl.Map.read_from_str(self.scop.ctx, f"{self.scop.parameters}{{ [{', '.join(names)}] -> [{', '.join(to)}] }}")
+
+    def empty(self, instances: isl.Set, a: Assignment, fact: str) -> bool:
+        """Whether a fact holds for none of the instances of an assignment."""
+        names = ", ".join(map(isl_name, _dims(a)))
+        return bool(instances.intersect(isl.Set.read_from_str(self.scop.ctx, f"{self.scop.parameters}{{ [{names}] : {fact} }}")).is_empty())
+
+    def agree(self, old: Expr, new: Expr, instances: isl.Set, a: Assignment, places: Mapping[str, str] | None = None) -> bool:
+        """Whether a value in the terms of ``a`` is the old one, with indices in ``places`` replaced, wherever ``a`` is executed."""
+        if isinstance(old, Index) and places and old.name in places:
+            text = affine(new.operand if isinstance(new, Cast) else new, self.values)
+            exact = new.dtype == old.dtype and text is not None
+            return exact and self.empty(instances, a, f"{text} != {places[old.name]}")
+        if type(old) is type(new) and rebuild(old, lambda _: _OPERAND) == rebuild(new, lambda _: _OPERAND):
+            pairs = zip(children(old), children(new), strict=True)
+            if all(self.agree(left, right, instances, a, places) for left, right in pairs):
+                return True
+        if isinstance(old, Select) and not places and (holds_where := condition(old.condition, self.values)) is not None:
+            if self.empty(instances, a, f"not ({holds_where})"):
+                return self.agree(old.then, new, instances, a)
+            if self.empty(instances, a, holds_where):
+                return self.agree(old.other, new, instances, a)
+        return False
+
+
+def _dims(a: Assignment) -> tuple[str, ...]:
+    return tuple(name for name, _, _ in a.bounds)
+
+
+def _results(a: Assignment) -> Assignment:
+    """An assignment to every result of a reduction, also to one without terms."""
+    return replace(a, bounds=a.results, reduction=(), constraints=())
+
+
+def _same_element(a: Assignment, b: Assignment) -> bool:
+    return (a.tensor, a.subscripts) == (b.tensor, b.subscripts)
+

@@ -1,0 +1,188 @@
+"""The proofs of the passes over assignments: what the passes do holds, and every fault that is put into it is found.
+
+Modules: mapping.verify_assignments
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+from support.mapping import AVX512, program
+
+from tcjit.errors import VerifyError
+from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index, Select
+from tcjit.grammar.walk import rebuild
+from tcjit.mapping.assignment import Assignment, Assignments
+from tcjit.mapping.extract import extract
+from tcjit.mapping.options import Options
+from tcjit.mapping.passes.chunk_reductions import chunk_reductions
+from tcjit.mapping.passes.split_index_sets import split_index_sets
+from tcjit.mapping.passes.split_initialisation import split_initialisation
+from tcjit.mapping.passes.widen import widen
+from tcjit.mapping.verify_assignments import verify_assignments
+
+Parts = Sequence[Assignment]
+Change = Callable[[Parts], Parts]
+
+PROGRAMS: dict[str, tuple[str, str, dict[str, tuple[int, ...]]]] = {
+    "sum of halves": ("widen", "def f(float16(M,N) A) -> (S) { S(m) +=! A(m, n) }", {"A": (3, 50)}),
+    "sum of bools": ("widen", "def f(bool(M,N) A) -> (S) { S(m) +=! A(m, n) }", {"A": (3, 50)}),
+    "in chunks": ("chunk_reductions", "def f(float(M,N) A) -> (S) { S(m) max=! A(m, n) * n }", {"A": (3, 50)}),
+    "in a shorter chunk": ("chunk_reductions", "def f(float(M,N) A) -> (S) { S(m) +=! A(m, n - 2) where n in 2:55 }", {"A": (3, 53)}),
+    "onto what is there": (
+        "chunk_reductions",
+        "def f(float(N) A, float(M) B) -> (S) { S(m) = B(m)  S(m) += A(m + n) where n in 0:40 }",
+        {"A": (60,), "B": (4,)},
+    ),
+    "joined": (
+        "split_index_sets",
+        "def f(float(N) A, float(M) B) -> (O) { O(i) = (i < N ? A(i) : B(i - N)) where i in 0:N+M }",
+        {"A": (16,), "B": (20,)},
+    ),
+    "shifted sum": (
+        "split_index_sets",
+        "def f(float(K,T) A, float(C,K) W) -> (O) { O(c, t) +=! (t >= 5 ? A(k, t - 5) * W(c, k) : 0.0) where t in 0:T }",
+        {"A": (16, 64), "W": (20, 16)},
+    ),
+    "started": ("split_initialisation", "def f(float(M,N) A) -> (S) { S(m) +=! A(m, n) }", {"A": (3, 50)}),
+    "started without terms": ("split_initialisation", "def f(float(M,N) A) -> (S) { S(m) +=! A(m, n) }", {"A": (3, 0)}),
+}  # fmt: skip
+PASSES: dict[str, Callable[[Assignments], Assignments]] = {
+    "widen": widen,
+    "chunk_reductions": lambda before: chunk_reductions(before, Options(reduction_chunks=7), AVX512),
+    "split_index_sets": lambda before: split_index_sets(before, Options()),
+    "split_initialisation": split_initialisation,
+}
+
+
+def passed(name: str) -> tuple[str, Assignments, Assignments]:
+    rule, text, shapes = PROGRAMS[name]
+    before = extract(program(text, shapes), None)
+    return rule, before, PASSES[rule](before)
+
+
+def with_constant(value: Expr, old: int, new: int) -> Expr:
+    """A value with every number ``old`` replaced."""
+    if isinstance(value, Const) and value.value == old and type(value.value) is int:
+        return replace(value, value=new)
+    return rebuild(value, lambda child: with_constant(child, old, new))
+
+
+def first(**changes: object) -> Change:
+    return lambda parts: [replace(parts[0], **changes), *parts[1:]]  # type: ignore[arg-type]
+
+
+def last(**changes: object) -> Change:
+    return lambda parts: [*parts[:-1], replace(parts[-1], **changes)]  # type: ignore[arg-type]
+
+
+def box(part: int, number: int, lower: int, upper: int) -> Change:
+    """One bound of one part moved."""
+
+    def change(parts: Parts) -> Parts:
+        bounds = list(parts[part].bounds)
+        name, low, high = bounds[number]
+        bounds[number] = name, low + lower, high + upper
+        changed = list(parts)
+        changed[part] = replace(parts[part], bounds=tuple(bounds))
+        return changed
+
+    return change
+
+
+def value(part: int, old: int, new: int) -> Change:
+    def change(parts: Parts) -> Parts:
+        changed = list(parts)
+        changed[part] = replace(parts[part], value=with_constant(parts[part].value, old, new))
+        return changed
+
+    return change
+
+
+FAULTS: list[tuple[str, Change, str]] = [
+    ("sum of halves", first(value=Const(1.0, dtype="float32")), "the reduction changed"),
+    ("sum of halves", first(operator="max="), "the reduction changed"),
+    ("sum of halves", first(start=Const(1.0, dtype="float32")), "starts from another value"),
+    ("sum of halves", first(start=None), "starts from another value"),
+    ("sum of halves", box(0, 1, 0, -1), "the reduction changed"),
+    ("sum of halves", box(1, 0, 0, -1), "results are lost"),
+    ("sum of halves", last(operator="+="), "not what was reduced"),
+    ("sum of halves", lambda parts: parts[:1], "no reduction and conversion"),
+    ("sum of bools", first(start=Const(7, dtype="int32")), "starts from another value"),
+    ("sum of bools", last(value=Const(True, dtype="bool")), "not what was reduced"),
+    ("in chunks", first(start=Const(0.0, dtype="float32")), "do not start at the identity"),
+    ("in chunks", first(operator="min="), "do not start at the identity"),
+    ("in chunks", box(0, 2, 0, 1), "every term once"),
+    ("in chunks", box(0, 2, 0, -1), "every term once"),
+    ("in chunks", box(0, 1, 1, 0), "every term once"),
+    ("in chunks", value(0, 5, 4), "every term once"),
+    ("in chunks", box(2, 1, 0, -1), "not all partial results"),
+    ("in chunks", box(2, 1, 0, 1), "not all partial results|share an element"),
+    ("in chunks", box(1, 0, 1, 0), "left without their start"),
+    ("in chunks", lambda parts: [*parts[:1], *parts[2:]], "no partial results and their combination"),
+    ("in chunks", last(operator="="), "do not start at the identity"),
+    ("in chunks", last(reduction=()), "not combined into their element"),
+    ("in a shorter chunk", first(constraints=()), "every term once"),
+    ("in a shorter chunk", value(0, 2, 1), "every term once"),
+    ("onto what is there", last(start=Const(0.0, dtype="float32")), "not combined into their element"),
+    ("onto what is there", lambda parts: [parts[0], replace(parts[1], operator="="), parts[1]], "no partial results"),
+    ("joined", box(0, 0, 0, 1), "overlap|another value"),
+    ("joined", box(0, 0, 0, -1), "do not cover"),
+    ("joined", lambda parts: parts[1:], "do not cover"),
+    ("joined", lambda parts: [parts[0], replace(parts[1], value=parts[0].value)], "another value"),
+    ("joined", last(value=Access("B", (Index("i", dtype="int64"),), dtype="float32")), "another value"),
+    ("shifted sum", box(0, 1, 0, 1), "another value"),
+    ("shifted sum", lambda parts: parts[:1], "do not cover"),
+    ("shifted sum", lambda parts: [replace(parts[0], value=parts[1].value), parts[1]], "another value"),
+    ("shifted sum", last(operator="max="), "more than domain and value"),
+    ("started", lambda parts: parts[1:], "not started"),
+    ("started", lambda parts: parts[:1], "the update changed"),
+    ("started", box(0, 0, 0, -1), "not started"),
+    ("started", first(value=Const(1.0, dtype="float32")), "not started"),
+    ("started", lambda parts: [*parts, parts[1]], "something was added"),
+    ("started", lambda parts: parts[::-1], "not started"),
+    ("started without terms", lambda parts: [], "not started"),
+]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_what_the_passes_do_is_proved(name: str) -> None:
+    rule, before, after = passed(name)
+    assert after.assignments != before.assignments
+    verify_assignments(rule, before, after)
+
+
+@pytest.mark.parametrize(("name", "change", "message"), FAULTS, ids=[f"{name}-{n}" for n, (name, _, _) in enumerate(FAULTS)])
+def test_faults_are_found(name: str, change: Change, message: str) -> None:
+    rule, before, after = passed(name)
+    new = after.replaced[-1]
+    changed = (*after.replaced[:-1], tuple(change(new)))
+    assert changed != after.replaced
+    with pytest.raises(VerifyError, match=f"{rule}: statement {len(changed)} of f: .*({message})"):
+        verify_assignments(rule, before, replace(after, assignments=tuple(a for part in changed for a in part), replaced=changed))
+
+
+def test_assignments_outside_the_record_are_found() -> None:
+    rule, before, after = passed("started")
+    with pytest.raises(VerifyError, match="added or lost"):
+        verify_assignments(rule, before, replace(after, assignments=after.assignments[:1]))
+    with pytest.raises(VerifyError, match="a tensor changed"):
+        verify_assignments(rule, before, replace(after, declared=()))
+
+
+def test_indices_are_compared_as_numbers() -> None:
+    """The place of a term may be written in another way, but not be another."""
+    rule, before, after = passed("in chunks")
+    (new,) = after.replaced
+
+    def turned(value: Expr) -> Expr:
+        if isinstance(value, Binary) and value.op == "+" and value.dtype == "int64":
+            return replace(value, left=value.right, right=value.left)
+        return rebuild(value, turned)
+
+    changed = (replace(new[0], value=turned(new[0].value)), *new[1:])
+    assert changed != new
+    verify_assignments(rule, before, replace(after, assignments=changed, replaced=(changed,)))
+    assert isinstance(new[2].value, Access) and not isinstance(new[0].value, (Select, Cast, Index))
