@@ -17,6 +17,7 @@ from tcjit.grammar.ast import Access, Binary, Const, Expr, Index
 from tcjit.grammar.walk import children, rebuild
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.storage import Storage
+from tcjit.mapping.strides import accesses
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def _closure(scop: Scop, tensor: str, axis: int) -> tuple[Axes, list[Merge]] | N
         if storage.layout != "contiguous" or storage.elements == 0 or storage.strides[first] is None or storage.extent(first + 1):
             return None
         for s in scop.statements:
-            for access in _accesses(s):
+            for access in accesses(s):
                 if access.tensor != name:
                     continue
                 outer, inner = access.subscripts[first], access.subscripts[first + 1]
@@ -74,14 +75,10 @@ def _closure(scop: Scop, tensor: str, axis: int) -> tuple[Axes, list[Merge]] | N
                     return None
                 if pairs.setdefault(s.name, (outer.name, inner.name)) != (outer.name, inner.name):
                     return None
-                waiting += [(a.tensor, at) for a in _accesses(s) if (at := _position(a, outer.name, inner.name)) is not None]
+                waiting += [(a.tensor, at) for a in accesses(s) if (at := _position(a, outer.name, inner.name)) is not None]
     merges = [Merge(name, outer, inner, scop.statement(name).extent(inner)) for name, (outer, inner) in pairs.items()]
     fits = all(_fits(scop, scop.statement(m.statement), m, axes) for m in merges)
     return (axes, merges) if merges and fits else None
-
-
-def _accesses(s: ScopStatement) -> list[Access]:
-    return [Access(s.tensor, s.subscripts, dtype=s.value.dtype), *(access for access, _ in s.reads())]
 
 
 def _position(access: Access, outer: str, inner: str) -> int | None:
@@ -99,7 +96,7 @@ def _fits(scop: Scop, s: ScopStatement, merge: Merge, axes: Axes) -> bool:
         return False
     if (merge.outer in s.reduction) != (merge.inner in s.reduction):
         return False
-    for access in _accesses(s):
+    for access in accesses(s):
         first = axes.get(access.tensor)
         at = _position(access, merge.outer, merge.inner)
         rest = [sub for position, sub in enumerate(access.subscripts) if at is None or position not in (at, at + 1)]

@@ -13,7 +13,7 @@ from tcjit.grammar.ast import Access, Expr
 from tcjit.mapping.gpu_nest import GroupPlan, StatementPlan
 from tcjit.mapping.scop import ScopStatement
 from tcjit.mapping.scop_builder import LoweredScop, ScopBuilder, identity_alias, items_with, plain_dims
-from tcjit.mapping.strides import KEPT
+from tcjit.mapping.strides import KEPT, accesses
 
 Place = tuple[str | int, ...]  # per subscript: the number of its column, or "lane"
 
@@ -33,11 +33,7 @@ def promote_to_registers(lowered: LoweredScop) -> LoweredScop:
 
 def _used(draft: ScopBuilder, plan: GroupPlan) -> set[str]:
     """The tensors that a group touches."""
-    return {access.tensor for item in plan.items for access in _accesses(draft.statements[item.statement])}
-
-
-def _accesses(s: ScopStatement) -> list[Access]:
-    return [Access(s.tensor, s.subscripts, dtype=s.value.dtype), *(access for access, _ in s.reads())]
+    return {access.tensor for item in plan.items for access in accesses(draft.statements[item.statement])}
 
 
 def _place(item: StatementPlan, access: Access) -> Place | None:
@@ -63,8 +59,8 @@ def _outputs(draft: ScopBuilder, plan: GroupPlan, elsewhere: set[str]) -> GroupP
         storage = draft.scop.tensor(tensor)
         if storage.role == "temporary" and tensor not in elsewhere:
             continue
-        users = [item for item in plan.items if any(a.tensor == tensor for a in _accesses(draft.statements[item.statement]))]
-        places = {_place(item, a) for item in users for a in _accesses(draft.statements[item.statement]) if a.tensor == tensor}
+        users = [item for item in plan.items if any(a.tensor == tensor for a in accesses(draft.statements[item.statement]))]
+        places = {_place(item, a) for item in users for a in accesses(draft.statements[item.statement]) if a.tensor == tensor}
         place = next(iter(places))
         if any(item.lane[1].per_thread > KEPT for item in users if item.lane and place is not None and "lane" in place):
             continue  # too long a row to stay anywhere but in memory
@@ -88,14 +84,14 @@ def _outputs(draft: ScopBuilder, plan: GroupPlan, elsewhere: set[str]) -> GroupP
 
 def _box(s: ScopStatement, tensor: str) -> tuple[tuple[str, str], ...]:
     """The elements of a tensor that a statement uses, as limits along each axis."""
-    access = next(a for a in _accesses(s) if a.tensor == tensor)
+    access = next(a for a in accesses(s) if a.tensor == tensor)
     return tuple(s.range(dim) for dim in plain_dims(access.subscripts) or ())
 
 
 def _move(draft: ScopBuilder, kind: str, item: StatementPlan, target: str, source: str, dtype: str) -> StatementPlan:
     """A statement that copies the elements of ``source`` that an item uses to ``target``."""
     s = draft.statements[item.statement]
-    access = next(a for a in _accesses(s) if a.tensor in (target, source))
+    access = next(a for a in accesses(s) if a.tensor in (target, source))
     dims = plain_dims(access.subscripts) or ()
     bounds = tuple(bound for bound in s.bounds if bound[0] in dims)
     name = draft.add(kind, s, target, access.subscripts, "=", Access(source, access.subscripts, dtype=dtype), bounds)
