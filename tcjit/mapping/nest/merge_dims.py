@@ -1,0 +1,73 @@
+"""Merge dimensions: two that every access walks as one, and drop those with a single value.
+
+``X(b, c, h, w)`` read and written alike in ``h`` and ``w`` is one loop over their product: fewer loops, longer vectors, no remainder for
+each row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+import islpy as isl
+
+from tcjit.mapping.nest.statement import DIM, FlatAccess, Statement
+
+
+def drop_unit_dims(s: Statement, kept: Collection[str]) -> Statement:
+    """The statement without dimensions of one value, but those in ``kept``, whose values the body names."""
+    for dim in s.dims:
+        least, greatest = s.range(dim)
+        if least != greatest or dim in kept:
+            continue
+
+        def moved(flat: FlatAccess, dim: str = dim, value: int = least) -> FlatAccess:
+            form = {name: step for name, step in flat.form.items() if name != dim}
+            return FlatAccess(flat.tensor, form, flat.constant + flat.stride(dim) * value)
+
+        at = s.dims.index(dim)
+        results = s.results if dim in s.terms else s.results.project_out(DIM.set, s.outputs.index(dim), 1)
+        domain = s.domain.fix_val(DIM.set, at, isl.Val(least, s.domain.get_ctx())).project_out(DIM.set, at, 1)
+        dims, terms = (tuple(name for name in names if name != dim) for names in (s.dims, s.terms))
+        s = replace(s.with_forms(moved), dims=dims, terms=terms, domain=domain, results=results)
+    return s
+
+
+def mergeable(s: Statement, outer: str, inner: str) -> bool:
+    """Whether two dimensions from 0 on, both of the results or both terms, are one to every access and bound by nothing but their box."""
+    if outer == inner or (outer in s.terms) != (inner in s.terms) or s.range(outer)[0] or s.range(inner)[0]:
+        return False
+    extent = s.extent(inner)
+    if any(flat.stride(outer) != extent * flat.stride(inner) for flat in s.accesses):
+        return False
+    if not _boxed(s.domain, [s.dims.index(dim) for dim in (outer, inner)]):
+        return False
+    return outer in s.terms or _boxed(s.results, [s.outputs.index(dim) for dim in (outer, inner)])
+
+
+def merge(s: Statement, outer: str, inner: str) -> Statement:
+    """The statement with ``extent(inner) * outer + inner`` for both; the new dimension has the name of the inner one."""
+    extent = s.extent(inner)
+
+    def merged(where: isl.Set, dims: tuple[str, ...]) -> isl.Set:
+        left = [dim for dim in dims if dim != outer]
+        to = ", ".join(f"{extent} * {outer} + {inner}" if dim == inner else dim for dim in left)
+        return where.apply(isl.Map.read_from_str(where.get_ctx(), f"{{ [{', '.join(dims)}] -> [{to}] }}")).coalesce()
+
+    results = s.results if outer in s.terms else merged(s.results, s.outputs)
+    domain = merged(s.domain, s.dims)
+    dims, terms = (tuple(name for name in names if name != outer) for names in (s.dims, s.terms))
+
+    def without(flat: FlatAccess) -> FlatAccess:
+        return FlatAccess(flat.tensor, {name: step for name, step in flat.form.items() if name != outer}, flat.constant)
+
+    return replace(s.with_forms(without), dims=dims, terms=terms, domain=domain, results=results)
+
+
+def _boxed(where: isl.Set, positions: list[int]) -> bool:
+    """Whether dimensions are bounded by constants alone, whatever the others are."""
+    free = where
+    for at in positions:
+        least, greatest = where.dim_min_val(at), where.dim_max_val(at)
+        free = free.drop_constraints_involving_dims(DIM.set, at, 1).lower_bound_val(DIM.set, at, least).upper_bound_val(DIM.set, at, greatest)
+    return bool(free.is_equal(where))

@@ -1,0 +1,65 @@
+"""The mapped form of a reduction: a nest of tile loops around a register tile, and the copies that it reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tcjit.mapping.nest.statement import Statement
+
+Unit = Literal["serial", "thread", "block", "warp", "lane"]
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop over blocks of ``block`` points of a dimension, which divides the block of the loop of that dimension outside it."""
+
+    dim: str
+    block: int
+    unit: Unit = "serial"
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """The register tile that is printed as one piece of straight code.
+
+    ``vectors`` registers of consecutive points of ``lane``, an output dimension or a term, for each of the points of ``rows``, output
+    dimensions; ``window`` are short terms that are written out whole. With ``reload``, loads are not kept from one point of the window to
+    the next: registers would not suffice.
+    """
+
+    lane: str
+    vectors: int
+    rows: tuple[tuple[str, int], ...] = ()
+    window: tuple[str, ...] = ()
+    reload: bool = False
+
+    def tile(self, dim: str, width: int) -> int:
+        """Points of a dimension in the leaf, windows aside, with ``width`` lanes in a vector."""
+        return self.vectors * width if dim == self.lane else dict(self.rows).get(dim, 1)
+
+
+@dataclass(frozen=True)
+class Nest:
+    """``loops``, outermost first, around ``leaf``; every dimension that the window does not write out has a loop whose block is its tile."""
+
+    loops: tuple[Loop, ...]
+    leaf: Leaf
+
+    def problem(self, s: Statement, width: int) -> str:
+        """Why the nest is none of a statement; nothing where it is one."""
+        blocks: dict[str, int] = {}
+        for loop in self.loops:
+            if loop.dim not in s.dims or loop.dim in self.leaf.window:
+                return f"no loop can run over {loop.dim}"
+            if loop.block < 1 or blocks.get(loop.dim, loop.block) % loop.block:
+                return f"a block of {loop.block} does not divide that of {blocks[loop.dim]} around it"
+            blocks[loop.dim] = loop.block
+        for dim in s.dims:
+            if dim not in self.leaf.window and blocks.get(dim) != self.leaf.tile(dim, width):
+                return f"the blocks of {dim} do not end in its tile of {self.leaf.tile(dim, width)}"
+        if not set(self.leaf.window) <= set(s.terms) or self.leaf.lane in self.leaf.window:
+            return "only terms are written out, and not those in lanes"
+        if not {dim for dim, _ in self.leaf.rows} <= set(s.outputs) - {self.leaf.lane}:
+            return "rows are results, and not those in lanes"
+        return ""

@@ -1,0 +1,73 @@
+"""Restrict: a reduction of ``c ? e : identity`` becomes one of ``e`` over the part of its domain in which ``c`` holds.
+
+Exact also for NaN and signed zeros: the reduction starts at the identity, so that leaving out terms equal to it changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import islpy as isl
+
+from tcjit.errors import VerifyError
+from tcjit.grammar.affine import condition
+from tcjit.grammar.ast import Const, Expr, Select
+from tcjit.mapping.nest.statement import Statement
+from tcjit.mapping.reduction import identity
+
+
+def restrict(s: Statement, dtype: str, values: Mapping[str, int]) -> Statement:
+    """The statement without the conditions that decide on a term as a whole; ``dtype`` is that of the results."""
+    if s.operator == "=" or s.start != identity(s.operator, dtype):
+        return s
+    domain, body = s.domain, s.body
+    while isinstance(body, Select) and (text := condition(body.condition, values)) is not None:
+        if _is_identity(body.other, s.operator):
+            domain, body = domain.intersect(_where(s, text)), body.then
+        elif _is_identity(body.then, s.operator):
+            domain, body = domain.subtract(_where(s, text)), body.other
+        else:
+            break
+    if body is s.body:
+        return s
+    reads = {access: flat for access, flat in s.reads.items() if _occurs(access, body)}
+    return replace(s, domain=domain.coalesce(), body=body, reads=reads)
+
+
+def verify_restrict(before: Statement, after: Statement, values: Mapping[str, int]) -> None:
+    """Prove that the terms that are gone were the identity, and that the others have the same value."""
+    if not after.domain.is_subset(before.domain) or not _value(before, after.domain, values, after.body):
+        raise VerifyError(f"restrict: {before.name}: a term has another value")
+    gone = before.domain.subtract(after.domain)
+    if not gone.is_empty() and not _value(before, gone, values, None):
+        raise VerifyError(f"restrict: {before.name}: a term that is no identity is gone")
+
+
+def _value(s: Statement, where: isl.Set, values: Mapping[str, int], expected: Expr | None) -> bool:
+    """Whether the body has a value everywhere on a part of its domain: ``expected``, or the identity."""
+    work = [(s.body, where)]
+    while work:
+        body, part = work.pop()
+        if part.is_empty() or body is expected or expected is None and _is_identity(body, s.operator):
+            continue
+        text = condition(body.condition, values) if isinstance(body, Select) else None
+        if text is None:
+            return False
+        assert isinstance(body, Select)
+        work += [(body.then, part.intersect(_where(s, text))), (body.other, part.subtract(_where(s, text)))]
+    return True
+
+
+def _where(s: Statement, text: str) -> isl.Set:
+    return isl.Set.read_from_str(s.domain.get_ctx(), f"{{ [{', '.join(s.dims)}] : {text} }}")
+
+
+def _is_identity(value: Expr, operator: str) -> bool:
+    return isinstance(value, Const) and value == identity(operator, value.dtype) and str(value.value) == str(identity(operator, value.dtype).value)
+
+
+def _occurs(part: Expr, body: Expr) -> bool:
+    from tcjit.grammar.walk import walk
+
+    return any(node == part for node in walk(body))

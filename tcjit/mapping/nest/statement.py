@@ -1,0 +1,120 @@
+"""Statements with exact iteration domains and flat accesses: what nests are made of.
+
+Conditions of the program become part of a domain (``restrict``, ``split_residues``), so that a tile is full, partial or absent before
+anything is printed. An access is a linear form over memory, so that roles of dimensions, strides of lanes and footprints are coefficients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import islpy as isl
+
+from tcjit.errors import MappingError
+from tcjit.grammar.affine import affine, guarded_accesses, isl_name
+from tcjit.grammar.ast import Access, Expr
+from tcjit.mapping.assignment import Assignment, to_statement
+from tcjit.mapping.storage import Storage
+
+DIM = isl.dim_type
+
+
+@dataclass(frozen=True)
+class FlatAccess:
+    """The element ``constant + sum(form[d] * d)`` of a tensor's memory; dimensions without influence are not in ``form``."""
+
+    tensor: str
+    form: Mapping[str, int]
+    constant: int
+
+    def stride(self, dim: str) -> int:
+        """Elements by which the access moves when ``dim`` moves by one."""
+        return self.form.get(dim, 0)
+
+
+@dataclass(frozen=True)
+class Statement:
+    """``write operator body`` for each point of ``domain``, after ``start`` was written for each point of ``results``.
+
+    ``domain`` is exact and need not be a box; its dimensions are ``dims``, those of the reduction (``terms``) last. ``results`` is over
+    the other dimensions: a result without a term is started too. ``reads`` gives the place of every access in ``body``.
+    """
+
+    name: str
+    dims: tuple[str, ...]
+    terms: tuple[str, ...]
+    domain: isl.Set
+    results: isl.Set
+    operator: str
+    start: Expr | None
+    write: FlatAccess
+    body: Expr
+    reads: Mapping[Access, FlatAccess]
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The dimensions of the results."""
+        return tuple(dim for dim in self.dims if dim not in self.terms)
+
+    @property
+    def accesses(self) -> tuple[FlatAccess, ...]:
+        return (self.write, *self.reads.values())
+
+    def range(self, dim: str) -> tuple[int, int]:
+        """The least and greatest value of a dimension: of an output's in the results, of a term's in the domain."""
+        where = self.domain if dim in self.terms else self.results
+        at = (self.dims if dim in self.terms else self.outputs).index(dim)
+        return where.dim_min_val(at).to_python(), where.dim_max_val(at).to_python()
+
+    def extent(self, dim: str) -> int:
+        """The extent of a dimension that starts at 0."""
+        return self.range(dim)[1] + 1
+
+    def with_forms(self, change: Callable[[FlatAccess], FlatAccess]) -> Statement:
+        """The statement with every access changed."""
+        return replace(self, write=change(self.write), reads={access: change(flat) for access, flat in self.reads.items()})
+
+
+def statement(name: str, a: Assignment, tensors: Mapping[str, Storage], values: Mapping[str, int], ctx: isl.Context) -> Statement:
+    """An assignment as a statement over its box; a MappingError where an access is no linear form over memory."""
+    scop_statement = to_statement(name, a, values)
+    dims = scop_statement.isl_dims
+    domain = isl.Set.read_from_str(ctx, f"{{ [{', '.join(dims)}] : {' and '.join(scop_statement.facts) or '0 = 0'} }}")
+    outputs = [isl_name(dim) for dim, _, _ in a.results]
+    bounds = [f"{lower} <= {isl_name(dim)} < {upper}" for dim, lower, upper in a.results]
+    results = isl.Set.read_from_str(ctx, f"{{ [{', '.join(outputs)}] : {' and '.join(bounds) or '0 = 0'} }}")
+    terms = tuple(isl_name(dim) for dim, _, _ in a.terms)
+    reads = {access: _flat(access, dims, domain, tensors, values) for access, _ in guarded_accesses(a.value)}
+    write = _flat(Access(a.tensor, a.subscripts, dtype=a.value.dtype), dims, domain, tensors, values)
+    return Statement(name, dims, terms, domain, results, a.operator, a.start, write, a.value, reads)
+
+
+def _flat(access: Access, dims: tuple[str, ...], domain: isl.Set, tensors: Mapping[str, Storage], values: Mapping[str, int]) -> FlatAccess:
+    place = address(access, dims, domain.get_ctx(), tensors, values)
+    return linear_form(access.tensor, place, dims, domain)
+
+
+def address(access: Access, dims: tuple[str, ...], ctx: isl.Context, tensors: Mapping[str, Storage], values: Mapping[str, int]) -> isl.PwAff:
+    """The place of an accessed element in memory, as a quasi-affine expression over the dimensions."""
+    strides = tensors[access.tensor].strides
+    parts = []
+    for stride, subscript in zip(strides, access.subscripts, strict=True):
+        text = affine(subscript, values)
+        if stride is None or text is None:
+            raise MappingError(f"an access to {access.tensor} is not affine")
+        parts.append(f"{stride} * ({text})")
+    return isl.PwAff.read_from_str(ctx, f"{{ [{', '.join(dims)}] -> [({' + '.join(parts) or '0'})] }}")
+
+
+def linear_form(tensor: str, place: isl.PwAff, dims: tuple[str, ...], domain: isl.Set) -> FlatAccess:
+    """A place as a linear form where it is one on the domain, divisions that the domain decides included."""
+    on_domain = place.intersect_domain(domain).gist(domain).coalesce()
+    pieces = on_domain.get_pieces()
+    if len(pieces) != 1:
+        raise MappingError(f"an access to {tensor} is in pieces")
+    aff = pieces[0][1]
+    if any(not aff.get_coefficient_val(DIM.div, at).is_zero() for at in range(aff.dim(DIM.div))):
+        raise MappingError(f"an access to {tensor} divides an index")
+    form = {dim: step for at, dim in enumerate(dims) if (step := aff.get_coefficient_val(DIM.in_, at).to_python())}
+    return FlatAccess(tensor, form, aff.get_constant_val().to_python())

@@ -1,0 +1,111 @@
+"""Tile: the domain of a statement in digits, and its tiles, full and partial.
+
+A dimension is ``sum(block * digit) + r``: a digit for each loop over it, and the point ``r`` inside the tile. Digits are explicit, so that
+no division reaches isl. A *full* tile has all its points in the domain and is computed without a check; a *partial* one has some.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import islpy as isl
+
+from tcjit.errors import VerifyError
+from tcjit.mapping.nest.nest import Nest
+from tcjit.mapping.nest.statement import DIM, Statement
+
+
+@dataclass(frozen=True)
+class Check:
+    """``sum(coefficients[d] * d) + constant >= 0``, or ``== 0``: a constraint that a partial tile does not imply."""
+
+    coefficients: Mapping[str, int]
+    constant: int
+    equality: bool
+
+    def text(self) -> str:
+        """In isl's words."""
+        terms = [f"{coefficient} * {dim}" for dim, coefficient in self.coefficients.items()]
+        return f"{' + '.join([*terms, str(self.constant)])} {'=' if self.equality else '>='} 0"
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """The tiles of a statement.
+
+    ``points``: from digits and the points inside a tile, ``digits`` then ``inside``, to the dimensions; ``box``: the values that those
+    take; ``full`` and ``partial``: sets of digits; ``checks``: what must hold of a point of a partial tile to be in the domain.
+    """
+
+    digits: tuple[str, ...]
+    inside: tuple[str, ...]
+    points: isl.MultiAff
+    box: isl.Set
+    full: isl.Set
+    partial: isl.Set
+    checks: tuple[Check, ...]
+
+
+def tile(s: Statement, nest: Nest, width: int) -> Tiles:
+    """The tiles of a statement for vectors of ``width`` lanes; the nest is one of the statement's."""
+    ctx, space = s.domain.get_ctx(), s.domain.get_space()
+    digits = tuple(f"c{number}" for number in range(len(nest.loops)))
+    inside = [dim for dim in s.dims if dim in nest.leaf.window or nest.leaf.tile(dim, width) > 1]
+    parts: dict[str, list[str]] = {dim: [] for dim in s.dims}
+    facts, around = [], {dim: s.extent(dim) for dim in s.dims}
+    for digit, loop in zip(digits, nest.loops, strict=True):
+        facts.append(f"0 <= {digit} < {-(-around[loop.dim] // loop.block)}")
+        parts[loop.dim].append(f"{loop.block} * {digit}")
+        around[loop.dim] = min(around[loop.dim], loop.block)
+    for dim in inside:
+        least, greatest = s.range(dim) if dim in nest.leaf.window else (0, nest.leaf.tile(dim, width) - 1)
+        facts.append(f"{least} <= r_{dim} <= {greatest}")
+        parts[dim].append(f"r_{dim}")
+    names = ", ".join([*digits, *(f"r_{dim}" for dim in inside)])
+    images = ", ".join(" + ".join(parts[dim]) or "0" for dim in s.dims)
+    points = isl.MultiAff.read_from_str(ctx, f"{{ [{names}] -> [{images}] }}")
+    box = isl.Set.read_from_str(ctx, f"{{ [{names}] : {' and '.join(facts) or '0 = 0'} }}")
+    count, rest = len(digits), len(inside)
+
+    def tiles_of(where: isl.Set) -> isl.Set:
+        return box.intersect(where.preimage_multi_aff(points)).project_out(DIM.set, count, rest)
+
+    some = tiles_of(s.domain).coalesce()
+    every = box.intersect(some.insert_dims(DIM.set, count, rest))  # all points of those tiles
+    partial = every.subtract(s.domain.preimage_multi_aff(points)).project_out(DIM.set, count, rest).coalesce()
+    full = some.subtract(partial).coalesce()
+    checks = _checks(s, every.apply(isl.Map.from_multi_aff(points)), space)
+    return Tiles(digits, tuple(inside), points, box, full, partial, checks)
+
+
+def _checks(s: Statement, reached: isl.Set, space: isl.Space) -> tuple[Check, ...]:
+    """The constraints of a convex domain that the points of its tiles do not imply."""
+    (basic,) = s.domain.get_basic_sets()  # others were split before
+    found = []
+    for constraint in basic.get_constraints():
+        if reached.is_subset(isl.BasicSet.universe(space).add_constraint(constraint).to_set()):
+            continue
+        coefficients = {dim: constraint.get_coefficient_val(DIM.set, at).to_python() for at, dim in enumerate(s.dims)}
+        kept = {dim: coefficient for dim, coefficient in coefficients.items() if coefficient}
+        found.append(Check(kept, constraint.get_constant_val().to_python(), constraint.is_equality()))
+    return tuple(found)
+
+
+def verify_tiles(s: Statement, tiles: Tiles) -> None:
+    """Prove that every point of the domain is computed once, and no other."""
+    ctx = s.domain.get_ctx()
+    points = isl.Map.from_multi_aff(tiles.points).intersect_domain(tiles.box)
+    if not points.is_injective() or not s.domain.is_subset(points.range()):
+        raise VerifyError(f"tile: {s.name}: digits miss points, or meet one twice")
+
+    def of(some: isl.Set) -> isl.Set:
+        return tiles.box.intersect(some.insert_dims(DIM.set, len(tiles.digits), len(tiles.inside))).apply(points)
+
+    if not tiles.full.is_disjoint(tiles.partial) or not of(tiles.full).is_subset(s.domain):
+        raise VerifyError(f"tile: {s.name}: a full tile has a point outside the domain")
+    facts = " and ".join(check.text() for check in tiles.checks) or "0 = 0"
+    checked = isl.Set.read_from_str(ctx, f"{{ [{', '.join(s.dims)}] : {facts} }}")
+    computed = of(tiles.partial).intersect(checked)
+    if not computed.is_subset(s.domain) or not s.domain.is_subset(of(tiles.full).union(computed)):
+        raise VerifyError(f"tile: {s.name}: the checks of partial tiles are not its domain")
