@@ -23,7 +23,7 @@ NO_RANGES: Ranges = {}
 
 
 class BoundedVariable(str):
-    """A variable's name, or the text of any other integer, with the limits of its values."""
+    """A variable's name, or the text of any other integer, with the limits of its values; variables of one name are equal."""
 
     limits: Limits
 
