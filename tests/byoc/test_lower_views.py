@@ -10,7 +10,8 @@ import pytest
 import torch
 from support.byoc.lower import check
 
-from tcjit.byoc.lower.indices import add, divide, modulo, number, reshaped, scale, variable
+from tcjit.byoc.lower.indices import from_text, inside, reshaped, variable
+from tcjit.grammar.linear import Linear
 
 
 @pytest.fixture(autouse=True)
@@ -120,10 +121,16 @@ def test_reshaped_subscripts(shape, source):
 
 def test_subscripts_are_simplified():
     h, d = variable("h", 3), variable("d", 4)
-    flat = add(scale(h, 4), d)
-    assert divide(flat, 4) == h and modulo(flat, 4) == d
+    flat = h.times(4) + d
+    assert flat // 4 == h and flat % 4 == d
     i = variable("i", 12)
-    assert add(scale(divide(i, 4), 4), modulo(i, 4)) == i
-    assert str(divide(divide(i, 2), 3)) == "(i/6)" and str(modulo(modulo(i, 6), 3)) == "(i%3)"
-    assert divide(number(-1), 4) == number(-1) and modulo(number(-1), 4) == number(3)
-    assert variable("k", 1) == number(0) and str(add(scale(i, -1), 11)) == "-i+11"
+    assert (i // 4).times(4) + i % 4 == i
+    assert str(i // 2 // 3) == "(i/6)" and str(i % 6 % 3) == "(i%3)" and str((h + d) // 4) == "((h+d)/4)"
+    assert variable("k", 1) == Linear.of(0) and str(i.times(-1) + 11) == "-i+11"
+
+
+def test_conditions_are_those_that_an_interval_leaves_open():
+    i = variable("i", 12)
+    assert inside(i, 0, 12) == [] and inside(i - 12, 0, 4) is None
+    assert inside(i - 1, 0, 12) == ["i-1 >= 0"] and inside(i + 1, 0, 12) == ["i+1 < 12"]
+    assert inside(from_text("x(i)", -9, 9), 0, 9) == ["(x(i)) >= 0", "(x(i)) < 9"]
