@@ -93,7 +93,7 @@ class Linear:
 
     @cached_property
     def operators(self) -> frozenset[str]:
-        """Those of the opaque atoms, nested ones included."""
+        """The operators of the opaque atoms, nested ones included."""
         opaque = [atom for atom, _ in self.terms if isinstance(atom, Opaque)]
         return frozenset(atom.op for atom in opaque).union(*(argument.operators for atom in opaque for argument in atom.args))
 
