@@ -103,6 +103,16 @@ def test_the_page_of_the_command_lists_every_constant() -> None:
 
 
 @pytest.mark.text
+def test_the_page_on_the_language_lists_every_builtin() -> None:
+    from tcjit.grammar.builtins import BUILTINS
+
+    page = (ROOT / "docs" / "language.md").read_text(encoding="utf-8")
+    section = page[page.index("### Built-in functions") :].partition("\n## ")[0]
+    listed = {name.removesuffix("()") for quoted in re.findall(r"`([^`]*)`", section) for name in quoted.split()}
+    assert set(BUILTINS) - listed == set()
+
+
+@pytest.mark.text
 def test_the_page_on_gpus_lists_every_option_for_them() -> None:
     from tcjit.mapping.options import Options
 

@@ -172,7 +172,7 @@ class GpuBodyEmitter(GpuEmitter):
         return factor if factor < node.upper.constant - node.lower.constant + 1 else 0
 
     def _bytes(self, nodes: Sequence[Node]) -> int:
-        """Those of the values of one run through nodes, in loops over constants."""
+        """The bytes of the values that one run through ``nodes`` computes, in loops over constants."""
         total = 0
         for node in nodes:
             if isinstance(node, For):

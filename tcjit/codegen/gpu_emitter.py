@@ -200,7 +200,7 @@ class GpuEmitter(Emitter):
                 self.block(node.other)
 
     def pragma(self, factor: int = 0) -> None:
-        """What makes a compiler unroll the next loop, whole or by a factor."""
+        """The pragma that unrolls the next loop, whole or by a factor."""
         if self.gpu.unroll:
             self.line(f"{self.gpu.unroll} {factor}" if factor else self.gpu.unroll)
 

@@ -279,6 +279,12 @@ def test_presets_are_known_by_name() -> None:
         Options.preset("fastest")
 
 
+def test_every_field_checks_its_values() -> None:
+    for option in Options.described():
+        with pytest.raises(MappingError, match=f"option {option.name} = .*object"):
+            Options(**{option.name: object()})
+
+
 def test_every_choice_of_a_field_is_valid() -> None:
     for option in Options.described():
         assert option.metadata["meaning"] and option.metadata["targets"]

@@ -13,17 +13,24 @@ import numpy as np
 import pytest
 from support.cases import REGRESSIONS, Case, load, save
 from support.compare import decided
+from support.fuzz.expressions import ANYWHERE, DOMAINS, STEPS
 from support.fuzz.programs import Statistics, candidate, draw
 from support.fuzz.shrink import shrink
 from support.run import call, check
 
 from tcjit.errors import TCError
+from tcjit.grammar.builtins import BUILTINS
 from tcjit.jit.call import function
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes import parallelise
 
 PROGRAMS, SHARDS, SEED = 500, 25, 20240601
 SAVED = sorted(REGRESSIONS.glob("*.tc"))
+
+
+def test_random_expressions_call_every_builtin() -> None:
+    drawn = {*DOMAINS, *ANYWHERE, *STEPS, "infinity"}
+    assert drawn == set(BUILTINS), "every built-in has its arguments in support/fuzz/expressions.py"
 
 
 @pytest.mark.parametrize("shard", range(SHARDS))

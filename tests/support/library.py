@@ -201,4 +201,7 @@ def compare_drawn(name: str, target: str, rng: random.Random) -> str:
 
 def check_family(family: str, all_cases: list[Case]) -> None:
     """Every operator of a family has a case."""
-    assert {case.name for case in all_cases} == set(library.families()[family])
+    listed = {case.name for case in all_cases}
+    missing = [name for name in library.families()[family] if name not in listed]
+    assert not missing, f"{family}: no case of {', '.join(missing)}; add cases(name, sizes)"
+    assert listed <= set(library.families()[family]), f"{family} has no {', '.join(listed - set(library.families()[family]))}"
