@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from support.cases import Case, Fill
-from support.compare import agree
+from support.compare import assert_agree
 from support.fuzz.kernels import device
 from support.fuzz.options import drawn, refused
 from support.rings.targets import on
@@ -182,7 +182,7 @@ def test_options_never_change_results(name: str, turn: int, on: str) -> None:
             continue
         expected = case.expected(program)
         for returned, result in found.items():
-            agree(result, expected, returned)
+            assert_agree(result, expected, returned)
         return
 
 

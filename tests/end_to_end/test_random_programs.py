@@ -16,7 +16,7 @@ from support.compare import decided
 from support.fuzz.expressions import ANYWHERE, DOMAINS, STEPS
 from support.fuzz.programs import Statistics, candidate, draw
 from support.fuzz.shrink import shrink
-from support.run import call, check
+from support.run import assert_right, call
 
 from tcjit.errors import TCError
 from tcjit.grammar.builtins import BUILTINS
@@ -39,7 +39,7 @@ def test_cpu_agrees_with_the_reference(shard: int) -> None:
     for number in range(shard, PROGRAMS, SHARDS):
         case = draw(random.Random(f"{SEED} {number}"), counts)
         try:
-            check(case, "cpu")
+            assert_right(case, "cpu")
         except (AssertionError, TCError) as error:
             raise AssertionError(f"program {number}: {error}\n{case}\n{case.text}") from error
     assert counts.refused <= counts.drawn // 10, "\n".join(counts.reasons)
@@ -47,7 +47,7 @@ def test_cpu_agrees_with_the_reference(shard: int) -> None:
 
 @pytest.mark.parametrize("path", SAVED, ids=[p.stem for p in SAVED])
 def test_programs_that_once_failed(path: Path) -> None:
-    check(load(path), "cpu")
+    assert_right(load(path), "cpu")
 
 
 def test_the_reference_is_a_target() -> None:
@@ -111,6 +111,6 @@ def test_a_case_is_mapped_by_its_options(monkeypatch: pytest.MonkeyPatch) -> Non
         return function(text, name, target, options, dynamic)
 
     monkeypatch.setattr("support.run.function", called)
-    check(case, "cpu")
-    check(replace(case, options=None), "cpu")
+    assert_right(case, "cpu")
+    assert_right(replace(case, options=None), "cpu")
     assert given == [case.options, None] and shared == [1, parallelise.WORTH_THREADS] and shared[1] > 1
