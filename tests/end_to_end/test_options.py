@@ -238,7 +238,10 @@ def test_invalid_options_name_the_field(wrong: dict[str, Any]) -> None:
         Options().but(**wrong)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "3", '{"speed": 11}', '{"vector_width": "many"}', '{"tile": 3}', '{"vector_width": null}', '{"lanes": 3}'])
+TEXTS = ["", "{", "[]", "3", '{"speed": 11}', '{"vector_width": "many"}', '{"tile": 3}', '{"vector_width": null}', '{"lanes": 3}']
+
+
+@pytest.mark.parametrize("text", TEXTS)
 def test_invalid_json_is_a_mapping_error(text: str) -> None:
     with pytest.raises(MappingError):
         Options.from_json(text)
