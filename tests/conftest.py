@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import importlib.util
+import itertools
 import os
 import shutil
 import tempfile
@@ -22,6 +24,7 @@ RINGS = ("text", "host", "opencl", "cuda")
 # quick ones first, the order of the imports; what is in no list stands between (cli, examples, documents), whole programs stand last
 ORDER = ["errors", "checked", "notebook", "config", "step", "grammar", "mapping", "codegen", "runtime", "cache", "tuner", "jit", "library"]
 LAST = ["end_to_end"]
+LINES_OF_DIFF = 60
 TEXT = {"errors", "config", "step", "grammar", "mapping", "tuner"}  # units whose tests need no more than islpy
 
 
@@ -105,8 +108,12 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str], None]:
         if request.config.getoption("--update-golden"):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(actual)
+        again = f"pytest --update-golden {request.path.relative_to(ROOT)} writes it: read the diff"
         if not path.exists():
-            pytest.fail(f"no golden file {path}; run pytest --update-golden and read the diff")
-        assert actual == path.read_text()
+            pytest.fail(f"no golden file {path.relative_to(ROOT)}; {again}", pytrace=False)
+        if actual != (expected := path.read_text()):
+            changes = difflib.unified_diff(expected.splitlines(), actual.splitlines(), "golden", "now", n=2, lineterm="")
+            shown = "\n".join(itertools.islice(changes, LINES_OF_DIFF))
+            pytest.fail(f"{path.relative_to(ROOT)} differs, its first lines below; {again}\n{shown}", pytrace=False)
 
     return check

@@ -374,14 +374,14 @@ def _operator(work: Work, number: int) -> str:
 
 def _named(work: Work, number: int) -> str:
     """What is wrong with an operator: with default options the first time, with others later on."""
-    from support.library import compare, compare_drawn, listed
+    from support.library import assert_agrees, assert_agrees_drawn, listed
 
     name, ring = _operator(work, number), work.ring(number)
     try:
         if number // (1 if work.target else 2) < len(listed()):
-            compare(listed()[name][0], "float32", ring)
+            assert_agrees(listed()[name][0], "float32", ring)
         else:
-            compare_drawn(name, ring, random.Random(f"{work.seed} {number}"))
+            assert_agrees_drawn(name, ring, random.Random(f"{work.seed} {number}"))
     except Exception as error:
         return f"{name} on {ring}: {type(error).__name__}: {error}"
     return ""

@@ -34,7 +34,7 @@ def with_language(language: str) -> list[Path]:
 @pytest.mark.parametrize("path", [page for page in with_language("python") if page.name != "gpu.md"], ids=lambda p: p.name)
 def test_python_blocks(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    run_blocks(path)
+    assert_blocks_run(path)
 
 
 @pytest.mark.opencl
@@ -56,7 +56,7 @@ def test_python_blocks_of_the_page_on_gpus(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def run_blocks(path: Path) -> None:
+def assert_blocks_run(path: Path) -> None:
     names: dict[str, object] = {}
     every = blocks(path)
     for number, (language, code) in enumerate(every):
@@ -103,6 +103,16 @@ def test_the_page_of_the_command_lists_every_constant() -> None:
 
 
 @pytest.mark.text
+def test_the_page_on_the_language_lists_every_builtin() -> None:
+    from tcjit.grammar.builtins import BUILTINS
+
+    page = (ROOT / "docs" / "language.md").read_text(encoding="utf-8")
+    section = page[page.index("### Built-in functions") :].partition("\n## ")[0]
+    listed = {name.removesuffix("()") for quoted in re.findall(r"`([^`]*)`", section) for name in quoted.split()}
+    assert set(BUILTINS) - listed == set()
+
+
+@pytest.mark.text
 def test_the_page_on_gpus_lists_every_option_for_them() -> None:
     from tcjit.mapping.options import Options
 
@@ -124,4 +134,4 @@ def test_the_page_on_gpus_explains_every_mark() -> None:
 
 
 if __name__ == "__main__":
-    run_blocks(Path(sys.argv[1]))
+    assert_blocks_run(Path(sys.argv[1]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ MODULES = {
 }
 
 
+@cache
 def named(path: Path) -> set[str]:
     """The modules that a test file names."""
     listed = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\nModules: ")[2]

@@ -385,7 +385,7 @@ def _read(path: str) -> tuple[bytes, float] | None:
 
 
 def _require_private(path: str, status: os.stat_result) -> None:
-    """It may have been planted while the directory was open to others."""
+    """Damaged unless a file is the user's own and only the user may write it: others may have put it there earlier."""
     if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise Damaged(f"{path} is not a private file of the user")
 

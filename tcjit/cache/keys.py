@@ -55,7 +55,7 @@ def call_key(target: str, tools: str = "", **facts: Any) -> str:
 
 
 def made_by(tools: str) -> list[str]:
-    """What a kernel's record keeps of tcjit's code and of ``tools``, to tell whether it can ever be asked for again."""
+    """The versions of tcjit's code and of ``tools`` in a kernel's record, which tell whether it can ever be asked for again."""
     return [code_version(), _hash({"tools": tools})]
 
 

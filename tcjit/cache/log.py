@@ -23,7 +23,7 @@ WAIT = 20.0  # seconds for others, who hold a log for milliseconds
 
 
 class _FileMark(NamedTuple):
-    """How far a file is known: lines, bytes, and the last of these bytes, which tell it from another file put in its place."""
+    """The part of a file that was read already: lines, bytes, and the last of these bytes, which another file in its place has not."""
 
     lines: int
     offset: int
@@ -136,7 +136,7 @@ class Log:
         return os.open(self.path, flags, self._mode)
 
     def _known(self, handle: int) -> _FileMark:
-        """How far this file is known."""
+        """The part of this file that was read already; nothing, where it is another file."""
         mark = self._mark
         same = os.pread(handle, len(mark.tail), mark.offset - len(mark.tail)) == mark.tail
         if not same:

@@ -54,7 +54,7 @@ class Entry:
 
     @property
     def bytes(self) -> int:
-        """What it occupies: shared object and texts."""
+        """The size of shared object and texts."""
         return (self.library.stat().st_size if self.library.exists() else 0) + len(self._texts)
 
     def artifact(self, name: str) -> str | None:
@@ -377,7 +377,7 @@ def _blob(directory: Directory, name: str, body: bytes) -> Path | None:
 
 
 def _sound(directory: Directory, kind: str, name: str) -> bool:
-    """Whether a file and what belongs to it are there; Damaged or malformed ones raise. One that has just gone is none to complain of."""
+    """Whether a file and what belongs to it are there; damaged and malformed ones raise. A file removed meanwhile counts as sound."""
     if kind == "logs":
         directory.require_private(kind, name)
         try:

@@ -22,7 +22,7 @@ class Choice:
 
 
 def packed(family: str, choice: Choice) -> bytes:
-    """What is written to a file."""
+    """The content of a choice's file, as JSON."""
     facts = {
         "family": family,
         "shapes": choice.shapes,
@@ -34,7 +34,7 @@ def packed(family: str, choice: Choice) -> bytes:
 
 
 def unpacked(body: bytes) -> tuple[str, Choice]:
-    """The inverse; a KeyError, TypeError or ValueError for anything else."""
+    """The inverse of ``packed``; a KeyError, TypeError or ValueError for any other content."""
     facts = json.loads(body)
     shapes = tuple(tuple(map(int, shape)) for shape in facts["shapes"])
     return str(facts["family"]), Choice(dict(facts["options"]), dict(facts["numbers"]), str(facts["label"]), shapes)
@@ -46,7 +46,7 @@ def file_name(family: str, shapes: Shapes) -> str:
 
 
 def prefix(family: str) -> str:
-    """How the names of a family's choices start."""
+    """The common prefix of the file names of a family's choices."""
     return f"{family[:32]}-"
 
 

@@ -1,4 +1,4 @@
-"""``tcjit cache``: what is kept on disk, in words."""
+"""``tcjit cache``: lists, checks, trims and exchanges the files of the cache."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def listing() -> list[str]:
 
 
 def verify() -> tuple[list[str], bool]:
-    """What was damaged and has been removed, and whether everything was sound."""
+    """Lines that name the damaged files, which were removed, and whether there were none."""
     _trusted()
     damaged = cache.verify()
     if not damaged:

@@ -139,7 +139,7 @@ def examine() -> list[Finding]:
 
 
 def ask(code: str) -> dict[str, Any] | str:
-    """What a child process printed as JSON, or the last line of its complaint."""
+    """The JSON that a child process printed, or the last line of its error output."""
     try:
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, stdin=subprocess.DEVNULL)
     except subprocess.TimeoutExpired:
@@ -201,7 +201,7 @@ def compiler() -> Finding:
 
 
 def _trial() -> str:
-    """What went wrong, or nothing."""
+    """The error of a trial build and run, or nothing."""
     built = host.build(TRIAL, "tcjit_doctor")
     code = f"""
 import ctypes, json, tempfile
@@ -295,10 +295,10 @@ def opencl() -> Finding:
     if not facts["devices"]:
         return Finding("OpenCL", "missing", f"pyopencl {facts['version']} finds no device", advice)
     lines = [f"{number}: {name}{', in use' if name == facts['chosen'] else ''}" for number, name in enumerate(facts["devices"])]
-    found = "\n".join([f"pyopencl {facts['version']}", *lines, *filter(None, [facts["problem"]])])
+    summary = "\n".join([f"pyopencl {facts['version']}", *lines, *filter(None, [facts["problem"]])])
     if facts["problem"]:
-        return Finding("OpenCL", "problem", found, "another device, by number or name in TCJIT_OPENCL_DEVICE")
-    return Finding("OpenCL", "ok", found)
+        return Finding("OpenCL", "problem", summary, "another device, by number or name in TCJIT_OPENCL_DEVICE")
+    return Finding("OpenCL", "ok", summary)
 
 
 def cuda() -> Finding:

@@ -18,7 +18,7 @@ from tcjit.step import Steps
 
 
 class Stage(str, Enum):
-    """What there is to see, in the order in which the compiler makes it."""
+    """The representations that can be printed, in the order of compilation."""
 
     ranges = "ranges"
     domains = "domains"
@@ -66,7 +66,7 @@ def _texts(kernel: Kernel) -> Mapping[str, str]:
 
 
 def _options(kernel: Kernel) -> str:
-    """Where a kernel's options come from, and those that are not the default."""
+    """The origin of a kernel's options, and the options that are not the default."""
     default, used = Options().to_dict(), kernel.options.to_dict()
     changed = [f"  {name} = {json.dumps(value)}" for name, value in used.items() if value != default[name]]
     return "\n".join([kernel.record["origin"], *changed])

@@ -20,8 +20,8 @@ def run(text: str, shapes: str, name: str | None, seed: int, target: str | None,
     chosen = definition(text, name)
     values = sizes(chosen, shapes)
     function = getattr(tcjit.define(text, target=target), chosen.name)
-    place = targets.find(target).place if target else "cpu"
-    arguments = example_inputs.arguments(chosen, values.shapes, values.scalars, seed, place)
+    device = targets.find(target).place if target else "cpu"
+    arguments = example_inputs.arguments(chosen, values.shapes, values.scalars, seed, device)
 
     def finished() -> Any:
         done = function(*arguments)

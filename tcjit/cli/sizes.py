@@ -20,7 +20,7 @@ _SHAPE = re.compile(r"[0-9]+(?:x[0-9]+)*")
 
 @dataclass(frozen=True)
 class ArgumentSizes:
-    """What a call is made with: a shape for every tensor parameter, a value for every scalar one."""
+    """The sizes of a call: a shape for every tensor parameter, a value for every scalar one."""
 
     shapes: Mapping[str, tuple[int, ...]]
     scalars: Mapping[str, Number]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tcjit.codegen.linear import Linear
+from tcjit.grammar.linear import Linear
 
 
 @dataclass(frozen=True)

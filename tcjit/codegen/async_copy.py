@@ -7,10 +7,10 @@ as usual, which is earlier than needed.
 from __future__ import annotations
 
 from tcjit.codegen.gpu_emitter import GpuEmitter
-from tcjit.codegen.linear import Linear
 from tcjit.codegen.loops import For, Run
 from tcjit.grammar.ast import Access
 from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.linear import Linear
 from tcjit.mapping.scop import ScopStatement
 from tcjit.mapping.storage import Storage
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import islpy as isl
 
-from tcjit.codegen.linear import Linear, combine
 from tcjit.codegen.loops import BooleanOp, Compare, Condition, For, If, MarkNode, Node, Run, runs, substitute
 from tcjit.errors import MappingError
+from tcjit.grammar.linear import Linear, combine
 from tcjit.mapping import marks
 from tcjit.mapping.isl import identifier, union_map
 from tcjit.mapping.pipeline import Digits, Mapped

@@ -12,7 +12,6 @@ from tcjit.codegen.build import build
 from tcjit.codegen.dialect import Dialect
 from tcjit.codegen.emitter import Emitter
 from tcjit.codegen.expression import ctype, vtype
-from tcjit.codegen.linear import Linear
 from tcjit.codegen.loops import (
     Declare,
     For,
@@ -39,6 +38,7 @@ from tcjit.codegen.source import Numbers, Source
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Binary, Call, Expr, Index
 from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.linear import Linear
 from tcjit.grammar.polynomial import names as names_in
 from tcjit.grammar.walk import children, walk
 from tcjit.mapping.machine import Machine, vector_cover

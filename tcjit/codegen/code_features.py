@@ -1,4 +1,4 @@
-"""What a printed kernel does, in numbers: cheap facts for a model of speed."""
+"""Features of a printed kernel, as numbers: the input of a learned model of speed."""
 from __future__ import annotations
 
 import math

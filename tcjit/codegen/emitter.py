@@ -12,13 +12,13 @@ from dataclasses import replace
 
 from tcjit.codegen.dialect import Dialect, reading_bytes
 from tcjit.codegen.expression import ExpressionPrinter
-from tcjit.codegen.linear import HELPERS, Linear
 from tcjit.codegen.loops import For, If, MarkNode, Node, Run
 from tcjit.codegen.memory import KernelMemory, linear_subscript
 from tcjit.codegen.profile import Profile, scaled, trips
 from tcjit.codegen.scope import Gathers, LoopScope
 from tcjit.grammar.ast import Access, Def, Expr
 from tcjit.grammar.check import accumulating
+from tcjit.grammar.linear import HELPERS, Linear
 from tcjit.grammar.wrapping import wrapping
 from tcjit.mapping.pipeline import Mapped
 

@@ -13,14 +13,13 @@ from math import prod
 from tcjit.codegen import async_copy, integers, mma, reduce, vector
 from tcjit.codegen.expression import ctype
 from tcjit.codegen.gpu_emitter import Digit, GpuEmitter, digits
-from tcjit.codegen.integers import Ranges, limits
 from tcjit.codegen.isolate import separate
-from tcjit.codegen.linear import Linear
 from tcjit.codegen.loops import Condition, For, If, MarkNode, Node, Run, children, marks_below, runs, substitute
 from tcjit.codegen.unroll import constant_trips, full_trips
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Binary, Call, Cast, Expr
 from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.linear import Linear, Ranges, limits
 from tcjit.grammar.polynomial import number
 from tcjit.mapping.marks import AsyncCopy, Grid, GridBlock, Mma, Reduce, Sync, Threads, Unroll, Vector, WaitGroup
 
@@ -173,7 +172,7 @@ class GpuBodyEmitter(GpuEmitter):
         return factor if factor < node.upper.constant - node.lower.constant + 1 else 0
 
     def _bytes(self, nodes: Sequence[Node]) -> int:
-        """Those of the values of one run through nodes, in loops over constants."""
+        """The bytes of the values that one run through ``nodes`` computes, in loops over constants."""
         total = 0
         for node in nodes:
             if isinstance(node, For):

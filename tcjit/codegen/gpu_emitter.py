@@ -15,8 +15,6 @@ from tcjit.codegen.dialect import GpuDialect
 from tcjit.codegen.emitter import Emitter, parenthesised
 from tcjit.codegen.expression import ctype, vtype
 from tcjit.codegen.inequalities import comparison, facts, split
-from tcjit.codegen.integers import limits, simplified
-from tcjit.codegen.linear import Linear, combine
 from tcjit.codegen.loops import Compare, Condition, For, If, Node, Run
 from tcjit.codegen.profile import scaled
 from tcjit.codegen.scope import Gathers
@@ -24,6 +22,7 @@ from tcjit.codegen.text import atomic, prefixed
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Access, Expr
 from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.linear import Linear, limits, simplified
 from tcjit.mapping.machine import Device
 from tcjit.mapping.pipeline import Mapped
 from tcjit.mapping.scop import ScopStatement
@@ -201,7 +200,7 @@ class GpuEmitter(Emitter):
                 self.block(node.other)
 
     def pragma(self, factor: int = 0) -> None:
-        """What makes a compiler unroll the next loop, whole or by a factor."""
+        """The pragma that unrolls the next loop, whole or by a factor."""
         if self.gpu.unroll:
             self.line(f"{self.gpu.unroll} {factor}" if factor else self.gpu.unroll)
 
@@ -276,5 +275,5 @@ def _guards(node: For) -> list[Condition]:
         return [Compare(variable, "==", node.lower)]
     found: list[Condition] = [Compare(variable, ">=", node.lower), Compare(variable, "<=", node.upper)]
     if node.step > 1:
-        found.append(Compare(combine("mod", (variable - node.lower, Linear.of(node.step))), "==", Linear.of(0)))
+        found.append(Compare((variable - node.lower) % node.step, "==", Linear.of(0)))
     return found

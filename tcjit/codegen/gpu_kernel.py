@@ -159,5 +159,5 @@ def _rounded(size: int) -> int:
 
 
 def _below(nodes: tuple[Node, ...], mark: Launch) -> tuple[Node, ...]:
-    """What stands below the mark of a launch."""
+    """The nodes below the mark of a launch."""
     return tuple(inner for node in nodes if isinstance(node, MarkNode) and node.mark == mark for inner in node.body)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import gcd
 
-from tcjit.codegen.linear import Linear, Opaque
 from tcjit.codegen.loops import BooleanOp, Compare, Condition
+from tcjit.grammar.linear import Linear, Opaque
 
 
 def facts(condition: Condition) -> list[Linear] | None:

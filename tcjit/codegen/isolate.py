@@ -11,14 +11,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tcjit.codegen.inequalities import comparison, facts, split, tightened
-from tcjit.codegen.integers import Ranges, limits, simplified
-from tcjit.codegen.linear import Linear, Opaque
 from tcjit.codegen.loops import BooleanOp, Condition, For, If, MarkNode, Node
 from tcjit.codegen.unroll import constant_trips
 from tcjit.grammar.dynamic import PREFIX
+from tcjit.grammar.linear import Linear, Ranges, Term, limits, simplified
 from tcjit.mapping.marks import Threads
 
-Terms = tuple[tuple[str | Opaque, int], ...]
+Terms = tuple[Term, ...]
 Facts = Mapping[Terms, int]  # a sum's terms -> the constant that makes it at least 0
 
 

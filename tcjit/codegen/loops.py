@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from tcjit.codegen.address import Address
-from tcjit.codegen.linear import Linear
 from tcjit.grammar.ast import Expr
+from tcjit.grammar.linear import Linear
 from tcjit.grammar.polynomial import names
 from tcjit.mapping import marks
 from tcjit.mapping.scop import ScopStatement

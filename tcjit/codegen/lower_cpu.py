@@ -7,7 +7,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from math import prod
 
-from tcjit.codegen.integers import limits
 from tcjit.codegen.loops import (
     Declare,
     For,
@@ -31,6 +30,7 @@ from tcjit.codegen.scope import LoopScope
 from tcjit.codegen.soon import requests
 from tcjit.codegen.trip_counts import below, fewest, work
 from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.linear import limits
 from tcjit.mapping import marks
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.passes import parallelise

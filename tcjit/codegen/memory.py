@@ -12,11 +12,10 @@ from collections.abc import Mapping
 from tcjit.codegen import prelude
 from tcjit.codegen.address import Address
 from tcjit.codegen.dialect import Dialect, GpuDialect
-from tcjit.codegen.integers import Ranges, simplified
-from tcjit.codegen.linear import Linear, combine
 from tcjit.codegen.loops import Run
 from tcjit.grammar.ast import Binary, Expr, Index, Size
 from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.linear import Linear, Ranges, simplified
 from tcjit.grammar.polynomial import Polynomial, integer, number
 from tcjit.mapping.marks import Mark
 from tcjit.mapping.pipeline import Mapped
@@ -132,8 +131,7 @@ class KernelMemory:
                 place = place + subscript.times(axis.parts[0][2])  # all of the axis: nothing to fold
                 continue
             for divisor, modulus, stride in axis.parts:
-                value = combine("floor", (subscript - axis.base, Linear.of(divisor)))
-                place = place + simplified(combine("mod", (value, Linear.of(modulus))), ranges).times(stride)
+                place = place + simplified((subscript - axis.base) // divisor % modulus, ranges).times(stride)
         return Address(self.private_name(private), place)
 
 
@@ -209,7 +207,7 @@ def _sum(value: Polynomial, run: Run, values: Mapping[str, int]) -> Linear | Non
             left, right = linear_subscript(atom.left, run, values), linear_subscript(atom.right, run, values)
             if left is None or right is None or not right.is_constant or right.constant <= 0:
                 return None
-            total = total + combine("floor", (left, right)).times(factor)
+            total = total + (left // right.constant).times(factor)
         else:
             return None
     return total

@@ -13,12 +13,11 @@ from math import prod
 
 from tcjit.codegen.address import Address
 from tcjit.codegen.gpu_emitter import GpuEmitter
-from tcjit.codegen.integers import simplified
-from tcjit.codegen.linear import Linear
 from tcjit.codegen.loops import For, MarkNode, Run
 from tcjit.codegen.unroll import constant_trips
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Access, Binary, Cast
+from tcjit.grammar.linear import Linear, simplified
 from tcjit.mapping.marks import Threads
 
 TERMS = 16  # of one instruction

@@ -15,11 +15,11 @@ from typing import Protocol
 
 from tcjit.codegen.address import Address
 from tcjit.codegen.expression import ExpressionPrinter
-from tcjit.codegen.linear import Linear
 from tcjit.codegen.loops import For, Gathered, MarkNode, MicroKernel, Node, Run, nest, substitute
 from tcjit.grammar.affine import Guard
 from tcjit.grammar.ast import Access, Binary, Const, Expr, Unary
 from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.linear import Linear
 from tcjit.mapping import marks
 from tcjit.mapping.machine import Machine, vector_cover
 from tcjit.mapping.options import Options

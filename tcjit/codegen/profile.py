@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tcjit.codegen.linear import Linear, Opaque
 from tcjit.codegen.loops import For
+from tcjit.grammar.linear import Linear, Opaque
 
 LANES = 8  # iterations of a vector loop that count as one
 UNKNOWN = 8  # iterations of a loop whose bounds are no constants

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tcjit.codegen.emitter import Emitter
-from tcjit.codegen.linear import Linear
 from tcjit.codegen.loops import For, Run, substitute
 from tcjit.codegen.scope import Gathers
 from tcjit.grammar.ast import Access
 from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.linear import Linear
 from tcjit.grammar.walk import walk
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.plan_order import LINE

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tcjit.codegen.address import Address
-from tcjit.codegen.integers import Ranges, limits
-from tcjit.codegen.linear import Linear
 from tcjit.codegen.loops import For, Gathered, Run
 from tcjit.codegen.memory import KernelMemory, linear_subscript
 from tcjit.grammar.ast import Access, Expr
+from tcjit.grammar.linear import Linear, Ranges, limits
 from tcjit.mapping import marks
 from tcjit.mapping.pipeline import Mapped
 from tcjit.mapping.scop import ScopStatement

@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tcjit.codegen.integers import Ranges, limits
-from tcjit.codegen.linear import Linear
 from tcjit.codegen.loops import For, MarkNode, Node, Prefetch, Run, children
 from tcjit.codegen.scope import LoopScope
 from tcjit.codegen.trip_counts import below, work
 from tcjit.grammar.ast import Access
 from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.linear import Linear, Ranges, limits
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.marks import Tile, TileLoops
 from tcjit.mapping.plan_order import LINE

@@ -1,4 +1,4 @@
-"""What a code generator hands to a runtime."""
+"""The source of a kernel, from code generator to runtime: text, symbol, launches and failure sites."""
 
 from __future__ import annotations
 

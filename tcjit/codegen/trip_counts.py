@@ -1,8 +1,8 @@
 """How much loops do, where that depends on dynamic sizes."""
 from __future__ import annotations
 
-from tcjit.codegen.integers import Ranges, limits
 from tcjit.codegen.loops import For, Node, Run, children
+from tcjit.grammar.linear import Ranges, limits
 from tcjit.mapping.passes.parallelise import cost_of_point
 from tcjit.mapping.scop import Scop
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tcjit.codegen.inequalities import facts, split
-from tcjit.codegen.integers import Ranges, limits, simplified
-from tcjit.codegen.linear import Linear, Opaque
 from tcjit.codegen.loops import Compare, Condition, For, substitute
+from tcjit.grammar.linear import Linear, Opaque, Ranges, limits, simplified
 
 _NEVER = Linear.of(-1)
 

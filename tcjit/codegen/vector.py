@@ -14,13 +14,12 @@ from tcjit.codegen import async_copy
 from tcjit.codegen.expression import ctype
 from tcjit.codegen.gpu_emitter import GpuEmitter
 from tcjit.codegen.inequalities import comparison, facts
-from tcjit.codegen.integers import simplified
-from tcjit.codegen.linear import Linear
 from tcjit.codegen.loops import Condition, For, If, MarkNode, Run
 from tcjit.codegen.unroll import constant_trips
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access
 from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.linear import Linear, simplified
 
 BOUNDARY = 16  # bytes, the most that one access moves
 

@@ -2,12 +2,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from tcjit.grammar.ast import Access, Binary, Call, Const, Expr, Index, Scalar, Select, Size, Unary
 from tcjit.grammar.polynomial import NOTHING, Monomial, Value, ZeroDivisor, from_terms, integer, names
 from tcjit.grammar.walk import children
 
+# ``sum(coefficients[i] * i) + rest`` over indices: the coefficients, and the rest; all are free of indices
+LinearForm = tuple[dict[str, Value], Value]
 Guard = tuple[Expr, bool]  # a condition, and the value it has where the access is evaluated
 
 # words that isl's parser does not take for a name, in any capitalisation
@@ -24,23 +25,15 @@ def isl_name(name: str) -> str:
     return name + "_" if name.rstrip("_").lower() in _KEYWORDS else name
 
 
-@dataclass(frozen=True)
-class ParametricLinear:
-    """``sum(coefficients[i] * i) + rest`` over indices; coefficients and rest are polynomials in sizes and scalars."""
-
-    coefficients: Mapping[str, Value]
-    rest: Value
-
-
-def linear(expr: Expr, values: Mapping[str, int] = NOTHING) -> ParametricLinear | None:
+def linear(expr: Expr, values: Mapping[str, int] = NOTHING) -> LinearForm | None:
     """The linear form of an integer expression; None where an index is divided, or multiplied by another. Raises ZeroDivisor."""
     value = integer(expr, values)
     return None if value is None else linear_form(value)
 
 
-def linear_form(value: Value) -> ParametricLinear | None:
+def linear_form(value: Value) -> LinearForm | None:
     if isinstance(value, int):
-        return ParametricLinear({}, value)
+        return {}, value
     coefficients: dict[str, dict[Monomial, int]] = {}
     rest: dict[Monomial, int] = {}
     for monomial, c in value.terms.items():
@@ -52,7 +45,7 @@ def linear_form(value: Value) -> ParametricLinear | None:
             coefficients.setdefault(indices[0].name, {})[others] = c
         else:
             return None
-    return ParametricLinear({name: from_terms(terms) for name, terms in coefficients.items()}, from_terms(rest))
+    return {name: from_terms(terms) for name, terms in coefficients.items()}, from_terms(rest)
 
 
 def is_quasi_affine(value: Value) -> bool:

@@ -1,7 +1,7 @@
 """Integers known only symbolically: sums of products of indices, sizes, scalars and floor divisions, kept simplified.
 
 ``Value`` is a plain int wherever the number is known, so one piece of code computes ranges both for a def (symbolically) and for
-given sizes (fast, in ints).
+given sizes (fast, in ints). Where all coefficients and divisors are numbers, as in generated loops, `linear` is enough.
 """
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tcjit.errors import ShapeError, Where
 from tcjit.grammar import polynomial
-from tcjit.grammar.affine import Guard, ParametricLinear, guarded_accesses, is_quasi_affine, linear, linear_form
+from tcjit.grammar.affine import Guard, LinearForm, guarded_accesses, is_quasi_affine, linear, linear_form
 from tcjit.grammar.ast import Access, Binary, Expr, RangeClause, Scalar, Size, Statement
 from tcjit.grammar.polynomial import Value, at
 from tcjit.grammar.walk import walk
@@ -27,7 +27,7 @@ class Subscript:
     guards: tuple[Guard, ...]
     role: str  # read write exists
     value: Value | None
-    linear: ParametricLinear | None
+    linear: LinearForm | None
 
     @property
     def tensor(self) -> str:
@@ -43,7 +43,7 @@ class Subscript:
 
     @property
     def indices(self) -> tuple[str, ...]:
-        return tuple(polynomial.names(self.expr) if self.linear is None else self.linear.coefficients)
+        return tuple(polynomial.names(self.expr) if self.linear is None else self.linear[0])
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Analysis:
 
     statement: Statement
     indices: tuple[str, ...]  # of the left side, then the reduction's
-    left: tuple[ParametricLinear | None, ...]  # the subscripts of the element written
+    left: tuple[LinearForm | None, ...]  # the subscripts of the element written
     subscripts: tuple[Subscript, ...]
     steps: tuple[RangeSource, ...]
     divisors: tuple[Expr, ...]
@@ -183,7 +183,8 @@ def _widest(
 ) -> tuple[Value, Value, bool] | None:
     """The largest interval of ``index`` with ``0 <= subscript < extent`` whatever the other indices; None where it has no influence."""
     assert subscript.linear is not None  # only linear subscripts take part in rounds
-    coefficient = at(subscript.linear.coefficients[index], values)
+    coefficients, _ = subscript.linear
+    coefficient = at(coefficients[index], values)
     if coefficient == 0:
         return None
     least, greatest, assumed = reach(subscript.linear, ranges, values, without=index)
@@ -195,14 +196,15 @@ def _widest(
     return -(least // coefficient), (extent - 1 - greatest + coefficient) // coefficient, assumed or sign == 0
 
 
-def reach(linear: ParametricLinear, ranges: Ranges, values: Mapping[str, int], without: str = "") -> tuple[Value, Value, bool]:
+def reach(linear: LinearForm, ranges: Ranges, values: Mapping[str, int], without: str = "") -> tuple[Value, Value, bool]:
     """The least and greatest value of a linear form over the ranges (if none is empty), and whether a sign was assumed.
 
     ``without`` leaves one index out.
     """
-    least = greatest = at(linear.rest, values)
+    coefficients, rest = linear
+    least = greatest = at(rest, values)
     assumed = False
-    for index, symbolic in linear.coefficients.items():
+    for index, symbolic in coefficients.items():
         if index == without:
             continue
         coefficient, interval = at(symbolic, values), ranges[index]

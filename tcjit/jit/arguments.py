@@ -93,7 +93,7 @@ def check(signature: Signature, args: Sequence[Any], target: Target | None = Non
             inputs[param.name] = _tensor(what, param, value, target)
         else:
             scalars[param.name] = scalar(what, param.dtype, value)
-    if len({place for tensor in inputs.values() if (place := tensors.place(tensor)) != "meta" or not shapes_only}) > 1:
+    if len({device for tensor in inputs.values() if (device := tensors.place(tensor)) != "meta" or not shapes_only}) > 1:
         devices = ", ".join(f"{name} on {tensor.device}" for name, tensor in inputs.items())
         raise ArgumentError(f"the arguments of {signature.name}() are on different devices: {devices}", hint="move them with .to(device)")
     values = dict(bind(params, [tuple(inputs[p.name].shape) if p.dims else None for p in params]))

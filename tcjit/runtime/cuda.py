@@ -39,7 +39,7 @@ _packages: dict[str, Callable[[], Driver]] = {Bindings.name: Bindings, PyCuda.na
 
 
 class _Process:
-    """What this process holds of CUDA."""
+    """The process's CUDA state: the driver, the flags of each device, whether it was forked."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -93,7 +93,7 @@ def count() -> int:
 
 @functools.cache
 def device(ordinal: int) -> Device:
-    """What the mapping must know of a device, with its true limits; a LaunchError for one that is too old."""
+    """The mapping's description of a device, with the limits that the driver reports; a LaunchError for one that is too old."""
     _, values = driver().properties(ordinal, tuple(_ATTRIBUTES.values()))
     got = dict(zip(_ATTRIBUTES, values))
     capability = got["major"], got["minor"]
@@ -122,7 +122,7 @@ def describe(ordinal: int) -> str:
 
 
 def seconds(ordinal: int, stream: int, work: Callable[[], object]) -> float:
-    """How long the device takes for what ``work`` puts into the stream, by its own clock; waits for it."""
+    """Seconds, by the device's own clock, of the kernels that ``work`` puts into the stream; waits for them."""
     return driver().seconds(ordinal, stream, work)
 
 
@@ -263,7 +263,7 @@ class Module:
             resident[1].check()
 
     def attributes(self, ordinal: int) -> dict[str, KernelAttributes]:
-        """What each kernel takes on a device, as the driver sees it."""
+        """The registers and memory of each kernel on a device, as the driver reports them."""
         loaded, _ = self.load(ordinal)
         return dict(zip((launch.symbol for launch in self.launches), loaded.attributes()))
 

@@ -27,7 +27,7 @@ class Bindings:
         self.done("cannot start CUDA", driver.cuInit(0))
 
     def done(self, doing: str, answer: tuple[Any, ...]) -> Any:
-        """What a call answered, less its status; a LaunchError where that is no success."""
+        """The results of a call without its status; a LaunchError where the status is no success."""
         if int(answer[0]):
             raise failure(doing, int(answer[0]))
         return answer[1] if len(answer) == 2 else answer[1:]

@@ -60,7 +60,7 @@ class KernelSpec(NamedTuple):
 
 
 class KernelAttributes(NamedTuple):
-    """What a loaded kernel takes: registers and bytes of local memory per thread, static shared bytes; the most threads of a block."""
+    """A loaded kernel's registers and bytes of local memory per thread, its static shared bytes, and the most threads of a block."""
 
     registers: int
     local: int
@@ -107,7 +107,7 @@ class Driver(Protocol):
         """Wait for all that the device was given."""
 
     def seconds(self, ordinal: int, stream: int, work: Callable[[], object]) -> float:
-        """How long the device takes for what ``work`` puts into the stream, by the device's own clock; waits for it."""
+        """Seconds, by the device's own clock, of the kernels that ``work`` puts into the stream; waits for them."""
 
 
 @functools.lru_cache(maxsize=1)

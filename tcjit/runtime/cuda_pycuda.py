@@ -74,7 +74,7 @@ class PyCuda:
 
     @contextmanager
     def bridged(self, ordinal: int, stream: int) -> Iterator[None]:
-        """What is put into the default stream runs after what ``stream`` holds by now, and before what it gets later."""
+        """Orders the default stream's new work after the work queued on ``stream`` so far, and before any queued on it later."""
         if stream in _LEGACY:
             yield
             return
@@ -88,7 +88,7 @@ class PyCuda:
             self._after(what, ordinal, stream, 0)
 
     def _after(self, what: str, ordinal: int, later: int, earlier: int) -> None:
-        """What ``later`` gets from now on waits for what ``earlier`` holds. One event serves all: a wait is for its last recording."""
+        """Makes new work on stream ``later`` wait for the work on ``earlier``. One event serves all: a wait is for its last recording."""
         cuda = library()
         event = self._bridges.get(ordinal)
         if event is None:

@@ -149,7 +149,7 @@ def compiler(memory: Notes | None = None) -> Compiler:
 
 
 def identity(memory: Notes | None = None) -> str:
-    """What distinguishes binaries of this machine, for cache keys: compiler, flags and processor.
+    """Compiler, flags and processor as a part of cache keys: equal where binaries are interchangeable.
 
     Where the compiler that built the cached binaries is gone and there is no other, they remain good: it is that compiler's
     identity, and without any compiler ever seen ``"none"``.
@@ -209,7 +209,7 @@ def load(path: Path | str, symbol: str) -> int:
 
 
 def identities(memory: Notes, notes: Iterable[Mapping[str, Any]]) -> list[str]:
-    """What ``identity`` may be in this and other environments: of the noted compilers that are still what they were, and now."""
+    """The identities of the current compiler and of the noted ones whose files are unchanged, which other environments may use."""
     known = [identity(memory)]
     for note in notes:
         with suppress(KeyError, TypeError, ValueError):
@@ -234,7 +234,7 @@ def hardware() -> str:
 
 
 def cores() -> int:
-    """Those that this process may run on."""
+    """The number of processors that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -246,7 +246,7 @@ def cpu_model() -> tuple[str, int, int]:
 
 
 def cpu_features() -> set[str]:
-    """What the processor can do, in the system's words."""
+    """The processor's instruction-set features, by the system's names."""
     return {feature for name in ("flags", "Features", "isa") for feature in _processor().get(name, "").split()}
 
 
@@ -451,7 +451,7 @@ def _try(command: tuple[str, ...], flags: tuple[str, ...], libraries: tuple[str,
 
 
 def _room(words: str, held: scratch.LockedFolder) -> str:
-    """What to try where the disk is full, as the compiler says or the folder shows; empty otherwise."""
+    """The hint for a full disk, which the compiler's message or the folder shows; empty where the disk has room."""
     try:
         with open(os.path.join(held.path, "room"), "wb") as file:
             file.write(bytes(1 << 16))

@@ -26,7 +26,7 @@ _KERNEL = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, cty
 
 
 class Launcher(Protocol):
-    """What the extension's type offers; ``launcher.c`` documents the arguments."""
+    """The methods of the extension's type; ``launcher.c`` documents the arguments."""
 
     def call(self, args: tuple[Any, ...], out: Any, unchecked: bool, /) -> Any: ...
 
@@ -48,7 +48,7 @@ class Launcher(Protocol):
 
 
 def key(memory: host.Notes | None = None) -> str:
-    """What distinguishes builds of the extension: its source, this Python's binary interface, and as for kernels the compiler with its
+    """The cache key of a build of the extension: its source, this Python's binary interface, and as for kernels the compiler with its
     flags, the C library and the machine."""
     interface = (sys.version, sysconfig.get_config_var("SOABI"), sysconfig.get_path("include"))
     facts = (*interface, host.identity(memory), host.c_library(memory))
@@ -78,8 +78,10 @@ def load(path: Path | str) -> ModuleType:
 
 
 def prepared(address: int, tensors: Sequence[int], numbers: Sequence[int], workspace: int, threads: int) -> Callable[[], int]:
-    """What runs a kernel without the extension, each time on the same memory: ``tensors`` and ``workspace`` are addresses, ``numbers``
-    64-bit patterns. It returns the kernel's flag, and releases the GIL meanwhile."""
+    """A function that runs a kernel without the extension, each time on the same memory; it returns the kernel's flag.
+
+    ``tensors`` and ``workspace`` are addresses, ``numbers`` 64-bit patterns. The GIL is released meanwhile.
+    """
     pointers = (ctypes.c_void_p * max(1, len(tensors)))(*tensors)
     patterns = (ctypes.c_int64 * max(1, len(numbers)))(*numbers)
     function = _KERNEL(address)

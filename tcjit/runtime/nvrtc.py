@@ -67,7 +67,7 @@ def compile(text: str, symbols: Sequence[str], architecture: str, options: Seque
 
 
 def architectures() -> tuple[str, ...]:
-    """What this NVRTC compiles for, oldest first; a CompileError without one."""
+    """The architectures that this NVRTC compiles for, oldest first; a CompileError without one."""
     return tuple(f"sm_{number}" for number in _library().architectures)
 
 
@@ -78,7 +78,7 @@ def version() -> str:
 
 
 def identity(memory: Notes | None = None) -> str:
-    """What distinguishes the binaries of this compiler, for cache keys; the library is found but not loaded.
+    """The compiler's library and options as a part of cache keys; the library is found but not loaded.
 
     Where there is none any more it is that of the one before, from ``memory``: what it built remains good. Else ``"none"``.
     """
@@ -185,7 +185,7 @@ class _Library:
         return bytes(self._lib.nvrtcGetErrorString(status)).decode()
 
     def cure(self, words: str) -> str:
-        """What to try where the trouble is the library's own."""
+        """The hint for an error of the library's own."""
         if "builtins" not in words:
             return INSTALL
         return f"its file libnvrtc-builtins.so.{self.version} belongs beside {self.path}: install the package anew, or {INSTALL}"

@@ -91,7 +91,7 @@ def choose(asked: str | None = None) -> OpenCLDevice:
 
 
 def describe() -> Device:
-    """What the mapping must know of the device in use."""
+    """The mapping's description of the device in use."""
     device = _opened().chosen.device
     half = frozenset({"half"}) if "cl_khr_fp16" in device.extensions.split() else frozenset()
     local = int(device.local_mem_size)

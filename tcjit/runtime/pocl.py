@@ -72,7 +72,7 @@ def _points(memory: int, pointer: int, text: str) -> bool:
 
 
 def _read(memory: int, address: int, count: int) -> bytes:
-    """What is mapped of so many bytes at an address."""
+    """At most ``count`` bytes of the process's memory at an address; fewer, or none, where it is not mapped."""
     try:
         return os.pread(memory, count, address)
     except (OSError, OverflowError):

@@ -31,7 +31,7 @@ class Accumulator:
             self.parts = {name: (op, np.array(part)) for name, (op, part) in self._parts(start).items()}
 
     def _parts(self, term: Bounded) -> dict[str, tuple[str, Array]]:
-        """What is accumulated beside the value: name, operator and the contribution of ``term``."""
+        """The quantities that bound the value's error, accumulated beside it: name, operator and the contribution of ``term``."""
         x = term.value
         error = np.zeros(x.shape) if term.error is None else np.broadcast_to(term.error, x.shape)
         if self.operator in ("min", "max"):
@@ -44,7 +44,7 @@ class Accumulator:
         return {"size": ("*", large), "peak": ("*", np.maximum(large, 1.0)), "error": ("+", error + fraction)}
 
     def add(self, position: Position, term: Bounded, axes: tuple[int, ...]) -> None:
-        """Combine ``term``, reduced over its ``axes``, into the elements at ``place``; undecided terms count as what float64 gives."""
+        """Combine ``term``, reduced over its ``axes``, into the elements at ``position``; undecided terms count as what float64 gives."""
         self._combine(self.value, position, UFUNCS[self.operator], term.value, axes)
         if term.error is not None:
             lost = np.broadcast_to(np.where(term.error == np.inf, np.inf, 0.0), term.value.shape)

@@ -238,7 +238,7 @@ class _ExpressionEvaluator:
         return np.where(b == 0, np.asarray(0, b.dtype), quotient)
 
     def _wrapped(self, subscript: Expr, mask: Array | None) -> Array:
-        """Where arithmetic in a data-dependent subscript wrapped."""
+        """The mask of instances in which arithmetic in a data-dependent subscript wrapped."""
         wrapped: Array = np.zeros((), dtype=bool)
         for expr in self.state.may_wrap(subscript):
             off = self._in_float64(expr, mask) - self.evaluate(expr, mask).value.astype(np.float64)

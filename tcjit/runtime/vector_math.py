@@ -17,7 +17,7 @@ def vector_math_symbols() -> frozenset[str]:
 
 
 def available(names: Iterable[str]) -> frozenset[str]:
-    """Those of ``names`` that the library has in every width."""
+    """The functions among ``names`` that the library has in every width."""
     try:
         library = ctypes.CDLL(VECTOR_LIBRARY)
     except OSError:

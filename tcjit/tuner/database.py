@@ -201,8 +201,8 @@ def _address(url: str) -> URL:
     try:
         address = make_url(url)
         if address.drivername in ("postgresql", "postgres"):
-            found = next((driver for driver in _DRIVERS if find_spec(driver)), _DRIVERS[0])
-            address = address.set(drivername=f"postgresql+{found}")
+            driver = next((name for name in _DRIVERS if find_spec(name)), _DRIVERS[0])
+            address = address.set(drivername=f"postgresql+{driver}")
         address.get_dialect().import_dbapi()
     except (ArgumentError, NoSuchModuleError, ValueError) as error:
         _redact(error, url)

@@ -45,7 +45,7 @@ def masked() -> Masked:
     return Masked().eval().requires_grad_(False)
 
 
-def same(one: Tensor, other: Tensor) -> None:
+def assert_same(one: Tensor, other: Tensor) -> None:
     torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
 
 
@@ -54,20 +54,20 @@ def test_calls_by_name() -> None:
     plain = tcjit.partition(model, (X,), ALL)
     assert plain.regions
     for found in (plain(X), plain(x=X), plain(X, None), plain(X, mask=None, scale=1.0)):
-        same(found, model(X))
+        assert_same(found, model(X))
     both = tcjit.partition(model, (X,), ALL, kwargs={"scale": 2.0, "mask": MASK})
     for found in (both(X, MASK, scale=2.0), both(scale=2.0, mask=MASK, x=X), both(X, scale=2.0, mask=MASK)):
-        same(found, model(X, MASK, scale=2.0))
+        assert_same(found, model(X, MASK, scale=2.0))
     named = tcjit.partition(model, {"x": X, "mask": MASK}, ALL)
-    same(named(X, MASK), model(X, MASK))
+    assert_same(named(X, MASK), model(X, MASK))
     with pytest.warns(DeprecationWarning):
         script = torch.jit.script(nn.Sequential(nn.Linear(64, 64), nn.Tanh()).eval())
-    same(tcjit.partition(script, {"input": X}, ALL)(input=X), script(X))
+    assert_same(tcjit.partition(script, {"input": X}, ALL)(input=X), script(X))
 
 
 def test_measuring_takes_names() -> None:
     model = masked()
-    same(tcjit.partition(model, (X,), kwargs={"mask": MASK}, measure=True)(X, mask=MASK), model(X, MASK))
+    assert_same(tcjit.partition(model, (X,), kwargs={"mask": MASK}, measure=True)(X, mask=MASK), model(X, MASK))
 
 
 @pytest.mark.parametrize(
@@ -129,11 +129,11 @@ def test_other_sizes() -> None:
         open_rows = tcjit.partition(model, (X,), ALL, dynamic=dynamic)
         assert open_rows.regions
         for rows in (2, 3, 8):
-            same(open_rows(X[:rows]), model(X[:rows]))
+            assert_same(open_rows(X[:rows]), model(X[:rows]))
         with pytest.raises(ShapeError, match=r"x\.size\(\)\[1\] == 64"):
             open_rows(X[:, :63])
     two = tcjit.partition(model, (X,), ALL, kwargs={"mask": MASK.expand(8, 64)}, dynamic={"x": {0: "n"}, "mask": {0: "n"}})
-    same(two(X[:5], MASK.expand(5, 64)), model(X[:5], MASK))
+    assert_same(two(X[:5], MASK.expand(5, 64)), model(X[:5], MASK))
     with pytest.raises(ShapeError):
         two(X[:5], MASK.expand(4, 64))
 
@@ -145,7 +145,7 @@ def test_other_sizes_of_a_script() -> None:
     for dynamic in ways:
         made = tcjit.partition(script, (X,), ALL, dynamic=dynamic)
         assert any("?" in row["output"] for row in made.rows), made.rows
-        same(made(X[:3]), script(X[:3]))
+        assert_same(made(X[:3]), script(X[:3]))
 
 
 def test_extents_that_cannot_change() -> None:
@@ -173,7 +173,7 @@ def test_copies(way: Callable[[Any], Any]) -> None:
     model = masked()
     fast = tcjit.partition(model, (X,), ALL)
     again = way(fast)
-    same(again(x=X), model(X))
+    assert_same(again(x=X), model(X))
     assert again.regions == fast.regions and again.report() == fast.report()
     with torch.no_grad():
         model.layer.weight.zero_()
@@ -191,7 +191,7 @@ def test_dtypes_stay() -> None:
             change()
     assert model.layer.weight.dtype == torch.float32 and model.layer.weight.device.type == "cpu"
     assert fast.float().to("cpu") is fast
-    same(fast(X), model(X))
+    assert_same(fast(X), model(X))
 
 
 @pytest.fixture
@@ -278,13 +278,13 @@ def test_classes_go_in_and_out(registered: None, tmp_path: Path) -> None:
     first = tcjit.partition(model, (X,), ALL)
     found, expected = first(X), model(X)
     assert isinstance(found, Decoded) and isinstance(found.cache, Cache) and first.regions
-    same(found.logits, expected.logits)
+    assert_same(found.logits, expected.logits)
     second = tcjit.partition(model, {"x": X, "cache": expected.cache}, ALL)
     found, expected = second(X, cache=Cache([*expected.cache.keys])), model(X, expected.cache)
-    same(found.logits, expected.logits)
-    same(found.cache.keys[0], expected.cache.keys[0])
+    assert_same(found.logits, expected.logits)
+    assert_same(found.cache.keys[0], expected.cache.keys[0])
     second.save(tmp_path / "model.pt")
-    same(tcjit.load(tmp_path / "model.pt")(X, cache=Cache([X])).logits, model(X, Cache([X])).logits)
+    assert_same(tcjit.load(tmp_path / "model.pt")(X, cache=Cache([X])).logits, model(X, Cache([X])).logits)
     code = f"""
         import tcjit
         try:

@@ -8,7 +8,7 @@ import math
 
 import pytest
 import torch
-from support.byoc.lower import check
+from support.byoc.lower import assert_lowered
 
 
 @pytest.fixture(autouse=True)
@@ -37,12 +37,12 @@ def test_matrices():
         ]
         return [*found, g("gelu", g("add.Tensor", g("mm", a, b), m))]
 
-    check(make, torch.randn(3, 5), torch.randn(5, 4), torch.randn(5), torch.randn(3, 4))
+    assert_lowered(make, torch.randn(3, 5), torch.randn(5, 4), torch.randn(5), torch.randn(3, 4))
 
 
 def test_beta_of_zero_reads_nothing():
     m = torch.full((3, 4), math.nan)
-    check(lambda g, m, a, b: g("addmm", m, a, b, beta=0), m, torch.randn(3, 5), torch.randn(5, 4))
+    assert_lowered(lambda g, m, a, b: g("addmm", m, a, b, beta=0), m, torch.randn(3, 5), torch.randn(5, 4))
 
 
 def test_batches():
@@ -51,7 +51,7 @@ def test_batches():
         found += [g("matmul", g("unsqueeze", a, 1), g("unsqueeze", b, 0)), g("matmul", g("select.int", a, 0, 0), b)]
         return [*found, g("linear", a, g("t", s), g("select.int", s, 0, 0)), g("matmul", a, g("select.int", s, 1, 0))]
 
-    check(make, torch.randn(2, 3, 5), torch.randn(2, 5, 4), torch.randn(2, 3, 4), torch.randn(5, 4))
+    assert_lowered(make, torch.randn(2, 3, 5), torch.randn(2, 5, 4), torch.randn(2, 3, 4), torch.randn(5, 4))
 
 
 def test_einsum():
@@ -63,13 +63,13 @@ def test_einsum():
             g("einsum", "bii->bi", [g("slice.Tensor", a, 2, 0, 3)]),
         ]
 
-    check(make, torch.randn(2, 3, 5), torch.randn(2, 5, 4))
+    assert_lowered(make, torch.randn(2, 3, 5), torch.randn(2, 5, 4))
 
 
 def test_products_of_other_types():
-    check(lambda g, a, b: g("mm", a, b), torch.randint(-9, 9, (3, 4)), torch.randint(-9, 9, (4, 2)))
+    assert_lowered(lambda g, a, b: g("mm", a, b), torch.randint(-9, 9, (3, 4)), torch.randint(-9, 9, (4, 2)))
     for dtype in (torch.float16, torch.bfloat16, torch.float64):
-        check(
+        assert_lowered(
             lambda g, a, b: [g("mm", a, b), g("linear", a, b, g("select.int", b, 0, 0))],
             torch.randn(4, 4).to(dtype),
             torch.randn(4, 4).to(dtype),
@@ -77,7 +77,7 @@ def test_products_of_other_types():
 
 
 def test_the_epilogue_stands_in_one_statement():
-    text = check(lambda g, x, w, b: g("relu", g("linear", x, w, b)), torch.randn(3, 4), torch.randn(5, 4), torch.randn(5))
+    text = assert_lowered(lambda g, x, w, b: g("relu", g("linear", x, w, b)), torch.randn(3, 4), torch.randn(5, 4), torch.randn(5))
     assert text.count(" where ") == 2
 
 
@@ -90,11 +90,11 @@ def test_convolutions():
         return [*found, g("relu", g("add.Tensor", found[0], g("conv2d", x, w, b)))]
 
     shapes = ((2, 4, 7, 6), (6, 4, 3, 3), (6, 2, 3, 3), (4, 1, 3, 3), (6,))
-    check(make, *(torch.randn(shape) for shape in shapes), rtol=1e-4, atol=1e-5)
+    assert_lowered(make, *(torch.randn(shape) for shape in shapes), rtol=1e-4, atol=1e-5)
 
 
 def test_even_kernels_of_the_same_extent():
-    check(
+    assert_lowered(
         lambda g, x, w: g("conv2d.padding", x, w, None, [1, 1], "same", [1, 2]),
         torch.randn(1, 2, 6, 7),
         torch.randn(3, 2, 2, 4),
@@ -111,7 +111,7 @@ def test_transposed_convolutions():
         return [*found, g("convolution", x, w, b, [2, 2], [1, 1], [1, 1], True, [1, 1], 1)]
 
     shapes = ((2, 4, 7, 6), (4, 3, 3, 2), (4, 3, 3, 3), (3,))
-    check(make, *(torch.randn(shape) for shape in shapes), rtol=1e-4, atol=1e-5)
+    assert_lowered(make, *(torch.randn(shape) for shape in shapes), rtol=1e-4, atol=1e-5)
 
 
 def test_one_and_three_dimensions():
@@ -119,7 +119,7 @@ def test_one_and_three_dimensions():
         found = [g("conv1d", x, w, None, [2], [1]), g("conv3d", y, v, None, [1, 1, 1], [1, 1, 1])]
         return [*found, g("conv_transpose1d", x, g("transpose.int", w, 0, 1), None, [2])]
 
-    check(make, *(torch.randn(shape) for shape in ((2, 3, 9), (4, 3, 3), (1, 2, 4, 5, 3), (3, 2, 2, 3, 1))), rtol=1e-4, atol=1e-5)
+    assert_lowered(make, *(torch.randn(shape) for shape in ((2, 3, 9), (4, 3, 3), (1, 2, 4, 5, 3), (3, 2, 2, 3, 1))), rtol=1e-4, atol=1e-5)
 
 
 def test_pooling():
@@ -139,8 +139,10 @@ def test_pooling():
         found += [g("adaptive_avg_pool2d", x, size) for size in ([1, 1], [3, 4], [10, 2])]
         return [*found, g("_adaptive_avg_pool2d", x, [7, 3]), g("adaptive_max_pool2d", x, [3, 4])[0]]
 
-    check(make, x)
-    check(lambda g, x: [g("max_pool1d", x, [2]), g("avg_pool1d", x, [3], [2], [1]), g("adaptive_avg_pool1d", x, [4])], torch.randn(2, 3, 9))
+    assert_lowered(make, x)
+    assert_lowered(
+        lambda g, x: [g("max_pool1d", x, [2]), g("avg_pool1d", x, [3], [2], [1]), g("adaptive_avg_pool1d", x, [4])], torch.randn(2, 3, 9)
+    )
 
 
 def test_resizing():
@@ -149,7 +151,7 @@ def test_resizing():
         found += [g("upsample_bilinear2d", x, *rest) for rest in (([14, 12], False), ([14, 12], True), ([5, 4], False), ([1, 3], True))]
         return [*found, g("upsample_bilinear2d.vec", x, None, False, [2.0, 2.0]), g("upsample_bilinear2d", x, [7, 6], False)]
 
-    check(make, torch.randn(2, 3, 7, 6), rtol=1e-5, atol=1e-5)
+    assert_lowered(make, torch.randn(2, 3, 7, 6), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -162,11 +164,13 @@ def test_attention(dtype):
         return [*found, g("scaled_dot_product_attention", q, k, v, mask), g("scaled_dot_product_attention", q, k, v, bias, scale=0.3)]
 
     shapes = ((2, 3, 5, 4), (2, 3, 7, 4), (2, 3, 7, 6))
-    check(make, *(torch.randn(shape, dtype=dtype) for shape in shapes), mask, torch.randn(2, 1, 5, 7, dtype=dtype), rtol=1e-5, atol=1e-5)
+    tensors = (torch.randn(shape, dtype=dtype) for shape in shapes)
+    assert_lowered(make, *tensors, mask, torch.randn(2, 1, 5, 7, dtype=dtype), rtol=1e-5, atol=1e-5)
 
 
 def test_attention_with_shared_keys():
-    check(lambda g, q, k: g("scaled_dot_product_attention", q, k, k, enable_gqa=True), torch.randn(2, 4, 5, 4), torch.randn(2, 2, 5, 4))
+    q, k = torch.randn(2, 4, 5, 4), torch.randn(2, 2, 5, 4)
+    assert_lowered(lambda g, q, k: g("scaled_dot_product_attention", q, k, k, enable_gqa=True), q, k)
 
 
 def test_attention_out_of_its_parts():
@@ -178,4 +182,4 @@ def test_attention_out_of_its_parts():
         found = g("matmul", g("softmax.int", seen, -1), heads[2])
         return g("reshape", g("transpose.int", found, 1, 2), [2, 5, 12])
 
-    check(make, torch.randn(2, 5, 8), torch.randn(36, 8), rtol=1e-5, atol=1e-5)
+    assert_lowered(make, torch.randn(2, 5, 8), torch.randn(36, 8), rtol=1e-5, atol=1e-5)

@@ -8,7 +8,7 @@ import math
 
 import pytest
 import torch
-from support.byoc.lower import check
+from support.byoc.lower import assert_lowered
 
 from tcjit.byoc.lower.elementwise import _COMPARISONS, _FLOATS, _KEEPING, _TESTS
 
@@ -28,19 +28,19 @@ PAIRS = torch.cartesian_prod(SPECIAL, SPECIAL)
 @pytest.mark.parametrize("start", range(0, len(_FLOATS), 12))
 def test_functions(start):
     names = list(_FLOATS)[start : start + 12]
-    check(lambda g, x: [g(name, x) for name in names], SPECIAL)
+    assert_lowered(lambda g, x: [g(name, x) for name in names], SPECIAL)
 
 
 def test_functions_that_keep_the_type():
     floats = [name for name in _KEEPING if name != "bitwise_not"]
-    check(lambda g, x: [g(name, x) for name in (*floats, *_TESTS)], SPECIAL)
+    assert_lowered(lambda g, x: [g(name, x) for name in (*floats, *_TESTS)], SPECIAL)
     whole = torch.tensor([0, 1, -1, 7, -8, 100, 2**31 - 1, -(2**31)], dtype=torch.int32)
     integers = [name for name in _KEEPING if name not in ("frac", "square", "relu6")]
-    check(lambda g, x: [g(name, x) for name in (*integers, *_TESTS, "exp", "sigmoid", "rsqrt")], whole)
+    assert_lowered(lambda g, x: [g(name, x) for name in (*integers, *_TESTS, "exp", "sigmoid", "rsqrt")], whole)
 
 
 def test_round_is_to_even():
-    text = check(lambda g, x: g("round", x), torch.arange(-8, 9) / 2)
+    text = assert_lowered(lambda g, x: g("round", x), torch.arange(-8, 9) / 2)
     assert "trunc" in text
 
 
@@ -49,7 +49,7 @@ def test_bools():
         both = [g(name, x, y) for name in ("add.Tensor", "mul.Tensor", "logical_xor", "bitwise_and.Tensor", "bitwise_or.Tensor", "maximum")]
         return [*both, *(g(name, x) for name in (*_TESTS, "bitwise_not", "exp", "sum", "any", "all", "amax")), g("add.Scalar", x, 3)]
 
-    check(make, torch.tensor([True, True, False, False]), torch.tensor([True, False, True, False]))
+    assert_lowered(make, torch.tensor([True, True, False, False]), torch.tensor([True, False, True, False]))
 
 
 def test_arithmetic_broadcasts():
@@ -63,7 +63,7 @@ def test_arithmetic_broadcasts():
         found += [g("pow.Scalar", 2, x), g("pow.Tensor_Tensor", g("abs", x), y), g("addcmul", x, x, y, value=0.5)]
         return [*found, g("addcdiv", x, x, y, value=0.5), g("lerp.Scalar", x, y, 0.3), g("lerp.Scalar", x, y, 0.8)]
 
-    check(make, torch.randn(3, 1, 4), torch.randn(2, 1))
+    assert_lowered(make, torch.randn(3, 1, 4), torch.randn(2, 1))
 
 
 def test_special_pairs():
@@ -74,12 +74,12 @@ def test_special_pairs():
         return [*found, *(g(f"{name}.Tensor", x, y) for name in _COMPARISONS), g("clamp.Tensor", x, y, None), g("clamp_max.Tensor", x, y)]
 
     # not contiguous: PyTorch's vectorised fmod gives NaN for quotients beyond 2^24
-    check(make, PAIRS[:, 0], PAIRS[:, 1])
+    assert_lowered(make, PAIRS[:, 0], PAIRS[:, 1])
 
 
 def test_floor_of_large_quotients():
     x = torch.tensor([16777215.0, 8388609.0, -8388609.0, 1e20, 5.0, -5.0, 4.0])
-    check(
+    assert_lowered(
         lambda g, x, y: [g("floor_divide", x, y), g("remainder.Tensor", x, y)],
         x,
         torch.tensor([1.0, 1.0, 1.0, 3.0, math.inf, math.inf, 0.1]),
@@ -97,9 +97,9 @@ def test_integers():
         found += [g("where.self", condition, x, y), g("where.ScalarOther", condition, x, 7), g("masked_fill.Scalar", x, condition, 5)]
         return [*found, g("logical_and", x, y), g("logical_or", x, y), g("rsub.Scalar", x, 1, 3)]
 
-    check(make, pairs[:, 0].contiguous(), pairs[:, 1].contiguous())
+    assert_lowered(make, pairs[:, 0].contiguous(), pairs[:, 1].contiguous())
     small = torch.tensor([250, 3, 128], dtype=torch.uint8)
-    check(lambda g, x: [g("add.Tensor", x, x), g("mul.Scalar", x, 3), g("sub.Scalar", x, 5), g("sum", x), g("neg", x)], small)
+    assert_lowered(lambda g, x: [g("add.Tensor", x, x), g("mul.Scalar", x, 3), g("sub.Scalar", x, 5), g("sum", x), g("neg", x)], small)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
@@ -111,7 +111,7 @@ def test_other_floats(dtype):
         return found
 
     # whole registers: what is left after them PyTorch rounds once more between a product and a sum
-    check(make, torch.randn(64).to(dtype), torch.randn(64).to(dtype))
+    assert_lowered(make, torch.randn(64).to(dtype), torch.randn(64).to(dtype))
 
 
 def test_promotion():
@@ -126,7 +126,7 @@ def test_promotion():
         return [*found, g("where.ScalarOther", g("gt.Scalar", whole, 1), half, 1.5), g("add.Tensor", number, double)]
 
     half = torch.tensor([0.1, 2.5, -1.0, 2.4]).half()
-    check(make, torch.randint(-5, 5, (4,)), torch.tensor(0.7), torch.tensor(2.5, dtype=torch.float64), half)
+    assert_lowered(make, torch.randint(-5, 5, (4,)), torch.tensor(0.7), torch.tensor(2.5, dtype=torch.float64), half)
 
 
 def test_activations():
@@ -142,17 +142,17 @@ def test_activations():
             g("elu", x, 1.5, 2.0, 0.5),
         ]
 
-    check(make, SPECIAL)
+    assert_lowered(make, SPECIAL)
     # of contiguous infinities PyTorch's vendor library makes NaN, other layouts give infinity
-    check(lambda g, x: g("gelu", x), FINITE)
-    check(lambda g, x, w: [g("prelu", x, w), g("glu", x, 1)], torch.randn(2, 4, 6), torch.rand(4))
-    check(lambda g, x, w: g("prelu", x, w), torch.randn(5), torch.rand(1))
+    assert_lowered(lambda g, x: g("gelu", x), FINITE)
+    assert_lowered(lambda g, x, w: [g("prelu", x, w), g("glu", x, 1)], torch.randn(2, 4, 6), torch.rand(4))
+    assert_lowered(lambda g, x, w: g("prelu", x, w), torch.randn(5), torch.rand(1))
 
 
 def test_conversions_and_constants():
     kinds = (torch.int32, torch.int64, torch.float16, torch.float64, torch.bool, torch.bfloat16)
-    check(lambda g, x: [g("to.dtype", x, kind) for kind in kinds], torch.tensor([0.0, -1.5, 2.7, 1e4, -0.2]))
-    check(
+    assert_lowered(lambda g, x: [g("to.dtype", x, kind) for kind in kinds], torch.tensor([0.0, -1.5, 2.7, 1e4, -0.2]))
+    assert_lowered(
         lambda g, x: [g("to.dtype", x, kind) for kind in (torch.int8, torch.uint8, torch.float32, torch.bool)], torch.tensor([0, 300, -1])
     )
 
@@ -160,7 +160,7 @@ def test_conversions_and_constants():
         made = [g("full", [2, 3], 1.5), g("full", [2], -math.inf), g("zeros", [2]), g("ones_like", x), g("arange", 6)]
         return [*made, g("arange.start_step", 3, 10, 2), g("full_like", x, math.nan), g("full", [2], 2**40)]
 
-    check(make, torch.randn(2))
+    assert_lowered(make, torch.randn(2))
 
 
 def test_numbers_as_tensors():
@@ -168,20 +168,20 @@ def test_numbers_as_tensors():
         found = [g("mul.Tensor", x, s), g("add.Tensor", s, s), g("where.self", g("gt.Tensor", x, s), x, s), g("sum", s), g("amax", s)]
         return [*found, g("softmax.int", s, 0), g("relu", g("neg", s)), g("masked_fill.Tensor", x, g("gt.Scalar", x, 0), s), g("argmax", s)]
 
-    check(make, torch.randn(3), torch.tensor(0.7))
+    assert_lowered(make, torch.randn(3), torch.tensor(0.7))
 
 
 def test_a_chain_is_one_statement_and_a_costly_value_is_kept():
-    text = check(lambda g, x, b: g("hardswish", g("add.Tensor", g("mul.Tensor", x, x), b)), torch.randn(3, 4), torch.randn(4))
+    text = assert_lowered(lambda g, x, b: g("hardswish", g("add.Tensor", g("mul.Tensor", x, x), b)), torch.randn(3, 4), torch.randn(4))
     assert text.count(" where ") == 1
 
     def twice(g, x):
         y = g("exp", g("sin", x))
         return g("add.Tensor", g("relu", y), g("neg", y))
 
-    assert check(twice, torch.randn(5)).count("exp(") == 1
+    assert assert_lowered(twice, torch.randn(5)).count("exp(") == 1
 
 
 def test_a_small_value_is_not_computed_for_every_place_that_it_goes_to():
-    text = check(lambda g, x, s: g("div.Tensor", x, g("sqrt", s)), torch.rand(6, 5), torch.rand(6, 1))
+    text = assert_lowered(lambda g, x, s: g("div.Tensor", x, g("sqrt", s)), torch.rand(6, 5), torch.rand(6, 1))
     assert "= (sqrt(x1(i0, 0))) where i0 in 0:6, i1 in 0:1" in text

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.byoc.lower import check
+from support.byoc.lower import assert_lowered
 from torch import Tensor, nn
 
 import tcjit
@@ -29,8 +29,8 @@ def numbers(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> T
 @pytest.mark.parametrize("beta", [1.0, 0.3, 0.0])
 def test_smooth_l1_loss(reduction: int, dtype: torch.dtype, beta: float) -> None:
     x, y = numbers(3, 5, dtype=dtype), numbers(3, 5, seed=1, dtype=dtype)
-    check(lambda g, *a: g("smooth_l1_loss", *a, reduction, beta), x, y)
-    check(lambda g, *a: g("smooth_l1_loss", *a, reduction, beta), x, torch.full((3, 5), math.nan, dtype=dtype))
+    assert_lowered(lambda g, *a: g("smooth_l1_loss", *a, reduction, beta), x, y)
+    assert_lowered(lambda g, *a: g("smooth_l1_loss", *a, reduction, beta), x, torch.full((3, 5), math.nan, dtype=dtype))
 
 
 @REDUCTIONS
@@ -40,7 +40,7 @@ def test_kl_div(reduction: int, dtype: torch.dtype, log_target: bool) -> None:
     x, y = numbers(4, 6, dtype=dtype).log_softmax(1), numbers(4, 6, seed=1, dtype=dtype).softmax(1)
     y[0, 0] = 0
     given = y.clamp_min(1e-9).log() if log_target else y
-    check(lambda g, *a: g("kl_div", *a, reduction, log_target=log_target), x, given)
+    assert_lowered(lambda g, *a: g("kl_div", *a, reduction, log_target=log_target), x, given)
 
 
 @REDUCTIONS
@@ -49,7 +49,7 @@ def test_kl_div(reduction: int, dtype: torch.dtype, log_target: bool) -> None:
 @pytest.mark.parametrize("swap", [False, True])
 def test_triplet_margin_loss(reduction: int, dtype: torch.dtype, p: float, swap: bool) -> None:
     given = [numbers(5, 7, seed=seed, dtype=dtype) for seed in range(3)]
-    check(lambda g, *a: g("triplet_margin_loss", *a, 1.5, p, 1e-6, swap, reduction), *given)
+    assert_lowered(lambda g, *a: g("triplet_margin_loss", *a, 1.5, p, 1e-6, swap, reduction), *given)
 
 
 CLASSES = {"rows": (6, 5), "one row": (5,), "pictures": (2, 5, 3, 4)}
@@ -72,14 +72,14 @@ def test_cross_entropy_of_classes(reduction: int, shape: tuple[int, ...], smooth
     def made(g: Any, x: Any, t: Any, *w: Any) -> Any:
         return g("cross_entropy_loss", x, t, w[0] if w else None, reduction, ignored, smoothing)
 
-    check(made, numbers(*shape), target, *weight)
+    assert_lowered(made, numbers(*shape), target, *weight)
 
 
 @REDUCTIONS
 def test_cross_entropy_leaves_rows_out(reduction: int) -> None:
     """Their number is no place in the classes; where all are, the mean is NaN."""
     for target in ([2, -100, 4, -100], [-100] * 4):
-        check(lambda g, x, t: g("cross_entropy_loss", x, t, None, reduction), numbers(4, 5), torch.tensor(target))
+        assert_lowered(lambda g, x, t: g("cross_entropy_loss", x, t, None, reduction), numbers(4, 5), torch.tensor(target))
 
 
 @REDUCTIONS
@@ -89,8 +89,8 @@ def test_cross_entropy_leaves_rows_out(reduction: int) -> None:
 def test_cross_entropy_of_parts(reduction: int, dtype: torch.dtype, smoothing: float, shape: tuple[int, ...]) -> None:
     x, parts = numbers(*shape, dtype=dtype), numbers(*shape, seed=1, dtype=dtype).softmax(min(1, len(shape) - 1))
     weight = torch.tensor([1.0, 0.5, 0.0, 2.0, 3.0], dtype=dtype)
-    check(lambda g, x, t, w: g("cross_entropy_loss", x, t, w, reduction, -100, smoothing), x, parts, weight)
-    check(lambda g, x, t: g("cross_entropy_loss", x, t, None, reduction, -100, smoothing), x, parts)
+    assert_lowered(lambda g, x, t, w: g("cross_entropy_loss", x, t, w, reduction, -100, smoothing), x, parts, weight)
+    assert_lowered(lambda g, x, t: g("cross_entropy_loss", x, t, None, reduction, -100, smoothing), x, parts)
 
 
 @pytest.mark.parametrize("name", ["cumsum", "cumprod"])
@@ -98,24 +98,24 @@ def test_cross_entropy_of_parts(reduction: int, dtype: torch.dtype, smoothing: f
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int32, torch.int64, torch.bool, torch.float16], ids=str)
 def test_running(name: str, dim: int, dtype: torch.dtype) -> None:
     x = (numbers(4, 6) * 2).to(dtype)
-    check(lambda g, x: g(name, x, dim), x, **({"rtol": 2e-3, "atol": 2e-3} if dtype == torch.float16 else {}))
-    check(lambda g, x: g(name, x, dim, dtype=torch.float64), x)
+    assert_lowered(lambda g, x: g(name, x, dim), x, **({"rtol": 2e-3, "atol": 2e-3} if dtype == torch.float16 else {}))
+    assert_lowered(lambda g, x: g(name, x, dim, dtype=torch.float64), x)
 
 
 def test_running_sums_of_strange_numbers() -> None:
     x = torch.tensor([[1.0, math.inf, 2.0, math.nan], [math.nan, 1.0, -math.inf, 0.0]])
     for name in ("cumsum", "cumprod"):
-        check(lambda g, x: g(name, x, 1), x)  # noqa: B023
-        check(lambda g, x: g(name, x, 0), torch.tensor(3.0))  # noqa: B023
+        assert_lowered(lambda g, x: g(name, x, 1), x)  # noqa: B023
+        assert_lowered(lambda g, x: g(name, x, 0), torch.tensor(3.0))  # noqa: B023
 
 
 def test_long_running_sums_say_what_they_cost() -> None:
     with pytest.raises(PartitionError, match=rf"cumsum over {RUNNING + 1} elements is {(RUNNING + 1) ** 2} steps in the language"):
-        check(lambda g, x: g("cumsum", x, 0), numbers(RUNNING + 1))
+        assert_lowered(lambda g, x: g("cumsum", x, 0), numbers(RUNNING + 1))
 
 
 def test_broadcasts() -> None:
-    check(lambda g, *a: g("broadcast_tensors", list(a)), numbers(3, 1), numbers(4), torch.tensor(2))
+    assert_lowered(lambda g, *a: g("broadcast_tensors", list(a)), numbers(3, 1), numbers(4), torch.tensor(2))
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_broadcasts() -> None:
 )
 def test_what_is_refused(make: Any, message: str) -> None:
     with pytest.raises(PartitionError, match=message):
-        check(make, numbers(3, 4), numbers(3, 4, seed=1))
+        assert_lowered(make, numbers(3, 4), numbers(3, 4, seed=1))
 
 
 def test_normalising_without_statistics_writes_nothing() -> None:

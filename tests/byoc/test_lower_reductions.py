@@ -8,7 +8,7 @@ import math
 
 import pytest
 import torch
-from support.byoc.lower import check
+from support.byoc.lower import assert_lowered
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +28,7 @@ def test_reductions():
         found += [g("argmax", x), g("argmax", x, 1), g("argmin", x, -1, True), *g("max.dim", x, 1), *g("min.dim", x, -1, True)]
         return [*found, g("sum", x, dtype=torch.float64), g("any.dim", g("gt.Scalar", x, 1), 0), g("max.other", x, g("neg", x))]
 
-    check(make, _values())
+    assert_lowered(make, _values())
 
 
 def test_special_values():
@@ -47,16 +47,16 @@ def test_special_values():
             g("norm.Scalar", x, 2),
         ]
 
-    check(make, x)
+    assert_lowered(make, x)
 
 
 def test_ties_go_to_the_first():
     x = torch.tensor([[1, 3, 3, 0], [2, 2, 2, 2]])
-    check(lambda g, x: [g("argmax", x, 1), g("argmin", x, 1), g("argmax", x), g("argmin", x)], x)
+    assert_lowered(lambda g, x: [g("argmax", x, 1), g("argmin", x, 1), g("argmax", x), g("argmin", x)], x)
 
 
 def test_places_of_something_computed():
-    check(lambda g, x: g("argmax", g("add.Scalar", g("mul.Scalar", x, 0.37), 0.11), 1), _values())
+    assert_lowered(lambda g, x: g("argmax", g("add.Scalar", g("mul.Scalar", x, 0.37), 0.11), 1), _values())
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.uint8, torch.bool, torch.float16, torch.float64])
@@ -68,7 +68,7 @@ def test_types(dtype):
         found += [g("amax", x, [1]), g("amin", x)]
         return found if x.type.dtype == "bool" else [*found, g("argmax", x, 1)]
 
-    check(make, x)
+    assert_lowered(make, x)
 
 
 def test_variances_and_norms():
@@ -83,8 +83,8 @@ def test_variances_and_norms():
         norms = [(1, [0]), (math.inf, [0, 1]), (-math.inf, [2]), (2, None)]
         return [*found, *(g("linalg_vector_norm", x, order, dims, True) for order, dims in norms), g("logsumexp", x, [1], True)]
 
-    check(make, _values())
-    check(lambda g, x: g("var", g("slice.Tensor", x, 0, 0, 1)), torch.randn(3))  # of one value: NaN
+    assert_lowered(make, _values())
+    assert_lowered(lambda g, x: g("var", g("slice.Tensor", x, 0, 0, 1)), torch.randn(3))  # of one value: NaN
 
 
 def test_softmax():
@@ -92,7 +92,7 @@ def test_softmax():
         found = [g("softmax.int", x, 1), g("_softmax", x, -1, False), g("log_softmax.int", x, 0), g("_log_softmax", x, 2, False)]
         return [*found, g("softmax.int", x, -1, torch.float64), g("softmax.int", g("mul.Scalar", x, 100), 2)]
 
-    check(make, _values())
+    assert_lowered(make, _values())
 
 
 def test_layer_and_rms_norm():
@@ -100,8 +100,8 @@ def test_layer_and_rms_norm():
         found = [g("layer_norm", x, [4], w, b), g("layer_norm", x, [4], w), *g("native_layer_norm", x, [5, 4], None, None, 1e-5)]
         return [*found, g("layer_norm", g("sin", g("exp", x)), [4]), g("rms_norm", x, [4], w), g("rms_norm", x, [5, 4])]
 
-    check(make, _values(), torch.rand(4), torch.randn(4))
-    check(lambda g, x, w: g("layer_norm", x, [4], w, w), _values().bfloat16(), torch.rand(4).bfloat16())
+    assert_lowered(make, _values(), torch.rand(4), torch.randn(4))
+    assert_lowered(lambda g, x, w: g("layer_norm", x, [4], w, w), _values().bfloat16(), torch.rand(4).bfloat16())
 
 
 def test_norms_by_channel():
@@ -114,9 +114,9 @@ def test_norms_by_channel():
         found += [g("batch_norm", x, w, b, b, w, False, 0.1, 1e-5, False), g("batch_norm", x, None, None, b, w, False, 0.1, 1e-3, False)]
         return [*found, g("_native_batch_norm_legit_no_training", x, w, b, b, w, 0.1, 1e-5)[0]]
 
-    check(make, torch.randn(2, 6, 3, 4), torch.rand(6) + 0.1, torch.randn(6))
+    assert_lowered(make, torch.randn(2, 6, 3, 4), torch.rand(6) + 0.1, torch.randn(6))
 
 
 def test_a_mean_of_what_has_no_such_dimension():
     """A broadcast dimension stands in no subscript, and is still counted."""
-    check(lambda g, x: [g("sum.dim_IntList", g("expand", x, [4, 3]), [0]), g("sum", g("expand", x, [4, 3]))], torch.randn(1, 3))
+    assert_lowered(lambda g, x: [g("sum.dim_IntList", g("expand", x, [4, 3]), [0]), g("sum", g("expand", x, [4, 3]))], torch.randn(1, 3))

@@ -8,9 +8,10 @@ import itertools
 
 import pytest
 import torch
-from support.byoc.lower import check
+from support.byoc.lower import assert_lowered
 
-from tcjit.byoc.lower.indices import add, divide, modulo, number, reshaped, scale, variable
+from tcjit.byoc.lower.indices import from_text, inside, reshaped, variable
+from tcjit.grammar.linear import Linear
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +32,7 @@ def test_views():
         ]
         return [*found, *g("split_with_sizes", x, [1, 2], 1), g("movedim.int", x, 0, 2), g("swapaxes", x, 0, -1), g("mT", x)]
 
-    check(make, torch.randn(2, 3, 4, 6))
+    assert_lowered(make, torch.randn(2, 3, 4, 6))
 
 
 def test_rearrangements():
@@ -49,7 +50,7 @@ def test_rearrangements():
         turned = g("transpose.int", g("reshape", x, [2, 3, 4, 2, 3]), 1, 2)
         return [*found, g("relu", g("reshape", turned, [2, 12, 6]))]
 
-    check(make, torch.randn(2, 3, 4, 6))
+    assert_lowered(make, torch.randn(2, 3, 4, 6))
 
 
 def test_side_by_side():
@@ -66,8 +67,8 @@ def test_side_by_side():
         found += [g("slice_scatter", x, g("slice.Tensor", x, 3, 0, 3), 3, 1, 6, 2), g("select_scatter", x, g("select.int", x, 1, 0), 1, 2)]
         return [*found, g("relu", g("cat", [g("relu", x), g("exp", y)], 1)), g("select.int", g("stack", [x, g("exp", x)]), 0, 1)]
 
-    check(make, torch.randn(2, 3, 4, 6), torch.randn(2, 5, 4, 6))
-    check(lambda g, a, b: g("cat", [a, b]), torch.tensor([1, 2]), torch.tensor([0.5]))
+    assert_lowered(make, torch.randn(2, 3, 4, 6), torch.randn(2, 5, 4, 6))
+    assert_lowered(lambda g, a, b: g("cat", [a, b]), torch.tensor([1, 2]), torch.tensor([0.5]))
 
 
 def test_indexing():
@@ -77,7 +78,7 @@ def test_indexing():
         found += [g("index.Tensor", x, [other, None, one]), g("index.Tensor", x, [None, g("neg", i), one]), g("index.Tensor", x, [i, one])]
         return [*found, g("embedding", g("relu", t), i), g("embedding", g("transpose.int", g("t", t), 0, 1), g("add.Scalar", i, 0))]
 
-    check(make, torch.randn(2, 3, 4, 6), torch.tensor([[0, 2, 1], [1, 1, 0]]) % 2, torch.randn(3, 4))
+    assert_lowered(make, torch.randn(2, 3, 4, 6), torch.tensor([[0, 2, 1], [1, 1, 0]]) % 2, torch.randn(3, 4))
 
 
 def test_bags_of_one_size():
@@ -85,12 +86,12 @@ def test_bags_of_one_size():
         bags = [g("embedding_bag", t, g("reshape", i, [-1]), g("arange.start_step", 0, 6, 2), mode=mode)[0] for mode in (0, 1)]
         return [*bags, g("embedding_bag", t, g("reshape", i, [-1]), g("arange", 6))[0]]
 
-    check(make, torch.randn(5, 4), torch.tensor([[0, 4], [2, 2], [3, 1]]))
+    assert_lowered(make, torch.randn(5, 4), torch.tensor([[0, 4], [2, 2], [3, 1]]))
 
 
 def test_layouts_of_inputs():
     x = torch.randn(4, 3, 2)
-    check(
+    assert_lowered(
         lambda g, a, b, c: g("add.Tensor", g("add.Tensor", a, b), c),
         x.permute(2, 1, 0),
         x[:2, :, :1].expand(2, 3, 4),
@@ -102,7 +103,7 @@ def test_views_are_subscripts():
     def make(g, x):
         return g("relu", g("reshape", g("transpose.int", g("view", x, [2, 5, 3, 4]), 1, 2), [6, 5, 4]))
 
-    assert "x0((i0/3), i1, 4*(i0%3)+i2)" in check(make, torch.randn(2, 5, 12))
+    assert "x0((i0/3), i1, 4*(i0%3)+i2)" in assert_lowered(make, torch.randn(2, 5, 12))
 
 
 @pytest.mark.parametrize(
@@ -120,10 +121,16 @@ def test_reshaped_subscripts(shape, source):
 
 def test_subscripts_are_simplified():
     h, d = variable("h", 3), variable("d", 4)
-    flat = add(scale(h, 4), d)
-    assert divide(flat, 4) == h and modulo(flat, 4) == d
+    flat = h.times(4) + d
+    assert flat // 4 == h and flat % 4 == d
     i = variable("i", 12)
-    assert add(scale(divide(i, 4), 4), modulo(i, 4)) == i
-    assert str(divide(divide(i, 2), 3)) == "(i/6)" and str(modulo(modulo(i, 6), 3)) == "(i%3)"
-    assert divide(number(-1), 4) == number(-1) and modulo(number(-1), 4) == number(3)
-    assert variable("k", 1) == number(0) and str(add(scale(i, -1), 11)) == "-i+11"
+    assert (i // 4).times(4) + i % 4 == i
+    assert str(i // 2 // 3) == "(i/6)" and str(i % 6 % 3) == "(i%3)" and str((h + d) // 4) == "((h+d)/4)"
+    assert variable("k", 1) == Linear.of(0) and str(i.times(-1) + 11) == "-i+11"
+
+
+def test_conditions_are_those_that_an_interval_leaves_open():
+    i = variable("i", 12)
+    assert inside(i, 0, 12) == [] and inside(i - 12, 0, 4) is None
+    assert inside(i - 1, 0, 12) == ["i-1 >= 0"] and inside(i + 1, 0, 12) == ["i+1 < 12"]
+    assert inside(from_text("x(i)", -9, 9), 0, 9) == ["(x(i)) >= 0", "(x(i)) < 9"]

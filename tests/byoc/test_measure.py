@@ -59,7 +59,7 @@ def clock(monkeypatch: pytest.MonkeyPatch, seconds: Mapping[str, Iterable[float]
     monkeypatch.setattr(select_variant, "interleaved_timing", interleaved_timing)
 
 
-def agrees(partitioned: tcjit.PartitionedModule, model: Net, x: Tensor) -> None:
+def assert_agrees(partitioned: tcjit.PartitionedModule, model: Net, x: Tensor) -> None:
     with torch.no_grad():
         torch.testing.assert_close(partitioned(x.clone()), model(x.clone()), atol=1e-5, rtol=1e-5)
 
@@ -69,7 +69,7 @@ def test_by_the_real_clock_results_inputs_and_buffers_are_as_before() -> None:
     before = x.clone()
     done = tcjit.partition(model, (x,), measure=True)
     assert torch.equal(x, before) and model.calls.item() == 0
-    agrees(done, model, x)
+    assert_agrees(done, model, x)
 
 
 def test_a_model_that_is_no_faster_cut_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +80,7 @@ def test_a_model_that_is_no_faster_cut_is_left_as_it_is(monkeypatch: pytest.Monk
     assert done.model.linear.weight is model.linear.weight
     model.train()
     assert not done.model.training
-    agrees(done, model.eval(), x)
+    assert_agrees(done, model.eval(), x)
 
 
 def test_regions_stay_if_they_are_faster_and_the_model_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +89,7 @@ def test_regions_stay_if_they_are_faster_and_the_model_is(monkeypatch: pytest.Mo
     done = tcjit.partition(model, (x,), measure=True)
     assert done.regions and "channels_last" not in done.report().splitlines()[2]
     assert "aten 1e+03 ms" in done.report()
-    agrees(done, model, x)
+    assert_agrees(done, model, x)
 
 
 def test_layouts_change_where_that_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +97,7 @@ def test_layouts_change_where_that_is_faster(monkeypatch: pytest.MonkeyPatch) ->
     clock(monkeypatch, {"ours": [1.5] * 4, "0": [0.8] * 4})
     done = tcjit.partition(model, (x,), measure=True)  # no region stays, so that the only way is the one with other layouts
     assert not done.regions and "channels_last" in done.report().splitlines()[2]
-    agrees(done, model, x)
+    assert_agrees(done, model, x)
 
 
 @pytest.mark.parametrize("config", [tcjit.PartitionConfig(opt_level=0), tcjit.PartitionConfig(without=("channels_last",))])
@@ -107,7 +107,7 @@ def test_layouts_stay_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch, c
     clock(monkeypatch, {"ours": [0.5] * 4, "0": [0.5] * 4}, counts)
     done = tcjit.partition(model, (x,), config, measure=True)
     assert counts[-1] == ["whole", "0"]
-    agrees(done, model, x)
+    assert_agrees(done, model, x)
 
 
 def test_a_win_in_half_of_the_rounds_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,4 +164,4 @@ def test_scripts_and_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     for each in (script, program):
         done = tcjit.partition(each, (x,), measure=True)
         assert not done.regions
-        agrees(done, model, x)
+        assert_agrees(done, model, x)

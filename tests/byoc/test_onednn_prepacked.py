@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from support.byoc.packed import CONFIG, Form, conv, lowered, same, weight_of
+from support.byoc.packed import CONFIG, Form, assert_same, conv, lowered, weight_of
 from support.byoc.passes import ACTIVATIONS, FORMS, Acting, Function, settled
 from torch import Tensor, nn
 
@@ -51,7 +51,7 @@ def test_layers_by_themselves(form: str, name: str) -> None:
     assert done.rows == ["linear" if name.startswith("linear") else "convolution"]
     for _ in range(2):
         found = done(x)
-        same(found, model(x))
+        assert_same(found, model(x))
         assert found.stride() == model(x).stride()  # though oneDNN computes in channels last
 
 
@@ -61,7 +61,7 @@ def test_layers_with_activations(form: str, act: str) -> None:
     model, x = settled(Acting(act)), torch.randn(2, 3, 8, 8)
     done = Form(model, x, form)
     assert done.rows == ["convolution_activation", "linear_activation"]
-    same(done(x), model(x))
+    assert_same(done(x), model(x))
 
 
 @forms
@@ -81,7 +81,7 @@ def test_sums(form: str, relu: bool) -> None:
     before, done = x.clone(), Form(model, x, form)
     assert done.rows == ["convolution_add_relu" if relu else "convolution_add", "linear_add"]
     for _ in range(2):
-        same(done(x), model(x))
+        assert_same(done(x), model(x))
     assert torch.equal(x, before)
 
 
@@ -90,7 +90,7 @@ def test_a_layer_added_to_itself(form: str) -> None:
     model, x = Function(lambda x, w: (lambda y: y + y)(F.conv2d(x, w)), w=torch.randn(4, 3, 3, 3)), torch.randn(2, 3, 8, 8)
     done = Form(model, x, form)
     assert done.rows == ["convolution"] and "adds a layer to itself" in done.made.report()
-    same(done(x), model(x))
+    assert_same(done(x), model(x))
 
 
 @forms
@@ -99,7 +99,7 @@ def test_bfloat16(form: str) -> None:
     model, x = model.bfloat16(), x.bfloat16()
     done = Form(model, x, form)
     assert done.rows == ["convolution_activation"] and done(x).dtype == torch.bfloat16
-    same(done(x).float(), model.float()(x.float()), 3e-2)
+    assert_same(done(x).float(), model.float()(x.float()), 3e-2)
 
 
 @forms
@@ -107,7 +107,7 @@ def test_channels_last(form: str) -> None:
     model, x = conv(torch.randn(2, 4, 8, 8).to(memory_format=LAST))
     done = Form(model, x, form)
     found = done(x)
-    same(found, model(x))
+    assert_same(found, model(x))
     if form == "fx":  # which says what the model's strides are
         assert found.is_contiguous(memory_format=LAST)
     run = onednn_prepacked.PACKED.load({"code": lowered(model, x)})
@@ -130,8 +130,8 @@ def test_a_result_can_be_viewed_as_before(form: str) -> None:
     assert done.rows == ["convolution", "linear"]
     first, second = done(x)
     assert first.is_contiguous()
-    same(first.view(2, -1), model(x)[0].view(2, -1))
-    same(second, model(x)[1])
+    assert_same(first.view(2, -1), model(x)[0].view(2, -1))
+    assert_same(second, model(x)[1])
 
 
 def test_results_that_share_memory_still_do() -> None:
@@ -150,7 +150,7 @@ def test_results_that_share_memory_still_do() -> None:
     assert len(done.regions) == 1
     with torch.no_grad():
         turned, whole, part, last = done(x)
-        same((turned, whole, part, last), model(x))
+        assert_same((turned, whole, part, last), model(x))
     assert turned.data_ptr() == x.data_ptr() and part.data_ptr() == whole.data_ptr() and last.is_contiguous()
 
 
@@ -170,8 +170,8 @@ def test_views_inside_of_branches() -> None:
     made = tcjit.partition(torch.jit.script(model), (x, True), CONFIG)
     with torch.no_grad():
         assert len(made.regions) == 1
-        same(made(x, True), model(x, True))
-        same(made(x, False), model(x, False))
+        assert_same(made(x, True), model(x, True))
+        assert_same(made(x, False), model(x, False))
 
 
 REFUSED: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], str]] = {
@@ -215,7 +215,7 @@ def test_a_copy_has_weights_of_its_own() -> None:
         for each in other.parameters():
             each.zero_()
         assert torch.equal(done(x), first)
-        same(other(x), torch.zeros_like(first))
+        assert_same(other(x), torch.zeros_like(first))
 
 
 RUN = """
@@ -249,7 +249,7 @@ def test_a_program_stays_one(tmp_path: Path) -> None:
     again = tcjit.load(tmp_path / "model.pt2")
     assert again.regions == done.regions == ("packed_0_convolution_activation",)
     with torch.no_grad():
-        same(again(x), model(x))
+        assert_same(again(x), model(x))
 
 
 @pytest.mark.host
@@ -260,7 +260,7 @@ def test_exported_for_cpp_it_is_aten(form: str, tmp_path: Path) -> None:
     folder = done.made.export(tmp_path / "out")
     assert not folder.served and "packed" in next(iter(folder.left.values()))
     with torch.no_grad():
-        same(torch.jit.load(tmp_path / "out" / "model.pt")(x), model(x))
+        assert_same(torch.jit.load(tmp_path / "out" / "model.pt")(x), model(x))
 
 
 def test_a_spec_of_another_kind_is_refused() -> None:
@@ -295,7 +295,7 @@ def test_measuring_chooses_among_backends(monkeypatch: pytest.MonkeyPatch, tmp_p
     done = tcjit.partition(model, (x,), config, measure=True)
     assert done.regions[0].startswith(("vendor", "packed")[fastest - 1]) and len(done.regions) == 1
     with torch.no_grad():
-        same(done(x), model(x))
+        assert_same(done(x), model(x))
 
 
 def test_measuring_asks_it_by_default(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -324,4 +324,4 @@ def test_by_the_real_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     done = tcjit.partition(model, (x,), measure=True)
     assert timed.count(["ours", "aten"]) >= 2, "both layers are packed, whatever is faster then"
     with torch.no_grad():
-        same(done(x), model(x))
+        assert_same(done(x), model(x))

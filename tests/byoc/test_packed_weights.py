@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from support.byoc.packed import CONFIG, Form, conv, lowered, same, weight_of
+from support.byoc.packed import CONFIG, Form, assert_same, conv, lowered, weight_of
 from support.byoc.passes import FORMS, settled
 from torch import Tensor, nn
 
@@ -61,7 +61,7 @@ def test_a_write_is_seen_at_the_next_call(form: str, packs: list[tuple[int, ...]
             assert weight._version > before
         with torch.no_grad():
             expected = torch.relu(F.conv2d(x, weight, model.get_parameter("0.bias"), padding=1))
-        same(done(x), expected, 1e-4)
+        assert_same(done(x), expected, 1e-4)
     assert len(packs) == 1 + len(writes)
 
 
@@ -71,7 +71,7 @@ def test_a_loaded_state_is_seen(packs: list[tuple[int, ...]]) -> None:
     nn.init.normal_(weight_of(other))
     done(x)
     model.load_state_dict(other.state_dict())
-    same(done(x), other(x))
+    assert_same(done(x), other(x))
     assert len(packs) == 2
     done.made.load_state_dict({name: torch.zeros_like(each) for name, each in done.made.state_dict().items()}, assign=True)
     assert not done(x).any() and other(x).any()
@@ -85,13 +85,13 @@ def test_other_memory_is_seen_and_writes_around_the_count_after_forgetting(packs
     for _ in range(3):  # what is freed comes again, and must not be taken for what it was
         weight.data = torch.randn_like(weight)
         weight.data = torch.randn_like(weight)
-        same(done(x), model(x))
+        assert_same(done(x), model(x))
     assert len(packs) == 4
     stale = done(x)
     weight.data.mul_(2)  # PyTorch does not count it
     assert torch.equal(done(x), stale) and len(packs) == 4
     runtime.forget("packed")
-    same(done(x), model(x))
+    assert_same(done(x), model(x))
     assert len(packs) == 5 and not torch.allclose(model(x), stale)
 
 
@@ -101,15 +101,15 @@ def test_inference_tensors_are_not_kept(packs: list[tuple[int, ...]]) -> None:
     with torch.inference_mode():
         weight, bias = torch.randn(6, 4, 3, 3), torch.randn(6)
         for _ in range(2):
-            same(run([x, weight, bias])[0], torch.relu(F.conv2d(x, weight, bias, padding=1)))
+            assert_same(run([x, weight, bias])[0], torch.relu(F.conv2d(x, weight, bias, padding=1)))
             weight.add_(1)
         assert not packs
         done = Form(model, x)
         first = done.made(x)
         weight_of(model).mul_(0.5)  # of tensors made outside they are counted
-        same(done.made(x), model(x))
+        assert_same(done.made(x), model(x))
     assert not torch.equal(done(x), first)
-    same(done(x), model(x))  # a copy that was made in inference mode serves outside
+    assert_same(done(x), model(x))  # a copy that was made in inference mode serves outside
 
 
 def test_copies_die_with_their_weights(packs: list[tuple[int, ...]]) -> None:
@@ -145,7 +145,7 @@ def test_other_sizes_and_an_empty_batch(form: str, packs: list[tuple[int, ...]])
         for _ in range(3):
             for shape in shapes:
                 other = torch.randn(shape)
-                same(call(other), model(other))
+                assert_same(call(other), model(other))
         assert packs == shapes
         if form == "torchscript":
             assert call(x[:0]).shape == (0, 6, 8, 8)
@@ -190,7 +190,7 @@ def test_a_sum_that_broadcasts_at_the_run_is_left_to_aten() -> None:
     assert len(done.regions) == 2
     with torch.no_grad():
         for other in (y, y[:1], y[:, :1, :1, :1], torch.randn(8), torch.randn(4, 2, 3, 8, 8)):
-            same(done(x, other), model(x, other))
+            assert_same(done(x, other), model(x, other))
 
 
 def test_without_onednn_it_is_aten() -> None:
@@ -198,7 +198,7 @@ def test_without_onednn_it_is_aten() -> None:
     done = Form(model, x)
     done(x)
     with torch.backends.mkldnn.flags(enabled=False):
-        same(done(x), model(x))
+        assert_same(done(x), model(x))
         with pytest.raises(Unserved, match="switched off"):
             onednn_prepacked.PACKED.load({"code": lowered_before(model, x)})([x, *model.parameters()])
 
@@ -208,7 +208,7 @@ def test_files_run_where_there_is_no_onednn(monkeypatch: pytest.MonkeyPatch) -> 
     done = Form(model, x)
     runtime.forget("packed")
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
-    same(done(x), model(x))
+    assert_same(done(x), model(x))
     runtime.forget("packed")
     with pytest.raises(Unserved, match="no oneDNN"):
         onednn_prepacked.PACKED.load({"code": {"places": {}, "numbers": {}, "behind": []}})([x])
@@ -229,9 +229,9 @@ def test_buffers_that_the_model_writes_to() -> None:
     model, x = settled(Net()), torch.randn(2, 3, 8, 8)
     done = Form(copy.deepcopy(model), x)
     first, second = done(x)
-    same(first, model(x)[0])
+    assert_same(first, model(x)[0])
     assert first is second and first.is_contiguous()
-    same(dict(done.made.model.named_buffers())["state"], model.get_buffer("state"))
+    assert_same(dict(done.made.model.named_buffers())["state"], model.get_buffer("state"))
 
 
 def lowered_before(model: nn.Module, x: Tensor) -> dict[str, Any]:
@@ -247,10 +247,10 @@ def test_gradients_and_tensors_without_data() -> None:
     done.made(given).sum().backward()
     expected = x.clone().requires_grad_(True)
     model(expected).sum().backward()
-    same(given.grad, expected.grad)
+    assert_same(given.grad, expected.grad)
     again = torch.export.export(done.made.model, (x,))  # traced with tensors that have no data
     assert any(node.target == runtime.CALL for node in again.graph.nodes)
-    same(again.module()(x), model(x))
+    assert_same(again.module()(x), model(x))
     assert done.made.model.to("meta")(x.to("meta")).shape == (2, 6, 8, 8)
 
 
@@ -260,7 +260,7 @@ def test_under_torch_compile(packs: list[tuple[int, ...]]) -> None:
     compiled = torch.compile(done.made.model, backend="eager")
     with torch.no_grad():
         for _ in range(2):
-            same(compiled(x), model(x))
+            assert_same(compiled(x), model(x))
     assert packs == [tuple(x.shape)]
 
 

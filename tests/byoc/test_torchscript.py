@@ -46,7 +46,7 @@ def scripted(body: str, arguments: str = "x") -> torch.jit.ScriptModule:
     )
 
 
-def same(module: torch.jit.ScriptModule, made: torch.jit.ScriptModule, *calls: Sequence[Any]) -> None:
+def assert_same(module: torch.jit.ScriptModule, made: torch.jit.ScriptModule, *calls: Sequence[Any]) -> None:
     """Both give the same, leave the same behind, and share the same memory."""
     for arguments in calls:
         for _ in range(2):  # the second call runs what the executor made of the first
@@ -127,7 +127,7 @@ def test_programs(body: str, count: int | None) -> None:
     toy = Toy()
     made, regions = partitioned(module, (X,), toy)
     assert regions and (count is None or len(regions) == count)
-    same(module, made, [X], [X + 3], [-X - 3])
+    assert_same(module, made, [X], [X + 3], [-X - 3])
     assert toy.calls
     again, more = partitioned(made, (X,), toy)
     assert not more and text(again) == text(made)
@@ -171,7 +171,7 @@ def test_writers_and_views_are_refused_with_a_reason(body: str, op: str, why: st
     block, _ = cut(adapter.block, [Toy()])
     assert why in node.reason
     if op != "aten.rand_like":
-        same(module, adapter.realise(block), [X], [X - 3])
+        assert_same(module, adapter.realise(block), [X], [X - 3])
 
 
 def test_two_inputs_may_be_one_tensor() -> None:
@@ -233,7 +233,7 @@ def test_dynamic_dimensions() -> None:
     types = {node.op: str(node.outputs[0].type) for node in adapter.block.nodes if node.outputs[0].type}
     assert types == {"aten.mm": "float32[?x4]", "aten.relu": "float32[?x4]", "aten.view": "float32[?x2x2]", "aten.cat": "float32[?x4]"}
     made, _ = partitioned(module, (X,), Toy(), dynamic={0: (-2,)})
-    same(module, made, [X], [X[:1]], [torch.randn(9, 4)])
+    assert_same(module, made, [X], [X[:1]], [torch.randn(9, 4)])
     static = Toy("static")
     static.dynamic = False
     adapter = TorchScriptAdapter(module, (X,), {"x": (0,)})
@@ -270,9 +270,9 @@ def test_a_strict_backend_gets_other_shapes_served_in_plain_aten() -> None:
     toy = Toy(strict=True)
     module = scripted("return (x + 1).relu() * self.shift")
     made, _ = partitioned(module, (X,), toy)
-    same(module, made, [torch.randn(7, 4)])
+    assert_same(module, made, [torch.randn(7, 4)])
     assert not toy.calls
-    same(module, made, [X])
+    assert_same(module, made, [X])
     assert toy.calls
 
 
@@ -300,7 +300,7 @@ def test_a_region_uses_a_constant_that_only_another_block_read() -> None:
     module = scripted("y = x\nif bool(x.sum() > 0):\n    y = y + self.shift\nelse:\n    y = y * self.shift\nreturn y + self.shift")
     made, regions = partitioned(module, (X,), Toy())
     assert sum(len(region.constants) for region in regions) == 3
-    same(module, made, [X + 3], [X - 3])
+    assert_same(module, made, [X + 3], [X - 3])
 
 
 def test_blocks_that_cannot_run_are_refused() -> None:

@@ -45,7 +45,7 @@ def divided(model: nn.Module, inputs: list[Tensor], form: str) -> tuple[Adapter,
     return adapter, cut(adapter, CONFIG)
 
 
-def same(adapter: Adapter, done: Partitioning, model: nn.Module, inputs: list[Tensor]) -> None:
+def assert_same(adapter: Adapter, done: Partitioning, model: nn.Module, inputs: list[Tensor]) -> None:
     with torch.no_grad():
         torch.testing.assert_close(computed(adapter, done.block, inputs), model(*inputs), atol=2e-5, rtol=2e-5)
 
@@ -56,7 +56,7 @@ def test_layers_with_activations(form: str, act: str) -> None:
     model, inputs = settled(Acting(act)), [torch.randn(2, 3, 8, 8)]
     adapter, done = divided(model, inputs, form)
     assert ops(done.block) == ["mkldnn._convolution_pointwise", "mkldnn._linear_pointwise"]
-    same(adapter, done, model, inputs)
+    assert_same(adapter, done, model, inputs)
 
 
 @forms
@@ -70,7 +70,7 @@ def test_convolutions(form: str, name: str) -> None:
     else:
         assert ops(done.block) == ["mkldnn._convolution_pointwise"]
         assert [region.rows for region in done.regions] == [("convolution_activation",)]
-    same(adapter, done, model, inputs)
+    assert_same(adapter, done, model, inputs)
 
 
 class Residual(nn.Module):
@@ -90,14 +90,14 @@ def test_sums_in_torchscript(relu: bool) -> None:
     adapter, done = divided(model, inputs, "torchscript")
     assert [region.rows[0] for region in done.regions] == ["convolution_add_relu" if relu else "convolution_add", "linear_add"]
     assert ops(done.block) == ["mkldnn._convolution_pointwise", "mkldnn._linear_pointwise"]
-    same(adapter, done, model, inputs)
+    assert_same(adapter, done, model, inputs)
 
 
 def test_sums_have_no_form_in_exported_programs() -> None:
     model, inputs = settled(Residual(True)), [torch.randn(2, 3, 8, 8)]
     adapter, done = divided(model, inputs, "fx")
     assert not done.regions and any("no rule for shapes" in row.reason for row in done.placed)
-    same(adapter, done, model, inputs)
+    assert_same(adapter, done, model, inputs)
 
 
 def test_a_layer_added_to_itself() -> None:
@@ -113,7 +113,7 @@ def test_addmm(form: str, act: str) -> None:
     model, inputs = Function(lambda x, w, b: ACTIVATIONS[act](torch.addmm(b, x, w)), **table), [torch.randn(3, 5)]
     adapter, done = divided(model, inputs, form)
     assert ops(done.block) == ["_addmm_activation"]
-    same(adapter, done, model, inputs)
+    assert_same(adapter, done, model, inputs)
 
 
 # --- attention
@@ -138,7 +138,7 @@ def test_attention(form: str, name: str) -> None:
     adapter, done = divided(model, inputs, form)
     assert "scaled_dot_product_attention" in ops(done.block) and "softmax" not in ops(done.block)
     assert [region.rows for region in done.regions] == [("attention",)]
-    same(adapter, done, model, inputs)
+    assert_same(adapter, done, model, inputs)
 
 
 REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
@@ -156,7 +156,7 @@ def test_what_is_no_attention(name: str) -> None:
     model, inputs = Function(function), [torch.randn(2, 3, 5, 4), torch.randn(2, 3, 6, 4), torch.randn(2, 3, 6, 7)]
     adapter, done = divided(model, inputs, "fx")
     assert not done.regions and any(words in row.reason for row in done.placed)
-    same(adapter, done, model, inputs)
+    assert_same(adapter, done, model, inputs)
 
 
 # --- what is refused
@@ -176,7 +176,7 @@ def test_refused_layers(name: str) -> None:
     inputs = [torch.randn(shape, dtype=next(model.parameters()).dtype)]
     adapter, done = divided(model, inputs, "fx")
     assert not done.regions and any(words in row.reason for row in done.placed)
-    same(adapter, done, model, inputs)
+    assert_same(adapter, done, model, inputs)
 
 
 @forms

@@ -18,7 +18,7 @@ STRANGER = 12345
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
 
 
-def refused(home: Path, spare: Path, reason: str) -> None:
+def assert_refused(home: Path, spare: Path, reason: str) -> None:
     """The store works, in the temporary directory, with one warning that says why."""
     shutil.rmtree(spare, ignore_errors=True)
     before = files(home)
@@ -49,7 +49,7 @@ def test_a_good_directory(home: Path, filled: Path) -> None:
 @pytest.mark.parametrize("inside", ["", "v1", "v1/kernels"])
 def test_writable_by_others(filled: Path, spare: Path, mode: int, inside: str) -> None:
     (filled / inside).chmod(mode)
-    refused(filled, spare, "can be written by others")
+    assert_refused(filled, spare, "can be written by others")
     (filled / inside).chmod(0o755)
     assert Store(filled).get("k") is not None, "readable by others is no danger"
 
@@ -58,7 +58,7 @@ def test_writable_by_others(filled: Path, spare: Path, mode: int, inside: str) -
 @pytest.mark.parametrize("inside", ["", "v1", "v1/kernels"])
 def test_owned_by_another(filled: Path, spare: Path, inside: str) -> None:
     os.chown(filled / inside, STRANGER, STRANGER)
-    refused(filled, spare, f"belongs to another user (uid {STRANGER})")
+    assert_refused(filled, spare, f"belongs to another user (uid {STRANGER})")
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o707])
@@ -67,7 +67,7 @@ def test_a_parent_open_to_others(filled: Path, spare: Path, mode: int) -> None:
     parent.mkdir()
     parent.chmod(mode)
     filled.rename(parent / "cache")
-    refused(parent / "cache", spare, "on the way to")
+    assert_refused(parent / "cache", spare, "on the way to")
     parent.chmod(mode | 0o1000)
     assert examine(parent / "cache").ok, "a sticky one, such as /tmp, lets nobody rename what is another's"
     parent.chmod(0o770)
@@ -80,10 +80,10 @@ def test_a_parent_of_another(filled: Path, spare: Path) -> None:
     parent.mkdir()
     filled.rename(parent / "cache")
     os.chown(parent, STRANGER, 0)
-    refused(parent / "cache", spare, "belongs to another user")
+    assert_refused(parent / "cache", spare, "belongs to another user")
     os.chown(parent, 0, STRANGER)
     parent.chmod(0o770)
-    refused(parent / "cache", spare, "on the way to")
+    assert_refused(parent / "cache", spare, "on the way to")
 
 
 def test_a_link_to_a_good_directory(filled: Path, tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_a_link_to_a_good_directory(filled: Path, tmp_path: Path) -> None:
 def test_a_link_to_a_bad_directory(filled: Path, tmp_path: Path, spare: Path) -> None:
     (tmp_path / "link").symlink_to(filled)
     filled.chmod(0o777)
-    refused(tmp_path / "link", spare, "can be written by others")
+    assert_refused(tmp_path / "link", spare, "can be written by others")
 
 
 def test_a_link_through_an_open_directory(filled: Path, tmp_path: Path, spare: Path) -> None:
@@ -108,26 +108,26 @@ def test_a_link_through_an_open_directory(filled: Path, tmp_path: Path, spare: P
     (middle / "way").symlink_to(filled)
     (tmp_path / "link").symlink_to(middle / "way")
     middle.chmod(0o777)
-    refused(tmp_path / "link", spare, "on the way to")
+    assert_refused(tmp_path / "link", spare, "on the way to")
 
 
 @as_root
 def test_a_link_of_another(filled: Path, tmp_path: Path, spare: Path) -> None:
     (tmp_path / "link").symlink_to(filled)
     os.chown(tmp_path / "link", STRANGER, STRANGER, follow_symlinks=False)
-    refused(tmp_path / "link", spare, "belongs to another user")
+    assert_refused(tmp_path / "link", spare, "belongs to another user")
 
 
 def test_links_inside_are_refused(filled: Path, tmp_path: Path, spare: Path) -> None:
     (filled / "v1/kernels").rename(tmp_path / "elsewhere")
     (filled / "v1/kernels").symlink_to(tmp_path / "elsewhere")
-    refused(filled, spare, "is not a directory")
+    assert_refused(filled, spare, "is not a directory")
 
 
 def test_a_circle_of_links(tmp_path: Path, spare: Path) -> None:
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
-    refused(tmp_path / "a", spare, "cannot be examined")
+    assert_refused(tmp_path / "a", spare, "cannot be examined")
 
 
 def test_a_link_to_nothing(tmp_path: Path, spare: Path) -> None:
@@ -138,8 +138,8 @@ def test_a_link_to_nothing(tmp_path: Path, spare: Path) -> None:
 
 def test_a_file_in_the_way(tmp_path: Path, spare: Path) -> None:
     (tmp_path / "file").write_text("")
-    refused(tmp_path / "file", spare, "is not a directory")
-    refused(tmp_path / "file" / "below", spare, "cannot be examined")
+    assert_refused(tmp_path / "file", spare, "is not a directory")
+    assert_refused(tmp_path / "file" / "below", spare, "cannot be examined")
 
 
 def test_no_home_directory(spare: Path, monkeypatch: pytest.MonkeyPatch) -> None:

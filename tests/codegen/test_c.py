@@ -16,12 +16,12 @@ from support.mapping import CONVOLUTION, GATHER, MATMUL, SOFTMAX, program
 
 from tcjit.codegen.c import emit_c
 from tcjit.codegen.dialect import C
-from tcjit.codegen.linear import Linear
 from tcjit.codegen.loops import For, ParallelLoop, ParallelRegion, Run, Threshold
 from tcjit.codegen.parallel_regions import merged
 from tcjit.codegen.source import Source
 from tcjit.grammar.dynamic import generalise
 from tcjit.grammar.front import read
+from tcjit.grammar.linear import Linear
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.options import Options
 from tcjit.mapping.pipeline import map_program

@@ -191,7 +191,7 @@ def single(text: str, symbol: str, arrays: list[Array], *, grid: int = 1, thread
     return Host(text).run([KernelLaunch(symbol, (grid, 1, 1), threads, shared)], arrays, **more)
 
 
-def sgemm(text: str = SGEMM, **more: Any) -> None:
+def assert_sgemm(text: str = SGEMM, **more: Any) -> None:
     a, b, c = small(32, 64), small(64, 96), np.empty((32, 96), np.float32)
     launch = KernelLaunch("sgemm", (3, 2, 1), 64, 16 * 17 * 4 + 16 * 32 * 4)
     assert Host(text).run([launch], [c, a, b], unset=[0], **more) == 0
@@ -205,13 +205,13 @@ def row_sums(text: str = ROW_SUMS, threads: int = 128) -> int:
     return flag
 
 
-def copy(text: str = COPY, align: int = 16) -> None:
+def assert_copy(text: str = COPY, align: int = 16) -> None:
     x, y = small(1000), np.empty(1000, np.float32)
     single(text, "copy", [y, x], grid=4, threads=64, align=align)
     np.testing.assert_array_equal(y, x)
 
 
-def stream(text: str = STREAM) -> None:
+def assert_stream(text: str = STREAM) -> None:
     x, y = small(640), np.empty(640, np.float32)
     single(text, "stream", [y, x], shared=1024)
     np.testing.assert_array_equal(y, permuted(x))
@@ -222,7 +222,7 @@ def bits(values: Array, kind: str) -> Array:
     return values.astype(np.float16).view(np.uint16) if kind == "f16" else (values.view(np.uint32) >> 16).astype(np.uint16)
 
 
-def matrix(text: str = MATRIX, kind: str = "bf16") -> None:
+def assert_matrix(text: str = MATRIX, kind: str = "bf16") -> None:
     a, b, c = small(16, 16), small(16, 8), np.empty((16, 8), np.float32)
     single(text.replace("KIND", kind), "matrix", [c, bits(a, kind), bits(b, kind)], shared=16 * 24 * 2 + 256)
     np.testing.assert_array_equal(c, a @ b)
@@ -232,11 +232,11 @@ def matrix(text: str = MATRIX, kind: str = "bf16") -> None:
 
 
 def test_a_tiled_product() -> None:
-    sgemm()
+    assert_sgemm()
 
 
 def test_more_orders_of_threads_and_blocks() -> None:
-    sgemm(orders=[FORWARD, BACKWARD, 2, 3, 4])
+    assert_sgemm(orders=[FORWARD, BACKWARD, 2, 3, 4])
 
 
 def test_a_block_reduction_and_the_flag() -> None:
@@ -246,11 +246,11 @@ def test_a_block_reduction_and_the_flag() -> None:
 
 
 def test_a_vectorised_copy() -> None:
-    copy()
+    assert_copy()
 
 
 def test_copies_that_land_later() -> None:
-    stream()
+    assert_stream()
 
 
 def test_conversions_of_halves() -> None:
@@ -269,7 +269,7 @@ def test_conversions_of_halves() -> None:
 
 @pytest.mark.parametrize("kind", ["bf16", "f16"])
 def test_a_matrix_product_from_shared_memory(kind: str) -> None:
-    matrix(kind=kind)
+    assert_matrix(kind=kind)
 
 
 @pytest.mark.parametrize("kind", ["f16", "bf16", "tf32"])
@@ -408,12 +408,12 @@ def test_a_missing_barrier_is_a_race(barrier: str, order: int) -> None:
     unset = r"read of (As|Bs)\[\d+\], which nothing has written\n  line (19|21): "
     race = r"race: thread \d+ reads As\[\d+\], which thread \d+ wrote with no barrier between\n  line 21: .*\n  line 14: "
     with pytest.raises(HostError, match=unset if barrier == "first" else race):
-        sgemm(SGEMM.replace(f"__syncthreads();  // {barrier}", ""), orders=[order])
+        assert_sgemm(SGEMM.replace(f"__syncthreads();  // {barrier}", ""), orders=[order])
 
 
 # kernel -> what is replaced in its text, by what, and what is then said
 BROKEN = {
-    (copy, COPY): [
+    (assert_copy, COPY): [
         ("to + 4 * at)", "to + 4 * at + 1)", r"misaligned: .*\n  line 7: \*\(float4"),
         ("(Y, 16)", "(Y + 2, 16)", "misaligned: __builtin_assume_aligned of 16 bytes at an address that is 8 mod 16"),
         ("at < 250", "at <= 250", r"block \(3, 0, 0\), thread 58: 16-byte .* out of bounds: byte 4000 of [XY], which has 4000"),
@@ -422,7 +422,7 @@ BROKEN = {
         ("(float4 *)(to + 4 * at)", "(float4 *)(X + 4 * at)", r"write to X\[0\], an input"),
         ("blockIdx.x * blockDim.x", "blockIdx.x * 63", r"race: thread \d+ writes Y\[252\], which a thread of another block"),
     ],
-    (sgemm, SGEMM): [
+    (assert_sgemm, SGEMM): [
         ("Bs[e / 8][e % 8 * 4]", "Bs[e / 8 + 1][e % 8 * 4]", "out of"),
         ("k < 16", "k < 17", "out of"),
         ("As[e / 16][e % 16] =", "As[e / 16][e % 16 + 2] =", "index 17 is out of the array's bounds"),
@@ -442,14 +442,14 @@ BROKEN = {
         ("long long n", "int n", "the launch passes"),
         ("step /= 2", "step /= 4", "Mismatched elements"),
     ],
-    (stream, STREAM): [
+    (assert_stream, STREAM): [
         ('asm volatile("cp.async.wait_group %0;" :: "n"(1) : "memory");', "", "into which a cp.async of thread \\d+ still copies"),
         ('"n"(1)', '"n"(2)', "into which a cp.async"),
         ("__syncthreads();  // arrived", "", r"read of dynamic\[\d+\], which nothing has written|race|into which a cp.async"),
         ("__syncthreads();  // used", "", r"race: thread \d+ writes dynamic"),
         ("tid * 4);\n  asm", "tid * 3);\n  asm", "misaligned: destination of a cp.async"),
     ],
-    (matrix, MATRIX): [
+    (assert_matrix, MATRIX): [
         ("  __syncwarp();\n", "", "race: .* (As|Bs)"),
         ("As[16][24]", "As[16][20]", "misaligned: row of an ldmatrix"),
         ("x2.trans", "x2", "Mismatched elements"),

@@ -14,7 +14,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from support.fuzz.values import FLOATS, INF, INTEGERS, NAN, SPECIAL, edges, pairs, same, samples
+from support.fuzz.values import FLOATS, INF, INTEGERS, NAN, SPECIAL, assert_same, edges, pairs, samples
 from support.rings import opencl
 from support.rings.c import Outcome, plain, read
 from support.rings.cuda_host import COMPILER
@@ -67,6 +67,7 @@ def printer(dialect: GpuDialect) -> ExpressionPrinter:
 def test_every_builtin_has_a_name_at_both_precisions(dialect: GpuDialect) -> None:
     for name in CALLED:
         if name != "fdivide":  # printed as a division
+            assert name in dialect.functions, f"the {dialect.name} table of codegen/dialect.py has no {name}"
             assert all(prelude.known(one, dialect) for one in dialect.functions[name]), name
 
 
@@ -233,7 +234,7 @@ def test_integers_wrap_and_floor(runs: GpuDialect) -> None:
         divisors = (7, -1, -3) if DTYPES[dtype].kind == "signed" else (7,)
         want += [[wrap(f(u, c)) for u in a] for c in divisors for f in (operator.floordiv, operator.mod)]
         for got, expected in zip(found.values, want, strict=True):
-            same(got, np.array(expected, dtype=dtype))
+            assert_same(got, np.array(expected, dtype=dtype))
         assert found.flag == 1 and [site["kind"] for site in found.sites] == ["division"]
 
 
@@ -260,7 +261,7 @@ def test_integer_builtins_and_bools(runs: GpuDialect) -> None:
         want = [[converted(f(*pair[:arity]), dtype) for pair in zip(a, b)] for arity, f in named.values()]
         want.append([min(max(s, 1), t) for s, t in zip(a, b)])
         for got, expected in zip(outcome.values, want, strict=True):
-            same(got, np.array(expected, dtype=dtype))
+            assert_same(got, np.array(expected, dtype=dtype))
 
 
 def test_flags_are_raised_by_what_is_evaluated_and_the_largest_stays(runs: GpuDialect) -> None:
@@ -315,7 +316,7 @@ def test_float_arithmetic_comparisons_and_selections(runs: GpuDialect) -> None:
         for k, (got, want) in enumerate(zip(found.values, [*exact, *chosen], strict=True)):
             if want.dtype != np.bool_ and dtype in ("float16", "bfloat16"):
                 want = torch.tensor(want).to(getattr(torch, dtype)).float().numpy()
-            check = same if k < len(exact) else np.testing.assert_array_equal  # min and max of zeros may be either
+            check = assert_same if k < len(exact) else np.testing.assert_array_equal  # min and max of zeros may be either
             check(plain(kinds[k], got), want)
 
 
@@ -335,7 +336,7 @@ def test_literals_are_exact(runs: GpuDialect) -> None:
     found = evaluate([(shown[at : at + 60], {}) for at in range(0, len(shown), 60)], runs)
     for expr, got in zip(shown, (v for outcome in found for v in outcome.values), strict=True):
         assert isinstance(expr, Const)
-        same(plain(expr.dtype, got)[0], np.array(expr.value, dtype=plain(expr.dtype, got).dtype))
+        assert_same(plain(expr.dtype, got)[0], np.array(expr.value, dtype=plain(expr.dtype, got).dtype))
 
 
 def test_every_half_loads_and_stores_as_torch_has_it(runs: GpuDialect) -> None:
@@ -357,13 +358,13 @@ def test_every_half_loads_and_stores_as_torch_has_it(runs: GpuDialect) -> None:
         text = prelude.text(helpers, runs) + signature("run0", ["uint16_t", "float"], ["float", "uint16_t", "float"], runs)
         outputs = [np.zeros(1 << 16, kind) for kind in (np.float32, np.uint16, np.float32)]
         ((_, after),) = run(text + " {\n" + body + "}\n", [[bits, given, *outputs]], [2], runs)
-        same(after[2], loaded)
+        assert_same(after[2], loaded)
         number = ~np.isnan(given)
         want = torch.from_numpy(given).to(getattr(torch, dtype)).view(torch.int16).numpy()
         np.testing.assert_array_equal(after[3][number].view(np.int16), want[number])
         assert np.isnan(plain(dtype, after[3])[~number]).all()
         with np.errstate(invalid="ignore"):
-            same(after[4], functions.on_floats("nextafter", (loaded.astype("f8"), np.ones(1 << 16)), dtype).astype("f4"))
+            assert_same(after[4], functions.on_floats("nextafter", (loaded.astype("f8"), np.ones(1 << 16)), dtype).astype("f4"))
 
 
 # ---------------------------------------------------------------- built-ins

@@ -9,7 +9,7 @@ import operator
 import numpy as np
 import pytest
 import torch
-from support.fuzz.values import FLOATS, INF, INTEGERS, NAN, SPECIAL, edges, pairs, same, samples
+from support.fuzz.values import FLOATS, INF, INTEGERS, NAN, SPECIAL, assert_same, edges, pairs, samples
 from support.rings.c import call, evaluate, plain, read
 
 from tcjit.codegen import prelude
@@ -45,7 +45,7 @@ def test_integer_arithmetic_wraps_and_floors(dtype: str) -> None:
     expected += [[wrap(-u) for u in a], [wrap(u + v) // 3 for u, v in zip(a, b)]]
     expected += [[f(u, c) for u in a] for c in (2, 7) for f in (exact["/"], exact["%"])]
     for got, want in zip(outcome.values, expected, strict=True):
-        same(got, np.array(want, dtype=dtype))
+        assert_same(got, np.array(want, dtype=dtype))
     assert [s["kind"] for s in outcome.sites] == ["division"], "divisors that are constants need no site, equal sites are one"
     assert outcome.flag == 1
 
@@ -57,7 +57,7 @@ def test_division_by_a_negative_constant(dtype: str) -> None:
     outcome = evaluate(shown, {"A": (dtype, a)})
     want = [[converted(f(u, c), dtype) for u in a] for c in (-1, -3) for f in (operator.floordiv, operator.mod)]
     for got, expected in zip(outcome.values, want, strict=True):
-        same(got, np.array(expected, dtype=dtype))
+        assert_same(got, np.array(expected, dtype=dtype))
     assert outcome.flag == 0 and not outcome.sites
 
 
@@ -110,7 +110,7 @@ def test_integer_builtins(dtype: str) -> None:
     expected = [[converted(f(*pair[:arity]), dtype) for pair in zip(a, b)] for arity, f in functions.values()]
     expected.append([min(max(u, 1), v) for u, v in zip(a, b)])
     for got, want in zip(outcome.values, expected, strict=True):
-        same(got, np.array(want, dtype=dtype))
+        assert_same(got, np.array(want, dtype=dtype))
 
 
 def test_bools_add_by_or_and_multiply_by_and() -> None:
@@ -140,7 +140,7 @@ def test_float_arithmetic_and_comparisons(dtype: str) -> None:
     for expr, got, want in zip(shown, outcome.values, expected, strict=True):
         if want.dtype != np.bool_ and dtype in ("float16", "bfloat16"):
             want = torch.tensor(want).to(getattr(torch, dtype)).float().numpy()
-        same(plain(expr.dtype, got), want)
+        assert_same(plain(expr.dtype, got), want)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -172,7 +172,7 @@ def test_every_half_loads_and_stores_as_torch_has_it(dtype: str) -> None:
       return 0; }}"""
     got = np.empty(1 << 16, np.float32)
     call(text + body, "run", [bits], [got], 1 << 16)
-    same(got, loaded)
+    assert_same(got, loaded)
 
     random = np.random.default_rng(3).integers(0, 1 << 32, 200_000, dtype=np.uint64).astype(np.uint32).view(np.float32)
     finite = np.abs(loaded[np.isfinite(loaded)])
@@ -234,7 +234,7 @@ def test_literals_are_exact(dtype: str) -> None:
         values = [converted(v, dtype) for v in values]
     outcome = evaluate([Const(v, dtype=dtype) for v in values], {})
     got = np.array([plain(dtype, v)[0] for v in outcome.values])
-    same(got, np.array(values, dtype=got.dtype))
+    assert_same(got, np.array(values, dtype=got.dtype))
 
 
 def test_literals_read_well() -> None:

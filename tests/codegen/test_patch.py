@@ -80,7 +80,7 @@ def test_the_patch_is_an_option() -> None:
     for rows, vectors in ((2, 3), (6, 1), (12, 2)):
         made = kernel(MATMUL, PRODUCT, Options(register_tile=(rows, vectors)))
         assert max(len(set(re.findall(r"(s\d+(?:_\d+)?) \+= ", body))) for body in made.split("for (")) == rows * vectors
-    with pytest.raises(MappingError, match=r"option patch = \(12, 3\) needs 40 vector registers, and this processor has 32"):
+    with pytest.raises(MappingError, match=r"option register_tile = \(12, 3\) needs 40 vector registers, and this processor has 32"):
         kernel(MATMUL, PRODUCT, Options(register_tile=(12, 3)))
     assert "+=" in kernel(MATMUL, {"A": (2, 8), "B": (8, 16)}, Options(register_tile=(12, 2)))  # as far as extents allow
 

@@ -60,6 +60,7 @@ def test_a_name_that_nothing_defines_is_refused() -> None:
 def test_every_builtin_has_a_name_at_both_precisions() -> None:
     for name in CALLED:
         if name != "fdivide":  # printed as a division
+            assert name in C_FUNCTIONS, f"C_FUNCTIONS of codegen/dialect.py has no {name}"
             assert all(map(prelude.known, C_FUNCTIONS[name])), name
     assert all(map(prelude.known, VECTOR_MATH))
 
@@ -105,7 +106,7 @@ def test_builtins_at_special_values(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_builtins_are_as_exact_as_promised(dtype: str) -> None:
     kernels = ulps.Kernels([(name, dtype) for name in ulps.CASES], replace(C, vector_math=vector_math_symbols()))
-    assert set(ulps.CASES) | set(ulps.EXACT) == set(CALLED)
+    assert set(ulps.CASES) | set(ulps.EXACT) == set(CALLED), "every built-in is in CASES or EXACT of benchmarks/ulps.py"
     for name in ulps.CASES:
         found = ulps.measure(kernels, name, dtype, 300)
         limit = LIMITS.get(name, LIMIT) if dtype == "float64" else LIMIT
@@ -115,7 +116,7 @@ def test_builtins_are_as_exact_as_promised(dtype: str) -> None:
 def test_the_page_on_numerics_lists_every_builtin() -> None:
     page = (ROOT / "docs" / "numerics.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| `(\w+)` \|[^|]*\| (\S+) \|", page, re.MULTILINE))
-    assert set(rows) == set(ulps.CASES)
+    assert set(rows) == set(ulps.CASES), "python benchmarks/ulps.py --write docs/numerics.md measures what is missing"
     assert all(float(single) <= LIMIT for single in rows.values())
     assert all(name in page for name in ulps.EXACT)
 

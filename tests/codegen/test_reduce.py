@@ -40,17 +40,17 @@ COMBINE = {"+=": np.sum, "min=": np.min, "max=": np.max, "*=": np.prod}
 )
 @pytest.mark.parametrize("operator, dtype", [("+=", "float"), ("max=", "double")])
 def test_rows_of_every_length(operator: str, dtype: str, n: int, count: int, together: int) -> None:
-    check_rows(operator, dtype, 11, n, count, together)
+    assert_rows(operator, dtype, 11, n, count, together)
 
 
 @host
 @pytest.mark.parametrize("dtype", NUMPY)
 @pytest.mark.parametrize("operator", COMBINE)
 def test_rows_of_every_type(operator: str, dtype: str) -> None:
-    check_rows(operator, dtype, 3, 100, 128, 1)
+    assert_rows(operator, dtype, 3, 100, 128, 1)
 
 
-def check_rows(operator: str, dtype: str, m: int, n: int, count: int, together: int) -> None:
+def assert_rows(operator: str, dtype: str, m: int, n: int, count: int, together: int) -> None:
     kind = NUMPY[dtype]
     x = np.random.default_rng(n).integers(-9 if np.dtype(kind).kind != "u" else 0, 10, (m, n)).astype(kind)
     s = np.empty(m, kind)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from support.calls import defs, fast, knows, refused
+from support.calls import assert_fast, assert_refused, defs, knows
 
 import tcjit
 from tcjit.errors import ArgumentError, DivisionError, GatherError
@@ -61,7 +61,7 @@ def test_views_that_are_not_aligned() -> None:
     add = defs().add
     for offset in (0, 1, 2, 3, 4, 7):
         x, y = torch.randn(1000, device="cuda")[offset : offset + 900], torch.randn(1000, device="cuda")[1 : 1 + 900]
-        assert torch.equal(fast(add, x, y), x + y)
+        assert torch.equal(assert_fast(add, x, y), x + y)
         out = torch.empty(1000, device="cuda")[offset : offset + 900]
         add(x, y, out=out)
         assert torch.equal(out, x + y)
@@ -142,11 +142,11 @@ def test_division_by_zero_is_raised_later() -> None:
 
 def test_tensors_of_two_places_are_refused() -> None:
     add, here, there = defs().add, torch.ones(5), torch.ones(5, device="cuda")
-    refused(lambda: add(here, there), ArgumentError)
-    refused(lambda: add(there, here), ArgumentError)
-    refused(lambda: defs("cuda").add(here, here), ArgumentError)
-    refused(lambda: defs("cpu").add(there, there), ArgumentError)
-    refused(lambda: add(there, there, out=here), ArgumentError)
+    assert_refused(lambda: add(here, there), ArgumentError)
+    assert_refused(lambda: add(there, here), ArgumentError)
+    assert_refused(lambda: defs("cuda").add(here, here), ArgumentError)
+    assert_refused(lambda: defs("cpu").add(there, there), ArgumentError)
+    assert_refused(lambda: add(there, there, out=here), ArgumentError)
     assert torch.equal(add(here, here), here + here) and torch.equal(add(there, there), there + there)
 
 
@@ -197,7 +197,7 @@ def test_what_a_call_costs(capsys: pytest.CaptureFixture[str], record_property: 
     """Host time of a repeated call, without waiting for the GPU."""
     x, y = torch.randn(32, device="cuda"), torch.randn(32, device="cuda")
     add = defs().add
-    assert torch.equal(fast(add, x, y), x + y) and knows(add, x, y)
+    assert torch.equal(assert_fast(add, x, y), x + y) and knows(add, x, y)
 
     def cost(call: Callable[[], object]) -> float:
         runs = []

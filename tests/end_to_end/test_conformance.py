@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from support.rings.cuda_target import compiled_as_well
-from support.rings.targets import everywhere, only, same, small
+from support.rings.targets import assert_agrees, everywhere, only, small
 
 import tcjit
 from tcjit.mapping.options import Options
@@ -310,15 +310,15 @@ def test_a_program_of_thirty_statements(on: str) -> None:
             )[n % 3]
         )
     text = "def deep(float(N,N) X) -> (Y) {\n" + "\n".join(lines) + "\nY(i) max=! T29(i, j)\n}"
-    same(on, text, small(12, 12))
+    assert_agrees(on, text, small(12, 12))
 
 
 @EVERYWHERE
 def test_everything_of_rank_zero(on: str) -> None:
     text = "def f(float x, int32 n, bool p) -> (A, B, C) { A = p ? x * n : x  B +=! A * k where k in 0:5  C = A + B  A min= B - 3 }"
-    same(on, text, 2.0, 3, True)
-    same(on, "def f() -> (A) { A = 3 }")
-    same(on, "def f(float(N) X) -> (A) { A += X(i) }", small(9), out=torch.tensor(2.0))
+    assert_agrees(on, text, 2.0, 3, True)
+    assert_agrees(on, "def f() -> (A) { A = 3 }")
+    assert_agrees(on, "def f(float(N) X) -> (A) { A += X(i) }", small(9), out=torch.tensor(2.0))
 
 
 @EVERYWHERE
@@ -330,13 +330,13 @@ def test_extents_of_one_in_each_place(on: str, ones: tuple[int, ...]) -> None:
         C(b, m, n) = max(C(b, m, n) + c(n), 0)
         S(n, b) +=! C(b, m, n)
     }"""
-    same(on, text, small(b, m, k), small(b, k, n, seed=1), small(n, seed=2))
+    assert_agrees(on, text, small(b, m, k), small(b, k, n, seed=1), small(n, seed=2))
 
 
 @EVERYWHERE
 @pytest.mark.parametrize("m, k, n", [(0, 4, 5), (3, 0, 5), (3, 4, 0), (0, 0, 0)])
 def test_extents_of_zero(on: str, m: int, k: int, n: int) -> None:
-    same(
+    assert_agrees(
         on,
         "def f(float(M,K) A, float(K,N) B) -> (C, S, T) { C(m,n) +=! A(m,k) * B(k,n)  S(m) max=! C(m, n)  T *=! C(m, n) + S(m) }",
         small(m, k),
@@ -370,7 +370,7 @@ def test_extents_of_zero(on: str, m: int, k: int, n: int) -> None:
 def test_fusion_keeps_the_order_that_matters(on: str, text: str, fusion: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallelise, "WORTH_THREADS", 1)
     for chunks in (1, 3):
-        same(on, text, small(17, 17), options=Options(fusion=fusion, reduction_chunks=chunks, tile=(4, 5)))
+        assert_agrees(on, text, small(17, 17), options=Options(fusion=fusion, reduction_chunks=chunks, tile=(4, 5)))
 
 
 @EVERYWHERE
@@ -396,13 +396,13 @@ def test_fusion_keeps_the_order_that_matters(on: str, text: str, fusion: str, mo
     ids=["strided", "diagonal", "turned"],
 )
 def test_padded_copies_read_only_what_exists(on: str, text: str, args: tuple[torch.Tensor, ...]) -> None:
-    same(on, text, *args)
+    assert_agrees(on, text, *args)
 
 
 @EVERYWHERE
 def test_a_gathered_temporary_is_whole_before_it_is_read(on: str) -> None:
     text = "def f(float(N,M) X, int64(N) J) -> (O) { T(i, j) = 2 * X(i, j)  O(any0, any1) +=! T(J(any0), any1) * X(any0, k) }"
-    same(on, text, small(64, 64), torch.arange(64).flip(0))
+    assert_agrees(on, text, small(64, 64), torch.arange(64).flip(0))
 
 
 @EVERYWHERE
@@ -411,11 +411,11 @@ def test_a_gathered_temporary_is_whole_before_it_is_read(on: str) -> None:
 def test_a_patch_with_loops_outside_the_shared_ones_loses_no_sum(on: str, fusion: str, tile: tuple[int, ...]) -> None:
     sums = "def f(bfloat16(1) X) -> (Y) { Y(m, i) +=! X(i) + bfloat16(n) where m in 0:40, n in 9:16 }"
     options = Options(fusion=fusion, tile=tile, reduction_chunks=8, private_buffers=False)
-    same(on, sums, torch.ones(1, dtype=torch.bfloat16), options=options)
+    assert_agrees(on, sums, torch.ones(1, dtype=torch.bfloat16), options=options)
     products = "def f(float(B,K,D) X, float(K,B,D) Y) -> (O, P) { O(b,d) +=! X(b,k,d) * Y(k,b,d)  P(d) +=! O(b,d) }"
-    same(on, products, small(7, 5, 40), small(5, 7, 40, seed=1), options=Options(fusion=fusion, tile=tile))
+    assert_agrees(on, products, small(7, 5, 40), small(5, 7, 40, seed=1), options=Options(fusion=fusion, tile=tile))
     dots = "def f(float(B,D,K) X, float(B,D,K) Y) -> (P) { O(b,d) +=! X(b,d,k) * Y(b,d,k)  P(b) max=! O(b,d) }"
-    same(on, dots, small(9, 5, 340), small(9, 5, 340, seed=1), options=Options(fusion=fusion, tile=tile))
+    assert_agrees(on, dots, small(9, 5, 340), small(9, 5, 340, seed=1), options=Options(fusion=fusion, tile=tile))
 
 
 @EVERYWHERE
@@ -433,4 +433,4 @@ def test_maximal_fusion_ends_whatever_the_subscripts(on: str) -> None:
 @EVERYWHERE
 def test_signs_in_a_row_on_vectors(on: str) -> None:
     text = "def f(float(M,K) A, float(K,N) B, float s) -> (C) { C(m,n) +=! -(-A(m,k)) * -(-(-B(k,n))) * -s - -2.0 }"
-    same(on, text, small(9, 8), small(8, 33), -3.0)
+    assert_agrees(on, text, small(9, 8), small(8, 33), -3.0)

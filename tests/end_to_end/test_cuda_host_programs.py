@@ -14,11 +14,11 @@ import pytest
 import torch
 from support.cases import REGRESSIONS, load
 from support.fuzz.programs import draw
-from support.library import Case, compare
+from support.library import Case, assert_agrees
 from support.mapping import CONVOLUTION, MATMUL, SOFTMAX
 from support.rings.cuda_host import COMPILER, HostError
 from support.rings.cuda_target import TARGET, Loaded
-from support.run import check
+from support.run import assert_right
 
 import tcjit
 from tcjit.errors import TCError
@@ -37,20 +37,20 @@ def test_agrees_with_the_reference(shard: int) -> None:
     for number in range(shard, PROGRAMS, SHARDS):
         case = draw(random.Random(f"{SEED} {number}"))
         try:
-            check(case, TARGET)
+            assert_right(case, TARGET)
         except (AssertionError, TCError) as error:
             raise AssertionError(f"program {number}: {error}\n{case}\n{case.text}") from error
 
 
 @pytest.mark.parametrize("path", SAVED, ids=[p.stem for p in SAVED])
 def test_programs_that_once_failed(path: Path) -> None:
-    check(load(path), TARGET)
+    assert_right(load(path), TARGET)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
 @pytest.mark.parametrize("name", ["matmul_nn", "matmul_tt"])
 def test_products_of_other_types(name: str, dtype: str) -> None:
-    compare(Case(name, {"M": 37, "K": 70, "N": 21}), dtype, TARGET)
+    assert_agrees(Case(name, {"M": 37, "K": 70, "N": 21}), dtype, TARGET)
 
 
 # ---------------------------------------------------------------- broken kernels

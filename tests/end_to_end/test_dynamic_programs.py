@@ -10,8 +10,8 @@ from support.fuzz.dynamic import opened, resized
 from support.fuzz.programs import draw
 from support.rings.cuda_host import COMPILER
 from support.rings.cuda_target import TARGET
-from support.rings.opencl import agrees, require
-from support.run import check
+from support.rings.opencl import assert_agrees, require
+from support.run import assert_right
 
 from tcjit.errors import TCError
 
@@ -33,7 +33,7 @@ def run(number: int, compare: Callable[[Case], None]) -> None:
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_cpu(shard: int) -> None:
     for number in range(shard, 96, SHARDS):
-        run(number, lambda case: check(case, "cpu"))
+        run(number, lambda case: assert_right(case, "cpu"))
 
 
 @pytest.mark.skipif(COMPILER is None, reason="needs g++")
@@ -41,7 +41,7 @@ def test_cpu(shard: int) -> None:
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_cuda_on_the_host(shard: int) -> None:
     for number in range(shard, 24, SHARDS):
-        run(number, lambda case: check(case, TARGET))
+        run(number, lambda case: assert_right(case, TARGET))
 
 
 @pytest.mark.opencl
@@ -49,7 +49,7 @@ def test_cuda_on_the_host(shard: int) -> None:
 def test_opencl(shard: int) -> None:
     require("pocl")
     for number in range(shard, 24, SHARDS):
-        run(number, agrees)
+        run(number, assert_agrees)
 
 
 @pytest.mark.filterwarnings("error")
@@ -60,7 +60,7 @@ def test_few_programs_need_fixed_kernels() -> None:
         rng = random.Random(f"{SEED} {number}")
         case = opened(draw(rng), rng)
         try:
-            check(case, "cpu")
+            assert_right(case, "cpu")
         except UserWarning:
             refused += 1
     assert refused <= 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from support.library import compare_drawn
+from support.library import assert_agrees_drawn
 from support.rings import cuda_target
 from support.rings.cuda_host import COMPILER
 from support.rings.opencl import require, worker
@@ -17,7 +17,7 @@ SEED = 20240601
 @pytest.mark.skipif(COMPILER is None, reason="needs g++")
 @pytest.mark.parametrize("name", library.names()[::2])
 def test_operators_on_the_host(name: str) -> None:
-    compare_drawn(name, cuda_target.TARGET, random.Random(f"{SEED} {name}"))
+    assert_agrees_drawn(name, cuda_target.TARGET, random.Random(f"{SEED} {name}"))
 
 
 @pytest.mark.opencl

@@ -9,7 +9,7 @@ import pytest
 from support.fuzz.faults import right
 from support.rings.cuda_host import COMPILER
 from support.rings.opencl import require
-from support.subjects import SUBJECTS, agrees, compiled, refuted, watched
+from support.subjects import SUBJECTS, assert_agrees, compiled, refuted, watched
 
 from tcjit.mapping.isl import descendants
 from tcjit.mapping.marks import Sync, WaitGroup
@@ -24,7 +24,7 @@ def test_oclgrind_finds_nothing(name: str) -> None:
     require("oclgrind")
     made, _, results = right(name, "opencl")
     assert not refuted(made)
-    agrees(name, results)
+    assert_agrees(name, results)
 
 
 @pytest.mark.skipif(COMPILER is None, reason="needs g++")
@@ -32,7 +32,7 @@ def test_oclgrind_finds_nothing(name: str) -> None:
 def test_the_host_finds_nothing(name: str) -> None:
     made, _, results = right(name, "cuda")
     assert not refuted(made)
-    agrees(name, results)
+    assert_agrees(name, results)
 
 
 def covered(language: str, name: str) -> set[str]:

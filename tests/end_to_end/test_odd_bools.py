@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support.rings.targets import everywhere, only, same
+from support.rings.targets import assert_agrees, everywhere, only
 
 import tcjit
 from tcjit.mapping.options import Options
@@ -43,7 +43,7 @@ def bytes_of(tensor: torch.Tensor) -> set[int]:
     ],
 )
 def test_every_byte_but_0_is_true(on: str, text: str) -> None:
-    same(on, text, odd(200))
+    assert_agrees(on, text, odd(200))
     results = only(text, target=on)(odd(200))
     for result in results if isinstance(results, tuple) else (results,):
         assert result.dtype != torch.bool or bytes_of(result) <= {0, 1}
@@ -58,7 +58,7 @@ def test_masks_of_products(on: str, options: Options) -> None:
     """Masks that are packed, copied to shared memory, or read several at once."""
     text = "def f(float(M,K) A, bool(M,K) X, float(K,N) B) -> (C) { C(m, n) +=! (X(m, k) ? A(m, k) : 0.0) * B(k, n) }"
     whole = [torch.randint(-3, 4, shape, generator=torch.Generator().manual_seed(1)).float() for shape in ((32, 48), (48, 32))]
-    same(on, text, whole[0], odd(32, 48), whole[1], options=options)
+    assert_agrees(on, text, whole[0], odd(32, 48), whole[1], options=options)
     found = only(text, target=on, options=options)(whole[0], odd(32, 48), whole[1])
     assert torch.equal(found, (whole[0] * canonical(odd(32, 48))) @ whole[1])
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from support.cases import REGRESSIONS, Case, Fill, load
 from support.fuzz.programs import draw
-from support.rings.oclgrind import Edit, clean, inspect
-from support.rings.opencl import agrees, require
+from support.rings.oclgrind import Edit, assert_clean, inspect
+from support.rings.opencl import assert_agrees, require
 
 from tcjit.mapping.options import Options
 
@@ -33,12 +33,12 @@ def pocl() -> None:
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_opencl_agrees_with_the_reference(shard: int) -> None:
     for number in range(shard, PROGRAMS, SHARDS):
-        agrees(draw(random.Random(f"{SEED} {number}")))
+        assert_agrees(draw(random.Random(f"{SEED} {number}")))
 
 
 @pytest.mark.parametrize("path", SAVED, ids=[p.stem for p in SAVED])
 def test_programs_that_once_failed(path: Path) -> None:
-    agrees(load(path))
+    assert_agrees(load(path))
 
 
 @pytest.mark.parametrize("dtype", "half bfloat16 float double int8 uint8 int16 uint32 int64 bool".split())
@@ -53,10 +53,10 @@ def test_vectors_of_every_type(dtype: str) -> None:
     fills = {name: Fill(kind, "small", number, 0, 1 if dtype == "bool" else 5) for number, name in enumerate("ABC")}
     shapes = {"A": (96, 64), "B": (96, 64), "C": (64, 96)}
     case = Case(text, shapes, fills, exact=True, options=Options(vector=4, fusion="minimal"), device={"processors": 1})
-    agrees(case)
+    assert_agrees(case)
     if dtype in ("half", "float", "uint8"):
         require("oclgrind")
-        clean(case)
+        assert_clean(case)
 
 
 @pytest.mark.parametrize("number", range(WATCHED))
@@ -66,12 +66,12 @@ def test_oclgrind_has_nothing_to_say(number: int) -> None:
     case = draw(rng)
     while case.faults:  # a wrong index is one that oclgrind may speak of
         case = draw(rng)
-    clean(case)
+    assert_clean(case)
 
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_oclgrind_misses_a_removed_barrier(number: int) -> None:
     require("oclgrind")
-    clean(MATMUL)
+    assert_clean(MATMUL)
     _, found = inspect(MATMUL, Edit(BARRIER, number=number))
     assert any("data race at local memory" in finding.what and finding.kernel == "tc_mm" for finding in found), found

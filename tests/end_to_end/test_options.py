@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from support.cases import Case, Fill
-from support.compare import agree
+from support.compare import assert_agree
 from support.fuzz.kernels import device
 from support.fuzz.options import drawn, refused
 from support.rings.targets import on
@@ -182,7 +182,7 @@ def test_options_never_change_results(name: str, turn: int, on: str) -> None:
             continue
         expected = case.expected(program)
         for returned, result in found.items():
-            agree(result, expected, returned)
+            assert_agree(result, expected, returned)
         return
 
 
@@ -238,7 +238,10 @@ def test_invalid_options_name_the_field(wrong: dict[str, Any]) -> None:
         Options().but(**wrong)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "3", '{"speed": 11}', '{"vector_width": "many"}', '{"tile": 3}', '{"lanes": null}'])
+TEXTS = ["", "{", "[]", "3", '{"speed": 11}', '{"vector_width": "many"}', '{"tile": 3}', '{"vector_width": null}', '{"lanes": 3}']
+
+
+@pytest.mark.parametrize("text", TEXTS)
 def test_invalid_json_is_a_mapping_error(text: str) -> None:
     with pytest.raises(MappingError):
         Options.from_json(text)
@@ -277,6 +280,12 @@ def test_presets_are_known_by_name() -> None:
     assert set(PRESETS) == set("naive pointwise mlp conv group_conv reduction contraction".split())
     with pytest.raises(MappingError, match="unknown preset"):
         Options.preset("fastest")
+
+
+def test_every_field_checks_its_values() -> None:
+    for option in Options.described():
+        with pytest.raises(MappingError, match=f"option {option.name} = .*object"):
+            Options(**{option.name: object()})
 
 
 def test_every_choice_of_a_field_is_valid() -> None:

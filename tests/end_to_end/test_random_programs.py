@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 from support.cases import REGRESSIONS, Case, load, save
 from support.compare import decided
+from support.fuzz.expressions import ANYWHERE, DOMAINS, STEPS
 from support.fuzz.programs import Statistics, candidate, draw
 from support.fuzz.shrink import shrink
-from support.run import call, check
+from support.run import assert_right, call
 
 from tcjit.errors import TCError
+from tcjit.grammar.builtins import BUILTINS
 from tcjit.jit.call import function
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes import parallelise
@@ -26,13 +28,18 @@ PROGRAMS, SHARDS, SEED = 500, 25, 20240601
 SAVED = sorted(REGRESSIONS.glob("*.tc"))
 
 
+def test_random_expressions_call_every_builtin() -> None:
+    drawn = {*DOMAINS, *ANYWHERE, *STEPS, "infinity"}
+    assert drawn == set(BUILTINS), "every built-in has its arguments in support/fuzz/expressions.py"
+
+
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_cpu_agrees_with_the_reference(shard: int) -> None:
     counts = Statistics()
     for number in range(shard, PROGRAMS, SHARDS):
         case = draw(random.Random(f"{SEED} {number}"), counts)
         try:
-            check(case, "cpu")
+            assert_right(case, "cpu")
         except (AssertionError, TCError) as error:
             raise AssertionError(f"program {number}: {error}\n{case}\n{case.text}") from error
     assert counts.refused <= counts.drawn // 10, "\n".join(counts.reasons)
@@ -40,7 +47,7 @@ def test_cpu_agrees_with_the_reference(shard: int) -> None:
 
 @pytest.mark.parametrize("path", SAVED, ids=[p.stem for p in SAVED])
 def test_programs_that_once_failed(path: Path) -> None:
-    check(load(path), "cpu")
+    assert_right(load(path), "cpu")
 
 
 def test_the_reference_is_a_target() -> None:
@@ -104,6 +111,6 @@ def test_a_case_is_mapped_by_its_options(monkeypatch: pytest.MonkeyPatch) -> Non
         return function(text, name, target, options, dynamic)
 
     monkeypatch.setattr("support.run.function", called)
-    check(case, "cpu")
-    check(replace(case, options=None), "cpu")
+    assert_right(case, "cpu")
+    assert_right(replace(case, options=None), "cpu")
     assert given == [case.options, None] and shared == [1, parallelise.WORTH_THREADS] and shared[1] > 1

@@ -135,7 +135,7 @@ def test_an_operator_that_is_wrong_is_named_with_its_ring(monkeypatch: pytest.Mo
     def wrong(*_: object, **__: object) -> None:
         raise AssertionError("one element is wrong")
 
-    monkeypatch.setattr("support.library.compare", wrong)
+    monkeypatch.setattr("support.library.assert_agrees", wrong)
     work = soak.Work(7, WORK.keep, library=1)
     name = library.names()[0]
     assert soak._named(work, 0) == f"{name} on cuda_host: AssertionError: one element is wrong"
@@ -152,7 +152,7 @@ def test_a_failure_is_kept_with_the_options_that_it_needs(tmp_path: Path, monkey
     def check(case: Case, target: str) -> None:
         assert case.options is None or case.options.vector_width != 2, "two lanes"
 
-    monkeypatch.setattr("support.run.check", check)
+    monkeypatch.setattr("support.run.assert_right", check)
     assert "kept in" in soak._program(case, soak.Work(7, tmp_path), 1)
     kept = load(tmp_path / "soak_7_1.tc")
     assert kept.options == Options(vector_width=2) and kept.shapes == {"X": (0,)} and len(kept.text) < len(text)
@@ -165,7 +165,7 @@ def test_a_failure_that_needs_no_options_is_kept_without(tmp_path: Path, monkeyp
     def wrong(case: Case, target: str) -> None:
         raise AssertionError("always")
 
-    monkeypatch.setattr("support.run.check", wrong)
+    monkeypatch.setattr("support.run.assert_right", wrong)
     soak._program(case, soak.Work(7, tmp_path), 2)
     assert load(tmp_path / "soak_7_2.tc").options is None
     assert "options" not in (tmp_path / "soak_7_2.tc").read_text()

@@ -182,10 +182,11 @@ def test_isl_names_stay_different() -> None:
 def test_linear() -> None:
     found = linear(subscript("2 * i + s * k - i + N - 1"))
     assert found is not None
-    assert list(found.coefficients) == ["i", "k"]
-    assert found.coefficients["i"] == 1
-    assert show(expression(found.coefficients["k"])) == "s"
-    assert show(expression(found.rest)) == "N - 1"
+    coefficients, rest = found
+    assert list(coefficients) == ["i", "k"]
+    assert coefficients["i"] == 1
+    assert show(expression(coefficients["k"])) == "s"
+    assert show(expression(rest)) == "N - 1"
     assert linear(subscript("i / 2")) is None
     assert linear(subscript("i * k")) is None
     assert linear(subscript("X(i)")) is None

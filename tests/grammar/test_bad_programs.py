@@ -250,7 +250,7 @@ CALLS = [
 ]
 
 
-def refused(text: str, kind: type[TCError], what: str, hint: str) -> None:
+def assert_refused(text: str, kind: type[TCError], what: str, hint: str) -> None:
     with pytest.raises(TCError) as caught:
         check(parse(text))
     error = caught.value
@@ -265,36 +265,36 @@ def refused(text: str, kind: type[TCError], what: str, hint: str) -> None:
 
 @pytest.mark.parametrize(("text", "what", "hint"), SYNTAX)
 def test_syntax(text: str, what: str, hint: str) -> None:
-    refused(HEAD + text + "\n}", ParseError, what, hint)
+    assert_refused(HEAD + text + "\n}", ParseError, what, hint)
 
 
 @pytest.mark.parametrize(("text", "what", "hint"), PROGRAMS)
 def test_programs(text: str, what: str, hint: str) -> None:
-    refused(text, ParseError, what, hint)
+    assert_refused(text, ParseError, what, hint)
 
 
 @pytest.mark.parametrize(("text", "what", "hint"), MEANING)
 def test_meaning(text: str, what: str, hint: str) -> None:
-    refused(HEAD + text + "\n}", CheckError, what, hint)
+    assert_refused(HEAD + text + "\n}", CheckError, what, hint)
 
 
 @pytest.mark.parametrize(("text", "what", "hint"), SIGNATURES)
 def test_signatures(text: str, what: str, hint: str) -> None:
-    refused(text, CheckError, what, hint)
+    assert_refused(text, CheckError, what, hint)
 
 
 @pytest.mark.parametrize(("text", "what", "hint"), CALLS)
 def test_calls(text: str, what: str, hint: str) -> None:
-    refused(CALLEES + text + "\n}", CheckError, what, hint)
+    assert_refused(CALLEES + text + "\n}", CheckError, what, hint)
 
 
 def test_extents_of_literal_arguments() -> None:
     both = "def g(float(N) A, float(N) B) -> (D) { D(i) = A(i) + B(i) }\ndef f(float(3) A, float(4) B) -> (C) { C = g(A, B) }"
-    refused(both, CheckError, "the size N of `g`: dimension 0 of `A` and dimension 0 of `B`: 3 is not 4", "equal")
+    assert_refused(both, CheckError, "the size N of `g`: dimension 0 of `A` and dimension 0 of `B`: 3 is not 4", "equal")
     zero = "def g(float(N) A, int32 k) -> (D) { D(i) = A(i / k) }\ndef f(float(N) A) -> (C) { C = g(A, 0) }"
-    refused(zero, CheckError, "an integer is divided by zero", "another number")
+    assert_refused(zero, CheckError, "an integer is divided by zero", "another number")
     result = "def g(float(N) A) -> (D) { D(i) = A(i) }\ndef f(float(N) A) -> (double(N) C) { C = g(A) }"
-    refused(result, CheckError, "`g` returns float32, and `C` is float64", "a tensor of its own")
+    assert_refused(result, CheckError, "`g` returns float32, and `C` is float64", "a tensor of its own")
 
 
 def test_the_whole_message() -> None:

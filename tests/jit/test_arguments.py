@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.calls import defs, fast, refused
+from support.calls import assert_fast, assert_refused, defs
 
 import tcjit
 
@@ -48,12 +48,12 @@ WRONG = {
 @pytest.mark.parametrize("case", WRONG)
 def test_messages(tc: Any, case: str) -> None:
     args, message = WRONG[case]
-    fast(tc.mm, A, B)
-    assert refused(lambda: tc.mm(*args), tcjit.ArgumentError) == message
+    assert_fast(tc.mm, A, B)
+    assert assert_refused(lambda: tc.mm(*args), tcjit.ArgumentError) == message
 
 
 def test_sizes(tc: Any) -> None:
-    message = refused(lambda: tc.mm(A, torch.ones(6, 6)), tcjit.ShapeError)
+    message = assert_refused(lambda: tc.mm(A, torch.ones(6, 6)), tcjit.ShapeError)
     assert "`A`" in message and "`B`" in message and "K" in message
     with pytest.raises(ValueError):
         tc.mm(A, torch.ones(6, 6))
@@ -61,19 +61,19 @@ def test_sizes(tc: Any) -> None:
 
 def test_constant_extents() -> None:
     f = tcjit.define("def f(float(3, N) A, float(N) B) -> (C) { C(i) = A(0, i) + B(i) }", target="reference").f
-    refused(lambda: f(torch.ones(2, 5), torch.ones(4)), tcjit.ShapeError, "3")
+    assert_refused(lambda: f(torch.ones(2, 5), torch.ones(4)), tcjit.ShapeError, "3")
     assert f(torch.ones(3, 5), torch.ones(5)).shape == (5,)
 
 
 def test_keywords(tc: Any) -> None:
     x = torch.ones(3)
     for wrong in (1, "yes", None, torch.tensor(True)):
-        refused(lambda: tc.add(x, x, unchecked=wrong), tcjit.ArgumentError, "unchecked")
-    refused(lambda: tc.add(x, x, nothing=1), tcjit.ArgumentError, "unexpected keyword argument 'nothing'")
+        assert_refused(lambda: tc.add(x, x, unchecked=wrong), tcjit.ArgumentError, "unchecked")
+    assert_refused(lambda: tc.add(x, x, nothing=1), tcjit.ArgumentError, "unexpected keyword argument 'nothing'")
 
 
 def test_an_accumulating_call_checks_arguments_first(tc: Any) -> None:
-    refused(lambda: tc.onto(torch.ones(3)), tcjit.ArgumentError, "dimensions")
+    assert_refused(lambda: tc.onto(torch.ones(3)), tcjit.ArgumentError, "dimensions")
 
 
 class Strange:
@@ -157,17 +157,17 @@ def test_fuzz(target: str) -> None:
 
 def test_fuzz_of_define() -> None:
     for source in (None, 3, b"def", ["def"], object()):
-        refused(lambda: tcjit.define(source), tcjit.ArgumentError)
+        assert_refused(lambda: tcjit.define(source), tcjit.ArgumentError)
     text = "def f(float(N) X) -> (Y) { Y(i) = X(i) }"
     for target in ("gpu", "cuda:0", "cuda:sm", "opencl:1", "cpu:avx2", "", 3, ["cpu"], object()):
-        refused(lambda: tcjit.define(text, target=target), tcjit.ArgumentError)
+        assert_refused(lambda: tcjit.define(text, target=target), tcjit.ArgumentError)
     for options in ("naive", {}, 3, object()):
-        refused(lambda: tcjit.define(text, options=options), tcjit.ArgumentError)
-        refused(lambda: tcjit.define(text).f.compile(torch.ones(2), options=options), tcjit.ArgumentError)
+        assert_refused(lambda: tcjit.define(text, options=options), tcjit.ArgumentError)
+        assert_refused(lambda: tcjit.define(text).f.compile(torch.ones(2), options=options), tcjit.ArgumentError)
     for source in ("", "def", "def f", text + "}", "def f(float(N) X) -> (Y) { Y(i) = Z(i) }"):
-        refused(lambda: tcjit.define(source), tcjit.TCError)
-    refused(lambda: tcjit.compile(text, "g", torch.ones(2)), tcjit.ArgumentError, "no def called 'g'")
-    refused(lambda: tcjit.compile(text, 3, torch.ones(2)), tcjit.ArgumentError)
+        assert_refused(lambda: tcjit.define(source), tcjit.TCError)
+    assert_refused(lambda: tcjit.compile(text, "g", torch.ones(2)), tcjit.ArgumentError, "no def called 'g'")
+    assert_refused(lambda: tcjit.compile(text, 3, torch.ones(2)), tcjit.ArgumentError)
     for wrong in (None, 1, torch.tensor(True), torch.ones(2), np.ones(3)):
-        refused(lambda: tcjit.define(text).f.compile(torch.ones(2), unchecked=wrong), tcjit.ArgumentError, "unchecked")
-        refused(lambda: tcjit.compile(text, "f", torch.ones(2), unchecked=wrong), tcjit.ArgumentError, "unchecked")
+        assert_refused(lambda: tcjit.define(text).f.compile(torch.ones(2), unchecked=wrong), tcjit.ArgumentError, "unchecked")
+        assert_refused(lambda: tcjit.compile(text, "f", torch.ones(2), unchecked=wrong), tcjit.ArgumentError, "unchecked")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.calls import defs, fast, knows, refused
+from support.calls import assert_fast, assert_refused, defs, knows
 from support.rings.targets import everywhere
 
 import tcjit
@@ -21,12 +21,12 @@ def tc(request: pytest.FixtureRequest) -> Any:
 
 def test_results(tc: Any) -> None:
     a, b = torch.randn(5, 7), torch.randn(7, 3)
-    assert torch.allclose(fast(tc.mm, a, b), a @ b, atol=1e-5)
-    y, z = fast(tc.both, a[0])
+    assert torch.allclose(assert_fast(tc.mm, a, b), a @ b, atol=1e-5)
+    y, z = assert_fast(tc.both, a[0])
     assert type(tc.both(a[0])) is tuple
     assert torch.equal(y, a[0] + 1) and torch.equal(z, (a[0] + 1) * 2)
     whole = (10 * a).round()
-    assert torch.equal(fast(tc.sum, whole), whole.sum()) and tc.sum(a).shape == ()
+    assert torch.equal(assert_fast(tc.sum, whole), whole.sum()) and tc.sum(a).shape == ()
 
 
 @pytest.mark.parametrize("on", everywhere(cuda_host="torch does not resize what NumPy has seen", cuda=CUDA))
@@ -34,7 +34,7 @@ def test_outputs_are_torch_s_own(on: str) -> None:
     """Allocated by torch: they may be resized, saved and differentiated like any other tensor."""
     tc = defs(on)
     x = torch.randn(8)
-    made = fast(tc.add, x, x)
+    made = assert_fast(tc.add, x, x)
     assert knows(tc.add, x, x) and made.is_contiguous() and not made.requires_grad and made.grad_fn is None
     assert made.resize_(100).shape == (100,) and made._version == 1
 
@@ -43,9 +43,9 @@ def test_every_layout(tc: Any) -> None:
     base = torch.randn(6, 6)
     for a in (base, base.t(), torch.randn(18, 12)[::3, ::2], torch.randn(12, 12)[::2, 1::2], torch.randn(6).expand(6, 6)):
         for b in (base, base.t(), torch.randn(6, 1).expand(6, 6), torch.randn(1, 1).expand(6, 6), torch.randn(6, 12)[:, ::2]):
-            assert torch.allclose(fast(tc.mm, a, b), a @ b, atol=1e-5)
+            assert torch.allclose(assert_fast(tc.mm, a, b), a @ b, atol=1e-5)
     one = torch.randn(1, 6).as_strided((1, 6), (999, 1))
-    assert torch.allclose(fast(tc.mm, one, base), one @ base, atol=1e-5)
+    assert torch.allclose(assert_fast(tc.mm, one, base), one @ base, atol=1e-5)
 
 
 @pytest.mark.parametrize("on", everywhere(cuda=CUDA))
@@ -57,7 +57,7 @@ def test_one_kernel_serves_all_strides_of_a_kind(on: str) -> None:
     assert {k.key.layouts for k in kernels} == {("n1", "contiguous")}
     for width in (5, 6, 7):
         a = torch.randn(4, width)[:, :4]
-        assert torch.allclose(fast(tc.mm, a, b), a @ b, atol=1e-5)
+        assert torch.allclose(assert_fast(tc.mm, a, b), a @ b, atol=1e-5)
 
 
 @pytest.mark.parametrize("on", everywhere(cuda=CUDA))
@@ -65,17 +65,17 @@ def test_expanded_beyond_two_to_the_31(on: str) -> None:
     tc = defs(on)
     table = torch.randn(1, 4).expand(2**40, 4)
     index = torch.tensor([0, 2**40 - 1, 2**31 + 5])
-    assert torch.equal(fast(tc.pick, table, index), table[0].expand(3, 4))
-    refused(lambda: tc.pick(table, index + 1), tcjit.GatherError)
+    assert torch.equal(assert_fast(tc.pick, table, index), table[0].expand(3, 4))
+    assert_refused(lambda: tc.pick(table, index + 1), tcjit.GatherError)
 
 
 def test_empty_tensors(tc: Any) -> None:
-    assert fast(tc.add, torch.empty(0), torch.empty(0)).shape == (0,)
-    assert torch.equal(fast(tc.mm, torch.empty(2, 0), torch.empty(0, 3)), torch.zeros(2, 3))
-    assert fast(tc.mm, torch.empty(0, 4), torch.empty(4, 3)).shape == (0, 3)
-    assert torch.equal(fast(tc.sum, torch.empty(0, 5)), torch.tensor(0.0))
-    assert fast(tc.shift, torch.randn(4)).shape == (0,)
-    refused(lambda: tc.shift(torch.randn(3)), tcjit.ShapeError)
+    assert assert_fast(tc.add, torch.empty(0), torch.empty(0)).shape == (0,)
+    assert torch.equal(assert_fast(tc.mm, torch.empty(2, 0), torch.empty(0, 3)), torch.zeros(2, 3))
+    assert assert_fast(tc.mm, torch.empty(0, 4), torch.empty(4, 3)).shape == (0, 3)
+    assert torch.equal(assert_fast(tc.sum, torch.empty(0, 5)), torch.tensor(0.0))
+    assert assert_fast(tc.shift, torch.randn(4)).shape == (0,)
+    assert_refused(lambda: tc.shift(torch.randn(3)), tcjit.ShapeError)
 
 
 def test_many_shapes(tc: Any) -> None:
@@ -84,7 +84,7 @@ def test_many_shapes(tc: Any) -> None:
         assert torch.equal(tc.add(x, x), 2 * x)
     for n in range(8, 0, -1):
         x = torch.randn(n)
-        assert torch.equal(fast(tc.add, x, x), 2 * x)
+        assert torch.equal(assert_fast(tc.add, x, x), 2 * x)
 
 
 def test_table_of_many_strides() -> None:
@@ -93,14 +93,14 @@ def test_table_of_many_strides() -> None:
     b = torch.ones(4, 4)
     for width in range(4, 284):
         a = torch.randn(4, width)[:, :4]
-        assert torch.allclose(fast(tc.mm, a, b), a @ b, atol=1e-5) and knows(tc.mm, a, b)
+        assert torch.allclose(assert_fast(tc.mm, a, b), a @ b, atol=1e-5) and knows(tc.mm, a, b)
     assert len(tc.mm._table._launcher) == 256
 
 
 def test_the_table_holds_each_call_once() -> None:
     tc = defs("cpu")
     x = torch.arange(6.0)
-    fast(tc.step, 1.0, x, 2)
+    assert_fast(tc.step, 1.0, x, 2)
     before = len(tc.step._table._launcher)
     for _ in range(5):
         assert torch.equal(tc.step(torch.tensor(2.0), x, 2), 2 * x[::2])  # a scalar in a tensor is not for the fast path
@@ -135,7 +135,7 @@ def test_scalars_of_every_type(tc: Any) -> None:
         dtype = getattr(torch, name)
         fill = tcjit.define(f"def fill({name} a, float(N) X) -> (Y) {{ Y(i) = a where i in 0:N }}", target=target).fill
         for value in many:
-            assert torch.equal(fast(fill, value, torch.empty(3)), torch.full((3,), value, dtype=dtype)), (name, value)
+            assert torch.equal(assert_fast(fill, value, torch.empty(3)), torch.full((3,), value, dtype=dtype)), (name, value)
 
 
 @pytest.mark.parametrize(
@@ -149,8 +149,8 @@ def test_scalars_of_every_type(tc: Any) -> None:
 def test_scalars_that_the_type_does_not_hold(tc: Any, a: Any, s: Any) -> None:
     x = torch.randn(6)
     for _ in range(2):
-        refused(lambda: tc.step(a, x, s), tcjit.ArgumentError)
-        fast(tc.step, 1.0, x, 1)
+        assert_refused(lambda: tc.step(a, x, s), tcjit.ArgumentError)
+        assert_fast(tc.step, 1.0, x, 1)
 
 
 # ---------------------------------------------------------------- out=
@@ -193,12 +193,12 @@ def test_strided_out(tc: Any) -> None:
 
 def test_out_accumulates(tc: Any) -> None:
     a = torch.randn(3, 4)
-    refused(lambda: tc.onto(a), tcjit.ArgumentError, "out=")
+    assert_refused(lambda: tc.onto(a), tcjit.ArgumentError, "out=")
     out = torch.ones(3)
     for times in range(1, 5):
         tc.onto(a, out=out)
         assert torch.allclose(out, 1 + times * a.sum(1), atol=1e-5)
-    refused(lambda: tc.onto(a), tcjit.ArgumentError, "out=")
+    assert_refused(lambda: tc.onto(a), tcjit.ArgumentError, "out=")
     wide = torch.ones(6)
     tc.onto(a, out=wide[::2])
     assert torch.allclose(wide[::2], 1 + a.sum(1), atol=1e-5) and torch.equal(wide[1::2], torch.ones(3))
@@ -208,19 +208,20 @@ def test_out_that_shares_memory(tc: Any) -> None:
     x, y = torch.randn(20), torch.randn(10)
     for _ in range(3):
         for out in (x[:10], x[5:15], x[9:19]):
-            refused(lambda: tc.add(x[:10], y, out=out), tcjit.ArgumentError, "overlaps")
+            assert_refused(lambda: tc.add(x[:10], y, out=out), tcjit.ArgumentError, "overlaps")
         assert torch.equal(tc.add(x[:10], y, out=x[10:]), x[:10] + y)
-        refused(lambda: tc.both(y, out=(x[:10], x[9:19])), tcjit.ArgumentError, "overlaps")
-        refused(lambda: tc.both(y, out=(x[:10], x[:10])), tcjit.ArgumentError, "overlaps")
+        assert_refused(lambda: tc.both(y, out=(x[:10], x[9:19])), tcjit.ArgumentError, "overlaps")
+        assert_refused(lambda: tc.both(y, out=(x[:10], x[:10])), tcjit.ArgumentError, "overlaps")
         tc.both(y, out=(x[:10], x[10:]))
     for out in (torch.empty(1).expand(10), torch.empty(12).as_strided((10,), (0,))):
-        refused(lambda: tc.add(y, y, out=out), tcjit.ArgumentError, "share memory")
-    refused(lambda: tc.mm(torch.ones(3, 3), torch.ones(3, 3), out=torch.empty(9).as_strided((3, 3), (1, 1))), tcjit.ArgumentError, "share")
+        assert_refused(lambda: tc.add(y, y, out=out), tcjit.ArgumentError, "share memory")
+    overlapping = torch.empty(9).as_strided((3, 3), (1, 1))
+    assert_refused(lambda: tc.mm(torch.ones(3, 3), torch.ones(3, 3), out=overlapping), tcjit.ArgumentError, "share")
 
 
 def test_wrong_outs(tc: Any) -> None:
     x = torch.randn(4)
-    fast(tc.add, x, x, out=torch.empty(4))
+    assert_fast(tc.add, x, x, out=torch.empty(4))
     for out, kind in (
         (torch.empty(5), tcjit.ShapeError),
         (torch.empty(4, 1), tcjit.ShapeError),
@@ -231,9 +232,9 @@ def test_wrong_outs(tc: Any) -> None:
         (3, tcjit.ArgumentError),
         (torch.empty(4, device="meta"), tcjit.ArgumentError),
     ):
-        refused(lambda: tc.add(x, x, out=out), kind)
-    refused(lambda: tc.both(x, out=torch.empty(4)), tcjit.ArgumentError, "tuple of 2")
-    refused(lambda: tc.both(x, out=(torch.empty(4), None)), tcjit.ArgumentError)
+        assert_refused(lambda: tc.add(x, x, out=out), kind)
+    assert_refused(lambda: tc.both(x, out=torch.empty(4)), tcjit.ArgumentError, "tuple of 2")
+    assert_refused(lambda: tc.both(x, out=(torch.empty(4), None)), tcjit.ArgumentError)
 
 
 # ---------------------------------------------------------------- what kernels flag
@@ -241,13 +242,13 @@ def test_wrong_outs(tc: Any) -> None:
 
 def test_gathers(tc: Any) -> None:
     table, good = torch.randn(5, 4), torch.tensor([4, 0, 2])
-    assert torch.equal(fast(tc.pick, table, good), table[good])
+    assert torch.equal(assert_fast(tc.pick, table, good), table[good])
     for bad in (5, -1, 2**40, -(2**63)):
         for _ in range(3):
-            message = refused(lambda: tc.pick(table, torch.tensor([0, bad])), tcjit.GatherError, "T")
+            message = assert_refused(lambda: tc.pick(table, torch.tensor([0, bad])), tcjit.GatherError, "T")
             assert "line 6" in message and "T(I(b), d)" in message and "^" in message
     assert issubclass(tcjit.GatherError, IndexError)
-    assert torch.equal(fast(tc.pick, table, good, unchecked=True), table[good])
+    assert torch.equal(assert_fast(tc.pick, table, good, unchecked=True), table[good])
     if tc.pick.target == "cpu":
         assert knows(tc.pick, table, good, unchecked=True)
 
@@ -255,7 +256,7 @@ def test_gathers(tc: Any) -> None:
 def test_divisions(tc: Any) -> None:
     x, d = torch.tensor([7, -7, 7], dtype=torch.int32), torch.tensor([2, 2, -2], dtype=torch.int32)
     zero = torch.zeros(3, dtype=torch.int32)
-    assert torch.equal(fast(tc.rest, x, d), torch.div(x, d, rounding_mode="floor"))
+    assert torch.equal(assert_fast(tc.rest, x, d), torch.div(x, d, rounding_mode="floor"))
     for _ in range(3):
         with pytest.raises(ZeroDivisionError, match="divided by zero"):
             tc.rest(x, zero)
@@ -266,7 +267,7 @@ def test_errors_leave_no_trace(tc: Any) -> None:
     """After an error the next call works, with the same arguments' memory."""
     table, index = torch.randn(5, 4), torch.tensor([0, 9])
     for _ in range(5):
-        refused(lambda: tc.pick(table, index), tcjit.GatherError)
+        assert_refused(lambda: tc.pick(table, index), tcjit.GatherError)
         index[1] = 1
         assert torch.equal(tc.pick(table, index), table[index])
         index[1] = 9

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 import torch
-from support.calls import defs, fast, knows, refused
+from support.calls import assert_fast, assert_refused, defs, knows
 
 import tcjit
 
@@ -19,7 +19,7 @@ def normal(*shape: int, seed: int = 0) -> torch.Tensor:
 def test_the_device_of_the_arguments_is_the_target() -> None:
     tc = defs()
     a, b = normal(40, 30), normal(30, 50, seed=1)
-    found = fast(tc.mm, a, b)
+    found = assert_fast(tc.mm, a, b)
     assert found.device == a.device and torch.allclose(found, a @ b, atol=1e-4) and knows(tc.mm, a, b)
     assert torch.allclose(tc.mm(a.cpu(), b.cpu()), (a @ b).cpu(), atol=1e-4) and torch.allclose(tc.mm(a, b), a @ b, atol=1e-4)
     k = tc.mm.compile(a, b)
@@ -31,12 +31,12 @@ def test_the_device_of_the_arguments_is_the_target() -> None:
 
 def test_places_do_not_mix() -> None:
     x, tc = normal(9), defs()
-    refused(lambda: tc.add(x, x.cpu()), tcjit.ArgumentError, "different devices")
-    refused(lambda: tc.add(x, x, out=torch.empty(9)), tcjit.ArgumentError, "out=")
+    assert_refused(lambda: tc.add(x, x.cpu()), tcjit.ArgumentError, "different devices")
+    assert_refused(lambda: tc.add(x, x, out=torch.empty(9)), tcjit.ArgumentError, "out=")
     for target in ("cpu", "opencl", "reference"):
-        refused(lambda target=target: defs(target).add(x, x), tcjit.ArgumentError, "works on cpu tensors")
-    refused(lambda: defs("cuda").add(x.cpu(), x.cpu()), tcjit.ArgumentError, "works on cuda tensors")
-    refused(lambda: tc.add.compile(x, x)(x.cpu(), x.cpu()), tcjit.ArgumentError)
+        assert_refused(lambda target=target: defs(target).add(x, x), tcjit.ArgumentError, "works on cpu tensors")
+    assert_refused(lambda: defs("cuda").add(x.cpu(), x.cpu()), tcjit.ArgumentError, "works on cuda tensors")
+    assert_refused(lambda: tc.add.compile(x, x)(x.cpu(), x.cpu()), tcjit.ArgumentError)
 
 
 def test_strides_alignment_and_outputs() -> None:
@@ -49,7 +49,7 @@ def test_strides_alignment_and_outputs() -> None:
         assert tc.add(x, y, out=holder[1:]).data_ptr() == holder[1:].data_ptr() and torch.equal(holder[1:], x + y) and holder[0] == 0
     total = torch.ones(3, device="cuda")
     assert torch.equal(tc.onto(torch.ones(3, 2, device="cuda"), out=total), torch.full((3,), 3.0, device="cuda"))
-    refused(lambda: tc.add(x, y, out=base[2:42]), tcjit.ArgumentError, "overlaps")
+    assert_refused(lambda: tc.add(x, y, out=base[2:42]), tcjit.ArgumentError, "overlaps")
     assert torch.equal(tc.add(torch._neg_view(x), y), y - x)
 
 
@@ -72,14 +72,14 @@ def test_flags_are_raised_by_synchronize() -> None:
     tc = defs()
     table, index = normal(4, 3), torch.tensor([0, 9], device="cuda")
     tc.pick(table, index)
-    refused(tcjit.synchronize, tcjit.GatherError, "an index into T")
+    assert_refused(tcjit.synchronize, tcjit.GatherError, "an index into T")
     tcjit.synchronize()
     assert torch.equal(tc.pick(table, index.clamp(max=3)), table[index.clamp(max=3)])
     tc.pick(table, index)
     torch.cuda.synchronize()
-    refused(lambda: tc.pick(table, index.clamp(max=3)), tcjit.GatherError)
+    assert_refused(lambda: tc.pick(table, index.clamp(max=3)), tcjit.GatherError)
     tcjit.synchronize()
-    refused(lambda: tc.pick.compile(table, index).check(table, index), tcjit.GatherError)
+    assert_refused(lambda: tc.pick.compile(table, index).check(table, index), tcjit.GatherError)
 
 
 def test_graphs() -> None:
@@ -101,7 +101,7 @@ def test_graphs() -> None:
         assert torch.allclose(y, x.flip(0) - top + top.sum(), atol=1e-3)
     index[7] = 300
     graph.replay()
-    refused(tcjit.synchronize, tcjit.GatherError)
+    assert_refused(tcjit.synchronize, tcjit.GatherError)
     fresh = tcjit.define("def g(float(N) X) -> (Y) { Y(i) = 5.0 * X(i) }").g
     with pytest.raises(tcjit.LaunchError, match="before the capture"), torch.cuda.graph(torch.cuda.CUDAGraph()):
         fresh(x[0])
@@ -162,6 +162,6 @@ def test_several_devices() -> None:
         here = x.to(place)
         found = tc.add(here, here)
         assert found.device == here.device and torch.equal(found.cpu(), 2 * x.cpu())
-    refused(lambda: tc.add(x.to("cuda:0"), x.to("cuda:1")), tcjit.ArgumentError, "different devices")
+    assert_refused(lambda: tc.add(x.to("cuda:0"), x.to("cuda:1")), tcjit.ArgumentError, "different devices")
     k = tc.add.compile(x.to("cuda:0"), x.to("cuda:0"))
-    refused(lambda: k(x.to("cuda:1"), x.to("cuda:1")), tcjit.ArgumentError, "cuda:0")
+    assert_refused(lambda: k(x.to("cuda:1"), x.to("cuda:1")), tcjit.ArgumentError, "cuda:0")

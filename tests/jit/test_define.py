@@ -9,7 +9,7 @@ import pickle
 
 import pytest
 import torch
-from support.calls import TEXT, child, defs, refused
+from support.calls import TEXT, assert_refused, child, defs
 
 import tcjit
 from tcjit.grammar.ast import Binary, Call, Cast, Const, Size, Unary
@@ -30,7 +30,7 @@ def test_namespace() -> None:
     with pytest.raises(AttributeError, match="no def called 'nm'"):
         tc.nm  # noqa: B018
     assert not hasattr(tc, "_private") and not hasattr(tc, "__len")
-    refused(lambda: tc["nm"], tcjit.ArgumentError, "one of add, mm")
+    assert_refused(lambda: tc["nm"], tcjit.ArgumentError, "one of add, mm")
 
 
 def test_the_same_text_is_the_same_function() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.calls import defs, refused
+from support.calls import assert_refused, defs
 from support.rings.targets import everywhere
 
 import tcjit
@@ -41,7 +41,7 @@ def test_options_and_targets() -> None:
         assert torch.allclose(k(a, b), a @ b, atol=1e-5)
         assert k.check(a, b).used["C"] <= 1
     assert "mm" in other.source and other.tree == "" and other.resources["workspace"] == 0
-    assert refused(lambda: tc.mm.compile(a, b, target="cuda"), tcjit.ArgumentError)
+    assert assert_refused(lambda: tc.mm.compile(a, b, target="cuda"), tcjit.ArgumentError)
 
 
 def test_out_of_the_cache() -> None:
@@ -61,14 +61,14 @@ def test_calling(on: str) -> None:
     x, out = torch.randn(8), torch.empty(4)
     assert torch.equal(k(0.5, x, 2), 0.5 * x[::2])  # the factor is not part of the kernel, the step is
     assert k(3, x, 2, out=out) is out and torch.equal(out, 3 * x[::2])
-    refused(lambda: k(1.0, x, 3), tcjit.ArgumentError, "s = 2")
-    refused(lambda: k(1.0, torch.randn(9), 2), tcjit.ShapeError, "(8,)")
-    refused(lambda: k(1.0, x), tcjit.ArgumentError)
-    refused(lambda: k(1.0, x, 2, out=torch.empty(5)), tcjit.ShapeError)
-    refused(lambda: k(1.0, x.clone().requires_grad_(), 2), tcjit.ArgumentError, "torch.no_grad()")
+    assert_refused(lambda: k(1.0, x, 3), tcjit.ArgumentError, "s = 2")
+    assert_refused(lambda: k(1.0, torch.randn(9), 2), tcjit.ShapeError, "(8,)")
+    assert_refused(lambda: k(1.0, x), tcjit.ArgumentError)
+    assert_refused(lambda: k(1.0, x, 2, out=torch.empty(5)), tcjit.ShapeError)
+    assert_refused(lambda: k(1.0, x.clone().requires_grad_(), 2), tcjit.ArgumentError, "torch.no_grad()")
     assert torch.equal(k(1.0, torch._neg_view(x), 2), -x[::2])
-    refused(lambda: torch.vmap(lambda a: k(1.0, a, 2))(torch.randn(3, 8)), tcjit.TCError)
-    refused(lambda: k(1.0, x.to("meta"), 2), tcjit.ArgumentError)
+    assert_refused(lambda: torch.vmap(lambda a: k(1.0, a, 2))(torch.randn(3, 8)), tcjit.TCError)
+    assert_refused(lambda: k(1.0, x.to("meta"), 2), tcjit.ArgumentError)
 
 
 @EVERYWHERE
@@ -84,7 +84,7 @@ def test_layouts(on: str) -> None:
     expanded = tc.mm.compile(torch.randn(1, 4).expand(4, 4), b)
     row = torch.randn(1, 4).expand(4, 4)
     assert torch.allclose(expanded(row, b), row @ b, atol=1e-5)
-    refused(lambda: expanded(a, b), tcjit.ArgumentError, "layout")
+    assert_refused(lambda: expanded(a, b), tcjit.ArgumentError, "layout")
 
 
 @EVERYWHERE
@@ -94,7 +94,7 @@ def test_unchecked(on: str) -> None:
     checked, unchecked = tc.pick.compile(table, index), tc.pick.compile(table, index, unchecked=True)
     assert checked is not unchecked and checked.source != unchecked.source
     assert torch.equal(unchecked(table, index), table[index])
-    refused(lambda: checked(table, index + 1), tcjit.GatherError)
+    assert_refused(lambda: checked(table, index + 1), tcjit.GatherError)
 
 
 def test_check_sees_a_wrong_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,9 +108,9 @@ def test_check_sees_a_wrong_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
         outs[0][4] += 0.01
 
     monkeypatch.setattr(k, "work", wrong)
-    refused(lambda: k.check(x, x), tcjit.VerifyError, "C[4]")
+    assert_refused(lambda: k.check(x, x), tcjit.VerifyError, "C[4]")
     monkeypatch.setattr(k, "work", lambda inputs, scalars, outs: outs[0].fill_(float("nan")))
-    refused(lambda: k.check(x, x), tcjit.VerifyError, "C[0]")
+    assert_refused(lambda: k.check(x, x), tcjit.VerifyError, "C[0]")
 
 
 @EVERYWHERE

@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 import torch
-from support.calls import child, defs, knows, refused
+from support.calls import assert_refused, child, defs, knows
 
 import tcjit
 
@@ -40,10 +40,10 @@ def test_wrong_names() -> None:
     tc = defs("cpu")
     x = torch.ones(2)
     for call in (tc.add, tc.add.compile, tc.add.compile(x, x), tc.add.compile(x, x).check):
-        refused(lambda: call(x, x, B=x), tcjit.ArgumentError, "add() got multiple values for argument 'B'")  # noqa: B023
-        refused(lambda: call(x, C=x), tcjit.ArgumentError, "add() got an unexpected keyword argument 'C'")  # noqa: B023
-        refused(lambda: call(B=x), tcjit.ArgumentError, "add() misses A")  # noqa: B023
-        refused(lambda: call(x), tcjit.ArgumentError, "add() takes 2 arguments but 1 was given")  # noqa: B023
+        assert_refused(lambda: call(x, x, B=x), tcjit.ArgumentError, "add() got multiple values for argument 'B'")  # noqa: B023
+        assert_refused(lambda: call(x, C=x), tcjit.ArgumentError, "add() got an unexpected keyword argument 'C'")  # noqa: B023
+        assert_refused(lambda: call(B=x), tcjit.ArgumentError, "add() misses A")  # noqa: B023
+        assert_refused(lambda: call(x), tcjit.ArgumentError, "add() takes 2 arguments but 1 was given")  # noqa: B023
 
 
 def test_arguments_by_name_under_torch_compile() -> None:
@@ -61,7 +61,7 @@ def test_kernels_pickle(target: str) -> None:
     again = pickle.loads(pickle.dumps(kernel))
     assert repr(again) == repr(kernel) and again.options == kernel.options and again.key == kernel.key
     assert torch.equal(again(0.5, x, 2), kernel(0.5, x, 2)) and again.source == kernel.source
-    refused(lambda: again(0.5, x, 3), tcjit.ArgumentError, "compiled for s = 2")
+    assert_refused(lambda: again(0.5, x, 3), tcjit.ArgumentError, "compiled for s = 2")
 
 
 def test_kernels_pickle_into_another_process() -> None:
@@ -75,5 +75,5 @@ def test_a_namespace_holds_still() -> None:
         tc.q = 1
     with pytest.raises(AttributeError, match="mm cannot be deleted"):
         del tc.mm
-    refused(lambda: tc[["mm"]], tcjit.ArgumentError, "no def called ['mm']")  # type: ignore[index]
+    assert_refused(lambda: tc[["mm"]], tcjit.ArgumentError, "no def called ['mm']")  # type: ignore[index]
     assert tc.mm is tc["mm"] and "q" not in list(tc)

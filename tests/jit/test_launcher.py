@@ -183,7 +183,7 @@ def test_nothing_is_lost(extension: ModuleType, kernels: dict[str, int]) -> None
 
 def test_other_threads_get_to_run_while_a_call_looks_at_its_arguments(extension: ModuleType, kernels: dict[str, int]) -> None:
     """What torch lets run inside a predicate replaces the first entry: freed memory, which is overwritten here, is not looked at."""
-    within("""
+    assert_passes("""
         def is_neg(tensor):
             if len(table) == 1:
                 for _ in range(module.ENTRIES):
@@ -198,7 +198,7 @@ def test_other_threads_get_to_run_while_a_call_looks_at_its_arguments(extension:
 @pytest.mark.parametrize("position, out", [(10, "None"), (9, "torch.zeros(8)"), (7, "None"), (7, "torch.zeros(8)")])
 def test_an_argument_that_changes_during_a_call_is_looked_at_again(extension: ModuleType, position: int, out: str) -> None:
     """``x`` loses its memory while outputs are allocated or examined, or threads are asked for."""
-    within(f"""
+    assert_passes(f"""
         def meanwhile(*args):
             x.set_(torch.ones(3))
             return offered[{position}](*args)
@@ -210,7 +210,7 @@ def test_an_argument_that_changes_during_a_call_is_looked_at_again(extension: Mo
     """)
 
 
-def within(body: str) -> None:
+def assert_passes(body: str) -> None:
     """Run it in a process where what is freed is overwritten, with a launcher to which torch's functions can be exchanged."""
     start = """
         import sys, pathlib, tempfile, torch

@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 import torch
-from support.calls import refused
+from support.calls import assert_refused
 
 import tcjit
 from tcjit.jit import kernel as kernels
@@ -22,8 +22,8 @@ def many(count: int, operator: str = "=") -> str:
 def test_as_many_arguments_as_an_operator_takes() -> None:
     assert tcjit.define(many(63), target="cpu").f(*[torch.ones(2)] * 63).tolist() == [63, 63]
     assert tcjit.define(many(62, "+="), target="cpu").f(*[torch.ones(2)] * 62, out=torch.ones(2)).tolist() == [63, 63]
-    refused(lambda: tcjit.define(many(64)), tcjit.CheckError, "`f` takes 64 arguments, and an operator of PyTorch at most 63")
-    refused(lambda: tcjit.define(many(63, "+=")), tcjit.CheckError, "takes 64 arguments")
+    assert_refused(lambda: tcjit.define(many(64)), tcjit.CheckError, "`f` takes 64 arguments, and an operator of PyTorch at most 63")
+    assert_refused(lambda: tcjit.define(many(63, "+=")), tcjit.CheckError, "takes 64 arguments")
 
 
 OUTER = "def f(float(N) X, int32 s) -> (Y) { %s where i in 0:s, j in 0:s }"
@@ -31,7 +31,7 @@ OUTER = "def f(float(N) X, int32 s) -> (Y) { %s where i in 0:s, j in 0:s }"
 
 def test_a_result_without_room() -> None:
     call = lambda: tcjit.define(OUTER % "Y(i, j) = X(0*i)", target="cpu").f(torch.ones(2), HUGE)  # noqa: E731
-    said = refused(call, tcjit.LaunchError, f"no memory on cpu for Y of shape ({HUGE}, {HUGE}) in float32, {4 * HUGE * HUGE} bytes")
+    said = assert_refused(call, tcjit.LaunchError, f"no memory on cpu for Y of shape ({HUGE}, {HUGE}) in float32, {4 * HUGE * HUGE} bytes")
     assert "try: smaller arguments" in said
     with pytest.raises(RuntimeError) as caught:
         call()
@@ -40,7 +40,8 @@ def test_a_result_without_room() -> None:
 
 def test_a_temporary_without_room() -> None:
     text = "def f(float(N) X, int32 s) -> (Y) { T(i, j) = X(0*i) where i in 0:s, j in 0:s  Y +=! T(i, j) * T(j, i) }"
-    said = refused(lambda: tcjit.define(text, target="cpu").f(torch.ones(2), HUGE), tcjit.LaunchError, "no memory for the temporaries")
+    tc = tcjit.define(text, target="cpu")
+    said = assert_refused(lambda: tc.f(torch.ones(2), HUGE), tcjit.LaunchError, "no memory for the temporaries")
     assert f"of f(): T of shape ({HUGE}, {HUGE}) in float32" in said and "bytes" in said
 
 
@@ -57,7 +58,7 @@ def test_a_fast_path_without_room_takes_the_longer_way(monkeypatch: pytest.Monke
     assert tc.roomless(x).tolist() == [2, 2, 2]
     monkeypatch.setattr(tc.roomless, "_call", fails)
     monkeypatch.setattr(tensors.torch, "empty", fails)
-    refused(lambda: tc.roomless(x), tcjit.LaunchError, "no memory on cpu for Y of shape (3,) in float32, 12 bytes")
+    assert_refused(lambda: tc.roomless(x), tcjit.LaunchError, "no memory on cpu for Y of shape (3,) in float32, 12 bytes")
 
 
 @pytest.mark.parametrize(
@@ -73,9 +74,9 @@ def test_a_fast_path_without_room_takes_the_longer_way(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("target", ["cpu", "reference"])
 def test_sizes_past_64_bits(statement: str, says: str, dynamic: tuple[str, ...], target: str) -> None:
     tc = tcjit.define(f"def f(float(N) X, int32 s) -> (Y) {{ {statement} }}", dynamic=dynamic, target=target)
-    said = refused(lambda: tc.f(torch.ones(2), HUGE), tcjit.ShapeError, says)
+    said = assert_refused(lambda: tc.f(torch.ones(2), HUGE), tcjit.ShapeError, says)
     assert "beyond 64-bit addresses" in said and f"s = {HUGE}" in said
-    refused(lambda: tc.f.compile(torch.ones(2), HUGE), tcjit.ShapeError, "beyond 64-bit addresses")
+    assert_refused(lambda: tc.f.compile(torch.ones(2), HUGE), tcjit.ShapeError, "beyond 64-bit addresses")
 
 
 def test_the_workspace_of_the_launcher() -> None:

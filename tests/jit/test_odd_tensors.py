@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.autograd.forward_ad as forward
-from support.calls import defs, fast, knows, refused
+from support.calls import assert_fast, assert_refused, defs, knows
 from support.rings.targets import everywhere
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -40,7 +40,7 @@ def y() -> torch.Tensor:
 @pytest.fixture
 def add(tc: Any, x: torch.Tensor, y: torch.Tensor) -> Any:
     """``add``, the fast path of which knows two vectors of N."""
-    fast(tc.add, x, y)
+    assert_fast(tc.add, x, y)
     assert knows(tc.add, x, y) == (tc.add.target != "reference")
     return tc.add
 
@@ -101,17 +101,17 @@ def test_subclasses(add: Any, x: torch.Tensor, y: torch.Tensor) -> None:
 def test_grad_mode(add: Any, x: torch.Tensor, y: torch.Tensor) -> None:
     parameter = torch.nn.Parameter(x.clone())
     for argument in (parameter, x.clone().requires_grad_(), parameter * 2):
-        refused(lambda: add(argument, y), tcjit.ArgumentError, "torch.no_grad()")
+        assert_refused(lambda: add(argument, y), tcjit.ArgumentError, "torch.no_grad()")
         with torch.no_grad():
-            assert torch.equal(fast(add, argument, y), argument.detach() + y)
+            assert torch.equal(assert_fast(add, argument, y), argument.detach() + y)
         assert torch.equal(add(argument.detach(), y), argument.detach() + y)
-    refused(lambda: add(x, y, out=torch.empty(N, requires_grad=True)), tcjit.ArgumentError, "torch.no_grad()")
+    assert_refused(lambda: add(x, y, out=torch.empty(N, requires_grad=True)), tcjit.ArgumentError, "torch.no_grad()")
 
 
 def test_a_scalar_that_requires_grad(tc: Any, x: torch.Tensor) -> None:
     scale = torch.tensor(2.0, requires_grad=True)
     for _ in range(3):
-        refused(lambda: tc.step(scale, x, 1), tcjit.ArgumentError, "torch.no_grad()")
+        assert_refused(lambda: tc.step(scale, x, 1), tcjit.ArgumentError, "torch.no_grad()")
         with torch.no_grad():
             assert torch.equal(tc.step(scale, x, 1), 2 * x)
 
@@ -123,7 +123,7 @@ def test_inference_mode(add: Any, x: torch.Tensor, y: torch.Tensor) -> None:
         assert made.is_inference() and torch.equal(made, x + y)
         assert torch.equal(add(x, y, out=inside.clone()), x + y)
     assert torch.equal(add(inside, y), x + y)
-    refused(lambda: add(x, y, out=inside), tcjit.ArgumentError, "inference")
+    assert_refused(lambda: add(x, y, out=inside), tcjit.ArgumentError, "inference")
     assert not add(x, y).is_inference()
 
 
@@ -136,17 +136,17 @@ def test_fake_tensors(tc: Any, add: Any, x: torch.Tensor, y: torch.Tensor) -> No
         assert tc.step(2.0, fake, 3).shape == (N // 3,)
         assert tc.mm(torch.randn(3, 4), torch.randn(4, 5)).shape == (3, 5)
         assert tc.onto(torch.randn(3, 4), out=torch.randn(3)).shape == (3,)
-        refused(lambda: add(x, y))  # as torch's own operators: convert them first
-        refused(lambda: add(fake, fake[:3]), tcjit.ShapeError)
+        assert_refused(lambda: add(x, y))  # as torch's own operators: convert them first
+        assert_refused(lambda: add(fake, fake[:3]), tcjit.ShapeError)
     assert type(add(fake, fake)) is type(fake)
-    refused(lambda: add(fake, y))
+    assert_refused(lambda: add(fake, y))
 
 
 def test_meta_tensors(tc: Any, add: Any, x: torch.Tensor, y: torch.Tensor) -> None:
     made = add(x.to("meta"), y.to("meta"))
     assert made.shape == (N,) and made.device.type == "meta" and made.dtype == torch.float32
-    refused(lambda: add(x.to("meta"), y), tcjit.ArgumentError, "devices")
-    refused(lambda: tc.step(torch.empty((), device="meta"), x, 1), tcjit.ArgumentError)
+    assert_refused(lambda: add(x.to("meta"), y), tcjit.ArgumentError, "devices")
+    assert_refused(lambda: tc.step(torch.empty((), device="meta"), x, 1), tcjit.ArgumentError)
 
 
 def test_functional_tensors(add: Any, x: torch.Tensor, y: torch.Tensor) -> None:
@@ -164,8 +164,8 @@ def test_vmap(tc: Any, add: Any, y: torch.Tensor) -> None:
     assert torch.equal(torch.vmap(lambda a: add(a, y))(batch), batch + y)
     assert torch.equal(torch.vmap(lambda a: tc.both(a)[1])(batch), (batch + 1) * 2)
     assert torch.equal(torch.vmap(lambda a: add(y, y) + a)(batch), y + y + batch)
-    refused(lambda: torch.vmap(lambda a: add(a, y, out=torch.empty(N)))(batch))
-    refused(lambda: torch.vmap(lambda s: tc.step(s, y, 1))(torch.randn(3)))
+    assert_refused(lambda: torch.vmap(lambda a: add(a, y, out=torch.empty(N)))(batch))
+    assert_refused(lambda: torch.vmap(lambda s: tc.step(s, y, 1))(torch.randn(3)))
 
 
 def test_transforms_that_differentiate(add: Any, x: torch.Tensor, y: torch.Tensor) -> None:
@@ -176,14 +176,14 @@ def test_transforms_that_differentiate(add: Any, x: torch.Tensor, y: torch.Tenso
         lambda: torch.func.jacfwd(lambda a: add(a, y))(x),
         lambda: torch.vmap(torch.func.grad(lambda a: add(a, y).sum()))(torch.randn(3, N)),
     ):
-        refused(transform, tcjit.ArgumentError, "no gradient")
+        assert_refused(transform, tcjit.ArgumentError, "no gradient")
     assert torch.equal(torch.func.grad(lambda a: (add(x, y) * a).sum())(x), x + y)
 
 
 def test_forward_mode(add: Any, x: torch.Tensor, y: torch.Tensor) -> None:
     with forward.dual_level():
         dual = forward.make_dual(x, y)
-        refused(lambda: add(dual, y), tcjit.ArgumentError, "tangent")
+        assert_refused(lambda: add(dual, y), tcjit.ArgumentError, "tangent")
         assert torch.equal(add(x, y), x + y)
     assert torch.equal(add(dual, y), x + y)
 
@@ -212,20 +212,20 @@ def test_other_layouts(tc: Any, add: Any, x: torch.Tensor, y: torch.Tensor) -> N
     nested = torch.nested.nested_tensor([x, y])
     jagged = torch.nested.nested_tensor([x, y], layout=torch.jagged)
     for odd in (x.to_sparse(), nested, jagged, torch.quantize_per_tensor(x, 0.1, 0, torch.qint8), x.to(torch.complex64)):
-        refused(lambda: add(odd, y), tcjit.ArgumentError)
-        refused(lambda: add(x, y, out=odd), tcjit.TCError)
+        assert_refused(lambda: add(odd, y), tcjit.ArgumentError)
+        assert_refused(lambda: add(x, y, out=odd), tcjit.TCError)
     for matrix in (torch.eye(3).to_sparse_csr(), torch.eye(3).to_sparse_bsr((1, 1))):
-        refused(lambda: tc.onto(matrix, out=torch.zeros(3)), tcjit.ArgumentError, "strided")
+        assert_refused(lambda: tc.onto(matrix, out=torch.zeros(3)), tcjit.ArgumentError, "strided")
     if torch.backends.mkldnn.is_available():
-        refused(lambda: add(x.to_mkldnn(), y), tcjit.ArgumentError, "strided")
-    refused(lambda: add(torch.nn.parameter.UninitializedParameter(), y), tcjit.ArgumentError)
+        assert_refused(lambda: add(x.to_mkldnn(), y), tcjit.ArgumentError, "strided")
+    assert_refused(lambda: add(torch.nn.parameter.UninitializedParameter(), y), tcjit.ArgumentError)
 
 
 def test_memory_that_was_freed(add: Any, x: torch.Tensor, y: torch.Tensor) -> None:
     gone = torch.empty(N)
     gone.untyped_storage().resize_(0)
-    refused(lambda: add(gone, y), tcjit.ArgumentError, "memory")
-    refused(lambda: add(x, y, out=gone), tcjit.ArgumentError, "memory")
+    assert_refused(lambda: add(gone, y), tcjit.ArgumentError, "memory")
+    assert_refused(lambda: add(x, y, out=gone), tcjit.ArgumentError, "memory")
 
 
 def test_modes(add: Any, x: torch.Tensor, y: torch.Tensor) -> None:

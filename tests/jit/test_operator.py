@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support.calls import defs, refused
+from support.calls import assert_refused, defs
 from support.rings.targets import everywhere
 from torch._dynamo.source import ConstantSource
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -69,10 +69,10 @@ def test_called_directly(on: str) -> None:
     a = torch.randn(3, 4)
     assert torch.allclose(tc.onto._overload(a, total), 1 + a.sum(1), atol=1e-5) and torch.equal(total, torch.ones(3))
     table, index = torch.randn(3, 4), torch.tensor([0, 9])
-    refused(lambda: tc.pick._overload(table, index), tcjit.GatherError)
-    refused(lambda: tc.add._overload(x, x[:3]), tcjit.ShapeError)
-    refused(lambda: tc.onto._overload(a, total[:2]), tcjit.ShapeError)
-    refused(lambda: tc.add._overload(x, x.requires_grad_()), tcjit.ArgumentError, "torch.no_grad()")
+    assert_refused(lambda: tc.pick._overload(table, index), tcjit.GatherError)
+    assert_refused(lambda: tc.add._overload(x, x[:3]), tcjit.ShapeError)
+    assert_refused(lambda: tc.onto._overload(a, total[:2]), tcjit.ShapeError)
+    assert_refused(lambda: tc.add._overload(x, x.requires_grad_()), tcjit.ArgumentError, "torch.no_grad()")
 
 
 def test_symbolic_shapes() -> None:

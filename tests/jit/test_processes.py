@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.calls import TEXT, child, defs, fast, knows, refused
+from support.calls import TEXT, assert_fast, assert_refused, child, defs, knows
 
 import tcjit
 import tcjit.jit.compile as compiling
@@ -93,14 +93,14 @@ def test_a_failed_compile_can_be_tried_again(monkeypatch: pytest.MonkeyPatch) ->
 
     with monkeypatch.context() as patched:
         patched.setattr(compiling, "compile_kernel", broken)
-        refused(lambda: tc.try_again(x), CompileError)
+        assert_refused(lambda: tc.try_again(x), CompileError)
     assert torch.equal(tc.try_again(x), x - 3)
 
 
 def test_calls_from_several_threads() -> None:
     tc = defs("cpu")
     a, b, index = torch.randn(40, 30), torch.randn(30, 20), torch.tensor([3, 90])
-    expected = fast(tc.mm, a, b)
+    expected = assert_fast(tc.mm, a, b)
 
     def work(number: int) -> None:
         for round in range(100):
@@ -108,7 +108,7 @@ def test_calls_from_several_threads() -> None:
             x = torch.randn(number + 1)
             assert torch.equal(tc.add(x, x), 2 * x)
             if round % 10 == 0:
-                refused(lambda: tc.pick(a, index), tcjit.GatherError)
+                assert_refused(lambda: tc.pick(a, index), tcjit.GatherError)
 
     together(work)
 
@@ -194,7 +194,7 @@ def test_without_the_extension(slow: Any, monkeypatch: pytest.MonkeyPatch, lacki
         assert torch.equal(slow.add(x, x), 2 * x)
         out = torch.empty(7)
         assert slow.add(x, x, out=out) is out
-        refused(lambda: slow.pick(table, index), tcjit.GatherError)
+        assert_refused(lambda: slow.pick(table, index), tcjit.GatherError)
         assert torch.equal(slow.step(0.5, x, 2), 0.5 * x[:6:2])
     assert fast_path.extension.tried and fast_path.extension.module is None and not knows(slow.add, x, x)
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from support.cache import python
-from support.calls import child, refused
+from support.calls import assert_refused, child
 
 import tcjit
 import tcjit.jit.compile as compiling
@@ -103,10 +103,10 @@ def test_other_words_share_a_kernel(compiled: list[str]) -> None:
 def test_errors_are_in_the_callers_words(compiled: list[str]) -> None:
     table, _, a, s = arguments()
     bad = torch.tensor([1, 7])
-    first = refused(lambda: tcjit.define(ONE).pick(table, bad, a, s), GatherError)
+    first = assert_refused(lambda: tcjit.define(ONE).pick(table, bad, a, s), GatherError)
     assert "line 2, column 90: an index into Table" in first
     for _ in range(3):
-        second = refused(lambda: tcjit.define(OTHER).choose(table, bad, a, s), GatherError)
+        second = assert_refused(lambda: tcjit.define(OTHER).choose(table, bad, a, s), GatherError)
         assert "line 7, column 15: an index into X is outside" in second and "X(J(i), j) + offset" in second
     assert compiled == ["pick"]
 
@@ -217,7 +217,7 @@ def test_tuned_options_that_do_not_serve(compiled: list[str], monkeypatch: pytes
     origin = "the model's, since those tuned for 16x16 16x16 do not serve: a tile of 4 x 16 does not fit"
     assert used(20) == ((), origin) and compiled == ["mm"]
     assert used(20) == ((), origin) and compiled == ["mm"], "found in the cache"
-    refused(lambda: used(20, options=Options(tile=(4, 16))), MappingError, "does not fit")
+    assert_refused(lambda: used(20, options=Options(tile=(4, 16))), MappingError, "does not fit")
 
 
 def test_options_of_another_version() -> None:

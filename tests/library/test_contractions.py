@@ -5,7 +5,7 @@ Modules: library.attention library.winograd
 from __future__ import annotations
 
 import pytest
-from support.library import TARGETS, Case, cases, check_family, compare, runs
+from support.library import TARGETS, Case, assert_agrees, assert_family_covered, cases, runs
 
 HEADS = (
     {"B": 2, "H": 3, "Q": 5, "K": 7, "D": 4, "E": 6},
@@ -28,15 +28,15 @@ CONTRACTIONS = [
 
 @pytest.mark.parametrize(("case", "dtype", "target"), runs(ATTENTION + CONTRACTIONS))
 def test_agrees_with_pytorch(case: Case, dtype: str, target: str) -> None:
-    compare(case, dtype, target)
+    assert_agrees(case, dtype, target)
 
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_half_types_keep_wide_scores(dtype: str, target: str) -> None:
-    compare(Case("attention", HEADS[0], {"scale": 0.5}), dtype, target)
+    assert_agrees(Case("attention", HEADS[0], {"scale": 0.5}), dtype, target)
 
 
 def test_every_operator_has_a_case() -> None:
-    check_family("attention", ATTENTION)
-    check_family("contractions", CONTRACTIONS)
+    assert_family_covered("attention", ATTENTION)
+    assert_family_covered("contractions", CONTRACTIONS)

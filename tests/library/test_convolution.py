@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import pytest
-from support.library import TARGETS, Case, cases, check_family, compare, runs
+from support.library import TARGETS, Case, assert_agrees, assert_family_covered, cases, runs
 
 PLAIN1 = {"stride": 1, "padding": 0, "dilation": 1}
 WINDOWS1 = (PLAIN1, {"stride": 2, "padding": 1, "dilation": 1}, {"stride": 3, "padding": 4, "dilation": 2})
@@ -40,15 +40,15 @@ WINOGRAD = [
 
 @pytest.mark.parametrize(("case", "dtype", "target"), runs(CASES + WINOGRAD))
 def test_agrees_with_pytorch(case: Case, dtype: str, target: str) -> None:
-    compare(case, dtype, target)
+    assert_agrees(case, dtype, target)
 
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", ["conv2d", "depthwise_conv2d"])
 def test_half_types_accumulate_wide(name: str, target: str) -> None:
-    compare(Case(name, PLANE, SAME2), "bfloat16", target)
+    assert_agrees(Case(name, PLANE, SAME2), "bfloat16", target)
 
 
 def test_every_operator_has_a_case() -> None:
-    check_family("convolution", CASES)
-    check_family("winograd", WINOGRAD)
+    assert_family_covered("convolution", CASES)
+    assert_family_covered("winograd", WINOGRAD)

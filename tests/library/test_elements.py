@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support.library import TARGETS, Case, below, between, cases, check_family, coin, compare, distribution, normal, runs
+from support.library import TARGETS, Case, assert_agrees, assert_family_covered, below, between, cases, coin, distribution, normal, runs
 
 LINES = ({"N": 1}, {"N": 7}, {"N": 131})
 ROWS = ({"M": 5, "N": 7}, {"M": 1, "N": 1}, {"M": 3, "N": 130}, {"M": 40, "N": 2})
@@ -56,17 +56,17 @@ LOSSES = [
 
 @pytest.mark.parametrize(("case", "dtype", "target"), runs(ACTIVATIONS + REDUCTIONS + LOSSES))
 def test_agrees_with_pytorch(case: Case, dtype: str, target: str) -> None:
-    compare(case, dtype, target)
+    assert_agrees(case, dtype, target)
 
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("name", ["gelu", "silu", "relu", "mse_loss"])
 def test_half_types(name: str, dtype: str, target: str) -> None:
-    compare(Case(name, {"N": 100}), dtype, target)
+    assert_agrees(Case(name, {"N": 100}), dtype, target)
 
 
 def test_every_operator_has_a_case() -> None:
-    check_family("activations", ACTIVATIONS)
-    check_family("reductions", REDUCTIONS)
-    check_family("losses", LOSSES)
+    assert_family_covered("activations", ACTIVATIONS)
+    assert_family_covered("reductions", REDUCTIONS)
+    assert_family_covered("losses", LOSSES)

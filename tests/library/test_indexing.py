@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import pytest
-from support.library import TARGETS, Case, below, cases, check_family, coin, compare, normal, runs
+from support.library import TARGETS, Case, assert_agrees, assert_family_covered, below, cases, coin, normal, runs
 
 BAGS = ({"E": 11, "D": 5, "B": 3, "L": 4}, {"E": 1, "D": 1, "B": 1, "L": 1}, {"E": 50, "D": 33, "B": 2, "L": 17})
 
@@ -44,17 +44,17 @@ REARRANGEMENT = [
 
 @pytest.mark.parametrize(("case", "dtype", "target"), runs(EMBEDDING + INDEXING + REARRANGEMENT))
 def test_agrees_with_pytorch(case: Case, dtype: str, target: str) -> None:
-    compare(case, dtype, target)
+    assert_agrees(case, dtype, target)
 
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("index", ["int32", "uint8", "int16"])
 def test_indices_of_any_width(index: str, target: str) -> None:
     sizes = {"E": 11, "D": 5, "B": 3, "L": 4}
-    compare(Case("embedding_bag_sum", sizes, draws={"Index": below(11), "Table": normal}), "float32", target, index)
+    assert_agrees(Case("embedding_bag_sum", sizes, draws={"Index": below(11), "Table": normal}), "float32", target, index)
 
 
 def test_every_operator_has_a_case() -> None:
-    check_family("embedding", EMBEDDING)
-    check_family("indexing", INDEXING)
-    check_family("rearrangement", REARRANGEMENT)
+    assert_family_covered("embedding", EMBEDDING)
+    assert_family_covered("indexing", INDEXING)
+    assert_family_covered("rearrangement", REARRANGEMENT)

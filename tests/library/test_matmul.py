@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import pytest
-from support.library import TARGETS, Case, cases, check_family, compare, runs
+from support.library import TARGETS, Case, assert_agrees, assert_family_covered, cases, runs
 
 PRODUCT = ({"M": 5, "K": 7, "N": 3}, {"M": 1, "K": 1, "N": 1}, {"M": 33, "K": 65, "N": 17}, {"M": 4, "K": 1, "N": 70})
 BATCHED = tuple({"B": batch, **sizes} for batch, sizes in zip((3, 1, 2, 5), PRODUCT))
@@ -20,15 +20,15 @@ CASES = [
 
 @pytest.mark.parametrize(("case", "dtype", "target"), runs(CASES))
 def test_agrees_with_pytorch(case: Case, dtype: str, target: str) -> None:
-    compare(case, dtype, target)
+    assert_agrees(case, dtype, target)
 
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("name", ["matmul_nn", "matmul_nt"])
 def test_half_types_accumulate_wide(name: str, dtype: str, target: str) -> None:
-    compare(Case(name, {"M": 9, "K": 70, "N": 5}), dtype, target)
+    assert_agrees(Case(name, {"M": 9, "K": 70, "N": 5}), dtype, target)
 
 
 def test_every_operator_has_a_case() -> None:
-    check_family("matmul", CASES)
+    assert_family_covered("matmul", CASES)

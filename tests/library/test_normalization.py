@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support.library import TARGETS, Case, between, cases, check_family, compare, runs
+from support.library import TARGETS, Case, assert_agrees, assert_family_covered, between, cases, runs
 
 ROWS = ({"M": 5, "N": 7}, {"M": 1, "N": 1}, {"M": 3, "N": 130}, {"M": 40, "N": 2})
 PLANE = ({"N": 2, "C": 3, "H": 5, "W": 4}, {"N": 1, "C": 1, "H": 7, "W": 9})
@@ -33,16 +33,16 @@ CASES = [
 
 @pytest.mark.parametrize(("case", "dtype", "target"), runs(SOFTMAX + CASES))
 def test_agrees_with_pytorch(case: Case, dtype: str, target: str) -> None:
-    compare(case, dtype, target)
+    assert_agrees(case, dtype, target)
 
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("name", ["softmax", "layer_norm"])
 def test_statistics_of_half_types_are_wide(name: str, dtype: str, target: str) -> None:
-    compare(Case(name, {"M": 3, "N": 100}, EPS if name == "layer_norm" else {}), dtype, target)
+    assert_agrees(Case(name, {"M": 3, "N": 100}, EPS if name == "layer_norm" else {}), dtype, target)
 
 
 def test_every_operator_has_a_case() -> None:
-    check_family("softmax", SOFTMAX)
-    check_family("normalization", CASES)
+    assert_family_covered("softmax", SOFTMAX)
+    assert_family_covered("normalization", CASES)

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import pytest
-from support.library import Case, cases, check_family, compare, runs
+from support.library import Case, assert_agrees, assert_family_covered, cases, runs
 
 PLANE = ({"N": 2, "C": 3, "H": 9, "W": 11}, {"N": 1, "C": 1, "H": 4, "W": 5})
 WINDOWS = (
@@ -26,8 +26,8 @@ CASES = [
 
 @pytest.mark.parametrize(("case", "dtype", "target"), runs(CASES))
 def test_agrees_with_pytorch(case: Case, dtype: str, target: str) -> None:
-    compare(case, dtype, target)
+    assert_agrees(case, dtype, target)
 
 
 def test_every_operator_has_a_case() -> None:
-    check_family("pooling", CASES)
+    assert_family_covered("pooling", CASES)

@@ -42,7 +42,7 @@ def test_mapped_trees_are_accepted(text: str, shapes: dict[str, tuple[int, ...]]
     verify(made.scop, dependences(made.scop), made.tree)
 
 
-def refuses(made: Scop, text: str, promise: str) -> None:
+def assert_refused(made: Scop, text: str, promise: str) -> None:
     """The tree in ``text`` is refused for breaking ``promise``."""
     with pytest.raises(VerifyError, match=promise):
         verify(made, dependences(made), trees.read(made.ctx, text))
@@ -62,14 +62,14 @@ def sequence(made: Scop, *filters: str) -> str:
 
 def test_a_lost_child_and_a_doubled_one() -> None:
     made = scop("def f(float(N) A) -> (B, C) { B(i) = A(i)  C(i) = A(i) }", {"A": (8,)})
-    refuses(made, sequence(made, "S0[i]"), "coverage")
-    refuses(made, sequence(made, "S0[i]", "S1[i]", "S1[i] : i = 3"), "coverage")
+    assert_refused(made, sequence(made, "S0[i]"), "coverage")
+    assert_refused(made, sequence(made, "S0[i]", "S1[i]", "S1[i] : i = 3"), "coverage")
     verify(made, dependences(made), trees.read(made.ctx, sequence(made, "S1[i]", "S0[i]")))
 
 
 def test_a_use_before_its_definition() -> None:
     made = scop("def f(float(N) A) -> (C) { B(i) = A(i)  C(i) = B(i) }", {"A": (8,)})
-    refuses(made, sequence(made, "S1[i]", "S0[i]"), "order")
+    assert_refused(made, sequence(made, "S1[i]", "S0[i]"), "order")
     verify(made, dependences(made), trees.read(made.ctx, sequence(made, "S0[i]", "S1[i]")))
 
 
@@ -78,7 +78,7 @@ def test_a_reversed_loop_that_dependences_forbid() -> None:
     shared = "[{ S0[i] -> [(i)]; S1[i] -> [(i)]; S2[i, j] -> [(i)] }]"
     fused = f"domain: \"{made.domain}\"\nchild:\n  schedule: \"{shared}\"\n  child:\n    sequence:"
     fused += "".join(f"\n    - filter: \"{{ {s} }}\"" for s in ("S0[i]", "S1[i]", "S2[i, j]"))
-    refuses(made, fused, "order")
+    assert_refused(made, fused, "order")
 
 
 def test_a_dropped_dependence_lets_a_wrong_tree_through() -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.compare import agree
+from support.compare import assert_agree
 
 from tcjit.grammar.dtypes import FORMATS
 from tcjit.runtime import bounds
@@ -145,8 +145,8 @@ def result(value: object, error: object) -> Result:
 
 def test_agree_accepts_what_is_allowed() -> None:
     nan, inf = np.nan, np.inf
-    agree(np.array([1.0, nan, inf, 5.0]), result([1.1, nan, inf, 7.0], [0.2, 0.0, 0.0, inf]), "Y")
-    agree(np.array([True, False]), result([True, False], [0, 0]), "Y")
+    assert_agree(np.array([1.0, nan, inf, 5.0]), result([1.1, nan, inf, 7.0], [0.2, 0.0, 0.0, inf]), "Y")
+    assert_agree(np.array([True, False]), result([True, False], [0, 0]), "Y")
 
 
 @pytest.mark.parametrize(
@@ -162,16 +162,16 @@ def test_agree_accepts_what_is_allowed() -> None:
 def test_agree_names_the_worst_element(actual: list[float], value: list[float], error: list[float]) -> None:
     place = 0 if actual[1] == value[1] else 1
     with pytest.raises(AssertionError, match=rf"Y\[{place}\]\]? is"):
-        agree(np.array(actual), result(value, error), "Y")
+        assert_agree(np.array(actual), result(value, error), "Y")
 
 
 def test_agree_compares_large_integers_exactly() -> None:
     with pytest.raises(AssertionError):
-        agree(np.array([2**60 + 1]), result(np.array([2**60]), [0]), "Y")
+        assert_agree(np.array([2**60 + 1]), result(np.array([2**60]), [0]), "Y")
 
 
 def test_agree_wants_the_shape_and_the_type() -> None:
     with pytest.raises(AssertionError, match="shape"):
-        agree(np.zeros(2), result(np.zeros(3), np.zeros(3)), "Y")
+        assert_agree(np.zeros(2), result(np.zeros(3), np.zeros(3)), "Y")
     with pytest.raises(AssertionError, match="dtype"):
-        agree(np.zeros(2), result(np.zeros(2, np.int32), np.zeros(2)), "Y")
+        assert_agree(np.zeros(2), result(np.zeros(2, np.int32), np.zeros(2)), "Y")

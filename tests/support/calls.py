@@ -29,7 +29,7 @@ def defs(target: str | None = None) -> tcjit.jit.define.Namespace:
     return tcjit.define(TEXT, target=target)
 
 
-def fast(function: Any, *args: Any, **named: Any) -> Any:
+def assert_fast(function: Any, *args: Any, **named: Any) -> Any:
     """The result of a call that the fast path knows; asserts that it agrees with those before."""
     first = function(*args, **named)
     for _ in range(2):
@@ -44,7 +44,7 @@ def knows(function: Any, *args: Any, out: Any = None, unchecked: bool = False) -
     return function._call(args, out, unchecked) is not NotImplemented
 
 
-def refused(call: Callable[[], object], kind: type[Exception] = tcjit.TCError, says: str = "") -> str:
+def assert_refused(call: Callable[[], object], kind: type[Exception] = tcjit.TCError, says: str = "") -> str:
     """The message of the error that a call raises."""
     try:
         call()

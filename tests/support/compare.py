@@ -7,7 +7,7 @@ from tcjit.runtime.numerics import Array
 from tcjit.runtime.reference import Result
 
 
-def agree(actual: Array, expected: Result, name: str) -> None:
+def assert_agree(actual: Array, expected: Result, name: str) -> None:
     """AssertionError with the worst element unless ``actual`` is within ``expected.error[name]`` of ``expected.values[name]``.
 
     ``actual`` holds floats as float64, other types as themselves. NaN equals NaN and infinities equal themselves; an error of 0 asks

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 
 import tcjit
 from support import TESTS
-from support.compare import agree, decided
+from support.compare import assert_agree, decided
 from support.fuzz.kernels import changed_device, device
 from support.fuzz.options import changed, drawn, refused
 from support.rings.targets import everywhere, on
@@ -122,7 +122,7 @@ def expected(case: Case, tensors: Mapping[str, torch.Tensor]) -> tuple[torch.Ten
     return result if isinstance(result, tuple) else (result,)
 
 
-def compare(
+def assert_agrees(
     case: Case,
     dtype: str,
     target: str,
@@ -159,7 +159,7 @@ def compare(
         if dtype in ("float16", "bfloat16"):  # a def of several statements rounds between them, which PyTorch's float64 does not
             allowed = oracle
         assert decided(allowed) == 1, f"{case}: nothing is known of some elements of {name}"
-        agree(result.double().numpy(), allowed, name)
+        assert_agree(result.double().numpy(), allowed, name)
 
 
 @cache
@@ -178,7 +178,7 @@ def listed() -> dict[str, tuple[Case, ...]]:
     return {name: tuple(cases) for name, cases in found.items()}
 
 
-def compare_drawn(name: str, target: str, rng: random.Random) -> str:
+def assert_agrees_drawn(name: str, target: str, rng: random.Random) -> str:
     """Run an operator with options of its own on a target; what was drawn, in words.
 
     The case, the type and the device are drawn as well; options that the device cannot serve are drawn again.
@@ -189,7 +189,7 @@ def compare_drawn(name: str, target: str, rng: random.Random) -> str:
         options, changes = drawn(rng, kind), device(rng)
         what = f"{case} {dtype} {target} {changed(options)} {changes}"
         try:
-            compare(case, dtype, target, options=options, changes=changes)
+            assert_agrees(case, dtype, target, options=options, changes=changes)
         except MappingError as error:
             if not refused(f"MappingError: {error}"):
                 raise AssertionError(f"{what}: {error}") from error
@@ -199,6 +199,9 @@ def compare_drawn(name: str, target: str, rng: random.Random) -> str:
             return what
 
 
-def check_family(family: str, all_cases: list[Case]) -> None:
+def assert_family_covered(family: str, all_cases: list[Case]) -> None:
     """Every operator of a family has a case."""
-    assert {case.name for case in all_cases} == set(library.families()[family])
+    listed = {case.name for case in all_cases}
+    missing = [name for name in library.families()[family] if name not in listed]
+    assert not missing, f"{family}: no case of {', '.join(missing)}; add cases(name, sizes)"
+    assert listed <= set(library.families()[family]), f"{family} has no {', '.join(listed - set(library.families()[family]))}"

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from support.cases import Case
-from support.compare import agree
+from support.compare import assert_agree
 from support.fuzz.kernels import changed_device
 from support.fuzz.options import threads_for_all
 from tcjit import synchronize
@@ -74,7 +74,7 @@ def call(case: Case, program: Program, target: str, layouts: bool = True, unchec
     return {name: array(result) for name, result in zip(definition.returns, results, strict=True)}
 
 
-def check(case: Case, target: str) -> None:
+def assert_right(case: Case, target: str) -> None:
     """AssertionError unless ``target`` agrees with the reference, or both refuse the same data; a TCError where it cannot be run.
 
     Where a gather or a division may go wrong at several places, a target is free to name any; divisions are then compared unchecked.
@@ -95,7 +95,7 @@ def check(case: Case, target: str) -> None:
         expected = case.expected(program, checked=False)
     actual = call(case, program, target, unchecked=case.faults == "division")
     for name in program.definition.returns:
-        agree(actual[name], expected, name)
+        assert_agree(actual[name], expected, name)
 
 
 def failure(case: Case, target: str) -> str:
@@ -110,7 +110,7 @@ def failure(case: Case, target: str) -> str:
     except Exception as error:
         return f"{type(error).__name__} in the grammar: {error}"
     try:
-        check(case, target)
+        assert_right(case, target)
     except AssertionError as error:
         return f"mismatch: {error}"
     except Exception as error:

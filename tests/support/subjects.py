@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from support.cases import Case, Fill
-from support.compare import agree
+from support.compare import assert_agree
 from support.mapping import CONVOLUTION, GATHER, MATMUL, SOFTMAX
 from support.rings.cuda_host import Host
 from support.rings.oclgrind import Finding, Inspector
@@ -237,7 +237,7 @@ def arguments(name: str) -> Arguments:
     return Arguments(tuple(map(bits, outputs)), tuple(map(bits, given)))
 
 
-def agrees(name: str, outputs: Sequence[Bits]) -> None:
+def assert_agrees(name: str, outputs: Sequence[Bits]) -> None:
     """AssertionError unless these are the results that the reference allows."""
     import torch
 
@@ -249,7 +249,7 @@ def agrees(name: str, outputs: Sequence[Bits]) -> None:
     for returned, found in zip(program.definition.returns, outputs, strict=True):
         values = torch.from_numpy(found.view(np.int16) if found.dtype == np.uint16 else found)
         as_stored: Array = array(values.view(getattr(torch, program.definition.tensor(returned).dtype)))
-        agree(as_stored, expected, returned)
+        assert_agree(as_stored, expected, returned)
 
 
 def on_host(text: str, source: Source, given: Arguments) -> list[Bits]:

@@ -41,7 +41,7 @@ def wait_until_it_is_busy(where: str, process: subprocess.Popen[str]) -> None:
     raise AssertionError("nothing was tried in four minutes")
 
 
-def one_of_three_is_killed(folder: Path, where: str) -> None:
+def assert_kill_loses_nothing(folder: Path, where: str) -> None:
     (folder / "mm.tc").write_text(PROGRAM)
     victim = tune(folder, where, 0)
     wait_until_it_is_busy(where, victim)
@@ -68,9 +68,9 @@ def one_of_three_is_killed(folder: Path, where: str) -> None:
 
 
 def test_a_journal_on_a_shared_disk(tmp_path: Path) -> None:
-    one_of_three_is_killed(tmp_path, str(tmp_path / "study"))
+    assert_kill_loses_nothing(tmp_path, str(tmp_path / "study"))
 
 
 def test_a_postgresql_server(tmp_path: Path) -> None:
     with server("fsync=off") as url:
-        one_of_three_is_killed(tmp_path, url)
+        assert_kill_loses_nothing(tmp_path, url)

@@ -23,7 +23,7 @@ def test_every_option_of_a_target_is_a_gene_whose_first_choice_is_its_default(ta
 def test_what_does_not_matter_to_a_def_is_no_gene() -> None:
     names = {gene.name for gene in Space.of("cpu", (), 1).genes}
     assert "tile.0" in names and "tile.1" not in names
-    assert not names & {"fusion", "reduction_chunks", "contract", "block", "stages"}
+    assert not names & {"fusion", "reduction_chunks", "private_buffers", "block", "pipeline_stages"}
 
 
 @pytest.mark.parametrize("target", ["cpu", "cuda"])

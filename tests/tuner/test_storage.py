@@ -199,7 +199,7 @@ def test_many_open_a_new_database_at_once(tmp_path: Path) -> None:
         assert process.returncode == 0, errors
 
 
-def killed_in_the_middle(where: str, budget: int = 24) -> None:
+def assert_kill_loses_nothing(where: str, budget: int = 24) -> None:
     """Four processes, one killed in its third trial: the others do the rest and end what it had in flight."""
     victim = start(where, budget, "hang")
     assert victim.stdout is not None
@@ -222,11 +222,11 @@ def killed_in_the_middle(where: str, budget: int = 24) -> None:
 
 
 def test_one_of_four_on_a_shared_journal_is_killed(tmp_path: Path) -> None:
-    killed_in_the_middle(str(tmp_path / "study"))
+    assert_kill_loses_nothing(str(tmp_path / "study"))
 
 
 def test_one_of_four_on_a_postgresql_server_is_killed(postgres: str) -> None:
-    killed_in_the_middle(postgres)
+    assert_kill_loses_nothing(postgres)
 
 
 def test_kills_at_random_moments_lose_what_was_in_flight_only(tmp_path: Path) -> None:

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 from tcjit.byoc.lower.builder import Element, NodeCall
 from tcjit.byoc.lower.elementwise import LOG_SIGMOID, fitting, floating, formula
-from tcjit.byoc.lower.indices import number
 from tcjit.byoc.lower.rules import rule
 from tcjit.byoc.lower.views import narrow
 from tcjit.errors import PartitionError
+from tcjit.grammar.linear import Linear
 
 
 def _activation(call: NodeCall, text: str, cost: int, *numbers: int | float, rounds: bool = False) -> Element:
@@ -43,7 +43,7 @@ def prelu(call: NodeCall) -> Element:
         own, rank = slope, len(x.shape)
         place = 1 if own.size > 1 else None
         shape = tuple(own.size if each == place else 1 for each in range(max(rank, 1)))
-        slope = Element(own.dtype, shape[:rank], lambda subscripts: own.at([subscripts[1] if place else number(0)] * len(own.shape)))
+        slope = Element(own.dtype, shape[:rank], lambda subscripts: own.at([subscripts[1] if place else Linear.of(0)] * len(own.shape)))
     return formula(call, "({0} > 0.0) ? {0} : {1} * {0}", [x, slope], 2)
 
 

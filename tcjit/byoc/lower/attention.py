@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from tcjit.byoc.lower.builder import Element, NodeCall, broadcast, cast, converted, literal, wide
 from tcjit.byoc.lower.elementwise import floating
-from tcjit.byoc.lower.indices import IndexSum, divide
 from tcjit.byoc.lower.normalisation import combined, dropped
 from tcjit.byoc.lower.reductions import reduced
 from tcjit.byoc.lower.rules import rule
 from tcjit.errors import PartitionError
+from tcjit.grammar.linear import Linear
 
 
 @rule("scaled_dot_product_attention")
@@ -30,10 +30,10 @@ def attention(call: NodeCall) -> Element:
     # without a read of the scores beyond the diagonal they are not computed there
     causal = call.flag("is_causal")
 
-    def below(subscripts: Sequence[IndexSum], text: str, otherwise: str) -> str:
+    def below(subscripts: Sequence[Linear], text: str, otherwise: str) -> str:
         return f"(({subscripts[-1]} <= {subscripts[-2]}) ? {text} : {otherwise})" if causal else text
 
-    def product(left: list[IndexSum], right: list[IndexSum]) -> str:
+    def product(left: list[Linear], right: list[Linear]) -> str:
         texts = [query.at([*left[:-1], *right]), spread[0].at([*left[:-2], left[-1], *right])]
         return below(left, " * ".join(cast(text, query.dtype, dtype) for text in texts), literal(0, dtype))
 
@@ -41,7 +41,7 @@ def attention(call: NodeCall) -> Element:
     mask = call.optional("attn_mask")
     over = None if mask is None else broadcast(builder, mask, shape)
 
-    def score(subscripts: Sequence[IndexSum]) -> str:
+    def score(subscripts: Sequence[Linear]) -> str:
         text = f"{raw.at(subscripts)} * {factor}"
         if over is not None and over.dtype == "bool":
             text = f"({over.at(subscripts)} ? {text} : -infinity())"
@@ -62,7 +62,7 @@ def attention(call: NodeCall) -> Element:
     )
     total = dropped(reduced(builder, powers, [dim], "+", dtype), call.shape, [dim])
 
-    def weighted(left: list[IndexSum], right: list[IndexSum]) -> str:
+    def weighted(left: list[Linear], right: list[Linear]) -> str:
         text = f"{powers.at([*left[:-1], *right])} * {cast(spread[1].at([*left[:-2], *right, left[-1]]), value.dtype, dtype)}"
         return below([*left[:-1], *right], text, literal(0, dtype))
 
@@ -83,7 +83,7 @@ def _batched(call: NodeCall, each: Element, lead: Sequence[int]) -> Element:
         return broadcast(call.builder, each, shape)
     share = lead[-1] // each.shape[-3]
 
-    def at(subscripts: Sequence[IndexSum]) -> str:
-        return each.at([*subscripts[:-3], divide(subscripts[-3], share), *subscripts[-2:]])
+    def at(subscripts: Sequence[Linear]) -> str:
+        return each.at([*subscripts[:-3], subscripts[-3] // share, *subscripts[-2:]])
 
     return Element(each.dtype, shape, at, each.cost)

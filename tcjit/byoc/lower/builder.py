@@ -9,11 +9,12 @@ from math import prod
 from typing import TypeAlias
 
 from tcjit.byoc.graph import Argument, Node, TensorType, Value
-from tcjit.byoc.lower.indices import IndexSum, number, variable
+from tcjit.byoc.lower.indices import variable
 from tcjit.errors import PartitionError
 from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.linear import Linear
 
-At: TypeAlias = Callable[[Sequence[IndexSum]], str]
+At: TypeAlias = Callable[[Sequence[Linear]], str]
 
 # a computation of so many operations is repeated rather than stored for a second use
 CHEAP = 12
@@ -115,7 +116,7 @@ class DefBuilder:
         return self._state(name, element, "=", element.at(subscripts), _ranges(indices, element.shape))
 
     def reduce(
-        self, operator: str, dtype: str, shape: Sequence[int], extents: Sequence[int], body: Callable[[list[IndexSum], list[IndexSum]], str]
+        self, operator: str, dtype: str, shape: Sequence[int], extents: Sequence[int], body: Callable[[list[Linear], list[Linear]], str]
     ) -> Element:
         """A tensor that starts as the operator's identity and takes in the body, of type ``dtype``, over indices of these extents."""
         name, indices, left = self._left(shape)
@@ -141,7 +142,7 @@ class DefBuilder:
         text = f"def fused({', '.join(self._params)}) -> ({', '.join(names)}) {{\n{body}\n}}\n"
         return LoweredDef(text, tuple(self._shapes), len(names))
 
-    def _left(self, shape: Sequence[int]) -> tuple[str, list[str], list[IndexSum]]:
+    def _left(self, shape: Sequence[int]) -> tuple[str, list[str], list[Linear]]:
         self._count += 1
         indices = [f"i{place}" for place in range(len(shape))]
         return f"t{self._count - 1}", indices, [variable(index, extent) for index, extent in zip(indices, shape)]
@@ -290,8 +291,8 @@ def broadcast(builder: DefBuilder, element: Element, shape: Sequence[int]) -> El
         element = builder.keep(element)
     inner, skip = element.at, len(shape) - len(own)
 
-    def at(subscripts: Sequence[IndexSum]) -> str:
-        return inner([number(0) if extent == 1 else each for extent, each in zip(own, subscripts[skip:])])
+    def at(subscripts: Sequence[Linear]) -> str:
+        return inner([Linear.of(0) if extent == 1 else each for extent, each in zip(own, subscripts[skip:])])
 
     return Element(element.dtype, tuple(shape), at, element.cost)
 

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 
 from tcjit.byoc.lower.builder import Element, NodeCall, broadcast, cast, wide
 from tcjit.byoc.lower.elementwise import formula
-from tcjit.byoc.lower.indices import IndexSum, number, variable
+from tcjit.byoc.lower.indices import variable
 from tcjit.byoc.lower.reductions import finish
 from tcjit.byoc.lower.rules import rule
 from tcjit.byoc.lower.views import unsqueeze
 from tcjit.errors import PartitionError
+from tcjit.grammar.linear import Linear
 
 
 def contract(call: NodeCall, operands: Sequence[tuple[Element, str]], out: str) -> Element:
@@ -24,11 +25,11 @@ def contract(call: NodeCall, operands: Sequence[tuple[Element, str]], out: str) 
             extents[letter] = max(extent, extents.get(letter, 1))
     summed = [letter for letter in extents if letter not in out]
 
-    def body(left: list[IndexSum], right: list[IndexSum]) -> str:
+    def body(left: list[Linear], right: list[Linear]) -> str:
         places = dict(zip([*out, *summed], [*left, *right]))
         factors = []
         for element, letters in operands:
-            subscripts = [number(0) if extent == 1 else places[letter] for letter, extent in zip(letters, element.shape)]
+            subscripts = [Linear.of(0) if extent == 1 else places[letter] for letter, extent in zip(letters, element.shape)]
             factors.append(cast(element.at(subscripts), element.dtype, call.dtype))
         text = " * ".join(factors)
         return text if dtype == call.dtype else f"{dtype}({text})"

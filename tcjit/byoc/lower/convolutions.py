@@ -5,14 +5,15 @@ from collections.abc import Sequence
 
 from tcjit.byoc.lower.builder import Element, NodeCall, cast, literal, wide
 from tcjit.byoc.lower.elementwise import formula
-from tcjit.byoc.lower.indices import IndexSum, add, divide, inside, modulo, scale
+from tcjit.byoc.lower.indices import inside
 from tcjit.byoc.lower.reductions import finish
 from tcjit.byoc.lower.rules import rule
 from tcjit.byoc.lower.views import reshape, unsqueeze
 from tcjit.errors import PartitionError
+from tcjit.grammar.linear import Linear
 
 
-def guarded(x: Element, subscripts: Sequence[IndexSum], dtype: str, otherwise: str, conditions: Sequence[str] = ()) -> str:
+def guarded(x: Element, subscripts: Sequence[Linear], dtype: str, otherwise: str, conditions: Sequence[str] = ()) -> str:
     """A read of ``x`` where it is inside and the conditions hold, else something else; of type ``dtype``."""
     tests = list(conditions)
     for subscript, extent in zip(subscripts, x.shape):
@@ -66,11 +67,11 @@ def _plain(
 ) -> Element:
     filters, depth, *kernel = weight.shape
 
-    def body(left: list[IndexSum], right: list[IndexSum]) -> str:
+    def body(left: list[Linear], right: list[Linear]) -> str:
         n, f, *place = left
         c, *taps = right
-        channel = add(scale(divide(f, filters // groups), depth), c) if groups > 1 else c
-        plane = [add(add(scale(p, s), scale(t, d)), -pad) for p, t, s, d, pad in zip(place, taps, stride, dilation, padding)]
+        channel = (f // (filters // groups)).times(depth) + c if groups > 1 else c
+        plane = [p.times(s) + t.times(d) - pad for p, t, s, d, pad in zip(place, taps, stride, dilation, padding)]
         read = guarded(x, [n, channel, *plane], call.dtype, literal(0, call.dtype))
         return _term(call, read, cast(weight.at([f, c, *taps]), weight.dtype, call.dtype))
 
@@ -91,20 +92,20 @@ def _transposed(
     channels, filters, *kernel = weight.shape
     depth = channels // groups
 
-    def body(left: list[IndexSum], right: list[IndexSum]) -> str:
+    def body(left: list[Linear], right: list[Linear]) -> str:
         n, f, *place = left
         c, *taps = right
-        channel = add(scale(divide(f, filters), depth), c) if groups > 1 else c
+        channel = (f // filters).times(depth) + c if groups > 1 else c
         tests, plane = [], []
         for p, t, s, d, pad, extent in zip(place, taps, stride, dilation, padding, x.shape[2:]):
-            far = add(add(p, scale(t, -d)), pad)
+            far = p - t.times(d) + pad
             found = inside(far, 0, s * extent)
             if found is None:
                 return literal(0, wide(call.dtype))
-            left_over = modulo(far, s)
-            tests += [*found, *([f"{left_over} == 0"] if left_over.terms or left_over.constant else [])]
-            plane.append(divide(far, s))
-        texts = [each.at(at) for each, at in ((x, [n, channel, *plane]), (weight, [channel, modulo(f, filters), *taps]))]
+            left_over = far % s
+            tests += [*found, *([f"{left_over} == 0"] if left_over != Linear.of(0) else [])]
+            plane.append(far // s)
+        texts = [each.at(at) for each, at in ((x, [n, channel, *plane]), (weight, [channel, f % filters, *taps]))]
         term = _term(call, *(cast(text, each.dtype, call.dtype) for text, each in zip(texts, (x, weight))))
         return f"({' && '.join(tests)}) ? {term} : {literal(0, wide(call.dtype))}" if tests else term
 

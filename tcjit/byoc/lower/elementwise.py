@@ -10,10 +10,10 @@ from typing import TypeAlias
 
 from tcjit.byoc.graph import Value
 from tcjit.byoc.lower.builder import CHEAP, Element, NodeCall, broadcast, cast, literal, wide
-from tcjit.byoc.lower.indices import IndexSum
 from tcjit.byoc.lower.rules import rule
 from tcjit.errors import PartitionError
 from tcjit.grammar.dtypes import DTYPES, promote
+from tcjit.grammar.linear import Linear
 
 Operand: TypeAlias = "Element | int | float"
 
@@ -50,11 +50,11 @@ def formula(
             total += each.cost * max(repeated, 1)
         parts.append((each, through if exact and through else compute))
 
-    def brought(each: Operand, first: str, subscripts: Sequence[IndexSum]) -> str:
+    def brought(each: Operand, first: str, subscripts: Sequence[Linear]) -> str:
         own = cast(each.at(subscripts), each.dtype, first) if isinstance(each, Element) else literal(each, first)
         return cast(own, first, compute)
 
-    def at(subscripts: Sequence[IndexSum]) -> str:
+    def at(subscripts: Sequence[Linear]) -> str:
         texts = [brought(each, first, subscripts) for each, first in parts]
         return cast(f"({text.format(*texts)})", result or compute, call.dtype)
 
@@ -370,7 +370,7 @@ def _choice(call: NodeCall, condition: Element, then: Operand, other: Operand) -
     arms = [broadcast(call.builder, each, call.shape) if isinstance(each, Element) else each for each in (then, other)]
     fitting(arms, call.dtype)
 
-    def at(subscripts: Sequence[IndexSum]) -> str:
+    def at(subscripts: Sequence[Linear]) -> str:
         texts = [
             cast(each.at(subscripts), each.dtype, call.dtype) if isinstance(each, Element) else literal(each, call.dtype) for each in arms
         ]

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from tcjit.byoc.graph import Argument, Value
 from tcjit.byoc.lower.builder import Element, NodeCall, broadcast, cast, converted, literal, wide
 from tcjit.byoc.lower.elementwise import operand
-from tcjit.byoc.lower.indices import IndexSum, add, divide, inside, modulo, number, opaque, scale
+from tcjit.byoc.lower.indices import from_text, inside, interval
 from tcjit.byoc.lower.rules import rule
 from tcjit.byoc.lower.views import unsqueeze
 from tcjit.errors import PartitionError
 from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.linear import Linear
 
 # any integer at all: nothing is concluded from a place before it is checked
 _ANY = 1 << 62
@@ -30,9 +31,9 @@ def integer_tensor(call: NodeCall, name: str) -> Element:
     return found
 
 
-def through(index: Element, subscripts: Sequence[IndexSum]) -> IndexSum:
+def through(index: Element, subscripts: Sequence[Linear]) -> Linear:
     """A subscript that is read from a tensor."""
-    return opaque(index.at(subscripts), -_ANY, _ANY)
+    return from_text(index.at(subscripts), -_ANY, _ANY)
 
 
 @rule("embedding")
@@ -53,8 +54,8 @@ def embedding_bag(call: NodeCall) -> list[Element | str]:
         raise PartitionError("weighs its rows, leaves some out or takes the greatest")
     dtype = wide(call.dtype)
 
-    def body(left: list[IndexSum], right: list[IndexSum]) -> str:
-        place = through(index, [add(scale(left[0], length), right[0])])
+    def body(left: list[Linear], right: list[Linear]) -> str:
+        place = through(index, [left[0].times(length) + right[0]])
         return cast(table.at([place, left[1]]), table.dtype, dtype)
 
     found = call.builder.reduce("+", dtype, call.shape, [length], body)
@@ -115,12 +116,12 @@ def index_tensors(call: NodeCall) -> Element:
     shape = call.shape[start : start + common]
     spread = {dim: broadcast(call.builder, each, shape) for dim, each in positions.items()}
 
-    def at(subscripts: Sequence[IndexSum]) -> str:
+    def at(subscripts: Sequence[Linear]) -> str:
         inner, outer = subscripts[start : start + common], [*subscripts[:start], *subscripts[start + common :]]
         found = dict(zip(rest, outer))
         for dim, each in spread.items():
             text = each.at(inner)
-            found[dim] = opaque(f"({text} < 0) ? {text} + {table.shape[dim]} : {text}", -_ANY, _ANY)
+            found[dim] = from_text(f"({text} < 0) ? {text} + {table.shape[dim]} : {text}", -_ANY, _ANY)
         return table.at([found[dim] for dim in range(len(table.shape))])
 
     return Element(table.dtype, call.shape, at, 4)
@@ -137,13 +138,13 @@ def cat(call: NodeCall) -> Element:
     for each in parts:
         starts.append(starts[-1] + each.shape[dim])
 
-    def at(subscripts: Sequence[IndexSum]) -> str:
+    def at(subscripts: Sequence[Linear]) -> str:
         text = ""
         for start, part in reversed(list(zip(starts, parts))):
             tests = inside(subscripts[dim], start, start + part.shape[dim])
             if tests is None:
                 continue
-            own = part.at([*subscripts[:dim], add(subscripts[dim], -start), *subscripts[dim + 1 :]])
+            own = part.at([*subscripts[:dim], subscripts[dim] - start, *subscripts[dim + 1 :]])
             # those after it hold the rest
             text = f"(({' && '.join(tests)}) ? {own} : {text})" if text and tests else own
         return text
@@ -156,8 +157,8 @@ def stack(call: NodeCall) -> Element:
     dim = call.axis("dim", len(call.shape), 0)
     parts = [unsqueeze(converted(each, call.dtype), dim) for each in call.tensors("tensors")]
 
-    def at(subscripts: Sequence[IndexSum]) -> str:
-        place, zero = subscripts[dim], [*subscripts[:dim], number(0), *subscripts[dim + 1 :]]
+    def at(subscripts: Sequence[Linear]) -> str:
+        place, zero = subscripts[dim], [*subscripts[:dim], Linear.of(0), *subscripts[dim + 1 :]]
         text = parts[-1].at(zero)
         for count in reversed(range(len(parts) - 1)):
             text = f"(({place} < {count + 1}) ? {parts[count].at(zero)} : {text})"  # those before it hold the rest
@@ -192,8 +193,8 @@ def pad(call: NodeCall) -> Element:
 
 
 def _zeros_around(call: NodeCall, x: Element, before: Sequence[int], value: str) -> Element:
-    def at(subscripts: Sequence[IndexSum]) -> str:
-        positions = [add(each, -amount) for each, amount in zip(subscripts, before)]
+    def at(subscripts: Sequence[Linear]) -> str:
+        positions = [each - amount for each, amount in zip(subscripts, before)]
         tests: list[str] = []
         for place, extent in zip(positions, x.shape):
             found = inside(place, 0, extent)
@@ -210,19 +211,20 @@ def _wrapped(x: Element, dim: int, amount: int, length: int, mode: str) -> Eleme
     extent = x.shape[dim]
     shape = (*x.shape[:dim], length, *x.shape[dim + 1 :])
 
-    def at(subscripts: Sequence[IndexSum]) -> str:
-        place = add(subscripts[dim], -amount)
+    def at(subscripts: Sequence[Linear]) -> str:
+        place = subscripts[dim] - amount
         if mode == "circular":
-            return x.at([*subscripts[:dim], modulo(place, extent), *subscripts[dim + 1 :]])
+            return x.at([*subscripts[:dim], place % extent, *subscripts[dim + 1 :]])
 
-        def read(there: IndexSum) -> str:
+        def read(there: Linear) -> str:
             return x.at([*subscripts[:dim], there, *subscripts[dim + 1 :]])
 
         reflects = mode.startswith("reflect")
+        least, greatest = interval(place)
         text = read(place)
-        if place.high >= extent:
-            text = f"(({place} < {extent}) ? {text} : {read(add(scale(place, -1), 2 * extent - 2) if reflects else number(extent - 1))})"
-        return f"(({place} >= 0) ? {text} : {read(scale(place, -1) if reflects else number(0))})" if place.low < 0 else text
+        if greatest >= extent:
+            text = f"(({place} < {extent}) ? {text} : {read(place.times(-1) + (2 * extent - 2) if reflects else Linear.of(extent - 1))})"
+        return f"(({place} >= 0) ? {text} : {read(place.times(-1) if reflects else Linear.of(0))})" if least < 0 else text
 
     return Element(x.dtype, shape, at, x.cost + 1)
 
@@ -232,8 +234,8 @@ def triangle(call: NodeCall) -> Element:
     x, diagonal = call.tensor("self"), call.integer("diagonal", 0)
     sign = "<=" if call.node.op == "aten.tril" else ">="
 
-    def at(subscripts: Sequence[IndexSum]) -> str:
-        return f"(({subscripts[-1]} {sign} {add(subscripts[-2], diagonal)}) ? {x.at(subscripts)} : {literal(0, x.dtype)})"
+    def at(subscripts: Sequence[Linear]) -> str:
+        return f"(({subscripts[-1]} {sign} {subscripts[-2] + diagonal}) ? {x.at(subscripts)} : {literal(0, x.dtype)})"
 
     return Element(x.dtype, call.shape, at, x.cost + 1)
 
@@ -251,14 +253,14 @@ def scattered(call: NodeCall) -> Element:
         start, step, length = call.integer("start", 0), call.integer("step", 1), source.shape[dim]
     start = min(max(start + extent if start < 0 else start, 0), extent)
 
-    def at(subscripts: Sequence[IndexSum]) -> str:
-        place = add(subscripts[dim], -start)
+    def at(subscripts: Sequence[Linear]) -> str:
+        place = subscripts[dim] - start
         tests = inside(place, 0, step * (length - 1) + 1)
         if tests is None:
             return x.at(subscripts)
         if step > 1:
-            tests.append(f"{modulo(place, step)} == 0")
-        own = source.at([*subscripts[:dim], divide(place, step), *subscripts[dim + 1 :]])
+            tests.append(f"{place % step} == 0")
+        own = source.at([*subscripts[:dim], place // step, *subscripts[dim + 1 :]])
         return f"(({' && '.join(tests)}) ? {own} : {x.at(subscripts)})" if tests else own
 
     return Element(x.dtype, call.shape, at, x.cost + source.cost + 1)

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from tcjit.byoc.lower.builder import Element, NodeCall, broadcast, literal
 from tcjit.byoc.lower.indexing import integer_tensor, through
-from tcjit.byoc.lower.indices import IndexSum, opaque
+from tcjit.byoc.lower.indices import from_text, interval
 from tcjit.byoc.lower.normalisation import combined, log_softmax_of
 from tcjit.byoc.lower.reductions import count, finish, reduced
 from tcjit.byoc.lower.rules import rule
 from tcjit.errors import PartitionError
+from tcjit.grammar.linear import Linear
 
 NONE, MEAN = 0, 1  # of PyTorch's reductions; the third is the sum
 _TYPES = ("float32", "float64")
@@ -99,7 +100,7 @@ def _of_parts(call: NodeCall, logs: Element, weight: Element | None, dim: int) -
     if target.dtype != call.dtype:
         raise PartitionError(f"its target is {target.dtype}")
 
-    def term(text: str, subscripts: list[IndexSum]) -> str:
+    def term(text: str, subscripts: list[Linear]) -> str:
         part = target.at(subscripts)
         if smoothing:
             part = f"({part} * {literal(1 - smoothing, call.dtype)} + {literal(smoothing / classes, call.dtype)})"
@@ -113,13 +114,13 @@ def _of_classes(call: NodeCall, logs: Element, weight: Element | None, dim: int)
     target, ignored = integer_tensor(call, "target"), call.integer("ignore_index", -100)
     classes, smoothing, zero = logs.shape[dim], call.number("label_smoothing", 0.0), literal(0, call.dtype)
 
-    def left_out(at: Sequence[IndexSum]) -> str:
+    def left_out(at: Sequence[Linear]) -> str:
         return f"{target.at(at)} == {literal(ignored, target.dtype)}"
 
-    def place(at: Sequence[IndexSum]) -> IndexSum:
-        return opaque(f"({left_out(at)}) ? {literal(0, target.dtype)} : {target.at(at)}", *_bounds(through(target, at)))
+    def place(at: Sequence[Linear]) -> Linear:
+        return from_text(f"({left_out(at)}) ? {literal(0, target.dtype)} : {target.at(at)}", *interval(through(target, at)))
 
-    def row_weight(at: Sequence[IndexSum]) -> str:
+    def row_weight(at: Sequence[Linear]) -> str:
         return f"(({left_out(at)}) ? {zero} : {literal(1, call.dtype) if weight is None else weight.at([place(at)])})"
 
     weights = call.builder.store(Element(call.dtype, target.shape, row_weight, 4))
@@ -129,7 +130,7 @@ def _of_classes(call: NodeCall, logs: Element, weight: Element | None, dim: int)
         text = "-{0} * {1}"
     losses = combined(text, call.dtype, target.shape, parts, 4)
     if smoothing:
-        def term(text: str, subscripts: list[IndexSum]) -> str:
+        def term(text: str, subscripts: list[Linear]) -> str:
             return f"-{text}" if weight is None else f"-({text} * {weight.at([subscripts[dim]])})"
 
         even = reduced(call.builder, logs, [dim], "+", call.dtype, term)
@@ -137,7 +138,3 @@ def _of_classes(call: NodeCall, logs: Element, weight: Element | None, dim: int)
         own, others = literal(1 - smoothing, call.dtype), literal(smoothing / classes, call.dtype)
         losses = combined(f"{own} * {{0}} + {others} * {{1}}", call.dtype, target.shape, [losses, kept], 4)
     return _finished(call, call.builder.keep(losses), weights)
-
-
-def _bounds(place: IndexSum) -> tuple[int, int]:
-    return place.low, place.high

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 
 from tcjit.byoc.lower.builder import DefBuilder, Element, NodeCall, broadcast, cast, converted, literal, wide
 from tcjit.byoc.lower.elementwise import floating
-from tcjit.byoc.lower.indices import IndexSum
 from tcjit.byoc.lower.reductions import count, moments, reduced
 from tcjit.byoc.lower.rules import rule
 from tcjit.byoc.lower.views import reshape
 from tcjit.errors import PartitionError
 from tcjit.grammar.dtypes import FORMATS
+from tcjit.grammar.linear import Linear
 
 
 def combined(text: str, dtype: str, shape: Sequence[int], parts: Sequence[Element], cost: int) -> Element:
     """A formula over elements of this shape, in ``dtype``."""
 
-    def at(subscripts: Sequence[IndexSum]) -> str:
+    def at(subscripts: Sequence[Linear]) -> str:
         return f"({text.format(*(cast(each.at(subscripts), each.dtype, dtype) for each in parts))})"
 
     return Element(dtype, tuple(shape), at, cost + sum(each.cost for each in parts))
@@ -55,7 +55,7 @@ def log_softmax_of(builder: DefBuilder, x: Element, dim: int, dtype: str) -> Ele
     dims = [dim] if x.shape else []
     top = reduced(builder, x, dims, "max", dtype)
 
-    def power(text: str, subscripts: list[IndexSum]) -> str:
+    def power(text: str, subscripts: list[Linear]) -> str:
         return f"exp({cast(text, x.dtype, dtype)} - {top.at([each for place, each in enumerate(subscripts) if place not in dims])})"
 
     total = reduced(builder, x, dims, "+", dtype, power)

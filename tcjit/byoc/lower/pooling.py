@@ -10,11 +10,12 @@ from tcjit.byoc.graph import Argument
 from tcjit.byoc.lower.builder import Element, NodeCall, cast, converted, literal, wide
 from tcjit.byoc.lower.convolutions import guarded
 from tcjit.byoc.lower.elementwise import floating
-from tcjit.byoc.lower.indices import IndexSum, add, divide, modulo, number, scale
+from tcjit.byoc.lower.indices import interval
 from tcjit.byoc.lower.rules import rule
 from tcjit.byoc.lower.views import view
 from tcjit.errors import PartitionError
 from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.linear import Linear
 
 
 def least(dtype: str) -> str:
@@ -36,9 +37,9 @@ def max_pool(call: NodeCall) -> Element | Sequence[Element | str]:
     rank, (kernel, stride, padding, dilation) = _windows(call, x)
     lead = len(x.shape) - rank
 
-    def body(left: list[IndexSum], right: list[IndexSum]) -> str:
+    def body(left: list[Linear], right: list[Linear]) -> str:
         places = zip(left[lead:], right, stride, dilation, padding)
-        plane = [add(add(scale(p, s), scale(t, d)), -pad) for p, t, s, d, pad in places]
+        plane = [p.times(s) + t.times(d) - pad for p, t, s, d, pad in places]
         return guarded(x, [*left[:lead], *plane], dtype, least(dtype))
 
     found = converted(call.builder.reduce("max", dtype, call.shape, kernel, body), call.dtype)
@@ -55,15 +56,15 @@ def avg_pool(call: NodeCall) -> Element:
     override = call.argument("divisor_override") is not None
     padded = call.argument("count_include_pad") is None or call.flag("count_include_pad")
 
-    def corner(left: Sequence[IndexSum]) -> list[IndexSum]:
-        return [add(scale(p, s), -pad) for p, s, pad in zip(left[lead:], stride, padding)]
+    def corner(left: Sequence[Linear]) -> list[Linear]:
+        return [p.times(s) - pad for p, s, pad in zip(left[lead:], stride, padding)]
 
-    def body(left: list[IndexSum], right: list[IndexSum]) -> str:
-        return guarded(x, [*left[:lead], *map(add, corner(left), right)], dtype, literal(0, dtype))
+    def body(left: list[Linear], right: list[Linear]) -> str:
+        return guarded(x, [*left[:lead], *(start + r for start, r in zip(corner(left), right))], dtype, literal(0, dtype))
 
     total = call.builder.reduce("+", dtype, call.shape, kernel, body)
 
-    def at(subscripts: Sequence[IndexSum]) -> str:
+    def at(subscripts: Sequence[Linear]) -> str:
         if override:
             return f"({total.at(subscripts)} / {literal(call.integer('divisor_override'), dtype)})"
         lengths = []
@@ -74,12 +75,13 @@ def avg_pool(call: NodeCall) -> Element:
     return converted(Element(dtype, call.shape, at, 6), call.dtype)
 
 
-def _overlap(start: IndexSum, length: int, low: int, high: int) -> str:
+def _overlap(start: Linear, length: int, low: int, high: int) -> str:
     """How many of ``start:start+length`` are in ``low:high``."""
-    end = add(start, length)
-    first = str(start) if start.low >= low else str(low) if start.high <= low else f"max({start}, {low})"
-    last = str(end) if end.high <= high else str(high) if end.low >= high else f"min({end}, {high})"
-    return str(length) if start.low >= low and end.high <= high else f"({last} - ({first}))"
+    least, greatest = interval(start)
+    end = start + length
+    first = str(start) if least >= low else str(low) if greatest <= low else f"max({start}, {low})"
+    last = str(end) if greatest + length <= high else str(high) if least + length >= high else f"min({end}, {high})"
+    return str(length) if least >= low and greatest + length <= high else f"({last} - ({first}))"
 
 
 @rule("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d")
@@ -89,7 +91,7 @@ def adaptive_avg_pool(call: NodeCall) -> Element:
         raise PartitionError(f"averages of {dtype}")
     total, lengths = _bins(call, x, "+", dtype, literal(0, dtype))
 
-    def at(subscripts: Sequence[IndexSum]) -> str:
+    def at(subscripts: Sequence[Linear]) -> str:
         return f"({total.at(subscripts)} / {dtype}({' * '.join(lengths(subscripts))}))"
 
     return converted(Element(dtype, call.shape, at, 6), call.dtype)
@@ -102,7 +104,7 @@ def adaptive_max_pool(call: NodeCall) -> Sequence[Element | str]:
     return [converted(found, call.dtype), "the places of the maxima are for its gradient"]
 
 
-def _bins(call: NodeCall, x: Element, operator: str, dtype: str, nothing: str) -> tuple[Element, Callable[[Sequence[IndexSum]], list[str]]]:
+def _bins(call: NodeCall, x: Element, operator: str, dtype: str, nothing: str) -> tuple[Element, Callable[[Sequence[Linear]], list[str]]]:
     """A reduction over bins that cover a dimension, neighbours overlapping by one where the result's extent does not divide it: from
     i n / m rounded down to (i + 1) n / m rounded up. And how the bins' lengths are written."""
     rank = int(next(letter for letter in call.node.op if letter.isdigit()))
@@ -110,19 +112,19 @@ def _bins(call: NodeCall, x: Element, operator: str, dtype: str, nothing: str) -
     extents = list(zip(x.shape[lead:], call.shape[lead:]))
     longest = [max(-(-(i + 1) * n // m) - i * n // m for i in range(m)) for n, m in extents]
 
-    def body(left: list[IndexSum], right: list[IndexSum]) -> str:
+    def body(left: list[Linear], right: list[Linear]) -> str:
         plane, tests = [], []
         for p, r, (n, m) in zip(left[lead:], right, extents):
-            plane.append(add(divide(scale(p, n), m), r))
+            plane.append(p.times(n) // m + r)
             if n % m:
-                tests.append(f"{scale(plane[-1], m)} < {add(scale(p, n), n)}")
+                tests.append(f"{plane[-1].times(m)} < {p.times(n) + n}")
         return guarded(x, [*left[:lead], *plane], dtype, nothing, tests)
 
-    def lengths(subscripts: Sequence[IndexSum]) -> list[str]:
+    def lengths(subscripts: Sequence[Linear]) -> list[str]:
         found = []
         for p, (n, m) in zip(subscripts[lead:], extents):
-            ends = divide(add(scale(p, n), n + m - 1), m), divide(scale(p, n), m)
-            found.append(str(n // m) if not n % m else f"({add(ends[0], scale(ends[1], -1))})")
+            length = (p.times(n) + n + m - 1) // m - p.times(n) // m
+            found.append(str(n // m) if not n % m else f"({length})")
         return found
 
     return call.builder.reduce(operator, dtype, call.shape, longest, body), lengths
@@ -155,8 +157,8 @@ def nearest(call: NodeCall) -> Element:
         if any(min(int(_single(i * step)), n - 1) != i * n // m for i in range(m)):
             raise PartitionError(f"its places from {n} to {m} round otherwise than the ratio says")
 
-    def where(subscripts: list[IndexSum]) -> list[IndexSum]:
-        return [*subscripts[:-rank], *(divide(scale(p, n), m) for p, (n, m) in zip(subscripts[-rank:], sizes))]
+    def where(subscripts: list[Linear]) -> list[Linear]:
+        return [*subscripts[:-rank], *(p.times(n) // m for p, (n, m) in zip(subscripts[-rank:], sizes))]
 
     return view(x, call.shape, where)
 
@@ -176,32 +178,33 @@ def linear(call: NodeCall) -> Element:
             step = Fraction(n - 1, m - 1) if m > 1 else Fraction(0)
         ways.append((step, Fraction(0) if corners else (step - 1) / 2, n))
 
-    def at(subscripts: Sequence[IndexSum]) -> str:
+    def at(subscripts: Sequence[Linear]) -> str:
         return _mixed(x, dtype, list(subscripts[:-rank]), list(subscripts[-rank:]), ways)
 
     return converted(Element(dtype, call.shape, at, 8 * rank), call.dtype)
 
 
 def _mixed(
-    x: Element, dtype: str, done: list[IndexSum], left: list[IndexSum], ways: Sequence[tuple[Fraction, Fraction, int]]
+    x: Element, dtype: str, done: list[Linear], left: list[Linear], ways: Sequence[tuple[Fraction, Fraction, int]]
 ) -> str:
     if not left:
         return cast(x.at(done), x.dtype, dtype)
     (step, offset, n), rest = ways[0], ways[1:]
 
-    def part(place: IndexSum) -> str:
+    def part(place: Linear) -> str:
         return _mixed(x, dtype, [*done, place], left[1:], rest)
 
     common = math.lcm(step.denominator, offset.denominator)
-    flat = add(scale(left[0], int(step * common)), int(offset * common))
-    low, share = divide(flat, common), modulo(flat, common)
-    if not share.terms and not share.constant and flat.low >= 0 and low.high < n:
+    flat = left[0].times(int(step * common)) + int(offset * common)
+    low, share = flat // common, flat % common
+    least, greatest = interval(flat)[0], interval(low)[1]
+    if share == Linear.of(0) and least >= 0 and greatest < n:
         return part(low)
     text = f"{part(low)} * ({literal(1, dtype)} - {dtype}({share}) / {literal(common, dtype)})"
-    text = f"({text} + {part(add(low, 1))} * ({dtype}({share}) / {literal(common, dtype)}))"
-    if low.high + 1 >= n:
-        text = f"(({low} < {n - 1}) ? {text} : {part(number(n - 1))})"
-    return f"(({flat} >= 0) ? {text} : {part(number(0))})" if flat.low < 0 else text
+    text = f"({text} + {part(low + 1)} * ({dtype}({share}) / {literal(common, dtype)}))"
+    if greatest + 1 >= n:
+        text = f"(({low} < {n - 1}) ? {text} : {part(Linear.of(n - 1))})"
+    return f"(({flat} >= 0) ? {text} : {part(Linear.of(0))})" if least < 0 else text
 
 
 def _input(call: NodeCall) -> str:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 from tcjit.byoc.lower.builder import DefBuilder, Element, NodeCall, axis, cast, converted, literal, wide
 from tcjit.byoc.lower.elementwise import floating, pair
-from tcjit.byoc.lower.indices import IndexSum
 from tcjit.byoc.lower.rules import rule
 from tcjit.byoc.lower.views import reshape
 from tcjit.errors import PartitionError
+from tcjit.grammar.linear import Linear
 
 # extents up to which a running sum, whose work is their square, is computed
 RUNNING = 32
@@ -21,13 +21,13 @@ def reduced(
     dims: Sequence[int],
     operator: str,
     dtype: str,
-    body: Callable[[str, list[IndexSum]], str] | None = None,
+    body: Callable[[str, list[Linear]], str] | None = None,
 ) -> Element:
     """A reduction over some dimensions, which are gone after it. ``body`` turns the number read, of the element's own type, and the
     subscripts at which it stands into a term of type ``dtype``; by default it is converted."""
     kept = [place for place in range(len(x.shape)) if place not in dims]
 
-    def term(left: list[IndexSum], right: list[IndexSum]) -> str:
+    def term(left: list[Linear], right: list[Linear]) -> str:
         positions = dict(zip([*kept, *dims], [*left, *right]))
         subscripts = [positions[place] for place in range(len(x.shape))]
         text = x.at(subscripts)
@@ -111,7 +111,7 @@ def _first_extreme(call: NodeCall, x: Element, dims: Sequence[int], top: Element
         return Element("int64", (), lambda subscripts: "int64(0)")
     (dim,) = dims
 
-    def body(text: str, subscripts: list[IndexSum]) -> str:
+    def body(text: str, subscripts: list[Linear]) -> str:
         own = cast(text, x.dtype, top.dtype)
         best = top.at([each for place, each in enumerate(subscripts) if place != dim])
         strange = f" || {own} != {own}" if floating(x.dtype) else ""
@@ -134,7 +134,7 @@ def moments(builder: DefBuilder, x: Element, dims: Sequence[int], dtype: str) ->
     number = literal(count(x, dims), dtype)
     mean = builder.keep(Element(dtype, total.shape, lambda subscripts: f"{total.at(subscripts)} / {number}", 4))
 
-    def body(text: str, subscripts: list[IndexSum]) -> str:
+    def body(text: str, subscripts: list[Linear]) -> str:
         off = f"({cast(text, x.dtype, dtype)} - {mean.at([each for place, each in enumerate(subscripts) if place not in dims])})"
         return f"{off} * {off}"
 
@@ -182,7 +182,7 @@ def log_of_sums(call: NodeCall) -> Element:
         Element(dtype, top.shape, lambda at: f"(abs({top.at(at)}) == infinity()) ? {literal(0, dtype)} : {top.at(at)}", 3)
     )
 
-    def body(text: str, subscripts: list[IndexSum]) -> str:
+    def body(text: str, subscripts: list[Linear]) -> str:
         return f"exp({cast(text, x.dtype, dtype)} - {shift.at([each for place, each in enumerate(subscripts) if place not in dims])})"
 
     total = reduced(call.builder, x, dims, "+", dtype, body)
@@ -202,7 +202,7 @@ def running(call: NodeCall) -> Element:
     x = call.builder.keep(converted(x, dtype))
     unit = literal(0 if operator == "+" else 1, dtype)
 
-    def term(left: list[IndexSum], right: list[IndexSum]) -> str:
+    def term(left: list[Linear], right: list[Linear]) -> str:
         read = x.at([*left[:dim], right[0], *left[dim + 1 :]])
         return f"({right[0]} <= {left[dim]}) ? {read} : {unit}"
 

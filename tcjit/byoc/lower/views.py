@@ -5,11 +5,12 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from tcjit.byoc.lower.builder import Element, NodeCall, axis, broadcast
-from tcjit.byoc.lower.indices import IndexSum, add, divide, modulo, number, reshaped, scale
+from tcjit.byoc.lower.indices import reshaped
 from tcjit.byoc.lower.rules import rule
 from tcjit.errors import PartitionError
+from tcjit.grammar.linear import Linear
 
-Map: TypeAlias = Callable[[list[IndexSum]], Sequence[IndexSum]]
+Map: TypeAlias = Callable[[list[Linear]], Sequence[Linear]]
 
 
 def view(base: Element, shape: Sequence[int], where: Map) -> Element:
@@ -26,7 +27,7 @@ def reshape(base: Element, shape: Sequence[int]) -> Element:
 def permute(base: Element, dims: Sequence[int]) -> Element:
     order = [axis(dim, len(base.shape)) for dim in dims]
 
-    def where(subscripts: list[IndexSum]) -> list[IndexSum]:
+    def where(subscripts: list[Linear]) -> list[Linear]:
         found = list(subscripts)
         for place, dim in enumerate(order):
             found[dim] = subscripts[place]
@@ -39,8 +40,8 @@ def narrow(base: Element, dim: int, start: int, length: int, step: int = 1) -> E
     """``length`` places along a dimension, each ``step`` after the one before."""
     shape = [length if place == dim else extent for place, extent in enumerate(base.shape)]
 
-    def where(subscripts: list[IndexSum]) -> list[IndexSum]:
-        subscripts[dim] = add(scale(subscripts[dim], step), start)
+    def where(subscripts: list[Linear]) -> list[Linear]:
+        subscripts[dim] = subscripts[dim].times(step) + start
         return subscripts
 
     return view(base, shape, where)
@@ -48,7 +49,7 @@ def narrow(base: Element, dim: int, start: int, length: int, step: int = 1) -> E
 
 def select(base: Element, dim: int, index: int) -> Element:
     shape = base.shape[:dim] + base.shape[dim + 1 :]
-    return view(base, shape, lambda subscripts: [*subscripts[:dim], number(index), *subscripts[dim:]])
+    return view(base, shape, lambda subscripts: [*subscripts[:dim], Linear.of(index), *subscripts[dim:]])
 
 
 def unsqueeze(base: Element, dim: int) -> Element:
@@ -162,9 +163,9 @@ def flips(call: NodeCall) -> Element:
     base = call.tensor("self")
     dims = [axis(dim, len(base.shape)) for dim in call.integers("dims")]
 
-    def where(subscripts: list[IndexSum]) -> list[IndexSum]:
+    def where(subscripts: list[Linear]) -> list[Linear]:
         for dim in dims:
-            subscripts[dim] = add(scale(subscripts[dim], -1), base.shape[dim] - 1)
+            subscripts[dim] = subscripts[dim].times(-1) + (base.shape[dim] - 1)
         return subscripts
 
     return view(base, base.shape, where)
@@ -180,9 +181,9 @@ def rolls(call: NodeCall) -> Element:
 
 
 def _rolled(base: Element, dims: Sequence[int], shifts: Sequence[int]) -> Element:
-    def where(subscripts: list[IndexSum]) -> list[IndexSum]:
+    def where(subscripts: list[Linear]) -> list[Linear]:
         for dim, shift in zip(dims, shifts):
-            subscripts[dim] = modulo(add(subscripts[dim], -shift % base.shape[dim]), base.shape[dim])
+            subscripts[dim] = (subscripts[dim] - shift) % base.shape[dim]
         return subscripts
 
     return view(base, base.shape, where)
@@ -193,8 +194,8 @@ def repeats(call: NodeCall) -> Element:
     base = call.tensor("self")
     skip = len(call.shape) - len(base.shape)
 
-    def where(subscripts: list[IndexSum]) -> list[IndexSum]:
-        return [modulo(each, extent) for each, extent in zip(subscripts[skip:], base.shape)]
+    def where(subscripts: list[Linear]) -> list[Linear]:
+        return [each % extent for each, extent in zip(subscripts[skip:], base.shape)]
 
     return view(call.builder.keep(base) if base.cost > 2 else base, call.shape, where)
 
@@ -210,8 +211,8 @@ def interleaves(call: NodeCall) -> Element:
     else:
         dim = call.axis("dim", len(base.shape))
 
-    def where(subscripts: list[IndexSum]) -> list[IndexSum]:
-        subscripts[dim] = divide(subscripts[dim], times)
+    def where(subscripts: list[Linear]) -> list[Linear]:
+        subscripts[dim] = subscripts[dim] // times
         return subscripts
 
     return view(call.builder.keep(base) if base.cost > 2 else base, call.shape, where)
@@ -224,10 +225,10 @@ def diagonals(call: NodeCall) -> Element:
     first, second = call.axis("dim1", rank, 0), call.axis("dim2", rank, 1)
     rest = [dim for dim in range(rank) if dim not in (first, second)]
 
-    def where(subscripts: list[IndexSum]) -> list[IndexSum]:
+    def where(subscripts: list[Linear]) -> list[Linear]:
         places = dict(zip(rest, subscripts))
-        places[first] = add(subscripts[-1], max(-offset, 0))
-        places[second] = add(subscripts[-1], max(offset, 0))
+        places[first] = subscripts[-1] + max(-offset, 0)
+        places[second] = subscripts[-1] + max(offset, 0)
         return [places[dim] for dim in range(rank)]
 
     return view(base, call.shape, where)
@@ -239,9 +240,9 @@ def unfolds(call: NodeCall) -> Element:
     base = call.tensor("self")
     dim, step = call.axis("dimension", len(base.shape)), call.integer("step")
 
-    def where(subscripts: list[IndexSum]) -> list[IndexSum]:
+    def where(subscripts: list[Linear]) -> list[Linear]:
         *found, inner = subscripts
-        found[dim] = add(scale(found[dim], step), inner)
+        found[dim] = found[dim].times(step) + inner
         return found
 
     return view(base, call.shape, where)

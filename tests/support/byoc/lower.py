@@ -59,7 +59,7 @@ class Graph:
         return Region("tcjit", "tcjit_0", (NodeGroup("tcjit", tuple(block.nodes)),), tuple(block.nodes), inputs, constants, tuple(outputs))
 
 
-def check(make: Callable[..., Any], *tensors: Tensor, rtol: float | None = None, atol: float | None = None) -> str:
+def assert_lowered(make: Callable[..., Any], *tensors: Tensor, rtol: float | None = None, atol: float | None = None) -> str:
     """Runs what ``make(g, *values)`` records as a region on the CPU, compares it with PyTorch and the region's replay, and gives the
     program's text."""
     g = Graph()

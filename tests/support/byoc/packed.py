@@ -32,7 +32,7 @@ class Form:
         return [name.split("_", 2)[2] for name in self.made.regions]
 
 
-def same(found: Any, expected: Any, tolerance: float = 2e-5) -> None:
+def assert_same(found: Any, expected: Any, tolerance: float = 2e-5) -> None:
     torch.testing.assert_close(found, expected, atol=tolerance, rtol=tolerance)
 
 

@@ -27,7 +27,7 @@ def pairs(values: list) -> tuple[list, list]:
     return list(a), list(b)
 
 
-def same(got, expected) -> None:
+def assert_same(got, expected) -> None:
     """Equal, NaN to NaN, zeros of the same sign."""
     got, expected = np.asarray(got), np.asarray(expected)
     np.testing.assert_array_equal(got, expected)

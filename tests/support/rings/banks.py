@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from tcjit.codegen.build import build
 from tcjit.codegen.dialect import CUDA
-from tcjit.codegen.linear import Linear, Opaque
 from tcjit.codegen.loops import For, If, MarkNode, Node, Run, children
 from tcjit.codegen.memory import KernelMemory
 from tcjit.codegen.scope import LoopScope
 from tcjit.grammar.ast import Access
 from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.linear import Linear, Opaque
 from tcjit.mapping.machine import Device
 from tcjit.mapping.marks import Threads, Vector
 from tcjit.mapping.pipeline import Mapped

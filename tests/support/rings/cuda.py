@@ -148,7 +148,7 @@ def _kept(answer: Any) -> Any:
     return answer
 
 
-def agrees(case: Case) -> None:
+def assert_agrees(case: Case) -> None:
     """AssertionError unless the GPU computes what the reference does."""
     wrong = asked(f"answer = failure({worker().saved(case)!r})")
     assert wrong == "", f"{wrong}\n{case}\n{case.text}"
@@ -163,14 +163,14 @@ def failure(path: str) -> str:
 
 def compared(file: str, name: str, dtypes: list[str]) -> str:
     """In the worker: what is wrong with an operator of the library at all its sizes in the first type, at the last one in the others."""
-    from support.library import compare
+    from support.library import assert_agrees
 
     wrong, cases = [], operators(file)[name]
     for case in cases:
         for dtype in dtypes if case is cases[-1] else dtypes[:1]:
             try:
                 with on_device():
-                    compare(case, dtype, "cuda")
+                    assert_agrees(case, dtype, "cuda")
             except BaseException as error:
                 wrong.append(f"{case} {dtype}: {type(error).__name__}: {error}")
     return "\n".join(wrong)

@@ -115,7 +115,7 @@ def inspect(case: Case, edit: Edit | None = None) -> tuple[str, list[Finding]]:
             alone.close()
 
 
-def clean(case: Case) -> None:
+def assert_clean(case: Case) -> None:
     """AssertionError unless the results are right and oclgrind has nothing to say."""
     wrong, found = inspect(case)
     assert not wrong and not found, f"{wrong}\n{json.dumps([vars(f) for f in found], indent=1)}\n{case.text}"

@@ -129,7 +129,7 @@ def require(vendor: str = "pocl") -> None:
         pytest.skip(reason)
 
 
-def agrees(case: Case, target: str = "opencl") -> None:
+def assert_agrees(case: Case, target: str = "opencl") -> None:
     """AssertionError unless OpenCL computes what the reference does."""
     wrong = worker().failure(case, target)
     assert not wrong, f"{wrong}\n{case}\n{case.text}"

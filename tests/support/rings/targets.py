@@ -53,7 +53,7 @@ def only(text: str, **named: Any) -> Any:
     return defs[name]
 
 
-def same(target: str, text: str, *args: Any, out: torch.Tensor | None = None, options: Options | None = None) -> None:
+def assert_agrees(target: str, text: str, *args: Any, out: torch.Tensor | None = None, options: Options | None = None) -> None:
     """A def computes on a target what the reference says, bit for bit (the values are exact); -0.0 counts as 0.0."""
 
     def results(target: str, options: Options | None) -> tuple[torch.Tensor, ...]:
