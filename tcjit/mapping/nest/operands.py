@@ -1,0 +1,84 @@
+"""Operands: the parts of a reduction's body that a leaf loads as one value, and how each moves.
+
+Factors of a product that move alike are one operand: their product can be computed once, while it is copied. In any other body every
+access is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tcjit.grammar.ast import Access, Binary, Expr
+from tcjit.grammar.walk import children, rebuild
+from tcjit.mapping.nest.statement import FlatAccess, Statement
+
+
+@dataclass(frozen=True)
+class Operand:
+    """``value`` is an access, or a product of accesses; ``flats`` are their places."""
+
+    value: Expr
+    flats: tuple[FlatAccess, ...]
+
+    @property
+    def dims(self) -> frozenset[str]:
+        """The dimensions that it moves with."""
+        return frozenset(dim for flat in self.flats for dim in flat.form)
+
+    @property
+    def single(self) -> FlatAccess | None:
+        """The place of an operand that is one access."""
+        return self.flats[0] if len(self.flats) == 1 and isinstance(self.value, Access) else None
+
+    def stride(self, dim: str) -> int:
+        """Elements by which it moves along a dimension, the most that one of its accesses does."""
+        return max((abs(flat.stride(dim)) for flat in self.flats), default=0)
+
+
+def operands(s: Statement, lane: str) -> tuple[tuple[Operand, ...], Expr]:
+    """The operands for a choice of lanes, scalars first, and the body with ``Access("@n", ())`` for operand number n."""
+    factors = list(_factors(s.body))
+    if s.operator == "+=" and len(factors) > 2 and all(isinstance(factor, Access) for factor in factors):
+        groups: dict[bool, list[Access]] = {}
+        for factor in factors:
+            assert isinstance(factor, Access)
+            groups.setdefault(bool(s.reads[factor].stride(lane)), []).append(factor)
+        found = tuple(_operand(s, groups[moves]) for moves in sorted(groups))
+        body: Expr = _number(0, found[0].value)
+        for number, operand in enumerate(found[1:], 1):
+            body = Binary("*", body, _number(number, operand.value), dtype=operand.value.dtype)
+        return found, body
+    accesses = sorted(dict.fromkeys(_accesses(s.body)), key=lambda access: bool(s.reads[access].stride(lane)))
+
+    def numbered(expr: Expr) -> Expr:
+        return _number(accesses.index(expr), expr) if isinstance(expr, Access) else rebuild(expr, numbered)
+
+    return tuple(_operand(s, [access]) for access in accesses), numbered(s.body)
+
+
+def _operand(s: Statement, accesses: list[Access]) -> Operand:
+    value: Expr = accesses[0]
+    for access in accesses[1:]:
+        value = Binary("*", value, access, dtype=access.dtype)
+    return Operand(value, tuple(s.reads[access] for access in accesses))
+
+
+def _number(number: int, like: Expr) -> Access:
+    return Access(f"@{number}", (), dtype=like.dtype)
+
+
+def _factors(expr: Expr) -> Iterator[Expr]:
+    if isinstance(expr, Binary) and expr.op == "*":
+        yield from _factors(expr.left)
+        yield from _factors(expr.right)
+    else:
+        yield expr
+
+
+def _accesses(expr: Expr) -> Iterator[Access]:
+    if isinstance(expr, Access):
+        yield expr
+    else:
+        for child in children(expr):
+            yield from _accesses(child)

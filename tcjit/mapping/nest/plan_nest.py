@@ -1,0 +1,103 @@
+"""Plan a nest: the register tile that the cost model ranks first, and the loops around it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tcjit.errors import MappingError
+from tcjit.grammar.ast import Expr
+from tcjit.mapping.nest.cost import Core, Estimate, Shape, estimate
+from tcjit.mapping.nest.nest import Leaf, Loop, Nest
+from tcjit.mapping.nest.operands import Operand, operands
+from tcjit.mapping.nest.statement import Statement
+
+VECTORS = (1, 2, 3, 4, 6, 8)
+ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14)
+WINDOW = 4  # terms of a dimension that is written out, at most
+WINDOWS = 32  # and of all of them together
+CLOSE = 0.01  # estimates that differ by less are equal: the nearer writes, then the longer tile, decide
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A nest of a statement, its operands, the body over them, and what the model says of it."""
+
+    nest: Nest
+    operands: tuple[Operand, ...]
+    body: Expr
+    estimate: Estimate
+    parallel: int  # the loop that threads share
+
+
+def plan_nest(s: Statement, core: Core) -> Plan:
+    """The nest of a reduction that the model expects to be fastest; a MappingError where there is none."""
+    window = _window(s)
+    terms = tuple(dim for dim in s.terms if dim not in window)
+    best: tuple[tuple[float, int, int], Shape, Estimate, tuple[Operand, ...], Expr] | None = None
+    for lane in [*s.outputs, *terms[-1:]]:
+        found, body = operands(s, lane)
+        if lane in s.terms and (any(operand.stride(lane) > 1 for operand in found) or s.extent(lane) < core.lanes):
+            continue
+        for shape in _shapes(s, lane, found, window, terms, core):
+            cost = estimate(s, shape, found, body, core)
+            if cost is None:
+                continue
+            step = abs(s.write.stride(shape.row)) if shape.row else 0
+            rank = (round(math.log(cost.cycles) / CLOSE), step, -shape.rows)
+            if best is None or rank < best[0]:
+                best = rank, shape, cost, found, body
+    if best is None:
+        raise MappingError(f"{s.name} has no register tile")
+    _, shape, cost, found, body = best
+    return _around(s, shape, cost, found, body, core)
+
+
+def _window(s: Statement) -> tuple[str, ...]:
+    """Short terms, the innermost first to be chosen, in the order of the statement."""
+    chosen: list[str] = []
+    points = 1
+    for dim in reversed(s.terms):
+        least, greatest = s.range(dim)
+        if greatest - least < WINDOW and points * (greatest - least + 1) <= WINDOWS:
+            chosen.insert(0, dim)
+            points *= greatest - least + 1
+    return tuple(chosen)
+
+
+def _shapes(
+    s: Statement, lane: str, found: tuple[Operand, ...], window: tuple[str, ...], terms: tuple[str, ...], core: Core
+) -> Iterator[Shape]:
+    """Tiles with these lanes: rows along a result that some operand does not move with, whose loads are shared."""
+    over_terms, scattered = lane in s.terms, lane not in s.terms and s.write.stride(lane) != 1
+    reusing = [dim for dim in s.outputs if dim != lane and any(dim not in operand.dims for operand in found)]
+    others = [dim for dim in s.outputs if dim != lane][-1:]
+    choices: list[str | None] = [*(reusing or (others if over_terms or scattered else []))]
+    for row in choices if scattered else [*choices, None]:
+        for vectors in VECTORS:
+            if (vectors > 1 and (vectors - 1) * core.lanes >= s.extent(lane)) or (over_terms and vectors > 4):
+                continue
+            for rows in ROWS if row else (1,):
+                if row is None or rows <= s.extent(row):
+                    yield Shape(lane, vectors, row, rows, window, terms)
+
+
+def _around(s: Statement, shape: Shape, cost: Estimate, found: tuple[Operand, ...], body: Expr, core: Core) -> Plan:
+    """The loops around a register tile: results that all operands share outermost, the larger panel in the inner loop."""
+    width = shape.vectors * core.lanes
+    lane_loop = Loop(shape.lane, width)
+    row_loop = [Loop(shape.row, shape.rows)] if shape.row else []
+    batch = [Loop(dim, 1) for dim in s.outputs if dim not in (shape.lane, shape.row)]
+    if shape.lane in s.terms:
+        loops = [*batch, *row_loop, *(Loop(dim, 1) for dim in shape.terms if dim != shape.lane), lane_loop]
+    else:
+        tiles = [lane_loop, *row_loop] if cost.staged or cost.lane_panel >= cost.row_panel else [*row_loop, lane_loop]
+        loops = [*batch, *tiles, *(Loop(dim, 1) for dim in shape.terms)]
+    accumulators = shape.vectors * shape.rows
+    reload = bool(shape.window) and not cost.share and accumulators > 4
+    leaf = Leaf(shape.lane, shape.vectors, ((shape.row, shape.rows),) if shape.row else (), shape.window, reload)
+    trips = [-(-s.extent(loop.dim) // loop.block) for loop in loops if loop.dim not in s.terms]
+    enough = next((number for number, count in enumerate(trips) if count >= 4 * core.threads), None)
+    parallel = enough if enough is not None else max(range(len(trips)), key=trips.__getitem__, default=0)
+    return Plan(Nest(tuple(loops), leaf), found, body, cost, parallel)
