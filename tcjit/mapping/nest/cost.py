@@ -68,7 +68,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Shape:
-    """A register tile: ``vectors`` along ``lane``, ``rows`` points of ``row``, the ``window`` of terms written out, the rest of the terms."""
+    """A register tile: ``vectors`` along ``lane``, ``rows`` points of ``row``, the ``window`` of terms written out, other ``terms``."""
 
     lane: str
     vectors: int
@@ -152,5 +152,6 @@ def _staged(s: Statement, shape: Shape, operand: Operand, use: int, size: int, s
     rows = shape.rows if shape.row and shape.row not in operand.dims else 1
     if step >= core.page and steps > core.tlb and use // rows >= 16 and size * element > core.l2:
         return True
-    paged = shape.row is not None and any(flat.stride(shape.row) and flat.stride(shape.row) * element % core.page == 0 for flat in operand.flats)
+    strides = [flat.stride(shape.row) * element for flat in operand.flats] if shape.row else []
+    paged = any(stride and stride % core.page == 0 for stride in strides)
     return bool(not moves and shape.row in operand.dims and shape.rows > 8 and paged and use >= 64)

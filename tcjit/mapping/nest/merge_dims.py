@@ -69,5 +69,6 @@ def _boxed(where: isl.Set, positions: list[int]) -> bool:
     free = where
     for at in positions:
         least, greatest = where.dim_min_val(at), where.dim_max_val(at)
-        free = free.drop_constraints_involving_dims(DIM.set, at, 1).lower_bound_val(DIM.set, at, least).upper_bound_val(DIM.set, at, greatest)
+        free = free.drop_constraints_involving_dims(DIM.set, at, 1)
+        free = free.lower_bound_val(DIM.set, at, least).upper_bound_val(DIM.set, at, greatest)
     return bool(free.is_equal(where))

@@ -41,7 +41,7 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Nest:
-    """``loops``, outermost first, around ``leaf``; every dimension that the window does not write out has a loop whose block is its tile."""
+    """``loops``, outermost first, around ``leaf``; each dimension outside the window has a loop whose block is its tile."""
 
     loops: tuple[Loop, ...]
     leaf: Leaf

@@ -13,11 +13,12 @@ import islpy as isl
 from tcjit.errors import VerifyError
 from tcjit.grammar.affine import condition
 from tcjit.grammar.ast import Const, Expr, Select
-from tcjit.mapping.nest.statement import Statement
+from tcjit.grammar.walk import walk
+from tcjit.mapping.nest.statement import AffineStatement
 from tcjit.mapping.reduction import identity
 
 
-def restrict(s: Statement, dtype: str, values: Mapping[str, int]) -> Statement:
+def restrict(s: AffineStatement, dtype: str, values: Mapping[str, int]) -> AffineStatement:
     """The statement without the conditions that decide on a term as a whole; ``dtype`` is that of the results."""
     if s.operator == "=" or s.start != identity(s.operator, dtype):
         return s
@@ -35,7 +36,7 @@ def restrict(s: Statement, dtype: str, values: Mapping[str, int]) -> Statement:
     return replace(s, domain=domain.coalesce(), body=body, reads=reads)
 
 
-def verify_restrict(before: Statement, after: Statement, values: Mapping[str, int]) -> None:
+def verify_restrict(before: AffineStatement, after: AffineStatement, values: Mapping[str, int]) -> None:
     """Prove that the terms that are gone were the identity, and that the others have the same value."""
     if not after.domain.is_subset(before.domain) or not _value(before, after.domain, values, after.body):
         raise VerifyError(f"restrict: {before.name}: a term has another value")
@@ -44,7 +45,7 @@ def verify_restrict(before: Statement, after: Statement, values: Mapping[str, in
         raise VerifyError(f"restrict: {before.name}: a term that is no identity is gone")
 
 
-def _value(s: Statement, where: isl.Set, values: Mapping[str, int], expected: Expr | None) -> bool:
+def _value(s: AffineStatement, where: isl.Set, values: Mapping[str, int], expected: Expr | None) -> bool:
     """Whether the body has a value everywhere on a part of its domain: ``expected``, or the identity."""
     work = [(s.body, where)]
     while work:
@@ -59,15 +60,15 @@ def _value(s: Statement, where: isl.Set, values: Mapping[str, int], expected: Ex
     return True
 
 
-def _where(s: Statement, text: str) -> isl.Set:
+def _where(s: AffineStatement, text: str) -> isl.Set:
     return isl.Set.read_from_str(s.domain.get_ctx(), f"{{ [{', '.join(s.dims)}] : {text} }}")
 
 
 def _is_identity(value: Expr, operator: str) -> bool:
-    return isinstance(value, Const) and value == identity(operator, value.dtype) and str(value.value) == str(identity(operator, value.dtype).value)
+    neutral = identity(operator, value.dtype)
+    return isinstance(value, Const) and value == neutral and str(value.value) == str(neutral.value)  # 0.0 is no -0.0
 
 
 def _occurs(part: Expr, body: Expr) -> bool:
-    from tcjit.grammar.walk import walk
 
     return any(node == part for node in walk(body))

@@ -6,15 +6,14 @@ of ``h`` and ``w`` the kernel's dimensions run over the terms that there are, wi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
-from math import gcd, lcm
+from math import gcd, lcm, prod
 
 import islpy as isl
 
 from tcjit.errors import VerifyError
-from tcjit.mapping.nest.statement import DIM, Statement
+from tcjit.mapping.nest.statement import DIM, AffineStatement
 
 MAX_CLASSES = 16  # statements that one may become: each is code of its own
 
@@ -34,16 +33,29 @@ def moduli(domain: isl.Set, dims: tuple[str, ...]) -> dict[str, int]:
     return found
 
 
-def classes(domain: isl.Set, dims: tuple[str, ...]) -> Iterator[tuple[dict[str, int], dict[str, int]]]:
-    """The moduli with the residues of each class that has a point; none where a domain asks for no modulus, or for too many classes."""
-    counts = moduli(domain, dims)
-    total = 1
-    for count in counts.values():
-        total *= count
+def split_residues(s: AffineStatement) -> list[tuple[AffineStatement, isl.MultiAff]]:
+    """The statements of all classes with a point, each with the map from its points to the whole's; one without a modulus."""
+    ctx = s.domain.get_ctx()
+    counts = moduli(s.domain, s.dims)
+    total = prod(counts.values())
     if not 1 < total <= MAX_CLASSES:
-        return
+        return [(s, embedding(ctx, s.dims, {}, {}))]
+    found = []
     for residues in product(*(range(count) for count in counts.values())):
-        yield counts, dict(zip(counts, residues, strict=True))
+        of = dict(zip(counts, residues, strict=True))
+        points, results = embedding(ctx, s.dims, counts, of), embedding(ctx, s.outputs, counts, of)
+        domain = s.domain.preimage_multi_aff(points).coalesce()
+        part = replace(
+            s,
+            name=f"{s.name}_{''.join(map(str, residues))}",
+            domain=domain,
+            results=s.results.preimage_multi_aff(results),
+            write=s.write.pullback_multi_aff(points),
+            reads={access: place.pullback_multi_aff(points) for access, place in s.reads.items()},
+        )
+        if not domain.is_empty() or not part.results.is_empty() and not set(counts) & set(s.terms):
+            found.append((part, points))
+    return found
 
 
 def embedding(ctx: isl.Context, dims: tuple[str, ...], counts: dict[str, int], residues: dict[str, int]) -> isl.MultiAff:
@@ -52,7 +64,7 @@ def embedding(ctx: isl.Context, dims: tuple[str, ...], counts: dict[str, int], r
     return isl.MultiAff.read_from_str(ctx, f"{{ [{', '.join(dims)}] -> [{image}] }}")
 
 
-def verify_split_residues(before: Statement, after: list[tuple[Statement, isl.MultiAff]]) -> None:
+def verify_split_residues(before: AffineStatement, after: list[tuple[AffineStatement, isl.MultiAff]]) -> None:
     """Prove that every point is in one class."""
     left = before.domain
     for s, points in after:

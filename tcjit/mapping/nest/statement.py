@@ -76,26 +76,57 @@ class Statement:
         return replace(self, write=change(self.write), reads={access: change(flat) for access, flat in self.reads.items()})
 
 
-def statement(name: str, a: Assignment, tensors: Mapping[str, Storage], values: Mapping[str, int], ctx: isl.Context) -> Statement:
-    """An assignment as a statement over its box; a MappingError where an access is no linear form over memory."""
-    scop_statement = to_statement(name, a, values)
-    dims = scop_statement.isl_dims
-    domain = isl.Set.read_from_str(ctx, f"{{ [{', '.join(dims)}] : {' and '.join(scop_statement.facts) or '0 = 0'} }}")
+@dataclass(frozen=True)
+class AffineStatement:
+    """A statement whose accesses are quasi-affine expressions over memory: divisions are still there, and conditions in the body."""
+
+    name: str
+    dims: tuple[str, ...]
+    terms: tuple[str, ...]
+    domain: isl.Set
+    results: isl.Set
+    operator: str
+    start: Expr | None
+    tensor: str
+    write: isl.PwAff
+    body: Expr
+    reads: Mapping[Access, isl.PwAff]
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return tuple(dim for dim in self.dims if dim not in self.terms)
+
+    def flat(self) -> Statement:
+        """The same with linear forms; a MappingError where an access is none on the domain."""
+        reads = {access: linear_form(access.tensor, place, self.dims, self.domain) for access, place in self.reads.items()}
+        write = linear_form(self.tensor, self.write, self.dims, self.domain)
+        names = self.name, self.dims, self.terms
+        return Statement(*names, self.domain.coalesce(), self.results, self.operator, self.start, write, self.body, reads)
+
+
+def affine_statement(
+    name: str, a: Assignment, tensors: Mapping[str, Storage], values: Mapping[str, int], ctx: isl.Context
+) -> AffineStatement:
+    """An assignment as a statement over its box; a MappingError where an access is not affine."""
+    boxed = to_statement(name, a, values)
+    dims = boxed.isl_dims
+    domain = isl.Set.read_from_str(ctx, f"{{ [{', '.join(dims)}] : {' and '.join(boxed.facts) or '0 = 0'} }}")
     outputs = [isl_name(dim) for dim, _, _ in a.results]
     bounds = [f"{lower} <= {isl_name(dim)} < {upper}" for dim, lower, upper in a.results]
     results = isl.Set.read_from_str(ctx, f"{{ [{', '.join(outputs)}] : {' and '.join(bounds) or '0 = 0'} }}")
     terms = tuple(isl_name(dim) for dim, _, _ in a.terms)
-    reads = {access: _flat(access, dims, domain, tensors, values) for access, _ in guarded_accesses(a.value)}
-    write = _flat(Access(a.tensor, a.subscripts, dtype=a.value.dtype), dims, domain, tensors, values)
-    return Statement(name, dims, terms, domain, results, a.operator, a.start, write, a.value, reads)
+
+    def place(access: Access) -> isl.PwAff:
+        return address(access, dims, ctx, tensors, values)
+
+    reads = {access: place(access) for access, _ in guarded_accesses(a.value)}
+    write = place(Access(a.tensor, a.subscripts, dtype=a.value.dtype))
+    return AffineStatement(name, dims, terms, domain, results, a.operator, a.start, a.tensor, write, a.value, reads)
 
 
-def _flat(access: Access, dims: tuple[str, ...], domain: isl.Set, tensors: Mapping[str, Storage], values: Mapping[str, int]) -> FlatAccess:
-    place = address(access, dims, domain.get_ctx(), tensors, values)
-    return linear_form(access.tensor, place, dims, domain)
-
-
-def address(access: Access, dims: tuple[str, ...], ctx: isl.Context, tensors: Mapping[str, Storage], values: Mapping[str, int]) -> isl.PwAff:
+def address(
+    access: Access, dims: tuple[str, ...], ctx: isl.Context, tensors: Mapping[str, Storage], values: Mapping[str, int]
+) -> isl.PwAff:
     """The place of an accessed element in memory, as a quasi-affine expression over the dimensions."""
     strides = tensors[access.tensor].strides
     parts = []
