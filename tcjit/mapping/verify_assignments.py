@@ -29,9 +29,11 @@ def verify_assignments(rule: str, before: Assignments, after: Assignments) -> No
         raise VerifyError(f"{rule}: assignments were added or lost")
     if after.declared != before.declared or not set(before.temporaries) <= set(after.temporaries):
         raise VerifyError(f"{rule}: a tensor changed")
+    replacement: _Replacement | None = None  # made once, where anything was replaced
     for old, new in zip(before.assignments, after.replaced, strict=True):
-        if new != (old,) or rule == "split_initialisation":
-            wrong = _Replacement(before, after).wrong(rule, old, new)
+        if new != (old,) or old.start is not None and rule == "split_initialisation":
+            replacement = replacement or _Replacement(before, after)
+            wrong = replacement.rules[rule](old, new)
             if wrong:
                 hint = "report this: the program is fine, the mapping is not"
                 raise VerifyError(f"{rule}: statement {old.source + 1} of {before.program.definition.name}: {wrong}", hint=hint)
@@ -51,9 +53,6 @@ class _Replacement:
             "split_index_sets": self.parted,
             "split_initialisation": self.initialised,
         }
-
-    def wrong(self, rule: str, old: Assignment, new: Sequence[Assignment]) -> str:
-        return self.rules[rule](old, new)
 
     # ------------------------------------------------------------ rules
 

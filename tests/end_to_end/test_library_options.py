@@ -24,6 +24,6 @@ def test_operators_on_the_host(name: str) -> None:
 @pytest.mark.parametrize("name", library.names()[1::2])
 def test_operators_in_opencl(name: str) -> None:
     require("pocl")
-    code = f"import random\nfrom support import library\nlibrary.compare_drawn({name!r}, 'opencl', random.Random('{SEED} {name}'))"
+    code = f"import random\nfrom support import library\nlibrary.assert_agrees_drawn({name!r}, 'opencl', random.Random('{SEED} {name}'))"
     wrong = worker().ask(kind="code", code=f"{code}\nanswer = ''")
     assert wrong == "", wrong

@@ -1,6 +1,6 @@
 """CUDA text on the host as a target, ``cuda_host``: the whole way of a call, with no driver and no GPU.
 
-Importing this registers it. ``support.run.check(case, TARGET)``, ``support.library.compare(case, dtype, TARGET)`` and
+Importing this registers it. ``support.run.assert_right(case, TARGET)``, ``support.library.assert_agrees(case, dtype, TARGET)`` and
 ``tcjit.define(text, target=TARGET)`` then map, print and run programs as ``cuda`` does, for the architecture behind the colon
 (``cuda_host:sm_80``; without one sm_90); where a kernel does what it may not, a ``HostError`` says so.
 """
