@@ -8,7 +8,7 @@ from typing import Any
 
 import islpy as isl
 
-from tcjit.codegen.loops import BooleanOp, Compare, Condition, For, If, MarkNode, Node, Run, runs, substitute
+from tcjit.codegen.loops import BooleanOp, Compare, Condition, For, If, MarkNode, Node, Run, TileRun, runs, substitute
 from tcjit.errors import MappingError
 from tcjit.grammar.linear import Linear, combine
 from tcjit.mapping import marks
@@ -32,6 +32,7 @@ def build(mapped: Mapped) -> tuple[Node, ...]:
     ctx = mapped.scop.ctx
     ctx.set_ast_build_detect_min_max(1)
     ctx.set_ast_build_exploit_nested_bounds(1)
+    ctx.set_ast_build_group_coscheduled(int(bool(mapped.scop.tile_statements)))  # accumulators stay with all that use them
     builder = isl.AstBuild.from_context(mapped.scop.sizes)
     walker = _GpuBuilder(mapped) if mapped.launches else _Builder(mapped)
     try:
@@ -104,11 +105,14 @@ class _Builder:
     def mark(self, name: str, below: isl.AstNode) -> MarkNode:
         return MarkNode(marks.parse(name), self.nodes(below))
 
-    def call(self, node: isl.AstNode) -> Run:
+    def call(self, node: isl.AstNode) -> Run | TileRun:
         call = node.user_get_expr()
         name = str(call.get_op_arg(0).get_id().get_name())
-        statement = self.mapped.scop.statement(name)
         values = [linear(call.get_op_arg(i)) for i in range(1, call.get_op_n_arg())]
+        if name in self.mapped.scop.tile_statements:
+            tiled, kind = self.mapped.scop.tile_statements[name]
+            return TileRun(tiled.name, kind, tuple(values))
+        statement = self.mapped.scop.statement(name)
         return Run(name, tuple(zip(statement.dims, self.dims(name, values), strict=True)))
 
     def loop(self, node: isl.AstNode) -> tuple[Node, ...]:

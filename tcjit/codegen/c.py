@@ -14,6 +14,7 @@ from tcjit.codegen.emitter import Emitter
 from tcjit.codegen.expression import ctype, vtype
 from tcjit.codegen.loops import (
     Declare,
+    DeclareAccumulators,
     For,
     MicroKernel,
     Node,
@@ -23,6 +24,7 @@ from tcjit.codegen.loops import (
     Reduction,
     Run,
     SimdLoop,
+    TileRun,
     nest,
     runs,
     substitute,
@@ -35,6 +37,8 @@ from tcjit.codegen.profile import scaled, trips
 from tcjit.codegen.rows import GatheredRows
 from tcjit.codegen.scope import Gathers
 from tcjit.codegen.source import Numbers, Source
+from tcjit.codegen.tile_printer import TilePrinter
+from tcjit.codegen.tile_vectors import declarations
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Binary, Call, Expr, Index
 from tcjit.grammar.dtypes import DTYPES
@@ -60,6 +64,10 @@ class CEmitter(Emitter):
         self.hoisted: dict[int, list[str]] = {}
         self.declarations: dict[str, None] = {}
         self.rows = GatheredRows(self, self.subscripts, machine)
+        tensors = {storage.name: storage for storage in mapped.scop.tensors}
+        self.tiles = {
+            tiled.name: TilePrinter(tiled, s.value.dtype, tensors, self.memory.names, self.printer.value) for s in mapped.scop.statements for tiled in s.tiled
+        }
 
     # ------------------------------------------------------------ the kernel
 
@@ -134,6 +142,10 @@ class CEmitter(Emitter):
                 self.prefetch(node)
             case MicroKernel():
                 self.micro_kernel(node)
+            case DeclareAccumulators():
+                self.accumulators(node)
+            case TileRun():
+                self.tile(node)
             case _:
                 super().node(node)
 
@@ -156,6 +168,22 @@ class CEmitter(Emitter):
             profile.count("sums", results)
             bindings = len(kernel.bindings) - self.checked * len(kernel.names)
             profile.count("runs", len(kernel.loads) + results + bindings + len(kernel.early[1]))
+
+    def accumulators(self, node: DeclareAccumulators) -> None:
+        printer = self.tiles[node.statement]
+        for declaration in declarations(printer.dtype, printer.width):
+            self.declarations[declaration] = None
+        self.profile.width = max(self.profile.width, printer.width)
+        self.profile.counts["accumulators"] += len(printer.rows) * printer.nest.leaf.vectors
+        with self.indented("{"):
+            self.line(printer.accumulators())
+            self.block(node.body)
+
+    def tile(self, node: TileRun) -> None:
+        lines = self.tiles[node.statement].lines(node.kind, [self.index(digit) for digit in node.digits])
+        for line in lines:
+            self.line(line)
+        self.profile.count("runs", len(lines) - 2)
 
     def declare(self, node: Declare) -> None:
         with self.indented("{"), self.below(node.mark):

@@ -13,6 +13,7 @@ from tcjit.grammar.ast import Expr
 from tcjit.grammar.linear import Linear
 from tcjit.grammar.polynomial import names
 from tcjit.mapping import marks
+from tcjit.mapping.nest.tiled_statement import Kind
 from tcjit.mapping.scop import ScopStatement
 from tcjit.mapping.storage import Buffer
 
@@ -210,13 +211,30 @@ class MicroKernel:
     zero: bool = False
 
 
-Node = For | If | Run | MarkNode | ParallelLoop | ParallelRegion | SimdLoop | Declare | Prefetch | MicroKernel
+@dataclass(frozen=True)
+class TileRun:
+    """An instance of a tile statement of a tiled one: the digits of its dimensions, in the order of the nest's loops."""
+
+    statement: str
+    kind: Kind
+    digits: tuple[Linear, ...]
+
+
+@dataclass(frozen=True)
+class DeclareAccumulators:
+    """The accumulators of a tiled statement, and the nodes that use them."""
+
+    statement: str
+    body: tuple[Node, ...]
+
+
+Node = For | If | Run | MarkNode | ParallelLoop | ParallelRegion | SimdLoop | Declare | Prefetch | MicroKernel | TileRun | DeclareAccumulators
 
 
 def children(node: Node) -> tuple[Node, ...]:
     """The nodes directly below; a micro-kernel is a leaf."""
     match node:
-        case For() | MarkNode() | Declare():
+        case For() | MarkNode() | Declare() | DeclareAccumulators():
             return node.body
         case If():
             return node.then + node.other
@@ -232,6 +250,8 @@ def substitute(node: Node, values: Mapping[str, Linear]) -> Node:
     match node:
         case Run():
             return replace(node, indices=tuple((d, e.substitute(values)) for d, e in node.indices))
+        case TileRun():
+            return replace(node, digits=tuple(digit.substitute(values) for digit in node.digits))
         case If():
             then = tuple(substitute(n, values) for n in node.then)
             return If(node.condition.substitute(values), then, tuple(substitute(n, values) for n in node.other))
@@ -254,6 +274,11 @@ def runs(nodes: tuple[Node, ...]) -> list[Run]:
         else:
             result += runs(children(node))
     return result
+
+
+def tile_runs(nodes: tuple[Node, ...]) -> list[TileRun]:
+    """Every instance of a tile statement below, in order."""
+    return [run for node in nodes for run in ((node,) if isinstance(node, TileRun) else tile_runs(children(node)))]
 
 
 def marks_below(nodes: tuple[Node, ...]) -> set[marks.Mark]:

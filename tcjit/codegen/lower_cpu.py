@@ -9,6 +9,7 @@ from math import prod
 
 from tcjit.codegen.loops import (
     Declare,
+    DeclareAccumulators,
     For,
     If,
     MarkNode,
@@ -22,6 +23,7 @@ from tcjit.codegen.loops import (
     Threshold,
     nest,
     runs,
+    tile_runs,
 )
 from tcjit.codegen.memory import KernelMemory
 from tcjit.codegen.parallel_regions import merged
@@ -29,6 +31,7 @@ from tcjit.codegen.patch import match, starts
 from tcjit.codegen.scope import LoopScope
 from tcjit.codegen.soon import requests
 from tcjit.codegen.trip_counts import below, fewest, work
+from tcjit.errors import MappingError
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.linear import limits
 from tcjit.mapping import marks
@@ -93,6 +96,11 @@ class _CpuLowering(LoopScope):
             return self.parallel(node)
         if node.mark == marks.Simd():
             return self.simd(node)
+        if isinstance(node.mark, marks.Accumulators):
+            kinds = [run.kind for run in tile_runs(node.body)]
+            if kinds[:1] != ["start"] or kinds[-1:] != ["store"] or kinds.count("start") != 1:
+                raise MappingError("isl's loops take a register tile apart", hint="nest=False")
+            return (DeclareAccumulators(node.mark.statement, self.block(node.body)),)
         if node.mark == marks.RegisterTile():
             kernel = self.micro_kernel(node)
             return self.block(node.body) if kernel is None else (kernel,)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from tcjit.codegen.loops import ParallelLoop, ParallelRegion, runs
+from tcjit.codegen.loops import ParallelLoop, ParallelRegion, runs, tile_runs
 from tcjit.mapping.scop import Scop
 
 
@@ -45,5 +45,7 @@ def _depends(loop: ParallelLoop, other: ParallelLoop, scop: Scop) -> bool:
 
 def _tensors(loop: ParallelLoop, scop: Scop) -> tuple[frozenset[str], frozenset[str]]:
     """The tensors that a loop writes and reads."""
-    statements = [scop.statement(run.statement) for run in runs((loop,))]
+    tiled = dict.fromkeys(run.statement for run in tile_runs((loop,)))
+    names = dict.fromkeys([*(run.statement for run in runs((loop,))), *(scop.source_of_tiles(name).name for name in tiled)])
+    statements = [scop.statement(name) for name in names]
     return frozenset(s.tensor for s in statements), frozenset(access.tensor for s in statements for access, _ in s.reads())

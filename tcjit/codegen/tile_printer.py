@@ -1,181 +1,238 @@
 """The text of a register tile, straight C over vector variables: start, update and store, from constants of the nest alone.
 
 Loads are keyed by what they read, so that each is written once for all rows, vectors and points of a window that use it. In a partial
-tile, conditions without the lanes are a scalar test of a row, those with them a mask of lanes.
+tile, conditions without the lanes are a scalar test of a row, those with them a mask of lanes; a load that might leave its tensor there
+happens under both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 
-from tcjit.grammar.ast import Access, Binary, Call, Const, Expr, Unary
-from tcjit.mapping.nest.nest import Nest
-from tcjit.mapping.nest.operands import Operand
-from tcjit.mapping.nest.statement import FlatAccess, Statement
-from tcjit.mapping.nest.tile import Check, Tiles
+from tcjit.codegen.tile_vectors import suffix, vector_type
+from tcjit.errors import MappingError
+from tcjit.grammar.ast import Access, Binary, Call, Const, Expr, Select, Unary
+from tcjit.mapping.nest.statement import FlatAccess
+from tcjit.mapping.nest.tile import Check
+from tcjit.mapping.nest.tiled_statement import Kind, TiledStatement
+from tcjit.mapping.reduction import identity
+from tcjit.mapping.storage import Storage
 
 Point = Mapping[str, int]  # of dimensions inside the tile; others are 0 there
+_UPDATES = {"+=": "add", "*=": "mul", "min=": "min", "max=": "max"}
 
 
-@dataclass
 class TilePrinter:
-    """``width`` lanes of ``element`` in a vector; ``args`` of the methods are C texts of the digits, in the nest's order of loops."""
+    """Writes one tiled statement; ``names`` are the C names of its tensors, ``constant`` gives the text of a number."""
 
-    s: Statement
-    nest: Nest
-    tiles: Tiles
-    operands: Sequence[Operand]
-    body: Expr
-    width: int
-    element: str = "float"
-    lines: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self, tiled: TiledStatement, dtype: str, tensors: Mapping[str, Storage], names: Mapping[str, str], constant: Callable[[Const], str]
+    ) -> None:
+        self.tiled, self.dtype, self.tensors, self.names, self.constant = tiled, dtype, tensors, names, constant
+        self.s, self.nest, self.width = tiled.statement, tiled.nest, tiled.width
+        self.vector, self.ending = vector_type(dtype, tiled.width), suffix(dtype, tiled.width)
+        self.element = self.vector.removeprefix("tc_").removesuffix(str(tiled.width))
         leaf = self.nest.leaf
-        ranges = [range(count) for _, count in leaf.rows]
-        self.rows: list[Point] = [dict(zip((dim for dim, _ in leaf.rows), at, strict=True)) for at in product(*ranges)]
-        windows = [range(self.s.range(dim)[0], self.s.range(dim)[1] + 1) for dim in leaf.window]
-        self.window: list[Point] = [dict(zip(leaf.window, at, strict=True)) for at in product(*windows)]
-        self.edges = [
-            Check({dim: -1}, self.s.extent(dim) - 1, False)
-            for dim in self.s.outputs
-            if self.s.extent(dim) % self.nest.leaf.tile(dim, self.width)
-        ]
+        rows = product(*(range(count) for _, count in leaf.rows))
+        self.rows: list[Point] = [dict(zip((dim for dim, _ in leaf.rows), at, strict=True)) for at in rows]
+        window = product(*(range(self.s.extent(dim)) for dim in leaf.window))
+        self.window: list[Point] = [dict(zip(leaf.window, at, strict=True)) for at in window]
+        outputs = [(dim, self.s.extent(dim)) for dim in self.s.outputs]
+        self.edges = [Check({dim: -1}, extent - 1, False) for dim, extent in outputs if extent % leaf.tile(dim, self.width)]
 
-    # ------------------------------------------------------------ leaves
+    def lines(self, kind: Kind, digits: Sequence[str]) -> list[str]:
+        """A tile statement; ``digits``: C texts, in the order of the nest's loops."""
+        inside = {"start": self.start, "store": self.store, "full": self.full, "partial": self.partial}[kind]()
+        return ["{", *("  " + line for line in (*self.origins(digits), *inside)), "}"]
+
+    # ------------------------------------------------------------ kinds
 
     def accumulators(self) -> str:
         """Their declaration."""
-        return f"tc_vec {', '.join(self.sum(r, v) for r in range(len(self.rows)) for v in range(self.nest.leaf.vectors))};"
+        return f"{self.vector} {', '.join(self.sum(r, v) for r in range(len(self.rows)) for v in range(self.nest.leaf.vectors))};"
 
-    def start(self, identity: str) -> list[str]:
-        return [f"{self.sum(r, v)} = tc_splat({identity});" for r in range(len(self.rows)) for v in range(self.nest.leaf.vectors)]
+    @property
+    def over_terms(self) -> bool:
+        """Whether lanes hold partial results, which are combined at the end."""
+        return self.nest.leaf.lane in self.s.terms
 
-    def update(self, args: Sequence[str], *, partial: bool) -> list[str]:
+    def start(self) -> list[str]:
+        if self.s.start is None and not self.over_terms:
+            return self.results("load")
+        first = f"{self.call('splat')}({self.constant(identity(self.s.operator, self.dtype))})"
+        return [f"{self.sum(r, v)} = {first};" for r in range(len(self.rows)) for v in range(self.nest.leaf.vectors)]
+
+    def full(self) -> list[str]:
+        return self.update(partial=False)
+
+    def partial(self) -> list[str]:
+        return self.update(partial=True)
+
+    def update(self, *, partial: bool) -> list[str]:
         """One step: every point of the window, for every accumulator."""
-        lines = ["{", *self.origins(args)]
-        lines += [f"const {self.element} *p{number} = {self.place(operand)};" for number, operand in enumerate(self.operands)]
+        lines = [f"const {self.element} *const tc_p{n} = {self.place(operand.flats[0])};" for n, operand in enumerate(self.tiled.operands)]
         loads: dict[tuple[object, ...], str] = {}
-        masks = 0
+        masks: dict[str, str] = {}
         for number, window in enumerate(self.window):
             if self.nest.leaf.reload and number:
                 lines.append('__asm__ volatile("" ::: "memory");')
                 loads.clear()
             for r, row in enumerate(self.rows):
                 for v in range(self.nest.leaf.vectors):
-                    tests, lanes = self.conditions({**row, **window}, v, self.tiles.checks) if partial else ([], [])
-                    mask, row_test = "", " && ".join(tests)
-                    if partial and (tests or lanes):
-                        mask, masks = f"m{masks}", masks + 1
-                        both = " & ".join(lanes) or "tc_all"
-                        lines.append(f"const tc_mask {mask} = {f'({row_test}) ? ({both}) : 0' if tests else both};")
-                    point, lane_mask = {**row, **window}, " & ".join(lanes)
-                    names = [self.load(n, point, v, lane_mask, row_test, loads, lines) for n in range(len(self.operands))]
+                    point, mask = {**row, **window}, ""
+                    text = self.mask(point, v) if partial else ""
+                    if text:
+                        if text not in masks:
+                            masks[text] = f"tc_m{len(masks)}"
+                            lines.append(f"const tc_mask{self.ending} {masks[text]} = {text};")
+                        mask = masks[text]
+                    operands = [self.load(n, point, v, mask, loads, lines) for n in range(len(self.tiled.operands))]
                     old = self.sum(r, v)
-                    new = self.combined(old, self.value(self.body, names))
-                    lines.append(f"{old} = {f'tc_blend({old}, {new}, {mask})' if mask else new};")
-        return [*lines, "}"]
+                    new = self.combined(old, self.value(self.tiled.body, operands))
+                    lines.append(f"{old} = {self.call('blend')}({old}, {new}, {mask});" if mask else f"{old} = {new};")
+        return lines
 
-    def store(self, args: Sequence[str]) -> list[str]:
-        """The results: lanes along memory at once, others one by one, sums over lanes as one number."""
+    def store(self) -> list[str]:
+        return self.totals() if self.over_terms else self.results("store")
+
+    def results(self, what: str) -> list[str]:
+        """Accumulators from or to memory: lanes that follow one another at once, others one by one."""
         lane, write = self.nest.leaf.lane, self.s.write
-        lines = ["{", *self.origins(args), f"{self.element} *o = {self.address(write)};"]
+        step = write.stride(lane)
+        lines = [f"{self.element} *const tc_o = {self.place(write)};"]
         for r, row in enumerate(self.rows):
-            offset = sum(write.stride(dim) * at for dim, at in row.items())
             for v in range(self.nest.leaf.vectors):
                 tests, lanes = self.conditions(row, v, self.edges)
-                guard = f"if ({' && '.join(tests)}) " if tests else ""
-                if lane in self.s.terms:
-                    if v == 0:
-                        total = self.sum(r, 0)
-                        for other in range(1, self.nest.leaf.vectors):
-                            total = self.combined(total, self.sum(r, other))
-                        lines.append(f"{guard}o[{offset}] = tc_across({total});")
-                    continue
-                place = offset + write.stride(lane) * v * self.width
+                place, total = f"tc_o + {self.offset(write, row) + step * v * self.width}", self.sum(r, v)
                 mask = " & ".join(lanes)
-                if write.stride(lane) == 1:
-                    text = f"tc_store_masked(o + {place}, {self.sum(r, v)}, {mask})" if mask else f"tc_store(o + {place}, {self.sum(r, v)})"
+                if what == "load":
+                    name, args = ("load", [place]) if step == 1 else ("strided", [place, str(step)])
+                    text = f"{total} = {self.call(f'{name}_masked' if mask else name)}({', '.join([*args, mask] if mask else args)})"
+                elif step == 1:
+                    text = f"{self.call('store_masked' if mask else 'store')}({', '.join([place, total, mask] if mask else [place, total])})"
                 else:
-                    text = f"tc_scatter(o + {place}, {write.stride(lane)}, {self.sum(r, v)}, {mask or 'tc_all'})"
-                lines.append(f"{guard}{text};")
-        return [*lines, "}"]
+                    text = f"{self.call('scatter')}({place}, {step}, {total}, {mask or f'TC_ALL{self.ending}'})"
+                lines.append(f"{self.guard(tests)}{text};")
+        return lines
 
-    # ------------------------------------------------------------ parts
+    def totals(self) -> list[str]:
+        """Partial results in lanes, combined and written as one element of each row."""
+        lines = [f"{self.element} *const tc_o = {self.place(self.s.write)};"]
+        for r, row in enumerate(self.rows):
+            total = self.sum(r, 0)
+            for v in range(1, self.nest.leaf.vectors):
+                total = self.combined(total, self.sum(r, v))
+            across = f"tc_across_{_UPDATES[self.s.operator]}{self.ending}({total})"
+            tests, _ = self.conditions(row, 0, self.edges)
+            assign = "=" if self.s.start is not None else self.s.operator
+            lines.append(f"{self.guard(tests)}tc_o[{self.offset(self.s.write, row)}] {assign} {across};")
+        return lines
+
+    # ------------------------------------------------------------ places and conditions
+
+    def call(self, function: str) -> str:
+        return f"tc_{function}{self.ending}"
 
     def sum(self, row: int, vector: int) -> str:
-        return f"a{row}_{vector}"
+        return f"tc_a{row}_{vector}"
 
-    def origins(self, args: Sequence[str]) -> list[str]:
+    @staticmethod
+    def guard(tests: Sequence[str]) -> str:
+        return f"if ({' && '.join(tests)}) " if tests else ""
+
+    def origins(self, digits: Sequence[str]) -> list[str]:
         """The least point of the tile in each dimension."""
         parts: dict[str, list[str]] = {dim: [] for dim in self.s.dims}
-        for arg, loop in zip(args, self.nest.loops, strict=False):
-            parts[loop.dim].append(f"{loop.block} * ({arg})" if loop.block > 1 else f"({arg})")
-        return [f"const int64_t o_{dim} = {' + '.join(terms)};" for dim, terms in parts.items() if terms]
+        for digit, loop in zip(digits, self.nest.loops, strict=False):
+            parts[loop.dim].append(f"{loop.block} * ({digit})" if loop.block > 1 else f"({digit})")
+        return [f"const int64_t tc_o_{dim} = {' + '.join(terms)};" for dim, terms in parts.items() if terms]
 
-    def address(self, flat: FlatAccess) -> str:
+    def place(self, flat: FlatAccess) -> str:
         """The element at the origin of the tile, and of the window."""
-        moves = [f"{step} * o_{dim}" for dim, step in flat.form.items() if dim not in self.nest.leaf.window]
-        return " + ".join([flat.tensor, *moves, str(flat.constant)])
+        moves = [f"{step} * tc_o_{dim}" for dim, step in flat.form.items() if dim not in self.nest.leaf.window]
+        return " + ".join([self.names[flat.tensor], *moves, *([str(flat.constant)] if flat.constant else [])])
 
-    def place(self, operand: Operand) -> str:
-        assert operand.single is not None, "a product is staged"
-        return self.address(operand.single)
+    @staticmethod
+    def offset(flat: FlatAccess, point: Point) -> int:
+        return sum(flat.stride(dim) * at for dim, at in point.items())
 
     def conditions(self, point: Point, vector: int, checks: Sequence[Check]) -> tuple[list[str], list[str]]:
         """What must hold of a row as a whole, and the masks of its lanes."""
         tests, masks, lane = [], [], self.nest.leaf.lane
         for check in checks:
             window, others = self.nest.leaf.window, {dim: c for dim, c in check.coefficients.items() if dim != lane}
-            terms = [f"{c} * (o_{dim} + {point.get(dim, 0)})" for dim, c in others.items() if dim not in window]
+            terms = [f"{c} * (tc_o_{dim} + {point.get(dim, 0)})" for dim, c in others.items() if dim not in window]
             fixed = check.constant + sum(c * point.get(dim, 0) for dim, c in others.items() if dim in window)
             value, step = " + ".join([*terms, str(fixed)]), check.coefficients.get(lane, 0)
             if step == 0:
                 tests.append(f"{value} {'==' if check.equality else '>='} 0")
-            elif abs(step) == 1 and not check.equality:
-                first = f"{value} {'+' if step > 0 else '-'} (o_{lane} + {vector * self.width})"
-                masks.append(f"{'tc_from' if step > 0 else 'tc_until'}({first})")
             else:
-                raise ValueError(f"no mask for {check.text()}")
+                first = f"{value} {'+' if step > 0 else '-'} (tc_o_{lane} + {vector * self.width})"
+                masks.append(f"{self.call('from' if step > 0 else 'until')}({first})")
         return tests, masks
 
-    def load(
-        self, number: int, point: Point, vector: int, mask: str, row_test: str, loads: dict[tuple[object, ...], str], lines: list[str]
-    ) -> str:
+    def mask(self, point: Point, vector: int) -> str:
+        """The lanes at a point that are in the domain; nothing where all of them are."""
+        tests, masks = self.conditions(point, vector, self.tiled.tiles.checks)
+        if not tests:
+            return " & ".join(masks)
+        return f"({' && '.join(tests)}) ? {' & '.join(masks) or f'TC_ALL{self.ending}'} : (tc_mask{self.ending}){{0}}"
+
+    def stays_inside(self, flat: FlatAccess) -> bool:
+        """Whether an access is inside its tensor at all points of all tiles, those outside the domain included."""
+        least = greatest = flat.constant
+        for dim, step in flat.form.items():
+            size = 1 if dim in self.nest.leaf.window else self.nest.leaf.tile(dim, self.width)
+            reach = step * (-(-self.s.extent(dim) // size) * size - 1)
+            least, greatest = least + min(0, reach), greatest + max(0, reach)
+        return least >= 0 and greatest < self.tensors[flat.tensor].elements
+
+    # ------------------------------------------------------------ values
+
+    def load(self, number: int, point: Point, vector: int, mask: str, loads: dict[tuple[object, ...], str], lines: list[str]) -> str:
         """A name for an operand at a point, loaded once."""
-        flat = self.operands[number].single
-        assert flat is not None
+        flat = self.tiled.operands[number].flats[0]
         step = flat.stride(self.nest.leaf.lane)
-        offset = sum(flat.stride(dim) * at for dim, at in point.items()) + step * vector * self.width
-        guard = row_test if any(flat.stride(dim) for dim in point) else ""
-        key = (number, offset, mask if step else "", guard)
+        offset = self.offset(flat, point) + step * vector * self.width
+        mask = "" if self.stays_inside(flat) else mask
+        key = number, offset, mask
         if key not in loads:
-            loads[key] = name = f"x{len(loads)}_{len(lines)}"
-            where = f"p{number} + (({guard}) ? {offset} : 0)" if guard else f"p{number} + {offset}"
+            loads[key] = name = f"tc_x{len(lines)}"
+            place = f"tc_p{number} + {offset}" if offset else f"tc_p{number}"
             if step == 0:
-                lines.append(f"const {self.element} {name} = *({where});")
+                element = f"{self.call('any')}({mask}) ? *({place}) : 0" if mask else f"*({place})"
+                lines.append(f"const {self.vector} {name} = {self.call('splat')}({element});")
             else:
-                kind = {1: "tc_load", 2: "tc_load_even"}.get(step, "tc_gather")
-                more = ([str(step)] if kind == "tc_gather" else []) + ([mask] if mask else [])
-                lines.append(f"const tc_vec {name} = {kind}{'_masked' if mask else ''}({', '.join([where, *more])});")
+                kinds = {1: ("load", [place]), 2: ("even", [place])}
+                function, args = kinds.get(step, ("strided", [place, str(step)]))
+                text = f"{self.call(f'{function}_masked' if mask else function)}({', '.join([*args, mask] if mask else args)})"
+                lines.append(f"const {self.vector} {name} = {text};")
         return loads[key]
 
-    def value(self, expr: Expr, names: Sequence[str]) -> str:
-        """The body over loaded operands: scalars widen by themselves."""
-        if isinstance(expr, Access):
-            return names[int(expr.tensor[1:])]
-        if isinstance(expr, Const):
-            return f"{float(expr.value)!r}f" if self.element == "float" else repr(float(expr.value))
-        if isinstance(expr, Binary):
-            return f"({self.value(expr.left, names)} {expr.op} {self.value(expr.right, names)})"
-        if isinstance(expr, Unary):
-            return f"({expr.op}{self.value(expr.operand, names)})"
-        if isinstance(expr, Call) and expr.function in ("abs", "fabs"):
-            return f"tc_abs({self.value(expr.args[0], names)})"
-        raise ValueError(f"no vector form of {type(expr).__name__}")
+    def value(self, expr: Expr, operands: Sequence[str]) -> str:
+        """The body over loaded operands, as a vector."""
+        match expr:
+            case Access():
+                return operands[int(expr.tensor[1:])]
+            case Const():
+                return f"{self.call('splat')}({self.constant(expr)})"
+            case Unary():
+                return f"(-{self.value(expr.operand, operands)})"
+            case Binary():
+                op = {"&&": "&", "||": "|"}.get(expr.op, expr.op)
+                return f"({self.value(expr.left, operands)} {op} {self.value(expr.right, operands)})"
+            case Call():
+                args = [self.value(arg, operands) for arg in expr.args]
+                if expr.function == "relu":  # keeps a NaN, and the sign of a zero
+                    zero = f"{self.call('splat')}(0)"
+                    return f"{self.call('select')}({args[0]} < {zero}, {zero}, {args[0]})"
+                return f"{self.call('fabs' if expr.function == 'abs' else expr.function)}({', '.join(args)})"
+            case Select():
+                parts = (self.value(part, operands) for part in (expr.condition, expr.then, expr.other))
+                return f"{self.call('select')}({', '.join(parts)})"
+        raise MappingError(f"{type(expr).__name__} has no form over vectors")
 
     def combined(self, old: str, new: str) -> str:
         operator = self.s.operator
-        return f"({old} {operator[0]} {new})" if operator in ("+=", "*=") else f"tc_{operator[:-1]}({old}, {new})"
+        return f"({old} {operator[0]} {new})" if operator in ("+=", "*=") else f"{self.call(operator[:-1])}({old}, {new})"

@@ -13,6 +13,7 @@ from tcjit.grammar.affine import affine
 from tcjit.grammar.ast import Expr, Program, Statement
 from tcjit.grammar.printer import show
 from tcjit.mapping.isl import context
+from tcjit.mapping.nest.tiled_statement import TiledStatement
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.storage import Bounds, Storage, fresh
 
@@ -34,6 +35,8 @@ class Assignment:
     dynamic: DynamicRanges = field(default_factory=dict)  # of dimensions of the def's statement; others may be among them
     constraints: tuple[str, ...] = ()  # further affine constraints on the dimensions, in isl's words
     fuse_outer_only: bool = False  # reads a result transposed, or parts of one: it should not share the loops before it
+    tiled: tuple[TiledStatement, ...] = ()  # nests that compute it, whose form later passes leave as it is
+    untiled: str = ""  # why a reduction has none
 
     @property
     def results(self) -> Bounds:
@@ -108,7 +111,7 @@ class Temporaries:
 def rewrite(before: Assignments, visit: Callable[[Assignment, Temporaries], Sequence[Assignment]]) -> Assignments:
     """The program with every assignment replaced by some, which may use temporaries that ``visit`` adds."""
     temporaries = Temporaries(before)
-    replaced = tuple(tuple(visit(old, temporaries)) for old in before.assignments)
+    replaced = tuple((old,) if old.tiled else tuple(visit(old, temporaries)) for old in before.assignments)
     assignments = tuple(new for part in replaced for new in part)
     return replace(before, assignments=assignments, temporaries=tuple(temporaries.added), replaced=replaced)
 
@@ -126,5 +129,5 @@ def to_statement(name: str, a: Assignment, values: Mapping[str, int]) -> ScopSta
     dynamic = [(dim, *a.dynamic[dim]) for dim, _, _ in a.bounds if dim in a.dynamic]
     limits = tuple((dim, str(affine(lower, values)), str(affine(upper, values))) for dim, lower, upper in dynamic)
     return ScopStatement(
-        name, a.tensor, a.subscripts, a.operator, a.value, a.bounds, a.reduction, a.constraints, a.source, limits, a.fuse_outer_only
+        name, a.tensor, a.subscripts, a.operator, a.value, a.bounds, a.reduction, a.constraints, a.source, limits, a.fuse_outer_only, a.tiled
     )

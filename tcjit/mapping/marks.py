@@ -77,6 +77,21 @@ class RegisterTile(Mark):
 
 
 @dataclass(frozen=True)
+class Accumulators(Mark):
+    """The register tile of a tiled statement: its accumulators live below."""
+
+    word = "accumulators"
+    statement: str
+
+    @classmethod
+    def of(cls, argument: str) -> Mark:
+        return cls(argument)
+
+    def __str__(self) -> str:
+        return f"{self.word} {self.statement}"
+
+
+@dataclass(frozen=True)
 class Simd(Mark):
     """A loop that runs in vector lanes."""
 
@@ -193,7 +208,7 @@ class Vector(Mark):
 Collective = Reduce | Mma | AsyncCopy  # stands directly above ``Threads``, at most one of them: what the threads do together
 Inner = Unroll | Vector  # may stand below ``Threads``: how a loop of one thread is printed
 
-CPU = (Parallel, TileLoops, Tile, RegisterTile, Unroll, Simd)
+CPU = (Parallel, TileLoops, Tile, RegisterTile, Accumulators, Unroll, Simd)
 GPU = (Launch, Grid, GridBlock, Threads, Sync, WaitGroup, Reduce, Mma, AsyncCopy, Unroll, Vector)
 _BY_WORD: dict[str, type[Mark]] = {kind.word: kind for kind in (*CPU, *GPU)}
 

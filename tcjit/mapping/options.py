@@ -158,6 +158,13 @@ class Options:
         needs="temporary",
     )
 
+    nest: bool = _option(
+        True,
+        "compute reductions with operands used again, windows and conditions on indices by register tiles over their exact domains",
+        choices=(True, False),
+        targets=("cpu",),
+        needs="reduction",
+    )
     pack: bool = _option(
         True,
         "copy an operand that is read under conditions, or that vectors cannot read, into a better form",
@@ -219,7 +226,7 @@ class Options:
         for name, most in NUMBERS.items():
             number = getattr(self, name)
             self._require(name, type(number) is int and 0 <= number <= most, f"a whole number from 0 to {most}")
-        for name in ("parallel", "private_buffers", "pack", "shared"):
+        for name in ("parallel", "private_buffers", "nest", "pack", "shared"):
             self._require(name, type(getattr(self, name)) is bool, "True or False")
         for name, most in (("threads", 1024), ("registers", 16), ("register_tile", 32)):
             pair = getattr(self, name)
@@ -318,6 +325,7 @@ PRESETS: dict[str, Options] = {
         vector_width=1,
         reduction_chunks=1,
         private_buffers=False,
+        nest=False,
         pack=False,
         threads=(8, 8),
         registers=(1, 1),

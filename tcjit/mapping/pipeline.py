@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+from itertools import count, groupby
 from typing import Literal
 
 import islpy as isl
@@ -22,6 +23,8 @@ from tcjit.mapping.gpu_nest import GpuKernel, LaunchBounds, mapped_statements
 from tcjit.mapping.group import Group
 from tcjit.mapping.machine import BASELINE, Device, Machine
 from tcjit.mapping.marks import Launch
+from tcjit.mapping.nest.tile_tree import tile_tree
+from tcjit.mapping.nest.tiled_statement import TiledStatement
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.allocate import allocate
 from tcjit.mapping.passes.chunk_reductions import chunk_reductions
@@ -31,7 +34,7 @@ from tcjit.mapping.passes.map_to_blocks import map_to_blocks
 from tcjit.mapping.passes.map_to_threads import map_to_threads
 from tcjit.mapping.passes.pack_operands import pack_operands
 from tcjit.mapping.passes.pad_operands import pad_operands
-from tcjit.mapping.passes.parallelise import parallelise
+from tcjit.mapping.passes.parallelise import WORTH_THREADS, parallelise
 from tcjit.mapping.passes.promote_to_registers import promote_to_registers
 from tcjit.mapping.passes.promote_to_shared import promote_to_shared
 from tcjit.mapping.passes.share import share
@@ -40,6 +43,7 @@ from tcjit.mapping.passes.split_initialisation import split_initialisation
 from tcjit.mapping.passes.split_reduction import split_reduction
 from tcjit.mapping.passes.synchronise import synchronise
 from tcjit.mapping.passes.tile import tile
+from tcjit.mapping.passes.tile_reductions import tile_reductions
 from tcjit.mapping.passes.transpose_output import transpose_output
 from tcjit.mapping.passes.vectorise import vectorise
 from tcjit.mapping.passes.widen import widen
@@ -47,7 +51,7 @@ from tcjit.mapping.plan import plan
 from tcjit.mapping.plan_gpu import plan_gpu
 from tcjit.mapping.races import verify_races
 from tcjit.mapping.schedule import schedule
-from tcjit.mapping.scop import Scop
+from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.scop_builder import LoweredScop
 from tcjit.mapping.storage import Buffer
 from tcjit.mapping.value_flow import verify_lowering
@@ -106,6 +110,8 @@ def build_scop(
     assignments = step(extract, program, layouts)
     assignments = proved(widen, assignments)
     assignments = step(pad_operands, assignments) if pack else assignments
+    if on_vectors and options.nest:
+        assignments = step(tile_reductions, assignments, options, target, prove != "none")
     if pack and on_vectors:  # on a GPU shared memory does the rest
         assignments = step(transpose_output, assignments, options)
         assignments = step(pack_operands, assignments)
@@ -132,9 +138,38 @@ def map_program(
 def _mapped(
     program: Program, options: Options, machine: Machine, layouts: Mapping[str, str] | None, prove: Proof, steps: Steps
 ) -> Mapped:
+    """What nests compute and what they do not follow one another in the order of the program, each mapped by itself."""
     scop = build_scop(program, options, layouts, machine, steps, prove=prove)
-    if not scop.statements:
-        return Mapped(scop, isl.Schedule.empty(isl.Space.params_alloc(scop.ctx, 0)), (), options, True)
+    tree = isl.Schedule.empty(isl.Space.params_alloc(scop.ctx, 0))
+    privates: tuple[Buffer, ...] = ()
+    counter = count()
+    for tiled, group in groupby(scop.statements, key=lambda s: bool(s.tiled)):
+        part = _part(scop, tuple(group))
+        if tiled:
+            trees = [tile_tree(one, parallel=_worth_threads(options, one)) for s in part.statements for one in s.tiled]
+            made, buffers = reduce(isl.Schedule.sequence, trees), ()
+        else:
+            made, buffers = _scheduled(part, options, machine, prove, counter, steps)
+        tree = made if tree.get_domain().is_empty() else tree.sequence(made)
+        privates += buffers
+    return Mapped(scop, tree, privates, options, prove != "none" or not scop.statements)
+
+
+def _part(scop: Scop, statements: tuple[ScopStatement, ...]) -> Scop:
+    """Some of the statements as a scop of their own: temporaries that others use as well are results to it."""
+    others = {t for s in scop.statements if s not in statements for t in (s.tensor, *(read.tensor for read, _ in s.reads()))}
+    tensors = tuple(replace(t, role="output") if t.role == "temporary" and t.name in others else t for t in scop.tensors)
+    return scop if len(statements) == len(scop.statements) else replace(scop, statements=statements, tensors=tensors)
+
+
+def _worth_threads(options: Options, tiled: TiledStatement) -> bool:
+    return options.parallel and tiled.cycles >= WORTH_THREADS
+
+
+def _scheduled(
+    scop: Scop, options: Options, machine: Machine, prove: Proof, counter: Iterator[int], steps: Steps
+) -> tuple[isl.Schedule, tuple[Buffer, ...]]:
+    """The tree of statements without nests, and their private buffers; ``counter`` numbers its tiles."""
     deps = steps.run("dependences", dependences, scop, show=lambda d: f"{d.all}\n", suffix="txt")
 
     proof = partial(verify, scop, deps)
@@ -149,7 +184,7 @@ def _mapped(
     if groups is not None:
         plans = [plan(scop, group, options, machine) for group in groups]
         shares = share(scop, deps, groups, plans, options, machine)
-        tree = step("tile", tile, scop, tree, groups, plans, shares)
+        tree = step("tile", tile, scop, tree, groups, plans, shares, counter)
         tree = step("vectorise", vectorise, scop, tree, groups, plans)
         tree = step("parallelise", parallelise, scop, tree, options)
         if options.private_buffers:
@@ -157,7 +192,7 @@ def _mapped(
             privates = steps.run("contract", contract, scop, deps, tree, show=_show_privates, check=proof_of_privates)
     if prove == "last":
         steps.run("verify", proof, tree)
-    return Mapped(scop, tree, privates, options, prove != "none")
+    return tree, privates
 
 
 def map_gpu(

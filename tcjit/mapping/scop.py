@@ -11,6 +11,7 @@ import islpy as isl
 from tcjit.grammar.affine import affine, condition, guarded_accesses, isl_name
 from tcjit.grammar.ast import Access, Expr, Program
 from tcjit.mapping.isl import union_map, union_set
+from tcjit.mapping.nest.tiled_statement import KINDS, Kind, TiledStatement
 from tcjit.mapping.storage import Bounds, Storage
 
 # dimension, lower, upper (exclusive), in isl's words: inside what ``bounds`` say
@@ -32,6 +33,7 @@ class ScopStatement:
     source: int = 0  # number of the def's statement it came from
     dynamic_bounds: DynamicBounds = ()  # of the dimensions whose bounds depend on dynamic sizes
     fuse_outer_only: bool = False  # reads a result transposed, or parts of one: sharing all loops would cost more than it brings
+    tiled: tuple[TiledStatement, ...] = ()  # what computes it, where it is a reduction that nests compute; its start is part of them
 
     @property
     def dims(self) -> tuple[str, ...]:
@@ -95,6 +97,22 @@ class Scop:
 
     def tensor(self, name: str) -> Storage:
         return self._tensors[name]
+
+    def tiled(self, name: str) -> TiledStatement:
+        return self._tiled[name][1]
+
+    def source_of_tiles(self, name: str) -> ScopStatement:
+        """The statement that a tiled one is a part of."""
+        return self._tiled[name][0]
+
+    @cached_property
+    def tile_statements(self) -> dict[str, tuple[TiledStatement, Kind]]:
+        """The tile statements by their names in a schedule tree."""
+        return {tiled.tile_statement(kind): (tiled, kind) for _, tiled in self._tiled.values() for kind in KINDS}
+
+    @cached_property
+    def _tiled(self) -> dict[str, tuple[ScopStatement, TiledStatement]]:
+        return {tiled.name: (s, tiled) for s in self.statements for tiled in s.tiled}
 
     @cached_property
     def _by_name(self) -> dict[str, ScopStatement]:

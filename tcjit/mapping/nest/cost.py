@@ -13,15 +13,17 @@ from math import prod
 
 from tcjit.grammar.ast import Access, Call, Cast, Const, Expr, Index
 from tcjit.grammar.walk import children
+from tcjit.mapping.machine import Machine
 from tcjit.mapping.nest.operands import Operand
 from tcjit.mapping.nest.statement import Statement
 
 
 @dataclass(frozen=True)
 class Core:
-    """Constants of one core. Cycles unless said otherwise; caches and pages in bytes; ``lanes`` of float32."""
+    """Constants of one core. Cycles unless said otherwise; ``element``, caches and pages in bytes; ``lanes`` of elements in a vector."""
 
     lanes: int = 16
+    element: int = 4
     registers: int = 32
     latency: float = 4.0  # of a multiply-add
     vector_load: float = 1.0
@@ -35,6 +37,18 @@ class Core:
     page: int = 4096
     tlb: int = 64  # entries of the first level
     threads: int = 2
+
+
+def core_of(machine: Machine, lanes: int, element: int) -> Core:
+    """A core of a machine for elements of so many bytes, so many in a vector."""
+    return Core(
+        lanes=lanes,
+        element=element,
+        registers=machine.vector_registers,
+        l1=machine.near_bytes,
+        l2=machine.cache_bytes,
+        threads=machine.threads,
+    )
 
 
 CALLS = {"fabs": 1.0, "abs": 1.0, "sqrt": 8.0, "exp": 20.0}  # vector instructions of built-ins; others count as 20
@@ -121,7 +135,7 @@ def estimate(s: Statement, shape: Shape, found: Sequence[Operand], body: Expr, c
     scattered = not over_terms and s.write.stride(lane) != 1
     edge = accumulators * (2.0 + (16.0 if scattered else 0.0) + (1.0 if extent[lane] % width else 0.0)) + core.branch
     edge += 22.0 * rows if over_terms else 0.0
-    element = 4
+    element = core.element
     lane_panel = sum(element * width * steps * window for _ in in_lanes)
     row_panel = sum(element * rows * steps * window for operand in found if operand not in in_lanes)
     streamed: float = lane_panel
@@ -145,7 +159,7 @@ def _distinct(s: Statement, operand: Operand, shape: Shape, extent: dict[str, in
 
 def _staged(s: Statement, shape: Shape, operand: Operand, use: int, size: int, steps: int, extent: dict[str, int], core: Core) -> bool:
     """Whether an operand is worth a copy: it is computed, its lanes are strided, or its rows lie on too many pages."""
-    moves, element = shape.lane in operand.dims, 4
+    moves, element = shape.lane in operand.dims, core.element
     if operand.single is None or (moves and operand.stride(shape.lane) > 2 and use >= 8):
         return True
     step = min(abs(flat.stride(shape.terms[-1])) for flat in operand.flats) * element if shape.terms else 0

@@ -12,10 +12,7 @@ from dataclasses import dataclass, replace
 import islpy as isl
 
 from tcjit.errors import MappingError
-from tcjit.grammar.affine import affine, guarded_accesses, isl_name
 from tcjit.grammar.ast import Access, Expr
-from tcjit.mapping.assignment import Assignment, to_statement
-from tcjit.mapping.storage import Storage
 
 DIM = isl.dim_type
 
@@ -102,40 +99,6 @@ class AffineStatement:
         write = linear_form(self.tensor, self.write, self.dims, self.domain)
         names = self.name, self.dims, self.terms
         return Statement(*names, self.domain.coalesce(), self.results, self.operator, self.start, write, self.body, reads)
-
-
-def affine_statement(
-    name: str, a: Assignment, tensors: Mapping[str, Storage], values: Mapping[str, int], ctx: isl.Context
-) -> AffineStatement:
-    """An assignment as a statement over its box; a MappingError where an access is not affine."""
-    boxed = to_statement(name, a, values)
-    dims = boxed.isl_dims
-    domain = isl.Set.read_from_str(ctx, f"{{ [{', '.join(dims)}] : {' and '.join(boxed.facts) or '0 = 0'} }}")
-    outputs = [isl_name(dim) for dim, _, _ in a.results]
-    bounds = [f"{lower} <= {isl_name(dim)} < {upper}" for dim, lower, upper in a.results]
-    results = isl.Set.read_from_str(ctx, f"{{ [{', '.join(outputs)}] : {' and '.join(bounds) or '0 = 0'} }}")
-    terms = tuple(isl_name(dim) for dim, _, _ in a.terms)
-
-    def place(access: Access) -> isl.PwAff:
-        return address(access, dims, ctx, tensors, values)
-
-    reads = {access: place(access) for access, _ in guarded_accesses(a.value)}
-    write = place(Access(a.tensor, a.subscripts, dtype=a.value.dtype))
-    return AffineStatement(name, dims, terms, domain, results, a.operator, a.start, a.tensor, write, a.value, reads)
-
-
-def address(
-    access: Access, dims: tuple[str, ...], ctx: isl.Context, tensors: Mapping[str, Storage], values: Mapping[str, int]
-) -> isl.PwAff:
-    """The place of an accessed element in memory, as a quasi-affine expression over the dimensions."""
-    strides = tensors[access.tensor].strides
-    parts = []
-    for stride, subscript in zip(strides, access.subscripts, strict=True):
-        text = affine(subscript, values)
-        if stride is None or text is None:
-            raise MappingError(f"an access to {access.tensor} is not affine")
-        parts.append(f"{stride} * ({text})")
-    return isl.PwAff.read_from_str(ctx, f"{{ [{', '.join(dims)}] -> [({' + '.join(parts) or '0'})] }}")
 
 
 def linear_form(tensor: str, place: isl.PwAff, dims: tuple[str, ...], domain: isl.Set) -> FlatAccess:

@@ -34,11 +34,12 @@ class Check:
 class Tiles:
     """The tiles of a statement.
 
-    ``points``: from digits and the points inside a tile, ``digits`` then ``inside``, to the dimensions; ``box``: the values that those
+    ``counts``: the values of each digit, from 0 on; ``points``: from digits and the points inside a tile, ``digits`` then ``inside``, to the dimensions; ``box``: the values that those
     take; ``full`` and ``partial``: sets of digits; ``checks``: what must hold of a point of a partial tile to be in the domain.
     """
 
     digits: tuple[str, ...]
+    counts: tuple[int, ...]
     inside: tuple[str, ...]
     points: isl.MultiAff
     box: isl.Set
@@ -53,9 +54,10 @@ def tile(s: Statement, nest: Nest, width: int) -> Tiles:
     digits = tuple(f"c{number}" for number in range(len(nest.loops)))
     inside = [dim for dim in s.dims if dim in nest.leaf.window or nest.leaf.tile(dim, width) > 1]
     parts: dict[str, list[str]] = {dim: [] for dim in s.dims}
-    facts, around = [], {dim: s.extent(dim) for dim in s.dims}
+    facts, counts, around = [], [], {dim: s.extent(dim) for dim in s.dims}
     for digit, loop in zip(digits, nest.loops, strict=True):
-        facts.append(f"0 <= {digit} < {-(-around[loop.dim] // loop.block)}")
+        counts.append(-(-around[loop.dim] // loop.block))
+        facts.append(f"0 <= {digit} < {counts[-1]}")
         parts[loop.dim].append(f"{loop.block} * {digit}")
         around[loop.dim] = min(around[loop.dim], loop.block)
     for dim in inside:
@@ -76,7 +78,7 @@ def tile(s: Statement, nest: Nest, width: int) -> Tiles:
     partial = every.subtract(s.domain.preimage_multi_aff(points)).project_out(DIM.set, count, rest).coalesce()
     full = some.subtract(partial).coalesce()
     checks = _checks(s, every.apply(isl.Map.from_multi_aff(points)), space)
-    return Tiles(digits, tuple(inside), points, box, full, partial, checks)
+    return Tiles(digits, tuple(counts), tuple(inside), points, box, full, partial, checks)
 
 
 def _checks(s: Statement, reached: isl.Set, space: isl.Space) -> tuple[Check, ...]:

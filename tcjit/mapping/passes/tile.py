@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import count, product
+from itertools import product
 
 import islpy as isl
 
@@ -47,13 +47,15 @@ class Cut:
         return -(-(self.upper - self.lower) // self.size)
 
 
-def tile(scop: Scop, tree: isl.Schedule, groups: Sequence[Group], plans: Sequence[Plan], shares: Sequence[Shared]) -> isl.Schedule:
+def tile(
+    scop: Scop, tree: isl.Schedule, groups: Sequence[Group], plans: Sequence[Plan], shares: Sequence[Shared], counter: Iterator[int]
+) -> isl.Schedule:
     """A tree with, per group and region, a band of tile loops under the mark ``TileLoops``, then ``Tile`` and each statement's loops.
 
-    Loops that groups share stand around theirs in the same form: a band under ``TileLoops``, then a mark like a tile's.
+    Loops that groups share stand around theirs in the same form: a band under ``TileLoops``, then a mark like a tile's. ``counter``
+    numbers these marks.
     """
     node = isl.Schedule.from_domain(tree.get_domain()).get_root().child(0)
-    counter = count()
     below_all = [tuple(name for group in groups[s.first : s.last + 1] for name in group.statements) for s in shares]
     if len(shares) > 1:
         node = node.insert_sequence(filters(scop, below_all))

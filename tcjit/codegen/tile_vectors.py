@@ -1,0 +1,171 @@
+"""Vectors of one type and width for register tiles, as C: loads, stores and selections under masks, minima and maxima that keep NaN.
+
+Processors with AVX-512 have masks of their own. Elsewhere a mask is a vector of integers, all bits set where a lane counts, and what is
+masked in memory is done lane by lane: only partial tiles need it.
+"""
+
+from __future__ import annotations
+
+import re
+
+from tcjit.codegen.dialect import FLOATS
+from tcjit.grammar.dtypes import DTYPES
+
+_TYPES = """
+typedef $E $V __attribute__((vector_size($B)));
+typedef $E $V_u __attribute__((vector_size($B), aligned($S), may_alias));
+typedef $I tc_lanes$N __attribute__((vector_size($B)));
+
+#define TC_LANE_NUMBERS$N ((tc_lanes$N){$NUMBERS})
+"""
+
+_ALL = """
+TC_TILE $V tc_splat$N($E x) { return x - ($V){0}; }
+TC_TILE $V tc_load$N(const $E *p) { return *(const $V_u *)p; }
+TC_TILE void tc_store$N($E *p, $V v) { *($V_u *)p = v; }
+TC_TILE $V tc_select$N(tc_lanes$N m, $V a, $V b) { return ($V)((m & (tc_lanes$N)a) | (~m & (tc_lanes$N)b)); }
+TC_TILE $V tc_fabs$N($V a) { return ($V)((tc_lanes$N)a & $MOST); }
+TC_TILE $V tc_strided$N(const $E *p, int64_t step) {
+  $V r;
+  for (int l = 0; l < $W; ++l) r[l] = p[l * step];
+  return r;
+}
+"""
+
+_MASKS = """
+typedef uint$M_t tc_mask$N;
+#define TC_ALL$N ((tc_mask$N)-1)
+TC_TILE tc_mask$N tc_from$N(int64_t first) { return first >= 0 ? TC_ALL$N : first <= -$W ? 0 : (tc_mask$N)(TC_ALL$N << -first); }
+TC_TILE tc_mask$N tc_until$N(int64_t last) { return last < 0 ? 0 : last >= $W - 1 ? TC_ALL$N : (tc_mask$N)((2u << last) - 1); }
+TC_TILE int tc_any$N(tc_mask$N m) { return m != 0; }
+TC_TILE int tc_lane$N(tc_mask$N m, int l) { return m >> l & 1; }
+TC_TILE $V tc_blend$N($V a, $V b, tc_mask$N m) { return __builtin_ia32_blendm$P_512_mask(a, b, m); }
+TC_TILE $V tc_load_masked$N(const $E *p, tc_mask$N m) { return __builtin_ia32_loadu$P512_mask((const void *)p, ($V){0}, m); }
+TC_TILE void tc_store_masked$N($E *p, $V v, tc_mask$N m) { __builtin_ia32_storeu$P512_mask((void *)p, v, m); }
+TC_TILE $V tc_max$N($V a, $V b) {
+  $V most = __builtin_ia32_max$P512_mask(b, a, ($V){0}, -1, 4);
+  return tc_blend$N(most, b, __builtin_ia32_cmp$P512_mask(b, b, 3, -1, 4));
+}
+TC_TILE $V tc_min$N($V a, $V b) {
+  $V least = __builtin_ia32_min$P512_mask(b, a, ($V){0}, -1, 4);
+  return tc_blend$N(least, b, __builtin_ia32_cmp$P512_mask(b, b, 3, -1, 4));
+}
+"""
+
+_PLAIN = """
+typedef tc_lanes$N tc_mask$N;
+#define TC_ALL$N ((tc_mask$N){0} == 0)
+TC_TILE tc_mask$N tc_from$N(int64_t first) {
+  $I least = first >= 0 ? 0 : first <= -$W ? $W : ($I)-first;
+  return TC_LANE_NUMBERS$N >= least;
+}
+TC_TILE tc_mask$N tc_until$N(int64_t last) {
+  $I most = last < 0 ? -1 : last >= $W ? $W : ($I)last;
+  return TC_LANE_NUMBERS$N <= most;
+}
+TC_TILE int tc_lane$N(tc_mask$N m, int l) { return m[l] != 0; }
+TC_TILE int tc_any$N(tc_mask$N m) {
+  $I any = 0;
+  for (int l = 0; l < $W; ++l) any |= m[l];
+  return any != 0;
+}
+TC_TILE $V tc_blend$N($V a, $V b, tc_mask$N m) { return tc_select$N(m, b, a); }
+TC_TILE $V tc_load_masked$N(const $E *p, tc_mask$N m) {
+  $V r = {0};
+  for (int l = 0; l < $W; ++l) if (m[l]) r[l] = p[l];
+  return r;
+}
+TC_TILE void tc_store_masked$N($E *p, $V v, tc_mask$N m) {
+  for (int l = 0; l < $W; ++l) if (m[l]) p[l] = v[l];
+}
+TC_TILE $V tc_max$N($V a, $V b) { return tc_select$N(b != b, b, tc_select$N(b > a, b, a)); }
+TC_TILE $V tc_min$N($V a, $V b) { return tc_select$N(b != b, b, tc_select$N(b < a, b, a)); }
+"""
+
+_ENDING = """
+TC_TILE $V tc_strided_masked$N(const $E *p, int64_t step, tc_mask$N m) {
+  $V r = {0};
+  for (int l = 0; l < $W; ++l) if (tc_lane$N(m, l)) r[l] = p[l * step];
+  return r;
+}
+TC_TILE void tc_scatter$N($E *p, int64_t step, $V v, tc_mask$N m) {
+  for (int l = 0; l < $W; ++l) if (tc_lane$N(m, l)) p[l * step] = v[l];
+}
+"""
+
+_EVEN = """
+TC_TILE $V tc_even$N(const $E *p) {
+  return __builtin_shuffle(tc_load$N(p), tc_load$N(p + $W - 1), (tc_lanes$N){$EVENS});
+}
+"""
+
+_EVEN_PLAIN = """
+TC_TILE $V tc_even$N(const $E *p) { return tc_strided$N(p, 2); }
+"""
+
+# bits of half a mask move to the lanes of a register that even elements come from
+_EVEN_MASKS = """
+TC_TILE tc_mask$N tc_spread$N(int m) {
+  m = (m | m << 4) & 0x0f0f;
+  m = (m | m << 2) & 0x3333;
+  return (tc_mask$N)((m | m << 1) & 0x5555);
+}
+TC_TILE $V tc_even_masked$N(const $E *p, tc_mask$N m) {
+  const $V low = tc_load_masked$N(p, tc_spread$N(m & ((1 << $W / 2) - 1)));
+  const $V high = tc_load_masked$N(p + $W - 1, (tc_mask$N)(tc_spread$N(m >> $W / 2) << 1));
+  return __builtin_shuffle(low, high, (tc_lanes$N){$EVENS});
+}
+"""
+
+_EVEN_MASKS_PLAIN = """
+TC_TILE $V tc_even_masked$N(const $E *p, tc_mask$N m) { return tc_strided_masked$N(p, 2, m); }
+"""
+
+_ACROSS = """
+TC_TILE $E tc_across_$O$N($V v) {
+  $E t[$W];
+  *($V_u *)t = v;
+  for (int half = $W / 2; half; half /= 2) for (int l = 0; l < half; ++l) t[l] = $C;
+  return t[0];
+}
+"""
+
+TILE_INLINE = "#define TC_TILE static inline __attribute__((always_inline))"
+
+
+def vector_type(dtype: str, width: int) -> str:
+    """The name of the type of a vector."""
+    return f"tc_{FLOATS[dtype][0]}{width}"
+
+
+def suffix(dtype: str, width: int) -> str:
+    """What ends the names of the functions for it."""
+    return f"_{FLOATS[dtype][1]}x{width}"
+
+
+def declarations(dtype: str, width: int) -> list[str]:
+    """Types and functions, to stand at the top of a file in this order."""
+    element = FLOATS[dtype][0]
+    size = DTYPES[dtype].bytes
+    parts = {
+        "E": element, "V": vector_type(dtype, width), "B": str(size * width), "S": str(size), "I": f"int{8 * size}_t",
+        "N": suffix(dtype, width), "W": str(width), "M": str(max(8, width)), "P": "ps" if size == 4 else "pd",
+        "NUMBERS": ", ".join(map(str, range(width))), "MOST": "0x7fffffff" if size == 4 else "0x7fffffffffffffff",
+        "EVENS": ", ".join(str(2 * l if l < width // 2 else 2 * l + 1) for l in range(width)),
+    }  # fmt: skip
+
+    def filled(text: str, **more: str) -> str:
+        return re.sub(r"\$([A-Z]+)", lambda found: {**parts, **more}[found[1]], text.strip("\n"))
+
+    across = {"add": "t[l] + t[l + half]", "mul": "t[l] * t[l + half]"}
+    for name, sign in (("min", "<"), ("max", ">")):
+        across[name] = f"t[l + half] != t[l + half] || t[l + half] {sign} t[l] ? t[l + half] : t[l]"
+    types, numbers = filled(_TYPES).split("\n\n")
+    if size * width == 64:
+        with_masks = [_MASKS, _ENDING, _EVEN, _EVEN_MASKS]
+        functions = ["#if defined(__AVX512F__) && !defined(__clang__)", *with_masks, "#else", _PLAIN, _ENDING, _EVEN_PLAIN, _EVEN_MASKS_PLAIN]
+    else:
+        functions = ["#if !defined(__clang__)", _EVEN, "#else", _EVEN_PLAIN, "#endif", _PLAIN, _ENDING, _EVEN_MASKS_PLAIN]
+    functions = [_ALL, *functions, *(["#endif"] if size * width == 64 else [])]
+    lines = [filled(text) for text in functions] + [filled(_ACROSS, O=name, C=text) for name, text in across.items()]
+    return [TILE_INLINE, *types.split("\n"), numbers, "\n".join(lines)]

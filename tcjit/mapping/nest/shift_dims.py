@@ -1,0 +1,26 @@
+"""Shift dimensions: all of them start at 0, so that a tile's number times its size is where it begins."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import islpy as isl
+
+from tcjit.mapping.nest.statement import FlatAccess, Statement
+
+
+def shift_dims(s: Statement) -> Statement:
+    """The statement over ``d - least(d)`` for each dimension ``d``."""
+    least = {dim: lower for dim in s.dims if (lower := s.range(dim)[0])}
+    if not least:
+        return s
+
+    def back(dims: tuple[str, ...]) -> isl.MultiAff:
+        images = ", ".join(f"{dim} + {least.get(dim, 0)}" for dim in dims)
+        return isl.MultiAff.read_from_str(s.domain.get_ctx(), f"{{ [{', '.join(dims)}] -> [{images}] }}")
+
+    def moved(flat: FlatAccess) -> FlatAccess:
+        return replace(flat, constant=flat.constant + sum(flat.stride(dim) * lower for dim, lower in least.items()))
+
+    domain, results = s.domain.preimage_multi_aff(back(s.dims)), s.results.preimage_multi_aff(back(s.outputs))
+    return replace(s.with_forms(moved), domain=domain, results=results)

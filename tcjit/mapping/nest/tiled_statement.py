@@ -1,0 +1,50 @@
+"""A statement with its nest and its tiles, as a schedule tree and printers know it: four kinds of tile statements."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tcjit.grammar.ast import Expr
+from tcjit.mapping.nest.nest import Nest
+from tcjit.mapping.nest.operands import Operand
+from tcjit.mapping.nest.statement import Statement
+from tcjit.mapping.nest.tile import Tiles
+
+# accumulators get their first values; a tile with all its points, or with some, updates them; results are stored
+Kind = Literal["start", "full", "partial", "store"]
+KINDS: tuple[Kind, ...] = ("start", "full", "partial", "store")
+
+
+@dataclass(frozen=True)
+class TiledStatement:
+    """``width`` lanes in a vector; ``body`` reads ``operands`` by number, ``Access("@n", ())``."""
+
+    statement: Statement
+    nest: Nest
+    operands: tuple[Operand, ...]
+    body: Expr
+    tiles: Tiles
+    width: int
+    cycles: float  # that all tiles take one core, by the model
+
+    @property
+    def name(self) -> str:
+        return self.statement.name
+
+    def tile_statement(self, kind: Kind) -> str:
+        """The name of a kind of its tile statements in a schedule tree."""
+        return f"{self.name}_{kind}"
+
+    @property
+    def guarded(self) -> bool:
+        """Whether tiles differ in what they cost: some have points that are not in the domain, or no points at all."""
+        return not self.tiles.partial.is_empty() or not self.tiles.full.is_box()
+
+    def show(self) -> str:
+        """One line, for people."""
+        leaf = self.nest.leaf
+        rows = " x ".join(f"{count} {dim}" for dim, count in leaf.rows)
+        window = f", window {' '.join(leaf.window)}" if leaf.window else ""
+        tile = f"{leaf.vectors} x {self.width} {leaf.lane}{f' x {rows}' if rows else ''}{window}"
+        return f"{self.name}: loops {' '.join(loop.dim for loop in self.nest.loops)}, register tile {tile}"

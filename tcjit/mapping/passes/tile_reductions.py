@@ -1,0 +1,120 @@
+"""Tile reductions: give those that a nest computes best their tiled statements, and say of the others why they have none.
+
+A nest takes what keeps registers busy: reductions whose operands are used again, windows, and what conditions cut out of its box. Sums of
+plain products stay with ``vectorise``, which packs their operands; what reads every element once is bound by memory either way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import permutations
+
+from tcjit.errors import MappingError
+from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
+from tcjit.mapping.isl import context
+from tcjit.mapping.machine import Machine
+from tcjit.mapping.nest.affine_statement import affine_statement
+from tcjit.mapping.nest.cost import core_of
+from tcjit.mapping.nest.merge_dims import drop_unit_dims, merge, mergeable
+from tcjit.mapping.nest.plan_nest import plan_nest
+from tcjit.mapping.nest.restrict import restrict, verify_restrict
+from tcjit.mapping.nest.shift_dims import shift_dims
+from tcjit.mapping.nest.split_residues import split_residues, verify_split_residues
+from tcjit.mapping.nest.statement import Statement
+from tcjit.mapping.nest.tile import tile, verify_tiles
+from tcjit.mapping.nest.tiled_statement import TiledStatement
+from tcjit.mapping.nest.vector_forms import has_vector_form
+from tcjit.mapping.options import Options
+from tcjit.mapping.pack import is_product
+from tcjit.mapping.reduction import identity
+
+TYPES = {"float32": 4, "float64": 8}  # of elements, bytes
+OPERATORS = ("+=", "*=", "min=", "max=")
+
+
+def tile_reductions(before: Assignments, options: Options, machine: Machine, prove: bool) -> Assignments:
+    """The program with the nests of its reductions, whose exact rewrites and tiles are proved where ``prove`` says so."""
+    number = 0
+
+    def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
+        nonlocal number
+        number += 1
+        try:
+            return [replace(a, tiled=_tiled(f"T{number - 1}", a, before, options, machine, prove))]
+        except MappingError as error:
+            return [replace(a, untiled=error.what)]
+
+    return rewrite(before, visit)
+
+
+def _tiled(
+    name: str, a: Assignment, program: Assignments, options: Options, machine: Machine, prove: bool
+) -> tuple[TiledStatement, ...]:
+    tensors = {storage.name: storage for storage in program.tensors}
+    if not a.reduction or a.empty or a.operator not in OPERATORS:
+        raise MappingError("no reduction")
+    if a.dynamic or program.program.dynamic:
+        raise MappingError("dynamic sizes")
+    if a.operator == "+=" and is_product(a.value):
+        raise MappingError("a sum of plain products")
+    if a.value.dtype not in TYPES or tensors[a.tensor].dtype != a.value.dtype:
+        raise MappingError(f"elements of {a.value.dtype}")
+    if a.start is not None and a.start != identity(a.operator, a.value.dtype):
+        raise MappingError("starts from another value than the identity")
+    if a.start is None and a.operator not in ("+=", "*="):
+        raise MappingError("goes on with what a result holds")
+    whole = affine_statement(name, a, tensors, program.values, context())
+    restricted = restrict(whole, a.value.dtype, program.values)
+    if not has_vector_form(restricted.body):
+        raise MappingError("the body has no form over vectors")
+    if any(tensors[access.tensor].dtype != a.value.dtype for access in restricted.reads):
+        raise MappingError("operands of other types")
+    parts = split_residues(restricted)
+    if prove:
+        verify_restrict(whole, restricted, program.values)
+        verify_split_residues(restricted, parts)
+    statements = [_simplified(part.flat()) for part, _ in parts]
+    if restricted is whole and not any(map(_reuses, statements)):
+        raise MappingError("every operand is used once")
+    width = options.vector_width or machine.lanes(TYPES[a.value.dtype])
+    core = core_of(machine, width, TYPES[a.value.dtype])
+    tiled = []
+    for s in statements:
+        plan = plan_nest(s, core)
+        if any(operand.single is None for operand in plan.operands):
+            raise MappingError("an operand is a product to compute once")
+        tiles = tile(s, plan.nest, width)
+        if prove:
+            verify_tiles(s, tiles)
+        tiled.append(TiledStatement(s, plan.nest, plan.operands, plan.body, tiles, width, plan.estimate.cycles))
+    return tuple(tiled)
+
+
+def _simplified(s: Statement) -> Statement:
+    """The statement from 0 on, without dimensions of one value, those that all accesses walk alike as one."""
+    if len(s.domain.get_basic_sets()) != 1:
+        raise MappingError("the conditions cut out what is not convex")
+    s = drop_unit_dims(shift_dims(s), ())
+    while pair := next(((outer, inner) for outer, inner in permutations(s.dims, 2) if mergeable(s, outer, inner)), None):
+        s = merge(s, *pair)
+    return s
+
+
+def _reuses(s: Statement) -> bool:
+    """Whether an element is read for several results: an operand does not move with one, or a term moves it like a result does."""
+    reads = s.reads.values()
+    if any(not flat.stride(dim) for flat in reads for dim in s.outputs):
+        return True
+    return any(_overlap(s, flat.form) for flat in reads)
+
+
+def _overlap(s: Statement, form: Mapping[str, int]) -> bool:
+    """Whether a form takes one value at several points: a window's."""
+    steps = sorted((abs(step), s.extent(dim)) for dim, step in form.items())
+    reach = 0
+    for step, extent in steps:
+        if step <= reach:
+            return True
+        reach += step * (extent - 1)
+    return False
