@@ -27,7 +27,9 @@ class Core:
     registers: int = 32
     latency: float = 4.0  # of a multiply-add
     vector_load: float = 1.0
-    scalar_load: float = 0.5
+    scalar_load: float = 1.0  # and to all lanes
+    copy: float = 1.0  # of an element to another order, in the second cache
+    copy_memory: float = 2.5  # the same beyond it
     gather: float = 16.0  # of one vector
     l2_line: float = 2.5  # 64 bytes from the second cache
     branch: float = 12.0  # a short loop's exit
@@ -112,7 +114,7 @@ def estimate(s: Statement, shape: Shape, found: Sequence[Operand], body: Expr, c
         size = prod(extent[dim] for dim in operand.dims)
         if not over_terms and _staged(s, shape, operand, use, size, steps, extent, core):
             staged.add(number)
-            copied += size * (1.0 if moves and operand.single is None else 0.25)
+            copied += size * (core.copy if size * core.element <= core.l2 else core.copy_memory)
         count = distinct[number] if share else window * (rows if row in operand.dims else 1) * (vectors if moves else 1)
         if moves:
             stride = 1 if number in staged else operand.stride(lane)

