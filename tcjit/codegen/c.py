@@ -64,9 +64,8 @@ class CEmitter(Emitter):
         self.hoisted: dict[int, list[str]] = {}
         self.declarations: dict[str, None] = {}
         self.rows = GatheredRows(self, self.subscripts, machine)
-        tensors = {storage.name: storage for storage in mapped.scop.tensors}
         self.tiles = {
-            tiled.name: TilePrinter(tiled, s.value.dtype, tensors, self.memory.names, self.printer.value) for s in mapped.scop.statements for tiled in s.tiled
+            tiled.name: TilePrinter(tiled, s.value.dtype, self.memory.names, self.printer.value) for s in mapped.scop.statements for tiled in s.tiled
         }
 
     # ------------------------------------------------------------ the kernel

@@ -14,10 +14,9 @@ from tcjit.codegen.tile_vectors import suffix, vector_type
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Access, Binary, Call, Const, Expr, Select, Unary
 from tcjit.mapping.nest.statement import FlatAccess
-from tcjit.mapping.nest.tile import Check
+from tcjit.mapping.nest.tile import Check, stays_inside
 from tcjit.mapping.nest.tiled_statement import Kind, TiledStatement
 from tcjit.mapping.reduction import identity
-from tcjit.mapping.storage import Storage
 
 Point = Mapping[str, int]  # of dimensions inside the tile; others are 0 there
 _UPDATES = {"+=": "add", "*=": "mul", "min=": "min", "max=": "max"}
@@ -27,9 +26,9 @@ class TilePrinter:
     """Writes one tiled statement; ``names`` are the C names of its tensors, ``constant`` gives the text of a number."""
 
     def __init__(
-        self, tiled: TiledStatement, dtype: str, tensors: Mapping[str, Storage], names: Mapping[str, str], constant: Callable[[Const], str]
+        self, tiled: TiledStatement, dtype: str, names: Mapping[str, str], constant: Callable[[Const], str]
     ) -> None:
-        self.tiled, self.dtype, self.tensors, self.names, self.constant = tiled, dtype, tensors, names, constant
+        self.tiled, self.dtype, self.names, self.constant = tiled, dtype, names, constant
         self.s, self.nest, self.width = tiled.statement, tiled.nest, tiled.width
         self.vector, self.ending = vector_type(dtype, tiled.width), suffix(dtype, tiled.width)
         self.element = self.vector.removeprefix("tc_").removesuffix(str(tiled.width))
@@ -38,8 +37,6 @@ class TilePrinter:
         self.rows: list[Point] = [dict(zip((dim for dim, _ in leaf.rows), at, strict=True)) for at in rows]
         window = product(*(range(self.s.extent(dim)) for dim in leaf.window))
         self.window: list[Point] = [dict(zip(leaf.window, at, strict=True)) for at in window]
-        outputs = [(dim, self.s.extent(dim)) for dim in self.s.outputs]
-        self.edges = [Check({dim: -1}, extent - 1, False) for dim, extent in outputs if extent % leaf.tile(dim, self.width)]
 
     def lines(self, kind: Kind, digits: Sequence[str]) -> list[str]:
         """A tile statement; ``digits``: C texts, in the order of the nest's loops."""
@@ -103,7 +100,7 @@ class TilePrinter:
         lines = [f"{self.element} *const tc_o = {self.place(write)};"]
         for r, row in enumerate(self.rows):
             for v in range(self.nest.leaf.vectors):
-                tests, lanes = self.conditions(row, v, self.edges)
+                tests, lanes = self.conditions(row, v, self.tiled.tiles.edges)
                 place, total = f"tc_o + {self.offset(write, row) + step * v * self.width}", self.sum(r, v)
                 mask = " & ".join(lanes)
                 if what == "load":
@@ -124,7 +121,7 @@ class TilePrinter:
             for v in range(1, self.nest.leaf.vectors):
                 total = self.combined(total, self.sum(r, v))
             across = f"tc_across_{_UPDATES[self.s.operator]}{self.ending}({total})"
-            tests, _ = self.conditions(row, 0, self.edges)
+            tests, _ = self.conditions(row, 0, self.tiled.tiles.edges)
             assign = "=" if self.s.start is not None else self.s.operator
             lines.append(f"{self.guard(tests)}tc_o[{self.offset(self.s.write, row)}] {assign} {across};")
         return lines
@@ -179,15 +176,6 @@ class TilePrinter:
             return " & ".join(masks)
         return f"({' && '.join(tests)}) ? {' & '.join(masks) or f'TC_ALL{self.ending}'} : (tc_mask{self.ending}){{0}}"
 
-    def stays_inside(self, flat: FlatAccess) -> bool:
-        """Whether an access is inside its tensor at all points of all tiles, those outside the domain included."""
-        least = greatest = flat.constant
-        for dim, step in flat.form.items():
-            size = 1 if dim in self.nest.leaf.window else self.nest.leaf.tile(dim, self.width)
-            reach = step * (-(-self.s.extent(dim) // size) * size - 1)
-            least, greatest = least + min(0, reach), greatest + max(0, reach)
-        return least >= 0 and greatest < self.tensors[flat.tensor].elements
-
     # ------------------------------------------------------------ values
 
     def load(self, number: int, point: Point, vector: int, mask: str, loads: dict[tuple[object, ...], str], lines: list[str]) -> str:
@@ -195,7 +183,7 @@ class TilePrinter:
         flat = self.tiled.operands[number].flats[0]
         step = flat.stride(self.nest.leaf.lane)
         offset = self.offset(flat, point) + step * vector * self.width
-        mask = "" if self.stays_inside(flat) else mask
+        mask = "" if stays_inside(flat, self.s, self.nest, self.width) else mask
         key = number, offset, mask
         if key not in loads:
             loads[key] = name = f"tc_x{len(lines)}"

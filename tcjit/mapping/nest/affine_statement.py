@@ -21,17 +21,16 @@ def affine_statement(
     boxed = to_statement(name, a, values)
     dims = boxed.isl_dims
     domain = isl.Set.read_from_str(ctx, f"{{ [{', '.join(dims)}] : {' and '.join(boxed.facts) or '0 = 0'} }}")
-    outputs = [isl_name(dim) for dim, _, _ in a.results]
-    bounds = [f"{lower} <= {isl_name(dim)} < {upper}" for dim, lower, upper in a.results]
-    results = isl.Set.read_from_str(ctx, f"{{ [{', '.join(outputs)}] : {' and '.join(bounds) or '0 = 0'} }}")
+    results = domain.project_out(isl.dim_type.set, len(a.results), len(a.terms))
     terms = tuple(isl_name(dim) for dim, _, _ in a.terms)
 
     def place(access: Access) -> isl.PwAff:
         return address(access, dims, ctx, tensors, values)
 
+    elements = {name: storage.elements for name, storage in tensors.items()}
     reads = {access: place(access) for access, _ in guarded_accesses(a.value)}
     write = place(Access(a.tensor, a.subscripts, dtype=a.value.dtype))
-    return AffineStatement(name, dims, terms, domain, results, a.operator, a.start, a.tensor, write, a.value, reads)
+    return AffineStatement(name, dims, terms, domain, results, a.operator, a.start, a.tensor, write, a.value, reads, elements)
 
 
 def address(

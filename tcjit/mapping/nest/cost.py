@@ -168,6 +168,8 @@ def _staged(s: Statement, shape: Shape, operand: Operand, use: int, size: int, s
     rows = shape.rows if shape.row and shape.row not in operand.dims else 1
     if step >= core.page and steps > core.tlb and use // rows >= 16 and size * element > core.l2:
         return True
+    if moves and shape.terms and step > 2 * core.lanes * shape.vectors * element and steps > core.tlb and use >= 16 * shape.rows:
+        return True  # lines of a panel are apart from one term to the next, and prefetchers lose them
     strides = [flat.stride(shape.row) * element for flat in operand.flats] if shape.row else []
     paged = any(stride and stride % core.page == 0 for stride in strides)
     return bool(not moves and shape.row in operand.dims and shape.rows > 8 and paged and use >= 64)

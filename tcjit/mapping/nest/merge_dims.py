@@ -23,7 +23,7 @@ def drop_unit_dims(s: Statement, kept: Collection[str]) -> Statement:
 
         def moved(flat: FlatAccess, dim: str = dim, value: int = least) -> FlatAccess:
             form = {name: step for name, step in flat.form.items() if name != dim}
-            return FlatAccess(flat.tensor, form, flat.constant + flat.stride(dim) * value)
+            return replace(flat, form=form, constant=flat.constant + flat.stride(dim) * value)
 
         at = s.dims.index(dim)
         results = s.results if dim in s.terms else s.results.project_out(DIM.set, s.outputs.index(dim), 1)
@@ -59,7 +59,7 @@ def merge(s: Statement, outer: str, inner: str) -> Statement:
     dims, terms = (tuple(name for name in names if name != outer) for names in (s.dims, s.terms))
 
     def without(flat: FlatAccess) -> FlatAccess:
-        return FlatAccess(flat.tensor, {name: step for name, step in flat.form.items() if name != outer}, flat.constant)
+        return replace(flat, form={name: step for name, step in flat.form.items() if name != outer})
 
     return replace(s.with_forms(without), dims=dims, terms=terms, domain=domain, results=results)
 

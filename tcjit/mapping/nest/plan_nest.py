@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Expr
@@ -29,11 +30,11 @@ class Plan:
     operands: tuple[Operand, ...]
     body: Expr
     estimate: Estimate
-    parallel: int  # the loop that threads share
 
 
-def plan_nest(s: Statement, core: Core) -> Plan:
-    """The nest of a reduction that the model expects to be fastest; a MappingError where there is none."""
+def plan_nest(s: Statement, core: Core, leaf: Leaf | None = None) -> Plan:
+    """The nest of a reduction that the model expects to be fastest, with lanes and rows as ``leaf`` has them where it is given; a
+    MappingError where there is none."""
     longest = _window(s)
     windows = [longest[first:] for first in range(len(longest) + 1)]
     best: tuple[tuple[float, int, int], Shape, Estimate, tuple[Operand, ...], Expr] | None = None
@@ -44,7 +45,7 @@ def plan_nest(s: Statement, core: Core) -> Plan:
             continue
         terms = tuple(dim for dim in s.terms if dim not in window)
         for shape in _shapes(s, lane, found, window, terms, core):
-            cost = estimate(s, shape, found, body, core)
+            cost = estimate(s, shape, found, body, core) if leaf is None or _is_like(shape, leaf) else None
             if cost is None:
                 continue
             step = abs(s.write.stride(shape.row)) if shape.row else 0
@@ -86,21 +87,37 @@ def _shapes(
                     yield Shape(lane, vectors, row, rows, window, terms)
 
 
+def _is_like(shape: Shape, leaf: Leaf) -> bool:
+    rows = ((shape.row, shape.rows),) if shape.row else ()
+    return (shape.lane, shape.vectors, rows) == (leaf.lane, leaf.vectors, leaf.rows)
+
+
 def _around(s: Statement, shape: Shape, cost: Estimate, found: tuple[Operand, ...], body: Expr, core: Core) -> Plan:
-    """The loops around a register tile: results that all operands share outermost, the larger panel in the inner loop."""
-    width = shape.vectors * core.lanes
-    lane_loop = Loop(shape.lane, width)
-    row_loop = [Loop(shape.row, shape.rows)] if shape.row else []
-    batch = [Loop(dim, 1) for dim in s.outputs if dim not in (shape.lane, shape.row)]
-    if shape.lane in s.terms:
-        loops = [*batch, *row_loop, *(Loop(dim, 1) for dim in shape.terms if dim != shape.lane), lane_loop]
-    else:
-        tiles = [lane_loop, *row_loop] if cost.staged or cost.lane_panel >= cost.row_panel else [*row_loop, lane_loop]
-        loops = [*batch, *tiles, *(Loop(dim, 1) for dim in shape.terms)]
+    """The loops around a register tile: results that all operands share outermost, the larger panel in the inner loop.
+
+    What the inner loops read stays in the second cache, or they run over a part of it that does.
+    """
+    lane_dims = {dim for operand in found if shape.lane in operand.dims for dim in operand.dims}
+    row_dims = {dim for operand in found if shape.lane not in operand.dims for dim in operand.dims}
+    tile = {shape.lane: shape.vectors * core.lanes, **({shape.row: shape.rows} if shape.row else {})}
+    outputs = [dim for dim in s.outputs if dim not in tile]
+    columns = [*(dim for dim in outputs if dim in lane_dims - row_dims), *([shape.lane] if shape.lane in s.outputs else [])]
+    rows = [*(dim for dim in outputs if dim in row_dims - lane_dims), *([shape.row] if shape.row else [])]
+    batch = [Loop(dim, 1) for dim in outputs if dim not in (*columns, *rows)]
+    rows_inside = bool(cost.staged) or cost.lane_panel >= cost.row_panel
+    outside, inside, panel = (columns, rows, cost.row_panel) if rows_inside else (rows, columns, cost.lane_panel)
+    counts = {dim: -(-s.extent(dim) // tile.get(dim, 1)) for dim in inside}
+    parts = []
+    held = max(1, core.l2 // 2 // max(1, panel))
+    if inside and prod(counts.values()) > held:
+        first = next(dim for dim in inside if counts[dim] > 1)
+        kept = max(1, held // (prod(counts.values()) // counts[first]))
+        if 1 < kept < counts[first]:
+            parts = [Loop(first, kept * tile.get(first, 1))]
+    terms = [Loop(dim, 1) for dim in shape.terms if dim != shape.lane]
+    terms += [Loop(shape.lane, tile[shape.lane])] if shape.lane in s.terms else []
+    loops = [*batch, *parts, *(Loop(dim, tile.get(dim, 1)) for dim in (*outside, *inside)), *terms]
     accumulators = shape.vectors * shape.rows
     reload = bool(shape.window) and not cost.share and accumulators > 4
     leaf = Leaf(shape.lane, shape.vectors, ((shape.row, shape.rows),) if shape.row else (), shape.window, reload)
-    trips = [-(-s.extent(loop.dim) // loop.block) for loop in loops if loop.dim not in s.terms]
-    enough = next((number for number, count in enumerate(trips) if count >= 4 * core.threads), None)
-    parallel = enough if enough is not None else max(range(len(trips)), key=trips.__getitem__, default=0)
-    return Plan(Nest(tuple(loops), leaf), found, body, cost, parallel)
+    return Plan(Nest(tuple(loops), leaf), found, body, cost)

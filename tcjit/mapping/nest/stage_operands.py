@@ -1,68 +1,71 @@
-"""Stage operands: copy what a register tile would read with strides, or compute for each result again, into tensors in its order.
+"""Stage operands: copy what a register tile would read with strides, or compute for each result again, into panels in its order.
 
-A copy is an assignment like any other, which later passes vectorise; the lanes' dimension is its last.
+A copy is an assignment like any other, which later passes vectorise. Where an operand moves with a dimension of the tile that has several
+blocks, that dimension is strip-mined: the panel of one block, terms outside and the points of the block inside, is contiguous.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tcjit.grammar.ast import Access, Const, Expr, Index
+from tcjit.grammar.ast import Access, Expr, Index
 from tcjit.grammar.polynomial import names
-from tcjit.grammar.walk import rebuild
+from tcjit.grammar.walk import rebuild, walk
 from tcjit.mapping.assignment import Assignment, Temporaries
 from tcjit.mapping.nest.operands import Operand
 from tcjit.mapping.nest.plan_nest import Plan
-from tcjit.mapping.nest.statement import Statement
+from tcjit.mapping.nest.strip_mine import Strip, plus, strip_mine
 
 
-def stage_operands(
-    a: Assignment, s: Statement, plan: Plan, temporaries: Temporaries, allowed: bool
-) -> tuple[list[Assignment], Assignment]:
+def stage_operands(a: Assignment, plan: Plan, width: int, temporaries: Temporaries) -> tuple[list[Assignment], Assignment]:
     """Copies of the operands that the plan wants staged, and the assignment that reads them; no copies where none can be made."""
+    leaf = plan.nest.leaf
+    staged = [operand for number in sorted(plan.estimate.staged) if _is_plain(operand := plan.operands[number])]
+    strips: list[Strip] = []
+    tile = [(dim, leaf.tile(dim, width)) for dim in (*(row for row, _ in leaf.rows), leaf.lane)]
+    for dim, size in tile:
+        extent = next((upper - lower for name, lower, upper in a.bounds if name == dim), 0)
+        if 1 < size < extent and any(dim in operand.dims for operand in staged):
+            a, strip = strip_mine(a, dim, size)
+            strips.append(strip)
     copies: list[Assignment] = []
     reads: dict[Expr, Access] = {}
-    for number in sorted(plan.estimate.staged) if allowed else ():
-        operand = plan.operands[number]
-        dims = _dims(a, operand, plan.nest.leaf.lane)
-        if dims is None or operand.value in reads:
+    for operand in staged:
+        value = operand.value
+        for strip in strips:
+            value = strip.rewritten(value)
+        if value in reads:
             continue
-        bounds = tuple(bound for dim in dims for bound in a.bounds if bound[0] == dim)
-        stem = f"{operand.flats[0].tensor}_staged"
-        copy = temporaries.add(a.source, stem, a.value.dtype, [upper - lower for _, lower, upper in bounds])
-        subscripts = tuple(_from_zero(dim, lower) for dim, lower, _ in bounds)
-        copies.append(Assignment(copy.name, subscripts, "=", operand.value, bounds, a.source, fuse_outer_only=True))
-        reads[operand.value] = Access(copy.name, subscripts, dtype=a.value.dtype)
-    if not copies:
-        return [], a
-    return copies, replace(a, value=_reading(a.value, reads))
+        bounds = {name: (lower, upper) for name, lower, upper in a.bounds}
+        dims = _order(a, value, strips, [dim for dim, _ in tile])
+        shape = [bounds[dim][1] - bounds[dim][0] for dim in dims]
+        copy = temporaries.add(a.source, f"{operand.flats[0].tensor}_staged", a.value.dtype, shape)
+        subscripts = tuple(plus(Index(dim, dtype="int64"), -bounds[dim][0]) for dim in dims)
+        facts = tuple(fact for strip in strips if strip.dim in dims for fact in strip.constraints)
+        box = tuple((dim, *bounds[dim]) for dim in dims)
+        copies.append(Assignment(copy.name, subscripts, "=", value, box, a.source, constraints=facts, fuse_outer_only=True))
+        reads[value] = Access(copy.name, subscripts, dtype=a.value.dtype)
+    return copies, replace(a, value=_reading(a.value, reads)) if copies else a
 
 
-def _from_zero(dim: str, lower: int) -> Expr:
-    index = Index(dim, dtype="int64")
-    from tcjit.grammar.ast import Binary
-
-    return index if lower == 0 else Binary("-", index, Const(lower, dtype="int64"), dtype="int64")
-
-
-def _dims(a: Assignment, operand: Operand, lane: str) -> tuple[str, ...] | None:
-    """The dimensions of an operand's copy, the lanes' last; None where a copy would be larger than what it copies."""
-    assert isinstance(operand.value, Expr)
-    used = dict.fromkeys(name for access in _accesses(operand.value) for sub in access.subscripts for name in names(sub))
-    if operand.single is not None:
-        assert isinstance(operand.value, Access)
-        plain = [sub.name for sub in operand.value.subscripts if isinstance(sub, Index)]
-        if len(plain) != len(operand.value.subscripts) or len(set(plain)) != len(plain):
-            return None
-    dims = [dim for dim, _, _ in (*a.terms, *a.results) if dim in used and dim != lane]
-    return (*dims, *([lane] if lane in used else []))
+def _is_plain(operand: Operand) -> bool:
+    """Whether a copy has no more elements than what is copied: a product has as many as its results, an access must name each once."""
+    if operand.single is None:
+        return True
+    assert isinstance(operand.value, Access)
+    subscripts = operand.value.subscripts
+    return all(isinstance(sub, Index) for sub in subscripts) and len(set(subscripts)) == len(subscripts)
 
 
-def _accesses(value: Expr) -> list[Access]:
-    from tcjit.grammar.walk import walk
-
-    return [node for node in walk(value) if isinstance(node, Access)]
+def _order(a: Assignment, value: Expr, strips: Sequence[Strip], tile: Sequence[str]) -> list[str]:
+    """The dimensions of a copy: blocks, what both share, terms, and last what is inside the register tile."""
+    accesses = [node for node in walk(value) if isinstance(node, Access)]
+    used = {name for access in accesses for sub in access.subscripts for name in names(sub)}
+    blocks = [strip.outer for strip in strips]
+    batch = [dim for dim, _, _ in a.results if dim not in (*blocks, *tile)] if blocks else []
+    rest = [dim for dim, _, _ in (*a.terms, *a.results) if dim not in (*blocks, *tile, *batch)]
+    return [dim for dim in (*batch, *blocks, *rest, *tile) if dim in used]
 
 
 def _reading(value: Expr, reads: Mapping[Expr, Access]) -> Expr:

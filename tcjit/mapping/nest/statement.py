@@ -19,11 +19,12 @@ DIM = isl.dim_type
 
 @dataclass(frozen=True)
 class FlatAccess:
-    """The element ``constant + sum(form[d] * d)`` of a tensor's memory; dimensions without influence are not in ``form``."""
+    """The element ``constant + sum(form[d] * d)`` of a tensor's memory of ``elements``; dimensions without influence are not in ``form``."""
 
     tensor: str
     form: Mapping[str, int]
     constant: int
+    elements: int
 
     def stride(self, dim: str) -> int:
         """Elements by which the access moves when ``dim`` moves by one."""
@@ -68,6 +69,13 @@ class Statement:
         """The extent of a dimension that starts at 0."""
         return self.range(dim)[1] + 1
 
+    @property
+    def is_box(self) -> bool:
+        """Whether every point between the bounds of its dimensions is in the domain."""
+        ranges = [f"{least} <= {dim} <= {greatest}" for dim in self.dims for least, greatest in (self.range(dim),)]
+        box = isl.Set.read_from_str(self.domain.get_ctx(), f"{{ [{', '.join(self.dims)}] : {' and '.join(ranges) or '0 = 0'} }}")
+        return bool(box.is_equal(self.domain))
+
     def with_forms(self, change: Callable[[FlatAccess], FlatAccess]) -> Statement:
         """The statement with every access changed."""
         return replace(self, write=change(self.write), reads={access: change(flat) for access, flat in self.reads.items()})
@@ -88,6 +96,7 @@ class AffineStatement:
     write: isl.PwAff
     body: Expr
     reads: Mapping[Access, isl.PwAff]
+    elements: Mapping[str, int]  # of each tensor
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -95,13 +104,17 @@ class AffineStatement:
 
     def flat(self) -> Statement:
         """The same with linear forms; a MappingError where an access is none on the domain."""
-        reads = {access: linear_form(access.tensor, place, self.dims, self.domain) for access, place in self.reads.items()}
-        write = linear_form(self.tensor, self.write, self.dims, self.domain)
+
+        def linear(tensor: str, place: isl.PwAff) -> FlatAccess:
+            return linear_form(tensor, self.elements[tensor], place, self.dims, self.domain)
+
+        reads = {access: linear(access.tensor, place) for access, place in self.reads.items()}
+        write = linear(self.tensor, self.write)
         names = self.name, self.dims, self.terms
         return Statement(*names, self.domain.coalesce(), self.results, self.operator, self.start, write, self.body, reads)
 
 
-def linear_form(tensor: str, place: isl.PwAff, dims: tuple[str, ...], domain: isl.Set) -> FlatAccess:
+def linear_form(tensor: str, elements: int, place: isl.PwAff, dims: tuple[str, ...], domain: isl.Set) -> FlatAccess:
     """A place as a linear form where it is one on the domain, divisions that the domain decides included."""
     on_domain = place.intersect_domain(domain).gist(domain).coalesce()
     pieces = on_domain.get_pieces()
@@ -111,4 +124,4 @@ def linear_form(tensor: str, place: isl.PwAff, dims: tuple[str, ...], domain: is
     if any(not aff.get_coefficient_val(DIM.div, at).is_zero() for at in range(aff.dim(DIM.div))):
         raise MappingError(f"an access to {tensor} divides an index")
     form = {dim: step for at, dim in enumerate(dims) if (step := aff.get_coefficient_val(DIM.in_, at).to_python())}
-    return FlatAccess(tensor, form, aff.get_constant_val().to_python())
+    return FlatAccess(tensor, form, aff.get_constant_val().to_python(), elements)

@@ -13,7 +13,7 @@ import islpy as isl
 
 from tcjit.errors import VerifyError
 from tcjit.mapping.nest.nest import Nest
-from tcjit.mapping.nest.statement import DIM, Statement
+from tcjit.mapping.nest.statement import DIM, FlatAccess, Statement
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,8 @@ class Tiles:
     """The tiles of a statement.
 
     ``counts``: the values of each digit, from 0 on; ``points``: from digits and the points inside a tile, ``digits`` then ``inside``, to the dimensions; ``box``: the values that those
-    take; ``full`` and ``partial``: sets of digits; ``checks``: what must hold of a point of a partial tile to be in the domain.
+    take; ``full`` and ``partial``: sets of digits; ``checks``: what must hold of a point of a partial tile to be in the domain; ``edges``:
+    what must hold of a tile's result to be one.
     """
 
     digits: tuple[str, ...]
@@ -46,11 +47,12 @@ class Tiles:
     full: isl.Set
     partial: isl.Set
     checks: tuple[Check, ...]
+    edges: tuple[Check, ...]
 
 
 def tile(s: Statement, nest: Nest, width: int) -> Tiles:
     """The tiles of a statement for vectors of ``width`` lanes; the nest is one of the statement's."""
-    ctx, space = s.domain.get_ctx(), s.domain.get_space()
+    ctx = s.domain.get_ctx()
     digits = tuple(f"c{number}" for number in range(len(nest.loops)))
     inside = [dim for dim in s.dims if dim in nest.leaf.window or nest.leaf.tile(dim, width) > 1]
     parts: dict[str, list[str]] = {dim: [] for dim in s.dims}
@@ -73,29 +75,53 @@ def tile(s: Statement, nest: Nest, width: int) -> Tiles:
     def tiles_of(where: isl.Set) -> isl.Set:
         return box.intersect(where.preimage_multi_aff(points)).project_out(DIM.set, count, rest)
 
-    some = tiles_of(s.domain).coalesce()
+    domain = _computed(s, nest, width)
+    some = tiles_of(domain).coalesce()
     every = box.intersect(some.insert_dims(DIM.set, count, rest))  # all points of those tiles
-    partial = every.subtract(s.domain.preimage_multi_aff(points)).project_out(DIM.set, count, rest).coalesce()
+    partial = every.subtract(domain.preimage_multi_aff(points)).project_out(DIM.set, count, rest).coalesce()
     full = some.subtract(partial).coalesce()
-    checks = _checks(s, every.apply(isl.Map.from_multi_aff(points)), space)
-    return Tiles(digits, tuple(counts), tuple(inside), points, box, full, partial, checks)
+    reached = every.apply(isl.Map.from_multi_aff(points))
+    checks = _checks(domain, s.dims, reached)
+    terms = len(s.dims) - len(s.terms), len(s.terms)
+    edges = _checks(s.results, s.outputs, box.apply(isl.Map.from_multi_aff(points)).project_out(DIM.set, *terms))
+    return Tiles(digits, tuple(counts), tuple(inside), points, box, full, partial, checks, edges)
 
 
-def _checks(s: Statement, reached: isl.Set, space: isl.Space) -> tuple[Check, ...]:
-    """The constraints of a convex domain that the points of its tiles do not imply."""
-    (basic,) = s.domain.get_basic_sets()  # others were split before
+def stays_inside(flat: FlatAccess, s: Statement, nest: Nest, width: int) -> bool:
+    """Whether an access is inside its tensor at all points of all tiles, those outside the domain included."""
+    least = greatest = flat.constant
+    for dim, step in flat.form.items():
+        size = 1 if dim in nest.leaf.window else nest.leaf.tile(dim, width)
+        reach = step * (-(-s.extent(dim) // size) * size - 1)
+        least, greatest = least + min(0, reach), greatest + max(0, reach)
+    return least >= 0 and greatest < flat.elements
+
+
+def _computed(s: Statement, nest: Nest, width: int) -> isl.Set:
+    """The points that tiles compute: the domain, and beyond its box those of results that are never stored, where all reads may happen."""
+    if not s.is_box or not all(stays_inside(flat, s, nest, width) for flat in s.reads.values()):
+        return s.domain
+    sizes = {dim: nest.leaf.tile(dim, width) if dim in s.outputs else 1 for dim in s.dims}
+    facts = [f"0 <= {dim} < {-(-s.extent(dim) // size) * size}" for dim, size in sizes.items()]
+    return isl.Set.read_from_str(s.domain.get_ctx(), f"{{ [{', '.join(s.dims)}] : {' and '.join(facts) or '0 = 0'} }}")
+
+
+def _checks(where: isl.Set, dims: tuple[str, ...], reached: isl.Set) -> tuple[Check, ...]:
+    """The constraints of a convex set that the points reached do not imply."""
+    (basic,) = where.get_basic_sets()  # others were refused before
+    space = where.get_space()
     found = []
     for constraint in basic.get_constraints():
         if reached.is_subset(isl.BasicSet.universe(space).add_constraint(constraint).to_set()):
             continue
-        coefficients = {dim: constraint.get_coefficient_val(DIM.set, at).to_python() for at, dim in enumerate(s.dims)}
+        coefficients = {dim: constraint.get_coefficient_val(DIM.set, at).to_python() for at, dim in enumerate(dims)}
         kept = {dim: coefficient for dim, coefficient in coefficients.items() if coefficient}
         found.append(Check(kept, constraint.get_constant_val().to_python(), constraint.is_equality()))
     return tuple(found)
 
 
 def verify_tiles(s: Statement, tiles: Tiles) -> None:
-    """Prove that every point of the domain is computed once, and no other."""
+    """Prove that every point of the domain is computed once, and no other of a result that is stored."""
     ctx = s.domain.get_ctx()
     points = isl.Map.from_multi_aff(tiles.points).intersect_domain(tiles.box)
     if not points.is_injective() or not s.domain.is_subset(points.range()):
@@ -104,10 +130,17 @@ def verify_tiles(s: Statement, tiles: Tiles) -> None:
     def of(some: isl.Set) -> isl.Set:
         return tiles.box.intersect(some.insert_dims(DIM.set, len(tiles.digits), len(tiles.inside))).apply(points)
 
-    if not tiles.full.is_disjoint(tiles.partial) or not of(tiles.full).is_subset(s.domain):
+    unstored = s.results.complement().insert_dims(DIM.set, len(s.outputs), len(s.terms))
+    allowed = s.domain.union(unstored)
+    if not tiles.full.is_disjoint(tiles.partial) or not of(tiles.full).is_subset(allowed):
         raise VerifyError(f"tile: {s.name}: a full tile has a point outside the domain")
     facts = " and ".join(check.text() for check in tiles.checks) or "0 = 0"
     checked = isl.Set.read_from_str(ctx, f"{{ [{', '.join(s.dims)}] : {facts} }}")
     computed = of(tiles.partial).intersect(checked)
-    if not computed.is_subset(s.domain) or not s.domain.is_subset(of(tiles.full).union(computed)):
+    if not computed.is_subset(allowed) or not s.domain.is_subset(of(tiles.full).union(computed)):
         raise VerifyError(f"tile: {s.name}: the checks of partial tiles are not its domain")
+    stored = tiles.box.apply(isl.Map.from_multi_aff(tiles.points)).project_out(DIM.set, len(s.outputs), len(s.terms))
+    facts = " and ".join(check.text() for check in tiles.edges) or "0 = 0"
+    kept = stored.intersect(isl.Set.read_from_str(ctx, f"{{ [{', '.join(s.outputs)}] : {facts} }}"))
+    if not kept.is_equal(s.results):
+        raise VerifyError(f"tile: {s.name}: what tiles store are not the results")

@@ -66,10 +66,11 @@ class _Reduction:
         self.refuse_others(temporaries.tensors)
         statements = self.statements(self.a, temporaries.tensors)
         plans = [plan_nest(s, self.core) for s in statements]
-        copies, a = stage_operands(self.a, statements[0], plans[0], temporaries, self.options.pack)
+        copies, a = stage_operands(self.a, plans[0], self.core.lanes, temporaries) if self.options.pack else ([], self.a)
         if copies:
+            leaf = plans[0].nest.leaf if a.bounds != self.a.bounds else None
             statements = self.statements(a, temporaries.tensors)
-            plans = [plan_nest(s, self.core) for s in statements]
+            plans = [plan_nest(s, self.core, leaf) for s in statements]
         self.refuse_plans(statements, plans)
         tiled = []
         for s, plan in zip(statements, plans, strict=True):

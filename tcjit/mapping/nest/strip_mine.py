@@ -1,0 +1,62 @@
+"""Strip-mine: a dimension of the results as blocks and the points inside, so that a panel of an operand is contiguous in each block."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from tcjit.grammar.affine import isl_name
+from tcjit.grammar.ast import Binary, Const, Expr, Index
+from tcjit.grammar.walk import rebuild
+from tcjit.mapping.assignment import Assignment
+from tcjit.mapping.storage import fresh
+
+
+@dataclass(frozen=True)
+class Strip:
+    """``dim``, which started at ``lower``, is ``lower + block * outer + dim`` now, less than ``extent`` above ``lower``."""
+
+    dim: str
+    outer: str
+    block: int
+    lower: int
+    extent: int
+
+    @property
+    def value(self) -> Expr:
+        blocks = Binary("*", Const(self.block, dtype="int64"), Index(self.outer, dtype="int64"), dtype="int64")
+        return plus(Binary("+", blocks, Index(self.dim, dtype="int64"), dtype="int64"), self.lower)
+
+    @property
+    def constraints(self) -> tuple[str, ...]:
+        """What ends the last block, in isl's words."""
+        if self.extent % self.block == 0:
+            return ()
+        return (f"{self.block} * {isl_name(self.outer)} + {isl_name(self.dim)} < {self.extent}",)
+
+    def rewritten(self, expr: Expr) -> Expr:
+        """An expression over the new dimensions."""
+        return with_indices(expr, {self.dim: self.value})
+
+
+def strip_mine(a: Assignment, dim: str, block: int) -> tuple[Assignment, Strip]:
+    """The assignment with a dimension of its results in blocks, the loop over which stands before it; both start at 0."""
+    lower, upper = next((least, end) for name, least, end in a.bounds if name == dim)
+    outer = fresh(f"{dim}_block", [name for name, _, _ in a.bounds])
+    strip = Strip(dim, outer, block, lower, upper - lower)
+    bounds = []
+    for bound in a.bounds:
+        bounds += [(outer, 0, -(-strip.extent // block)), (dim, 0, block)] if bound[0] == dim else [bound]
+    subscripts, constraints = tuple(map(strip.rewritten, a.subscripts)), (*a.constraints, *strip.constraints)
+    return replace(a, subscripts=subscripts, value=strip.rewritten(a.value), bounds=tuple(bounds), constraints=constraints), strip
+
+
+def with_indices(expr: Expr, values: Mapping[str, Expr]) -> Expr:
+    """The expression with values in the place of indices."""
+    if isinstance(expr, Index):
+        return values.get(expr.name, expr)
+    return rebuild(expr, lambda part: with_indices(part, values))
+
+
+def plus(left: Expr, number: int) -> Expr:
+    return Binary("+", left, Const(number, dtype="int64"), dtype="int64") if number else left
