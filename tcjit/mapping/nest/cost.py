@@ -28,8 +28,10 @@ class Core:
     latency: float = 4.0  # of a multiply-add
     vector_load: float = 1.0
     scalar_load: float = 1.0  # and to all lanes
-    copy: float = 1.0  # of an element to another order, in the second cache
-    copy_memory: float = 2.5  # the same beyond it
+    copy: float = 0.3  # of an element whose neighbours stay together
+    transpose: float = 1.2  # of an element whose neighbours part
+    beyond: float = 1.0  # the more of either beyond the second cache
+    scatter: float = 3.0  # of an element from a vector to memory
     gather: float = 16.0  # of one vector
     l2_line: float = 2.5  # 64 bytes from the second cache
     branch: float = 12.0  # a short loop's exit
@@ -114,7 +116,8 @@ def estimate(s: Statement, shape: Shape, found: Sequence[Operand], body: Expr, c
         size = prod(extent[dim] for dim in operand.dims)
         if not over_terms and _staged(s, shape, operand, use, size, steps, extent, core):
             staged.add(number)
-            copied += size * (core.copy if size * core.element <= core.l2 else core.copy_memory)
+            together = moves and operand.single is not None and operand.stride(lane) == 1
+            copied += size * ((core.copy if together else core.transpose) + (core.beyond if size * core.element > core.l2 else 0.0))
         count = distinct[number] if share else window * (rows if row in operand.dims else 1) * (vectors if moves else 1)
         if moves:
             stride = 1 if number in staged else operand.stride(lane)
@@ -135,7 +138,7 @@ def estimate(s: Statement, shape: Shape, found: Sequence[Operand], body: Expr, c
     if extent[lane] % width:
         partial += 0.15 / -(-extent[lane] // width)
     scattered = not over_terms and s.write.stride(lane) != 1
-    edge = accumulators * (2.0 + (16.0 if scattered else 0.0) + (1.0 if extent[lane] % width else 0.0)) + core.branch
+    edge = accumulators * (2.0 + (core.scatter * core.lanes if scattered else 0.0) + (1.0 if extent[lane] % width else 0.0)) + core.branch
     edge += 22.0 * rows if over_terms else 0.0
     element = core.element
     lane_panel = sum(element * width * steps * window for _ in in_lanes)

@@ -1,7 +1,7 @@
 """Tile reductions: give those that a nest computes best their tiled statements, and say of the others why they have none.
 
-A nest takes what keeps registers busy: reductions whose operands are used again, windows, and what conditions cut out of its box. Sums of
-plain products stay with ``vectorise``, which packs their operands; what reads every element once is bound by memory either way.
+A nest takes what keeps registers busy: reductions whose operands are used again, windows, and what conditions cut out of its box. What
+reads every element once is bound by memory either way, and shares its loops with the statements around it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from tcjit.mapping.nest.tile import tile, verify_tiles
 from tcjit.mapping.nest.tiled_statement import TiledStatement
 from tcjit.mapping.nest.vector_forms import has_vector_form
 from tcjit.mapping.options import Options
-from tcjit.mapping.pack import is_product
 from tcjit.mapping.reduction import identity
 from tcjit.mapping.storage import Storage
 
@@ -119,9 +118,6 @@ class _Reduction:
     def refuse_plans(self, statements: Sequence[Statement], plans: Sequence[Plan]) -> None:
         if any(operand.single is None for plan in plans for operand in plan.operands):
             raise MappingError("an operand is a product to compute once")
-        import os
-        if self.a.operator == "+=" and is_product(self.a.value) and not os.environ.get("NEST_ALL"):
-            raise MappingError("a sum of plain products")
 
 
 def _simplified(s: Statement) -> Statement:
