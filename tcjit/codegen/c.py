@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from math import prod
@@ -11,7 +11,7 @@ from tcjit.codegen import prelude
 from tcjit.codegen.build import build
 from tcjit.codegen.dialect import Dialect
 from tcjit.codegen.emitter import Emitter
-from tcjit.codegen.expression import ctype, vtype
+from tcjit.codegen.expression import ExpressionPrinter, ctype, vtype
 from tcjit.codegen.loops import (
     Declare,
     DeclareAccumulators,
@@ -46,6 +46,7 @@ from tcjit.grammar.linear import Linear
 from tcjit.grammar.polynomial import names as names_in
 from tcjit.grammar.walk import children, walk
 from tcjit.mapping.machine import Machine, vector_cover
+from tcjit.mapping.nest.statement import PointwiseStore
 from tcjit.mapping.pipeline import Mapped
 
 
@@ -63,9 +64,10 @@ class CEmitter(Emitter):
         # by id of an Access: the name of its value bound before the loop, or the names of its check and gather subscripts
         self.hoisted: dict[int, list[str]] = {}
         self.declarations: dict[str, None] = {}
+        self.places: Mapping[Access, str] = {}  # of what the epilogue at hand reads
         self.rows = GatheredRows(self, self.subscripts, machine)
         self.tiles = {
-            tiled.name: TilePrinter(tiled, s.value.dtype, self.memory.names, self.printer.value) for s in mapped.scop.statements for tiled in s.tiled
+            tiled.name: TilePrinter(tiled, s.value.dtype, self.memory.names, self.printer.value, self.pointwise) for s in mapped.scop.statements for tiled in s.tiled
         }
 
     # ------------------------------------------------------------ the kernel
@@ -183,6 +185,13 @@ class CEmitter(Emitter):
         for line in lines:
             self.line(line)
         self.profile.count("runs", len(lines) - 2)
+
+    def pointwise(self, store: PointwiseStore, target: str, places: Mapping[Access, str]) -> str:
+        """A store in the epilogue of a tile, whose elements have these places."""
+        self.places = places
+        text = self.printer.store(store.dtype, target, self.printer.value(store.value))
+        self.places = {}
+        return text
 
     def declare(self, node: Declare) -> None:
         with self.indented("{"), self.below(node.mark):
@@ -304,6 +313,11 @@ class CEmitter(Emitter):
         return name
 
     # ------------------------------------------------------------ reads
+
+    def read(self, access: Access, printer: ExpressionPrinter) -> str:
+        if access in self.places:
+            return self.printer.load(self.mapped.scop.tensor(access.tensor).dtype, self.places[access])
+        return super().read(access, printer)
 
     def element(self, access: Access) -> str:
         bound = self.hoisted.get(id(access))

@@ -19,6 +19,7 @@ from tcjit.grammar.linear import Linear, Ranges, simplified
 from tcjit.grammar.polynomial import Polynomial, integer, number
 from tcjit.mapping.marks import Mark
 from tcjit.mapping.pipeline import Mapped
+from tcjit.mapping.scop import ScopStatement
 from tcjit.mapping.storage import Buffer, Storage
 
 _KEYWORDS = frozenset(
@@ -48,7 +49,7 @@ class KernelMemory:
         self.steps: dict[Expr, str] = {}  # strides that depend on dynamic sizes
         self.privates: dict[tuple[Mark, str], Buffer] = {(p.mark, p.tensor): p for p in mapped.privates}
         self.names = _c_names(mapped, dialect)
-        self.contracted = {p.tensor for p in mapped.privates}
+        self.contracted = {p.tensor for p in mapped.privates} | {tensor for s in mapped.scop.statements for tensor in _accumulated(s)}
         for storage in mapped.scop.tensors:
             if storage.role == "temporary" and storage.name not in self.contracted and not any(storage.dynamic_extents):
                 self.offsets[storage.name] = self.workspace
@@ -169,6 +170,11 @@ def stride_name(tensor: str, axis: int) -> str:
 
 def offset_name(tensor: str) -> str:
     return f"tc_offset_{tensor}"
+
+
+def _accumulated(s: ScopStatement) -> list[str]:
+    """A temporary that lives in accumulators only."""
+    return [tiled.statement.write.tensor for tiled in s.tiled if not tiled.statement.stored]
 
 
 def _moving_axes(storage: Storage) -> list[int]:

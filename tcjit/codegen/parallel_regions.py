@@ -45,7 +45,8 @@ def _depends(loop: ParallelLoop, other: ParallelLoop, scop: Scop) -> bool:
 
 def _tensors(loop: ParallelLoop, scop: Scop) -> tuple[frozenset[str], frozenset[str]]:
     """The tensors that a loop writes and reads."""
-    tiled = dict.fromkeys(run.statement for run in tile_runs((loop,)))
-    names = dict.fromkeys([*(run.statement for run in runs((loop,))), *(scop.source_of_tiles(name).name for name in tiled)])
-    statements = [scop.statement(name) for name in names]
-    return frozenset(s.tensor for s in statements), frozenset(access.tensor for s in statements for access, _ in s.reads())
+    statements = [scop.statement(run.statement) for run in runs((loop,))]
+    tiled = [scop.tiled(name).statement for name in dict.fromkeys(run.statement for run in tile_runs((loop,)))]
+    written = {s.tensor for s in statements} | {flat.tensor for s in tiled for flat in (s.write, *(e.write for e in s.epilogue))}
+    read = {access.tensor for s in statements for access, _ in s.reads()} | {flat.tensor for s in tiled for flat in s.accesses}
+    return frozenset(written), frozenset(read)

@@ -12,23 +12,26 @@ from itertools import product
 
 from tcjit.codegen.tile_vectors import suffix, vector_type
 from tcjit.errors import MappingError
+from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Binary, Call, Const, Expr, Select, Unary
-from tcjit.mapping.nest.statement import FlatAccess
+from tcjit.mapping.nest.statement import FlatAccess, PointwiseStore
 from tcjit.mapping.nest.tile import Check, stays_inside
 from tcjit.mapping.nest.tiled_statement import Kind, TiledStatement
 from tcjit.mapping.reduction import identity
 
+Pointwise = Callable[[PointwiseStore, str, Mapping[Access, str]], str]
 Point = Mapping[str, int]  # of dimensions inside the tile; others are 0 there
 _UPDATES = {"+=": "add", "*=": "mul", "min=": "min", "max=": "max"}
 
 
 class TilePrinter:
-    """Writes one tiled statement; ``names`` are the C names of its tensors, ``constant`` gives the text of a number."""
+    """Writes one tiled statement; ``names`` are the C names of its tensors, ``constant`` gives the text of a number,
+    ``pointwise`` that of a store, given the elements that it writes and reads."""
 
     def __init__(
-        self, tiled: TiledStatement, dtype: str, names: Mapping[str, str], constant: Callable[[Const], str]
+        self, tiled: TiledStatement, dtype: str, names: Mapping[str, str], constant: Callable[[Const], str], pointwise: Pointwise
     ) -> None:
-        self.tiled, self.dtype, self.names, self.constant = tiled, dtype, names, constant
+        self.tiled, self.dtype, self.names, self.constant, self.pointwise = tiled, dtype, names, constant, pointwise
         self.s, self.nest, self.width = tiled.statement, tiled.nest, tiled.width
         self.vector, self.ending = vector_type(dtype, tiled.width), suffix(dtype, tiled.width)
         self.element = self.vector.removeprefix("tc_").removesuffix(str(tiled.width))
@@ -91,7 +94,55 @@ class TilePrinter:
         return lines
 
     def store(self) -> list[str]:
-        return self.totals() if self.over_terms else self.results("store")
+        lines = self.epilogue() if self.s.epilogue else []
+        if self.s.stored:
+            lines += self.totals() if self.over_terms else self.results("store")
+        return ["{", *("  " + line for line in lines), "}"] if self.s.epilogue else lines
+
+    def epilogue(self) -> list[str]:
+        """What follows a result, element by element from an array of the accumulators, in lanes as the C compiler finds them."""
+        leaf = self.nest.leaf
+        lanes = 1 if self.over_terms else leaf.vectors * self.width
+        lines = [f"{self.element} tc_t[{len(self.rows) * lanes}] __attribute__((aligned(64)));"]
+        for r in range(len(self.rows)):
+            if self.over_terms:
+                lines.append(f"tc_t[{r}] = {self.total(r)};")
+            else:
+                lines += [f"{self.call('store')}(tc_t + {r * lanes + v * self.width}, {self.sum(r, v)});" for v in range(leaf.vectors)]
+        row = {dim: "tc_r" for dim, _ in leaf.rows}
+        tests, limits = self.limits(row)
+        count = str(lanes)
+        for limit in limits:
+            lines.append(f"const int64_t tc_n = {limit} < {count} ? {limit} : {count};")
+            count = "tc_n"
+        where = {**row, **({} if self.over_terms else {leaf.lane: "tc_l"})}
+        lines.append(f"for (int64_t tc_r = 0; tc_r < {len(self.rows)}; ++tc_r) {self.guard(tests)}{{")
+        for e in self.s.epilogue:
+            own = f"tc_t[{lanes} * tc_r + tc_l]"
+            places = {access: own if (flat := e.reads.get(access)) is None else self.element_at(flat, where) for access, _ in guarded_accesses(e.value)}
+            lines += ["#pragma omp simd", f"  for (int64_t tc_l = 0; tc_l < {count}; ++tc_l) {{"]
+            lines += [f"    {self.pointwise(e, self.element_at(e.write, where), places)}", "  }"]
+        return [*lines, "}"]
+
+    def limits(self, row: Mapping[str, str]) -> tuple[list[str], list[str]]:
+        """What must hold of a row of results, and how many of its lanes there are."""
+        lane = self.nest.leaf.lane
+        tests, counts = [], []
+        for check in self.tiled.tiles.edges:
+            terms = [f"{c} * (tc_o_{dim} + {row.get(dim, 0)})" for dim, c in check.coefficients.items() if dim != lane]
+            value = " + ".join([*terms, str(check.constant)])
+            if lane not in check.coefficients:
+                tests.append(f"{value} {'==' if check.equality else '>='} 0")
+            else:
+                assert check.coefficients[lane] == -1 and not check.equality, "lanes end, and only once"
+                counts.append(f"({value} - tc_o_{lane} + 1)")
+        assert len(counts) <= 1
+        return tests, counts
+
+    def element_at(self, flat: FlatAccess, inside: Mapping[str, str]) -> str:
+        """An element at a point of the tile."""
+        moves = [f"{step} * ({' + '.join([f'tc_o_{dim}', *([inside[dim]] if dim in inside else [])])})" for dim, step in flat.form.items()]
+        return f"{self.names[flat.tensor]}[{' + '.join([*moves, str(flat.constant)])}]"
 
     def results(self, what: str) -> list[str]:
         """Accumulators from or to memory: lanes that follow one another at once, others one by one."""
@@ -117,14 +168,17 @@ class TilePrinter:
         """Partial results in lanes, combined and written as one element of each row."""
         lines = [f"{self.element} *const tc_o = {self.place(self.s.write)};"]
         for r, row in enumerate(self.rows):
-            total = self.sum(r, 0)
-            for v in range(1, self.nest.leaf.vectors):
-                total = self.combined(total, self.sum(r, v))
-            across = f"tc_across_{_UPDATES[self.s.operator]}{self.ending}({total})"
             tests, _ = self.conditions(row, 0, self.tiled.tiles.edges)
             assign = "=" if self.s.start is not None else self.s.operator
-            lines.append(f"{self.guard(tests)}tc_o[{self.offset(self.s.write, row)}] {assign} {across};")
+            lines.append(f"{self.guard(tests)}tc_o[{self.offset(self.s.write, row)}] {assign} {self.total(r)};")
         return lines
+
+    def total(self, row: int) -> str:
+        """The partial results of a row, combined."""
+        total = self.sum(row, 0)
+        for v in range(1, self.nest.leaf.vectors):
+            total = self.combined(total, self.sum(row, v))
+        return f"tc_across_{_UPDATES[self.s.operator]}{self.ending}({total})"
 
     # ------------------------------------------------------------ places and conditions
 

@@ -141,18 +141,18 @@ def _mapped(
     """What nests compute and what they do not follow one another in the order of the program, each mapped by itself."""
     scop = build_scop(program, options, layouts, machine, steps, prove=prove)
     tree = isl.Schedule.empty(isl.Space.params_alloc(scop.ctx, 0))
-    privates: tuple[Buffer, ...] = ()
+    privates: list[Buffer] = []
     counter = count()
-    for tiled, group in groupby(scop.statements, key=lambda s: bool(s.tiled)):
+    for tiled, group in groupby(scop.statements, key=lambda s: bool(s.tiled or s.fused)):
         part = _part(scop, tuple(group))
         if tiled:
             trees = [tile_tree(one, parallel=_worth_threads(options, one)) for s in part.statements for one in s.tiled]
-            made, buffers = reduce(isl.Schedule.sequence, trees), ()
+            made = reduce(isl.Schedule.sequence, trees)
         else:
             made, buffers = _scheduled(part, options, machine, prove, counter, steps)
+            privates += buffers
         tree = made if tree.get_domain().is_empty() else tree.sequence(made)
-        privates += buffers
-    return Mapped(scop, tree, privates, options, prove != "none" or not scop.statements)
+    return Mapped(scop, tree, tuple(privates), options, prove != "none" or not scop.statements)
 
 
 def _part(scop: Scop, statements: tuple[ScopStatement, ...]) -> Scop:

@@ -34,6 +34,7 @@ class ScopStatement:
     dynamic_bounds: DynamicBounds = ()  # of the dimensions whose bounds depend on dynamic sizes
     fuse_outer_only: bool = False  # reads a result transposed, or parts of one: sharing all loops would cost more than it brings
     tiled: tuple[TiledStatement, ...] = ()  # what computes it, where it is a reduction that nests compute; its start is part of them
+    fused: bool = False  # computed by the nest of a reduction before it
 
     @property
     def dims(self) -> tuple[str, ...]:
@@ -99,20 +100,16 @@ class Scop:
         return self._tensors[name]
 
     def tiled(self, name: str) -> TiledStatement:
-        return self._tiled[name][1]
-
-    def source_of_tiles(self, name: str) -> ScopStatement:
-        """The statement that a tiled one is a part of."""
-        return self._tiled[name][0]
+        return self._tiled[name]
 
     @cached_property
     def tile_statements(self) -> dict[str, tuple[TiledStatement, Kind]]:
         """The tile statements by their names in a schedule tree."""
-        return {tiled.tile_statement(kind): (tiled, kind) for _, tiled in self._tiled.values() for kind in KINDS}
+        return {tiled.tile_statement(kind): (tiled, kind) for tiled in self._tiled.values() for kind in KINDS}
 
     @cached_property
-    def _tiled(self) -> dict[str, tuple[ScopStatement, TiledStatement]]:
-        return {tiled.name: (s, tiled) for s in self.statements for tiled in s.tiled}
+    def _tiled(self) -> dict[str, TiledStatement]:
+        return {tiled.name: tiled for s in self.statements for tiled in s.tiled}
 
     @cached_property
     def _by_name(self) -> dict[str, ScopStatement]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import islpy as isl
 
@@ -10,7 +11,8 @@ from tcjit.errors import MappingError
 from tcjit.grammar.affine import affine, guarded_accesses, isl_name
 from tcjit.grammar.ast import Access
 from tcjit.mapping.assignment import Assignment, to_statement
-from tcjit.mapping.nest.statement import AffineStatement
+from tcjit.mapping.nest.epilogue import Epilogue
+from tcjit.mapping.nest.statement import AffineStatement, FlatAccess, PointwiseStore, Statement, linear_form
 from tcjit.mapping.storage import Storage
 
 
@@ -31,6 +33,23 @@ def affine_statement(
     reads = {access: place(access) for access, _ in guarded_accesses(a.value)}
     write = place(Access(a.tensor, a.subscripts, dtype=a.value.dtype))
     return AffineStatement(name, dims, terms, domain, results, a.operator, a.start, a.tensor, write, a.value, reads, elements)
+
+
+def with_epilogue(
+    s: Statement, epilogue: Epilogue, tensors: Mapping[str, Storage], values: Mapping[str, int]
+) -> Statement:
+    """A statement over the dimensions of its assignment with what follows it."""
+    ctx, outputs = s.domain.get_ctx(), s.outputs
+
+    def flat(access: Access) -> FlatAccess:
+        place = address(access, outputs, ctx, tensors, values)
+        return linear_form(access.tensor, tensors[access.tensor].elements, place, outputs, s.results)
+
+    def store(e: Assignment) -> PointwiseStore:
+        reads = {access: flat(access) for access, _ in guarded_accesses(e.value) if access.tensor != s.write.tensor}
+        return PointwiseStore(flat(Access(e.tensor, e.subscripts, dtype=e.value.dtype)), tensors[e.tensor].dtype, e.value, reads)
+
+    return replace(s, epilogue=tuple(map(store, epilogue.assignments)), stored=epilogue.stored)
 
 
 def address(

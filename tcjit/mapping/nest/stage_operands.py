@@ -18,8 +18,9 @@ from tcjit.mapping.nest.plan_nest import Plan
 from tcjit.mapping.nest.strip_mine import Strip, plus, strip_mine
 
 
-def stage_operands(a: Assignment, plan: Plan, width: int, temporaries: Temporaries) -> tuple[list[Assignment], Assignment]:
-    """Copies of the operands that the plan wants staged, and the assignment that reads them; no copies where none can be made."""
+def stage_operands(a: Assignment, plan: Plan, width: int, temporaries: Temporaries) -> tuple[list[Assignment], Assignment, list[Strip]]:
+    """Copies of the operands that the plan wants staged, the assignment that reads them, and its dimensions that are in blocks now; no
+    copies where none can be made."""
     leaf = plan.nest.leaf
     staged = [operand for number in sorted(plan.estimate.staged) if _is_plain(operand := plan.operands[number])]
     strips: list[Strip] = []
@@ -46,7 +47,7 @@ def stage_operands(a: Assignment, plan: Plan, width: int, temporaries: Temporari
         box = tuple((dim, *bounds[dim]) for dim in dims)
         copies.append(Assignment(copy.name, subscripts, "=", value, box, a.source, constraints=facts, fuse_outer_only=True))
         reads[value] = Access(copy.name, subscripts, dtype=a.value.dtype)
-    return copies, replace(a, value=_reading(a.value, reads)) if copies else a
+    return copies, replace(a, value=_reading(a.value, reads)), strips
 
 
 def _is_plain(operand: Operand) -> bool:

@@ -32,11 +32,23 @@ class FlatAccess:
 
 
 @dataclass(frozen=True)
+class PointwiseStore:
+    """``write = value`` for every result of a reduction, from its accumulator and what it reads; ``value`` reads the reduction's results
+    where ``reads`` has no place for an access."""
+
+    write: FlatAccess
+    dtype: str
+    value: Expr
+    reads: Mapping[Access, FlatAccess]
+
+
+@dataclass(frozen=True)
 class Statement:
     """``write operator body`` for each point of ``domain``, after ``start`` was written for each point of ``results``.
 
     ``domain`` is exact and need not be a box; its dimensions are ``dims``, those of the reduction (``terms``) last. ``results`` is over
-    the other dimensions: a result without a term is started too. ``reads`` gives the place of every access in ``body``.
+    the other dimensions: a result without a term is started too. ``reads`` gives the place of every access in ``body``. The ``epilogue``
+    follows once a result is complete, which itself is ``stored`` or only lives in its accumulator.
     """
 
     name: str
@@ -49,6 +61,8 @@ class Statement:
     write: FlatAccess
     body: Expr
     reads: Mapping[Access, FlatAccess]
+    epilogue: tuple[PointwiseStore, ...] = ()
+    stored: bool = True
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -57,7 +71,7 @@ class Statement:
 
     @property
     def accesses(self) -> tuple[FlatAccess, ...]:
-        return (self.write, *self.reads.values())
+        return (self.write, *self.reads.values(), *(flat for e in self.epilogue for flat in (e.write, *e.reads.values())))
 
     def range(self, dim: str) -> tuple[int, int]:
         """The least and greatest value of a dimension: of an output's in the results, of a term's in the domain."""
@@ -78,7 +92,12 @@ class Statement:
 
     def with_forms(self, change: Callable[[FlatAccess], FlatAccess]) -> Statement:
         """The statement with every access changed."""
-        return replace(self, write=change(self.write), reads={access: change(flat) for access, flat in self.reads.items()})
+
+        def changed(reads: Mapping[Access, FlatAccess]) -> dict[Access, FlatAccess]:
+            return {access: change(flat) for access, flat in reads.items()}
+
+        epilogue = tuple(replace(e, write=change(e.write), reads=changed(e.reads)) for e in self.epilogue)
+        return replace(self, write=change(self.write), reads=changed(self.reads), epilogue=epilogue)
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ from tcjit.errors import MappingError
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.isl import context
 from tcjit.mapping.machine import Machine
-from tcjit.mapping.nest.affine_statement import affine_statement
+from tcjit.mapping.nest.affine_statement import affine_statement, with_epilogue
 from tcjit.mapping.nest.cost import Core, core_of
+from tcjit.mapping.nest.epilogue import Epilogue, epilogue_of
 from tcjit.mapping.nest.merge_dims import drop_unit_dims, merge, mergeable
 from tcjit.mapping.nest.plan_nest import Plan, plan_nest
 from tcjit.mapping.nest.restrict import restrict, verify_restrict
@@ -23,6 +24,7 @@ from tcjit.mapping.nest.shift_dims import shift_dims
 from tcjit.mapping.nest.split_residues import split_residues, verify_split_residues
 from tcjit.mapping.nest.stage_operands import stage_operands
 from tcjit.mapping.nest.statement import Statement
+from tcjit.mapping.nest.strip_mine import Strip
 from tcjit.mapping.nest.tile import tile, verify_tiles
 from tcjit.mapping.nest.tiled_statement import TiledStatement
 from tcjit.mapping.nest.vector_forms import has_vector_form
@@ -36,15 +38,25 @@ OPERATORS = ("+=", "*=", "min=", "max=")
 
 def tile_reductions(before: Assignments, options: Options, machine: Machine, prove: bool) -> Assignments:
     """The program with the nests of its reductions, whose exact rewrites and tiles are proved where ``prove`` says so."""
-    number = 0
+    number, fused = -1, 0  # of the assignment at hand; how many from it on are part of the nest before
+    program = before.assignments
 
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
-        nonlocal number
+        nonlocal number, fused
         number += 1
-        try:
-            return _Reduction(f"T{number - 1}", a, before, options, machine, prove).tiled(temporaries)
-        except MappingError as error:
-            return [replace(a, untiled=error.what)]
+        if fused:
+            fused -= 1
+            return [replace(a, fused=True)]
+        temporary = temporaries.tensors[a.tensor].role == "temporary"
+        for epilogue in (epilogue_of(a, program[number + 1 :], program[:number], temporary), Epilogue()):
+            try:
+                found = _Reduction(f"T{number}", a, epilogue, before, options, machine, prove).tiled(temporaries)
+            except MappingError as error:
+                reason = error.what
+            else:
+                fused = len(epilogue.assignments)
+                return found
+        return [replace(a, untiled=reason)]
 
     return rewrite(before, visit)
 
@@ -55,6 +67,7 @@ class _Reduction:
 
     name: str
     a: Assignment
+    epilogue: Epilogue
     program: Assignments
     options: Options
     machine: Machine
@@ -63,14 +76,17 @@ class _Reduction:
     def tiled(self, temporaries: Temporaries) -> list[Assignment]:
         """The assignment with its nests, behind copies of operands that the plan wants in another order."""
         self.refuse_others(temporaries.tensors)
-        statements = self.statements(self.a, temporaries.tensors)
+        statements = self.statements(self.a, self.epilogue, temporaries.tensors)
         plans = [plan_nest(s, self.core) for s in statements]
-        copies, a = stage_operands(self.a, plans[0], self.core.lanes, temporaries) if self.options.pack else ([], self.a)
+        a, epilogue, copies = self.a, self.epilogue, list[Assignment]()
+        if self.options.pack:
+            copies, a, strips = stage_operands(self.a, plans[0], self.core.lanes, temporaries)
+            epilogue = replace(epilogue, assignments=tuple(_stripped(e, strips) for e in epilogue.assignments))
         if copies:
-            leaf = plans[0].nest.leaf if a.bounds != self.a.bounds else None
-            statements = self.statements(a, temporaries.tensors)
+            leaf = plans[0].nest.leaf if strips else None
+            statements = self.statements(a, epilogue, temporaries.tensors)
             plans = [plan_nest(s, self.core, leaf) for s in statements]
-        self.refuse_plans(statements, plans)
+        self.refuse_plans(plans)
         tiled = []
         for s, plan in zip(statements, plans, strict=True):
             tiles = tile(s, plan.nest, self.core.lanes)
@@ -97,7 +113,7 @@ class _Reduction:
         if a.start is None and a.operator not in ("+=", "*="):
             raise MappingError("goes on with what a result holds")
 
-    def statements(self, a: Assignment, tensors: Mapping[str, Storage]) -> list[Statement]:
+    def statements(self, a: Assignment, epilogue: Epilogue, tensors: Mapping[str, Storage]) -> list[Statement]:
         """The assignment's exact rewrites: without conditions and divisions, simplified."""
         values = self.program.values
         whole = affine_statement(self.name, a, tensors, values, context())
@@ -110,14 +126,23 @@ class _Reduction:
         if self.prove:
             verify_restrict(whole, restricted, values)
             verify_split_residues(restricted, parts)
-        statements = [_simplified(part.flat()) for part, _ in parts]
+        if epilogue.assignments and len(parts) > 1:
+            raise MappingError("an epilogue of residue classes")
+        statements = [_simplified(with_epilogue(part.flat(), epilogue, tensors, values)) for part, _ in parts]
         if restricted is whole and not any(map(_reuses, statements)):
             raise MappingError("every operand is used once")
         return statements
 
-    def refuse_plans(self, statements: Sequence[Statement], plans: Sequence[Plan]) -> None:
+    @staticmethod
+    def refuse_plans(plans: Sequence[Plan]) -> None:
         if any(operand.single is None for plan in plans for operand in plan.operands):
             raise MappingError("an operand is a product to compute once")
+
+
+def _stripped(e: Assignment, strips: Sequence[Strip]) -> Assignment:
+    for strip in strips:
+        e = replace(e, subscripts=tuple(map(strip.rewritten, e.subscripts)), value=strip.rewritten(e.value))
+    return e
 
 
 def _simplified(s: Statement) -> Statement:
