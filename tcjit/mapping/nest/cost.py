@@ -55,6 +55,7 @@ def core_of(machine: Machine, lanes: int, element: int) -> Core:
     )
 
 
+COPY_SHARE = 0.2  # of an operand's arithmetic that a copy into panels may cost where only the cache's ways ask for it
 CALLS = {"fabs": 1.0, "abs": 1.0, "sqrt": 8.0, "exp": 20.0}  # vector instructions of built-ins; others count as 20
 UPDATES = {"+=": 1.0, "*=": 1.0, "min=": 3.0, "max=": 3.0}  # of an update alone: a NaN must stay in minima and maxima
 
@@ -171,8 +172,10 @@ def _staged(s: Statement, shape: Shape, operand: Operand, use: int, size: int, s
     rows = shape.rows if shape.row and shape.row not in operand.dims else 1
     if step >= core.page and steps > core.tlb and use // rows >= 16 and size * element > core.l2:
         return True
-    if moves and shape.terms and step > 2 * core.lanes * shape.vectors * element and steps > core.tlb and use >= 16 * shape.rows:
-        return True  # lines of a panel are apart from one term to the next, and prefetchers lose them
+    apart = moves and bool(shape.terms) and step > 2 * core.lanes * shape.vectors * element and steps > core.tlb
+    copy = core.copy + (core.beyond if size * element > core.l2 else 0.0)
+    if apart and copy * core.lanes <= COPY_SHARE * use:
+        return True  # lines of a panel are apart from one term to the next: prefetchers lose them, and they meet in few sets of a cache
     strides = [flat.stride(shape.row) * element for flat in operand.flats] if shape.row else []
     paged = any(stride and stride % core.page == 0 for stride in strides)
     return bool(not moves and shape.row in operand.dims and shape.rows > 8 and paged and use >= 64)
