@@ -66,9 +66,8 @@ class CEmitter(Emitter):
         self.declarations: dict[str, None] = {}
         self.places: Mapping[Access, str] = {}  # of what the epilogue at hand reads
         self.rows = GatheredRows(self, self.subscripts, machine)
-        self.tiles = {
-            tiled.name: TilePrinter(tiled, s.value.dtype, self.memory.names, self.printer.value, self.pointwise) for s in mapped.scop.statements for tiled in s.tiled
-        }
+        texts = self.memory.names, self.printer.value, self.pointwise
+        self.tiles = {tiled.name: TilePrinter(tiled, s.value.dtype, *texts) for s in mapped.scop.statements for tiled in s.tiled}
 
     # ------------------------------------------------------------ the kernel
 

@@ -228,7 +228,8 @@ class DeclareAccumulators:
     body: tuple[Node, ...]
 
 
-Node = For | If | Run | MarkNode | ParallelLoop | ParallelRegion | SimdLoop | Declare | Prefetch | MicroKernel | TileRun | DeclareAccumulators
+CpuNode = ParallelLoop | ParallelRegion | SimdLoop | Declare | Prefetch | MicroKernel | TileRun | DeclareAccumulators
+Node = For | If | Run | MarkNode | CpuNode
 
 
 def children(node: Node) -> tuple[Node, ...]:

@@ -151,7 +151,7 @@ def declarations(dtype: str, width: int) -> list[str]:
         "E": element, "V": vector_type(dtype, width), "B": str(size * width), "S": str(size), "I": f"int{8 * size}_t",
         "N": suffix(dtype, width), "W": str(width), "M": str(max(8, width)), "P": "ps" if size == 4 else "pd",
         "NUMBERS": ", ".join(map(str, range(width))), "MOST": "0x7fffffff" if size == 4 else "0x7fffffffffffffff",
-        "EVENS": ", ".join(str(2 * l if l < width // 2 else 2 * l + 1) for l in range(width)),
+        "EVENS": ", ".join(str(2 * lane + (lane >= width // 2)) for lane in range(width)),
     }  # fmt: skip
 
     def filled(text: str, **more: str) -> str:
@@ -162,10 +162,9 @@ def declarations(dtype: str, width: int) -> list[str]:
         across[name] = f"t[l + half] != t[l + half] || t[l + half] {sign} t[l] ? t[l + half] : t[l]"
     types, numbers = filled(_TYPES).split("\n\n")
     if size * width == 64:
-        with_masks = [_MASKS, _ENDING, _EVEN, _EVEN_MASKS]
-        functions = ["#if defined(__AVX512F__) && !defined(__clang__)", *with_masks, "#else", _PLAIN, _ENDING, _EVEN_PLAIN, _EVEN_MASKS_PLAIN]
+        own = ["#if defined(__AVX512F__) && !defined(__clang__)", _MASKS, _ENDING, _EVEN, _EVEN_MASKS]
+        functions = [*own, "#else", _PLAIN, _ENDING, _EVEN_PLAIN, _EVEN_MASKS_PLAIN, "#endif"]
     else:
         functions = ["#if !defined(__clang__)", _EVEN, "#else", _EVEN_PLAIN, "#endif", _PLAIN, _ENDING, _EVEN_MASKS_PLAIN]
-    functions = [_ALL, *functions, *(["#endif"] if size * width == 64 else [])]
-    lines = [filled(text) for text in functions] + [filled(_ACROSS, O=name, C=text) for name, text in across.items()]
+    lines = [filled(text) for text in (_ALL, *functions)] + [filled(_ACROSS, O=name, C=text) for name, text in across.items()]
     return [TILE_INLINE, *types.split("\n"), numbers, "\n".join(lines)]

@@ -34,9 +34,9 @@ class Check:
 class Tiles:
     """The tiles of a statement.
 
-    ``counts``: the values of each digit, from 0 on; ``points``: from digits and the points inside a tile, ``digits`` then ``inside``, to the dimensions; ``box``: the values that those
-    take; ``full`` and ``partial``: sets of digits; ``checks``: what must hold of a point of a partial tile to be in the domain; ``edges``:
-    what must hold of a tile's result to be one.
+    ``counts``: the values of each digit, from 0 on; ``points``: from digits and the points inside a tile, ``digits`` then ``inside``, to
+    the dimensions; ``box``: the values that those take; ``full`` and ``partial``: sets of digits; ``checks``: what must hold of a point of
+    a partial tile to be in the domain; ``edges``: what must hold of a tile's result to be one.
     """
 
     digits: tuple[str, ...]
