@@ -19,7 +19,7 @@ DIM = isl.dim_type
 
 @dataclass(frozen=True)
 class FlatAccess:
-    """The element ``constant + sum(form[d] * d)`` of a tensor's memory of ``elements``; dimensions that do not move it are not in ``form``."""
+    """The element ``constant + sum(form[d] * d)`` of a memory of ``elements``; dimensions that do not move it are not in ``form``."""
 
     tensor: str
     form: Mapping[str, int]
