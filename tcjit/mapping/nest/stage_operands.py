@@ -13,7 +13,6 @@ from tcjit.grammar.ast import Access, Expr, Index
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import rebuild, walk
 from tcjit.mapping.assignment import Assignment, Temporaries
-from tcjit.mapping.nest.operands import Operand
 from tcjit.mapping.nest.plan_nest import Plan
 from tcjit.mapping.nest.strip_mine import Strip, plus, strip_mine
 
@@ -22,7 +21,7 @@ def stage_operands(a: Assignment, plan: Plan, width: int, temporaries: Temporari
     """Copies of the operands that the plan wants staged, the assignment that reads them, and its dimensions that are in blocks now; no
     copies where none can be made."""
     leaf = plan.nest.leaf
-    staged = [operand for number in sorted(plan.estimate.staged) if _is_plain(operand := plan.operands[number])]
+    staged = [operand for number in sorted(plan.estimate.staged) if (operand := plan.operands[number]).is_copyable]
     strips: list[Strip] = []
     tile = [(dim, leaf.tile(dim, width)) for dim in (*(row for row, _ in leaf.rows), leaf.lane)]
     for dim, size in tile:
@@ -48,15 +47,6 @@ def stage_operands(a: Assignment, plan: Plan, width: int, temporaries: Temporari
         copies.append(Assignment(copy.name, subscripts, "=", value, box, a.source, constraints=facts, fuse_outer_only=True))
         reads[value] = Access(copy.name, subscripts, dtype=a.value.dtype)
     return copies, replace(a, value=_reading(a.value, reads)), strips
-
-
-def _is_plain(operand: Operand) -> bool:
-    """Whether a copy has no more elements than what is copied: a product has as many as its results, an access must name each once."""
-    if operand.single is None:
-        return True
-    assert isinstance(operand.value, Access)
-    subscripts = operand.value.subscripts
-    return all(isinstance(sub, Index) for sub in subscripts) and len(set(subscripts)) == len(subscripts)
 
 
 def _order(a: Assignment, value: Expr, strips: Sequence[Strip], tile: Sequence[str]) -> list[str]:
