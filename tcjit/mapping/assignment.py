@@ -131,5 +131,5 @@ def to_statement(name: str, a: Assignment, values: Mapping[str, int]) -> ScopSta
     limits = tuple((dim, str(affine(lower, values)), str(affine(upper, values))) for dim, lower, upper in dynamic)
     return ScopStatement(
         name, a.tensor, a.subscripts, a.operator, a.value, a.bounds, a.reduction, a.constraints, a.source, limits, a.fuse_outer_only,
-        a.tiled, a.fused,
+        a.tiled, a.untiled, a.fused,
     )  # fmt: skip

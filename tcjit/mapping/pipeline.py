@@ -85,6 +85,12 @@ class Mapped:
     launches: tuple[LaunchBounds, ...] = ()
     digits: tuple[Digits, ...] = ()
 
+    @property
+    def reductions(self) -> tuple[str, ...]:
+        """How a CPU computes each reduction: its nest, or why it has none."""
+        nests = [tiled.show() for s in self.scop.statements for tiled in s.tiled]
+        return (*nests, *dict.fromkeys(f"{s.tensor}: no nest: {s.untiled}" for s in self.scop.statements if s.reduction and s.untiled))
+
 
 def build_scop(
     program: Program,
