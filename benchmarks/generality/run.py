@@ -81,7 +81,8 @@ def child(given: argparse.Namespace) -> None:
 
     settings = Settings(tuple(given.peers), given.rounds, compile_s=given.compile_seconds)
     ceilings = Ceilings.from_json(given.ceilings)
-    compiled(operator(0, "broadcast/0"), operator(0, "broadcast/0").tensors(0))  # so that no operator pays for what the first in a process does
+    first = operator(0, "broadcast/0")
+    compiled(first, first.tensors(0))  # so that none of the others pays for what is done once in a process
     for label in given.child:
         print(BEGIN + label, flush=True)
         record: Record = {"id": label}
