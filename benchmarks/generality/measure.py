@@ -182,31 +182,22 @@ def outline(tree: str) -> list[str]:
     """
     above: list[tuple[int, str]] = []
     ends: list[str] = []
-    deeper = False
     for line in tree.splitlines():
         text = line.lstrip(" -")
-        depth = len(line) - len(text)
         kind, _, value = text.partition(": ")
-        if kind not in ("mark", "schedule"):
-            if kind == "filter":
-                deeper = _leave(above, depth, ends, deeper)
-            continue
-        deeper = _leave(above, depth, ends, deeper)
-        bands = value.count("{") and value.count("}, {") + 1
-        above.append((depth, value.strip('"') if kind == "mark" else f"{bands} loop{'s' * (bands != 1)}"))
-        deeper = True
-    _leave(above, 0, ends, deeper)
-    return list(dict.fromkeys(ends))
+        if kind in ("mark", "schedule", "filter"):
+            depth = len(line) - len(text)
+            if above and above[-1][0] >= depth:
+                ends.append(_way(above))
+                above = [step for step in above if step[0] < depth]
+            loops = value.count("}, {") + 1
+            named = {"mark": value.strip('"'), "schedule": f"{loops} loop{'s' * (loops > 1)}", "filter": ""}
+            above.append((depth, named[kind]))
+    return list(dict.fromkeys([*ends, _way(above)]))
 
 
-def _leave(above: list[tuple[int, str]], depth: int, ends: list[str], deeper: bool) -> bool:
-    """Go up to a depth; what was deepest until then is one way from the root to a statement."""
-    if deeper and above and above[-1][0] >= depth:
-        ends.append(", ".join(name for _, name in above))
-        deeper = False
-    while above and above[-1][0] >= depth:
-        above.pop()
-    return deeper
+def _way(above: Sequence[tuple[int, str]]) -> str:
+    return ", ".join(name for _, name in above if name)
 
 
 def _floor(kernel: Kernel, ceilings: Ceilings, op: Operator) -> tuple[float, str]:
