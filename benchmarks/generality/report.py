@@ -20,7 +20,7 @@ def line(record: Record) -> str:
     if record["kind"] != "timed":
         return f"{head}{record['kind'].upper()} {_first_line(record['error'])}  {record['name']}"
     times = " ".join(_micros(record.get(f"{who}_us")) for who in ("tcjit", "eager", "compile"))
-    ratio = f"{record['ratio']:6.2f}" if record["ratio"] is not None else f"{'-':>6}"
+    ratio = f"{'-':>6}" if record["ratio"] is None else f"{record['ratio']:6.{2 if record['ratio'] >= 0.1 else 4}f}"
     return f"{head}{times} {ratio} {_micros(record['floor_us'])} {record['bound']:<10} {record['first_s']:7.2f}  {record['name']}"
 
 
