@@ -1,6 +1,8 @@
 """One operator: compiled, compared with its PyTorch form in float64, timed in turns with eager PyTorch and ``torch.compile``."""
 from __future__ import annotations
 
+import os
+import re
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -35,6 +37,7 @@ class Settings:
     rounds: int = 15
     seconds: float = 1.5  # of all rounds together
     compile_s: float = 60.0  # the longest that torch.compile may take
+    quiet_s: float = 1.0  # longest wait for an idle machine
 
 
 Record = dict[str, Any]
@@ -42,7 +45,8 @@ Call = Callable[[], Any]
 
 
 def measure(op: Operator, seed: int, settings: Settings, ceilings: Ceilings) -> Record:
-    """What the benchmark writes of an operator: ``kind`` is timed, refused (by tcjit, with the reason), wrong or failed."""
+    """What the benchmark writes of an operator: ``kind`` is timed, checked (where there are no rounds), refused (by
+    tcjit, with the reason), wrong or failed."""
     record: Record = {
         "family": op.family,
         "name": op.name,
@@ -59,6 +63,8 @@ def measure(op: Operator, seed: int, settings: Settings, ceilings: Ceilings) -> 
         if wrong := difference(op, tensors, result):
             return record | {"kind": "wrong", "error": wrong}
         del result
+        if not settings.rounds:
+            return record | {"kind": "checked"}
         record["floor_us"], record["bound"] = _floor(kernel, ceilings, op)
         calls: dict[str, Call] = {"tcjit": partial(function, *tensors)}
         for peer in settings.peers:
@@ -79,9 +85,12 @@ def compiled(op: Operator, tensors: Sequence[torch.Tensor]) -> tuple[Any, Kernel
 
 
 def in_turns(calls: dict[str, Call], settings: Settings) -> Record:
-    """Microseconds of each, and how much longer the fastest of the others takes than tcjit, by medians over rounds."""
+    """Microseconds of each, how much longer the fastest of the others takes than tcjit, by medians over rounds, and ``foreign``: the part
+    of a core that other processes used meanwhile."""
     with machine.alone():
+        machine.wait_until_quiet(settings.quiet_s)
         set_priority(-20)
+        busy, own, start = machine.busy_seconds(), machine.process_seconds(os.getpid()), time.perf_counter()
         try:
             readers, once = {}, 0.0
             for name, call in calls.items():
@@ -93,10 +102,12 @@ def in_turns(calls: dict[str, Call], settings: Settings) -> Record:
             times = timing.interleaved(readers, settings.rounds, timing.rotated, least=least, seconds=settings.seconds)
         finally:
             set_priority(0)
+        others = machine.busy_seconds() - busy - (machine.process_seconds(os.getpid()) - own)
+        foreign = max(0.0, others) / (time.perf_counter() - start)
     ratios = {name: statistics.median(timing.ratios(times[name], times["tcjit"])) for name in calls if name != "tcjit"}
     best = min(ratios, key=ratios.__getitem__) if ratios else None
     micros = {f"{name}_us": 1e6 * statistics.median(readings) for name, readings in times.items()}
-    return {**micros, "best": best, "ratio": ratios[best] if best else None}
+    return {**micros, "best": best, "ratio": ratios[best] if best else None, "foreign": round(foreign, 3)}
 
 
 def _eager(op: Operator, tensors: Sequence[torch.Tensor], settings: Settings) -> tuple[Call, float]:
@@ -179,10 +190,10 @@ def description(kernel: Kernel) -> Record:
 
 
 def outline(tree: str) -> list[str]:
-    """From the root to each statement the marks of a schedule tree and the number of loops between them.
+    """From the root to each statement the marks of a schedule tree, and between them its loops.
 
     >>> outline('domain: "{}"\\nchild:\\n  mark: "parallel"\\n  child:\\n    schedule: "[{ S[i] -> [(i)] }]"')
-    ['parallel, 1 loop']
+    ['parallel, i']
     """
     above: list[tuple[int, str]] = []
     ends: list[str] = []
@@ -194,8 +205,8 @@ def outline(tree: str) -> list[str]:
             if above and above[-1][0] >= depth:
                 ends.append(_way(above))
                 above = [step for step in above if step[0] < depth]
-            loops = value.count("}, {") + 1
-            named = {"mark": value.strip('"'), "schedule": f"{loops} loop{'s' * (loops > 1)}", "filter": ""}
+            loops = [re.findall(r"-> \[\((.*?)\)\]", loop)[-1] for loop in value.split("}, {")] if kind == "schedule" else []
+            named = {"mark": value.strip('"'), "schedule": " x ".join(loops), "filter": ""}
             above.append((depth, named[kind]))
     return list(dict.fromkeys([*ends, _way(above)]))
 

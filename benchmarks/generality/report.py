@@ -11,14 +11,17 @@ HEADER = " ".join(
     [f"{'operator':<28}", *(f"{name + ' us':>10}" for name in ("tcjit", "eager", "compile")), f"{'ratio':>6}"]
     + [f"{'floor us':>10}", f"{'bound':<10}", f"{'first s':>7}", " name"]
 )
+KINDS = ("timed", "checked", "refused", "wrong", "failed")
 WORST = 10
+FOREIGN_LIMIT = 0.12  # of a core: a row whose contenders shared the machine with more than that bears a ~
 
 
 def line(record: Record) -> str:
     """One row of the table; what kept an operator from being timed in place of its times."""
-    head = f"{record['id']:<28} "
+    dirty = "~" if record.get("foreign", 0.0) > FOREIGN_LIMIT else ""
+    head = f"{record['id'] + dirty:<28} "
     if record["kind"] != "timed":
-        return f"{head}{record['kind'].upper()} {_first_line(record['error'])}  {record['name']}"
+        return f"{head}{record['kind'].upper()} {_first_line(record.get('error', ''))}  {record['name']}"
     times = " ".join(_micros(record.get(f"{who}_us")) for who in ("tcjit", "eager", "compile"))
     ratio = f"{'-':>6}" if record["ratio"] is None else f"{record['ratio']:6.{2 if record['ratio'] >= 0.1 else 4}f}"
     return f"{head}{times} {ratio} {_micros(record['floor_us'])} {record['bound']:<10} {record['first_s']:7.2f}  {record['name']}"
@@ -42,7 +45,8 @@ def statistics(records: Sequence[Record]) -> Record:
     refused = [r for r in records if r["kind"] == "refused"]
     ratios = sorted([0.0] * len(refused) + [r["ratio"] for r in done])
     kinds = [r["kind"] for r in records]
-    result: Record = {kind: kinds.count(kind) for kind in ("timed", "refused", "wrong", "failed")}
+    result: Record = {kind: kinds.count(kind) for kind in KINDS}
+    result["dirty"] = sum(r.get("foreign", 0.0) > FOREIGN_LIMIT for r in done)
     if done:
         families = sorted({r["family"] for r in done})
         result |= {
@@ -72,7 +76,7 @@ def details(record: Record) -> str:
 def summary(records: Sequence[Record]) -> str:
     """The end of the report."""
     found = statistics(records)
-    parts = [", ".join(f"{found[kind]} {kind}" for kind in ("timed", "refused", "wrong", "failed"))]
+    parts = [", ".join(f"{found[kind]} {kind}" for kind in KINDS)]
     for kind in ("wrong", "failed", "refused"):
         parts += [f"{kind.upper()}: {details(r)}\n    {r['error']}" for r in records if r["kind"] == kind]
     if "mean" not in found:
@@ -81,7 +85,7 @@ def summary(records: Sequence[Record]) -> str:
     return "\n".join([
         *parts,
         f"ratio of the best peer's time to tcjit's: geometric mean {found['mean']:.3f}, 5th percentile {found['fifth_percentile']:.3f}, "
-        f"{found['below_0.75']} below 0.75, {found['below_0.4']} below 0.4",
+        f"{found['below_0.75']} below 0.75, {found['below_0.4']} below 0.4; {found['dirty']} timed while others used the machine (~)",
         "by family: " + ", ".join(f"{name} {mean:.2f}" for name, mean in means),
         "",
         "the worst:",

@@ -43,7 +43,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no operator after so long")
     parser.add_argument("--chunk", type=int, default=16, help="operators that share a process; 1: each has its own")
     parser.add_argument("--threads", type=int, default=machine.cores())
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=15, help="0 only checks results")
     parser.add_argument("--compile-seconds", type=float, default=60.0, help="the longest that torch.compile may take for an operator")
     parser.add_argument("--json", type=Path, help="a file for all rows")
     parser.add_argument("--one", metavar="FAMILY/NUMBER", help="one operator of the seed: its definition, plan, and the file of its C text")
@@ -176,9 +176,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         child(given)
         return 0
     given.seed = random.SystemRandom().randrange(1 << 31) if given.seed is None else given.seed
-    print(f"seed {given.seed}, {machine.name()}, {given.threads} threads, beside {', '.join(given.peers)}", flush=True)
     if given.one:
         return one(given)
+    print(f"seed {given.seed}, {machine.name()}, {given.threads} threads, beside {', '.join(given.peers)}", flush=True)
     from generality.ceilings import measure
 
     given.ceilings = measure().to_json()

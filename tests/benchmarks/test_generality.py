@@ -141,12 +141,13 @@ def record(ratio: float, family: str = "scan", kind: str = "timed") -> dict[str,
 def test_the_statistics() -> None:
     from generality import report
 
-    records = [record(0.25, "scan"), record(1.0, "scan"), record(4.0, "pool"), record(0.0, "pool", "refused")]
+    records = [record(0.25, "scan"), {**record(1.0, "scan"), "foreign": 0.5}, record(4.0, "pool"), record(0.0, "pool", "refused")]
     found = report.statistics(records)
     assert found["mean"] == pytest.approx(1.0)
     assert found["families"] == {"pool": pytest.approx(4.0), "scan": pytest.approx(0.5)}
     assert found["fifth_percentile"] == pytest.approx(0.15 * 0.25)  # a refusal counts as 0
-    assert (found["below_0.75"], found["below_0.4"], found["refused"]) == (2, 2, 1)
+    assert (found["below_0.75"], found["below_0.4"], found["refused"], found["dirty"]) == (2, 2, 1, 1)
+    assert [report.line(r).partition(" ")[0] for r in records[:2]] == ["scan/0.25", "scan/1.0~"]
 
 
 @pytest.mark.text
@@ -156,7 +157,7 @@ def test_the_worst_come_first_with_their_plan() -> None:
     records = [record(n / 10) for n in range(30, 0, -1)]
     assert [r["ratio"] for r in report.worst(records)] == [n / 10 for n in range(1, 11)]
     text = report.summary([*records, record(0.0, kind="wrong")])
-    assert "30 timed, 0 refused, 1 wrong" in text
+    assert "30 timed, 0 checked, 0 refused, 1 wrong" in text
     assert text.count("plan: parallel, 1 loop") == 10
     assert "WRONG: scan/0.0" in text and "at all" in text
 
@@ -179,7 +180,7 @@ child:
           child:
             schedule: "[{ S1[i, j] -> [(j)] }, { S1[i, j] -> [(i)] }]"
 """
-    assert outline(tree) == ["parallel, 1 loop", "parallel, 1 loop, simd, 2 loops"]
+    assert outline(tree) == ["parallel, i", "parallel, i, simd, j x i"]
 
 
 # ---------------------------------------------------------------- the gate

@@ -29,8 +29,10 @@ def permutation(rng: random.Random, seconds: float, dtype: str = "") -> Operator
     if rng.random() < 0.2:
         return _pixel_shuffle(rng, seconds, dtype)
     rank = rng.randint(2, 5)
-    order = rng.sample(range(rank), rank)
     reverse = rng.randrange(rank) if rng.random() < 0.2 else None
+    order = rng.sample(range(rank), rank)
+    while reverse is None and order == sorted(order):  # which PyTorch would not even copy
+        order = rng.sample(range(rank), rank)
 
     def cost(*values: float) -> Work:
         return Work(0, 2 * size_of(dtype) * _elements(values))
