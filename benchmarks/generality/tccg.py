@@ -189,7 +189,7 @@ def main() -> int:
     parser.add_argument("--most", type=int, default=1 << 30, help="no extent above this")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=4.0, help="no more rounds of a contraction after so long")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=Path, help="a file for all rows, written after each")
     given = parser.parse_args()
     # read when torch is imported, so before that
     os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -205,9 +205,9 @@ def main() -> int:
             if case.number in given.only:
                 records.append(measure(case.scaled(given.most), given.rounds, given.seconds))
                 print(row(records[-1]), flush=True)
+                if given.json:
+                    given.json.write_text(json.dumps({"machine": machine.describe(), "rows": records}, indent=1) + "\n")
     print(summary(records))
-    if given.json:
-        given.json.write_text(json.dumps({"machine": machine.describe(), "rows": records}, indent=1) + "\n")
     return 1 if any(record["kind"] == "wrong" for record in records) else 0
 
 
