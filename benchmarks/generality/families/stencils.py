@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 
 from generality.operators import Argument, Operator, Work
@@ -60,18 +61,27 @@ def _step(target: str, source: str, weights: dict[tuple[int, ...], float], dims:
 
 @dataclass(frozen=True)
 class _Stencil:
+    """A box as a convolution, a star as a sum of slices."""
+
     weights: dict[tuple[int, ...], float]
     radius: int
     zeros: bool
     steps: int
 
     def __call__(self, X: Any) -> Any:
+        side = 2 * self.radius + 1
         for _ in range(self.steps):
-            if self.zeros:
-                X = F.pad(X, [self.radius] * (2 * X.dim()))
-            total = 0.0
-            for point, weight in self.weights.items():
-                part = tuple(slice(self.radius + o, extent - self.radius + o) for o, extent in zip(point, X.shape))
-                total = total + weight * X[part]
-            X = total
+            if len(self.weights) == side ** X.dim():
+                kernel = torch.tensor(list(self.weights.values()), dtype=X.dtype).reshape(1, 1, *[side] * X.dim())
+                convolve = (F.conv1d, F.conv2d, F.conv3d)[X.dim() - 1]
+                X = convolve(X[None, None], kernel, padding=self.radius if self.zeros else 0)[0, 0]
+            else:
+                X = self._slices(F.pad(X, [self.radius] * (2 * X.dim())) if self.zeros else X)
         return X
+
+    def _slices(self, X: Any) -> Any:
+        total = 0.0
+        for point, weight in self.weights.items():
+            part = tuple(slice(self.radius + o, extent - self.radius + o) for o, extent in zip(point, X.shape))
+            total = total + weight * X[part]
+        return total
