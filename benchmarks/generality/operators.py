@@ -1,7 +1,6 @@
 """An operator that was drawn: its definition, its arguments, what a PyTorch user writes for it, and about how much work it is."""
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -92,7 +91,3 @@ class Operator:
 
 def size_of(dtype: str) -> int:
     return TYPES[dtype].itemsize
-
-
-def volume(shape: tuple[int, ...] | list[int]) -> int:
-    return math.prod(shape)

@@ -1,6 +1,7 @@
 """Sums of products of one to three operands, in any order of their indices."""
 from __future__ import annotations
 
+import math
 import random
 from functools import partial
 
@@ -47,10 +48,7 @@ def product(rng: random.Random, seconds: float, family: str, operands: list[str]
 
 
 def _volume(size: dict[str, float], indices: str | list[str]) -> float:
-    total = 1.0
-    for index in indices:
-        total *= size[index]
-    return total
+    return math.prod(size[index] for index in indices)
 
 
 def _shuffled(rng: random.Random, indices: str) -> str:

@@ -1,6 +1,7 @@
 """Convolutions and pools of one to three dimensions: stride, dilation, padding, groups, transposed."""
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass
 from typing import Any
@@ -89,9 +90,7 @@ def convolution(rng: random.Random, seconds: float) -> Operator:
     dims = rng.choices([1, 2, 3], [2, 5, 2])[0]
     taps = windows(rng, dims, LARGEST[dims])
     kind = rng.choices(["plain", "groups", "depthwise"], [5, 2, 2])[0]
-    kernel = 1
-    for tap in taps:
-        kernel *= tap.kernel
+    kernel = math.prod(tap.kernel for tap in taps)
     # batch, groups, channels of a group, filters of a group, extents
     low = [1, 2 if kind != "plain" else 1, 1 if kind == "depthwise" else 2, 1 if kind == "depthwise" else 2, *(t.reach + 2 for t in taps)]
     fixed = {"plain": {1: 1}, "groups": {}, "depthwise": {2: 1, 3: 1}}[kind]
@@ -178,9 +177,7 @@ def transposed_convolution(rng: random.Random, seconds: float) -> Operator:
     dims = rng.choices([1, 2, 3], [2, 5, 1])[0]
     taps = windows(rng, dims, LARGEST[dims], strides=(1, 2, 2, 3))
     taps = [Window(t.kernel, t.stride, min(t.padding, (t.reach - 1) // 2), t.dilation) for t in taps]
-    kernel = 1
-    for tap in taps:
-        kernel *= tap.kernel
+    kernel = math.prod(tap.kernel for tap in taps)
 
     def cost(*values: float) -> Work:
         n, c, f, *spatial = values
@@ -232,9 +229,7 @@ def pool(rng: random.Random, seconds: float) -> Operator:
         Window(t.kernel, t.stride, min(t.padding, t.kernel // 2), t.dilation if greatest else 1)
         for t in windows(rng, dims, LARGEST[dims], strides=(1, 2, 3))
     ]
-    kernel = 1
-    for tap in taps:
-        kernel *= tap.kernel
+    kernel = math.prod(tap.kernel for tap in taps)
 
     def cost(*values: float) -> Work:
         inputs = points = values[0] * values[1]

@@ -1,6 +1,7 @@
 """Moving and mapping elements: permutations, broadcasts, gathers, products with one-hot matrices."""
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,13 +15,7 @@ from generality.operators import Argument, Operator, Work, size_of
 from generality.sizes import extents, layout
 
 LETTERS = "abcde"
-
-
-def _elements(values: tuple[float, ...]) -> float:
-    total = 1.0
-    for value in values:
-        total *= value
-    return total
+TABLE = 1 << 26  # elements that are gathered from, at most
 
 
 def permutation(rng: random.Random, seconds: float, dtype: str = "") -> Operator:
@@ -35,7 +30,7 @@ def permutation(rng: random.Random, seconds: float, dtype: str = "") -> Operator
         order = rng.sample(range(rank), rank)
 
     def cost(*values: float) -> Work:
-        return Work(0, 2 * size_of(dtype) * _elements(values))
+        return Work(0, 2 * size_of(dtype) * math.prod(values))
 
     shape = tuple(extents(rng, seconds, cost, [2] * rank))
     letters = LETTERS[:rank]
@@ -58,7 +53,7 @@ def _pixel_shuffle(rng: random.Random, seconds: float, dtype: str) -> Operator:
     r = rng.choice([2, 3, 4])
 
     def cost(*values: float) -> Work:
-        return Work(0, 2 * size_of(dtype) * r * r * _elements(values))
+        return Work(0, 2 * size_of(dtype) * r * r * math.prod(values))
 
     n, c, h, w = extents(rng, seconds, cost, [1, 1, 2, 2])
     text = (
@@ -114,8 +109,8 @@ def broadcast(rng: random.Random, seconds: float, dtype: str = "") -> Operator:
 
     def cost(*values: float) -> Work:
         size = dict(zip(letters, values))
-        moved = sum(_elements(tuple(size[i] for i in o)) for o in [*operands, letters])
-        return Work(ops * _elements(values), size_of(dtype) * moved)
+        moved = sum(math.prod(tuple(size[i] for i in o)) for o in [*operands, letters])
+        return Work(ops * math.prod(values), size_of(dtype) * moved)
 
     values = extents(rng, seconds, cost, [2] * len(letters))
     size = dict(zip(letters, values))
@@ -164,7 +159,7 @@ def _rows(rng: random.Random, seconds: float, integer: str) -> Operator:
         return Work(0, 4 * (min(n, v) * d + n * d))
 
     v, n, d = extents(rng, seconds, cost, [2, 2, 1])
-    v = min(v, 200_000)
+    v = max(2, min(v, 200_000, TABLE // d))
     text = f"def gather(float(V,D) X, {integer}(N) I) -> (O) {{\n    O(n,d) = X(I(n), d)\n}}"
     arguments = (Argument("X", (v, d)), Argument("I", (n,), integer, bound=v))
     return _gather("rows", text, arguments, lambda X, index: F.embedding(index, X), cost(v, n, d))
@@ -175,7 +170,7 @@ def _bag(rng: random.Random, seconds: float, integer: str) -> Operator:
         return Work(n * length * d, 4 * (min(n * length, v) * d + n * d))
 
     v, n, length, d = extents(rng, seconds, cost, [2, 1, 2, 1])
-    v = min(v, 200_000)
+    v = max(2, min(v, 200_000, TABLE // d))
     text = f"def gather(float(V,D) X, {integer}(N,L) I) -> (O) {{\n    O(n,d) +=! X(I(n,l), d)\n}}"
     arguments = (Argument("X", (v, d)), Argument("I", (n, length), integer, bound=v))
     return _gather("bag", text, arguments, lambda X, index: F.embedding_bag(index, X, mode="sum"), cost(v, n, length, d))
@@ -185,10 +180,10 @@ def _along(rng: random.Random, seconds: float, integer: str) -> Operator:
     dim = rng.randrange(3)
 
     def cost(*values: float) -> Work:
-        return Work(0, 16 * _elements(values[:3]))
+        return Work(0, 16 * math.prod(values[:3]))
 
     *shape, table = extents(rng, seconds, cost, [2, 2, 2, 2])
-    table = min(table, 4 * max(shape))
+    table = max(2, min(table, 4 * max(shape), TABLE * shape[dim] // math.prod(shape)))
     at = ["a", "b", "c"]
     read = [*at[:dim], "I(a,b,c)", *at[dim + 1 :]]
     sizes = [*"ABC"[:dim], "T", *"ABC"[dim + 1 :]]
@@ -203,10 +198,10 @@ def _slices(rng: random.Random, seconds: float, integer: str) -> Operator:
     dim = rng.randrange(rank)
 
     def cost(*values: float) -> Work:
-        return Work(0, 8 * _elements(values[:rank]))
+        return Work(0, 8 * math.prod(values[:rank]))
 
     *shape, table = extents(rng, seconds, cost, [2] * (rank + 1))
-    table = min(table, 4 * max(shape))
+    table = max(2, min(table, 4 * max(shape), TABLE * shape[dim] // math.prod(shape)))
     at = list("abc"[:rank])
     read = [*at[:dim], f"I({at[dim]})", *at[dim + 1 :]]
     sizes = [*"ABC"[:dim], "T", *"ABC"[dim + 1 : rank]]

@@ -28,7 +28,7 @@ def _factor(rng: random.Random, seconds: float) -> Operator:
     def cost(b: float, m: float, n: float) -> Work:
         b = b if batched else 1
         terms = min(m, 2 * band + 1) if kind == "banded" else m / 2
-        return Work(2 * b * m * n * terms, 4 * b * (m * m * (0.5 if kind != "banded" else min(1, terms / m)) + 2 * m * n))
+        return Work(2 * b * m * n * terms, 4 * b * (m * m + 2 * m * n))
 
     b, m, n = extents(rng, seconds, cost, [2, 3, 2])
     test = {"lower": "k <= m", "upper": "k >= m", "banded": f"k - m <= {band} && m - k <= {band}"}[kind]
@@ -128,9 +128,7 @@ def scan(rng: random.Random, seconds: float) -> Operator:
     width = rng.randint(2, 32)
 
     def cost(*values: float) -> Work:
-        elements = 1.0
-        for value in values:
-            elements *= value
+        elements = math.prod(values)
         return Work(elements * (width if kind == "window" else values[dim] / 2), 8 * elements)
 
     shape = tuple(extents(rng, seconds, cost, [width + 1 if d == dim and kind == "window" else 2 for d in range(rank)]))

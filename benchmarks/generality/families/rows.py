@@ -1,6 +1,7 @@
 """Reductions, norms and softmaxes over any dimensions."""
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from generality.operators import Argument, Operator, Work, size_of, volume
+from generality.operators import Argument, Operator, Work, size_of
 from generality.sizes import extents, layout
 
 LETTERS = "abcd"
@@ -34,7 +35,7 @@ class Rows:
 
     @property
     def count(self) -> int:
-        return volume([self.shape[d] for d in self.dims])
+        return math.prod(self.shape[d] for d in self.dims)
 
     @property
     def trailing(self) -> bool:
@@ -74,9 +75,7 @@ def drawn(rng: random.Random, seconds: float, dtype: str, ops: int, result: bool
         dims = tuple(sorted(rng.sample(range(rank), rng.randint(1, min(rank, most or rank)))))
 
     def cost(*values: float) -> Work:
-        elements = 1.0
-        for value in values:
-            elements *= value
+        elements = math.prod(values)
         return Work(ops * elements, size_of(dtype) * elements * (1 + result))
 
     shape = tuple(extents(rng, seconds, cost, [2] * rank))

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from dataclasses import dataclass
 from typing import Any
@@ -29,9 +30,7 @@ def stencil(rng: random.Random, seconds: float) -> Operator:
     weights = {point: rng.randint(-99, 99) / 100 or 0.5 for point in points}
 
     def cost(*values: float) -> Work:
-        elements = 1.0
-        for value in values:
-            elements *= value
+        elements = math.prod(values)
         return Work(2 * steps * len(points) * elements, 8 * elements)
 
     shape = tuple(extents(rng, seconds, cost, [2 * radius * steps + 2] * dims))
