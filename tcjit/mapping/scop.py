@@ -36,6 +36,7 @@ class ScopStatement:
     tiled: tuple[TiledStatement, ...] = ()  # what computes it, where it is a reduction that nests compute; its start is part of them
     untiled: str = ""  # why a reduction has none
     fused: bool = False  # computed by the nest of a reduction before it
+    scan: str = ""  # the dimension along which a result adds to the one before it
 
     @property
     def dims(self) -> tuple[str, ...]:

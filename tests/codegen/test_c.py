@@ -261,9 +261,9 @@ def lane_loops(made: str) -> list[str]:
     return [body.strip() for body in re.findall(r"#pragma omp simd[^\n]*\n[^\n]*\n([^\n]*)", made)]
 
 
-@pytest.mark.parametrize("options", [Options(nest=False), Options(nest=False, tile=(1,)), Options(nest=False, tile=(4,))], ids=["model", "row", "rows"])
-def test_calls_on_what_a_loop_does_not_change_come_before_it(options: Options) -> None:
-    made = kernel(source(LOG_SOFTMAX, {"X": (64, 128)}, options))
+@pytest.mark.parametrize("tile", [(), (1,), (4,)], ids=["model", "row", "rows"])
+def test_calls_on_what_a_loop_does_not_change_come_before_it(tile: tuple[int, ...]) -> None:
+    made = kernel(source(LOG_SOFTMAX, {"X": (64, 128)}, Options(nest=False, tile=tile)))
     (bound,) = re.findall(r"const float (tc_c[0-9]+) = tc_log_f32\(tc_v[0-9]+\);", made)
     assert made.count("log") == 1
     assert any(body.startswith("Y[") and body.endswith(f"- {bound};") for body in lane_loops(made))

@@ -55,10 +55,11 @@ GROUPS = "def gconv(float(N,G,C,H,W) I, float(G,F,C,KH,KW) W1) -> (O) { O(n,g,f,
     ],
 )
 def test_a_row_reads_again_what_it_read_for_its_neighbour(kernel, registers, rows):
-    scop = build_scop(program(GROUPS, {"I": (4, 4, 16, 11 + kernel, 11 + kernel), "W1": (4, 16, 16, kernel, kernel)}), Options(nest=False))
+    options, machine = Options(nest=False), replace(AVX512, vector_registers=registers)
+    scop = build_scop(program(GROUPS, {"I": (4, 4, 16, 11 + kernel, 11 + kernel), "W1": (4, 16, 16, kernel, kernel)}), options)
     deps = dependences(scop)
-    found = [group for group in groups_of(scop, fuse(scop, deps, schedule(scop, deps), Options(nest=False))) or () if len(group.columns) == 5]
-    best = next(ranked[0] for group in found if (ranked := patches(scop, group, Options(nest=False), replace(AVX512, vector_registers=registers))))
+    found = [group for group in groups_of(scop, fuse(scop, deps, schedule(scop, deps), options)) or () if len(group.columns) == 5]
+    best = next(ranked[0] for group in found if (ranked := patches(scop, group, options, machine)))
     assert best.tile[2:4] == rows and best.tile[4] == 16
 
 

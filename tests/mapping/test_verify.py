@@ -35,7 +35,9 @@ SHAPES = {"A": (40, 24), "B": (24, 70)}
     "text, shapes",
     [(MATMUL, SHAPES), (SOFTMAX, {"I": (20, 33)}), (GATHER, {"T": (7, 3), "I": (2, 5)}), (MATMUL, {"A": (1, 1), "B": (1, 1)})],
 )
-@pytest.mark.parametrize("options", [Options(nest=False), Options.preset("naive"), Options(nest=False, fusion="maximal"), Options(nest=False, tile=(3, 5))])
+@pytest.mark.parametrize(
+    "options", [Options(nest=False), Options.preset("naive"), Options(nest=False, fusion="maximal"), Options(nest=False, tile=(3, 5))]
+)
 def test_mapped_trees_are_accepted(text: str, shapes: dict[str, tuple[int, ...]], options: Options) -> None:
     made = mapped(text, shapes, options)
     assert made.verified
