@@ -89,6 +89,7 @@ def test_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
         cuda_driver.library.cache_clear()
 
 
+@pytest.mark.cold
 def test_importing_needs_nothing() -> None:
     """No driver, no package, no torch."""
     code = without("torch", "cuda", "pycuda") + LIGHT
