@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import gc
 import importlib.util
 import itertools
 import os
@@ -46,6 +47,12 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     if importlib.util.find_spec("torch") is None:
         config.pluginmanager.register(WithoutTorch())  # as a plugin: a conftest's own hook stops at its folder
+
+
+def pytest_collection_finish() -> None:
+    """What has been imported and collected stays: the garbage collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

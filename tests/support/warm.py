@@ -43,6 +43,7 @@ class Server:
 
     def __init__(self, asked: socket.socket | None = None) -> None:
         self._asked, self._lock = asked, threading.Lock()
+        self._process: REAL[bytes] | None = None  # type: ignore[valid-type]
         self._begun = _at_start(os.environ)
         self._owner = os.getpid()
 
@@ -54,12 +55,15 @@ class Server:
         """The number of a new process, a child of this one, with these as its standard streams."""
         with self._lock:
             if self._asked is None:
-                self._asked = _started()
+                self._asked, self._process = _started()
             prctl = ctypes.CDLL(None).prctl
             prctl(SUBREAPER, 1, 0, 0, 0)
             try:
                 socket.send_fds(self._asked, [json.dumps(request).encode()], list(files))
-                return int(self._asked.recv(MOST))
+                answer = self._asked.recv(MOST)
+                if not answer:
+                    raise ConnectionError("the server that forks processes has ended")
+                return int(answer)
             finally:
                 prctl(SUBREAPER, 0, 0, 0, 0)
 
@@ -121,13 +125,14 @@ def _at_start(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if not name.startswith(AT_USE)}
 
 
-def _started() -> socket.socket:
+def _started() -> tuple[socket.socket, REAL[bytes]]:  # type: ignore[valid-type]
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     code = f"from support import warm; warm.serve({there.fileno()})"
     environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
-    REAL([sys.executable, "-c", code], pass_fds=[there.fileno()], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    silent = subprocess.DEVNULL
+    process = REAL([sys.executable, "-c", code], pass_fds=[there.fileno()], env=environment, stdin=silent, stdout=silent)
     there.close()
-    return here
+    return here, process
 
 
 # ---------------------------------------------------------------- serving
