@@ -21,6 +21,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import types
 import warnings
@@ -179,6 +180,7 @@ def _work(request: dict[str, Any], files: Sequence[int], paths: list[str]) -> No
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
+    tempfile.tempdir = None  # PyTorch has asked for it already
     server = Server(here)
     install()
     os._exit(_ended(request["start"], paths))
