@@ -16,6 +16,7 @@ from tcjit import config
 from tcjit.errors import LaunchError, TCError
 from tcjit.runtime import cuda, cuda_driver
 
+pytestmark = pytest.mark.cold
 ROOT = Path(__file__).resolve().parents[2]
 LIGHT = """
 import tcjit.runtime.cuda, tcjit.runtime.nvrtc
@@ -89,7 +90,6 @@ def test_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
         cuda_driver.library.cache_clear()
 
 
-@pytest.mark.cold
 def test_importing_needs_nothing() -> None:
     """No driver, no package, no torch."""
     code = without("torch", "cuda", "pycuda") + LIGHT
