@@ -50,7 +50,7 @@ class Server:
 
     def takes(self, environment: Mapping[str, str]) -> bool:
         """Whether a process with such an environment may be forked."""
-        return self._owner == os.getpid() and _at_start(environment) == self._begun
+        return sys.platform == "linux" and self._owner == os.getpid() and _at_start(environment) == self._begun
 
     def fork(self, request: dict[str, Any], files: Sequence[int]) -> int:
         """The number of a new process, a child of this one, with these as its standard streams."""
@@ -101,8 +101,9 @@ def install(forked: bool = True) -> None:
 
 def serve(number: int) -> NoReturn:
     """Fork on request, from the socket of this number, until nobody asks any more."""
-    for name in PRELOADED:
-        importlib.import_module(name)
+    with contextlib.suppress(ImportError):  # tests of the language do without
+        for name in PRELOADED:
+            importlib.import_module(name)
     gc.freeze()
     _serve(socket.socket(fileno=number), [path for path in sys.path if path and path not in PYTHONPATH.split(os.pathsep)])
 
