@@ -1,4 +1,5 @@
 """The functions over vectors of register tiles, compiled and called: ``python -m support.tile_vectors LIBRARY`` checks a compiled one.
+`known` behind it: loads under masks that the compiler knew.
 
 In a process of its own, since a lane that is touched though its mask leaves it out may lie on a page that nobody may touch.
 """
@@ -42,18 +43,32 @@ int do_both_$N(int64_t from, int64_t until, int *o) {
 #define MASK (until ? tc_until_$N(at) : tc_from_$N(at))
 void do_load_masked_$N(const $E *p, int until, int64_t at, $E *o) { tc_store_$N(o, tc_load_masked_$N(p, MASK)); }
 void do_even_masked_$N(const $E *p, int until, int64_t at, $E *o) { tc_store_$N(o, tc_even_masked_$N(p, MASK)); }
-void do_strided_masked_$N(const $E *p, int64_t s, int until, int64_t at, $E *o) { tc_store_$N(o, tc_strided_masked_$N(p, s, MASK)); }
+void do_strided_masked_$N(const $E *p, int64_t s, int until, int64_t at, $E *o) {
+  tc_store_$N(o, tc_strided_masked_$N(p, s, MASK));
+}
 void do_store_masked_$N($E *p, const $E *v, int until, int64_t at) { tc_store_masked_$N(p, tc_load_$N(v), MASK); }
 void do_scatter_$N($E *p, int64_t s, const $E *v, int until, int64_t at) { tc_scatter_$N(p, s, tc_load_$N(v), MASK); }
-void do_blend_$N(const $E *a, const $E *b, int until, int64_t at, $E *o) { tc_store_$N(o, tc_blend_$N(tc_load_$N(a), tc_load_$N(b), MASK)); }
+void do_blend_$N(const $E *a, const $E *b, int until, int64_t at, $E *o) {
+  tc_store_$N(o, tc_blend_$N(tc_load_$N(a), tc_load_$N(b), MASK));
+}
 #undef MASK
-void do_select_$N(const $E *a, const $E *b, $E *o) { tc_store_$N(o, tc_select_$N(tc_load_$N(a) < tc_load_$N(b), tc_load_$N(a), tc_load_$N(b))); }
+void do_select_$N(const $E *a, const $E *b, $E *o) {
+  tc_store_$N(o, tc_select_$N(tc_load_$N(a) < tc_load_$N(b), tc_load_$N(a), tc_load_$N(b)));
+}
 void do_fabs_$N(const $E *a, $E *o) { tc_store_$N(o, tc_fabs_$N(tc_load_$N(a))); }
 void do_min_$N(const $E *a, const $E *b, $E *o) { tc_store_$N(o, tc_min_$N(tc_load_$N(a), tc_load_$N(b))); }
 void do_max_$N(const $E *a, const $E *b, $E *o) { tc_store_$N(o, tc_max_$N(tc_load_$N(a), tc_load_$N(b))); }
 void do_across_$N(const $E *a, $E *o) {
   o[0] = tc_across_add_$N(tc_load_$N(a)), o[1] = tc_across_mul_$N(tc_load_$N(a));
   o[2] = tc_across_min_$N(tc_load_$N(a)), o[3] = tc_across_max_$N(tc_load_$N(a));
+}
+"""
+# a mask that the compiler knows, as tiles of a single partial vector have it
+_CONSTANT = """
+void do_known_$K_$N(const $E *p, $E *o) {
+  tc_$E$W sum = {0};
+  for (int64_t i = 0; i < 2; ++i) sum = tc_blend_$N(sum, sum + tc_load_masked_$N(p, tc_until_$N($K)), tc_until_$N($K));
+  tc_store_$N(o, sum);
 }
 """
 _SCALARS = "$E do_scalar_min_$X($E a, $E b) { return tc_min_$X(a, b); }\n$E do_scalar_max_$X($E a, $E b) { return tc_max_$X(a, b); }"
@@ -69,7 +84,8 @@ def source() -> str:
     for element, x, _ in TYPES.values():
         lines.append(_SCALARS.replace("$E", element).replace("$X", x))
         for width in WIDTHS:
-            lines.append(_WRAPPERS.replace("$N", f"{x}x{width}").replace("$E", element).replace("$W", str(width)))
+            wrappers = [_WRAPPERS, *(_CONSTANT.replace("$K", str(last)) for last in range(width))]
+            lines += [text.replace("$N", f"{x}x{width}").replace("$E", element).replace("$W", str(width)) for text in wrappers]
     return "\n".join(lines)
 
 
@@ -158,6 +174,15 @@ class Vectors:
             self("splat", self.real(x), out)
             assert out.tobytes() == np.full(self.width, x, dtype=self.dtype).tobytes() or x != x and np.isnan(out).all(), x
 
+    def known(self) -> None:
+        """Loads under masks that the compiler knows, the last lane that counts at the end of the page."""
+        out = self.empty()
+        for last in range(self.width):
+            counted = np.arange(self.width) <= last
+            origin = self.origin(1, 1, counted)
+            self(f"known_{last}", ctypes.c_void_p(origin), out)
+            assert (out == 2 * self.at(origin, 1, counted)).all(), last
+
     def masked(self, until: int, at: int, counted: np.ndarray) -> None:
         lanes, out, mask = np.zeros(self.width, dtype=np.int32), self.empty(), (until, ctypes.c_int64(at))
         assert bool(self("lanes", *mask, lanes)) == counted.any() and (lanes == counted).all(), (until, at)
@@ -235,5 +260,6 @@ if __name__ == "__main__":
     page, loaded = Page(), ctypes.CDLL(sys.argv[1])
     with np.errstate(all="ignore"):
         for dtype, width in itertools.product(TYPES, WIDTHS):
-            Vectors(loaded, dtype, width, page).check()
+            vectors = Vectors(loaded, dtype, width, page)
+            vectors.known() if "known" in sys.argv else vectors.check()
     print("fine")

@@ -66,7 +66,8 @@ def test_what_does_not(rest: str, results: str) -> None:
 
 
 def test_an_operator_is_not_fused() -> None:
-    text = "def f(float(M,K) A, float(K,N) B) -> (Y) { Y(m,n) = 1.0 where m in 0:M, n in 0:N  C(m,n) +=! A(m,k) * B(k,n)  Y(m,n) += C(m,n) }"
+    rest = "Y(m,n) = 1.0 where m in 0:M, n in 0:N  C(m,n) +=! A(m,k) * B(k,n)  Y(m,n) += C(m,n)"
+    text = f"def f(float(M,K) A, float(K,N) B) -> (Y) {{ {rest} }}"
     before = assignments(text, {"A": (8, 5), "B": (5, 9)})
     program = before.assignments
     assert program[2].operator == "+=" and epilogue_of(program[1], program[2:], program[:1], True) == Epilogue()
@@ -90,7 +91,8 @@ def test_what_the_reduction_reads_is_not_written() -> None:
 
 
 def test_a_sum_that_goes_on_has_no_epilogue() -> None:
-    text = "def f(float(M,K) A, float(K,N) B, float(M,N) Z) -> (Y) { C(m,n) = Z(m,n)  C(m,n) += A(m,k) * B(k,n)  Y(m,n) = C(m,n) + 1.0 }"
+    rest = "C(m,n) = Z(m,n)  C(m,n) += A(m,k) * B(k,n)  Y(m,n) = C(m,n) + 1.0"
+    text = f"def f(float(M,K) A, float(K,N) B, float(M,N) Z) -> (Y) {{ {rest} }}"
     before = assignments(text, {"A": (8, 5), "B": (5, 9), "Z": (8, 9)})
     program = before.assignments
     assert program[1].reduction and epilogue_of(program[1], program[2:], program[:1], True) == Epilogue()

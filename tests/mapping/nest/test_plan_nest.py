@@ -48,7 +48,10 @@ PROGRAMS: dict[str, tuple[str, Shapes]] = {
     ),
     "min-plus": ("def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) min=! A(m,k) + B(k,n) }", {"A": (100, 60), "B": (60, 90)}),
     "distance": ("def f(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! fabs(A(m,k) - B(n,k)) }", {"A": (100, 60), "B": (90, 60)}),
-    "triangular": ("def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! (k <= m ? A(m,k) * B(k,n) : 0.0) }", {"A": (60, 60), "B": (60, 90)}),
+    "triangular": (
+        "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! (k <= m ? A(m,k) * B(k,n) : 0.0) }",
+        {"A": (60, 60), "B": (60, 90)},
+    ),
 }  # fmt: skip
 
 
@@ -70,7 +73,7 @@ def test_plans_fit(name: str, machine: Machine) -> None:
         assert 1 <= count <= s.extent(dim)
         rows *= count
     moving = [operand for operand in plan.operands if leaf.lane in operand.dims]
-    assert leaf.vectors * rows + bool(moving) + 1 <= machine.vector_registers, "accumulators, a vector that is loaded, one value for all lanes"
+    assert leaf.vectors * rows + bool(moving) + 1 <= machine.vector_registers, "accumulators, a loaded vector, one value for all lanes"
     assert leaf.vectors == 1 or (leaf.vectors - 1) * lanes < s.extent(leaf.lane), "no vector without a lane"
     assert plan.estimate.cycles > 0 and plan.estimate.staged <= set(range(len(plan.operands)))
     positions = [loop.dim in s.terms for loop in nest.loops]
@@ -111,7 +114,8 @@ def test_a_core_of_a_machine() -> None:
 
 
 @pytest.mark.parametrize(
-    ("vectors", "rows", "registers", "fits"), [(2, 14, 32, True), (2, 14, 30, False), (2, 12, 32, True), (4, 4, 16, False), (3, 4, 16, True), (1, 14, 16, True)]
+    ("vectors", "rows", "registers", "fits"),
+    [(2, 14, 32, True), (2, 14, 30, False), (2, 12, 32, True), (4, 4, 16, False), (3, 4, 16, True), (1, 14, 16, True)],
 )
 def test_what_registers_hold(vectors: int, rows: int, registers: int, fits: bool) -> None:
     s = statement("matmul")
@@ -219,7 +223,7 @@ def test_panels() -> None:
     assert len(names) == 3 and names[1] == "k" and names[0] == f"{names[2]}_block"
     assert copy.constraints == after.constraints
     tile_size = plan.nest.leaf.tile(names[2], 16)
-    assert dict((name, upper) for name, _, upper in copy.bounds)[names[2]] == tile_size
+    assert {name: upper for name, _, upper in copy.bounds}[names[2]] == tile_size
     assert f"{operand}_staged({', '.join(names)})" in show(after.value) and f"{operand}(" not in show(after.value)
 
 

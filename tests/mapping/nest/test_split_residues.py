@@ -23,8 +23,8 @@ def guard(h: str, k: str, extent: str, stride: int, padding: int) -> str:
 def transposed(stride: int, padding: int) -> str:
     """A transposed convolution in one dimension, from X (C, H) to F channels."""
     inside = guard("h", "kh", "H", stride, padding)
-    value = f"X(c, (h + {padding} - kh) / {stride}) * W(c, f, kh)"
-    return f"def f(float(C,H) X, float(C,F,K) W) -> (O) {{ O(f,h) +=! ({inside} ? {value} : 0.0) where h in 0:{stride} * (H - 1) + K - 2 * {padding} }}"
+    value, extent = f"X(c, (h + {padding} - kh) / {stride}) * W(c, f, kh)", f"{stride} * (H - 1) + K - 2 * {padding}"
+    return f"def f(float(C,H) X, float(C,F,K) W) -> (O) {{ O(f,h) +=! ({inside} ? {value} : 0.0) where h in 0:{extent} }}"
 
 
 def classes(text: str, shapes: dict[str, tuple[int, ...]]) -> tuple[AffineStatement, list[Statement]]:

@@ -21,7 +21,8 @@ def statement(a: Assignment, before: object) -> AffineStatement:
 @pytest.mark.parametrize(("lower", "upper"), [(0, 12), (0, 13), (0, 3), (0, 1), (2, 10), (3, 14), (5, 6)])
 @pytest.mark.parametrize("block", [4, 5])
 def test_blocks(lower: int, upper: int, block: int) -> None:
-    before = assignments(f"def f(float(M,N) A) -> (C) {{ C(m,n) = 0.0 where m in 0:M, n in 0:N  C(m,n) += A(m,n) * A(m,n) where n in {lower}:{upper} }}", {"A": (3, 14)})
+    statements = f"C(m,n) = 0.0 where m in 0:M, n in 0:N  C(m,n) += A(m,n) * A(m,n) where n in {lower}:{upper}"
+    before = assignments(f"def f(float(M,N) A) -> (C) {{ {statements} }}", {"A": (3, 14)})
     a = before.assignments[-1]
     after, strip = strip_mine(a, "n", block)
     assert strip.lower == lower and strip.extent == upper - lower and strip.outer not in {name for name, _, _ in a.bounds}

@@ -150,7 +150,8 @@ HARMLESS = ("a partial tile is full", "all partial tiles are full", "no checks",
 
 
 @pytest.mark.parametrize(
-    ("name", "fault"), [(name, fault) for name in ("triangular", "band", "box") for fault in FAULTS if name != "box" or fault not in HARMLESS]
+    ("name", "fault"),
+    [(name, fault) for name in ("triangular", "band", "box") for fault in FAULTS if name != "box" or fault not in HARMLESS],
 )
 def test_faults_are_found(name: str, fault: str) -> None:
     s, _, _, tiles = made(name)
