@@ -89,21 +89,21 @@ def source() -> str:
     return "\n".join(lines)
 
 
-class Page:
-    """A page of memory between two that nobody may touch."""
+class Pages:
+    """Pages of memory between two that nobody may touch."""
 
-    def __init__(self) -> None:
+    def __init__(self, count: int = 1) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
         libc.mmap.restype, libc.mmap.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
         libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
         size = mmap.PAGESIZE
-        base = libc.mmap(None, 3 * size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
-        self.start, self.end = base + size, base + 2 * size
+        base = libc.mmap(None, (count + 2) * size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+        self.start, self.end = base + size, base + (count + 1) * size
         for outside in (base, self.end):
             assert libc.mprotect(outside, size, 0) == 0
 
     def filled(self, dtype: type[np.floating]) -> np.ndarray:
-        """The page as an array of distinct numbers."""
+        """One page as an array of distinct numbers."""
         count = mmap.PAGESIZE // np.dtype(dtype).itemsize
         array = np.frombuffer((ctypes.c_char * mmap.PAGESIZE).from_address(self.start), dtype=dtype)
         array[:] = np.arange(1, count + 1)
@@ -113,7 +113,7 @@ class Page:
 class Vectors:
     """The functions of one type and width."""
 
-    def __init__(self, library: ctypes.CDLL, dtype: str, width: int, page: Page) -> None:
+    def __init__(self, library: ctypes.CDLL, dtype: str, width: int, page: Pages) -> None:
         _, self.x, self.dtype = TYPES[dtype]
         self.library, self.width, self.page = library, width, page
         self.size = np.dtype(self.dtype).itemsize
@@ -257,7 +257,7 @@ def same(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 if __name__ == "__main__":
-    page, loaded = Page(), ctypes.CDLL(sys.argv[1])
+    page, loaded = Pages(), ctypes.CDLL(sys.argv[1])
     with np.errstate(all="ignore"):
         for dtype, width in itertools.product(TYPES, WIDTHS):
             vectors = Vectors(loaded, dtype, width, page)
