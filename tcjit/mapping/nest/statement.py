@@ -153,7 +153,7 @@ def linear_form(tensor: str, elements: int, place: isl.PwAff, dims: tuple[str, .
     if len(pieces) != 1:
         raise MappingError(f"an access to {tensor} is in pieces")
     aff = pieces[0][1]
-    if any(not aff.get_coefficient_val(DIM.div, at).is_zero() for at in range(aff.dim(DIM.div))):
+    if not aff.get_denominator_val().is_one() or any(not aff.get_coefficient_val(DIM.div, at).is_zero() for at in range(aff.dim(DIM.div))):
         raise MappingError(f"an access to {tensor} divides an index")
     form = {dim: step for at, dim in enumerate(dims) if (step := aff.get_coefficient_val(DIM.in_, at).to_python())}
     return FlatAccess(tensor, form, aff.get_constant_val().to_python(), elements)

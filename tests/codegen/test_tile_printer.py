@@ -1,0 +1,154 @@
+"""The text of register tiles: what is loaded once, masked, tested, blended and stored, read off whole kernels."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from support.mapping import AVX512
+from support.nests import Shapes, tiled
+
+from tcjit.codegen.tile_printer import TilePrinter
+from tcjit.grammar.ast import Const
+from tcjit.mapping.machine import Machine
+from tcjit.mapping.options import Options
+
+PLAIN = "float(M,K) A, float(K,N) B"
+MATMUL = f"def f({PLAIN}) -> (C) {{ C(m,n) +=! A(m,k) * B(k,n) }}"
+WHOLE: Shapes = {"A": (24, 10), "B": (10, 64)}
+ODD: Shapes = {"A": (17, 9), "B": (9, 33)}
+
+
+def printer(text: str, shapes: Shapes, number: int = 0, options: Options | None = None, machine: Machine = AVX512) -> TilePrinter:
+    """Of one of the nests of a program."""
+    found = tiled(text, shapes, options, machine)
+    nests = [(nest, a.value.dtype) for a in found.assignments for nest in a.tiled]
+    nest, dtype = nests[number]
+    names = {storage.name: storage.name for storage in found.tensors}
+
+    def constant(value: Const) -> str:
+        return f"<{value.value}>"
+
+    return TilePrinter(nest, dtype, names, constant, lambda store, target, reads: f"{target} = {', '.join(reads.values())};")
+
+
+def text_of(of: TilePrinter, kind: str) -> str:
+    digits = [f"d{number}" for number in range(len(of.nest.loops))]
+    return "\n".join(of.lines(kind, digits))  # type: ignore[arg-type]
+
+
+def test_a_full_tile_has_no_masks() -> None:
+    p = printer(MATMUL, WHOLE)
+    full = text_of(p, "full")
+    leaf = p.nest.leaf
+    ((row, rows),) = leaf.rows
+    assert "mask" not in full and "if" not in full and "?" not in full
+    assert full.count("tc_load_f32x16(") == leaf.vectors and full.count("tc_splat_f32x16(") == rows, "each load once for all rows"
+    assert len(re.findall(r"tc_a\d+_\d+ = \(tc_a\d+_\d+ \+ \(tc_x\d+ \* tc_x\d+\)\);", full)) == rows * leaf.vectors
+    assert p.accumulators().count("tc_a") == rows * leaf.vectors and p.accumulators().startswith("tc_float16 ")
+    assert row != leaf.lane
+
+
+def test_the_origin_of_a_tile() -> None:
+    p = printer(MATMUL, WHOLE)
+    full = text_of(p, "full")
+    for dim in ("m", "n", "k"):
+        (line,) = (line for line in full.splitlines() if f"tc_o_{dim} =" in line)
+        blocks = {loop.block for loop in p.nest.loops if loop.dim == dim}
+        assert all(block == 1 or f"{block} * (" in line for block in blocks)
+
+
+def test_start_and_store() -> None:
+    p = printer(MATMUL, WHOLE)
+    count = p.accumulators().count("tc_a")
+    assert text_of(p, "start").count("tc_splat_f32x16(<0.0>)") == count
+    stores = text_of(p, "store")
+    assert stores.count("tc_store_f32x16(") == count and "mask" not in stores
+
+
+def test_partial_tiles_blend_what_is_masked() -> None:
+    p = printer(MATMUL, ODD)
+    partial, store = text_of(p, "partial"), text_of(p, "store")
+    count = p.accumulators().count("tc_a")
+    assert partial.count("tc_blend_f32x16(") == count
+    assert "tc_load_masked_f32x16(" in partial and "tc_until_f32x16(" in partial and "tc_load_f32x16(" not in partial
+    masks = re.findall(r"const tc_mask_f32x16 (tc_m\d+) = (.*);", partial)
+    assert len(masks) == len({mask for _, mask in masks}), "each mask once"
+    assert store.count("if (") == count and store.count("tc_store_masked_f32x16(") == count
+
+
+def test_a_triangle() -> None:
+    """Checks that name the lanes are masks, others tests; a bound from below is ``from``."""
+    lower = printer(f"def f({PLAIN}) -> (C) {{ C(m,n) +=! (k <= m ? A(m,k) * B(k,n) : 0.0) }}", {"A": (32, 32), "B": (32, 64)})
+    partial = text_of(lower, "partial")
+    if lower.nest.leaf.lane == "n":
+        assert "tc_o_k" in partial and ">= 0) ? TC_ALL_f32x16 : (tc_mask_f32x16){0}" in partial
+    upper = printer("def f(float(M,M) A, float(M) x) -> (y) { y(m) +=! (k <= m ? A(k,m) * x(k) : 0.0) }", {"A": (64, 64), "x": (64,)})
+    assert upper.nest.leaf.lane == "m" and "tc_from_f32x16(" in text_of(upper, "partial")
+
+
+def test_lanes_that_are_apart() -> None:
+    pool = printer("def f(float(N,W) X) -> (O) { O(n,w) max=! X(n,2*w+j) where w in 0:40, j in 0:3 }", {"X": (8, 90)})
+    assert "tc_even_" in text_of(pool, "full") + text_of(pool, "partial")
+    text = text_of(pool, "full") + text_of(pool, "partial")
+    assert "tc_max_f32x16(tc_a0_0" in text and "tc_splat_f32x16(<-inf>)" in text_of(pool, "start")
+    back = printer(f"def f({PLAIN}) -> (C) {{ C(m,n) +=! A(m,k) * B(k,N-1-n) }}", WHOLE)
+    if back.nest.leaf.lane == "n":
+        assert "tc_strided_f32x16(" in text_of(back, "full")
+
+
+def test_results_that_are_apart() -> None:
+    p = printer(f"def f({PLAIN}, float(M,N) Z) -> (C) {{ C(n,m) = Z(m,n)  C(n,m) += A(m,k) * B(k,n) }}", {**WHOLE, "Z": (24, 64)})
+    store, start = text_of(p, "store"), text_of(p, "start")
+    step = p.s.write.stride(p.nest.leaf.lane)
+    assert (f", {step}, tc_a0_0, TC_ALL_f32x16)" in store) == (step != 1)
+    assert ("tc_strided_" if step != 1 else "tc_load_") in start, "what the results hold"
+
+
+def test_lanes_of_terms() -> None:
+    p = printer("def f(float(M,K) A, float(K) x) -> (y) { y(m) +=! A(m,k) * x(k) }", {"A": (32, 256), "x": (256,)})
+    assert p.over_terms
+    rows = p.nest.leaf.rows[0][1]
+    assert text_of(p, "store").count("tc_across_add_f32x16(") == rows
+    text = "def f(float(M,K) A, float(K) x, float(M) z) -> (y) { y(m) = z(m)  y(m) += A(m,k) * x(k) }"
+    onward = printer(text, {"A": (32, 256), "x": (256,), "z": (32,)})
+    assert onward.over_terms and "] += tc_across_add_f32x16(" in text_of(onward, "store")
+    assert "tc_splat_f32x16(<0.0>)" in text_of(onward, "start")
+
+
+def test_windows_are_written_out() -> None:
+    text = "def f(float(C,H,W) X, float(C,I,J) G) -> (O) { O(c,h,w) +=! X(c,h+i,w+j) * G(c,i,j) }"
+    p = printer(text, {"X": (4, 34, 66), "G": (4, 3, 3)})
+    full = text_of(p, "full") if not p.tiled.tiles.full.is_empty() else text_of(p, "partial")
+    assert p.nest.leaf.window == ("i", "j") and len(p.window) == 9
+    assert full.count("tc_a0_0 = ") == 9
+    assert ('__asm__ volatile("" ::: "memory")' in full) == p.nest.leaf.reload
+
+
+def test_epilogues() -> None:
+    text = f"def f({PLAIN}, float(N) b) -> (Y, T) {{ C(m,n) +=! A(m,k) * B(k,n)  Y(m,n) = C(m,n) + b(n)  T(n,m) = Y(m,n) * C(m,n) }}"
+    for shapes in (WHOLE, ODD):
+        p = printer(text, {**shapes, "b": (shapes["B"][1],)})
+        store = text_of(p, "store")
+        lanes, rows = p.nest.leaf.vectors * 16, len(p.rows)
+        assert f"float tc_t[{lanes * rows}]" in store and store.count("#pragma omp simd") == 2 and "C[" not in store
+        assert f"tc_t[{lanes} * tc_r + tc_l]" in store and "Y[" in store and "T[" in store and "b[" in store
+        assert ("const int64_t tc_n = " in store) == bool(shapes["B"][1] % lanes)
+        assert not re.search(r"tc_store\w*\(tc_o", store), "what nobody else reads is not stored"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "width", "vector"), [("float", 4, "tc_float4"), ("double", 8, "tc_double8"), ("double", 2, "tc_double2")]
+)
+def test_other_vectors(dtype: str, width: int, vector: str) -> None:
+    p = printer(MATMUL.replace("float", dtype), WHOLE, options=Options(vector_width=width))
+    assert p.vector == vector and p.accumulators().startswith(f"{vector} tc_a0_0")
+    assert f"_{'f32' if dtype == 'float' else 'f64'}x{width}(" in text_of(p, "full")
+
+
+def test_bodies() -> None:
+    value = "(A(m,k) < B(k,n) && B(k,n) > 0.5 ? relu(A(m,k)) : -min(abs(B(k,n)), 1.0))"
+    p = printer(f"def f({PLAIN}) -> (C) {{ C(m,n) *=! {value} }}", WHOLE)
+    full = text_of(p, "full")
+    assert all(word in full for word in ("tc_select_f32x16(", "tc_min_f32x16(tc_fabs_f32x16(", " & ", "tc_splat_f32x16(<0.5>)", "(-tc_min"))
+    assert "tc_a0_0 = (tc_a0_0 * " in full and "tc_splat_f32x16(<1.0>)" in text_of(p, "start")

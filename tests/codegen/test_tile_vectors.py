@@ -1,0 +1,66 @@
+"""Vectors of register tiles: every function at every mask, beside memory that nobody may touch, on processors with masks and without."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support import tile_vectors
+
+from tcjit.codegen.tile_vectors import declarations, suffix, vector_type
+
+TESTS = Path(__file__).resolve().parents[1]
+CPUINFO = Path("/proc/cpuinfo")
+KNOWN = CPUINFO.read_text().split() if CPUINFO.exists() else []
+FLAGS = {"avx512vl": "-march=skylake-avx512", "avx2": "-mavx2", "": ""}  # a feature of the processor, and what lets gcc use it
+KERNELS = ("-std=gnu11", "-O2", "-w", "-fwrapv", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")
+needs_x86 = pytest.mark.skipif(shutil.which("gcc") is None or platform.machine() != "x86_64", reason="gcc's flags for x86")
+
+
+@pytest.fixture(scope="module", params=FLAGS, ids=lambda feature: feature or "baseline")
+def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All functions compiled for a kind of processor."""
+    if request.param and request.param not in KNOWN:
+        pytest.skip(f"a processor without {request.param}")
+    folder = tmp_path_factory.mktemp("vectors")
+    (folder / "vectors.c").write_text(tile_vectors.source())
+    flags = [*KERNELS, *FLAGS[request.param].split(), "-shared", "-fPIC"]
+    made = subprocess.run(["gcc", *flags, "vectors.c", "-o", "vectors.so"], cwd=folder, capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+    return folder / "vectors.so"
+
+
+def check(library: Path, *what: str) -> None:
+    path = os.pathsep.join([str(TESTS), str(TESTS.parent)])
+    command = [sys.executable, "-m", "support.tile_vectors", str(library), *what]
+    ran = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path})
+    assert ran.returncode == 0 and ran.stdout == "fine\n", f"{ran.returncode}\n{ran.stderr}"
+
+
+@needs_x86
+def test_every_function(library: Path) -> None:
+    check(library)
+
+
+@needs_x86
+@pytest.mark.xfail(reason="gcc before 12.4 makes a whole load and a blend of a masked load whose mask it knows")
+def test_masks_that_the_compiler_knows(library: Path) -> None:
+    check(library, "known")
+
+
+def test_names() -> None:
+    assert vector_type("float32", 16) == "tc_float16" and suffix("float64", 8) == "_f64x8"
+    assert vector_type("float32", 8) != vector_type("float64", 8)
+
+
+@pytest.mark.parametrize("width", tile_vectors.WIDTHS)
+@pytest.mark.parametrize("dtype", tile_vectors.TYPES)
+def test_nothing_is_left_to_fill_in(dtype: str, width: int) -> None:
+    text = "\n".join(declarations(dtype, width))
+    assert "$" not in text and text.count("#if") == text.count("#endif")
+    assert ("__AVX512F__" in text) == (width * (4 if dtype == "float32" else 8) == 64)

@@ -1,0 +1,258 @@
+"""Programs whose reductions become register tiles, against the reference: guarded, windowed and plain ones, small and at odd sizes."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import math
+import mmap
+import os
+import zlib
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import pytest
+import torch
+from support.compare import assert_agree
+from support.mapping import program
+from support.run import array, tensor
+from support.tile_vectors import Pages
+
+import tcjit
+from tcjit.mapping import pipeline
+from tcjit.runtime import reference
+from tcjit.runtime.numerics import Array
+
+Shapes = Mapping[str, tuple[int, ...]]
+PLAIN = "float(M,K) A, float(K,N) B"
+INSIDE = "h + i >= 1 && h + i <= H && w + j >= 1 && w + j <= W"
+FROM = "(h + 1 - i) % 2 == 0 && h + 1 - i >= 0 && (h + 1 - i) / 2 < H"
+PAIR = {"A": (17, 9), "B": (9, 33)}
+ROWS = {"A": (17, 9), "B": (33, 9)}
+IMAGE = {"X": (2, 3, 9, 19), "G": (5, 3, 3, 3)}
+
+PROGRAMS: dict[str, tuple[str, Shapes]] = {
+    "matmul": (f"def f({PLAIN}) -> (C) {{ C(m,n) +=! A(m,k) * B(k,n) }}", PAIR),
+    "smaller than a vector": (f"def f({PLAIN}) -> (C) {{ C(m,n) +=! A(m,k) * B(k,n) }}", {"A": (2, 3), "B": (3, 5)}),
+    "transposed operands": ("def f(float(K,M) A, float(N,K) B) -> (C) { C(m,n) +=! A(k,m) * B(n,k) }", {"A": (40, 35), "B": (49, 40)}),
+    "transposed result": (f"def f({PLAIN}) -> (C) {{ C(n,m) +=! A(m,k) * B(k,n) }}", PAIR),
+    "backward": (f"def f({PLAIN}) -> (C) {{ C(m,n) +=! A(m,K-1-k) * B(k,N-1-n) }}", PAIR),
+    "batched": ("def f(float(B,M,K) X, float(B,K,N) Y) -> (C) { C(b,m,n) +=! X(b,m,k) * Y(b,k,n) }", {"X": (3, 5, 7), "Y": (3, 7, 17)}),
+    "vector": ("def f(float(M,K) A, float(K) x) -> (y) { y(m) +=! A(m,k) * x(k) }", {"A": (37, 99), "x": (99,)}),
+    "in double": (
+        "def f(double(M,M) A, double(M,N) B) -> (C) { C(m,n) +=! (k <= m ? A(m,k) * B(k,n) : 0.0) }",
+        {"A": (19, 19), "B": (19, 9)},
+    ),
+    "accumulated": (f"def f({PLAIN}, float(M,N) Z) -> (C) {{ C(m,n) = Z(m,n)  C(m,n) += A(m,k) * B(k,n) }}", {**PAIR, "Z": (17, 33)}),
+    "accumulated and transposed": (
+        f"def f({PLAIN}, float(M,N) Z) -> (C) {{ C(n,m) = Z(m,n)  C(n,m) += A(m,k) * B(k,n) }}",
+        {**PAIR, "Z": (17, 33)},
+    ),
+    # conditions on indices
+    "triangular": (
+        "def f(float(M,M) A, float(M,N) B) -> (C) { C(m,n) +=! (k <= m ? A(m,k) * B(k,n) : 0.0) }",
+        {"A": (33, 33), "B": (33, 17)},
+    ),
+    "causal": (
+        "def f(float(H,T,D) Q, float(H,T,D) K) -> (S) { S(h,i,j) +=! (j <= i ? Q(h,i,d) * K(h,j,d) : 0.0) }",
+        {"Q": (2, 19, 8), "K": (2, 19, 8)},
+    ),
+    "banded": (
+        "def f(float(M,M) A, float(M,N) B) -> (C) { C(m,n) +=! (k <= m + 2 && k >= m - 2 ? A(m,k) * B(k,n) : 0.0) }",
+        {"A": (35, 35), "B": (35, 17)},
+    ),
+    "half a vector": ("def f(float(M,M) A, float(M) x) -> (y) { y(m) +=! (k <= m ? A(m,k) * x(k) : 0.0) }", {"A": (37, 37), "x": (37,)}),
+    # windows
+    "padded": (
+        f"def f(float(N,C,H,W) X, float(F,C,I,J) G) -> (O)"
+        f" {{ O(n,f,h,w) +=! ({INSIDE} ? X(n,c,h+i-1,w+j-1) * G(f,c,i,j) : 0.0) where h in 0:H, w in 0:W }}",
+        IMAGE,
+    ),
+    "strided and dilated": (
+        "def f(float(N,C,H,W) X, float(F,C,I,J) G) -> (O) { O(n,f,h,w) +=! X(n,c,2*h+2*i,3*w+2*j) * G(f,c,i,j) where h in 0:2, w in 0:5 }",
+        IMAGE,
+    ),
+    "transposed": (
+        f"def f(float(C,H) X, float(C,F,I) G) -> (O) {{ O(f,h) +=! ({FROM} ? X(c,(h+1-i)/2) * G(c,f,i) : 0.0) where h in 0:2*H }}",
+        {"X": (3, 17), "G": (3, 5, 4)},
+    ),
+    "grouped": (
+        "def f(float(N,G,C,H) X, float(G,F,C,I) V) -> (O) { O(n,g,f,h) +=! X(n,g,c,h+i) * V(g,f,c,i) }",
+        {"X": (2, 3, 4, 21), "V": (3, 5, 4, 3)},
+    ),
+    "depthwise": (
+        f"def f(float(N,C,H,W) X, float(C,I,J) G) -> (O)"
+        f" {{ O(n,c,h,w) +=! ({INSIDE} ? X(n,c,h+i-1,w+j-1) * G(c,i,j) : 0.0) where h in 0:H, w in 0:W }}",
+        {"X": (2, 3, 9, 19), "G": (3, 3, 3)},
+    ),
+    "in three dimensions": (
+        "def f(float(C,D,H,W) X, float(F,C,I,J,L) G) -> (O) { O(f,d,h,w) +=! X(c,d+i,h+j,w+l) * G(f,c,i,j,l) }",
+        {"X": (2, 4, 5, 9), "G": (3, 2, 2, 2, 2)},
+    ),
+    "maxima": (
+        "def f(float(N,H,W) X) -> (O) { O(n,h,w) max=! X(n,2*h+i,2*w+j) where h in 0:4, w in 0:9, i in 0:3, j in 0:3 }",
+        {"X": (3, 10, 20)},
+    ),
+    "padded mean": (
+        f"def f(float(N,H,W) X) -> (O) {{ O(n,h,w) +=! ({INSIDE} ? X(n,h+i-1,w+j-1) : 0.0) where h in 0:H, w in 0:W, i in 0:3, j in 0:3 }}",
+        {"X": (3, 7, 18)},
+    ),
+    # other operators and bodies
+    "min-plus": (f"def f({PLAIN}) -> (C) {{ C(m,n) min=! A(m,k) + B(k,n) }}", PAIR),
+    "products of sums": (f"def f({PLAIN}) -> (C) {{ C(m,n) *=! A(m,k) + B(k,n) }}", PAIR),
+    "distances": ("def f(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! fabs(A(m,k) - B(n,k)) }", ROWS),
+    "selected": (
+        "def f(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! (A(m,k) < B(n,k) && B(n,k) > 0.0 ? relu(A(m,k)) : -B(n,k)) }",
+        ROWS,
+    ),
+    # what follows
+    "bias and relu": (
+        f"def f({PLAIN}, float(N) b) -> (Y) {{ C(m,n) +=! A(m,k) * B(k,n)  Y(m,n) = relu(C(m,n) + b(n)) }}",
+        {**PAIR, "b": (33,)},
+    ),
+    "several results": (
+        "def f(float(M,K) A, float(N,K) B, float(M,N) Z) -> (T, U, C)"
+        " { C(m,n) +=! A(m,k) * B(n,k)  T(n,m) = tanh(C(m,n))  U(m,n) = T(n,m) * Z(m,n) + C(m,n) }",
+        {"A": (35, 40), "B": (49, 40), "Z": (35, 49)},
+    ),
+    "other types behind": (
+        "def f(float(M,K) A, float(K) x) -> (Q, D) { C(m) +=! A(m,k) * x(k)  Q(m) = C(m) > 0.0  D(m) = double(C(m)) * 2.0 }",
+        {"A": (19, 70), "x": (70,)},
+    ),
+}  # fmt: skip
+ALSO_WITHOUT = ("triangular", "padded", "maxima", "several results")
+GUARDED = ("transposed operands", "backward", "half a vector", "padded", "strided and dilated", "maxima", "several results")
+WIDTHS = {"triangular": 2, "strided and dilated": 4, "bias and relu": 8}
+
+
+@pytest.fixture(autouse=True)
+def threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Threads share even small nests."""
+    before = torch.get_num_threads()
+    monkeypatch.setattr(pipeline, "WORTH_THREADS", 1)
+    yield
+    torch.set_num_threads(before)
+
+
+def inputs(text: str, shapes: Shapes) -> dict[str, Array]:
+    random = np.random.default_rng(zlib.crc32(text.encode()))
+    return {name: random.standard_normal(shape).astype(np.float32).astype(np.float64) for name, shape in shapes.items()}
+
+
+def agree(text: str, given: Mapping[str, Array], options: tcjit.Options | None = None) -> str:
+    """The source of a kernel that agrees with the reference, with one thread as with two."""
+    made = program(text, {name: array.shape for name, array in given.items()})
+    expected = reference.run(made, dict(given), {})
+    arguments = [tensor(given[param.name], param.dtype) for param in made.definition.params]
+    kernel = tcjit.define(text).f.compile(*arguments, options=options)
+    found = []
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        results = kernel(*arguments)
+        found.append(results if isinstance(results, tuple) else (results,))
+    for name, one, two in zip(made.definition.returns, *found):
+        assert one.numpy().tobytes() == two.numpy().tobytes(), "the same bits whatever the threads"
+        assert_agree(array(one), expected, name)
+    return str(kernel.source)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs(name: str) -> None:
+    text, shapes = PROGRAMS[name]
+    assert "tc_a0_0" in agree(text, inputs(text, shapes)), "a register tile"
+
+
+@pytest.mark.parametrize("name", ALSO_WITHOUT)
+def test_without_nests(name: str) -> None:
+    text, shapes = PROGRAMS[name]
+    assert "tc_a0_0" not in agree(text, inputs(text, shapes), tcjit.Options(nest=False))
+
+
+@pytest.mark.parametrize("name", WIDTHS)
+def test_widths_of_vectors(name: str) -> None:
+    text, shapes = PROGRAMS[name]
+    source = agree(text, inputs(text, shapes), tcjit.Options(vector_width=WIDTHS[name]))
+    assert f"tc_float{WIDTHS[name]} tc_a0_0" in source
+
+
+def test_what_is_outside_the_domain_reaches_no_result() -> None:
+    """Not even NaN or infinity, in lanes and rows of partial tiles or beside the elements that a vector reads."""
+    text, shapes = PROGRAMS["triangular"]
+    given = inputs(text, shapes)
+    outside = np.triu(np.ones((33, 33), dtype=bool), 1)
+    for bad in (math.nan, math.inf):
+        given["A"][outside] = bad
+        agree(text, given)
+    text, shapes = PROGRAMS["banded"]
+    given = inputs(text, shapes)
+    far = np.abs(np.subtract.outer(np.arange(35), np.arange(35))) > 2
+    given["A"][far] = math.nan
+    agree(text, given)
+
+
+@pytest.mark.parametrize("name", ["matmul", "maxima", "min-plus", "half a vector", "padded mean"])
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_nan_and_infinities(name: str, bad: float) -> None:
+    """They reach the results that read them, and no others."""
+    text, shapes = PROGRAMS[name]
+    given = inputs(text, shapes)
+    for number, given_array in enumerate(given.values()):
+        flat = given_array.reshape(-1)
+        flat[[number, len(flat) // 2, -1]] = bad
+    agree(text, given)
+
+
+TWICE = "(k + l) % 2 == 0 ? A(m,k,l) * B(k,l,n) : 0.0"
+WRONG: dict[str, tuple[str, Shapes, str]] = {
+    "every second term": (
+        f"def f(float(M,K,L) A, float(K,L,N) B) -> (C) {{ C(m,n) +=! ({TWICE}) }}",
+        {"A": (17, 6, 7), "B": (6, 7, 33)},
+        "residue classes of terms alone each start and store the same results",
+    ),
+    "lanes at twice the pace": (
+        f"def f({PLAIN}) -> (C) {{ C(m,n) +=! (2*n <= k + 1 ? A(m,k) * B(k,n) : 0.0) }}",
+        {"A": (17, 33), "B": (33, 40)},
+        "a mask takes every coefficient of the lanes for 1 or -1",
+    ),
+    "an equality of lanes": (
+        f"def f({PLAIN}) -> (C) {{ C(m,n) +=! (k == n + 1 ? A(m,k) * B(k,n) : 0.0) }}",
+        {"A": (17, 33), "B": (33, 40)},
+        "a mask takes an equality for a bound from one side",
+    ),
+    "results without terms": (
+        f"def f({PLAIN}) -> (C) {{ C(m,n) +=! (m < 1 ? A(m,k) * B(k,n) : 0.0) }}",
+        {"A": (17, 9), "B": (9, 33)},
+        "the write's form is simplified by the domain, but is used for all results",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.xfail(strict=True, reason=WRONG[name][2])) for name in WRONG])
+def test_more_conditions(name: str) -> None:
+    text, shapes, _ = WRONG[name]
+    agree(text, inputs(text, shapes))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="a child process may crash")
+@pytest.mark.parametrize("end", [True, False], ids=["end", "start"])
+@pytest.mark.parametrize("name", GUARDED)
+def test_reads_stay_inside(name: str, end: bool) -> None:
+    """Arguments at the end, or the start, of memory that ends where they do."""
+    text, shapes = PROGRAMS[name]
+    arguments = [torch.from_numpy(array.astype(np.float32)) for array in inputs(text, shapes).values()]
+    kernel = tcjit.define(text).f.compile(*arguments)
+    torch.set_num_threads(1)  # a child has no threads
+    child = os.fork()
+    if not child:
+        faulthandler.disable()
+        kernel(*(beside_a_guard(argument, end) for argument in arguments))
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def beside_a_guard(given: torch.Tensor, end: bool) -> torch.Tensor:
+    """The same elements beside a page that nobody may touch."""
+    size = given.numel() * given.element_size()
+    page = Pages(-(-size // mmap.PAGESIZE))
+    memory = (ctypes.c_char * size).from_address(page.end - size if end else page.start)
+    return torch.frombuffer(memory, dtype=given.dtype).view(given.shape).copy_(given)

@@ -1,0 +1,104 @@
+"""Epilogues: which assignments behind a reduction its nest computes, which it must not, and whether its own results are kept."""
+
+from __future__ import annotations
+
+import pytest
+from support.nests import Shapes, assignments
+
+from tcjit.grammar.printer import show
+from tcjit.mapping.nest.epilogue import Epilogue, epilogue_of
+
+SHAPES: Shapes = {"A": (8, 5), "B": (5, 9), "b": (9,), "Z": (8, 9)}
+HEAD = "def f(float(M,K) A, float(K,N) B, float(N) b, float(M,N) Z) -> ({results}) {{ C(m,n) +=! A(m,k) * B(k,n)  {rest} }}"
+
+
+def epilogue(rest: str, results: str = "Y", shapes: Shapes = SHAPES, number: int = 0) -> Epilogue:
+    before = assignments(HEAD.format(results=results, rest=rest), shapes)
+    program = before.assignments
+    (storage,) = (tensor for tensor in before.tensors if tensor.name == program[number].tensor)
+    return epilogue_of(program[number], program[number + 1 :], program[:number], storage.role == "temporary")
+
+
+def fused(rest: str, results: str = "Y") -> tuple[list[str], bool]:
+    found = epilogue(rest, results)
+    return [e.show().partition(" where ")[0] for e in found.assignments], found.stored
+
+
+@pytest.mark.parametrize(
+    ("rest", "results", "expected", "stored"),
+    [
+        ("Y(m,n) = C(m,n) + b(n)", "Y", ["Y(m, n) = C(m, n) + b(n)"], False),
+        ("Y(m,n) = relu(C(m,n))", "Y,C", ["Y(m, n) = relu(C(m, n))"], True),
+        ("Y(n,m) = C(m,n) * 2.0", "Y", ["Y(n, m) = C(m, n) * 2.0"], False),
+        ("Y(i,j) = C(j,i) * Z(j,i)", "Y", ["Y(n, m) = C(m, n) * Z(m, n)"], False),
+        ("Y(m,n) = exp(C(m,n)) * C(m,n)", "Y", ["Y(m, n) = exp(C(m, n)) * C(m, n)"], False),
+        ("Y(m,n) = C(m,n) + b(0) + Z(m,0)", "Y", ["Y(m, n) = C(m, n) + b(0) + Z(m, 0)"], False),
+        # a chain, of which each part reads the element at hand
+        ("T(m,n) = C(m,n) + b(n)  Y(m,n) = T(m,n) * Z(m,n)", "Y", ["T(m, n) = C(m, n) + b(n)", "Y(m, n) = T(m, n) * Z(m, n)"][:1], False),
+        ("T(m,n) = C(m,n) + b(n)  Y(n,m) = T(m,n) * C(m,n)", "Y", ["T(m, n) = C(m, n) + b(n)", "Y(n, m) = T(m, n) * C(m, n)"], False),
+        # its results are needed after it
+        ("Y(m,n) = C(m,n) + b(n)  D(m) +=! C(m,n)", "Y,D", ["Y(m, n) = C(m, n) + b(n)"], True),
+        ("Y(m,n) = C(m,n) + b(n)  D(m) +=! Y(m,n)", "Y,D", ["Y(m, n) = C(m, n) + b(n)"], False),
+        ("Y(m,n) = C(m,n) + b(n)  D(m,n) = C(m,n) * C(0,n)", "Y,D", ["Y(m, n) = C(m, n) + b(n)"], True),
+    ],
+)
+def test_what_fuses(rest: str, results: str, expected: list[str], stored: bool) -> None:
+    assert fused(rest, results) == (expected, stored)
+
+
+@pytest.mark.parametrize(
+    ("rest", "results"),
+    [
+        ("Y(m,n) = C(m,n) - C(0,n)", "Y"),  # another element of the result
+        ("Y(m,n) = C(m,n+1) where n in 0:N-1", "Y"),
+        ("Y(m,n) = C(m,n) where n in 0:N-1", "Y"),  # another box
+        ("Y(m,n) = C(m,n) * float(n)", "Y"),  # an index as a number
+        ("Y(m,n) = (n < m ? C(m,n) : 0.0)", "Y"),
+        ("Y(m) = C(m,m) where m in 0:M", "Y"),  # the diagonal
+        ("Y(m,n,p) = C(m,n) where p in 0:2", "Y"),  # more dimensions
+        ("Y(m) +=! C(m,n)", "Y"),  # a reduction
+        ("Y(m,n) = Z(m,n) * 2.0", "Y,C"),  # does not read it
+        ("Y(m,n) = Z(m,n)  Y(m,n) += C(m,n) where n in 0:N", "Y"),  # nothing but what stands directly behind it
+    ],
+)
+def test_what_does_not(rest: str, results: str) -> None:
+    assert fused(rest, results) == ([], True)
+
+
+def test_an_operator_is_not_fused() -> None:
+    rest = "Y(m,n) = 1.0 where m in 0:M, n in 0:N  C(m,n) +=! A(m,k) * B(k,n)  Y(m,n) += C(m,n)"
+    text = f"def f(float(M,K) A, float(K,N) B) -> (Y) {{ {rest} }}"
+    before = assignments(text, {"A": (8, 5), "B": (5, 9)})
+    program = before.assignments
+    assert program[2].operator == "+=" and epilogue_of(program[1], program[2:], program[:1], True) == Epilogue()
+
+
+def test_a_gather_is_not_fused() -> None:
+    text = "def f(float(M,K) A, float(K,N) B, int32(N) I, float(N) b) -> (Y) { C(m,n) +=! A(m,k) * B(k,n)  Y(m,n) = C(m,n) + b(I(n)) }"
+    before = assignments(text, {"A": (8, 5), "B": (5, 9), "I": (9,), "b": (9,)})
+    program = before.assignments
+    assert epilogue_of(program[0], program[1:], (), True) == Epilogue()
+
+
+def test_what_the_reduction_reads_is_not_written() -> None:
+    """Tiles would overwrite what others still read."""
+    text = "def f(float(M,M) A) -> (T) { T(m,n) = A(m,n)  C(m,n) +=! T(m,k) * A(k,n)  T(m,n) = C(m,n) + 1.0 }"
+    before = assignments(text, {"A": (8, 8)})
+    program = before.assignments
+    read = {"T"} & {program[2].tensor}
+    found = epilogue_of(program[1], program[2:], program[:1], True)
+    assert bool(found.assignments) == (not read) and (found.stored or not read)
+
+
+def test_a_sum_that_goes_on_has_no_epilogue() -> None:
+    rest = "C(m,n) = Z(m,n)  C(m,n) += A(m,k) * B(k,n)  Y(m,n) = C(m,n) + 1.0"
+    text = f"def f(float(M,K) A, float(K,N) B, float(M,N) Z) -> (Y) {{ {rest} }}"
+    before = assignments(text, {"A": (8, 5), "B": (5, 9), "Z": (8, 9)})
+    program = before.assignments
+    assert program[1].reduction and epilogue_of(program[1], program[2:], program[:1], True) == Epilogue()
+
+
+def test_results_written_to_the_same_tensor() -> None:
+    """In place, by the grammar's rules, is a tensor of its own or the same one: either is right, as long as what is kept is complete."""
+    found = epilogue("C(m,n) = relu(C(m,n) + b(n))", "C")
+    assert not found.assignments or found.assignments[0].tensor != "C" or show(found.assignments[0].value)

@@ -1,0 +1,227 @@
+"""Tiles in digits: every point once by enumeration, what a nest must fulfil, the tree over tiles, and what the proof refuses.
+
+Modules: mapping.nest.nest mapping.nest.tiled_statement mapping.nest.tile_tree
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+
+import islpy as isl
+import pytest
+from support.nests import DIM, Shapes, computed, flat, points, stored
+
+from tcjit.errors import VerifyError
+from tcjit.grammar.ast import Const
+from tcjit.mapping.nest.nest import Leaf, Loop, Nest
+from tcjit.mapping.nest.shift_dims import shift_dims
+from tcjit.mapping.nest.statement import Statement
+from tcjit.mapping.nest.tile import Check, Tiles, stays_inside, tile, verify_tiles
+from tcjit.mapping.nest.tile_tree import tile_tree
+from tcjit.mapping.nest.tiled_statement import KINDS, TiledStatement
+
+MATMUL = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
+LOWER = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! (k <= m ? A(m,k) * B(k,n) : 0.0) }"
+BAND = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! (k >= m - 2 && k <= m + 1 && k >= n ? A(m,k) * B(k,n) : 0.0) }"
+ROWS = "def f(float(M,K) A) -> (C) { C(m) +=! (k <= m ? A(m,k) : 0.0) }"
+WINDOW = "def f(float(N) X, float(K) w) -> (C) { C(n) max=! X(n+k) * w(k) }"
+PADDED = "def f(float(N) X, float(K) w) -> (C) { C(n) +=! (n + k >= 1 && n + k <= N ? X(n+k-1) * w(k) : 0.0) where n in 0:N }"
+ONE = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! (k == m ? A(m,k) * B(k,n) : 0.0) }"
+
+
+def product_nest(rows: int, lanes: int, *, outer: int = 0, terms: int = 0, vectors: int = 1) -> Nest:
+    """Rows m, lanes n; perhaps a loop over blocks of rows around both, and over blocks of terms."""
+    blocks = [Loop("m", outer)] if outer else []
+    inner = [Loop("k", terms)] if terms else []
+    return Nest((*blocks, Loop("n", vectors * lanes), Loop("m", rows), *inner, Loop("k", 1)), Leaf("n", vectors, (("m", rows),)))
+
+
+SHAPES: Shapes = {"A": (7, 6), "B": (6, 11)}
+LINE: Shapes = {"X": (13,), "w": (3,)}
+CASES: dict[str, tuple[str, Shapes, Nest, int]] = {
+    "box": (MATMUL, SHAPES, product_nest(2, 4), 4),
+    "whole tiles": (MATMUL, {"A": (6, 4), "B": (4, 8)}, product_nest(2, 4), 4),
+    "vectors": (MATMUL, SHAPES, product_nest(3, 2, vectors=2), 2),
+    "blocks of rows": (MATMUL, SHAPES, product_nest(2, 4, outer=4), 4),
+    "blocks of terms": (MATMUL, SHAPES, product_nest(2, 4, terms=4), 4),
+    "both": (MATMUL, SHAPES, product_nest(2, 4, outer=6, terms=4), 4),
+    "one tile is too large": (MATMUL, {"A": (1, 3), "B": (3, 2)}, product_nest(1, 4), 4),
+    "triangular": (LOWER, SHAPES, product_nest(2, 4), 4),
+    "triangular in blocks": (LOWER, SHAPES, product_nest(2, 4, outer=4, terms=2), 4),
+    "band": (BAND, SHAPES, product_nest(3, 2), 2),
+    "one term each": (ONE, SHAPES, product_nest(2, 4), 4),
+    "lanes bound": (ROWS, {"A": (9, 6)}, Nest((Loop("m", 4), Loop("k", 1)), Leaf("m", 1)), 4),
+    "lanes of terms": (ROWS, {"A": (5, 11)}, Nest((Loop("m", 2), Loop("k", 4)), Leaf("k", 1, (("m", 2),))), 4),
+    "window": (WINDOW, LINE, Nest((Loop("n", 4),), Leaf("n", 1, (), ("k",))), 4),
+    "padded window": (PADDED, LINE, Nest((Loop("n", 4),), Leaf("n", 1, (), ("k",))), 4),
+    "padded": (PADDED, LINE, Nest((Loop("n", 8), Loop("k", 1)), Leaf("n", 2)), 4),
+}
+
+
+def made(name: str) -> tuple[Statement, Nest, int, Tiles]:
+    text, shapes, nest, width = CASES[name]
+    s = shift_dims(flat(text, shapes))
+    assert not nest.problem(s, width)
+    return s, nest, width, tile(s, nest, width)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_point_is_computed_once(name: str) -> None:
+    s, nest, width, tiles = made(name)
+    verify_tiles(s, tiles)
+    found, domain, results = computed(s, nest, width, tiles), set(points(s.domain)), set(points(s.results))
+    assert {at: found[at] for at in domain} == dict.fromkeys(domain, 1)
+    count = len(s.outputs)
+    assert all(at[:count] not in results for at in found.keys() - domain), "what is not in the domain is of no result"
+    assert stored(s, nest, width, tiles) == Counter(results)
+    assert not set(points(tiles.full)) & set(points(tiles.partial))
+    if tiles.partial.is_empty():
+        assert not tiles.checks
+
+
+def test_reads_beyond_a_tensor_are_not_computed() -> None:
+    """Points beyond the results are computed where all reads stay in their tensors, and nowhere else."""
+    text = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) where n in 0:4 }"
+    s = flat(text, {"A": (4, 3), "B": (3, 11)})
+    nest = Nest((Loop("n", 8), Loop("m", 2), Loop("k", 1)), Leaf("n", 2, (("m", 2),)))
+    tiles = tile(s, nest, 4)
+    assert tiles.partial.is_empty() and len(tiles.edges) == 1
+    assert all(stays_inside(access, s, nest, 4) for access in s.reads.values())
+    near = flat(text, {"A": (4, 3), "B": (3, 7)})
+    assert not stays_inside(next(reversed(near.reads.values())), near, nest, 4)
+    assert not tile(near, nest, 4).partial.is_empty()
+    for one in (s, near):
+        reads = list(one.reads.values())
+        for at in computed(one, nest, 4, tile(one, nest, 4)):
+            for access in reads:
+                where = access.constant + sum(access.stride(dim) * value for dim, value in zip(one.dims, at))
+                assert 0 <= where < access.elements
+
+
+def test_backward_reads_stay_inside_or_not() -> None:
+    s = flat("def f(float(N) X, float(K) w) -> (C) { C(n) +=! X(N-1-n) * w(k) }", {"X": (6,), "w": (3,)})
+    read = next(iter(s.reads.values()))
+    assert read.stride("n") == -1
+    assert not stays_inside(read, s, Nest((Loop("n", 4), Loop("k", 1)), Leaf("n", 1)), 4)
+    assert stays_inside(read, s, Nest((Loop("n", 2), Loop("k", 1)), Leaf("n", 1)), 2)
+
+
+# ------------------------------------------------------------ the proof
+
+
+def first(where: isl.Set) -> isl.Set:
+    """A set with one of the tiles."""
+    return where.lexmin()
+
+
+def lighter(tiles: Tiles) -> isl.MultiAff:
+    """The points with another weight of a digit."""
+    wrong = tiles.points.get_aff(0).add_coefficient_val(DIM.in_, tiles.digits.index("c1"), -1)
+    return tiles.points.set_aff(0, wrong)
+
+
+Fault = Callable[[Tiles], Tiles]
+FAULTS: dict[str, Fault] = {
+    "a partial tile is full": lambda t: replace(t, full=t.full.union(first(t.partial)), partial=t.partial.subtract(first(t.partial))),
+    "all partial tiles are full": lambda t: replace(t, full=t.full.union(t.partial), partial=t.partial.subtract(t.partial)),
+    "partial tiles are lost": lambda t: replace(t, partial=t.partial.subtract(t.partial)),
+    "a partial tile is lost": lambda t: replace(t, partial=t.partial.subtract(first(t.partial))),
+    "a full tile is lost": lambda t: replace(t, full=t.full.subtract(first(t.full))),
+    "a digit weighs less": lambda t: replace(t, points=lighter(t)),
+    "no checks": lambda t: replace(t, checks=()),
+    "checks of terms are lost": lambda t: replace(t, checks=tuple(check for check in t.checks if "k" not in check.coefficients)),
+    "a check is too strict": lambda t: replace(t, checks=(replace(t.checks[0], constant=t.checks[0].constant - 1), *t.checks[1:])),
+    "another check": lambda t: replace(t, checks=(*t.checks, Check({"m": 1}, -1, False))),
+    "no edges": lambda t: replace(t, edges=()),
+    "an edge too soon": lambda t: replace(t, edges=tuple(replace(edge, constant=edge.constant - 1) for edge in t.edges)),
+    "an edge too late": lambda t: replace(t, edges=tuple(replace(edge, constant=edge.constant + 1) for edge in t.edges)),
+    "a tile is full and partial": lambda t: replace(t, partial=t.partial.union(first(t.full))),
+    "another one is both": lambda t: replace(t, full=t.full.union(first(t.partial))),
+    "fewer values of a digit": lambda t: replace(t, box=t.box.upper_bound_val(DIM.set, 0, 0)),
+    "a tile without its first points": lambda t: replace(t, box=t.box.lower_bound_val(DIM.set, len(t.digits), 1)),
+    "points that are not there": lambda t: replace(t, box=t.box.drop_constraints_involving_dims(DIM.set, len(t.digits), 1)
+                                                   .lower_bound_val(DIM.set, len(t.digits), 0).upper_bound_val(DIM.set, len(t.digits), 9)),
+}  # fmt: skip
+
+
+HARMLESS = ("a partial tile is full", "all partial tiles are full", "no checks", "checks of terms are lost")  # for results never stored
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [(name, fault) for name in ("triangular", "band", "box") for fault in FAULTS if name != "box" or fault not in HARMLESS],
+)
+def test_faults_are_found(name: str, fault: str) -> None:
+    s, _, _, tiles = made(name)
+    assert tiles.edges and tiles.checks and not tiles.full.is_empty() and not tiles.partial.is_empty()
+    wrong = FAULTS[fault](tiles)
+    with pytest.raises(VerifyError, match="tile"):
+        verify_tiles(s, wrong)
+
+
+# ------------------------------------------------------------ nests
+
+
+@pytest.mark.parametrize(
+    ("loops", "leaf", "problem"),
+    [
+        ([("n", 4), ("m", 2), ("k", 1), ("j", 1)], Leaf("n", 1, (("m", 2),)), "no loop can run over j"),
+        ([("n", 4), ("m", 2), ("k", 1)], Leaf("n", 1, (("m", 2),), ("k",)), "no loop can run over k"),
+        ([("m", 5), ("n", 4), ("m", 2), ("k", 1)], Leaf("n", 1, (("m", 2),)), "a block of 2 does not divide that of 5"),
+        ([("n", 4), ("m", 2), ("k", 1)], Leaf("n", 1), "the blocks of m do not end in its tile of 1"),
+        ([("n", 4), ("m", 2), ("k", 1)], Leaf("n", 2, (("m", 2),)), "the blocks of n do not end in its tile of 8"),
+        ([("n", 4), ("m", 2)], Leaf("n", 1, (("m", 2),)), "the blocks of k do not end in its tile of 1"),
+        ([("m", 4), ("n", 4), ("m", 0), ("k", 1)], Leaf("n", 1, (("m", 2),)), "a block of 0"),
+        ([("n", 4), ("k", 1)], Leaf("n", 1, (), ("m",)), "only terms are written out"),
+        ([("m", 1), ("n", 1)], Leaf("k", 1, (), ("k",)), "only terms are written out, and not those in lanes"),
+        ([("n", 4), ("m", 1), ("k", 2)], Leaf("n", 1, (("k", 2),)), "rows are results"),
+        ([("n", 4), ("m", 1), ("k", 1)], Leaf("n", 1, (("n", 4),)), "rows are results, and not those in lanes"),
+        ([("m", 6), ("n", 4), ("m", 2), ("k", 1)], Leaf("n", 1, (("m", 2),)), ""),
+        ([("n", 4), ("m", 2)], Leaf("n", 1, (("m", 2),), ("k",)), ""),
+    ],
+)
+def test_problems_of_a_nest(loops: list[tuple[str, int]], leaf: Leaf, problem: str) -> None:
+    found = Nest(tuple(Loop(dim, block) for dim, block in loops), leaf).problem(flat(MATMUL, SHAPES), 4)
+    assert found.startswith(problem) and bool(found) == bool(problem)
+
+
+# ------------------------------------------------------------ trees
+
+
+def tiled_statement(name: str) -> TiledStatement:
+    s, nest, width, tiles = made(name)
+    return TiledStatement(s, nest, (), Const(0.0, dtype="float32"), tiles, width, 1.0)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_tree_has_every_tile_once(name: str) -> None:
+    tiled = tiled_statement(name)
+    tree = tile_tree(tiled, parallel=False)
+    found = {part.get_tuple_name(): part for part in (tree.get_domain().get_set_list().get_at(n) for n in range(tree.get_domain().n_set()))}
+    assert found.keys() <= {tiled.tile_statement(kind) for kind in KINDS}
+    for kind in ("full", "partial"):
+        expected = getattr(tiled.tiles, kind)
+        part = found.get(tiled.tile_statement(kind))
+        assert (points(part) if part is not None else []) == points(expected)
+    starts, stores = (points(found[tiled.tile_statement(kind)]) for kind in ("start", "store"))
+    assert starts == stores and len(set(starts)) == len(starts)
+    count = len(starts[0])
+    assert {at[:count] for kind in ("full", "partial") for at in points(getattr(tiled.tiles, kind))} <= set(starts)
+
+
+def test_the_order_of_a_tree() -> None:
+    """A result starts before its terms and is stored after them, and threads have whole results."""
+    text = str(tile_tree(tiled_statement("triangular in blocks"), parallel=True))
+    assert text.index("parallel") < text.index("accumulators S")
+    below = text[text.index("accumulators S") :]
+    assert below.index("S_start[c0, c1, c2]") < below.index("S_full[") < below.index("S_store[c0, c1, c2]")
+    assert "parallel" not in str(tile_tree(tiled_statement("one tile is too large"), parallel=True))
+
+
+def test_what_people_see() -> None:
+    tiled = tiled_statement("vectors")
+    assert tiled.show() == "S: loops n m k, register tile 2 x 2 n x 3 m" and tiled.name == "S"
+    assert tiled_statement("window").show() == "S: loops n, register tile 1 x 4 n, window k"
+    assert tiled_statement("triangular").guarded and not tiled_statement("whole tiles").guarded

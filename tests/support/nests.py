@@ -1,0 +1,125 @@
+"""Statements, plans and tiles of small programs, and what they compute by enumeration: for the tests of nests."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from itertools import product
+
+import islpy as isl
+
+from support.mapping import AVX512, program
+from tcjit.mapping.assignment import Assignments
+from tcjit.mapping.extract import extract
+from tcjit.mapping.isl import context
+from tcjit.mapping.machine import Machine
+from tcjit.mapping.nest.affine_statement import affine_statement
+from tcjit.mapping.nest.nest import Nest
+from tcjit.mapping.nest.restrict import restrict
+from tcjit.mapping.nest.statement import AffineStatement, FlatAccess, Statement
+from tcjit.mapping.nest.tile import Check, Tiles
+from tcjit.mapping.options import Options
+from tcjit.mapping.passes.pad_operands import pad_operands
+from tcjit.mapping.passes.tile_reductions import tile_reductions
+from tcjit.mapping.passes.widen import widen
+
+DIM = isl.dim_type
+Shapes = Mapping[str, tuple[int, ...]]
+Point = tuple[int, ...]
+
+
+def assignments(text: str, shapes: Shapes, pad: bool = False) -> Assignments:
+    """A program as nests find it, but for padding."""
+    found = widen(extract(program(text, shapes), None))
+    return pad_operands(found) if pad else found
+
+
+def affine_of(text: str, shapes: Shapes, number: int = 0) -> AffineStatement:
+    """An assignment of a program as a statement over its box."""
+    found = assignments(text, shapes)
+    tensors = {storage.name: storage for storage in found.tensors}
+    return affine_statement("S", found.assignments[number], tensors, found.values, context())
+
+
+def restricted(text: str, shapes: Shapes) -> AffineStatement:
+    """The first assignment without conditions on its terms."""
+    return restrict(affine_of(text, shapes), "float32", sizes(text, shapes))
+
+
+def sizes(text: str, shapes: Shapes) -> dict[str, int]:
+    return assignments(text, shapes).values
+
+
+def flat(text: str, shapes: Shapes) -> Statement:
+    """The first assignment over its exact domain with linear accesses."""
+    return restricted(text, shapes).flat()
+
+
+def tiled(text: str, shapes: Shapes, options: Options | None = None, machine: Machine = AVX512) -> Assignments:
+    """A program with the nests of its reductions, all proved."""
+    return tile_reductions(assignments(text, shapes, pad=True), options or Options(), machine, True)
+
+
+def points(where: isl.Set) -> list[Point]:
+    """Every point of a bounded set, in order."""
+    found: list[Point] = []
+    count = where.dim(DIM.set)
+    where.foreach_point(lambda at: found.append(tuple(at.get_coordinate_val(DIM.set, d).to_python() for d in range(count))))
+    return sorted(found)
+
+
+def place(access: FlatAccess | isl.PwAff, dims: tuple[str, ...], at: Point) -> int:
+    """The element of memory that an access names at a point."""
+    if isinstance(access, FlatAccess):
+        return access.constant + sum(access.stride(dim) * value for dim, value in zip(dims, at))
+    given = isl.Point.zero(access.domain().get_space())
+    for position, value in enumerate(at):
+        given = given.set_coordinate_val(DIM.set, position, isl.Val(value, access.get_ctx()))
+    value: int = access.eval(given).to_python()
+    return value
+
+
+def terms_of(s: Statement | AffineStatement) -> Counter[Point]:
+    """What is computed: for every point of the domain the element written and those read, in the order of ``reads``."""
+    return Counter(tuple(place(access, s.dims, at) for access in (s.write, *s.reads.values())) for at in points(s.domain))
+
+
+def results_of(s: Statement) -> Counter[int]:
+    """The elements that are started and stored."""
+    return Counter(place(s.write, s.outputs, at) for at in points(s.results))
+
+
+def holds(check: Check, dims: tuple[str, ...], at: Point) -> bool:
+    value = check.constant + sum(check.coefficients.get(dim, 0) * x for dim, x in zip(dims, at))
+    return value == 0 if check.equality else value >= 0
+
+
+def _inside(s: Statement, nest: Nest, width: int, tiles: Tiles, digits: Point) -> list[Point]:
+    """The points of a tile, from the nest alone."""
+    origin = dict.fromkeys(s.dims, 0)
+    for loop, digit in zip(nest.loops, digits):
+        origin[loop.dim] += loop.block * digit
+    sizes = [s.extent(dim) if dim in nest.leaf.window else nest.leaf.tile(dim, width) for dim in s.dims]
+    assert set(tiles.inside) == {dim for dim in s.dims if dim in nest.leaf.window or nest.leaf.tile(dim, width) > 1}
+    return [tuple(origin[dim] + r for dim, r in zip(s.dims, at)) for at in product(*map(range, sizes))]
+
+
+def computed(s: Statement, nest: Nest, width: int, tiles: Tiles) -> Counter[Point]:
+    """The points that full tiles, and partial ones under their checks, update."""
+    found: Counter[Point] = Counter()
+    for digits in points(tiles.full):
+        found.update(_inside(s, nest, width, tiles, digits))
+    for digits in points(tiles.partial):
+        found.update(at for at in _inside(s, nest, width, tiles, digits) if all(holds(check, s.dims, at) for check in tiles.checks))
+    return found
+
+
+def stored(s: Statement, nest: Nest, width: int, tiles: Tiles) -> Counter[Point]:
+    """The results that tiles start and store: those of every value of the results' digits, where the edges hold."""
+    found: Counter[Point] = Counter()
+    count = len(s.outputs)
+    ranges = [range(number if loop.dim in s.outputs else 1) for loop, number in zip(nest.loops, tiles.counts)]
+    for digits in product(*ranges):
+        whole = dict.fromkeys(at[:count] for at in _inside(s, nest, width, tiles, digits))
+        found.update(at for at in whole if all(holds(check, s.outputs, at) for check in tiles.edges))
+    return found

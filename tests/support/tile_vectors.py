@@ -1,0 +1,265 @@
+"""The functions over vectors of register tiles, compiled and called: ``python -m support.tile_vectors LIBRARY`` checks a compiled one.
+`known` behind it: loads under masks that the compiler knew.
+
+In a process of its own, since a lane that is touched though its mask leaves it out may lie on a page that nobody may touch.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import math
+import mmap
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+
+from tcjit.codegen import prelude
+from tcjit.codegen.dialect import C
+from tcjit.codegen.tile_vectors import declarations
+
+TYPES = {"float32": ("float", "f32", np.float32), "float64": ("double", "f64", np.float64)}
+WIDTHS = (2, 4, 8, 16)
+STEPS = (1, 2, 3, -1, -2)
+SPECIAL = [0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan, 2.5]
+
+_WRAPPERS = """
+void do_splat_$N($E x, $E *o) { tc_store_$N(o, tc_splat_$N(x)); }
+void do_load_$N(const $E *p, $E *o) { tc_store_$N(o, tc_load_$N(p)); }
+void do_even_$N(const $E *p, $E *o) { tc_store_$N(o, tc_even_$N(p)); }
+void do_strided_$N(const $E *p, int64_t s, $E *o) { tc_store_$N(o, tc_strided_$N(p, s)); }
+int do_lanes_$N(int until, int64_t at, int *o) {
+  tc_mask_$N m = until ? tc_until_$N(at) : tc_from_$N(at);
+  for (int l = 0; l < $W; ++l) o[l] = tc_lane_$N(m, l);
+  return tc_any_$N(m);
+}
+int do_both_$N(int64_t from, int64_t until, int *o) {
+  tc_mask_$N m = tc_from_$N(from) & tc_until_$N(until);
+  tc_mask_$N all = until > from ? m & TC_ALL_$N : (tc_mask_$N){0};
+  for (int l = 0; l < $W; ++l) o[l] = tc_lane_$N(m, l) + 2 * tc_lane_$N(all, l);
+  return tc_any_$N(m);
+}
+#define MASK (until ? tc_until_$N(at) : tc_from_$N(at))
+void do_load_masked_$N(const $E *p, int until, int64_t at, $E *o) { tc_store_$N(o, tc_load_masked_$N(p, MASK)); }
+void do_even_masked_$N(const $E *p, int until, int64_t at, $E *o) { tc_store_$N(o, tc_even_masked_$N(p, MASK)); }
+void do_strided_masked_$N(const $E *p, int64_t s, int until, int64_t at, $E *o) {
+  tc_store_$N(o, tc_strided_masked_$N(p, s, MASK));
+}
+void do_store_masked_$N($E *p, const $E *v, int until, int64_t at) { tc_store_masked_$N(p, tc_load_$N(v), MASK); }
+void do_scatter_$N($E *p, int64_t s, const $E *v, int until, int64_t at) { tc_scatter_$N(p, s, tc_load_$N(v), MASK); }
+void do_blend_$N(const $E *a, const $E *b, int until, int64_t at, $E *o) {
+  tc_store_$N(o, tc_blend_$N(tc_load_$N(a), tc_load_$N(b), MASK));
+}
+#undef MASK
+void do_select_$N(const $E *a, const $E *b, $E *o) {
+  tc_store_$N(o, tc_select_$N(tc_load_$N(a) < tc_load_$N(b), tc_load_$N(a), tc_load_$N(b)));
+}
+void do_fabs_$N(const $E *a, $E *o) { tc_store_$N(o, tc_fabs_$N(tc_load_$N(a))); }
+void do_min_$N(const $E *a, const $E *b, $E *o) { tc_store_$N(o, tc_min_$N(tc_load_$N(a), tc_load_$N(b))); }
+void do_max_$N(const $E *a, const $E *b, $E *o) { tc_store_$N(o, tc_max_$N(tc_load_$N(a), tc_load_$N(b))); }
+void do_across_$N(const $E *a, $E *o) {
+  o[0] = tc_across_add_$N(tc_load_$N(a)), o[1] = tc_across_mul_$N(tc_load_$N(a));
+  o[2] = tc_across_min_$N(tc_load_$N(a)), o[3] = tc_across_max_$N(tc_load_$N(a));
+}
+"""
+# a mask that the compiler knows, as tiles of a single partial vector have it
+_CONSTANT = """
+void do_known_$K_$N(const $E *p, $E *o) {
+  tc_$E$W sum = {0};
+  for (int64_t i = 0; i < 2; ++i) sum = tc_blend_$N(sum, sum + tc_load_masked_$N(p, tc_until_$N($K)), tc_until_$N($K));
+  tc_store_$N(o, sum);
+}
+"""
+_SCALARS = "$E do_scalar_min_$X($E a, $E b) { return tc_min_$X(a, b); }\n$E do_scalar_max_$X($E a, $E b) { return tc_max_$X(a, b); }"
+
+
+def source() -> str:
+    """Every function for every type and width, each callable."""
+    lines = [prelude.text([f"tc_{name}_{x}" for name in ("min", "max") for _, x, _ in TYPES.values()], C)]
+    declared: dict[str, None] = {}
+    for dtype, width in itertools.product(TYPES, WIDTHS):
+        declared.update(dict.fromkeys(declarations(dtype, width)))
+    lines += declared
+    for element, x, _ in TYPES.values():
+        lines.append(_SCALARS.replace("$E", element).replace("$X", x))
+        for width in WIDTHS:
+            wrappers = [_WRAPPERS, *(_CONSTANT.replace("$K", str(last)) for last in range(width))]
+            lines += [text.replace("$N", f"{x}x{width}").replace("$E", element).replace("$W", str(width)) for text in wrappers]
+    return "\n".join(lines)
+
+
+class Pages:
+    """Pages of memory between two that nobody may touch."""
+
+    def __init__(self, count: int = 1) -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.mmap.restype, libc.mmap.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+        libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+        size = mmap.PAGESIZE
+        base = libc.mmap(None, (count + 2) * size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+        self.start, self.end = base + size, base + (count + 1) * size
+        for outside in (base, self.end):
+            assert libc.mprotect(outside, size, 0) == 0
+
+    def filled(self, dtype: type[np.floating]) -> np.ndarray:
+        """One page as an array of distinct numbers."""
+        count = mmap.PAGESIZE // np.dtype(dtype).itemsize
+        array = np.frombuffer((ctypes.c_char * mmap.PAGESIZE).from_address(self.start), dtype=dtype)
+        array[:] = np.arange(1, count + 1)
+        return array
+
+
+class Vectors:
+    """The functions of one type and width."""
+
+    def __init__(self, library: ctypes.CDLL, dtype: str, width: int, page: Pages) -> None:
+        _, self.x, self.dtype = TYPES[dtype]
+        self.library, self.width, self.page = library, width, page
+        self.size = np.dtype(self.dtype).itemsize
+        self.array = page.filled(self.dtype)
+        self.real = ctypes.c_float if self.size == 4 else ctypes.c_double
+
+    def __call__(self, name: str, *args: object) -> int:
+        """Arrays and addresses are pointers, integers 64 bits."""
+        given = [arg.ctypes.data_as(ctypes.c_void_p) if isinstance(arg, np.ndarray) else arg for arg in args]
+        found: int = getattr(self.library, f"do_{name}_{self.x}x{self.width}")(*given)
+        return found
+
+    def empty(self) -> np.ndarray:
+        return np.full(self.width, 77, dtype=self.dtype)
+
+    def masks(self) -> Iterator[tuple[int, int, np.ndarray]]:
+        """Each mask: whether it ends or begins, at which lane, and its lanes."""
+        lanes = np.arange(self.width)
+        for at in (*range(-self.width - 2, self.width + 3), -(1 << 40), 1 << 40):
+            yield 1, at, lanes <= at
+            yield 0, at, lanes + at >= 0
+
+    def origin(self, until: int, step: int, counted: np.ndarray) -> int:
+        """Where lane 0 is, such that one of the ends of the lanes that count is at an end of the page."""
+        lanes = np.flatnonzero(counted)
+        if not len(lanes):
+            return self.page.end + 64 if until else self.page.start - 64 * 16
+        offsets = lanes * step
+        if until == (step > 0):
+            return self.page.end - (int(offsets.max()) + 1) * self.size
+        return self.page.start - int(offsets.min()) * self.size
+
+    def at(self, origin: int, step: int, counted: np.ndarray) -> np.ndarray:
+        """What is read from there: 0 where a lane does not count."""
+        first = (origin - self.page.start) // self.size
+        return np.array([self.array[first + step * lane] if counts else 0 for lane, counts in enumerate(counted)], dtype=self.dtype)
+
+    def check(self) -> None:
+        self.loads()
+        for until, at, counted in self.masks():
+            self.masked(until, at, counted)
+        self.pairs()
+        self.elements()
+        self.across()
+
+    def loads(self) -> None:
+        every, out = np.ones(self.width, dtype=bool), self.empty()
+        for until in (0, 1):
+            for name, step in (("load", 1), ("even", 2)):
+                origin = self.origin(until, step, every)
+                self(name, ctypes.c_void_p(origin), out)
+                assert (out == self.at(origin, step, every)).all(), name
+            for step in STEPS:
+                origin = self.origin(until, step, every)
+                self("strided", ctypes.c_void_p(origin), ctypes.c_int64(step), out)
+                assert (out == self.at(origin, step, every)).all(), step
+        for x in (*SPECIAL, 1e-40):
+            self("splat", self.real(x), out)
+            assert out.tobytes() == np.full(self.width, x, dtype=self.dtype).tobytes() or x != x and np.isnan(out).all(), x
+
+    def known(self) -> None:
+        """Loads under masks that the compiler knows, the last lane that counts at the end of the page."""
+        out = self.empty()
+        for last in range(self.width):
+            counted = np.arange(self.width) <= last
+            origin = self.origin(1, 1, counted)
+            self(f"known_{last}", ctypes.c_void_p(origin), out)
+            assert (out == 2 * self.at(origin, 1, counted)).all(), last
+
+    def masked(self, until: int, at: int, counted: np.ndarray) -> None:
+        lanes, out, mask = np.zeros(self.width, dtype=np.int32), self.empty(), (until, ctypes.c_int64(at))
+        assert bool(self("lanes", *mask, lanes)) == counted.any() and (lanes == counted).all(), (until, at)
+        for name, step in (("load_masked", 1), ("even_masked", 2)):
+            origin = self.origin(until, step, counted)
+            self(name, ctypes.c_void_p(origin), *mask, out)
+            assert (out == self.at(origin, step, counted)).all(), (name, until, at)
+        values = np.arange(100, 100 + self.width).astype(self.dtype)
+        for step in STEPS:
+            origin = self.origin(until, step, counted)
+            self("strided_masked", ctypes.c_void_p(origin), ctypes.c_int64(step), *mask, out)
+            assert (out == self.at(origin, step, counted)).all(), (step, until, at)
+            self.written(step, origin, counted, values, lambda place, s=step: self("scatter", place, ctypes.c_int64(s), values, *mask))
+        origin = self.origin(until, 1, counted)
+        self.written(1, origin, counted, values, lambda place: self("store_masked", place, values, *mask))
+        self("blend", values, -values, *mask, out)
+        assert (out == np.where(counted, -values, values)).all()
+
+    def written(self, step: int, origin: int, counted: np.ndarray, values: np.ndarray, write: object) -> None:
+        expected = self.array.copy()
+        for lane in np.flatnonzero(counted):
+            expected[(origin - self.page.start) // self.size + step * lane] = values[lane]
+        write(ctypes.c_void_p(origin))  # type: ignore[operator]
+        assert (self.array == expected).all(), (step, counted)
+        self.page.filled(self.dtype)
+
+    def pairs(self) -> None:
+        """Two masks at once, as rows between two bounds have them."""
+        lanes = np.zeros(self.width, dtype=np.int32)
+        numbers = np.arange(self.width)
+        for first, last in itertools.product(range(-self.width - 1, 2), range(-1, self.width + 1)):
+            counted = (numbers + first >= 0) & (numbers <= last)
+            assert bool(self("both", ctypes.c_int64(first), ctypes.c_int64(last), lanes)) == counted.any()
+            assert (lanes == counted + 2 * (counted & (last > first))).all(), (first, last)
+
+    def elements(self) -> None:
+        """Selection, absolute values, minima and maxima: NaN and signed zeros as the scalar functions have them."""
+        every = list(itertools.product(SPECIAL, SPECIAL))
+        for first in range(0, len(every), self.width):
+            chosen = [every[(first + lane) % len(every)] for lane in range(self.width)]
+            a, b = (np.array([pair[side] for pair in chosen], dtype=self.dtype) for side in (0, 1))
+            out = self.empty()
+            for name in ("min", "max"):
+                self(name, a, b, out)
+                scalar = getattr(self.library, f"do_scalar_{name}_{self.x}")
+                scalar.restype, scalar.argtypes = self.real, [self.real, self.real]
+                assert same(out, np.array([scalar(x, y) for x, y in zip(a, b)], dtype=self.dtype)), (name, a, b, out)
+                assert (np.isnan(out) == (np.isnan(a) | np.isnan(b))).all()
+            self("select", a, b, out)
+            assert same(out, np.where(a < b, a, b))
+            self("fabs", a, out)
+            assert same(out, np.abs(a))
+
+    def across(self) -> None:
+        out = np.zeros(4, dtype=self.dtype)
+        numbers = np.random.default_rng(0).standard_normal((8, self.width)).astype(self.dtype)
+        numbers[1, 0] = numbers[2, -1] = numbers[3, self.width // 2] = np.nan
+        numbers[4, 0], numbers[5, -1] = np.inf, -np.inf
+        numbers[6], numbers[7] = -0.0, 1.0
+        for row in numbers:
+            self("across", row.copy(), out)
+            tree = [row.copy(), row.copy()]
+            while len(tree[0]) > 1:
+                half = len(tree[0]) // 2
+                tree = [tree[0][:half] + tree[0][half:], tree[1][:half] * tree[1][half:]]
+            assert same(out[:2], np.array([tree[0][0], tree[1][0]])) and same(out[2:], np.array([row.min(), row.max()])), (row, out)
+
+
+def same(a: np.ndarray, b: np.ndarray) -> bool:
+    """Equal bits, any NaN for any other."""
+    return bool(((a == b) & (np.signbit(a) == np.signbit(b)) | np.isnan(a) & np.isnan(b)).all())
+
+
+if __name__ == "__main__":
+    page, loaded = Pages(), ctypes.CDLL(sys.argv[1])
+    with np.errstate(all="ignore"):
+        for dtype, width in itertools.product(TYPES, WIDTHS):
+            vectors = Vectors(loaded, dtype, width, page)
+            vectors.known() if "known" in sys.argv else vectors.check()
+    print("fine")
