@@ -85,7 +85,7 @@ class TilePrinter:
                     if text:
                         if text not in masks:
                             masks[text] = f"tc_m{len(masks)}"
-                            lines.append(f"const tc_mask{self.ending} {masks[text]} = {text};")
+                            lines.append(f"const tc_mask{self.ending} {masks[text]} = {self.call('opaque')}({text});")
                         mask = masks[text]
                     operands = [self.load(n, point, v, mask, loads, lines) for n in range(len(self.tiled.operands))]
                     old = self.sum(r, v)
@@ -154,7 +154,7 @@ class TilePrinter:
             for v in range(self.nest.leaf.vectors):
                 tests, lanes = self.conditions(row, v, self.tiled.tiles.edges)
                 place, total = f"tc_o + {self.offset(write, row) + step * v * self.width}", self.sum(r, v)
-                mask = " & ".join(lanes)
+                mask = f"{self.call('opaque')}({' & '.join(lanes)})" if lanes else ""
                 if what == "load":
                     text = f"{total} = {self.moved(step, place, mask)}"
                 elif step == 1:

@@ -37,6 +37,11 @@ typedef uint$M_t tc_mask$N;
 #define TC_ALL$N ((tc_mask$N)-1)
 TC_TILE tc_mask$N tc_from$N(int64_t first) { return first >= 0 ? TC_ALL$N : first <= -$W ? 0 : (tc_mask$N)(TC_ALL$N << -first); }
 TC_TILE tc_mask$N tc_until$N(int64_t last) { return last < 0 ? 0 : last >= $W - 1 ? TC_ALL$N : (tc_mask$N)((2u << last) - 1); }
+/* of a mask that it knows, gcc 12 makes a whole load and a selection, which may leave the tensor */
+TC_TILE tc_mask$N tc_opaque$N(tc_mask$N m) {
+  __asm__("" : "+Yk"(m));
+  return m;
+}
 TC_TILE int tc_any$N(tc_mask$N m) { return m != 0; }
 TC_TILE int tc_lane$N(tc_mask$N m, int l) { return m >> l & 1; }
 TC_TILE $V tc_blend$N($V a, $V b, tc_mask$N m) { return __builtin_ia32_blendm$P_512_mask(a, b, m); }
@@ -63,6 +68,7 @@ TC_TILE tc_mask$N tc_until$N(int64_t last) {
   $I most = last < 0 ? -1 : last >= $W ? $W : ($I)last;
   return TC_LANE_NUMBERS$N <= most;
 }
+TC_TILE tc_mask$N tc_opaque$N(tc_mask$N m) { return m; }
 TC_TILE int tc_lane$N(tc_mask$N m, int l) { return m[l] != 0; }
 TC_TILE int tc_any$N(tc_mask$N m) {
   $I any = 0;

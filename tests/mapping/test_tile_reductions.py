@@ -149,13 +149,11 @@ def test_the_option() -> None:
     assert "accumulators" not in str(map_program(program, Options(nest=False), AVX512).tree)
 
 
-@pytest.mark.xfail(strict=True, reason="what is left of a modulus is dropped from the checks of partial tiles")
 @pytest.mark.parametrize("condition", ["(m + k) % 17 == 0", "(m + 2 * k) % 3 < 2"])
 def test_a_modulus_that_no_class_resolves(condition: str) -> None:
     one(f"def f({PARAMETERS}) -> (C) {{ C(m,n) +=! ({condition} ? A(m,k) * B(k,n) : 0.0) }}", TWO)
 
 
-@pytest.mark.xfail(strict=True, reason="two dimensions of results are merged though the domain is narrower than the results")
 def test_results_wider_than_the_domain() -> None:
     text = "def f(float(N) X) -> (O) { O(i,j) +=! (j <= 1 ? X(k) : 0.0) where i in 0:2, j in 0:16, k in 0:N }"
     one(text, {"X": (5,)})

@@ -137,11 +137,11 @@ class AffineStatement:
     def flat(self) -> Statement:
         """The same with linear forms; a MappingError where an access is none on the domain."""
 
-        def linear(tensor: str, place: isl.PwAff) -> FlatAccess:
-            return linear_form(tensor, self.elements[tensor], place, self.dims, self.domain)
+        def linear(tensor: str, place: isl.PwAff, where: isl.Set) -> FlatAccess:
+            return linear_form(tensor, self.elements[tensor], place, self.dims, where)
 
-        reads = {access: linear(access.tensor, place) for access, place in self.reads.items()}
-        write = linear(self.tensor, self.write)
+        reads = {access: linear(access.tensor, place, self.domain) for access, place in self.reads.items()}
+        write = linear(self.tensor, self.write, self.results.insert_dims(DIM.set, len(self.outputs), len(self.terms)))
         names = self.name, self.dims, self.terms
         return Statement(*names, self.domain.coalesce(), self.results, self.operator, self.start, write, self.body, reads)
 
