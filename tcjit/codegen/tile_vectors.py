@@ -68,7 +68,10 @@ TC_TILE tc_mask$N tc_until$N(int64_t last) {
   $I most = last < 0 ? -1 : last >= $W ? $W : ($I)last;
   return TC_LANE_NUMBERS$N <= most;
 }
-TC_TILE tc_mask$N tc_opaque$N(tc_mask$N m) { return m; }
+TC_TILE tc_mask$N tc_opaque$N(tc_mask$N m) {
+  __asm__("" : "+m"(m));
+  return m;
+}
 TC_TILE int tc_lane$N(tc_mask$N m, int l) { return m[l] != 0; }
 TC_TILE int tc_any$N(tc_mask$N m) {
   $I any = 0;

@@ -55,10 +55,13 @@ def test_reasons(text: str, shapes: Shapes, reason: str) -> None:
     assert reason in found and one(text, shapes) == (False, reason)
 
 
-def test_operands_of_other_types() -> None:
-    """Half precision runs in single, whose operands are converted as they are read."""
+def test_half_precision_is_converted_once() -> None:
+    """It runs in single, where an element is read often enough."""
     found = tiled(f"def f({PARAMETERS}) -> (C) {{ {MATMUL} }}".replace("float", "bfloat16"), TWO)
-    assert not any(a.tiled for a in found.assignments) and all(a.untiled for a in found.assignments if a.reduction)
+    assert [a.tensor for a in found.assignments if a.tiled] == ["C_wide"]
+    assert {"A_float", "B_float"} <= {a.tensor for a in found.assignments} and found.assignments[-1].fused
+    once = tiled("def f(bfloat16(M,K) A, bfloat16(K) x) -> (y) { y(m) +=! A(m,k) * x(k) }", {"A": (20, 30), "x": (30,)})
+    assert "A is converted to float32 as often as it is read" in {a.untiled for a in once.assignments}
 
 
 @pytest.mark.parametrize(
