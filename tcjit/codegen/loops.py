@@ -121,12 +121,14 @@ class Threshold:
 class ParallelLoop:
     """Iterations that threads share: those of a loop, ``collapse`` - 1 loops perfectly nested in it included.
 
-    ``worth`` is when it pays to wake threads for it; None: always.
+    ``worth`` is when it pays to wake threads for it; None: always. ``interleaved``: iterations cost more and more, or less and less, and
+    threads take them in turns.
     """
 
     loop: For
     collapse: int
     worth: Threshold | None = None
+    interleaved: bool = False
 
 
 @dataclass(frozen=True)

@@ -133,7 +133,8 @@ class _CpuLowering(LoopScope):
             iterations *= max(1, trips)
         pays, worth = self.worth(loops[:depth])
         outer = self.loop(body[0])
-        return (ParallelLoop(outer, depth, worth),) if pays else (outer,)
+        interleaved = any(not self.mapped.scop.tiled(run.statement).statement.is_box for run in tile_runs((outer,)))
+        return (ParallelLoop(outer, depth, worth, interleaved),) if pays else (outer,)
 
     def worth(self, loops: list[For]) -> tuple[bool, Threshold | None]:
         """Whether loops are worth threads for some sizes, and for which where not for all."""

@@ -36,11 +36,6 @@ class TiledStatement:
         """The name of a kind of its tile statements in a schedule tree."""
         return f"{self.name}_{kind}"
 
-    @property
-    def guarded(self) -> bool:
-        """Whether tiles differ in what they cost: some have points that are not in the domain, or no points at all."""
-        return not self.tiles.partial.is_empty() or not self.tiles.full.is_box()
-
     def show(self) -> str:
         """One line, for people."""
         leaf = self.nest.leaf
