@@ -52,6 +52,7 @@ TC_TILE $V tc_min$N($V a, $V b) {
 }
 """
 
+# volatile: of a masked load under a mask that it knows, gcc 12 makes a load of all lanes and a blend, or breaks down
 _PLAIN = """
 typedef tc_lanes$N tc_mask$N;
 #define TC_ALL$N ((tc_mask$N){0} == 0)
@@ -72,7 +73,7 @@ TC_TILE int tc_any$N(tc_mask$N m) {
 TC_TILE $V tc_blend$N($V a, $V b, tc_mask$N m) { return tc_select$N(m, b, a); }
 TC_TILE $V tc_load_masked$N(const $E *p, tc_mask$N m) {
   $V r = {0};
-  for (int l = 0; l < $W; ++l) if (m[l]) r[l] = p[l];
+  for (int l = 0; l < $W; ++l) if (m[l]) r[l] = *(const volatile $E *)(p + l);
   return r;
 }
 TC_TILE void tc_store_masked$N($E *p, $V v, tc_mask$N m) {
