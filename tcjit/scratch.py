@@ -26,10 +26,11 @@ class LockedFolder:
         sweep_once()
         while True:
             self.path = tempfile.mkdtemp(prefix=f"tcjit-{kind}-", suffix=_LOCKED)
-            self._handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            if _mine(self._handle) and os.fstat(self._handle).st_nlink:
-                return
-            os.close(self._handle)  # another process swept it up before it was locked
+            with suppress(FileNotFoundError):  # another process may sweep it up before it is locked, or even open
+                self._handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                if _mine(self._handle) and os.fstat(self._handle).st_nlink:
+                    return
+                os.close(self._handle)
 
     def remove(self) -> None:
         if self.path:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import gc
 import importlib.util
 import itertools
 import os
@@ -16,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support import warm
 
 HOME = Path(__file__).parent
 ROOT = HOME.parent
@@ -45,6 +47,18 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     if importlib.util.find_spec("torch") is None:
         config.pluginmanager.register(WithoutTorch())  # as a plugin: a conftest's own hook stops at its folder
+
+
+def pytest_collection_finish() -> None:
+    """What has been imported and collected stays: the garbage collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _start_of_processes(request: pytest.FixtureRequest) -> None:
+    """Python processes are forked with PyTorch imported, but for tests that are marked ``cold``."""
+    warm.install(request.node.get_closest_marker("cold") is None)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -9,7 +9,8 @@
 Each number of a seed stands for one program, with mapping options of its own for every second one, and one mutated text, drawn in a
 child process that a crash or a hang can take down. Of ten numbers, eight run on the CPU, one as CUDA text on the host, one through
 PoCL; ``--target`` runs all of them on one. What is drawn for a GPU is a kernel of a kind that its mapping distinguishes two times out of
-three, has options nine times out of ten, and perhaps a device with few processors. Without g++ or PoCL its share is left out.
+three, has options nine times out of ten, and perhaps a device with few processors. One program of five has dynamic sizes, and runs at
+several values of them. Without g++ or PoCL its share is left out.
 
 With ``--library`` the numbers are those of the named operators instead: each on both GPU rings, once with default options and so many
 times with options, case, type and device of its own. With ``--kills`` so many processes are killed while they write to a cache and
@@ -331,6 +332,7 @@ def _absent(ring: str) -> str:
 def _case(work: Work, number: int) -> tuple[Case, int, int]:
     """A program, how many were drawn for it, and how many of them refused. Half of the programs have options of their own."""
     from support.fuzz import kernels
+    from support.fuzz.dynamic import opened
     from support.fuzz.options import drawn
     from support.fuzz.programs import Statistics, draw
 
@@ -342,16 +344,24 @@ def _case(work: Work, number: int) -> tuple[Case, int, int]:
         case = draw(programs, counts)
     if rng.random() < (0.5 if ring == "cpu" else 0.9):
         case = replace(case, options=drawn(rng, KINDS[ring]))
+    sizes = random.Random(f"{work.seed} dynamic {number}")
+    if sizes.random() < 0.2:
+        case = opened(case, sizes)
     return case if ring == "cpu" else replace(case, device=kernels.device(rng)), counts.drawn, counts.refused
 
 
 def _program(case: Case, work: Work, number: int) -> str:
+    from support.fuzz.dynamic import resized
     from support.fuzz.options import drawn, refused
     from support.fuzz.shrink import shrink
     from support.run import failure
 
     ring = work.ring(number)
     what = failure(case, ring)
+    for other in resized(case, random.Random(f"{work.seed} sizes {number}"), 2 if case.dynamic and not what else 0):
+        if what := failure(other, ring):
+            case = other
+            break
     for again in range(TRIES):
         if not refused(what):
             break

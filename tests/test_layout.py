@@ -121,6 +121,7 @@ def test_the_rules_see_what_they_forbid(tmp_path: Path) -> None:
     assert within("tcjit.jit.call", TORCH) and not within("tcjit.runtime.host", TORCH)
 
 
+@pytest.mark.cold
 @pytest.mark.text
 @pytest.mark.parametrize("module", ["tcjit", "tcjit.grammar", "tcjit.mapping"])
 def test_the_front_door_is_light(module: str) -> None:
@@ -128,6 +129,7 @@ def test_the_front_door_is_light(module: str) -> None:
     assert out.stdout.strip() == "[]", out.stderr
 
 
+@pytest.mark.cold
 @pytest.mark.text
 @pytest.mark.parametrize("package", ["grammar", "mapping"])
 def test_language_and_mapping_work_without_torch(package: str) -> None:
@@ -139,6 +141,7 @@ def test_language_and_mapping_work_without_torch(package: str) -> None:
     assert len(modules) > 1
 
 
+@pytest.mark.cold
 @pytest.mark.text
 def test_a_program_is_read_without_torch() -> None:
     code = f"""BLOCK = ('torch',){BLOCKED}

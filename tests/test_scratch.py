@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -62,6 +63,21 @@ def test_what_a_killed_process_left_is_swept_up_by_the_next_one(place: Path) -> 
             scratch.sweep(str(place))
             assert not folder.exists() and os.path.isdir(mine)
     assert all(other.exists() for other in others) and link.is_symlink()
+
+
+def test_a_folder_that_another_process_sweeps_up_at_once_is_made_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before it is locked, it looks like one that was left behind."""
+    make, made = tempfile.mkdtemp, []
+
+    def swept(**how: str) -> str:
+        made.append(make(**how))
+        if len(made) == 1:
+            scratch.sweep(str(place))
+        return made[-1]
+
+    monkeypatch.setattr(tempfile, "mkdtemp", swept)
+    with scratch.folder("tune") as mine:
+        assert made[1:] == [mine] and not os.path.exists(made[0])
 
 
 def test_another_user_keeps_his(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

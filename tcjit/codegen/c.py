@@ -23,6 +23,7 @@ from tcjit.codegen.loops import (
     Prefetch,
     Reduction,
     Run,
+    ScanLoop,
     SimdLoop,
     TileRun,
     nest,
@@ -66,9 +67,8 @@ class CEmitter(Emitter):
         self.declarations: dict[str, None] = {}
         self.places: Mapping[Access, str] = {}  # of what the epilogue at hand reads
         self.rows = GatheredRows(self, self.subscripts, machine)
-        self.tiles = {
-            tiled.name: TilePrinter(tiled, s.value.dtype, self.memory.names, self.printer.value, self.pointwise) for s in mapped.scop.statements for tiled in s.tiled
-        }
+        texts = self.memory.names, self.printer.value, self.pointwise
+        self.tiles = {tiled.name: TilePrinter(tiled, s.value.dtype, *texts) for s in mapped.scop.statements for tiled in s.tiled}
 
     # ------------------------------------------------------------ the kernel
 
@@ -137,6 +137,8 @@ class CEmitter(Emitter):
                 self.region(node)
             case SimdLoop():
                 self.simd(node)
+            case ScanLoop():
+                self.scan(node.loop)
             case Declare():
                 self.declare(node)
             case Prefetch():
@@ -255,6 +257,25 @@ class CEmitter(Emitter):
                 self.loop(node.loop)
             self.line(f"#pragma omp simd{self.flags(checks)}")
             self.lines += body
+
+    def scan(self, loop: For) -> None:
+        """The result of an iteration stays in a variable for the next one."""
+        (run,) = runs(loop.body)
+        s = self.mapped.scop.statement(run.statement)
+        storage = self.mapped.scop.tensor(s.tensor)
+        (before,) = [access for access, _ in guarded_accesses(s.value) if access.tensor == s.tensor]
+        first = substitute(run, {loop.variable: loop.lower})
+        assert isinstance(first, Run)
+        with self.indented("{"):
+            self.run_now = first
+            self.write(f"{vtype(s.value.dtype)} tc_running = {self.element(before)};")
+            hoisted, self.hoisted = self.hoisted, {**self.hoisted, id(before): ["tc_running"]}
+            with self.ranged(loop), self.iterated(loop):
+                self.run_now = run
+                self.write(f"tc_running = {self.printer.value(s.value)};")
+                target = self.place(s.tensor, s.subscripts)
+                self.write(self.printer.store(storage.dtype, target, "tc_running"), stores=True)
+            self.hoisted = hoisted
 
     def reduction(self, loop: For, reduction: Reduction) -> None:
         """Every accumulator sums up an equal stretch of the loop; they are combined in a fixed tree."""

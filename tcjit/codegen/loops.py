@@ -159,6 +159,13 @@ class SimdLoop:
 
 
 @dataclass(frozen=True)
+class ScanLoop:
+    """A loop over one statement that reads its own result of the iteration before, which stays in a variable."""
+
+    loop: For
+
+
+@dataclass(frozen=True)
 class Declare:
     """Private buffers and the nodes that use them, which stood below ``mark``."""
 
@@ -228,7 +235,8 @@ class DeclareAccumulators:
     body: tuple[Node, ...]
 
 
-Node = For | If | Run | MarkNode | ParallelLoop | ParallelRegion | SimdLoop | Declare | Prefetch | MicroKernel | TileRun | DeclareAccumulators
+CpuNode = ParallelLoop | ParallelRegion | SimdLoop | Declare | Prefetch | MicroKernel | TileRun | DeclareAccumulators | ScanLoop
+Node = For | If | Run | MarkNode | CpuNode
 
 
 def children(node: Node) -> tuple[Node, ...]:
@@ -238,7 +246,7 @@ def children(node: Node) -> tuple[Node, ...]:
             return node.body
         case If():
             return node.then + node.other
-        case ParallelLoop() | SimdLoop():
+        case ParallelLoop() | SimdLoop() | ScanLoop():
             return (node.loop,)
         case ParallelRegion():
             return node.loops

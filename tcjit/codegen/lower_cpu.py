@@ -19,6 +19,7 @@ from tcjit.codegen.loops import (
     Prefetch,
     Reduction,
     Run,
+    ScanLoop,
     SimdLoop,
     Threshold,
     nest,
@@ -96,6 +97,8 @@ class _CpuLowering(LoopScope):
             return self.parallel(node)
         if node.mark == marks.Simd():
             return self.simd(node)
+        if node.mark == marks.Scan() and len(node.body) == 1 and isinstance(node.body[0], For):
+            return (ScanLoop(node.body[0]),)
         if isinstance(node.mark, marks.Accumulators):
             kinds = [run.kind for run in tile_runs(node.body)]
             if kinds[:1] != ["start"] or kinds[-1:] != ["store"] or kinds.count("start") != 1:

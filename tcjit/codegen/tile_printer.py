@@ -85,7 +85,7 @@ class TilePrinter:
                     if text:
                         if text not in masks:
                             masks[text] = f"tc_m{len(masks)}"
-                            lines.append(f"const tc_mask{self.ending} {masks[text]} = {text};")
+                            lines.append(f"const tc_mask{self.ending} {masks[text]} = {self.call('opaque')}({text});")
                         mask = masks[text]
                     operands = [self.load(n, point, v, mask, loads, lines) for n in range(len(self.tiled.operands))]
                     old = self.sum(r, v)
@@ -119,7 +119,8 @@ class TilePrinter:
         lines.append(f"for (int64_t tc_r = 0; tc_r < {len(self.rows)}; ++tc_r) {self.guard(tests)}{{")
         for e in self.s.epilogue:
             own = f"tc_t[{lanes} * tc_r + tc_l]"
-            places = {access: own if (flat := e.reads.get(access)) is None else self.element_at(flat, where) for access, _ in guarded_accesses(e.value)}
+            reads = [access for access, _ in guarded_accesses(e.value)]
+            places = {access: self.element_at(e.reads[access], where) if access in e.reads else own for access in reads}
             lines += ["#pragma omp simd", f"  for (int64_t tc_l = 0; tc_l < {count}; ++tc_l) {{"]
             lines += [f"    {self.pointwise(e, self.element_at(e.write, where), places)}", "  }"]
         return [*lines, "}"]
@@ -153,12 +154,11 @@ class TilePrinter:
             for v in range(self.nest.leaf.vectors):
                 tests, lanes = self.conditions(row, v, self.tiled.tiles.edges)
                 place, total = f"tc_o + {self.offset(write, row) + step * v * self.width}", self.sum(r, v)
-                mask = " & ".join(lanes)
+                mask = f"{self.call('opaque')}({' & '.join(lanes)})" if lanes else ""
                 if what == "load":
-                    name, args = ("load", [place]) if step == 1 else ("strided", [place, str(step)])
-                    text = f"{total} = {self.call(f'{name}_masked' if mask else name)}({', '.join([*args, mask] if mask else args)})"
+                    text = f"{total} = {self.moved(step, place, mask)}"
                 elif step == 1:
-                    text = f"{self.call('store_masked' if mask else 'store')}({', '.join([place, total, mask] if mask else [place, total])})"
+                    text = self.masked("store", [place, total], mask)
                 else:
                     text = f"{self.call('scatter')}({place}, {step}, {total}, {mask or f'TC_ALL{self.ending}'})"
                 lines.append(f"{self.guard(tests)}{text};")
@@ -246,11 +246,17 @@ class TilePrinter:
                 element = f"{self.call('any')}({mask}) ? *({place}) : 0" if mask else f"*({place})"
                 lines.append(f"const {self.vector} {name} = {self.call('splat')}({element});")
             else:
-                kinds = {1: ("load", [place]), 2: ("even", [place])}
-                function, args = kinds.get(step, ("strided", [place, str(step)]))
-                text = f"{self.call(f'{function}_masked' if mask else function)}({', '.join([*args, mask] if mask else args)})"
-                lines.append(f"const {self.vector} {name} = {text};")
+                lines.append(f"const {self.vector} {name} = {self.moved(step, place, mask)};")
         return loads[key]
+
+    def moved(self, step: int, place: str, mask: str) -> str:
+        """A vector from elements ``step`` apart."""
+        kinds = {1: ("load", [place]), 2: ("even", [place])}
+        return self.masked(*kinds.get(step, ("strided", [place, str(step)])), mask)
+
+    def masked(self, function: str, args: Sequence[str], mask: str) -> str:
+        """A call, for the lanes of a mask where there is one."""
+        return f"{self.call(f'{function}_masked' if mask else function)}({', '.join([*args, mask] if mask else args)})"
 
     def value(self, expr: Expr, operands: Sequence[str]) -> str:
         """The body over loaded operands, as a vector."""

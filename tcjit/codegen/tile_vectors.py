@@ -37,6 +37,11 @@ typedef uint$M_t tc_mask$N;
 #define TC_ALL$N ((tc_mask$N)-1)
 TC_TILE tc_mask$N tc_from$N(int64_t first) { return first >= 0 ? TC_ALL$N : first <= -$W ? 0 : (tc_mask$N)(TC_ALL$N << -first); }
 TC_TILE tc_mask$N tc_until$N(int64_t last) { return last < 0 ? 0 : last >= $W - 1 ? TC_ALL$N : (tc_mask$N)((2u << last) - 1); }
+/* of a mask that it knows, gcc 12 makes a whole load and a selection, which may leave the tensor */
+TC_TILE tc_mask$N tc_opaque$N(tc_mask$N m) {
+  __asm__("" : "+Yk"(m));
+  return m;
+}
 TC_TILE int tc_any$N(tc_mask$N m) { return m != 0; }
 TC_TILE int tc_lane$N(tc_mask$N m, int l) { return m >> l & 1; }
 TC_TILE $V tc_blend$N($V a, $V b, tc_mask$N m) { return __builtin_ia32_blendm$P_512_mask(a, b, m); }
@@ -52,7 +57,6 @@ TC_TILE $V tc_min$N($V a, $V b) {
 }
 """
 
-# volatile: of a masked load under a mask that it knows, gcc 12 makes a load of all lanes and a blend, or breaks down
 _PLAIN = """
 typedef tc_lanes$N tc_mask$N;
 #define TC_ALL$N ((tc_mask$N){0} == 0)
@@ -64,6 +68,10 @@ TC_TILE tc_mask$N tc_until$N(int64_t last) {
   $I most = last < 0 ? -1 : last >= $W ? $W : ($I)last;
   return TC_LANE_NUMBERS$N <= most;
 }
+TC_TILE tc_mask$N tc_opaque$N(tc_mask$N m) {
+  __asm__("" : "+m"(m));
+  return m;
+}
 TC_TILE int tc_lane$N(tc_mask$N m, int l) { return m[l] != 0; }
 TC_TILE int tc_any$N(tc_mask$N m) {
   $I any = 0;
@@ -73,7 +81,7 @@ TC_TILE int tc_any$N(tc_mask$N m) {
 TC_TILE $V tc_blend$N($V a, $V b, tc_mask$N m) { return tc_select$N(m, b, a); }
 TC_TILE $V tc_load_masked$N(const $E *p, tc_mask$N m) {
   $V r = {0};
-  for (int l = 0; l < $W; ++l) if (m[l]) r[l] = *(const volatile $E *)(p + l);
+  for (int l = 0; l < $W; ++l) if (m[l]) r[l] = p[l];
   return r;
 }
 TC_TILE void tc_store_masked$N($E *p, $V v, tc_mask$N m) {
@@ -152,7 +160,7 @@ def declarations(dtype: str, width: int) -> list[str]:
         "E": element, "V": vector_type(dtype, width), "B": str(size * width), "S": str(size), "I": f"int{8 * size}_t",
         "N": suffix(dtype, width), "W": str(width), "M": str(max(8, width)), "P": "ps" if size == 4 else "pd",
         "NUMBERS": ", ".join(map(str, range(width))), "MOST": "0x7fffffff" if size == 4 else "0x7fffffffffffffff",
-        "EVENS": ", ".join(str(2 * l if l < width // 2 else 2 * l + 1) for l in range(width)),
+        "EVENS": ", ".join(str(2 * lane + (lane >= width // 2)) for lane in range(width)),
     }  # fmt: skip
 
     def filled(text: str, **more: str) -> str:
@@ -163,10 +171,9 @@ def declarations(dtype: str, width: int) -> list[str]:
         across[name] = f"t[l + half] != t[l + half] || t[l + half] {sign} t[l] ? t[l + half] : t[l]"
     types, numbers = filled(_TYPES).split("\n\n")
     if size * width == 64:
-        with_masks = [_MASKS, _ENDING, _EVEN, _EVEN_MASKS]
-        functions = ["#if defined(__AVX512F__) && !defined(__clang__)", *with_masks, "#else", _PLAIN, _ENDING, _EVEN_PLAIN, _EVEN_MASKS_PLAIN]
+        own = ["#if defined(__AVX512F__) && !defined(__clang__)", _MASKS, _ENDING, _EVEN, _EVEN_MASKS]
+        functions = [*own, "#else", _PLAIN, _ENDING, _EVEN_PLAIN, _EVEN_MASKS_PLAIN, "#endif"]
     else:
         functions = ["#if !defined(__clang__)", _EVEN, "#else", _EVEN_PLAIN, "#endif", _PLAIN, _ENDING, _EVEN_MASKS_PLAIN]
-    functions = [_ALL, *functions, *(["#endif"] if size * width == 64 else [])]
-    lines = [filled(text) for text in functions] + [filled(_ACROSS, O=name, C=text) for name, text in across.items()]
+    lines = [filled(text) for text in (_ALL, *functions)] + [filled(_ACROSS, O=name, C=text) for name, text in across.items()]
     return [TILE_INLINE, *types.split("\n"), numbers, "\n".join(lines)]

@@ -95,7 +95,7 @@ def record(program: Program, compiled: CompiledProgram, target: Target, layouts:
         "workspace": source.workspace,
         "sites": list(source.sites),
         "launches": [[launch.symbol, list(launch.grid), launch.threads, launch.shared_bytes] for launch in source.launches],
-        "resources": dict(compiled.resources),
+        "resources": {**compiled.resources, **({"reductions": list(mapped.reductions)} if mapped.reductions else {})},
         "total": program.total,
         "context": [[d.name for d in program.dynamic], [definition.sizes.index(d.size) for d in program.dynamic], list(program.context)],
         "verified": mapped.verified,

@@ -129,8 +129,8 @@ class Kernel:
 
     @property
     def resources(self) -> Mapping[str, Any]:
-        """Bytes of workspace, whether the mapping was proved, the seconds of every step when it was compiled, and what the target's
-        compiler said: registers, bytes of shared memory and of spills, occupancy."""
+        """Bytes of workspace, whether the mapping was proved, the seconds of every step when it was compiled, how a CPU computes each of
+        the ``reductions``, and what a GPU's compiler said: registers, bytes of shared memory and of spills, occupancy."""
         always = {name: self.record.get(name, empty) for name, empty in (("workspace", 0), ("verified", False), ("seconds", {}))}
         return {**always, **self.record.get("resources", {})}
 

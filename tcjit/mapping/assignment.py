@@ -38,6 +38,7 @@ class Assignment:
     tiled: tuple[TiledStatement, ...] = ()  # nests that compute it, whose form later passes leave as it is
     untiled: str = ""  # why a reduction has none
     fused: bool = False  # part of the nest of a reduction before it
+    scan: str = ""  # the dimension along which a result adds to the one before it
 
     @property
     def results(self) -> Bounds:
@@ -112,7 +113,7 @@ class Temporaries:
 def rewrite(before: Assignments, visit: Callable[[Assignment, Temporaries], Sequence[Assignment]]) -> Assignments:
     """The program with every assignment replaced by some, which may use temporaries that ``visit`` adds."""
     temporaries = Temporaries(before)
-    replaced = tuple((old,) if old.tiled or old.fused else tuple(visit(old, temporaries)) for old in before.assignments)
+    replaced = tuple((old,) if old.tiled or old.fused or old.scan else tuple(visit(old, temporaries)) for old in before.assignments)
     assignments = tuple(new for part in replaced for new in part)
     return replace(before, assignments=assignments, temporaries=tuple(temporaries.added), replaced=replaced)
 
@@ -131,5 +132,5 @@ def to_statement(name: str, a: Assignment, values: Mapping[str, int]) -> ScopSta
     limits = tuple((dim, str(affine(lower, values)), str(affine(upper, values))) for dim, lower, upper in dynamic)
     return ScopStatement(
         name, a.tensor, a.subscripts, a.operator, a.value, a.bounds, a.reduction, a.constraints, a.source, limits, a.fuse_outer_only,
-        a.tiled, a.fused,
+        a.tiled, a.untiled, a.fused, a.scan,
     )  # fmt: skip

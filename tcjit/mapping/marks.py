@@ -92,6 +92,13 @@ class Accumulators(Mark):
 
 
 @dataclass(frozen=True)
+class Scan(Mark):
+    """A loop in which each result adds to the one before it, which stays in a register."""
+
+    word = "scan"
+
+
+@dataclass(frozen=True)
 class Simd(Mark):
     """A loop that runs in vector lanes."""
 
@@ -208,7 +215,7 @@ class Vector(Mark):
 Collective = Reduce | Mma | AsyncCopy  # stands directly above ``Threads``, at most one of them: what the threads do together
 Inner = Unroll | Vector  # may stand below ``Threads``: how a loop of one thread is printed
 
-CPU = (Parallel, TileLoops, Tile, RegisterTile, Accumulators, Unroll, Simd)
+CPU = (Parallel, TileLoops, Tile, RegisterTile, Accumulators, Scan, Unroll, Simd)
 GPU = (Launch, Grid, GridBlock, Threads, Sync, WaitGroup, Reduce, Mma, AsyncCopy, Unroll, Vector)
 _BY_WORD: dict[str, type[Mark]] = {kind.word: kind for kind in (*CPU, *GPU)}
 

@@ -37,7 +37,9 @@ from tcjit.mapping.passes.pad_operands import pad_operands
 from tcjit.mapping.passes.parallelise import WORTH_THREADS, parallelise
 from tcjit.mapping.passes.promote_to_registers import promote_to_registers
 from tcjit.mapping.passes.promote_to_shared import promote_to_shared
+from tcjit.mapping.passes.schedule_scan import schedule_scan
 from tcjit.mapping.passes.share import share
+from tcjit.mapping.passes.simplify_reductions import simplify_reductions
 from tcjit.mapping.passes.split_index_sets import split_index_sets
 from tcjit.mapping.passes.split_initialisation import split_initialisation
 from tcjit.mapping.passes.split_reduction import split_reduction
@@ -85,6 +87,12 @@ class Mapped:
     launches: tuple[LaunchBounds, ...] = ()
     digits: tuple[Digits, ...] = ()
 
+    @property
+    def reductions(self) -> tuple[str, ...]:
+        """How a CPU computes each reduction: its nest, or why it has none."""
+        nests = [tiled.show() for s in self.scop.statements for tiled in s.tiled]
+        return (*nests, *dict.fromkeys(f"{s.tensor}: no nest: {s.untiled}" for s in self.scop.statements if s.reduction and s.untiled))
+
 
 def build_scop(
     program: Program,
@@ -109,6 +117,7 @@ def build_scop(
 
     assignments = step(extract, program, layouts)
     assignments = proved(widen, assignments)
+    assignments = step(simplify_reductions, assignments) if isinstance(target, Machine) and options.nest else assignments
     assignments = step(pad_operands, assignments) if pack else assignments
     if on_vectors and options.nest:
         assignments = step(tile_reductions, assignments, options, target, prove != "none")
@@ -143,11 +152,13 @@ def _mapped(
     tree = isl.Schedule.empty(isl.Space.params_alloc(scop.ctx, 0))
     privates: list[Buffer] = []
     counter = count()
-    for tiled, group in groupby(scop.statements, key=lambda s: bool(s.tiled or s.fused)):
+    for kind, group in groupby(scop.statements, key=_kind):
         part = _part(scop, tuple(group))
-        if tiled:
+        if kind == "nest":
             trees = [tile_tree(one, parallel=_worth_threads(options, one)) for s in part.statements for one in s.tiled]
             made = reduce(isl.Schedule.sequence, trees)
+        elif kind == "scan":
+            made = reduce(isl.Schedule.sequence, [_scheduled_scan(part, s, options, prove, counter, steps) for s in part.statements])
         else:
             made, buffers = _scheduled(part, options, machine, prove, counter, steps)
             privates += buffers
@@ -160,6 +171,18 @@ def _part(scop: Scop, statements: tuple[ScopStatement, ...]) -> Scop:
     others = {t for s in scop.statements if s not in statements for t in (s.tensor, *(read.tensor for read, _ in s.reads()))}
     tensors = tuple(replace(t, role="output") if t.role == "temporary" and t.name in others else t for t in scop.tensors)
     return scop if len(statements) == len(scop.statements) else replace(scop, statements=statements, tensors=tensors)
+
+
+def _kind(s: ScopStatement) -> Literal["nest", "scan", "loops"]:
+    return "nest" if s.tiled or s.fused else "scan" if s.scan else "loops"
+
+
+def _scheduled_scan(
+    scop: Scop, s: ScopStatement, options: Options, prove: Proof, counter: Iterator[int], steps: Steps
+) -> isl.Schedule:
+    one = _part(scop, (s,))
+    proof = None if prove == "none" else partial(verify, one, dependences(one))
+    return steps.run("schedule_scan", schedule_scan, one, s, options, counter, show=trees.show, suffix="tree", check=proof)
 
 
 def _worth_threads(options: Options, tiled: TiledStatement) -> bool:

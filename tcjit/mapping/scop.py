@@ -34,7 +34,9 @@ class ScopStatement:
     dynamic_bounds: DynamicBounds = ()  # of the dimensions whose bounds depend on dynamic sizes
     fuse_outer_only: bool = False  # reads a result transposed, or parts of one: sharing all loops would cost more than it brings
     tiled: tuple[TiledStatement, ...] = ()  # what computes it, where it is a reduction that nests compute; its start is part of them
+    untiled: str = ""  # why a reduction has none
     fused: bool = False  # computed by the nest of a reduction before it
+    scan: str = ""  # the dimension along which a result adds to the one before it
 
     @property
     def dims(self) -> tuple[str, ...]:

@@ -17,10 +17,11 @@ RANKED = 6  # plans of each contraction
 # on a CPU, for defs with the trait: what the model weighs last
 STREAMING = (Options(fusion="maximal"), Options(fusion="minimal"), Options(parallel=False))
 SUMMING = (
-    *(Options(reduction_chunks=chunks) for chunks in (8, 32)),
+    Options(nest=False),
+    *(Options(nest=False, reduction_chunks=chunks) for chunks in (8, 32)),
     Options(accumulators=4),
-    Options(unroll=2),
-    *(Options(vector_dim=dim) for dim in (2, 3)),
+    Options(nest=False, unroll=2),
+    *(Options(nest=False, vector_dim=dim) for dim in (2, 3)),
 )
 # on a GPU
 ROWS = tuple(Options(block=block) for block in (128, 256, 512))
@@ -29,14 +30,14 @@ STEPS = (Options(reduction_tile=16), Options(reduction_tile=16, pipeline_stages=
 
 def cpu_seeds(program: Program, machine: Machine, layouts: Mapping[str, str], traits: Collection[str]) -> list[Options]:
     """Tile sizes of the next best patches of every contraction, then what changes the mapping in other ways."""
-    options = Options()
+    options = Options(nest=False)
     scop = build_scop(program, options, layouts)
     found: list[Options] = []
     if scop.statements:
         deps = dependences(scop)
         for group in groups_of(scop, fuse(scop, deps, schedule(scop, deps), options)) or ():
             tiles = dict.fromkeys(c.tile for c in patches(scop, group, options, machine))
-            found += [Options(tile=tile) for tile in list(tiles)[1 : RANKED + 1]]
+            found += [Options(nest=False, tile=tile) for tile in list(tiles)[1 : RANKED + 1]]
     return [*found, *(SUMMING if "reduction" in traits else ()), *STREAMING]
 
 

@@ -10,32 +10,29 @@ from typing import Any
 import pytest
 import torch
 from support.byoc.lower import assert_lowered
+from support.pairs import pairs
 from torch import Tensor, nn
 
 import tcjit
 from tcjit.byoc.lower.reductions import RUNNING
 from tcjit.errors import PartitionError
 
-REDUCTIONS = pytest.mark.parametrize("reduction", [0, 1, 2], ids=["none", "mean", "sum"])
-TYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
+TYPES = (torch.float32, torch.float64)
 
 
 def numbers(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
 
-@REDUCTIONS
-@TYPES
-@pytest.mark.parametrize("beta", [1.0, 0.3, 0.0])
+@pairs(reduction=REDUCTIONS, dtype=TYPES, beta=(1.0, 0.3, 0.0))
 def test_smooth_l1_loss(reduction: int, dtype: torch.dtype, beta: float) -> None:
     x, y = numbers(3, 5, dtype=dtype), numbers(3, 5, seed=1, dtype=dtype)
     assert_lowered(lambda g, *a: g("smooth_l1_loss", *a, reduction, beta), x, y)
     assert_lowered(lambda g, *a: g("smooth_l1_loss", *a, reduction, beta), x, torch.full((3, 5), math.nan, dtype=dtype))
 
 
-@REDUCTIONS
-@TYPES
-@pytest.mark.parametrize("log_target", [False, True])
+@pairs(reduction=REDUCTIONS, dtype=TYPES, log_target=(False, True))
 def test_kl_div(reduction: int, dtype: torch.dtype, log_target: bool) -> None:
     x, y = numbers(4, 6, dtype=dtype).log_softmax(1), numbers(4, 6, seed=1, dtype=dtype).softmax(1)
     y[0, 0] = 0
@@ -43,10 +40,7 @@ def test_kl_div(reduction: int, dtype: torch.dtype, log_target: bool) -> None:
     assert_lowered(lambda g, *a: g("kl_div", *a, reduction, log_target=log_target), x, given)
 
 
-@REDUCTIONS
-@TYPES
-@pytest.mark.parametrize("p", [2.0, 1.0, math.inf])
-@pytest.mark.parametrize("swap", [False, True])
+@pairs(reduction=REDUCTIONS, dtype=TYPES, p=(2.0, 1.0, math.inf), swap=(False, True))
 def test_triplet_margin_loss(reduction: int, dtype: torch.dtype, p: float, swap: bool) -> None:
     given = [numbers(5, 7, seed=seed, dtype=dtype) for seed in range(3)]
     assert_lowered(lambda g, *a: g("triplet_margin_loss", *a, 1.5, p, 1e-6, swap, reduction), *given)
@@ -60,10 +54,7 @@ def classes_of(shape: tuple[int, ...]) -> Tensor:
     return torch.randint(0, 5, rows, generator=torch.Generator().manual_seed(3))
 
 
-@REDUCTIONS
-@pytest.mark.parametrize("shape", CLASSES.values(), ids=CLASSES)
-@pytest.mark.parametrize("smoothing", [0.0, 0.2])
-@pytest.mark.parametrize("weighted", [False, True])
+@pairs(reduction=REDUCTIONS, shape=CLASSES, smoothing=(0.0, 0.2), weighted=(False, True))
 def test_cross_entropy_of_classes(reduction: int, shape: tuple[int, ...], smoothing: float, weighted: bool) -> None:
     target = classes_of(shape)
     weight = [torch.tensor([1.0, 0.5, 0.0, 2.0, 3.0])] if weighted else []
@@ -75,17 +66,14 @@ def test_cross_entropy_of_classes(reduction: int, shape: tuple[int, ...], smooth
     assert_lowered(made, numbers(*shape), target, *weight)
 
 
-@REDUCTIONS
+@pytest.mark.parametrize("reduction", REDUCTIONS.values(), ids=REDUCTIONS)
 def test_cross_entropy_leaves_rows_out(reduction: int) -> None:
     """Their number is no place in the classes; where all are, the mean is NaN."""
     for target in ([2, -100, 4, -100], [-100] * 4):
         assert_lowered(lambda g, x, t: g("cross_entropy_loss", x, t, None, reduction), numbers(4, 5), torch.tensor(target))
 
 
-@REDUCTIONS
-@TYPES
-@pytest.mark.parametrize("smoothing", [0.0, 0.2])
-@pytest.mark.parametrize("shape", CLASSES.values(), ids=CLASSES)
+@pairs(reduction=REDUCTIONS, dtype=TYPES, smoothing=(0.0, 0.2), shape=CLASSES)
 def test_cross_entropy_of_parts(reduction: int, dtype: torch.dtype, smoothing: float, shape: tuple[int, ...]) -> None:
     x, parts = numbers(*shape, dtype=dtype), numbers(*shape, seed=1, dtype=dtype).softmax(min(1, len(shape) - 1))
     weight = torch.tensor([1.0, 0.5, 0.0, 2.0, 3.0], dtype=dtype)
@@ -93,9 +81,7 @@ def test_cross_entropy_of_parts(reduction: int, dtype: torch.dtype, smoothing: f
     assert_lowered(lambda g, x, t: g("cross_entropy_loss", x, t, None, reduction, -100, smoothing), x, parts)
 
 
-@pytest.mark.parametrize("name", ["cumsum", "cumprod"])
-@pytest.mark.parametrize("dim", [0, 1, -1])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int32, torch.int64, torch.bool, torch.float16], ids=str)
+@pairs(name=("cumsum", "cumprod"), dim=(0, 1, -1), dtype=(*TYPES, torch.int32, torch.int64, torch.bool, torch.float16))
 def test_running(name: str, dim: int, dtype: torch.dtype) -> None:
     x = (numbers(4, 6) * 2).to(dtype)
     assert_lowered(lambda g, x: g(name, x, dim), x, **({"rtol": 2e-3, "atol": 2e-3} if dtype == torch.float16 else {}))

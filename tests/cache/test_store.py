@@ -280,6 +280,7 @@ def test_public_functions(home: Path, spare: Path, monkeypatch: pytest.MonkeyPat
     assert tcjit.cache.path() == tmp_path / "other", "the variable is read at use"
 
 
+@pytest.mark.cold
 def test_another_process_finds_it(store: Store, home: Path) -> None:
     put(store, "k", 5)
     code = """

@@ -57,6 +57,7 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert status == 0 and all(name in out for name in ("run", "explain", "doctor", "cache"))
 
 
+@pytest.mark.cold
 @pytest.mark.parametrize("start", [["-m", "tcjit"], ["-c", "import sys; from tcjit.cli import main; main(sys.argv[1:])"]])
 def test_as_a_process(start: list[str], tmp_path: Path) -> None:
     command = [sys.executable, *start, "run", write(tmp_path, MLP), "--shapes", "X=8y16"]

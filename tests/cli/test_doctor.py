@@ -78,6 +78,7 @@ def test_no_compiler() -> None:
     assert "missing  C compiler" in out and "apt install gcc" in out and "The CPU target cannot work here" in out
 
 
+@pytest.mark.cold
 @pytest.mark.parametrize("module, line", [("torch", "missing  PyTorch"), ("islpy", "missing  isl"), ("pyopencl", "missing  OpenCL")])
 def test_a_module_that_crashes_costs_one_line(module: str, line: str, tmp_path: Path) -> None:
     (tmp_path / f"{module}.py").write_text("import os\nos.abort()\n")

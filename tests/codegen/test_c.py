@@ -44,7 +44,7 @@ def source(
     checked: bool = True,
     scalars: dict[str, int] | None = None,
 ) -> Source:
-    return emit_c(map_program(program(text, shapes, scalars), options or Options(), machine), C, machine, checked=checked)
+    return emit_c(map_program(program(text, shapes, scalars), options or Options(nest=False), machine), C, machine, checked=checked)
 
 
 def kernel(made: Source) -> str:
@@ -84,7 +84,7 @@ def test_long_dot_products_keep_partial_sums() -> None:
 def test_threads_only_where_promised(name: str) -> None:
     text, shapes = PROGRAMS[name]
     assert "#pragma omp parallel" in source(text, shapes).text
-    assert "omp parallel" not in source(text, shapes, Options(parallel=False)).text
+    assert "omp parallel" not in source(text, shapes, Options(nest=False, parallel=False)).text
     tiny = {tensor: tuple(min(3, extent) for extent in shape) for tensor, shape in shapes.items()}
     assert "omp parallel" not in source(text, tiny).text
 
@@ -108,20 +108,20 @@ def test_teams_wait_only_for_what_they_need() -> None:
     text = """def f(float(N,M) A, float(N,M) B) -> (C, D, E, F) {
         C(i,j) = A(i,j) + 1  D(j,i) = B(i,j) * 2  E(i,j) = C(i,j) + D(i,j)  F(j,i) = A(i,j) * 3
     }"""
-    made = kernel(source(text, {"A": (300, 300), "B": (300, 300)}, Options(fusion="minimal")))
+    made = kernel(source(text, {"A": (300, 300), "B": (300, 300)}, Options(nest=False, fusion="minimal")))
     pragmas = [line for line in made.splitlines() if line.startswith("#pragma omp for")]
     assert ["nowait" in line for line in pragmas] == [True, False, True, True]
     assert depths(made, "#pragma omp parallel") == [2]
     first = "def f(float(N,M) A) -> (C, D) { C(i,j) = A(i,j) + 1  D(j,i) = C(i,j) * 2 }"
     small = "def f(float(N,M) A, float(K) B) -> (C, E, D) { C(i,j) = A(i,j) + 1  E(k) = B(k)  D(j,i) = C(i,j) * 2 }"
-    assert "#pragma omp for" in kernel(source(first, {"A": (300, 300)}, Options(fusion="minimal")))
-    between = kernel(source(small, {"A": (300, 300), "B": (3,)}, Options(fusion="minimal")))
+    assert "#pragma omp for" in kernel(source(first, {"A": (300, 300)}, Options(nest=False, fusion="minimal")))
+    between = kernel(source(small, {"A": (300, 300), "B": (3,)}, Options(nest=False, fusion="minimal")))
     assert "#pragma omp for" not in between and len(depths(between, "#pragma omp parallel for")) == 2
 
 
 def test_loops_in_a_row_that_are_worth_threads_together_are_one_region() -> None:
     text = "def f(float(N) X) -> (A, B, C) { A(i) = X(i)  B(i) = A(i)  C(i) = B(i) }"
-    scop = map_program(program(text, {"X": (9,)}), Options(fusion="minimal")).scop
+    scop = map_program(program(text, {"X": (9,)}), Options(nest=False, fusion="minimal")).scop
     worth = Threshold((Linear.of("n"), Linear.of("m") + 1), 9)
     assert worth.written(lambda value: value.text) == "(n) * (m + 1) >= 9"
     always, large, larger = (
@@ -137,7 +137,7 @@ def test_loops_in_a_row_that_are_worth_threads_together_are_one_region() -> None
 def test_a_region_for_large_sizes_is_written_without_threads_too() -> None:
     text = "def f(float(N,M) A) -> (C, D) { C(i,j) = A(i,j) + 1  D(i,j) = C(i,j) * 2 }"
     opened = generalise(read(text)[-1], {"N": 300, "M": 300}, {}, {"N": (1, 300)})
-    made = kernel(emit_c(map_program(opened, Options(fusion="minimal")), C, AVX512, checked=True))
+    made = kernel(emit_c(map_program(opened, Options(nest=False, fusion="minimal")), C, AVX512, checked=True))
     threads, alone = made.split("\n  } else {\n")
     assert re.search(r"\n  if \(.* >= \d+\) {\n#pragma omp parallel num_threads\(threads\)\n  {\n#pragma omp for", threads)
     stores = [[line.strip() for line in copy.splitlines() if "] = " in line] for copy in (threads, alone)]
@@ -160,7 +160,7 @@ def test_a_flag_is_joined_only_where_something_can_fail() -> None:
 
 def test_loops_of_one_kernel_share_the_flag_only_with_those_that_set_it() -> None:
     text = "def f(float(M,D) T, int64(N) I, float(N,D) X) -> (A, B) { A(n, d) = T(I(n), d)  B(d, n) = X(n, d) * 2 }"
-    made = source(text, {"T": (9, 64), "I": (4000,), "X": (4000, 64)}, Options(fusion="minimal"))
+    made = source(text, {"T": (9, 64), "I": (4000,), "X": (4000, 64)}, Options(nest=False, fusion="minimal"))
     pragmas = [line for line in made.text.splitlines() if line.startswith("#pragma omp for")]
     assert sorted("tc_flag" in line for line in pragmas) == [False, True]
 
@@ -184,20 +184,20 @@ def test_numbers_list_scalars_in_order_then_strides() -> None:
     text = "def f(float a, float(N,M) X, int32 s, bool p, float(K) Z) -> (Y) { Y(i, j) = p ? a * X(i, j) + Z(s*i) : 0.0 }"
     made = program(text, {"X": (20, 10), "Z": (40,)}, {"s": 2})
     layouts = {"X": "n1", "Z": "n"}
-    found = emit_c(map_program(made, Options(), AVX2, layouts), C, AVX2, checked=True)
+    found = emit_c(map_program(made, Options(nest=False), AVX2, layouts), C, AVX2, checked=True)
     assert found.numbers == (("scalar", "a", "float32"), ("scalar", "p", "bool"), ("stride", "X", 0), ("stride", "Z", 0))
     assert "X_stride0" in found.text and "Z_stride0" in found.text and "X_stride1" not in found.text
 
 
 def test_expanded_dimensions_cost_no_stride() -> None:
     made = program(MATMUL, {"A": (8, 8), "B": (8, 8)})
-    found = emit_c(map_program(made, Options(), AVX2, {"A": "00"}), C, AVX2, checked=True)
+    found = emit_c(map_program(made, Options(nest=False), AVX2, {"A": "00"}), C, AVX2, checked=True)
     assert found.numbers == () and "A[0]" in found.text
 
 
 def test_the_workspace_holds_what_stays_a_tensor() -> None:
     text = "def f(float(N) X) -> (Y) { T(i, j) = X(i) * X(j)  Y(i) +=! T(j, i) }"
-    assert source(text, {"X": (100,)}, Options(private_buffers=False, fusion="minimal")).workspace == 100 * 100 * 4
+    assert source(text, {"X": (100,)}, Options(nest=False, private_buffers=False, fusion="minimal")).workspace == 100 * 100 * 4
     assert source(SOFTMAX, {"I": (64, 50)}).workspace == 0
 
 
@@ -261,9 +261,9 @@ def lane_loops(made: str) -> list[str]:
     return [body.strip() for body in re.findall(r"#pragma omp simd[^\n]*\n[^\n]*\n([^\n]*)", made)]
 
 
-@pytest.mark.parametrize("options", [Options(), Options(tile=(1,)), Options(tile=(4,))], ids=["model", "row", "rows"])
-def test_calls_on_what_a_loop_does_not_change_come_before_it(options: Options) -> None:
-    made = kernel(source(LOG_SOFTMAX, {"X": (64, 128)}, options))
+@pytest.mark.parametrize("tile", [(), (1,), (4,)], ids=["model", "row", "rows"])
+def test_calls_on_what_a_loop_does_not_change_come_before_it(tile: tuple[int, ...]) -> None:
+    made = kernel(source(LOG_SOFTMAX, {"X": (64, 128)}, Options(nest=False, tile=tile)))
     (bound,) = re.findall(r"const float (tc_c[0-9]+) = tc_log_f32\(tc_v[0-9]+\);", made)
     assert made.count("log") == 1
     assert any(body.startswith("Y[") and body.endswith(f"- {bound};") for body in lane_loops(made))

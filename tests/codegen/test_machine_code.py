@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 from support.mapping import CONVOLUTION, GATHER, MATMUL, SOFTMAX, program
+from support.pairs import pairs
 from support.rings.banks import touches
 from support.rings.nvrtc import RELEASES, using
 from support.rings.sass import Instruction, count, histogram, innermost, sass
@@ -22,13 +23,15 @@ from tcjit.runtime import nvrtc
 Shapes = Mapping[str, tuple[int, ...]]
 SQUARE = {"A": (4096, 4096), "B": (4096, 4096)}
 TRANSPOSED = "def tmm(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) }"
+DEVICES = {device.name: device for device in (SM_80, SM_90)}
 HALVES = "def mm(bfloat16(M,K) A, bfloat16(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 
 
-@pytest.fixture(scope="module", autouse=True, params=RELEASES)
-def compiler(request: pytest.FixtureRequest) -> Iterator[None]:
+@pytest.fixture(autouse=True, params=RELEASES)
+def release(request: pytest.FixtureRequest) -> Iterator[str]:
+    """What a test is compiled with: each in turn, unless it says in which combinations."""
     with using(request.param):
-        yield
+        yield request.param
 
 
 def mapped(text: str, shapes: Shapes, device: Device = SM_90, **options: object) -> Mapped:
@@ -42,9 +45,8 @@ def compiled(made: Mapped, device: Device = SM_90) -> tuple[nvrtc.CubinFile, lis
     return binary, sass(binary.cubin)[source.launches[-1].symbol]
 
 
-@pytest.mark.parametrize("device", [SM_80, SM_90], ids=["sm_80", "sm_90"])
-@pytest.mark.parametrize("text", [MATMUL, TRANSPOSED], ids=["AB", "ABt"])
-def test_the_matmul_preset(text: str, device: Device) -> None:
+@pairs(text={"AB": MATMUL, "ABt": TRANSPOSED}, device=DEVICES, release=RELEASES, indirect=["release"])
+def test_the_matmul_preset(text: str, device: Device, release: str) -> None:
     made = mapped(text, SQUARE, device)
     binary, code = compiled(made, device)
     (resources,) = binary.resources.values()
@@ -112,9 +114,8 @@ NORM = """def norm(float(N,D) X) -> (Y, m, v) {
 }"""
 
 
-@pytest.mark.parametrize("columns", [40 << 10, 65535, 65536], ids=["registers", "odd", "memory"])
-@pytest.mark.parametrize("device", [SM_80, SM_90], ids=["sm_80", "sm_90"])
-def test_long_rows_fit_the_registers(device: Device, columns: int) -> None:
+@pairs(columns={"registers": 40 << 10, "odd": 65535, "memory": 65536}, device=DEVICES, release=RELEASES, indirect=["release"])
+def test_long_rows_fit_the_registers(columns: int, device: Device, release: str) -> None:
     """A block of 1,024 threads has 64 registers for each: a row that leaves too few of them is read from memory again."""
     binary, code = compiled(mapped(NORM, {"X": (2048, columns)}, device), device)
     (resources,) = binary.resources.values()

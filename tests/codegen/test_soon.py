@@ -29,7 +29,7 @@ CALL = re.compile(r"(tc_soon(?:_written)?)\(&(\w+)\[(.+)\], (\d+)\);")
 
 def asked(text: str = GROUPS, shapes: dict[str, tuple[int, ...]] = SHAPES, machine: Machine = AVX512) -> list[tuple[str, ...]]:
     """Function, tensor, place and lines of each request."""
-    return CALL.findall(emit_c(map_program(program(text, shapes), Options(), machine), C, machine, checked=True).text)
+    return CALL.findall(emit_c(map_program(program(text, shapes), Options(nest=False), machine), C, machine, checked=True).text)
 
 
 def test_the_next_image_s_group_and_this_one_s_results() -> None:
@@ -73,10 +73,10 @@ def test_nothing_is_asked_for_where_it_would_not_pay(other: dict[str, object]) -
 
 def test_the_last_round_of_a_size_that_only_the_call_knows() -> None:
     sizes = {"N": 64, "G": 32, "C": 16, "F": 16, "H": 14, "W": 14, "KH": 3, "KW": 3}
-    made = map_program(generalise(read(GROUPS)[0], sizes, {}, {"N": (33, 64)}), Options(), AVX512)
+    made = map_program(generalise(read(GROUPS)[0], sizes, {}, {"N": (33, 64)}), Options(nest=False), AVX512)
     (first, _) = CALL.findall(emit_c(made, C, AVX512, checked=True).text)
     assert first[1] == "I" and "< 31 ? 3136 : 0" in first[2]
     sizes |= {"G": 1, "C": 64, "F": 64}
-    made = map_program(generalise(read(GROUPS)[0], sizes, {}, {"N": (33, 64)}), Options(), AVX512)
+    made = map_program(generalise(read(GROUPS)[0], sizes, {}, {"N": (33, 64)}), Options(nest=False), AVX512)
     (first, _) = CALL.findall(emit_c(made, C, AVX512, checked=True).text)
     assert first[2].endswith("(c0 < tc_size_N - 1 ? 12544 : 0)"), "nothing beyond the tensor"

@@ -55,6 +55,7 @@ def test_the_number_of_arguments() -> None:
         bind((A, B), [(2, 3)])
 
 
+@pytest.mark.cold
 def test_binding_needs_neither_parser_nor_isl() -> None:
     code = "import sys, tcjit.grammar.bind; print(sorted({'islpy', 'lark', 'torch'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -221,6 +221,7 @@ def test_threads_do_not_mix_texts() -> None:
     assert failures == []
 
 
+@pytest.mark.cold
 def test_importing_the_parser_does_not_import_lark() -> None:
     code = "import sys, tcjit.grammar.parse, tcjit.grammar.check; print(sorted({'lark', 'torch', 'islpy'} & set(sys.modules)))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

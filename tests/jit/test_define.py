@@ -82,6 +82,7 @@ print(json.dumps([name for name in before if getattr(tcjit, name) is not before[
 # ---------------------------------------------------------------- weight
 
 
+@pytest.mark.cold
 def test_import_is_light() -> None:
     code = """
 import sys
@@ -91,6 +92,7 @@ print({"torch", "lark", "islpy", "numpy"} & set(sys.modules))
     assert child(code) == "set()"
 
 
+@pytest.mark.cold
 def test_import_after_torch_is_quick() -> None:
     """A tenth of what torch takes itself, in CPU time of the best of three processes: machines differ, and may be busy."""
     code = """
@@ -120,6 +122,7 @@ print(sorted({{"lark", "islpy"}} & set(sys.modules)), tc.mm._call is not None an
     assert child(code) == "[] 1"
 
 
+@pytest.mark.cold
 def test_define_alone_does_not_need_torch() -> None:
     code = f"""
 import sys, tcjit

@@ -26,7 +26,7 @@ def test_how_it_was_made() -> None:
     assert repr(k) == "<tcjit.Kernel mm(A[4, 5], B[5, 6]) for cpu>"
     assert "tc_mm" in k.source and "domain" in k.tree and k.target == "cpu" and isinstance(k.options, tcjit.Options)
     assert {"source", "tree", "scop"} <= set(k.artifacts)
-    assert set(k.resources) == {"workspace", "verified", "seconds"} and k.resources["seconds"]["compile"] > 0
+    assert set(k.resources) == {"workspace", "verified", "seconds", "reductions"} and k.resources["seconds"]["compile"] > 0
     assert k.roofline.flops == 2 * 4 * 5 * 6 and k.roofline.bytes == 4 * (20 + 30 + 24)
 
 

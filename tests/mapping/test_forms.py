@@ -25,7 +25,7 @@ def planned(made: Scop, *names: str, options: Options | None = None) -> Plan:
     shared = [d for d in update.dims if d not in update.reduction]
     first = made.statement(names[0])
     columns = tuple(dict(zip(names, pair, strict=True)) for pair in zip(first.dims, shared, strict=True))
-    return plan(made, Group(names, columns), options or Options(), AVX512)
+    return plan(made, Group(names, columns), options or Options(nest=False), AVX512)
 
 
 def test_a_sum_is_cut_where_a_condition_changes() -> None:
@@ -33,7 +33,7 @@ def test_a_sum_is_cut_where_a_condition_changes() -> None:
     updates = [s for s in made.statements if s.operator == "+="]
     assert [{d: (lo, hi) for d, lo, hi in s.bounds}["t"] for s in updates] == [(0, 5), (5, 64)]
     assert all(s.operator == "=" and s.bounds == u.bounds[:2] for s, u in zip(made.statements[::2], updates, strict=True))
-    assert len([s for s in scop(DILATED, SHAPES, Options(pack=False)).statements if s.operator == "+="]) == 1
+    assert len([s for s in scop(DILATED, SHAPES, Options(nest=False, pack=False)).statements if s.operator == "+="]) == 1
 
 
 @pytest.mark.parametrize(
@@ -59,21 +59,21 @@ def test_a_short_last_index_leaves_the_lanes_to_a_longer_one() -> None:
     made = scop(NARROW, NARROW_SHAPES)
     assert [s.tensor for s in made.statements] == ["W_packed", "O_turned", "O_turned", "O"]
     assert made.statement("S2").dims[:3] == ("n", "h", "f") and made.tensor("O_turned").shape == (4, 5, 24)
-    assert "O_turned" not in {s.tensor for s in scop(NARROW, NARROW_SHAPES, Options(vector_dim=1)).statements}
+    assert "O_turned" not in {s.tensor for s in scop(NARROW, NARROW_SHAPES, Options(nest=False, vector_dim=1)).statements}
     wide = {"I": (4, 32, 40), "W": (24, 32, 3)}
     assert "O_turned" not in {s.tensor for s in scop(NARROW, wide).statements}
-    assert "O_turned" in {s.tensor for s in scop(NARROW, wide, Options(vector_dim=2)).statements}
-    assert "O_turned" not in {s.tensor for s in scop(NARROW, wide, Options(vector_dim=3)).statements}
+    assert "O_turned" in {s.tensor for s in scop(NARROW, wide, Options(nest=False, vector_dim=2)).statements}
+    assert "O_turned" not in {s.tensor for s in scop(NARROW, wide, Options(nest=False, vector_dim=3)).statements}
 
 
 def test_the_way_back_shares_no_loops_unless_fusion_is_maximal() -> None:
     assert "O_turned" not in {p.tensor for p in mapped(NARROW, NARROW_SHAPES).privates}
-    assert mapped(NARROW, NARROW_SHAPES, Options(fusion="maximal")).verified
+    assert mapped(NARROW, NARROW_SHAPES, Options(nest=False, fusion="maximal")).verified
 
 
 def test_a_contraction_that_waits_for_memory_reads_it_in_order() -> None:
     text = "def f(float(N,C,K,H) X, float(N,H) Y) -> (O) { O(n, c, h) +=! X(n, c, k, h) * Y(n, h) }"
-    made = scop(text, {"X": (4, 128, 8, 784), "Y": (4, 784)}, Options(fusion="minimal"))
+    made = scop(text, {"X": (4, 128, 8, 784), "Y": (4, 784)}, Options(nest=False, fusion="minimal"))
     found = planned(made, "S0", "S1")
     assert found.order == (0, 1, 2) and found.tile[:2] == (1, 1)
 
@@ -87,5 +87,5 @@ def test_the_innermost_tile_loop_re_reads_the_smaller_operand() -> None:
 @pytest.mark.parametrize("outer", [1, 2])
 def test_the_outermost_loop_is_an_option(outer: int) -> None:
     made = scop(MATMUL, {"A": (64, 64), "B": (64, 64)})
-    assert planned(made, "S0", "S1", options=Options(outer_loop=outer)).order[0] == outer - 1
+    assert planned(made, "S0", "S1", options=Options(nest=False, outer_loop=outer)).order[0] == outer - 1
     assert Options(outer_loop=outer).normalised("cpu", (), outer - 1) == Options()

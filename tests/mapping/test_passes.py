@@ -41,27 +41,27 @@ def marks(made: Mapped) -> list[Mark]:
 
 
 def test_an_epilogue_joins_its_product_and_the_next_product_does_not() -> None:
-    groups = grouping(MLP, MLP_SHAPES, Options(pack=False))
+    groups = grouping(MLP, MLP_SHAPES, Options(nest=False, pack=False))
     assert groups == [(("S0", "S1", "S2"), 2), (("S3", "S4"), 2)]
 
 
 def test_minimal_fusion_joins_only_initialisations() -> None:
-    groups = grouping(MLP, MLP_SHAPES, Options(fusion="minimal", pack=False))
+    groups = grouping(MLP, MLP_SHAPES, Options(nest=False, fusion="minimal", pack=False))
     assert groups == [(("S0", "S1"), 2), (("S2",), 2), (("S3", "S4"), 2)]
 
 
 def test_the_statements_of_a_softmax_share_the_row() -> None:
-    assert grouping(SOFTMAX, {"I": (64, 50)}, Options()) == [(("S0", "S1", "S2", "S3", "S4", "S5"), 1)]
+    assert grouping(SOFTMAX, {"I": (64, 50)}, Options(nest=False)) == [(("S0", "S1", "S2", "S3", "S4", "S5"), 1)]
 
 
 def test_a_single_row_keeps_its_parallel_columns() -> None:
-    groups = grouping(SOFTMAX, {"I": (1, 5000)}, Options())
+    groups = grouping(SOFTMAX, {"I": (1, 5000)}, Options(nest=False))
     assert len(groups) > 1
 
 
 @pytest.mark.parametrize("m, n, regions", [(64, 64, 1), (64, 70, 2), (67, 70, 4)])
 def test_remainders_are_regions_of_their_own(m: int, n: int, regions: int) -> None:
-    made = mapped(MATMUL, {"A": (m, 32), "B": (32, n)}, Options(tile=(4, 32)))
+    made = mapped(MATMUL, {"A": (m, 32), "B": (32, n)}, Options(nest=False, tile=(4, 32)))
     assert sum(isinstance(mark, Tile) for mark in marks(made)) == regions
     assert marks(made).count(RegisterTile()) == regions
 
@@ -70,16 +70,16 @@ def test_a_contraction_runs_in_registers_and_small_work_on_one_thread() -> None:
     assert {RegisterTile(), Unroll(), Simd()} <= set(marks(mapped(MATMUL, {"A": (64, 64), "B": (64, 64)})))
     assert Parallel() in marks(mapped(MATMUL, {"A": (64, 64), "B": (64, 64)}))
     assert Parallel() not in marks(mapped(MATMUL, {"A": (4, 4), "B": (4, 4)}))
-    assert Parallel() not in marks(mapped(MATMUL, {"A": (64, 64), "B": (64, 64)}, Options(parallel=False)))
+    assert Parallel() not in marks(mapped(MATMUL, {"A": (64, 64), "B": (64, 64)}, Options(nest=False, parallel=False)))
 
 
 def test_lanes_follow_unit_stride() -> None:
     made = scop(MATMUL, {"A": (64, 64), "B": (64, 64)})
     deps = dependences(made)
-    (group,) = groups_of(made, fuse(made, deps, schedule(made, deps), Options())) or ()
-    chosen = plan(made, group, Options(), AVX512)
+    (group,) = groups_of(made, fuse(made, deps, schedule(made, deps), Options(nest=False))) or ()
+    chosen = plan(made, group, Options(nest=False), AVX512)
     assert chosen.lane("S1") == "n" and chosen.patch is not None and chosen.patch.width == 16
-    assert plan(made, group, Options(vector_width=1), AVX512).patch is None
+    assert plan(made, group, Options(nest=False, vector_width=1), AVX512).patch is None
 
 
 def test_long_dot_products_run_along_the_reduction() -> None:
@@ -92,7 +92,7 @@ def test_long_dot_products_run_along_the_reduction() -> None:
 def test_row_statistics_of_a_softmax_are_private() -> None:
     made = mapped(SOFTMAX, {"I": (64, 50)})
     assert {(p.tensor, p.elements) for p in made.privates} == {("top", 4), ("total", 4)}, "of the rows that take turns"
-    assert mapped(SOFTMAX, {"I": (64, 50)}, Options(private_buffers=False)).privates == ()
+    assert mapped(SOFTMAX, {"I": (64, 50)}, Options(nest=False, private_buffers=False)).privates == ()
 
 
 @pytest.mark.parametrize(

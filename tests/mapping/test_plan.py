@@ -24,10 +24,10 @@ FOUR = "def four(float(a_,e_,b_,f_) A, float(f_,e_,c_,d_) B) -> (C) { C(a,b,c,d)
 
 def tile(shapes: Mapping[str, tuple[int, ...]], machine: Machine = AVX512) -> tuple[int, ...]:
     """The tile of the best patch."""
-    scop = build_scop(program(FOUR, shapes), Options())
+    scop = build_scop(program(FOUR, shapes), Options(nest=False))
     deps = dependences(scop)
-    (group,) = groups_of(scop, fuse(scop, deps, schedule(scop, deps), Options())) or ()
-    return patches(scop, group, Options(), machine)[0].tile
+    (group,) = groups_of(scop, fuse(scop, deps, schedule(scop, deps), Options(nest=False))) or ()
+    return patches(scop, group, Options(nest=False), machine)[0].tile
 
 
 def test_few_lines_at_the_same_place_of_pages():
@@ -55,10 +55,11 @@ GROUPS = "def gconv(float(N,G,C,H,W) I, float(G,F,C,KH,KW) W1) -> (O) { O(n,g,f,
     ],
 )
 def test_a_row_reads_again_what_it_read_for_its_neighbour(kernel, registers, rows):
-    scop = build_scop(program(GROUPS, {"I": (4, 4, 16, 11 + kernel, 11 + kernel), "W1": (4, 16, 16, kernel, kernel)}), Options())
+    options, machine = Options(nest=False), replace(AVX512, vector_registers=registers)
+    scop = build_scop(program(GROUPS, {"I": (4, 4, 16, 11 + kernel, 11 + kernel), "W1": (4, 16, 16, kernel, kernel)}), options)
     deps = dependences(scop)
-    found = [group for group in groups_of(scop, fuse(scop, deps, schedule(scop, deps), Options())) or () if len(group.columns) == 5]
-    best = next(ranked[0] for group in found if (ranked := patches(scop, group, Options(), replace(AVX512, vector_registers=registers))))
+    found = [group for group in groups_of(scop, fuse(scop, deps, schedule(scop, deps), options)) or () if len(group.columns) == 5]
+    best = next(ranked[0] for group in found if (ranked := patches(scop, group, options, machine)))
     assert best.tile[2:4] == rows and best.tile[4] == 16
 
 
@@ -85,8 +86,8 @@ SCALED = "def scaled(float(N,C) X) -> (Y) { S(n) +=! X(n, c)  Y(n, c) = X(n, c) 
     ],
 )
 def test_rows_take_turns_where_sweeps_wait_for_sums(text: str, rows: int, columns: int, together: int) -> None:
-    made = build_scop(program(text, {"I" if text is SOFTMAX else "X": (rows, columns)}), Options())
+    made = build_scop(program(text, {"I" if text is SOFTMAX else "X": (rows, columns)}), Options(nest=False))
     deps = dependences(made)
-    (group,) = groups_of(made, fuse(made, deps, schedule(made, deps), Options())) or ()
-    assert plan(made, group, Options(), AVX512).tile == (together,)
-    assert plan(made, group, Options(tile=(3,)), AVX512).tile == (3,)
+    (group,) = groups_of(made, fuse(made, deps, schedule(made, deps), Options(nest=False))) or ()
+    assert plan(made, group, Options(nest=False), AVX512).tile == (together,)
+    assert plan(made, group, Options(nest=False, tile=(3,)), AVX512).tile == (3,)

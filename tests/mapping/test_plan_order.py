@@ -17,7 +17,7 @@ FAR = replace(AVX512, cache_bytes=1 << 40)
 
 def order(m: int, k: int, n: int, machine: Machine, tile: tuple[int, int] = (6, 64)) -> str:
     """The columns of a matrix product, outermost first."""
-    scop = build_scop(program(MATMUL, {"A": (m, k), "B": (k, n)}), Options())
+    scop = build_scop(program(MATMUL, {"A": (m, k), "B": (k, n)}), Options(nest=False))
     sums = next(s for s in scop.statements if s.reduction)
     return "".join("mn"[c] for c in Nest(scop, sums, ("m", "n"), tile, m * k * n / 16, machine).order())
 
@@ -36,7 +36,7 @@ def test_what_inner_loops_sweep_stays_in_cache(m, k, n, machine, expected):
 
 
 def test_traffic_of_both_orders():
-    scop = build_scop(program(MATMUL, {"A": (960, 512), "B": (512, 640)}), Options())
+    scop = build_scop(program(MATMUL, {"A": (960, 512), "B": (512, 640)}), Options(nest=False))
     nest = Nest(scop, scop.statements[1], ("m", "n"), (6, 64), 1.0, AVX512)
     a, b, c = 960 * 512 * 4, 512 * 640 * 4, 960 * 640 * 4
     assert nest._traffic([1, 0])[0] == 10 * a + b + c
@@ -49,7 +49,7 @@ GROUPED = "def gconv(float(N,G,C,H,W) I, float(G,C,KH,KW,F) K) -> (O) { O(n,g,h,
 
 def test_images_come_as_they_lie_in_memory():
     shapes = {"I": (32, 32, 16, 14, 14), "K": (32, 16, 3, 3, 16)}
-    scop = build_scop(program(GROUPED, shapes), Options())
+    scop = build_scop(program(GROUPED, shapes), Options(nest=False))
     sums = next(s for s in scop.statements if s.reduction)
     nest = Nest(scop, sums, ("n", "g", "h", "w", "f"), (1, 1, 12, 2, 16), 2.3e7, AVX512)
     images, kernels = 32, 32

@@ -29,7 +29,7 @@ SHAPES = {"I": (8, 4, 16, 14, 14), "W1": (4, 16, 16, 3, 3), "B": (4, 16)}
 
 
 def shares(options: Options | None = None, shapes=SHAPES, machine=AVX512) -> tuple[Shared, ...]:
-    options = options or Options()
+    options = options or Options(nest=False)
     scop = build_scop(program(GROUPS, shapes), options)
     deps = dependences(scop)
     groups = groups_of(scop, fuse(scop, deps, schedule(scop, deps), options))
@@ -47,8 +47,8 @@ def test_a_copy_of_a_turned_result_runs_beside_its_sum():
 @pytest.mark.parametrize(
     "kept_apart",
     [
-        {"options": Options(fusion="minimal")},
-        {"options": Options(tile=(2, 2))},  # a tile of several images cannot run beside single ones
+        {"options": Options(nest=False, fusion="minimal")},
+        {"options": Options(nest=False, tile=(2, 2))},  # a tile of several images cannot run beside single ones
         # twelve rounds, of four groups and three rows, are too few for eight threads
         {"shapes": {**SHAPES, "I": (1, 4, 16, 5, 14)}, "machine": replace(AVX512, threads=8)},
         {"machine": replace(AVX512, threads=64)},  # and 32 too few for so many
@@ -69,7 +69,7 @@ def test_the_turned_result_is_a_buffer_of_one_round():
 
 def test_only_the_outermost_loops_are_parallel():
     shapes = {"I": (32, 32, 16, 14, 14), "W1": (32, 16, 16, 3, 3), "B": (32, 16)}
-    text = show(map_program(program(GROUPS, shapes), Options(), AVX512).tree)
+    text = show(map_program(program(GROUPS, shapes), Options(nest=False), AVX512).tree)
     assert text.count('mark: "parallel"') == 2  # one around the packed weights, one around sum and copy
 
 
@@ -77,7 +77,7 @@ PRODUCTS = "def bmm(float(B,N,K) X, float(B,M,K) Y) -> (Z) { Z(b,n,m) +=! X(b,n,
 
 
 def products(batch: int, size: int, options: Options | None = None, machine=AVX512):
-    return map_program(program(PRODUCTS, {"X": (batch, size, size), "Y": (batch, size, size)}), options or Options(), machine)
+    return map_program(program(PRODUCTS, {"X": (batch, size, size), "Y": (batch, size, size)}), options or Options(nest=False), machine)
 
 
 def test_an_operand_is_packed_in_the_round_that_needs_it():
@@ -93,7 +93,7 @@ def test_an_operand_is_packed_in_the_round_that_needs_it():
     [
         products(3, 40),  # too few rounds for two threads
         products(12, 96),  # and for what is worth threads inside
-        products(64, 40, Options(fusion="minimal")),
+        products(64, 40, Options(nest=False, fusion="minimal")),
         products(64, 40, machine=replace(AVX512, cache_bytes=1 << 12)),
     ],
     ids=["few", "heavy", "minimal", "large"],
@@ -124,7 +124,7 @@ def test_rounds_that_only_the_call_counts(size, least, shared):
     """Light ones may turn out to be few; what would keep threads busy inside a round is not left to one of them."""
     for greatest in (least + 31, 1024):
         sizes = {"B": greatest, "N": size, "M": size, "K": size}
-        made = map_program(generalise(read(PRODUCTS)[0], sizes, {}, {"B": (least, greatest)}), Options(), AVX512)
+        made = map_program(generalise(read(PRODUCTS)[0], sizes, {}, {"B": (least, greatest)}), Options(nest=False), AVX512)
         assert made.verified and bool(made.privates) == shared
 
 

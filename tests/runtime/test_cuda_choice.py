@@ -16,6 +16,7 @@ from tcjit import config
 from tcjit.errors import LaunchError, TCError
 from tcjit.runtime import cuda, cuda_driver
 
+pytestmark = pytest.mark.cold
 ROOT = Path(__file__).resolve().parents[2]
 LIGHT = """
 import tcjit.runtime.cuda, tcjit.runtime.nvrtc

@@ -74,6 +74,7 @@ def test_ratios_are_of_the_same_round() -> None:
         timing.ratios([1.0], [1.0, 2.0])
 
 
+@pytest.mark.cold
 def test_the_standard_library_is_enough() -> None:
     path = timing.__file__
     code = f"""

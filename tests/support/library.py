@@ -31,6 +31,7 @@ from tcjit.runtime.tensors import TORCH
 Draw = Callable[[torch.Generator, tuple[int, ...]], torch.Tensor]
 SLACK = 2  # PyTorch's float64 result has an error of its own, of the same size
 CUDA = "tests/cuda/test_cuda_library.py has every operator on a GPU"
+NAMES = library.names()
 TARGETS = ["reference", *everywhere(cuda=CUDA)]
 
 
@@ -79,13 +80,14 @@ def cases(
 
 def runs(all_cases: Iterable[Case]) -> list[Any]:
     """Parameters ``case, dtype, target``: every case on the reference in both wide types and compiled for the CPU in float32; because
-    compiling takes most of the time, only the last of each operator in float64, in OpenCL and as CUDA text."""
+    compiling takes most of the time, only the last of each operator in float64, and on one GPU target in turn. On the other one
+    ``tests/end_to_end/test_library_options.py`` has the operator."""
     listed = list(all_cases)
     chosen = [(case, dtype, "reference") for case in listed for dtype in ("float64", "float32")]
     chosen += [(case, "float32", "cpu") for case in listed]
     last = {case.name: case for case in listed}.values()
     chosen += [(case, "float64", "cpu") for case in last]
-    chosen += [(case, "float32", target) for target in ("cuda_host", "opencl") for case in last]
+    chosen += [(case, "float32", "opencl" if case.name in NAMES[::2] else "cuda_host") for case in last]
     return [on(target, case, dtype) for case, dtype, target in chosen]
 
 

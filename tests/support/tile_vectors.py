@@ -1,5 +1,5 @@
 """The functions over vectors of register tiles, compiled and called: ``python -m support.tile_vectors LIBRARY`` checks a compiled one.
-`known` behind it: loads under masks that the compiler knew.
+`known` behind it: loads under masks that the compiler would know.
 
 In a process of its own, since a lane that is touched though its mask leaves it out may lie on a page that nobody may touch.
 """
@@ -63,11 +63,12 @@ void do_across_$N(const $E *a, $E *o) {
   o[2] = tc_across_min_$N(tc_load_$N(a)), o[3] = tc_across_max_$N(tc_load_$N(a));
 }
 """
-# a mask that the compiler knows, as tiles of a single partial vector have it
+# a mask that the compiler would know, as tiles of a single partial vector have it
 _CONSTANT = """
 void do_known_$K_$N(const $E *p, $E *o) {
   tc_$E$W sum = {0};
-  for (int64_t i = 0; i < 2; ++i) sum = tc_blend_$N(sum, sum + tc_load_masked_$N(p, tc_until_$N($K)), tc_until_$N($K));
+  const tc_mask_$N m = tc_opaque_$N(tc_until_$N($K));
+  for (int64_t i = 0; i < 2; ++i) sum = tc_blend_$N(sum, sum + tc_load_masked_$N(p, m), m);
   tc_store_$N(o, sum);
 }
 """
@@ -175,7 +176,7 @@ class Vectors:
             assert out.tobytes() == np.full(self.width, x, dtype=self.dtype).tobytes() or x != x and np.isnan(out).all(), x
 
     def known(self) -> None:
-        """Loads under masks that the compiler knows, the last lane that counts at the end of the page."""
+        """Loads under masks that the compiler would know, the last lane that counts at the end of the page."""
         out = self.empty()
         for last in range(self.width):
             counted = np.arange(self.width) <= last

@@ -26,6 +26,7 @@ def running(pid: int) -> bool:
     return True
 
 
+@pytest.mark.cold
 @pytest.mark.parametrize("begun", [0, 3])
 def test_a_search_that_is_left_while_it_begins_leaves_nothing(tmp_path: Path, begun: int) -> None:
     """At once, and when all its processes are busy with their openings."""

@@ -212,6 +212,7 @@ def test_without_matplotlib_a_plot_says_how_to_get_it(monkeypatch: pytest.Monkey
         result(3).plot()
 
 
+@pytest.mark.cold
 def test_a_page_needs_neither_matplotlib_nor_optuna() -> None:
     code = "import sys, tcjit.tuner.report; print(sorted({'matplotlib', 'optuna', 'torch'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"

@@ -99,7 +99,7 @@ class Shape:
 
 def estimate(s: Statement, shape: Shape, found: Sequence[Operand], body: Expr, core: Core) -> Estimate | None:
     """The cost of a register tile; None where registers do not suffice, or the text would be too long."""
-    extent = {dim: s.extent(dim) for dim in s.dims}
+    extent = s.extents
     lane, row, vectors, rows = shape.lane, shape.row, shape.vectors, shape.rows
     over_terms = lane in s.terms
     window, accumulators = prod(extent[dim] for dim in shape.window), vectors * rows
@@ -115,7 +115,7 @@ def estimate(s: Statement, shape: Shape, found: Sequence[Operand], body: Expr, c
     for number, operand in enumerate(found):
         moves, use = operand in in_lanes, prod(extent[dim] for dim in s.outputs if dim not in operand.dims)
         size = prod(extent[dim] for dim in operand.dims)
-        if not over_terms and _staged(s, shape, operand, use, size, steps, extent, core):
+        if not over_terms and operand.is_copyable and _staged(s, shape, operand, use, size, steps, extent, core):
             staged.add(number)
             together = moves and operand.single is not None and operand.stride(lane) == 1
             copied += size * ((core.copy if together else core.transpose) + (core.beyond if size * core.element > core.l2 else 0.0))

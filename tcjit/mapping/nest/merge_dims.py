@@ -42,6 +42,9 @@ def mergeable(s: Statement, outer: str, inner: str) -> bool:
         return False
     if not _boxed(s.domain, [s.dims.index(dim) for dim in (outer, inner)]):
         return False
+    at = s.dims.index(inner)
+    if (s.domain.dim_min_val(at).to_python(), s.domain.dim_max_val(at).to_python()) != (0, extent - 1):
+        return False  # the whole of each row, or what is merged has gaps
     return outer in s.terms or _boxed(s.results, [s.outputs.index(dim) for dim in (outer, inner)])
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
-from tcjit.grammar.ast import Access, Binary, Expr
+from tcjit.grammar.ast import Access, Binary, Expr, Index
 from tcjit.grammar.walk import children, rebuild
 from tcjit.mapping.nest.statement import FlatAccess, Statement
 
@@ -21,10 +22,19 @@ class Operand:
     value: Expr
     flats: tuple[FlatAccess, ...]
 
-    @property
+    @cached_property
     def dims(self) -> frozenset[str]:
         """The dimensions that it moves with."""
         return frozenset(dim for flat in self.flats for dim in flat.form)
+
+    @cached_property
+    def is_copyable(self) -> bool:
+        """Whether a copy has no more elements than what is copied: a product has as many as its results, an access must name each once."""
+        if self.single is None:
+            return True
+        assert isinstance(self.value, Access)
+        subscripts = self.value.subscripts
+        return all(isinstance(sub, Index) for sub in subscripts) and len(set(subscripts)) == len(subscripts)
 
     @property
     def single(self) -> FlatAccess | None:
@@ -39,7 +49,7 @@ class Operand:
 def operands(s: Statement, lane: str) -> tuple[tuple[Operand, ...], Expr]:
     """The operands for a choice of lanes, scalars first, and the body with ``Access("@n", ())`` for operand number n."""
     factors = list(_factors(s.body))
-    if s.operator == "+=" and len(factors) > 2 and all(isinstance(factor, Access) for factor in factors):
+    if s.operator == "+=" and lane not in s.terms and len(factors) > 2 and all(isinstance(factor, Access) for factor in factors):
         groups: dict[bool, list[Access]] = {}
         for factor in factors:
             assert isinstance(factor, Access)

@@ -34,13 +34,16 @@ def moduli(domain: isl.Set, dims: tuple[str, ...]) -> dict[str, int]:
 
 
 def split_residues(s: AffineStatement) -> list[tuple[AffineStatement, isl.MultiAff]]:
-    """The statements of all classes with a point, each with the map from its points to the whole's; one without a modulus."""
+    """The statements of all classes with a point, each with the map from its points to the whole's.
+
+    One, the whole, where there is no modulus, or where a result has terms in several classes, or in none.
+    """
     ctx = s.domain.get_ctx()
     counts = moduli(s.domain, s.dims)
     total = prod(counts.values())
     if not 1 < total <= MAX_CLASSES:
         return [(s, embedding(ctx, s.dims, {}, {}))]
-    found = []
+    found, results_of = [], dict[tuple[int, ...], int]()
     for residues in product(*(range(count) for count in counts.values())):
         of = dict(zip(counts, residues, strict=True))
         points, results = embedding(ctx, s.dims, counts, of), embedding(ctx, s.outputs, counts, of)
@@ -53,8 +56,13 @@ def split_residues(s: AffineStatement) -> list[tuple[AffineStatement, isl.MultiA
             write=s.write.pullback_multi_aff(points),
             reads={access: place.pullback_multi_aff(points) for access, place in s.reads.items()},
         )
-        if not domain.is_empty() or not part.results.is_empty() and not set(counts) & set(s.terms):
+        result = tuple(of[dim] for dim in s.outputs if dim in counts)
+        results_of.setdefault(result, int(part.results.is_empty()))
+        if not domain.is_empty():
+            results_of[result] += 1
             found.append((part, points))
+    if any(classes != 1 for classes in results_of.values()):
+        return [(s, embedding(ctx, s.dims, {}, {}))]
     return found
 
 
@@ -65,12 +73,22 @@ def embedding(ctx: isl.Context, dims: tuple[str, ...], counts: dict[str, int], r
 
 
 def verify_split_residues(before: AffineStatement, after: list[tuple[AffineStatement, isl.MultiAff]]) -> None:
-    """Prove that every point is in one class."""
-    left = before.domain
+    """Prove that every point is in one class, and every result."""
+    left, results = before.domain, before.results
     for s, points in after:
         image = s.domain.apply(isl.Map.from_multi_aff(points))
         if not image.is_subset(left) or replace(s, domain=before.domain).body is not before.body:
             raise VerifyError(f"split_residues: {before.name}: classes overlap, or leave the domain")
         left = left.subtract(image)
-    if not left.is_empty():
-        raise VerifyError(f"split_residues: {before.name}: points without a class")
+        started = s.results.apply(_of_results(before, points))
+        if not started.is_subset(results):
+            raise VerifyError(f"split_residues: {before.name}: results of two classes")
+        results = results.subtract(started)
+    if not left.is_empty() or not results.is_empty():
+        raise VerifyError(f"split_residues: {before.name}: points or results without a class")
+
+
+def _of_results(s: AffineStatement, points: isl.MultiAff) -> isl.Map:
+    """What a map from the points of a class does to the results' dimensions, which come first."""
+    count, terms = len(s.outputs), len(s.terms)
+    return isl.Map.from_multi_aff(points).project_out(DIM.in_, count, terms).project_out(DIM.out, count, terms)

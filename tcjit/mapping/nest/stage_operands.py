@@ -9,20 +9,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from tcjit.grammar.affine import guarded_accesses, linear
 from tcjit.grammar.ast import Access, Expr, Index
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import rebuild, walk
 from tcjit.mapping.assignment import Assignment, Temporaries
-from tcjit.mapping.nest.operands import Operand
 from tcjit.mapping.nest.plan_nest import Plan
 from tcjit.mapping.nest.strip_mine import Strip, plus, strip_mine
+from tcjit.mapping.storage import Storage
 
 
 def stage_operands(a: Assignment, plan: Plan, width: int, temporaries: Temporaries) -> tuple[list[Assignment], Assignment, list[Strip]]:
     """Copies of the operands that the plan wants staged, the assignment that reads them, and its dimensions that are in blocks now; no
     copies where none can be made."""
     leaf = plan.nest.leaf
-    staged = [operand for number in sorted(plan.estimate.staged) if _is_plain(operand := plan.operands[number])]
+    staged = [plan.operands[number] for number in sorted(plan.estimate.staged)]
+    staged = [operand for operand in staged if operand.is_copyable and _stays_inside(a, operand.value, temporaries.tensors)]
     strips: list[Strip] = []
     tile = [(dim, leaf.tile(dim, width)) for dim in (*(row for row, _ in leaf.rows), leaf.lane)]
     for dim, size in tile:
@@ -50,13 +52,23 @@ def stage_operands(a: Assignment, plan: Plan, width: int, temporaries: Temporari
     return copies, replace(a, value=_reading(a.value, reads)), strips
 
 
-def _is_plain(operand: Operand) -> bool:
-    """Whether a copy has no more elements than what is copied: a product has as many as its results, an access must name each once."""
-    if operand.single is None:
-        return True
-    assert isinstance(operand.value, Access)
-    subscripts = operand.value.subscripts
-    return all(isinstance(sub, Index) for sub in subscripts) and len(set(subscripts)) == len(subscripts)
+def _stays_inside(a: Assignment, value: Expr, tensors: Mapping[str, Storage]) -> bool:
+    """Whether an operand can be read at all points of the assignment's box, those included where a condition keeps it from being read."""
+    ranges = {name: (lower, upper - 1) for name, lower, upper in a.bounds}
+    for access, _ in guarded_accesses(value):
+        for sub, extent in zip(access.subscripts, tensors[access.tensor].shape, strict=True):
+            form = linear(sub)
+            if form is None or not isinstance(form[1], int):
+                return False
+            least = greatest = form[1]
+            for name, factor in form[0].items():
+                if not isinstance(factor, int):
+                    return False
+                ends = [factor * end for end in ranges[name]]
+                least, greatest = least + min(ends), greatest + max(ends)
+            if least < 0 or greatest >= extent:
+                return False
+    return True
 
 
 def _order(a: Assignment, value: Expr, strips: Sequence[Strip], tile: Sequence[str]) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import islpy as isl
 
@@ -19,7 +20,7 @@ DIM = isl.dim_type
 
 @dataclass(frozen=True)
 class FlatAccess:
-    """The element ``constant + sum(form[d] * d)`` of a tensor's memory of ``elements``; dimensions without influence are not in ``form``."""
+    """The element ``constant + sum(form[d] * d)`` of a memory of ``elements``; dimensions that do not move it are not in ``form``."""
 
     tensor: str
     form: Mapping[str, int]
@@ -64,7 +65,7 @@ class Statement:
     epilogue: tuple[PointwiseStore, ...] = ()
     stored: bool = True
 
-    @property
+    @cached_property
     def outputs(self) -> tuple[str, ...]:
         """The dimensions of the results."""
         return tuple(dim for dim in self.dims if dim not in self.terms)
@@ -75,13 +76,25 @@ class Statement:
 
     def range(self, dim: str) -> tuple[int, int]:
         """The least and greatest value of a dimension: of an output's in the results, of a term's in the domain."""
-        where = self.domain if dim in self.terms else self.results
-        at = (self.dims if dim in self.terms else self.outputs).index(dim)
-        return where.dim_min_val(at).to_python(), where.dim_max_val(at).to_python()
+        return self._ranges[dim]
+
+    @cached_property
+    def _ranges(self) -> dict[str, tuple[int, int]]:
+        found = {}
+        for dim in self.dims:
+            where = self.domain if dim in self.terms else self.results
+            at = (self.dims if dim in self.terms else self.outputs).index(dim)
+            found[dim] = where.dim_min_val(at).to_python(), where.dim_max_val(at).to_python()
+        return found
+
+    @cached_property
+    def extents(self) -> dict[str, int]:
+        """Those of all dimensions, which start at 0."""
+        return {dim: greatest + 1 for dim, (_, greatest) in self._ranges.items()}
 
     def extent(self, dim: str) -> int:
         """The extent of a dimension that starts at 0."""
-        return self.range(dim)[1] + 1
+        return self.extents[dim]
 
     @property
     def is_box(self) -> bool:
@@ -124,11 +137,11 @@ class AffineStatement:
     def flat(self) -> Statement:
         """The same with linear forms; a MappingError where an access is none on the domain."""
 
-        def linear(tensor: str, place: isl.PwAff) -> FlatAccess:
-            return linear_form(tensor, self.elements[tensor], place, self.dims, self.domain)
+        def linear(tensor: str, place: isl.PwAff, where: isl.Set) -> FlatAccess:
+            return linear_form(tensor, self.elements[tensor], place, self.dims, where)
 
-        reads = {access: linear(access.tensor, place) for access, place in self.reads.items()}
-        write = linear(self.tensor, self.write)
+        reads = {access: linear(access.tensor, place, self.domain) for access, place in self.reads.items()}
+        write = linear(self.tensor, self.write, self.results.insert_dims(DIM.set, len(self.outputs), len(self.terms)))
         names = self.name, self.dims, self.terms
         return Statement(*names, self.domain.coalesce(), self.results, self.operator, self.start, write, self.body, reads)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import islpy as isl
 
-from tcjit.errors import VerifyError
+from tcjit.errors import MappingError, VerifyError
 from tcjit.mapping.nest.nest import Nest
 from tcjit.mapping.nest.statement import DIM, FlatAccess, Statement
 
@@ -34,9 +34,9 @@ class Check:
 class Tiles:
     """The tiles of a statement.
 
-    ``counts``: the values of each digit, from 0 on; ``points``: from digits and the points inside a tile, ``digits`` then ``inside``, to the dimensions; ``box``: the values that those
-    take; ``full`` and ``partial``: sets of digits; ``checks``: what must hold of a point of a partial tile to be in the domain; ``edges``:
-    what must hold of a tile's result to be one.
+    ``counts``: the values of each digit, from 0 on; ``points``: from digits and the points inside a tile, ``digits`` then ``inside``, to
+    the dimensions; ``box``: the values that those take; ``full`` and ``partial``: sets of digits; ``checks``: what must hold of a point of
+    a partial tile to be in the domain; ``edges``: what must hold of a tile's result to be one.
     """
 
     digits: tuple[str, ...]
@@ -81,9 +81,9 @@ def tile(s: Statement, nest: Nest, width: int) -> Tiles:
     partial = every.subtract(domain.preimage_multi_aff(points)).project_out(DIM.set, count, rest).coalesce()
     full = some.subtract(partial).coalesce()
     reached = every.apply(isl.Map.from_multi_aff(points))
-    checks = _checks(domain, s.dims, reached)
+    checks = _checks(domain, s.dims, reached, nest.leaf.lane)
     terms = len(s.dims) - len(s.terms), len(s.terms)
-    edges = _checks(s.results, s.outputs, box.apply(isl.Map.from_multi_aff(points)).project_out(DIM.set, *terms))
+    edges = _checks(s.results, s.outputs, box.apply(isl.Map.from_multi_aff(points)).project_out(DIM.set, *terms), nest.leaf.lane)
     return Tiles(digits, tuple(counts), tuple(inside), points, box, full, partial, checks, edges)
 
 
@@ -106,17 +106,22 @@ def _computed(s: Statement, nest: Nest, width: int) -> isl.Set:
     return isl.Set.read_from_str(s.domain.get_ctx(), f"{{ [{', '.join(s.dims)}] : {' and '.join(facts) or '0 = 0'} }}")
 
 
-def _checks(where: isl.Set, dims: tuple[str, ...], reached: isl.Set) -> tuple[Check, ...]:
-    """The constraints of a convex set that the points reached do not imply."""
+def _checks(where: isl.Set, dims: tuple[str, ...], reached: isl.Set, lane: str) -> tuple[Check, ...]:
+    """The constraints of a convex set that the points reached do not imply; a MappingError where one has no test or mask."""
     (basic,) = where.get_basic_sets()  # others were refused before
     space = where.get_space()
     found = []
     for constraint in basic.get_constraints():
+        if any(not constraint.get_coefficient_val(DIM.div, at).is_zero() for at in range(basic.dim(DIM.div))):
+            raise MappingError("a condition takes an index modulo something")
         if reached.is_subset(isl.BasicSet.universe(space).add_constraint(constraint).to_set()):
             continue
         coefficients = {dim: constraint.get_coefficient_val(DIM.set, at).to_python() for at, dim in enumerate(dims)}
         kept = {dim: coefficient for dim, coefficient in coefficients.items() if coefficient}
-        found.append(Check(kept, constraint.get_constant_val().to_python(), constraint.is_equality()))
+        equality = constraint.is_equality()
+        if abs(kept.get(lane, 0)) > 1 or (equality and lane in kept):
+            raise MappingError("a condition that no mask of lanes is")
+        found.append(Check(kept, constraint.get_constant_val().to_python(), equality))
     return tuple(found)
 
 

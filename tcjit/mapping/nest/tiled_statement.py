@@ -47,4 +47,4 @@ class TiledStatement:
         rows = " x ".join(f"{count} {dim}" for dim, count in leaf.rows)
         window = f", window {' '.join(leaf.window)}" if leaf.window else ""
         tile = f"{leaf.vectors} x {self.width} {leaf.lane}{f' x {rows}' if rows else ''}{window}"
-        return f"{self.name}: loops {' '.join(loop.dim for loop in self.nest.loops)}, register tile {tile}"
+        return f"{self.statement.write.tensor}: loops {' '.join(loop.dim for loop in self.nest.loops)}, register tile {tile}"

@@ -21,7 +21,8 @@ from tcjit.mapping.strides import fits_block, stride_in
 
 BLOCK_TERMS = 4096  # of a reduction, that are worth a block of a GPU
 CPU_CHUNKS = 32
-ENOUGH_RESULTS, WORTH_CHUNKS, LONG = 16, 1 << 17, 256  # on a CPU: results from which, terms of all and of one below which none is cut
+ENOUGH_RESULTS, WORTH_CHUNKS, LONG = 16, 1 << 17, 256  # on a CPU: results from which and terms of all below which none is cut; a loop
+ACCURATE = 1 << 20  # terms of one result, one after the other: the sum of more loses digits that no other order of float32 would
 MAX_DYNAMIC_RATIO = 32  # by how much the values of a dynamic size differ at most
 
 
@@ -53,7 +54,8 @@ def _worth(a: Assignment, temporaries: Temporaries, before: Assignments, target:
     results, terms = _volume(a.results), _volume(a.terms)
     longest = max(upper - lower for _, lower, upper in a.terms)
     if isinstance(target, Machine):
-        return 1 if results >= ENOUGH_RESULTS or results * terms < WORTH_CHUNKS or longest < LONG else CPU_CHUNKS
+        few = results < ENOUGH_RESULTS and results * terms >= WORTH_CHUNKS
+        return CPU_CHUNKS if (few or terms >= ACCURATE) and longest >= CPU_CHUNKS else 1
     extents = {name: upper - lower for name, lower, upper in a.terms}
     reads = [access for access, _ in guarded_accesses(a.value)]
 
@@ -67,7 +69,7 @@ def _worth(a: Assignment, temporaries: Temporaries, before: Assignments, target:
 
 def _chunks(a: Assignment, asked: int, target: Machine | Device) -> _Chunks:
     dim, lower, upper = max(a.terms, key=lambda bound: bound[2] - bound[1])
-    if isinstance(target, Device):  # the outermost loop that is long enough: what is left is read in long runs
+    if isinstance(target, Device) or upper - lower < LONG:  # the outermost loop that is long enough: what is left is read in long runs
         dim, lower, upper = next((bound for bound in a.terms if bound[2] - bound[1] >= asked), (dim, lower, upper))
     if dim in a.dynamic:  # of one size: their number follows from the call, and suffices at the least value of a dynamic size too
         count = min(upper - lower, asked * MAX_DYNAMIC_RATIO)

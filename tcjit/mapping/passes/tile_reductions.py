@@ -15,6 +15,7 @@ from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewri
 from tcjit.mapping.isl import context
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.nest.affine_statement import affine_statement, with_epilogue
+from tcjit.mapping.nest.convert_operands import convert_operands
 from tcjit.mapping.nest.cost import Core, core_of
 from tcjit.mapping.nest.epilogue import Epilogue, epilogue_of
 from tcjit.mapping.nest.merge_dims import drop_unit_dims, merge, mergeable
@@ -76,11 +77,12 @@ class _Reduction:
     def tiled(self, temporaries: Temporaries) -> list[Assignment]:
         """The assignment with its nests, behind copies of operands that the plan wants in another order."""
         self.refuse_others(temporaries.tensors)
-        statements = self.statements(self.a, self.epilogue, temporaries.tensors)
+        converted, given = convert_operands(self.a, temporaries)
+        statements = self.statements(given, self.epilogue, temporaries.tensors)
         plans = [plan_nest(s, self.core) for s in statements]
-        a, epilogue, copies = self.a, self.epilogue, list[Assignment]()
+        a, epilogue, copies = given, self.epilogue, list[Assignment]()
         if self.options.pack:
-            copies, a, strips = stage_operands(self.a, plans[0], self.core.lanes, temporaries)
+            copies, a, strips = stage_operands(given, plans[0], self.core.lanes, temporaries)
             epilogue = replace(epilogue, assignments=tuple(_stripped(e, strips) for e in epilogue.assignments))
         if copies:
             leaf = plans[0].nest.leaf if strips else None
@@ -93,7 +95,7 @@ class _Reduction:
             if self.prove:
                 verify_tiles(s, tiles)
             tiled.append(TiledStatement(s, plan.nest, plan.operands, plan.body, tiles, self.core.lanes, plan.estimate.cycles))
-        return [*copies, replace(a, tiled=tuple(tiled))]
+        return [*converted, *copies, replace(a, tiled=tuple(tiled))]
 
     @property
     def core(self) -> Core:

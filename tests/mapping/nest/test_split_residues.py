@@ -104,7 +104,6 @@ def test_faults_are_found() -> None:
             verify_split_residues(whole, wrong)
 
 
-@pytest.mark.xfail(strict=True, reason="classes that share results, or results without a class, are not seen")
 @pytest.mark.parametrize(
     "condition",
     ["(k + l) % 2 == 0", "(i + k + l) % 2 == 0", "i % 2 == 0 && k % 2 == 0", "(i + 2 * k) % 4 == 0"],

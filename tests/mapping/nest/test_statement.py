@@ -91,7 +91,6 @@ def test_shifted_dimensions_start_at_0() -> None:
     assert shift_dims(moved) is moved
 
 
-@pytest.mark.xfail(strict=True, reason="the write's form is simplified by the domain, but is used for all results")
 @pytest.mark.parametrize("condition", ["i < 1", "i == n", "i == 2"])
 def test_the_write_is_that_of_all_results(condition: str) -> None:
     text = f"def f(float(M,K) A, float(K,N) B) -> (O) {{ O(i,n) +=! ({condition} ? A(i,k) * B(k,n) : 0.0) }}"

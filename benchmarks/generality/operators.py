@@ -1,0 +1,93 @@
+"""An operator that was drawn: its definition, its arguments, what a PyTorch user writes for it, and about how much work it is."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+
+# The machine that sizes are drawn for, the same everywhere so that a seed means the same operators on every machine.
+FLOPS_PER_SECOND = 2e11
+BYTES_PER_SECOND = 1e10
+# notation -> largest error over largest magnitude; integers are compared exactly
+TOLERANCE = {"float": 1e-4, "double": 1e-10, "bfloat16": 2e-2, "half": 4e-3}
+TYPES = {
+    "float": torch.float32,
+    "double": torch.float64,
+    "bfloat16": torch.bfloat16,
+    "half": torch.float16,
+    "int8": torch.int8,
+    "uint8": torch.uint8,
+    "int32": torch.int32,
+    "int64": torch.int64,
+}
+SMALL = 8  # magnitude of integers that are summed
+
+
+class Work(NamedTuple):
+    """Arithmetic operations, and bytes to and from memory if each element moves once."""
+
+    flops: float
+    bytes: float
+
+    @property
+    def seconds(self) -> float:
+        """The least time on the machine that sizes are drawn for."""
+        return max(self.flops / FLOPS_PER_SECOND, self.bytes / BYTES_PER_SECOND)
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A tensor argument. ``dtype`` is the notation's name; integers below ``bound`` are indices; ``order`` names the dimensions from the
+    outermost in memory to the innermost, where that is not the usual order."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = "float"
+    bound: int | None = None
+    order: tuple[int, ...] | None = None
+
+    def tensor(self, generator: torch.Generator) -> torch.Tensor:
+        order = self.order or tuple(range(len(self.shape)))
+        stored = tuple(self.shape[d] for d in order)
+        dtype = TYPES[self.dtype]
+        if dtype.is_floating_point:
+            made = torch.randn(stored, generator=generator, dtype=torch.float64 if self.dtype == "double" else torch.float32).to(dtype)
+        else:
+            low, high = (0, self.bound) if self.bound is not None else (-SMALL if self.dtype == "int8" else 0, SMALL + 1)
+            made = torch.randint(low, high, stored, generator=generator, dtype=dtype)
+        return made.permute([order.index(d) for d in range(len(order))])
+
+    def __str__(self) -> str:
+        stored = f" stored {self.order}" if self.order else ""
+        return f"{self.name} {self.dtype}{list(self.shape)}{stored}"
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One def with arguments of one size. ``reference`` takes the same tensors, or their float64 copies, and returns one tensor."""
+
+    family: str
+    name: str
+    text: str
+    arguments: tuple[Argument, ...]
+    reference: Callable[..., Any]
+    work: Work
+    dtype: str = "float"
+
+    @property
+    def entry(self) -> str:
+        return self.text.partition("def ")[2].partition("(")[0].strip()
+
+    def tensors(self, seed: int) -> list[torch.Tensor]:
+        generator = torch.Generator().manual_seed(seed)
+        return [argument.tensor(generator) for argument in self.arguments]
+
+    @property
+    def tolerance(self) -> float:
+        return TOLERANCE.get(self.dtype, 0.0)
+
+
+def size_of(dtype: str) -> int:
+    return TYPES[dtype].itemsize

@@ -1,0 +1,127 @@
+"""Simplify reductions: a result that shares all terms but one with its neighbour is that neighbour's and one term more.
+
+A prefix sum, written as a sum over all terms up to a bound, takes a step for each result instead of one for each term of each. After
+Gautam and Rajopadhye, Simplifying Reductions (POPL 2006), for the case in which nothing has to be taken away again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import islpy as isl
+
+from tcjit.errors import MappingError
+from tcjit.grammar.affine import isl_name
+from tcjit.grammar.ast import Access, Binary, Call, Const, Expr, Index
+from tcjit.grammar.walk import walk
+from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
+from tcjit.mapping.isl import context
+from tcjit.mapping.nest.affine_statement import affine_statement
+from tcjit.mapping.nest.restrict import restrict, verify_restrict
+from tcjit.mapping.nest.statement import DIM, AffineStatement
+from tcjit.mapping.nest.strip_mine import plus, with_indices
+from tcjit.mapping.reduction import identity
+
+LEAST = 4  # results along the dimension that pay for a recurrence
+
+
+def simplify_reductions(before: Assignments) -> Assignments:
+    """The program with scans in the place of reductions whose results share their terms along a dimension."""
+
+    def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
+        if not a.reduction or a.empty or a.dynamic or a.start is None or a.start != identity(a.operator, a.value.dtype):
+            return [a]
+        if len(a.terms) != 1 or not all(isinstance(sub, Index) for sub in a.subscripts):
+            return [a]
+        try:
+            whole = affine_statement("S", a, temporaries.tensors, before.values, context())
+        except MappingError:
+            return [a]
+        s = restrict(whole, a.value.dtype, before.values)
+        if s is whole:
+            return [a]
+        verify_restrict(whole, s, before.values)
+        for dim, lower, upper in a.results:
+            for step in (1, -1) if upper - lower >= LEAST and not _moves(s.body, dim) else ():
+                term = _added(s, dim, step)
+                if term is not None:
+                    return [*_first(a, s, dim, step), _others(a, s.body, dim, step, term)]
+        return [a]
+
+    return rewrite(before, visit)
+
+
+def _moves(body: Expr, dim: str) -> bool:
+    """Whether a term depends on the result's place along a dimension."""
+    return any(isinstance(node, Index) and node.name == dim for node in walk(body))
+
+
+def _added(s: AffineStatement, dim: str, step: int) -> tuple[dict[str, int], int] | None:
+    """The term that a result has beside those of the result ``step`` before it along a dimension, as a linear form over the results'
+    dimensions; None where that is not one and the same form for all of them."""
+    at = s.dims.index(isl_name(dim))
+    count = len(s.outputs)
+    least, greatest = s.results.dim_min_val(at), s.results.dim_max_val(at)
+    inner = s.results.lower_bound_val(DIM.set, at, least + (1 if step > 0 else 0)).upper_bound_val(
+        DIM.set, at, greatest - (0 if step > 0 else 1)
+    )
+    images = ", ".join(f"{name} + {step}" if number == at else name for number, name in enumerate(s.dims))
+    shift = isl.Map.read_from_str(s.domain.get_ctx(), f"{{ [{', '.join(s.dims)}] -> [{images}] }}")
+    rest = inner.insert_dims(DIM.set, count, len(s.terms))
+    before, now = s.domain.apply(shift).intersect(rest), s.domain.intersect(rest)
+    added = now.subtract(before).coalesce()
+    if not before.is_subset(now):
+        return None
+    form = isl.Map.from_domain(added).move_dims(DIM.out, 0, DIM.in_, count, 1)
+    if not form.is_single_valued() or not form.domain().is_equal(inner):
+        return None
+    pieces = isl.PwMultiAff.from_map(form).get_pw_aff(0).coalesce().get_pieces()
+    if len(pieces) != 1 or any(not pieces[0][1].get_coefficient_val(DIM.div, n).is_zero() for n in range(pieces[0][1].dim(DIM.div))):
+        return None
+    aff = pieces[0][1]
+    coefficients = {name: aff.get_coefficient_val(DIM.in_, n).to_python() for n, name in enumerate(s.outputs)}
+    return {name: c for name, c in coefficients.items() if c}, aff.get_constant_val().to_python()
+
+
+def _first(a: Assignment, s: AffineStatement, dim: str, step: int) -> list[Assignment]:
+    """The results at one end of a dimension, over the terms that they have."""
+    bounds = {name: (lower, upper) for name, lower, upper in a.bounds}
+    at = bounds[dim][0] if step > 0 else bounds[dim][1] - 1
+    bounds[dim] = at, at + 1
+    here = s.domain.fix_val(DIM.set, s.dims.index(isl_name(dim)), isl.Val(at, s.domain.get_ctx()))
+    name, last = a.terms[0][0], len(s.dims) - 1
+    if here.is_empty():
+        assert a.start is not None
+        results = tuple((one, *bounds[one]) for one, _, _ in a.results)
+        return [replace(a, operator="=", value=a.start, reduction=(), start=None, bounds=results)]
+    bounds[name] = here.dim_min_val(last).to_python(), here.dim_max_val(last).to_python() + 1
+    return [replace(a, bounds=tuple((one, *bounds[one]) for one, _, _ in a.bounds))]
+
+
+def _others(a: Assignment, body: Expr, dim: str, step: int, term: tuple[dict[str, int], int]) -> Assignment:
+    """The other results, each from its neighbour; where that is the next one, the dimension counts backwards."""
+    index = _sum(term, {isl_name(name): name for name, _, _ in a.results})
+    neighbour = tuple(plus(sub, -step) if isinstance(sub, Index) and sub.name == dim else sub for sub in a.subscripts)
+    value = _combined(a, Access(a.tensor, neighbour, dtype=a.value.dtype), with_indices(body, {a.terms[0][0]: index}))
+    subscripts = a.subscripts
+    if step < 0:
+        lower, upper = next((least, end) for name, least, end in a.results if name == dim)
+        mirrored: Expr = Binary("-", Const(lower + upper - 1, dtype="int64"), Index(dim, dtype="int64"), dtype="int64")
+        value, subscripts = with_indices(value, {dim: mirrored}), tuple(with_indices(sub, {dim: mirrored}) for sub in subscripts)
+    bounds = tuple((name, lower + (name == dim), upper) for name, lower, upper in a.results)
+    return replace(a, operator="=", subscripts=subscripts, value=value, reduction=(), start=None, bounds=bounds, scan=dim)
+
+
+def _sum(form: tuple[dict[str, int], int], named: dict[str, str]) -> Expr:
+    total: Expr | None = None
+    for name, factor in form[0].items():
+        part: Expr = Index(named[name], dtype="int64")
+        part = part if factor == 1 else Binary("*", Const(factor, dtype="int64"), part, dtype="int64")
+        total = part if total is None else Binary("+", total, part, dtype="int64")
+    return Const(form[1], dtype="int64") if total is None else plus(total, form[1])
+
+
+def _combined(a: Assignment, old: Expr, new: Expr) -> Expr:
+    if a.operator in ("+=", "*="):
+        return Binary(a.operator[0], old, new, dtype=a.value.dtype)
+    return Call(a.operator[:3], (old, new), dtype=a.value.dtype)
