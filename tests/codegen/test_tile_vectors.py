@@ -52,18 +52,6 @@ def test_masks_that_the_compiler_would_know(library: Path) -> None:
     check(library, "known")
 
 
-@needs_x86
-@pytest.mark.parametrize("flag", FLAGS.values(), ids=lambda flag: flag or "baseline")
-def test_masks_that_the_compiler_knows_in_part(flag: str, tmp_path: Path) -> None:
-    """gcc 12 can break down over them."""
-    body = "tc_store_f32x8(o, tc_load_masked_f32x8(p, tc_until_f32x8(0) & tc_until_f32x8(at)));"
-    lines = ["#include <stdint.h>", *declarations("float32", 8), f"void f(int64_t at, const float *p, float *o) {{ {body} }}"]
-    (tmp_path / "part.c").write_text("\n".join(lines))
-    command = ["gcc", *KERNELS, *flag.split(), "-c", "part.c", "-o", "part.o"]
-    made = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert made.returncode == 0, made.stderr
-
-
 def test_names() -> None:
     assert vector_type("float32", 16) == "tc_float16" and suffix("float64", 8) == "_f64x8"
     assert vector_type("float32", 8) != vector_type("float64", 8)
