@@ -217,7 +217,8 @@ class CEmitter(Emitter):
         with self.captured() as body:
             self.loop(node.loop)
         collapse = f" collapse({node.collapse})" if node.collapse > 1 else ""
-        self.line(f"#pragma omp {construct}{collapse}{clauses} schedule(static{', 1' if node.interleaved else ''}){self.flags(checks)}{ending}")
+        schedule = "schedule(static, 1)" if node.interleaved else "schedule(static)"
+        self.line(f"#pragma omp {construct}{collapse}{clauses} {schedule}{self.flags(checks)}{ending}")
         self.lines += body
 
     def region(self, node: ParallelRegion) -> None:

@@ -15,7 +15,7 @@ from tcjit.errors import MappingError
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Binary, Call, Const, Expr, Select, Unary
 from tcjit.mapping.nest.statement import FlatAccess, PointwiseStore
-from tcjit.mapping.nest.tile import Check, stays_inside
+from tcjit.mapping.nest.tile import PointCheck, stays_inside
 from tcjit.mapping.nest.tiled_statement import Kind, TiledStatement
 from tcjit.mapping.reduction import identity
 
@@ -208,7 +208,7 @@ class TilePrinter:
     def offset(flat: FlatAccess, point: Point) -> int:
         return sum(flat.stride(dim) * at for dim, at in point.items())
 
-    def conditions(self, point: Point, vector: int, checks: Sequence[Check]) -> tuple[list[str], list[str]]:
+    def conditions(self, point: Point, vector: int, checks: Sequence[PointCheck]) -> tuple[list[str], list[str]]:
         """What must hold of a row as a whole, and the masks of its lanes."""
         tests, masks, lane = [], [], self.nest.leaf.lane
         for check in checks:

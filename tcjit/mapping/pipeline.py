@@ -24,7 +24,6 @@ from tcjit.mapping.group import Group
 from tcjit.mapping.machine import BASELINE, Device, Machine
 from tcjit.mapping.marks import Launch
 from tcjit.mapping.nest.tile_tree import tile_tree
-from tcjit.mapping.nest.tiled_statement import TiledStatement
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.allocate import allocate
 from tcjit.mapping.passes.chunk_reductions import chunk_reductions
@@ -34,7 +33,7 @@ from tcjit.mapping.passes.map_to_blocks import map_to_blocks
 from tcjit.mapping.passes.map_to_threads import map_to_threads
 from tcjit.mapping.passes.pack_operands import pack_operands
 from tcjit.mapping.passes.pad_operands import pad_operands
-from tcjit.mapping.passes.parallelise import WORTH_THREADS, parallelise
+from tcjit.mapping.passes.parallelise import parallelise, worth_threads
 from tcjit.mapping.passes.promote_to_registers import promote_to_registers
 from tcjit.mapping.passes.promote_to_shared import promote_to_shared
 from tcjit.mapping.passes.schedule_scan import schedule_scan
@@ -155,7 +154,8 @@ def _mapped(
     for kind, group in groupby(scop.statements, key=_kind):
         part = _part(scop, tuple(group))
         if kind == "nest":
-            trees = [tile_tree(one, parallel=_worth_threads(options, one)) for s in part.statements for one in s.tiled]
+            tiled = [one for s in part.statements for one in s.tiled]
+            trees = [tile_tree(one, parallel=options.parallel and worth_threads(one.cycles)) for one in tiled]
             made = reduce(isl.Schedule.sequence, trees)
         elif kind == "scan":
             made = reduce(isl.Schedule.sequence, [_scheduled_scan(part, s, options, prove, counter, steps) for s in part.statements])
@@ -177,16 +177,10 @@ def _kind(s: ScopStatement) -> Literal["nest", "scan", "loops"]:
     return "nest" if s.tiled or s.fused else "scan" if s.scan else "loops"
 
 
-def _scheduled_scan(
-    scop: Scop, s: ScopStatement, options: Options, prove: Proof, counter: Iterator[int], steps: Steps
-) -> isl.Schedule:
+def _scheduled_scan(scop: Scop, s: ScopStatement, options: Options, prove: Proof, counter: Iterator[int], steps: Steps) -> isl.Schedule:
     one = _part(scop, (s,))
     proof = None if prove == "none" else partial(verify, one, dependences(one))
     return steps.run("schedule_scan", schedule_scan, one, s, options, counter, show=trees.show, suffix="tree", check=proof)
-
-
-def _worth_threads(options: Options, tiled: TiledStatement) -> bool:
-    return options.parallel and tiled.cycles >= WORTH_THREADS
 
 
 def _scheduled(

@@ -16,8 +16,8 @@ from tcjit.mapping.machine import Machine
 from tcjit.mapping.nest.affine_statement import affine_statement
 from tcjit.mapping.nest.nest import Nest
 from tcjit.mapping.nest.restrict import restrict
-from tcjit.mapping.nest.statement import AffineStatement, FlatAccess, Statement
-from tcjit.mapping.nest.tile import Check, Tiles
+from tcjit.mapping.nest.statement import AffineStatement, FlatAccess, FlatStatement
+from tcjit.mapping.nest.tile import PointCheck, Tiles
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.pad_operands import pad_operands
 from tcjit.mapping.passes.tile_reductions import tile_reductions
@@ -50,7 +50,7 @@ def sizes(text: str, shapes: Shapes) -> dict[str, int]:
     return assignments(text, shapes).values
 
 
-def flat(text: str, shapes: Shapes) -> Statement:
+def flat(text: str, shapes: Shapes) -> FlatStatement:
     """The first assignment over its exact domain with linear accesses."""
     return restricted(text, shapes).flat()
 
@@ -79,22 +79,22 @@ def place(access: FlatAccess | isl.PwAff, dims: tuple[str, ...], at: Point) -> i
     return value
 
 
-def terms_of(s: Statement | AffineStatement) -> Counter[Point]:
+def terms_of(s: FlatStatement | AffineStatement) -> Counter[Point]:
     """What is computed: for every point of the domain the element written and those read, in the order of ``reads``."""
     return Counter(tuple(place(access, s.dims, at) for access in (s.write, *s.reads.values())) for at in points(s.domain))
 
 
-def results_of(s: Statement) -> Counter[int]:
+def results_of(s: FlatStatement) -> Counter[int]:
     """The elements that are started and stored."""
     return Counter(place(s.write, s.outputs, at) for at in points(s.results))
 
 
-def holds(check: Check, dims: tuple[str, ...], at: Point) -> bool:
+def holds(check: PointCheck, dims: tuple[str, ...], at: Point) -> bool:
     value = check.constant + sum(check.coefficients.get(dim, 0) * x for dim, x in zip(dims, at))
     return value == 0 if check.equality else value >= 0
 
 
-def _inside(s: Statement, nest: Nest, width: int, tiles: Tiles, digits: Point) -> list[Point]:
+def _inside(s: FlatStatement, nest: Nest, width: int, tiles: Tiles, digits: Point) -> list[Point]:
     """The points of a tile, from the nest alone."""
     origin = dict.fromkeys(s.dims, 0)
     for loop, digit in zip(nest.loops, digits):
@@ -104,7 +104,7 @@ def _inside(s: Statement, nest: Nest, width: int, tiles: Tiles, digits: Point) -
     return [tuple(origin[dim] + r for dim, r in zip(s.dims, at)) for at in product(*map(range, sizes))]
 
 
-def computed(s: Statement, nest: Nest, width: int, tiles: Tiles) -> Counter[Point]:
+def computed(s: FlatStatement, nest: Nest, width: int, tiles: Tiles) -> Counter[Point]:
     """The points that full tiles, and partial ones under their checks, update."""
     found: Counter[Point] = Counter()
     for digits in points(tiles.full):
@@ -114,7 +114,7 @@ def computed(s: Statement, nest: Nest, width: int, tiles: Tiles) -> Counter[Poin
     return found
 
 
-def stored(s: Statement, nest: Nest, width: int, tiles: Tiles) -> Counter[Point]:
+def stored(s: FlatStatement, nest: Nest, width: int, tiles: Tiles) -> Counter[Point]:
     """The results that tiles start and store: those of every value of the results' digits, where the edges hold."""
     found: Counter[Point] = Counter()
     count = len(s.outputs)

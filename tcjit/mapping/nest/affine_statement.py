@@ -12,7 +12,7 @@ from tcjit.grammar.affine import affine, guarded_accesses, isl_name
 from tcjit.grammar.ast import Access
 from tcjit.mapping.assignment import Assignment, to_statement
 from tcjit.mapping.nest.epilogue import Epilogue
-from tcjit.mapping.nest.statement import AffineStatement, FlatAccess, PointwiseStore, Statement, linear_form
+from tcjit.mapping.nest.statement import AffineStatement, FlatAccess, FlatStatement, PointwiseStore, linear_form
 from tcjit.mapping.storage import Storage
 
 
@@ -36,8 +36,8 @@ def affine_statement(
 
 
 def with_epilogue(
-    s: Statement, epilogue: Epilogue, tensors: Mapping[str, Storage], values: Mapping[str, int]
-) -> Statement:
+    s: FlatStatement, epilogue: Epilogue, tensors: Mapping[str, Storage], values: Mapping[str, int]
+) -> FlatStatement:
     """A statement over the dimensions of its assignment with what follows it."""
     ctx, outputs = s.domain.get_ctx(), s.outputs
 

@@ -15,7 +15,7 @@ from tcjit.grammar.ast import Access, Call, Cast, Const, Expr, Index
 from tcjit.grammar.walk import children
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.nest.operands import Operand
-from tcjit.mapping.nest.statement import Statement
+from tcjit.mapping.nest.statement import FlatStatement
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Shape:
     terms: tuple[str, ...]
 
 
-def estimate(s: Statement, shape: Shape, found: Sequence[Operand], body: Expr, core: Core) -> Estimate | None:
+def estimate(s: FlatStatement, shape: Shape, found: Sequence[Operand], body: Expr, core: Core) -> Estimate | None:
     """The cost of a register tile; None where registers do not suffice, or the text would be too long."""
     extent = s.extents
     lane, row, vectors, rows = shape.lane, shape.row, shape.vectors, shape.rows
@@ -153,7 +153,7 @@ def estimate(s: Statement, shape: Shape, found: Sequence[Operand], body: Expr, c
     return Estimate(cycles, share, frozenset(staged), lane_panel, row_panel)
 
 
-def _distinct(s: Statement, operand: Operand, shape: Shape, extent: dict[str, int]) -> int:
+def _distinct(s: FlatStatement, operand: Operand, shape: Shape, extent: dict[str, int]) -> int:
     """Different elements of an operand that the rows and the window read, in one lane."""
     offsets = {0}
     for dim, count in [*([(shape.row, shape.rows)] if shape.row else []), *((dim, extent[dim]) for dim in shape.window)]:
@@ -163,7 +163,7 @@ def _distinct(s: Statement, operand: Operand, shape: Shape, extent: dict[str, in
     return len(offsets)
 
 
-def _staged(s: Statement, shape: Shape, operand: Operand, use: int, size: int, steps: int, extent: dict[str, int], core: Core) -> bool:
+def _staged(s: FlatStatement, shape: Shape, operand: Operand, use: int, size: int, steps: int, extent: dict[str, int], core: Core) -> bool:
     """Whether an operand is worth a copy: it is computed, its lanes are strided, or its rows lie on too many pages."""
     moves, element = shape.lane in operand.dims, core.element
     if operand.single is None or (moves and operand.stride(shape.lane) > 2 and use >= 8):

@@ -11,10 +11,10 @@ from dataclasses import replace
 
 import islpy as isl
 
-from tcjit.mapping.nest.statement import DIM, FlatAccess, Statement
+from tcjit.mapping.nest.statement import DIM, FlatAccess, FlatStatement
 
 
-def drop_unit_dims(s: Statement, kept: Collection[str]) -> Statement:
+def drop_unit_dims(s: FlatStatement, kept: Collection[str]) -> FlatStatement:
     """The statement without dimensions of one value, but those in ``kept``, whose values the body names."""
     for dim in s.dims:
         least, greatest = s.range(dim)
@@ -33,7 +33,7 @@ def drop_unit_dims(s: Statement, kept: Collection[str]) -> Statement:
     return s
 
 
-def mergeable(s: Statement, outer: str, inner: str) -> bool:
+def mergeable(s: FlatStatement, outer: str, inner: str) -> bool:
     """Whether two dimensions from 0 on, both of the results or both terms, are one to every access and bound by nothing but their box."""
     if outer == inner or (outer in s.terms) != (inner in s.terms) or s.range(outer)[0] or s.range(inner)[0]:
         return False
@@ -48,7 +48,7 @@ def mergeable(s: Statement, outer: str, inner: str) -> bool:
     return outer in s.terms or _boxed(s.results, [s.outputs.index(dim) for dim in (outer, inner)])
 
 
-def merge(s: Statement, outer: str, inner: str) -> Statement:
+def merge(s: FlatStatement, outer: str, inner: str) -> FlatStatement:
     """The statement with ``extent(inner) * outer + inner`` for both; the new dimension has the name of the inner one."""
     extent = s.extent(inner)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from tcjit.mapping.nest.statement import Statement
+from tcjit.mapping.nest.statement import FlatStatement
 
 Unit = Literal["serial", "thread", "block", "warp", "lane"]
 
@@ -46,13 +46,15 @@ class Nest:
     loops: tuple[Loop, ...]
     leaf: Leaf
 
-    def problem(self, s: Statement, width: int) -> str:
+    def problem(self, s: FlatStatement, width: int) -> str:
         """Why the nest is none of a statement; nothing where it is one."""
         blocks: dict[str, int] = {}
         for loop in self.loops:
             if loop.dim not in s.dims or loop.dim in self.leaf.window:
                 return f"no loop can run over {loop.dim}"
-            if loop.block < 1 or blocks.get(loop.dim, loop.block) % loop.block:
+            if loop.block < 1:
+                return f"a block of {loop.block}"
+            if blocks.get(loop.dim, loop.block) % loop.block:
                 return f"a block of {loop.block} does not divide that of {blocks[loop.dim]} around it"
             blocks[loop.dim] = loop.block
         for dim in s.dims:

@@ -12,7 +12,7 @@ from functools import cached_property
 
 from tcjit.grammar.ast import Access, Binary, Expr, Index
 from tcjit.grammar.walk import children, rebuild
-from tcjit.mapping.nest.statement import FlatAccess, Statement
+from tcjit.mapping.nest.statement import FlatAccess, FlatStatement
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Operand:
         return max((abs(flat.stride(dim)) for flat in self.flats), default=0)
 
 
-def operands(s: Statement, lane: str) -> tuple[tuple[Operand, ...], Expr]:
+def operands(s: FlatStatement, lane: str) -> tuple[tuple[Operand, ...], Expr]:
     """The operands for a choice of lanes, scalars first, and the body with ``Access("@n", ())`` for operand number n."""
     factors = list(_factors(s.body))
     if s.operator == "+=" and lane not in s.terms and len(factors) > 2 and all(isinstance(factor, Access) for factor in factors):
@@ -67,7 +67,7 @@ def operands(s: Statement, lane: str) -> tuple[tuple[Operand, ...], Expr]:
     return tuple(_operand(s, [access]) for access in accesses), numbered(s.body)
 
 
-def _operand(s: Statement, accesses: list[Access]) -> Operand:
+def _operand(s: FlatStatement, accesses: list[Access]) -> Operand:
     value: Expr = accesses[0]
     for access in accesses[1:]:
         value = Binary("*", value, access, dtype=access.dtype)

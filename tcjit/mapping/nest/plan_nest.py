@@ -13,7 +13,7 @@ from tcjit.grammar.ast import Expr
 from tcjit.mapping.nest.cost import Core, Estimate, Shape, estimate
 from tcjit.mapping.nest.nest import Leaf, Loop, Nest
 from tcjit.mapping.nest.operands import Operand, operands
-from tcjit.mapping.nest.statement import Statement
+from tcjit.mapping.nest.statement import FlatStatement
 
 VECTORS = (1, 2, 3, 4, 6, 8)
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14)
@@ -32,7 +32,7 @@ class Plan:
     estimate: Estimate
 
 
-def plan_nest(s: Statement, core: Core, leaf: Leaf | None = None) -> Plan:
+def plan_nest(s: FlatStatement, core: Core, leaf: Leaf | None = None) -> Plan:
     """The nest of a reduction that the model expects to be fastest, with lanes and rows as ``leaf`` has them where it is given; a
     MappingError where there is none."""
     longest = _window(s)
@@ -58,7 +58,7 @@ def plan_nest(s: Statement, core: Core, leaf: Leaf | None = None) -> Plan:
     return _around(s, shape, cost, found, body, core)
 
 
-def _window(s: Statement) -> tuple[str, ...]:
+def _window(s: FlatStatement) -> tuple[str, ...]:
     """Short terms, the innermost first to be chosen, in the order of the statement."""
     chosen: list[str] = []
     points = 1
@@ -71,7 +71,7 @@ def _window(s: Statement) -> tuple[str, ...]:
 
 
 def _shapes(
-    s: Statement, lane: str, found: tuple[Operand, ...], window: tuple[str, ...], terms: tuple[str, ...], core: Core
+    s: FlatStatement, lane: str, found: tuple[Operand, ...], window: tuple[str, ...], terms: tuple[str, ...], core: Core
 ) -> Iterator[Shape]:
     """Tiles with these lanes: rows along a result that some operand does not move with, whose loads are shared."""
     over_terms, scattered = lane in s.terms, lane not in s.terms and s.write.stride(lane) != 1
@@ -92,7 +92,7 @@ def _is_like(shape: Shape, leaf: Leaf) -> bool:
     return (shape.lane, shape.vectors, rows) == (leaf.lane, leaf.vectors, leaf.rows)
 
 
-def _around(s: Statement, shape: Shape, cost: Estimate, found: tuple[Operand, ...], body: Expr, core: Core) -> Plan:
+def _around(s: FlatStatement, shape: Shape, cost: Estimate, found: tuple[Operand, ...], body: Expr, core: Core) -> Plan:
     """The loops around a register tile: results that all operands share outermost, the larger panel in the inner loop.
 
     What the inner loops read stays in the second cache, or they run over a part of it that does.

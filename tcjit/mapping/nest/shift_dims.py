@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import islpy as isl
 
-from tcjit.mapping.nest.statement import FlatAccess, Statement
+from tcjit.mapping.nest.statement import FlatAccess, FlatStatement
 
 
-def shift_dims(s: Statement) -> Statement:
+def shift_dims(s: FlatStatement) -> FlatStatement:
     """The statement over ``d - least(d)`` for each dimension ``d``."""
     least = {dim: lower for dim in s.dims if (lower := s.range(dim)[0])}
     if not least:

@@ -44,7 +44,7 @@ class PointwiseStore:
 
 
 @dataclass(frozen=True)
-class Statement:
+class FlatStatement:
     """``write operator body`` for each point of ``domain``, after ``start`` was written for each point of ``results``.
 
     ``domain`` is exact and need not be a box; its dimensions are ``dims``, those of the reduction (``terms``) last. ``results`` is over
@@ -103,7 +103,7 @@ class Statement:
         box = isl.Set.read_from_str(self.domain.get_ctx(), f"{{ [{', '.join(self.dims)}] : {' and '.join(ranges) or '0 = 0'} }}")
         return bool(box.is_equal(self.domain))
 
-    def with_forms(self, change: Callable[[FlatAccess], FlatAccess]) -> Statement:
+    def with_forms(self, change: Callable[[FlatAccess], FlatAccess]) -> FlatStatement:
         """The statement with every access changed."""
 
         def changed(reads: Mapping[Access, FlatAccess]) -> dict[Access, FlatAccess]:
@@ -134,7 +134,7 @@ class AffineStatement:
     def outputs(self) -> tuple[str, ...]:
         return tuple(dim for dim in self.dims if dim not in self.terms)
 
-    def flat(self) -> Statement:
+    def flat(self) -> FlatStatement:
         """The same with linear forms; a MappingError where an access is none on the domain."""
 
         def linear(tensor: str, place: isl.PwAff, where: isl.Set) -> FlatAccess:
@@ -143,7 +143,7 @@ class AffineStatement:
         reads = {access: linear(access.tensor, place, self.domain) for access, place in self.reads.items()}
         write = linear(self.tensor, self.write, self.results.insert_dims(DIM.set, len(self.outputs), len(self.terms)))
         names = self.name, self.dims, self.terms
-        return Statement(*names, self.domain.coalesce(), self.results, self.operator, self.start, write, self.body, reads)
+        return FlatStatement(*names, self.domain.coalesce(), self.results, self.operator, self.start, write, self.body, reads)
 
 
 def linear_form(tensor: str, elements: int, place: isl.PwAff, dims: tuple[str, ...], domain: isl.Set) -> FlatAccess:

@@ -13,11 +13,11 @@ import islpy as isl
 
 from tcjit.errors import MappingError, VerifyError
 from tcjit.mapping.nest.nest import Nest
-from tcjit.mapping.nest.statement import DIM, FlatAccess, Statement
+from tcjit.mapping.nest.statement import DIM, FlatAccess, FlatStatement
 
 
 @dataclass(frozen=True)
-class Check:
+class PointCheck:
     """``sum(coefficients[d] * d) + constant >= 0``, or ``== 0``: a constraint that a partial tile does not imply."""
 
     coefficients: Mapping[str, int]
@@ -46,12 +46,14 @@ class Tiles:
     box: isl.Set
     full: isl.Set
     partial: isl.Set
-    checks: tuple[Check, ...]
-    edges: tuple[Check, ...]
+    checks: tuple[PointCheck, ...]
+    edges: tuple[PointCheck, ...]
 
 
-def tile(s: Statement, nest: Nest, width: int) -> Tiles:
+def tile(s: FlatStatement, nest: Nest, width: int) -> Tiles:
     """The tiles of a statement for vectors of ``width`` lanes; the nest is one of the statement's."""
+    if wrong := nest.problem(s, width):
+        raise MappingError(wrong)
     ctx = s.domain.get_ctx()
     digits = tuple(f"c{number}" for number in range(len(nest.loops)))
     inside = [dim for dim in s.dims if dim in nest.leaf.window or nest.leaf.tile(dim, width) > 1]
@@ -87,7 +89,7 @@ def tile(s: Statement, nest: Nest, width: int) -> Tiles:
     return Tiles(digits, tuple(counts), tuple(inside), points, box, full, partial, checks, edges)
 
 
-def stays_inside(flat: FlatAccess, s: Statement, nest: Nest, width: int) -> bool:
+def stays_inside(flat: FlatAccess, s: FlatStatement, nest: Nest, width: int) -> bool:
     """Whether an access is inside its tensor at all points of all tiles, those outside the domain included."""
     least = greatest = flat.constant
     for dim, step in flat.form.items():
@@ -97,7 +99,7 @@ def stays_inside(flat: FlatAccess, s: Statement, nest: Nest, width: int) -> bool
     return least >= 0 and greatest < flat.elements
 
 
-def _computed(s: Statement, nest: Nest, width: int) -> isl.Set:
+def _computed(s: FlatStatement, nest: Nest, width: int) -> isl.Set:
     """The points that tiles compute: the domain, and beyond its box those of results that are never stored, where all reads may happen."""
     if not s.is_box or not all(stays_inside(flat, s, nest, width) for flat in s.reads.values()):
         return s.domain
@@ -106,7 +108,7 @@ def _computed(s: Statement, nest: Nest, width: int) -> isl.Set:
     return isl.Set.read_from_str(s.domain.get_ctx(), f"{{ [{', '.join(s.dims)}] : {' and '.join(facts) or '0 = 0'} }}")
 
 
-def _checks(where: isl.Set, dims: tuple[str, ...], reached: isl.Set, lane: str) -> tuple[Check, ...]:
+def _checks(where: isl.Set, dims: tuple[str, ...], reached: isl.Set, lane: str) -> tuple[PointCheck, ...]:
     """The constraints of a convex set that the points reached do not imply; a MappingError where one has no test or mask."""
     (basic,) = where.get_basic_sets()  # others were refused before
     space = where.get_space()
@@ -121,11 +123,11 @@ def _checks(where: isl.Set, dims: tuple[str, ...], reached: isl.Set, lane: str) 
         equality = constraint.is_equality()
         if abs(kept.get(lane, 0)) > 1 or (equality and lane in kept):
             raise MappingError("a condition that no mask of lanes is")
-        found.append(Check(kept, constraint.get_constant_val().to_python(), equality))
+        found.append(PointCheck(kept, constraint.get_constant_val().to_python(), equality))
     return tuple(found)
 
 
-def verify_tiles(s: Statement, tiles: Tiles) -> None:
+def verify_tiles(s: FlatStatement, tiles: Tiles) -> None:
     """Prove that every point of the domain is computed once, and no other of a result that is stored."""
     ctx = s.domain.get_ctx()
     points = isl.Map.from_multi_aff(tiles.points).intersect_domain(tiles.box)
@@ -144,6 +146,12 @@ def verify_tiles(s: Statement, tiles: Tiles) -> None:
     computed = of(tiles.partial).intersect(checked)
     if not computed.is_subset(allowed) or not s.domain.is_subset(of(tiles.full).union(computed)):
         raise VerifyError(f"tile: {s.name}: the checks of partial tiles are not its domain")
+    beyond = of(tiles.full).subtract(s.domain)
+    for flat in s.reads.values() if not beyond.is_empty() else ():
+        place = " + ".join([*(f"{step} * {dim}" for dim, step in flat.form.items()), str(flat.constant)])
+        inside = isl.Set.read_from_str(ctx, f"{{ [{', '.join(s.dims)}] : 0 <= {place} < {flat.elements} }}")
+        if not beyond.is_subset(inside):
+            raise VerifyError(f"tile: {s.name}: a full tile reads outside {flat.tensor}")
     stored = tiles.box.apply(isl.Map.from_multi_aff(tiles.points)).project_out(DIM.set, len(s.outputs), len(s.terms))
     facts = " and ".join(check.text() for check in tiles.edges) or "0 = 0"
     kept = stored.intersect(isl.Set.read_from_str(ctx, f"{{ [{', '.join(s.outputs)}] : {facts} }}"))

@@ -8,7 +8,7 @@ from typing import Literal
 from tcjit.grammar.ast import Expr
 from tcjit.mapping.nest.nest import Nest
 from tcjit.mapping.nest.operands import Operand
-from tcjit.mapping.nest.statement import Statement
+from tcjit.mapping.nest.statement import FlatStatement
 from tcjit.mapping.nest.tile import Tiles
 
 # accumulators get their first values; a tile with all its points, or with some, updates them; results are stored
@@ -20,7 +20,7 @@ KINDS: tuple[Kind, ...] = ("start", "full", "partial", "store")
 class TiledStatement:
     """``width`` lanes in a vector; ``body`` reads ``operands`` by number, ``Access("@n", ())``."""
 
-    statement: Statement
+    statement: FlatStatement
     nest: Nest
     operands: tuple[Operand, ...]
     body: Expr

@@ -16,6 +16,11 @@ from tcjit.mapping.tree import insert_mark, mark_of, rewrite, statements_below
 WORTH_THREADS = 1 << 15
 
 
+def worth_threads(instances: float) -> bool:
+    """Whether as much work as so many plain statement instances pays for threads."""
+    return instances >= WORTH_THREADS
+
+
 def parallelise(scop: Scop, tree: isl.Schedule, options: Options) -> isl.Schedule:
     """The tree with the mark ``Parallel`` above coincident tile bands that stand in no other."""
     if not options.parallel:
@@ -25,7 +30,7 @@ def parallelise(scop: Scop, tree: isl.Schedule, options: Options) -> isl.Schedul
         if match(node, mark(TileLoops())) is None or _within_tiles(node):
             return node
         work = sum(_cost(scop, name) for name in statements_below(node))
-        return insert_mark(node, Parallel()) if work >= WORTH_THREADS else node
+        return insert_mark(node, Parallel()) if worth_threads(work) else node
 
     return rewrite(tree, visit)
 

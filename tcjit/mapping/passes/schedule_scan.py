@@ -14,7 +14,7 @@ from tcjit.grammar.ast import Index
 from tcjit.mapping.isl import member, stack
 from tcjit.mapping.marks import Parallel, Scan, Simd, Tile
 from tcjit.mapping.options import Options
-from tcjit.mapping.passes.parallelise import WORTH_THREADS, cost_of_point
+from tcjit.mapping.passes.parallelise import cost_of_point, worth_threads
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.tree import insert_mark
 
@@ -39,7 +39,7 @@ def schedule_scan(scop: Scop, s: ScopStatement, options: Options, counter: Itera
 
     if outer:
         node = band(node, outer, True)
-        if options.parallel and s.points * cost_of_point(s) >= WORTH_THREADS:
+        if options.parallel and worth_threads(s.points * cost_of_point(s)):
             node = insert_mark(node, Parallel()).child(0)
         node = node.child(0)
     node = insert_mark(node, Tile(next(counter))).child(0)

@@ -24,7 +24,7 @@ from tcjit.mapping.nest.restrict import restrict, verify_restrict
 from tcjit.mapping.nest.shift_dims import shift_dims
 from tcjit.mapping.nest.split_residues import split_residues, verify_split_residues
 from tcjit.mapping.nest.stage_operands import stage_operands
-from tcjit.mapping.nest.statement import Statement
+from tcjit.mapping.nest.statement import FlatStatement
 from tcjit.mapping.nest.strip_mine import Strip
 from tcjit.mapping.nest.tile import tile, verify_tiles
 from tcjit.mapping.nest.tiled_statement import TiledStatement
@@ -51,7 +51,7 @@ def tile_reductions(before: Assignments, options: Options, machine: Machine, pro
         temporary = temporaries.tensors[a.tensor].role == "temporary"
         for epilogue in (epilogue_of(a, program[number + 1 :], program[:number], temporary), Epilogue()):
             try:
-                found = _Reduction(f"T{number}", a, epilogue, before, options, machine, prove).tiled(temporaries)
+                found = _ReductionTiling(f"T{number}", a, epilogue, before, options, machine, prove).tiled(temporaries)
             except MappingError as error:
                 reason = error.what
             else:
@@ -63,7 +63,7 @@ def tile_reductions(before: Assignments, options: Options, machine: Machine, pro
 
 
 @dataclass(frozen=True)
-class _Reduction:
+class _ReductionTiling:
     """One assignment on its way to tiled statements; a MappingError says why there are none."""
 
     name: str
@@ -115,7 +115,7 @@ class _Reduction:
         if a.start is None and a.operator not in ("+=", "*="):
             raise MappingError("goes on with what a result holds")
 
-    def statements(self, a: Assignment, epilogue: Epilogue, tensors: Mapping[str, Storage]) -> list[Statement]:
+    def statements(self, a: Assignment, epilogue: Epilogue, tensors: Mapping[str, Storage]) -> list[FlatStatement]:
         """The assignment's exact rewrites: without conditions and divisions, simplified."""
         values = self.program.values
         whole = affine_statement(self.name, a, tensors, values, context())
@@ -147,7 +147,7 @@ def _stripped(e: Assignment, strips: Sequence[Strip]) -> Assignment:
     return e
 
 
-def _simplified(s: Statement) -> Statement:
+def _simplified(s: FlatStatement) -> FlatStatement:
     """The statement from 0 on, without dimensions of one value, those that all accesses walk alike as one."""
     if len(s.domain.get_basic_sets()) != 1:
         raise MappingError("the conditions cut out what is not convex")
@@ -157,7 +157,7 @@ def _simplified(s: Statement) -> Statement:
     return s
 
 
-def _reuses(s: Statement) -> bool:
+def _reuses(s: FlatStatement) -> bool:
     """Whether an element is read for several results: an operand does not move with one, or a term moves it like a result does."""
     reads = s.reads.values()
     if any(not flat.stride(dim) for flat in reads for dim in s.outputs):
@@ -165,7 +165,7 @@ def _reuses(s: Statement) -> bool:
     return any(_overlap(s, flat.form) for flat in reads)
 
 
-def _overlap(s: Statement, form: Mapping[str, int]) -> bool:
+def _overlap(s: FlatStatement, form: Mapping[str, int]) -> bool:
     """Whether a form takes one value at several points: a window's."""
     steps = sorted((abs(step), s.extent(dim)) for dim, step in form.items())
     reach = 0

@@ -9,12 +9,12 @@ from support.nests import flat, results_of, terms_of
 
 from tcjit.mapping.nest.merge_dims import drop_unit_dims, merge, mergeable
 from tcjit.mapping.nest.shift_dims import shift_dims
-from tcjit.mapping.nest.statement import Statement
+from tcjit.mapping.nest.statement import FlatStatement
 
 X = {"X": (2, 3, 4, 5)}
 
 
-def pairs(s: Statement) -> list[tuple[str, str]]:
+def pairs(s: FlatStatement) -> list[tuple[str, str]]:
     return [(outer, inner) for outer, inner in permutations(s.dims, 2) if mergeable(s, outer, inner)]
 
 

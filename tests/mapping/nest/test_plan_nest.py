@@ -21,7 +21,7 @@ from tcjit.mapping.nest.operands import operands
 from tcjit.mapping.nest.plan_nest import Plan, plan_nest
 from tcjit.mapping.nest.shift_dims import shift_dims
 from tcjit.mapping.nest.stage_operands import stage_operands
-from tcjit.mapping.nest.statement import Statement
+from tcjit.mapping.nest.statement import FlatStatement
 from tcjit.mapping.nest.tile import tile, verify_tiles
 from tcjit.mapping.nest.vector_forms import has_vector_form
 
@@ -55,7 +55,7 @@ PROGRAMS: dict[str, tuple[str, Shapes]] = {
 }  # fmt: skip
 
 
-def statement(name: str) -> Statement:
+def statement(name: str) -> FlatStatement:
     return shift_dims(flat(*PROGRAMS[name]))
 
 

@@ -11,7 +11,7 @@ from support.nests import DIM, points, restricted, results_of, terms_of
 
 from tcjit.errors import MappingError, VerifyError
 from tcjit.mapping.nest.split_residues import MAX_CLASSES, embedding, moduli, split_residues, verify_split_residues
-from tcjit.mapping.nest.statement import AffineStatement, Statement
+from tcjit.mapping.nest.statement import AffineStatement, FlatStatement
 
 GUARD = "{h} + {p} - {k} >= 0 && ({h} + {p} - {k}) % {s} == 0 && ({h} + {p} - {k}) / {s} < {H}"
 
@@ -27,7 +27,7 @@ def transposed(stride: int, padding: int) -> str:
     return f"def f(float(C,H) X, float(C,F,K) W) -> (O) {{ O(f,h) +=! ({inside} ? {value} : 0.0) where h in 0:{extent} }}"
 
 
-def classes(text: str, shapes: dict[str, tuple[int, ...]]) -> tuple[AffineStatement, list[Statement]]:
+def classes(text: str, shapes: dict[str, tuple[int, ...]]) -> tuple[AffineStatement, list[FlatStatement]]:
     whole = restricted(text, shapes)
     parts = split_residues(whole)
     verify_split_residues(whole, parts)

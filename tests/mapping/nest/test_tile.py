@@ -17,8 +17,8 @@ from tcjit.errors import VerifyError
 from tcjit.grammar.ast import Const
 from tcjit.mapping.nest.nest import Leaf, Loop, Nest
 from tcjit.mapping.nest.shift_dims import shift_dims
-from tcjit.mapping.nest.statement import Statement
-from tcjit.mapping.nest.tile import Check, Tiles, stays_inside, tile, verify_tiles
+from tcjit.mapping.nest.statement import FlatStatement
+from tcjit.mapping.nest.tile import PointCheck, Tiles, stays_inside, tile, verify_tiles
 from tcjit.mapping.nest.tile_tree import tile_tree
 from tcjit.mapping.nest.tiled_statement import KINDS, TiledStatement
 
@@ -60,7 +60,7 @@ CASES: dict[str, tuple[str, Shapes, Nest, int]] = {
 }
 
 
-def made(name: str) -> tuple[Statement, Nest, int, Tiles]:
+def made(name: str) -> tuple[FlatStatement, Nest, int, Tiles]:
     text, shapes, nest, width = CASES[name]
     s = shift_dims(flat(text, shapes))
     assert not nest.problem(s, width)
@@ -133,7 +133,7 @@ FAULTS: dict[str, Fault] = {
     "no checks": lambda t: replace(t, checks=()),
     "checks of terms are lost": lambda t: replace(t, checks=tuple(check for check in t.checks if "k" not in check.coefficients)),
     "a check is too strict": lambda t: replace(t, checks=(replace(t.checks[0], constant=t.checks[0].constant - 1), *t.checks[1:])),
-    "another check": lambda t: replace(t, checks=(*t.checks, Check({"m": 1}, -1, False))),
+    "another check": lambda t: replace(t, checks=(*t.checks, PointCheck({"m": 1}, -1, False))),
     "no edges": lambda t: replace(t, edges=()),
     "an edge too soon": lambda t: replace(t, edges=tuple(replace(edge, constant=edge.constant - 1) for edge in t.edges)),
     "an edge too late": lambda t: replace(t, edges=tuple(replace(edge, constant=edge.constant + 1) for edge in t.edges)),
