@@ -19,7 +19,7 @@ from support.run import array, tensor
 from support.tile_vectors import Pages
 
 import tcjit
-from tcjit.mapping import pipeline
+from tcjit.mapping.passes import parallelise
 from tcjit.runtime import reference
 from tcjit.runtime.numerics import Array
 
@@ -133,7 +133,7 @@ WIDTHS = {"lanes of terms, bounded twice": 8, "triangular": 2, "strided and dila
 def threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Threads share even small nests."""
     before = torch.get_num_threads()
-    monkeypatch.setattr(pipeline, "WORTH_THREADS", 1)
+    monkeypatch.setattr(parallelise, "WORTH_THREADS", 1)
     yield
     torch.set_num_threads(before)
 

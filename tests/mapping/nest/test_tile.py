@@ -224,4 +224,4 @@ def test_what_people_see() -> None:
     tiled = tiled_statement("vectors")
     assert tiled.show() == "C: loops n m k, register tile 2 x 2 n x 3 m" and tiled.name == "S"
     assert tiled_statement("window").show() == "C: loops n, register tile 1 x 4 n, window k"
-    assert tiled_statement("triangular").guarded and not tiled_statement("whole tiles").guarded
+    assert not tiled_statement("triangular").statement.is_box and tiled_statement("whole tiles").statement.is_box
