@@ -103,6 +103,16 @@ class FlatStatement:
         box = isl.Set.read_from_str(self.domain.get_ctx(), f"{{ [{', '.join(self.dims)}] : {' and '.join(ranges) or '0 = 0'} }}")
         return bool(box.is_equal(self.domain))
 
+    @property
+    def writes_once(self) -> bool:
+        """Whether no two results are written to one element, so that their order means nothing."""
+        for flat in (self.write, *(e.write for e in self.epilogue)):
+            place = " + ".join([*(f"{step} * {dim}" for dim, step in flat.form.items()), str(flat.constant)])
+            written = isl.Map.read_from_str(self.domain.get_ctx(), f"{{ [{', '.join(self.outputs)}] -> [{place}] }}")
+            if not written.intersect_domain(self.results).is_injective():
+                return False
+        return True
+
     def with_forms(self, change: Callable[[FlatAccess], FlatAccess]) -> FlatStatement:
         """The statement with every access changed."""
 

@@ -131,6 +131,8 @@ class _ReductionTiling:
         if epilogue.assignments and len(parts) > 1:
             raise MappingError("an epilogue of residue classes")
         statements = [_simplified(with_epilogue(part.flat(), epilogue, tensors, values)) for part, _ in parts]
+        if not all(s.writes_once for s in statements):
+            raise MappingError("several results are written to one element")
         if restricted is whole and not any(map(_reuses, statements)):
             raise MappingError("every operand is used once")
         return statements
