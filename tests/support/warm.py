@@ -31,6 +31,7 @@ from typing import Any, NoReturn
 from support import PYTHONPATH
 
 REAL = subprocess.Popen
+PYTHON = sys.executable  # a test may change the name
 PRELOADED = ("torch", "torch._dynamo")
 SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 MOST = 1 << 20  # bytes of a request
@@ -120,7 +121,7 @@ def _start(command: Any) -> list[str] | None:
     while rest[:1] == ["-W"]:
         rest = rest[2:]
     known = rest and (rest[0] == "-" or not rest[0].startswith("-") or rest[0] in ("-c", "-m") and len(rest) > 1)
-    return words if program == sys.executable and known else None
+    return words if program == PYTHON and known else None
 
 
 def _at_start(environment: Mapping[str, str]) -> dict[str, str]:
@@ -132,7 +133,7 @@ def _started() -> tuple[socket.socket, REAL[bytes]]:  # type: ignore[valid-type]
     code = f"from support import warm; warm.serve({there.fileno()})"
     environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
     silent = subprocess.DEVNULL
-    process = REAL([sys.executable, "-c", code], pass_fds=[there.fileno()], env=environment, stdin=silent, stdout=silent)
+    process = REAL([PYTHON, "-c", code], pass_fds=[there.fileno()], env=environment, stdin=silent, stdout=silent)
     there.close()
     return here, process
 
