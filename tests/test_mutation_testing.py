@@ -61,6 +61,7 @@ def test_all_packages_are_drawn_from() -> None:
     assert [m.path.split("/")[1] for m in drawn] == [*mt.PACKAGES] * 2 and drawn == again != other
 
 
+@pytest.mark.cold
 def test_a_mutant_is_killed_by_the_test_that_runs_its_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pytest.importorskip("coverage")
     root, work = tmp_path / "root", tmp_path / "work"

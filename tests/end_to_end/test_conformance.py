@@ -59,7 +59,7 @@ def threads() -> Iterator[None]:
     [
         (TOTAL, (normal(300_000),), 1000),
         (SOFTMAX, (normal(64, 700),), 1000),
-        (MATMUL, (normal(70, 90), normal(90, 50)), 200),
+        (MATMUL, (normal(150, 90), normal(90, 70)), 200),
         ("def columns(float(M,N) X) -> (S) { S(n) +=! X(m, n) }", (normal(30_000, 7),), 200),
     ],
     ids=["total", "softmax", "matmul", "columns"],
