@@ -83,6 +83,10 @@ class Accumulators(Mark):
     word = "accumulators"
     statement: str
 
+    def __post_init__(self) -> None:
+        if not self.statement:
+            raise ValueError("accumulators of no statement")
+
     @classmethod
     def of(cls, argument: str) -> Mark:
         return cls(argument)

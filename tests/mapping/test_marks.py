@@ -9,11 +9,12 @@ import pytest
 
 import tcjit
 from tcjit.errors import VerifyError
-from tcjit.mapping.marks import CPU, GPU, GridBlock, Launch, Mark, Sync, Threads, Tile, WaitGroup, parse
+from tcjit.mapping.marks import CPU, GPU, Accumulators, GridBlock, Launch, Mark, Sync, Threads, Tile, WaitGroup, parse
 
 pytestmark = pytest.mark.text
 
-WITH_ARGUMENTS = (Launch(0), GridBlock(12), Tile(3), WaitGroup(1), Threads((8, 32)), Threads((64,)), Sync("block"), Sync("warp"))
+NUMBERED = (Launch(0), GridBlock(12), Tile(3), WaitGroup(1))
+WITH_ARGUMENTS = (*NUMBERED, Threads((8, 32)), Threads((64,)), Sync("block"), Sync("warp"), Accumulators("T0_01"))
 PLAIN = tuple(kind() for kind in dict.fromkeys((*CPU, *GPU)) if kind not in {type(mark) for mark in WITH_ARGUMENTS})
 KINDS = {kind.word for kind in (*CPU, *GPU)}
 
@@ -29,7 +30,8 @@ def test_words_tell_the_kinds_of_marks_apart() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    "shuffle|unroll 2|launch|launch x|tile -1|tile 01|threads|threads 4x|threads 0x4|threads 8 x 32|sync|sync grid|wait_group|".split("|"),
+    "shuffle|accumulators|accumulators |unroll 2|launch|launch x|tile -1|tile 01|threads|threads 4x|threads 0x4|threads 8 x 32|sync|"
+    "sync grid|wait_group|".split("|"),
 )
 def test_another_text_is_an_error(text: str) -> None:
     with pytest.raises(VerifyError, match=f"'{text}' means nothing"):
@@ -64,4 +66,5 @@ def _begins_a_mark(text: str) -> bool:
     return text.partition(" ")[0] in KINDS - AMBIGUOUS
 
 
-AMBIGUOUS = {"block", "threads", "async_copy", "mma"}  # also a scope of barriers, a number of an option, capabilities of a device
+# also a scope of barriers, a number of an option, capabilities of a device, a kind of statement
+AMBIGUOUS = {"block", "threads", "async_copy", "mma", "scan"}

@@ -1,6 +1,6 @@
 """Which reductions become scans, over which results and terms, and the trees that run them in order.
 
-Modules: mapping.passes.simplify_reductions, mapping.passes.schedule_scan
+Modules: mapping.passes.simplify_reductions mapping.passes.schedule_scan
 """
 
 from __future__ import annotations
