@@ -261,6 +261,26 @@ def beside_a_guard(given: torch.Tensor, end: bool) -> torch.Tensor:
     memory = (ctypes.c_char * size).from_address(page.end - size if end else page.start)
     return torch.frombuffer(memory, dtype=given.dtype).view(given.shape).copy_(given)
 
+def test_results_of_no_residue_class() -> None:
+    """A transposed convolution whose kernel reaches every third row alone: the other rows have no terms, and are started all the same."""
+    text = """def f(float(N,C,H,W) X, float(C,F,KH,KW) K) -> (O) {
+        O(n,f,h,w) +=! (y >= 0 && y < 3*H && y % 3 == 0 && x >= 0 && x < 2*W && x % 2 == 0) ? X(n,c,y/3,x/2) * K(c,f,kh,kw) : 0.0
+            where h in 0:17, w in 0:9, y = h + 4 - 3*kh, x = w - 2*kw }"""
+    assert "tc_a0_0" in agree(text, inputs(text, {"X": (2, 3, 6, 5), "K": (3, 20, 4, 1)}))
+
+
+@pytest.mark.parametrize("turned", ["a", "b", "ab"])
+def test_strides_that_only_the_call_knows(turned: str) -> None:
+    """Operands that are read often are copied, a scan reads them where they are."""
+    product, running = tcjit.define(PROGRAMS["matmul"][0]).f, tcjit.define(SCANS["prefix sums"][0]).f
+    a = torch.randn(40, 35).T if "a" in turned else torch.randn(35, 40)
+    b = torch.randn(33, 40).T if "b" in turned else torch.randn(40, 33)
+    torch.testing.assert_close(product(a, b), a @ b)
+    torch.testing.assert_close(running(a), a.cumsum(1))
+    source = product.compile(a, b).source
+    assert [name for name in "AB" if f"{name}_dense" in source] == list(turned.upper())
+
+
 SCANS = {
     "prefix sums": ("def f(float(M,N) X) -> (Y) { Y(i,j) +=! (k <= j ? X(i,k) : 0.0) where k in 0:N, j in 0:N }", {"X": (5, 33)}),
     "prefix sums of columns": (

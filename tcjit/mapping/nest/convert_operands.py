@@ -1,6 +1,7 @@
-"""Convert operands: tensors of half precision that a reduction reads again and again are converted to its own type once.
+"""Convert operands: what a reduction reads again and again is copied once into contiguous tensors of its own type.
 
-Half types are computed in float32 wherever they are read; a vector of them would be converted for every use.
+Half types are computed in float32 wherever they are read: a vector of them would be converted for every use. Of a tensor whose strides only
+a call knows, no form is linear before.
 """
 
 from __future__ import annotations
@@ -20,23 +21,25 @@ WORTH_CONVERTING = 8  # uses of an element in the mean
 
 
 def convert_operands(a: Assignment, temporaries: Temporaries) -> tuple[list[Assignment], Assignment]:
-    """Copies in float32 of the half-precision tensors that a float32 reduction reads, and the assignment that reads them."""
-    halves = dict.fromkeys(access.tensor for access, _ in guarded_accesses(a.value) if access.dtype in HALVES)
-    if a.value.dtype != "float32" or not halves:
-        return [], a
+    """Copies of the tensors that a reduction reads in half precision, in float32, or with strides of the call, and the assignment that
+    reads the copies; a MappingError where one is not worth it."""
     copies, names = [], {}
-    for tensor in halves:
+    for tensor in dict.fromkeys(access.tensor for access, _ in guarded_accesses(a.value)):
         storage = temporaries.tensors[tensor]
+        half = storage.dtype in HALVES and a.value.dtype == "float32"
+        if not half and None not in storage.strides:
+            continue
         if prod(upper - lower for _, lower, upper in a.bounds) < WORTH_CONVERTING * storage.elements:
-            raise MappingError(f"{tensor} is converted to float32 as often as it is read")
+            raise MappingError(f"{tensor} is {'converted to float32' if half else 'copied'} as often as it is read")
         taken = set(temporaries.tensors)
         indices = tuple(Index(fresh(f"axis{axis}", taken), dtype="int64") for axis in range(len(storage.shape)))
-        copy = temporaries.add(a.source, f"{tensor}_float", "float32", storage.shape)
-        value = Cast(Access(tensor, indices, dtype=storage.dtype), dtype="float32")
+        read = Access(tensor, indices, dtype=storage.dtype)
+        copy = temporaries.add(a.source, f"{tensor}_{'float' if half else 'dense'}", "float32" if half else storage.dtype, storage.shape)
+        value: Expr = Cast(read, dtype="float32") if half else read
         bounds = tuple((index.name, 0, extent) for index, extent in zip(indices, storage.shape, strict=True))
         copies.append(Assignment(copy.name, indices, "=", value, bounds, a.source))
         names[tensor] = copy.name
-    return copies, replace(a, value=_converted(a.value, names))
+    return copies, replace(a, value=_converted(a.value, names)) if names else a
 
 
 def _converted(expr: Expr, names: dict[str, str]) -> Expr:
@@ -44,6 +47,7 @@ def _converted(expr: Expr, names: dict[str, str]) -> Expr:
     if isinstance(expr, Cast) and expr.dtype == "float32" and expr.operand.dtype in HALVES:
         return _converted(expr.operand, names)
     if isinstance(expr, Access):
-        return replace(expr, tensor=names[expr.tensor], dtype="float32") if expr.tensor in names else expr
+        dtype = "float32" if expr.dtype in HALVES else expr.dtype
+        return replace(expr, tensor=names[expr.tensor], dtype=dtype) if expr.tensor in names else expr
     made = rebuild(expr, lambda part: _converted(part, names))
     return replace(made, dtype="float32") if made.dtype in HALVES else made

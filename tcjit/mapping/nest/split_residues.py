@@ -7,6 +7,7 @@ of ``h`` and ``w`` the kernel's dimensions run over the terms that there are, wi
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
 from itertools import product
 from math import gcd, lcm, prod
 
@@ -36,7 +37,7 @@ def moduli(domain: isl.Set, dims: tuple[str, ...]) -> dict[str, int]:
 def split_residues(s: AffineStatement) -> list[tuple[AffineStatement, isl.MultiAff]]:
     """The statements of all classes with a point, each with the map from its points to the whole's.
 
-    One, the whole, where there is no modulus, or where a result has terms in several classes, or in none.
+    One, the whole, where there is no modulus, or where a result has terms in several classes. Results without a class have no terms.
     """
     ctx = s.domain.get_ctx()
     counts = moduli(s.domain, s.dims)
@@ -57,11 +58,10 @@ def split_residues(s: AffineStatement) -> list[tuple[AffineStatement, isl.MultiA
             reads={access: place.pullback_multi_aff(points) for access, place in s.reads.items()},
         )
         result = tuple(of[dim] for dim in s.outputs if dim in counts)
-        results_of.setdefault(result, int(part.results.is_empty()))
         if not domain.is_empty():
-            results_of[result] += 1
+            results_of[result] = results_of.get(result, 0) + 1
             found.append((part, points))
-    if any(classes != 1 for classes in results_of.values()):
+    if any(classes > 1 for classes in results_of.values()):
         return [(s, embedding(ctx, s.dims, {}, {}))]
     return found
 
@@ -73,7 +73,7 @@ def embedding(ctx: isl.Context, dims: tuple[str, ...], counts: dict[str, int], r
 
 
 def verify_split_residues(before: AffineStatement, after: list[tuple[AffineStatement, isl.MultiAff]]) -> None:
-    """Prove that every point is in one class, and every result."""
+    """Prove that every point is in one class, and no result in two."""
     left, results = before.domain, before.results
     for s, points in after:
         image = s.domain.apply(isl.Map.from_multi_aff(points))
@@ -84,8 +84,14 @@ def verify_split_residues(before: AffineStatement, after: list[tuple[AffineState
         if not started.is_subset(results):
             raise VerifyError(f"split_residues: {before.name}: results of two classes")
         results = results.subtract(started)
-    if not left.is_empty() or not results.is_empty():
-        raise VerifyError(f"split_residues: {before.name}: points or results without a class")
+    if not left.is_empty():
+        raise VerifyError(f"split_residues: {before.name}: points without a class")
+
+
+def covers_results(before: AffineStatement, after: list[tuple[AffineStatement, isl.MultiAff]]) -> bool:
+    """Whether every result has a class, which starts and stores it."""
+    started = [s.results.apply(_of_results(before, points)) for s, points in after]
+    return bool(reduce(isl.Set.union, started).is_equal(before.results))
 
 
 def _of_results(s: AffineStatement, points: isl.MultiAff) -> isl.Map:

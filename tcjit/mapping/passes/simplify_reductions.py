@@ -28,13 +28,16 @@ LEAST = 4  # results along the dimension that pay for a recurrence
 def simplify_reductions(before: Assignments) -> Assignments:
     """The program with scans in the place of reductions whose results share their terms along a dimension."""
 
+    # where elements lie does not matter here
+    contiguous = {storage.name: replace(storage, layout="contiguous") for storage in before.tensors}
+
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
         if not a.reduction or a.empty or a.dynamic or a.start is None or a.start != identity(a.operator, a.value.dtype):
             return [a]
         if len(a.terms) != 1 or not all(isinstance(sub, Index) for sub in a.subscripts):
             return [a]
         try:
-            whole = affine_statement("S", a, temporaries.tensors, before.values, context())
+            whole = affine_statement("S", a, contiguous, before.values, context())
         except MappingError:
             return [a]
         s = restrict(whole, a.value.dtype, before.values)

@@ -22,7 +22,7 @@ from tcjit.mapping.nest.merge_dims import drop_unit_dims, merge, mergeable
 from tcjit.mapping.nest.plan_nest import Plan, plan_nest
 from tcjit.mapping.nest.restrict import restrict, verify_restrict
 from tcjit.mapping.nest.shift_dims import shift_dims
-from tcjit.mapping.nest.split_residues import split_residues, verify_split_residues
+from tcjit.mapping.nest.split_residues import covers_results, split_residues, verify_split_residues
 from tcjit.mapping.nest.stage_operands import stage_operands
 from tcjit.mapping.nest.statement import FlatStatement
 from tcjit.mapping.nest.strip_mine import Strip
@@ -78,7 +78,7 @@ class _ReductionTiling:
         """The assignment with its nests, behind copies of operands that the plan wants in another order."""
         self.refuse_others(temporaries.tensors)
         converted, given = convert_operands(self.a, temporaries)
-        statements = self.statements(given, self.epilogue, temporaries.tensors)
+        statements, complete = self.statements(given, self.epilogue, temporaries.tensors)
         plans = [plan_nest(s, self.core) for s in statements]
         a, epilogue, copies = given, self.epilogue, list[Assignment]()
         if self.options.pack:
@@ -86,7 +86,7 @@ class _ReductionTiling:
             epilogue = replace(epilogue, assignments=tuple(_stripped(e, strips) for e in epilogue.assignments))
         if copies:
             leaf = plans[0].nest.leaf if strips else None
-            statements = self.statements(a, epilogue, temporaries.tensors)
+            statements, complete = self.statements(a, epilogue, temporaries.tensors)
             plans = [plan_nest(s, self.core, leaf) for s in statements]
         self.refuse_plans(plans)
         tiled = []
@@ -95,7 +95,12 @@ class _ReductionTiling:
             if self.prove:
                 verify_tiles(s, tiles)
             tiled.append(TiledStatement(s, plan.nest, plan.operands, plan.body, tiles, self.core.lanes, plan.estimate.cycles))
-        return [*converted, *copies, replace(a, tiled=tuple(tiled))]
+        return [*converted, *copies, *([] if complete else [self.start()]), replace(a, tiled=tuple(tiled))]
+
+    def start(self) -> Assignment:
+        """That of all results, for those that no residue class has terms of."""
+        assert self.a.start is not None, "conditions were left out"
+        return replace(self.a, operator="=", value=self.a.start, bounds=self.a.results, reduction=(), start=None)
 
     @property
     def core(self) -> Core:
@@ -115,8 +120,10 @@ class _ReductionTiling:
         if a.start is None and a.operator not in ("+=", "*="):
             raise MappingError("goes on with what a result holds")
 
-    def statements(self, a: Assignment, epilogue: Epilogue, tensors: Mapping[str, Storage]) -> list[FlatStatement]:
-        """The assignment's exact rewrites: without conditions and divisions, simplified."""
+    def statements(
+        self, a: Assignment, epilogue: Epilogue, tensors: Mapping[str, Storage]
+    ) -> tuple[list[FlatStatement], bool]:
+        """The assignment's exact rewrites, without conditions and divisions, simplified; and whether they have all results."""
         values = self.program.values
         whole = affine_statement(self.name, a, tensors, values, context())
         restricted = restrict(whole, a.value.dtype, values)
@@ -128,14 +135,15 @@ class _ReductionTiling:
         if self.prove:
             verify_restrict(whole, restricted, values)
             verify_split_residues(restricted, parts)
-        if epilogue.assignments and len(parts) > 1:
+        complete = covers_results(restricted, parts)
+        if epilogue.assignments and (len(parts) > 1 or not complete):
             raise MappingError("an epilogue of residue classes")
         statements = [_simplified(with_epilogue(part.flat(), epilogue, tensors, values)) for part, _ in parts]
         if not all(s.writes_once for s in statements):
             raise MappingError("several results are written to one element")
         if restricted is whole and not any(map(_reuses, statements)):
             raise MappingError("every operand is used once")
-        return statements
+        return statements, complete
 
     @staticmethod
     def refuse_plans(plans: Sequence[Plan]) -> None:
