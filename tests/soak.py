@@ -220,8 +220,7 @@ class Watched:
         own |= {"TCJIT_OPENCL_DEVICE": "pocl", "POCL_CACHE_DIR": folder, "POCL_MAX_PTHREAD_COUNT": "2", "TCJIT_VERIFY": "1"}
         command = [sys.executable, str(HOME / "soak.py"), *arguments]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **own}, start_new_session=True)
-        self._spoken = time.monotonic()
-        self._silent = False
+        self._quiet = 0.0  # seconds without a word, as far as this process ran: one that is suspended hears nothing
         self._done = threading.Event()
         self._watcher = threading.Thread(target=self._watch, args=(stopped,), daemon=True)
 
@@ -238,18 +237,21 @@ class Watched:
     def lines(self) -> Iterator[str]:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            self._spoken = time.monotonic()
+            self._quiet = 0.0
             yield line
 
     def how_it_ended(self) -> str:
         """After the ``with`` block: the exit status of the process, the signal that ended it, or its silence."""
         status = self.process.returncode
-        return f"silent for {PATIENCE:.0f} s" if self._silent else f"signal {-status}" if status < 0 else f"exit status {status}"
+        return f"silent for {PATIENCE:.0f} s" if self._quiet > PATIENCE else f"signal {-status}" if status < 0 else f"exit status {status}"
 
     def _watch(self, stopped: threading.Event) -> None:
+        last = time.monotonic()
         while not self._done.wait(0.2):
-            self._silent = time.monotonic() - self._spoken > PATIENCE
-            if stopped.is_set() or self._silent:
+            now = time.monotonic()
+            self._quiet += min(now - last, 1.0)
+            last = now
+            if stopped.is_set() or self._quiet > PATIENCE:
                 self._end()
                 return
 

@@ -5,7 +5,7 @@ import os
 import re
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -82,6 +82,19 @@ def compiled(op: Operator, tensors: Sequence[torch.Tensor]) -> tuple[Any, Kernel
     result = function(*tensors)
     seconds = time.perf_counter() - start
     return function, function.compile(*tensors), result, seconds
+
+
+def on_quiet_machine(calls: Mapping[str, Call], rounds: int, seconds: float, *, reading_s: float, least: int) -> dict[str, list[float]]:
+    """Seconds of each of several calls that take turns, ahead of other processes: ``least`` to ``rounds`` readings of ``reading_s``, no
+    more after ``seconds``."""
+    with machine.alone():
+        set_priority(-20)
+        try:
+            many = {name: timing.calls_for(reading_s, timing.reading(call)) for name, call in calls.items()}
+            readers = {name: partial(timing.reading, call, many[name]) for name, call in calls.items()}
+            return timing.interleaved(readers, rounds, timing.rotated, least=least, seconds=seconds)
+        finally:
+            set_priority(0)
 
 
 def in_turns(calls: dict[str, Call], settings: Settings) -> Record:

@@ -80,10 +80,8 @@ def difference(results: Sequence[Any], others: Sequence[Any]) -> float:
 
 
 def measure(name: str, data_set: str, compilers: dict[str, list[str]], folder: str, rounds: int, seconds: float) -> dict[str, Any]:
-    import machine
-    from worker import set_priority
-
     import tcjit
+    from generality.measure import on_quiet_machine
     from tcjit.runtime import timing
 
     kernel = KERNELS[name]
@@ -104,12 +102,7 @@ def measure(name: str, data_set: str, compilers: dict[str, list[str]], folder: s
         if not (error := difference(results, call(*inputs))) <= TOLERANCE:
             return record | {"kind": "wrong", "error": f"{error:.2g} of the largest magnitude from {compiler}"}
         calls[compiler] = partial(call, *inputs)
-    with machine.alone():
-        set_priority(-20)
-        many = {one: timing.calls_for(READING_S, timing.reading(call)) for one, call in calls.items()}
-        readers = {one: partial(timing.reading, call, many[one]) for one, call in calls.items()}
-        times = timing.interleaved(readers, rounds, timing.rotated, least=2, seconds=seconds)
-        set_priority(0)
+    times = on_quiet_machine(calls, rounds, seconds, reading_s=READING_S, least=2)
     over = {f"over_{one}": statistics.median(timing.ratios(times[one], times["tcjit"])) for one in compilers}
     return record | {"kind": "timed"} | over | {f"{one}_ms": 1e3 * statistics.median(readings) for one, readings in times.items()}
 

@@ -119,11 +119,10 @@ def selected(text: str) -> list[int]:
 
 def measure(case: Contraction, rounds: int, seconds: float) -> dict[str, Any]:
     """Compile, compare, and time the three by turns."""
-    import machine
     import torch
-    from worker import set_priority
 
     import tcjit
+    from generality.measure import on_quiet_machine
     from tcjit.runtime import timing
 
     torch.manual_seed(case.number)
@@ -147,12 +146,7 @@ def measure(case: Contraction, rounds: int, seconds: float) -> dict[str, Any]:
             "mm": partial(torch.mm, a, b),
             "einsum": partial(torch.einsum, case.equation, x, u),
         }
-        with machine.alone():
-            set_priority(-20)
-            many = {name: timing.calls_for(READING_S, timing.reading(call)) for name, call in calls.items()}
-            readers = {name: partial(timing.reading, call, many[name]) for name, call in calls.items()}
-            times = timing.interleaved(readers, rounds, timing.rotated, least=1, seconds=seconds)
-            set_priority(0)
+        times = on_quiet_machine(calls, rounds, seconds, reading_s=READING_S, least=1)
     over = {name: statistics.median(timing.ratios(times[name], times["tcjit"])) for name in ("mm", "einsum")}
     middle = {f"{name}_ms": 1e3 * statistics.median(readings) for name, readings in times.items()}
     return record | {"kind": "timed", "over_mm": over["mm"], "over_einsum": over["einsum"]} | middle

@@ -115,7 +115,7 @@ class Options:
     )
     register_tile: tuple[int, ...] = _option(
         (),
-        "results that a contraction keeps in vector registers: (rows, registers along the lanes of each), as far as extents allow; "
+        "results that a reduction keeps in vector registers: (rows, registers along the lanes of each), as far as extents allow; "
         "empty: the model's choice",
         choices=((), (1, 4), (4, 1), (4, 2), (4, 3), (6, 2), (6, 4), (8, 1), (8, 2), (8, 3), (12, 1), (12, 2), (14, 2), (24, 1)),
         targets=("cpu",),
@@ -160,7 +160,8 @@ class Options:
 
     nest: bool = _option(
         True,
-        "compute reductions with operands used again, windows and conditions on indices by register tiles over their exact domains",
+        "compute reductions with operands used again, windows and conditions on indices by register tiles over their exact domains; "
+        "not where tile, vector_dim, unroll, outer_loop, accumulators or reduction_chunks are given, which shape loops",
         choices=(True, False),
         targets=("cpu",),
         needs="reduction",
@@ -241,6 +242,16 @@ class Options:
                 f"option {name} = {brief(getattr(self, name))} is not {expected}", hint=f"tcjit.Options({name}=...) with {expected}"
             )
 
+    @property
+    def shapes_loops(self) -> bool:
+        """Whether something is given that means nothing to a nest of register tiles."""
+        sizes = (*self.tile, self.vector_dim, self.unroll, self.outer_loop, self.accumulators)
+        return any(sizes) or self.reduction_chunks > 1
+
+    @property
+    def uses_nests(self) -> bool:
+        return self.nest and not self.shapes_loops
+
     @checked()
     def to_dict(self) -> dict[str, Any]:
         """The options as JSON values."""
@@ -309,7 +320,9 @@ class Options:
             for f in fields(Options)
             if (f.metadata["needs"] and f.metadata["needs"] not in traits) or target not in f.metadata["targets"]
         }
-        return self.but(**{"tile": tile, "outer_loop": self.outer_loop if self.outer_loop <= loops else 0, **idle})
+        changes = {"tile": tile, "outer_loop": self.outer_loop if self.outer_loop <= loops else 0, **idle}
+        changed = self.but(**changes)
+        return changed.but(nest=changed.nest or changed.shapes_loops)
 
     @staticmethod
     def described() -> tuple[Field[Any], ...]:

@@ -116,9 +116,9 @@ def build_scop(
 
     assignments = step(extract, program, layouts)
     assignments = proved(widen, assignments)
-    assignments = step(simplify_reductions, assignments) if isinstance(target, Machine) and options.nest else assignments
+    assignments = step(simplify_reductions, assignments) if isinstance(target, Machine) and options.uses_nests else assignments
     assignments = step(pad_operands, assignments) if pack else assignments
-    if on_vectors and options.nest:
+    if on_vectors and options.uses_nests:
         assignments = step(tile_reductions, assignments, options, target, prove != "none")
     if pack and on_vectors:  # on a GPU shared memory does the rest
         assignments = step(transpose_output, assignments, options)

@@ -143,7 +143,7 @@ def inputs(text: str, shapes: Shapes) -> dict[str, Array]:
     return {name: random.standard_normal(shape).astype(np.float32).astype(np.float64) for name, shape in shapes.items()}
 
 
-def agree(text: str, given: Mapping[str, Array], options: tcjit.Options | None = None) -> str:
+def assert_agrees(text: str, given: Mapping[str, Array], options: tcjit.Options | None = None) -> str:
     """The source of a kernel that agrees with the reference, with one thread as with two."""
     made = program(text, {name: array.shape for name, array in given.items()})
     expected = reference.run(made, dict(given), {})
@@ -163,19 +163,19 @@ def agree(text: str, given: Mapping[str, Array], options: tcjit.Options | None =
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs(name: str) -> None:
     text, shapes = PROGRAMS[name]
-    assert "tc_a0_0" in agree(text, inputs(text, shapes)), "a register tile"
+    assert "tc_a0_0" in assert_agrees(text, inputs(text, shapes)), "a register tile"
 
 
 @pytest.mark.parametrize("name", ALSO_WITHOUT)
 def test_without_nests(name: str) -> None:
     text, shapes = PROGRAMS[name]
-    assert "tc_a0_0" not in agree(text, inputs(text, shapes), tcjit.Options(nest=False))
+    assert "tc_a0_0" not in assert_agrees(text, inputs(text, shapes), tcjit.Options(nest=False))
 
 
 @pytest.mark.parametrize("name", WIDTHS)
 def test_widths_of_vectors(name: str) -> None:
     text, shapes = PROGRAMS[name]
-    source = agree(text, inputs(text, shapes), tcjit.Options(vector_width=WIDTHS[name]))
+    source = assert_agrees(text, inputs(text, shapes), tcjit.Options(vector_width=WIDTHS[name]))
     assert f"tc_float{WIDTHS[name]} tc_a0_0" in source
 
 
@@ -186,12 +186,12 @@ def test_what_is_outside_the_domain_reaches_no_result() -> None:
     outside = np.triu(np.ones((33, 33), dtype=bool), 1)
     for bad in (math.nan, math.inf):
         given["A"][outside] = bad
-        agree(text, given)
+        assert_agrees(text, given)
     text, shapes = PROGRAMS["banded"]
     given = inputs(text, shapes)
     far = np.abs(np.subtract.outer(np.arange(35), np.arange(35))) > 2
     given["A"][far] = math.nan
-    agree(text, given)
+    assert_agrees(text, given)
 
 
 @pytest.mark.parametrize("name", ["matmul", "maxima", "min-plus", "half a vector", "padded mean"])
@@ -203,7 +203,7 @@ def test_nan_and_infinities(name: str, bad: float) -> None:
     for number, given_array in enumerate(given.values()):
         flat = given_array.reshape(-1)
         flat[[number, len(flat) // 2, -1]] = bad
-    agree(text, given)
+    assert_agrees(text, given)
 
 
 TWICE = "(k + l) % 2 == 0 ? A(m,k,l) * B(k,l,n) : 0.0"
@@ -234,7 +234,7 @@ WRONG: dict[str, tuple[str, Shapes, str]] = {
 @pytest.mark.parametrize("name", WRONG)
 def test_more_conditions(name: str) -> None:
     text, shapes, _ = WRONG[name]
-    agree(text, inputs(text, shapes))
+    assert_agrees(text, inputs(text, shapes))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="a child process may crash")
@@ -266,7 +266,7 @@ def test_results_of_no_residue_class() -> None:
     text = """def f(float(N,C,H,W) X, float(C,F,KH,KW) K) -> (O) {
         O(n,f,h,w) +=! (y >= 0 && y < 3*H && y % 3 == 0 && x >= 0 && x < 2*W && x % 2 == 0) ? X(n,c,y/3,x/2) * K(c,f,kh,kw) : 0.0
             where h in 0:17, w in 0:9, y = h + 4 - 3*kh, x = w - 2*kw }"""
-    assert "tc_a0_0" in agree(text, inputs(text, {"X": (2, 3, 6, 5), "K": (3, 20, 4, 1)}))
+    assert "tc_a0_0" in assert_agrees(text, inputs(text, {"X": (2, 3, 6, 5), "K": (3, 20, 4, 1)}))
 
 
 @pytest.mark.parametrize("turned", ["a", "b", "ab"])
@@ -301,4 +301,4 @@ SCANS = {
 @pytest.mark.parametrize("name", SCANS)
 def test_scans(name: str) -> None:
     text, shapes = SCANS[name]
-    assert "tc_running" in agree(text, inputs(text, shapes)) or name == "prefix sums of columns"
+    assert "tc_running" in assert_agrees(text, inputs(text, shapes)) or name == "prefix sums of columns"

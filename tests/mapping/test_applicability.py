@@ -50,6 +50,8 @@ def test_what_cannot_matter_gets_its_default() -> None:
     assert given.normalised("cpu", (), 2) == Options(tile=(4,), vector_width=4, parallel=False)
     assert given.normalised("cpu", ("several",), 3) == Options(fusion="minimal", tile=(4, 0, 8), vector_width=4, parallel=False)
     assert given.normalised("cpu", TRAITS, 5) == given.but(tile=(4, 0, 8, 16))
+    assert given.but(nest=False).normalised("cpu", TRAITS, 5) == given.but(tile=(4, 0, 8, 16))
+    assert not Options(nest=False).normalised("cpu", TRAITS, 5).nest
     for option in Options.described():
         assert option.metadata["needs"] in ("", *TRAITS)
 

@@ -5,6 +5,8 @@ Modules: mapping.passes.tile_reductions
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from support.mapping import AVX512
 from support.nests import Shapes, tiled
@@ -152,11 +154,45 @@ def test_the_option() -> None:
     assert "accumulators" not in str(map_program(program, Options(nest=False), AVX512).tree)
 
 
+@pytest.mark.parametrize(
+    ("given", "tile"), [((4, 2), (4, 2)), ((3, 1), (3, 1)), ((24, 1), (20, 1)), ((2, 8), (2, 3))], ids=["4x2", "3x1", "rows", "lanes"]
+)
+def test_register_tiles_that_are_given(given: tuple[int, int], tile: tuple[int, int]) -> None:
+    """As far as extents allow."""
+    (definition,) = read(f"def f({PARAMETERS}) -> (C) {{ {MATMUL} }}")
+    program = specialise(definition, TWO, {})
+    (s,) = (s for s in build_scop(program, Options(register_tile=given), None, AVX512).statements if s.tiled)
+    leaf = s.tiled[0].nest.leaf
+    assert ((dict(leaf.rows) or {"": 1}).popitem()[1], leaf.vectors) == tile
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"tile": (4,)},
+        {"vector_dim": 1},
+        {"unroll": 2},
+        {"outer_loop": 1},
+        {"accumulators": 2},
+        {"reduction_chunks": 8},
+        {"register_tile": (14, 8)},
+    ],
+    ids=str,
+)
+def test_options_that_no_nest_has(given: dict[str, Any]) -> None:
+    """What shapes loops, and more accumulators than registers, is given to loops."""
+    (definition,) = read(f"def f({PARAMETERS}) -> (C) {{ {MATMUL} }}")
+    program = specialise(definition, {"A": (200, 30), "B": (30, 400)}, {})
+    assert not build_scop(program, Options(**given), None, AVX512).tile_statements
+    assert build_scop(program, Options(reduction_chunks=1), None, AVX512).tile_statements
+
+
 @pytest.mark.parametrize("condition", ["(m + k) % 17 == 0", "(m + 2 * k) % 3 < 2"])
 def test_a_modulus_that_no_class_resolves(condition: str) -> None:
-    one(f"def f({PARAMETERS}) -> (C) {{ C(m,n) +=! ({condition} ? A(m,k) * B(k,n) : 0.0) }}", TWO)
+    text = f"def f({PARAMETERS}) -> (C) {{ C(m,n) +=! ({condition} ? A(m,k) * B(k,n) : 0.0) }}"
+    assert one(text, TWO) == (False, "a condition takes an index modulo something")
 
 
 def test_results_wider_than_the_domain() -> None:
     text = "def f(float(N) X) -> (O) { O(i,j) +=! (j <= 1 ? X(k) : 0.0) where i in 0:2, j in 0:16, k in 0:N }"
-    one(text, {"X": (5,)})
+    assert one(text, {"X": (5,)}) == (True, "")

@@ -6,7 +6,6 @@ each row.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import replace
 
 import islpy as isl
@@ -14,11 +13,11 @@ import islpy as isl
 from tcjit.mapping.nest.statement import DIM, FlatAccess, FlatStatement
 
 
-def drop_unit_dims(s: FlatStatement, kept: Collection[str]) -> FlatStatement:
-    """The statement without dimensions of one value, but those in ``kept``, whose values the body names."""
+def drop_unit_dims(s: FlatStatement) -> FlatStatement:
+    """The statement without dimensions of one value."""
     for dim in s.dims:
         least, greatest = s.range(dim)
-        if least != greatest or dim in kept:
+        if least != greatest:
             continue
 
         def moved(flat: FlatAccess, dim: str = dim, value: int = least) -> FlatAccess:

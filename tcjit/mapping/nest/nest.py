@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from tcjit.mapping.nest.statement import FlatStatement
-
-Unit = Literal["serial", "thread", "block", "warp", "lane"]
 
 
 @dataclass(frozen=True)
@@ -16,7 +13,6 @@ class Loop:
 
     dim: str
     block: int
-    unit: Unit = "serial"
 
 
 @dataclass(frozen=True)

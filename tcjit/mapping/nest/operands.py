@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tcjit.grammar.ast import Access, Binary, Expr, Index
-from tcjit.grammar.walk import children, rebuild
+from tcjit.grammar.walk import rebuild, walk
 from tcjit.mapping.nest.statement import FlatAccess, FlatStatement
 
 
@@ -59,7 +59,8 @@ def operands(s: FlatStatement, lane: str) -> tuple[tuple[Operand, ...], Expr]:
         for number, operand in enumerate(found[1:], 1):
             body = Binary("*", body, _number(number, operand.value), dtype=operand.value.dtype)
         return found, body
-    accesses = sorted(dict.fromkeys(_accesses(s.body)), key=lambda access: bool(s.reads[access].stride(lane)))
+    distinct = dict.fromkeys(part for part in walk(s.body) if isinstance(part, Access))
+    accesses = sorted(distinct, key=lambda access: bool(s.reads[access].stride(lane)))
 
     def numbered(expr: Expr) -> Expr:
         return _number(accesses.index(expr), expr) if isinstance(expr, Access) else rebuild(expr, numbered)
@@ -84,11 +85,3 @@ def _factors(expr: Expr) -> Iterator[Expr]:
         yield from _factors(expr.right)
     else:
         yield expr
-
-
-def _accesses(expr: Expr) -> Iterator[Access]:
-    if isinstance(expr, Access):
-        yield expr
-    else:
-        for child in children(expr):
-            yield from _accesses(child)

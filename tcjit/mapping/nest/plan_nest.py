@@ -32,9 +32,9 @@ class Plan:
     estimate: Estimate
 
 
-def plan_nest(s: FlatStatement, core: Core, leaf: Leaf | None = None) -> Plan:
-    """The nest of a reduction that the model expects to be fastest, with lanes and rows as ``leaf`` has them where it is given; a
-    MappingError where there is none."""
+def plan_nest(s: FlatStatement, core: Core, leaf: Leaf | None = None, register_tile: tuple[int, ...] = ()) -> Plan:
+    """The nest of a reduction that the model expects to be fastest, with lanes and rows as ``leaf`` has them where it is given, or of the
+    rows and vectors of ``register_tile`` as far as extents allow; a MappingError where there is none."""
     longest = _window(s)
     windows = [longest[first:] for first in range(len(longest) + 1)]
     best: tuple[tuple[float, int, int], Shape, Estimate, tuple[Operand, ...], Expr] | None = None
@@ -44,7 +44,7 @@ def plan_nest(s: FlatStatement, core: Core, leaf: Leaf | None = None) -> Plan:
         if lane in s.terms and (any(operand.stride(lane) > 1 for operand in found) or s.extent(lane) < core.lanes):
             continue
         terms = tuple(dim for dim in s.terms if dim not in window)
-        for shape in _shapes(s, lane, found, window, terms, core):
+        for shape in _shapes(s, lane, found, window, terms, core, register_tile):
             cost = estimate(s, shape, found, body, core) if leaf is None or _is_like(shape, leaf) else None
             if cost is None:
                 continue
@@ -71,19 +71,25 @@ def _window(s: FlatStatement) -> tuple[str, ...]:
 
 
 def _shapes(
-    s: FlatStatement, lane: str, found: tuple[Operand, ...], window: tuple[str, ...], terms: tuple[str, ...], core: Core
+    s: FlatStatement,
+    lane: str,
+    found: tuple[Operand, ...],
+    window: tuple[str, ...],
+    terms: tuple[str, ...],
+    core: Core,
+    register_tile: tuple[int, ...],
 ) -> Iterator[Shape]:
     """Tiles with these lanes: rows along a result that some operand does not move with, whose loads are shared."""
     over_terms, scattered = lane in s.terms, lane not in s.terms and s.write.stride(lane) != 1
     reusing = [dim for dim in s.outputs if dim != lane and any(dim not in operand.dims for operand in found)]
     others = [dim for dim in s.outputs if dim != lane][-1:]
     choices: list[str | None] = [*(reusing or (others if over_terms or scattered else []))]
-    for row in choices if scattered else [*choices, None]:
-        for vectors in VECTORS:
-            if (vectors > 1 and (vectors - 1) * core.lanes >= s.extent(lane)) or (over_terms and vectors > 4):
-                continue
-            for rows in ROWS if row else (1,):
-                if row is None or rows <= s.extent(row):
+    most = min(-(-s.extent(lane) // core.lanes), 4 if over_terms else max(VECTORS))
+    for row in choices if scattered or (register_tile and choices) else [*choices, None]:
+        greatest = s.extent(row) if row else 1
+        for vectors in (min(register_tile[1], most),) if register_tile else VECTORS:
+            for rows in (min(register_tile[0], greatest),) if register_tile else ROWS:
+                if vectors <= most and rows <= greatest:
                     yield Shape(lane, vectors, row, rows, window, terms)
 
 

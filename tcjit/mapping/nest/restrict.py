@@ -32,7 +32,8 @@ def restrict(s: AffineStatement, dtype: str, values: Mapping[str, int]) -> Affin
             break
     if body is s.body:
         return s
-    reads = {access: flat for access, flat in s.reads.items() if _occurs(access, body)}
+    left = set(walk(body))
+    reads = {access: flat for access, flat in s.reads.items() if access in left}
     return replace(s, domain=domain.coalesce(), body=body, reads=reads)
 
 
@@ -67,8 +68,3 @@ def _where(s: AffineStatement, text: str) -> isl.Set:
 def _is_identity(value: Expr, operator: str) -> bool:
     neutral = identity(operator, value.dtype)
     return isinstance(value, Const) and value == neutral and str(value.value) == str(neutral.value)  # 0.0 is no -0.0
-
-
-def _occurs(part: Expr, body: Expr) -> bool:
-
-    return any(node == part for node in walk(body))

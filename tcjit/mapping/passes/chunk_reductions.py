@@ -21,7 +21,8 @@ from tcjit.mapping.strides import fits_block, stride_in
 
 BLOCK_TERMS = 4096  # of a reduction, that are worth a block of a GPU
 CPU_CHUNKS = 32
-ENOUGH_RESULTS, WORTH_CHUNKS, LONG = 16, 1 << 17, 256  # on a CPU: results from which and terms of all below which none is cut; a loop
+ENOUGH_RESULTS, WORTH_CHUNKS = 16, 1 << 17  # on a CPU: results from which, and terms of all below which, no reduction is cut
+LONG = 256  # terms of a dimension that is cut on a CPU whatever loops are outside it
 ACCURATE = 1 << 20  # terms of one result, one after the other: the sum of more loses digits that no other order of float32 would
 MAX_DYNAMIC_RATIO = 32  # by how much the values of a dynamic size differ at most
 

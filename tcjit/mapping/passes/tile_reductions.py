@@ -79,7 +79,7 @@ class _ReductionTiling:
         self.refuse_others(temporaries.tensors)
         converted, given = convert_operands(self.a, temporaries)
         statements, complete = self.statements(given, self.epilogue, temporaries.tensors)
-        plans = [plan_nest(s, self.core) for s in statements]
+        plans = [plan_nest(s, self.core, register_tile=self.options.register_tile) for s in statements]
         a, epilogue, copies = given, self.epilogue, list[Assignment]()
         if self.options.pack:
             copies, a, strips = stage_operands(given, plans[0], self.core.lanes, temporaries)
@@ -87,7 +87,7 @@ class _ReductionTiling:
         if copies:
             leaf = plans[0].nest.leaf if strips else None
             statements, complete = self.statements(a, epilogue, temporaries.tensors)
-            plans = [plan_nest(s, self.core, leaf) for s in statements]
+            plans = [plan_nest(s, self.core, leaf, self.options.register_tile) for s in statements]
         self.refuse_plans(plans)
         tiled = []
         for s, plan in zip(statements, plans, strict=True):
@@ -161,7 +161,7 @@ def _simplified(s: FlatStatement) -> FlatStatement:
     """The statement from 0 on, without dimensions of one value, those that all accesses walk alike as one."""
     if len(s.domain.get_basic_sets()) != 1:
         raise MappingError("the conditions cut out what is not convex")
-    s = drop_unit_dims(shift_dims(s), ())
+    s = drop_unit_dims(shift_dims(s))
     while pair := next(((outer, inner) for outer, inner in permutations(s.dims, 2) if mergeable(s, outer, inner)), None):
         s = merge(s, *pair)
     return s
