@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 
-from tcjit.codegen.tile_vectors import suffix, vector_type
+from tcjit.codegen.tile_vectors import element_type, suffix, vector_type
 from tcjit.errors import MappingError
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Binary, Call, Const, Expr, Select, Unary
 from tcjit.mapping.nest.statement import FlatAccess, PointwiseStore
 from tcjit.mapping.nest.tile import PointCheck, stays_inside
 from tcjit.mapping.nest.tiled_statement import Kind, TiledStatement
+from tcjit.mapping.nest.vector_forms import PAIR_DOT
 from tcjit.mapping.reduction import identity
 
 Pointwise = Callable[[PointwiseStore, str, Mapping[Access, str]], str]
@@ -34,7 +35,7 @@ class TilePrinter:
         self.tiled, self.dtype, self.names, self.constant, self.pointwise = tiled, dtype, names, constant, pointwise
         self.s, self.nest, self.width = tiled.statement, tiled.nest, tiled.width
         self.vector, self.ending = vector_type(dtype, tiled.width), suffix(dtype, tiled.width)
-        self.element = self.vector.removeprefix("tc_").removesuffix(str(tiled.width))
+        self.element = element_type(dtype)
         leaf = self.nest.leaf
         rows = product(*(range(count) for _, count in leaf.rows))
         self.rows: list[Point] = [dict(zip((dim for dim, _ in leaf.rows), at, strict=True)) for at in rows]
@@ -89,7 +90,7 @@ class TilePrinter:
                         mask = masks[text]
                     operands = [self.load(n, point, v, mask, loads, lines) for n in range(len(self.tiled.operands))]
                     old = self.sum(r, v)
-                    new = self.combined(old, self.value(self.tiled.body, operands))
+                    new = self.updated(old, self.tiled.body, operands)
                     lines.append(f"{old} = {self.call('blend')}({old}, {new}, {mask});" if mask else f"{old} = {new};")
         return lines
 
@@ -280,6 +281,12 @@ class TilePrinter:
                 parts = (self.value(part, operands) for part in (expr.condition, expr.then, expr.other))
                 return f"{self.call('select')}({', '.join(parts)})"
         raise MappingError(f"{type(expr).__name__} has no form over vectors")
+
+    def updated(self, old: str, body: Expr, operands: Sequence[str]) -> str:
+        """An accumulator with one more term."""
+        if isinstance(body, Call) and body.function == PAIR_DOT:
+            return f"{self.call(PAIR_DOT)}({old}, {', '.join(self.value(arg, operands) for arg in body.args)})"
+        return self.combined(old, self.value(body, operands))
 
     def combined(self, old: str, new: str) -> str:
         operator = self.s.operator

@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import re
 
-from tcjit.codegen.dialect import FLOATS
 from tcjit.grammar.dtypes import DTYPES
+from tcjit.mapping.nest.vector_forms import PAIR_DOT
+
+# the C type of an element, the name of a vector's without its lanes, and what ends the names of functions
+_NAMES = {"float32": ("float", "tc_float", "f32"), "float64": ("double", "tc_double", "f64"), "int32": ("int32_t", "tc_int32x", "i32")}
+_OPERATIONS = {"float32": ("ps", "ups"), "float64": ("pd", "upd"), "int32": ("d", "dqusi")}  # in the names of gcc's built-ins
 
 _TYPES = """
 typedef $E $V __attribute__((vector_size($B)));
@@ -24,12 +28,15 @@ TC_TILE $V tc_splat$N($E x) { return x - ($V){0}; }
 TC_TILE $V tc_load$N(const $E *p) { return *(const $V_u *)p; }
 TC_TILE void tc_store$N($E *p, $V v) { *($V_u *)p = v; }
 TC_TILE $V tc_select$N(tc_lanes$N m, $V a, $V b) { return ($V)((m & (tc_lanes$N)a) | (~m & (tc_lanes$N)b)); }
-TC_TILE $V tc_fabs$N($V a) { return ($V)((tc_lanes$N)a & $MOST); }
 TC_TILE $V tc_strided$N(const $E *p, int64_t step) {
   $V r;
   for (int l = 0; l < $W; ++l) r[l] = p[l * step];
   return r;
 }
+"""
+
+_FABS = """
+TC_TILE $V tc_fabs$N($V a) { return ($V)((tc_lanes$N)a & $MOST); }
 """
 
 _MASKS = """
@@ -45,8 +52,11 @@ TC_TILE tc_mask$N tc_opaque$N(tc_mask$N m) {
 TC_TILE int tc_any$N(tc_mask$N m) { return m != 0; }
 TC_TILE int tc_lane$N(tc_mask$N m, int l) { return m >> l & 1; }
 TC_TILE $V tc_blend$N($V a, $V b, tc_mask$N m) { return __builtin_ia32_blendm$P_512_mask(a, b, m); }
-TC_TILE $V tc_load_masked$N(const $E *p, tc_mask$N m) { return __builtin_ia32_loadu$P512_mask((const void *)p, ($V){0}, m); }
-TC_TILE void tc_store_masked$N($E *p, $V v, tc_mask$N m) { __builtin_ia32_storeu$P512_mask((void *)p, v, m); }
+TC_TILE $V tc_load_masked$N(const $E *p, tc_mask$N m) { return __builtin_ia32_load$U512_mask((const void *)p, ($V){0}, m); }
+TC_TILE void tc_store_masked$N($E *p, $V v, tc_mask$N m) { __builtin_ia32_store$U512_mask((void *)p, v, m); }
+"""
+
+_EXTREMA = """
 TC_TILE $V tc_max$N($V a, $V b) {
   $V most = __builtin_ia32_max$P512_mask(b, a, ($V){0}, -1, 4);
   return tc_blend$N(most, b, __builtin_ia32_cmp$P512_mask(b, b, 3, -1, 4));
@@ -87,8 +97,29 @@ TC_TILE $V tc_load_masked$N(const $E *p, tc_mask$N m) {
 TC_TILE void tc_store_masked$N($E *p, $V v, tc_mask$N m) {
   for (int l = 0; l < $W; ++l) if (m[l]) p[l] = v[l];
 }
+"""
+
+_EXTREMA_PLAIN = """
 TC_TILE $V tc_max$N($V a, $V b) { return tc_select$N(b != b, b, tc_select$N(b > a, b, a)); }
 TC_TILE $V tc_min$N($V a, $V b) { return tc_select$N(b != b, b, tc_select$N(b < a, b, a)); }
+"""
+
+_INTEGERS = """
+TC_TILE $V tc_max$N($V a, $V b) { return tc_select$N(b > a, b, a); }
+TC_TILE $V tc_min$N($V a, $V b) { return tc_select$N(b < a, b, a); }
+#if defined(__AVX512VNNI__) && !defined(__clang__) && $B == 64
+TC_TILE $V tc_$DOT$N($V sum, $V a, $V b) { return __builtin_ia32_vpdpwssd_v16si(sum, a, b); }
+#elif defined(__AVX512BW__) && !defined(__clang__) && $B == 64
+typedef int16_t tc_halves$N __attribute__((vector_size($B)));
+TC_TILE $V tc_$DOT$N($V sum, $V a, $V b) {
+  return sum + ($V)__builtin_ia32_pmaddwd512_mask((tc_halves$N)a, (tc_halves$N)b, ($V){0}, -1);
+}
+#elif defined(__AVX2__) && $B == 32
+typedef int16_t tc_halves$N __attribute__((vector_size($B)));
+TC_TILE $V tc_$DOT$N($V sum, $V a, $V b) { return sum + ($V)__builtin_ia32_pmaddwd256((tc_halves$N)a, (tc_halves$N)b); }
+#else
+TC_TILE $V tc_$DOT$N($V sum, $V a, $V b) { return sum + ((a << 16) >> 16) * ((b << 16) >> 16) + (a >> 16) * (b >> 16); }
+#endif
 """
 
 _ENDING = """
@@ -142,23 +173,28 @@ TC_TILE $E tc_across_$O$N($V v) {
 TILE_INLINE = "#define TC_TILE static inline __attribute__((always_inline))"
 
 
+def element_type(dtype: str) -> str:
+    """The C type of an element."""
+    return _NAMES[dtype][0]
+
+
 def vector_type(dtype: str, width: int) -> str:
     """The name of the type of a vector."""
-    return f"tc_{FLOATS[dtype][0]}{width}"
+    return f"{_NAMES[dtype][1]}{width}"
 
 
 def suffix(dtype: str, width: int) -> str:
     """What ends the names of the functions for it."""
-    return f"_{FLOATS[dtype][1]}x{width}"
+    return f"_{_NAMES[dtype][2]}x{width}"
 
 
 def declarations(dtype: str, width: int) -> list[str]:
     """Types and functions, to stand at the top of a file in this order."""
-    element = FLOATS[dtype][0]
     size = DTYPES[dtype].bytes
     parts = {
-        "E": element, "V": vector_type(dtype, width), "B": str(size * width), "S": str(size), "I": f"int{8 * size}_t",
-        "N": suffix(dtype, width), "W": str(width), "M": str(max(8, width)), "P": "ps" if size == 4 else "pd",
+        "E": element_type(dtype), "V": vector_type(dtype, width), "B": str(size * width), "S": str(size), "I": f"int{8 * size}_t",
+        "N": suffix(dtype, width), "W": str(width), "M": str(max(8, width)), "DOT": PAIR_DOT,
+        "P": _OPERATIONS[dtype][0], "U": _OPERATIONS[dtype][1],
         "NUMBERS": ", ".join(map(str, range(width))), "MOST": "0x7fffffff" if size == 4 else "0x7fffffffffffffff",
         "EVENS": ", ".join(str(2 * lane + (lane >= width // 2)) for lane in range(width)),
     }  # fmt: skip
@@ -169,11 +205,15 @@ def declarations(dtype: str, width: int) -> list[str]:
     across = {"add": "t[l] + t[l + half]", "mul": "t[l] * t[l + half]"}
     for name, sign in (("min", "<"), ("max", ">")):
         across[name] = f"t[l + half] != t[l + half] || t[l + half] {sign} t[l] ? t[l + half] : t[l]"
-    types, numbers = filled(_TYPES).split("\n\n")
-    if size * width == 64:
-        own = ["#if defined(__AVX512F__) && !defined(__clang__)", _MASKS, _ENDING, _EVEN, _EVEN_MASKS]
-        functions = [*own, "#else", _PLAIN, _ENDING, _EVEN_PLAIN, _EVEN_MASKS_PLAIN, "#endif"]
+    if dtype == "int32":
+        own_forms, extrema, plain_extrema = [_INTEGERS], [], []
     else:
-        functions = ["#if !defined(__clang__)", _EVEN, "#else", _EVEN_PLAIN, "#endif", _PLAIN, _ENDING, _EVEN_MASKS_PLAIN]
-    lines = [filled(text) for text in (_ALL, *functions)] + [filled(_ACROSS, O=name, C=text) for name, text in across.items()]
-    return [TILE_INLINE, *types.split("\n"), numbers, "\n".join(lines)]
+        own_forms, extrema, plain_extrema = [_FABS], [_EXTREMA], [_EXTREMA_PLAIN]
+    head, numbers = filled(_TYPES).split("\n\n")
+    if size * width == 64:
+        masked = ["#if defined(__AVX512F__) && !defined(__clang__)", _MASKS, *extrema, _ENDING, _EVEN, _EVEN_MASKS]
+        functions = [*masked, "#else", _PLAIN, *plain_extrema, _ENDING, _EVEN_PLAIN, _EVEN_MASKS_PLAIN, "#endif"]
+    else:
+        functions = ["#if !defined(__clang__)", _EVEN, "#else", _EVEN_PLAIN, "#endif", _PLAIN, *plain_extrema, _ENDING, _EVEN_MASKS_PLAIN]
+    lines = [filled(text) for text in (_ALL, *own_forms, *functions)] + [filled(_ACROSS, O=name, C=text) for name, text in across.items()]
+    return [TILE_INLINE, *head.split("\n"), numbers, "\n".join(lines)]

@@ -17,7 +17,8 @@ from tcjit.codegen.tile_vectors import declarations, suffix, vector_type
 TESTS = Path(__file__).resolve().parents[1]
 CPUINFO = Path("/proc/cpuinfo")
 KNOWN = CPUINFO.read_text().split() if CPUINFO.exists() else []
-FLAGS = {"avx512vl": "-march=skylake-avx512", "avx2": "-mavx2", "": ""}  # a feature of the processor, and what lets gcc use it
+# a feature of the processor, and what lets gcc use it
+FLAGS = {"avx512_vnni": "-march=cascadelake", "avx512vl": "-march=skylake-avx512", "avx2": "-mavx2", "": ""}
 KERNELS = ("-std=gnu11", "-O2", "-w", "-fwrapv", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")
 needs_x86 = pytest.mark.skipif(shutil.which("gcc") is None or platform.machine() != "x86_64", reason="gcc's flags for x86")
 
@@ -62,4 +63,4 @@ def test_names() -> None:
 def test_nothing_is_left_to_fill_in(dtype: str, width: int) -> None:
     text = "\n".join(declarations(dtype, width))
     assert "$" not in text and text.count("#if") == text.count("#endif")
-    assert ("__AVX512F__" in text) == (width * (4 if dtype == "float32" else 8) == 64)
+    assert ("__AVX512F__" in text) == (width * (8 if dtype == "float64" else 4) == 64)

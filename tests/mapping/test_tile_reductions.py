@@ -38,7 +38,9 @@ def one(text: str, shapes: Shapes, number: int = -1) -> tuple[bool, str]:
     [
         (f"def f({PARAMETERS}) -> (C) {{ C(m,k) = A(m,k) * 2.0 }}", TWO, "no reduction"),
         (f"def f({PARAMETERS}) -> (C) {{ C(m,n) +=! A(m,k) * B(k,n) }}", {"A": (20, 0), "B": (0, 40)}, "no reduction"),
-        ("def f(int32(M,K) A, int32(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }", TWO, "elements of int32"),
+        ("def f(int64(M,K) A, int64(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }", TWO, "elements of int64"),
+        ("def f(int32(M,K) A, int32(K,N) B) -> (C) { C(m,n) +=! A(m,k) / B(k,n) }", TWO, "the body has no form over vectors"),
+        ("def f(int8(M,K) A, int8(K,N) B) -> (C) { C(m,n) max=! int32(A(m,k) + B(k,n)) }", TWO, "sums in int8 wrap"),
         (f"def f({PARAMETERS}) -> (C) {{ {FIRST}  C(m,n) max= A(m,k) + B(k,n) }}", TWO, "goes on with what a result holds"),
         (f"def f({PARAMETERS}) -> (C) {{ C(m,n) +=! exp(A(m,k) * B(k,n)) }}", TWO, "the body has no form over vectors"),
         (f"def f({PARAMETERS}) -> (C) {{ C(m,n) +=! (A(m,k) + float(k)) * B(k,n) }}", TWO, "the body has no form over vectors"),
@@ -61,7 +63,7 @@ def test_half_precision_is_converted_once() -> None:
     """It runs in single, where an element is read often enough."""
     found = tiled(f"def f({PARAMETERS}) -> (C) {{ {MATMUL} }}".replace("float", "bfloat16"), TWO)
     assert [a.tensor for a in found.assignments if a.tiled] == ["C_wide"]
-    assert {"A_float", "B_float"} <= {a.tensor for a in found.assignments} and found.assignments[-1].fused
+    assert {"A_float32", "B_float32"} <= {a.tensor for a in found.assignments} and found.assignments[-1].fused
     once = tiled("def f(bfloat16(M,K) A, bfloat16(K) x) -> (y) { y(m) +=! A(m,k) * x(k) }", {"A": (20, 30), "x": (30,)})
     assert "A is converted to float32 as often as it is read" in {a.untiled for a in once.assignments}
 

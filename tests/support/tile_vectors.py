@@ -10,6 +10,7 @@ import ctypes
 import itertools
 import math
 import mmap
+import re
 import sys
 from collections.abc import Iterator
 
@@ -17,9 +18,10 @@ import numpy as np
 
 from tcjit.codegen import prelude
 from tcjit.codegen.dialect import C
-from tcjit.codegen.tile_vectors import declarations
+from tcjit.codegen.tile_vectors import declarations, vector_type
 
-TYPES = {"float32": ("float", "f32", np.float32), "float64": ("double", "f64", np.float64)}
+FLOATS = {"float32": ("float", "f32", np.float32), "float64": ("double", "f64", np.float64)}
+TYPES = {**FLOATS, "int32": ("int32_t", "i32", np.int32)}
 WIDTHS = (2, 4, 8, 16)
 STEPS = (1, 2, 3, -1, -2)
 SPECIAL = [0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan, 2.5]
@@ -55,7 +57,6 @@ void do_blend_$N(const $E *a, const $E *b, int until, int64_t at, $E *o) {
 void do_select_$N(const $E *a, const $E *b, $E *o) {
   tc_store_$N(o, tc_select_$N(tc_load_$N(a) < tc_load_$N(b), tc_load_$N(a), tc_load_$N(b)));
 }
-void do_fabs_$N(const $E *a, $E *o) { tc_store_$N(o, tc_fabs_$N(tc_load_$N(a))); }
 void do_min_$N(const $E *a, const $E *b, $E *o) { tc_store_$N(o, tc_min_$N(tc_load_$N(a), tc_load_$N(b))); }
 void do_max_$N(const $E *a, const $E *b, $E *o) { tc_store_$N(o, tc_max_$N(tc_load_$N(a), tc_load_$N(b))); }
 void do_across_$N(const $E *a, $E *o) {
@@ -63,10 +64,16 @@ void do_across_$N(const $E *a, $E *o) {
   o[2] = tc_across_min_$N(tc_load_$N(a)), o[3] = tc_across_max_$N(tc_load_$N(a));
 }
 """
+_FLOATS = "void do_fabs_$N(const $E *a, $E *o) { tc_store_$N(o, tc_fabs_$N(tc_load_$N(a))); }"
+_INTEGERS = """
+void do_pair_dot_$N(const $E *s, const $E *a, const $E *b, $E *o) {
+  tc_store_$N(o, tc_pair_dot_$N(tc_load_$N(s), tc_load_$N(a), tc_load_$N(b)));
+}
+"""
 # a mask that the compiler would know, as tiles of a single partial vector have it
 _CONSTANT = """
 void do_known_$K_$N(const $E *p, $E *o) {
-  tc_$E$W sum = {0};
+  $V sum = {0};
   const tc_mask_$N m = tc_opaque_$N(tc_until_$N($K));
   for (int64_t i = 0; i < 2; ++i) sum = tc_blend_$N(sum, sum + tc_load_masked_$N(p, m), m);
   tc_store_$N(o, sum);
@@ -77,16 +84,18 @@ _SCALARS = "$E do_scalar_min_$X($E a, $E b) { return tc_min_$X(a, b); }\n$E do_s
 
 def source() -> str:
     """Every function for every type and width, each callable."""
-    lines = [prelude.text([f"tc_{name}_{x}" for name in ("min", "max") for _, x, _ in TYPES.values()], C)]
+    lines = [prelude.text([f"tc_{name}_{x}" for name in ("min", "max") for _, x, _ in FLOATS.values()], C)]
     declared: dict[str, None] = {}
     for dtype, width in itertools.product(TYPES, WIDTHS):
         declared.update(dict.fromkeys(declarations(dtype, width)))
     lines += declared
-    for element, x, _ in TYPES.values():
-        lines.append(_SCALARS.replace("$E", element).replace("$X", x))
+    for dtype, (element, x, _) in TYPES.items():
+        lines.append(_SCALARS.replace("$E", element).replace("$X", x) if dtype in FLOATS else "")
         for width in WIDTHS:
-            wrappers = [_WRAPPERS, *(_CONSTANT.replace("$K", str(last)) for last in range(width))]
-            lines += [text.replace("$N", f"{x}x{width}").replace("$E", element).replace("$W", str(width)) for text in wrappers]
+            own = _FLOATS if dtype in FLOATS else _INTEGERS
+            wrappers = [_WRAPPERS, own, *(_CONSTANT.replace("$K", str(last)) for last in range(width))]
+            parts = {"N": f"{x}x{width}", "E": element, "W": str(width), "V": vector_type(dtype, width)}
+            lines += [re.sub(r"\$([NEWV])", lambda found, parts=parts: parts[found[1]], text) for text in wrappers]
     return "\n".join(lines)
 
 
@@ -103,7 +112,7 @@ class Pages:
         for outside in (base, self.end):
             assert libc.mprotect(outside, size, 0) == 0
 
-    def filled(self, dtype: type[np.floating]) -> np.ndarray:
+    def filled(self, dtype: type[np.number]) -> np.ndarray:
         """One page as an array of distinct numbers."""
         count = mmap.PAGESIZE // np.dtype(dtype).itemsize
         array = np.frombuffer((ctypes.c_char * mmap.PAGESIZE).from_address(self.start), dtype=dtype)
@@ -119,7 +128,8 @@ class Vectors:
         self.library, self.width, self.page = library, width, page
         self.size = np.dtype(self.dtype).itemsize
         self.array = page.filled(self.dtype)
-        self.real = ctypes.c_float if self.size == 4 else ctypes.c_double
+        self.is_integer = dtype not in FLOATS
+        self.scalar = ctypes.c_int32 if self.is_integer else ctypes.c_float if self.size == 4 else ctypes.c_double
 
     def __call__(self, name: str, *args: object) -> int:
         """Arrays and addresses are pointers, integers 64 bits."""
@@ -157,8 +167,11 @@ class Vectors:
         for until, at, counted in self.masks():
             self.masked(until, at, counted)
         self.pairs()
-        self.elements()
-        self.across()
+        if self.is_integer:
+            self.integers()
+        else:
+            self.elements()
+            self.across()
 
     def loads(self) -> None:
         every, out = np.ones(self.width, dtype=bool), self.empty()
@@ -171,8 +184,8 @@ class Vectors:
                 origin = self.origin(until, step, every)
                 self("strided", ctypes.c_void_p(origin), ctypes.c_int64(step), out)
                 assert (out == self.at(origin, step, every)).all(), step
-        for x in (*SPECIAL, 1e-40):
-            self("splat", self.real(x), out)
+        for x in (0, 1, -1, 2**31 - 1, -(2**31)) if self.is_integer else (*SPECIAL, 1e-40):
+            self("splat", self.scalar(x), out)
             assert out.tobytes() == np.full(self.width, x, dtype=self.dtype).tobytes() or x != x and np.isnan(out).all(), x
 
     def known(self) -> None:
@@ -229,13 +242,30 @@ class Vectors:
             for name in ("min", "max"):
                 self(name, a, b, out)
                 scalar = getattr(self.library, f"do_scalar_{name}_{self.x}")
-                scalar.restype, scalar.argtypes = self.real, [self.real, self.real]
+                scalar.restype, scalar.argtypes = self.scalar, [self.scalar, self.scalar]
                 assert same(out, np.array([scalar(x, y) for x, y in zip(a, b)], dtype=self.dtype)), (name, a, b, out)
                 assert (np.isnan(out) == (np.isnan(a) | np.isnan(b))).all()
             self("select", a, b, out)
             assert same(out, np.where(a < b, a, b))
             self("fabs", a, out)
             assert same(out, np.abs(a))
+
+    def integers(self) -> None:
+        """Minima, maxima, selection, sums of the products of halves and across lanes: all of them wrap."""
+        random, out, four = np.random.default_rng(0), self.empty(), np.zeros(4, dtype=self.dtype)
+        edges = np.array([0, 1, -1, 2**31 - 1, -(2**31), 0x7FFF, 0x8000, -0x8000, 0x7FFF7FFF, -0x7FFF8000, 0x7FFF8000])
+        for _ in range(50):
+            pools = [np.concatenate([random.integers(-(2**31), 2**31, 4 * self.width), edges]) for _ in range(3)]
+            s, a, b = (random.choice(pool, self.width).astype(np.uint32).view(np.int32) for pool in pools)
+            for name, expected in (("min", np.minimum(a, b)), ("max", np.maximum(a, b)), ("select", np.where(a < b, a, b))):
+                self(name, a, b, out)
+                assert (out == expected).all(), (name, a, b, out)
+            halves = [part.view(np.int16).astype(np.int64).reshape(-1, 2) for part in (a, b)]
+            self("pair_dot", s, a, b, out)
+            assert (out == (s + (halves[0] * halves[1]).sum(1)).astype(np.uint64).astype(np.uint32).view(np.int32)).all(), (s, a, b, out)
+            self("across", a, four)
+            total, product = (int(x) % 2**32 for x in (a.astype(object).sum(), a.astype(object).prod()))
+            assert [int(x) % 2**32 for x in four] == [total, product, int(a.min()) % 2**32, int(a.max()) % 2**32]
 
     def across(self) -> None:
         out = np.zeros(4, dtype=self.dtype)

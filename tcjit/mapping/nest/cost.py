@@ -16,6 +16,7 @@ from tcjit.grammar.walk import children
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.nest.operands import Operand
 from tcjit.mapping.nest.statement import FlatStatement
+from tcjit.mapping.nest.vector_forms import PAIR_DOT
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,9 @@ UPDATES = {"+=": 1.0, "*=": 1.0, "min=": 3.0, "max=": 3.0}  # of an update alone
 
 def instructions(body: Expr, operator: str) -> float:
     """Vector instructions of one update; a product is part of the multiply-add."""
+
+    if isinstance(body, Call) and body.function == PAIR_DOT:
+        return 1.0
 
     def count(expr: Expr) -> float:
         if isinstance(expr, (Access, Const, Index)):

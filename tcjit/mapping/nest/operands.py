@@ -7,17 +7,18 @@ access is one.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-from tcjit.grammar.ast import Access, Binary, Expr, Index
+from tcjit.grammar.ast import Access, Binary, Call, Expr, Index
 from tcjit.grammar.walk import rebuild, walk
 from tcjit.mapping.nest.statement import FlatAccess, FlatStatement
+from tcjit.mapping.nest.vector_forms import PAIR_DOT
 
 
 @dataclass(frozen=True)
 class Operand:
-    """``value`` is an access, or a product of accesses; ``flats`` are their places."""
+    """``value`` is an access, or what is computed once from several: a product, a pair; ``flats`` are their places."""
 
     value: Expr
     flats: tuple[FlatAccess, ...]
@@ -48,6 +49,10 @@ class Operand:
 
 def operands(s: FlatStatement, lane: str) -> tuple[tuple[Operand, ...], Expr]:
     """The operands for a choice of lanes, scalars first, and the body with ``Access("@n", ())`` for operand number n."""
+    if isinstance(s.body, Call) and s.body.function == PAIR_DOT:
+        values = sorted(s.body.args, key=lambda value: any(s.reads[access].stride(lane) for access in _accesses(value)))
+        pairs = tuple(Operand(value, tuple(s.reads[access] for access in _accesses(value))) for value in values)
+        return pairs, replace(s.body, args=tuple(_number(number, value) for number, value in enumerate(values)))
     factors = list(_factors(s.body))
     if s.operator == "+=" and lane not in s.terms and len(factors) > 2 and all(isinstance(factor, Access) for factor in factors):
         groups: dict[bool, list[Access]] = {}
@@ -59,8 +64,7 @@ def operands(s: FlatStatement, lane: str) -> tuple[tuple[Operand, ...], Expr]:
         for number, operand in enumerate(found[1:], 1):
             body = Binary("*", body, _number(number, operand.value), dtype=operand.value.dtype)
         return found, body
-    distinct = dict.fromkeys(part for part in walk(s.body) if isinstance(part, Access))
-    accesses = sorted(distinct, key=lambda access: bool(s.reads[access].stride(lane)))
+    accesses = sorted(_accesses(s.body), key=lambda access: bool(s.reads[access].stride(lane)))
 
     def numbered(expr: Expr) -> Expr:
         return _number(accesses.index(expr), expr) if isinstance(expr, Access) else rebuild(expr, numbered)
@@ -73,6 +77,10 @@ def _operand(s: FlatStatement, accesses: list[Access]) -> Operand:
     for access in accesses[1:]:
         value = Binary("*", value, access, dtype=access.dtype)
     return Operand(value, tuple(s.reads[access] for access in accesses))
+
+
+def _accesses(expr: Expr) -> dict[Access, None]:
+    return dict.fromkeys(part for part in walk(expr) if isinstance(part, Access))
 
 
 def _number(number: int, like: Expr) -> Access:

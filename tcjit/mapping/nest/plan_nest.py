@@ -41,7 +41,8 @@ def plan_nest(s: FlatStatement, core: Core, leaf: Leaf | None = None, register_t
     innermost = [dim for dim in s.terms if dim not in longest][-1:]
     for lane, window in product([*s.outputs, *innermost], windows):
         found, body = operands(s, lane)
-        if lane in s.terms and (any(operand.stride(lane) > 1 for operand in found) or s.extent(lane) < core.lanes):
+        strided = any(operand.stride(lane) > 1 or operand.single is None for operand in found)  # what is computed once must be staged
+        if lane in s.terms and (strided or s.extent(lane) < core.lanes):
             continue
         terms = tuple(dim for dim in s.terms if dim not in window)
         for shape in _shapes(s, lane, found, window, terms, core, register_tile):
@@ -119,6 +120,7 @@ def _around(s: FlatStatement, shape: Shape, cost: Estimate, found: tuple[Operand
         first = next(dim for dim in inside if counts[dim] > 1)
         kept = max(1, held // (prod(counts.values()) // counts[first]))
         if 1 < kept < counts[first]:
+            kept = -(-counts[first] // -(-counts[first] // kept))  # of equal parts
             parts = [Loop(first, kept * tile.get(first, 1))]
     terms = [Loop(dim, 1) for dim in shape.terms if dim != shape.lane]
     terms += [Loop(shape.lane, tile[shape.lane])] if shape.lane in s.terms else []

@@ -55,7 +55,9 @@ def stage_operands(a: Assignment, plan: Plan, width: int, temporaries: Temporari
 def _stays_inside(a: Assignment, value: Expr, tensors: Mapping[str, Storage]) -> bool:
     """Whether an operand can be read at all points of the assignment's box, those included where a condition keeps it from being read."""
     ranges = {name: (lower, upper - 1) for name, lower, upper in a.bounds}
-    for access, _ in guarded_accesses(value):
+    for access, guards in guarded_accesses(value):
+        if guards:
+            continue  # they are part of the copy
         for sub, extent in zip(access.subscripts, tensors[access.tensor].shape, strict=True):
             form = linear(sub)
             if form is None or not isinstance(form[1], int):

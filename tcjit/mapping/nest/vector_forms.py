@@ -5,9 +5,11 @@ from __future__ import annotations
 from tcjit.grammar.ast import Access, Binary, Call, Const, Expr, Select, Unary
 from tcjit.grammar.walk import children
 
-TYPES = ("float32", "float64")
+PAIR_DOT = "pair_dot"  # of two int32, both of whose halves are int16: the sum of the products of the halves
+TYPES = ("float32", "float64", "int32")
 OPERATIONS = ("+", "-", "*", "/", "&&", "||", "<", ">", "<=", ">=", "==", "!=")
 FUNCTIONS = ("abs", "fabs", "min", "max", "relu")
+INTEGER_FUNCTIONS = ("min", "max")
 
 
 def has_vector_form(body: Expr) -> bool:
@@ -18,9 +20,11 @@ def has_vector_form(body: Expr) -> bool:
         case Unary():
             known = body.op == "-"
         case Binary():
-            known = body.op in OPERATIONS
+            known = body.op in OPERATIONS and not (body.op == "/" and body.dtype == "int32")
+        case Call() if body.function == PAIR_DOT:
+            return True  # of what is staged
         case Call():
-            known = body.function in FUNCTIONS
+            known = body.function in (INTEGER_FUNCTIONS if body.dtype == "int32" else FUNCTIONS)
         case Select():
             known = body.condition.dtype == "bool"
         case _:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import permutations
 
 from tcjit.errors import MappingError
+from tcjit.grammar.ast import Call, Expr
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.isl import context
 from tcjit.mapping.machine import Machine
@@ -19,6 +20,7 @@ from tcjit.mapping.nest.convert_operands import convert_operands
 from tcjit.mapping.nest.cost import Core, core_of
 from tcjit.mapping.nest.epilogue import Epilogue, epilogue_of
 from tcjit.mapping.nest.merge_dims import drop_unit_dims, merge, mergeable
+from tcjit.mapping.nest.pair_terms import pair_terms
 from tcjit.mapping.nest.plan_nest import Plan, plan_nest
 from tcjit.mapping.nest.restrict import restrict, verify_restrict
 from tcjit.mapping.nest.shift_dims import shift_dims
@@ -28,12 +30,12 @@ from tcjit.mapping.nest.statement import FlatStatement
 from tcjit.mapping.nest.strip_mine import Strip
 from tcjit.mapping.nest.tile import tile, verify_tiles
 from tcjit.mapping.nest.tiled_statement import TiledStatement
-from tcjit.mapping.nest.vector_forms import has_vector_form
+from tcjit.mapping.nest.vector_forms import PAIR_DOT, has_vector_form
 from tcjit.mapping.options import Options
 from tcjit.mapping.reduction import identity
 from tcjit.mapping.storage import Storage
 
-ELEMENT_BYTES = {"float32": 4, "float64": 8}
+ELEMENT_BYTES = {"float32": 4, "float64": 8, "int32": 4}
 OPERATORS = ("+=", "*=", "min=", "max=")
 
 
@@ -77,10 +79,12 @@ class _ReductionTiling:
     def tiled(self, temporaries: Temporaries) -> list[Assignment]:
         """The assignment with its nests, behind copies of operands that the plan wants in another order."""
         self.refuse_others(temporaries.tensors)
-        converted, given = convert_operands(self.a, temporaries)
+        pairs, paired = pair_terms(self.a, temporaries)
+        copies, given = convert_operands(paired, temporaries)
+        converted = [*pairs, *copies]
         statements, complete = self.statements(given, self.epilogue, temporaries.tensors)
         plans = [plan_nest(s, self.core, register_tile=self.options.register_tile) for s in statements]
-        a, epilogue, copies = given, self.epilogue, list[Assignment]()
+        a, epilogue, copies = given, self.epilogue, []
         if self.options.pack:
             copies, a, strips = stage_operands(given, plans[0], self.core.lanes, temporaries)
             epilogue = replace(epilogue, assignments=tuple(_stripped(e, strips) for e in epilogue.assignments))
@@ -129,7 +133,7 @@ class _ReductionTiling:
         restricted = restrict(whole, a.value.dtype, values)
         if not has_vector_form(restricted.body):
             raise MappingError("the body has no form over vectors")
-        if any(tensors[access.tensor].dtype != a.value.dtype for access in restricted.reads):
+        if not _is_pair_dot(restricted.body) and any(tensors[access.tensor].dtype != a.value.dtype for access in restricted.reads):
             raise MappingError("operands of other types")
         parts = split_residues(restricted)
         if self.prove:
@@ -148,7 +152,11 @@ class _ReductionTiling:
     @staticmethod
     def refuse_plans(plans: Sequence[Plan]) -> None:
         if any(operand.single is None for plan in plans for operand in plan.operands):
-            raise MappingError("an operand is a product to compute once")
+            raise MappingError("an operand is to be computed once, and cannot be")
+
+
+def _is_pair_dot(body: Expr) -> bool:
+    return isinstance(body, Call) and body.function == PAIR_DOT
 
 
 def _stripped(e: Assignment, strips: Sequence[Strip]) -> Assignment:

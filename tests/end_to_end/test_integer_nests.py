@@ -1,0 +1,188 @@
+"""Reductions of integers as register tiles, bit for bit against numpy: plain ones, and products of narrow types by pairs of terms.
+
+Modules: mapping.nest.pair_terms
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import tcjit
+
+Reference = Callable[..., Any]
+WIDE = np.int64
+INSIDE = "h + i >= 1 && h + i <= H"
+
+
+def product(x: Any, y: Any) -> Any:
+    return x @ y
+
+
+def windows(x: Any, size: int) -> Any:
+    """Rows of a (..., H, W), padded by one row, and columns in windows: (..., H, W - size + 1, size, size)."""
+    padded = np.pad(x, [(0, 0)] * (x.ndim - 2) + [(1, 1), (0, 0)])
+    return np.lib.stride_tricks.sliding_window_view(padded, (size, size), axis=(-2, -1))
+
+
+# the text, dtype and shape of each input, the result in int64, whether terms run in pairs
+PROGRAMS: dict[str, tuple[str, Sequence[tuple[str, tuple[int, ...]]], Reference, bool]] = {
+    "nn": (
+        "def f(int8(M,K) X, int8(K,N) Y) -> (O) { O(m,n) +=! int32(X(m,k)) * int32(Y(k,n)) }",
+        [("int8", (19, 40)), ("int8", (40, 37))],
+        product,
+        True,
+    ),
+    "odd terms": (
+        "def f(int8(M,K) X, int8(N,K) Y) -> (O) { O(m,n) +=! int32(X(m,k)) * int32(Y(n,k)) }",
+        [("int8", (19, 41)), ("int8", (37, 41))],
+        lambda x, y: x @ y.T,
+        True,
+    ),
+    "unsigned, with a zero point": (
+        "def f(uint8(K,M) X, int8(K,N) Y) -> (O) { O(m,n) +=! (int32(X(k,m)) - 128) * (int32(Y(k,n)) + 3) }",
+        [("uint8", (41, 19)), ("int8", (41, 37))],
+        lambda x, y: (x.T - 128) @ (y + 3),
+        True,
+    ),
+    "sums that wrap": (
+        "def f(int16(M,K) X, int16(K,N) Y) -> (O) { O(m,n) +=! int32(X(m,k)) * int32(Y(k,n)) }",
+        [("int16", (9, 64)), ("int16", (64, 20))],
+        product,
+        True,
+    ),
+    "beyond 16 bits": (
+        "def f(int16(M,K) X, int16(K,N) Y) -> (O) { O(m,n) +=! (int32(X(m,k)) + 1) * int32(Y(k,n)) }",
+        [("int16", (9, 64)), ("int16", (64, 20))],
+        lambda x, y: (x + 1) @ y,
+        False,
+    ),
+    "padded convolution": (
+        f"def f(int8(N,C,H,W) X, int8(F,C,I,J) G) -> (O)"
+        f" {{ O(n,f,h,w) +=! ({INSIDE} ? int32(X(n,c,h+i-1,w+j)) : 0) * int32(G(f,c,i,j)) where h in 0:H }}",
+        [("int8", (2, 5, 9, 19)), ("int8", (7, 5, 3, 3))],
+        lambda x, g: np.einsum("nchwij,fcij->nfhw", windows(x, 3), g),
+        True,
+    ),
+    "a window alone": (
+        "def f(int8(N,W) X, int8(F,J) G) -> (O) { O(n,f,w) +=! int32(X(n,w+j)) * int32(G(f,j)) }",
+        [("int8", (9, 40)), ("int8", (7, 3))],
+        lambda x, g: np.einsum("nwj,fj->nfw", np.lib.stride_tricks.sliding_window_view(x, 3, axis=1), g),
+        True,
+    ),
+    "batched": (
+        "def f(int8(B,M,K) X, uint8(B,K,N) Y) -> (O) { O(b,m,n) +=! int32(X(b,m,k)) * int32(Y(b,k,n)) }",
+        [("int8", (3, 9, 16)), ("uint8", (3, 16, 33))],
+        product,
+        True,
+    ),
+    "two dimensions of terms": (
+        "def f(int8(M,K,L) X, int8(L,K,N) Y) -> (O) { O(m,n) +=! int32(X(m,k,l)) * int32(Y(l,k,n)) }",
+        [("int8", (19, 4, 7)), ("int8", (7, 4, 33))],
+        lambda x, y: np.einsum("mkl,lkn->mn", x, y),
+        True,
+    ),
+    "triangular": (
+        "def f(int8(M,M) X, int8(M,N) Y) -> (O) { O(m,n) +=! (k <= m ? int32(X(m,k)) * int32(Y(k,n)) : 0) }",
+        [("int8", (33, 33)), ("int8", (33, 20))],
+        lambda x, y: np.tril(x) @ y,
+        True,
+    ),
+    "int32": (
+        "def f(int32(M,K) X, int32(K,N) Y) -> (O) { O(m,n) +=! X(m,k) * Y(k,n) }",
+        [("int32", (19, 23)), ("int32", (23, 37))],
+        product,
+        False,
+    ),
+    "narrow maxima": (
+        "def f(int8(M,K) X, uint8(K,N) Y) -> (O) { O(m,n) max=! int32(X(m,k)) - (X(m,k) < 5 ? int32(Y(k,n)) : 1) }",
+        [("int8", (19, 23)), ("uint8", (23, 37))],
+        lambda x, y: (x[:, :, None] - np.where(x[:, :, None] < 5, y[None], 1)).max(1),
+        False,
+    ),
+    "sums in int8": (
+        "def f(int8(M,K) X, int8(K,N) Y) -> (O) { O(m,n) max=! int32(X(m,k) + Y(k,n)) }",
+        [("int8", (19, 23)), ("int8", (23, 37))],
+        lambda x, y: (x[:, :, None] + y[None]).astype(np.int8).max(1),
+        False,
+    ),
+    "maxima": (
+        "def f(int32(M,K) X, int32(K,N) Y) -> (O) { O(m,n) max=! min(X(m,k), -Y(k,n)) }",
+        [("int32", (19, 23)), ("int32", (23, 37))],
+        lambda x, y: np.minimum(x[:, :, None], (-y).astype(np.int32)[None]).max(1),
+        False,
+    ),
+    "minima in windows": (
+        "def f(int32(N,W) X) -> (O) { O(n,w) min=! X(n,2*w+j) where j in 0:3, w in 0:19 }",
+        [("int32", (5, 40))],
+        lambda x: np.lib.stride_tricks.sliding_window_view(x, 3, axis=1)[:, :38:2].min(-1),
+        False,
+    ),
+}  # fmt: skip
+
+
+def inputs(kinds: Sequence[tuple[str, tuple[int, ...]]]) -> list[np.ndarray]:
+    """Over the whole range of each type, its ends among them."""
+    random = np.random.default_rng(len(kinds) + sum(kinds[0][1]))
+    found = []
+    for dtype, shape in kinds:
+        info = np.iinfo(dtype)
+        array = random.integers(info.min, info.max + 1, shape).astype(dtype)
+        array.reshape(-1)[:2] = info.min
+        array.reshape(-1)[-2:] = info.min
+        found.append(array)
+    return found
+
+
+def assert_right(name: str, options: tcjit.Options | None = None) -> Any:
+    """The kernel, whose results are those of numpy for any number of threads."""
+    text, kinds, reference, _ = PROGRAMS[name]
+    given = inputs(kinds)
+    expected = reference(*(array.astype(WIDE) for array in given)).astype(np.uint64).astype(np.uint32).view(np.int32)
+    arguments = [torch.from_numpy(array) for array in given]
+    kernel = tcjit.define(text).f.compile(*arguments, options=options)
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        np.testing.assert_array_equal(kernel(*arguments).numpy(), expected)
+    return kernel
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs(name: str) -> None:
+    kernel, pairs = assert_right(name), PROGRAMS[name][3]
+    called = kernel.source.partition("int64_t tc_f(")[2]
+    assert ("tc_pair_dot" in called) == pairs and ("tc_a0_0" in called) == (name != "sums in int8")
+
+
+@pytest.mark.parametrize("width", [4, 8])
+@pytest.mark.parametrize("name", ["odd terms", "padded convolution", "maxima"])
+def test_narrower_vectors(name: str, width: int) -> None:
+    assert f"tc_int32x{width} tc_a0_0" in assert_right(name, tcjit.Options(vector_width=width)).source
+
+
+@pytest.mark.parametrize("name", ["odd terms", "padded convolution"])
+@pytest.mark.parametrize("options", [{"nest": False}, {"pack": False}, {"register_tile": (3, 1)}], ids=str)
+def test_options(name: str, options: Mapping[str, Any]) -> None:
+    assert_right(name, tcjit.Options(**options))
+
+
+def test_a_scaled_product_is_one_nest() -> None:
+    text = """def f(int8(M,K) X, int8(K,N) Y, float(N) S) -> (O) {
+        P(m,n) +=! int32(X(m,k)) * int32(Y(k,n))
+        O(m,n) = float(P(m,n)) * S(n) }"""
+    x, y = (torch.from_numpy(array) for array in inputs(PROGRAMS["nn"][1]))
+    scale = torch.rand(y.shape[1])
+    kernel = tcjit.define(text).f.compile(x, y, scale)
+    torch.testing.assert_close(kernel(x, y, scale), (x.double() @ y.double()).float() * scale)
+    assert len(kernel.resources["reductions"]) == 1 and "no nest" not in kernel.resources["reductions"][0]
+
+
+def test_strides_of_the_call() -> None:
+    """Pairs are made from a copy."""
+    x, y = (torch.from_numpy(array) for array in inputs(PROGRAMS["nn"][1]))
+    x, y = x.T.contiguous().T, y.T.contiguous().T
+    assert torch.equal(tcjit.define(PROGRAMS["nn"][0]).f(x, y), (x.double() @ y.double()).int())
