@@ -163,14 +163,20 @@ TC_TILE $V tc_even_masked$N(const $E *p, tc_mask$N m) { return tc_strided_masked
 
 _ACROSS = """
 TC_TILE $E tc_across_$O$N($V v) {
-  $E t[$W];
-  *($V_u *)t = v;
-  for (int half = $W / 2; half; half /= 2) for (int l = 0; l < half; ++l) t[l] = $C;
-  return t[0];
+$TREE  return v[0];
 }
 """
 
 TILE_INLINE = "#define TC_TILE static inline __attribute__((always_inline))"
+# clang has no shuffle by a variable
+SHUFFLE = """#if defined(__clang__)
+#define TC_SHUFFLE(v, lanes) ({ \\
+  __typeof__(v) tc_r; \\
+  for (unsigned l = 0; l < sizeof(v) / sizeof((v)[0]); ++l) tc_r[l] = (v)[(lanes)[l]]; \\
+  tc_r; })
+#else
+#define TC_SHUFFLE(v, lanes) __builtin_shuffle(v, lanes)
+#endif"""
 
 
 def element_type(dtype: str) -> str:
@@ -202,9 +208,6 @@ def declarations(dtype: str, width: int) -> list[str]:
     def filled(text: str, **more: str) -> str:
         return re.sub(r"\$([A-Z]+)", lambda found: {**parts, **more}[found[1]], text.strip("\n"))
 
-    across = {"add": "t[l] + t[l + half]", "mul": "t[l] * t[l + half]"}
-    for name, sign in (("min", "<"), ("max", ">")):
-        across[name] = f"t[l + half] != t[l + half] || t[l + half] {sign} t[l] ? t[l + half] : t[l]"
     if dtype == "int32":
         own_forms, extrema, plain_extrema = [_INTEGERS], [], []
     else:
@@ -215,5 +218,19 @@ def declarations(dtype: str, width: int) -> list[str]:
         functions = [*masked, "#else", _PLAIN, *plain_extrema, _ENDING, _EVEN_PLAIN, _EVEN_MASKS_PLAIN, "#endif"]
     else:
         functions = ["#if !defined(__clang__)", _EVEN, "#else", _EVEN_PLAIN, "#endif", _PLAIN, *plain_extrema, _ENDING, _EVEN_MASKS_PLAIN]
-    lines = [filled(text) for text in (_ALL, *own_forms, *functions)] + [filled(_ACROSS, O=name, C=text) for name, text in across.items()]
-    return [TILE_INLINE, *head.split("\n"), numbers, "\n".join(lines)]
+    lines = [filled(text) for text in (_ALL, *own_forms, *functions)]
+    ending = suffix(dtype, width)
+    for name, combined in (("add", "v + u"), ("mul", "v * u"), ("min", f"tc_min{ending}(v, u)"), ("max", f"tc_max{ending}(v, u)")):
+        lines.append(filled(_ACROSS, O=name, TREE=_tree(dtype, width, combined)))
+    return [TILE_INLINE, SHUFFLE, *head.split("\n"), numbers, "\n".join(lines)]
+
+
+def _tree(dtype: str, width: int, combined: str) -> str:
+    """Lines that leave all lanes of ``v`` combined in lane 0, halves by halves; a lane of the upper half is ``u``."""
+    lines, half = [], width // 2
+    vector, lanes = vector_type(dtype, width), f"tc_lanes{suffix(dtype, width)}"
+    while half:
+        upper = ", ".join(str((lane + half) % width) for lane in range(width))
+        lines.append(f"  {{ const {vector} u = TC_SHUFFLE(v, (({lanes}){{{upper}}})); v = {combined}; }}\n")
+        half //= 2
+    return "".join(lines)

@@ -5,10 +5,12 @@ The passes between ``extract`` and ``Scop`` rewrite them one by one; what isl kn
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from tcjit.errors import MappingError
 from tcjit.grammar.affine import affine
 from tcjit.grammar.ast import Expr, Program, Statement
 from tcjit.grammar.printer import show
@@ -108,6 +110,16 @@ class Temporaries:
         self.tensors[storage.name] = storage
         self.added.append((source, storage))
         return storage
+
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        """What is added inside is forgotten where a MappingError ends it."""
+        tensors, added = dict(self.tensors), list(self.added)
+        try:
+            yield
+        except MappingError:
+            self.tensors, self.added = tensors, added
+            raise
 
 
 def rewrite(before: Assignments, visit: Callable[[Assignment, Temporaries], Sequence[Assignment]]) -> Assignments:

@@ -7,10 +7,12 @@ are: neither does the result.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 
 from tcjit.grammar.affine import affine, guarded_accesses, isl_name
 from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index
+from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import rebuild
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.machine import Device, Machine
@@ -22,6 +24,7 @@ from tcjit.mapping.strides import fits_block, stride_in
 BLOCK_TERMS = 4096  # of a reduction, that are worth a block of a GPU
 CPU_CHUNKS = 32
 ENOUGH_RESULTS, WORTH_CHUNKS = 16, 1 << 17  # on a CPU: results from which, and terms of all below which, no reduction is cut
+FEW_TILES = 1 << 12  # results of a product with so long a sum are too few register tiles for many threads
 LONG = 256  # terms of a dimension that is cut on a CPU whatever loops are outside it
 ACCURATE = 1 << 20  # terms of one result, one after the other: the sum of more loses digits that no other order of float32 would
 MAX_DYNAMIC_RATIO = 32  # by how much the values of a dynamic size differ at most
@@ -41,13 +44,17 @@ class _Chunks:
 def chunk_reductions(before: Assignments, options: Options, target: Machine | Device) -> Assignments:
     """The program with the reductions in chunks that are worth it on the target, or of which the options say so."""
 
-    def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
-        if not a.terms or a.empty:
-            return [a]
-        asked = options.reduction_chunks or _worth(a, temporaries, before, target)
-        return [a] if asked <= 1 else _in_chunks(a, _chunks(a, asked, target), temporaries, before, isinstance(target, Device))
+    return rewrite(before, partial(chunk_reduction, before=before, options=options, target=target))
 
-    return rewrite(before, visit)
+
+def chunk_reduction(
+    a: Assignment, temporaries: Temporaries, before: Assignments, options: Options, target: Machine | Device
+) -> list[Assignment]:
+    """An assignment by itself, or the reductions that take its place."""
+    if not a.terms or a.empty or a.tiled:
+        return [a]
+    asked = options.reduction_chunks or _worth(a, temporaries, before, target)
+    return [a] if asked <= 1 else _in_chunks(a, _chunks(a, asked, target), temporaries, before, isinstance(target, Device))
 
 
 def _worth(a: Assignment, temporaries: Temporaries, before: Assignments, target: Machine | Device) -> int:
@@ -55,8 +62,8 @@ def _worth(a: Assignment, temporaries: Temporaries, before: Assignments, target:
     results, terms = _volume(a.results), _volume(a.terms)
     longest = max(upper - lower for _, lower, upper in a.terms)
     if isinstance(target, Machine):
-        few = results < ENOUGH_RESULTS and results * terms >= WORTH_CHUNKS
-        return CPU_CHUNKS if (few or terms >= ACCURATE) and longest >= CPU_CHUNKS else 1
+        few = results < ENOUGH_RESULTS or (results <= FEW_TILES and longest >= CPU_CHUNKS * LONG and _reuses(a))
+        return CPU_CHUNKS if (few and results * terms >= WORTH_CHUNKS or terms >= ACCURATE) and longest >= CPU_CHUNKS else 1
     extents = {name: upper - lower for name, lower, upper in a.terms}
     reads = [access for access, _ in guarded_accesses(a.value)]
 
@@ -66,6 +73,15 @@ def _worth(a: Assignment, temporaries: Temporaries, before: Assignments, target:
     if results >= target.processors // 2 or terms < 2 * BLOCK_TERMS or fits_block(extents, reads, step):
         return 1  # blocks enough, whose threads share the terms, or a block that can keep the terms of a result
     return min(-(-2 * target.processors // results), terms // BLOCK_TERMS, longest)
+
+
+def _reuses(a: Assignment) -> bool:
+    """Whether an element is read for several results: register tiles hold many results each, so that there are few tiles."""
+    return any(
+        name not in {part for sub in access.subscripts for part in names(sub)}
+        for access, _ in guarded_accesses(a.value)
+        for name, _, _ in a.results
+    )
 
 
 def _chunks(a: Assignment, asked: int, target: Machine | Device) -> _Chunks:
@@ -86,8 +102,8 @@ def _in_chunks(a: Assignment, chunks: _Chunks, temporaries: Temporaries, before:
     dim, lower, extent, size = chunks.dim, chunks.lower, chunks.upper - chunks.lower, chunks.size
     target = temporaries.tensors[a.tensor]
     chunk = fresh("chunk", {bound[0] for bound in a.bounds} | set(temporaries.tensors))
-    partial_extents = (None, *target.dynamic_extents) if target.dynamic_extents else ()
-    partial = temporaries.add(a.source, f"{target.name}_part", target.dtype, (chunks.count, *target.shape), partial_extents)
+    extents = (None, *target.dynamic_extents) if target.dynamic_extents else ()
+    part = temporaries.add(a.source, f"{target.name}_part", target.dtype, (chunks.count, *target.shape), extents)
     subscripts = (Index(chunk, dtype="int64"), *a.subscripts)
     # the reduced dimension now counts inside its chunk
     first = Binary("*", Index(chunk, dtype="int64"), Const(size, dtype="int64"), dtype="int64")
@@ -105,11 +121,11 @@ def _in_chunks(a: Assignment, chunks: _Chunks, temporaries: Temporaries, before:
     counted = (chunk, 0, chunks.count)
     results, value = a.results, _with_index(a.value, dim, moved)
     accumulate = Assignment(
-        partial.name, subscripts, a.operator, value, (counted, *results, *inside), a.source, a.reduction,
+        part.name, subscripts, a.operator, value, (counted, *results, *inside), a.source, a.reduction,
         # an untouched element of a partial result (left indices that cover a part of the tensor) is never read
         identity(a.operator, target.dtype), dynamic, short, fuse_outer_only=on_gpu,
     )  # fmt: skip
-    combined = Access(partial.name, subscripts, dtype=target.dtype)
+    combined = Access(part.name, subscripts, dtype=target.dtype)
     start = [] if a.start is None else [Assignment(target.name, a.subscripts, "=", a.start, results, a.source, dynamic=dynamic)]
     combine = Assignment(
         target.name, a.subscripts, a.operator, combined, (*results, counted), a.source, (chunk,), dynamic=dynamic, fuse_outer_only=on_gpu

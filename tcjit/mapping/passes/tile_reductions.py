@@ -1,16 +1,17 @@
 """Tile reductions: give those that a nest computes best their tiled statements, and say of the others why they have none.
 
 A nest takes what keeps registers busy: reductions whose operands are used again, windows, and what conditions cut out of its box. What
-reads every element once is bound by memory either way, and shares its loops with the statements around it.
+reads every element once is bound by memory: it shares its loops with the statements around it where those use the same elements.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
 
 from tcjit.errors import MappingError
+from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Call, Expr
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.isl import context
@@ -32,8 +33,10 @@ from tcjit.mapping.nest.tile import tile, verify_tiles
 from tcjit.mapping.nest.tiled_statement import TiledStatement
 from tcjit.mapping.nest.vector_forms import PAIR_DOT, has_vector_form
 from tcjit.mapping.options import Options
+from tcjit.mapping.passes.chunk_reductions import chunk_reduction
 from tcjit.mapping.reduction import identity
 from tcjit.mapping.storage import Storage
+from tcjit.mapping.verify_assignments import verify_assignments
 
 ELEMENT_BYTES = {"float32": 4, "float64": 8, "int32": 4}
 OPERATORS = ("+=", "*=", "min=", "max=")
@@ -51,9 +54,21 @@ def tile_reductions(before: Assignments, options: Options, machine: Machine, pro
             fused -= 1
             return [replace(a, fused=True)]
         temporary = temporaries.tensors[a.tensor].role == "temporary"
+        others = (*program[:number], *program[number + 1 :])
+        alone = not any(_read(a) & (_read(other) | {other.tensor}) for other in others)
+
+        def tiled(name: str, part: Assignment, epilogue: Epilogue) -> list[Assignment]:
+            return _ReductionTiling(name, part, epilogue, alone, before, options, machine, prove).tiled(temporaries)
+
+        try:
+            with temporaries.attempt():
+                return _in_chunks(number, a, temporaries, before, options, machine, prove, tiled)
+        except MappingError:
+            pass  # it is not worth chunks, or they are no nests
         for epilogue in (epilogue_of(a, program[number + 1 :], program[:number], temporary), Epilogue()):
             try:
-                found = _ReductionTiling(f"T{number}", a, epilogue, before, options, machine, prove).tiled(temporaries)
+                with temporaries.attempt():
+                    found = tiled(f"T{number}", a, epilogue)
             except MappingError as error:
                 reason = error.what
             else:
@@ -64,6 +79,30 @@ def tile_reductions(before: Assignments, options: Options, machine: Machine, pro
     return rewrite(before, visit)
 
 
+def _in_chunks(
+    number: int,
+    a: Assignment,
+    temporaries: Temporaries,
+    before: Assignments,
+    options: Options,
+    machine: Machine,
+    prove: bool,
+    tiled: Callable[[str, Assignment, Epilogue], list[Assignment]],
+) -> list[Assignment]:
+    """A reduction that is worth chunks as the nest of their partial results, and what combines those; a MappingError where it is not."""
+    parts = chunk_reduction(a, temporaries, before, options, machine)
+    if len(parts) == 1:
+        raise MappingError("not worth chunks")
+    if prove:
+        replaced = tuple(tuple(parts) if old is a else (old,) for old in before.assignments)
+        after = tuple(new for part in replaced for new in part)
+        made = replace(before, assignments=after, temporaries=tuple(temporaries.added), replaced=replaced)
+        verify_assignments("chunk_reductions", before, made)
+    accumulate, *rest = parts
+    combined = [replace(part, untiled="combines partial results") if part.reduction else part for part in rest]
+    return [*tiled(f"T{number}", accumulate, Epilogue()), *combined]
+
+
 @dataclass(frozen=True)
 class _ReductionTiling:
     """One assignment on its way to tiled statements; a MappingError says why there are none."""
@@ -71,6 +110,7 @@ class _ReductionTiling:
     name: str
     a: Assignment
     epilogue: Epilogue
+    alone: bool  # no other assignment reads or writes what it reads: sharing loops with others would save no memory traffic
     program: Assignments
     options: Options
     machine: Machine
@@ -145,14 +185,18 @@ class _ReductionTiling:
         statements = [_simplified(with_epilogue(part.flat(), epilogue, tensors, values)) for part, _ in parts]
         if not all(s.writes_once for s in statements):
             raise MappingError("several results are written to one element")
-        if restricted is whole and not any(map(_reuses, statements)):
-            raise MappingError("every operand is used once")
+        if restricted is whole and not self.alone and not any(map(_reuses, statements)):
+            raise MappingError("every operand is used once, by others too")
         return statements, complete
 
     @staticmethod
     def refuse_plans(plans: Sequence[Plan]) -> None:
         if any(operand.single is None for plan in plans for operand in plan.operands):
             raise MappingError("an operand is to be computed once, and cannot be")
+
+
+def _read(a: Assignment) -> set[str]:
+    return {access.tensor for access, _ in guarded_accesses(a.value)}
 
 
 def _is_pair_dot(body: Expr) -> bool:
