@@ -7,8 +7,8 @@ BLIS (2016), with terms for windows, strides and streams.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from math import prod
 
 from tcjit.grammar.ast import Access, Call, Cast, Const, Expr, Index
@@ -123,7 +123,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Shape:
-    """A register tile: ``vectors`` along ``lane``, ``rows`` points of ``row``, the ``window`` of terms written out, other ``terms``."""
+    """A register tile: ``vectors`` along a ``lane``, ``rows`` points of ``row``, the ``window`` of terms written out, other ``terms``."""
 
     lane: str
     vectors: int
@@ -133,85 +133,163 @@ class Shape:
     terms: tuple[str, ...]
 
 
-def estimate(s: FlatStatement, shape: Shape, found: Sequence[Operand], body: Expr, core: Core) -> Estimate | None:
-    """The cost of a register tile; None where registers do not suffice, or the text would be too long."""
-    extent = s.extents
-    lane, row, vectors, rows = shape.lane, shape.row, shape.vectors, shape.rows
-    over_terms = lane in s.terms
-    window, accumulators = prod(extent[dim] for dim in shape.window), vectors * rows
-    in_lanes = [operand for operand in found if lane in operand.dims]
-    if accumulators + min(vectors * len(in_lanes), vectors) + 1 > core.registers or window * accumulators > MAX_UPDATES:
-        return None
-    steps = prod(extent[dim] for dim in shape.terms)
-    if over_terms:
-        steps = steps // extent[lane] * -(-extent[lane] // (vectors * core.lanes))
-    distinct = [_distinct(s, operand, shape, extent) * (vectors if operand in in_lanes else 1) for operand in found]
-    share = window > 1 and accumulators + sum(distinct) <= core.registers - 2
-    loads, copied, staged = 0.0, 0.0, set()
-    for number, operand in enumerate(found):
-        moves, use = operand in in_lanes, prod(extent[dim] for dim in s.outputs if dim not in operand.dims)
-        size = prod(extent[dim] for dim in operand.dims)
-        if not over_terms and operand.is_copyable and _staged(s, shape, operand, use, size, steps, extent, core):
-            staged.add(number)
-            together = moves and operand.single is not None and operand.stride(lane) == 1
-            copied += size * ((core.copy if together else core.transpose) + (core.beyond if size * core.element > core.l2 else 0.0))
-        count = distinct[number] if share else window * (rows if row in operand.dims else 1) * (vectors if moves else 1)
-        if moves:
-            stride = 1 if number in staged else operand.stride(lane)
-            loads += count * (core.load if stride == 1 else PAIRS * core.load if stride == 2 else core.gather)
-        else:
-            loads += count * core.load
-    work = window * accumulators * instructions(body, s.operator) * core.multiply_add
-    latency = core.latency * window if accumulators * core.multiply_add < core.latency else 0.0
-    step = max(work, loads, latency) + UNHIDDEN_LOADS * loads
-    streams = rows if any(operand in in_lanes and row in operand.dims for n, operand in enumerate(found) if n not in staged) else 1
-    step *= 1 + MORE_STREAMS * max(0, streams - STREAMS)
-    width = vectors * core.lanes
-    tile = {lane: width, **({row: rows} if row else {})}
-    tiles = prod(-(-extent[dim] // tile.get(dim, 1)) for dim in s.outputs)
-    partial = 1.0
-    if row and extent[row] % rows:
-        partial += PARTIAL_ROWS / -(-extent[row] // rows)
-    if extent[lane] % width:
-        partial += PARTIAL_LANES / -(-extent[lane] // width)
-    scattered = not over_terms and s.write.stride(lane) != 1
-    edge = accumulators * (EDGE + (core.scatter if scattered else 0.0) + (MASK if extent[lane] % width else 0.0)) + core.branch
-    edge += ACROSS_LANES * core.latency * rows if over_terms else 0.0
-    element = core.element
-    lane_panel = sum(element * width * steps * window for _ in in_lanes)
-    row_panel = sum(element * rows * steps * window for operand in found if operand not in in_lanes)
-    streamed: float = lane_panel
-    if max(lane_panel, row_panel) < core.l1 / 2:
-        streamed = min(lane_panel, row_panel)
-    elif lane_panel + row_panel > core.l2:
-        streamed = lane_panel + row_panel
-    cycles = tiles * (steps * step * partial + edge + streamed / LINE * core.l2_line * UNHIDDEN_LINES) + copied
-    return Estimate(cycles, share, frozenset(staged), lane_panel, row_panel)
+@dataclass(frozen=True)
+class TileCosts:
+    """The costs of register tiles of one statement with the same lanes and window, whose vectors and rows differ."""
+
+    s: FlatStatement
+    lane: str
+    window: tuple[str, ...]
+    found: tuple[Operand, ...]
+    body: Expr
+    core: Core
+
+    @cached_property
+    def terms(self) -> tuple[str, ...]:
+        """Those outside the window."""
+        return tuple(dim for dim in self.s.terms if dim not in self.window)
+
+    @cached_property
+    def points(self) -> int:
+        """Of the window."""
+        return prod(self.s.extents[dim] for dim in self.window)
+
+    @cached_property
+    def trips(self) -> int:
+        """Values of the terms."""
+        return prod(self.s.extents[dim] for dim in self.terms)
+
+    @cached_property
+    def results(self) -> int:
+        """Of the statement."""
+        return prod(self.s.extents[dim] for dim in self.s.outputs)
+
+    @cached_property
+    def moving(self) -> int:
+        """Operands that move with the lanes."""
+        return sum(use.moves for use in self.uses)
+
+    @cached_property
+    def update(self) -> float:
+        """Cycles of one update of all accumulators, for each of them."""
+        return instructions(self.body, self.s.operator) * self.core.multiply_add
+
+    @cached_property
+    def over_terms(self) -> bool:
+        return self.lane in self.s.terms
+
+    @cached_property
+    def uses(self) -> tuple[_Use, ...]:
+        return tuple(_Use(self, operand) for operand in self.found)
+
+    def estimate(self, shape: Shape) -> Estimate | None:
+        """The cost of a tile; None where registers do not suffice, or the text would be too long."""
+        core, extent, uses = self.core, self.s.extents, self.uses
+        row, vectors, rows = shape.row, shape.vectors, shape.rows
+        accumulators = vectors * rows
+        if accumulators + (vectors if self.moving else 0) + 1 > core.registers or self.points * accumulators > MAX_UPDATES:
+            return None
+        width, steps = vectors * core.lanes, self.trips
+        if self.over_terms:
+            steps = steps // extent[self.lane] * -(-extent[self.lane] // width)
+        distinct = [use.distinct(row, rows) * (vectors if use.moves else 1) for use in uses] if self.points > 1 else []
+        share = bool(distinct) and accumulators + sum(distinct) <= core.registers - 2
+        staged = [number for number, use in enumerate(uses) if use.is_staged(row, rows, vectors)]
+        loads, copied = 0.0, 0.0
+        for number, use in enumerate(uses):
+            many = self.points * (rows if row in use.operand.dims else 1) * (vectors if use.moves else 1)
+            loads += (distinct[number] if share else many) * (core.load if number in staged else use.load)
+            copied += use.copy if number in staged else 0.0
+        latency = core.latency * self.points if accumulators * core.multiply_add < core.latency else 0.0
+        step = max(self.points * accumulators * self.update, loads, latency) + UNHIDDEN_LOADS * loads
+        apart = any(use.moves and row in use.operand.dims for number, use in enumerate(uses) if number not in staged)
+        step *= 1 + MORE_STREAMS * max(0, (rows if apart else 1) - STREAMS)
+        tiles = self.results if self.over_terms else self.results // extent[self.lane] * -(-extent[self.lane] // width)
+        tiles = tiles // extent[row] * -(-extent[row] // rows) if row else tiles
+        lane_panel = core.element * width * steps * self.points * self.moving
+        row_panel = core.element * rows * steps * self.points * (len(uses) - self.moving)
+        streamed = self.streamed(lane_panel, row_panel) / LINE * core.l2_line * UNHIDDEN_LINES
+        cycles = tiles * (steps * step * self.partial(shape) + self.edge(shape) + streamed) + copied
+        return Estimate(cycles, share, frozenset(staged), lane_panel, row_panel)
+
+    def partial(self, shape: Shape) -> float:
+        """What tiles at the ends of rows and lanes add to the mean tile's time, of which they are a share."""
+        extent, width, more = self.s.extents, shape.vectors * self.core.lanes, 1.0
+        if shape.row and extent[shape.row] % shape.rows:
+            more += PARTIAL_ROWS / -(-extent[shape.row] // shape.rows)
+        if extent[self.lane] % width:
+            more += PARTIAL_LANES / -(-extent[self.lane] // width)
+        return more
+
+    def edge(self, shape: Shape) -> float:
+        """Cycles before the first step of a tile and after the last."""
+        core, masked = self.core, self.s.extents[self.lane] % (shape.vectors * self.core.lanes)
+        scattered = not self.over_terms and self.s.write.stride(self.lane) != 1
+        store = EDGE + (core.scatter if scattered else 0.0) + (MASK if masked else 0.0)
+        across = ACROSS_LANES * core.latency * shape.rows if self.over_terms else 0.0
+        return shape.vectors * shape.rows * store + core.branch + across
+
+    def streamed(self, lane_panel: int, row_panel: int) -> int:
+        """Bytes that a tile reads from the second cache: of two panels the first one holds the larger, or none."""
+        if max(lane_panel, row_panel) < self.core.l1 / 2:
+            return min(lane_panel, row_panel)
+        return lane_panel + row_panel if lane_panel + row_panel > self.core.l2 else lane_panel
 
 
-def _distinct(s: FlatStatement, operand: Operand, shape: Shape, extent: dict[str, int]) -> int:
-    """Different elements of an operand that the rows and the window read, in one lane."""
+class _Use:
+    """An operand in tiles of one kind: what its loads and its copy cost, whatever the rows and vectors are."""
+
+    def __init__(self, costs: TileCosts, operand: Operand) -> None:
+        s, core = costs.s, costs.core
+        self.costs, self.operand = costs, operand
+        self.moves = costs.lane in operand.dims
+        stride = operand.stride(costs.lane)
+        self.load = core.load if not self.moves or stride == 1 else PAIRS * core.load if stride == 2 else core.gather
+        self.results = prod(s.extents[dim] for dim in s.outputs if dim not in operand.dims)  # that read one element
+        size = prod(s.extents[dim] for dim in operand.dims)
+        self.beyond = size * core.element > core.l2
+        more = core.beyond if self.beyond else 0.0
+        together = self.moves and operand.single is not None and stride == 1
+        self.copy = size * ((core.copy if together else core.transpose) + more)
+        self.copyable = not costs.over_terms and operand.is_copyable
+        self.strided = operand.single is None or (self.moves and stride > 2 and self.results >= STRIDED_USES)
+        self.cheap = (core.copy + more) * core.lanes <= COPY_SHARE * self.results
+        last = costs.terms[-1] if costs.terms else None
+        self.step = min(abs(flat.stride(last)) for flat in operand.flats) * core.element if last else 0
+        self.window = tuple((step, s.extents[dim]) for dim in costs.window if (step := _step(operand, dim)))
+        self.rows: dict[str | None, int] = {None: 0, **{dim: _step(operand, dim) for dim in s.outputs}}
+
+    def distinct(self, row: str | None, rows: int) -> int:
+        """Different elements that the rows and the window read, in one lane."""
+        step = self.rows[row]
+        return _distinct(((step, rows), *self.window) if step else self.window)
+
+    def is_staged(self, row: str | None, rows: int, vectors: int) -> bool:
+        """Whether the operand is worth a copy: it is computed, its lanes are strided, or its rows lie on too many pages."""
+        core, dims = self.costs.core, self.operand.dims
+        if not self.copyable or self.strided:
+            return self.copyable
+        many = self.costs.trips > core.tlb
+        shared = rows if row and row not in dims else 1
+        if self.step >= core.page and many and self.results // shared >= PAGED_USES and self.beyond:
+            return True
+        if self.moves and many and self.cheap and self.step > 2 * core.lanes * vectors * core.element:
+            return True  # lines of a panel are apart from one term to the next: prefetchers lose them, and they meet in few sets of a cache
+        if self.moves or row not in dims or rows <= core.ways or self.results < CROWDED_USES:
+            return False
+        strides = [flat.stride(row) * core.element for flat in self.operand.flats] if row else []
+        return any(stride and stride % core.page == 0 for stride in strides)
+
+
+def _step(operand: Operand, dim: str) -> int:
+    """By how much the places of an operand's accesses move together."""
+    return sum(flat.stride(dim) for flat in operand.flats)
+
+
+@lru_cache(1 << 12)
+def _distinct(moves: tuple[tuple[int, int], ...]) -> int:
+    """How many values ``sum(step * number)`` has, each number below its count."""
     offsets = {0}
-    for dim, count in [*([(shape.row, shape.rows)] if shape.row else []), *((dim, extent[dim]) for dim in shape.window)]:
-        step = sum(flat.stride(dim) for flat in operand.flats)
-        if step:
-            offsets = {offset + step * number for offset in offsets for number in range(count)}
+    for step, count in moves:
+        offsets = {offset + step * number for offset in offsets for number in range(count)}
     return len(offsets)
-
-
-def _staged(s: FlatStatement, shape: Shape, operand: Operand, use: int, size: int, steps: int, extent: dict[str, int], core: Core) -> bool:
-    """Whether an operand is worth a copy: it is computed, its lanes are strided, or its rows lie on too many pages."""
-    moves, element = shape.lane in operand.dims, core.element
-    if operand.single is None or (moves and operand.stride(shape.lane) > 2 and use >= STRIDED_USES):
-        return True
-    step = min(abs(flat.stride(shape.terms[-1])) for flat in operand.flats) * element if shape.terms else 0
-    rows = shape.rows if shape.row and shape.row not in operand.dims else 1
-    if step >= core.page and steps > core.tlb and use // rows >= PAGED_USES and size * element > core.l2:
-        return True
-    apart = moves and bool(shape.terms) and step > 2 * core.lanes * shape.vectors * element and steps > core.tlb
-    copy = core.copy + (core.beyond if size * element > core.l2 else 0.0)
-    if apart and copy * core.lanes <= COPY_SHARE * use:
-        return True  # lines of a panel are apart from one term to the next: prefetchers lose them, and they meet in few sets of a cache
-    strides = [flat.stride(shape.row) * element for flat in operand.flats] if shape.row else []
-    paged = any(stride and stride % core.page == 0 for stride in strides)
-    return bool(not moves and shape.row in operand.dims and shape.rows > core.ways and paged and use >= CROWDED_USES)

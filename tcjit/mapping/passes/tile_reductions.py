@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
 
+import islpy as isl
+
 from tcjit.errors import MappingError
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.isl import context
@@ -19,12 +21,12 @@ from tcjit.mapping.nest.convert_operands import convert_operands
 from tcjit.mapping.nest.cost import Core, core_of
 from tcjit.mapping.nest.epilogue import Epilogue, epilogue_of
 from tcjit.mapping.nest.merge_dims import drop_unit_dims, merge, mergeable
-from tcjit.mapping.nest.plan_nest import Plan, plan_nest
+from tcjit.mapping.nest.plan_nest import Plan, plan_nests
 from tcjit.mapping.nest.restrict import restrict, verify_restrict
 from tcjit.mapping.nest.shift_dims import shift_dims
 from tcjit.mapping.nest.split_residues import covers_results, split_residues, verify_split_residues
 from tcjit.mapping.nest.stage_operands import stage_operands
-from tcjit.mapping.nest.statement import FlatStatement
+from tcjit.mapping.nest.statement import AffineStatement, FlatStatement
 from tcjit.mapping.nest.strip_mine import Strip
 from tcjit.mapping.nest.tile import tile, verify_tiles
 from tcjit.mapping.nest.tiled_statement import TiledStatement
@@ -63,6 +65,23 @@ def tile_reductions(before: Assignments, options: Options, machine: Machine, pro
 
 
 @dataclass(frozen=True)
+class _Rewritten:
+    """The exact rewrites of an assignment: over its box, without conditions, in residue classes, and flat; ``complete``: the classes have
+    all results."""
+
+    whole: AffineStatement
+    restricted: AffineStatement
+    parts: list[tuple[AffineStatement, isl.MultiAff]]
+    statements: list[FlatStatement]
+    complete: bool
+
+    def verify(self, values: Mapping[str, int]) -> None:
+        """Prove that they are exact."""
+        verify_restrict(self.whole, self.restricted, values)
+        verify_split_residues(self.restricted, self.parts)
+
+
+@dataclass(frozen=True)
 class _ReductionTiling:
     """One assignment on its way to tiled statements; a MappingError says why there are none."""
 
@@ -78,24 +97,26 @@ class _ReductionTiling:
         """The assignment with its nests, behind copies of operands that the plan wants in another order."""
         self.refuse_others(temporaries.tensors)
         converted, given = convert_operands(self.a, temporaries)
-        statements, complete = self.statements(given, self.epilogue, temporaries.tensors)
-        plans = [plan_nest(s, self.core) for s in statements]
+        found = self.rewritten(given, self.epilogue, temporaries.tensors)
+        plans = plan_nests(found.statements, self.core)
         a, epilogue, copies = given, self.epilogue, list[Assignment]()
         if self.options.pack:
             copies, a, strips = stage_operands(given, plans[0], self.core.lanes, temporaries)
             epilogue = replace(epilogue, assignments=tuple(_stripped(e, strips) for e in epilogue.assignments))
         if copies:
             leaf = plans[0].nest.leaf if strips else None
-            statements, complete = self.statements(a, epilogue, temporaries.tensors)
-            plans = [plan_nest(s, self.core, leaf) for s in statements]
+            found = self.rewritten(a, epilogue, temporaries.tensors)
+            plans = plan_nests(found.statements, self.core, leaf)
         self.refuse_plans(plans)
+        if self.prove:  # of the rewrites only those that are used: a plan alone makes no code
+            found.verify(self.program.values)
         tiled = []
-        for s, plan in zip(statements, plans, strict=True):
+        for s, plan in zip(found.statements, plans, strict=True):
             tiles = tile(s, plan.nest, self.core.lanes)
             if self.prove:
                 verify_tiles(s, tiles)
             tiled.append(TiledStatement(s, plan.nest, plan.operands, plan.body, tiles, self.core.lanes, plan.estimate.cycles))
-        return [*converted, *copies, *([] if complete else [self.start()]), replace(a, tiled=tuple(tiled))]
+        return [*converted, *copies, *([] if found.complete else [self.start()]), replace(a, tiled=tuple(tiled))]
 
     def start(self) -> Assignment:
         """That of all results, for those that no residue class has terms of."""
@@ -120,10 +141,8 @@ class _ReductionTiling:
         if a.start is None and a.operator not in ("+=", "*="):
             raise MappingError("goes on with what a result holds")
 
-    def statements(
-        self, a: Assignment, epilogue: Epilogue, tensors: Mapping[str, Storage]
-    ) -> tuple[list[FlatStatement], bool]:
-        """The assignment's exact rewrites, without conditions and divisions, simplified; and whether they have all results."""
+    def rewritten(self, a: Assignment, epilogue: Epilogue, tensors: Mapping[str, Storage]) -> _Rewritten:
+        """The assignment as statements without conditions and divisions, simplified."""
         values = self.program.values
         whole = affine_statement(self.name, a, tensors, values, context())
         restricted = restrict(whole, a.value.dtype, values)
@@ -132,9 +151,6 @@ class _ReductionTiling:
         if any(tensors[access.tensor].dtype != a.value.dtype for access in restricted.reads):
             raise MappingError("operands of other types")
         parts = split_residues(restricted)
-        if self.prove:
-            verify_restrict(whole, restricted, values)
-            verify_split_residues(restricted, parts)
         complete = covers_results(restricted, parts)
         if epilogue.assignments and (len(parts) > 1 or not complete):
             raise MappingError("an epilogue of residue classes")
@@ -143,7 +159,7 @@ class _ReductionTiling:
             raise MappingError("several results are written to one element")
         if restricted is whole and not any(map(_reuses, statements)):
             raise MappingError("every operand is used once")
-        return statements, complete
+        return _Rewritten(whole, restricted, parts, statements, complete)
 
     @staticmethod
     def refuse_plans(plans: Sequence[Plan]) -> None:

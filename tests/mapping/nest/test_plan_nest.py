@@ -10,18 +10,20 @@ from math import prod
 
 import pytest
 from support.mapping import AVX512
-from support.nests import Shapes, assignments, flat, tiled
+from support.nests import Shapes, assignments, flat, restricted, tiled
 
 from tcjit.errors import MappingError
 from tcjit.grammar.printer import show
 from tcjit.mapping.assignment import Assignment, Temporaries
 from tcjit.mapping.costs import Costs
 from tcjit.mapping.machine import BASELINE, Machine
-from tcjit.mapping.nest.cost import Shape, core_of, estimate, instructions
+from tcjit.mapping.nest import plan_nest as plan_nest_module
+from tcjit.mapping.nest.cost import Core, Estimate, Shape, TileCosts, core_of, instructions
 from tcjit.mapping.nest.nest import Leaf
 from tcjit.mapping.nest.operands import operands
-from tcjit.mapping.nest.plan_nest import Plan, plan_nest
+from tcjit.mapping.nest.plan_nest import Plan, plan_nest, plan_nests
 from tcjit.mapping.nest.shift_dims import shift_dims
+from tcjit.mapping.nest.split_residues import split_residues
 from tcjit.mapping.nest.stage_operands import stage_operands
 from tcjit.mapping.nest.statement import FlatStatement
 from tcjit.mapping.nest.tile import tile, verify_tiles
@@ -101,6 +103,20 @@ def test_loops_over_a_part_that_the_cache_holds() -> None:
     assert len(few) == len({loop.dim for loop in few})
 
 
+def test_classes_that_differ_in_constants_are_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has the plan that it would have alone."""
+    text = """def f(float(C,H) X, float(C,F,K) G) -> (Y) {
+        Y(f,h) +=! (h >= k && h - k < 2 * H && (h - k) % 2 == 0 ? X(c, (h - k) / 2) * G(c,f,k) : 0.0) where h in 0:2*H
+    }"""
+    parts = [shift_dims(part.flat()) for part, _ in split_residues(restricted(text, {"X": (6, 40), "G": (6, 30, 4)}))]
+    assert len(parts) == 2 and parts[0].reads != parts[1].reads
+    alone = [plan_nest(s, CORE) for s in parts]
+    planned: list[FlatStatement] = []
+    monkeypatch.setattr(plan_nest_module, "plan_nest", lambda s, *rest: planned.append(s) or plan_nest(s, *rest))
+    assert plan_nests(parts, CORE) == alone and planned == parts[:1]
+    assert plan_nests([*parts, statement("matmul")], CORE)[2] == plan_nest(statement("matmul"), CORE)
+
+
 def test_no_plan() -> None:
     s = statement("matmul")
     with pytest.raises(MappingError, match="S has no register tile"):
@@ -136,32 +152,33 @@ def test_plans_follow_costs() -> None:
     assert accumulators(1.0) < 20 <= accumulators(20.0)
 
 
+def estimate(s: FlatStatement, shape: Shape, core: Core) -> Estimate | None:
+    return TileCosts(s, shape.lane, shape.window, *operands(s, shape.lane), core).estimate(shape)
+
+
 @pytest.mark.parametrize(
     ("vectors", "rows", "registers", "fits"),
     [(2, 14, 32, True), (2, 14, 30, False), (2, 12, 32, True), (4, 4, 16, False), (3, 4, 16, True), (1, 14, 16, True)],
 )
 def test_what_registers_hold(vectors: int, rows: int, registers: int, fits: bool) -> None:
     s = statement("matmul")
-    found, body = operands(s, "n")
-    cost = estimate(s, Shape("n", vectors, "m", rows, (), ("k",)), found, body, replace(CORE, registers=registers))
+    cost = estimate(s, Shape("n", vectors, "m", rows, (), ("k",)), replace(CORE, registers=registers))
     assert (cost is not None) == fits == (vectors * rows + vectors + 1 <= registers)
 
 
 def test_text_of_a_window_has_an_end() -> None:
     s = statement("convolution")
-    found, body = operands(s, "w")
     window = Shape("w", 1, "f", 14, ("i", "j"), ("c",))
-    assert estimate(s, window, found, body, CORE) is not None
+    assert estimate(s, window, CORE) is not None
     long = replace(window, vectors=2, rows=14, window=("c", "i", "j"), terms=())
-    assert estimate(s, long, found, body, replace(CORE, registers=64)) is None
+    assert estimate(s, long, replace(CORE, registers=64)) is None
 
 
 def test_more_work_costs_more() -> None:
     costs = []
     for size in (64, 128, 256):
         s = flat(MATMUL, {"A": (size, size), "B": (size, size)})
-        found, body = operands(s, "n")
-        cost = estimate(s, Shape("n", 2, "m", 8, (), ("k",)), found, body, CORE)
+        cost = estimate(s, Shape("n", 2, "m", 8, (), ("k",)), CORE)
         assert cost is not None
         costs.append(cost.cycles)
     assert 6 < costs[1] / costs[0] < 10 and 6 < costs[2] / costs[1] < 10
