@@ -51,9 +51,13 @@ def tile_reductions(before: Assignments, options: Options, machine: Machine, pro
             fused -= 1
             return [replace(a, fused=True)]
         temporary = temporaries.tensors[a.tensor].role == "temporary"
-        for epilogue in (epilogue_of(a, program[number + 1 :], program[:number], temporary), Epilogue()):
+        longest = epilogue_of(a, program[number + 1 :], program[:number], temporary)
+        for epilogue in (longest, Epilogue()) if longest.assignments else (longest,):
             try:
                 found = _ReductionTiling(f"T{number}", a, epilogue, before, options, machine, prove).tiled(temporaries)
+            except _NoNestError as error:
+                reason = error.what
+                break
             except MappingError as error:
                 reason = error.what
             else:
@@ -62,6 +66,10 @@ def tile_reductions(before: Assignments, options: Options, machine: Machine, pro
         return [replace(a, untiled=reason)]
 
     return rewrite(before, visit)
+
+
+class _NoNestError(MappingError):
+    """Why a reduction has no nest, whatever follows it."""
 
 
 @dataclass(frozen=True)
@@ -131,15 +139,15 @@ class _ReductionTiling:
     def refuse_others(self, tensors: Mapping[str, Storage]) -> None:
         a = self.a
         if not a.reduction or a.empty or a.operator not in OPERATORS:
-            raise MappingError("no reduction")
+            raise _NoNestError("no reduction")
         if a.dynamic or self.program.program.dynamic:
-            raise MappingError("dynamic sizes")
+            raise _NoNestError("dynamic sizes")
         if a.value.dtype not in ELEMENT_BYTES or tensors[a.tensor].dtype != a.value.dtype:
-            raise MappingError(f"elements of {a.value.dtype}")
+            raise _NoNestError(f"elements of {a.value.dtype}")
         if a.start is not None and a.start != identity(a.operator, a.value.dtype):
-            raise MappingError("starts from another value than the identity")
+            raise _NoNestError("starts from another value than the identity")
         if a.start is None and a.operator not in ("+=", "*="):
-            raise MappingError("goes on with what a result holds")
+            raise _NoNestError("goes on with what a result holds")
 
     def rewritten(self, a: Assignment, epilogue: Epilogue, tensors: Mapping[str, Storage]) -> _Rewritten:
         """The assignment as statements without conditions and divisions, simplified."""
@@ -147,9 +155,9 @@ class _ReductionTiling:
         whole = affine_statement(self.name, a, tensors, values, context())
         restricted = restrict(whole, a.value.dtype, values)
         if not has_vector_form(restricted.body):
-            raise MappingError("the body has no form over vectors")
+            raise _NoNestError("the body has no form over vectors")
         if any(tensors[access.tensor].dtype != a.value.dtype for access in restricted.reads):
-            raise MappingError("operands of other types")
+            raise _NoNestError("operands of other types")
         parts = split_residues(restricted)
         complete = covers_results(restricted, parts)
         if epilogue.assignments and (len(parts) > 1 or not complete):
@@ -158,7 +166,7 @@ class _ReductionTiling:
         if not all(s.writes_once for s in statements):
             raise MappingError("several results are written to one element")
         if restricted is whole and not any(map(_reuses, statements)):
-            raise MappingError("every operand is used once")
+            raise _NoNestError("every operand is used once")
         return _Rewritten(whole, restricted, parts, statements, complete)
 
     @staticmethod
