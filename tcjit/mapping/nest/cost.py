@@ -17,6 +17,33 @@ from tcjit.mapping.machine import Machine
 from tcjit.mapping.nest.operands import Operand
 from tcjit.mapping.nest.statement import FlatStatement
 
+LINE = 64  # bytes of a line of a cache
+MOVES = 3  # of a copied element between caches: it is read, and its place is read before it is written
+
+# Vector instructions of what is computed, by the text that is printed for it.
+CALLS = {"fabs": 1.0, "abs": 1.0}
+OTHER_CALL = 20.0
+UPDATES = {"+=": 1.0, "*=": 1.0, "min=": 3.0, "max=": 3.0}  # of an update alone: a NaN must stay in minima and maxima
+EDGE = 2.0  # of an accumulator's start and its store
+MASK = 1.0  # the more of a store under a mask
+ACROSS_LANES = 5.5  # dependent multiply-adds that the sum over the lanes of a row takes as long as: a shuffle and an addition for each half
+PAIRS = 3.0  # loads that a vector of every second element takes as long as: two, and a shuffle
+MAX_UPDATES = 256  # written out in one tile: more text than that leaves the caches of instructions
+
+# Shares of times: rules of thumb of the model, which no measurement of a processor gives by itself.
+UNHIDDEN_LOADS = 0.05  # of loads, even where arithmetic takes longer: of tiles that are equal else, the one with fewer loads is faster
+UNHIDDEN_LINES = 0.5  # of the time of lines from the second cache, which prefetchers do not hide
+STREAMS = 4  # rows read along lanes at once that prefetchers follow
+MORE_STREAMS = 0.08  # of a tile's time for each row more
+PARTIAL_ROWS = 0.5  # of a tile's time for one with fewer rows: its points are tested
+PARTIAL_LANES = 0.15  # of a tile's time for one with fewer lanes: its loads are masked
+
+# Uses of an element that pay for its copy: each reason to copy saves something else at a use.
+STRIDED_USES = 8  # gathers
+PAGED_USES = 16  # misses of the TLB
+CROWDED_USES = 64  # lines that rows a page apart drive out of the first cache: of those that rows share, so not at every use
+COPY_SHARE = 0.2  # of an operand's arithmetic that a copy into panels may cost where only the cache's ways ask for it
+
 
 @dataclass(frozen=True)
 class Core:
@@ -66,34 +93,6 @@ def core_of(machine: Machine, lanes: int, element: int) -> Core:
         page=int(costs.page),
         tlb=int(costs.tlb),
     )
-
-
-LINE = 64  # bytes of a line of a cache
-MOVES = 3  # of a copied element between caches: it is read, and its place is read before it is written
-
-# Vector instructions of what is computed, by the text that is printed for it.
-CALLS = {"fabs": 1.0, "abs": 1.0}
-OTHER_CALL = 20.0
-UPDATES = {"+=": 1.0, "*=": 1.0, "min=": 3.0, "max=": 3.0}  # of an update alone: a NaN must stay in minima and maxima
-EDGE = 2.0  # of an accumulator's start and its store
-MASK = 1.0  # the more of a store under a mask
-ACROSS_LANES = 5.5  # dependent multiply-adds that the sum over the lanes of a row takes as long as: a shuffle and an addition for each half
-PAIRS = 3.0  # loads that a vector of every second element takes as long as: two, and a shuffle
-MAX_UPDATES = 256  # written out in one tile: more text than that leaves the caches of instructions
-
-# Shares, fitted to tiles that were timed.
-UNHIDDEN_LOADS = 0.05  # of loads, even where arithmetic takes longer: of tiles that are equal else, the one with fewer loads is faster
-UNHIDDEN_LINES = 0.5  # of the time of lines from the second cache, which prefetchers do not hide
-STREAMS = 4  # rows read along lanes at once that prefetchers follow
-MORE_STREAMS = 0.08  # of a tile's time for each row more
-PARTIAL_ROWS = 0.5  # of a tile's time for one with fewer rows: its points are tested
-PARTIAL_LANES = 0.15  # of a tile's time for one with fewer lanes: its loads are masked
-
-# Uses of an element that pay for its copy: each reason to copy saves something else.
-STRIDED_USES = 8  # gathers
-PAGED_USES = 16  # misses of the TLB
-CROWDED_USES = 64  # lines of rows that drive one another out of the first cache, as some of them only
-COPY_SHARE = 0.2  # of an operand's arithmetic that a copy into panels may cost where only the cache's ways ask for it
 
 
 def instructions(body: Expr, operator: str) -> float:
@@ -193,7 +192,7 @@ class TileCosts:
         if self.over_terms:
             steps = steps // extent[self.lane] * -(-extent[self.lane] // width)
         distinct = [use.distinct(row, rows) * (vectors if use.moves else 1) for use in uses] if self.points > 1 else []
-        share = bool(distinct) and accumulators + sum(distinct) <= core.registers - 2
+        share = bool(distinct) and accumulators + sum(distinct) <= core.registers - 2  # the compiler wants a few as well
         staged = [number for number, use in enumerate(uses) if use.is_staged(row, rows, vectors)]
         loads, copied = 0.0, 0.0
         for number, use in enumerate(uses):

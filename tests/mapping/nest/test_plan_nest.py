@@ -5,7 +5,7 @@ Modules: mapping.nest.cost mapping.nest.operands mapping.nest.stage_operands map
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from math import prod
 
 import pytest
@@ -131,6 +131,14 @@ def test_no_plan() -> None:
 def test_a_core_of_a_machine() -> None:
     core = core_of(Machine(32, 16, 6, 1 << 16, 1 << 21), 4, 8)
     assert (core.lanes, core.element, core.registers, core.l1, core.l2, core.ways) == (4, 8, 16, 1 << 16, 1 << 21, 16)
+
+
+def test_the_default_core() -> None:
+    """Plans of fixed machines, and so the golden kernels, rest on these."""
+    times = {"multiply_add": 1.0, "latency": 4.0, "load": 1.0, "gather": 16.0, "scatter": 48.0, "copy": 0.3, "transpose": 1.2}
+    more = {"beyond": 1.0, "l2_line": 2.5, "branch": 12.0}
+    sizes = {"lanes": 16, "element": 4, "registers": 32, "l1": 1 << 15, "l2": 1 << 20, "ways": 8, "page": 4096, "tlb": 64}
+    assert asdict(CORE) == {**times, **more, **sizes}
 
 
 def test_a_core_has_the_costs_of_its_machine() -> None:
