@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tcjit.mapping.costs import DEFAULTS, Costs
+
 
 @dataclass(frozen=True)
 class Machine:
     """``vector_bytes``: width of a vector register; ``vector_registers``: how many; ``threads``: cores worth using; ``near_bytes``: of the
-    cache next to a core, for data; ``cache_bytes``: of the last cache that a core has for itself."""
+    cache next to a core, for data; ``cache_bytes``: of the last cache that a core has for itself; ``costs``: what its work costs."""
 
     vector_bytes: int = 32
     vector_registers: int = 16
     threads: int = 2
     near_bytes: int = 1 << 15
     cache_bytes: int = 1 << 20
+    costs: Costs = DEFAULTS["generic"]
 
     def lanes(self, element_bytes: int) -> int:
         return max(1, self.vector_bytes // element_bytes)

@@ -10,6 +10,7 @@ import hashlib
 import os
 import tempfile
 import time
+from bisect import bisect
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -22,10 +23,13 @@ LEAST = 0.02  # seconds of one run
 SHARE = 1.5  # seconds for one constant
 MEMORY = 256 << 20  # bytes, beyond every cache
 UNIT = 12 << 10  # counts are multiples of it: of the chains that run at once, and of the indices of a gather
+PAGES = (16, 24, 32, 48, 64, 96, 128, 192, 256)  # among which the number of a TLB's entries is sought; more lines leave the first cache
+SLOWER = 1.3  # a read whose page has to be looked up, against one whose page is at hand
 
 _SOURCE = """
 #include <stdint.h>
 #include <string.h>
+#include <unistd.h>
 typedef float vector __attribute__((vector_size(WIDTH)));
 typedef float unaligned __attribute__((vector_size(WIDTH), aligned(4), may_alias));
 #define LANES (WIDTH / 4)
@@ -56,6 +60,7 @@ int64_t tc_chain(int64_t count, void *memory, int64_t bytes, int threads) {
 
 int64_t tc_chains(int64_t count, void *memory, int64_t bytes, int threads) {
   vector a = *(unaligned *)memory, b = a, x[12];
+#pragma GCC unroll 12
   for (int k = 0; k < 12; k++) x[k] = a;
   KEEP(a); KEEP(b);
   for (int64_t i = 0; i < count; i += 12) {
@@ -63,20 +68,24 @@ int64_t tc_chains(int64_t count, void *memory, int64_t bytes, int threads) {
     for (int k = 0; k < 12; k++) { x[k] = x[k] * a + b; KEEP(x[k]); }
   }
   float all = 0;
+#pragma GCC unroll 12
   for (int k = 0; k < 12; k++) all += x[k][0];
   return all != 0;
 }
 
 static inline float sum(const float *p, int64_t n) {
-  vector s[8];
-  memset(s, 0, sizeof s);
+  vector s[8], all = {0};
+#pragma GCC unroll 8
+  for (int k = 0; k < 8; k++) s[k] = all;
   for (int64_t i = 0; i + 8 * LANES <= n; i += 8 * LANES) {
 #pragma GCC unroll 8
     for (int k = 0; k < 8; k++) s[k] += *(const unaligned *)(p + i + k * LANES);
   }
-  float all = 0;
-  for (int k = 0; k < 8; k++) for (int l = 0; l < LANES; l++) all += s[k][l];
-  return all;
+#pragma GCC unroll 8
+  for (int k = 0; k < 8; k++) all += s[k];
+  float one = 0;
+  for (int l = 0; l < LANES; l++) one += all[l];
+  return one;
 }
 
 int64_t tc_reads(int64_t count, void *memory, int64_t bytes, int threads) {
@@ -117,6 +126,46 @@ int64_t tc_gathers(int64_t count, void *memory, int64_t bytes, int threads) {
     __asm__ volatile("" : : "r"(memory) : "memory");
   }
   return all != 0;
+}
+
+int64_t tc_scatters(int64_t count, void *memory, int64_t bytes, int threads) {
+  float *p = memory;
+  vector x = *(unaligned *)memory;
+  for (int64_t i = 0; i < count; i += LANES) {
+    KEEP(x);
+#pragma GCC unroll 16
+    for (int l = 0; l < LANES; l++) p[32 * l + (i / LANES & 15)] = x[l];
+    __asm__ volatile("" : : "r"(memory) : "memory");
+  }
+  return p[0] != 0;
+}
+
+// a square matrix and its copy in panels of two vectors share the memory
+#define PANELS(name, down, along)                                                       \
+  int64_t tc_##name(int64_t count, void *memory, int64_t bytes, int threads) {          \
+    int64_t n = 32;                                                                     \
+    while ((n + 32) * (n + 32) * 8 <= bytes) n += 32;                                   \
+    const float *restrict from = memory;                                                \
+    float *restrict to = (float *)memory + n * n;                                       \
+    for (int64_t done = 0; done < count; done += n * n) {                               \
+      for (int64_t panel = 0; panel < n; panel += 2 * LANES)                            \
+        for (int64_t k = 0; k < n; k++)                                                 \
+          _Pragma("omp simd") for (int l = 0; l < 2 * LANES; l++)                       \
+            to[panel * n + k * 2 * LANES + l] = from[k * (down) + (panel + l) * (along)]; \
+      __asm__ volatile("" : : "r"(memory) : "memory");                                  \
+    }                                                                                   \
+    return to[0] != 0;                                                                  \
+  }
+PANELS(rows, n, 1)
+PANELS(columns, 1, n)
+
+int64_t tc_pages(int64_t count, void *memory, int64_t bytes, int threads) {
+  int64_t page = sysconf(_SC_PAGESIZE), pages = bytes / page;
+#define LINE_OF(i) ((char *)memory + (i) * page + 64 * ((i) % 61))
+  for (int64_t i = 0; i < pages; i++) *(void **)LINE_OF(i) = LINE_OF((i + 7) % pages);
+  void **at = memory;
+  for (int64_t i = 0; i < count; i++) at = *at;
+  return at != 0;
 }
 
 int64_t tc_branches(int64_t count, void *memory, int64_t bytes, int threads) {
@@ -190,10 +239,18 @@ def calibrate() -> Costs:
         values = {"frequency": 1 / cycle}
         values["fma_latency"] = seconds("chain") / cycle
         values["fma_rate"] = cycle / seconds("chains")
-        for level, size in (("l1_load", near // 2), ("l2_load", own // 2), ("l3_load", last)):
+        values["vector_load"] = width * seconds("reads", near // 2 & -4096) / cycle
+        for level, size in (("l2_load", own // 2), ("l3_load", last)):
             values[level] = cycle / seconds("reads", size & -4096)
         ctypes.memmove(start + 8192, bytes(os.urandom(4096)), 4096)
-        values["gather"] = seconds("gathers") / cycle
+        values["gather"] = width // 4 * seconds("gathers") / cycle
+        values["scatter"] = seconds("scatters") / cycle
+        for panel, name in (("copy", "rows"), ("transpose", "columns")):
+            values[panel] = seconds(name, own // 2) / cycle
+        page = os.sysconf("SC_PAGE_SIZE")
+        near_pages = seconds("pages", PAGES[0] * page)
+        more = bisect(PAGES, False, key=lambda pages: seconds("pages", pages * page) > SLOWER * near_pages)
+        values |= {"page": float(page), "tlb": float(PAGES[max(0, more - 1)])}
         ctypes.memset(start, 0, 1 << 16)
         constant = seconds("branches", 1 << 16)
         ctypes.memmove(start, os.urandom(1 << 16), 1 << 16)

@@ -15,11 +15,15 @@ import torch
 from support.calls import TEXT, assert_fast, assert_refused, defs, knows
 
 import tcjit
+from tcjit import cache
 from tcjit.jit import targets
 from tcjit.jit.targets import KINDS, WAITS, LoadedKernel, Target
+from tcjit.jit.targets import cpu as on_cpu
 from tcjit.jit.targets import cuda as on_cuda
 from tcjit.jit.targets.cpu import Cpu
-from tcjit.runtime import cuda, nvrtc
+from tcjit.mapping.costs import Costs
+from tcjit.mapping.machine import Machine
+from tcjit.runtime import calibrate, cuda, host, nvrtc
 
 
 def meta(*shape: int) -> torch.Tensor:
@@ -44,6 +48,23 @@ def test_the_target_of_a_call() -> None:
     assert targets.resolve(None, []).name == targets.resolve(None, ["cpu"]).name == targets.resolve(None, ["meta"]).name == "cpu"
     assert targets.resolve(None, ["meta", "cuda:1"]) == targets.find("cuda", "cuda:1")
     assert targets.resolve("opencl", ["cpu"]).name == "opencl" and targets.resolve("cuda:sm_90", ["cpu"]).code == "cuda:sm_90"
+
+
+def test_kernels_are_planned_and_kept_by_the_constants_of_their_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A calibration asks for kernels of its own; those from before can be asked for again once it is gone."""
+
+    def machine() -> Machine:
+        return on_cpu.machine_of(host.compiler())
+
+    monkeypatch.setenv("TCJIT_CACHE_DIR", str(tmp_path / "fresh"))
+    before = Cpu().identity()
+    assert machine().costs == calibrate.default_costs()[1] and before in on_cpu.identities()
+    monkeypatch.setenv("TCJIT_CACHE_DIR", str(tmp_path / "calibrated"))
+    calibrate.keep(cache.store(), Costs(fma_latency=5.0))
+    assert machine().costs == Costs(fma_latency=5.0) and Cpu().identity() != before
+    assert {before, Cpu().identity()} <= set(on_cpu.identities())
+    calibrate.keep(cache.store(), Costs(fma_latency=6.0))
+    assert machine().costs == Costs(fma_latency=5.0), "a process plans all its kernels by the same"
 
 
 def test_tensors_in_the_wrong_place() -> None:

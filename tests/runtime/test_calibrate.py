@@ -22,7 +22,7 @@ def test_what_was_kept_is_read_again() -> None:
     assert Costs.of_note({**asdict(costs), "of another version": 1}) == costs
 
 
-@pytest.mark.parametrize("wrong", [{"frequency": 0}, {"frequency": "3 GHz"}, {"gather": None}, {"gather": True}, {"l1_load": float("nan")}])
+@pytest.mark.parametrize("wrong", [{"frequency": 0}, {"frequency": "3 GHz"}, {"gather": None}, {"gather": True}, {"l2_load": float("nan")}])
 def test_damaged_notes_are_none(wrong: dict[str, object]) -> None:
     assert Costs.of_note({**asdict(Costs()), **wrong}) is None
     assert Costs.of_note({}) is None
@@ -53,5 +53,7 @@ def test_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibrate, "LEAST", 0.002)
     costs = calibrate.calibrate()
     assert 1e8 < costs.frequency < 2e10 and 1 < costs.fma_latency < 40 and 0.01 < costs.fma_rate < 8
+    assert 0.1 < costs.vector_load < 20 and 0.01 < costs.copy < 40 and 0.01 < costs.transpose < 80 and 0.1 < costs.scatter < 40
+    assert costs.page >= 4096 and costs.tlb in calibrate.PAGES
     assert 0 < costs.l3_load and 1e7 < costs.memory_read < 1e13 and 1e-8 < costs.parallel_region < 1
     assert Costs.of_note(asdict(costs)) == costs

@@ -1,16 +1,19 @@
 """The CPU as a target: C for the system's compiler, called in the process."""
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tcjit import cache
 from tcjit.jit.targets import KINDS, LoadedKernel, Target, Workspace, single
+from tcjit.mapping.costs import DEFAULTS, Costs
 from tcjit.mapping.machine import Machine
-from tcjit.runtime import host, launcher
+from tcjit.runtime import calibrate, host, launcher
 
 if TYPE_CHECKING:
     import torch
@@ -31,7 +34,7 @@ class Cpu(Target):
 
     def identity(self) -> str:
         store = cache.store()
-        return f"{host.identity(store)} {host.c_library(store)}"
+        return _identity(host.identity(store), costs_of(store))
 
     def hardware(self) -> str:
         return host.hardware()
@@ -101,16 +104,29 @@ class CpuKernel:
 
 
 def identities() -> list[str]:
-    """The identities of all compilers at hand, under which cached kernels can still be asked for."""
+    """The identities of all compilers at hand, with all constants that are known, under which cached kernels can still be asked for."""
     store = cache.store()
-    return [f"{tool} {host.c_library(store)}" for tool in host.identities(store, (note for _, note in store.notes("compiler-")))]
+    tools = host.identities(store, (note for _, note in store.notes("compiler-")))
+    noted = filter(None, (Costs.of_note(note) for _, note in store.notes("costs-")))
+    return [_identity(tool, costs) for tool in tools for costs in dict.fromkeys([costs_of(store), *DEFAULTS.values(), *noted])]
+
+
+def _identity(tool: str, costs: Costs) -> str:
+    """Of what makes kernels: a compiler, the C library, and the constants by which they are planned."""
+    return f"{tool} {host.c_library(cache.store())} {hashlib.sha256(repr(costs).encode()).hexdigest()[:16]}"
+
+
+@lru_cache
+def costs_of(store: cache.Store) -> Costs:
+    """The constants of this processor; asked for once in a process, so that a kernel is kept under those by which it was planned."""
+    return calibrate.costs_of_host(store) or calibrate.default_costs()[1]
 
 
 def machine_of(tool: host.Compiler) -> Machine:
     """The vector unit that the compiler's flags make use of, and this machine's cores."""
     many = tool.vector_bytes == 64 or tool.target.startswith(("aarch64", "arm64"))
     near, own = host.cache_bytes(1) or Machine.near_bytes, host.cache_bytes(2) or Machine.cache_bytes
-    return Machine(tool.vector_bytes, 32 if many else 16, os.cpu_count() or 1, near, own)
+    return Machine(tool.vector_bytes, 32 if many else 16, os.cpu_count() or 1, near, own, costs_of(cache.store()))
 
 
 KINDS["cpu"] = lambda detail, place: single(detail, Cpu())

@@ -7,8 +7,8 @@ BLIS (2016), with terms for windows, strides and streams.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from math import prod
 
 from tcjit.grammar.ast import Access, Call, Cast, Const, Expr, Index
@@ -18,47 +18,82 @@ from tcjit.mapping.nest.operands import Operand
 from tcjit.mapping.nest.statement import FlatStatement
 from tcjit.mapping.nest.vector_forms import PAIR_DOT
 
+LINE = 64  # bytes of a line of a cache
+MOVES = 3  # of a copied element between caches: it is read, and its place is read before it is written
+
+# Vector instructions of what is computed, by the text that is printed for it.
+CALLS = {"fabs": 1.0, "abs": 1.0}
+OTHER_CALL = 20.0
+UPDATES = {"+=": 1.0, "*=": 1.0, "min=": 3.0, "max=": 3.0}  # of an update alone: a NaN must stay in minima and maxima
+EDGE = 2.0  # of an accumulator's start and its store
+MASK = 1.0  # the more of a store under a mask
+ACROSS_LANES = 5.5  # dependent multiply-adds that the sum over the lanes of a row takes as long as: a shuffle and an addition for each half
+PAIRS = 3.0  # loads that a vector of every second element takes as long as: two, and a shuffle
+MAX_UPDATES = 256  # written out in one tile: more text than that leaves the caches of instructions
+
+# Shares of times: rules of thumb of the model, which no measurement of a processor gives by itself.
+UNHIDDEN_LOADS = 0.05  # of loads, even where arithmetic takes longer: of tiles that are equal else, the one with fewer loads is faster
+UNHIDDEN_LINES = 0.5  # of the time of lines from the second cache, which prefetchers do not hide
+STREAMS = 4  # rows read along lanes at once that prefetchers follow
+MORE_STREAMS = 0.08  # of a tile's time for each row more
+PARTIAL_ROWS = 0.5  # of a tile's time for one with fewer rows: its points are tested
+PARTIAL_LANES = 0.15  # of a tile's time for one with fewer lanes: its loads are masked
+
+# Uses of an element that pay for its copy: each reason to copy saves something else at a use.
+STRIDED_USES = 8  # gathers
+PAGED_USES = 16  # misses of the TLB
+CROWDED_USES = 64  # lines that rows a page apart drive out of the first cache: of those that rows share, so not at every use
+COPY_SHARE = 0.2  # of an operand's arithmetic that a copy into panels may cost where only the cache's ways ask for it
+
 
 @dataclass(frozen=True)
 class Core:
-    """Constants of one core. Cycles unless said otherwise; ``element``, caches and pages in bytes; ``lanes`` of elements in a vector."""
+    """Constants of one core of a machine. Cycles unless said otherwise; ``element``, caches and pages in bytes; ``lanes`` of elements in a
+    vector."""
 
-    lanes: int = 16
-    element: int = 4
-    registers: int = 32
-    latency: float = 4.0  # of a multiply-add
-    vector_load: float = 1.0
-    scalar_load: float = 1.0  # and to all lanes
-    copy: float = 0.3  # of an element whose neighbours stay together
-    transpose: float = 1.2  # of an element whose neighbours part
-    beyond: float = 1.0  # the more of either beyond the second cache
-    scatter: float = 3.0  # of an element from a vector to memory
-    gather: float = 16.0  # of one vector
-    l2_line: float = 2.5  # 64 bytes from the second cache
-    branch: float = 12.0  # a short loop's exit
-    l1: int = 32 << 10
-    l2: int = 1 << 20
-    l3: int = 16 << 20
-    page: int = 4096
-    tlb: int = 64  # entries of the first level
-    threads: int = 2
+    lanes: int
+    element: int
+    registers: int
+    multiply_add: float  # until the next one starts
+    latency: float  # of a multiply-add
+    load: float  # of a vector, or of an element to all lanes
+    gather: float  # of a vector whose lanes are strided
+    scatter: float  # of a vector to places that are apart
+    copy: float  # of an element whose neighbours stay together
+    transpose: float  # of an element whose neighbours part
+    beyond: float  # the more of either beyond the second cache
+    l2_line: float  # a line from the second cache
+    branch: float  # a short loop's exit
+    l1: int
+    l2: int
+    ways: int  # lines that are whole pages apart in the first cache
+    page: int
+    tlb: int  # entries of the first level
 
 
 def core_of(machine: Machine, lanes: int, element: int) -> Core:
     """A core of a machine for elements of so many bytes, so many in a vector."""
+    costs = machine.costs
     return Core(
         lanes=lanes,
         element=element,
         registers=machine.vector_registers,
+        multiply_add=1 / costs.fma_rate,
+        latency=costs.fma_latency,
+        load=costs.vector_load,
+        gather=costs.gather,
+        scatter=costs.scatter * lanes,
+        copy=costs.copy,
+        transpose=costs.transpose,
+        beyond=MOVES * element / costs.l3_load,
+        l2_line=LINE / costs.l2_load,
+        branch=costs.branch_miss,
         l1=machine.near_bytes,
         l2=machine.cache_bytes,
-        threads=machine.threads,
+        ways=max(1, machine.near_bytes // int(costs.page)),
+        page=int(costs.page),
+        tlb=int(costs.tlb),
     )
-
-
-COPY_SHARE = 0.2  # of an operand's arithmetic that a copy into panels may cost where only the cache's ways ask for it
-CALLS = {"fabs": 1.0, "abs": 1.0, "sqrt": 8.0, "exp": 20.0}  # vector instructions of built-ins; others count as 20
-UPDATES = {"+=": 1.0, "*=": 1.0, "min=": 3.0, "max=": 3.0}  # of an update alone: a NaN must stay in minima and maxima
 
 
 def instructions(body: Expr, operator: str) -> float:
@@ -70,7 +105,7 @@ def instructions(body: Expr, operator: str) -> float:
     def count(expr: Expr) -> float:
         if isinstance(expr, (Access, Const, Index)):
             return 0.0
-        own = 0.0 if isinstance(expr, Cast) else CALLS.get(expr.function, 20.0) if isinstance(expr, Call) else 1.0
+        own = 0.0 if isinstance(expr, Cast) else CALLS.get(expr.function, OTHER_CALL) if isinstance(expr, Call) else 1.0
         return own + sum(map(count, children(expr)))
 
     inside = count(body)
@@ -91,7 +126,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Shape:
-    """A register tile: ``vectors`` along ``lane``, ``rows`` points of ``row``, the ``window`` of terms written out, other ``terms``."""
+    """A register tile: ``vectors`` along a ``lane``, ``rows`` points of ``row``, the ``window`` of terms written out, other ``terms``."""
 
     lane: str
     vectors: int
@@ -101,85 +136,163 @@ class Shape:
     terms: tuple[str, ...]
 
 
-def estimate(s: FlatStatement, shape: Shape, found: Sequence[Operand], body: Expr, core: Core) -> Estimate | None:
-    """The cost of a register tile; None where registers do not suffice, or the text would be too long."""
-    extent = s.extents
-    lane, row, vectors, rows = shape.lane, shape.row, shape.vectors, shape.rows
-    over_terms = lane in s.terms
-    window, accumulators = prod(extent[dim] for dim in shape.window), vectors * rows
-    in_lanes = [operand for operand in found if lane in operand.dims]
-    if accumulators + min(vectors * len(in_lanes), vectors) + 1 > core.registers or window * accumulators > 256:
-        return None
-    steps = prod(extent[dim] for dim in shape.terms)
-    if over_terms:
-        steps = steps // extent[lane] * -(-extent[lane] // (vectors * core.lanes))
-    distinct = [_distinct(s, operand, shape, extent) * (vectors if operand in in_lanes else 1) for operand in found]
-    share = window > 1 and accumulators + sum(distinct) <= core.registers - 2
-    loads, copied, staged = 0.0, 0.0, set()
-    for number, operand in enumerate(found):
-        moves, use = operand in in_lanes, prod(extent[dim] for dim in s.outputs if dim not in operand.dims)
-        size = prod(extent[dim] for dim in operand.dims)
-        if not over_terms and operand.is_copyable and _staged(s, shape, operand, use, size, steps, extent, core):
-            staged.add(number)
-            together = moves and operand.single is not None and operand.stride(lane) == 1
-            copied += size * ((core.copy if together else core.transpose) + (core.beyond if size * core.element > core.l2 else 0.0))
-        count = distinct[number] if share else window * (rows if row in operand.dims else 1) * (vectors if moves else 1)
-        if moves:
-            stride = 1 if number in staged else operand.stride(lane)
-            loads += count * core.vector_load * (1.0 if stride == 1 else 3.0 if stride == 2 else core.gather)
-        else:
-            loads += count * core.scalar_load
-    work = window * accumulators * instructions(body, s.operator)
-    latency = core.latency * window if accumulators < core.latency else 0.0
-    step = max(work, loads, latency) + 0.05 * loads
-    streams = rows if any(operand in in_lanes and row in operand.dims for n, operand in enumerate(found) if n not in staged) else 1
-    step *= 1 + 0.08 * max(0, streams - 4)
-    width = vectors * core.lanes
-    tile = {lane: width, **({row: rows} if row else {})}
-    tiles = prod(-(-extent[dim] // tile.get(dim, 1)) for dim in s.outputs)
-    partial = 1.0
-    if row and extent[row] % rows:
-        partial += 0.5 / -(-extent[row] // rows)
-    if extent[lane] % width:
-        partial += 0.15 / -(-extent[lane] // width)
-    scattered = not over_terms and s.write.stride(lane) != 1
-    edge = accumulators * (2.0 + (core.scatter * core.lanes if scattered else 0.0) + (1.0 if extent[lane] % width else 0.0)) + core.branch
-    edge += 22.0 * rows if over_terms else 0.0
-    element = core.element
-    lane_panel = sum(element * width * steps * window for _ in in_lanes)
-    row_panel = sum(element * rows * steps * window for operand in found if operand not in in_lanes)
-    streamed: float = lane_panel
-    if max(lane_panel, row_panel) < core.l1 / 2:
-        streamed = min(lane_panel, row_panel)
-    elif lane_panel + row_panel > core.l2:
-        streamed = lane_panel + row_panel
-    cycles = tiles * (steps * step * partial + edge + streamed / 64 * core.l2_line * 0.5) + copied
-    return Estimate(cycles, share, frozenset(staged), lane_panel, row_panel)
+@dataclass(frozen=True)
+class TileCosts:
+    """The costs of register tiles of one statement with the same lanes and window, whose vectors and rows differ."""
+
+    s: FlatStatement
+    lane: str
+    window: tuple[str, ...]
+    found: tuple[Operand, ...]
+    body: Expr
+    core: Core
+
+    @cached_property
+    def terms(self) -> tuple[str, ...]:
+        """Those outside the window."""
+        return tuple(dim for dim in self.s.terms if dim not in self.window)
+
+    @cached_property
+    def points(self) -> int:
+        """Of the window."""
+        return prod(self.s.extents[dim] for dim in self.window)
+
+    @cached_property
+    def trips(self) -> int:
+        """Values of the terms."""
+        return prod(self.s.extents[dim] for dim in self.terms)
+
+    @cached_property
+    def results(self) -> int:
+        """Of the statement."""
+        return prod(self.s.extents[dim] for dim in self.s.outputs)
+
+    @cached_property
+    def moving(self) -> int:
+        """Operands that move with the lanes."""
+        return sum(use.moves for use in self.uses)
+
+    @cached_property
+    def update(self) -> float:
+        """Cycles of one update of all accumulators, for each of them."""
+        return instructions(self.body, self.s.operator) * self.core.multiply_add
+
+    @cached_property
+    def over_terms(self) -> bool:
+        return self.lane in self.s.terms
+
+    @cached_property
+    def uses(self) -> tuple[_Use, ...]:
+        return tuple(_Use(self, operand) for operand in self.found)
+
+    def estimate(self, shape: Shape) -> Estimate | None:
+        """The cost of a tile; None where registers do not suffice, or the text would be too long."""
+        core, extent, uses = self.core, self.s.extents, self.uses
+        row, vectors, rows = shape.row, shape.vectors, shape.rows
+        accumulators = vectors * rows
+        if accumulators + (vectors if self.moving else 0) + 1 > core.registers or self.points * accumulators > MAX_UPDATES:
+            return None
+        width, steps = vectors * core.lanes, self.trips
+        if self.over_terms:
+            steps = steps // extent[self.lane] * -(-extent[self.lane] // width)
+        distinct = [use.distinct(row, rows) * (vectors if use.moves else 1) for use in uses] if self.points > 1 else []
+        share = bool(distinct) and accumulators + sum(distinct) <= core.registers - 2  # the compiler wants a few as well
+        staged = [number for number, use in enumerate(uses) if use.is_staged(row, rows, vectors)]
+        loads, copied = 0.0, 0.0
+        for number, use in enumerate(uses):
+            many = self.points * (rows if row in use.operand.dims else 1) * (vectors if use.moves else 1)
+            loads += (distinct[number] if share else many) * (core.load if number in staged else use.load)
+            copied += use.copy if number in staged else 0.0
+        latency = core.latency * self.points if accumulators * core.multiply_add < core.latency else 0.0
+        step = max(self.points * accumulators * self.update, loads, latency) + UNHIDDEN_LOADS * loads
+        apart = any(use.moves and row in use.operand.dims for number, use in enumerate(uses) if number not in staged)
+        step *= 1 + MORE_STREAMS * max(0, (rows if apart else 1) - STREAMS)
+        tiles = self.results if self.over_terms else self.results // extent[self.lane] * -(-extent[self.lane] // width)
+        tiles = tiles // extent[row] * -(-extent[row] // rows) if row else tiles
+        lane_panel = core.element * width * steps * self.points * self.moving
+        row_panel = core.element * rows * steps * self.points * (len(uses) - self.moving)
+        streamed = self.streamed(lane_panel, row_panel) / LINE * core.l2_line * UNHIDDEN_LINES
+        cycles = tiles * (steps * step * self.partial(shape) + self.edge(shape) + streamed) + copied
+        return Estimate(cycles, share, frozenset(staged), lane_panel, row_panel)
+
+    def partial(self, shape: Shape) -> float:
+        """What tiles at the ends of rows and lanes add to the mean tile's time, of which they are a share."""
+        extent, width, more = self.s.extents, shape.vectors * self.core.lanes, 1.0
+        if shape.row and extent[shape.row] % shape.rows:
+            more += PARTIAL_ROWS / -(-extent[shape.row] // shape.rows)
+        if extent[self.lane] % width:
+            more += PARTIAL_LANES / -(-extent[self.lane] // width)
+        return more
+
+    def edge(self, shape: Shape) -> float:
+        """Cycles before the first step of a tile and after the last."""
+        core, masked = self.core, self.s.extents[self.lane] % (shape.vectors * self.core.lanes)
+        scattered = not self.over_terms and self.s.write.stride(self.lane) != 1
+        store = EDGE + (core.scatter if scattered else 0.0) + (MASK if masked else 0.0)
+        across = ACROSS_LANES * core.latency * shape.rows if self.over_terms else 0.0
+        return shape.vectors * shape.rows * store + core.branch + across
+
+    def streamed(self, lane_panel: int, row_panel: int) -> int:
+        """Bytes that a tile reads from the second cache: of two panels the first one holds the larger, or none."""
+        if max(lane_panel, row_panel) < self.core.l1 / 2:
+            return min(lane_panel, row_panel)
+        return lane_panel + row_panel if lane_panel + row_panel > self.core.l2 else lane_panel
 
 
-def _distinct(s: FlatStatement, operand: Operand, shape: Shape, extent: dict[str, int]) -> int:
-    """Different elements of an operand that the rows and the window read, in one lane."""
+class _Use:
+    """An operand in tiles of one kind: what its loads and its copy cost, whatever the rows and vectors are."""
+
+    def __init__(self, costs: TileCosts, operand: Operand) -> None:
+        s, core = costs.s, costs.core
+        self.costs, self.operand = costs, operand
+        self.moves = costs.lane in operand.dims
+        stride = operand.stride(costs.lane)
+        self.load = core.load if not self.moves or stride == 1 else PAIRS * core.load if stride == 2 else core.gather
+        self.results = prod(s.extents[dim] for dim in s.outputs if dim not in operand.dims)  # that read one element
+        size = prod(s.extents[dim] for dim in operand.dims)
+        self.beyond = size * core.element > core.l2
+        more = core.beyond if self.beyond else 0.0
+        together = self.moves and operand.single is not None and stride == 1
+        self.copy = size * ((core.copy if together else core.transpose) + more)
+        self.copyable = not costs.over_terms and operand.is_copyable
+        self.strided = operand.single is None or (self.moves and stride > 2 and self.results >= STRIDED_USES)
+        self.cheap = (core.copy + more) * core.lanes <= COPY_SHARE * self.results
+        last = costs.terms[-1] if costs.terms else None
+        self.step = min(abs(flat.stride(last)) for flat in operand.flats) * core.element if last else 0
+        self.window = tuple((step, s.extents[dim]) for dim in costs.window if (step := _step(operand, dim)))
+        self.rows: dict[str | None, int] = {None: 0, **{dim: _step(operand, dim) for dim in s.outputs}}
+
+    def distinct(self, row: str | None, rows: int) -> int:
+        """Different elements that the rows and the window read, in one lane."""
+        step = self.rows[row]
+        return _distinct(((step, rows), *self.window) if step else self.window)
+
+    def is_staged(self, row: str | None, rows: int, vectors: int) -> bool:
+        """Whether the operand is worth a copy: it is computed, its lanes are strided, or its rows lie on too many pages."""
+        core, dims = self.costs.core, self.operand.dims
+        if not self.copyable or self.strided:
+            return self.copyable
+        many = self.costs.trips > core.tlb
+        shared = rows if row and row not in dims else 1
+        if self.step >= core.page and many and self.results // shared >= PAGED_USES and self.beyond:
+            return True
+        if self.moves and many and self.cheap and self.step > 2 * core.lanes * vectors * core.element:
+            return True  # lines of a panel are apart from one term to the next: prefetchers lose them, and they meet in few sets of a cache
+        if self.moves or row not in dims or rows <= core.ways or self.results < CROWDED_USES:
+            return False
+        strides = [flat.stride(row) * core.element for flat in self.operand.flats] if row else []
+        return any(stride and stride % core.page == 0 for stride in strides)
+
+
+def _step(operand: Operand, dim: str) -> int:
+    """By how much the places of an operand's accesses move together."""
+    return sum(flat.stride(dim) for flat in operand.flats)
+
+
+@lru_cache(1 << 12)
+def _distinct(moves: tuple[tuple[int, int], ...]) -> int:
+    """How many values ``sum(step * number)`` has, each number below its count."""
     offsets = {0}
-    for dim, count in [*([(shape.row, shape.rows)] if shape.row else []), *((dim, extent[dim]) for dim in shape.window)]:
-        step = sum(flat.stride(dim) for flat in operand.flats)
-        if step:
-            offsets = {offset + step * number for offset in offsets for number in range(count)}
+    for step, count in moves:
+        offsets = {offset + step * number for offset in offsets for number in range(count)}
     return len(offsets)
-
-
-def _staged(s: FlatStatement, shape: Shape, operand: Operand, use: int, size: int, steps: int, extent: dict[str, int], core: Core) -> bool:
-    """Whether an operand is worth a copy: it is computed, its lanes are strided, or its rows lie on too many pages."""
-    moves, element = shape.lane in operand.dims, core.element
-    if operand.single is None or (moves and operand.stride(shape.lane) > 2 and use >= 8):
-        return True
-    step = min(abs(flat.stride(shape.terms[-1])) for flat in operand.flats) * element if shape.terms else 0
-    rows = shape.rows if shape.row and shape.row not in operand.dims else 1
-    if step >= core.page and steps > core.tlb and use // rows >= 16 and size * element > core.l2:
-        return True
-    apart = moves and bool(shape.terms) and step > 2 * core.lanes * shape.vectors * element and steps > core.tlb
-    copy = core.copy + (core.beyond if size * element > core.l2 else 0.0)
-    if apart and copy * core.lanes <= COPY_SHARE * use:
-        return True  # lines of a panel are apart from one term to the next: prefetchers lose them, and they meet in few sets of a cache
-    strides = [flat.stride(shape.row) * element for flat in operand.flats] if shape.row else []
-    paged = any(stride and stride % core.page == 0 for stride in strides)
-    return bool(not moves and shape.row in operand.dims and shape.rows > 8 and paged and use >= 64)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import product
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Expr
-from tcjit.mapping.nest.cost import Core, Estimate, Shape, estimate
+from tcjit.mapping.nest.cost import Core, Estimate, Shape, TileCosts
 from tcjit.mapping.nest.nest import Leaf, Loop, Nest
 from tcjit.mapping.nest.operands import Operand, operands
 from tcjit.mapping.nest.statement import FlatStatement
@@ -32,31 +31,50 @@ class Plan:
     estimate: Estimate
 
 
+def plan_nests(
+    statements: Sequence[FlatStatement], core: Core, leaf: Leaf | None = None, register_tile: tuple[int, ...] = ()
+) -> list[Plan]:
+    """The plans of several statements; those that differ in constants alone, as residue classes often do, are ranked once."""
+    known: dict[object, Plan] = {}
+    plans = []
+    for s in statements:
+        alike = _alike(s)
+        plan = known.get(alike) or plan_nest(s, core, leaf, register_tile)
+        known[alike] = plan
+        plans.append(replace(plan, operands=operands(s, plan.nest.leaf.lane)[0]))
+    return plans
+
+
+def _alike(s: FlatStatement) -> object:
+    """What a plan depends on: not on where accesses begin, nor on the points inside the ranges of dimensions."""
+    reads = tuple((access, frozenset(flat.form.items())) for access, flat in s.reads.items())
+    return s.dims, s.terms, tuple(map(s.range, s.dims)), s.operator, s.body, frozenset(s.write.form.items()), reads
+
+
 def plan_nest(s: FlatStatement, core: Core, leaf: Leaf | None = None, register_tile: tuple[int, ...] = ()) -> Plan:
     """The nest of a reduction that the model expects to be fastest, with lanes and rows as ``leaf`` has them where it is given, or of the
     rows and vectors of ``register_tile`` as far as extents allow; a MappingError where there is none."""
     longest = _window(s)
-    windows = [longest[first:] for first in range(len(longest) + 1)]
-    best: tuple[tuple[float, int, int], Shape, Estimate, tuple[Operand, ...], Expr] | None = None
+    best: tuple[tuple[float, int, int], TileCosts, Shape, Estimate] | None = None
     innermost = [dim for dim in s.terms if dim not in longest][-1:]
-    for lane, window in product([*s.outputs, *innermost], windows):
+    for lane in [dim for dim in (*s.outputs, *innermost) if leaf is None or dim == leaf.lane]:
         found, body = operands(s, lane)
         strided = any(operand.stride(lane) > 1 or operand.single is None for operand in found)  # what is computed once must be staged
         if lane in s.terms and (strided or s.extent(lane) < core.lanes):
             continue
-        terms = tuple(dim for dim in s.terms if dim not in window)
-        for shape in _shapes(s, lane, found, window, terms, core, register_tile):
-            cost = estimate(s, shape, found, body, core) if leaf is None or _is_like(shape, leaf) else None
-            if cost is None:
-                continue
-            step = abs(s.write.stride(shape.row)) if shape.row else 0
-            rank = (round(math.log(cost.cycles) / CLOSE), step, -shape.rows)
-            if best is None or rank < best[0]:
-                best = rank, shape, cost, found, body
+        for first in range(len(longest) + 1):
+            costs = TileCosts(s, lane, longest[first:], found, body, core)
+            for shape in _shapes(costs, register_tile):
+                cost = costs.estimate(shape) if leaf is None or _is_like(shape, leaf) else None
+                if cost is None:
+                    continue
+                step = abs(s.write.stride(shape.row)) if shape.row else 0
+                rank = (round(math.log(cost.cycles) / CLOSE), step, -shape.rows)
+                if best is None or rank < best[0]:
+                    best = rank, costs, shape, cost
     if best is None:
         raise MappingError(f"{s.name} has no register tile")
-    _, shape, cost, found, body = best
-    return _around(s, shape, cost, found, body, core)
+    return _around(*best[1:])
 
 
 def _window(s: FlatStatement) -> tuple[str, ...]:
@@ -71,17 +89,10 @@ def _window(s: FlatStatement) -> tuple[str, ...]:
     return tuple(chosen)
 
 
-def _shapes(
-    s: FlatStatement,
-    lane: str,
-    found: tuple[Operand, ...],
-    window: tuple[str, ...],
-    terms: tuple[str, ...],
-    core: Core,
-    register_tile: tuple[int, ...],
-) -> Iterator[Shape]:
-    """Tiles with these lanes: rows along a result that some operand does not move with, whose loads are shared."""
-    over_terms, scattered = lane in s.terms, lane not in s.terms and s.write.stride(lane) != 1
+def _shapes(costs: TileCosts, register_tile: tuple[int, ...]) -> Iterator[Shape]:
+    """Tiles along rows of a result that some operand does not move with, whose loads are shared."""
+    s, lane, found, core, over_terms = costs.s, costs.lane, costs.found, costs.core, costs.over_terms
+    scattered = not over_terms and s.write.stride(lane) != 1
     reusing = [dim for dim in s.outputs if dim != lane and any(dim not in operand.dims for operand in found)]
     others = [dim for dim in s.outputs if dim != lane][-1:]
     choices: list[str | None] = [*(reusing or (others if over_terms or scattered else []))]
@@ -91,7 +102,7 @@ def _shapes(
         for vectors in (min(register_tile[1], most),) if register_tile else VECTORS:
             for rows in (min(register_tile[0], greatest),) if register_tile else ROWS:
                 if vectors <= most and rows <= greatest:
-                    yield Shape(lane, vectors, row, rows, window, terms)
+                    yield Shape(lane, vectors, row, rows, costs.window, costs.terms)
 
 
 def _is_like(shape: Shape, leaf: Leaf) -> bool:
@@ -99,11 +110,12 @@ def _is_like(shape: Shape, leaf: Leaf) -> bool:
     return (shape.lane, shape.vectors, rows) == (leaf.lane, leaf.vectors, leaf.rows)
 
 
-def _around(s: FlatStatement, shape: Shape, cost: Estimate, found: tuple[Operand, ...], body: Expr, core: Core) -> Plan:
+def _around(costs: TileCosts, shape: Shape, cost: Estimate) -> Plan:
     """The loops around a register tile: results that all operands share outermost, the larger panel in the inner loop.
 
     What the inner loops read stays in the second cache, or they run over a part of it that does.
     """
+    s, found, core = costs.s, costs.found, costs.core
     lane_dims = {dim for operand in found if shape.lane in operand.dims for dim in operand.dims}
     row_dims = {dim for operand in found if shape.lane not in operand.dims for dim in operand.dims}
     tile = {shape.lane: shape.vectors * core.lanes, **({shape.row: shape.rows} if shape.row else {})}
@@ -128,4 +140,4 @@ def _around(s: FlatStatement, shape: Shape, cost: Estimate, found: tuple[Operand
     accumulators = shape.vectors * shape.rows
     reload = bool(shape.window) and not cost.share and accumulators > 4
     leaf = Leaf(shape.lane, shape.vectors, ((shape.row, shape.rows),) if shape.row else (), shape.window, reload)
-    return Plan(Nest(tuple(loops), leaf), found, body, cost)
+    return Plan(Nest(tuple(loops), leaf), found, costs.body, cost)

@@ -47,8 +47,11 @@ def split_residues(s: AffineStatement) -> list[tuple[AffineStatement, isl.MultiA
     found, results_of = [], dict[tuple[int, ...], int]()
     for residues in product(*(range(count) for count in counts.values())):
         of = dict(zip(counts, residues, strict=True))
-        points, results = embedding(ctx, s.dims, counts, of), embedding(ctx, s.outputs, counts, of)
+        points = embedding(ctx, s.dims, counts, of)
         domain = s.domain.preimage_multi_aff(points).coalesce()
+        if domain.is_empty():
+            continue
+        results = embedding(ctx, s.outputs, counts, of)
         part = replace(
             s,
             name=f"{s.name}_{''.join(map(str, residues))}",
@@ -58,9 +61,8 @@ def split_residues(s: AffineStatement) -> list[tuple[AffineStatement, isl.MultiA
             reads={access: place.pullback_multi_aff(points) for access, place in s.reads.items()},
         )
         result = tuple(of[dim] for dim in s.outputs if dim in counts)
-        if not domain.is_empty():
-            results_of[result] = results_of.get(result, 0) + 1
-            found.append((part, points))
+        results_of[result] = results_of.get(result, 0) + 1
+        found.append((part, points))
     if any(classes > 1 for classes in results_of.values()):
         return [(s, embedding(ctx, s.dims, {}, {}))]
     return found

@@ -6,9 +6,11 @@ reads every element once is bound by memory: it shares its loops with the statem
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
+
+import islpy as isl
 
 from tcjit.errors import MappingError
 from tcjit.grammar.affine import guarded_accesses
@@ -22,12 +24,12 @@ from tcjit.mapping.nest.cost import Core, core_of
 from tcjit.mapping.nest.epilogue import Epilogue, epilogue_of
 from tcjit.mapping.nest.merge_dims import drop_unit_dims, merge, mergeable
 from tcjit.mapping.nest.pair_terms import pair_terms
-from tcjit.mapping.nest.plan_nest import Plan, plan_nest
+from tcjit.mapping.nest.plan_nest import Plan, plan_nests
 from tcjit.mapping.nest.restrict import restrict, verify_restrict
 from tcjit.mapping.nest.shift_dims import shift_dims
 from tcjit.mapping.nest.split_residues import covers_results, split_residues, verify_split_residues
 from tcjit.mapping.nest.stage_operands import stage_operands
-from tcjit.mapping.nest.statement import FlatStatement
+from tcjit.mapping.nest.statement import AffineStatement, FlatStatement
 from tcjit.mapping.nest.strip_mine import Strip
 from tcjit.mapping.nest.tile import tile, verify_tiles
 from tcjit.mapping.nest.tiled_statement import TiledStatement
@@ -46,6 +48,7 @@ def tile_reductions(before: Assignments, options: Options, machine: Machine, pro
     """The program with the nests of its reductions, whose exact rewrites and tiles are proved where ``prove`` says so."""
     number, fused = -1, 0  # of the assignment at hand; how many from it on are part of the nest before
     program = before.assignments
+    setting = _Setting(before, options, machine, prove)
 
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
         nonlocal number, fused
@@ -53,22 +56,23 @@ def tile_reductions(before: Assignments, options: Options, machine: Machine, pro
         if fused:
             fused -= 1
             return [replace(a, fused=True)]
-        temporary = temporaries.tensors[a.tensor].role == "temporary"
         others = (*program[:number], *program[number + 1 :])
         alone = not any(_read(a) & (_read(other) | {other.tensor}) for other in others)
-
-        def tiled(name: str, part: Assignment, epilogue: Epilogue) -> list[Assignment]:
-            return _ReductionTiling(name, part, epilogue, alone, before, options, machine, prove).tiled(temporaries)
-
+        tiling = _ReductionTiling(f"T{number}", a, Epilogue(), alone, setting)
         try:
             with temporaries.attempt():
-                return _in_chunks(number, a, temporaries, before, options, machine, prove, tiled)
+                return tiling.tiled_in_chunks(temporaries)
         except MappingError:
             pass  # it is not worth chunks, or they are no nests
-        for epilogue in (epilogue_of(a, program[number + 1 :], program[:number], temporary), Epilogue()):
+        temporary = temporaries.tensors[a.tensor].role == "temporary"
+        longest = epilogue_of(a, program[number + 1 :], program[:number], temporary)
+        for epilogue in (longest, Epilogue()) if longest.assignments else (longest,):
             try:
                 with temporaries.attempt():
-                    found = tiled(f"T{number}", a, epilogue)
+                    found = replace(tiling, epilogue=epilogue).tiled(temporaries)
+            except _NoNestError as error:
+                reason = error.what
+                break
             except MappingError as error:
                 reason = error.what
             else:
@@ -79,28 +83,35 @@ def tile_reductions(before: Assignments, options: Options, machine: Machine, pro
     return rewrite(before, visit)
 
 
-def _in_chunks(
-    number: int,
-    a: Assignment,
-    temporaries: Temporaries,
-    before: Assignments,
-    options: Options,
-    machine: Machine,
-    prove: bool,
-    tiled: Callable[[str, Assignment, Epilogue], list[Assignment]],
-) -> list[Assignment]:
-    """A reduction that is worth chunks as the nest of their partial results, and what combines those; a MappingError where it is not."""
-    parts = chunk_reduction(a, temporaries, before, options, machine)
-    if len(parts) == 1:
-        raise MappingError("not worth chunks")
-    if prove:
-        replaced = tuple(tuple(parts) if old is a else (old,) for old in before.assignments)
-        after = tuple(new for part in replaced for new in part)
-        made = replace(before, assignments=after, temporaries=tuple(temporaries.added), replaced=replaced)
-        verify_assignments("chunk_reductions", before, made)
-    accumulate, *rest = parts
-    combined = [replace(part, untiled="combines partial results") if part.reduction else part for part in rest]
-    return [*tiled(f"T{number}", accumulate, Epilogue()), *combined]
+@dataclass(frozen=True)
+class _Setting:
+    """What all reductions of a program have in common."""
+
+    program: Assignments
+    options: Options
+    machine: Machine
+    prove: bool
+
+
+class _NoNestError(MappingError):
+    """Why a reduction has no nest, whatever follows it."""
+
+
+@dataclass(frozen=True)
+class _Rewritten:
+    """The exact rewrites of an assignment: over its box, without conditions, in residue classes, and flat; ``complete``: the classes have
+    all results."""
+
+    whole: AffineStatement
+    restricted: AffineStatement
+    parts: list[tuple[AffineStatement, isl.MultiAff]]
+    statements: list[FlatStatement]
+    complete: bool
+
+    def verify(self, values: Mapping[str, int]) -> None:
+        """Prove that they are exact."""
+        verify_restrict(self.whole, self.restricted, values)
+        verify_split_residues(self.restricted, self.parts)
 
 
 @dataclass(frozen=True)
@@ -111,35 +122,50 @@ class _ReductionTiling:
     a: Assignment
     epilogue: Epilogue
     alone: bool  # no other assignment reads or writes what it reads: sharing loops with others would save no memory traffic
-    program: Assignments
-    options: Options
-    machine: Machine
-    prove: bool
+    setting: _Setting
+
+    def tiled_in_chunks(self, temporaries: Temporaries) -> list[Assignment]:
+        """A reduction that is worth chunks as the nest of their partial results, and what combines those."""
+        setting, before = self.setting, self.setting.program
+        parts = chunk_reduction(self.a, temporaries, before, setting.options, setting.machine)
+        if len(parts) == 1:
+            raise MappingError("not worth chunks")
+        if setting.prove:
+            replaced = tuple(tuple(parts) if old is self.a else (old,) for old in before.assignments)
+            after = tuple(new for part in replaced for new in part)
+            made = replace(before, assignments=after, temporaries=tuple(temporaries.added), replaced=replaced)
+            verify_assignments("chunk_reductions", before, made)
+        accumulate, *rest = parts
+        combined = [replace(part, untiled="combines partial results") if part.reduction else part for part in rest]
+        return [*replace(self, a=accumulate).tiled(temporaries), *combined]
 
     def tiled(self, temporaries: Temporaries) -> list[Assignment]:
         """The assignment with its nests, behind copies of operands that the plan wants in another order."""
         self.refuse_others(temporaries.tensors)
+        options, prove = self.setting.options, self.setting.prove
         pairs, paired = pair_terms(self.a, temporaries)
         copies, given = convert_operands(paired, temporaries)
         converted = [*pairs, *copies]
-        statements, complete = self.statements(given, self.epilogue, temporaries.tensors)
-        plans = [plan_nest(s, self.core, register_tile=self.options.register_tile) for s in statements]
+        found = self.rewritten(given, self.epilogue, temporaries.tensors)
+        plans = plan_nests(found.statements, self.core, register_tile=options.register_tile)
         a, epilogue, copies = given, self.epilogue, []
-        if self.options.pack:
+        if options.pack:
             copies, a, strips = stage_operands(given, plans[0], self.core.lanes, temporaries)
             epilogue = replace(epilogue, assignments=tuple(_stripped(e, strips) for e in epilogue.assignments))
         if copies:
             leaf = plans[0].nest.leaf if strips else None
-            statements, complete = self.statements(a, epilogue, temporaries.tensors)
-            plans = [plan_nest(s, self.core, leaf, self.options.register_tile) for s in statements]
+            found = self.rewritten(a, epilogue, temporaries.tensors)
+            plans = plan_nests(found.statements, self.core, leaf, options.register_tile)
         self.refuse_plans(plans)
+        if prove:  # of the rewrites only those that are used: a plan alone makes no code
+            found.verify(self.setting.program.values)
         tiled = []
-        for s, plan in zip(statements, plans, strict=True):
+        for s, plan in zip(found.statements, plans, strict=True):
             tiles = tile(s, plan.nest, self.core.lanes)
-            if self.prove:
+            if prove:
                 verify_tiles(s, tiles)
             tiled.append(TiledStatement(s, plan.nest, plan.operands, plan.body, tiles, self.core.lanes, plan.estimate.cycles))
-        return [*converted, *copies, *([] if complete else [self.start()]), replace(a, tiled=tuple(tiled))]
+        return [*converted, *copies, *([] if found.complete else [self.start()]), replace(a, tiled=tuple(tiled))]
 
     def start(self) -> Assignment:
         """That of all results, for those that no residue class has terms of."""
@@ -148,37 +174,32 @@ class _ReductionTiling:
 
     @property
     def core(self) -> Core:
-        element = ELEMENT_BYTES[self.a.value.dtype]
-        return core_of(self.machine, self.options.vector_width or self.machine.lanes(element), element)
+        element, machine = ELEMENT_BYTES[self.a.value.dtype], self.setting.machine
+        return core_of(machine, self.setting.options.vector_width or machine.lanes(element), element)
 
     def refuse_others(self, tensors: Mapping[str, Storage]) -> None:
         a = self.a
         if not a.reduction or a.empty or a.operator not in OPERATORS:
-            raise MappingError("no reduction")
-        if a.dynamic or self.program.program.dynamic:
-            raise MappingError("dynamic sizes")
+            raise _NoNestError("no reduction")
+        if a.dynamic or self.setting.program.program.dynamic:
+            raise _NoNestError("dynamic sizes")
         if a.value.dtype not in ELEMENT_BYTES or tensors[a.tensor].dtype != a.value.dtype:
-            raise MappingError(f"elements of {a.value.dtype}")
+            raise _NoNestError(f"elements of {a.value.dtype}")
         if a.start is not None and a.start != identity(a.operator, a.value.dtype):
-            raise MappingError("starts from another value than the identity")
+            raise _NoNestError("starts from another value than the identity")
         if a.start is None and a.operator not in ("+=", "*="):
-            raise MappingError("goes on with what a result holds")
+            raise _NoNestError("goes on with what a result holds")
 
-    def statements(
-        self, a: Assignment, epilogue: Epilogue, tensors: Mapping[str, Storage]
-    ) -> tuple[list[FlatStatement], bool]:
-        """The assignment's exact rewrites, without conditions and divisions, simplified; and whether they have all results."""
-        values = self.program.values
+    def rewritten(self, a: Assignment, epilogue: Epilogue, tensors: Mapping[str, Storage]) -> _Rewritten:
+        """The assignment as statements without conditions and divisions, simplified."""
+        values = self.setting.program.values
         whole = affine_statement(self.name, a, tensors, values, context())
         restricted = restrict(whole, a.value.dtype, values)
         if not has_vector_form(restricted.body):
-            raise MappingError("the body has no form over vectors")
+            raise _NoNestError("the body has no form over vectors")
         if not _is_pair_dot(restricted.body) and any(tensors[access.tensor].dtype != a.value.dtype for access in restricted.reads):
-            raise MappingError("operands of other types")
+            raise _NoNestError("operands of other types")
         parts = split_residues(restricted)
-        if self.prove:
-            verify_restrict(whole, restricted, values)
-            verify_split_residues(restricted, parts)
         complete = covers_results(restricted, parts)
         if epilogue.assignments and (len(parts) > 1 or not complete):
             raise MappingError("an epilogue of residue classes")
@@ -186,8 +207,8 @@ class _ReductionTiling:
         if not all(s.writes_once for s in statements):
             raise MappingError("several results are written to one element")
         if restricted is whole and not self.alone and not any(map(_reuses, statements)):
-            raise MappingError("every operand is used once, by others too")
-        return statements, complete
+            raise _NoNestError("every operand is used once, by others too")
+        return _Rewritten(whole, restricted, parts, statements, complete)
 
     @staticmethod
     def refuse_plans(plans: Sequence[Plan]) -> None:

@@ -5,21 +5,25 @@ Modules: mapping.nest.cost mapping.nest.operands mapping.nest.stage_operands map
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
+from math import prod
 
 import pytest
 from support.mapping import AVX512
-from support.nests import Shapes, assignments, flat, tiled
+from support.nests import Shapes, assignments, flat, restricted, tiled
 
 from tcjit.errors import MappingError
 from tcjit.grammar.printer import show
 from tcjit.mapping.assignment import Assignment, Temporaries
+from tcjit.mapping.costs import Costs
 from tcjit.mapping.machine import BASELINE, Machine
-from tcjit.mapping.nest.cost import Core, Shape, core_of, estimate, instructions
+from tcjit.mapping.nest import plan_nest as plan_nest_module
+from tcjit.mapping.nest.cost import Core, Estimate, Shape, TileCosts, core_of, instructions
 from tcjit.mapping.nest.nest import Leaf
 from tcjit.mapping.nest.operands import operands
-from tcjit.mapping.nest.plan_nest import Plan, plan_nest
+from tcjit.mapping.nest.plan_nest import Plan, plan_nest, plan_nests
 from tcjit.mapping.nest.shift_dims import shift_dims
+from tcjit.mapping.nest.split_residues import split_residues
 from tcjit.mapping.nest.stage_operands import stage_operands
 from tcjit.mapping.nest.statement import FlatStatement
 from tcjit.mapping.nest.tile import tile, verify_tiles
@@ -55,6 +59,9 @@ PROGRAMS: dict[str, tuple[str, Shapes]] = {
 }  # fmt: skip
 
 
+CORE = core_of(AVX512, 16, 4)
+
+
 def statement(name: str) -> FlatStatement:
     return shift_dims(flat(*PROGRAMS[name]))
 
@@ -84,25 +91,38 @@ def test_plans_fit(name: str, machine: Machine) -> None:
 
 
 def test_a_short_term_is_a_window() -> None:
-    core = core_of(AVX512, 16, 4)
-    assert plan_nest(statement("pooling"), core).nest.leaf.window == ("i", "j")
-    assert not plan_nest(statement("matmul"), core).nest.leaf.window
+    assert plan_nest(statement("pooling"), CORE).nest.leaf.window == ("i", "j")
+    assert not plan_nest(statement("matmul"), CORE).nest.leaf.window
 
 
 def test_loops_over_a_part_that_the_cache_holds() -> None:
     s = statement("large")
-    outer = [loop for loop in plan_nest(s, Core(l2=1 << 20)).nest.loops if loop.dim not in s.terms]
+    outer = [loop for loop in plan_nest(s, replace(CORE, l2=1 << 20)).nest.loops if loop.dim not in s.terms]
     assert len(outer) > len({loop.dim for loop in outer})
-    few = [loop for loop in plan_nest(s, Core(l2=1 << 30)).nest.loops if loop.dim not in s.terms]
+    few = [loop for loop in plan_nest(s, replace(CORE, l2=1 << 30)).nest.loops if loop.dim not in s.terms]
     assert len(few) == len({loop.dim for loop in few})
+
+
+def test_classes_that_differ_in_constants_are_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has the plan that it would have alone."""
+    text = """def f(float(C,H) X, float(C,F,K) G) -> (Y) {
+        Y(f,h) +=! (h >= k && h - k < 2 * H && (h - k) % 2 == 0 ? X(c, (h - k) / 2) * G(c,f,k) : 0.0) where h in 0:2*H
+    }"""
+    parts = [shift_dims(part.flat()) for part, _ in split_residues(restricted(text, {"X": (6, 40), "G": (6, 30, 4)}))]
+    assert len(parts) == 2 and parts[0].reads != parts[1].reads
+    alone = [plan_nest(s, CORE) for s in parts]
+    planned: list[FlatStatement] = []
+    monkeypatch.setattr(plan_nest_module, "plan_nest", lambda s, *rest: planned.append(s) or plan_nest(s, *rest))
+    assert plan_nests(parts, CORE) == alone and planned == parts[:1]
+    assert plan_nests([*parts, statement("matmul")], CORE)[2] == plan_nest(statement("matmul"), CORE)
 
 
 def test_no_plan() -> None:
     s = statement("matmul")
     with pytest.raises(MappingError, match="S has no register tile"):
-        plan_nest(s, Core(registers=2))
+        plan_nest(s, replace(CORE, registers=2))
     with pytest.raises(MappingError, match="S has no register tile"):
-        plan_nest(s, Core(), Leaf("n", 5, (("m", 9),)))
+        plan_nest(s, CORE, Leaf("n", 5, (("m", 9),)))
 
 
 # ------------------------------------------------------------ cost
@@ -110,7 +130,38 @@ def test_no_plan() -> None:
 
 def test_a_core_of_a_machine() -> None:
     core = core_of(Machine(32, 16, 6, 1 << 16, 1 << 21), 4, 8)
-    assert (core.lanes, core.element, core.registers, core.threads, core.l1, core.l2) == (4, 8, 16, 6, 1 << 16, 1 << 21)
+    assert (core.lanes, core.element, core.registers, core.l1, core.l2, core.ways) == (4, 8, 16, 1 << 16, 1 << 21, 16)
+
+
+def test_the_default_core() -> None:
+    """Plans of fixed machines, and so the golden kernels, rest on these."""
+    times = {"multiply_add": 1.0, "latency": 4.0, "load": 1.0, "gather": 16.0, "scatter": 48.0, "copy": 0.3, "transpose": 1.2}
+    more = {"beyond": 1.0, "l2_line": 2.5, "branch": 12.0}
+    sizes = {"lanes": 16, "element": 4, "registers": 32, "l1": 1 << 15, "l2": 1 << 20, "ways": 8, "page": 4096, "tlb": 64}
+    assert asdict(CORE) == {**times, **more, **sizes}
+
+
+def test_a_core_has_the_costs_of_its_machine() -> None:
+    costs = Costs(fma_latency=5.0, fma_rate=2.0, vector_load=0.5, l2_load=32.0, l3_load=8.0, gather=12.0, scatter=2.0)
+    core = core_of(replace(AVX512, costs=replace(costs, copy=0.25, transpose=0.5, branch_miss=20.0, page=1 << 14, tlb=96)), 16, 4)
+    assert (core.latency, core.multiply_add, core.load, core.l2_line, core.beyond) == (5.0, 0.5, 0.5, 2.0, 1.5)
+    assert (core.gather, core.scatter, core.copy, core.transpose, core.branch) == (12.0, 32.0, 0.25, 0.5, 20.0)
+    assert (core.page, core.tlb, core.ways) == (1 << 14, 96, 2)
+
+
+def test_plans_follow_costs() -> None:
+    """Where multiply-adds take long to finish, more of them are under way."""
+
+    def accumulators(latency: float) -> int:
+        core = core_of(replace(AVX512, costs=Costs(fma_latency=latency, vector_load=0.01)), 16, 4)
+        leaf = plan_nest(shift_dims(flat(MATMUL, {"A": (6, 300), "B": (300, 64)})), core).nest.leaf
+        return leaf.vectors * prod(count for _, count in leaf.rows)
+
+    assert accumulators(1.0) < 20 <= accumulators(20.0)
+
+
+def estimate(s: FlatStatement, shape: Shape, core: Core) -> Estimate | None:
+    return TileCosts(s, shape.lane, shape.window, *operands(s, shape.lane), core).estimate(shape)
 
 
 @pytest.mark.parametrize(
@@ -119,25 +170,23 @@ def test_a_core_of_a_machine() -> None:
 )
 def test_what_registers_hold(vectors: int, rows: int, registers: int, fits: bool) -> None:
     s = statement("matmul")
-    found, body = operands(s, "n")
-    cost = estimate(s, Shape("n", vectors, "m", rows, (), ("k",)), found, body, Core(registers=registers))
+    cost = estimate(s, Shape("n", vectors, "m", rows, (), ("k",)), replace(CORE, registers=registers))
     assert (cost is not None) == fits == (vectors * rows + vectors + 1 <= registers)
 
 
 def test_text_of_a_window_has_an_end() -> None:
     s = statement("convolution")
-    found, body = operands(s, "w")
     window = Shape("w", 1, "f", 14, ("i", "j"), ("c",))
-    assert estimate(s, window, found, body, Core()) is not None
-    assert estimate(s, replace(window, vectors=2, rows=14, window=("c", "i", "j"), terms=()), found, body, Core(registers=64)) is None
+    assert estimate(s, window, CORE) is not None
+    long = replace(window, vectors=2, rows=14, window=("c", "i", "j"), terms=())
+    assert estimate(s, long, replace(CORE, registers=64)) is None
 
 
 def test_more_work_costs_more() -> None:
     costs = []
     for size in (64, 128, 256):
         s = flat(MATMUL, {"A": (size, size), "B": (size, size)})
-        found, body = operands(s, "n")
-        cost = estimate(s, Shape("n", 2, "m", 8, (), ("k",)), found, body, Core())
+        cost = estimate(s, Shape("n", 2, "m", 8, (), ("k",)), CORE)
         assert cost is not None
         costs.append(cost.cycles)
     assert 6 < costs[1] / costs[0] < 10 and 6 < costs[2] / costs[1] < 10
@@ -207,7 +256,7 @@ def test_what_has_a_form_over_vectors(value: str, known: bool) -> None:
 def staged(text: str, shapes: Shapes) -> tuple[list[Assignment], Assignment, Plan]:
     before = assignments(text, shapes)
     (a,) = before.assignments
-    plan = plan_nest(shift_dims(flat(text, shapes)), core_of(AVX512, 16, 4))
+    plan = plan_nest(shift_dims(flat(text, shapes)), CORE)
     copies, after, _ = stage_operands(a, plan, 16, Temporaries(before))
     return copies, after, plan
 
