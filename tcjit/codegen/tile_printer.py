@@ -75,23 +75,20 @@ class TilePrinter:
         lines = [f"const {self.element} *const tc_p{n} = {self.place(operand.flats[0])};" for n, operand in enumerate(self.tiled.operands)]
         loads: dict[tuple[object, ...], str] = {}
         masks: dict[str, str] = {}
+        own = [check for check in self.tiled.tiles.checks if check not in self.tiled.tiles.edges]  # what is no result is not stored
         for number, window in enumerate(self.window):
             if self.nest.leaf.reload and number:
                 lines.append('__asm__ volatile("" ::: "memory");')
                 loads.clear()
             for r, row in enumerate(self.rows):
                 for v in range(self.nest.leaf.vectors):
-                    point, mask = {**row, **window}, ""
-                    text = self.mask(point, v) if partial else ""
-                    if text:
-                        if text not in masks:
-                            masks[text] = f"tc_m{len(masks)}"
-                            lines.append(f"const tc_mask{self.ending} {masks[text]} = {self.call('opaque')}({text});")
-                        mask = masks[text]
-                    operands = [self.load(n, point, v, mask, loads, lines) for n in range(len(self.tiled.operands))]
+                    point = {**row, **window}
+                    read = self.mask(point, v, self.tiled.tiles.checks, masks, lines) if partial else ""
+                    operands = [self.load(n, point, v, read, loads, lines) for n in range(len(self.tiled.operands))]
                     old = self.sum(r, v)
                     new = self.updated(old, self.tiled.body, operands)
-                    lines.append(f"{old} = {self.call('blend')}({old}, {new}, {mask});" if mask else f"{old} = {new};")
+                    kept = self.mask(point, v, own, masks, lines) if partial else ""
+                    lines.append(f"{old} = {self.call('blend')}({old}, {new}, {kept});" if kept else f"{old} = {new};")
         return lines
 
     def store(self) -> list[str]:
@@ -112,7 +109,7 @@ class TilePrinter:
                 lines += [f"{self.call('store')}(tc_t + {r * lanes + v * self.width}, {self.sum(r, v)});" for v in range(leaf.vectors)]
         row = {dim: "tc_r" for dim, _ in leaf.rows}
         tests, limits = self.limits(row)
-        count = str(lanes)
+        count, first = str(lanes), f"tc_f_{leaf.lane} - tc_o_{leaf.lane}" if self.overlaps(leaf.lane) else "0"
         for limit in limits:
             lines.append(f"const int64_t tc_n = {limit} < {count} ? {limit} : {count};")
             count = "tc_n"
@@ -122,14 +119,14 @@ class TilePrinter:
             own = f"tc_t[{lanes} * tc_r + tc_l]"
             reads = [access for access, _ in guarded_accesses(e.value)]
             places = {access: self.element_at(e.reads[access], where) if access in e.reads else own for access in reads}
-            lines += ["#pragma omp simd", f"  for (int64_t tc_l = 0; tc_l < {count}; ++tc_l) {{"]
+            lines += ["#pragma omp simd", f"  for (int64_t tc_l = {first}; tc_l < {count}; ++tc_l) {{"]
             lines += [f"    {self.pointwise(e, self.element_at(e.write, where), places)}", "  }"]
         return [*lines, "}"]
 
     def limits(self, row: Mapping[str, str]) -> tuple[list[str], list[str]]:
-        """What must hold of a row of results, and how many of its lanes there are."""
+        """What must hold of a row of results that is stored, and how many of its lanes there are."""
         lane = self.nest.leaf.lane
-        tests, counts = [], []
+        tests, counts = self.after_overlaps(row), []
         for check in self.tiled.tiles.edges:
             terms = [f"{c} * (tc_o_{dim} + {row.get(dim, 0)})" for dim, c in check.coefficients.items() if dim != lane]
             value = " + ".join([*terms, str(check.constant)])
@@ -140,6 +137,19 @@ class TilePrinter:
                 counts.append(f"({value} - tc_o_{lane} + 1)")
         assert len(counts) <= 1
         return tests, counts
+
+    def single_tile(self, dim: str) -> bool:
+        """Whether a dimension's tile always begins at 0."""
+        counts = zip(self.nest.loops, self.tiled.tiles.counts, strict=True)
+        return all(count == 1 for loop, count in counts if loop.dim == dim)
+
+    def overlaps(self, dim: str) -> bool:
+        return any(overlap.dim == dim for overlap in self.tiled.tiles.overlaps)
+
+    def after_overlaps(self, row: Mapping[str, object]) -> list[str]:
+        """Conditions on a row of results that the tile before does not store."""
+        dims = [overlap.dim for overlap in self.tiled.tiles.overlaps if overlap.dim != self.nest.leaf.lane]
+        return [f"tc_o_{dim} + {row.get(dim, 0)} >= tc_f_{dim}" for dim in dims]
 
     def element_at(self, flat: FlatAccess, inside: Mapping[str, str]) -> str:
         """An element at a point of the tile."""
@@ -154,6 +164,9 @@ class TilePrinter:
         for r, row in enumerate(self.rows):
             for v in range(self.nest.leaf.vectors):
                 tests, lanes = self.conditions(row, v, self.tiled.tiles.edges)
+                if what == "store":
+                    tests += self.after_overlaps(row)
+                    lanes += [f"{self.call('from')}(tc_o_{lane} + {v * self.width} - tc_f_{lane})"] if self.overlaps(lane) else []
                 place, total = f"tc_o + {self.offset(write, row) + step * v * self.width}", self.sum(r, v)
                 mask = f"{self.call('opaque')}({' & '.join(lanes)})" if lanes else ""
                 if what == "load":
@@ -169,7 +182,7 @@ class TilePrinter:
         """Partial results in lanes, combined and written as one element of each row."""
         lines = [f"{self.element} *const tc_o = {self.place(self.s.write)};"]
         for r, row in enumerate(self.rows):
-            tests, _ = self.conditions(row, 0, self.tiled.tiles.edges)
+            tests = [*self.conditions(row, 0, self.tiled.tiles.edges)[0], *self.after_overlaps(row)]
             assign = "=" if self.s.start is not None else self.s.operator
             lines.append(f"{self.guard(tests)}tc_o[{self.offset(self.s.write, row)}] {assign} {self.total(r)};")
         return lines
@@ -198,7 +211,14 @@ class TilePrinter:
         parts: dict[str, list[str]] = {dim: [] for dim in self.s.dims}
         for digit, loop in zip(digits, self.nest.loops, strict=False):
             parts[loop.dim].append(f"{loop.block} * ({digit})" if loop.block > 1 else f"({digit})")
-        return [f"const int64_t tc_o_{dim} = {' + '.join(terms)};" for dim, terms in parts.items() if terms]
+        greatest = {overlap.dim: overlap.greatest for overlap in self.tiled.tiles.overlaps}
+        lines = []
+        for dim, terms in parts.items():
+            if dim in greatest:
+                lines.append(f"const int64_t tc_f_{dim} = {' + '.join(terms)};")
+                terms = [f"(tc_f_{dim} < {greatest[dim]} ? tc_f_{dim} : {greatest[dim]})"]
+            lines += [f"const int64_t tc_o_{dim} = {' + '.join(terms)};"] if terms else []
+        return lines
 
     def place(self, flat: FlatAccess) -> str:
         """The element at the origin of the tile, and of the window."""
@@ -217,6 +237,8 @@ class TilePrinter:
             terms = [f"{c} * (tc_o_{dim} + {point.get(dim, 0)})" for dim, c in others.items() if dim not in window]
             fixed = check.constant + sum(c * point.get(dim, 0) for dim, c in others.items() if dim in window)
             value, step = " + ".join([*terms, str(fixed)]), check.coefficients.get(lane, 0)
+            if step < 0 and not terms and self.single_tile(lane) and fixed >= (vector + 1) * self.width - 1:
+                continue  # all of these lanes are before the end
             if step == 0:
                 tests.append(f"{value} {'==' if check.equality else '>='} 0")
             else:
@@ -224,12 +246,16 @@ class TilePrinter:
                 masks.append(f"{self.call('from' if step > 0 else 'until')}({first})")
         return tests, masks
 
-    def mask(self, point: Point, vector: int) -> str:
-        """The lanes at a point that are in the domain; nothing where all of them are."""
-        tests, masks = self.conditions(point, vector, self.tiled.tiles.checks)
-        if not tests:
-            return " & ".join(masks)
-        return f"({' && '.join(tests)}) ? {' & '.join(masks) or f'TC_ALL{self.ending}'} : (tc_mask{self.ending}){{0}}"
+    def mask(self, point: Point, vector: int, checks: Sequence[PointCheck], masks: dict[str, str], lines: list[str]) -> str:
+        """A name for the lanes at a point for which checks hold; nothing where they hold for all of them."""
+        tests, lanes = self.conditions(point, vector, checks)
+        text = " & ".join(lanes)
+        if tests:
+            text = f"({' && '.join(tests)}) ? {text or f'TC_ALL{self.ending}'} : (tc_mask{self.ending}){{0}}"
+        if text and text not in masks:
+            masks[text] = f"tc_m{len(masks)}"
+            lines.append(f"const tc_mask{self.ending} {masks[text]} = {self.call('opaque')}({text});")
+        return masks[text] if text else ""
 
     # ------------------------------------------------------------ values
 
@@ -238,7 +264,8 @@ class TilePrinter:
         flat = self.tiled.operands[number].flats[0]
         step = flat.stride(self.nest.leaf.lane)
         offset = self.offset(flat, point) + step * vector * self.width
-        mask = "" if stays_inside(flat, self.s, self.nest, self.width) else mask
+        overlaps = [overlap.dim for overlap in self.tiled.tiles.overlaps]
+        mask = "" if stays_inside(flat, self.s, self.nest, self.width, overlaps) else mask
         key = number, offset, mask
         if key not in loads:
             loads[key] = name = f"tc_x{len(lines)}"

@@ -94,32 +94,47 @@ def holds(check: PointCheck, dims: tuple[str, ...], at: Point) -> bool:
     return value == 0 if check.equality else value >= 0
 
 
+def _first(s: FlatStatement, nest: Nest, digits: Point) -> dict[str, int]:
+    """The place that digits give, in each dimension."""
+    first = dict.fromkeys(s.dims, 0)
+    for loop, digit in zip(nest.loops, digits):
+        first[loop.dim] += loop.block * digit
+    return first
+
+
 def _inside(s: FlatStatement, nest: Nest, width: int, tiles: Tiles, digits: Point) -> list[Point]:
     """The points of a tile, from the nest alone."""
-    origin = dict.fromkeys(s.dims, 0)
-    for loop, digit in zip(nest.loops, digits):
-        origin[loop.dim] += loop.block * digit
+    origin = _first(s, nest, digits)
+    for overlap in tiles.overlaps:
+        origin[overlap.dim] = min(origin[overlap.dim], s.extent(overlap.dim) - nest.leaf.tile(overlap.dim, width))
     sizes = [s.extent(dim) if dim in nest.leaf.window else nest.leaf.tile(dim, width) for dim in s.dims]
     assert set(tiles.inside) == {dim for dim in s.dims if dim in nest.leaf.window or nest.leaf.tile(dim, width) > 1}
     return [tuple(origin[dim] + r for dim, r in zip(s.dims, at)) for at in product(*map(range, sizes))]
 
 
-def computed(s: FlatStatement, nest: Nest, width: int, tiles: Tiles) -> Counter[Point]:
-    """The points that full tiles, and partial ones under their checks, update."""
-    found: Counter[Point] = Counter()
+def computed(s: FlatStatement, nest: Nest, width: int, tiles: Tiles) -> Counter[tuple[Point, Point]]:
+    """The points that full tiles, and partial ones under their checks, update, each behind the digits of the tile's results."""
+    found: Counter[tuple[Point, Point]] = Counter()
+    own = len(tiles.own)
     for digits in points(tiles.full):
-        found.update(_inside(s, nest, width, tiles, digits))
+        found.update((digits[:own], at) for at in _inside(s, nest, width, tiles, digits))
     for digits in points(tiles.partial):
-        found.update(at for at in _inside(s, nest, width, tiles, digits) if all(holds(check, s.dims, at) for check in tiles.checks))
+        inside = _inside(s, nest, width, tiles, digits)
+        found.update((digits[:own], at) for at in inside if all(holds(check, s.dims, at) for check in tiles.checks))
     return found
 
 
-def stored(s: FlatStatement, nest: Nest, width: int, tiles: Tiles) -> Counter[Point]:
-    """The results that tiles start and store: those of every value of the results' digits, where the edges hold."""
-    found: Counter[Point] = Counter()
+def stored(s: FlatStatement, nest: Nest, width: int, tiles: Tiles) -> Counter[tuple[Point, Point]]:
+    """The results that tiles store, where the edges hold, each behind the digits of its tile."""
+    found: Counter[tuple[Point, Point]] = Counter()
     count = len(s.outputs)
     ranges = [range(number if loop.dim in s.outputs else 1) for loop, number in zip(nest.loops, tiles.counts)]
     for digits in product(*ranges):
+        first = _first(s, nest, digits)
+        if any(first[overlap.dim] >= s.extent(overlap.dim) for overlap in tiles.overlaps):
+            continue  # no such tile
         whole = dict.fromkeys(at[:count] for at in _inside(s, nest, width, tiles, digits))
-        found.update(at for at in whole if all(holds(check, s.outputs, at) for check in tiles.edges))
+        whole = {at: None for at in whole if all(at[s.outputs.index(o.dim)] >= first[o.dim] for o in tiles.overlaps)}
+        own = digits[: len(tiles.own)]
+        found.update((own, at) for at in whole if all(holds(check, s.outputs, at) for check in tiles.edges))
     return found

@@ -218,7 +218,7 @@ class TileCosts:
     def partial(self, shape: Shape) -> float:
         """What tiles at the ends of rows and lanes add to the mean tile's time, of which they are a share."""
         extent, width, more = self.s.extents, shape.vectors * self.core.lanes, 1.0
-        if shape.row and extent[shape.row] % shape.rows:
+        if shape.row and extent[shape.row] % shape.rows and not self.s.is_box:  # the last tile of a box overlaps the one before
             more += PARTIAL_ROWS / -(-extent[shape.row] // shape.rows)
         if extent[self.lane] % width:
             more += PARTIAL_LANES / -(-extent[self.lane] // width)

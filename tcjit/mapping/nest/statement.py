@@ -96,7 +96,7 @@ class FlatStatement:
         """The extent of a dimension that starts at 0."""
         return self.extents[dim]
 
-    @property
+    @cached_property
     def is_box(self) -> bool:
         """Whether every point between the bounds of its dimensions is in the domain."""
         ranges = [f"{least} <= {dim} <= {greatest}" for dim in self.dims for least, greatest in (self.range(dim),)]

@@ -1,12 +1,13 @@
 """Tile: the domain of a statement in digits, and its tiles, full and partial.
 
 A dimension is ``sum(block * digit) + r``: a digit for each loop over it, and the point ``r`` inside the tile. Digits are explicit, so that
-no division reaches isl. A *full* tile has all its points in the domain and is computed without a check; a *partial* one has some.
+no division reaches isl. A *full* tile has all its points in the domain and is computed without a check; a *partial* one has some. Where the
+last tile along a dimension of a box would be partial, it begins earlier and *overlaps* the one before: what both compute only one stores.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import islpy as isl
@@ -31,23 +32,37 @@ class PointCheck:
 
 
 @dataclass(frozen=True)
+class Overlap:
+    """Tiles along ``dim`` begin at ``first``, in isl's words over the digits, or at ``greatest``, whichever is less, and store no result
+    before ``first``."""
+
+    dim: str
+    first: str
+    greatest: int
+
+
+@dataclass(frozen=True)
 class Tiles:
     """The tiles of a statement.
 
-    ``counts``: the values of each digit, from 0 on; ``points``: from digits and the points inside a tile, ``digits`` then ``inside``, to
+    ``counts``: the values of each digit, from 0 on; ``own``: the digits of results; ``points``: from digits and the points inside a tile,
+    ``digits`` then ``inside``, to
     the dimensions; ``box``: the values that those take; ``full`` and ``partial``: sets of digits; ``checks``: what must hold of a point of
-    a partial tile to be in the domain; ``edges``: what must hold of a tile's result to be one.
+    a partial tile to be in the domain; ``edges``: what must hold of a tile's result to be one. ``overlaps``: the dimensions whose last tile
+    overlaps the one before.
     """
 
     digits: tuple[str, ...]
     counts: tuple[int, ...]
+    own: tuple[str, ...]
     inside: tuple[str, ...]
-    points: isl.MultiAff
+    points: isl.PwMultiAff
     box: isl.Set
     full: isl.Set
     partial: isl.Set
     checks: tuple[PointCheck, ...]
     edges: tuple[PointCheck, ...]
+    overlaps: tuple[Overlap, ...]
 
 
 def tile(s: FlatStatement, nest: Nest, width: int) -> Tiles:
@@ -57,6 +72,8 @@ def tile(s: FlatStatement, nest: Nest, width: int) -> Tiles:
     ctx = s.domain.get_ctx()
     digits = tuple(f"c{number}" for number in range(len(nest.loops)))
     inside = [dim for dim in s.dims if dim in nest.leaf.window or nest.leaf.tile(dim, width) > 1]
+    shifted = _overlapping(s, nest, width)
+    overlaps = []
     parts: dict[str, list[str]] = {dim: [] for dim in s.dims}
     facts, counts, around = [], [], {dim: s.extent(dim) for dim in s.dims}
     for digit, loop in zip(digits, nest.loops, strict=True):
@@ -64,46 +81,63 @@ def tile(s: FlatStatement, nest: Nest, width: int) -> Tiles:
         facts.append(f"0 <= {digit} < {counts[-1]}")
         parts[loop.dim].append(f"{loop.block} * {digit}")
         around[loop.dim] = min(around[loop.dim], loop.block)
+    for dim in shifted:
+        overlap = Overlap(dim, " + ".join(parts[dim]), s.extent(dim) - nest.leaf.tile(dim, width))
+        facts.append(f"{overlap.first} < {s.extent(dim)}")
+        parts[dim] = [f"min({overlap.first}, {overlap.greatest})"]
+        overlaps.append(overlap)
     for dim in inside:
         least, greatest = s.range(dim) if dim in nest.leaf.window else (0, nest.leaf.tile(dim, width) - 1)
         facts.append(f"{least} <= r_{dim} <= {greatest}")
         parts[dim].append(f"r_{dim}")
     names = ", ".join([*digits, *(f"r_{dim}" for dim in inside)])
     images = ", ".join(" + ".join(parts[dim]) or "0" for dim in s.dims)
-    points = isl.MultiAff.read_from_str(ctx, f"{{ [{names}] -> [{images}] }}")
+    points = isl.PwMultiAff.read_from_str(ctx, f"{{ [{names}] -> [{images}] }}")
     box = isl.Set.read_from_str(ctx, f"{{ [{names}] : {' and '.join(facts) or '0 = 0'} }}")
     count, rest = len(digits), len(inside)
 
     def tiles_of(where: isl.Set) -> isl.Set:
-        return box.intersect(where.preimage_multi_aff(points)).project_out(DIM.set, count, rest)
+        return box.intersect(where.preimage_pw_multi_aff(points)).project_out(DIM.set, count, rest)
 
-    domain = _computed(s, nest, width)
+    domain = _computed(s, nest, width, shifted)
     some = tiles_of(domain).coalesce()
     every = box.intersect(some.insert_dims(DIM.set, count, rest))  # all points of those tiles
-    partial = every.subtract(domain.preimage_multi_aff(points)).project_out(DIM.set, count, rest).coalesce()
+    partial = every.subtract(domain.preimage_pw_multi_aff(points)).project_out(DIM.set, count, rest).coalesce()
     full = some.subtract(partial).coalesce()
-    reached = every.apply(isl.Map.from_multi_aff(points))
+    reached = every.apply(isl.Map.from_pw_multi_aff(points))
     checks = _checks(domain, s.dims, reached, nest.leaf.lane)
     terms = len(s.dims) - len(s.terms), len(s.terms)
-    edges = _checks(s.results, s.outputs, box.apply(isl.Map.from_multi_aff(points)).project_out(DIM.set, *terms), nest.leaf.lane)
-    return Tiles(digits, tuple(counts), tuple(inside), points, box, full, partial, checks, edges)
+    edges = _checks(s.results, s.outputs, box.apply(isl.Map.from_pw_multi_aff(points)).project_out(DIM.set, *terms), nest.leaf.lane)
+    own = tuple(digit for digit, loop in zip(digits, nest.loops, strict=True) if loop.dim in s.outputs)
+    return Tiles(digits, tuple(counts), own, tuple(inside), points, box, full, partial, checks, edges, tuple(overlaps))
 
 
-def stays_inside(flat: FlatAccess, s: FlatStatement, nest: Nest, width: int) -> bool:
+def _overlapping(s: FlatStatement, nest: Nest, width: int) -> list[str]:
+    """The dimensions of results whose last tile would be partial, and read outside a tensor if it were computed as a full one."""
+    found = []
+    for dim in s.outputs if s.is_box else ():
+        size, extent = nest.leaf.tile(dim, width), s.extent(dim)
+        others = [name for name in s.outputs if name != dim]
+        if extent % size and extent > size and not all(stays_inside(flat, s, nest, width, others) for flat in s.reads.values()):
+            found.append(dim)
+    return found
+
+
+def stays_inside(flat: FlatAccess, s: FlatStatement, nest: Nest, width: int, overlaps: Collection[str] = ()) -> bool:
     """Whether an access is inside its tensor at all points of all tiles, those outside the domain included."""
     least = greatest = flat.constant
     for dim, step in flat.form.items():
-        size = 1 if dim in nest.leaf.window else nest.leaf.tile(dim, width)
+        size = 1 if dim in nest.leaf.window or dim in overlaps else nest.leaf.tile(dim, width)
         reach = step * (-(-s.extent(dim) // size) * size - 1)
         least, greatest = least + min(0, reach), greatest + max(0, reach)
     return least >= 0 and greatest < flat.elements
 
 
-def _computed(s: FlatStatement, nest: Nest, width: int) -> isl.Set:
+def _computed(s: FlatStatement, nest: Nest, width: int, overlaps: Collection[str]) -> isl.Set:
     """The points that tiles compute: the domain, and beyond its box those of results that are never stored, where all reads may happen."""
-    if not s.is_box or not all(stays_inside(flat, s, nest, width) for flat in s.reads.values()):
+    if not s.is_box or not all(stays_inside(flat, s, nest, width, overlaps) for flat in s.reads.values()):
         return s.domain
-    sizes = {dim: nest.leaf.tile(dim, width) if dim in s.outputs else 1 for dim in s.dims}
+    sizes = {dim: nest.leaf.tile(dim, width) if dim in s.outputs and dim not in overlaps else 1 for dim in s.dims}
     facts = [f"0 <= {dim} < {-(-s.extent(dim) // size) * size}" for dim, size in sizes.items()]
     return isl.Set.read_from_str(s.domain.get_ctx(), f"{{ [{', '.join(s.dims)}] : {' and '.join(facts) or '0 = 0'} }}")
 
@@ -130,8 +164,8 @@ def _checks(where: isl.Set, dims: tuple[str, ...], reached: isl.Set, lane: str) 
 def verify_tiles(s: FlatStatement, tiles: Tiles) -> None:
     """Prove that every point of the domain is computed once, and no other of a result that is stored."""
     ctx = s.domain.get_ctx()
-    points = isl.Map.from_multi_aff(tiles.points).intersect_domain(tiles.box)
-    if not points.is_injective() or not s.domain.is_subset(points.range()):
+    points = isl.Map.from_pw_multi_aff(tiles.points).intersect_domain(tiles.box)
+    if not s.domain.is_subset(points.range()) or not (tiles.overlaps or points.is_injective()):
         raise VerifyError(f"tile: {s.name}: digits miss points, or meet one twice")
 
     def of(some: isl.Set) -> isl.Set:
@@ -152,8 +186,36 @@ def verify_tiles(s: FlatStatement, tiles: Tiles) -> None:
         inside = isl.Set.read_from_str(ctx, f"{{ [{', '.join(s.dims)}] : 0 <= {place} < {flat.elements} }}")
         if not beyond.is_subset(inside):
             raise VerifyError(f"tile: {s.name}: a full tile reads outside {flat.tensor}")
-    stored = tiles.box.apply(isl.Map.from_multi_aff(tiles.points)).project_out(DIM.set, len(s.outputs), len(s.terms))
+    stored = tiles.box.apply(isl.Map.from_pw_multi_aff(tiles.points)).project_out(DIM.set, len(s.outputs), len(s.terms))
     facts = " and ".join(check.text() for check in tiles.edges) or "0 = 0"
     kept = stored.intersect(isl.Set.read_from_str(ctx, f"{{ [{', '.join(s.outputs)}] : {facts} }}"))
     if not kept.is_equal(s.results):
         raise VerifyError(f"tile: {s.name}: what tiles store are not the results")
+    if tiles.overlaps:
+        _verify_overlaps(s, tiles, points, checked)
+
+
+def _verify_overlaps(s: FlatStatement, tiles: Tiles, points: isl.Map, checked: isl.Set) -> None:
+    """Prove that one tile stores each result, and that it computes all of its terms, each once."""
+    ctx, own, terms = s.domain.get_ctx(), len(tiles.own), len(s.terms)
+    names = [*tiles.digits, *(f"r_{dim}" for dim in tiles.inside)]
+    tile_of = isl.Map.read_from_str(ctx, f"{{ [{', '.join(names)}] -> [{', '.join(tiles.own)}] }}")
+    met = tile_of.flat_range_product(points)  # from digits and the point inside to the digits of results and the point of the domain
+    if not met.is_injective():
+        raise VerifyError(f"tile: {s.name}: a tile meets a point twice")
+    places = ", ".join([*tiles.own, *s.outputs])
+    facts = [*(check.text() for check in tiles.edges), *(f"{overlap.first} <= {overlap.dim}" for overlap in tiles.overlaps)]
+    kept = isl.Set.read_from_str(ctx, f"{{ [{places}] : {' and '.join(facts)} }}")
+    stored = met.range().project_out(DIM.set, own + len(s.outputs), terms).intersect(kept)
+    result_of = isl.Map.read_from_str(ctx, f"{{ [{places}] -> [{', '.join(s.outputs)}] }}").intersect_domain(stored)
+    if not result_of.is_injective() or not result_of.range().is_equal(s.results):
+        raise VerifyError(f"tile: {s.name}: a result is stored by two tiles, or by none")
+
+    def of(some: isl.Set, where: isl.Set) -> isl.Set:
+        inside = some.insert_dims(DIM.set, len(tiles.digits), len(tiles.inside))
+        return met.intersect_domain(inside).range().intersect(where.insert_dims(DIM.set, 0, own))
+
+    computed = of(tiles.full, isl.Set.universe(s.domain.get_space())).union(of(tiles.partial, checked))
+    needed = stored.insert_dims(DIM.set, own + len(s.outputs), terms).intersect(s.domain.insert_dims(DIM.set, 0, own))
+    if not needed.is_subset(computed):
+        raise VerifyError(f"tile: {s.name}: a tile stores a result without all of its terms")

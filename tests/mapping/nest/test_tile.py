@@ -72,10 +72,12 @@ def test_every_point_is_computed_once(name: str) -> None:
     s, nest, width, tiles = made(name)
     verify_tiles(s, tiles)
     found, domain, results = computed(s, nest, width, tiles), set(points(s.domain)), set(points(s.results))
-    assert {at: found[at] for at in domain} == dict.fromkeys(domain, 1)
-    count = len(s.outputs)
-    assert all(at[:count] not in results for at in found.keys() - domain), "what is not in the domain is of no result"
-    assert stored(s, nest, width, tiles) == Counter(results)
+    count, places = len(s.outputs), stored(s, nest, width, tiles)
+    assert Counter(at for _, at in places.elements()) == Counter(results), "one tile stores a result"
+    kept = Counter({(own, at): times for (own, at), times in found.items() if (own, at[:count]) in places})
+    assert Counter(at for _, at in kept.elements()) == Counter(domain), "it computes each term once"
+    if not tiles.overlaps:
+        assert all(at[:count] not in results for _, at in found.keys() - kept.keys()), "what is not in the domain is of no result"
     assert not set(points(tiles.full)) & set(points(tiles.partial))
     if tiles.partial.is_empty():
         assert not tiles.checks
@@ -94,7 +96,7 @@ def test_reads_beyond_a_tensor_are_not_computed() -> None:
     assert not tile(near, nest, 4).partial.is_empty()
     for one in (s, near):
         reads = list(one.reads.values())
-        for at in computed(one, nest, 4, tile(one, nest, 4)):
+        for _, at in computed(one, nest, 4, tile(one, nest, 4)):
             for access in reads:
                 where = access.constant + sum(access.stride(dim) * value for dim, value in zip(one.dims, at))
                 assert 0 <= where < access.elements
@@ -116,10 +118,21 @@ def first(where: isl.Set) -> isl.Set:
     return where.lexmin()
 
 
-def lighter(tiles: Tiles) -> isl.MultiAff:
+def lighter(tiles: Tiles) -> isl.PwMultiAff:
     """The points with another weight of a digit."""
-    wrong = tiles.points.get_aff(0).add_coefficient_val(DIM.in_, tiles.digits.index("c1"), -1)
-    return tiles.points.set_aff(0, wrong)
+    points = tiles.points.as_multi_aff()
+    wrong = points.get_aff(0).add_coefficient_val(DIM.in_, tiles.digits.index("c1"), -1)
+    return isl.PwMultiAff.from_multi_aff(points.set_aff(0, wrong))
+
+
+def shifted(tiles: Tiles, first: str = "", greatest: int = 0) -> Tiles:
+    """Tiles that overlap elsewhere: what is stored begins at another place, or the last tile does."""
+    overlaps = tuple(replace(o, first=f"{o.first}{first}") for o in tiles.overlaps)
+    text = tiles.points.to_str()
+    for o in tiles.overlaps if greatest else ():
+        assert str(o.greatest) in text
+        text = text.replace(str(o.greatest), str(o.greatest + greatest))
+    return replace(tiles, overlaps=overlaps, points=isl.PwMultiAff.read_from_str(tiles.box.get_ctx(), text))
 
 
 Fault = Callable[[Tiles], Tiles]
@@ -146,13 +159,28 @@ FAULTS: dict[str, Fault] = {
 }  # fmt: skip
 
 
-HARMLESS = ("a partial tile is full", "all partial tiles are full", "no checks", "checks of terms are lost")  # for results never stored
+OVERLAP_FAULTS: dict[str, Fault] = {
+    **{name: FAULTS[name] for name in ("a full tile is lost", "fewer values of a digit", "a tile without its first points")},
+    "an edge": lambda t: replace(t, edges=(PointCheck({"m": 1}, -1, False),)),
+    "no overlap": lambda t: replace(t, overlaps=()),
+    "stored a place late": lambda t: shifted(t, " + 1"),
+    "stored a place early": lambda t: shifted(t, " - 1"),
+    "the last tile is a place late": lambda t: shifted(t, greatest=1),
+}
 
 
-@pytest.mark.parametrize(
-    ("name", "fault"),
-    [(name, fault) for name in ("triangular", "band", "box") for fault in FAULTS if name != "box" or fault not in HARMLESS],
-)
+@pytest.mark.parametrize("fault", OVERLAP_FAULTS)
+@pytest.mark.parametrize("name", ["box", "vectors", "blocks of rows"])
+def test_faults_of_overlaps_are_found(name: str, fault: str) -> None:
+    s, _, _, tiles = made(name)
+    assert tiles.overlaps and not tiles.edges and tiles.partial.is_empty()
+    wrong = OVERLAP_FAULTS[fault](tiles)
+    with pytest.raises(VerifyError, match="tile"):
+        verify_tiles(s, wrong)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("name", ["triangular", "band"])
 def test_faults_are_found(name: str, fault: str) -> None:
     s, _, _, tiles = made(name)
     assert tiles.edges and tiles.checks and not tiles.full.is_empty() and not tiles.partial.is_empty()
