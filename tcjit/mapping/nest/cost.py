@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from math import prod
+from math import gcd, prod
 
 from tcjit.grammar.ast import Access, Call, Cast, Const, Expr, Index
 from tcjit.grammar.walk import children
@@ -267,6 +267,14 @@ class _Use:
         step = self.rows[row]
         return _distinct(((step, rows), *self.window) if step else self.window)
 
+    @cached_property
+    def crowded(self) -> bool:
+        """Whether lines that the terms are apart meet in so few sets of the first cache that they drive one another out."""
+        core = self.costs.core
+        sets = core.l1 // (core.ways * LINE)
+        met = sets if self.step % LINE else sets // gcd(self.step // LINE, sets)
+        return self.costs.trips > met * core.ways
+
     def is_staged(self, row: str | None, rows: int, vectors: int) -> bool:
         """Whether the operand is worth a copy: it is computed, its lanes are strided, or its rows lie on too many pages."""
         core, dims = self.costs.core, self.operand.dims
@@ -276,8 +284,9 @@ class _Use:
         shared = rows if row and row not in dims else 1
         if self.step >= core.page and many and self.results // shared >= PAGED_USES and self.beyond:
             return True
-        if self.moves and many and self.cheap and self.step > 2 * core.lanes * vectors * core.element:
-            return True  # lines of a panel are apart from one term to the next: prefetchers lose them, and they meet in few sets of a cache
+        apart = self.moves and self.step > 2 * core.lanes * vectors * core.element  # lines of a panel, from one term to the next
+        if apart and self.cheap and (self.costs.trips * min(self.step, core.page) > core.tlb * core.page or self.crowded):
+            return True
         if self.moves or row not in dims or rows <= core.ways or self.results < CROWDED_USES:
             return False
         strides = [flat.stride(row) * core.element for flat in self.operand.flats] if row else []

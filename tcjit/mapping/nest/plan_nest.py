@@ -123,8 +123,14 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate) -> Plan:
     columns = [*(dim for dim in outputs if dim in lane_dims - row_dims), *([shape.lane] if shape.lane in s.outputs else [])]
     rows = [*(dim for dim in outputs if dim in row_dims - lane_dims), *([shape.row] if shape.row else [])]
     batch = [Loop(dim, 1) for dim in outputs if dim not in (*columns, *rows)]
-    rows_inside = bool(cost.staged) or cost.lane_panel >= cost.row_panel
-    outside, inside, panel = (columns, rows, cost.row_panel) if rows_inside else (rows, columns, cost.lane_panel)
+    if costs.over_terms:  # the rows stay in the nearest cache while what is multiplied by them comes by
+        shared = set.intersection(*(set(operand.dims) for operand in found))
+        batch = [Loop(dim, 1) for dim in outputs if dim in shared]
+        outside, inside, panel = rows, [dim for dim in outputs if dim not in shared], cost.lane_panel // max(1, shape.rows)
+    elif cost.staged or cost.lane_panel >= cost.row_panel:
+        outside, inside, panel = columns, rows, cost.row_panel
+    else:
+        outside, inside, panel = rows, columns, cost.lane_panel
     counts = {dim: -(-s.extent(dim) // tile.get(dim, 1)) for dim in inside}
     parts = []
     held = max(1, core.l2 // 2 // max(1, panel))
