@@ -29,7 +29,7 @@ RING     ?=
 # pip must neither choose a torch of its own nor check for news of itself
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: quickstart test lint types pytest soak bench gpu mutants docs golden clean
+.PHONY: quickstart test lint types pytest matrix soak bench gpu mutants docs golden clean
 
 quickstart: $(STAMP)
 	$(BIN)/python examples/quickstart.py
@@ -45,6 +45,10 @@ types: $(STAMP)
 # the paths are explicit: through the root links a bare run would collect modules twice
 pytest: $(STAMP)
 	$(BIN)/pytest -n $(JOBS) $(PYTEST) tcjit tests
+
+# every combination of the tests of which the suite runs a sample
+matrix: $(STAMP)
+	$(BIN)/pytest -n $(JOBS) $(PYTEST) --whole -m sample tests
 
 soak: $(STAMP)
 	$(BIN)/python tests/soak.py --programs $(PROGRAMS) --jobs $(JOBS); programs=$$?; \

@@ -13,6 +13,7 @@ import itertools
 import os
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,12 +28,14 @@ RINGS = ("text", "host", "opencl", "cuda")
 ORDER = ["errors", "checked", "notebook", "config", "step", "grammar", "mapping", "codegen", "runtime", "cache", "tuner", "jit", "library"]
 LAST = ["end_to_end"]
 LINES_OF_DIFF = 60
+STAND_INS = ("cuda_host", "opencl")  # for GPUs, on a processor
 TEXT = {"errors", "config", "step", "grammar", "mapping", "tuner"}  # units whose tests need no more than islpy
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden files")
     parser.addoption("--here", action="store_true", help="run in this process what otherwise runs in one of its own")
+    parser.addoption("--whole", action="store_true", help="run all combinations of tests that are marked sample")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -98,7 +101,33 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.runtest = functools.partial(_run_apart, item.nodeid, apart.args[0])  # type: ignore[method-assign]
         if not any(item.get_closest_marker(ring) for ring in RINGS):
             item.add_marker("text" if _unit(item.path) in TEXT else "host")
+    if not config.getoption("--whole"):
+        chosen = _sample(items)
+        config.hook.pytest_deselected(items=list(set(items).difference(chosen)))
+        items[:] = chosen
     items.sort(key=_place)
+
+
+def _sample(items: list[pytest.Item]) -> list[pytest.Item]:
+    """The items without the combinations of tests marked ``sample(n)`` that the suite leaves to ``--whole``.
+
+    One in n remains, chosen so that each value of a parameter still meets each of another. Where a parameter is the target, only those that
+    stand in for a GPU have a sample, in turn: with two of them each combination runs on one.
+    """
+    chosen, seen = [], Counter[str]()
+    for item in items:
+        function = item.nodeid.partition("[")[0]
+        rest, places = seen[function], 0
+        seen[function] += 1
+        for given in reversed(list(item.iter_markers("parametrize"))):  # the outermost one's values change first
+            rest, place = divmod(rest, len(given.args[1]))
+            places += place
+        mark = item.get_closest_marker("sample")
+        params = item.callspec.params if mark and isinstance(item, pytest.Function) else {}
+        target = params.get("on", params.get("target"))
+        if mark is None or places % mark.args[0] == 0 or target not in (None, *STAND_INS) or item.nodeid in item.config.args:
+            chosen.append(item)
+    return chosen
 
 
 def _run_apart(test: str, target: str) -> None:

@@ -35,7 +35,7 @@ def run(number: int, compare: Callable[[Case], None]) -> None:
 @pytest.mark.filterwarnings("ignore:.* gets a kernel for every value:UserWarning")
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_cpu(shard: int) -> None:
-    for number in range(shard, 48, SHARDS):
+    for number in range(shard, 24, SHARDS):
         run(number, lambda case: assert_right(case, "cpu"))
 
 
@@ -43,7 +43,7 @@ def test_cpu(shard: int) -> None:
 @pytest.mark.filterwarnings("ignore:.* gets a kernel for every value:UserWarning")
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_cuda_on_the_host(shard: int) -> None:
-    for number in range(shard, 12, SHARDS):
+    for number in range(shard, 6, SHARDS):
         run(number, lambda case: assert_right(case, TARGET))
 
 
@@ -51,7 +51,7 @@ def test_cuda_on_the_host(shard: int) -> None:
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_opencl(shard: int) -> None:
     require("pocl")
-    for number in range(shard, 12, SHARDS):
+    for number in range(shard, 6, SHARDS):
         run(number, assert_agrees)
 
 

@@ -35,7 +35,7 @@ BUILT_INS = "exp log sqrt fmax abs j0 y1 relu".split()
 WORDS = [*C_WORDS, *GPU_WORDS, *ISL_WORDS, *OUR_WORDS]
 TENSOR_WORDS = [w for w in WORDS if w not in ("floor", "ceil", "infinity")]  # names of built-ins are no names of tensors
 DEF_WORDS = "fdiv bits_f32 float_to_half float8 sum_float8 flag int main and mod exp _x lambda shared kernel this".split()
-BATCH = 22
+BATCH = 44
 
 
 @pytest.fixture(autouse=True)

@@ -24,7 +24,7 @@ from tcjit.jit.targets import find
 from tcjit.mapping.options import ALIASES, PRESETS, Options
 
 SEED = 20
-TURNS = {"cpu": 4, "cuda_host": 1, "opencl": 1, "cuda": 4}  # how many options each program is mapped by
+TURNS = {"cpu": 3, "cuda_host": 1, "opencl": 1, "cuda": 4}  # how many options each program is mapped by
 
 
 @dataclass(frozen=True)
