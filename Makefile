@@ -44,11 +44,11 @@ types: $(STAMP)
 
 # the paths are explicit: through the root links a bare run would collect modules twice
 pytest: $(STAMP)
-	$(BIN)/pytest -n $(JOBS) $(PYTEST) tcjit tests
+	$(BIN)/pytest -n $(JOBS) --dist worksteal $(PYTEST) tcjit tests
 
 # every combination of the tests of which the suite runs a sample
 matrix: $(STAMP)
-	$(BIN)/pytest -n $(JOBS) $(PYTEST) --whole -m sample tests
+	$(BIN)/pytest -n $(JOBS) --dist worksteal $(PYTEST) --whole -m sample tests
 
 soak: $(STAMP)
 	$(BIN)/python tests/soak.py --programs $(PROGRAMS) --jobs $(JOBS); programs=$$?; \

@@ -21,7 +21,8 @@ def test_methods_on_one_operator(methods: list[str], tmp_path: Path) -> None:
     def run(*more: str) -> str:
         places = ["--cache", str(tmp_path / "cache"), "--out", str(tmp_path / "out")]
         environment = {**os.environ, "TMPDIR": str(tmp_path)}  # the lock of all who measure is there
-        command = [sys.executable, str(SCRIPT), "lut1", "--seeds", "1", "--trials", str(TRIALS), "--methods", ",".join(methods), *places, *more]
+        settings = ["--seeds", "1", "--trials", str(TRIALS), "--methods", ",".join(methods)]
+        command = [sys.executable, str(SCRIPT), "lut1", *settings, *places, *more]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
         return done.stdout

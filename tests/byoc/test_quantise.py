@@ -324,6 +324,7 @@ def digits() -> tuple[nn.Module, Tensor, Tensor, Tensor]:
     return model.eval().requires_grad_(False), images[train[: len(test)]], images[test], labels[test]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("method", ["minmax", "percentile", "entropy"])
 def test_digits_stay_within_a_point(digits: tuple[nn.Module, Tensor, Tensor, Tensor], method: str, form: str) -> None:
