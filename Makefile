@@ -40,7 +40,7 @@ lint: $(STAMP)
 	$(BIN)/ruff check setup.py tcjit tests examples benchmarks
 
 types: $(STAMP)
-	$(BIN)/mypy --strict -p tcjit
+	MYPY_NUM_WORKERS=$(JOBS) $(BIN)/mypy --strict -p tcjit
 
 # the paths are explicit: through the root links a bare run would collect modules twice
 pytest: $(STAMP)

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support import warm
+from support import STAND_INS, warm
 
 HOME = Path(__file__).parent
 ROOT = HOME.parent
@@ -28,7 +28,6 @@ RINGS = ("text", "host", "opencl", "cuda")
 ORDER = ["errors", "checked", "notebook", "config", "step", "grammar", "mapping", "codegen", "runtime", "cache", "tuner", "jit", "library"]
 LAST = ["end_to_end"]
 LINES_OF_DIFF = 60
-STAND_INS = ("cuda_host", "opencl")  # for GPUs, on a processor
 TEXT = {"errors", "config", "step", "grammar", "mapping", "tuner"}  # units whose tests need no more than islpy
 
 
