@@ -34,7 +34,7 @@ TEXT = {"errors", "config", "step", "grammar", "mapping", "tuner"}  # units whos
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden files")
     parser.addoption("--here", action="store_true", help="run in this process what otherwise runs in one of its own")
-    parser.addoption("--whole", action="store_true", help="run all combinations of tests that are marked sample")
+    parser.addoption("--whole", action="store_true", help="run all of the tests that are marked sample or whole")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -108,7 +108,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _sample(items: list[pytest.Item]) -> list[pytest.Item]:
-    """The items without the combinations of tests marked ``sample(n)`` that the suite leaves to ``--whole``.
+    """The items without those marked ``whole``, and without combinations of tests marked ``sample(n)``: what is left to ``--whole``.
 
     One in n remains, chosen so that each value of a parameter still meets each of another. Where a parameter is the target, only those that
     stand in for a GPU have a sample, in turn: with two of them each combination runs on one.
@@ -124,7 +124,8 @@ def _sample(items: list[pytest.Item]) -> list[pytest.Item]:
         mark = item.get_closest_marker("sample")
         params = item.callspec.params if mark and isinstance(item, pytest.Function) else {}
         target = params.get("on", params.get("target"))
-        if mark is None or places % mark.args[0] == 0 or target not in (None, *STAND_INS) or item.nodeid in item.config.args:
+        left = item.get_closest_marker("whole") or mark and target in (None, *STAND_INS) and places % mark.args[0]
+        if not left or item.nodeid in item.config.args:
             chosen.append(item)
     return chosen
 

@@ -15,8 +15,7 @@ METHODS = ["random", "genetic", "seeds", "model", "taught"]
 
 
 @pytest.mark.host
-@pytest.mark.sample(2)
-@pytest.mark.parametrize("methods", [["random", "model"], METHODS], ids=["two", "all"])
+@pytest.mark.parametrize("methods", [["random", "model"], pytest.param(METHODS, marks=pytest.mark.whole)], ids=["two", "all"])
 def test_methods_on_one_operator(methods: list[str], tmp_path: Path) -> None:
     def run(*more: str) -> str:
         places = ["--cache", str(tmp_path / "cache"), "--out", str(tmp_path / "out")]

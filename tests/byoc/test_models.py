@@ -118,8 +118,9 @@ def test_errors_are_seen() -> None:
     assert detections(found, (*found[:2], torch.tensor([1, 3]), found[3])) > 1 and detections(found, [value[:1] for value in found]) > 0.1
 
 
-@pytest.mark.sample(2)
-@pytest.mark.parametrize("names", [KINDS, [name for name in MODELS if name not in KINDS]], ids=["kinds", "others"])
+@pytest.mark.parametrize(
+    "names", [KINDS, pytest.param([name for name in MODELS if name not in KINDS], marks=pytest.mark.whole)], ids=["kinds", "others"]
+)
 def test_partitioned_saved_and_run_in_a_new_process(names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One process for all files; every model agrees with eager before and after."""
     monkeypatch.setenv("TCJIT_VERIFY", "0")  # well over a hundred kernels: proofs of such programs are the matter of test_lower_*.py

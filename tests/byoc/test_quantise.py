@@ -258,7 +258,7 @@ def dtypes(block: Block) -> set[str]:
     return {kind.dtype for kind in kinds if kind is not None}
 
 
-@pytest.mark.parametrize("small", [True, False], ids=["small", "whole"])
+@pytest.mark.parametrize("small", [True, pytest.param(False, marks=pytest.mark.whole)], ids=["small", "whole"])
 def test_resnet_18_agrees_with_pytorch_to_the_last_bit(small: bool) -> None:
     model = MODELS["resnet18"].make(small)
     draw = torch.Generator().manual_seed(3)

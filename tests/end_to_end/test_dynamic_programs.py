@@ -35,7 +35,7 @@ def run(number: int, compare: Callable[[Case], None]) -> None:
 @pytest.mark.filterwarnings("ignore:.* gets a kernel for every value:UserWarning")
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_cpu(shard: int) -> None:
-    for number in range(shard, 24, SHARDS):
+    for number in range(shard, 18, SHARDS):
         run(number, lambda case: assert_right(case, "cpu"))
 
 

@@ -65,6 +65,7 @@ def test_the_host_sees_faults_of_a_text(fault: str) -> None:
         assert judged(mutant).caught, f"{mutant.subject}: {mutant.where}"
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("fault", kinds(PRINTED))
 def test_oclgrind_sees_faults_of_a_text(fault: str) -> None:
     require("oclgrind")

@@ -17,7 +17,7 @@ from tcjit.mapping.options import Options
 
 pytestmark = pytest.mark.opencl
 
-PROGRAMS, SHARDS, SEED = 24, 6, 20240601
+PROGRAMS, SHARDS, SEED = 18, 6, 20240601
 WATCHED = 12
 SAVED = sorted(REGRESSIONS.glob("*.tc"))
 TEXT = "def mm(float(M, K) A, float(K, N) B) -> (C) { C(m, n) +=! A(m, k) * B(k, n) }"

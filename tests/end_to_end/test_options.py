@@ -169,6 +169,7 @@ def tried(target: str, name: str, turn: int) -> Iterator[tuple[Options, dict[str
 RUNS = [on(target, name, turn) for name in SAMPLES for target, turns in TURNS.items() for turn in range(turns)]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name, turn, on", RUNS)
 def test_options_never_change_results(name: str, turn: int, on: str) -> None:
     for options, changes in tried(on, name, turn):

@@ -71,6 +71,7 @@ def test_a_journal_on_a_shared_disk(tmp_path: Path) -> None:
     assert_kill_loses_nothing(tmp_path, str(tmp_path / "study"))
 
 
+@pytest.mark.whole  # tests/tuner/test_storage.py kills one of four on a server
 def test_a_postgresql_server(tmp_path: Path) -> None:
     with server("fsync=off") as url:
         assert_kill_loses_nothing(tmp_path, url)
