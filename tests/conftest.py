@@ -11,8 +11,10 @@ import gc
 import importlib.util
 import itertools
 import os
+import re
 import shutil
 import tempfile
+import zlib
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +30,7 @@ RINGS = ("text", "host", "opencl", "cuda")
 ORDER = ["errors", "checked", "notebook", "config", "step", "grammar", "mapping", "codegen", "runtime", "cache", "tuner", "jit", "library"]
 LAST = ["end_to_end"]
 LINES_OF_DIFF = 60
+TARGET = ("on", "target", "tc")  # parameters that say where a test runs
 TEXT = {"errors", "config", "step", "grammar", "mapping", "tuner"}  # units whose tests need no more than islpy
 
 
@@ -111,21 +114,24 @@ def _sample(items: list[pytest.Item]) -> list[pytest.Item]:
     """The items without those marked ``whole``, and without combinations of tests marked ``sample(n)``: what is left to ``--whole``.
 
     One in n remains, chosen so that each value of a parameter still meets each of another. Where a parameter is the target, only those that
-    stand in for a GPU have a sample, in turn: with two of them each combination runs on one.
+    stand in for a GPU have a sample, in turn: with two of them each combination runs on one. ``sample(n, over="targets")``, for a whole
+    file, leaves tests without a target as they are.
     """
-    chosen, seen = [], Counter[str]()
+    chosen, seen = [], Counter[tuple[str, str]]()
     for item in items:
+        params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+        target = next((str(params[name]) for name in TARGET if name in params), "")
         function = item.nodeid.partition("[")[0]
-        rest, places = seen[function], 0
-        seen[function] += 1
+        rest = seen[function, target]
+        seen[function, target] += 1
+        places = zlib.crc32(function.encode()) + (STAND_INS.index(target) if target in STAND_INS else 0)
         for given in reversed(list(item.iter_markers("parametrize"))):  # the outermost one's values change first
-            rest, place = divmod(rest, len(given.args[1]))
-            places += place
+            if not set(TARGET).intersection(re.findall(r"\w+", str(given.args[0]))):
+                rest, place = divmod(rest, len(given.args[1]))
+                places += place
         mark = item.get_closest_marker("sample")
-        params = item.callspec.params if mark and isinstance(item, pytest.Function) else {}
-        target = params.get("on", params.get("target"))
-        left = item.get_closest_marker("whole") or mark and target in (None, *STAND_INS) and places % mark.args[0]
-        if not left or item.nodeid in item.config.args:
+        sampled = mark and target in (STAND_INS if mark.kwargs else ("", *STAND_INS)) and (places + rest) % mark.args[0]
+        if not (sampled or item.get_closest_marker("whole")) or item.nodeid in item.config.args:
             chosen.append(item)
     return chosen
 

@@ -12,6 +12,7 @@ from support.rings.targets import everywhere
 
 import tcjit
 
+pytestmark = pytest.mark.sample(2, over="targets")
 CUDA = "tests/cuda/test_cuda_calls.py has calls on tensors of a GPU"
 
 
