@@ -41,6 +41,7 @@ def test_programs_that_once_failed(path: Path) -> None:
     assert_agrees(load(path))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("dtype", "half bfloat16 float double int8 uint8 int16 uint32 int64 bool".split())
 def test_vectors_of_every_type(dtype: str) -> None:
     """Copied, computed with, and turned in shared memory; tensors that begin on no boundary of a vector are among the layouts drawn."""

@@ -24,6 +24,7 @@ import pytest
 
 from support import PYTHONPATH, ROOT
 from support.cases import Case, load, save
+from support.rings import opencl_header
 
 INSTALL = {vendor: f"pip install pyopencl {vendor}-binary-distribution" for vendor in ("pocl", "oclgrind")}
 PATIENCE = 300.0  # seconds for one case: compiled without optimisation, on a busy machine
@@ -38,6 +39,7 @@ class Worker:
         (self._folder / "pocl").mkdir()
         # with a work group's size in its text, a kernel is compiled well enough before the first launch: PoCL need not do so again
         pocl = {"POCL_CACHE_DIR": str(self._folder / "pocl"), "POCL_WORK_GROUP_SPECIALIZATION": "0"}
+        pocl |= opencl_header.variables() if vendor == "pocl" else {}
         own = {"TCJIT_OPENCL_DEVICE": vendor, "PYTHONPATH": PYTHONPATH, **pocl}
         self._environment = {**os.environ, **own, **variables}
         self._process: subprocess.Popen[bytes] | None = None
@@ -197,6 +199,7 @@ class _Session:
 
 def main() -> None:
     """Answer requests until there are none."""
+    opencl_header.install()
     requests = (json.loads(line) for line in sys.stdin)
     request = next(requests, None)
     while request:
