@@ -29,7 +29,7 @@ RING     ?=
 # pip must neither choose a torch of its own nor check for news of itself
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: quickstart test lint types pytest soak bench gpu mutants docs golden clean
+.PHONY: quickstart test lint types pytest matrix soak bench gpu mutants docs golden clean
 
 quickstart: $(STAMP)
 	$(BIN)/python examples/quickstart.py
@@ -40,11 +40,15 @@ lint: $(STAMP)
 	$(BIN)/ruff check setup.py tcjit tests examples benchmarks
 
 types: $(STAMP)
-	$(BIN)/mypy --strict -p tcjit
+	MYPY_NUM_WORKERS=$(JOBS) $(BIN)/mypy --strict -p tcjit
 
 # the paths are explicit: through the root links a bare run would collect modules twice
 pytest: $(STAMP)
-	$(BIN)/pytest -n $(JOBS) $(PYTEST) tcjit tests
+	$(BIN)/pytest -n $(JOBS) --dist worksteal $(PYTEST) tcjit tests
+
+# all of those tests of which the suite runs a sample
+matrix: $(STAMP)
+	$(BIN)/pytest -n $(JOBS) --dist worksteal $(PYTEST) --whole -m "sample or whole" tests
 
 soak: $(STAMP)
 	$(BIN)/python tests/soak.py --programs $(PROGRAMS) --jobs $(JOBS); programs=$$?; \

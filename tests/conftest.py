@@ -11,13 +11,16 @@ import gc
 import importlib.util
 import itertools
 import os
+import re
 import shutil
 import tempfile
+import zlib
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support import warm
+from support import STAND_INS, warm
 
 HOME = Path(__file__).parent
 ROOT = HOME.parent
@@ -27,12 +30,14 @@ RINGS = ("text", "host", "opencl", "cuda")
 ORDER = ["errors", "checked", "notebook", "config", "step", "grammar", "mapping", "codegen", "runtime", "cache", "tuner", "jit", "library"]
 LAST = ["end_to_end"]
 LINES_OF_DIFF = 60
+TARGET = ("on", "target", "tc")  # parameters that say where a test runs
 TEXT = {"errors", "config", "step", "grammar", "mapping", "tuner"}  # units whose tests need no more than islpy
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden files")
     parser.addoption("--here", action="store_true", help="run in this process what otherwise runs in one of its own")
+    parser.addoption("--whole", action="store_true", help="run all of the tests that are marked sample or whole")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -98,7 +103,37 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.runtest = functools.partial(_run_apart, item.nodeid, apart.args[0])  # type: ignore[method-assign]
         if not any(item.get_closest_marker(ring) for ring in RINGS):
             item.add_marker("text" if _unit(item.path) in TEXT else "host")
+    if not config.getoption("--whole"):
+        chosen = _sample(items)
+        config.hook.pytest_deselected(items=list(set(items).difference(chosen)))
+        items[:] = chosen
     items.sort(key=_place)
+
+
+def _sample(items: list[pytest.Item]) -> list[pytest.Item]:
+    """The items without those marked ``whole``, and without combinations of tests marked ``sample(n)``: what is left to ``--whole``.
+
+    One in n remains, chosen so that each value of a parameter still meets each of another. Where a parameter is the target, only those that
+    stand in for a GPU have a sample, in turn: with two of them each combination runs on one. ``sample(n, over="targets")``, for a whole
+    file, leaves tests without a target as they are.
+    """
+    chosen, seen = [], Counter[tuple[str, str]]()
+    for item in items:
+        params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+        target = next((str(params[name]) for name in TARGET if name in params), "")
+        function = item.nodeid.partition("[")[0]
+        rest = seen[function, target]
+        seen[function, target] += 1
+        places = zlib.crc32(function.encode()) + (STAND_INS.index(target) if target in STAND_INS else 0)
+        for given in reversed(list(item.iter_markers("parametrize"))):  # the outermost one's values change first
+            if not set(TARGET).intersection(re.findall(r"\w+", str(given.args[0]))):
+                rest, place = divmod(rest, len(given.args[1]))
+                places += place
+        mark = item.get_closest_marker("sample")
+        sampled = mark and target in (STAND_INS if mark.kwargs else ("", *STAND_INS)) and (places + rest) % mark.args[0]
+        if not (sampled or item.get_closest_marker("whole")) or item.nodeid in item.config.args:
+            chosen.append(item)
+    return chosen
 
 
 def _run_apart(test: str, target: str) -> None:

@@ -140,18 +140,20 @@ def guarded_accesses(expr: Expr, guards: tuple[Guard, ...] = ()) -> Iterator[tup
     Conjunctions are taken apart, so that in ``i < N && data ? A(i) : 0`` the affine half still counts; a disjunction is
     taken apart where it is known to be false.
     """
-    if isinstance(expr, Select):
-        yield from guarded_accesses(expr.condition, guards)
-        yield from guarded_accesses(expr.then, (*guards, *_conjuncts(expr.condition, True)))
-        yield from guarded_accesses(expr.other, (*guards, *_conjuncts(expr.condition, False)))
-    elif isinstance(expr, Binary) and expr.op in ("&&", "||"):
-        yield from guarded_accesses(expr.left, guards)
-        yield from guarded_accesses(expr.right, (*guards, *_conjuncts(expr.left, expr.op == "&&")))
-    else:
-        if isinstance(expr, Access):
-            yield expr, guards
-        for child in children(expr):
-            yield from guarded_accesses(child, guards)
+    stack = [(expr, guards)]
+    while stack:
+        node, known = stack.pop()
+        if isinstance(node, Select):
+            stack.append((node.other, (*known, *_conjuncts(node.condition, False))))
+            stack.append((node.then, (*known, *_conjuncts(node.condition, True))))
+            stack.append((node.condition, known))
+        elif isinstance(node, Binary) and node.op in ("&&", "||"):
+            stack.append((node.right, (*known, *_conjuncts(node.left, node.op == "&&"))))
+            stack.append((node.left, known))
+        else:
+            if isinstance(node, Access):
+                yield node, known
+            stack.extend((child, known) for child in reversed(children(node)))
 
 
 def _conjuncts(expr: Expr, holds: bool) -> Iterator[Guard]:

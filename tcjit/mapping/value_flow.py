@@ -57,6 +57,7 @@ class _ValueFlow:
     def __init__(self, before: Scop, after: Scop, aliases: Mapping[str, str | isl.UnionMap]) -> None:
         self.before = before
         self.after = after
+        self._sets: dict[str, isl.Set] = {}  # by their text: isl takes longer to read one than to compute with it
         self.alias: dict[str, isl.Map] = {}
         self.root: dict[str, str] = {}  # the program's tensor that a tensor stands for
         for tensor in after.tensors:
@@ -93,7 +94,12 @@ class _ValueFlow:
         axes = [f"a{i}" for i in range(len(extents))]
         facts = " and ".join([*(f"0 <= {a} < {extent}" for a, extent in zip(axes, extents, strict=True)), *self.after.context])
         element = f"{isl_name(tensor)}[{', '.join(axes)}]"
-        return isl.Set.read_from_str(self.after.ctx, f"{self.after.parameters}{{ {element}{' : ' if facts else ''}{facts} }}")
+        return self._set(f"{self.after.parameters}{{ {element}{' : ' if facts else ''}{facts} }}")
+
+    def _set(self, text: str) -> isl.Set:
+        if text not in self._sets:
+            self._sets[text] = isl.Set.read_from_str(self.after.ctx, text)
+        return self._sets[text]
 
     def _none(self, tensor: str) -> isl.Set:
         return isl.Set.empty(self._all(tensor).get_space())
@@ -282,7 +288,8 @@ class _ValueFlow:
 
     def _relation(self, scop: Scop, s: ScopStatement, access: Access, guards: tuple[Guard, ...] = ()) -> isl.Map:
         text = scop.access_text(s, access.tensor, access.subscripts, guards)
-        return isl.Map.read_from_str(self.after.ctx, f"{scop.parameters}{{ {text} }}").intersect_domain(scop.instances(s, self.after.ctx))
+        instances = self._set(f"{scop.parameters}{{ {scop.domain_text(s)} }}")
+        return isl.Map.read_from_str(self.after.ctx, f"{scop.parameters}{{ {text} }}").intersect_domain(instances)
 
     def _stands_for(self, tensor: str, accesses: isl.Map, elements: isl.Map) -> bool:
         """Whether accesses to a tensor stand for accesses to given elements of the program."""

@@ -16,6 +16,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("entry", "architecture", "release"), CASES)
 def test_all_values_stay_in_registers(entry: Entry, architecture: str, release: str) -> None:
     case = entry.case()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import io
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -278,7 +279,8 @@ for a, b in zip(torch.utils._pytree.tree_leaves(found), torch.utils._pytree.tree
 print(len(toy.calls))
 """
     arguments = [sys.executable, "-c", code, str(tmp_path / "model.pt2"), str(tmp_path / "expected.pt")]
-    done = subprocess.run(arguments, capture_output=True, text=True, cwd=ROOT / "tests", env={"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"})
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
+    done = subprocess.run(arguments, capture_output=True, text=True, cwd=ROOT / "tests", env=environment)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 1
 

@@ -50,6 +50,7 @@ def _step(g, draw, values):
             return g("matmul", x, g("transpose.int", x, -1, -2)) if 2 <= rank <= 4 else g("flip", x, [dim] if rank else [])
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("seed", range(30))
 def test_compositions(seed):
     draw = random.Random(seed)

@@ -258,7 +258,7 @@ def dtypes(block: Block) -> set[str]:
     return {kind.dtype for kind in kinds if kind is not None}
 
 
-@pytest.mark.parametrize("small", [True, False], ids=["small", "whole"])
+@pytest.mark.parametrize("small", [True, pytest.param(False, marks=pytest.mark.whole)], ids=["small", "whole"])
 def test_resnet_18_agrees_with_pytorch_to_the_last_bit(small: bool) -> None:
     model = MODELS["resnet18"].make(small)
     draw = torch.Generator().manual_seed(3)
@@ -324,6 +324,7 @@ def digits() -> tuple[nn.Module, Tensor, Tensor, Tensor]:
     return model.eval().requires_grad_(False), images[train[: len(test)]], images[test], labels[test]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("method", ["minmax", "percentile", "entropy"])
 def test_digits_stay_within_a_point(digits: tuple[nn.Module, Tensor, Tensor, Tensor], method: str, form: str) -> None:

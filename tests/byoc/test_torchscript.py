@@ -420,7 +420,10 @@ def test_the_time_of_three_thousand_nodes_is_about_linear() -> None:
         return taken
 
     seconds(10)
-    few, many = (min(seconds(nodes) for _ in range(2)) for nodes in (500, 3000))
+    readings = [(seconds(500), seconds(3000))]
+    if not readings[0][1] < 9 * readings[0][0]:
+        readings.append((seconds(500), seconds(3000)))
+    few, many = map(min, zip(*readings))
     assert many < 9 * few, f"{few:.2f} s, {many:.2f} s"
 
 

@@ -244,6 +244,7 @@ def test_files_run_without_tcjit(form: str, tmp_path: Path) -> None:
     assert said.stdout.split() == ["False", "True"], said.stderr
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("act", [nn.ReLU(), nn.LeakyReLU(0.1), nn.Hardtanh(-1.0, 2.0), nn.GELU()], ids=lambda act: type(act).__name__)
 def test_convolutions_of_modules_are_exported(act: nn.Module, tmp_path: Path) -> None:
     """PyTorch's tracer has no lists of optional numbers, which these operators take."""

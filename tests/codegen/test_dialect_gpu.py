@@ -187,6 +187,7 @@ def test_nvrtc_takes_every_helper_without_a_warning(architecture: str) -> None:
     assert not re.findall(r".*(?:warning|error).*", found.log)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_nvrtc_takes_every_builtin(dtype: str) -> None:
     shown = [Call(name, arguments(name, dtype), dtype=dtype) for name in CALLED]

@@ -27,9 +27,9 @@ DEVICES = {device.name: device for device in (SM_80, SM_90)}
 HALVES = "def mm(bfloat16(M,K) A, bfloat16(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 
 
-@pytest.fixture(autouse=True, params=RELEASES)
+@pytest.fixture(autouse=True, params=[RELEASES[0], *(pytest.param(one, marks=pytest.mark.whole) for one in RELEASES[1:])])
 def release(request: pytest.FixtureRequest) -> Iterator[str]:
-    """What a test is compiled with: each in turn, unless it says in which combinations."""
+    """What a test is compiled with: each in turn, unless it says in which combinations; the suite itself has the first."""
     with using(request.param):
         yield request.param
 

@@ -23,6 +23,7 @@ DEVICES = {device.name: device for device in (SM_80, SM_90)}
 TURNS = [pytest.param(name, *how, id=f"{name}-{'-'.join(how)}") for name, how in zip(library.names(), cycle(product(DEVICES, RELEASES)))]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("name", "device", "release"), TURNS)
 def test_the_library_compiles(name: str, device: str, release: str) -> None:
     case = listed()[name][0]

@@ -53,6 +53,7 @@ def threads() -> Iterator[None]:
 
 
 @EVERYWHERE
+@pytest.mark.sample(2)
 @pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize(
     "text, args, runs",
@@ -190,6 +191,7 @@ SPECIAL = [
 
 
 @EVERYWHERE
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("values", [v for _, v in SPECIAL], ids=[n for n, _ in SPECIAL])
 def test_special_values_through_reductions_and_functions(on: str, values: list[float]) -> None:
     text = """def f(float(N) X) -> (Low, High, Sum, Product, R, F, G, K) {
@@ -205,6 +207,7 @@ def test_special_values_through_reductions_and_functions(on: str, values: list[f
 
 
 @EVERYWHERE
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("rows", [1, 5, 40])
 def test_a_nan_stays_in_its_row_and_column(on: str, rows: int) -> None:
     x = small(rows, 50)
@@ -228,6 +231,7 @@ def test_denormals_survive(on: str) -> None:
 
 
 @EVERYWHERE
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("chunks", [0, 8])
 def test_half_sums_accumulate_in_float32(on: str, dtype: torch.dtype, chunks: int) -> None:
@@ -239,6 +243,7 @@ def test_half_sums_accumulate_in_float32(on: str, dtype: torch.dtype, chunks: in
 
 
 @EVERYWHERE
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64])
 def test_integers_wrap_and_the_least_divided_by_minus_one_too(on: str, dtype: torch.dtype) -> None:
     name, least = str(dtype)[6:], torch.iinfo(dtype).min
@@ -256,6 +261,7 @@ def test_integers_wrap_and_the_least_divided_by_minus_one_too(on: str, dtype: to
 
 
 @EVERYWHERE
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "options", [None, Options(reduction_chunks=3), Options(fusion="maximal", vector_width=1)], ids=["default", "chunks", "maximal"]
 )
@@ -277,6 +283,7 @@ def test_faults_are_seen_wherever_they_happen(on: str, options: Options | None) 
 
 
 @EVERYWHERE
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "table",
     [torch.ones(1, 3), torch.ones(3, 1), torch.ones(1, 3).expand(5, 3), torch.ones(5, 1).expand(5, 3), torch.ones(1, 6)[:, ::2]],
@@ -322,6 +329,7 @@ def test_everything_of_rank_zero(on: str) -> None:
 
 
 @EVERYWHERE
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("ones", [(), (0,), (1,), (2,), (3,), (0, 1), (1, 2), (2, 3), (0, 3), (0, 1, 2, 3)], ids=str)
 def test_extents_of_one_in_each_place(on: str, ones: tuple[int, ...]) -> None:
     b, m, k, n = (1 if place in ones else extent for place, extent in enumerate((3, 18, 20, 33)))
@@ -334,6 +342,7 @@ def test_extents_of_one_in_each_place(on: str, ones: tuple[int, ...]) -> None:
 
 
 @EVERYWHERE
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("m, k, n", [(0, 4, 5), (3, 0, 5), (3, 4, 0), (0, 0, 0)])
 def test_extents_of_zero(on: str, m: int, k: int, n: int) -> None:
     assert_agrees(
@@ -345,6 +354,7 @@ def test_extents_of_zero(on: str, m: int, k: int, n: int) -> None:
 
 
 @EVERYWHERE
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("fusion", ["maximal", "minimal", "preserve_three_coincident"])
 @pytest.mark.parametrize(
     "text",
@@ -374,6 +384,7 @@ def test_fusion_keeps_the_order_that_matters(on: str, text: str, fusion: str, mo
 
 
 @EVERYWHERE
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "text, args",
     [
@@ -406,6 +417,7 @@ def test_a_gathered_temporary_is_whole_before_it_is_read(on: str) -> None:
 
 
 @EVERYWHERE
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("fusion", ["maximal", "minimal", "preserve_three_coincident"])
 @pytest.mark.parametrize("tile", [(), (16,), (64, 3)], ids=str)
 def test_a_patch_with_loops_outside_the_shared_ones_loses_no_sum(on: str, fusion: str, tile: tuple[int, ...]) -> None:

@@ -19,7 +19,7 @@ from support.run import assert_right
 from tcjit.errors import TCError
 
 SEED = "dynamic 20261121"
-SHARDS = 6
+SHARDS, PROGRAMS = 6, 18
 
 
 def run(number: int, compare: Callable[[Case], None]) -> None:
@@ -35,7 +35,7 @@ def run(number: int, compare: Callable[[Case], None]) -> None:
 @pytest.mark.filterwarnings("ignore:.* gets a kernel for every value:UserWarning")
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_cpu(shard: int) -> None:
-    for number in range(shard, 48, SHARDS):
+    for number in range(shard, PROGRAMS, SHARDS):
         run(number, lambda case: assert_right(case, "cpu"))
 
 
@@ -43,7 +43,7 @@ def test_cpu(shard: int) -> None:
 @pytest.mark.filterwarnings("ignore:.* gets a kernel for every value:UserWarning")
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_cuda_on_the_host(shard: int) -> None:
-    for number in range(shard, 12, SHARDS):
+    for number in range(shard, 6, SHARDS):
         run(number, lambda case: assert_right(case, TARGET))
 
 
@@ -51,19 +51,19 @@ def test_cuda_on_the_host(shard: int) -> None:
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_opencl(shard: int) -> None:
     require("pocl")
-    for number in range(shard, 12, SHARDS):
+    for number in range(shard, 6, SHARDS):
         run(number, assert_agrees)
 
 
 @pytest.mark.filterwarnings("error")
 def test_few_programs_need_fixed_kernels() -> None:
-    """Whatever cannot be dynamic says so; of fifty programs at most two."""
+    """Whatever cannot be dynamic says so; of those that the CPU runs at most one."""
     refused = 0
-    for number in range(50):
+    for number in range(PROGRAMS):
         rng = random.Random(f"{SEED} {number}")
         case = opened(draw(rng), rng)
         try:
             assert_right(case, "cpu")
         except UserWarning:
             refused += 1
-    assert refused <= 2
+    assert refused <= 1

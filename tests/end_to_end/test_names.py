@@ -44,12 +44,12 @@ def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TCJIT_CACHE_DIR", str(tmp_path))
 
 
-def batches(words: list[str]) -> list[list[str]]:
-    return [words[start : start + BATCH] for start in range(0, len(words), BATCH)]
+def batches(words: list[str], size: int = BATCH) -> list[list[str]]:
+    return [words[start : start + size] for start in range(0, len(words), size)]
 
 
 @EVERYWHERE
-@pytest.mark.parametrize("words", batches(TENSOR_WORDS), ids=lambda w: w[0])
+@pytest.mark.parametrize("words", batches(TENSOR_WORDS, 2 * BATCH), ids=lambda w: w[0])
 def test_any_name_for_inputs_and_scalars(on: str, words: list[str]) -> None:
     params = ", ".join(f"float(N) {w}" for w in words)
     value = " + ".join(f"{n + 1} * {w}(i)" for n, w in enumerate(words))
@@ -94,12 +94,13 @@ def test_any_name_for_sizes_and_indices(on: str, words: list[str]) -> None:
 @EVERYWHERE
 @pytest.mark.parametrize("name", DEF_WORDS)
 def test_any_name_for_a_def(on: str, name: str) -> None:
+    terms = "k in 0:K" if on == "cpu" else "k in 0:1"  # only C has helpers for vectors of eight, whose names could be those of defs
     text = f"""def {name}(float(M,K) A, float(K,N) B, half(M) H) -> (C, D) {{
-        C(m,n) +=! A(m,k) * B(k,n)  D(i) = H((i + 1) % M) / 2 where i in 0:M
+        C(m,n) +=! A(m,k) * B(k,n) where {terms}  D(i) = H((i + 1) % M) / 2 where i in 0:M
     }}"""
     a, b = small(9, 8), small(8, 16)
     product, moved = getattr(tcjit.define(text, target=on, options=Options(vector_width=8)), name)(a, b, torch.ones(9, dtype=torch.half))
-    assert torch.equal(product, a @ b) and torch.equal(moved, torch.full((9,), 0.5, dtype=torch.half))
+    assert torch.equal(product, a @ b if on == "cpu" else a[:, :1] @ b[:1]) and torch.equal(moved, torch.full((9,), 0.5, dtype=torch.half))
 
 
 @pytest.mark.parametrize("word", "def where in exists min max true false bool float half int32 2x a-b é".split())

@@ -19,6 +19,7 @@ WATCHED = [name for name in SUBJECTS if watched(name)]
 
 
 @pytest.mark.opencl
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", WATCHED)
 def test_oclgrind_finds_nothing(name: str) -> None:
     require("oclgrind")

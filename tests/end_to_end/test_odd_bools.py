@@ -27,6 +27,7 @@ def bytes_of(tensor: torch.Tensor) -> set[int]:
 
 
 @EVERYWHERE
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "text",
     [
@@ -53,6 +54,7 @@ def test_every_byte_but_0_is_true(on: str, text: str) -> None:
 
 
 @EVERYWHERE
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("options", [Options(), Options(vector=4), Options(vector=4, shared=True, pipeline_stages=2)], ids=range(3))
 def test_masks_of_products(on: str, options: Options) -> None:
     """Masks that are packed, copied to shared memory, or read several at once."""

@@ -1,4 +1,4 @@
-"""Two hundred random programs, the same in every run, on the CPU against the reference; `make soak` draws fresh ones.
+"""A hundred random programs, the same in every run, on the CPU against the reference; `make soak` draws fresh ones.
 
 And every program that once failed, shrunk, from ``tests/regressions``.
 """
@@ -24,7 +24,7 @@ from tcjit.jit.call import function
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes import parallelise
 
-PROGRAMS, SHARDS, SEED = 200, 10, 20240601
+PROGRAMS, SHARDS, SEED = 100, 10, 20240601
 SAVED = sorted(REGRESSIONS.glob("*.tc"))
 
 

@@ -23,6 +23,7 @@ def gather(subscript: str, dtype: str = "int64") -> str:
 
 
 @EVERYWHERE
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("subscript", "i", "j"),
     [

@@ -104,7 +104,7 @@ import tcjit
 print((time.process_time() - middle) / (middle - start))
 assert not {"lark", "islpy"} & set(sys.modules)
 """
-    assert min(float(child(code)) for _ in range(3)) < 0.1
+    assert any(float(child(code)) < 0.1 for _ in range(3))
 
 
 def test_a_warm_cache_needs_neither_lark_nor_isl() -> None:

@@ -13,6 +13,7 @@ from tcjit.jit import kernel as kernels
 from tcjit.jit import kernel_cache, targets
 from tcjit.jit.launch import Key
 
+pytestmark = pytest.mark.sample(2, over="targets")
 CUDA = "tests/cuda/test_cuda_calls.py has kernels for tensors of a GPU"
 EVERYWHERE = pytest.mark.parametrize("on", everywhere(cuda=CUDA))
 

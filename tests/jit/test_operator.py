@@ -41,6 +41,7 @@ def test_a_name_per_text_target_and_options() -> None:
     assert len(names) == 3
 
 
+pytestmark = pytest.mark.sample(2, over="targets")
 CUDA = "tests/jit/test_cuda_calls.py has operators on tensors of a GPU"
 
 

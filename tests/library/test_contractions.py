@@ -31,6 +31,7 @@ def test_agrees_with_pytorch(case: Case, dtype: str, target: str) -> None:
     assert_agrees(case, dtype, target)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_half_types_keep_wide_scores(dtype: str, target: str) -> None:

@@ -43,6 +43,7 @@ def test_agrees_with_pytorch(case: Case, dtype: str, target: str) -> None:
     assert_agrees(case, dtype, target)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", ["conv2d", "depthwise_conv2d"])
 def test_half_types_accumulate_wide(name: str, target: str) -> None:

@@ -47,6 +47,7 @@ def test_agrees_with_pytorch(case: Case, dtype: str, target: str) -> None:
     assert_agrees(case, dtype, target)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("index", ["int32", "uint8", "int16"])
 def test_indices_of_any_width(index: str, target: str) -> None:

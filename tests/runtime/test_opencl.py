@@ -1,6 +1,7 @@
 """The OpenCL runtime on hand-written kernels, in a worker process."""
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -51,12 +52,18 @@ def ran(program, offset=0, least=0.0):
 """
 
 
+@functools.cache
+def usual(vendor: str) -> Worker:
+    """A worker that builds as users do."""
+    return Worker(vendor, POCL_EXTRA_BUILD_FLAGS="", POCL_WORK_GROUP_SPECIALIZATION="1")
+
+
 @pytest.fixture(params=["pocl", "oclgrind"])
 def asked(request: pytest.FixtureRequest) -> Any:
     require(request.param)
 
     def ask(code: str) -> Any:
-        return worker(request.param).ask(kind="code", code=PRELUDE + code)
+        return usual(request.param).ask(kind="code", code=PRELUDE + code)
 
     return ask
 

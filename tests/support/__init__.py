@@ -12,3 +12,4 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = ROOT / "tests"
 PYTHONPATH = os.pathsep.join((str(ROOT), str(TESTS)))
+STAND_INS = ("cuda_host", "opencl")  # the targets that stand in for GPUs, on a processor

@@ -10,6 +10,7 @@ from importlib import util
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 import torch.nn.functional as F
 
@@ -81,14 +82,16 @@ def cases(
 def runs(all_cases: Iterable[Case]) -> list[Any]:
     """Parameters ``case, dtype, target``: every case on the reference in both wide types and compiled for the CPU in float32; because
     compiling takes most of the time, only the last of each operator in float64, and on one GPU target in turn. On the other one
-    ``tests/end_to_end/test_library_options.py`` has the operator."""
+    ``tests/end_to_end/test_library_options.py`` has the operator. The suite itself compiles the first and the last for the CPU."""
     listed = list(all_cases)
     chosen = [(case, dtype, "reference") for case in listed for dtype in ("float64", "float32")]
     chosen += [(case, "float32", "cpu") for case in listed]
     last = {case.name: case for case in listed}.values()
     chosen += [(case, "float64", "cpu") for case in last]
     chosen += [(case, "float32", "opencl" if case.name in NAMES[::2] else "cuda_host") for case in last]
-    return [on(target, case, dtype) for case, dtype, target in chosen]
+    ends = [*last, *{case.name: case for case in reversed(listed)}.values()]
+    between = [target == "cpu" and case not in ends for case, _, target in chosen]
+    return [on(target, case, dtype, marks=[pytest.mark.whole] * left) for left, (case, dtype, target) in zip(between, chosen)]
 
 
 def documented(name: str) -> str:

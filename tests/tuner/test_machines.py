@@ -16,7 +16,7 @@ from tcjit.tuner.storage import open_storage
 
 pytestmark = pytest.mark.host
 PROGRAM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m, n) +=! A(m, k) * B(k, n) }\n"
-TRIALS = 12
+TRIALS = 8
 
 
 def tune(folder: Path, where: str, machine: int) -> subprocess.Popen[str]:
@@ -71,6 +71,7 @@ def test_a_journal_on_a_shared_disk(tmp_path: Path) -> None:
     assert_kill_loses_nothing(tmp_path, str(tmp_path / "study"))
 
 
+@pytest.mark.whole  # tests/tuner/test_storage.py kills one of four on a server
 def test_a_postgresql_server(tmp_path: Path) -> None:
     with server("fsync=off") as url:
         assert_kill_loses_nothing(tmp_path, url)

@@ -183,7 +183,7 @@ def test_a_killed_search_goes_on(tmp_path: Path) -> None:
 
 
 def test_searches_killed_at_random_moments_lose_nothing(tmp_path: Path) -> None:
-    assert kill_searches(tmp_path, 3, 11) == []
+    assert kill_searches(tmp_path, 2, 11) == []
 
 
 def until_measured(cache: Path, lines: int) -> int:

@@ -86,14 +86,16 @@ def run(subject: str, language: str, text: str, source: Source) -> tuple[str, li
     return "; ".join(dict.fromkeys([*(finding.what for finding in found), *([ended] if ended else [])])), results
 
 
-def judged(mutant: Mutant) -> Verdict:
-    """What the proofs and the ring of its language say of a mutant."""
+def judged(mutant: Mutant, proofs_first: bool = False) -> Verdict:
+    """What the proofs and the ring of its language say of a mutant; with ``proofs_first`` the ring is not asked what the proofs know."""
     _, source, expected = right(mutant.subject, mutant.language)
     proof, text = "", mutant.text
     if mutant.made is not None:
         try:
             made = mutant.made()
             proof = refuted(made)
+            if proof and proofs_first:
+                return Verdict(proof)
             source = made.source()
         except (TCError, isl.Error, AssertionError, KeyError, IndexError) as error:
             return Verdict(proof, refused=f"never printed: {type(error).__name__}: {error}")

@@ -24,6 +24,7 @@ import pytest
 
 from support import PYTHONPATH, ROOT
 from support.cases import Case, load, save
+from support.rings import opencl_header
 
 INSTALL = {vendor: f"pip install pyopencl {vendor}-binary-distribution" for vendor in ("pocl", "oclgrind")}
 PATIENCE = 300.0  # seconds for one case: compiled without optimisation, on a busy machine
@@ -36,7 +37,10 @@ class Worker:
     def __init__(self, vendor: str = "pocl", **variables: str) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="tcjit-opencl-"))
         (self._folder / "pocl").mkdir()
-        own = {"TCJIT_OPENCL_DEVICE": vendor, "POCL_CACHE_DIR": str(self._folder / "pocl"), "PYTHONPATH": PYTHONPATH}
+        # with a work group's size in its text, a kernel is compiled well enough before the first launch: PoCL need not do so again
+        pocl = {"POCL_CACHE_DIR": str(self._folder / "pocl"), "POCL_WORK_GROUP_SPECIALIZATION": "0"}
+        pocl |= opencl_header.variables() if vendor == "pocl" else {}
+        own = {"TCJIT_OPENCL_DEVICE": vendor, "PYTHONPATH": PYTHONPATH, **pocl}
         self._environment = {**os.environ, **own, **variables}
         self._process: subprocess.Popen[bytes] | None = None
         self.started = 0
@@ -173,7 +177,7 @@ class _Session:
         """Collect the file, and answer."""
         from support.rings.cuda import on_device
 
-        options = ["-q", "-s", "--here", "-p", "no:cacheprovider", f"--rootdir={ROOT}"]
+        options = ["-q", "-s", "--here", "--whole", "-p", "no:cacheprovider", f"--rootdir={ROOT}"]
         with on_device() if self.target == "cuda" else contextlib.nullcontext():
             pytest.main([f"{ROOT}/{self.file}", *options], plugins=[self])
 
@@ -195,6 +199,7 @@ class _Session:
 
 def main() -> None:
     """Answer requests until there are none."""
+    opencl_header.install()
     requests = (json.loads(line) for line in sys.stdin)
     request = next(requests, None)
     while request:

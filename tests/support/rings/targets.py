@@ -7,6 +7,7 @@ away from its process: a test on these is run by a worker (see ``conftest.py``),
 """
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -32,9 +33,9 @@ def everywhere(**without: str) -> list[Any]:
     return [on(name) for name in _MARKS if name not in without]
 
 
-def on(name: str, *before: object) -> Any:
+def on(name: str, *before: object, marks: Sequence[pytest.MarkDecorator] = ()) -> Any:
     """One target as a parameter, behind others of the same test."""
-    return pytest.param(*before, name, marks=_MARKS.get(name, ()), id="-".join(map(str, (*before, name))))
+    return pytest.param(*before, name, marks=(*_MARKS.get(name, ()), *marks), id="-".join(map(str, (*before, name))))
 
 
 
