@@ -148,6 +148,8 @@ def _mapped(
 ) -> Mapped:
     """What nests compute and what they do not follow one another in the order of the program, each mapped by itself."""
     scop = build_scop(program, options, layouts, machine, steps, prove=prove)
+    if not options.shapes_loops and all(_kind(s) == "loops" for s in scop.statements):
+        scop = _collapsed(scop, prove, steps)
     tree = isl.Schedule.empty(isl.Space.params_alloc(scop.ctx, 0))
     privates: list[Buffer] = []
     counter = count()
@@ -241,8 +243,7 @@ def _mapped_gpu(
     scop = build_scop(program, options, layouts, device, steps, prove=prove)
     if not scop.statements:
         return Mapped(scop, isl.Schedule.empty(isl.Space.params_alloc(scop.ctx, 0)), (), options, True)
-    merged = partial(_verify_merged, scop) if prove != "none" else None
-    scop, _ = steps.run("collapse", collapse, scop, show=lambda collapsed: collapsed[0].show(), suffix="scop", check=merged)
+    scop = _collapsed(scop, prove, steps)
     deps = steps.run("dependences", dependences, scop, show=lambda d: f"{d.all}\n", suffix="txt")
     proof = partial(verify, scop, deps)
     every = proof if prove == "every" else None
@@ -282,6 +283,11 @@ def _digits(scop: Scop, kernels: tuple[GpuKernel, ...]) -> tuple[Digits, ...]:
         )
         digits.append(Digits(region.statement, dims))
     return tuple(digits)
+
+
+def _collapsed(scop: Scop, prove: Proof, steps: Steps) -> Scop:
+    check = partial(_verify_merged, scop) if prove != "none" else None
+    return steps.run("collapse", collapse, scop, show=lambda collapsed: collapsed[0].show(), suffix="scop", check=check)[0]
 
 
 def _verify_merged(scop: Scop, collapsed: tuple[Scop, tuple[Merge, ...]]) -> None:

@@ -302,3 +302,14 @@ SCANS = {
 def test_scans(name: str) -> None:
     text, shapes = SCANS[name]
     assert "tc_running" in assert_agrees(text, inputs(text, shapes)) or name == "prefix sums of columns"
+
+
+def test_many_residues_few_classes() -> None:
+    """Of 36 combinations of residues six have terms: those of a result decide on those of the kernel."""
+    text = """def f(float(N,C,H,W) X, float(C,F,KH,KW) K) -> (O) {
+        O(n,f,h,w) +=! (y >= 0 && y < 3*H && y % 3 == 0 && x >= 0 && x < 2*W && x % 2 == 0) ? X(n,c,y/3,x/2) * K(c,f,kh,kw) : 0.0
+            where h in 0:16, w in 0:12, y = h + 3 - 2*kh, x = w + 2 - 3*kw }"""
+    given = inputs(text, {"X": (2, 3, 6, 5), "K": (3, 20, 4, 4)})
+    assert_agrees(text, given)
+    kernel = tcjit.define(text).f.compile(*(torch.from_numpy(array.astype(np.float32)) for array in given.values()))
+    assert len(kernel.resources["reductions"]) == 6 and not any("no nest" in line for line in kernel.resources["reductions"])

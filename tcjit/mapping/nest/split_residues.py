@@ -17,6 +17,7 @@ from tcjit.errors import VerifyError
 from tcjit.mapping.nest.statement import DIM, AffineStatement
 
 MAX_CLASSES = 16  # statements that one may become: each is code of its own
+MAX_RESIDUES = 256  # combinations of residues that are tried: most have no point, since those of results decide on those of terms
 
 
 def moduli(domain: isl.Set, dims: tuple[str, ...]) -> dict[str, int]:
@@ -42,15 +43,18 @@ def split_residues(s: AffineStatement) -> list[tuple[AffineStatement, isl.MultiA
     ctx = s.domain.get_ctx()
     counts = moduli(s.domain, s.dims)
     total = prod(counts.values())
-    if not 1 < total <= MAX_CLASSES:
+    if not 1 < total <= MAX_RESIDUES:
         return [(s, embedding(ctx, s.dims, {}, {}))]
     found, results_of = [], dict[tuple[int, ...], int]()
     for residues in product(*(range(count) for count in counts.values())):
         of = dict(zip(counts, residues, strict=True))
         points = embedding(ctx, s.dims, counts, of)
-        domain = s.domain.preimage_multi_aff(points).coalesce()
+        domain = s.domain.preimage_multi_aff(points)
         if domain.is_empty():
             continue
+        if len(found) == MAX_CLASSES:
+            return [(s, embedding(ctx, s.dims, {}, {}))]
+        domain = domain.coalesce()
         results = embedding(ctx, s.outputs, counts, of)
         part = replace(
             s,
