@@ -164,7 +164,7 @@ def _isolated(far: Expr, form: Form, index: str) -> Expr:
 
     No comparison depends on whether sums wrap: modulo 2^64 they are one to one.
     """
-    value: Expr = far if isinstance(far, Access) and far.dtype == "int64" else Cast(far, dtype="int64")
+    value: Expr = far if isinstance(far, Access | Cast) and far.dtype == "int64" else Cast(far, dtype="int64")
     rest = {name: c for name, c in form.items() if name != index and c}
     for name, c in rest.items():
         term: Expr = Index(name, dtype="int64") if name else Const(c, dtype="int64")
