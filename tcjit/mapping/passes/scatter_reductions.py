@@ -17,10 +17,11 @@ from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewri
 from tcjit.mapping.equality import Equality, equality, reads_inside, verify_equality, where
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.passes.chunk_reductions import CPU_CHUNKS, WORTH_CHUNKS, in_chunks
+from tcjit.mapping.passes.schedule_scatter import BLOCK
 from tcjit.mapping.reduction import identity
 
-LEAST = 4  # results along the dimension that pay for a scatter of rows
-PASSES = 4  # of vectors over all terms in the time of a scatter of single elements
+LEAST = 4  # results along the dimension that pay for a scatter, where the terms are not alike
+SHARES = 16  # parts of the results that are enough for threads
 SPARE = 8  # terms for each partial result that pay for chunks
 
 
@@ -39,8 +40,8 @@ def scatter_reductions(before: Assignments, machine: Machine, prove: bool) -> As
             found = equality(a, index, before.values)
             if found is None:
                 continue
-            lanes = machine.lanes(DTYPES[dtype].bytes)
-            if upper - lower < (LEAST if _rows(a, found) else PASSES * lanes):
+            # vectors count what is equal to each of a few results faster
+            if upper - lower < (machine.lanes(DTYPES[dtype].bytes) if isinstance(found.term, Const) else LEAST):
                 continue
             if found.reordered and not reads_inside(before, _update(a, found)):
                 continue
@@ -57,17 +58,15 @@ def scatter_reductions(before: Assignments, machine: Machine, prove: bool) -> As
     return rewrite(before, visit)
 
 
-def _rows(a: Assignment, e: Equality) -> bool:
-    """Whether there are results that a term is added to alike: lanes of vectors."""
-    picked = {e.index, *names(_at(a, e))}
-    return any(name not in picked for name, _, _ in a.results)
-
-
 def _worth_chunks(a: Assignment, e: Equality) -> bool:
-    """Whether threads have little to share but the terms, of which there are enough for partial results."""
-    terms, results = (prod(upper - lower for _, lower, upper in bounds) for bounds in (a.terms, a.results))
-    longest = max(upper - lower for _, lower, upper in a.terms)
-    return not _rows(a, e) and terms >= WORTH_CHUNKS and longest >= CPU_CHUNKS and results * CPU_CHUNKS * SPARE <= terms
+    """Whether the results give threads little to share, and there are terms enough for partial results."""
+    compared = {e.index, *names(_at(a, e))}
+    row = prod(upper - lower for name, lower, upper in a.results if name not in compared)
+    outer = prod(upper - lower for name, lower, upper in a.results if name in compared and name != e.index)
+    picked = next(upper - lower for name, lower, upper in a.results if name == e.index)
+    terms, longest = prod(upper - lower for _, lower, upper in a.terms), max(upper - lower for _, lower, upper in a.terms)
+    long = terms * row * outer >= WORTH_CHUNKS and longest >= CPU_CHUNKS
+    return long and outer * -(-row // BLOCK) < SHARES and picked * outer * CPU_CHUNKS * SPARE <= terms
 
 
 def _scattered(a: Assignment, e: Equality) -> list[Assignment]:

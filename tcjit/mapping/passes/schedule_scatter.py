@@ -6,6 +6,7 @@ Results that data do not pick are the outer loops, and blocks of a row of result
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 
 import islpy as isl
 
@@ -19,7 +20,8 @@ from tcjit.mapping.passes.parallelise import cost_of_point, worth_threads
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.tree import insert_mark
 
-BLOCK = 64  # results of a row that one thread takes, at most
+BLOCK = 32  # results of a row that one thread takes, at least
+BLOCKS = 16  # of a row, at most: each of them goes over all terms
 
 
 def schedule_scatter(scop: Scop, s: ScopStatement, options: Options, counter: Iterator[int]) -> isl.Schedule:
@@ -33,7 +35,7 @@ def schedule_scatter(scop: Scop, s: ScopStatement, options: Options, counter: It
     lane = last.name if isinstance(last, Index) and last.name in row else row[-1] if row else ""
     row = [dim for dim in row if dim != lane]
     shared = options.parallel and worth_threads(s.points // s.extent(s.scatter) * cost_of_point(s))
-    block = BLOCK if lane and shared and s.extent(lane) > BLOCK else 0
+    block = _block(s.extent(lane), prod(map(s.extent, outer))) if lane and shared else 0
     blocks = [f"floor({isl_name(lane)}/{block})"] if block else []
     lanes = [f"({isl_name(lane)} mod {block})" if block else isl_name(lane)] if lane else []
 
@@ -51,6 +53,12 @@ def schedule_scatter(scop: Scop, s: ScopStatement, options: Options, counter: It
         if not number:  # threads take what is outside of a tile
             node = insert_mark(node, Tile(next(counter))).child(0)
     return node.get_schedule()
+
+
+def _block(extent: int, shares: int) -> int:
+    """The part of a row that a thread takes, where there are so many rows; 0: all of it."""
+    block = max(BLOCK, -(-extent // (BLOCKS * BLOCK)) * BLOCK)
+    return block if extent > block and shares < BLOCKS else 0
 
 
 def _band(

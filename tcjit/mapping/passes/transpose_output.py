@@ -16,7 +16,7 @@ def transpose_output(before: Assignments, options: Options) -> Assignments:
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
         if a.operator == "=" or a.empty:
             return [a]
-        lane = turned_lane(before.statement(a), a.value, a.bounds, temporaries.tensors, before.values, options.vector_dim)
+        lane = turned_lane(a, temporaries.tensors, before.values, options.vector_dim)
         if lane is None or lane in a.dynamic:
             return [a]
         target = temporaries.tensors[a.tensor]
