@@ -168,3 +168,15 @@ def test_only_for_a_cpu_with_nests() -> None:
     assert any(s.scatter for s in mapped.scop.statements) and mapped.reductions == ("O: scatter along v",)
     assert not any(s.scatter for s in map_program(given, Options(nest=False), AVX512).scop.statements)
     assert not any(s.scatter for s in build_scop(given, Options(), target=SM_90).statements)
+
+
+@pytest.mark.parametrize(
+    "first",
+    ["S(v) +=! (I(n) == v) ? X(n,0) : 0.0 where v in 0:40", "S(i) +=! (j <= i) ? X(j,0) : 0.0 where i in 0:N, j in 0:N"],
+    ids=["scatter", "scan"],
+)
+def test_nests_behind_one_keep_their_epilogues(first: str) -> None:
+    body = f"{first}  P(n,e) +=! X(n,d) * W(d,e)  O(n,e) = max(P(n,e), 0.0)"
+    made = program(f"def f(int64(N) I, float(N,D) X, float(D,E) W) -> (S, O) {{ {body} }}", {"I": (64,), "X": (64, 64), "W": (64, 64)})
+    scop = map_program(made, Options(), AVX512).scop
+    assert [s.tensor for s in scop.statements if s.fused] == ["O"]
