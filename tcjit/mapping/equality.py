@@ -160,9 +160,10 @@ def _solved(condition: Expr, index: str, bounds: Bounds, values: Mapping[str, in
 
 
 def _isolated(far: Expr, form: Form, index: str) -> Expr:
-    """The value of an index for which a form is ``far``. Conversions to int64 hold what may wrap: equal to the form is only what did not.
+    """The value of an index for which a form is ``far``.
 
-    No comparison depends on whether sums wrap: modulo 2^64 they are one to one.
+    Data may make it wrap. Then it is no value of the index, for which the form would not have wrapped; conversions to int64 around the
+    arithmetic say that this is no error of a subscript.
     """
     value: Expr = far if isinstance(far, Access | Cast) and far.dtype == "int64" else Cast(far, dtype="int64")
     rest = {name: c for name, c in form.items() if name != index and c}

@@ -226,6 +226,15 @@ def test_sizes_that_only_the_call_knows() -> None:
         index, x = torch.randint(-1, v + 1, (n,)), torch.randn(v, 17)
         expected = torch.where(((index >= 0) & (index < v))[:, None], x[index.clamp(0, v - 1)], torch.zeros(()))
         torch.testing.assert_close(f(index, x), expected, rtol=0, atol=0)
+    text = "def f(int64(N) I, float(N,D) X, float(V) Like) -> (O) { O(v,d) +=! (I(n) == v) ? X(n,d) : 0.0 where exists Like(v) }"
+    sums = tcjit.define(text, dynamic=["N", "V", "D"]).f
+    for n, v, d in ((5, 9, 7), (100, 6, 70), (33, 64, 200)):
+        index, x = torch.randint(-1, v + 1, (n,)), torch.randint(-3, 4, (n, d)).float()
+        inside = (index >= 0) & (index < v)
+        expected = torch.zeros(v, d).index_add_(0, index[inside], x[inside])
+        torch.testing.assert_close(sums(index, x, torch.zeros(v)), expected, rtol=0, atol=0)
+    found = sums.compile(index, x, torch.zeros(64)).resources["reductions"]
+    assert found == ["O: scatter along v"]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="a child process may crash")

@@ -99,6 +99,8 @@ def test_chunks_of_many_terms() -> None:
         "O(v) = 0 where v in 0:64",
         "O(v) += O_part(chunk, v) where v in 0:64, chunk in 0:32",
     ]
+    given = program(text(COUNTS), shapes(1 << 18))
+    assert any(s.scatter for s in map_program(given, Options(), AVX512, prove="every").scop.statements)
     assert len(shown(before(COUNTS.replace("64", "4000"), n=1 << 18))) == len(shown(before(SUMS, n=1 << 18, d=500))) == 2
 
 

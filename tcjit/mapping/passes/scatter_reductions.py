@@ -1,7 +1,7 @@
 """Scatter reductions: where a comparison with data picks one result for each term, go over the terms alone.
 
 A sum for each class, ``O(v,d) +=! (I(n) == v) ? X(n,d) : 0.0``, takes a step for each term instead of one for each pair of a term and a
-class. A result has its terms in the order of the program.
+class. A result has its terms in their order or, where threads have nothing else to share, is the sum of a few parts that do.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from tcjit.mapping.machine import Machine
 from tcjit.mapping.passes.chunk_reductions import CPU_CHUNKS, WORTH_CHUNKS, in_chunks
 from tcjit.mapping.passes.schedule_scatter import BLOCK
 from tcjit.mapping.reduction import identity
+from tcjit.mapping.verify_assignments import verify_assignments
 
 LEAST = 4  # results along the dimension that pay for a scatter, where the terms are not alike
 SHARES = 16  # parts of the results that are enough for threads
@@ -29,33 +30,47 @@ def scatter_reductions(before: Assignments, machine: Machine, prove: bool) -> As
     """The program with scatters in the place of reductions that compare data with an index of the result; ``prove`` proves them."""
 
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
-        dtype = temporaries.tensors[a.tensor].dtype
-        if not a.reduction or a.empty or a.dynamic or a.constraints or a.start != identity(a.operator, dtype) or a.value.dtype != dtype:
+        found = _picked(before, a, temporaries, machine)
+        if found is None:
             return [a]
-        if before.program.dynamic or not all(isinstance(sub, Index) for sub in a.subscripts):
-            return [a]
-        if any(access.tensor == a.tensor for access, _ in guarded_accesses(a.value)):
-            return [a]
-        for index, lower, upper in a.results:
-            found = equality(a, index, before.values)
-            if found is None:
-                continue
-            # vectors count what is equal to each of a few results faster
-            if upper - lower < (machine.lanes(DTYPES[dtype].bytes) if isinstance(found.term, Const) else LEAST):
-                continue
-            if found.reordered and not reads_inside(before, _update(a, found)):
-                continue
-            if prove:
-                verify_equality(before, a, found)
-            if not _worth_chunks(a, found):
-                return _scattered(a, found)
-            accumulate, *combine = in_chunks(a, CPU_CHUNKS, temporaries, before, machine)
-            found = equality(accumulate, index, before.values)
+        combine: list[Assignment] = []
+        if _worth_chunks(a, found):
+            whole, (a, *combine) = a, in_chunks(a, CPU_CHUNKS, temporaries, before, machine)
+            found = equality(a, found.index, before.values)
             assert found is not None, "chunks keep what a term is compared with"
-            return [*_scattered(accumulate, found), *combine]
-        return [a]
+            if prove:
+                _verify_chunks(before, whole, (a, *combine), temporaries)
+        if prove:
+            verify_equality(before, a, found)
+        assert a.start is not None
+        start = replace(a, operator="=", value=a.start, bounds=a.results, reduction=(), start=None, constraints=())
+        return [start, _update(a, found), *combine]
 
     return rewrite(before, visit)
+
+
+def _picked(before: Assignments, a: Assignment, temporaries: Temporaries, machine: Machine) -> Equality | None:
+    """The comparison with data that picks a result of each term, where a scatter pays."""
+    dtype = temporaries.tensors[a.tensor].dtype
+    if not a.reduction or a.empty or a.constraints or a.start != identity(a.operator, dtype) or a.value.dtype != dtype:
+        return None
+    if not all(isinstance(sub, Index) for sub in a.subscripts) or any(read.tensor == a.tensor for read, _ in guarded_accesses(a.value)):
+        return None
+    for index, lower, upper in a.results:
+        found = equality(a, index, before.values)
+        if found is None or found.reordered and not reads_inside(before, _update(a, found)):
+            continue
+        # vectors count what is equal to each of a few results faster
+        if upper - lower >= (machine.lanes(DTYPES[dtype].bytes) if isinstance(found.term, Const) else LEAST):
+            return found
+    return None
+
+
+def _verify_chunks(before: Assignments, a: Assignment, parts: tuple[Assignment, ...], temporaries: Temporaries) -> None:
+    """Prove that partial results have every term once, and are combined."""
+    whole = replace(before, assignments=(a,))
+    chunks = replace(whole, assignments=parts, temporaries=tuple(temporaries.added), replaced=(parts,))
+    verify_assignments("chunk_reductions", whole, chunks)
 
 
 def _worth_chunks(a: Assignment, e: Equality) -> bool:
@@ -65,14 +80,8 @@ def _worth_chunks(a: Assignment, e: Equality) -> bool:
     outer = prod(upper - lower for name, lower, upper in a.results if name in compared and name != e.index)
     picked = next(upper - lower for name, lower, upper in a.results if name == e.index)
     terms, longest = prod(upper - lower for _, lower, upper in a.terms), max(upper - lower for _, lower, upper in a.terms)
-    long = terms * row * outer >= WORTH_CHUNKS and longest >= CPU_CHUNKS
+    long = not a.dynamic and terms * row * outer >= WORTH_CHUNKS and longest >= CPU_CHUNKS
     return long and outer * -(-row // BLOCK) < SHARES and picked * outer * CPU_CHUNKS * SPARE <= terms
-
-
-def _scattered(a: Assignment, e: Equality) -> list[Assignment]:
-    """The start of every result, and the update."""
-    assert a.start is not None
-    return [replace(a, operator="=", value=a.start, bounds=a.results, reduction=(), start=None, constraints=()), _update(a, e)]
 
 
 def _update(a: Assignment, e: Equality) -> Assignment:
