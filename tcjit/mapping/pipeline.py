@@ -168,7 +168,7 @@ def _mapped(
         elif kind == "scan":
             made = reduce(isl.Schedule.sequence, [alone(s, schedule_scan, options, counter) for s in part.statements])
         elif kind == "scatter":
-            made = reduce(isl.Schedule.sequence, [alone(s, schedule_scatter, options, counter) for s in part.statements])
+            made = reduce(isl.Schedule.sequence, [alone(s, schedule_scatter, options, machine, counter) for s in part.statements])
         else:
             made, buffers = _scheduled(part, options, machine, prove, counter, steps)
             privates += buffers

@@ -11,7 +11,6 @@ from math import prod
 
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Binary, Const, Expr, Index, Select
-from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.equality import Equality, equality, reads_inside, verify_equality, where
@@ -21,8 +20,8 @@ from tcjit.mapping.passes.schedule_scatter import BLOCK
 from tcjit.mapping.reduction import identity
 from tcjit.mapping.verify_assignments import verify_assignments
 
-LEAST = 4  # results along the dimension that pay for a scatter, where the terms are not alike
-SHARES = 16  # parts of the results that are enough for threads
+LEAST = 2  # results along the dimension that pay for a scatter
+SHARES = 16  # parts of the results, in blocks of a row, that are enough for threads
 SPARE = 8  # terms for each partial result that pay for chunks
 
 
@@ -30,7 +29,7 @@ def scatter_reductions(before: Assignments, machine: Machine, prove: bool) -> As
     """The program with scatters in the place of reductions that compare data with an index of the result; ``prove`` proves them."""
 
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
-        found = _picked(before, a, temporaries, machine)
+        found = _picked(before, a, temporaries)
         if found is None:
             return [a]
         combine: list[Assignment] = []
@@ -49,19 +48,16 @@ def scatter_reductions(before: Assignments, machine: Machine, prove: bool) -> As
     return rewrite(before, visit)
 
 
-def _picked(before: Assignments, a: Assignment, temporaries: Temporaries, machine: Machine) -> Equality | None:
+def _picked(before: Assignments, a: Assignment, temporaries: Temporaries) -> Equality | None:
     """The comparison with data that picks a result of each term, where a scatter pays."""
     dtype = temporaries.tensors[a.tensor].dtype
     if not a.reduction or a.empty or a.constraints or a.start != identity(a.operator, dtype) or a.value.dtype != dtype:
         return None
     if not all(isinstance(sub, Index) for sub in a.subscripts) or any(read.tensor == a.tensor for read, _ in guarded_accesses(a.value)):
         return None
-    for index, lower, upper in a.results:
+    for index in (name for name, lower, upper in a.results if upper - lower >= LEAST):
         found = equality(a, index, before.values)
-        if found is None or found.reordered and not reads_inside(before, _update(a, found)):
-            continue
-        # vectors count what is equal to each of a few results faster
-        if upper - lower >= (machine.lanes(DTYPES[dtype].bytes) if isinstance(found.term, Const) else LEAST):
+        if found is not None and (not found.reordered or reads_inside(before, _update(a, found))):
             return found
     return None
 

@@ -14,17 +14,17 @@ from tcjit.grammar.affine import isl_name
 from tcjit.grammar.ast import Binary, Index, Select
 from tcjit.grammar.polynomial import names
 from tcjit.mapping.isl import member, stack
+from tcjit.mapping.machine import Machine
 from tcjit.mapping.marks import Mark, Parallel, Scatter, Simd, Tile
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.parallelise import cost_of_point, worth_threads
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.tree import insert_mark
 
-BLOCK = 32  # results of a row that one thread takes, at least
-BLOCKS = 16  # of a row, at most: each of them goes over all terms
+BLOCK = 32  # results that the part of a row which one thread takes is a multiple of
 
 
-def schedule_scatter(scop: Scop, s: ScopStatement, options: Options, counter: Iterator[int]) -> isl.Schedule:
+def schedule_scatter(scop: Scop, s: ScopStatement, options: Options, machine: Machine, counter: Iterator[int]) -> isl.Schedule:
     """The tree of a statement with ``scatter``; ``counter`` numbers tiles."""
     assert isinstance(s.value, Select) and isinstance(s.value.condition, Binary)
     compared = set(names(s.value.condition.right))
@@ -35,7 +35,7 @@ def schedule_scatter(scop: Scop, s: ScopStatement, options: Options, counter: It
     lane = last.name if isinstance(last, Index) and last.name in row else row[-1] if row else ""
     row = [dim for dim in row if dim != lane]
     shared = options.parallel and worth_threads(s.points // s.extent(s.scatter) * cost_of_point(s))
-    block = _block(s.extent(lane), prod(map(s.extent, outer))) if lane and shared else 0
+    block = _block(s.extent(lane), machine.threads // prod(map(s.extent, outer))) if lane and shared else 0
     blocks = [f"floor({isl_name(lane)}/{block})"] if block else []
     lanes = [f"({isl_name(lane)} mod {block})" if block else isl_name(lane)] if lane else []
 
@@ -55,10 +55,10 @@ def schedule_scatter(scop: Scop, s: ScopStatement, options: Options, counter: It
     return node.get_schedule()
 
 
-def _block(extent: int, shares: int) -> int:
-    """The part of a row that a thread takes, where there are so many rows; 0: all of it."""
-    block = max(BLOCK, -(-extent // (BLOCKS * BLOCK)) * BLOCK)
-    return block if extent > block and shares < BLOCKS else 0
+def _block(extent: int, threads: int) -> int:
+    """The part of a row that each of so many threads takes; 0: all of it. Not less, as every thread goes over all terms."""
+    block = -(-extent // (threads * BLOCK)) * BLOCK if threads > 1 else extent
+    return block if block < extent else 0
 
 
 def _band(
