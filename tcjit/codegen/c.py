@@ -272,15 +272,15 @@ class CEmitter(Emitter):
         """
         run, *others = runs(loop.body)
         value = self.mapped.scop.statement(run.statement).value
-        if others or not isinstance(value, Select) or self.moves(value.condition, run, loop):
+        if others or not isinstance(value, Select) or self.moves(value.condition, run, loop.variable):
             return None
         found = (self.gathers(node, run) for node in walk(value.then) if isinstance(node, Access))
         rows = [[sub for _, sub in gathers] for gathers in found if gathers]
-        return value if any(not any(self.moves(sub, run, loop) for sub in row) for row in rows) else None
+        return value if any(not any(self.moves(sub, run, loop.variable) for sub in row) for row in rows) else None
 
-    def moves(self, expr: Expr, run: Run, loop: For) -> bool:
+    def moves(self, expr: Expr, run: Run, variable: str) -> bool:
         """Whether an expression depends on a loop's variable."""
-        return any(loop.variable in run.index(dim).variables for dim in names_in(expr))
+        return any(variable in run.index(dim).variables for dim in names_in(expr))
 
     def unswitch(self, node: SimdLoop, branch: Select) -> None:
         """A loop for each side of a branch."""
@@ -480,16 +480,15 @@ class CEmitter(Emitter):
     def bind(self, access: Access, run: Run, variable: str) -> None:
         storage = self.mapped.scop.tensor(access.tensor)
         gathers = self.gathers(access, run)
-        moving = {dim for dim, value in run.indices if variable in value.variables}
         self.run_now = run
         number = len(self.hoisted)
         if not gathers:
-            if not any(dim in moving for sub in access.subscripts for dim in names_in(sub)):
+            if not any(self.moves(sub, run, variable) for sub in access.subscripts):
                 value = self.printer.load(storage.dtype, self.place(access.tensor, access.subscripts))
                 self.write(f"const {vtype(storage.dtype)} tc_v{number} = {value};")
                 self.hoisted[id(access)] = [f"tc_v{number}"]
             return
-        if any(dim in moving for _, sub in gathers for dim in names_in(sub)):
+        if any(self.moves(sub, run, variable) for _, sub in gathers):
             return
         lines, names, ok = self.subscripts(access, gathers, number)
         for line in lines:

@@ -63,6 +63,10 @@ GATHERS: dict[str, Case] = {
         "def f(INT(N,K) I, VALUE(V,D) X, VALUE(N,K) W) -> (O) { O(n,d) +=! (I(n,k) == v) ? X(v,d) * W(n,k) : 0.0 }",
         {"I": (20, 5), "X": (6, 33), "W": (20, 5)},
     ),
+    "narrow bags": case(
+        "def f(INT(N,K) I, VALUE(V,D) X, VALUE(N,K) W) -> (O) { O(n,d) +=! (I(n,k) == v) ? X(v,d) * W(n,k) : 0.0 }",
+        {"I": (40, 9), "X": (6, 3), "W": (40, 9)},
+    ),
     "no row": case(ROWS, {"I": (50,), "X": (0, 33)}),
     "no index": case(ROWS, {"I": (0,), "X": (6, 33)}),
     **{f"indices of {kind}": case(ROWS, TABLE, kind=kind) for kind in ("int8", "uint8", "int32")},

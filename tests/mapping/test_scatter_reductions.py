@@ -101,7 +101,14 @@ def test_chunks_of_many_terms() -> None:
     ]
     given = program(text(COUNTS), shapes(1 << 18))
     assert any(s.scatter for s in map_program(given, Options(), AVX512, prove="every").scop.statements)
-    assert len(shown(before(COUNTS.replace("64", "4000"), n=1 << 18))) == len(shown(before(SUMS, n=1 << 18, d=500))) == 2
+    assert len(shown(before(COUNTS.replace("64", "4000"), n=1 << 18))) == len(shown(before(SUMS, n=1 << 18, d=2000))) == 2
+
+
+def test_chunks_of_few_results() -> None:
+    """Their combination is a reduction over other indices than the statement's."""
+    made = program(text("O(v) +=! (I(n) == v) ? X(n,0) : 0.0 where v in 0:3"), shapes(1 << 18))
+    scop = build_scop(made, Options(), target=AVX512, prove="every")
+    assert [s.tensor for s in scop.statements] == ["O_part", "O_part", "O", "O"]
 
 
 def scattered(body: str, n: int = 100, d: int = 20) -> tuple[Scop, ScopStatement]:

@@ -21,7 +21,7 @@ from tcjit.mapping.passes.parallelise import cost_of_point, worth_threads
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.tree import insert_mark
 
-BLOCK = 32  # results that the part of a row which one thread takes is a multiple of
+BLOCK = 64  # results that the part of a row which one thread takes is a multiple of
 
 
 def schedule_scatter(scop: Scop, s: ScopStatement, options: Options, machine: Machine, counter: Iterator[int]) -> isl.Schedule:
