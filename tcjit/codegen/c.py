@@ -24,6 +24,7 @@ from tcjit.codegen.loops import (
     Reduction,
     Run,
     ScanLoop,
+    ScatterLoop,
     SimdLoop,
     TileRun,
     nest,
@@ -41,7 +42,7 @@ from tcjit.codegen.source import Numbers, Source
 from tcjit.codegen.tile_printer import TilePrinter
 from tcjit.codegen.tile_vectors import declarations
 from tcjit.grammar.affine import guarded_accesses
-from tcjit.grammar.ast import Access, Binary, Call, Expr, Index
+from tcjit.grammar.ast import Access, Binary, Call, Expr, Index, Select
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.linear import Linear
 from tcjit.grammar.polynomial import names as names_in
@@ -139,6 +140,8 @@ class CEmitter(Emitter):
                 self.simd(node)
             case ScanLoop():
                 self.scan(node.loop)
+            case ScatterLoop():
+                self.scatter(node.loop)
             case Declare():
                 self.declare(node)
             case Prefetch():
@@ -251,6 +254,9 @@ class CEmitter(Emitter):
         if node.reduction is not None:
             self.reduction(node.loop, node.reduction)
             return
+        if (branch := self.unswitched(node.loop)) is not None:
+            self.unswitch(node, branch)
+            return
         with self.invariants(node.loop):
             checks = self.printer.checks
             self.profile.vector = True
@@ -258,6 +264,41 @@ class CEmitter(Emitter):
                 self.loop(node.loop)
             self.line(f"#pragma omp simd{self.flags(checks)}")
             self.lines += body
+
+    def unswitched(self, loop: For) -> Select | None:
+        """The value of a loop's only statement where that chooses, for all iterations alike, whether a row of a gather is read.
+
+        A C compiler leaves the choice in the loop, with the check of the row.
+        """
+        run, *others = runs(loop.body)
+        value = self.mapped.scop.statement(run.statement).value
+        if others or not isinstance(value, Select) or self.moves(value.condition, run, loop.variable):
+            return None
+        found = (self.gathers(node, run) for node in walk(value.then) if isinstance(node, Access))
+        rows = [[sub for _, sub in gathers] for gathers in found if gathers]
+        return value if any(not any(self.moves(sub, run, loop.variable) for sub in row) for row in rows) else None
+
+    def moves(self, expr: Expr, run: Run, variable: str) -> bool:
+        """Whether an expression depends on a loop's variable."""
+        return any(variable in run.index(dim).variables for dim in names_in(expr))
+
+    def unswitch(self, node: SimdLoop, branch: Select) -> None:
+        """A loop for each side of a branch."""
+        (run,) = runs(node.loop.body)
+        self.run_now = run
+        with self.when([self.printer.value(branch.condition)]), self.valued(run, branch.then):
+            self.simd(node)
+        with self.indented("else {"), self.valued(run, branch.other):
+            self.simd(node)
+
+    @contextmanager
+    def valued(self, run: Run, value: Expr) -> Iterator[None]:
+        """A statement has the value that it has in a branch."""
+        mapped, scop = self.mapped, self.mapped.scop
+        statements = tuple(replace(s, value=value) if s.name == run.statement else s for s in scop.statements)
+        self.mapped = replace(mapped, scop=replace(scop, statements=statements))
+        yield
+        self.mapped = mapped
 
     def scan(self, loop: For) -> None:
         """The result of an iteration stays in a variable for the next one."""
@@ -277,6 +318,18 @@ class CEmitter(Emitter):
                 target = self.place(s.tensor, s.subscripts)
                 self.write(self.printer.store(storage.dtype, target, "tc_running"), stores=True)
             self.hoisted = hoisted
+
+    def scatter(self, loop: For) -> None:
+        """The iteration that data pick, if there is such."""
+        run = runs(loop.body)[0]
+        choice = self.mapped.scop.statement(run.statement).value
+        assert isinstance(choice, Select) and isinstance(choice.condition, Binary)
+        self.run_now = run
+        with self.indented("{"):
+            self.write(f"const int64_t {loop.variable} = {self.printer.index(choice.condition.right)};")
+            inside = f"{self.index(loop.lower)} <= {loop.variable}", f"{loop.variable} <= {self.index(loop.upper)}"
+            with self.when(inside), self.ranged(loop), self.valued(run, choice.then):
+                self.block(loop.body)
 
     def reduction(self, loop: For, reduction: Reduction) -> None:
         """Every accumulator sums up an equal stretch of the loop; they are combined in a fixed tree."""
@@ -427,16 +480,15 @@ class CEmitter(Emitter):
     def bind(self, access: Access, run: Run, variable: str) -> None:
         storage = self.mapped.scop.tensor(access.tensor)
         gathers = self.gathers(access, run)
-        moving = {dim for dim, value in run.indices if variable in value.variables}
         self.run_now = run
         number = len(self.hoisted)
         if not gathers:
-            if not any(dim in moving for sub in access.subscripts for dim in names_in(sub)):
+            if not any(self.moves(sub, run, variable) for sub in access.subscripts):
                 value = self.printer.load(storage.dtype, self.place(access.tensor, access.subscripts))
                 self.write(f"const {vtype(storage.dtype)} tc_v{number} = {value};")
                 self.hoisted[id(access)] = [f"tc_v{number}"]
             return
-        if any(dim in moving for _, sub in gathers for dim in names_in(sub)):
+        if any(self.moves(sub, run, variable) for _, sub in gathers):
             return
         lines, names, ok = self.subscripts(access, gathers, number)
         for line in lines:

@@ -168,6 +168,13 @@ class ScanLoop:
 
 
 @dataclass(frozen=True)
+class ScatterLoop:
+    """A loop over one statement that has a term in one iteration, for the value of the variable that data are equal to, or in none."""
+
+    loop: For
+
+
+@dataclass(frozen=True)
 class Declare:
     """Private buffers and the nodes that use them, which stood below ``mark``."""
 
@@ -237,7 +244,8 @@ class DeclareAccumulators:
     body: tuple[Node, ...]
 
 
-CpuNode = ParallelLoop | ParallelRegion | SimdLoop | Declare | Prefetch | MicroKernel | TileRun | DeclareAccumulators | ScanLoop
+Loop = ParallelLoop | SimdLoop | ScanLoop | ScatterLoop
+CpuNode = Loop | ParallelRegion | Declare | Prefetch | MicroKernel | TileRun | DeclareAccumulators
 Node = For | If | Run | MarkNode | CpuNode
 
 
@@ -248,7 +256,7 @@ def children(node: Node) -> tuple[Node, ...]:
             return node.body
         case If():
             return node.then + node.other
-        case ParallelLoop() | SimdLoop() | ScanLoop():
+        case ParallelLoop() | SimdLoop() | ScanLoop() | ScatterLoop():
             return (node.loop,)
         case ParallelRegion():
             return node.loops

@@ -20,6 +20,7 @@ from tcjit.codegen.loops import (
     Reduction,
     Run,
     ScanLoop,
+    ScatterLoop,
     SimdLoop,
     Threshold,
     nest,
@@ -99,6 +100,8 @@ class _CpuLowering(LoopScope):
             return self.simd(node)
         if node.mark == marks.Scan() and len(node.body) == 1 and isinstance(node.body[0], For):
             return (ScanLoop(node.body[0]),)
+        if node.mark == marks.Scatter() and len(node.body) == 1 and isinstance(node.body[0], For):
+            return (ScatterLoop(self.loop(node.body[0])),)
         if isinstance(node.mark, marks.Accumulators):
             kinds = [run.kind for run in tile_runs(node.body)]
             if kinds[:1] != ["start"] or kinds[-1:] != ["store"] or kinds.count("start") != 1:

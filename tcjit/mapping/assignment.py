@@ -41,6 +41,7 @@ class Assignment:
     untiled: str = ""  # why a reduction has none
     fused: bool = False  # part of the nest of a reduction before it
     scan: str = ""  # the dimension along which a result adds to the one before it
+    scatter: str = ""  # the dimension of the results that a comparison with data picks one of for each term
 
     @property
     def results(self) -> Bounds:
@@ -51,6 +52,11 @@ class Assignment:
     def terms(self) -> Bounds:
         """The dimensions of the reduction."""
         return tuple(bound for bound in self.bounds if bound[0] in self.reduction)
+
+    @property
+    def final(self) -> bool:
+        """Whether the form is one that later passes leave as it is."""
+        return bool(self.tiled or self.fused or self.scan or self.scatter)
 
     @property
     def empty(self) -> bool:
@@ -125,7 +131,7 @@ class Temporaries:
 def rewrite(before: Assignments, visit: Callable[[Assignment, Temporaries], Sequence[Assignment]]) -> Assignments:
     """The program with every assignment replaced by some, which may use temporaries that ``visit`` adds."""
     temporaries = Temporaries(before)
-    replaced = tuple((old,) if old.tiled or old.fused or old.scan else tuple(visit(old, temporaries)) for old in before.assignments)
+    replaced = tuple((old,) if old.final else tuple(visit(old, temporaries)) for old in before.assignments)
     assignments = tuple(new for part in replaced for new in part)
     return replace(before, assignments=assignments, temporaries=tuple(temporaries.added), replaced=replaced)
 
@@ -144,5 +150,5 @@ def to_statement(name: str, a: Assignment, values: Mapping[str, int]) -> ScopSta
     limits = tuple((dim, str(affine(lower, values)), str(affine(upper, values))) for dim, lower, upper in dynamic)
     return ScopStatement(
         name, a.tensor, a.subscripts, a.operator, a.value, a.bounds, a.reduction, a.constraints, a.source, limits, a.fuse_outer_only,
-        a.tiled, a.untiled, a.fused, a.scan,
+        a.tiled, a.untiled, a.fused, a.scan, a.scatter,
     )  # fmt: skip

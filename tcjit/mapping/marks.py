@@ -103,6 +103,13 @@ class Scan(Mark):
 
 
 @dataclass(frozen=True)
+class Scatter(Mark):
+    """A loop of which a comparison with data picks at most one iteration."""
+
+    word = "scatter"
+
+
+@dataclass(frozen=True)
 class Simd(Mark):
     """A loop that runs in vector lanes."""
 
@@ -219,7 +226,7 @@ class Vector(Mark):
 Collective = Reduce | Mma | AsyncCopy  # stands directly above ``Threads``, at most one of them: what the threads do together
 Inner = Unroll | Vector  # may stand below ``Threads``: how a loop of one thread is printed
 
-CPU = (Parallel, TileLoops, Tile, RegisterTile, Accumulators, Scan, Unroll, Simd)
+CPU = (Parallel, TileLoops, Tile, RegisterTile, Accumulators, Scan, Scatter, Unroll, Simd)
 GPU = (Launch, Grid, GridBlock, Threads, Sync, WaitGroup, Reduce, Mma, AsyncCopy, Unroll, Vector)
 _BY_WORD: dict[str, type[Mark]] = {kind.word: kind for kind in (*CPU, *GPU)}
 

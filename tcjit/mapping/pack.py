@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index, Scalar, Statement, Unary
+from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index, Scalar, Unary
+from tcjit.mapping.assignment import Assignment
 from tcjit.mapping.machine import vector_cover
 from tcjit.mapping.storage import Bounds, Storage
 from tcjit.mapping.strides import stride_in
@@ -95,21 +96,20 @@ def _packable(access: Access, points: int, tensors: Mapping[str, Storage]) -> bo
     return distinct and points >= WORTH_PACKING * tensors[access.tensor].elements
 
 
-def turned_lane(
-    s: Statement, value: Expr, bounds: Bounds, tensors: Mapping[str, Storage], values: Mapping[str, int], asked: int
-) -> str | None:
+def turned_lane(a: Assignment, tensors: Mapping[str, Storage], values: Mapping[str, int], asked: int) -> str | None:
     """The index of a result that should run in lanes though it is not its last: the sum is then computed with that index last.
 
     ``asked`` counts from the last index, which is 1; with 0 the last one is good enough unless it fills less than half of its registers.
     """
-    names = [sub.name for sub in s.subscripts if isinstance(sub, Index)]
-    if s.operator != "+=" or not s.initialise or not s.reduction or not names or len(set(names)) != len(s.subscripts):
+    names = [sub.name for sub in a.subscripts if isinstance(sub, Index)]
+    started = isinstance(a.start, Const)
+    if a.operator != "+=" or not started or not a.reduction or not names or len(set(names)) != len(a.subscripts):
         return None
-    extents = {name: upper - lower for name, lower, upper in bounds}
+    extents = {name: upper - lower for name, lower, upper in a.bounds}
     wanted = [names[-asked]] if 1 < asked <= len(names) else []
-    if not asked and _fill(extents[names[-1]]) < 0.5 and prod(extents[name] for name in s.reduction) >= WORTH_TURNING:
+    if not asked and _fill(extents[names[-1]]) < 0.5 and prod(extents[name] for name in a.reduction) >= WORTH_TURNING:
         wanted = sorted((name for name in reversed(names[:-1]) if extents[name] >= LANES), key=lambda name: -extents[name])
-    return next((name for name in wanted if can_run_in_lanes(value, name, bounds, tensors, values)), None)
+    return next((name for name in wanted if can_run_in_lanes(a.value, name, a.bounds, tensors, values)), None)
 
 
 def _fill(extent: int) -> float:

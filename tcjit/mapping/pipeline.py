@@ -28,6 +28,7 @@ from tcjit.mapping.options import Options
 from tcjit.mapping.passes.allocate import allocate
 from tcjit.mapping.passes.chunk_reductions import chunk_reductions
 from tcjit.mapping.passes.contract import contract
+from tcjit.mapping.passes.eliminate_indices import eliminate_indices
 from tcjit.mapping.passes.fuse import fuse, groups_of
 from tcjit.mapping.passes.map_to_blocks import map_to_blocks
 from tcjit.mapping.passes.map_to_threads import map_to_threads
@@ -36,7 +37,9 @@ from tcjit.mapping.passes.pad_operands import pad_operands
 from tcjit.mapping.passes.parallelise import parallelise, worth_threads
 from tcjit.mapping.passes.promote_to_registers import promote_to_registers
 from tcjit.mapping.passes.promote_to_shared import promote_to_shared
+from tcjit.mapping.passes.scatter_reductions import scatter_reductions
 from tcjit.mapping.passes.schedule_scan import schedule_scan
+from tcjit.mapping.passes.schedule_scatter import schedule_scatter
 from tcjit.mapping.passes.share import share
 from tcjit.mapping.passes.simplify_reductions import simplify_reductions
 from tcjit.mapping.passes.split_index_sets import split_index_sets
@@ -90,6 +93,7 @@ class Mapped:
     def reductions(self) -> tuple[str, ...]:
         """How a CPU computes each reduction: its nest, or why it has none."""
         nests = [tiled.show() for s in self.scop.statements for tiled in s.tiled]
+        nests += [f"{s.tensor}: scatter along {s.scatter}" for s in self.scop.statements if s.scatter]
         return (*nests, *dict.fromkeys(f"{s.tensor}: no nest: {s.untiled}" for s in self.scop.statements if s.reduction and s.untiled))
 
 
@@ -115,8 +119,11 @@ def build_scop(
         return steps.run(function.__name__, function, before, *args, show=Assignments.show, check=check)
 
     assignments = step(extract, program, layouts)
+    assignments = step(eliminate_indices, assignments, prove != "none")
     assignments = proved(widen, assignments)
-    assignments = step(simplify_reductions, assignments) if isinstance(target, Machine) and options.uses_nests else assignments
+    if isinstance(target, Machine) and options.uses_nests:
+        assignments = step(simplify_reductions, assignments)
+        assignments = step(scatter_reductions, assignments, target, prove != "none")
     assignments = step(pad_operands, assignments) if pack else assignments
     if on_vectors and options.uses_nests:
         assignments = step(tile_reductions, assignments, options, target, prove != "none")
@@ -155,12 +162,15 @@ def _mapped(
     counter = count()
     for kind, group in groupby(scop.statements, key=_kind):
         part = _part(scop, tuple(group))
+        alone = partial(_scheduled_alone, prove, steps, part)
         if kind == "nest":
             tiled = [one for s in part.statements for one in s.tiled]
             trees = [tile_tree(one, parallel=options.parallel and worth_threads(one.cycles)) for one in tiled]
             made = reduce(isl.Schedule.sequence, trees)
         elif kind == "scan":
-            made = reduce(isl.Schedule.sequence, [_scheduled_scan(part, s, options, prove, counter, steps) for s in part.statements])
+            made = reduce(isl.Schedule.sequence, [alone(s, schedule_scan, options, counter) for s in part.statements])
+        elif kind == "scatter":
+            made = reduce(isl.Schedule.sequence, [alone(s, schedule_scatter, options, machine, counter) for s in part.statements])
         else:
             made, buffers = _scheduled(part, options, machine, prove, counter, steps)
             privates += buffers
@@ -175,14 +185,17 @@ def _part(scop: Scop, statements: tuple[ScopStatement, ...]) -> Scop:
     return scop if len(statements) == len(scop.statements) else replace(scop, statements=statements, tensors=tensors)
 
 
-def _kind(s: ScopStatement) -> Literal["nest", "scan", "loops"]:
-    return "nest" if s.tiled or s.fused else "scan" if s.scan else "loops"
+def _kind(s: ScopStatement) -> Literal["nest", "scan", "scatter", "loops"]:
+    return "nest" if s.tiled or s.fused else "scan" if s.scan else "scatter" if s.scatter else "loops"
 
 
-def _scheduled_scan(scop: Scop, s: ScopStatement, options: Options, prove: Proof, counter: Iterator[int], steps: Steps) -> isl.Schedule:
+def _scheduled_alone(
+    prove: Proof, steps: Steps, scop: Scop, s: ScopStatement, function: Callable[..., isl.Schedule], *args: object
+) -> isl.Schedule:
+    """The tree of a statement by itself, made by a pass for statements of its kind."""
     one = _part(scop, (s,))
     proof = None if prove == "none" else partial(verify, one, dependences(one))
-    return steps.run("schedule_scan", schedule_scan, one, s, options, counter, show=trees.show, suffix="tree", check=proof)
+    return steps.run(function.__name__, function, one, s, *args, show=trees.show, suffix="tree", check=proof)
 
 
 def _scheduled(
@@ -287,7 +300,9 @@ def _digits(scop: Scop, kernels: tuple[GpuKernel, ...]) -> tuple[Digits, ...]:
 
 def _collapsed(scop: Scop, prove: Proof, steps: Steps) -> Scop:
     check = partial(_verify_merged, scop) if prove != "none" else None
-    return steps.run("collapse", collapse, scop, show=lambda collapsed: collapsed[0].show(), suffix="scop", check=check)[0]
+    collapsed: Scop
+    collapsed, _ = steps.run("collapse", collapse, scop, show=lambda made: made[0].show(), suffix="scop", check=check)
+    return collapsed
 
 
 def _verify_merged(scop: Scop, collapsed: tuple[Scop, tuple[Merge, ...]]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tcjit.grammar.ast import Const, Statement
+from tcjit.grammar.ast import Const, Expr, Statement
 from tcjit.grammar.dtypes import DTYPES
 
 
@@ -29,3 +29,9 @@ def identity(operator: str, dtype: str) -> Const:
     else:
         value = kind.greatest if operator == "min=" else kind.least
     return Const(value, dtype=dtype)
+
+
+def is_identity(value: Expr, operator: str) -> bool:
+    """Whether a term leaves every result as it is that a reduction which starts from its identity may have."""
+    neutral = identity(operator, value.dtype)
+    return isinstance(value, Const) and value == neutral and str(value.value) == str(neutral.value)  # 0.0 is no -0.0

@@ -37,6 +37,7 @@ class ScopStatement:
     untiled: str = ""  # why a reduction has none
     fused: bool = False  # computed by the nest of a reduction before it
     scan: str = ""  # the dimension along which a result adds to the one before it
+    scatter: str = ""  # the dimension of the results that a comparison with data picks one of for each term
 
     @property
     def dims(self) -> tuple[str, ...]:

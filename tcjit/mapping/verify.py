@@ -18,13 +18,15 @@ import islpy as isl
 
 from tcjit.errors import VerifyError
 from tcjit.grammar.affine import isl_name
+from tcjit.grammar.ast import Binary, Select
+from tcjit.grammar.polynomial import names
 from tcjit.mapping.dependences import Dependences
-from tcjit.mapping.isl import descendants
-from tcjit.mapping.marks import Grid, GridBlock, Mark, Parallel, Reduce, Simd, Threads, TileLoops, Vector
+from tcjit.mapping.isl import descendants, union_map
+from tcjit.mapping.marks import Grid, GridBlock, Mark, Parallel, Reduce, Scatter, Simd, Threads, TileLoops, Vector
 from tcjit.mapping.races import ThreadRegion, regions, slots
 from tcjit.mapping.scop import Scop
 from tcjit.mapping.storage import Buffer
-from tcjit.mapping.tree import KIND, kind, mark_of, rewrite, show
+from tcjit.mapping.tree import KIND, kind, mark_of, members, rewrite, show, statements_below
 
 
 def verify(scop: Scop, deps: Dependences, tree: isl.Schedule) -> None:
@@ -93,6 +95,8 @@ class _Proof:
         on_grid = isinstance(above, Grid | Threads)
         parallel = on_grid or (above == TileLoops() and outer == Parallel())
         lanes = above in (Simd(), Vector())
+        if above == Scatter():
+            self.picked(node)
         partial = node.band_get_partial_schedule()
         if not node.get_domain().is_subset(partial.domain()):
             self.fail("coverage", "a band leaves instances without a time")
@@ -113,6 +117,20 @@ class _Proof:
                 self.fail("reductions", f"terms of one reduction run on several threads: {reduction.subtract(together)}")
             strict, reduction = same, together
         return strict, reduction
+
+    def picked(self, node: isl.ScheduleNode) -> None:
+        """What the statement of a loop below ``scatter`` compares with the dimension picks an iteration: it must not change inside."""
+        below = [self.scop.statement(name) for name in statements_below(node)]
+        if len(below) != 1 or [one.dims for one in members(self.scop, node)] != [((below[0].name, below[0].scatter),)]:
+            self.fail("scatter", "no loop over the dimension that one statement compares with data")
+        s = below[0]
+        assert isinstance(s.value, Select) and isinstance(s.value.condition, Binary)
+        primed = [f"{name}_" for name in s.isl_dims]
+        equal = " and ".join(f"{name} = {name}_" for name in map(isl_name, names(s.value.condition.right))) or "0 = 0"
+        alike = union_map(self.scop.ctx, [f"{s.tuple_text} -> {s.name}[{', '.join(primed)}] : {equal}"], self.scop.parameters)
+        before = node.get_prefix_schedule_union_map()
+        if not before.apply_range(before.reverse()).is_subset(alike):
+            self.fail("scatter", "a loop inside changes what picks an iteration")
 
     def digits(self, node: isl.ScheduleNode, radices: tuple[int, ...] | None) -> None:
         """Numbers of blocks count from 0, digits of threads stay below their ``radices``."""

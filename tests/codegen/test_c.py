@@ -287,3 +287,31 @@ def test_other_calls_stay_in_the_loop(value: str) -> None:
 def test_calls_on_indices_outside_of_the_loop_come_before_it() -> None:
     made = kernel(source("def f(float(N,C) X) -> (Y) { Y(n, c) = X(n, c) + sqrt(n + 1.0) }", {"X": (64, 128)}))
     assert re.search(r"const float tc_c0 = sqrtf\(.*c0.*\);", made), made
+
+
+def test_a_choice_of_all_lanes_is_made_before_them() -> None:
+    """Whether a row of a gather is read, with the check of the row; a choice that differs between lanes stays in the loop."""
+    rows = "def f(int64(N) I, float(V,D) X) -> (O) {{ O(n,d) +=! (I(n) == v{}) ? X(v,d) : 0.0 }}"
+    shapes = {"I": (30,), "X": (9, 20)}
+    text = kernel(source(rows.format(""), shapes, Options()))
+    assert len(lane_loops(text)) == 2 and not any("I[" in loop or "TC_FLAG" in loop for loop in lane_loops(text))
+    (loop,) = lane_loops(kernel(source(rows.format(" && d > v"), shapes, Options())))
+    assert "?" in loop
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes"),
+    [
+        (
+            "def f(int64(N) I, float(N,D) X) -> (O) { O(v,d) +=! (I(n) == v) ? X(n,d) : 0.0 where v in 0:50 }",
+            {"I": (999,), "X": (999, 200)},
+        ),
+        ("def f(int64(N) I) -> (O) { O(v) +=! (I(n) == v) ? 1 : 0 where v in 0:50 }", {"I": (1 << 18,)}),
+    ],
+    ids=["blocks", "chunks"],
+)
+def test_threads_do_not_share_the_terms_of_a_scatter(text: str, shapes: dict[str, tuple[int, ...]]) -> None:
+    found = kernel(source(text, shapes, Options()))
+    before, _, after = found.partition("const int64_t c2 = I[")
+    assert after and "collapse" not in before.rpartition("#pragma omp parallel")[2] and "if (0 <= c2 && c2 <= 49)" in after
+    assert "== I[" not in found, "what picks the result is compared with nothing else"

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import math
-import mmap
 import os
 import zlib
 from collections.abc import Iterator, Mapping
@@ -15,8 +13,8 @@ import pytest
 import torch
 from support.compare import assert_agree
 from support.mapping import program
+from support.memory import beside_a_guard
 from support.run import array, tensor
-from support.tile_vectors import Pages
 
 import tcjit
 from tcjit.mapping.passes import parallelise
@@ -253,13 +251,6 @@ def test_reads_stay_inside(name: str, end: bool) -> None:
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
 
-
-def beside_a_guard(given: torch.Tensor, end: bool) -> torch.Tensor:
-    """The same elements beside a page that nobody may touch."""
-    size = given.numel() * given.element_size()
-    page = Pages(-(-size // mmap.PAGESIZE))
-    memory = (ctypes.c_char * size).from_address(page.end - size if end else page.start)
-    return torch.frombuffer(memory, dtype=given.dtype).view(given.shape).copy_(given)
 
 def test_results_of_no_residue_class() -> None:
     """A transposed convolution whose kernel reaches every third row alone: the other rows have no terms, and are started all the same."""

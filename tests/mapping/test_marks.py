@@ -67,4 +67,4 @@ def _begins_a_mark(text: str) -> bool:
 
 
 # also a scope of barriers, a number of an option, capabilities of a device, a kind of statement
-AMBIGUOUS = {"block", "threads", "async_copy", "mma", "scan"}
+AMBIGUOUS = {"block", "threads", "async_copy", "mma", "scan", "scatter"}

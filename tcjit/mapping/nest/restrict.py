@@ -12,10 +12,10 @@ import islpy as isl
 
 from tcjit.errors import VerifyError
 from tcjit.grammar.affine import condition
-from tcjit.grammar.ast import Const, Expr, Select
+from tcjit.grammar.ast import Expr, Select
 from tcjit.grammar.walk import walk
 from tcjit.mapping.nest.statement import AffineStatement
-from tcjit.mapping.reduction import identity
+from tcjit.mapping.reduction import identity, is_identity
 
 
 def restrict(s: AffineStatement, dtype: str, values: Mapping[str, int]) -> AffineStatement:
@@ -24,9 +24,9 @@ def restrict(s: AffineStatement, dtype: str, values: Mapping[str, int]) -> Affin
         return s
     domain, body = s.domain, s.body
     while isinstance(body, Select) and (text := condition(body.condition, values)) is not None:
-        if _is_identity(body.other, s.operator):
+        if is_identity(body.other, s.operator):
             domain, body = domain.intersect(_where(s, text)), body.then
-        elif _is_identity(body.then, s.operator):
+        elif is_identity(body.then, s.operator):
             domain, body = domain.subtract(_where(s, text)), body.other
         else:
             break
@@ -51,7 +51,7 @@ def _value(s: AffineStatement, where: isl.Set, values: Mapping[str, int], expect
     work = [(s.body, where)]
     while work:
         body, part = work.pop()
-        if part.is_empty() or body is expected or expected is None and _is_identity(body, s.operator):
+        if part.is_empty() or body is expected or expected is None and is_identity(body, s.operator):
             continue
         text = condition(body.condition, values) if isinstance(body, Select) else None
         if text is None:
@@ -63,8 +63,3 @@ def _value(s: AffineStatement, where: isl.Set, values: Mapping[str, int], expect
 
 def _where(s: AffineStatement, text: str) -> isl.Set:
     return isl.Set.read_from_str(s.domain.get_ctx(), f"{{ [{', '.join(s.dims)}] : {text} }}")
-
-
-def _is_identity(value: Expr, operator: str) -> bool:
-    neutral = identity(operator, value.dtype)
-    return isinstance(value, Const) and value == neutral and str(value.value) == str(neutral.value)  # 0.0 is no -0.0

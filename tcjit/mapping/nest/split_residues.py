@@ -45,7 +45,8 @@ def split_residues(s: AffineStatement) -> list[tuple[AffineStatement, isl.MultiA
     total = prod(counts.values())
     if not 1 < total <= MAX_RESIDUES:
         return [(s, embedding(ctx, s.dims, {}, {}))]
-    found, results_of = [], dict[tuple[int, ...], int]()
+    found: list[tuple[AffineStatement, isl.MultiAff]] = []
+    results_of: dict[tuple[int, ...], int] = {}
     for residues in product(*(range(count) for count in counts.values())):
         of = dict(zip(counts, residues, strict=True))
         points = embedding(ctx, s.dims, counts, of)

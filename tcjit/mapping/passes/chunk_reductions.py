@@ -54,7 +54,7 @@ def chunk_reduction(
     if not a.terms or a.empty or a.tiled:
         return [a]
     asked = options.reduction_chunks or _worth(a, temporaries, before, target)
-    return [a] if asked <= 1 else _in_chunks(a, _chunks(a, asked, target), temporaries, before, isinstance(target, Device))
+    return [a] if asked <= 1 else in_chunks(a, asked, temporaries, before, target)
 
 
 def _worth(a: Assignment, temporaries: Temporaries, before: Assignments, target: Machine | Device) -> int:
@@ -96,14 +96,15 @@ def _chunks(a: Assignment, asked: int, target: Machine | Device) -> _Chunks:
     return _Chunks(dim, lower, upper, size, -(-(upper - lower) // size))
 
 
-def _in_chunks(a: Assignment, chunks: _Chunks, temporaries: Temporaries, before: Assignments, on_gpu: bool) -> list[Assignment]:
-    """The reduction into partial results, and the one that combines them: on a GPU in a launch of its own, as a block would have to
-    have all parts of a result otherwise."""
+def in_chunks(a: Assignment, asked: int, temporaries: Temporaries, before: Assignments, target: Machine | Device) -> list[Assignment]:
+    """The reduction into partial results of about so many chunks, and the one that combines them: on a GPU in a launch of its own, as a
+    block would have to have all parts of a result otherwise."""
+    chunks, on_gpu = _chunks(a, asked, target), isinstance(target, Device)
     dim, lower, extent, size = chunks.dim, chunks.lower, chunks.upper - chunks.lower, chunks.size
-    target = temporaries.tensors[a.tensor]
+    result = temporaries.tensors[a.tensor]
     chunk = fresh("chunk", {bound[0] for bound in a.bounds} | set(temporaries.tensors))
-    extents = (None, *target.dynamic_extents) if target.dynamic_extents else ()
-    part = temporaries.add(a.source, f"{target.name}_part", target.dtype, (chunks.count, *target.shape), extents)
+    extents = (None, *result.dynamic_extents) if result.dynamic_extents else ()
+    part = temporaries.add(a.source, f"{result.name}_part", result.dtype, (chunks.count, *result.shape), extents)
     subscripts = (Index(chunk, dtype="int64"), *a.subscripts)
     # the reduced dimension now counts inside its chunk
     first = Binary("*", Index(chunk, dtype="int64"), Const(size, dtype="int64"), dtype="int64")
@@ -119,25 +120,25 @@ def _in_chunks(a: Assignment, chunks: _Chunks, temporaries: Temporaries, before:
         last = Binary("+", end, Const(size - 1 - lower, dtype="int64"), dtype="int64")
         dynamic[chunk] = Const(0, dtype="int64"), Binary("/", last, Const(size, dtype="int64"), dtype="int64")
     counted = (chunk, 0, chunks.count)
-    results, value = a.results, _with_index(a.value, dim, moved)
+    results, value = a.results, with_index(a.value, dim, moved)
     accumulate = Assignment(
         part.name, subscripts, a.operator, value, (counted, *results, *inside), a.source, a.reduction,
         # an untouched element of a partial result (left indices that cover a part of the tensor) is never read
-        identity(a.operator, target.dtype), dynamic, short, fuse_outer_only=on_gpu,
+        identity(a.operator, result.dtype), dynamic, short, fuse_outer_only=on_gpu,
     )  # fmt: skip
-    combined = Access(part.name, subscripts, dtype=target.dtype)
-    start = [] if a.start is None else [Assignment(target.name, a.subscripts, "=", a.start, results, a.source, dynamic=dynamic)]
+    combined = Access(part.name, subscripts, dtype=result.dtype)
+    start = [] if a.start is None else [Assignment(result.name, a.subscripts, "=", a.start, results, a.source, dynamic=dynamic)]
     combine = Assignment(
-        target.name, a.subscripts, a.operator, combined, (*results, counted), a.source, (chunk,), dynamic=dynamic, fuse_outer_only=on_gpu
+        result.name, a.subscripts, a.operator, combined, (*results, counted), a.source, (chunk,), dynamic=dynamic, fuse_outer_only=on_gpu
     )
     return [accumulate, *start, combine]
 
 
-def _with_index(value: Expr, name: str, replacement: Expr) -> Expr:
+def with_index(value: Expr, name: str, replacement: Expr) -> Expr:
     """The value with an index replaced; where it stands as a value, in ``int32``, the replacement is converted to that."""
     if isinstance(value, Index) and value.name == name:
         return replacement if value.dtype == replacement.dtype else Cast(replacement, dtype=value.dtype)
-    return rebuild(value, lambda child: _with_index(child, name, replacement))
+    return rebuild(value, lambda child: with_index(child, name, replacement))
 
 
 def _volume(bounds: Bounds) -> int:

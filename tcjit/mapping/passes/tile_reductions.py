@@ -52,7 +52,7 @@ def tile_reductions(before: Assignments, options: Options, machine: Machine, pro
 
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
         nonlocal number, fused
-        number += 1
+        number = program.index(a, number + 1)  # ``rewrite`` passes over what has its form
         if fused:
             fused -= 1
             return [replace(a, fused=True)]

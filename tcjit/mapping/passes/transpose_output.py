@@ -14,9 +14,9 @@ def transpose_output(before: Assignments, options: Options) -> Assignments:
     """The program with transposed temporaries, each copied to its result."""
 
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
-        if a.operator == "=" or a.empty or a.reduction != before.statement(a).reduction:
-            return [a]  # what combines partial results, too
-        lane = turned_lane(before.statement(a), a.value, a.bounds, temporaries.tensors, before.values, options.vector_dim)
+        if a.operator == "=" or a.empty:
+            return [a]
+        lane = turned_lane(a, temporaries.tensors, before.values, options.vector_dim)
         if lane is None or lane in a.dynamic:
             return [a]
         target = temporaries.tensors[a.tensor]

@@ -85,11 +85,17 @@ def test_without_a_modulus_nothing_is_split() -> None:
     assert part is whole and isl.Map.from_multi_aff(points_of).is_equal(isl.Map.from_multi_aff(identity))
 
 
-def test_too_many_classes() -> None:
-    text = transposed(5, 0)  # five of results, five of terms
-    whole = restricted(text, {"X": (2, 5), "W": (2, 3, 6)})
-    counts = moduli(whole.domain, whole.dims)
-    assert counts == {"h": 5, "kh": 5} and 25 > MAX_CLASSES
+def test_residues_of_results_decide_on_those_of_terms() -> None:
+    whole = restricted(transposed(5, 0), {"X": (2, 5), "W": (2, 3, 6)})
+    assert moduli(whole.domain, whole.dims) == {"h": 5, "kh": 5}
+    parts = split_residues(whole)
+    assert len(parts) == 5 < MAX_CLASSES
+    verify_split_residues(whole, parts)
+
+
+@pytest.mark.parametrize("stride", [MAX_CLASSES + 1, 2 * MAX_CLASSES], ids=["classes", "combinations of residues"])
+def test_too_many_classes(stride: int) -> None:
+    whole = restricted(transposed(stride, 0), {"X": (2, 5), "W": (2, 3, stride + 1)})
     ((part, _),) = split_residues(whole)
     assert part is whole
     with pytest.raises(MappingError, match="divides an index"):

@@ -1,0 +1,93 @@
+"""Scatter reductions: where a comparison with data picks one result for each term, go over the terms alone.
+
+A sum for each class, ``O(v,d) +=! (I(n) == v) ? X(n,d) : 0.0``, takes a step for each term instead of one for each pair of a term and a
+class. A result has its terms in their order or, where threads have nothing else to share, is the sum of a few parts that do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+from tcjit.grammar.affine import guarded_accesses
+from tcjit.grammar.ast import Binary, Const, Expr, Index, Select
+from tcjit.grammar.polynomial import names
+from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
+from tcjit.mapping.equality import Equality, equality, reads_inside, verify_equality, where
+from tcjit.mapping.machine import Machine
+from tcjit.mapping.passes.chunk_reductions import CPU_CHUNKS, WORTH_CHUNKS, in_chunks
+from tcjit.mapping.passes.schedule_scatter import BLOCK
+from tcjit.mapping.reduction import identity
+from tcjit.mapping.verify_assignments import verify_assignments
+
+LEAST = 2  # results along the dimension that pay for a scatter
+SHARES = 16  # parts of the results, in blocks of a row, that are enough for threads
+SPARE = 8  # terms for each partial result that pay for chunks
+
+
+def scatter_reductions(before: Assignments, machine: Machine, prove: bool) -> Assignments:
+    """The program with scatters in the place of reductions that compare data with an index of the result; ``prove`` proves them."""
+
+    def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
+        found = _picked(before, a, temporaries)
+        if found is None:
+            return [a]
+        combine: list[Assignment] = []
+        if _worth_chunks(a, found):
+            whole, (a, *combine) = a, in_chunks(a, CPU_CHUNKS, temporaries, before, machine)
+            found = equality(a, found.index, before.values)
+            assert found is not None, "chunks keep what a term is compared with"
+            if prove:
+                _verify_chunks(before, whole, (a, *combine), temporaries)
+        if prove:
+            verify_equality(before, a, found)
+        assert a.start is not None
+        start = replace(a, operator="=", value=a.start, bounds=a.results, reduction=(), start=None, constraints=())
+        return [start, _update(a, found), *combine]
+
+    return rewrite(before, visit)
+
+
+def _picked(before: Assignments, a: Assignment, temporaries: Temporaries) -> Equality | None:
+    """The comparison with data that picks a result of each term, where a scatter pays."""
+    dtype = temporaries.tensors[a.tensor].dtype
+    if not a.reduction or a.empty or a.constraints or a.start != identity(a.operator, dtype) or a.value.dtype != dtype:
+        return None
+    if not all(isinstance(sub, Index) for sub in a.subscripts) or any(read.tensor == a.tensor for read, _ in guarded_accesses(a.value)):
+        return None
+    for index in (name for name, lower, upper in a.results if upper - lower >= LEAST):
+        found = equality(a, index, before.values)
+        if found is not None and (not found.reordered or reads_inside(before, _update(a, found))):
+            return found
+    return None
+
+
+def _verify_chunks(before: Assignments, a: Assignment, parts: tuple[Assignment, ...], temporaries: Temporaries) -> None:
+    """Prove that partial results have every term once, and are combined."""
+    whole = replace(before, assignments=(a,))
+    chunks = replace(whole, assignments=parts, temporaries=tuple(temporaries.added), replaced=(parts,))
+    verify_assignments("chunk_reductions", whole, chunks)
+
+
+def _worth_chunks(a: Assignment, e: Equality) -> bool:
+    """Whether the results give threads little to share, and there are terms enough for partial results."""
+    compared = {e.index, *names(_at(a, e))}
+    row = prod(upper - lower for name, lower, upper in a.results if name not in compared)
+    outer = prod(upper - lower for name, lower, upper in a.results if name in compared and name != e.index)
+    picked = next(upper - lower for name, lower, upper in a.results if name == e.index)
+    terms, longest = prod(upper - lower for _, lower, upper in a.terms), max(upper - lower for _, lower, upper in a.terms)
+    long = not a.dynamic and terms * row * outer >= WORTH_CHUNKS and longest >= CPU_CHUNKS
+    return long and outer * -(-row // BLOCK) < SHARES and picked * outer * CPU_CHUNKS * SPARE <= terms
+
+
+def _update(a: Assignment, e: Equality) -> Assignment:
+    """The reduction as one of ``index == data ? term : identity``."""
+    picked = Binary("==", Index(e.index, dtype="int64"), _at(a, e), dtype="bool")
+    value = Select(picked, where(e.after, e.term, e.identity), e.identity, dtype=e.term.dtype)
+    return replace(a, value=value, start=None, scatter=e.index)
+
+
+def _at(a: Assignment, e: Equality) -> Expr:
+    """What the index is compared with: outside its range where a condition before that does not hold."""
+    lower = next(least for name, least, _ in a.bounds if name == e.index)
+    return where(e.before, e.value, Const(lower - 1, dtype="int64"))

@@ -1,0 +1,72 @@
+"""Schedule a scatter: the terms in order, and below the result that each of them is added to, what it has beside that.
+
+Results that data do not pick are the outer loops, and blocks of a row of results, which threads share: every thread goes over all terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+import islpy as isl
+
+from tcjit.grammar.affine import isl_name
+from tcjit.grammar.ast import Binary, Index, Select
+from tcjit.grammar.polynomial import names
+from tcjit.mapping.isl import member, stack
+from tcjit.mapping.machine import Machine
+from tcjit.mapping.marks import Mark, Parallel, Scatter, Simd, Tile
+from tcjit.mapping.options import Options
+from tcjit.mapping.passes.parallelise import cost_of_point, worth_threads
+from tcjit.mapping.scop import Scop, ScopStatement
+from tcjit.mapping.tree import insert_mark
+
+BLOCK = 64  # results that the part of a row which one thread takes is a multiple of
+
+
+def schedule_scatter(scop: Scop, s: ScopStatement, options: Options, machine: Machine, counter: Iterator[int]) -> isl.Schedule:
+    """The tree of a statement with ``scatter``; ``counter`` numbers tiles."""
+    assert isinstance(s.value, Select) and isinstance(s.value.condition, Binary)
+    compared = set(names(s.value.condition.right))
+    results = [dim for dim in s.dims if dim not in s.reduction and dim != s.scatter]
+    outer, row = [d for d in results if d in compared], [d for d in results if d not in compared]
+    terms, rest = [d for d in s.reduction if d in compared], [d for d in s.reduction if d not in compared]
+    last = s.subscripts[-1]
+    lane = last.name if isinstance(last, Index) and last.name in row else row[-1] if row else ""
+    row = [dim for dim in row if dim != lane]
+    shared = options.parallel and worth_threads(s.points // s.extent(s.scatter) * cost_of_point(s))
+    block = _block(s.extent(lane), machine.threads // prod(map(s.extent, outer))) if lane and shared else 0
+    blocks = [f"floor({isl_name(lane)}/{block})"] if block else []
+    lanes = [f"({isl_name(lane)} mod {block})" if block else isl_name(lane)] if lane else []
+
+    node = isl.Schedule.from_domain(scop.domain).get_root().child(0)
+    bands = (
+        (Parallel() if shared else None, [*map(isl_name, outer), *blocks], True),
+        (None, list(map(isl_name, terms)), False),
+        (Scatter(), [isl_name(s.scatter)], True),
+        (None, list(map(isl_name, row)), True),
+        (None if lanes else Simd(), list(map(isl_name, rest)), False),
+        (Simd(), lanes, True),
+    )
+    for number, (mark, texts, coincident) in enumerate(bands):
+        node = _band(scop, s, node, texts, coincident, mark) if texts else node
+        if not number:  # threads take what is outside of a tile
+            node = insert_mark(node, Tile(next(counter))).child(0)
+    return node.get_schedule()
+
+
+def _block(extent: int, threads: int) -> int:
+    """The part of a row that each of so many threads takes; 0: all of it. Not less, as every thread goes over all terms."""
+    block = -(-extent // (threads * BLOCK)) * BLOCK if threads > 1 else extent
+    return block if block < extent else 0
+
+
+def _band(
+    scop: Scop, s: ScopStatement, node: isl.ScheduleNode, texts: list[str], coincident: bool, mark: Mark | None
+) -> isl.ScheduleNode:
+    """The leaf below a band at a leaf."""
+    members = [member(scop.ctx, {s.name: (s.isl_dims, text)}, scop.parameters) for text in texts]
+    node = node.insert_partial_schedule(stack(scop.ctx, members)).band_set_permutable(1)
+    for position in range(len(texts)):
+        node = node.band_member_set_coincident(position, int(coincident))
+    return (insert_mark(node, mark).child(0) if mark else node).child(0)

@@ -1,0 +1,191 @@
+"""Which reductions become scatters, their chunks, and the trees that run them in order.
+
+Modules: mapping.passes.scatter_reductions mapping.passes.schedule_scatter
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import count
+
+import pytest
+from support.mapping import AVX512, program
+
+from tcjit.errors import VerifyError
+from tcjit.mapping import tree as trees
+from tcjit.mapping.assignment import Assignments
+from tcjit.mapping.dependences import dependences
+from tcjit.mapping.extract import extract
+from tcjit.mapping.machine import SM_90
+from tcjit.mapping.options import Options
+from tcjit.mapping.passes.scatter_reductions import scatter_reductions
+from tcjit.mapping.passes.schedule_scatter import schedule_scatter
+from tcjit.mapping.passes.widen import widen
+from tcjit.mapping.pipeline import build_scop, map_program
+from tcjit.mapping.scop import Scop, ScopStatement
+from tcjit.mapping.verify import verify
+
+SUMS = "O(v,d) +=! (I(n) == v) ? X(n,d) : 0.0 where v in 0:40"
+COUNTS = "O(v) +=! (I(n) == v) ? 1 : 0 where v in 0:64"
+
+
+def text(body: str, kind: str = "float") -> str:
+    return f"def f(int64(N) I, {kind}(N,D) X) -> (O) {{ {body} }}"
+
+
+def shapes(n: int = 100, d: int = 20) -> dict[str, tuple[int, ...]]:
+    return {"I": (n,), "X": (n, d)}
+
+
+def before(body: str, n: int = 100, d: int = 20, kind: str = "float") -> Assignments:
+    return widen(extract(program(text(body, kind), shapes(n, d))))
+
+
+def shown(given: Assignments) -> list[str]:
+    return [a.show() for a in scatter_reductions(given, AVX512, True).assignments]
+
+
+@pytest.mark.parametrize(
+    ("body", "update"),
+    [
+        (SUMS, "O(v, d) += v == I(n) ? X(n, d) : 0.0 where v in 0:40, d in 0:20, n in 0:100"),
+        (
+            "O(v,d) max=! (I(n) == v + 1 && d > v) ? X(n,d) : -infinity() where v in 0:40",
+            "O(v, d) max= v == int64(I(n) - 1) ? d > v ? X(n, d) : -infinity() : -infinity() where v in 0:40, d in 0:20, n in 0:100",
+        ),
+        (
+            "O(v,d) +=! (n > 0 && I(n-1) == v) ? X(n,d) : 0.0 where v in 0:40, n in 0:N",
+            "O(v, d) += v == (n > 0 ? I(n - 1) : -1) ? X(n, d) : 0.0 where v in 0:40, d in 0:20, n in 0:100",
+        ),
+        (COUNTS, "O(v) += v == I(n) ? 1 : 0 where v in 0:64, n in 0:100"),
+    ],
+)
+def test_scatters(body: str, update: str) -> None:
+    found = scatter_reductions(before(body), AVX512, True)
+    assert len(found.assignments) == 2 and shown(before(body))[1] == update
+    start, scatter = found.assignments
+    assert start.operator == "=" and not start.reduction and not start.scatter and start.bounds == scatter.results
+    assert scatter.scatter == "v" and scatter.start is None
+
+
+def test_halves_are_summed_in_float() -> None:
+    found = shown(before(SUMS, kind="bfloat16"))
+    assert found[1].startswith("O_wide(v, d) += v == I(n) ? float32(X(n, d)) : 0.0 where") and len(found) == 3
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        SUMS.replace("==", "!="),
+        SUMS.replace(": 0.0", ": 1.0"),
+        SUMS.replace("0:40", "0:1"),  # too few results
+        COUNTS.replace("0:64", "0:1"),
+        "O(v,d) +=! (I((n + v) % N) == v) ? X(n,d) : 0.0 where v in 0:40, n in 0:N",
+        "O(n,d) +=! (I(n) == v) ? X(n,d) : 0.0 where v in 0:40",  # no index of a result
+        "O(v,d) = 1.0 where v in 0:40, d in 0:D  O(v,d) += (I(n) == v) ? X(n,d) : 0.0 where v in 0:40",
+        "O(v,d) +=! (J((n + v) % N) > 0 && I(I(n)) == v) ? X(n,d) : 0.0 where v in 0:40, n in 0:N".replace("J", "I"),
+    ],
+)
+def test_what_is_none(body: str) -> None:
+    given = before(body)
+    assert scatter_reductions(given, AVX512, True).assignments == given.assignments
+
+
+def test_chunks_of_many_terms() -> None:
+    """Where threads have nothing else to share; a reduction with results in a row, or with few terms for each result, has none."""
+    assert shown(before(COUNTS, n=1 << 18)) == [
+        "O_part(chunk, v) = 0 where chunk in 0:32, v in 0:64",
+        "O_part(chunk, v) += v == I(chunk * 8192 + n) ? 1 : 0 where chunk in 0:32, v in 0:64, n in 0:8192",
+        "O(v) = 0 where v in 0:64",
+        "O(v) += O_part(chunk, v) where v in 0:64, chunk in 0:32",
+    ]
+    given = program(text(COUNTS), shapes(1 << 18))
+    assert any(s.scatter for s in map_program(given, Options(), AVX512, prove="every").scop.statements)
+    assert len(shown(before(COUNTS.replace("64", "4000"), n=1 << 18))) == len(shown(before(SUMS, n=1 << 18, d=2000))) == 2
+
+
+def test_chunks_of_few_results() -> None:
+    """Their combination is a reduction over other indices than the statement's."""
+    made = program(text("O(v) +=! (I(n) == v) ? X(n,0) : 0.0 where v in 0:3"), shapes(1 << 18))
+    scop = build_scop(made, Options(), target=AVX512, prove="every")
+    assert [s.tensor for s in scop.statements] == ["O_part", "O_part", "O", "O"]
+
+
+def scattered(body: str, n: int = 100, d: int = 20) -> tuple[Scop, ScopStatement]:
+    scop = build_scop(program(text(body), shapes(n, d)), Options(), target=AVX512)
+    s = next(s for s in scop.statements if s.scatter)
+    return replace(scop, statements=(s,)), s
+
+
+BANDS = {
+    SUMS: ["n", "v", "d"],
+    COUNTS: ["n", "v"],
+    "O(v) +=! (I(n) == v) ? X(n,d) : 0.0 where v in 0:64": ["n", "v", "d"],  # a sum of each row, in lanes
+    "O(v,d,e) +=! (I(n) == v) ? X(n,d) * X(n,e) : 0.0 where v in 0:40": ["n", "v", "d", "e"],
+    "O(d,v) +=! (I(n) == v) ? X(n,d) : 0.0 where v in 0:40": ["n", "v", "d"],
+    "O(v,d) +=! (d > 3 && I(n) == v) ? X(n,d) : 0.0 where v in 0:64": ["d", "n", "v"],  # which is picked depends on d
+}
+
+
+@pytest.mark.parametrize("body", BANDS)
+def test_trees_are_in_order_and_proved(body: str) -> None:
+    scop, s = scattered(body)
+    tree = schedule_scatter(scop, s, Options(), AVX512, count())
+    verify(scop, dependences(scop), tree)
+    lines = trees.show(tree).splitlines()
+    assert [line.partition("-> [(")[2].partition(")")[0] for line in lines if "schedule:" in line] == BANDS[body]
+    assert [line.split('"')[1] for line in lines if "mark:" in line][:2] == ["tile 0", "scatter"]
+
+
+def test_threads_take_blocks_of_long_rows() -> None:
+    scop, s = scattered(SUMS, n=1000, d=200)
+    tree = schedule_scatter(scop, s, Options(), AVX512, count())
+    verify(scop, dependences(scop), tree)
+    assert 'mark: "parallel"' in trees.show(tree) and "floor((d)/128)" in trees.show(tree)
+    alone = trees.show(schedule_scatter(scop, s, Options(parallel=False), AVX512, count()))
+    assert "parallel" not in alone and "floor" not in alone
+
+
+def test_wrong_trees_are_refused() -> None:
+    """A mark above another loop, and a loop over terms below the result that each of them picks."""
+    scop, s = scattered(SUMS)
+    deps = dependences(scop)
+    good = trees.show(schedule_scatter(scop, s, Options(), AVX512, count()))
+
+    def renamed(**loops: str) -> str:
+        """The tree with loops over other dimensions."""
+        marked = good
+        for old in loops:
+            marked = marked.replace(f"-> [({old})]", f"-> [<{old}>]")
+        for old, new in loops.items():
+            marked = marked.replace(f"-> [<{old}>]", f"-> [({new})]")
+        return marked
+
+    wrong = {
+        renamed(n="v", v="n"): "no loop over the dimension",
+        renamed(v="v + 1"): "no loop over the dimension",
+        renamed(n="d", d="n"): "a loop inside changes what picks",
+    }
+    for text, why in wrong.items():
+        with pytest.raises(VerifyError, match=why):
+            verify(scop, deps, trees.read(scop.ctx, text))
+
+
+def test_only_for_a_cpu_with_nests() -> None:
+    given = program(text(SUMS), shapes())
+    mapped = map_program(given, Options(), AVX512)
+    assert any(s.scatter for s in mapped.scop.statements) and mapped.reductions == ("O: scatter along v",)
+    assert not any(s.scatter for s in map_program(given, Options(nest=False), AVX512).scop.statements)
+    assert not any(s.scatter for s in build_scop(given, Options(), target=SM_90).statements)
+
+
+@pytest.mark.parametrize(
+    "first",
+    ["S(v) +=! (I(n) == v) ? X(n,0) : 0.0 where v in 0:40", "S(i) +=! (j <= i) ? X(j,0) : 0.0 where i in 0:N, j in 0:N"],
+    ids=["scatter", "scan"],
+)
+def test_nests_behind_one_keep_their_epilogues(first: str) -> None:
+    body = f"{first}  P(n,e) +=! X(n,d) * W(d,e)  O(n,e) = max(P(n,e), 0.0)"
+    made = program(f"def f(int64(N) I, float(N,D) X, float(D,E) W) -> (S, O) {{ {body} }}", {"I": (64,), "X": (64, 64), "W": (64, 64)})
+    scop = map_program(made, Options(), AVX512).scop
+    assert [s.tensor for s in scop.statements if s.fused] == ["O"]
