@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from math import prod
 
 from tcjit.codegen import prelude
@@ -41,6 +42,7 @@ from tcjit.codegen.scope import Gathers
 from tcjit.codegen.source import Numbers, Source
 from tcjit.codegen.tile_printer import TilePrinter
 from tcjit.codegen.tile_vectors import declarations
+from tcjit.codegen.vector_extrema import ExtremaLoop, extrema_loop
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Binary, Call, Expr, Index, Select
 from tcjit.grammar.dtypes import DTYPES
@@ -345,7 +347,13 @@ class CEmitter(Emitter):
             self.write(f"{vtype(dtype)} {names[0]} = {self.printer.load(storage.dtype, element)};")
             for name in names[1:]:
                 self.write(f"{vtype(dtype)} {name} = {self.printer.identity(statement.operator, dtype)};")
-            self.accumulate(replace(loop, upper=loop.lower + (stretch - 1)) if count > 1 else loop, reduction.run, names, clause, stretch)
+            width = self.mapped.options.vector_width or self.machine.lanes(DTYPES[dtype].bytes)
+            extrema = extrema_loop(loop, reduction.run, statement, self.mapped.scop, width, self.index) if count == 1 else None
+            if extrema is not None and isinstance(statement.value, Access):
+                self.extremum(extrema, reduction.run, statement.value)
+            else:
+                first = replace(loop, upper=loop.lower + (stretch - 1)) if count > 1 else loop
+                self.accumulate(first, reduction.run, names, clause, stretch)
             if count > 1 and count * stretch < (loop.trips or 0):
                 self.accumulate(replace(loop, lower=loop.lower + count * stretch), reduction.run, names[:1], clause)
             while len(names) > 1:
@@ -354,6 +362,21 @@ class CEmitter(Emitter):
                 names = names[: -(len(names) // 2)]
             self.scaled += scaled(reduction.target.fixed)
             self.write(self.printer.store(storage.dtype, element, names[0]), stores=True)
+
+    def extremum(self, found: ExtremaLoop, run: Run, access: Access) -> None:
+        """The least or greatest of neighbours in memory, in vectors."""
+
+        def element(at: str) -> str:
+            moved = substitute(run, {found.variable: Linear.of(at)})
+            assert isinstance(moved, Run)
+            self.run_now = moved
+            return self.place(access.tensor, access.subscripts)
+
+        self.declarations |= dict.fromkeys(declarations(found.dtype, found.width))
+        self.profile.vector = True
+        combine = partial(self.printer.combine, found.operator, found.dtype)
+        for line in found.lines(self.printer.identity(found.operator, found.dtype), combine, element):
+            self.line(line)
 
     def accumulate(self, loop: For, run: Run, names: list[str], clause: str, stretch: int = 0) -> None:
         """A loop that adds the terms of a run to accumulators, to each those so many iterations after the one before."""

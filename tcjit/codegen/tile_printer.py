@@ -1,14 +1,14 @@
 """The text of a register tile, straight C over vector variables: start, update and store, from constants of the nest alone.
 
 Loads are keyed by what they read, so that each is written once for all rows, vectors and points of a window that use it. In a partial
-tile, conditions without the lanes are a scalar test of a row, those with them a mask of lanes; a load that might leave its tensor there
-happens under both.
+tile, conditions without the lanes are a branch around a row's update, those with them a mask of lanes; a load that might leave its tensor
+there happens under both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import product
+from itertools import count, product
 
 from tcjit.codegen.tile_vectors import element_type, suffix, vector_type
 from tcjit.errors import MappingError
@@ -22,6 +22,7 @@ from tcjit.mapping.reduction import identity
 
 Pointwise = Callable[[PointwiseStore, str, Mapping[Access, str]], str]
 Point = Mapping[str, int]  # of dimensions inside the tile; others are 0 there
+Loads = dict[tuple[object, ...], str]  # what is loaded -> the name of its value
 _UPDATES = {"+=": "add", "*=": "mul", "min=": "min", "max=": "max"}
 
 
@@ -39,6 +40,7 @@ class TilePrinter:
         leaf = self.nest.leaf
         rows = product(*(range(count) for _, count in leaf.rows))
         self.rows: list[Point] = [dict(zip((dim for dim, _ in leaf.rows), at, strict=True)) for at in rows]
+        self.numbers = count()  # of loads
         window = product(*(range(self.s.extent(dim)) for dim in leaf.window))
         self.window: list[Point] = [dict(zip(leaf.window, at, strict=True)) for at in window]
 
@@ -73,16 +75,20 @@ class TilePrinter:
     def update(self, *, partial: bool) -> list[str]:
         """One step: every point of the window, for every accumulator."""
         lines = [f"const {self.element} *const tc_p{n} = {self.place(operand.flats[0])};" for n, operand in enumerate(self.tiled.operands)]
-        loads: dict[tuple[object, ...], str] = {}
+        loads: Loads = {}
         masks: dict[str, str] = {}
+        self.numbers = count()
         own = [check for check in self.tiled.tiles.checks if check not in self.tiled.tiles.edges]  # what is no result is not stored
         for number, window in enumerate(self.window):
             if self.nest.leaf.reload and number:
                 lines.append('__asm__ volatile("" ::: "memory");')
                 loads.clear()
             for r, row in enumerate(self.rows):
+                point = {**row, **window}
+                if partial and (tests := self.tests_alone(point)):
+                    lines += self.branch(tests, r, point, loads, lines)
+                    continue
                 for v in range(self.nest.leaf.vectors):
-                    point = {**row, **window}
                     read = self.mask(point, v, self.tiled.tiles.checks, masks, lines) if partial else ""
                     operands = [self.load(n, point, v, read, loads, lines) for n in range(len(self.tiled.operands))]
                     old = self.sum(r, v)
@@ -90,6 +96,24 @@ class TilePrinter:
                     kept = self.mask(point, v, own, masks, lines) if partial else ""
                     lines.append(f"{old} = {self.call('blend')}({old}, {new}, {kept});" if kept else f"{old} = {new};")
         return lines
+
+    def tests_alone(self, point: Point) -> list[str]:
+        """The conditions on a point where they are the same for all lanes."""
+        found = [self.conditions(point, v, self.tiled.tiles.checks) for v in range(self.nest.leaf.vectors)]
+        return [] if any(lanes for _, lanes in found) else found[0][0]
+
+    def branch(self, tests: Sequence[str], r: int, point: Point, loads: Loads, lines: list[str]) -> list[str]:
+        """The update of a row under conditions; loads that may happen without them are added before."""
+        inside: list[str] = []
+        own: Loads = {}
+        for v in range(self.nest.leaf.vectors):
+            operands = []
+            for n in range(len(self.tiled.operands)):
+                always = self.stays_inside(n)
+                operands.append(self.load(n, point, v, "", loads if always else own, lines if always else inside))
+            old = self.sum(r, v)
+            inside.append(f"{old} = {self.updated(old, self.tiled.body, operands)};")
+        return [f"if ({' && '.join(tests)}) {{", *("  " + line for line in inside), "}"]
 
     def store(self) -> list[str]:
         lines = self.epilogue() if self.s.epilogue else []
@@ -259,16 +283,20 @@ class TilePrinter:
 
     # ------------------------------------------------------------ values
 
-    def load(self, number: int, point: Point, vector: int, mask: str, loads: dict[tuple[object, ...], str], lines: list[str]) -> str:
+    def stays_inside(self, number: int) -> bool:
+        """Whether an operand can be read at all points of all tiles."""
+        overlaps = [overlap.dim for overlap in self.tiled.tiles.overlaps]
+        return stays_inside(self.tiled.operands[number].flats[0], self.s, self.nest, self.width, overlaps)
+
+    def load(self, number: int, point: Point, vector: int, mask: str, loads: Loads, lines: list[str]) -> str:
         """A name for an operand at a point, loaded once."""
         flat = self.tiled.operands[number].flats[0]
         step = flat.stride(self.nest.leaf.lane)
         offset = self.offset(flat, point) + step * vector * self.width
-        overlaps = [overlap.dim for overlap in self.tiled.tiles.overlaps]
-        mask = "" if stays_inside(flat, self.s, self.nest, self.width, overlaps) else mask
+        mask = "" if self.stays_inside(number) else mask
         key = number, offset, mask
         if key not in loads:
-            loads[key] = name = f"tc_x{len(lines)}"
+            loads[key] = name = f"tc_x{next(self.numbers)}"
             place = f"tc_p{number} + {offset}" if offset else f"tc_p{number}"
             if step == 0:
                 element = f"{self.call('any')}({mask}) ? *({place}) : 0" if mask else f"*({place})"

@@ -2,16 +2,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from itertools import zip_longest
 
 from tcjit.grammar.ast import Program
+from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.dependences import dependences
 from tcjit.mapping.machine import Machine
+from tcjit.mapping.nest.cost import core_of
+from tcjit.mapping.nest.plan_nest import register_tiles
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.fuse import fuse, groups_of
 from tcjit.mapping.pipeline import build_scop
 from tcjit.mapping.plan import patches
 from tcjit.mapping.plan_contraction import TILES
 from tcjit.mapping.schedule import schedule
+from tcjit.mapping.scop import ScopStatement
 
 RANKED = 6  # plans of each contraction
 # on a CPU, for defs with the trait: what the model weighs last
@@ -29,7 +34,9 @@ STEPS = (Options(reduction_tile=16), Options(reduction_tile=16, pipeline_stages=
 
 
 def cpu_seeds(program: Program, machine: Machine, layouts: Mapping[str, str], traits: Collection[str]) -> list[Options]:
-    """Tile sizes of the next best patches of every contraction, then what changes the mapping in other ways."""
+    """The next best register tiles of every nest, and of loops without nests, then what changes the mapping in other ways."""
+    nests = [_register_tiles(s, machine) for s in build_scop(program, Options(), layouts, machine).statements if s.tiled]
+    next_best = dict.fromkeys(tile for ranked in zip_longest(*nests) for tile in ranked if tile is not None)
     options = Options(nest=False)
     scop = build_scop(program, options, layouts)
     found: list[Options] = []
@@ -38,7 +45,14 @@ def cpu_seeds(program: Program, machine: Machine, layouts: Mapping[str, str], tr
         for group in groups_of(scop, fuse(scop, deps, schedule(scop, deps), options)) or ():
             tiles = dict.fromkeys(c.tile for c in patches(scop, group, options, machine))
             found += [Options(nest=False, tile=tile) for tile in list(tiles)[1 : RANKED + 1]]
-    return [*found, *(SUMMING if "reduction" in traits else ()), *STREAMING]
+    seeds = [Options(register_tile=tile) for tile in list(next_best)[:RANKED]]
+    return [*seeds, *found, *(SUMMING if "reduction" in traits else ()), *STREAMING]
+
+
+def _register_tiles(s: ScopStatement, machine: Machine) -> list[tuple[int, int]]:
+    """Of a nest, those that the model ranks behind the first."""
+    core = core_of(machine, s.tiled[0].width, DTYPES[s.value.dtype].bytes)
+    return register_tiles(s.tiled[0].statement, core)[1 : RANKED + 1]
 
 
 def gpu_seeds(traits: Collection[str]) -> list[Options]:

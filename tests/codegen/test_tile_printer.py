@@ -66,23 +66,43 @@ def test_start_and_store() -> None:
     assert stores.count("tc_store_f32x16(") == count and "mask" not in stores
 
 
-def test_partial_tiles_blend_what_is_masked() -> None:
+def test_what_is_no_result_is_read_under_masks_but_not_blended() -> None:
+    """Lanes beyond the results: only the last vector has some, and none of them is stored."""
     p = printer(MATMUL, ODD)
     partial, store = text_of(p, "partial"), text_of(p, "store")
-    count = p.accumulators().count("tc_a")
-    assert partial.count("tc_blend_f32x16(") == count
-    assert "tc_load_masked_f32x16(" in partial and "tc_until_f32x16(" in partial and "tc_load_f32x16(" not in partial
+    vectors = p.nest.leaf.vectors
+    assert p.nest.leaf.lane == "n" and vectors == 3 and "tc_blend_f32x16(" not in partial
+    assert partial.count("tc_load_masked_f32x16(") == 1 and partial.count("tc_load_f32x16(") == vectors - 1
+    assert partial.count("tc_until_f32x16(") == 1, "each mask once"
+    assert store.count("tc_store_masked_f32x16(") == len(p.rows) and store.count("tc_store_f32x16(") == len(p.rows) * (vectors - 1)
+
+
+def test_the_last_rows_overlap() -> None:
+    """The last tile begins where all of its rows are results, and stores those that the tile before does not."""
+    p = printer(MATMUL, ODD)
+    ((row, rows),) = p.nest.leaf.rows
+    assert row == "m" and 17 % rows
+    for kind in ("full", "partial", "store"):
+        assert f"tc_o_m = (tc_f_m < {17 - rows} ? tc_f_m : {17 - rows});" in text_of(p, kind)
+    assert [f"tc_o_m + {r} >= tc_f_m" in text_of(p, "store") for r in range(rows)] == [True] * rows
+    assert ">= tc_f_m" not in text_of(p, "partial")
+
+
+def test_conditions_on_lanes_blend() -> None:
+    p = printer("def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! (n <= k ? A(m,k) * B(k,n) : 0.0) }", {"A": (24, 64), "B": (64, 64)})
+    assert p.nest.leaf.lane == "n"
+    partial = text_of(p, "partial")
+    assert partial.count("tc_blend_f32x16(") == p.accumulators().count("tc_a")
     masks = re.findall(r"const tc_mask_f32x16 (tc_m\d+) = (.*);", partial)
-    assert len(masks) == len({mask for _, mask in masks}), "each mask once"
-    assert store.count("if (") == count and store.count("tc_store_masked_f32x16(") == count
+    assert len(masks) == len({mask for _, mask in masks}) == p.nest.leaf.vectors, "each mask once"
 
 
 def test_a_triangle() -> None:
-    """Checks that name the lanes are masks, others tests; a bound from below is ``from``."""
+    """Conditions that name the lanes are masks, others branches around a row; a bound from below is ``from``."""
     lower = printer(f"def f({PLAIN}) -> (C) {{ C(m,n) +=! (k <= m ? A(m,k) * B(k,n) : 0.0) }}", {"A": (32, 32), "B": (32, 64)})
     partial = text_of(lower, "partial")
-    if lower.nest.leaf.lane == "n":
-        assert "tc_o_k" in partial and ">= 0) ? TC_ALL_f32x16 : (tc_mask_f32x16){0}" in partial
+    assert lower.nest.leaf.lane == "n" and "tc_mask" not in partial
+    assert partial.count("if (1 * (tc_o_m + ") == len(lower.rows) and partial.count("tc_load_f32x16(") == lower.nest.leaf.vectors
     upper = printer("def f(float(M,M) A, float(M) x) -> (y) { y(m) +=! (k <= m ? A(k,m) * x(k) : 0.0) }", {"A": (64, 64), "x": (64,)})
     assert upper.nest.leaf.lane == "m" and "tc_from_f32x16(" in text_of(upper, "partial")
 

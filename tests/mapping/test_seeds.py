@@ -24,6 +24,15 @@ def test_a_contraction_begins_with_the_patches_that_the_model_ranks_next() -> No
     assert sum(str(map_program(program, Options(nest=False, tile=tile), machine, prove="every").tree) != str(plain) for tile in tiles) >= 4
 
 
+def test_a_nest_begins_with_the_register_tiles_that_the_model_ranks_next() -> None:
+    program = specialise(read(MATMUL)[0], {"A": (100, 64), "B": (64, 96)}, {})
+    machine = Machine()
+    tiles = [seed.register_tile for seed in cpu_seeds(program, machine, {}, ("reduction",)) if seed.register_tile]
+    assert len(tiles) == len(set(tiles)) == 6
+    found = {str(map_program(program, Options(register_tile=tile), machine, prove="every").tree) for tile in ((), *tiles)}
+    assert len(found) >= 5
+
+
 def test_what_does_not_contract_has_seeds_too() -> None:
     program = specialise(read(ADD)[0], {"A": (100,), "B": (100,)}, {})
     assert not any(seed.tile for seed in cpu_seeds(program, Machine(), {}, ()))

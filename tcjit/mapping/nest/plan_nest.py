@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from operator import itemgetter
 
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Expr
@@ -54,8 +55,23 @@ def _alike(s: FlatStatement) -> object:
 def plan_nest(s: FlatStatement, core: Core, leaf: Leaf | None = None, register_tile: tuple[int, ...] = ()) -> Plan:
     """The nest of a reduction that the model expects to be fastest, with lanes and rows as ``leaf`` has them where it is given, or of the
     rows and vectors of ``register_tile`` as far as extents allow; a MappingError where there is none."""
+    best = min(_choices(s, core, leaf, register_tile), key=itemgetter(0), default=None)
+    if best is None:
+        raise MappingError(f"{s.name} has no register tile")
+    return _around(*best[1:])
+
+
+def register_tiles(s: FlatStatement, core: Core) -> list[tuple[int, int]]:
+    """The rows and vectors of all register tiles of a reduction, in the order in which the model ranks them."""
+    ranked = sorted(_choices(s, core, None, ()), key=itemgetter(0))
+    return list(dict.fromkeys((shape.rows, shape.vectors) for _, _, shape, _ in ranked))
+
+
+def _choices(
+    s: FlatStatement, core: Core, leaf: Leaf | None, register_tile: tuple[int, ...]
+) -> Iterator[tuple[tuple[float, int, int], TileCosts, Shape, Estimate]]:
+    """The register tiles that are possible, each behind its rank: the least is the best."""
     longest = _window(s)
-    best: tuple[tuple[float, int, int], TileCosts, Shape, Estimate] | None = None
     innermost = [dim for dim in s.terms if dim not in longest][-1:]
     for lane in [dim for dim in (*s.outputs, *innermost) if leaf is None or dim == leaf.lane]:
         found, body = operands(s, lane)
@@ -69,12 +85,7 @@ def plan_nest(s: FlatStatement, core: Core, leaf: Leaf | None = None, register_t
                 if cost is None:
                     continue
                 step = abs(s.write.stride(shape.row)) if shape.row else 0
-                rank = (round(math.log(cost.cycles) / CLOSE), step, -shape.rows)
-                if best is None or rank < best[0]:
-                    best = rank, costs, shape, cost
-    if best is None:
-        raise MappingError(f"{s.name} has no register tile")
-    return _around(*best[1:])
+                yield (round(math.log(cost.cycles) / CLOSE), step, -shape.rows), costs, shape, cost
 
 
 def _window(s: FlatStatement) -> tuple[str, ...]:

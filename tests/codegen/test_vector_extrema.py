@@ -1,0 +1,73 @@
+"""Extrema of rows in vector registers: every length around that of vectors, NaN and infinities, and where they are not used.
+
+Modules: codegen.vector_extrema
+"""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+import tcjit
+
+# the reduction shares its rows with what follows, so that it is no nest
+TEXT = """def f(T(M,N) X) -> (Y, R) {
+    R(i) OP=! X(i,j)
+    Y(i,j) = exp(X(i,j) - R(i)) }"""
+VECTOR = "tc_row0 = "
+
+
+def program(operator: str = "max", dtype: str = "float") -> str:
+    return TEXT.replace("OP", operator).replace("T(", f"{dtype}(")
+
+
+@pytest.mark.parametrize("dtype", ["float", "double"])
+@pytest.mark.parametrize("operator", ["max", "min"])
+def test_lengths_of_rows(operator: str, dtype: str) -> None:
+    torch.manual_seed(0)
+    function, used = tcjit.define(program(operator, dtype)).f, 0
+    for length in (1, 3, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 100, 257):
+        x = torch.randn(5, length, dtype=torch.float32 if dtype == "float" else torch.float64)
+        kernel = function.compile(x)
+        expected = x.amax(1) if operator == "max" else x.amin(1)
+        assert torch.equal(kernel(x)[1], expected), length
+        used += VECTOR in kernel.source
+    assert used >= 5
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("place", [0, 15, 16, 40, 63, 64, 68])
+def test_nan_and_infinities(bad: float, place: int) -> None:
+    """A NaN in any lane, of vectors that overlap too, is the result of its row alone."""
+    x = torch.randn(3, 69)
+    x[1, place] = bad
+    kernel = tcjit.define(program()).f.compile(x)
+    assert VECTOR in kernel.source
+    torch.testing.assert_close(kernel(x)[1], x.amax(1), equal_nan=True, rtol=0, atol=0)
+
+
+def test_rows_of_nothing_but_minus_infinity() -> None:
+    x = torch.full((2, 32), -math.inf)
+    assert torch.equal(tcjit.define(program()).f.compile(x)(x)[1], x.amax(1))
+
+
+def test_widths() -> None:
+    x = torch.randn(4, 50)
+    for width in (4, 8):
+        kernel = tcjit.define(program()).f.compile(x, options=tcjit.Options(vector_width=width))
+        assert f"tc_float{width} tc_row0" in kernel.source and torch.equal(kernel(x)[1], x.amax(1))
+
+
+@pytest.mark.parametrize(
+    ("statement", "strided"),
+    [("R(i) max=! X(i,2*j) where j in 0:20", False), ("R(i) max=! fabs(X(i,j))", False), ("R(i) max=! X(i,j)", True)],
+    ids=["every second", "computed", "strides of the call"],
+)
+def test_other_rows(statement: str, strided: bool) -> None:
+    text = f"def f(float(M,N) X) -> (R, Y) {{ {statement}\n Y(i,j) = exp(X(i,j) - R(i)) }}"
+    x = torch.randn(40, 5).T if strided else torch.randn(5, 40)
+    kernel = tcjit.define(text).f.compile(x)
+    expected = x[:, ::2] if "2*j" in statement else x.abs() if "fabs" in statement else x
+    assert VECTOR not in kernel.source and torch.equal(kernel(x)[0], expected.amax(1))
