@@ -168,13 +168,14 @@ $TREE  return v[0];
 """
 
 TILE_INLINE = "#define TC_TILE static inline __attribute__((always_inline))"
-# clang has no shuffle by a variable
+# clang has no shuffle by a variable; gcc warns of vectors wider than those of its target, which these functions never pass
 SHUFFLE = """#if defined(__clang__)
 #define TC_SHUFFLE(v, lanes) ({ \\
   __typeof__(v) tc_r; \\
   for (unsigned l = 0; l < sizeof(v) / sizeof((v)[0]); ++l) tc_r[l] = (v)[(lanes)[l]]; \\
   tc_r; })
 #else
+#pragma GCC diagnostic ignored "-Wpsabi"
 #define TC_SHUFFLE(v, lanes) __builtin_shuffle(v, lanes)
 #endif"""
 

@@ -44,8 +44,8 @@ def test_without_vectors_there_are_none_and_far_more_to_do() -> None:
 
 
 def test_threads_share_the_iterations_of_parallel_loops() -> None:
-    text = "def f(float(M,N) X) -> (Y) { Y(m,n) = X(m,n) + 1 }"
-    shapes = {"X": (4096, 512)}
+    text = "def f(float(M,N) X, float(N) Z) -> (Y) { Y(m,n) = X(m,n) + Z(n) }"
+    shapes: dict[str, tuple[int, ...]] = {"X": (4096, 512), "Z": (512,)}
     found = counts(text, shapes)
     assert found["regions"] == 1 and found["share"] == pytest.approx(4096, rel=0.01)
     assert found["runs"] == pytest.approx(4096 * 512 / 8, rel=0.01) == found["stores"]

@@ -143,7 +143,7 @@ class TileCosts:
     s: FlatStatement
     lane: str
     window: tuple[str, ...]
-    found: tuple[Operand, ...]
+    operands: tuple[Operand, ...]
     body: Expr
     core: Core
 
@@ -183,7 +183,7 @@ class TileCosts:
 
     @cached_property
     def uses(self) -> tuple[_Use, ...]:
-        return tuple(_Use(self, operand) for operand in self.found)
+        return tuple(_Use(self, operand) for operand in self.operands)
 
     def estimate(self, shape: Shape) -> Estimate | None:
         """The cost of a tile; None where registers do not suffice, or the text would be too long."""
@@ -214,6 +214,13 @@ class TileCosts:
         streamed = self.streamed(lane_panel, row_panel) / LINE * core.l2_line * UNHIDDEN_LINES
         cycles = tiles * (steps * step * self.partial(shape) + self.edge(shape) + streamed) + copied
         return Estimate(cycles, share, frozenset(staged), lane_panel, row_panel)
+
+    @cached_property
+    def memory(self) -> float:
+        """Cycles in which a core reads all operands and writes the results, where the second cache does not hold them."""
+        sizes = [min(prod(self.s.extents[dim] for dim in operand.dims), operand.flats[0].elements) for operand in self.operands]
+        elements = self.results + sum(sizes)
+        return elements * self.core.beyond / MOVES if elements * self.core.element > self.core.l2 else 0.0
 
     def partial(self, shape: Shape) -> float:
         """What tiles at the ends of rows and lanes add to the mean tile's time, of which they are a share."""

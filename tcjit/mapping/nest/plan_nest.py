@@ -102,7 +102,7 @@ def _window(s: FlatStatement) -> tuple[str, ...]:
 
 def _shapes(costs: TileCosts, register_tile: tuple[int, ...]) -> Iterator[Shape]:
     """Tiles along rows of a result that some operand does not move with, whose loads are shared."""
-    s, lane, found, core, over_terms = costs.s, costs.lane, costs.found, costs.core, costs.over_terms
+    s, lane, found, core, over_terms = costs.s, costs.lane, costs.operands, costs.core, costs.over_terms
     scattered = not over_terms and s.write.stride(lane) != 1
     reusing = [dim for dim in s.outputs if dim != lane and any(dim not in operand.dims for operand in found)]
     others = [dim for dim in s.outputs if dim != lane][-1:]
@@ -126,7 +126,7 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate) -> Plan:
 
     What the inner loops read stays in the second cache, or they run over a part of it that does.
     """
-    s, found, core = costs.s, costs.found, costs.core
+    s, found, core = costs.s, costs.operands, costs.core
     lane_dims = {dim for operand in found if shape.lane in operand.dims for dim in operand.dims}
     row_dims = {dim for operand in found if shape.lane not in operand.dims for dim in operand.dims}
     tile = {shape.lane: shape.vectors * core.lanes, **({shape.row: shape.rows} if shape.row else {})}
@@ -157,4 +157,4 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate) -> Plan:
     accumulators = shape.vectors * shape.rows
     reload = bool(shape.window) and not cost.share and accumulators > 4
     leaf = Leaf(shape.lane, shape.vectors, ((shape.row, shape.rows),) if shape.row else (), shape.window, reload)
-    return Plan(Nest(tuple(loops), leaf), found, costs.body, cost)
+    return Plan(Nest(tuple(loops), leaf), found, costs.body, replace(cost, cycles=max(cost.cycles, costs.memory)))
