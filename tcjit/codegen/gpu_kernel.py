@@ -8,7 +8,7 @@ from tcjit.codegen.dialect import GpuDialect
 from tcjit.codegen.expression import ctype, vtype
 from tcjit.codegen.gpu_body import GpuBodyEmitter
 from tcjit.codegen.gpu_emitter import THREAD
-from tcjit.codegen.loops import MarkNode, Node, marks_below
+from tcjit.codegen.loops import If, MarkNode, Node, marks_below, runs
 from tcjit.codegen.memory import stride_name
 from tcjit.codegen.memory import symbol as kernel_symbol
 from tcjit.codegen.source import KernelLaunch, Source
@@ -40,8 +40,11 @@ class _GpuKernelEmitter(GpuBodyEmitter):
         nodes = build(self.mapped)
         texts, launches, fewer = [], [], []
         aligned: set[str] = set()
+        below = [_below(nodes, launch.mark) for launch in self.mapped.launches]
+        if len(list(runs(nodes))) != sum(len(list(runs(found))) for found in below):
+            raise MappingError("a part of the loops is in no launch", hint="report this: the program is fine, the mapping is not")
         for number, launch in enumerate(self.mapped.launches):
-            text, made = self.kernel(launch, f"{symbol}_{number}" if number else symbol, _below(nodes, launch.mark))
+            text, made = self.kernel(launch, f"{symbol}_{number}" if number else symbol, below[number])
             texts.append(text)
             launches.append(made)
             fewer += [(f"grid {number} {axis}", blocks) for axis, blocks in self.fewer]
@@ -159,5 +162,11 @@ def _rounded(size: int) -> int:
 
 
 def _below(nodes: tuple[Node, ...], mark: Launch) -> tuple[Node, ...]:
-    """The nodes below the mark of a launch."""
-    return tuple(inner for node in nodes if isinstance(node, MarkNode) and node.mark == mark for inner in node.body)
+    """The nodes below the mark of a launch, under the conditions that isl puts around it where sizes are dynamic."""
+    found: list[Node] = []
+    for node in nodes:
+        if isinstance(node, MarkNode) and node.mark == mark:
+            found += node.body
+        elif isinstance(node, If) and (sides := (_below(node.then, mark), _below(node.other, mark))) != ((), ()):
+            found.append(If(node.condition, *sides))
+    return tuple(found)
