@@ -12,7 +12,7 @@ from math import prod
 
 from tcjit.errors import MappingError
 from tcjit.grammar.affine import guarded_accesses
-from tcjit.grammar.ast import Access, Call, Cast, Const, Expr, Index
+from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index, Select
 from tcjit.grammar.walk import rebuild, walk
 from tcjit.mapping.assignment import Assignment, Temporaries
 from tcjit.mapping.nest.vector_forms import PAIR_DOT
@@ -34,6 +34,8 @@ def convert_operands(a: Assignment, temporaries: Temporaries) -> tuple[list[Assi
         converts = storage.dtype in narrow
         if not converts and None not in storage.strides:
             continue
+        if not converts and _is_plain_product(a):
+            raise MappingError(f"{tensor} has strides of the call")  # loops copy just what their vectors cannot read
         if prod(upper - lower for _, lower, upper in a.bounds) < WORTH_CONVERTING * storage.elements:
             raise MappingError(f"{tensor} is {f'converted to {wide}' if converts else 'copied'} as often as it is read")
         taken = set(temporaries.tensors)
@@ -45,6 +47,12 @@ def convert_operands(a: Assignment, temporaries: Temporaries) -> tuple[list[Assi
         copies.append(Assignment(copy.name, indices, "=", value, bounds, a.source))
         names[tensor] = copy.name
     return copies, replace(a, value=_converted(a.value, names, wide, narrow)) if names else a
+
+
+def _is_plain_product(a: Assignment) -> bool:
+    """Whether a sum of products has no conditions."""
+    is_product = a.operator == "+=" and isinstance(a.value, Binary) and a.value.op == "*"
+    return is_product and not any(isinstance(part, Select) for part in walk(a.value))
 
 
 def _converted(expr: Expr, names: Mapping[str, str], wide: str, narrow: Collection[str]) -> Expr:
