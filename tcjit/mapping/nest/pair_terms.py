@@ -15,12 +15,12 @@ from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index, Se
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import rebuild
 from tcjit.mapping.assignment import Assignment, Temporaries
+from tcjit.mapping.nest.convert_operands import WORTH_CONVERTING
 from tcjit.mapping.nest.strip_mine import with_indices
 from tcjit.mapping.nest.vector_forms import PAIR_DOT
 from tcjit.mapping.storage import fresh
 
 RANGES = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-(1 << 15), (1 << 15) - 1)}
-WORTH_CONVERTING = 8  # uses of an element in the mean
 
 
 @dataclass(frozen=True)
