@@ -138,10 +138,10 @@ class _ReductionTiling:
             made = replace(before, assignments=after, temporaries=tuple(temporaries.added), replaced=replaced)
             verify_assignments("chunk_reductions", before, made)
         accumulate, *rest = parts
-        made = [*replace(self, a=accumulate).tiled(temporaries)]
+        assignments = replace(self, a=accumulate).tiled(temporaries)
         for part in rest:
-            made += self.combined(part, temporaries) if part.reduction else [part]
-        return made
+            assignments += self.combined(part, temporaries) if part.reduction else [part]
+        return assignments
 
     def combined(self, part: Assignment, temporaries: Temporaries) -> list[Assignment]:
         """What combines partial results: in lanes where there are many, so that each of them adds few."""
