@@ -65,6 +65,18 @@ PROGRAMS: dict[str, tuple[str, Shapes]] = {
         "def f(float(D,D) X, float(L) Y, float(D,L) Z) -> (O) { O(d) +=! (l <= d + 1 ? X(32-d,d) - Y(l) - Z(d,l) : 0.0) where d in 0:33 }",
         {"X": (33, 33), "Y": (9,), "Z": (33, 9)},
     ),
+    "pool of stride 3, padded": (
+        "def f(float(C,H) X) -> (O) { O(c,h) max=! (y >= 0 && y < H ? X(c,y) : -infinity()) where h in 0:26, i in 0:7, y = 3*h + i - 2 }",
+        {"X": (5, 77)},
+    ),
+    "pool of stride 4, backward": (
+        "def f(float(C,H) X) -> (O) { O(c,h) min=! (y >= 0 && y < H ? X(c,y) : infinity()) where h in 0:26, i in 0:5, y = H - 4*h - i }",
+        {"X": (5, 99)},
+    ),
+    "every fifth, bounded": (
+        "def f(float(H) X, float(K) w) -> (O) { O(h) +=! (2*h + 3*k < H ? X(5*h + k) * w(k) : 0.0) where h in 0:17 }",
+        {"X": (90,), "w": (6,)},
+    ),
     "lower result": (
         "def f(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! (n <= m ? A(m,k) * B(n,k) : 0.0) }",
         {"A": (64, 20), "B": (64, 20)},

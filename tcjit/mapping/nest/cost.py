@@ -28,7 +28,7 @@ UPDATES = {"+=": 1.0, "*=": 1.0, "min=": 3.0, "max=": 3.0}  # of an update alone
 EDGE = 2.0  # of an accumulator's start and its store
 MASK = 1.0  # the more of a store under a mask
 ACROSS_LANES = 5.5  # dependent multiply-adds that the sum over the lanes of a row takes as long as: a shuffle and an addition for each half
-PAIRS = 3.0  # loads that a vector of every second element takes as long as: two, and a shuffle
+SHUFFLED = {1: 1.0, 2: 3.0, 3: 5.0, 4: 7.0}  # loads that a vector of elements so far apart takes as long as: loads, and shuffles of two
 MAX_UPDATES = 256  # written out in one tile: more text than that leaves the caches of instructions
 
 # Shares of times: rules of thumb of the model, which no measurement of a processor gives by itself.
@@ -255,7 +255,7 @@ class _Use:
         self.costs, self.operand = costs, operand
         self.moves = costs.lane in operand.dims
         stride = operand.stride(costs.lane)
-        self.load = core.load if not self.moves or stride == 1 else PAIRS * core.load if stride == 2 else core.gather
+        self.load = core.load * (SHUFFLED.get(stride, core.gather / core.load) if self.moves else 1.0)
         self.results = prod(s.extents[dim] for dim in s.outputs if dim not in operand.dims)  # that read one element
         size = prod(s.extents[dim] for dim in operand.dims)
         self.beyond = size * core.element > core.l2

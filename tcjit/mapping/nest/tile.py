@@ -187,7 +187,7 @@ def _checks(where: isl.Set, dims: tuple[str, ...], reached: isl.Set, lane: str) 
         coefficients = {dim: constraint.get_coefficient_val(DIM.set, at).to_python() for at, dim in enumerate(dims)}
         kept = {dim: coefficient for dim, coefficient in coefficients.items() if coefficient}
         equality = constraint.is_equality()
-        if abs(kept.get(lane, 0)) > 1 or (equality and lane in kept):
+        if equality and lane in kept:
             raise MappingError("a condition that no mask of lanes is")
         found.append(PointCheck(kept, constraint.get_constant_val().to_python(), equality))
     return tuple(found)
