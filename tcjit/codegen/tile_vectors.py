@@ -216,8 +216,9 @@ def declarations(dtype: str, width: int) -> list[str]:
 
     head, numbers = filled(_TYPES).split("\n\n")
     if size * width == 64:
-        masks = ["#if defined(__AVX512F__) && !defined(__clang__)", _MASKS, *extrema, _ENDING, *every(_EVERY), *every(_EVERY_MASKED, masked=True)]
-        functions = [*masks, "#else", _PLAIN, *plain_extrema, _ENDING, *every(_EVERY_PLAIN), *every(_EVERY_MASKED_PLAIN), "#endif"]
+        own = [_MASKS, *extrema, _ENDING, *every(_EVERY), *every(_EVERY_MASKED, masked=True)]
+        plain = [_PLAIN, *plain_extrema, _ENDING, *every(_EVERY_PLAIN), *every(_EVERY_MASKED_PLAIN)]
+        functions = ["#if defined(__AVX512F__) && !defined(__clang__)", *own, "#else", *plain, "#endif"]
     else:
         functions = ["#if !defined(__clang__)", *every(_EVERY), "#else", *every(_EVERY_PLAIN), "#endif"]
         functions += [_PLAIN, *plain_extrema, _ENDING, *every(_EVERY_MASKED_PLAIN)]

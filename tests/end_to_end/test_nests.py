@@ -317,14 +317,30 @@ def test_strides_that_only_the_call_knows(turned: str) -> None:
     """Operands that are read often under conditions are copied, a plain product is left to loops, a scan reads them where they are."""
     product, running = tcjit.define(PROGRAMS["matmul"][0]).f, tcjit.define(SCANS["prefix sums"][0]).f
     lower = tcjit.define(f"def f({PLAIN}) -> (C) {{ C(m,n) +=! (k <= m ? A(m,k) * B(k,n) : 0.0) }}").f
-    a = torch.randn(40, 35).T if "a" in turned else torch.randn(35, 40)
-    b = torch.randn(33, 40).T if "b" in turned else torch.randn(40, 33)
+    a = torch.randn(40, 36)[:, 1:].T if "a" in turned else torch.randn(35, 40)
+    b = torch.randn(33, 41)[:, :40].T if "b" in turned else torch.randn(40, 33)
     torch.testing.assert_close(product(a, b), a @ b)
     torch.testing.assert_close(running(a), a.cumsum(1))
     torch.testing.assert_close(lower(a, b), a.tril() @ b)
     assert "has strides of the call" in product.compile(a, b).resources["reductions"][0]
     source = lower.compile(a, b).source
     assert [name for name in "AB" if f"{name}_dense" in source] == list(turned.upper())
+
+
+@pytest.mark.parametrize("turned", ["a", "b", "ab"])
+def test_strides_of_dense_tensors_are_known(turned: str) -> None:
+    """Of a tensor that fills its memory in another order a nest knows where every element is."""
+    product = tcjit.define(PROGRAMS["matmul"][0]).f
+    a = torch.randn(40, 35).T if "a" in turned else torch.randn(35, 40)
+    b = torch.randn(33, 40).T if "b" in turned else torch.randn(40, 33)
+    torch.testing.assert_close(product(a, b), a @ b)
+    kernel = product.compile(a, b)
+    assert "loops" in kernel.resources["reductions"][0] and "dense" not in kernel.source
+    torch.testing.assert_close(kernel(a.contiguous(), b.contiguous()), a @ b)  # copied into the order of the kernel
+    images, one = torch.randn(2, 5, 9, 7).to(memory_format=torch.channels_last), torch.randn(1, 4, 1, 3).permute(3, 2, 1, 0)
+    shifted = tcjit.define("def f(float(N,C,H,W) X) -> (O) { O(n,c,h) +=! X(n,c,h,w) }").f
+    torch.testing.assert_close(shifted(images), images.sum(3))
+    torch.testing.assert_close(shifted(one), one.sum(3))
 
 
 SCANS = {

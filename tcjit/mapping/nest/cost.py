@@ -255,11 +255,16 @@ class _Use:
         self.costs, self.operand = costs, operand
         self.moves = costs.lane in operand.dims
         stride = operand.stride(costs.lane)
-        self.load = core.load * (SHUFFLED.get(stride, core.gather / core.load) if self.moves else 1.0)
         self.results = prod(s.extents[dim] for dim in s.outputs if dim not in operand.dims)  # that read one element
         size = prod(s.extents[dim] for dim in operand.dims)
         self.beyond = size * core.element > core.l2
         more = core.beyond if self.beyond else 0.0
+        self.load = core.load
+        if self.moves and stride in SHUFFLED:
+            self.load *= SHUFFLED[stride]
+        elif self.moves:  # each lane has a line of its own
+            line = LINE / core.element * core.beyond / MOVES if self.beyond else core.l2_line if size * core.element > core.l1 else 0.0
+            self.load = core.gather + core.lanes * min(1.0, stride * core.element / LINE) * line
         together = self.moves and operand.single is not None and stride == 1
         self.copy = size * ((core.copy if together else core.transpose) + more)
         self.copyable = not costs.over_terms and operand.is_copyable
@@ -267,8 +272,8 @@ class _Use:
         self.cheap = (core.copy + more) * core.lanes <= COPY_SHARE * self.results
         last = costs.terms[-1] if costs.terms else None
         self.step = min(abs(flat.stride(last)) for flat in operand.flats) * core.element if last else 0
-        self.window = tuple((step, s.extents[dim]) for dim in costs.window if (step := _step(operand, dim)))
-        self.rows: dict[str | None, int] = {None: 0, **{dim: _step(operand, dim) for dim in s.outputs}}
+        self.window = tuple((step, s.extents[dim]) for dim in costs.window if (step := step_of(operand, dim)))
+        self.rows: dict[str | None, int] = {None: 0, **{dim: step_of(operand, dim) for dim in s.outputs}}
 
     def distinct(self, row: str | None, rows: int) -> int:
         """Different elements that the rows and the window read, in one lane."""
@@ -286,9 +291,9 @@ class _Use:
     def streams(self, shape: Shape) -> bool:
         """Whether tiles read rows that lie apart from memory, each for few other tiles."""
         shared = shape.rows if shape.row and shape.row not in self.operand.dims else 1
-        return self.moves and self.beyond and self.apart(shape.vectors) and self.results <= STREAM_USES * shared
+        return self.moves and self.beyond and self.has_separate_rows(shape.vectors) and self.results <= STREAM_USES * shared
 
-    def apart(self, vectors: int) -> bool:
+    def has_separate_rows(self, vectors: int) -> bool:
         """Whether the lines that a tile reads along the lanes are apart from those at the next term."""
         core = self.costs.core
         return self.moves and self.step > 2 * core.lanes * vectors * core.element
@@ -302,7 +307,8 @@ class _Use:
         shared = rows if row and row not in dims else 1
         if self.step >= core.page and many and self.results // shared >= PAGED_USES and self.beyond:
             return True
-        if self.apart(vectors) and self.cheap and (self.costs.trips * min(self.step, core.page) > core.tlb * core.page or self.crowded):
+        paged = self.costs.trips * min(self.step, core.page) > core.tlb * core.page
+        if self.has_separate_rows(vectors) and self.cheap and (paged or self.crowded):
             return True
         if self.moves or row not in dims or rows <= core.ways or self.results < CROWDED_USES:
             return False
@@ -310,9 +316,9 @@ class _Use:
         return any(stride and stride % core.page == 0 for stride in strides)
 
 
-def _step(operand: Operand, dim: str) -> int:
+def step_of(operand: Operand, dim: str) -> int:
     """By how much the places of an operand's accesses move together."""
-    return sum(flat.stride(dim) for flat in operand.flats)
+    return sum(abs(flat.stride(dim)) for flat in operand.flats)
 
 
 @lru_cache(1 << 12)

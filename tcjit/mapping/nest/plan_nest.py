@@ -10,7 +10,7 @@ from operator import itemgetter
 
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Expr
-from tcjit.mapping.nest.cost import Core, Estimate, Shape, TileCosts
+from tcjit.mapping.nest.cost import Core, Estimate, Shape, TileCosts, step_of
 from tcjit.mapping.nest.nest import Leaf, Loop, Nest
 from tcjit.mapping.nest.operands import Operand, operands
 from tcjit.mapping.nest.statement import FlatStatement
@@ -182,7 +182,10 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate) -> Plan:
         if 1 < kept < counts[first]:
             kept = -(-counts[first] // -(-counts[first] // kept))  # of equal parts
             parts = [Loop(first, kept * tile.get(first, 1))]
-    terms = [Loop(dim, 1) for dim in shape.terms if dim != shape.lane]
+    unstaged = [operand for number, operand in enumerate(found) if number not in cost.staged]
+    steps = {dim: sum(step_of(operand, dim) for operand in unstaged) for dim in shape.terms}
+    near_last = sorted(shape.terms, key=lambda dim: -steps[dim])  # so that elements side by side follow one another
+    terms = [Loop(dim, 1) for dim in near_last if dim != shape.lane]
     terms += [Loop(shape.lane, tile[shape.lane])] if shape.lane in s.terms else []
     around = [*parts, *(Loop(dim, tile.get(dim, 1)) for dim in (*outside, *inside))]
     around = [*rows_apart, *blocks, *around] if far else [*around, *blocks]
