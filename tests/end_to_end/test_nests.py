@@ -77,6 +77,16 @@ PROGRAMS: dict[str, tuple[str, Shapes]] = {
         "def f(float(H) X, float(K) w) -> (O) { O(h) +=! (2*h + 3*k < H ? X(5*h + k) * w(k) : 0.0) where h in 0:17 }",
         {"X": (90,), "w": (6,)},
     ),
+    "groups by division": (
+        "def f(float(N,C,H) X, float(F,D,K) G, float(F) b) -> (O)"
+        " { O(n,f,h) +=! (h + k >= 1 && h + k <= H ? X(n,f/3*2 + c,h+k-1) : 0.0) * G(f,c,k) where h in 0:H"
+        "   O(n,f,h) = fmax(O(n,f,h) + b(f), 0.0) }",
+        {"X": (2, 8, 21), "G": (12, 2, 3), "b": (12,)},
+    ),
+    "quotient and rest": (
+        "def f(float(A,K) X, float(B,K,N) Y) -> (O) { O(i,n) +=! X(i/4,k) * Y(i%4,k,n) where i in 0:20 }",
+        {"X": (5, 9), "Y": (4, 9, 33)},
+    ),
     "lower result": (
         "def f(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! (n <= m ? A(m,k) * B(n,k) : 0.0) }",
         {"A": (64, 20), "B": (64, 20)},

@@ -80,7 +80,7 @@ def _choices(
     for lane in [dim for dim in (*s.outputs, *innermost) if leaf is None or dim == leaf.lane]:
         found, body = operands(s, lane)
         strided = any(operand.stride(lane) > 1 or operand.single is None for operand in found)  # what is computed once must be staged
-        if lane in s.terms and (strided or s.extent(lane) < core.lanes):
+        if lane in s.terms and (strided or 2 * s.extent(lane) < core.lanes):
             continue
         for first in range(len(longest) + 1):
             costs = TileCosts(s, lane, longest[first:], found, body, core)
@@ -134,7 +134,8 @@ def _blocks(costs: TileCosts, shape: Shape, cost: Estimate) -> tuple[list[Loop],
     unstaged = [use for number, use in enumerate(costs.uses) if number not in cost.staged]
     streams = len(shape.terms) == 1 and not shape.window and any(use.streams(shape) for use in unstaged)
     most = STREAMED_ROWS if streams else BLOCK_TERMS
-    far = streams or cost.lane_panel + cost.row_panel > core.l2
+    again = not costs.over_terms and any(use.results > (shape.rows if shape.row else 1) for use in costs.uses)  # by another tile
+    far = streams or (again and cost.lane_panel + cost.row_panel > core.l2)
     if terms < 2 * most or not (far or s.body.dtype in ROUNDING):
         return [], False, []
     dim = max(shape.terms, key=s.extent)

@@ -28,10 +28,10 @@ from tcjit.mapping.nest.pair_terms import pair_terms
 from tcjit.mapping.nest.plan_nest import Plan, plan_nests
 from tcjit.mapping.nest.restrict import restrict, verify_restrict
 from tcjit.mapping.nest.shift_dims import shift_dims
+from tcjit.mapping.nest.split_divisions import split_divisions
 from tcjit.mapping.nest.split_residues import covers_results, split_residues, verify_split_residues
 from tcjit.mapping.nest.stage_operands import stage_operands
 from tcjit.mapping.nest.statement import AffineStatement, FlatStatement
-from tcjit.mapping.nest.strip_mine import Strip
 from tcjit.mapping.nest.tile import tile, verify_tiles
 from tcjit.mapping.nest.tiled_statement import TiledStatement
 from tcjit.mapping.nest.vector_forms import PAIR_DOT, has_vector_form
@@ -157,15 +157,17 @@ class _ReductionTiling:
         """The assignment with its nests, behind copies of operands that the plan wants in another order."""
         self.refuse_others(temporaries.tensors)
         options, prove = self.setting.options, self.setting.prove
-        pairs, paired = pair_terms(self.a, temporaries)
+        undivided, strips = split_divisions(self.a)
+        epilogue = self.epilogue.stripped(strips)
+        pairs, paired = pair_terms(undivided, temporaries)
         copies, given = convert_operands(paired, temporaries)
         converted = [*pairs, *copies]
-        found = self.rewritten(given, self.epilogue, temporaries.tensors)
+        found = self.rewritten(given, epilogue, temporaries.tensors)
         plans = plan_nests(found.statements, self.core, register_tile=options.register_tile)
-        a, epilogue, copies = given, self.epilogue, []
+        a, copies = given, []
         if options.pack:
             copies, a, strips = stage_operands(given, plans[0], self.core.lanes, temporaries)
-            epilogue = replace(epilogue, assignments=tuple(_stripped(e, strips) for e in epilogue.assignments))
+            epilogue = epilogue.stripped(strips)
         if copies:
             leaf = plans[0].nest.leaf if strips else None
             found = self.rewritten(a, epilogue, temporaries.tensors)
@@ -236,12 +238,6 @@ def _read(a: Assignment) -> set[str]:
 
 def _is_pair_dot(body: Expr) -> bool:
     return isinstance(body, Call) and body.function == PAIR_DOT
-
-
-def _stripped(e: Assignment, strips: Sequence[Strip]) -> Assignment:
-    for strip in strips:
-        e = replace(e, subscripts=tuple(map(strip.rewritten, e.subscripts)), value=strip.rewritten(e.value))
-    return e
 
 
 def _simplified(s: FlatStatement) -> FlatStatement:
