@@ -37,6 +37,7 @@ UNHIDDEN_LINES = 0.5  # of the time of lines from the second cache, which prefet
 STREAMS = 4  # rows read along lanes at once that prefetchers follow
 MORE_STREAMS = 0.08  # of a tile's time for each row more
 PARTIAL_ROWS = 0.5  # of a tile's time for one with fewer rows: its points are tested
+PARTIAL_WINDOW = 1.0  # of a tile's time where a part of the window counts: its points are tested
 PARTIAL_LANES = 0.15  # of a tile's time for one with fewer lanes: its loads are masked
 
 # Uses of an element that pay for its copy: each reason to copy saves something else at a use.
@@ -228,6 +229,9 @@ class TileCosts:
         extent, width, more = self.s.extents, shape.vectors * self.core.lanes, 1.0
         if shape.row and extent[shape.row] % shape.rows and not self.s.is_box:  # the last tile of a box overlaps the one before
             more += PARTIAL_ROWS / -(-extent[shape.row] // shape.rows)
+        tile = {self.lane, shape.row}
+        if any(dims & set(shape.window) and not dims & tile for dims in self.s.joint_conditions):
+            more += PARTIAL_WINDOW  # a loop over the term would have the values that count for all of the tile
         if extent[self.lane] % width:
             more += PARTIAL_LANES / -(-extent[self.lane] // width)
         return more

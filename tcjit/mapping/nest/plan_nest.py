@@ -57,9 +57,11 @@ def _alike(s: FlatStatement) -> object:
 
 
 def plan_nest(s: FlatStatement, core: Core, leaf: Leaf | None = None, register_tile: tuple[int, ...] = ()) -> Plan:
-    """The nest of a reduction that the model expects to be fastest, with lanes and rows as ``leaf`` has them where it is given, or of the
+    """The nest of a reduction that the model expects to be fastest, with lanes and rows as ``leaf`` has them where there is one, or of the
     rows and vectors of ``register_tile`` as far as extents allow; a MappingError where there is none."""
     best = min(_choices(s, core, leaf, register_tile), key=itemgetter(0), default=None)
+    if best is None and leaf is not None:  # dimensions of the tile were merged when its operands had been copied
+        best = min(_choices(s, core, None, register_tile), key=itemgetter(0), default=None)
     if best is None:
         raise MappingError(f"{s.name} has no register tile")
     return _around(*best[1:])
@@ -138,16 +140,25 @@ def _blocks(costs: TileCosts, shape: Shape, cost: Estimate) -> tuple[list[Loop],
     far = streams or (again and cost.lane_panel + cost.row_panel > core.l2)
     if terms < 2 * most or not (far or s.body.dtype in ROUNDING):
         return [], False, []
-    dim = max(shape.terms, key=s.extent)
-    step = shape.vectors * core.lanes if dim == shape.lane else 1
-    extent = s.extent(dim)
-    count = min(-(-terms // most), extent // step)
-    size = -(-extent // max(1, count) // step) * step
-    if not step < size < extent:
+    inside = terms
+    for dim in _near_last(costs, shape, cost):
+        step = shape.vectors * core.lanes if dim == shape.lane else 1
+        inside //= s.extent(dim)  # terms at one value of the dimension
+        count = s.extent(dim) // step
+        size = -(-count // -(-count // max(2, most // (inside * step)))) * step  # blocks of equal size
+        if step < size < s.extent(dim):
+            break
+    else:
         return [], False, []
     width = shape.vectors * core.lanes
     part = max(1, STREAMED_PAGES * core.page // (core.element * width)) * width
     return [Loop(dim, size)], far, [Loop(shape.lane, part)] if streams and part < s.extent(shape.lane) else []
+
+
+def _near_last(costs: TileCosts, shape: Shape, cost: Estimate) -> list[str]:
+    """The terms outside the window, the one along which elements are nearest to one another innermost."""
+    unstaged = [operand for number, operand in enumerate(costs.operands) if number not in cost.staged]
+    return sorted(shape.terms, key=lambda dim: -sum(step_of(operand, dim) for operand in unstaged))
 
 
 def _around(costs: TileCosts, shape: Shape, cost: Estimate) -> Plan:
@@ -183,10 +194,7 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate) -> Plan:
         if 1 < kept < counts[first]:
             kept = -(-counts[first] // -(-counts[first] // kept))  # of equal parts
             parts = [Loop(first, kept * tile.get(first, 1))]
-    unstaged = [operand for number, operand in enumerate(found) if number not in cost.staged]
-    steps = {dim: sum(step_of(operand, dim) for operand in unstaged) for dim in shape.terms}
-    near_last = sorted(shape.terms, key=lambda dim: -steps[dim])  # so that elements side by side follow one another
-    terms = [Loop(dim, 1) for dim in near_last if dim != shape.lane]
+    terms = [Loop(dim, 1) for dim in _near_last(costs, shape, cost) if dim != shape.lane]
     terms += [Loop(shape.lane, tile[shape.lane])] if shape.lane in s.terms else []
     around = [*parts, *(Loop(dim, tile.get(dim, 1)) for dim in (*outside, *inside))]
     around = [*rows_apart, *blocks, *around] if far else [*around, *blocks]
