@@ -16,7 +16,7 @@ from tcjit.grammar.walk import children
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.nest.operands import Operand
 from tcjit.mapping.nest.statement import FlatStatement
-from tcjit.mapping.nest.vector_forms import PAIR_DOT
+from tcjit.mapping.nest.vector_forms import is_dot_product
 
 LINE = 64  # bytes of a line of a cache
 MOVES = 3  # of a copied element between caches: it is read, and its place is read before it is written
@@ -99,7 +99,7 @@ def core_of(machine: Machine, lanes: int, element: int) -> Core:
 def instructions(body: Expr, operator: str) -> float:
     """Vector instructions of one update; a product is part of the multiply-add."""
 
-    if isinstance(body, Call) and body.function == PAIR_DOT:
+    if is_dot_product(body):
         return 1.0
 
     def count(expr: Expr) -> float:
@@ -259,7 +259,8 @@ class _Use:
         size = prod(s.extents[dim] for dim in operand.dims)
         self.beyond = size * core.element > core.l2
         more = core.beyond if self.beyond else 0.0
-        together = self.moves and operand.single is not None and stride == 1
+        along = [costs.lane] if self.moves else s.terms if operand.single is None else []
+        together = any(map(operand.is_contiguous, along))
         self.copy = size * ((core.copy if together else core.transpose) + more)
         self.copyable = not costs.over_terms and operand.is_copyable
         self.strided = operand.single is None or (self.moves and stride > 2 and self.results >= STRIDED_USES)

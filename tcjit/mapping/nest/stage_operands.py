@@ -1,27 +1,44 @@
 """Stage operands: copy what a register tile would read with strides, or compute for each result again, into panels in its order.
 
 A copy is an assignment like any other, which later passes vectorise. Where an operand moves with a dimension of the tile that has several
-blocks, that dimension is strip-mined: the panel of one block, terms outside and the points of the block inside, is contiguous.
+blocks, that dimension is strip-mined: the panel of one block, terms outside and the points of the block inside, is contiguous. What is
+computed from neighbours in a term and does not move with the lanes keeps its order: rows of terms, which are copied at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tcjit.grammar.affine import guarded_accesses, linear
 from tcjit.grammar.ast import Access, Expr, Index
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import rebuild, walk
 from tcjit.mapping.assignment import Assignment, Temporaries
+from tcjit.mapping.cases import joined
+from tcjit.mapping.nest.operands import Operand
 from tcjit.mapping.nest.plan_nest import Plan
-from tcjit.mapping.nest.strip_mine import Strip, plus, strip_mine
+from tcjit.mapping.nest.strip_mine import Strip, plus, strip_mine, strip_mined
 from tcjit.mapping.storage import Storage
 
 
-def stage_operands(a: Assignment, plan: Plan, width: int, temporaries: Temporaries) -> tuple[list[Assignment], Assignment, list[Strip]]:
-    """Copies of the operands that the plan wants staged, the assignment that reads them, and its dimensions that are in blocks now; no
-    copies where none can be made."""
+@dataclass(frozen=True)
+class Staging:
+    """``copies`` of operands, the dimensions that are in blocks for them, and for each value that is copied the element that has it."""
+
+    copies: tuple[Assignment, ...]
+    strips: tuple[Strip, ...]
+    reads: Mapping[Expr, Access]
+
+    def rewritten(self, a: Assignment) -> Assignment:
+        """An assignment over the same dimensions that reads the copies."""
+        for strip in self.strips:
+            a = strip_mined(a, strip)
+        return replace(a, value=_reading(a.value, self.reads))
+
+
+def stage_operands(a: Assignment, plan: Plan, width: int, temporaries: Temporaries) -> Staging:
+    """The operands that the plan wants staged, as far as they can be."""
     leaf = plan.nest.leaf
     staged = [plan.operands[number] for number in sorted(plan.estimate.staged)]
     staged = [operand for operand in staged if operand.is_copyable and _stays_inside(a, operand.value, temporaries.tensors)]
@@ -29,9 +46,9 @@ def stage_operands(a: Assignment, plan: Plan, width: int, temporaries: Temporari
     tile = [(dim, leaf.tile(dim, width)) for dim in (*(row for row, _ in leaf.rows), leaf.lane)]
     for dim, size in tile:
         extent = next((upper - lower for name, lower, upper in a.bounds if name == dim), 0)
-        if 1 < size < extent and any(dim in operand.dims for operand in staged):
-            a, strip = strip_mine(a, dim, size)
-            strips.append(strip)
+        if 1 < size < extent and any(dim in operand.dims and not _in_rows(operand, leaf.lane, a) for operand in staged):
+            strips.append(strip_mine(a, dim, size))
+            a = strip_mined(a, strips[-1])
     copies: list[Assignment] = []
     reads: dict[Expr, Access] = {}
     for operand in staged:
@@ -41,15 +58,29 @@ def stage_operands(a: Assignment, plan: Plan, width: int, temporaries: Temporari
         if value in reads:
             continue
         bounds = {name: (lower, upper) for name, lower, upper in a.bounds}
-        dims = _order(a, value, strips, [dim for dim, _ in tile])
+        in_rows = _in_rows(operand, leaf.lane, a)
+        dims = _rows(a, value, in_rows) if in_rows else _order(a, value, strips, [dim for dim, _ in tile])
         shape = [bounds[dim][1] - bounds[dim][0] for dim in dims]
         copy = temporaries.add(a.source, f"{operand.flats[0].tensor}_staged", a.value.dtype, shape)
         subscripts = tuple(plus(Index(dim, dtype="int64"), -bounds[dim][0]) for dim in dims)
         facts = tuple(fact for strip in strips if strip.dim in dims for fact in strip.constraints)
-        box = tuple((dim, *bounds[dim]) for dim in dims)
-        copies.append(Assignment(copy.name, subscripts, "=", value, box, a.source, constraints=facts, fuse_outer_only=True))
+        for box, part in joined(value, tuple((dim, *bounds[dim]) for dim in dims), {}):
+            copies.append(Assignment(copy.name, subscripts, "=", part, box, a.source, constraints=facts, fuse_outer_only=True))
         reads[value] = Access(copy.name, subscripts, dtype=a.value.dtype)
-    return copies, replace(a, value=_reading(a.value, reads)), strips
+    return Staging((*copies,), (*strips,), reads)
+
+
+def _in_rows(operand: Operand, lane: str, a: Assignment) -> str:
+    """The term whose neighbours an operand is computed from, which does not move with the lanes; nothing where there is none."""
+    if operand.single is not None or lane in operand.dims:
+        return ""
+    return next((dim for dim, _, _ in a.terms if operand.is_contiguous(dim)), "")
+
+
+def _rows(a: Assignment, value: Expr, last: str) -> list[str]:
+    """The dimensions of a copy whose rows run along one."""
+    used = {name for access in walk(value) if isinstance(access, Access) for sub in access.subscripts for name in names(sub)}
+    return [*(dim for dim, _, _ in a.bounds if dim in used and dim != last), last]
 
 
 def _stays_inside(a: Assignment, value: Expr, tensors: Mapping[str, Storage]) -> bool:

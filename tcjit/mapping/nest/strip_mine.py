@@ -39,16 +39,21 @@ class Strip:
         return with_indices(expr, {self.dim: self.value})
 
 
-def strip_mine(a: Assignment, dim: str, block: int) -> tuple[Assignment, Strip]:
-    """The assignment with a dimension of its results in blocks, the loop over which stands before it; both start at 0."""
+def strip_mine(a: Assignment, dim: str, block: int) -> Strip:
+    """Blocks of a dimension of the results, which start at 0."""
     lower, upper = next((least, end) for name, least, end in a.bounds if name == dim)
-    outer = fresh(f"{dim}_block", [name for name, _, _ in a.bounds])
-    strip = Strip(dim, outer, block, lower, upper - lower)
+    return Strip(dim, fresh(f"{dim}_block", [name for name, _, _ in a.bounds]), block, lower, upper - lower)
+
+
+def strip_mined(a: Assignment, strip: Strip) -> Assignment:
+    """An assignment over blocks of a dimension, the loop over which stands before it."""
     bounds = []
     for bound in a.bounds:
-        bounds += [(outer, 0, -(-strip.extent // block)), (dim, 0, block)] if bound[0] == dim else [bound]
-    subscripts, constraints = tuple(map(strip.rewritten, a.subscripts)), (*a.constraints, *strip.constraints)
-    return replace(a, subscripts=subscripts, value=strip.rewritten(a.value), bounds=tuple(bounds), constraints=constraints), strip
+        bounds += [(strip.outer, 0, -(-strip.extent // strip.block)), (strip.dim, 0, strip.block)] if bound[0] == strip.dim else [bound]
+    constraints = (*a.constraints, *(strip.constraints if len(bounds) > len(a.bounds) else ()))
+    start = None if a.start is None else strip.rewritten(a.start)
+    subscripts, value = tuple(map(strip.rewritten, a.subscripts)), strip.rewritten(a.value)
+    return replace(a, subscripts=subscripts, value=value, start=start, bounds=tuple(bounds), constraints=constraints)
 
 
 def with_indices(expr: Expr, values: Mapping[str, Expr]) -> Expr:

@@ -14,7 +14,6 @@ import islpy as isl
 
 from tcjit.errors import MappingError
 from tcjit.grammar.affine import guarded_accesses
-from tcjit.grammar.ast import Call, Expr
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.isl import context
 from tcjit.mapping.machine import Machine
@@ -22,8 +21,8 @@ from tcjit.mapping.nest.affine_statement import affine_statement, with_epilogue
 from tcjit.mapping.nest.convert_operands import convert_operands
 from tcjit.mapping.nest.cost import Core, core_of
 from tcjit.mapping.nest.epilogue import Epilogue, epilogue_of
+from tcjit.mapping.nest.form_dot_products import form_dot_products
 from tcjit.mapping.nest.merge_dims import drop_unit_dims, merge, mergeable
-from tcjit.mapping.nest.pair_terms import pair_terms
 from tcjit.mapping.nest.plan_nest import Plan, plan_nests
 from tcjit.mapping.nest.restrict import restrict, verify_restrict
 from tcjit.mapping.nest.shift_dims import shift_dims
@@ -33,7 +32,7 @@ from tcjit.mapping.nest.statement import AffineStatement, FlatStatement
 from tcjit.mapping.nest.strip_mine import Strip
 from tcjit.mapping.nest.tile import tile, verify_tiles
 from tcjit.mapping.nest.tiled_statement import TiledStatement
-from tcjit.mapping.nest.vector_forms import PAIR_DOT, has_vector_form
+from tcjit.mapping.nest.vector_forms import has_vector_form, is_dot_product
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.chunk_reductions import chunk_reduction
 from tcjit.mapping.reduction import identity
@@ -143,19 +142,23 @@ class _ReductionTiling:
         """The assignment with its nests, behind copies of operands that the plan wants in another order."""
         self.refuse_others(temporaries.tensors)
         options, prove = self.setting.options, self.setting.prove
-        pairs, paired = pair_terms(self.a, temporaries)
-        copies, given = convert_operands(paired, temporaries)
-        converted = [*pairs, *copies]
+        dots = form_dot_products(self.a, temporaries, self.setting.machine.dot_ways)
+        copies, given = convert_operands(dots.assignment, temporaries)
+        before = [*dots.copies, *copies]
         found = self.rewritten(given, self.epilogue, temporaries.tensors)
         plans = plan_nests(found.statements, self.core, register_tile=options.register_tile)
-        a, epilogue, copies = given, self.epilogue, []
+        a, epilogue, sums = given, self.epilogue, dots.sums
         if options.pack:
-            copies, a, strips = stage_operands(given, plans[0], self.core.lanes, temporaries)
-            epilogue = replace(epilogue, assignments=tuple(_stripped(e, strips) for e in epilogue.assignments))
-        if copies:
-            leaf = plans[0].nest.leaf if strips else None
-            found = self.rewritten(a, epilogue, temporaries.tensors)
-            plans = plan_nests(found.statements, self.core, leaf, options.register_tile)
+            staging = stage_operands(given, plans[0], self.core.lanes, temporaries)
+            epilogue = replace(epilogue, assignments=tuple(_stripped(e, staging.strips) for e in epilogue.assignments))
+            a, sums = staging.rewritten(given), tuple(map(staging.rewritten, sums))
+            before += staging.copies
+            if staging.copies:
+                leaf = plans[0].nest.leaf if staging.strips else None
+                found = self.rewritten(a, epilogue, temporaries.tensors)
+                plans = plan_nests(found.statements, self.core, leaf, options.register_tile)
+        for number, one in enumerate(sums):
+            before += replace(self, name=f"{self.name}_{number}", a=one, epilogue=Epilogue(), alone=True).tiled(temporaries)
         self.refuse_plans(plans)
         if prove:  # of the rewrites only those that are used: a plan alone makes no code
             found.verify(self.setting.program.values)
@@ -165,7 +168,7 @@ class _ReductionTiling:
             if prove:
                 verify_tiles(s, tiles)
             tiled.append(TiledStatement(s, plan.nest, plan.operands, plan.body, tiles, self.core.lanes, plan.estimate.cycles))
-        return [*converted, *copies, *([] if found.complete else [self.start()]), replace(a, tiled=tuple(tiled))]
+        return [*before, *([] if found.complete else [self.start()]), replace(a, tiled=tuple(tiled))]
 
     def start(self) -> Assignment:
         """That of all results, for those that no residue class has terms of."""
@@ -197,7 +200,7 @@ class _ReductionTiling:
         restricted = restrict(whole, a.value.dtype, values)
         if not has_vector_form(restricted.body):
             raise _NoNestError("the body has no form over vectors")
-        if not _is_pair_dot(restricted.body) and any(tensors[access.tensor].dtype != a.value.dtype for access in restricted.reads):
+        if not is_dot_product(restricted.body) and any(tensors[access.tensor].dtype != a.value.dtype for access in restricted.reads):
             raise _NoNestError("operands of other types")
         parts = split_residues(restricted)
         complete = covers_results(restricted, parts)
@@ -218,10 +221,6 @@ class _ReductionTiling:
 
 def _read(a: Assignment) -> set[str]:
     return {access.tensor for access, _ in guarded_accesses(a.value)}
-
-
-def _is_pair_dot(body: Expr) -> bool:
-    return isinstance(body, Call) and body.function == PAIR_DOT
 
 
 def _stripped(e: Assignment, strips: Sequence[Strip]) -> Assignment:

@@ -257,7 +257,8 @@ def staged(text: str, shapes: Shapes) -> tuple[list[Assignment], Assignment, Pla
     before = assignments(text, shapes)
     (a,) = before.assignments
     plan = plan_nest(shift_dims(flat(text, shapes)), CORE)
-    copies, after, _ = stage_operands(a, plan, 16, Temporaries(before))
+    staging = stage_operands(a, plan, 16, Temporaries(before))
+    copies, after = list(staging.copies), staging.rewritten(a)
     return copies, after, plan
 
 
