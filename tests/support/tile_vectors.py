@@ -256,7 +256,8 @@ class Vectors:
     def integers(self) -> None:
         """Minima, maxima, selection, sums of the products of halves and bytes and across lanes: all of them wrap."""
         random, out, four = np.random.default_rng(0), self.empty(), np.zeros(4, dtype=self.dtype)
-        edges = np.array([0, 1, -1, 2**31 - 1, -(2**31), 0x7FFF, 0x8000, -0x8000, 0x7FFF7FFF, -0x7FFF8000, 0x7FFF8000, 0x7F7F7F7F, -0x7F7F7F80])
+        halves = [0x7FFF, 0x8000, -0x8000, 0x7FFF7FFF, -0x7FFF8000, 0x7FFF8000]
+        edges = np.array([0, 1, -1, 2**31 - 1, -(2**31), *halves, 0x7F7F7F7F, -0x7F7F7F80])
         for _ in range(50):
             pools = [np.concatenate([random.integers(-(2**31), 2**31, 4 * self.width), edges]) for _ in range(3)]
             s, a, b = (random.choice(pool, self.width).astype(np.uint32).view(np.int32) for pool in pools)

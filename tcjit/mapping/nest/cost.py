@@ -222,6 +222,17 @@ class TileCosts:
         elements = self.results + sum(sizes)
         return elements * self.core.beyond / MOVES if elements * self.core.element > self.core.l2 else 0.0
 
+    def writes_apart(self, shape: Shape, cost: Estimate) -> bool:
+        """Whether results that the second cache does not hold lie on more pages than the TLB has, along the rows of one tile of lanes, and
+        what these rows read stays in the first cache while lanes follow one another instead."""
+        core, write = self.core, self.s.write
+        if self.over_terms or write.stride(self.lane) != 1 or not shape.row:
+            return False
+        if self.results * core.element <= core.l2 or cost.row_panel > core.l1 / 2:
+            return False
+        rows = self.results // self.s.extents[self.lane]
+        return rows * min(core.page, abs(write.stride(shape.row)) * core.element) > core.tlb * core.page
+
     def partial(self, shape: Shape) -> float:
         """What tiles at the ends of rows and lanes add to the mean tile's time, of which they are a share."""
         extent, width, more = self.s.extents, shape.vectors * self.core.lanes, 1.0

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from tcjit.grammar.affine import guarded_accesses, linear
 from tcjit.grammar.ast import Access, Expr, Index
@@ -19,7 +20,9 @@ from tcjit.mapping.cases import joined
 from tcjit.mapping.nest.operands import Operand
 from tcjit.mapping.nest.plan_nest import Plan
 from tcjit.mapping.nest.strip_mine import Strip, plus, strip_mine, strip_mined
-from tcjit.mapping.storage import Storage
+from tcjit.mapping.storage import Bounds, Storage
+
+ROW_BLOCK = 64  # points of a block of rows at least whose neighbours are copied at once: a vector's elements
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,10 @@ def stage_operands(a: Assignment, plan: Plan, width: int, temporaries: Temporari
     tile = [(dim, leaf.tile(dim, width)) for dim in (*(row for row, _ in leaf.rows), leaf.lane)]
     for dim, size in tile:
         extent = next((upper - lower for name, lower, upper in a.bounds if name == dim), 0)
-        if 1 < size < extent and any(dim in operand.dims and not _in_rows(operand, leaf.lane, a) for operand in staged):
+        panels = [operand for operand in staged if dim in operand.dims and not _row_term(operand, leaf.lane, a)]
+        if dim != leaf.lane and any(operand.single is None and operand.is_contiguous(dim) for operand in panels):
+            size *= -(-ROW_BLOCK // size)
+        if panels and 1 < size < extent:
             strips.append(strip_mine(a, dim, size))
             a = strip_mined(a, strips[-1])
     copies: list[Assignment] = []
@@ -58,29 +64,24 @@ def stage_operands(a: Assignment, plan: Plan, width: int, temporaries: Temporari
         if value in reads:
             continue
         bounds = {name: (lower, upper) for name, lower, upper in a.bounds}
-        in_rows = _in_rows(operand, leaf.lane, a)
-        dims = _rows(a, value, in_rows) if in_rows else _order(a, value, strips, [dim for dim, _ in tile])
+        dims = _order(a, value, strips, [dim for dim, _ in tile], _row_term(operand, leaf.lane, a))
         shape = [bounds[dim][1] - bounds[dim][0] for dim in dims]
         copy = temporaries.add(a.source, f"{operand.flats[0].tensor}_staged", a.value.dtype, shape)
         subscripts = tuple(plus(Index(dim, dtype="int64"), -bounds[dim][0]) for dim in dims)
-        facts = tuple(fact for strip in strips if strip.dim in dims for fact in strip.constraints)
-        for box, part in joined(value, tuple((dim, *bounds[dim]) for dim in dims), {}):
-            copies.append(Assignment(copy.name, subscripts, "=", part, box, a.source, constraints=facts, fuse_outer_only=True))
+        boxes: list[Bounds] = [tuple((dim, *bounds[dim]) for dim in _loops(operand, dims, strips))]
+        for strip in strips:
+            boxes = [part for box in boxes for part in strip.parts(box)]
+        for box, part in chain.from_iterable(joined(value, box, {}) for box in boxes):
+            copies.append(Assignment(copy.name, subscripts, "=", part, box, a.source, fuse_outer_only=True))
         reads[value] = Access(copy.name, subscripts, dtype=a.value.dtype)
     return Staging((*copies,), (*strips,), reads)
 
 
-def _in_rows(operand: Operand, lane: str, a: Assignment) -> str:
+def _row_term(operand: Operand, lane: str, a: Assignment) -> str:
     """The term whose neighbours an operand is computed from, which does not move with the lanes; nothing where there is none."""
     if operand.single is not None or lane in operand.dims:
         return ""
     return next((dim for dim, _, _ in a.terms if operand.is_contiguous(dim)), "")
-
-
-def _rows(a: Assignment, value: Expr, last: str) -> list[str]:
-    """The dimensions of a copy whose rows run along one."""
-    used = {name for access in walk(value) if isinstance(access, Access) for sub in access.subscripts for name in names(sub)}
-    return [*(dim for dim, _, _ in a.bounds if dim in used and dim != last), last]
 
 
 def _stays_inside(a: Assignment, value: Expr, tensors: Mapping[str, Storage]) -> bool:
@@ -104,10 +105,20 @@ def _stays_inside(a: Assignment, value: Expr, tensors: Mapping[str, Storage]) ->
     return True
 
 
-def _order(a: Assignment, value: Expr, strips: Sequence[Strip], tile: Sequence[str]) -> list[str]:
-    """The dimensions of a copy: blocks, what both share, terms, and last what is inside the register tile."""
+def _loops(operand: Operand, dims: Sequence[str], strips: Sequence[Strip]) -> list[str]:
+    """The loops around a copy, outermost first: where neighbours stay together whole rows of what is read, otherwise block by block."""
+    if not operand.is_contiguous(dims[-1]):
+        return list(dims)
+    blocks = [strip.outer for strip in strips if strip.outer in dims]
+    return [*(dim for dim in dims[:-1] if dim not in blocks), *blocks, dims[-1]]
+
+
+def _order(a: Assignment, value: Expr, strips: Sequence[Strip], tile: Sequence[str], row_term: str) -> list[str]:
+    """The dimensions of a copy: blocks, what both share, terms, and last what is inside the register tile; or a term whose rows stay."""
     accesses = [node for node in walk(value) if isinstance(node, Access)]
     used = {name for access in accesses for sub in access.subscripts for name in names(sub)}
+    if row_term:
+        return [*(dim for dim, _, _ in a.bounds if dim in used and dim != row_term), row_term]
     blocks = [strip.outer for strip in strips]
     batch = [dim for dim, _, _ in a.results if dim not in (*blocks, *tile)] if blocks else []
     rest = [dim for dim, _, _ in (*a.terms, *a.results) if dim not in (*blocks, *tile, *batch)]

@@ -9,7 +9,7 @@ from tcjit.grammar.affine import isl_name
 from tcjit.grammar.ast import Binary, Const, Expr, Index
 from tcjit.grammar.walk import rebuild
 from tcjit.mapping.assignment import Assignment
-from tcjit.mapping.storage import fresh
+from tcjit.mapping.storage import Bounds, fresh
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,14 @@ class Strip:
         if self.extent % self.block == 0:
             return ()
         return (f"{self.block} * {isl_name(self.outer)} + {isl_name(self.dim)} < {self.extent}",)
+
+    def parts(self, box: Bounds) -> list[Bounds]:
+        """A box over the new dimensions as the whole blocks and what the last one has."""
+        whole, rest = divmod(self.extent, self.block)
+        if not rest or self.dim not in {name for name, _, _ in box}:
+            return [box]
+        parts = ({self.outer: (0, whole)}, {self.outer: (whole, whole + 1), self.dim: (0, rest)})
+        return [tuple((name, *part.get(name, limits)) for name, *limits in box) for part in parts]
 
     def rewritten(self, expr: Expr) -> Expr:
         """An expression over the new dimensions."""

@@ -265,15 +265,18 @@ def staged(text: str, shapes: Shapes) -> tuple[list[Assignment], Assignment, Pla
 def test_panels() -> None:
     """An operand whose lanes are strided is copied into panels: blocks outside, terms, and points of a block inside."""
     copies, after, plan = staged(TURNED, {"A": (100, 60), "B": (90, 60)})
-    (copy,) = copies
+    copy, last = copies
     (number,) = plan.estimate.staged
     operand = plan.operands[number].flats[0].tensor
     assert copy.tensor == f"{operand}_staged" and copy.fuse_outer_only and copy.operator == "="
     names = [name for name, _, _ in copy.bounds]
     assert len(names) == 3 and names[1] == "k" and names[0] == f"{names[2]}_block"
-    assert copy.constraints == after.constraints
     tile_size = plan.nest.leaf.tile(names[2], 16)
-    assert {name: upper for name, _, upper in copy.bounds}[names[2]] == tile_size
+    extent = dict(zip("mn", (100, 90), strict=True))[names[2]]
+    assert not copy.constraints and not last.constraints and extent % tile_size
+    whole, rest = divmod(extent, tile_size)
+    assert copy.bounds == ((names[0], 0, whole), ("k", 0, 60), (names[2], 0, tile_size))
+    assert last.bounds == ((names[0], whole, whole + 1), ("k", 0, 60), (names[2], 0, rest))
     assert f"{operand}_staged({', '.join(names)})" in show(after.value) and f"{operand}(" not in show(after.value)
 
 
