@@ -44,13 +44,16 @@ class TilePrinter:
         rows = product(*(range(count) for _, count in leaf.rows))
         self.rows: list[Point] = [dict(zip((dim for dim, _ in leaf.rows), at, strict=True)) for at in rows]
         self.numbers = count()  # of loads
+        self.block: tuple[str, int] | None = None  # the digit of the loop over blocks of a term, and how many of them there are
         window = product(*(range(self.s.extent(dim)) for dim in leaf.window))
         self.window: list[Point] = [dict(zip(leaf.window, at, strict=True)) for at in window]
 
     def lines(self, kind: Kind, digits: Sequence[str]) -> list[str]:
         """A tile statement; ``digits``: C texts, in the order of the nest's loops."""
+        block = self.nest.block_loop(self.s)
+        self.block = None if block is None else (digits[block], self.tiled.tiles.counts[block])
         inside = {"start": self.start, "store": self.store, "full": self.full, "partial": self.partial}[kind]()
-        return ["{", *("  " + line for line in (*self.origins(digits), *inside)), "}"]
+        return _braces([*self.origins(digits), *inside])
 
     # ------------------------------------------------------------ kinds
 
@@ -64,31 +67,36 @@ class TilePrinter:
         return self.nest.leaf.lane in self.s.terms
 
     def start(self) -> list[str]:
-        if self.s.start is None and not self.over_terms:
+        if self.s.start is None and not self.over_terms and self.block is None:
             return self.results("load")
         first = f"{self.call('splat')}({self.constant(identity(self.s.operator, self.dtype))})"
-        lines = self.pointers(self.s.start_reads.values())
-        loads: Loads = {}
-        masks: dict[str, str] = {}
-        self.numbers = count()
-        for r, row in enumerate(self.rows):
-            for v in range(self.nest.leaf.vectors):
-                value = self.started(row, v, loads, masks, lines) if self.has_start else first
-                if self.has_start and self.over_terms:  # one of the partial results has it
-                    value = f"{self.call('blend')}({first}, {value}, {self.call('until')}(0))" if v == 0 else first
-                lines.append(f"{self.sum(r, v)} = {value};")
-        return lines
+        sums = [self.sum(r, v) for r in range(len(self.rows)) for v in range(self.nest.leaf.vectors)]
+        empty = [f"{total} = {first};" for total in sums]
+        if not self.has_start:
+            return empty
+        started = self.started(first)
+        return started if self.block is None else [f"if ({self.block[0]} == 0) {{", *started, "} else {", *empty, "}"]
 
     @property
     def has_start(self) -> bool:
         """Whether results start from another value than the operator's identity."""
         return self.s.start is not None and self.s.start != identity(self.s.operator, self.dtype)
 
-    def started(self, row: Point, vector: int, loads: Loads, masks: dict[str, str], lines: list[str]) -> str:
-        """The value from which the results of a vector start."""
+    def started(self, first: str) -> list[str]:
+        """Accumulators with the value from which results start; where lanes hold partial results, one of them has it."""
         assert self.s.start is not None
-        mask = self.mask(row, vector, self.tiled.tiles.edges, masks, lines)
-        return self.value(self.s.start, self.loaded(self.s.start_reads, row, vector, mask, loads, lines))
+        lines = self.pointers(self.s.start_reads.values())
+        loads: Loads = {}
+        masks: dict[str, str] = {}
+        self.numbers = count()
+        for r, row in enumerate(self.rows):
+            for v in range(self.nest.leaf.vectors):
+                mask = self.mask(row, v, self.tiled.tiles.edges, masks, lines)
+                value = self.value(self.s.start, self.loaded(self.s.start_reads, row, v, mask, loads, lines))
+                if self.over_terms:
+                    value = f"{self.call('blend')}({first}, {value}, {self.call('until')}(0))" if v == 0 else first
+                lines.append(f"{self.sum(r, v)} = {value};")
+        return lines
 
     def full(self) -> list[str]:
         return self.update(partial=False)
@@ -139,13 +147,42 @@ class TilePrinter:
         return [f"if ({' && '.join(tests)}) {{", *("  " + line for line in inside), "}"]
 
     def store(self) -> list[str]:
-        lines = self.epilogue() if self.s.epilogue else []
-        if self.s.stored:
-            lines += self.totals() if self.over_terms else self.results("store")
-        return ["{", *("  " + line for line in lines), "}"] if self.s.epilogue else lines
+        return [*self.without_terms(), *self.stored()]
+
+    def without_terms(self) -> list[str]:
+        """The sums that tiles compute for results without terms are thrown away."""
+        lines = []
+        first = f"{self.call('splat')}({self.constant(identity(self.s.operator, self.dtype))})"
+        for r, row in enumerate(self.rows) if self.tiled.tiles.result_checks else ():
+            for v in range(self.nest.leaf.vectors):
+                tests, lanes = self.conditions(row, v, self.tiled.tiles.result_checks)
+                total = self.sum(r, v)
+                if lanes:
+                    lines.append(f"{total} = {self.call('blend')}({first}, {total}, {self.call('opaque')}({' & '.join(lanes)}));")
+                if tests:
+                    lines.append(f"if (!({' && '.join(tests)})) {total} = {first};")
+        return lines
+
+    def stored(self) -> list[str]:
+        """Results in memory, with what follows them."""
+        stored = self.totals() if self.over_terms else self.results("store")
+        if self.block is None:
+            lines = [*self.epilogue(), *(stored if self.s.stored else [])]
+            return _braces(lines) if self.s.epilogue else lines
+        digit, count = self.block
+        added = [] if self.over_terms else _braces(self.results("add"))
+        if added and self.s.start is not None:
+            added[0] = f"if ({digit} > 0) {{"
+        if not self.s.epilogue:
+            return [*added, *stored]
+        last = _braces([*self.epilogue(), *(stored if self.s.stored else [])])
+        last[0] = f"if ({digit} == {count - 1}) {{"
+        return [*added, *last, "else", *_braces(stored)]
 
     def epilogue(self) -> list[str]:
         """What follows a result, element by element from an array of the accumulators, in lanes as the C compiler finds them."""
+        if not self.s.epilogue:
+            return []
         leaf = self.nest.leaf
         lanes = 1 if self.over_terms else leaf.vectors * self.width
         lines = [f"{self.element} tc_t[{len(self.rows) * lanes}] __attribute__((aligned(64)));"]
@@ -204,20 +241,23 @@ class TilePrinter:
         return f"{self.names[flat.tensor]}[{' + '.join([*moves, str(flat.constant)])}]"
 
     def results(self, what: str) -> list[str]:
-        """Accumulators from or to memory: lanes that follow one another at once, others one by one."""
+        """Accumulators loaded from memory, stored there, or with what is there added to them: lanes that follow one another at once, others
+        one by one."""
         lane, write = self.nest.leaf.lane, self.s.write
         step = write.stride(lane)
         lines = [f"{self.element} *const tc_o = {self.place(write)};"]
         for r, row in enumerate(self.rows):
             for v in range(self.nest.leaf.vectors):
                 tests, lanes = self.conditions(row, v, self.tiled.tiles.edges)
-                if what == "store":
+                if what != "load":
                     tests += self.after_overlaps(row)
                     lanes += [f"{self.call('from')}(tc_o_{lane} + {v * self.width} - tc_f_{lane})"] if self.overlaps(lane) else []
                 place, total = f"tc_o + {self.offset(write, row) + step * v * self.width}", self.sum(r, v)
                 mask = f"{self.call('opaque')}({' & '.join(lanes)})" if lanes else ""
                 if what == "load":
                     text = f"{total} = {self.moved(step, place, mask)}"
+                elif what == "add":
+                    text = f"{total} = {self.combined(self.moved(step, place, mask), total)}"
                 elif step == 1:
                     text = self.masked("store", [place, total], mask)
                 else:
@@ -230,8 +270,12 @@ class TilePrinter:
         lines = [f"{self.element} *const tc_o = {self.place(self.s.write)};"]
         for r, row in enumerate(self.rows):
             tests = [*self.conditions(row, 0, self.tiled.tiles.edges)[0], *self.after_overlaps(row)]
+            place, total = f"tc_o[{self.offset(self.s.write, row)}]", self.total(r)
+            if self.block is not None and self.s.start is not None:
+                first = self.constant(identity(self.s.operator, self.dtype))
+                total = f"({self.block[0]} > 0 ? {place} : {first}) {self.s.operator[0]} {total}"
             assign = "=" if self.s.start is not None else self.s.operator
-            lines.append(f"{self.guard(tests)}tc_o[{self.offset(self.s.write, row)}] {assign} {self.total(r)};")
+            lines.append(f"{self.guard(tests)}{place} {assign} {total};")
         return lines
 
     def total(self, row: int) -> str:
@@ -378,3 +422,7 @@ class TilePrinter:
     def combined(self, old: str, new: str) -> str:
         operator = self.s.operator
         return f"({old} {operator[0]} {new})" if operator in ("+=", "*=") else f"{self.call(operator[:-1])}({old}, {new})"
+
+
+def _braces(lines: Sequence[str]) -> list[str]:
+    return ["{", *("  " + line for line in lines), "}"]

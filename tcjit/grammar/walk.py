@@ -43,6 +43,15 @@ def walk(expr: Expr) -> Iterator[Expr]:
         stack.extend(reversed(children(node)))
 
 
+def factors(expr: Expr) -> Iterator[Expr]:
+    """Those of a product of one type, in the order of the text; of anything else itself."""
+    if isinstance(expr, Binary) and expr.op == "*" and expr.left.dtype == expr.right.dtype == expr.dtype:
+        yield from factors(expr.left)
+        yield from factors(expr.right)
+    else:
+        yield expr
+
+
 def rebuild(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
     """``expr`` with ``change`` applied to each operand; the same object where nothing changed."""
     old = children(expr)

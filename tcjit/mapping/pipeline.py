@@ -29,6 +29,7 @@ from tcjit.mapping.passes.allocate import allocate
 from tcjit.mapping.passes.chunk_reductions import chunk_reductions
 from tcjit.mapping.passes.contract import contract
 from tcjit.mapping.passes.eliminate_indices import eliminate_indices
+from tcjit.mapping.passes.factor_contractions import factor_contractions
 from tcjit.mapping.passes.fuse import fuse, groups_of
 from tcjit.mapping.passes.map_to_blocks import map_to_blocks
 from tcjit.mapping.passes.map_to_threads import map_to_threads
@@ -121,6 +122,7 @@ def build_scop(
     assignments = step(extract, program, layouts)
     assignments = step(eliminate_indices, assignments, prove != "none")
     assignments = proved(widen, assignments)
+    assignments = proved(factor_contractions, assignments)
     if isinstance(target, Machine) and options.uses_nests:
         assignments = step(simplify_reductions, assignments)
         assignments = step(scatter_reductions, assignments, target, prove != "none")

@@ -7,6 +7,7 @@ dropped hold or fail everywhere. Values are compared as trees.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -14,10 +15,12 @@ import islpy as isl
 
 from tcjit.errors import VerifyError
 from tcjit.grammar.affine import affine, condition, guarded_accesses, isl_name
-from tcjit.grammar.ast import Access, Cast, Const, Expr, Index, Select
+from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index, Select
 from tcjit.grammar.dtypes import DTYPES, holds
-from tcjit.grammar.walk import children, rebuild
+from tcjit.grammar.polynomial import names
+from tcjit.grammar.walk import children, factors, rebuild
 from tcjit.mapping.assignment import Assignment, Assignments, to_scop, to_statement
+from tcjit.mapping.nest.strip_mine import plus
 from tcjit.mapping.reduction import identity
 
 _OPERAND = Const(0, dtype="int64")  # stands for every operand where nodes are compared without them
@@ -52,6 +55,7 @@ class _Replacement:
             "chunk_reductions": self.chunked,
             "split_index_sets": self.parted,
             "split_initialisation": self.initialised,
+            "factor_contractions": self.factored,
         }
 
     # ------------------------------------------------------------ rules
@@ -141,6 +145,53 @@ class _Replacement:
             if not self.instances(start).is_equal(self.instances(_results(old))):
                 return "results are left without their start"
         return ""
+
+    def factored(self, old: Assignment, new: Sequence[Assignment]) -> str:
+        """A sum of products by the distributive law: with its temporaries replaced by what they hold, the last assignment has the factors
+        of the old one, each once, and every term is summed once, around all factors that move with it."""
+        *made, last = new
+        definitions = {a.tensor: a for a in made}
+        value = last.value
+        if last.operator == "=" != old.operator:
+            if old.start is None or not isinstance(value, Binary) or value.op != "+" or value.left != old.start:
+                return "the results are not started"
+            value = value.right
+        if old.operator != "+=" or last.start not in (old.start, None) or last.results != old.results or not _same_element(last, old):
+            return "the results changed"
+        for a in made:
+            storage, lowers = self.after[a.tensor], [lower for _, lower, _ in a.results]
+            exact = storage.role == "temporary" and a.tensor not in self.before and storage.dtype == a.value.dtype == last.value.dtype
+            places = tuple(plus(Index(name, dtype="int64"), -lower) for (name, _, _), lower in zip(a.results, lowers, strict=True))
+            shape = tuple(upper - lower for _, lower, upper in a.results)
+            started = a.start == identity("+=", storage.dtype) if a.operator == "+=" else not a.reduction
+            if not exact or a.subscripts != places or storage.shape != shape or not started or a.constraints or a.dynamic:
+                return "a temporary does not hold what it stands for"
+        ranges = {name: (lower, upper) for name, lower, upper in old.bounds}
+        if any(ranges.get(name) != (lower, upper) for a in new for name, lower, upper in a.bounds):
+            return "a range changed"
+        multiplied: list[Expr] = []
+        summed: list[str] = []
+
+        def expand(a: Assignment, value: Expr) -> set[str]:
+            """The indices that the product of an assignment moves with."""
+            moves: set[str] = set()
+            for factor in factors(value):
+                definition = definitions.get(factor.tensor) if isinstance(factor, Access) else None
+                if definition is None:
+                    multiplied.append(factor)
+                    moves |= set(names(factor))
+                else:
+                    assert isinstance(factor, Access)
+                    if factor.subscripts != definition.subscripts:
+                        return {""}
+                    moves |= expand(definition, definition.value)
+            summed.extend(a.reduction)
+            return moves - set(a.reduction)
+
+        left = expand(last, value)
+        if not left <= set(_dims(_results(old))) or sorted(summed) != sorted(old.reduction):
+            return "a term is not summed once, around all that moves with it"
+        return "" if Counter(multiplied) == Counter(factors(old.value)) else "the factors are others"
 
     def once(self, old: Assignment, new: Assignment, dim: str) -> bool:
         """Whether the terms of ``new`` are those of ``old``, each once, where ``dim`` counts inside chunks of its extent in ``new``."""

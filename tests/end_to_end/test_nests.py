@@ -17,6 +17,7 @@ from support.memory import beside_a_guard
 from support.run import array, tensor
 
 import tcjit
+from tcjit.mapping.nest import cost, plan_nest
 from tcjit.mapping.passes import parallelise
 from tcjit.runtime import reference
 from tcjit.runtime.numerics import Array
@@ -63,6 +64,18 @@ PROGRAMS: dict[str, tuple[str, Shapes]] = {
     "lanes of terms, bounded twice": (  # gcc 12 broke down over its masks
         "def f(float(D,D) X, float(L) Y, float(D,L) Z) -> (O) { O(d) +=! (l <= d + 1 ? X(32-d,d) - Y(l) - Z(d,l) : 0.0) where d in 0:33 }",
         {"X": (33, 33), "Y": (9,), "Z": (33, 9)},
+    ),
+    "lower result": (
+        "def f(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! (n <= m ? A(m,k) * B(n,k) : 0.0) }",
+        {"A": (64, 20), "B": (64, 20)},
+    ),
+    "upper result with bias": (
+        "def f(float(M,K) A, float(N,K) B, float(N) b) -> (C) { C(m,n) +=! (n > m ? A(m,k) * B(n,k) : 0.0)  C(m,n) = C(m,n) + b(n) }",
+        {"A": (33, 20), "B": (65, 20), "b": (65,)},
+    ),
+    "greatest of a lower triangle": (
+        "def f(float(M,K) A, float(N,K) B) -> (C) { C(m,n) max=! (n <= m ? A(m,k) * B(n,k) : -infinity()) }",
+        {"A": (35, 20), "B": (33, 20)},
     ),
     # windows
     "padded": (
@@ -162,6 +175,33 @@ def assert_agrees(text: str, given: Mapping[str, Array], options: tcjit.Options 
 def test_programs(name: str) -> None:
     text, shapes = PROGRAMS[name]
     assert "tc_a0_0" in assert_agrees(text, inputs(text, shapes)), "a register tile"
+
+
+@pytest.fixture
+def blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums in blocks of few terms, and of streams of few rows, with parts for threads; such kernels stay in this process."""
+    for name, value in {"BLOCK_TERMS": 3, "STREAMED_ROWS": 2, "STREAMED_PAGES": 0}.items():
+        monkeypatch.setattr(plan_nest, name, value)
+
+
+@pytest.mark.usefixtures("blocks")
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_sums_in_blocks(name: str) -> None:
+    text, shapes = PROGRAMS[name]
+    assert_agrees(text, inputs(text, shapes))
+
+
+@pytest.mark.usefixtures("blocks")
+@pytest.mark.parametrize("sizes", [(3, 37, 70), (9, 20, 33), (1, 50, 100)], ids=str)
+@pytest.mark.parametrize("ending", ["", "C(m,n) = fmax(C(m,n) + b(n), 0.0)", "D(m,n) = C(m,n) * b(n)"])
+def test_blocks_of_streams(monkeypatch: pytest.MonkeyPatch, sizes: tuple[int, int, int], ending: str) -> None:
+    """Rows of a matrix that few tiles read, block by block of the terms; what follows a result follows its last block."""
+    monkeypatch.setattr(cost._Use, "streams", lambda use, shape: use.moves)
+    m, k, n = sizes
+    results = "(C, D)" if "D" in ending else "(C)"
+    text = f"def f({PLAIN}, float(N) b) -> {results} {{ C(m,n) +=! A(m,k) * B(k,n) {ending or 'C(m,n) += b(n)'} }}"
+    source = assert_agrees(text, inputs(text, {"A": (m, k), "B": (k, n), "b": (n,)}))
+    assert " > 0) {" in source and "tc_o_k" in source
 
 
 @pytest.mark.parametrize("name", ALSO_WITHOUT)

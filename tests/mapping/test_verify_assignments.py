@@ -18,6 +18,7 @@ from tcjit.mapping.assignment import Assignment, Assignments
 from tcjit.mapping.extract import extract
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.chunk_reductions import chunk_reductions
+from tcjit.mapping.passes.factor_contractions import factor_contractions
 from tcjit.mapping.passes.split_index_sets import split_index_sets
 from tcjit.mapping.passes.split_initialisation import split_initialisation
 from tcjit.mapping.passes.widen import widen
@@ -46,6 +47,16 @@ PROGRAMS: dict[str, tuple[str, str, dict[str, tuple[int, ...]]]] = {
         "def f(float(K,T) A, float(C,K) W) -> (O) { O(c, t) +=! (t >= 5 ? A(k, t - 5) * W(c, k) : 0.0) where t in 0:T }",
         {"A": (16, 64), "W": (20, 16)},
     ),
+    "factored": (
+        "factor_contractions",
+        "def f(float(B,C) X, float(A,B,D) Y, float(D,B) Z) -> (O) { O(a) +=! X(b,c) * Y(a,b,d) * Z(d,b) where b in 2:21 }",
+        {"X": (21, 90), "Y": (80, 21, 24), "Z": (24, 21)},
+    ),
+    "factored to a product": (
+        "factor_contractions",
+        "def f(float(N,J) X, float(N,K) Y) -> (O) { O(n) +=! X(n,j) * Y(n,k) }",
+        {"X": (50, 60), "Y": (50, 70)},
+    ),
     "started": ("split_initialisation", "def f(float(M,N) A) -> (S) { S(m) +=! A(m, n) }", {"A": (3, 50)}),
     "started without terms": ("split_initialisation", "def f(float(M,N) A) -> (S) { S(m) +=! A(m, n) }", {"A": (3, 0)}),
 }  # fmt: skip
@@ -54,6 +65,7 @@ PASSES: dict[str, Callable[[Assignments], Assignments]] = {
     "chunk_reductions": lambda before: chunk_reductions(before, Options(reduction_chunks=7), AVX512),
     "split_index_sets": lambda before: split_index_sets(before, Options()),
     "split_initialisation": split_initialisation,
+    "factor_contractions": factor_contractions,
 }
 
 
@@ -137,6 +149,19 @@ FAULTS: list[tuple[str, Change, str]] = [
     ("shifted sum", lambda parts: parts[:1], "do not cover"),
     ("shifted sum", lambda parts: [replace(parts[0], value=parts[1].value), parts[1]], "another value"),
     ("shifted sum", last(operator="max="), "more than domain and value"),
+    ("factored", first(start=Const(1.0, dtype="float32")), "does not hold what it stands for"),
+    ("factored", first(operator="max="), "does not hold what it stands for"),
+    ("factored", first(subscripts=(Index("b", dtype="int64"),)), "does not hold what it stands for"),
+    ("factored", first(reduction=()), "does not hold what it stands for|summed once"),
+    ("factored", first(value=Access("X", (Index("c", dtype="int64"), Index("b", dtype="int64")), dtype="float32")), "factors are others"),
+    ("factored", box(0, 1, 0, -1), "a range changed"),
+    ("factored", box(2, 0, 1, 0), "the results changed"),
+    ("factored", last(start=Const(1.0, dtype="float32")), "the results changed"),
+    ("factored", value(2, -2, -1), "summed once|factors are others"),
+    ("factored", lambda parts: parts[1:], "factors are others|summed once"),
+    ("factored", lambda parts: [*parts[:2], replace(parts[2], value=Binary("*", parts[2].value, parts[2].value, dtype="float32"))], "once"),
+    ("factored to a product", last(value=Const(0.0, dtype="float32")), "not started"),
+    ("factored to a product", last(operator="+="), "the results changed|summed once"),
     ("started", lambda parts: parts[1:], "not started"),
     ("started", lambda parts: parts[:1], "the update changed"),
     ("started", box(0, 0, 0, -1), "not started"),

@@ -43,6 +43,7 @@ PARTIAL_LANES = 0.15  # of a tile's time for one with fewer lanes: its loads are
 STRIDED_USES = 8  # gathers
 PAGED_USES = 16  # misses of the TLB
 CROWDED_USES = 64  # lines that rows a page apart drive out of the first cache: of those that rows share, so not at every use
+STREAM_USES = 4  # tiles that read an element as it comes from memory, at most
 COPY_SHARE = 0.2  # of an operand's arithmetic that a copy into panels may cost where only the cache's ways ask for it
 
 
@@ -294,6 +295,16 @@ class _Use:
         met = sets if self.step % LINE else sets // gcd(self.step // LINE, sets)
         return self.costs.trips > met * core.ways
 
+    def streams(self, shape: Shape) -> bool:
+        """Whether tiles read rows that lie apart from memory, each for few other tiles."""
+        shared = shape.rows if shape.row and shape.row not in self.operand.dims else 1
+        return self.moves and self.beyond and self.apart(shape.vectors) and self.results <= STREAM_USES * shared
+
+    def apart(self, vectors: int) -> bool:
+        """Whether the lines that a tile reads along the lanes are apart from those at the next term."""
+        core = self.costs.core
+        return self.moves and self.step > 2 * core.lanes * vectors * core.element
+
     def is_staged(self, row: str | None, rows: int, vectors: int) -> bool:
         """Whether the operand is worth a copy: it is computed, its lanes are strided, or its rows lie on too many pages."""
         core, dims = self.costs.core, self.operand.dims
@@ -303,8 +314,7 @@ class _Use:
         shared = rows if row and row not in dims else 1
         if self.step >= core.page and many and self.results // shared >= PAGED_USES and self.beyond:
             return True
-        apart = self.moves and self.step > 2 * core.lanes * vectors * core.element  # lines of a panel, from one term to the next
-        if apart and self.cheap and (self.costs.trips * min(self.step, core.page) > core.tlb * core.page or self.crowded):
+        if self.apart(vectors) and self.cheap and (self.costs.trips * min(self.step, core.page) > core.tlb * core.page or self.crowded):
             return True
         if self.moves or row not in dims or rows <= core.ways or self.results < CROWDED_USES:
             return False

@@ -37,10 +37,23 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Nest:
-    """``loops``, outermost first, around ``leaf``; each dimension outside the window has a loop whose block is its tile."""
+    """``loops``, outermost first, around ``leaf``; each dimension outside the window has a loop whose block is its tile.
+
+    A term may have a loop over blocks besides: accumulators then hold the sum of a block, which is added to the results in memory.
+    """
 
     loops: tuple[Loop, ...]
     leaf: Leaf
+
+    def block_loop(self, s: FlatStatement) -> int | None:
+        """The number of the loop over blocks of a term."""
+        dims = [loop.dim for loop in self.loops]
+        return next((number for number, dim in enumerate(dims) if dim in s.terms and dim in dims[number + 1 :]), None)
+
+    def accumulated(self, s: FlatStatement) -> int:
+        """The number of loops, the outermost ones, in which accumulators are started and stored."""
+        block = self.block_loop(s)
+        return max((n + 1 for n, loop in enumerate(self.loops) if loop.dim in s.outputs or n == block), default=0)
 
     def problem(self, s: FlatStatement, width: int) -> str:
         """Why the nest is none of a statement; nothing where it is one."""
@@ -53,6 +66,8 @@ class Nest:
             if blocks.get(loop.dim, loop.block) % loop.block:
                 return f"a block of {loop.block} does not divide that of {blocks[loop.dim]} around it"
             blocks[loop.dim] = loop.block
+        if any(loop.dim in s.terms for n, loop in enumerate(self.loops[: self.accumulated(s)]) if n != self.block_loop(s)):
+            return "only blocks of one term stand outside the accumulators"
         for dim in s.dims:
             if dim not in self.leaf.window and blocks.get(dim) != self.leaf.tile(dim, width):
                 return f"the blocks of {dim} do not end in its tile of {self.leaf.tile(dim, width)}"

@@ -6,12 +6,11 @@ access is one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tcjit.grammar.ast import Access, Binary, Const, Expr, Index
-from tcjit.grammar.walk import rebuild, walk
+from tcjit.grammar.walk import factors, rebuild, walk
 from tcjit.mapping.nest.statement import FlatAccess, FlatStatement
 from tcjit.mapping.nest.vector_forms import is_dot_product
 
@@ -59,10 +58,10 @@ def operands(s: FlatStatement, lane: str) -> tuple[tuple[Operand, ...], Expr]:
         args = tuple(arg if isinstance(arg, Const) else _number(words.index(arg), arg) for arg in s.body.args)
         found = tuple(Operand(value, tuple(s.reads[access] for access in _accesses(value))) for value in words)
         return found, replace(s.body, args=args)
-    factors = list(_factors(s.body))
-    if s.operator == "+=" and lane not in s.terms and len(factors) > 2 and all(isinstance(factor, Access) for factor in factors):
+    product = list(factors(s.body))
+    if s.operator == "+=" and lane not in s.terms and len(product) > 2 and all(isinstance(factor, Access) for factor in product):
         groups: dict[bool, list[Access]] = {}
-        for factor in factors:
+        for factor in product:
             assert isinstance(factor, Access)
             groups.setdefault(bool(s.reads[factor].stride(lane)), []).append(factor)
         found = tuple(_operand(s, groups[moves]) for moves in sorted(groups))
@@ -92,10 +91,3 @@ def _accesses(expr: Expr) -> dict[Access, None]:
 def _number(number: int, like: Expr) -> Access:
     return Access(f"@{number}", (), dtype=like.dtype)
 
-
-def _factors(expr: Expr) -> Iterator[Expr]:
-    if isinstance(expr, Binary) and expr.op == "*":
-        yield from _factors(expr.left)
-        yield from _factors(expr.right)
-    else:
-        yield expr

@@ -18,7 +18,11 @@ from tcjit.mapping.nest.statement import FlatStatement
 VECTORS = (1, 2, 3, 4, 6, 8)
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14)
 WINDOW = 4  # terms of a dimension that is written out, at most
+BLOCK_TERMS = 512  # terms that accumulators sum: the sum of more loses digits, and its panels leave the caches
+STREAMED_ROWS = 16  # of a matrix that is read once, side by side: prefetchers follow about as many
+STREAMED_PAGES = 4  # of each of them that a thread takes at once
 WINDOWS = 32  # and of all of them together
+ROUNDING = ("float32", "float64")  # types whose sums lose digits
 CLOSE = 0.01  # estimates that differ by less are equal: the nearer writes, then the longer tile, decide
 
 
@@ -121,11 +125,35 @@ def _is_like(shape: Shape, leaf: Leaf) -> bool:
     return (shape.lane, shape.vectors, rows) == (leaf.lane, leaf.vectors, leaf.rows)
 
 
+def _blocks(costs: TileCosts, shape: Shape, cost: Estimate) -> tuple[list[Loop], bool, list[Loop]]:
+    """A loop over blocks of a term where there are many terms; whether it stands around the results: one block of all panels after the
+    other, where panels leave the caches or only pass through them; and loops around it, over parts of rows for threads to share."""
+    s, core, terms = costs.s, costs.core, costs.trips * costs.points
+    if s.operator != "+=" or not shape.terms or (s.epilogue and (costs.over_terms or not s.stored)):
+        return [], False, []
+    unstaged = [use for number, use in enumerate(costs.uses) if number not in cost.staged]
+    streams = len(shape.terms) == 1 and not shape.window and any(use.streams(shape) for use in unstaged)
+    most = STREAMED_ROWS if streams else BLOCK_TERMS
+    far = streams or cost.lane_panel + cost.row_panel > core.l2
+    if terms < 2 * most or not (far or s.body.dtype in ROUNDING):
+        return [], False, []
+    dim = max(shape.terms, key=s.extent)
+    step = shape.vectors * core.lanes if dim == shape.lane else 1
+    extent = s.extent(dim)
+    count = min(-(-terms // most), extent // step)
+    size = -(-extent // max(1, count) // step) * step
+    if not step < size < extent:
+        return [], False, []
+    width = shape.vectors * core.lanes
+    part = max(1, STREAMED_PAGES * core.page // (core.element * width)) * width
+    return [Loop(dim, size)], far, [Loop(shape.lane, part)] if streams and part < s.extent(shape.lane) else []
+
+
 def _around(costs: TileCosts, shape: Shape, cost: Estimate) -> Plan:
     """The loops around a register tile: results that all operands share outermost, the larger panel in the inner loop.
 
-    What the inner loops read stays in the second cache, or they run over a part of it that does. Of results that this cache does not hold
-    neighbours are written one after another, where rows of them lie on many pages.
+    What the inner loops read stays in the second cache, or they run over a part of it that does. Long sums run over blocks of their terms.
+    Of results that this cache does not hold neighbours are written one after another, where rows of them lie on many pages.
     """
     s, found, core = costs.s, costs.operands, costs.core
     lane_dims = {dim for operand in found if shape.lane in operand.dims for dim in operand.dims}
@@ -143,6 +171,9 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate) -> Plan:
         outside, inside, panel = columns, rows, cost.row_panel
     else:
         outside, inside, panel = rows, columns, cost.lane_panel
+    blocks, far, rows_apart = _blocks(costs, shape, cost)
+    if far:
+        panel = panel * blocks[0].block // s.extent(blocks[0].dim)
     counts = {dim: -(-s.extent(dim) // tile.get(dim, 1)) for dim in inside}
     parts = []
     held = max(1, core.l2 // 2 // max(1, panel))
@@ -154,7 +185,9 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate) -> Plan:
             parts = [Loop(first, kept * tile.get(first, 1))]
     terms = [Loop(dim, 1) for dim in shape.terms if dim != shape.lane]
     terms += [Loop(shape.lane, tile[shape.lane])] if shape.lane in s.terms else []
-    loops = [*batch, *parts, *(Loop(dim, tile.get(dim, 1)) for dim in (*outside, *inside)), *terms]
+    around = [*parts, *(Loop(dim, tile.get(dim, 1)) for dim in (*outside, *inside))]
+    around = [*rows_apart, *blocks, *around] if far else [*around, *blocks]
+    loops = [*batch, *around, *terms]
     accumulators = shape.vectors * shape.rows
     reload = bool(shape.window) and not cost.share and accumulators > 4
     leaf = Leaf(shape.lane, shape.vectors, ((shape.row, shape.rows),) if shape.row else (), shape.window, reload)

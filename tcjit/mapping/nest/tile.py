@@ -48,8 +48,9 @@ class Tiles:
     ``counts``: the values of each digit, from 0 on; ``own``: the digits of results; ``points``: from digits and the points inside a tile,
     ``digits`` then ``inside``, to
     the dimensions; ``box``: the values that those take; ``full`` and ``partial``: sets of digits; ``checks``: what must hold of a point of
-    a partial tile to be in the domain; ``edges``: what must hold of a tile's result to be one. ``overlaps``: the dimensions whose last tile
-    overlaps the one before.
+    a partial tile to be in the domain; ``edges``: what must hold of a tile's result to be one; ``result_checks``: what must hold of a
+    result to have terms, where tiles compute sums for others too, which start again in their place. ``overlaps``: the dimensions whose last
+    tile overlaps the one before.
     """
 
     digits: tuple[str, ...]
@@ -62,6 +63,7 @@ class Tiles:
     partial: isl.Set
     checks: tuple[PointCheck, ...]
     edges: tuple[PointCheck, ...]
+    result_checks: tuple[PointCheck, ...]
     overlaps: tuple[Overlap, ...]
 
 
@@ -101,6 +103,9 @@ def tile(s: FlatStatement, nest: Nest, width: int) -> Tiles:
 
     domain = _computed(s, nest, width, shifted)
     some = tiles_of(domain).coalesce()
+    having = isl.Set.universe(s.results.get_space())
+    if not s.is_box:
+        domain, having = _without_result_conditions(s, nest)
     every = box.intersect(some.insert_dims(DIM.set, count, rest))  # all points of those tiles
     partial = every.subtract(domain.preimage_pw_multi_aff(points)).project_out(DIM.set, count, rest).coalesce()
     full = some.subtract(partial).coalesce()
@@ -108,8 +113,9 @@ def tile(s: FlatStatement, nest: Nest, width: int) -> Tiles:
     checks = _checks(domain, s.dims, reached, nest.leaf.lane)
     terms = len(s.dims) - len(s.terms), len(s.terms)
     edges = _checks(s.results, s.outputs, box.apply(isl.Map.from_pw_multi_aff(points)).project_out(DIM.set, *terms), nest.leaf.lane)
+    result_checks = _checks(having, s.outputs, reached.project_out(DIM.set, *terms), nest.leaf.lane)
     own = tuple(digit for digit, loop in zip(digits, nest.loops, strict=True) if loop.dim in s.outputs)
-    return Tiles(digits, tuple(counts), own, tuple(inside), points, box, full, partial, checks, edges, tuple(overlaps))
+    return Tiles(digits, tuple(counts), own, tuple(inside), points, box, full, partial, checks, edges, result_checks, tuple(overlaps))
 
 
 def _overlapping(s: FlatStatement, nest: Nest, width: int) -> list[str]:
@@ -142,6 +148,32 @@ def _computed(s: FlatStatement, nest: Nest, width: int, overlaps: Collection[str
     return isl.Set.read_from_str(s.domain.get_ctx(), f"{{ [{', '.join(s.dims)}] : {' and '.join(facts) or '0 = 0'} }}")
 
 
+def _without_result_conditions(s: FlatStatement, nest: Nest) -> tuple[isl.Set, isl.Set]:
+    """The domain without its conditions on results alone, and the results that fulfil them.
+
+    Nothing changes where a sum does not start from the identity, in whose place it could be thrown away, or a read would leave its tensor.
+    """
+    outputs, ctx, count = len(s.outputs), s.domain.get_ctx(), len(s.dims)
+    every = isl.Set.universe(s.results.get_space())
+    ends = [(flat, [(step * (s.extent(dim) - 1)) for dim, step in flat.form.items()]) for flat in s.reads.values()]
+    inside = all(
+        flat.constant + sum(min(0, end) for end in reach) >= 0 and flat.constant + sum(max(0, end) for end in reach) < flat.elements
+        for flat, reach in ends
+    )
+    if s.is_box or s.start is None or nest.leaf.lane in s.terms or not inside or len(s.domain.get_basic_sets()) != 1:
+        return s.domain, every
+    (basic,) = s.domain.get_basic_sets()
+    facts = [f"0 <= {dim} < {s.extent(dim)}" for dim in s.dims]
+    box = isl.Set.read_from_str(ctx, f"{{ [{', '.join(s.dims)}] : {' and '.join(facts)} }}")
+    kept, dropped = isl.BasicSet.universe(s.domain.get_space()), isl.BasicSet.universe(s.domain.get_space())
+    for constraint in basic.get_constraints():
+        if constraint.involves_dims(DIM.set, outputs, count - outputs):
+            kept = kept.add_constraint(constraint)
+        else:
+            dropped = dropped.add_constraint(constraint)
+    return box.intersect(kept.to_set()), dropped.to_set().project_out(DIM.set, outputs, count - outputs)
+
+
 def _checks(where: isl.Set, dims: tuple[str, ...], reached: isl.Set, lane: str) -> tuple[PointCheck, ...]:
     """The constraints of a convex set that the points reached do not imply; a MappingError where one has no test or mask."""
     (basic,) = where.get_basic_sets()  # others were refused before
@@ -171,8 +203,12 @@ def verify_tiles(s: FlatStatement, tiles: Tiles) -> None:
     def of(some: isl.Set) -> isl.Set:
         return tiles.box.intersect(some.insert_dims(DIM.set, len(tiles.digits), len(tiles.inside))).apply(points)
 
-    unstored = s.results.complement().insert_dims(DIM.set, len(s.outputs), len(s.terms))
+    facts = " and ".join(check.text() for check in tiles.result_checks) or "0 = 0"
+    having = isl.Set.read_from_str(ctx, f"{{ [{', '.join(s.outputs)}] : {facts} }}")
+    unstored = s.results.intersect(having).complement().insert_dims(DIM.set, len(s.outputs), len(s.terms))
     allowed = s.domain.union(unstored)
+    if not s.domain.project_out(DIM.set, len(s.outputs), len(s.terms)).is_subset(having):
+        raise VerifyError(f"tile: {s.name}: sums of results that have terms are thrown away")
     if not tiles.full.is_disjoint(tiles.partial) or not of(tiles.full).is_subset(allowed):
         raise VerifyError(f"tile: {s.name}: a full tile has a point outside the domain")
     facts = " and ".join(check.text() for check in tiles.checks) or "0 = 0"
@@ -180,12 +216,13 @@ def verify_tiles(s: FlatStatement, tiles: Tiles) -> None:
     computed = of(tiles.partial).intersect(checked)
     if not computed.is_subset(allowed) or not s.domain.is_subset(of(tiles.full).union(computed)):
         raise VerifyError(f"tile: {s.name}: the checks of partial tiles are not its domain")
-    beyond = of(tiles.full).subtract(s.domain)
+    others = having.complement().insert_dims(DIM.set, len(s.outputs), len(s.terms))
+    beyond = of(tiles.full).subtract(s.domain).union(computed.intersect(others))
     for flat in s.reads.values() if not beyond.is_empty() else ():
         place = " + ".join([*(f"{step} * {dim}" for dim, step in flat.form.items()), str(flat.constant)])
         inside = isl.Set.read_from_str(ctx, f"{{ [{', '.join(s.dims)}] : 0 <= {place} < {flat.elements} }}")
         if not beyond.is_subset(inside):
-            raise VerifyError(f"tile: {s.name}: a full tile reads outside {flat.tensor}")
+            raise VerifyError(f"tile: {s.name}: a tile reads outside {flat.tensor}")
     stored = tiles.box.apply(isl.Map.from_pw_multi_aff(tiles.points)).project_out(DIM.set, len(s.outputs), len(s.terms))
     facts = " and ".join(check.text() for check in tiles.edges) or "0 = 0"
     kept = stored.intersect(isl.Set.read_from_str(ctx, f"{{ [{', '.join(s.outputs)}] : {facts} }}"))

@@ -2,32 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
+
 import islpy as isl
 
-from tcjit.mapping.marks import Accumulators, Parallel
+from tcjit.mapping.marks import Accumulators, Mark, Parallel, TileLoops
 from tcjit.mapping.nest.statement import DIM
 from tcjit.mapping.nest.tiled_statement import KINDS, TiledStatement
 
+ENOUGH = 4  # iterations for threads to share, rather than to meet after each block of terms
+
 
 def tile_tree(tiled: TiledStatement, *, parallel: bool) -> isl.Schedule:
-    """Loops over the results' digits, the accumulators, then loops over the terms' digits; threads share the outermost, if they share."""
-    tiles, ctx = tiled.tiles, tiled.statement.domain.get_ctx()
-    results = [digit for digit, loop in zip(tiles.digits, tiled.nest.loops, strict=True) if loop.dim not in tiled.statement.terms]
-    terms = [digit for digit in tiles.digits if digit not in results]
-    assert list(tiles.digits) == [*results, *terms], "the terms are inside"
-    outputs = tiles.box.project_out(DIM.set, len(results), len(terms) + len(tiles.inside))
+    """Loops over the results' digits, the accumulators, then loops over the terms' digits; threads share the outermost loops over results,
+    if they share any."""
+    tiles, ctx, nest = tiled.tiles, tiled.statement.domain.get_ctx(), tiled.nest
+    count, block = nest.accumulated(tiled.statement), nest.block_loop(tiled.statement)
+    block = count if block is None else block
+    outside, terms = list(tiles.digits[:count]), list(tiles.digits[count:])
+    outputs = tiles.box.project_out(DIM.set, len(outside), len(terms) + len(tiles.inside))
     start, full, partial, store = (tiled.tile_statement(kind) for kind in KINDS)
     domains = {
-        start: (results, outputs), full: (list(tiles.digits), tiles.full), partial: (list(tiles.digits), tiles.partial),
-        store: (results, outputs),
+        start: (outside, outputs), full: (list(tiles.digits), tiles.full), partial: (list(tiles.digits), tiles.partial),
+        store: (outside, outputs),
     }  # fmt: skip
     domain = isl.UnionSet.empty(outputs.get_space().params())
     for name, (_, where) in domains.items():
         domain = domain.union(where.set_tuple_name(name).to_union_set())
 
-    def band(digit: str) -> str:
+    def band(digit: str, child: str) -> str:
+        if digit not in loops:
+            return child
         parts = [f"{name}[{', '.join(dims)}] -> [({digit})]" for name, (dims, _) in domains.items() if digit in dims]
-        return f'schedule: "[{{ {"; ".join(parts)} }}]"'
+        return f'schedule: "[{{ {"; ".join(parts)} }}]"{f", child: {{ {child} }}" if child else ""}'
+
+    def marked(mark: Mark, child: str) -> str:
+        return f'mark: "{mark}", child: {{ {child} }}'
 
     def filter_of(*names: str) -> str:
         listed = [f"{name}[{', '.join(domains[name][0])}]" for name in names]
@@ -36,11 +47,20 @@ def tile_tree(tiled: TiledStatement, *, parallel: bool) -> isl.Schedule:
     loops = [digit for digit, count in zip(tiles.digits, tiles.counts, strict=True) if count > 1]
     inner = ""
     for digit in reversed(terms):
-        inner = f", child: {{ {band(digit)}{inner} }}" if digit in loops else inner
+        inner = band(digit, inner)
+    inner = f", child: {{ {inner} }}" if inner else ""
     text = f"sequence: [ {{ {filter_of(start)} }}, {{ {filter_of(full, partial)}{inner} }}, {{ {filter_of(store)} }} ]"
-    text = f'mark: "{Accumulators(tiled.name)}", child: {{ {text} }}'
-    for digit in reversed(results):
-        text = f"{band(digit)}, child: {{ {text} }}" if digit in loops else text
-    if parallel and set(results) & set(loops):
-        text = f'mark: "{Parallel()}", child: {{ {text} }}'
+    def around(digits: Sequence[str], child: str, shared: bool) -> str:
+        for digit in reversed(digits):
+            child = band(digit, child)
+        return marked(Parallel(), child) if shared and set(digits) & set(loops) else child
+
+    accumulators = Accumulators(tiled.name)
+    before, blocks, after = outside[:block], outside[block : block + 1], outside[block + 1 :]
+    if set(after) & set(loops):  # loops over results stand inside that over blocks, which no threads share
+        enough = prod(tiles.counts[: len(before)]) >= ENOUGH
+        text = around(blocks, around(after, marked(accumulators, text), parallel and not enough), shared=False)
+        text = around(before, marked(TileLoops(), text), parallel and enough)
+    else:
+        text = around(before, marked(accumulators, around(blocks, text, shared=False)), parallel)
     return isl.Schedule.read_from_str(ctx, f'{{ domain: "{domain.to_str()}", child: {{ {text} }} }}')

@@ -27,6 +27,7 @@ ENOUGH_RESULTS, WORTH_CHUNKS = 16, 1 << 17  # on a CPU: results from which, and 
 FEW_TILES = 1 << 12  # results of a product with so long a sum are too few register tiles for many threads
 LONG = 256  # terms of a dimension that is cut on a CPU whatever loops are outside it
 ACCURATE = 1 << 20  # terms of one result, one after the other: the sum of more loses digits that no other order of float32 would
+ACCURATE_CHUNK = 1 << 13  # terms of a chunk then: lanes of a vector share them, so that each adds few before partial results are combined
 MAX_DYNAMIC_RATIO = 32  # by how much the values of a dynamic size differ at most
 
 
@@ -63,7 +64,9 @@ def _worth(a: Assignment, temporaries: Temporaries, before: Assignments, target:
     longest = max(upper - lower for _, lower, upper in a.terms)
     if isinstance(target, Machine):
         few = results < ENOUGH_RESULTS or (results <= FEW_TILES and longest >= CPU_CHUNKS * LONG and _reuses(a))
-        return CPU_CHUNKS if (few and results * terms >= WORTH_CHUNKS or terms >= ACCURATE) and longest >= CPU_CHUNKS else 1
+        if longest < CPU_CHUNKS or not (few and results * terms >= WORTH_CHUNKS or terms >= ACCURATE):
+            return 1
+        return CPU_CHUNKS if terms < ACCURATE else min(longest, max(CPU_CHUNKS, terms // ACCURATE_CHUNK))
     extents = {name: upper - lower for name, lower, upper in a.terms}
     reads = [access for access, _ in guarded_accesses(a.value)]
 

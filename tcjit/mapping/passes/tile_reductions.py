@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
+from math import prod
 
 import islpy as isl
 
@@ -40,6 +41,7 @@ from tcjit.mapping.storage import Storage
 from tcjit.mapping.verify_assignments import verify_assignments
 
 ELEMENT_BYTES = {"float32": 4, "float64": 8, "int32": 4}
+MANY_CHUNKS = 128  # partial results of one result that are worth lanes
 OPERATORS = ("+=", "*=", "min=", "max=")
 
 
@@ -135,8 +137,20 @@ class _ReductionTiling:
             made = replace(before, assignments=after, temporaries=tuple(temporaries.added), replaced=replaced)
             verify_assignments("chunk_reductions", before, made)
         accumulate, *rest = parts
-        combined = [replace(part, untiled="combines partial results") if part.reduction else part for part in rest]
-        return [*replace(self, a=accumulate).tiled(temporaries), *combined]
+        assignments = replace(self, a=accumulate).tiled(temporaries)
+        for part in rest:
+            assignments += self.combined(part, temporaries) if part.reduction else [part]
+        return assignments
+
+    def combined(self, part: Assignment, temporaries: Temporaries) -> list[Assignment]:
+        """What combines partial results: in lanes where there are many, so that each of them adds few."""
+        if prod(upper - lower for _, lower, upper in part.terms) < MANY_CHUNKS:
+            return [replace(part, untiled="combines partial results")]
+        try:
+            with temporaries.attempt():
+                return replace(self, name=f"{self.name}_combined", a=part, alone=True).tiled(temporaries)
+        except MappingError as error:
+            return [replace(part, untiled=error.what)]
 
     def tiled(self, temporaries: Temporaries) -> list[Assignment]:
         """The assignment with its nests, behind copies of operands that the plan wants in another order."""

@@ -24,6 +24,7 @@ from tcjit.mapping.nest.tiled_statement import KINDS, TiledStatement
 
 MATMUL = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 LOWER = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! (k <= m ? A(m,k) * B(k,n) : 0.0) }"
+RESULTS = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! (n <= m ? A(m,k) * B(k,n) : 0.0) }"
 BAND = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! (k >= m - 2 && k <= m + 1 && k >= n ? A(m,k) * B(k,n) : 0.0) }"
 ROWS = "def f(float(M,K) A) -> (C) { C(m) +=! (k <= m ? A(m,k) : 0.0) }"
 WINDOW = "def f(float(N) X, float(K) w) -> (C) { C(n) max=! X(n+k) * w(k) }"
@@ -48,6 +49,8 @@ CASES: dict[str, tuple[str, Shapes, Nest, int]] = {
     "blocks of terms": (MATMUL, SHAPES, product_nest(2, 4, terms=4), 4),
     "both": (MATMUL, SHAPES, product_nest(2, 4, outer=6, terms=4), 4),
     "one tile is too large": (MATMUL, {"A": (1, 3), "B": (3, 2)}, product_nest(1, 4), 4),
+    "lower result": (RESULTS, {"A": (8, 6), "B": (6, 8)}, product_nest(2, 4), 4),
+    "lower result at odd sizes": (RESULTS, SHAPES, product_nest(2, 4), 4),
     "triangular": (LOWER, SHAPES, product_nest(2, 4), 4),
     "triangular in blocks": (LOWER, SHAPES, product_nest(2, 4, outer=4, terms=2), 4),
     "band": (BAND, SHAPES, product_nest(3, 2), 2),
@@ -67,6 +70,11 @@ def made(name: str) -> tuple[FlatStatement, Nest, int, Tiles]:
     return s, nest, width, tile(s, nest, width)
 
 
+def has_terms(s: FlatStatement, tiles: Tiles, at: tuple[int, ...]) -> bool:
+    values = dict(zip(s.dims, at))
+    return all(check.constant + sum(c * values[dim] for dim, c in check.coefficients.items()) >= 0 for check in tiles.result_checks)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_every_point_is_computed_once(name: str) -> None:
     s, nest, width, tiles = made(name)
@@ -74,10 +82,11 @@ def test_every_point_is_computed_once(name: str) -> None:
     found, domain, results = computed(s, nest, width, tiles), set(points(s.domain)), set(points(s.results))
     count, places = len(s.outputs), stored(s, nest, width, tiles)
     assert Counter(at for _, at in places.elements()) == Counter(results), "one tile stores a result"
-    kept = Counter({(own, at): times for (own, at), times in found.items() if (own, at[:count]) in places})
+    kept = Counter({(own, at): times for (own, at), times in found.items() if (own, at[:count]) in places and has_terms(s, tiles, at)})
     assert Counter(at for _, at in kept.elements()) == Counter(domain), "it computes each term once"
     if not tiles.overlaps:
-        assert all(at[:count] not in results for _, at in found.keys() - kept.keys()), "what is not in the domain is of no result"
+        others = [at for _, at in found.keys() - kept.keys() if has_terms(s, tiles, at)]
+        assert all(at[:count] not in results for at in others), "what is not in the domain is of no result"
     assert not set(points(tiles.full)) & set(points(tiles.partial))
     if tiles.partial.is_empty():
         assert not tiles.checks
@@ -241,11 +250,51 @@ def test_the_tree_has_every_tile_once(name: str) -> None:
 
 def test_the_order_of_a_tree() -> None:
     """A result starts before its terms and is stored after them, and threads have whole results."""
-    text = str(tile_tree(tiled_statement("triangular in blocks"), parallel=True))
+    text = str(tile_tree(tiled_statement("blocks of rows"), parallel=True))
     assert text.index("parallel") < text.index("accumulators S")
     below = text[text.index("accumulators S") :]
     assert below.index("S_start[c0, c1, c2]") < below.index("S_full[") < below.index("S_store[c0, c1, c2]")
     assert "parallel" not in str(tile_tree(tiled_statement("one tile is too large"), parallel=True))
+
+
+def test_blocks_of_terms_inside_the_results() -> None:
+    """Accumulators are started and stored for each block, in which threads have no part."""
+    text = str(tile_tree(tiled_statement("triangular in blocks"), parallel=True))
+    below = text[text.index("accumulators S") :]
+    assert text.index("parallel") < text.index("accumulators S") and below.index("[(c3)]") < below.index("sequence")
+    below = below[below.index("sequence") :]
+    assert below.index("S_start[c0, c1, c2, c3]") < below.index("S_full[") < below.index("S_store[c0, c1, c2, c3]")
+
+
+@pytest.mark.parametrize(("before", "shared"), [("", "inside"), ("m", "inside"), ("mm", "outside")])
+def test_blocks_of_terms_around_the_results(before: str, shared: str) -> None:
+    """Threads share what stands around the blocks where that is enough, else the results of each block."""
+    size = {"": 0, "m": 4, "mm": 2}[before]
+    rows = [Loop("m", size)] if size else []
+    nest = Nest((*rows, Loop("k", 2), Loop("n", 4), Loop("m", 2), Loop("k", 1)), Leaf("n", 1, (("m", 2),)))
+    s = shift_dims(flat(MATMUL, {"A": (8, 6), "B": (6, 11)}))
+    assert not nest.problem(s, 4) and nest.block_loop(s) == len(rows) and nest.accumulated(s) == len(rows) + 3
+    tiles = tile(s, nest, 4)
+    verify_tiles(s, tiles)
+    tree = tile_tree(TiledStatement(s, nest, (), Const(0.0, dtype="float32"), tiles, 4, 0.0), parallel=True)
+    text = str(tree)
+    block = text.index(f"[(c{len(rows)})]")
+    assert (text.index("parallel") < text.index("tile_loops") < block) if shared == "outside" else (block < text.index("parallel"))
+    assert block < text.index("accumulators S")
+
+
+def test_conditions_on_results_alone_need_no_mask() -> None:
+    """Sums of results without terms are computed beside others, and thrown away."""
+    s, _, _, tiles = made("lower result")
+    assert tiles.checks == () and [check.coefficients for check in tiles.result_checks] == [{"m": 1, "n": -1}]
+    assert tiles.partial.is_empty() and not tiles.full.is_equal(tiles.box.project_out(DIM.set, 3, 2))
+    for wrong in (
+        (),
+        tuple(replace(check, constant=check.constant + 1) for check in tiles.result_checks),
+        tuple(replace(check, constant=check.constant - 1) for check in tiles.result_checks),
+    ):
+        with pytest.raises(VerifyError, match="tile"):
+            verify_tiles(s, replace(tiles, result_checks=wrong))
 
 
 def test_what_people_see() -> None:

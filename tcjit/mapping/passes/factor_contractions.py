@@ -1,0 +1,141 @@
+"""Factor contractions: a sum of products of several tensors is computed pairwise through temporaries, where that takes fewer operations.
+
+``O(a) +=! X(b,c) * Y(a,b,d) * Z(d,b)`` needs no sum over ``c`` for each ``a``: by the distributive law ``c`` is summed first. The order is
+the one with the fewest operations. After Lam, Sadayappan and Wenger, On Optimizing a Class of Multi-Dimensional Loops with Reductions for
+Parallel Execution (1997); ``torch.einsum`` does the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+
+from tcjit.grammar.affine import guarded_accesses
+from tcjit.grammar.ast import Access, Binary, Expr, Index
+from tcjit.grammar.polynomial import names
+from tcjit.grammar.walk import factors
+from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
+from tcjit.mapping.nest.strip_mine import plus
+from tcjit.mapping.reduction import identity
+
+TYPES = ("float32", "float64", "int32", "int64")  # in which sums run; halves are widened first
+MOST_FACTORS = 6  # orders grow with their factorial
+WORTH_FACTORING = 1 << 16  # operations below which more loops, or launches of a GPU, cost more than they save
+GAIN = 2  # times fewer operations that pay for what is not counted: products in registers need no traffic
+TRAFFIC = 4  # operations that an element of a temporary takes as long as: it is written and read
+
+Factors = frozenset[int]  # their numbers
+
+
+@dataclass(frozen=True)
+class _Order:
+    """How ``factors`` are contracted: all at once, or the products of some ``parts`` first."""
+
+    operations: int
+    factors: Factors
+    parts: tuple[_Order, ...] = ()
+
+
+def factor_contractions(before: Assignments) -> Assignments:
+    """The program with the temporaries of contractions that are cheaper in several steps."""
+
+    def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
+        if a.operator != "+=" or not a.reduction or a.empty or a.dynamic or a.constraints or a.value.dtype not in TYPES:
+            return [a]
+        if temporaries.tensors[a.tensor].dtype != a.value.dtype or any(one.tensor == a.tensor for one, _ in guarded_accesses(a.value)):
+            return [a]
+        contraction = _Contraction(a)
+        operations, every = contraction.volume(contraction.dims(contraction.all)), contraction.all
+        if not 1 < len(every) <= MOST_FACTORS or not contraction.dims(every) >= set(a.reduction) or operations < WORTH_FACTORING:
+            return [a]
+        order = contraction.order(every)
+        return contraction.assignments(order, temporaries) if order.operations * GAIN <= operations else [a]
+
+    return rewrite(before, visit)
+
+
+class _Contraction:
+    """A sum over the terms of an assignment of a product of factors."""
+
+    def __init__(self, a: Assignment) -> None:
+        self.a = a
+        self.factors = tuple(factors(a.value))
+        self.all = frozenset(range(len(self.factors)))
+        self.extents = {name: upper - lower for name, lower, upper in a.bounds}
+        self.moves = tuple(frozenset(names(factor)) & set(self.extents) for factor in self.factors)
+
+    def dims(self, factors: Factors) -> frozenset[str]:
+        """Those that factors move with."""
+        return frozenset().union(*(self.moves[number] for number in factors))
+
+    def kept(self, factors: Factors) -> frozenset[str]:
+        """The dimensions of the product of some factors, summed over the terms that no other factor moves with."""
+        others = self.dims(self.all - factors) | {name for name, _, _ in self.a.results}
+        return self.dims(factors) & others
+
+    def volume(self, dims: frozenset[str]) -> int:
+        return prod(self.extents[dim] for dim in dims)
+
+    def traffic(self, factors: Factors) -> int:
+        """Operations that the temporary of a product is worth; none for the results and for what is read from a tensor."""
+        whole = factors == self.all or len(factors) == 1 and self.kept(factors) == self.dims(factors)
+        return 0 if whole else TRAFFIC * self.volume(self.kept(factors))
+
+    def order(self, factors: Factors) -> _Order:
+        """The one with the fewest operations."""
+        if len(factors) == 1:
+            alone = self.kept(factors) == self.dims(factors)
+            return _Order(0 if alone else self.volume(self.dims(factors)) + self.traffic(factors), factors)
+        best = _Order(self.volume(self.dims(factors)) + self.traffic(factors), factors)
+        first, *others = sorted(factors)
+        for chosen in range(2 ** len(others) - 1):
+            left = frozenset([first, *(number for bit, number in enumerate(others) if chosen >> bit & 1)])
+            parts = self.order(left), self.order(factors - left)
+            together = self.kept(left) | self.kept(factors - left)
+            operations = sum(part.operations for part in parts) + self.volume(together) + self.traffic(factors)
+            if operations < best.operations:
+                best = _Order(operations, factors, parts)
+        return best
+
+    def summed(self, order: _Order) -> frozenset[str]:
+        """The terms that the last step of an order sums over."""
+        read = frozenset().union(*(self.kept(part.factors) for part in order.parts)) if order.parts else self.dims(order.factors)
+        return read - (self.kept(order.factors) if order.factors != self.all else {name for name, _, _ in self.a.results})
+
+    # ------------------------------------------------------------ assignments
+
+    def assignments(self, order: _Order, temporaries: Temporaries) -> list[Assignment]:
+        """Those of the temporaries, and of the results."""
+        made: list[Assignment] = []
+        value, a, summed = self.product(order, made, temporaries), self.a, self.summed(order)
+        if not summed and a.start is not None:
+            value = Binary("+", a.start, value, dtype=a.value.dtype)
+            return [*made, replace(a, operator="=", value=value, bounds=a.results, reduction=(), start=None)]
+        bounds = tuple(bound for bound in a.bounds if bound[0] not in a.reduction or bound[0] in summed)
+        return [*made, replace(a, value=value, bounds=bounds, reduction=tuple(name for name in a.reduction if name in summed))]
+
+    def product(self, order: _Order, made: list[Assignment], temporaries: Temporaries) -> Expr:
+        """The product that the last step of an order sums."""
+        if order.parts:
+            values = [self.read(part, made, temporaries) for part in order.parts]
+        else:
+            values = [self.factors[number] for number in sorted(order.factors)]
+        value = values[0]
+        for factor in values[1:]:
+            value = Binary("*", value, factor, dtype=factor.dtype)
+        return value
+
+    def read(self, order: _Order, made: list[Assignment], temporaries: Temporaries) -> Expr:
+        """A factor, or what is read of the temporary that holds a product."""
+        a, kept = self.a, self.kept(order.factors)
+        if len(order.factors) == 1 and kept == self.dims(order.factors):
+            return self.factors[min(order.factors)]
+        value, summed = self.product(order, made, temporaries), self.summed(order)
+        results = [bound for bound in a.bounds if bound[0] in kept]
+        terms = [bound for bound in a.bounds if bound[0] in summed]
+        subscripts = tuple(plus(Index(name, dtype="int64"), -lower) for name, lower, _ in results)
+        storage = temporaries.add(a.source, f"{a.tensor}_factor", value.dtype, [upper - lower for _, lower, upper in results])
+        reduction = tuple(name for name, _, _ in terms)
+        operator, start = ("+=", identity("+=", value.dtype)) if terms else ("=", None)
+        made.append(Assignment(storage.name, subscripts, operator, value, (*results, *terms), a.source, reduction, start))
+        return Access(storage.name, subscripts, dtype=value.dtype)

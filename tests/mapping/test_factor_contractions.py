@@ -1,0 +1,124 @@
+"""Sums of products in the order with the fewest operations: which temporaries there are, and that every order gives the same numbers.
+
+Modules: mapping.passes.factor_contractions
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from support.mapping import program
+
+import tcjit
+from tcjit.mapping.assignment import Assignments
+from tcjit.mapping.extract import extract
+from tcjit.mapping.passes.factor_contractions import factor_contractions
+
+
+def before(text: str, shapes: dict[str, tuple[int, ...]]) -> Assignments:
+    return extract(program(text, shapes))
+
+
+def factored(text: str, shapes: dict[str, tuple[int, ...]]) -> list[str]:
+    return [a.show() for a in factor_contractions(before(text, shapes)).assignments]
+
+
+def test_an_index_of_one_factor_is_summed_first() -> None:
+    text = "def f(float(B,C) X, float(A,B) Y) -> (O) { O(a) +=! X(b,c) * Y(a,b) }"
+    assert factored(text, {"X": (20, 300), "Y": (500, 20)}) == [
+        "O_factor(b) += X(b, c) from 0.0 where b in 0:20, c in 0:300",
+        "O(a) += O_factor(b) * Y(a, b) from 0.0 where a in 0:500, b in 0:20",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "first"), [({"X": (8, 64), "Y": (64, 512), "Z": (512, 512)}, "X"), ({"X": (512, 512), "Y": (512, 64), "Z": (64, 8)}, "Y")]
+)
+def test_the_order_of_a_chain_follows_its_sizes(sizes: dict[str, tuple[int, ...]], first: str) -> None:
+    text = "def f(float(I,J) X, float(J,K) Y, float(K,L) Z) -> (O) { O(i,l) +=! X(i,j) * Y(j,k) * Z(k,l) }"
+    made, last = factored(text, sizes)
+    assert made.startswith({"X": "O_factor(i, k) += X(i, j) * Y(j, k)", "Y": "O_factor(l, j) += Y(j, k) * Z(k, l)"}[first])
+    assert last.count("O_factor") == 1
+
+
+def test_results_without_a_sum_of_their_own_are_assigned() -> None:
+    text = "def f(float(N,J) X, float(N,K) Y) -> (O) { O(n) +=! X(n,j) * Y(n,k) }"
+    *made, last = factored(text, {"X": (50, 60), "Y": (50, 70)})
+    assert len(made) == 2
+    assert last == "O(n) = 0.0 + O_factor(n) * O_factor1(n) where n in 0:50"
+
+
+def test_ranges_that_do_not_begin_at_zero_are_kept() -> None:
+    text = "O(n) = 1.0 where n in 0:N  O(n) += X(n,j) * Y(k) * Z(n,k) where n in 3:N, j in 5:J"
+    shapes = {"X": (50, 60), "Y": (70,), "Z": (50, 70)}
+    assert factored(f"def f(float(N,J) X, float(K) Y, float(N,K) Z) -> (O) {{ {text} }}", shapes)[1:] == [
+        "O_factor(n + -3) += X(n, j) from 0.0 where n in 3:50, j in 5:60",
+        "O_factor1(n + -3) += Y(k) * Z(n, k) from 0.0 where n in 3:50, k in 0:70",
+        "O(n) += O_factor(n + -3) * O_factor1(n + -3) where n in 3:50",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes"),
+    [
+        ("def f(float(M,K) X, float(K,N) Y) -> (O) { O(m,n) +=! X(m,k) * Y(k,n) }", {"X": (64, 64), "Y": (64, 64)}),
+        (  # fewer operations, but so few that loops cost more
+            "def f(float(B,C) X, float(A,B) Y) -> (O) { O(a) +=! X(b,c) * Y(a,b) }",
+            {"X": (5, 9), "Y": (10, 5)},
+        ),
+        ("def f(float(B,C) X, float(A,B) Y) -> (O) { O(a) max=! X(b,c) * Y(a,b) }", {"X": (20, 300), "Y": (500, 20)}),
+        ("def f(float(B,C) X, float(A,B) Y) -> (O) { O(a) +=! X(b,c) + Y(a,b) }", {"X": (20, 300), "Y": (500, 20)}),
+        (  # a condition joins the indices of both factors
+            "def f(float(B,C) X, float(A,B) Y) -> (O) { O(a) +=! (c > a) ? X(b,c) * Y(a,b) : 0.0 }",
+            {"X": (20, 300), "Y": (500, 20)},
+        ),
+    ],
+)
+def test_what_stays_as_it_is(text: str, shapes: dict[str, tuple[int, ...]]) -> None:
+    start = before(text, shapes)
+    assert factor_contractions(start).assignments == start.assignments
+
+
+def test_results_are_added_to_what_an_element_holds() -> None:
+    x, y, z = torch.randn(50, 60), torch.randn(70), torch.randn(50, 70)
+    text = "O(n) = 1.0 where n in 0:N  O(n) += X(n,j) * Y(k) * Z(n,k) where n in 3:N"
+    for target in ("cpu", "opencl"):
+        result = tcjit.define(f"def f(float(N,J) X, float(K) Y, float(N,K) Z) -> (O) {{ {text} }}", target=target).f(x, y, z)
+        expected = 1 + torch.einsum("nj,k,nk->n", x.double(), y.double(), z.double())
+        torch.testing.assert_close(result[3:].double(), expected[3:], rtol=1e-4, atol=1e-3)
+        assert result[:3].tolist() == [1.0, 1.0, 1.0]
+
+
+CONTRACTIONS = [
+    ("float(B,C) X, float(A,B,D) Y, float(D,B) Z", "O(a) +=! X(b,c) * Y(a,b,d) * Z(d,b)", "bc,abd,db->a"),
+    ("float(B) X, float(A,C,D) Y, float(A,B) Z", "O(d) +=! X(b) * Y(a,c,d) * Z(a,b)", "b,acd,ab->d"),
+    ("float(A,B) X, float(B,C) Y, float(C,D) Z", "O(a,d) +=! X(a,b) * Y(b,c) * Z(c,d)", "ab,bc,cd->ad"),
+    ("float(A) X, float(B) Y, float(C,D) Z", "O +=! X(a) * Y(b) * Z(c,d)", "a,b,cd->"),
+    ("float(A,B) X, float(C) Y, float(A,D) Z", "O(a,d) +=! X(a,b) * (Y(c) * Z(a,d))", "ab,c,ad->ad"),
+    ("int32(A,B) X, int32(B,C) Y, int32(C,D) Z", "O(a,d) +=! X(a,b) * Y(b,c) * Z(c,d)", "ab,bc,cd->ad"),
+    ("double(A,B) X, double(A,C) Y, double(A,D) Z", "O(a) +=! X(a,b) * Y(a,c) * Z(a,d)", "ab,ac,ad->a"),
+    ("bfloat16(B,C) X, bfloat16(A,B) Y", "O(a) +=! float(X(b,c)) * float(Y(a,b))", "bc,ab->a"),
+]
+
+
+@pytest.mark.parametrize(("parameters", "statement", "equation"), CONTRACTIONS)
+@pytest.mark.parametrize("target", ["cpu", "opencl"])
+def test_numbers_are_those_of_einsum(parameters: str, statement: str, equation: str, target: str) -> None:
+    sizes = {"a": 108, "b": 23, "c": 33, "d": 21}
+    inputs = []
+    generator = torch.Generator().manual_seed(5)
+    for letters, dtype in zip(equation.split("->")[0].split(","), [p.split("(")[0] for p in parameters.split(", ")], strict=True):
+        kind = {"float": torch.float32, "int32": torch.int32, "double": torch.float64, "bfloat16": torch.bfloat16}[dtype]
+        shape = [sizes[letter] for letter in letters]
+        if kind.is_floating_point:
+            inputs.append(torch.randn(shape, generator=generator).to(kind))
+        else:
+            inputs.append(torch.randint(-(1 << 20), 1 << 20, shape, generator=generator, dtype=kind))
+    f = tcjit.define(f"def f({parameters}) -> (O) {{ {statement} }}", target=target).f
+    kernel = f.compile(*inputs)
+    result, expected = kernel(*inputs), torch.einsum(equation, *(x.double() if x.is_floating_point() else x.long() for x in inputs))
+    if result.dtype == torch.int32:
+        assert torch.equal(result, expected.to(torch.int32))  # sums that wrap
+    else:
+        torch.testing.assert_close(result.double(), expected, rtol=1e-4, atol=1e-3)
+    assert "O_factor" in kernel.source
