@@ -29,6 +29,7 @@ from tcjit.mapping.storage import fresh
 BYTES = ("int8", "uint8")
 HALVES = (-(1 << 15), (1 << 15) - 1)  # the values of 16 bits
 ONES = 0x01010101  # four bytes
+WORTH_BYTES = 2  # uses of an element of one of two factors in the mean: copies in groups of bytes take less time than products in int32
 
 
 @dataclass(frozen=True)
@@ -58,9 +59,9 @@ class _Factor:
         return None if self.constant is None else (0 if self.access.dtype == "int8" else -128) - self.constant
 
 
-def form_dot_products(a: Assignment, temporaries: Temporaries, ways: int) -> DotProducts:
-    """The assignment over groups of terms, four where ``ways`` allows it; as it is where it is no sum of products of narrow integers, each
-    of which is used several times."""
+def form_dot_products(a: Assignment, temporaries: Temporaries, ways: int, *, panels: bool = True) -> DotProducts:
+    """The assignment over groups of terms, four where ``ways`` allows it; as it is where it is no sum of products of narrow integers, or
+    copies would not pay. Without ``panels`` it reads copies of whole tensors."""
     product, conditions = _without_conditions(a.value)
     if a.operator != "+=" or a.value.dtype != "int32" or not isinstance(product, Binary) or product.op != "*":
         return DotProducts(a)
@@ -69,12 +70,17 @@ def form_dot_products(a: Assignment, temporaries: Temporaries, ways: int) -> Dot
         return DotProducts(a)
     conditions += [*left[1], *right[1]]
     factors = (left[0], right[0])
-    points = prod(upper - lower for _, lower, upper in a.bounds)
-    if any(points < WORTH_CONVERTING * temporaries.tensors[factor.access.tensor].elements for factor in factors):
-        return DotProducts(a)
-    former = _Former(a, factors, conditions, temporaries)
-    made = former.of_bytes() if ways == 4 else None
-    return made or former.of_halves()
+    uses = [_uses(a, factor.access, temporaries) for factor in factors]
+    former = _Former(a, factors, conditions, temporaries, panels)
+    made = former.of_bytes() if ways == 4 and max(uses) >= WORTH_BYTES else None
+    return made or (former.of_halves() if min(uses) >= WORTH_CONVERTING else DotProducts(a))
+
+
+def _uses(a: Assignment, access: Access, temporaries: Temporaries) -> float:
+    """How often an element that is read is used, in the mean."""
+    moving = {name for sub in access.subscripts for name in names(sub)}
+    read = prod(upper - lower for name, lower, upper in a.bounds if name in moving)
+    return prod(upper - lower for _, lower, upper in a.bounds) / max(1, min(read, temporaries.tensors[access.tensor].elements))
 
 
 def _without_conditions(expr: Expr) -> tuple[Expr, list[Expr]]:
@@ -139,6 +145,7 @@ class _Former:
     factors: tuple[_Factor, _Factor]
     conditions: list[Expr]
     temporaries: Temporaries
+    panels: bool
 
     def of_halves(self) -> DotProducts:
         """Pairs of 16 bits, whatever the conditions are."""
@@ -228,6 +235,23 @@ class _Former:
         made = Assignment(target.name, subscripts, "+=", value, bounds, a.source, reduction, _int32(0))
         return made, times
 
+    def is_read_once(self, access: Access) -> bool:
+        """Whether each point of the dimensions that an access moves with reads an element of its own, and one that there is."""
+        bounds = {name: (lower, upper - 1) for name, lower, upper in self.a.bounds}
+        known = set()
+        for sub, extent in zip(access.subscripts, self.temporaries.tensors[access.tensor].shape, strict=True):
+            form = linear(sub)
+            if form is None or len(form[0]) != 1 or not isinstance(form[1], int):
+                return False
+            ((name, factor),) = form[0].items()
+            if name in known or not isinstance(factor, int):
+                return False
+            known.add(name)
+            ends = [factor * end + form[1] for end in bounds[name]]
+            if min(ends) < 0 or max(ends) >= extent:
+                return False
+        return True
+
     def grouped(self, factor: _Factor, group: TermGroup, flip: bool, copies: list[Assignment]) -> Expr:
         """A factor's groups: a value that is computed as it is copied into panels, or an access to a copy of the whole tensor where panels
         would repeat what windows share."""
@@ -236,12 +260,7 @@ class _Former:
         plain = factor.value in (access, Cast(access, dtype="int32"))
         adjacent = group.dim != "" and tensor.strides[axis] == 1 and plain and DTYPES[access.dtype].bits * group.ways == 32
         value: Expr = access if group.ways == 4 or adjacent else factor.value
-        bounds = {name: (lower, upper) for name, lower, upper in self.a.bounds}
-        once = len(set(access.subscripts)) == len(access.subscripts) and all(
-            isinstance(sub, Index) and bounds[sub.name][0] >= 0 and bounds[sub.name][1] <= extent
-            for sub, extent in zip(access.subscripts, tensor.shape, strict=True)
-        )
-        if group.dim and once:
+        if group.dim and self.panels and self.is_read_once(access):
             return word(value, group, adjacent, flip)
         taken = set(self.temporaries.tensors)
         indices = [Index(fresh(f"axis{n}", taken), dtype="int64") for n in range(len(access.subscripts))]

@@ -127,20 +127,28 @@ class _ReductionTiling:
 
     def tiled_in_chunks(self, temporaries: Temporaries) -> list[Assignment]:
         """A reduction that is worth chunks as the nest of their partial results, and what combines those."""
-        setting, before = self.setting, self.setting.program
-        parts = chunk_reduction(self.a, temporaries, before, setting.options, setting.machine)
+        setting = self.setting
+        dots = form_dot_products(self.a, temporaries, setting.machine.dot_ways, panels=False)
+        before = replace(setting.program, assignments=tuple(dots.assignment if a is self.a else a for a in setting.program.assignments))
+        before = replace(before, temporaries=tuple(temporaries.added))
+        parts = chunk_reduction(dots.assignment, temporaries, before, setting.options, setting.machine)
         if len(parts) == 1:
             raise MappingError("not worth chunks")
         if setting.prove:
-            replaced = tuple(tuple(parts) if old is self.a else (old,) for old in before.assignments)
+            replaced = tuple(tuple(parts) if old is dots.assignment else (old,) for old in before.assignments)
             after = tuple(new for part in replaced for new in part)
             made = replace(before, assignments=after, temporaries=tuple(temporaries.added), replaced=replaced)
             verify_assignments("chunk_reductions", before, made)
         accumulate, *rest = parts
-        assignments = replace(self, a=accumulate).tiled(temporaries)
+        assignments = [*dots.copies, *self.tiled_sums(dots.sums, temporaries), *replace(self, a=accumulate).tiled(temporaries)]
         for part in rest:
             assignments += self.combined(part, temporaries) if part.reduction else [part]
         return assignments
+
+    def tiled_sums(self, sums: Sequence[Assignment], temporaries: Temporaries) -> list[Assignment]:
+        """The nests of sums over one factor of a product."""
+        tilings = (replace(self, name=f"{self.name}_{n}", a=one, epilogue=Epilogue(), alone=True) for n, one in enumerate(sums))
+        return [made for tiling in tilings for made in tiling.tiled(temporaries)]
 
     def combined(self, part: Assignment, temporaries: Temporaries) -> list[Assignment]:
         """What combines partial results: in lanes where there are many, so that each of them adds few."""
@@ -171,8 +179,7 @@ class _ReductionTiling:
                 leaf = plans[0].nest.leaf if staging.strips else None
                 found = self.rewritten(a, epilogue, temporaries.tensors)
                 plans = plan_nests(found.statements, self.core, leaf, options.register_tile)
-        for number, one in enumerate(sums):
-            before += replace(self, name=f"{self.name}_{number}", a=one, epilogue=Epilogue(), alone=True).tiled(temporaries)
+        before += self.tiled_sums(sums, temporaries)
         self.refuse_plans(plans)
         if prove:  # of the rewrites only those that are used: a plan alone makes no code
             found.verify(self.setting.program.values)
