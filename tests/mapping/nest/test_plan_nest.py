@@ -280,6 +280,40 @@ def test_panels() -> None:
     assert f"{operand}_staged({', '.join(names)})" in show(after.value) and f"{operand}(" not in show(after.value)
 
 
+def copies_of(text: str, shapes: Shapes) -> list[tuple[str, list[str], list[str]]]:
+    """The copies of a program with products of bytes: tensor, axes, and loops, outermost first."""
+    found = tiled(text, shapes, machine=replace(AVX512, dot_ways=4)).assignments
+    staged = [a for a in found if a.tensor.endswith("_staged")]
+    return [(a.tensor, [show(sub) for sub in a.subscripts], [name for name, _, _ in a.bounds]) for a in staged]
+
+
+def test_words_are_copied_along_the_rows_that_they_are_in() -> None:
+    """Rows of terms stay, rows of results are cut in blocks of at least a vector of bytes, and copied one after the other."""
+    given = {"X": (200, 64), "Y": (64, 160)}
+    text = "def f(uint8(M,K) X, int8(K,N) Y) -> (O) { O(m,n) +=! int32(X(m,k)) * int32(Y(k,n)) }"
+    assert copies_of(text, given) == [
+        ("X_staged", ["m", "k"], ["m", "k"]),
+        ("Y_staged", ["n_block", "k", "n"], ["k", "n_block", "n"]),
+    ]
+    turned = text.replace("(M,K)", "(K,M)").replace("X(m,k)", "X(k,m)").replace("(K,N)", "(N,K)").replace("Y(k,n)", "Y(n,k)")
+    rows, last, columns = copies_of(turned, {"X": (64, 200), "Y": (160, 64)})
+    assert rows == last == ("X_staged", ["m_block", "k", "m"], ["k", "m_block", "m"])
+    assert columns == ("Y_staged", ["n_block", "k", "n"], ["n_block", "k", "n"])
+    found = tiled(turned, {"X": (64, 200), "Y": (160, 64)}, machine=replace(AVX512, dot_ways=4)).assignments
+    sizes = {name: upper for name, _, upper in found[0].bounds}
+    ((_, rows_of_tile),) = found[-1].tiled[0].nest.leaf.rows
+    assert sizes["m"] >= 64 and sizes["m"] % rows_of_tile == 0
+
+
+def test_large_results_of_short_sums_are_written_row_by_row() -> None:
+    """Tiles of all rows one after the other would touch more pages than the TLB has; rows that the first cache cannot hold stay outside."""
+    for terms, together in ((64, True), (4096, False)):
+        s = flat(MATMUL, {"A": (1000, terms), "B": (terms, 2000)})
+        plan = plan_nest(shift_dims(s), CORE)
+        inner = [loop.dim for loop in plan.nest.loops if loop.dim in s.outputs][-1]
+        assert (inner == "n") == together
+
+
 def test_a_product_is_computed_once() -> None:
     text = "def f(float(B,I) X, float(B,J) Y, float(I,J,O) W) -> (Z) { Z(b,o) +=! X(b,i) * Y(b,j) * W(i,j,o) }"
     copies, after, _ = staged(text, {"X": (8, 5), "Y": (8, 6), "W": (5, 6, 20)})
