@@ -17,7 +17,7 @@ from tcjit.cache.keys import ABOVE
 
 ROOT = Path(__file__).resolve().parent.parent
 # lowest first: a unit may import itself and anything to its left
-ORDER = """errors redact checked notebook config scratch step grammar mapping codegen runtime cache tuner jit library byoc cli
+ORDER = """errors redact checked notebook config scratch step layout grammar mapping codegen runtime cache tuner jit library byoc cli
 __main__""".split()
 TORCH = ("tcjit.runtime.tensors", "tcjit.jit", "tcjit.library", "tcjit.byoc", "tcjit.cli.partition")
 GPU = ("tcjit.runtime",)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count, product
 
-from tcjit.codegen.tile_vectors import element_type, suffix, vector_type
+from tcjit.codegen.tile_vectors import SHUFFLED, element_type, suffix, vector_type
 from tcjit.errors import MappingError
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Binary, Call, Const, Expr, Select, Unary
@@ -328,13 +328,14 @@ class TilePrinter:
             terms = [f"{c} * (tc_o_{dim} + {point.get(dim, 0)})" for dim, c in others.items() if dim not in window]
             fixed = check.constant + sum(c * point.get(dim, 0) for dim, c in others.items() if dim in window)
             value, step = " + ".join([*terms, str(fixed)]), check.coefficients.get(lane, 0)
-            if step < 0 and not terms and self.single_tile(lane) and fixed >= (vector + 1) * self.width - 1:
+            if step < 0 and not terms and self.single_tile(lane) and fixed >= -step * ((vector + 1) * self.width - 1):
                 continue  # all of these lanes are before the end
             if step == 0:
                 tests.append(f"{value} {'==' if check.equality else '>='} 0")
             else:
-                first = f"{value} {'+' if step > 0 else '-'} (tc_o_{lane} + {vector * self.width})"
-                masks.append(f"{self.call('from' if step > 0 else 'until')}({first})")
+                ahead = f"{value} {'+' if step > 0 else '-'} {_times(abs(step), f'(tc_o_{lane} + {vector * self.width})')}"
+                ahead = ahead if abs(step) == 1 else f"tc_floor_quotient({ahead}, {abs(step)})"
+                masks.append(f"{self.call('from' if step > 0 else 'until')}({ahead})")
         return tests, masks
 
     def mask(self, point: Point, vector: int, checks: Sequence[PointCheck], masks: dict[str, str], lines: list[str]) -> str:
@@ -383,8 +384,9 @@ class TilePrinter:
 
     def moved(self, step: int, place: str, mask: str) -> str:
         """A vector from elements ``step`` apart."""
-        kinds = {1: ("load", [place]), 2: ("even", [place])}
-        return self.masked(*kinds.get(step, ("strided", [place, str(step)])), mask)
+        if step == 1 or step in SHUFFLED:
+            return self.masked("load" if step == 1 else f"every{step}", [place], mask)
+        return self.masked("strided", [place, str(step)], mask)
 
     def masked(self, function: str, args: Sequence[str], mask: str) -> str:
         """A call, for the lanes of a mask where there is one."""
@@ -426,3 +428,7 @@ class TilePrinter:
 
 def _braces(lines: Sequence[str]) -> list[str]:
     return ["{", *("  " + line for line in lines), "}"]
+
+
+def _times(factor: int, text: str) -> str:
+    return text if factor == 1 else f"{factor} * {text}"

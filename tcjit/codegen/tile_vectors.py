@@ -139,32 +139,29 @@ TC_TILE void tc_scatter$N($E *p, int64_t step, $V v, tc_mask$N m) {
 }
 """
 
-_EVEN = """
-TC_TILE $V tc_even$N(const $E *p) {
-  return __builtin_shuffle(tc_load$N(p), tc_load$N(p + $W - 1), (tc_lanes$N){$EVENS});
+_EVERY = """
+TC_TILE $V tc_every$S$N(const $E *p) {
+  $V r = tc_load$N(p);
+$SHUFFLES  return r;
 }
 """
 
-_EVEN_PLAIN = """
-TC_TILE $V tc_even$N(const $E *p) { return tc_strided$N(p, 2); }
+_EVERY_PLAIN = """
+TC_TILE $V tc_every$S$N(const $E *p) { return tc_strided$N(p, $S); }
 """
 
-# bits of half a mask move to the lanes of a register that even elements come from
-_EVEN_MASKS = """
-TC_TILE tc_mask$N tc_spread$N(int m) {
-  m = (m | m << 4) & 0x0f0f;
-  m = (m | m << 2) & 0x3333;
-  return (tc_mask$N)((m | m << 1) & 0x5555);
-}
-TC_TILE $V tc_even_masked$N(const $E *p, tc_mask$N m) {
-  const $V low = tc_load_masked$N(p, tc_spread$N(m & ((1 << $W / 2) - 1)));
-  const $V high = tc_load_masked$N(p + $W - 1, (tc_mask$N)(tc_spread$N(m >> $W / 2) << 1));
-  return __builtin_shuffle(low, high, (tc_lanes$N){$EVENS});
+# lanes that count follow one another: what lies between their elements may be read
+_EVERY_MASKED = """
+TC_TILE $V tc_every$S_masked$N(const $E *p, tc_mask$N m) {
+  if (!m) return ($V){0};
+  const uint64_t read = ((2ull << $S * (31 - __builtin_clz(m))) - 1) & -(1ull << $S * __builtin_ctz(m));
+  $V r = tc_load_masked$N(p, tc_opaque$N((tc_mask$N)read));
+$SHUFFLES  return r;
 }
 """
 
-_EVEN_MASKS_PLAIN = """
-TC_TILE $V tc_even_masked$N(const $E *p, tc_mask$N m) { return tc_strided_masked$N(p, 2, m); }
+_EVERY_MASKED_PLAIN = """
+TC_TILE $V tc_every$S_masked$N(const $E *p, tc_mask$N m) { return tc_strided_masked$N(p, $S, m); }
 """
 
 _ACROSS = """
@@ -173,7 +170,9 @@ $TREE  return v[0];
 }
 """
 
+SHUFFLED = (2, 3, 4)  # steps between lanes that whole vectors are loaded and shuffled for
 TILE_INLINE = "#define TC_TILE static inline __attribute__((always_inline))"
+FLOOR_QUOTIENT = "TC_TILE int64_t tc_floor_quotient(int64_t a, int64_t b) { return a / b - (a % b < 0); }  /* for b > 0 */"
 # clang has no shuffle by a variable; gcc warns of vectors wider than those of its target, which these functions never pass
 SHUFFLE = """#if defined(__clang__)
 #define TC_SHUFFLE(v, lanes) ({ \\
@@ -209,7 +208,6 @@ def declarations(dtype: str, width: int) -> list[str]:
         "N": suffix(dtype, width), "W": str(width), "M": str(max(8, width)),
         "P": _OPERATIONS[dtype][0], "U": _OPERATIONS[dtype][1],
         "NUMBERS": ", ".join(map(str, range(width))), "MOST": "0x7fffffff" if size == 4 else "0x7fffffffffffffff",
-        "EVENS": ", ".join(str(2 * lane + (lane >= width // 2)) for lane in range(width)),
     }  # fmt: skip
 
     def filled(text: str, **more: str) -> str:
@@ -219,17 +217,37 @@ def declarations(dtype: str, width: int) -> list[str]:
         own_forms, extrema, plain_extrema = [_INTEGERS], [], []
     else:
         own_forms, extrema, plain_extrema = [_FABS], [_EXTREMA], [_EXTREMA_PLAIN]
+    def every(text: str, masked: bool = False) -> list[str]:
+        return [text.replace("$SHUFFLES", _shuffles(step, width, masked)).replace("$S", str(step)) for step in SHUFFLED]
+
     head, numbers = filled(_TYPES).split("\n\n")
     if size * width == 64:
-        masked = ["#if defined(__AVX512F__) && !defined(__clang__)", _MASKS, *extrema, _ENDING, _EVEN, _EVEN_MASKS]
-        functions = [*masked, "#else", _PLAIN, *plain_extrema, _ENDING, _EVEN_PLAIN, _EVEN_MASKS_PLAIN, "#endif"]
+        own = [_MASKS, *extrema, _ENDING, *every(_EVERY), *every(_EVERY_MASKED, masked=True)]
+        plain = [_PLAIN, *plain_extrema, _ENDING, *every(_EVERY_PLAIN), *every(_EVERY_MASKED_PLAIN)]
+        functions = ["#if defined(__AVX512F__) && !defined(__clang__)", *own, "#else", *plain, "#endif"]
     else:
-        functions = ["#if !defined(__clang__)", _EVEN, "#else", _EVEN_PLAIN, "#endif", _PLAIN, *plain_extrema, _ENDING, _EVEN_MASKS_PLAIN]
+        functions = ["#if !defined(__clang__)", *every(_EVERY), "#else", *every(_EVERY_PLAIN), "#endif"]
+        functions += [_PLAIN, *plain_extrema, _ENDING, *every(_EVERY_MASKED_PLAIN)]
     lines = [filled(text) for text in (_ALL, *own_forms, *functions)]
     ending = suffix(dtype, width)
     for name, combined in (("add", "v + u"), ("mul", "v * u"), ("min", f"tc_min{ending}(v, u)"), ("max", f"tc_max{ending}(v, u)")):
         lines.append(filled(_ACROSS, O=name, TREE=_tree(dtype, width, combined)))
-    return [TILE_INLINE, SHUFFLE, *head.split("\n"), numbers, "\n".join(lines)]
+    return [TILE_INLINE, FLOOR_QUOTIENT, SHUFFLE, *head.split("\n"), numbers, "\n".join(lines)]
+
+
+def _shuffles(step: int, width: int, masked: bool) -> str:
+    """Lines that make of ``r``, the vector at ``p``, every ``step``-th element from there: the last vector ends with the last of them."""
+    last = step * (width - 1) + 1 - width
+    places = [step * lane for lane in range(width)]  # in ``p``, and then in ``r``
+    source = [min(place // width, step - 1) for place in places]
+    lines = []
+    for number in sorted(set(source) - {0}):
+        first = min(number * width, last)
+        chosen = [width + step * lane - first if source[lane] == number else places[lane] % width for lane in range(width)]
+        load = f"tc_load_masked$N(p + {first}, tc_opaque$N((tc_mask$N)(read >> {first})))" if masked else f"tc_load$N(p + {first})"
+        lines.append(f"  r = __builtin_shuffle(r, {load}, (tc_lanes$N){{{', '.join(map(str, chosen))}}});\n")
+        places = [*range(width)]
+    return "".join(lines)
 
 
 def _tree(dtype: str, width: int, combined: str) -> str:

@@ -18,8 +18,8 @@ from tcjit.grammar.ast import Param
 from tcjit.grammar.bind import bind
 from tcjit.grammar.dtypes import DTYPES, FORMATS
 from tcjit.jit.signature import Output, Signature, describe
+from tcjit.layout import self_overlap
 from tcjit.runtime import tensors
-from tcjit.runtime.layout import self_overlap
 from tcjit.runtime.numerics import rounded
 
 if TYPE_CHECKING:

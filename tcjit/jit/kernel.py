@@ -19,6 +19,7 @@ from tcjit.jit.kernel_cache import LoadedBinary
 from tcjit.jit.launch import Key, runtime_numbers
 from tcjit.jit.launch_record import failure
 from tcjit.jit.signature import Signature
+from tcjit.layout import memory_order
 from tcjit.mapping.options import Options
 from tcjit.runtime import tensors
 
@@ -198,7 +199,7 @@ class Kernel:
                 )
             if self.key.target.reads(wanted, shape, tensor.stride()):
                 result.append(tensor.resolve_neg())
-            elif self.key.target.reads(wanted, shape, (copy := _copied(tensor)).stride()):
+            elif self.key.target.reads(wanted, shape, (copy := _copied(tensor, wanted)).stride()):
                 result.append(copy)
             else:
                 raise ArgumentError(
@@ -212,12 +213,12 @@ class Kernel:
     ) -> list[torch.Tensor]:
         """The outputs for plain inputs of the kernel's shapes and layouts; ``outs`` have been checked and may be strided."""
         returns, on = self.signature.returns, self.key.target
-        inputs = [tensor if on.accepts(tensor) else _copied(tensor) for tensor in inputs]
+        inputs = [tensor if on.accepts(tensor) else _copied(tensor, layout) for tensor, layout in zip(inputs, self.key.layouts)]
         if outs is None:
             results = [tensors.empty(shape, output.dtype, on.place, output.name) for output, shape in zip(returns, self.output_shapes)]
             self._work(inputs, scalars, results)
             return results
-        direct = [out if out.is_contiguous() and tensors.plain(out) and on.accepts(out) else _copied(out) for out in outs]
+        direct = [out if out.is_contiguous() and tensors.plain(out) and on.accepts(out) else _copied(out, "contiguous") for out in outs]
         self._work(inputs, scalars, direct)
         with tensors.one_thread_after_fork(), torch.no_grad():
             for out, result in zip(outs, direct):
@@ -268,9 +269,12 @@ def packed(results: Sequence[torch.Tensor]) -> torch.Tensor | tuple[torch.Tensor
     return results[0] if len(results) == 1 else tuple(results)
 
 
-def _copied(tensor: torch.Tensor) -> torch.Tensor:
+def _copied(tensor: torch.Tensor, layout: str) -> torch.Tensor:
+    """In the memory order of a layout, or contiguous where that leaves strides open."""
+    order = memory_order(layout, tensor.dim()) or tuple(range(tensor.dim()))
     with tensors.one_thread_after_fork(), torch.no_grad():
-        return tensor.detach().resolve_neg().clone(memory_format=torch.contiguous_format)
+        copy = torch.empty_permuted(tensor.shape, order, dtype=tensor.dtype, device=tensor.device)
+        return copy.copy_(tensor.detach().resolve_neg())
 
 
 def _compare(kernel: Kernel, name: str, got: Any, expected: Any, error: Any) -> float:

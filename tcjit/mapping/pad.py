@@ -12,16 +12,18 @@ from dataclasses import dataclass, replace
 
 import islpy as isl
 
-from tcjit.grammar.affine import affine
+from tcjit.grammar.affine import affine, isl_name
 from tcjit.grammar.affine import condition as affine_condition
 from tcjit.grammar.ast import Access, Binary, Const, Expr, Index, Select, Unary
+from tcjit.grammar.polynomial import names as index_names
 from tcjit.grammar.walk import rebuild, walk
 from tcjit.mapping.isl import context
 from tcjit.mapping.storage import Bounds, Storage
 from tcjit.mapping.strides import affine_form
 
-# uses of each padded element that pay for computing it ahead
+# uses of each padded element that pay for computing it ahead: where conditions only cost time, and where they keep a sum from nests
 WORTH_PADDING = 8
+WORTH_NEST = 2
 
 
 @dataclass(frozen=True)
@@ -40,9 +42,10 @@ class Padding:
 
 
 def paddings(
-    value: Expr, bounds: Bounds, tensors: Mapping[str, Storage], values: Mapping[str, int], moving: Container[str] = ()
-) -> list[Padding]:
-    """The guarded reads of a value that can be materialised and are used often enough.
+    value: Expr, bounds: Bounds, tensors: Mapping[str, Storage], values: Mapping[str, int], moving: Container[str] = (),
+    worth: int = WORTH_PADDING,
+) -> list[Padding]:  # fmt: skip
+    """The guarded reads of a value that can be materialised and are used often enough, ``worth`` times for each element.
 
     ``moving`` are the dimensions whose range depends on dynamic sizes: a copy has the range of one only where a subscript is that one.
     """
@@ -52,34 +55,41 @@ def paddings(
         points *= upper - lower + 1
     found = []
     for node in dict.fromkeys(n for n in walk(value) if isinstance(n, Select)):
-        made = _padding(node, boxes, values, set(tensors) | set(boxes), moving)
+        if not isinstance(node.then, Access):
+            continue
+        made = _padding(node, node.then, tensors[node.then.tensor].shape, boxes, values, set(tensors) | set(boxes), moving)
         if made is None or not _reads_inside(made, tensors[made.read.tensor].shape):
             continue
         elements = 1
         for least, greatest in made.box:
             elements *= greatest - least + 1
-        if points >= WORTH_PADDING * elements:
+        if points >= worth * elements:
             found.append(made)
     return found
 
 
 def _padding(
-    node: Select, boxes: Mapping[str, tuple[int, int]], values: Mapping[str, int], taken: set[str], moving: Container[str]
-) -> Padding | None:
-    read = node.then
-    if not isinstance(read, Access) or not isinstance(node.other, Const):
+    node: Select, read: Access, shape: Sequence[int], boxes: Mapping[str, tuple[int, int]], values: Mapping[str, int],
+    taken: set[str], moving: Container[str],
+) -> Padding | None:  # fmt: skip
+    if not isinstance(node.other, Const):
         return None
-    forms = [affine_form(sub, values) for sub in read.subscripts]
-    if any(form is None for form in forms):
-        return None
-    axes = [form for form in forms if form is not None]
+    axes: list[tuple[dict[str, int], int]] = []
+    box: list[tuple[int, int]] = []
+    for sub, extent in zip(read.subscripts, shape, strict=True):
+        form = affine_form(sub, values)
+        if form is not None:
+            ends = [sorted((f * boxes[d][0], f * boxes[d][1])) for d, f in form[0].items()]
+            box.append((form[1] + sum(e[0] for e in ends), form[1] + sum(e[1] for e in ends)))
+            axes.append(form)
+        elif _stays_inside(sub, extent, boxes, values) and not any(d in moving for d in index_names(sub)):
+            box.append((0, extent - 1))  # an axis with a division, which no condition may be about
+            axes.append(({"": 1}, 0))
+        else:
+            return None
     dims = [next((d for d in factors if d in moving), "") for factors, _ in axes]
     if any(dim and (form != ({dim: 1}, 0) or boxes[dim][0] != 0) for dim, form in zip(dims, axes, strict=True)):
         return None
-    box = []
-    for factors, constant in axes:
-        ends = [sorted((f * boxes[d][0], f * boxes[d][1])) for d, f in factors.items()]
-        box.append((constant + sum(e[0] for e in ends), constant + sum(e[1] for e in ends)))
     names = []
     for axis in range(len(axes)):
         name = f"y{axis}"
@@ -93,6 +103,17 @@ def _padding(
         return None
     moved = replace(read, subscripts=tuple(places))
     return Padding(node, read, tuple(box), tuple(names), replace(node, condition=condition, then=moved), tuple(dims))
+
+
+def _stays_inside(sub: Expr, extent: int, boxes: Mapping[str, tuple[int, int]], values: Mapping[str, int]) -> bool:
+    """Whether a subscript is inside its axis for all values of the indices."""
+    place = affine(sub, values)
+    if place is None:
+        return False
+    names = [*index_names(sub)]
+    facts = [f"{boxes[name][0]} <= {isl_name(name)} <= {boxes[name][1]}" for name in names]
+    text = f"{{ [{', '.join(map(isl_name, names))}] : {' and '.join([*facts, f'({place} < 0 or {place} >= {extent})'])} }}"
+    return bool(isl.Set.read_from_str(context(), text).is_empty())
 
 
 def _reads_inside(padding: Padding, shape: tuple[int, ...]) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tcjit.grammar.affine import affine
 from tcjit.grammar.ast import Binary, Const, Expr
+from tcjit.layout import memory_order
 from tcjit.mapping.marks import Mark
 
 Bounds = tuple[tuple[str, int, int], ...]  # dimension, lower, upper (exclusive), outermost first
@@ -45,14 +46,15 @@ class Storage:
     @property
     def strides(self) -> tuple[int | None, ...]:
         """Element strides; None where only the call knows them."""
-        if self.layout == "contiguous":
-            result: list[int | None] = []
-            step: int | None = 1
-            for axis in reversed(range(len(self.shape))):
-                result.insert(0, step)
-                step = None if step is None or self.extent(axis) is not None else step * max(self.shape[axis], 1)
-            return tuple(result)
-        return tuple({"0": 0, "1": 1}.get(letter) for letter in self.layout)
+        order = memory_order(self.layout, len(self.shape))
+        if order is None:
+            return tuple({"0": 0, "1": 1}.get(letter) for letter in self.layout)
+        result: list[int | None] = [None] * len(order)
+        step: int | None = 1
+        for axis in reversed(order):
+            result[axis] = step
+            step = None if step is None or self.extent(axis) is not None else step * max(self.shape[axis], 1)
+        return tuple(result)
 
     def extent(self, axis: int) -> Expr | None:
         """The extent of an axis where it depends on dynamic sizes."""

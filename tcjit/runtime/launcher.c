@@ -24,6 +24,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 
 enum { MAX_PARAMS = 32, MAX_NUMBERS = 128, MAX_ENTRIES = 256 };
 
@@ -497,13 +500,30 @@ static int thread_count(void) {
     return value < 1 ? 1 : (int)value;
 }
 
+#define HUGE_PAGE ((uintptr_t)2 << 20)
+
+/* Lets the system back new memory with huge pages where it is large: the first write to 200 MB then takes a third of the time. Memory
+ * that is part of a huge page with something else is left alone. */
+static void use_huge_pages(void *memory, int64_t bytes) {
+#if defined(__linux__)
+    const uintptr_t first = ((uintptr_t)memory + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    const uintptr_t end = ((uintptr_t)memory + (uintptr_t)bytes) / HUGE_PAGE * HUGE_PAGE;
+    if (bytes >= 2 * (int64_t)HUGE_PAGE && first < end) madvise((void *)first, end - first, MADV_HUGEPAGE);
+#endif
+}
+
 /* Runs the kernel without the GIL; the flag it returned, or -1 when there is no memory for its workspace. */
-static int64_t launch(const entry *e, void **pointers, const int64_t *numbers, int threads) {
+static int64_t launch(const entry *e, void **pointers, const int64_t *numbers, int threads, int given) {
     int64_t flag;
     void *workspace = NULL;
     Py_BEGIN_ALLOW_THREADS
-    if (e->workspace > 0 && posix_memalign(&workspace, 64, (size_t)e->workspace)) flag = -1;
-    else flag = e->function(pointers, numbers, workspace, threads);
+    for (int i = 0; !given && i < e->outputs; i++) use_huge_pages(pointers[i], e->out[i].bytes);
+    if (e->workspace > 0 && posix_memalign(&workspace, e->workspace < (int64_t)HUGE_PAGE ? 64 : HUGE_PAGE, (size_t)e->workspace)) {
+        flag = -1;
+    } else {
+        use_huge_pages(workspace, e->workspace);
+        flag = e->function(pointers, numbers, workspace, threads);
+    }
     free(workspace);
     Py_END_ALLOW_THREADS
     return flag;
@@ -533,7 +553,7 @@ static PyObject *run(entry *e, PyObject *const *args, PyObject *out, const int64
         drop(e, objects);
         Py_RETURN_NOTIMPLEMENTED;
     }
-    int64_t flag = launch(e, pointers, numbers, threads);
+    int64_t flag = launch(e, pointers, numbers, threads, given);
     if ((!given || bump(e, objects)) && flag == 0) return results(e, objects);
     drop(e, objects);
     return PyErr_Occurred() ? NULL : flagged(e, flag);

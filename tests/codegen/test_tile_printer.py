@@ -109,7 +109,7 @@ def test_a_triangle() -> None:
 
 def test_lanes_that_are_apart() -> None:
     pool = printer("def f(float(N,W) X) -> (O) { O(n,w) max=! X(n,2*w+j) where w in 0:40, j in 0:3 }", {"X": (8, 90)})
-    assert "tc_even_" in text_of(pool, "full") + text_of(pool, "partial")
+    assert "tc_every2_" in text_of(pool, "full") + text_of(pool, "partial")
     text = text_of(pool, "full") + text_of(pool, "partial")
     assert "tc_max_f32x16(tc_a0_0" in text and "tc_splat_f32x16(<-inf>)" in text_of(pool, "start")
     back = printer(f"def f({PLAIN}) -> (C) {{ C(m,n) +=! A(m,k) * B(k,N-1-n) }}", WHOLE)

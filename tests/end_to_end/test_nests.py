@@ -65,6 +65,28 @@ PROGRAMS: dict[str, tuple[str, Shapes]] = {
         "def f(float(D,D) X, float(L) Y, float(D,L) Z) -> (O) { O(d) +=! (l <= d + 1 ? X(32-d,d) - Y(l) - Z(d,l) : 0.0) where d in 0:33 }",
         {"X": (33, 33), "Y": (9,), "Z": (33, 9)},
     ),
+    "pool of stride 3, padded": (
+        "def f(float(C,H) X) -> (O) { O(c,h) max=! (y >= 0 && y < H ? X(c,y) : -infinity()) where h in 0:26, i in 0:7, y = 3*h + i - 2 }",
+        {"X": (5, 77)},
+    ),
+    "pool of stride 4, backward": (
+        "def f(float(C,H) X) -> (O) { O(c,h) min=! (y >= 0 && y < H ? X(c,y) : infinity()) where h in 0:26, i in 0:5, y = H - 4*h - i }",
+        {"X": (5, 99)},
+    ),
+    "every fifth, bounded": (
+        "def f(float(H) X, float(K) w) -> (O) { O(h) +=! (2*h + 3*k < H ? X(5*h + k) * w(k) : 0.0) where h in 0:17 }",
+        {"X": (90,), "w": (6,)},
+    ),
+    "groups by division": (
+        "def f(float(N,C,H) X, float(F,D,K) G, float(F) b) -> (O)"
+        " { O(n,f,h) +=! (h + k >= 1 && h + k <= H ? X(n,f/3*2 + c,h+k-1) : 0.0) * G(f,c,k) where h in 0:H"
+        "   O(n,f,h) = fmax(O(n,f,h) + b(f), 0.0) }",
+        {"X": (2, 8, 21), "G": (12, 2, 3), "b": (12,)},
+    ),
+    "quotient and rest": (
+        "def f(float(A,K) X, float(B,K,N) Y) -> (O) { O(i,n) +=! X(i/4,k) * Y(i%4,k,n) where i in 0:20 }",
+        {"X": (5, 9), "Y": (4, 9, 33)},
+    ),
     "lower result": (
         "def f(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! (n <= m ? A(m,k) * B(n,k) : 0.0) }",
         {"A": (64, 20), "B": (64, 20)},
@@ -305,14 +327,30 @@ def test_strides_that_only_the_call_knows(turned: str) -> None:
     """Operands that are read often under conditions are copied, a plain product is left to loops, a scan reads them where they are."""
     product, running = tcjit.define(PROGRAMS["matmul"][0]).f, tcjit.define(SCANS["prefix sums"][0]).f
     lower = tcjit.define(f"def f({PLAIN}) -> (C) {{ C(m,n) +=! (k <= m ? A(m,k) * B(k,n) : 0.0) }}").f
-    a = torch.randn(40, 35).T if "a" in turned else torch.randn(35, 40)
-    b = torch.randn(33, 40).T if "b" in turned else torch.randn(40, 33)
+    a = torch.randn(40, 36)[:, 1:].T if "a" in turned else torch.randn(35, 40)
+    b = torch.randn(33, 41)[:, :40].T if "b" in turned else torch.randn(40, 33)
     torch.testing.assert_close(product(a, b), a @ b)
     torch.testing.assert_close(running(a), a.cumsum(1))
     torch.testing.assert_close(lower(a, b), a.tril() @ b)
     assert "has strides of the call" in product.compile(a, b).resources["reductions"][0]
     source = lower.compile(a, b).source
     assert [name for name in "AB" if f"{name}_dense" in source] == list(turned.upper())
+
+
+@pytest.mark.parametrize("turned", ["a", "b", "ab"])
+def test_strides_of_dense_tensors_are_known(turned: str) -> None:
+    """Of a tensor that fills its memory in another order a nest knows where every element is."""
+    product = tcjit.define(PROGRAMS["matmul"][0]).f
+    a = torch.randn(40, 35).T if "a" in turned else torch.randn(35, 40)
+    b = torch.randn(33, 40).T if "b" in turned else torch.randn(40, 33)
+    torch.testing.assert_close(product(a, b), a @ b)
+    kernel = product.compile(a, b)
+    assert "loops" in kernel.resources["reductions"][0] and "dense" not in kernel.source
+    torch.testing.assert_close(kernel(a.contiguous(), b.contiguous()), a @ b)  # copied into the order of the kernel
+    images, one = torch.randn(2, 5, 9, 7).to(memory_format=torch.channels_last), torch.randn(1, 4, 1, 3).permute(3, 2, 1, 0)
+    shifted = tcjit.define("def f(float(N,C,H,W) X) -> (O) { O(n,c,h) +=! X(n,c,h,w) }").f
+    torch.testing.assert_close(shifted(images), images.sum(3))
+    torch.testing.assert_close(shifted(one), one.sum(3))
 
 
 SCANS = {

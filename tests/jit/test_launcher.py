@@ -1,6 +1,6 @@
 """The C launcher and its ctypes stand-in with kernels written by hand.
 
-Modules: runtime.launcher runtime.layout runtime.tensors
+Modules: runtime.launcher layout runtime.tensors
 """
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 
+import tcjit
 from tcjit.jit import fast
 from tcjit.runtime import host, launcher, tensors
 
@@ -260,3 +261,29 @@ def test_loading_nonsense(tmp_path: Path) -> None:
     (tmp_path / "x.so").write_bytes(b"nonsense")
     with pytest.raises(launcher.LaunchError, match="cannot load the launcher"):
         launcher.load(tmp_path / "x.so")
+
+
+def advised(address: int) -> bool:
+    """Whether the system may back the memory at an address with huge pages."""
+    here = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        first = line.split()[0]
+        if "-" in first and not first.endswith(":"):
+            begin, end = (int(part, 16) for part in first.split("-"))
+            here = begin <= address < end
+        elif here and first == "VmFlags:":
+            return "hg" in line.split()
+    raise AssertionError("no memory there")
+
+
+@pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage/enabled").exists(), reason="a system without huge pages")
+@pytest.mark.usefixtures("extension")
+def test_large_outputs_may_have_huge_pages() -> None:
+    """What a call allocates, where whole huge pages of it are its own; never what the caller gave."""
+    f = tcjit.define("def f(float(N) X) -> (O) { O(n) = X(n) + 1.0 }").f
+    x, small, given = torch.zeros(20 << 20), torch.zeros(1000), torch.empty(20 << 20)
+    for _ in range(2):  # the first call goes through Python
+        out, little, same = f(x), f(small), f(x, out=given)
+    inside, second = out.data_ptr() + (8 << 20), given.data_ptr() + (8 << 20)
+    assert same is given and torch.equal(out, x + 1) and torch.equal(little, small + 1)
+    assert advised(inside) and not advised(second)

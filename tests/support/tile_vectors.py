@@ -29,7 +29,9 @@ SPECIAL = [0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan, 2.5]
 _WRAPPERS = """
 void do_splat_$N($E x, $E *o) { tc_store_$N(o, tc_splat_$N(x)); }
 void do_load_$N(const $E *p, $E *o) { tc_store_$N(o, tc_load_$N(p)); }
-void do_even_$N(const $E *p, $E *o) { tc_store_$N(o, tc_even_$N(p)); }
+void do_every2_$N(const $E *p, $E *o) { tc_store_$N(o, tc_every2_$N(p)); }
+void do_every3_$N(const $E *p, $E *o) { tc_store_$N(o, tc_every3_$N(p)); }
+void do_every4_$N(const $E *p, $E *o) { tc_store_$N(o, tc_every4_$N(p)); }
 void do_strided_$N(const $E *p, int64_t s, $E *o) { tc_store_$N(o, tc_strided_$N(p, s)); }
 int do_lanes_$N(int until, int64_t at, int *o) {
   tc_mask_$N m = until ? tc_until_$N(at) : tc_from_$N(at);
@@ -44,7 +46,9 @@ int do_both_$N(int64_t from, int64_t until, int *o) {
 }
 #define MASK (until ? tc_until_$N(at) : tc_from_$N(at))
 void do_load_masked_$N(const $E *p, int until, int64_t at, $E *o) { tc_store_$N(o, tc_load_masked_$N(p, MASK)); }
-void do_even_masked_$N(const $E *p, int until, int64_t at, $E *o) { tc_store_$N(o, tc_even_masked_$N(p, MASK)); }
+void do_every2_masked_$N(const $E *p, int until, int64_t at, $E *o) { tc_store_$N(o, tc_every2_masked_$N(p, MASK)); }
+void do_every3_masked_$N(const $E *p, int until, int64_t at, $E *o) { tc_store_$N(o, tc_every3_masked_$N(p, MASK)); }
+void do_every4_masked_$N(const $E *p, int until, int64_t at, $E *o) { tc_store_$N(o, tc_every4_masked_$N(p, MASK)); }
 void do_strided_masked_$N(const $E *p, int64_t s, int until, int64_t at, $E *o) {
   tc_store_$N(o, tc_strided_masked_$N(p, s, MASK));
 }
@@ -179,7 +183,7 @@ class Vectors:
     def loads(self) -> None:
         every, out = np.ones(self.width, dtype=bool), self.empty()
         for until in (0, 1):
-            for name, step in (("load", 1), ("even", 2)):
+            for name, step in (("load", 1), ("every2", 2), ("every3", 3), ("every4", 4)):
                 origin = self.origin(until, step, every)
                 self(name, ctypes.c_void_p(origin), out)
                 assert (out == self.at(origin, step, every)).all(), name
@@ -203,7 +207,7 @@ class Vectors:
     def masked(self, until: int, at: int, counted: np.ndarray) -> None:
         lanes, out, mask = np.zeros(self.width, dtype=np.int32), self.empty(), (until, ctypes.c_int64(at))
         assert bool(self("lanes", *mask, lanes)) == counted.any() and (lanes == counted).all(), (until, at)
-        for name, step in (("load_masked", 1), ("even_masked", 2)):
+        for name, step in (("load_masked", 1), ("every2_masked", 2), ("every3_masked", 3), ("every4_masked", 4)):
             origin = self.origin(until, step, counted)
             self(name, ctypes.c_void_p(origin), *mask, out)
             assert (out == self.at(origin, step, counted)).all(), (name, until, at)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tcjit.errors import ArgumentError
-from tcjit.runtime.layout import fits, layout_class
+from tcjit.layout import fits, layout_class
 
 if TYPE_CHECKING:
     import torch

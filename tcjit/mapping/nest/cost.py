@@ -28,7 +28,7 @@ UPDATES = {"+=": 1.0, "*=": 1.0, "min=": 3.0, "max=": 3.0}  # of an update alone
 EDGE = 2.0  # of an accumulator's start and its store
 MASK = 1.0  # the more of a store under a mask
 ACROSS_LANES = 5.5  # dependent multiply-adds that the sum over the lanes of a row takes as long as: a shuffle and an addition for each half
-PAIRS = 3.0  # loads that a vector of every second element takes as long as: two, and a shuffle
+SHUFFLED = {1: 1.0, 2: 3.0, 3: 5.0, 4: 7.0}  # loads that a vector of elements so far apart takes as long as: loads, and shuffles of two
 MAX_UPDATES = 256  # written out in one tile: more text than that leaves the caches of instructions
 
 # Shares of times: rules of thumb of the model, which no measurement of a processor gives by itself.
@@ -37,6 +37,7 @@ UNHIDDEN_LINES = 0.5  # of the time of lines from the second cache, which prefet
 STREAMS = 4  # rows read along lanes at once that prefetchers follow
 MORE_STREAMS = 0.08  # of a tile's time for each row more
 PARTIAL_ROWS = 0.5  # of a tile's time for one with fewer rows: its points are tested
+PARTIAL_WINDOW = 1.0  # of a tile's time where a part of the window counts: its points are tested
 PARTIAL_LANES = 0.15  # of a tile's time for one with fewer lanes: its loads are masked
 
 # Uses of an element that pay for its copy: each reason to copy saves something else at a use.
@@ -239,6 +240,9 @@ class TileCosts:
         extent, width, more = self.s.extents, shape.vectors * self.core.lanes, 1.0
         if shape.row and extent[shape.row] % shape.rows and not self.s.is_box:  # the last tile of a box overlaps the one before
             more += PARTIAL_ROWS / -(-extent[shape.row] // shape.rows)
+        tile = {self.lane, shape.row}
+        if any(dims & set(shape.window) and not dims & tile for dims in self.s.joint_conditions):
+            more += PARTIAL_WINDOW  # a loop over the term would have the values that count for all of the tile
         if extent[self.lane] % width:
             more += PARTIAL_LANES / -(-extent[self.lane] // width)
         return more
@@ -266,11 +270,16 @@ class _Use:
         self.costs, self.operand = costs, operand
         self.moves = costs.lane in operand.dims
         stride = operand.stride(costs.lane)
-        self.load = core.load if not self.moves or stride == 1 else PAIRS * core.load if stride == 2 else core.gather
         self.results = prod(s.extents[dim] for dim in s.outputs if dim not in operand.dims)  # that read one element
         size = prod(s.extents[dim] for dim in operand.dims)
         self.beyond = size * core.element > core.l2
         more = core.beyond if self.beyond else 0.0
+        self.load = core.load
+        if self.moves and stride in SHUFFLED:
+            self.load *= SHUFFLED[stride]
+        elif self.moves:  # each lane has a line of its own
+            line = LINE / core.element * core.beyond / MOVES if self.beyond else core.l2_line if size * core.element > core.l1 else 0.0
+            self.load = core.gather + core.lanes * min(1.0, stride * core.element / LINE) * line
         along = [costs.lane] if self.moves else s.terms if operand.single is None else []
         together = any(map(operand.is_contiguous, along))
         self.copy = size * ((core.copy if together else core.transpose) + more)
@@ -279,8 +288,8 @@ class _Use:
         self.cheap = (core.copy + more) * core.lanes <= COPY_SHARE * self.results
         last = costs.terms[-1] if costs.terms else None
         self.step = min(abs(flat.stride(last)) for flat in operand.flats) * core.element if last else 0
-        self.window = tuple((step, s.extents[dim]) for dim in costs.window if (step := _step(operand, dim)))
-        self.rows: dict[str | None, int] = {None: 0, **{dim: _step(operand, dim) for dim in s.outputs}}
+        self.window = tuple((step, s.extents[dim]) for dim in costs.window if (step := step_of(operand, dim)))
+        self.rows: dict[str | None, int] = {None: 0, **{dim: step_of(operand, dim) for dim in s.outputs}}
 
     def distinct(self, row: str | None, rows: int) -> int:
         """Different elements that the rows and the window read, in one lane."""
@@ -298,9 +307,9 @@ class _Use:
     def streams(self, shape: Shape) -> bool:
         """Whether tiles read rows that lie apart from memory, each for few other tiles."""
         shared = shape.rows if shape.row and shape.row not in self.operand.dims else 1
-        return self.moves and self.beyond and self.apart(shape.vectors) and self.results <= STREAM_USES * shared
+        return self.moves and self.beyond and self.has_separate_rows(shape.vectors) and self.results <= STREAM_USES * shared
 
-    def apart(self, vectors: int) -> bool:
+    def has_separate_rows(self, vectors: int) -> bool:
         """Whether the lines that a tile reads along the lanes are apart from those at the next term."""
         core = self.costs.core
         return self.moves and self.step > 2 * core.lanes * vectors * core.element
@@ -314,7 +323,8 @@ class _Use:
         shared = rows if row and row not in dims else 1
         if self.step >= core.page and many and self.results // shared >= PAGED_USES and self.beyond:
             return True
-        if self.apart(vectors) and self.cheap and (self.costs.trips * min(self.step, core.page) > core.tlb * core.page or self.crowded):
+        paged = self.costs.trips * min(self.step, core.page) > core.tlb * core.page
+        if self.has_separate_rows(vectors) and self.cheap and (paged or self.crowded):
             return True
         if self.moves or row not in dims or rows <= core.ways or self.results < CROWDED_USES:
             return False
@@ -322,9 +332,9 @@ class _Use:
         return any(stride and stride % core.page == 0 for stride in strides)
 
 
-def _step(operand: Operand, dim: str) -> int:
+def step_of(operand: Operand, dim: str) -> int:
     """By how much the places of an operand's accesses move together."""
-    return sum(flat.stride(dim) for flat in operand.flats)
+    return sum(abs(flat.stride(dim)) for flat in operand.flats)
 
 
 @lru_cache(1 << 12)

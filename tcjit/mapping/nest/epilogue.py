@@ -9,7 +9,7 @@ from tcjit.grammar.affine import guarded_accesses, is_gather
 from tcjit.grammar.ast import Access, Expr, Index
 from tcjit.grammar.walk import children
 from tcjit.mapping.assignment import Assignment
-from tcjit.mapping.nest.strip_mine import with_indices
+from tcjit.mapping.nest.strip_mine import Strip, with_indices
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,16 @@ class Epilogue:
 
     assignments: tuple[Assignment, ...] = ()
     stored: bool = True
+
+    def stripped(self, strips: Sequence[Strip]) -> Epilogue:
+        """The assignments over the dimensions into which those of the reduction were split."""
+        assignments = self.assignments
+        for strip in strips:
+            rewritten = strip.rewritten
+            assignments = tuple(
+                replace(e, subscripts=tuple(map(rewritten, e.subscripts)), value=rewritten(e.value)) for e in assignments
+            )
+        return replace(self, assignments=assignments)
 
 
 def epilogue_of(a: Assignment, following: Sequence[Assignment], others: Sequence[Assignment], temporary: bool) -> Epilogue:

@@ -10,7 +10,7 @@ from operator import itemgetter
 
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Expr
-from tcjit.mapping.nest.cost import Core, Estimate, Shape, TileCosts
+from tcjit.mapping.nest.cost import Core, Estimate, Shape, TileCosts, step_of
 from tcjit.mapping.nest.nest import Leaf, Loop, Nest
 from tcjit.mapping.nest.operands import Operand, operands
 from tcjit.mapping.nest.statement import FlatStatement
@@ -57,9 +57,11 @@ def _alike(s: FlatStatement) -> object:
 
 
 def plan_nest(s: FlatStatement, core: Core, leaf: Leaf | None = None, register_tile: tuple[int, ...] = ()) -> Plan:
-    """The nest of a reduction that the model expects to be fastest, with lanes and rows as ``leaf`` has them where it is given, or of the
+    """The nest of a reduction that the model expects to be fastest, with lanes and rows as ``leaf`` has them where there is one, or of the
     rows and vectors of ``register_tile`` as far as extents allow; a MappingError where there is none."""
     best = min(_choices(s, core, leaf, register_tile), key=itemgetter(0), default=None)
+    if best is None and leaf is not None:  # dimensions of the tile were merged when its operands had been copied
+        best = min(_choices(s, core, None, register_tile), key=itemgetter(0), default=None)
     if best is None:
         raise MappingError(f"{s.name} has no register tile")
     return _around(*best[1:])
@@ -80,7 +82,7 @@ def _choices(
     for lane in [dim for dim in (*s.outputs, *innermost) if leaf is None or dim == leaf.lane]:
         found, body = operands(s, lane)
         strided = any(operand.stride(lane) > 1 or operand.single is None for operand in found)  # what is computed once must be staged
-        if lane in s.terms and (strided or s.extent(lane) < core.lanes):
+        if lane in s.terms and (strided or 2 * s.extent(lane) < core.lanes):
             continue
         for first in range(len(longest) + 1):
             costs = TileCosts(s, lane, longest[first:], found, body, core)
@@ -134,19 +136,29 @@ def _blocks(costs: TileCosts, shape: Shape, cost: Estimate) -> tuple[list[Loop],
     unstaged = [use for number, use in enumerate(costs.uses) if number not in cost.staged]
     streams = len(shape.terms) == 1 and not shape.window and any(use.streams(shape) for use in unstaged)
     most = STREAMED_ROWS if streams else BLOCK_TERMS
-    far = streams or cost.lane_panel + cost.row_panel > core.l2
+    again = not costs.over_terms and any(use.results > (shape.rows if shape.row else 1) for use in costs.uses)  # by another tile
+    far = streams or (again and cost.lane_panel + cost.row_panel > core.l2)
     if terms < 2 * most or not (far or s.body.dtype in ROUNDING):
         return [], False, []
-    dim = max(shape.terms, key=s.extent)
-    step = shape.vectors * core.lanes if dim == shape.lane else 1
-    extent = s.extent(dim)
-    count = min(-(-terms // most), extent // step)
-    size = -(-extent // max(1, count) // step) * step
-    if not step < size < extent:
+    inside = terms
+    for dim in _near_last(costs, shape, cost):
+        step = shape.vectors * core.lanes if dim == shape.lane else 1
+        inside //= s.extent(dim)  # terms at one value of the dimension
+        count = s.extent(dim) // step
+        size = -(-count // -(-count // max(2, most // (inside * step)))) * step  # blocks of equal size
+        if step < size < s.extent(dim):
+            break
+    else:
         return [], False, []
     width = shape.vectors * core.lanes
     part = max(1, STREAMED_PAGES * core.page // (core.element * width)) * width
     return [Loop(dim, size)], far, [Loop(shape.lane, part)] if streams and part < s.extent(shape.lane) else []
+
+
+def _near_last(costs: TileCosts, shape: Shape, cost: Estimate) -> list[str]:
+    """The terms outside the window, the one along which elements are nearest to one another innermost."""
+    unstaged = [operand for number, operand in enumerate(costs.operands) if number not in cost.staged]
+    return sorted(shape.terms, key=lambda dim: -sum(step_of(operand, dim) for operand in unstaged))
 
 
 def _around(costs: TileCosts, shape: Shape, cost: Estimate) -> Plan:
@@ -183,7 +195,7 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate) -> Plan:
         if 1 < kept < counts[first]:
             kept = -(-counts[first] // -(-counts[first] // kept))  # of equal parts
             parts = [Loop(first, kept * tile.get(first, 1))]
-    terms = [Loop(dim, 1) for dim in shape.terms if dim != shape.lane]
+    terms = [Loop(dim, 1) for dim in _near_last(costs, shape, cost) if dim != shape.lane]
     terms += [Loop(shape.lane, tile[shape.lane])] if shape.lane in s.terms else []
     around = [*parts, *(Loop(dim, tile.get(dim, 1)) for dim in (*outside, *inside))]
     around = [*rows_apart, *blocks, *around] if far else [*around, *blocks]

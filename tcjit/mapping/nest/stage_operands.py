@@ -64,7 +64,8 @@ def stage_operands(a: Assignment, plan: Plan, width: int, temporaries: Temporari
         if value in reads:
             continue
         bounds = {name: (lower, upper) for name, lower, upper in a.bounds}
-        dims = _order(a, value, strips, [dim for dim, _ in tile], _row_term(operand, leaf.lane, a))
+        loops = [loop.dim for loop in plan.nest.loops]
+        dims = _order(a, value, strips, [dim for dim, _ in tile], loops, _row_term(operand, leaf.lane, a))
         shape = [bounds[dim][1] - bounds[dim][0] for dim in dims]
         copy = temporaries.add(a.source, f"{operand.flats[0].tensor}_staged", a.value.dtype, shape)
         subscripts = tuple(plus(Index(dim, dtype="int64"), -bounds[dim][0]) for dim in dims)
@@ -113,15 +114,20 @@ def _loops(operand: Operand, dims: Sequence[str], strips: Sequence[Strip]) -> li
     return [*(dim for dim in dims[:-1] if dim not in blocks), *blocks, dims[-1]]
 
 
-def _order(a: Assignment, value: Expr, strips: Sequence[Strip], tile: Sequence[str], row_term: str) -> list[str]:
-    """The dimensions of a copy: blocks, what both share, terms, and last what is inside the register tile; or a term whose rows stay."""
+def _order(
+    a: Assignment, value: Expr, strips: Sequence[Strip], tile: Sequence[str], loops: Sequence[str], row_term: str
+) -> list[str]:
+    """The dimensions of a copy: blocks, what both share, terms as loops run over them, and last what is inside the register tile; or a
+    term whose rows stay."""
     accesses = [node for node in walk(value) if isinstance(node, Access)]
     used = {name for access in accesses for sub in access.subscripts for name in names(sub)}
     if row_term:
         return [*(dim for dim, _, _ in a.bounds if dim in used and dim != row_term), row_term]
     blocks = [strip.outer for strip in strips]
     batch = [dim for dim, _, _ in a.results if dim not in (*blocks, *tile)] if blocks else []
-    rest = [dim for dim, _, _ in (*a.terms, *a.results) if dim not in (*blocks, *tile, *batch)]
+    terms = [dim for dim, _, _ in a.terms]
+    terms.sort(key=lambda dim: loops.index(dim) if dim in loops else len(loops))  # those of a window are written out inside
+    rest = [dim for dim in (*terms, *(dim for dim, _, _ in a.results)) if dim not in (*blocks, *tile, *batch)]
     return [dim for dim in (*batch, *blocks, *rest, *tile) if dim in used]
 
 

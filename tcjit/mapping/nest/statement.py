@@ -105,6 +105,26 @@ class FlatStatement:
         box = isl.Set.read_from_str(self.domain.get_ctx(), f"{{ [{', '.join(self.dims)}] : {' and '.join(ranges) or '0 = 0'} }}")
         return bool(box.is_equal(self.domain))
 
+    @cached_property
+    def joint_conditions(self) -> tuple[frozenset[str], ...]:
+        """The dimensions of each condition on several of them."""
+        conditions = []
+        for basic in self.domain.get_basic_sets():
+            for constraint in basic.get_constraints():
+                dims = frozenset(dim for at, dim in enumerate(self.dims) if constraint.involves_dims(DIM.set, at, 1))
+                if len(dims) > 1:
+                    conditions.append(dims)
+        return tuple(conditions)
+
+    @cached_property
+    def free_dims(self) -> frozenset[str]:
+        """The dimensions of results that take all values of their range whatever the values of others are."""
+        outputs = frozenset(self.outputs) - frozenset[str]().union(*self.joint_conditions)
+        if len(self.domain.get_basic_sets()) != 1:
+            return frozenset()
+        ends = {dim: (self.domain.dim_min_val(at), self.domain.dim_max_val(at)) for at, dim in enumerate(self.dims) if dim in outputs}
+        return frozenset(dim for dim, (least, most) in ends.items() if (least.to_python(), most.to_python()) == self.range(dim))
+
     @property
     def writes_once(self) -> bool:
         """Whether no two results are written to one element, so that their order means nothing."""

@@ -105,7 +105,7 @@ def tile(s: FlatStatement, nest: Nest, width: int) -> Tiles:
     some = tiles_of(domain).coalesce()
     having = isl.Set.universe(s.results.get_space())
     if not s.is_box:
-        domain, having = _without_result_conditions(s, nest)
+        domain, having = _without_result_conditions(s, nest, domain)
     every = box.intersect(some.insert_dims(DIM.set, count, rest))  # all points of those tiles
     partial = every.subtract(domain.preimage_pw_multi_aff(points)).project_out(DIM.set, count, rest).coalesce()
     full = some.subtract(partial).coalesce()
@@ -141,30 +141,47 @@ def stays_inside(flat: FlatAccess, s: FlatStatement, nest: Nest, width: int, ove
 
 def _computed(s: FlatStatement, nest: Nest, width: int, overlaps: Collection[str]) -> isl.Set:
     """The points that tiles compute: the domain, and beyond its box those of results that are never stored, where all reads may happen."""
-    if not s.is_box or not all(stays_inside(flat, s, nest, width, overlaps) for flat in s.reads.values()):
+    if not s.is_box:
+        return _with_whole_tiles(s, nest, width)
+    if not all(stays_inside(flat, s, nest, width, overlaps) for flat in s.reads.values()):
         return s.domain
     sizes = {dim: nest.leaf.tile(dim, width) if dim in s.outputs and dim not in overlaps else 1 for dim in s.dims}
     facts = [f"0 <= {dim} < {-(-s.extent(dim) // size) * size}" for dim, size in sizes.items()]
     return isl.Set.read_from_str(s.domain.get_ctx(), f"{{ [{', '.join(s.dims)}] : {' and '.join(facts) or '0 = 0'} }}")
 
 
-def _without_result_conditions(s: FlatStatement, nest: Nest) -> tuple[isl.Set, isl.Set]:
-    """The domain without its conditions on results alone, and the results that fulfil them.
+def _with_whole_tiles(s: FlatStatement, nest: Nest, width: int) -> isl.Set:
+    """The domain, to the end of the last tile along dimensions that no condition joins with others."""
+    ctx, extended = s.domain.get_ctx(), s.domain
+    for at, dim in enumerate(s.dims):
+        size = nest.leaf.tile(dim, width)
+        if dim in s.free_dims and s.extent(dim) % size:
+            last = isl.Val(-(-s.extent(dim) // size) * size - 1, ctx)
+            free = extended.drop_constraints_involving_dims(DIM.set, at, 1)
+            extended = free.lower_bound_val(DIM.set, at, isl.Val(0, ctx)).upper_bound_val(DIM.set, at, last)
+    return extended if all(extended.is_subset(_read_inside(s, flat)) for flat in s.reads.values()) else s.domain
+
+
+def _read_inside(s: FlatStatement, flat: FlatAccess) -> isl.Set:
+    """The points at which an access is inside its tensor."""
+    place = " + ".join([*(f"{step} * {dim}" for dim, step in flat.form.items()), str(flat.constant)])
+    return isl.Set.read_from_str(s.domain.get_ctx(), f"{{ [{', '.join(s.dims)}] : 0 <= {place} < {flat.elements} }}")
+
+
+def _without_result_conditions(s: FlatStatement, nest: Nest, domain: isl.Set) -> tuple[isl.Set, isl.Set]:
+    """What tiles compute without its conditions on results alone, and the results that fulfil them.
 
     Nothing changes where a sum does not start from the identity, in whose place it could be thrown away, or a read would leave its tensor.
     """
     outputs, ctx, count = len(s.outputs), s.domain.get_ctx(), len(s.dims)
     every = isl.Set.universe(s.results.get_space())
-    ends = [(flat, [(step * (s.extent(dim) - 1)) for dim, step in flat.form.items()]) for flat in s.reads.values()]
-    inside = all(
-        flat.constant + sum(min(0, end) for end in reach) >= 0 and flat.constant + sum(max(0, end) for end in reach) < flat.elements
-        for flat, reach in ends
-    )
-    if s.is_box or s.start is None or nest.leaf.lane in s.terms or not inside or len(s.domain.get_basic_sets()) != 1:
-        return s.domain, every
-    (basic,) = s.domain.get_basic_sets()
-    facts = [f"0 <= {dim} < {s.extent(dim)}" for dim in s.dims]
+    if s.is_box or s.start is None or nest.leaf.lane in s.terms or len(domain.get_basic_sets()) != 1:
+        return domain, every
+    (basic,) = domain.get_basic_sets()
+    facts = [f"0 <= {dim} <= {domain.dim_max_val(at) if dim in s.free_dims else s.range(dim)[1]}" for at, dim in enumerate(s.dims)]
     box = isl.Set.read_from_str(ctx, f"{{ [{', '.join(s.dims)}] : {' and '.join(facts)} }}")
+    if not all(box.is_subset(_read_inside(s, flat)) for flat in s.reads.values()):
+        return domain, every
     kept, dropped = isl.BasicSet.universe(s.domain.get_space()), isl.BasicSet.universe(s.domain.get_space())
     for constraint in basic.get_constraints():
         if constraint.involves_dims(DIM.set, outputs, count - outputs):
@@ -187,7 +204,7 @@ def _checks(where: isl.Set, dims: tuple[str, ...], reached: isl.Set, lane: str) 
         coefficients = {dim: constraint.get_coefficient_val(DIM.set, at).to_python() for at, dim in enumerate(dims)}
         kept = {dim: coefficient for dim, coefficient in coefficients.items() if coefficient}
         equality = constraint.is_equality()
-        if abs(kept.get(lane, 0)) > 1 or (equality and lane in kept):
+        if equality and lane in kept:
             raise MappingError("a condition that no mask of lanes is")
         found.append(PointCheck(kept, constraint.get_constant_val().to_python(), equality))
     return tuple(found)
@@ -219,9 +236,7 @@ def verify_tiles(s: FlatStatement, tiles: Tiles) -> None:
     others = having.complement().insert_dims(DIM.set, len(s.outputs), len(s.terms))
     beyond = of(tiles.full).subtract(s.domain).union(computed.intersect(others))
     for flat in s.reads.values() if not beyond.is_empty() else ():
-        place = " + ".join([*(f"{step} * {dim}" for dim, step in flat.form.items()), str(flat.constant)])
-        inside = isl.Set.read_from_str(ctx, f"{{ [{', '.join(s.dims)}] : 0 <= {place} < {flat.elements} }}")
-        if not beyond.is_subset(inside):
+        if not beyond.is_subset(_read_inside(s, flat)):
             raise VerifyError(f"tile: {s.name}: a tile reads outside {flat.tensor}")
     stored = tiles.box.apply(isl.Map.from_pw_multi_aff(tiles.points)).project_out(DIM.set, len(s.outputs), len(s.terms))
     facts = " and ".join(check.text() for check in tiles.edges) or "0 = 0"

@@ -10,13 +10,13 @@ from tcjit.mapping.pack import is_product
 from tcjit.mapping.pad import padded_read, paddings, with_padded
 
 
-def pad_operands(before: Assignments) -> Assignments:
-    """The program with the copies before the sums that read them."""
+def pad_operands(before: Assignments, worth: int) -> Assignments:
+    """The program with the copies before the sums that read each of their elements ``worth`` times or more."""
 
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
         if a.operator != "+=" or not a.reduction or a.empty:
             return [a]
-        padded = paddings(a.value, a.bounds, temporaries.tensors, before.values, a.dynamic)
+        padded = paddings(a.value, a.bounds, temporaries.tensors, before.values, a.dynamic, worth)
         reads: dict[Expr, Access] = {p.select: padded_read(p, "") for p in padded}
         if not padded or not is_product(with_padded(a.value, reads)):
             return [a]

@@ -27,10 +27,10 @@ from tcjit.mapping.nest.merge_dims import drop_unit_dims, merge, mergeable
 from tcjit.mapping.nest.plan_nest import Plan, plan_nests
 from tcjit.mapping.nest.restrict import restrict, verify_restrict
 from tcjit.mapping.nest.shift_dims import shift_dims
+from tcjit.mapping.nest.split_divisions import split_divisions
 from tcjit.mapping.nest.split_residues import covers_results, split_residues, verify_split_residues
 from tcjit.mapping.nest.stage_operands import stage_operands
 from tcjit.mapping.nest.statement import AffineStatement, FlatStatement
-from tcjit.mapping.nest.strip_mine import Strip
 from tcjit.mapping.nest.tile import tile, verify_tiles
 from tcjit.mapping.nest.tiled_statement import TiledStatement
 from tcjit.mapping.nest.vector_forms import has_vector_form, is_dot_product
@@ -164,15 +164,17 @@ class _ReductionTiling:
         """The assignment with its nests, behind copies of operands that the plan wants in another order."""
         self.refuse_others(temporaries.tensors)
         options, prove = self.setting.options, self.setting.prove
-        dots = form_dot_products(self.a, temporaries, self.setting.machine.dot_ways)
+        undivided, strips = split_divisions(self.a)
+        epilogue = self.epilogue.stripped(strips)
+        dots = form_dot_products(undivided, temporaries, self.setting.machine.dot_ways)
         copies, given = convert_operands(dots.assignment, temporaries)
         before = [*dots.copies, *copies]
-        found = self.rewritten(given, self.epilogue, temporaries.tensors)
+        found = self.rewritten(given, epilogue, temporaries.tensors)
         plans = plan_nests(found.statements, self.core, register_tile=options.register_tile)
-        a, epilogue, sums = given, self.epilogue, dots.sums
+        a, sums = given, dots.sums
         if options.pack:
             staging = stage_operands(given, plans[0], self.core.lanes, temporaries)
-            epilogue = replace(epilogue, assignments=tuple(_stripped(e, staging.strips) for e in epilogue.assignments))
+            epilogue = epilogue.stripped(staging.strips)
             a, sums = staging.rewritten(given), tuple(map(staging.rewritten, sums))
             before += staging.copies
             if staging.copies:
@@ -244,10 +246,6 @@ def _read(a: Assignment) -> set[str]:
     return {access.tensor for access, _ in guarded_accesses(a.value)}
 
 
-def _stripped(e: Assignment, strips: Sequence[Strip]) -> Assignment:
-    for strip in strips:
-        e = replace(e, subscripts=tuple(map(strip.rewritten, e.subscripts)), value=strip.rewritten(e.value))
-    return e
 
 
 def _simplified(s: FlatStatement) -> FlatStatement:

@@ -122,7 +122,8 @@ def test_few_terms_and_few_uses() -> None:
     once = "def f(int8(M,K) X, int8(M,K) Y) -> (O) { O(m) +=! int32(X(m,k)) * int32(Y(m,k)) }"
     before = assignments(once, {"X": (20, 64), "Y": (20, 64)}).assignments[-1]
     assert formed(once, {"X": (20, 64), "Y": (20, 64)}).assignment == before
-    assert formed(NN, {"X": (2, 64), "Y": (64, 64)}, 2).assignment.value == assignments(NN, {"X": (2, 64), "Y": (64, 64)}).assignments[-1].value
+    few: Shapes = {"X": (2, 64), "Y": (64, 64)}
+    assert formed(NN, few, 2).assignment == assignments(NN, few).assignments[-1]
     assert "dot4(" in show(formed(NN, {"X": (1, 64), "Y": (64, 64)}).assignment.value)
 
 

@@ -121,8 +121,42 @@ def test_no_plan() -> None:
     s = statement("matmul")
     with pytest.raises(MappingError, match="S has no register tile"):
         plan_nest(s, replace(CORE, registers=2))
-    with pytest.raises(MappingError, match="S has no register tile"):
-        plan_nest(s, CORE, Leaf("n", 5, (("m", 9),)))
+
+
+def test_another_tile_where_the_wanted_one_is_gone() -> None:
+    """Its rows may have been merged when operands were copied."""
+    s = statement("matmul")
+    assert plan_nest(s, CORE, Leaf("n", 5, (("m", 9),))) == plan_nest(s, CORE)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "first", "twice"),
+    [
+        ((64, 900, 64), "m n", False),  # few terms
+        ((64, 1024, 64), "m n", True),  # blocks keep digits, inside the results
+        ((200, 20000, 200), "k", True),  # panels would leave the second cache
+        ((4, 5000, 3000), "k", True),  # rows are streamed
+        ((4, 5000, 9000), "n k", True),  # in parts for threads
+    ],
+)
+def test_blocks_of_terms(sizes: tuple[int, int, int], first: str, twice: bool) -> None:
+    m, k, n = sizes
+    dims = [loop.dim for loop in plan_nest(flat(MATMUL, {"A": (m, k), "B": (k, n)}), CORE).nest.loops]
+    assert set(dims[: len(first.split())]) == set(first.split()) and dims.count("k") == 1 + twice
+
+
+@pytest.mark.parametrize("read", ["X(c,k,n)", "X(C-1-c,k,n)", "X(c,K-1-k,n)"])
+def test_near_terms_are_inside(read: str) -> None:
+    text = f"def f(float(C,K,N) X, float(K,C) w) -> (O) {{ O(n) +=! w(k,c) * {read} }}"
+    nest = plan_nest(shift_dims(flat(text, {"X": (30, 40, 64), "w": (40, 30)})), CORE).nest
+    assert [loop.dim for loop in nest.loops][-2:] == ["c", "k"]
+
+
+def test_blocks_leave_minima_and_integers_alone() -> None:
+    least = flat("def f(float(M,K) A) -> (O) { O(m) min=! A(m,k) }", {"A": (64, 4000)})
+    assert [loop.dim for loop in plan_nest(least, CORE).nest.loops].count("k") == 1
+    whole = flat("def f(int32(M,K) A, int32(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }", {"A": (64, 1024), "B": (1024, 64)})
+    assert [loop.dim for loop in plan_nest(whole, CORE).nest.loops].count("k") == 1
 
 
 # ------------------------------------------------------------ cost

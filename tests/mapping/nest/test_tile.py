@@ -29,6 +29,7 @@ BAND = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! (k >= m - 2 && k <
 ROWS = "def f(float(M,K) A) -> (C) { C(m) +=! (k <= m ? A(m,k) : 0.0) }"
 WINDOW = "def f(float(N) X, float(K) w) -> (C) { C(n) max=! X(n+k) * w(k) }"
 PADDED = "def f(float(N) X, float(K) w) -> (C) { C(n) +=! (n + k >= 1 && n + k <= N ? X(n+k-1) * w(k) : 0.0) where n in 0:N }"
+STRIDED = "def f(float(N) X, float(K) w) -> (C) { C(n) +=! (3*n + k >= 2 && 3*n + k <= N ? X(3*n+k-2) * w(k) : 0.0) where n in 0:6 }"
 ONE = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! (k == m ? A(m,k) * B(k,n) : 0.0) }"
 
 
@@ -59,6 +60,7 @@ CASES: dict[str, tuple[str, Shapes, Nest, int]] = {
     "lanes of terms": (ROWS, {"A": (5, 11)}, Nest((Loop("m", 2), Loop("k", 4)), Leaf("k", 1, (("m", 2),))), 4),
     "window": (WINDOW, LINE, Nest((Loop("n", 4),), Leaf("n", 1, (), ("k",))), 4),
     "padded window": (PADDED, LINE, Nest((Loop("n", 4),), Leaf("n", 1, (), ("k",))), 4),
+    "padded, of stride 3": (STRIDED, LINE, Nest((Loop("n", 4), Loop("k", 1)), Leaf("n", 1)), 4),
     "padded": (PADDED, LINE, Nest((Loop("n", 8), Loop("k", 1)), Leaf("n", 2)), 4),
 }
 
