@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from math import gcd, prod
 
 from tcjit.grammar.affine import guarded_accesses, linear
 from tcjit.grammar.ast import Access, Expr, Index
@@ -17,6 +18,7 @@ from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import rebuild, walk
 from tcjit.mapping.assignment import Assignment, Temporaries
 from tcjit.mapping.cases import joined
+from tcjit.mapping.nest.cost import LINE, Core
 from tcjit.mapping.nest.operands import Operand
 from tcjit.mapping.nest.plan_nest import Plan
 from tcjit.mapping.nest.strip_mine import Strip, plus, strip_mine, strip_mined
@@ -40,13 +42,13 @@ class Staging:
         return replace(a, value=_reading(a.value, self.reads))
 
 
-def stage_operands(a: Assignment, plan: Plan, width: int, temporaries: Temporaries) -> Staging:
+def stage_operands(a: Assignment, plan: Plan, core: Core, temporaries: Temporaries) -> Staging:
     """The operands that the plan wants staged, as far as they can be."""
     leaf = plan.nest.leaf
     staged = [plan.operands[number] for number in sorted(plan.estimate.staged)]
     staged = [operand for operand in staged if operand.is_copyable and _stays_inside(a, operand.value, temporaries.tensors)]
     strips: list[Strip] = []
-    tile = [(dim, leaf.tile(dim, width)) for dim in (*(row for row, _ in leaf.rows), leaf.lane)]
+    tile = [(dim, leaf.tile(dim, core.lanes)) for dim in (*(row for row, _ in leaf.rows), leaf.lane)]
     for dim, size in tile:
         extent = next((upper - lower for name, lower, upper in a.bounds if name == dim), 0)
         panels = [operand for operand in staged if dim in operand.dims and not _row_term(operand, leaf.lane, a)]
@@ -65,8 +67,11 @@ def stage_operands(a: Assignment, plan: Plan, width: int, temporaries: Temporari
             continue
         bounds = {name: (lower, upper) for name, lower, upper in a.bounds}
         loops = [loop.dim for loop in plan.nest.loops]
-        dims = _order(a, value, strips, [dim for dim, _ in tile], loops, _row_term(operand, leaf.lane, a))
+        row_term = _row_term(operand, leaf.lane, a)
+        dims = _order(a, value, strips, [dim for dim, _ in tile], loops, row_term)
         shape = [bounds[dim][1] - bounds[dim][0] for dim in dims]
+        if row_term:
+            shape[-1] += _padding(shape[-1], prod(rows for _, rows in leaf.rows), core)
         copy = temporaries.add(a.source, f"{operand.flats[0].tensor}_staged", a.value.dtype, shape)
         subscripts = tuple(plus(Index(dim, dtype="int64"), -bounds[dim][0]) for dim in dims)
         boxes: list[Bounds] = [tuple((dim, *bounds[dim]) for dim in _loops(operand, dims, strips))]
@@ -76,6 +81,13 @@ def stage_operands(a: Assignment, plan: Plan, width: int, temporaries: Temporari
             copies.append(Assignment(copy.name, subscripts, "=", part, box, a.source, fuse_outer_only=True))
         reads[value] = Access(copy.name, subscripts, dtype=a.value.dtype)
     return Staging((*copies,), (*strips,), reads)
+
+
+def _padding(row: int, rows: int, core: Core) -> int:
+    """Elements between rows of a copy: a line where those that a tile reads at once would meet in too few sets of the first cache."""
+    way = core.l1 // core.ways
+    held = way // gcd(row * core.element, way) * core.ways
+    return LINE // core.element if held < 2 * rows else 0
 
 
 def _row_term(operand: Operand, lane: str, a: Assignment) -> str:

@@ -173,7 +173,7 @@ class _ReductionTiling:
         plans = plan_nests(found.statements, self.core, register_tile=options.register_tile)
         a, sums = given, dots.sums
         if options.pack:
-            staging = stage_operands(given, plans[0], self.core.lanes, temporaries)
+            staging = stage_operands(given, plans[0], self.core, temporaries)
             epilogue = epilogue.stripped(staging.strips)
             a, sums = staging.rewritten(given), tuple(map(staging.rewritten, sums))
             before += staging.copies

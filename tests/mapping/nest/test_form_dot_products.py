@@ -200,6 +200,12 @@ def test_values(name: str, tmp_path: Path) -> None:
     assert "tc_dot4_" in body and "tc_dot2_" not in body
 
 
+def test_what_people_see() -> None:
+    read = program(NN, {"X": (20, 40), "Y": (40, 30)})
+    for ways in (2, 4):
+        assert map_program(read, Options(), replace(AVX512, dot_ways=ways)).reductions[-1].endswith(f", dot{ways}")
+
+
 @pytest.mark.parametrize("options", [{"vector_width": 4}, {"pack": False}, {"register_tile": (3, 1)}], ids=str)
 @pytest.mark.parametrize("name", ["nn", "tn, constants on both"])
 def test_options(name: str, options: dict[str, Any], tmp_path: Path) -> None:

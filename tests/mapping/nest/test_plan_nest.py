@@ -291,7 +291,7 @@ def staged(text: str, shapes: Shapes) -> tuple[list[Assignment], Assignment, Pla
     before = assignments(text, shapes)
     (a,) = before.assignments
     plan = plan_nest(shift_dims(flat(text, shapes)), CORE)
-    staging = stage_operands(a, plan, 16, Temporaries(before))
+    staging = stage_operands(a, plan, CORE, Temporaries(before))
     copies, after = list(staging.copies), staging.rewritten(a)
     return copies, after, plan
 
@@ -337,6 +337,14 @@ def test_words_are_copied_along_the_rows_that_they_are_in() -> None:
     sizes = {name: upper for name, _, upper in found[0].bounds}
     ((_, rows_of_tile),) = found[-1].tiled[0].nest.leaf.rows
     assert sizes["m"] >= 64 and sizes["m"] % rows_of_tile == 0
+
+
+@pytest.mark.parametrize(("terms", "more"), [(4 * 1024, 16), (4 * 512, 16), (4 * 256, 0), (4 * 500, 0)])
+def test_rows_of_a_copy_that_would_meet_in_few_sets_are_further_apart(terms: int, more: int) -> None:
+    text = "def f(uint8(M,K) X, int8(K,N) Y) -> (O) { O(m,n) +=! int32(X(m,k)) * int32(Y(k,n)) }"
+    found = tiled(text, {"X": (200, terms), "Y": (terms, 160)}, machine=replace(AVX512, dot_ways=4))
+    (copy,) = (storage for _, storage in found.temporaries if storage.name == "X_staged")
+    assert copy.shape == (200, terms // 4 + more)
 
 
 def test_large_results_of_short_sums_are_written_row_by_row() -> None:
