@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from math import prod
 
-from tcjit.codegen import prelude
+from tcjit.codegen import prelude, vector_copies
 from tcjit.codegen.build import build
 from tcjit.codegen.dialect import Dialect
 from tcjit.codegen.emitter import Emitter
@@ -158,6 +158,12 @@ class CEmitter(Emitter):
             case _:
                 super().node(node)
 
+    def loop(self, node: For) -> None:
+        if self.machine.vector_bytes == vector_copies.BYTES and vector_copies.write_transposed(self, node):
+            self.declarations |= dict.fromkeys(vector_copies.TRANSPOSE)
+        else:
+            super().loop(node)
+
     def micro_kernel(self, node: MicroKernel) -> None:
         kernel = Patch(node, self.mapped.options, self.machine, self.printer, self.declarations, self.rows, self.index)
         for line in kernel.lines():
@@ -259,6 +265,9 @@ class CEmitter(Emitter):
             return
         if (branch := self.unswitched(node.loop)) is not None:
             self.unswitch(node, branch)
+            return
+        if self.machine.vector_bytes == vector_copies.BYTES and vector_copies.write_interleaved(self, node.loop):
+            self.declarations |= dict.fromkeys(vector_copies.INTERLEAVE)
             return
         with self.invariants(node.loop):
             checks = self.printer.checks

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index, Sc
 from tcjit.grammar.dtypes import DTYPES, converted
 from tcjit.grammar.walk import children, walk
 from tcjit.grammar.wrapping import terms
+from tcjit.mapping.nest import words
 
 _HALVES = {"float16": "half", "bfloat16": "bfloat"}  # as the names of helpers have them
 _LITERAL = re.compile(r"\(?(-?\d+)\)?")
@@ -313,8 +315,10 @@ class ExpressionPrinter:
         return choose(self.value(expr.condition), then, other)
 
     def _call(self, expr: Call) -> Text:
-        args = [self.value(arg) for arg in expr.args]
         function, dtype = expr.function, expr.dtype
+        if function in words.FUNCTIONS:
+            return self._word(function, expr.args)
+        args = [self.value(arg) for arg in expr.args]
         if function in SIMPLE and not _is_float(dtype):
             return self._simple(function, dtype, *args)
         if function == "fdivide":
@@ -325,6 +329,14 @@ class ExpressionPrinter:
         if names is None:
             raise CompileError(f"the {self.dialect.name} target has no `{function}`", where=expr.where)
         return self._helper(names[dtype == "float64"], *args)
+
+    def _word(self, function: str, args: Sequence[Expr]) -> Text:
+        """Narrow integers in 32 bits."""
+        if function == words.ADJACENT:
+            first = args[0]
+            assert isinstance(first, Access)
+            return self._helper("TC_WORD", self._access(replace(first), self))  # in memory: what is bound to a variable is another access
+        return self._helper(f"tc_pack{len(args)}" if function == words.PACK else f"tc_{function}", *map(self.value, args))
 
     def _simple(self, function: str, dtype: str, *args: Text) -> Text:
         """A built-in that every type has."""

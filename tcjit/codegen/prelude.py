@@ -36,6 +36,23 @@ TC_INLINE void tc_soon_written(const void *at, int64_t lines) {
 }
 """
 
+_PACKED = """
+#define TC_WORD(element) (*(const int32_t __attribute__((aligned(1), may_alias)) *)&(element))
+
+TC_INLINE int32_t tc_pack2(int32_t a, int32_t b) {
+  return (int32_t)((uint32_t)(uint16_t)a | (uint32_t)b << 16);
+}
+
+TC_INLINE int32_t tc_pack4(int32_t a, int32_t b, int32_t c, int32_t d) {
+  return (int32_t)((uint32_t)(uint8_t)a | (uint32_t)(uint8_t)b << 8 | (uint32_t)(uint8_t)c << 16 | (uint32_t)d << 24);
+}
+
+/* the signs of four bytes */
+TC_INLINE int32_t tc_flip_signs(int32_t bytes) {
+  return (int32_t)((uint32_t)bytes ^ 0x80808080u);
+}
+"""
+
 # $T the type of an index, $E what ends a name
 _INDEX = """
 /* floor(a / b) for b > 0 */
@@ -329,6 +346,7 @@ def _sources(dialect: Dialect) -> Iterator[str]:
     if not gpu:
         yield _MACROS
         yield _ASYNC_COPY
+        yield _PACKED
     yield _WRAPPED
     yield from (_filled(_INDEX, T=c_type, E=ending) for c_type, ending in (("int64_t", ""), ("int", "_int")))
     if not dialect.wraps:

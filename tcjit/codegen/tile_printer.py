@@ -7,17 +7,18 @@ there happens under both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count, product
 
 from tcjit.codegen.tile_vectors import SHUFFLED, element_type, suffix, vector_type
 from tcjit.errors import MappingError
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Binary, Call, Const, Expr, Select, Unary
+from tcjit.grammar.walk import walk
 from tcjit.mapping.nest.statement import FlatAccess, PointwiseStore
 from tcjit.mapping.nest.tile import PointCheck, stays_inside
 from tcjit.mapping.nest.tiled_statement import Kind, TiledStatement
-from tcjit.mapping.nest.vector_forms import PAIR_DOT
+from tcjit.mapping.nest.vector_forms import is_dot_product
 from tcjit.mapping.reduction import identity
 
 Pointwise = Callable[[PointwiseStore, str, Mapping[Access, str]], str]
@@ -37,6 +38,8 @@ class TilePrinter:
         self.s, self.nest, self.width = tiled.statement, tiled.nest, tiled.width
         self.vector, self.ending = vector_type(dtype, tiled.width), suffix(dtype, tiled.width)
         self.element = element_type(dtype)
+        read = {int(part.tensor[1:]): part for part in walk(tiled.body) if isinstance(part, Access)}
+        self.flats = {read[number]: tiled.operands[number].flats[0] for number in sorted(read)}  # of the operands, as the body has them
         leaf = self.nest.leaf
         rows = product(*(range(count) for _, count in leaf.rows))
         self.rows: list[Point] = [dict(zip((dim for dim, _ in leaf.rows), at, strict=True)) for at in rows]
@@ -67,7 +70,33 @@ class TilePrinter:
         if self.s.start is None and not self.over_terms and self.block is None:
             return self.results("load")
         first = f"{self.call('splat')}({self.constant(identity(self.s.operator, self.dtype))})"
-        return [f"{self.sum(r, v)} = {first};" for r in range(len(self.rows)) for v in range(self.nest.leaf.vectors)]
+        sums = [self.sum(r, v) for r in range(len(self.rows)) for v in range(self.nest.leaf.vectors)]
+        empty = [f"{total} = {first};" for total in sums]
+        if not self.has_start:
+            return empty
+        started = self.started(first)
+        return started if self.block is None else [f"if ({self.block[0]} == 0) {{", *started, "} else {", *empty, "}"]
+
+    @property
+    def has_start(self) -> bool:
+        """Whether results start from another value than the operator's identity."""
+        return self.s.start is not None and self.s.start != identity(self.s.operator, self.dtype)
+
+    def started(self, first: str) -> list[str]:
+        """Accumulators with the value from which results start; where lanes hold partial results, one of them has it."""
+        assert self.s.start is not None
+        lines = self.pointers(self.s.start_reads.values())
+        loads: Loads = {}
+        masks: dict[str, str] = {}
+        self.numbers = count()
+        for r, row in enumerate(self.rows):
+            for v in range(self.nest.leaf.vectors):
+                mask = self.mask(row, v, self.tiled.tiles.edges, masks, lines)
+                value = self.value(self.s.start, self.loaded(self.s.start_reads, row, v, mask, loads, lines))
+                if self.over_terms:
+                    value = f"{self.call('blend')}({first}, {value}, {self.call('until')}(0))" if v == 0 else first
+                lines.append(f"{self.sum(r, v)} = {value};")
+        return lines
 
     def full(self) -> list[str]:
         return self.update(partial=False)
@@ -77,7 +106,7 @@ class TilePrinter:
 
     def update(self, *, partial: bool) -> list[str]:
         """One step: every point of the window, for every accumulator."""
-        lines = [f"const {self.element} *const tc_p{n} = {self.place(operand.flats[0])};" for n, operand in enumerate(self.tiled.operands)]
+        lines = self.pointers(self.flats.values())
         loads: Loads = {}
         masks: dict[str, str] = {}
         self.numbers = count()
@@ -93,9 +122,8 @@ class TilePrinter:
                     continue
                 for v in range(self.nest.leaf.vectors):
                     read = self.mask(point, v, self.tiled.tiles.checks, masks, lines) if partial else ""
-                    operands = [self.load(n, point, v, read, loads, lines) for n in range(len(self.tiled.operands))]
                     old = self.sum(r, v)
-                    new = self.updated(old, self.tiled.body, operands)
+                    new = self.updated(old, self.tiled.body, self.loaded(self.flats, point, v, read, loads, lines))
                     kept = self.mask(point, v, own, masks, lines) if partial else ""
                     lines.append(f"{old} = {self.call('blend')}({old}, {new}, {kept});" if kept else f"{old} = {new};")
         return lines
@@ -110,10 +138,10 @@ class TilePrinter:
         inside: list[str] = []
         own: Loads = {}
         for v in range(self.nest.leaf.vectors):
-            operands = []
-            for n in range(len(self.tiled.operands)):
-                always = self.stays_inside(n)
-                operands.append(self.load(n, point, v, "", loads if always else own, lines if always else inside))
+            operands = {}
+            for n, (read, flat) in enumerate(self.flats.items()):
+                always = self.stays_inside(flat)
+                operands[read] = self.load(n, flat, point, v, "", loads if always else own, lines if always else inside)
             old = self.sum(r, v)
             inside.append(f"{old} = {self.updated(old, self.tiled.body, operands)};")
         return [f"if ({' && '.join(tests)}) {{", *("  " + line for line in inside), "}"]
@@ -323,17 +351,26 @@ class TilePrinter:
 
     # ------------------------------------------------------------ values
 
-    def stays_inside(self, number: int) -> bool:
-        """Whether an operand can be read at all points of all tiles."""
+    def stays_inside(self, flat: FlatAccess) -> bool:
+        """Whether elements can be read at all points of all tiles."""
         overlaps = [overlap.dim for overlap in self.tiled.tiles.overlaps]
-        return stays_inside(self.tiled.operands[number].flats[0], self.s, self.nest, self.width, overlaps)
+        return stays_inside(flat, self.s, self.nest, self.width, overlaps)
 
-    def load(self, number: int, point: Point, vector: int, mask: str, loads: Loads, lines: list[str]) -> str:
-        """A name for an operand at a point, loaded once."""
-        flat = self.tiled.operands[number].flats[0]
+    def pointers(self, flats: Iterable[FlatAccess]) -> list[str]:
+        """Declarations of the places that are read."""
+        return [f"const {self.element} *const tc_p{number} = {self.place(flat)};" for number, flat in enumerate(flats)]
+
+    def loaded(
+        self, reads: Mapping[Access, FlatAccess], point: Point, vector: int, mask: str, loads: Loads, lines: list[str]
+    ) -> dict[Access, str]:
+        """The names of what is read at a point, from places with the numbers of their order."""
+        return {read: self.load(n, flat, point, vector, mask, loads, lines) for n, (read, flat) in enumerate(reads.items())}
+
+    def load(self, number: int, flat: FlatAccess, point: Point, vector: int, mask: str, loads: Loads, lines: list[str]) -> str:
+        """A name for what is read from the place with a number at a point, loaded once."""
         step = flat.stride(self.nest.leaf.lane)
         offset = self.offset(flat, point) + step * vector * self.width
-        mask = "" if self.stays_inside(number) else mask
+        mask = "" if self.stays_inside(flat) else mask
         key = number, offset, mask
         if key not in loads:
             loads[key] = name = f"tc_x{next(self.numbers)}"
@@ -355,33 +392,33 @@ class TilePrinter:
         """A call, for the lanes of a mask where there is one."""
         return f"{self.call(f'{function}_masked' if mask else function)}({', '.join([*args, mask] if mask else args)})"
 
-    def value(self, expr: Expr, operands: Sequence[str]) -> str:
-        """The body over loaded operands, as a vector."""
+    def value(self, expr: Expr, loaded: Mapping[Access, str]) -> str:
+        """An expression over what is loaded, as a vector."""
         match expr:
             case Access():
-                return operands[int(expr.tensor[1:])]
+                return loaded[expr]
             case Const():
                 return f"{self.call('splat')}({self.constant(expr)})"
             case Unary():
-                return f"(-{self.value(expr.operand, operands)})"
+                return f"(-{self.value(expr.operand, loaded)})"
             case Binary():
                 op = {"&&": "&", "||": "|"}.get(expr.op, expr.op)
-                return f"({self.value(expr.left, operands)} {op} {self.value(expr.right, operands)})"
+                return f"({self.value(expr.left, loaded)} {op} {self.value(expr.right, loaded)})"
             case Call():
-                args = [self.value(arg, operands) for arg in expr.args]
+                args = [self.value(arg, loaded) for arg in expr.args]
                 if expr.function == "relu":  # keeps a NaN, and the sign of a zero
                     zero = f"{self.call('splat')}(0)"
                     return f"{self.call('select')}({args[0]} < {zero}, {zero}, {args[0]})"
                 return f"{self.call('fabs' if expr.function == 'abs' else expr.function)}({', '.join(args)})"
             case Select():
-                parts = (self.value(part, operands) for part in (expr.condition, expr.then, expr.other))
+                parts = (self.value(part, loaded) for part in (expr.condition, expr.then, expr.other))
                 return f"{self.call('select')}({', '.join(parts)})"
         raise MappingError(f"{type(expr).__name__} has no form over vectors")
 
-    def updated(self, old: str, body: Expr, operands: Sequence[str]) -> str:
+    def updated(self, old: str, body: Expr, operands: Mapping[Access, str]) -> str:
         """An accumulator with one more term."""
-        if isinstance(body, Call) and body.function == PAIR_DOT:
-            return f"{self.call(PAIR_DOT)}({old}, {', '.join(self.value(arg, operands) for arg in body.args)})"
+        if is_dot_product(body):
+            return f"{self.call(body.function)}({old}, {', '.join(self.value(arg, operands) for arg in body.args)})"
         return self.combined(old, self.value(body, operands))
 
     def combined(self, old: str, new: str) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 
 from tcjit.grammar.dtypes import DTYPES
-from tcjit.mapping.nest.vector_forms import PAIR_DOT
 
 # the C type of an element, the name of a vector's without its lanes, and what ends the names of functions
 _NAMES = {"float32": ("float", "tc_float", "f32"), "float64": ("double", "tc_double", "f64"), "int32": ("int32_t", "tc_int32x", "i32")}
@@ -107,18 +106,25 @@ TC_TILE $V tc_min$N($V a, $V b) { return tc_select$N(b != b, b, tc_select$N(b < 
 _INTEGERS = """
 TC_TILE $V tc_max$N($V a, $V b) { return tc_select$N(b > a, b, a); }
 TC_TILE $V tc_min$N($V a, $V b) { return tc_select$N(b < a, b, a); }
-#if defined(__AVX512VNNI__) && !defined(__clang__) && $B == 64
-TC_TILE $V tc_$DOT$N($V sum, $V a, $V b) { return __builtin_ia32_vpdpwssd_v16si(sum, a, b); }
-#elif defined(__AVX512BW__) && !defined(__clang__) && $B == 64
+#if defined(__AVX512VNNI__) && !defined(__clang__) && ($B == 64 || defined(__AVX512VL__) && $B >= 16)
+TC_TILE $V tc_dot2$N($V sum, $V a, $V b) { return __builtin_ia32_vpdpwssd_v$Wsi(sum, a, b); }
+TC_TILE $V tc_dot4$N($V sum, $V a, $V b) { return __builtin_ia32_vpdpbusd_v$Wsi(sum, a, b); }
+#else
+#if defined(__AVX512BW__) && !defined(__clang__) && $B == 64
 typedef int16_t tc_halves$N __attribute__((vector_size($B)));
-TC_TILE $V tc_$DOT$N($V sum, $V a, $V b) {
+TC_TILE $V tc_dot2$N($V sum, $V a, $V b) {
   return sum + ($V)__builtin_ia32_pmaddwd512_mask((tc_halves$N)a, (tc_halves$N)b, ($V){0}, -1);
 }
 #elif defined(__AVX2__) && $B == 32
 typedef int16_t tc_halves$N __attribute__((vector_size($B)));
-TC_TILE $V tc_$DOT$N($V sum, $V a, $V b) { return sum + ($V)__builtin_ia32_pmaddwd256((tc_halves$N)a, (tc_halves$N)b); }
+TC_TILE $V tc_dot2$N($V sum, $V a, $V b) { return sum + ($V)__builtin_ia32_pmaddwd256((tc_halves$N)a, (tc_halves$N)b); }
 #else
-TC_TILE $V tc_$DOT$N($V sum, $V a, $V b) { return sum + ((a << 16) >> 16) * ((b << 16) >> 16) + (a >> 16) * (b >> 16); }
+TC_TILE $V tc_dot2$N($V sum, $V a, $V b) { return sum + ((a << 16) >> 16) * ((b << 16) >> 16) + (a >> 16) * (b >> 16); }
+#endif
+TC_TILE $V tc_dot4$N($V sum, $V a, $V b) {
+  sum += (a & 255) * ((b << 24) >> 24) + ((a >> 8) & 255) * ((b << 16) >> 24);
+  return sum + ((a >> 16) & 255) * ((b << 8) >> 24) + ((a >> 24) & 255) * (b >> 24);
+}
 #endif
 """
 
@@ -199,7 +205,7 @@ def declarations(dtype: str, width: int) -> list[str]:
     size = DTYPES[dtype].bytes
     parts = {
         "E": element_type(dtype), "V": vector_type(dtype, width), "B": str(size * width), "S": str(size), "I": f"int{8 * size}_t",
-        "N": suffix(dtype, width), "W": str(width), "M": str(max(8, width)), "DOT": PAIR_DOT,
+        "N": suffix(dtype, width), "W": str(width), "M": str(max(8, width)),
         "P": _OPERATIONS[dtype][0], "U": _OPERATIONS[dtype][1],
         "NUMBERS": ", ".join(map(str, range(width))), "MOST": "0x7fffffff" if size == 4 else "0x7fffffffffffffff",
     }  # fmt: skip

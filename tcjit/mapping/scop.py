@@ -79,6 +79,7 @@ class ScopStatement:
         if self.operator != "=":
             yield Access(self.tensor, self.subscripts, dtype=self.value.dtype), ()
         yield from guarded_accesses(self.value)
+        yield from dict.fromkeys((access, ()) for tiled in self.tiled for access in tiled.statement.start_reads)
         for subscript in self.subscripts:
             yield from guarded_accesses(subscript)
 

@@ -70,8 +70,11 @@ void do_across_$N(const $E *a, $E *o) {
 """
 _FLOATS = "void do_fabs_$N(const $E *a, $E *o) { tc_store_$N(o, tc_fabs_$N(tc_load_$N(a))); }"
 _INTEGERS = """
-void do_pair_dot_$N(const $E *s, const $E *a, const $E *b, $E *o) {
-  tc_store_$N(o, tc_pair_dot_$N(tc_load_$N(s), tc_load_$N(a), tc_load_$N(b)));
+void do_dot2_$N(const $E *s, const $E *a, const $E *b, $E *o) {
+  tc_store_$N(o, tc_dot2_$N(tc_load_$N(s), tc_load_$N(a), tc_load_$N(b)));
+}
+void do_dot4_$N(const $E *s, const $E *a, const $E *b, $E *o) {
+  tc_store_$N(o, tc_dot4_$N(tc_load_$N(s), tc_load_$N(a), tc_load_$N(b)));
 }
 """
 # a mask that the compiler would know, as tiles of a single partial vector have it
@@ -255,18 +258,20 @@ class Vectors:
             assert same(out, np.abs(a))
 
     def integers(self) -> None:
-        """Minima, maxima, selection, sums of the products of halves and across lanes: all of them wrap."""
+        """Minima, maxima, selection, sums of the products of halves and bytes and across lanes: all of them wrap."""
         random, out, four = np.random.default_rng(0), self.empty(), np.zeros(4, dtype=self.dtype)
-        edges = np.array([0, 1, -1, 2**31 - 1, -(2**31), 0x7FFF, 0x8000, -0x8000, 0x7FFF7FFF, -0x7FFF8000, 0x7FFF8000])
+        halves = [0x7FFF, 0x8000, -0x8000, 0x7FFF7FFF, -0x7FFF8000, 0x7FFF8000]
+        edges = np.array([0, 1, -1, 2**31 - 1, -(2**31), *halves, 0x7F7F7F7F, -0x7F7F7F80])
         for _ in range(50):
             pools = [np.concatenate([random.integers(-(2**31), 2**31, 4 * self.width), edges]) for _ in range(3)]
             s, a, b = (random.choice(pool, self.width).astype(np.uint32).view(np.int32) for pool in pools)
             for name, expected in (("min", np.minimum(a, b)), ("max", np.maximum(a, b)), ("select", np.where(a < b, a, b))):
                 self(name, a, b, out)
                 assert (out == expected).all(), (name, a, b, out)
-            halves = [part.view(np.int16).astype(np.int64).reshape(-1, 2) for part in (a, b)]
-            self("pair_dot", s, a, b, out)
-            assert (out == (s + (halves[0] * halves[1]).sum(1)).astype(np.uint64).astype(np.uint32).view(np.int32)).all(), (s, a, b, out)
+            for name, types in (("dot2", (np.int16, np.int16)), ("dot4", (np.uint8, np.int8))):
+                parts = [part.view(dtype).astype(np.int64).reshape(self.width, -1) for part, dtype in zip((a, b), types)]
+                self(name, s, a, b, out)
+                assert (out == (s + (parts[0] * parts[1]).sum(1)).astype(np.uint64).astype(np.uint32).view(np.int32)).all(), (s, a, b, out)
             self("across", a, four)
             total, product = (int(x) % 2**32 for x in (a.astype(object).sum(), a.astype(object).prod()))
             assert [int(x) % 2**32 for x in four] == [total, product, int(a.min()) % 2**32, int(a.max()) % 2**32]

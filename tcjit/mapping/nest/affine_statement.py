@@ -31,8 +31,9 @@ def affine_statement(
 
     elements = {name: storage.elements for name, storage in tensors.items()}
     reads = {access: place(access) for access, _ in guarded_accesses(a.value)}
+    starts = {access: place(access) for access, _ in guarded_accesses(a.start)} if a.start is not None else {}
     write = place(Access(a.tensor, a.subscripts, dtype=a.value.dtype))
-    return AffineStatement(name, dims, terms, domain, results, a.operator, a.start, a.tensor, write, a.value, reads, elements)
+    return AffineStatement(name, dims, terms, domain, results, a.operator, a.start, a.tensor, write, a.value, reads, starts, elements)
 
 
 def with_epilogue(

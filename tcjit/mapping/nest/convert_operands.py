@@ -12,10 +12,10 @@ from math import prod
 
 from tcjit.errors import MappingError
 from tcjit.grammar.affine import guarded_accesses
-from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index, Select
+from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index, Select
 from tcjit.grammar.walk import rebuild, walk
 from tcjit.mapping.assignment import Assignment, Temporaries
-from tcjit.mapping.nest.vector_forms import PAIR_DOT
+from tcjit.mapping.nest.vector_forms import is_dot_product
 from tcjit.mapping.storage import fresh
 
 HALVES = ("float16", "bfloat16")
@@ -28,7 +28,7 @@ def convert_operands(a: Assignment, temporaries: Temporaries) -> tuple[list[Assi
     reads the copies; a MappingError where one is not worth it."""
     copies, names = [], {}
     wide = a.value.dtype
-    narrow = () if any(isinstance(part, Call) and part.function == PAIR_DOT for part in walk(a.value)) else NARROW.get(wide, ())
+    narrow = () if any(map(is_dot_product, walk(a.value))) else NARROW.get(wide, ())
     for tensor in dict.fromkeys(access.tensor for access, _ in guarded_accesses(a.value)):
         storage = temporaries.tensors[tensor]
         converts = storage.dtype in narrow

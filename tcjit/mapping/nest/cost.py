@@ -16,7 +16,7 @@ from tcjit.grammar.walk import children
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.nest.operands import Operand
 from tcjit.mapping.nest.statement import FlatStatement
-from tcjit.mapping.nest.vector_forms import PAIR_DOT
+from tcjit.mapping.nest.vector_forms import is_dot_product
 
 LINE = 64  # bytes of a line of a cache
 MOVES = 3  # of a copied element between caches: it is read, and its place is read before it is written
@@ -101,7 +101,7 @@ def core_of(machine: Machine, lanes: int, element: int) -> Core:
 def instructions(body: Expr, operator: str) -> float:
     """Vector instructions of one update; a product is part of the multiply-add."""
 
-    if isinstance(body, Call) and body.function == PAIR_DOT:
+    if is_dot_product(body):
         return 1.0
 
     def count(expr: Expr) -> float:
@@ -224,6 +224,17 @@ class TileCosts:
         elements = self.results + sum(sizes)
         return elements * self.core.beyond / MOVES if elements * self.core.element > self.core.l2 else 0.0
 
+    def writes_apart(self, shape: Shape, cost: Estimate) -> bool:
+        """Whether results that the second cache does not hold lie on more pages than the TLB has, along the rows of one tile of lanes, and
+        what these rows read stays in the first cache while lanes follow one another instead."""
+        core, write = self.core, self.s.write
+        if self.over_terms or write.stride(self.lane) != 1 or not shape.row:
+            return False
+        if self.results * core.element <= core.l2 or cost.row_panel > core.l1 / 2:
+            return False
+        rows = self.results // self.s.extents[self.lane]
+        return rows * min(core.page, abs(write.stride(shape.row)) * core.element) > core.tlb * core.page
+
     def partial(self, shape: Shape) -> float:
         """What tiles at the ends of rows and lanes add to the mean tile's time, of which they are a share."""
         extent, width, more = self.s.extents, shape.vectors * self.core.lanes, 1.0
@@ -269,7 +280,8 @@ class _Use:
         elif self.moves:  # each lane has a line of its own
             line = LINE / core.element * core.beyond / MOVES if self.beyond else core.l2_line if size * core.element > core.l1 else 0.0
             self.load = core.gather + core.lanes * min(1.0, stride * core.element / LINE) * line
-        together = self.moves and operand.single is not None and stride == 1
+        along = [costs.lane] if self.moves else s.terms if operand.single is None else []
+        together = any(map(operand.is_contiguous, along))
         self.copy = size * ((core.copy if together else core.transpose) + more)
         self.copyable = not costs.over_terms and operand.is_copyable
         self.strided = operand.single is None or (self.moves and stride > 2 and self.results >= STRIDED_USES)

@@ -9,15 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from tcjit.grammar.ast import Access, Binary, Call, Expr, Index
+from tcjit.grammar.ast import Access, Binary, Const, Expr, Index
 from tcjit.grammar.walk import factors, rebuild, walk
 from tcjit.mapping.nest.statement import FlatAccess, FlatStatement
-from tcjit.mapping.nest.vector_forms import PAIR_DOT
+from tcjit.mapping.nest.vector_forms import is_dot_product
 
 
 @dataclass(frozen=True)
 class Operand:
-    """``value`` is an access, or what is computed once from several: a product, a pair; ``flats`` are their places."""
+    """``value`` is an access, or what is computed once from several: a product, a word; ``flats`` are their places."""
 
     value: Expr
     flats: tuple[FlatAccess, ...]
@@ -45,13 +45,19 @@ class Operand:
         """Elements by which it moves along a dimension, the most that one of its accesses does."""
         return max((abs(flat.stride(dim)) for flat in self.flats), default=0)
 
+    def is_contiguous(self, dim: str) -> bool:
+        """Whether its values along a dimension are neighbours in memory: of as many elements as they are computed from."""
+        return 0 < self.stride(dim) <= len(self.flats)
+
 
 def operands(s: FlatStatement, lane: str) -> tuple[tuple[Operand, ...], Expr]:
     """The operands for a choice of lanes, scalars first, and the body with ``Access("@n", ())`` for operand number n."""
-    if isinstance(s.body, Call) and s.body.function == PAIR_DOT:
-        values = sorted(s.body.args, key=lambda value: any(s.reads[access].stride(lane) for access in _accesses(value)))
-        pairs = tuple(Operand(value, tuple(s.reads[access] for access in _accesses(value))) for value in values)
-        return pairs, replace(s.body, args=tuple(_number(number, value) for number, value in enumerate(values)))
+    if is_dot_product(s.body):
+        words = list(dict.fromkeys(arg for arg in s.body.args if not isinstance(arg, Const)))
+        words.sort(key=lambda value: any(s.reads[access].stride(lane) for access in _accesses(value)))
+        args = tuple(arg if isinstance(arg, Const) else _number(words.index(arg), arg) for arg in s.body.args)
+        found = tuple(Operand(value, tuple(s.reads[access] for access in _accesses(value))) for value in words)
+        return found, replace(s.body, args=args)
     product = list(factors(s.body))
     if s.operator == "+=" and lane not in s.terms and len(product) > 2 and all(isinstance(factor, Access) for factor in product):
         groups: dict[bool, list[Access]] = {}

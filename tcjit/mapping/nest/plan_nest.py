@@ -165,6 +165,7 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate) -> Plan:
     """The loops around a register tile: results that all operands share outermost, the larger panel in the inner loop.
 
     What the inner loops read stays in the second cache, or they run over a part of it that does. Long sums run over blocks of their terms.
+    Of results that this cache does not hold neighbours are written one after another, where rows of them lie on many pages.
     """
     s, found, core = costs.s, costs.operands, costs.core
     lane_dims = {dim for operand in found if shape.lane in operand.dims for dim in operand.dims}
@@ -178,7 +179,7 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate) -> Plan:
         shared = set.intersection(*(set(operand.dims) for operand in found))
         batch = [Loop(dim, 1) for dim in outputs if dim in shared]
         outside, inside, panel = rows, [dim for dim in outputs if dim not in shared], cost.lane_panel // max(1, shape.rows)
-    elif cost.staged or cost.lane_panel >= cost.row_panel:
+    elif (cost.staged or cost.lane_panel >= cost.row_panel) and not costs.writes_apart(shape, cost):
         outside, inside, panel = columns, rows, cost.row_panel
     else:
         outside, inside, panel = rows, columns, cost.lane_panel

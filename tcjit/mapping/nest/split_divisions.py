@@ -12,14 +12,15 @@ from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Binary, Const, Expr, Index
 from tcjit.grammar.walk import rebuild, walk
 from tcjit.mapping.assignment import Assignment
-from tcjit.mapping.nest.strip_mine import Strip, strip_mine
+from tcjit.mapping.nest.strip_mine import Strip, strip_mine, strip_mined
 
 
 def split_divisions(a: Assignment) -> tuple[Assignment, list[Strip]]:
     """The assignment without divisions of single dimensions by constants that divide their extents, and how those were split."""
     strips: list[Strip] = []
     while (found := next(_divided(a), None)) is not None:
-        a, strip = strip_mine(a, *found)
+        strip = strip_mine(a, *found)
+        a = strip_mined(a, strip)
         a = replace(a, value=_simplified(a.value, strip), subscripts=tuple(_simplified(sub, strip) for sub in a.subscripts))
         strips.append(strip)
     return a, strips

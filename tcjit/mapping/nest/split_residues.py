@@ -64,6 +64,7 @@ def split_residues(s: AffineStatement) -> list[tuple[AffineStatement, isl.MultiA
             results=s.results.preimage_multi_aff(results),
             write=s.write.pullback_multi_aff(points),
             reads={access: place.pullback_multi_aff(points) for access, place in s.reads.items()},
+            start_reads={access: place.pullback_multi_aff(points) for access, place in s.start_reads.items()},
         )
         result = tuple(of[dim] for dim in s.outputs if dim in counts)
         results_of[result] = results_of.get(result, 0) + 1

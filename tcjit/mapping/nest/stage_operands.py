@@ -1,37 +1,62 @@
 """Stage operands: copy what a register tile would read with strides, or compute for each result again, into panels in its order.
 
 A copy is an assignment like any other, which later passes vectorise. Where an operand moves with a dimension of the tile that has several
-blocks, that dimension is strip-mined: the panel of one block, terms outside and the points of the block inside, is contiguous.
+blocks, that dimension is strip-mined: the panel of one block, terms outside and the points of the block inside, is contiguous. What is
+computed from neighbours in a term and does not move with the lanes keeps its order: rows of terms, which are copied at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import chain
+from math import gcd, prod
 
 from tcjit.grammar.affine import guarded_accesses, linear
 from tcjit.grammar.ast import Access, Expr, Index
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import rebuild, walk
 from tcjit.mapping.assignment import Assignment, Temporaries
+from tcjit.mapping.cases import joined
+from tcjit.mapping.nest.cost import LINE, Core
+from tcjit.mapping.nest.operands import Operand
 from tcjit.mapping.nest.plan_nest import Plan
-from tcjit.mapping.nest.strip_mine import Strip, plus, strip_mine
-from tcjit.mapping.storage import Storage
+from tcjit.mapping.nest.strip_mine import Strip, plus, strip_mine, strip_mined
+from tcjit.mapping.storage import Bounds, Storage
+
+ROW_BLOCK = 64  # points of a block of rows at least whose neighbours are copied at once: a vector's elements
 
 
-def stage_operands(a: Assignment, plan: Plan, width: int, temporaries: Temporaries) -> tuple[list[Assignment], Assignment, list[Strip]]:
-    """Copies of the operands that the plan wants staged, the assignment that reads them, and its dimensions that are in blocks now; no
-    copies where none can be made."""
+@dataclass(frozen=True)
+class Staging:
+    """``copies`` of operands, the dimensions that are in blocks for them, and for each value that is copied the element that has it."""
+
+    copies: tuple[Assignment, ...]
+    strips: tuple[Strip, ...]
+    reads: Mapping[Expr, Access]
+
+    def rewritten(self, a: Assignment) -> Assignment:
+        """An assignment over the same dimensions that reads the copies."""
+        for strip in self.strips:
+            a = strip_mined(a, strip)
+        return replace(a, value=_reading(a.value, self.reads))
+
+
+def stage_operands(a: Assignment, plan: Plan, core: Core, temporaries: Temporaries) -> Staging:
+    """The operands that the plan wants staged, as far as they can be."""
     leaf = plan.nest.leaf
     staged = [plan.operands[number] for number in sorted(plan.estimate.staged)]
     staged = [operand for operand in staged if operand.is_copyable and _stays_inside(a, operand.value, temporaries.tensors)]
     strips: list[Strip] = []
-    tile = [(dim, leaf.tile(dim, width)) for dim in (*(row for row, _ in leaf.rows), leaf.lane)]
+    tile = [(dim, leaf.tile(dim, core.lanes)) for dim in (*(row for row, _ in leaf.rows), leaf.lane)]
     for dim, size in tile:
         extent = next((upper - lower for name, lower, upper in a.bounds if name == dim), 0)
-        if 1 < size < extent and any(dim in operand.dims for operand in staged):
-            a, strip = strip_mine(a, dim, size)
-            strips.append(strip)
+        panels = [operand for operand in staged if dim in operand.dims and not _row_term(operand, leaf.lane, a)]
+        if dim != leaf.lane and any(operand.single is None and operand.is_contiguous(dim) for operand in panels):
+            size *= -(-ROW_BLOCK // size)
+        if panels and 1 < size < extent:
+            strips.append(strip_mine(a, dim, size))
+            a = strip_mined(a, strips[-1])
     copies: list[Assignment] = []
     reads: dict[Expr, Access] = {}
     for operand in staged:
@@ -41,15 +66,35 @@ def stage_operands(a: Assignment, plan: Plan, width: int, temporaries: Temporari
         if value in reads:
             continue
         bounds = {name: (lower, upper) for name, lower, upper in a.bounds}
-        dims = _order(a, value, strips, [dim for dim, _ in tile], [loop.dim for loop in plan.nest.loops])
+        loops = [loop.dim for loop in plan.nest.loops]
+        row_term = _row_term(operand, leaf.lane, a)
+        dims = _order(a, value, strips, [dim for dim, _ in tile], loops, row_term)
         shape = [bounds[dim][1] - bounds[dim][0] for dim in dims]
+        if row_term:
+            shape[-1] += _padding(shape[-1], prod(rows for _, rows in leaf.rows), core)
         copy = temporaries.add(a.source, f"{operand.flats[0].tensor}_staged", a.value.dtype, shape)
         subscripts = tuple(plus(Index(dim, dtype="int64"), -bounds[dim][0]) for dim in dims)
-        facts = tuple(fact for strip in strips if strip.dim in dims for fact in strip.constraints)
-        box = tuple((dim, *bounds[dim]) for dim in dims)
-        copies.append(Assignment(copy.name, subscripts, "=", value, box, a.source, constraints=facts, fuse_outer_only=True))
+        boxes: list[Bounds] = [tuple((dim, *bounds[dim]) for dim in _loops(operand, dims, strips))]
+        for strip in strips:
+            boxes = [part for box in boxes for part in strip.parts(box)]
+        for box, part in chain.from_iterable(joined(value, box, {}) for box in boxes):
+            copies.append(Assignment(copy.name, subscripts, "=", part, box, a.source, fuse_outer_only=True))
         reads[value] = Access(copy.name, subscripts, dtype=a.value.dtype)
-    return copies, replace(a, value=_reading(a.value, reads)), strips
+    return Staging((*copies,), (*strips,), reads)
+
+
+def _padding(row: int, rows: int, core: Core) -> int:
+    """Elements between rows of a copy: a line where those that a tile reads at once would meet in too few sets of the first cache."""
+    way = core.l1 // core.ways
+    held = way // gcd(row * core.element, way) * core.ways
+    return LINE // core.element if held < 2 * rows else 0
+
+
+def _row_term(operand: Operand, lane: str, a: Assignment) -> str:
+    """The term whose neighbours an operand is computed from, which does not move with the lanes; nothing where there is none."""
+    if operand.single is not None or lane in operand.dims:
+        return ""
+    return next((dim for dim, _, _ in a.terms if operand.is_contiguous(dim)), "")
 
 
 def _stays_inside(a: Assignment, value: Expr, tensors: Mapping[str, Storage]) -> bool:
@@ -73,10 +118,23 @@ def _stays_inside(a: Assignment, value: Expr, tensors: Mapping[str, Storage]) ->
     return True
 
 
-def _order(a: Assignment, value: Expr, strips: Sequence[Strip], tile: Sequence[str], loops: Sequence[str]) -> list[str]:
-    """The dimensions of a copy: blocks, what both share, terms as loops run over them, and last what is inside the register tile."""
+def _loops(operand: Operand, dims: Sequence[str], strips: Sequence[Strip]) -> list[str]:
+    """The loops around a copy, outermost first: where neighbours stay together whole rows of what is read, otherwise block by block."""
+    if not operand.is_contiguous(dims[-1]):
+        return list(dims)
+    blocks = [strip.outer for strip in strips if strip.outer in dims]
+    return [*(dim for dim in dims[:-1] if dim not in blocks), *blocks, dims[-1]]
+
+
+def _order(
+    a: Assignment, value: Expr, strips: Sequence[Strip], tile: Sequence[str], loops: Sequence[str], row_term: str
+) -> list[str]:
+    """The dimensions of a copy: blocks, what both share, terms as loops run over them, and last what is inside the register tile; or a
+    term whose rows stay."""
     accesses = [node for node in walk(value) if isinstance(node, Access)]
     used = {name for access in accesses for sub in access.subscripts for name in names(sub)}
+    if row_term:
+        return [*(dim for dim, _, _ in a.bounds if dim in used and dim != row_term), row_term]
     blocks = [strip.outer for strip in strips]
     batch = [dim for dim, _, _ in a.results if dim not in (*blocks, *tile)] if blocks else []
     terms = [dim for dim, _, _ in a.terms]

@@ -7,7 +7,7 @@ anything is printed. An access is a linear form over memory, so that roles of di
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import islpy as isl
@@ -48,8 +48,8 @@ class FlatStatement:
     """``write operator body`` for each point of ``domain``, after ``start`` was written for each point of ``results``.
 
     ``domain`` is exact and need not be a box; its dimensions are ``dims``, those of the reduction (``terms``) last. ``results`` is over
-    the other dimensions: a result without a term is started too. ``reads`` gives the place of every access in ``body``. The ``epilogue``
-    follows once a result is complete, which itself is ``stored`` or only lives in its accumulator.
+    the other dimensions: a result without a term is started too. ``reads`` and ``start_reads`` give the places of the accesses in ``body``
+    and ``start``. The ``epilogue`` follows once a result is complete, which itself is ``stored`` or only lives in its accumulator.
     """
 
     name: str
@@ -62,6 +62,7 @@ class FlatStatement:
     write: FlatAccess
     body: Expr
     reads: Mapping[Access, FlatAccess]
+    start_reads: Mapping[Access, FlatAccess] = field(default_factory=dict)
     epilogue: tuple[PointwiseStore, ...] = ()
     stored: bool = True
 
@@ -72,7 +73,8 @@ class FlatStatement:
 
     @property
     def accesses(self) -> tuple[FlatAccess, ...]:
-        return (self.write, *self.reads.values(), *(flat for e in self.epilogue for flat in (e.write, *e.reads.values())))
+        after = (flat for e in self.epilogue for flat in (e.write, *e.reads.values()))
+        return (self.write, *self.reads.values(), *self.start_reads.values(), *after)
 
     def range(self, dim: str) -> tuple[int, int]:
         """The least and greatest value of a dimension: of an output's in the results, of a term's in the domain."""
@@ -140,7 +142,8 @@ class FlatStatement:
             return {access: change(flat) for access, flat in reads.items()}
 
         epilogue = tuple(replace(e, write=change(e.write), reads=changed(e.reads)) for e in self.epilogue)
-        return replace(self, write=change(self.write), reads=changed(self.reads), epilogue=epilogue)
+        reads, start_reads = changed(self.reads), changed(self.start_reads)
+        return replace(self, write=change(self.write), reads=reads, start_reads=start_reads, epilogue=epilogue)
 
 
 @dataclass(frozen=True)
@@ -158,6 +161,7 @@ class AffineStatement:
     write: isl.PwAff
     body: Expr
     reads: Mapping[Access, isl.PwAff]
+    start_reads: Mapping[Access, isl.PwAff]
     elements: Mapping[str, int]  # of each tensor
 
     @property
@@ -171,9 +175,11 @@ class AffineStatement:
             return linear_form(tensor, self.elements[tensor], place, self.dims, where)
 
         reads = {access: linear(access.tensor, place, self.domain) for access, place in self.reads.items()}
-        write = linear(self.tensor, self.write, self.results.insert_dims(DIM.set, len(self.outputs), len(self.terms)))
+        results = self.results.insert_dims(DIM.set, len(self.outputs), len(self.terms))
+        write = linear(self.tensor, self.write, results)
+        starts = {access: linear(access.tensor, place, results) for access, place in self.start_reads.items()}
         names = self.name, self.dims, self.terms
-        return FlatStatement(*names, self.domain.coalesce(), self.results, self.operator, self.start, write, self.body, reads)
+        return FlatStatement(*names, self.domain.coalesce(), self.results, self.operator, self.start, write, self.body, reads, starts)
 
 
 def linear_form(tensor: str, elements: int, place: isl.PwAff, dims: tuple[str, ...], domain: isl.Set) -> FlatAccess:

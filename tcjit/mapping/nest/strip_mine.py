@@ -9,7 +9,7 @@ from tcjit.grammar.affine import isl_name
 from tcjit.grammar.ast import Binary, Const, Expr, Index
 from tcjit.grammar.walk import rebuild
 from tcjit.mapping.assignment import Assignment
-from tcjit.mapping.storage import fresh
+from tcjit.mapping.storage import Bounds, fresh
 
 
 @dataclass(frozen=True)
@@ -34,21 +34,34 @@ class Strip:
             return ()
         return (f"{self.block} * {isl_name(self.outer)} + {isl_name(self.dim)} < {self.extent}",)
 
+    def parts(self, box: Bounds) -> list[Bounds]:
+        """A box over the new dimensions as the whole blocks and what the last one has."""
+        whole, rest = divmod(self.extent, self.block)
+        if not rest or self.dim not in {name for name, _, _ in box}:
+            return [box]
+        parts = ({self.outer: (0, whole)}, {self.outer: (whole, whole + 1), self.dim: (0, rest)})
+        return [tuple((name, *part.get(name, limits)) for name, *limits in box) for part in parts]
+
     def rewritten(self, expr: Expr) -> Expr:
         """An expression over the new dimensions."""
         return with_indices(expr, {self.dim: self.value})
 
 
-def strip_mine(a: Assignment, dim: str, block: int) -> tuple[Assignment, Strip]:
-    """The assignment with a dimension of its results in blocks, the loop over which stands before it; both start at 0."""
+def strip_mine(a: Assignment, dim: str, block: int) -> Strip:
+    """Blocks of a dimension of the results, which start at 0."""
     lower, upper = next((least, end) for name, least, end in a.bounds if name == dim)
-    outer = fresh(f"{dim}_block", [name for name, _, _ in a.bounds])
-    strip = Strip(dim, outer, block, lower, upper - lower)
+    return Strip(dim, fresh(f"{dim}_block", [name for name, _, _ in a.bounds]), block, lower, upper - lower)
+
+
+def strip_mined(a: Assignment, strip: Strip) -> Assignment:
+    """An assignment over blocks of a dimension, the loop over which stands before it."""
     bounds = []
     for bound in a.bounds:
-        bounds += [(outer, 0, -(-strip.extent // block)), (dim, 0, block)] if bound[0] == dim else [bound]
-    subscripts, constraints = tuple(map(strip.rewritten, a.subscripts)), (*a.constraints, *strip.constraints)
-    return replace(a, subscripts=subscripts, value=strip.rewritten(a.value), bounds=tuple(bounds), constraints=constraints), strip
+        bounds += [(strip.outer, 0, -(-strip.extent // strip.block)), (strip.dim, 0, strip.block)] if bound[0] == strip.dim else [bound]
+    constraints = (*a.constraints, *(strip.constraints if len(bounds) > len(a.bounds) else ()))
+    start = None if a.start is None else strip.rewritten(a.start)
+    subscripts, value = tuple(map(strip.rewritten, a.subscripts)), strip.rewritten(a.value)
+    return replace(a, subscripts=subscripts, value=value, start=start, bounds=tuple(bounds), constraints=constraints)
 
 
 def with_indices(expr: Expr, values: Mapping[str, Expr]) -> Expr:

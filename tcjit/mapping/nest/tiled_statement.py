@@ -10,6 +10,7 @@ from tcjit.mapping.nest.nest import Nest
 from tcjit.mapping.nest.operands import Operand
 from tcjit.mapping.nest.statement import FlatStatement
 from tcjit.mapping.nest.tile import Tiles
+from tcjit.mapping.nest.vector_forms import is_dot_product
 
 # accumulators get their first values; a tile with all its points, or with some, updates them; results are stored
 Kind = Literal["start", "full", "partial", "store"]
@@ -41,5 +42,6 @@ class TiledStatement:
         leaf = self.nest.leaf
         rows = " x ".join(f"{count} {dim}" for dim, count in leaf.rows)
         window = f", window {' '.join(leaf.window)}" if leaf.window else ""
+        window += f", {self.body.function}" if is_dot_product(self.body) else ""
         tile = f"{leaf.vectors} x {self.width} {leaf.lane}{f' x {rows}' if rows else ''}{window}"
         return f"{self.statement.write.tensor}: loops {' '.join(loop.dim for loop in self.nest.loops)}, register tile {tile}"

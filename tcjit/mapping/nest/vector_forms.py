@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 from tcjit.grammar.ast import Access, Binary, Call, Const, Expr, Select, Unary
 from tcjit.grammar.walk import children
 
-PAIR_DOT = "pair_dot"  # of two int32, both of whose halves are int16: the sum of the products of the halves
+# by the number of terms in 32 bits: functions of two words, the sum of the products of int16, or of uint8 by int8
+DOT_PRODUCTS = {2: "dot2", 4: "dot4"}
 TYPES = ("float32", "float64", "int32")
 OPERATIONS = ("+", "-", "*", "/", "&&", "||", "<", ">", "<=", ">=", "==", "!=")
 FUNCTIONS = ("abs", "fabs", "min", "max", "relu")
 INTEGER_FUNCTIONS = ("min", "max")
+
+
+def is_dot_product(body: Expr) -> TypeGuard[Call]:
+    """Whether a body is one of words, which are computed when they are copied."""
+    return isinstance(body, Call) and body.function in DOT_PRODUCTS.values()
 
 
 def has_vector_form(body: Expr) -> bool:
@@ -21,7 +29,7 @@ def has_vector_form(body: Expr) -> bool:
             known = body.op == "-"
         case Binary():
             known = body.op in OPERATIONS and not (body.op == "/" and body.dtype == "int32")
-        case Call() if body.function == PAIR_DOT:
+        case Call() if is_dot_product(body):
             return True  # of what is staged
         case Call():
             known = body.function in (INTEGER_FUNCTIONS if body.dtype == "int32" else FUNCTIONS)

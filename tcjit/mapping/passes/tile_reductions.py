@@ -15,7 +15,6 @@ import islpy as isl
 
 from tcjit.errors import MappingError
 from tcjit.grammar.affine import guarded_accesses
-from tcjit.grammar.ast import Call, Expr
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.isl import context
 from tcjit.mapping.machine import Machine
@@ -23,8 +22,8 @@ from tcjit.mapping.nest.affine_statement import affine_statement, with_epilogue
 from tcjit.mapping.nest.convert_operands import convert_operands
 from tcjit.mapping.nest.cost import Core, core_of
 from tcjit.mapping.nest.epilogue import Epilogue, epilogue_of
+from tcjit.mapping.nest.form_dot_products import form_dot_products
 from tcjit.mapping.nest.merge_dims import drop_unit_dims, merge, mergeable
-from tcjit.mapping.nest.pair_terms import pair_terms
 from tcjit.mapping.nest.plan_nest import Plan, plan_nests
 from tcjit.mapping.nest.restrict import restrict, verify_restrict
 from tcjit.mapping.nest.shift_dims import shift_dims
@@ -34,7 +33,7 @@ from tcjit.mapping.nest.stage_operands import stage_operands
 from tcjit.mapping.nest.statement import AffineStatement, FlatStatement
 from tcjit.mapping.nest.tile import tile, verify_tiles
 from tcjit.mapping.nest.tiled_statement import TiledStatement
-from tcjit.mapping.nest.vector_forms import PAIR_DOT, has_vector_form
+from tcjit.mapping.nest.vector_forms import has_vector_form, is_dot_product
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.chunk_reductions import chunk_reduction
 from tcjit.mapping.reduction import identity
@@ -128,20 +127,28 @@ class _ReductionTiling:
 
     def tiled_in_chunks(self, temporaries: Temporaries) -> list[Assignment]:
         """A reduction that is worth chunks as the nest of their partial results, and what combines those."""
-        setting, before = self.setting, self.setting.program
-        parts = chunk_reduction(self.a, temporaries, before, setting.options, setting.machine)
+        setting = self.setting
+        dots = form_dot_products(self.a, temporaries, setting.machine.dot_ways, panels=False)
+        before = replace(setting.program, assignments=tuple(dots.assignment if a is self.a else a for a in setting.program.assignments))
+        before = replace(before, temporaries=tuple(temporaries.added))
+        parts = chunk_reduction(dots.assignment, temporaries, before, setting.options, setting.machine)
         if len(parts) == 1:
             raise MappingError("not worth chunks")
         if setting.prove:
-            replaced = tuple(tuple(parts) if old is self.a else (old,) for old in before.assignments)
+            replaced = tuple(tuple(parts) if old is dots.assignment else (old,) for old in before.assignments)
             after = tuple(new for part in replaced for new in part)
             made = replace(before, assignments=after, temporaries=tuple(temporaries.added), replaced=replaced)
             verify_assignments("chunk_reductions", before, made)
         accumulate, *rest = parts
-        assignments = replace(self, a=accumulate).tiled(temporaries)
+        assignments = [*dots.copies, *self.tiled_sums(dots.sums, temporaries), *replace(self, a=accumulate).tiled(temporaries)]
         for part in rest:
             assignments += self.combined(part, temporaries) if part.reduction else [part]
         return assignments
+
+    def tiled_sums(self, sums: Sequence[Assignment], temporaries: Temporaries) -> list[Assignment]:
+        """The nests of sums over one factor of a product."""
+        tilings = (replace(self, name=f"{self.name}_{n}", a=one, epilogue=Epilogue(), alone=True) for n, one in enumerate(sums))
+        return [made for tiling in tilings for made in tiling.tiled(temporaries)]
 
     def combined(self, part: Assignment, temporaries: Temporaries) -> list[Assignment]:
         """What combines partial results: in lanes where there are many, so that each of them adds few."""
@@ -159,19 +166,22 @@ class _ReductionTiling:
         options, prove = self.setting.options, self.setting.prove
         undivided, strips = split_divisions(self.a)
         epilogue = self.epilogue.stripped(strips)
-        pairs, paired = pair_terms(undivided, temporaries)
-        copies, given = convert_operands(paired, temporaries)
-        converted = [*pairs, *copies]
+        dots = form_dot_products(undivided, temporaries, self.setting.machine.dot_ways)
+        copies, given = convert_operands(dots.assignment, temporaries)
+        before = [*dots.copies, *copies]
         found = self.rewritten(given, epilogue, temporaries.tensors)
         plans = plan_nests(found.statements, self.core, register_tile=options.register_tile)
-        a, copies = given, []
+        a, sums = given, dots.sums
         if options.pack:
-            copies, a, strips = stage_operands(given, plans[0], self.core.lanes, temporaries)
-            epilogue = epilogue.stripped(strips)
-        if copies:
-            leaf = plans[0].nest.leaf if strips else None
-            found = self.rewritten(a, epilogue, temporaries.tensors)
-            plans = plan_nests(found.statements, self.core, leaf, options.register_tile)
+            staging = stage_operands(given, plans[0], self.core, temporaries)
+            epilogue = epilogue.stripped(staging.strips)
+            a, sums = staging.rewritten(given), tuple(map(staging.rewritten, sums))
+            before += staging.copies
+            if staging.copies:
+                leaf = plans[0].nest.leaf if staging.strips else None
+                found = self.rewritten(a, epilogue, temporaries.tensors)
+                plans = plan_nests(found.statements, self.core, leaf, options.register_tile)
+        before += self.tiled_sums(sums, temporaries)
         self.refuse_plans(plans)
         if prove:  # of the rewrites only those that are used: a plan alone makes no code
             found.verify(self.setting.program.values)
@@ -181,7 +191,7 @@ class _ReductionTiling:
             if prove:
                 verify_tiles(s, tiles)
             tiled.append(TiledStatement(s, plan.nest, plan.operands, plan.body, tiles, self.core.lanes, plan.estimate.cycles))
-        return [*converted, *copies, *([] if found.complete else [self.start()]), replace(a, tiled=tuple(tiled))]
+        return [*before, *([] if found.complete else [self.start()]), replace(a, tiled=tuple(tiled))]
 
     def start(self) -> Assignment:
         """That of all results, for those that no residue class has terms of."""
@@ -213,7 +223,7 @@ class _ReductionTiling:
         restricted = restrict(whole, a.value.dtype, values)
         if not has_vector_form(restricted.body):
             raise _NoNestError("the body has no form over vectors")
-        if not _is_pair_dot(restricted.body) and any(tensors[access.tensor].dtype != a.value.dtype for access in restricted.reads):
+        if not is_dot_product(restricted.body) and any(tensors[access.tensor].dtype != a.value.dtype for access in restricted.reads):
             raise _NoNestError("operands of other types")
         parts = split_residues(restricted)
         complete = covers_results(restricted, parts)
@@ -236,8 +246,6 @@ def _read(a: Assignment) -> set[str]:
     return {access.tensor for access, _ in guarded_accesses(a.value)}
 
 
-def _is_pair_dot(body: Expr) -> bool:
-    return isinstance(body, Call) and body.function == PAIR_DOT
 
 
 def _simplified(s: FlatStatement) -> FlatStatement:

@@ -291,23 +291,69 @@ def staged(text: str, shapes: Shapes) -> tuple[list[Assignment], Assignment, Pla
     before = assignments(text, shapes)
     (a,) = before.assignments
     plan = plan_nest(shift_dims(flat(text, shapes)), CORE)
-    copies, after, _ = stage_operands(a, plan, 16, Temporaries(before))
+    staging = stage_operands(a, plan, CORE, Temporaries(before))
+    copies, after = list(staging.copies), staging.rewritten(a)
     return copies, after, plan
 
 
 def test_panels() -> None:
     """An operand whose lanes are strided is copied into panels: blocks outside, terms, and points of a block inside."""
     copies, after, plan = staged(TURNED, {"A": (100, 60), "B": (90, 60)})
-    (copy,) = copies
+    copy, last = copies
     (number,) = plan.estimate.staged
     operand = plan.operands[number].flats[0].tensor
     assert copy.tensor == f"{operand}_staged" and copy.fuse_outer_only and copy.operator == "="
     names = [name for name, _, _ in copy.bounds]
     assert len(names) == 3 and names[1] == "k" and names[0] == f"{names[2]}_block"
-    assert copy.constraints == after.constraints
     tile_size = plan.nest.leaf.tile(names[2], 16)
-    assert {name: upper for name, _, upper in copy.bounds}[names[2]] == tile_size
+    extent = dict(zip("mn", (100, 90), strict=True))[names[2]]
+    assert not copy.constraints and not last.constraints and extent % tile_size
+    whole, rest = divmod(extent, tile_size)
+    assert copy.bounds == ((names[0], 0, whole), ("k", 0, 60), (names[2], 0, tile_size))
+    assert last.bounds == ((names[0], whole, whole + 1), ("k", 0, 60), (names[2], 0, rest))
     assert f"{operand}_staged({', '.join(names)})" in show(after.value) and f"{operand}(" not in show(after.value)
+
+
+def copies_of(text: str, shapes: Shapes) -> list[tuple[str, list[str], list[str]]]:
+    """The copies of a program with products of bytes: tensor, axes, and loops, outermost first."""
+    found = tiled(text, shapes, machine=replace(AVX512, dot_ways=4)).assignments
+    staged = [a for a in found if a.tensor.endswith("_staged")]
+    return [(a.tensor, [show(sub) for sub in a.subscripts], [name for name, _, _ in a.bounds]) for a in staged]
+
+
+def test_words_are_copied_along_the_rows_that_they_are_in() -> None:
+    """Rows of terms stay, rows of results are cut in blocks of at least a vector of bytes, and copied one after the other."""
+    given = {"X": (200, 64), "Y": (64, 160)}
+    text = "def f(uint8(M,K) X, int8(K,N) Y) -> (O) { O(m,n) +=! int32(X(m,k)) * int32(Y(k,n)) }"
+    assert copies_of(text, given) == [
+        ("X_staged", ["m", "k"], ["m", "k"]),
+        ("Y_staged", ["n_block", "k", "n"], ["k", "n_block", "n"]),
+    ]
+    turned = text.replace("(M,K)", "(K,M)").replace("X(m,k)", "X(k,m)").replace("(K,N)", "(N,K)").replace("Y(k,n)", "Y(n,k)")
+    rows, last, columns = copies_of(turned, {"X": (64, 200), "Y": (160, 64)})
+    assert rows == last == ("X_staged", ["m_block", "k", "m"], ["k", "m_block", "m"])
+    assert columns == ("Y_staged", ["n_block", "k", "n"], ["n_block", "k", "n"])
+    found = tiled(turned, {"X": (64, 200), "Y": (160, 64)}, machine=replace(AVX512, dot_ways=4)).assignments
+    sizes = {name: upper for name, _, upper in found[0].bounds}
+    ((_, rows_of_tile),) = found[-1].tiled[0].nest.leaf.rows
+    assert sizes["m"] >= 64 and sizes["m"] % rows_of_tile == 0
+
+
+@pytest.mark.parametrize(("terms", "more"), [(4 * 1024, 16), (4 * 512, 16), (4 * 256, 0), (4 * 500, 0)])
+def test_rows_of_a_copy_that_would_meet_in_few_sets_are_further_apart(terms: int, more: int) -> None:
+    text = "def f(uint8(M,K) X, int8(K,N) Y) -> (O) { O(m,n) +=! int32(X(m,k)) * int32(Y(k,n)) }"
+    found = tiled(text, {"X": (200, terms), "Y": (terms, 160)}, machine=replace(AVX512, dot_ways=4))
+    (copy,) = (storage for _, storage in found.temporaries if storage.name == "X_staged")
+    assert copy.shape == (200, terms // 4 + more)
+
+
+def test_large_results_of_short_sums_are_written_row_by_row() -> None:
+    """Tiles of all rows one after the other would touch more pages than the TLB has; rows that the first cache cannot hold stay outside."""
+    for terms, together in ((64, True), (4096, False)):
+        s = flat(MATMUL, {"A": (1000, terms), "B": (terms, 2000)})
+        plan = plan_nest(shift_dims(s), CORE)
+        inner = [loop.dim for loop in plan.nest.loops if loop.dim in s.outputs][-1]
+        assert (inner == "n") == together
 
 
 def test_a_product_is_computed_once() -> None:

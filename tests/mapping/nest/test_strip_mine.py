@@ -10,7 +10,7 @@ from tcjit.mapping.assignment import Assignment
 from tcjit.mapping.isl import context
 from tcjit.mapping.nest.affine_statement import affine_statement
 from tcjit.mapping.nest.statement import AffineStatement
-from tcjit.mapping.nest.strip_mine import plus, strip_mine
+from tcjit.mapping.nest.strip_mine import plus, strip_mine, strip_mined
 
 
 def statement(a: Assignment, before: object) -> AffineStatement:
@@ -24,7 +24,8 @@ def test_blocks(lower: int, upper: int, block: int) -> None:
     statements = f"C(m,n) = 0.0 where m in 0:M, n in 0:N  C(m,n) += A(m,n) * A(m,n) where n in {lower}:{upper}"
     before = assignments(f"def f(float(M,N) A) -> (C) {{ {statements} }}", {"A": (3, 14)})
     a = before.assignments[-1]
-    after, strip = strip_mine(a, "n", block)
+    strip = strip_mine(a, "n", block)
+    after = strip_mined(a, strip)
     assert strip.lower == lower and strip.extent == upper - lower and strip.outer not in {name for name, _, _ in a.bounds}
     assert bool(after.constraints) == bool((upper - lower) % block)
     old, new = statement(a, before), statement(after, before)
@@ -39,8 +40,10 @@ def test_blocks(lower: int, upper: int, block: int) -> None:
 def test_two_dimensions_and_their_reads() -> None:
     before = assignments("def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }", {"A": (5, 3), "B": (3, 7)})
     (a,) = before.assignments
-    once, rows = strip_mine(a, "m", 2)
-    twice, columns = strip_mine(once, "n", 4)
+    rows = strip_mine(a, "m", 2)
+    once = strip_mined(a, rows)
+    columns = strip_mine(once, "n", 4)
+    twice = strip_mined(once, columns)
     assert terms_of(statement(twice, before)) == terms_of(statement(a, before)) and len(terms_of(statement(twice, before))) == 5 * 3 * 7
     assert [name for name, _, _ in twice.bounds] == [rows.outer, "m", columns.outer, "n", "k"]
     assert show(columns.rewritten(a.value)) == "A(m, k) * B(k, 4 * n_block + n)"
@@ -50,7 +53,8 @@ def test_two_dimensions_and_their_reads() -> None:
 def test_names_that_are_taken_or_isl_keeps_for_itself() -> None:
     before = assignments("def f(float(M,N) A) -> (C) { C(mod_block,mod) +=! A(mod_block,mod) * A(k,mod) }", {"A": (5, 7)})
     (a,) = before.assignments
-    after, strip = strip_mine(a, "mod", 2)
+    strip = strip_mine(a, "mod", 2)
+    after = strip_mined(a, strip)
     assert strip.outer not in {"mod_block", "mod"}
     assert terms_of(statement(after, before)) == terms_of(statement(a, before))
 

@@ -1,0 +1,235 @@
+"""Copies of words in vectors: bytes of four rows interleaved, and words transposed, four rows of sixteen at once.
+
+A C compiler widens bytes step by step, and moves what it transposes element by element. The last vector begins where it ends with the row:
+what two of them copy is the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from tcjit.codegen.address import Address
+from tcjit.codegen.emitter import Emitter
+from tcjit.codegen.loops import For, Run, SimdLoop, substitute
+from tcjit.codegen.tile_vectors import TILE_INLINE
+from tcjit.grammar.ast import Access, Call, Expr
+from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.linear import Linear
+from tcjit.mapping.nest.words import ADJACENT, FLIP_SIGNS, PACK
+
+WORD = 4  # bytes
+LANES = 16  # words of a vector
+BYTES = WORD * LANES  # of the vectors that pay for it
+ROWS = 4  # of words that are transposed at once
+SIGNS = -0x7F7F7F80  # the highest bits of four bytes
+
+_ROWS = """
+typedef int32_t tc_words __attribute__((vector_size(64)));
+typedef int32_t tc_words_u __attribute__((vector_size(64), aligned(4), may_alias));
+typedef int32_t tc_quad_u __attribute__((vector_size(16), aligned(1), may_alias));
+typedef int8_t tc_bytes __attribute__((vector_size(64)));
+typedef int64_t tc_halves __attribute__((vector_size(64)));
+#if defined(__AVX512BW__) && !defined(__clang__)
+/* sixteen bytes from each of four places */
+TC_TILE tc_words tc_four_rows(const char *from, int64_t step) {
+  tc_words r = __builtin_ia32_si512_si(*(const tc_quad_u *)from);
+  r = __builtin_ia32_inserti32x4_mask(r, *(const tc_quad_u *)(from + step), 1, r, -1);
+  r = __builtin_ia32_inserti32x4_mask(r, *(const tc_quad_u *)(from + 2 * step), 2, r, -1);
+  return __builtin_ia32_inserti32x4_mask(r, *(const tc_quad_u *)(from + 3 * step), 3, r, -1);
+}
+#endif
+"""
+
+_INTERLEAVE = """
+#if defined(__AVX512BW__) && !defined(__clang__)
+/* words of the bytes that have one column in four rows */
+TC_TILE void tc_interleave(void *to, const void *from, int64_t step, int32_t signs) {
+  const tc_words r = __builtin_shuffle(tc_four_rows(from, step), (tc_words){$QUARTERS});
+  *(tc_words_u *)to = (tc_words)__builtin_shuffle((tc_bytes)r, (tc_bytes){$BYTES}) ^ signs;
+}
+#else
+TC_TILE void tc_interleave(void *to, const void *from, int64_t step, int32_t signs) {
+  for (int l = 0; l < 16; ++l) {
+    uint32_t word = 0;
+    for (int i = 0; i < 4; ++i) word |= (uint32_t)((const uint8_t *)from)[i * step + l] << 8 * i;
+    word ^= (uint32_t)signs;
+    __builtin_memcpy((char *)to + 4 * l, &word, 4);
+  }
+}
+#endif
+"""
+
+_TRANSPOSE = """
+#if defined(__AVX512BW__) && !defined(__clang__)
+/* four words from each of sixteen places, as four rows of sixteen */
+TC_TILE void tc_transpose(void *to, int64_t to_step, const void *from, int64_t step, int32_t signs) {
+  const char *p = from;
+  const tc_words a = tc_four_rows(p, 4 * step), b = tc_four_rows(p + step, 4 * step);
+  const tc_words c = tc_four_rows(p + 2 * step, 4 * step), d = tc_four_rows(p + 3 * step, 4 * step);
+  const tc_halves ab = (tc_halves)__builtin_shuffle(a, b, (tc_words){$LOW}), cd = (tc_halves)__builtin_shuffle(c, d, (tc_words){$LOW});
+  const tc_halves ef = (tc_halves)__builtin_shuffle(a, b, (tc_words){$HIGH}), gh = (tc_halves)__builtin_shuffle(c, d, (tc_words){$HIGH});
+  char *q = to;
+  *(tc_words_u *)q = (tc_words)__builtin_shuffle(ab, cd, (tc_halves){0, 8, 2, 10, 4, 12, 6, 14}) ^ signs;
+  *(tc_words_u *)(q + to_step) = (tc_words)__builtin_shuffle(ab, cd, (tc_halves){1, 9, 3, 11, 5, 13, 7, 15}) ^ signs;
+  *(tc_words_u *)(q + 2 * to_step) = (tc_words)__builtin_shuffle(ef, gh, (tc_halves){0, 8, 2, 10, 4, 12, 6, 14}) ^ signs;
+  *(tc_words_u *)(q + 3 * to_step) = (tc_words)__builtin_shuffle(ef, gh, (tc_halves){1, 9, 3, 11, 5, 13, 7, 15}) ^ signs;
+}
+#else
+TC_TILE void tc_transpose(void *to, int64_t to_step, const void *from, int64_t step, int32_t signs) {
+  for (int row = 0; row < 4; ++row)
+    for (int l = 0; l < 16; ++l) {
+      int32_t word;
+      __builtin_memcpy(&word, (const char *)from + l * step + 4 * row, 4);
+      word ^= signs;
+      __builtin_memcpy((char *)to + row * to_step + 4 * l, &word, 4);
+    }
+}
+#endif
+"""
+
+
+def _filled(text: str) -> str:
+    quarters = [4 * place + quarter for quarter in range(4) for place in range(4)]
+    parts = {
+        "QUARTERS": quarters,
+        "BYTES": [16 * lane + place for lane in range(4) for place in quarters],
+        "LOW": [4 * lane + place for lane in range(4) for place in (0, 16, 1, 17)],
+        "HIGH": [4 * lane + place for lane in range(4) for place in (2, 18, 3, 19)],
+    }
+    return re.sub(r"\$([A-Z]+)", lambda found: ", ".join(map(str, parts[found[1]])), text.strip())
+
+
+# what the two functions are printed with, to stand at the top of a file in this order
+INTERLEAVE = (TILE_INLINE, _filled(_ROWS), _filled(_INTERLEAVE))
+TRANSPOSE = (TILE_INLINE, _filled(_ROWS), _filled(_TRANSPOSE))
+
+
+@dataclass(frozen=True)
+class _Copy:
+    """Words from ``source`` to ``target``, which moves by one with the lanes; ``step``: bytes from one row of the source to the next."""
+
+    target: Address
+    source: Address
+    step: int
+    signs: int
+
+
+def write_interleaved(emitter: Emitter, loop: For) -> bool:
+    """Write a loop over lanes that packs the bytes of four rows; False, and nothing written, where it is none of that kind."""
+    copy = _interleaved(emitter, loop)
+    if copy is None:
+        return False
+    with _lanes(emitter, loop) as at:
+        places = f"&{copy.target.substitute(at).written(emitter.index)}, &{copy.source.substitute(at).written(emitter.index)}"
+        emitter.write(f"tc_interleave({places}, {copy.step}, {copy.signs});", stores=True)
+    return True
+
+
+def write_transposed(emitter: Emitter, rows: For) -> bool:
+    """Write a loop over neighbours in memory around one over lanes that are apart, whose words are transposed; False, and nothing
+    written, where it is none of that kind."""
+    copy = _transposed(emitter, rows)
+    if copy is None:
+        return False
+    lanes = _inner(rows)
+    assert lanes is not None
+    to_step = WORD * (copy.target.stride(rows.variable) or 0)
+    whole = rows.trips is not None and rows.trips % ROWS == 0
+    with emitter.ranged(rows), emitter.iterated(replace(rows, step=ROWS)):
+        tests = [] if whole else [f"{rows.variable} <= {emitter.index(rows.upper - (ROWS - 1))}"]
+        with emitter.when(tests), _lanes(emitter, lanes) as at:
+            places = copy.target.substitute(at).written(emitter.index), copy.source.substitute(at).written(emitter.index)
+            emitter.write(f"tc_transpose(&{places[0]}, {to_step}, &{places[1]}, {copy.step}, {copy.signs});", stores=True)
+        if not whole:
+            row = For(f"{rows.variable}_row", Linear.of(rows.variable), rows.upper, 1, ())
+            single = substitute(lanes, {rows.variable: Linear.of(row.variable)})
+            assert isinstance(single, For)
+            with emitter.indented("else {"), emitter.ranged(row), emitter.iterated(row):
+                emitter.node(SimdLoop(single))
+    return True
+
+
+def _inner(rows: For) -> For | None:
+    """The only loop inside another."""
+    inner = rows.body[0] if len(rows.body) == 1 else None
+    if isinstance(inner, SimdLoop):
+        return inner.loop if inner.reduction is None else None
+    return inner if isinstance(inner, For) else None
+
+
+@contextmanager
+def _lanes(emitter: Emitter, loop: For) -> Iterator[Mapping[str, Linear]]:
+    """A loop over vectors, the last of which ends with the loop; gives what the variable is."""
+    emitter.profile.vector = True
+    at = {loop.variable: Linear.of("tc_at")} if (loop.trips or 0) % LANES else {}
+    with emitter.ranged(loop), emitter.iterated(replace(loop, step=LANES)):
+        if at:
+            last = emitter.index(loop.upper - (LANES - 1))
+            emitter.write(f"const int64_t tc_at = {loop.variable} < {last} ? {loop.variable} : {last};")
+        yield at
+
+
+def _run(emitter: Emitter, loop: For) -> tuple[Run, Address, Expr, int] | None:
+    """The copy that a loop over at least a vector of words is all of: its instance, place, word, and the signs that are flipped."""
+    if loop.step != 1 or (loop.trips or 0) < LANES or len(loop.body) != 1:
+        return None
+    (run,) = loop.body
+    if not isinstance(run, Run):
+        return None
+    s = emitter.mapped.scop.statement(run.statement)
+    target = emitter.target(s, run)
+    if s.operator != "=" or emitter.mapped.scop.tensor(s.tensor).dtype not in ("int32", "float32"):
+        return None
+    if target is None or target.runtime or target.stride(loop.variable) != 1:
+        return None
+    if isinstance(s.value, Call) and s.value.function == FLIP_SIGNS:
+        return run, target, s.value.args[0], SIGNS
+    return run, target, s.value, 0
+
+
+def _interleaved(emitter: Emitter, loop: For) -> _Copy | None:
+    found = _run(emitter, loop)
+    if found is None:
+        return None
+    run, target, value, signs = found
+    if not isinstance(value, Call) or value.function != PACK or len(value.args) != WORD:
+        return None
+    reads = [arg for arg in value.args if isinstance(arg, Access)]
+    rows = [emitter.operand(read, run) for read in reads if _bytes(emitter, read) == 1]
+    known = [row for row in rows if row is not None and not row.runtime]
+    if len(known) < WORD or known[0].stride(loop.variable) != 1:
+        return None
+    steps = [row.fixed - known[0].fixed for row in known]
+    if any(step != steps[1].times(number) or not step.is_constant for number, step in enumerate(steps)):
+        return None
+    return _Copy(target, known[0], steps[1].constant, signs)
+
+
+def _transposed(emitter: Emitter, rows: For) -> _Copy | None:
+    lanes = _inner(rows)
+    found = _run(emitter, lanes) if lanes is not None else None
+    if found is None or lanes is None or rows.step != 1 or (rows.trips is not None and rows.trips < ROWS):
+        return None
+    if rows.variable in (lanes.lower.variables | lanes.upper.variables):
+        return None
+    run, target, value, signs = found
+    read = value.args[0] if isinstance(value, Call) and value.function == ADJACENT else value
+    if not isinstance(read, Access) or (read is value and _bytes(emitter, read) != WORD) or not target.stride(rows.variable):
+        return None
+    storage = emitter.mapped.scop.tensor(read.tensor)
+    if read is value and storage.dtype != emitter.mapped.scop.tensor(emitter.mapped.scop.statement(run.statement).tensor).dtype:
+        return None
+    source = emitter.operand(read, run)
+    if source is None or source.runtime or source.base == target.base:
+        return None
+    size, apart = _bytes(emitter, read), source.stride(lanes.variable)
+    if source.stride(rows.variable) != WORD // size or not apart or apart * size == WORD:
+        return None
+    return _Copy(target, source, apart * size, signs)
+
+
+def _bytes(emitter: Emitter, read: Access) -> int:
+    return DTYPES[emitter.mapped.scop.tensor(read.tensor).dtype].bytes

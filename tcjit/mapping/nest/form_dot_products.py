@@ -1,0 +1,290 @@
+"""Form dot products: sums of products of narrow integers run by groups of terms, of which one instruction adds a dot product to an int32.
+
+``sum_k x(k) * y(k)`` becomes ``sum_k' dot(x'(k'), y'(k'))``, in which an element of ``x'`` holds neighbours in ``k`` in its 32 bits: two of
+16 bits, or four of 8 where the processor has an instruction for bytes. That takes unsigned bytes and signed ones. A factor is one of them
+or the other plus a constant, so that with ``u(k) = x(k) + p`` and ``s(k) = y(k) + q``
+
+    ``sum x * y  =  sum u * s  -  p * sum s  -  q * sum u  +  sum p * q``.
+
+The sums over one factor are reductions of their own, and results start from them. Integers wrap: all of this is exact. Where no terms can
+be grouped, the high half of a pair is 0: one multiply-add is still cheaper than a product of 32 bits and a sum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+
+from tcjit.grammar.affine import guarded_accesses, linear
+from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index, Select
+from tcjit.grammar.dtypes import DTYPES, converted
+from tcjit.grammar.polynomial import names
+from tcjit.grammar.walk import rebuild
+from tcjit.mapping.assignment import Assignment, Temporaries
+from tcjit.mapping.nest.convert_operands import WORTH_CONVERTING
+from tcjit.mapping.nest.vector_forms import DOT_PRODUCTS
+from tcjit.mapping.nest.words import TermGroup, word
+from tcjit.mapping.storage import fresh
+
+BYTES = ("int8", "uint8")
+HALVES = (-(1 << 15), (1 << 15) - 1)  # the values of 16 bits
+ONES = 0x01010101  # four bytes
+WORTH_BYTES = 2  # uses of an element of one of two factors in the mean: copies in groups of bytes take less time than products in int32
+
+
+@dataclass(frozen=True)
+class DotProducts:
+    """``assignment`` reads groups of terms, behind ``copies`` of tensors in groups; its results start from ``sums`` over one factor."""
+
+    assignment: Assignment
+    copies: tuple[Assignment, ...] = ()
+    sums: tuple[Assignment, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Factor:
+    """``value``, of int32 and in the range of int16 unless ``constant`` is known, of one ``access``: then the value is their sum."""
+
+    value: Expr
+    access: Access
+    constant: int | None
+
+    @property
+    def as_unsigned(self) -> int | None:
+        """What is added to the value where the byte is taken as an unsigned one, its sign flipped if it is signed; None of other types."""
+        return None if self.constant is None else (128 if self.access.dtype == "int8" else 0) - self.constant
+
+    @property
+    def as_signed(self) -> int | None:
+        return None if self.constant is None else (0 if self.access.dtype == "int8" else -128) - self.constant
+
+
+def form_dot_products(a: Assignment, temporaries: Temporaries, ways: int, *, panels: bool = True) -> DotProducts:
+    """The assignment over groups of terms, four where ``ways`` allows it; as it is where it is no sum of products of narrow integers, or
+    copies would not pay. Without ``panels`` it reads copies of whole tensors."""
+    product, conditions = _without_conditions(a.value)
+    if a.operator != "+=" or a.value.dtype != "int32" or not isinstance(product, Binary) or product.op != "*":
+        return DotProducts(a)
+    left, right = _factor(product.left), _factor(product.right)
+    if left is None or right is None:
+        return DotProducts(a)
+    conditions += [*left[1], *right[1]]
+    factors = (left[0], right[0])
+    uses = [_uses(a, factor.access, temporaries) for factor in factors]
+    former = _Former(a, factors, conditions, temporaries, panels)
+    made = former.of_bytes() if ways == 4 and max(uses) >= WORTH_BYTES else None
+    return made or (former.of_halves() if min(uses) >= WORTH_CONVERTING else DotProducts(a))
+
+
+def _uses(a: Assignment, access: Access, temporaries: Temporaries) -> float:
+    """How often an element that is read is used, in the mean."""
+    moving = {name for sub in access.subscripts for name in names(sub)}
+    read = prod(upper - lower for name, lower, upper in a.bounds if name in moving)
+    return prod(upper - lower for _, lower, upper in a.bounds) / max(1, min(read, temporaries.tensors[access.tensor].elements))
+
+
+def _without_conditions(expr: Expr) -> tuple[Expr, list[Expr]]:
+    """What a chain of ``condition ? value : 0`` selects, and its conditions."""
+    conditions = []
+    while isinstance(expr, Select) and isinstance(expr.other, Const) and expr.other.value == 0:
+        conditions.append(expr.condition)
+        expr = expr.then
+    return expr, conditions
+
+
+def _factor(expr: Expr) -> tuple[_Factor, list[Expr]] | None:
+    value, conditions = _without_conditions(expr)
+    accesses = {access for access, _ in guarded_accesses(value)}
+    if len(accesses) != 1:
+        return None
+    factor = _Factor(value, accesses.pop(), _constant(value))
+    span = _range(value)
+    halves = span is not None and HALVES[0] <= span[0] and span[1] <= HALVES[1]
+    return (factor, conditions) if halves else None
+
+
+def _range(expr: Expr) -> tuple[int, int] | None:
+    """The values that an expression of narrow integers and constants can have."""
+    match expr:
+        case Access() if expr.dtype in (*BYTES, "int16"):
+            return DTYPES[expr.dtype].least, DTYPES[expr.dtype].greatest
+        case Const() if isinstance(expr.value, int):
+            return int(expr.value), int(expr.value)
+        case Cast() if expr.dtype == "int32":
+            return _range(expr.operand)
+        case Binary() if expr.op in ("+", "-") and expr.dtype == "int32":
+            left, right = _range(expr.left), _range(expr.right)
+            if left is None or right is None:
+                return None
+            right = right if expr.op == "+" else (-right[1], -right[0])
+            return left[0] + right[0], left[1] + right[1]
+    return None
+
+
+def _constant(expr: Expr) -> int | None:
+    """What is added to an access to bytes; None in any other expression."""
+    match expr:
+        case Access() if expr.dtype in BYTES:
+            return 0
+        case Cast() if expr.dtype == "int32":
+            return _constant(expr.operand)
+        case Binary(left=left, right=Const(value=int() as number)) if expr.op in ("+", "-") and expr.dtype == "int32":
+            inside = _constant(left)
+            return None if inside is None else inside + (number if expr.op == "+" else -number)
+        case Binary(left=Const(value=int() as number), right=right) if expr.op == "+" and expr.dtype == "int32":
+            inside = _constant(right)
+            return None if inside is None else inside + number
+    return None
+
+
+@dataclass(frozen=True)
+class _Former:
+    """A sum of products of two factors under conditions, on its way to dot products."""
+
+    a: Assignment
+    factors: tuple[_Factor, _Factor]
+    conditions: list[Expr]
+    temporaries: Temporaries
+    panels: bool
+
+    def of_halves(self) -> DotProducts:
+        """Pairs of 16 bits, whatever the conditions are."""
+        group = self.group(2)
+        copies: list[Assignment] = []
+        values = [self.grouped(factor, group, False, copies) for factor in self.factors]
+        return DotProducts(self.over(group, values), (*copies,))
+
+    def of_bytes(self) -> DotProducts | None:
+        """Groups of four bytes; None where factors are none, or few terms follow one another, or a result has no sum over a factor."""
+        group = self.group(4)
+        choices = [(self.factors[one], self.factors[1 - one]) for one in (0, 1)]
+        known = [(self.added(u, s), u, s) for u, s in choices if u.as_unsigned is not None and s.as_signed is not None]
+        if not known or group.count <= 2:
+            return None
+        _, u, s = min(known, key=lambda choice: choice[0])
+        unsigned_more, signed_more = u.as_unsigned or 0, s.as_signed or 0
+        every = prod(upper - lower for _, lower, upper in self.a.terms)
+        beyond = group.missing * every // group.count
+        u0, s0 = (128 if u.access.dtype == "int8" else 0), (-128 if s.access.dtype == "uint8" else 0)  # of the bits 0 beyond the last term
+        constant = unsigned_more * signed_more * every - beyond * (u0 * s0 - unsigned_more * s0 - signed_more * u0)
+        if (constant or unsigned_more or signed_more) and (self.conditions or self.a.start is None or not self.is_linear()):
+            return None
+        copies: list[Assignment] = []
+        values = [self.grouped(u, group, u.access.dtype == "int8", copies), self.grouped(s, group, s.access.dtype == "uint8", copies)]
+        ones = Const(ONES, dtype="int32")
+        terms, sums = [], []
+        for number, factor, call in ((unsigned_more, s, (ones, values[1])), (signed_more, u, (values[0], ones))):
+            if number:
+                made, times = self.sum(factor, group, Call(DOT_PRODUCTS[4], call, dtype="int32"))
+                sums.append(made)
+                element = Access(made.tensor, made.subscripts, dtype="int32")
+                terms.append(Binary("*", element, _int32(-number * times), dtype="int32"))
+        start: Expr = _int32(constant)
+        for term in terms:
+            start = Binary("+", start, term, dtype="int32")
+        made = self.over(group, values)
+        return DotProducts(replace(made, start=start) if terms or constant else made, (*copies,), (*sums,))
+
+    def group(self, ways: int) -> TermGroup:
+        """The terms that are neighbours in both factors, those that fill groups best, of these the longest."""
+        a = self.a
+        bound = {name for condition in self.conditions for name in names(condition)}
+        able = [
+            (upper, dim)
+            for dim, lower, upper in a.terms
+            if lower == 0 and upper > 1 and dim not in bound and not a.constraints
+            if all(_moves_one_axis(f.access, dim) for f in self.factors)
+        ]
+        if not able:
+            return TermGroup("", 1, ways)
+        count, dim = max(able, key=lambda one: (one[0] / (-(-one[0] // ways) * ways), *one))
+        return TermGroup(dim, count, ways)
+
+    def added(self, unsigned: _Factor, signed: _Factor) -> int:
+        """Terms of the sums over one factor that results start from."""
+        bounds = {name: upper - lower for name, lower, upper in self.a.bounds}
+        dims = {factor: {name for sub in factor.access.subscripts for name in names(sub)} for factor in (unsigned, signed)}
+        points = {factor: prod(bounds.get(name, 1) for name in dims[factor]) for factor in (unsigned, signed)}
+        return (points[signed] if unsigned.as_unsigned else 0) + (points[unsigned] if signed.as_signed else 0)
+
+    def is_linear(self) -> bool:
+        """Whether no index is divided, so that no result has its terms in residue classes."""
+        return all(linear(sub) is not None for factor in self.factors for sub in factor.access.subscripts)
+
+    def over(self, group: TermGroup, values: list[Expr]) -> Assignment:
+        """The assignment over groups."""
+        value: Expr = Call(DOT_PRODUCTS[group.ways], tuple(values), dtype="int32")
+        for condition in self.conditions:
+            value = Select(condition, value, _int32(0), dtype="int32")
+        return replace(self.a, value=value, bounds=self.bounds(group))
+
+    def bounds(self, group: TermGroup) -> tuple[tuple[str, int, int], ...]:
+        return tuple((name, lower, group.extent if name == group.dim else upper) for name, lower, upper in self.a.bounds)
+
+    def sum(self, factor: _Factor, group: TermGroup, value: Expr) -> tuple[Assignment, int]:
+        """The sum over a factor for each of the results that it moves with, and how often each of its terms counts."""
+        a = self.a
+        moving = {name for sub in factor.access.subscripts for name in names(sub)}
+        bounds = tuple(bound for bound in self.bounds(group) if bound[0] in moving)
+        results = tuple(bound for bound in bounds if bound[0] not in a.reduction)
+        shape = tuple(upper for _, _, upper in results)
+        target = self.temporaries.add(a.source, f"{factor.access.tensor}_sums", "int32", shape)
+        subscripts = tuple(Index(name, dtype="int64") for name, _, _ in results)
+        reduction = tuple(name for name in a.reduction if name in moving)
+        times = prod(upper - lower for name, lower, upper in a.terms if name not in moving)
+        made = Assignment(target.name, subscripts, "+=", value, bounds, a.source, reduction, _int32(0))
+        return made, times
+
+    def is_read_once(self, access: Access) -> bool:
+        """Whether each point of the dimensions that an access moves with reads an element of its own, and one that there is."""
+        bounds = {name: (lower, upper - 1) for name, lower, upper in self.a.bounds}
+        known = set()
+        for sub, extent in zip(access.subscripts, self.temporaries.tensors[access.tensor].shape, strict=True):
+            form = linear(sub)
+            if form is None or len(form[0]) != 1 or not isinstance(form[1], int):
+                return False
+            ((name, factor),) = form[0].items()
+            if name in known or not isinstance(factor, int):
+                return False
+            known.add(name)
+            ends = [factor * end + form[1] for end in bounds[name]]
+            if min(ends) < 0 or max(ends) >= extent:
+                return False
+        return True
+
+    def grouped(self, factor: _Factor, group: TermGroup, flip: bool, copies: list[Assignment]) -> Expr:
+        """A factor's groups: a value that is computed as it is copied into panels, or an access to a copy of the whole tensor where panels
+        would repeat what windows share."""
+        access, tensor = factor.access, self.temporaries.tensors[factor.access.tensor]
+        axis = next((number for number, sub in enumerate(access.subscripts) if group.dim in names(sub)), -1)
+        plain = factor.value in (access, Cast(access, dtype="int32"))
+        adjacent = group.dim != "" and tensor.strides[axis] == 1 and plain and DTYPES[access.dtype].bits * group.ways == 32
+        value: Expr = access if group.ways == 4 or adjacent else factor.value
+        if group.dim and self.panels and self.is_read_once(access):
+            return word(value, group, adjacent, flip)
+        taken = set(self.temporaries.tensors)
+        indices = [Index(fresh(f"axis{n}", taken), dtype="int64") for n in range(len(access.subscripts))]
+        extents = list(tensor.shape)
+        if group.dim:
+            extents[axis] = group.extent
+        copy = self.temporaries.add(self.a.source, f"{access.tensor}_groups", "int32", extents)
+        element = replace(access, subscripts=tuple(indices))
+        group = replace(group, dim=indices[axis].name if group.dim else "")
+        words = word(_reading(value, access, element), group, adjacent, flip)
+        box = tuple((index.name, 0, extent) for index, extent in zip(indices, extents, strict=True))
+        copies.append(Assignment(copy.name, tuple(indices), "=", words, box, self.a.source))
+        return replace(access, tensor=copy.name, dtype="int32")
+
+
+def _moves_one_axis(access: Access, dim: str) -> bool:
+    """Whether a dimension is a subscript by itself, and part of no other."""
+    moving = [sub for sub in access.subscripts if dim in names(sub)]
+    return len(moving) == 1 and isinstance(moving[0], Index)
+
+
+def _reading(expr: Expr, access: Access, other: Access) -> Expr:
+    return other if expr == access else rebuild(expr, lambda part: _reading(part, access, other))
+
+
+def _int32(number: int) -> Expr:
+    return Const(converted(number, "int32"), dtype="int32")

@@ -1,0 +1,115 @@
+"""Copies of words in vectors: sizes around those of vectors, elements at the ends of their types, processors with and without AVX-512.
+
+Modules: codegen.vector_copies
+"""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import tcjit
+from tcjit.codegen.vector_copies import INTERLEAVE, SIGNS, TRANSPOSE
+from tcjit.jit.targets.cpu import machine_of
+from tcjit.runtime import host
+
+CPUINFO = Path("/proc/cpuinfo")
+WIDE = machine_of(host.compiler()).vector_bytes == 64
+needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None or platform.machine() != "x86_64", reason="gcc's flags for x86")
+WRAPPERS = """
+void interleave(void *to, const void *from, int64_t step, int32_t signs) { tc_interleave(to, from, step, signs); }
+void transpose(void *to, int64_t to_step, const void *from, int64_t step, int32_t signs) { tc_transpose(to, to_step, from, step, signs); }
+"""
+ORDERS = {"nn": "X(m,k) U(k,n)", "nt": "X(m,k) U(n,k)", "tn": "X(k,m) U(k,n)", "tt": "X(k,m) U(n,k)"}
+
+
+@pytest.fixture(scope="module", params=["avx512bw", ""], ids=["avx512", "baseline"])
+def functions(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    """The functions compiled for a kind of processor."""
+    if request.param not in CPUINFO.read_text():
+        pytest.skip(f"a processor without {request.param}")
+    folder = tmp_path_factory.mktemp("copies")
+    (folder / "copies.c").write_text("\n".join(["#include <stdint.h>", *dict.fromkeys((*INTERLEAVE, *TRANSPOSE)), WRAPPERS]))
+    flags = ["-std=gnu11", "-O2", "-w", "-shared", "-fPIC", *(["-march=skylake-avx512"] if request.param else [])]
+    subprocess.run(["gcc", *flags, "copies.c", "-o", "copies.so"], cwd=folder, check=True)
+    return ctypes.CDLL(str(folder / "copies.so"))
+
+
+def place(array: np.ndarray, offset: int = 0) -> ctypes.c_void_p:
+    return ctypes.c_void_p(array.ctypes.data + offset)
+
+
+@needs_gcc
+@pytest.mark.parametrize("signs", [0, SIGNS])
+@pytest.mark.parametrize("step", [16, 17, 67, -33])
+def test_interleaved_rows(functions: ctypes.CDLL, step: int, signs: int) -> None:
+    memory = np.random.default_rng(0).integers(0, 256, 400).astype(np.uint8)
+    first = 1 if step > 0 else 3 * -step
+    found = np.zeros(18, np.int32)
+    functions.interleave(place(found, 4), place(memory, first), ctypes.c_int64(step), ctypes.c_int32(signs))
+    columns = np.stack([memory[first + row * step :][:16] for row in range(4)], 1)
+    expected = columns.copy().view(np.int32)[:, 0] ^ np.int32(signs)
+    np.testing.assert_array_equal(found, [0, *expected, 0])
+
+
+@needs_gcc
+@pytest.mark.parametrize("signs", [0, SIGNS])
+@pytest.mark.parametrize("step", [16, 21, 70])
+def test_transposed_words(functions: ctypes.CDLL, step: int, signs: int) -> None:
+    memory = np.random.default_rng(0).integers(0, 256, 2000).astype(np.uint8)
+    found = np.zeros((4, 20), np.int32)
+    functions.transpose(place(found), ctypes.c_int64(80), place(memory, 3), ctypes.c_int64(step), ctypes.c_int32(signs))
+    rows = np.stack([memory[3 + lane * step :][:16] for lane in range(16)])
+    np.testing.assert_array_equal(found[:, :16], rows.view(np.int32).T ^ np.int32(signs))
+    assert not found[:, 16:].any()
+
+
+def text(order: str, dtype: str) -> str:
+    one, two = ORDERS[order].split()
+    value = f"int32({one}) * int32({two})" if dtype == "int8" else f"{one} * {two}"
+    return f"def f({dtype}{one[1:].upper()} X, {dtype}{two[1:].upper()} U) -> (O) {{ O(m,n) +=! {value} }}"
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float"])
+@pytest.mark.parametrize("order", ORDERS)
+def test_panels(order: str, dtype: str) -> None:
+    """Rows and lanes that fill blocks and vectors, and those that do not."""
+    function, used = tcjit.define(text(order, dtype)).f, set()
+    random = np.random.default_rng(3)
+    for m, k, n in ((70, 64, 96), (65, 67, 49), (33, 130, 47), (100, 5, 63), (40, 3, 40)):
+        x, u = (random.integers(-128, 128, shape) for shape in ((m, k), (k, n)))
+        given = [torch.from_numpy(a).to(torch.int8 if dtype == "int8" else torch.float32) for a in (x, u)]
+        x_given, u_given = (one.T.contiguous() if turned == "t" else one for one, turned in zip(given, order, strict=True))
+        kernel = function.compile(x_given, u_given)
+        np.testing.assert_array_equal(kernel(x_given, u_given).numpy(), x @ u)
+        used |= set(re.findall(r"  (tc_interleave|tc_transpose)\(&", kernel.source))
+    expected = {"nn": {"tc_interleave"}, "tn": {"tc_interleave"}, "nt": {"tc_transpose"}, "tt": {"tc_interleave", "tc_transpose"}}
+    if WIDE:
+        assert used == (expected[order] if dtype == "int8" else expected[order] - {"tc_interleave"})
+
+
+def test_other_loops_are_left_alone() -> None:
+    """Of doubles, of rows shorter than a vector, and of what is computed besides."""
+    for program, x in (
+        ("def f(double(M,N) X) -> (O) { O(n,m) = X(m,n) }", torch.randn(64, 64, dtype=torch.float64)),
+        ("def f(float(M,N) X) -> (O) { O(n,m) = X(m,n) }", torch.randn(15, 3)),
+        ("def f(float(M,N) X) -> (O) { O(n,m) = X(m,n) + 1.0 }", torch.randn(64, 64)),
+        ("def f(float(M,N) X) -> (O) { O(m,n) = X(m,n) }", torch.randn(64, 64)),
+    ):
+        kernel = tcjit.define(program).f.compile(x)
+        assert "tc_transpose(" not in kernel.source and "tc_interleave(" not in kernel.source
+
+
+@pytest.mark.parametrize(("m", "n"), [(64, 64), (37, 101), (16, 4), (100, 3), (259, 130)])
+def test_transpositions(m: int, n: int) -> None:
+    x = torch.randn(m, n)
+    kernel = tcjit.define("def f(float(M,N) X) -> (O) { O(n,m) = X(m,n) }").f.compile(x)
+    assert torch.equal(kernel(x), x.T)
