@@ -68,7 +68,7 @@ class GpuBodyEmitter(GpuEmitter):
                 self.array(f"{kind} {self.memory.private_name(private)}", private.elements)
         body = node.body
         if isinstance(node.mark, GridBlock) and any(self.sums_products(run) for run in _unrolled(body)):
-            body = separate(body, frozenset(self.ranges), self.ranges)
+            body = separate(body, frozenset(self.ranges), self.ranges, self.sums_products)
         self.block(body)
 
     def sums_products(self, run: Run) -> bool:

@@ -34,6 +34,7 @@ from tcjit.mapping.passes.map_to_blocks import map_to_blocks
 from tcjit.mapping.passes.map_to_threads import map_to_threads
 from tcjit.mapping.passes.pack_operands import pack_operands
 from tcjit.mapping.passes.pad_operands import pad_operands
+from tcjit.mapping.passes.pad_tiles import pad_tiles
 from tcjit.mapping.passes.parallelise import parallelise, worth_threads
 from tcjit.mapping.passes.promote_to_registers import promote_to_registers
 from tcjit.mapping.passes.promote_to_shared import promote_to_shared
@@ -268,8 +269,9 @@ def _mapped_gpu(
     plans = tuple(plan_gpu(scop, group, options, device) for group in groups)
     lowered = LoweredScop(scop, plans, {})
     last = None if prove == "none" else partial(_verify_lowered, scop)
-    for function in (promote_to_registers, split_reduction, promote_to_shared):
-        check = last if function is promote_to_shared or prove == "every" else None
+    for function in (promote_to_registers, split_reduction, pad_tiles, promote_to_shared):
+        # the zeros that padded tiles need come with their copies
+        check = last if function is promote_to_shared or (prove == "every" and function is not pad_tiles) else None
         lowered = steps.run(function.__name__, function, lowered, show=lambda low: low.scop.show(), suffix="scop", check=check)
     kernels = steps.run("assemble", assemble, lowered)
     kernels = steps.run("allocate", allocate, lowered, kernels, device, show=_show_kernels)

@@ -11,8 +11,9 @@ from tcjit.errors import MappingError
 from tcjit.grammar.ast import Access
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.footprint import piece
-from tcjit.mapping.gpu_nest import Distribution, GroupPlan
+from tcjit.mapping.gpu_nest import Distribution, GroupPlan, StatementPlan
 from tcjit.mapping.plan_facts import Facts, bounds
+from tcjit.mapping.reduction import is_plain_product
 from tcjit.mapping.scop import ScopStatement
 from tcjit.mapping.strides import accesses, affine_form, stride
 
@@ -154,6 +155,41 @@ def tiled(
         elif s.reduction and len(accesses(s)) > 3:
             item = replace(item, steps=_steps(facts, s, terms))
         items.append(item)
+    padded = [replace(item, padded=_pads(facts, s, item, columns)) for s, item in zip(facts.statements, items, strict=True)]
+    if padded != items:
+        made = _with_copies(facts, columns, order, padded, stages)
+        if all((item.statement, a) in made.plan.shared for item in padded if item.padded for a in _reads(facts, item)):
+            return made
+    return _with_copies(facts, columns, order, items, stages)
+
+
+def _reads(facts: Facts, item: StatementPlan) -> list[Access]:
+    return list(dict.fromkeys(accesses(facts.scop.statement(item.statement))[2:]))
+
+
+def _pads(facts: Facts, s: ScopStatement, item: StatementPlan, columns: tuple[Distribution, ...]) -> bool:
+    """Whether a statement is to compute whole tiles: a sum of products whose every factor has an axis of its own for the terms of
+    steps that are not all whole."""
+    if not item.steps or item.mma or s.operator != "+=" or s.constraints or s.dynamic_bounds or not is_plain_product(s.value):
+        return False
+    shared_out = [(dim, share) for dim in s.dims if (share := item.share(dim, columns)) is not None]
+    if any(bounds(s, dim) != (share.lower, share.lower + share.extent) for dim, share in shared_out):
+        return False
+    if any(share.tiles > 1 and share.tile != share.whole_tile for _, share in shared_out):
+        return False
+    partial = {dim for dim, share in shared_out if share.extent % share.whole_tile}
+    for access in _reads(facts, item):
+        forms = [affine_form(sub, facts.scop.values) for sub in access.subscripts]
+        for dim in partial & set(s.reduction):
+            if [form[0] for form in forms if form is not None and dim in form[0]] != [{dim: 1}]:
+                return False
+    return bool(partial)
+
+
+def _with_copies(
+    facts: Facts, columns: tuple[Distribution, ...], order: Sequence[int], items: Sequence[StatementPlan], stages: int
+) -> Tiled:
+    """The plan for items, with copies in shared memory as far as there is room."""
     # copies cannot run further ahead than the loop of steps is long
     trips = [[share.tiles for _, share in item.steps if share.tiles > 1] for item in items]
     stages = min([facts.options.pipeline_stages or stages, *(loops[-1] for loops in trips if loops)])
@@ -166,7 +202,7 @@ def tiled(
     elif stages > 1:
         room = facts.device.max_shared_bytes // 2  # a second block hides what the first one waits for
     for s, item in zip(facts.statements, items, strict=True):
-        for a in dict.fromkeys(accesses(s)[2:]) if item.steps and facts.options.shared else ():
+        for a in _reads(facts, item) if item.steps and facts.options.shared else ():
             found = piece(facts.scop.tensor(a.tensor), s, plan, item, a, facts.scop.values)
             if found is None or not _reused(facts, s, columns, a):
                 continue

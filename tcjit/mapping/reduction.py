@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tcjit.grammar.ast import Const, Expr, Statement
+from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Statement
 from tcjit.grammar.dtypes import DTYPES
 
 
@@ -35,3 +35,10 @@ def is_identity(value: Expr, operator: str) -> bool:
     """Whether a term leaves every result as it is that a reduction which starts from its identity may have."""
     neutral = identity(operator, value.dtype)
     return isinstance(value, Const) and value == neutral and str(value.value) == str(neutral.value)  # 0.0 is no -0.0
+
+
+def is_plain_product(value: Expr) -> bool:
+    """Whether a value is a product of elements, converted perhaps: 0 where all of them are."""
+    if isinstance(value, Binary):
+        return value.op == "*" and is_plain_product(value.left) and is_plain_product(value.right)
+    return is_plain_product(value.operand) if isinstance(value, Cast) else isinstance(value, Access)

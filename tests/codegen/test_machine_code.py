@@ -62,6 +62,16 @@ def test_the_matmul_preset(text: str, device: Device, release: str) -> None:
     assert all(touch.rounds == touch.least for touch in touches(made, device))
 
 
+def test_odd_sizes_run_the_inner_loop_of_even_ones() -> None:
+    """Tiles at the edges and the last terms are zeros in shared memory: no condition, and no second copy of the loop."""
+    made = [mapped(MATMUL, {"A": (m, k), "B": (k, n)}) for m, k, n in ((4096, 4096, 4096), (4095, 4093, 4091))]
+    codes = [compiled(one)[1] for one in made]
+    even, odd = (innermost(code) for code in codes)
+    assert histogram(odd)["FFMA"] == histogram(even)["FFMA"] == histogram(codes[1])["FFMA"]
+    assert count(odd, "LDS", "128") == count(even, "LDS", "128") and abs(histogram(odd)["LDS"] - histogram(even)["LDS"]) <= 2
+    assert len(codes[1]) < 2 * len(codes[0])
+
+
 def test_a_row_of_a_softmax_is_read_once() -> None:
     made = mapped(SOFTMAX, {"I": (4096, 4096)})
     binary, code = compiled(made)
