@@ -78,6 +78,8 @@ def _parse(lines: Sequence[str]) -> list[Instruction]:
             waiting = []
     result = []
     for _, match in found:
+        if match[2] == "!PT":  # never runs
+            continue
         target = _TARGET.search(match[4])
         result.append(Instruction(int(match[1], 16), match[2] or "", match[3], match[4], addresses.get(target[1]) if target else None))
     return result

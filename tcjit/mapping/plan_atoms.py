@@ -37,7 +37,7 @@ def on_tensor_cores(facts: Facts) -> GroupPlan | None:
             along = Distribution(facts.lower(across), facts.extent(across), columns, 4, 2, wx)
             candidates.append({down: Distribution(facts.lower(down), facts.extent(down), rows, 8, 1, wy), across: along})
     lower, upper = bounds(s, s.reduction[0])
-    for shares in by_time(facts, candidates):
+    for shares in by_time(facts, candidates, lambda _: (STEPS[0], STAGES[0]), facts.device.costs.mma_rate):
         for step in _steps(upper - lower, facts.options.reduction_tile):
             atoms = ((s.reduction[0], Distribution(lower, upper - lower, step)),)
             for stages in STAGES if "async_copy" in facts.device.capabilities and not asked(facts) else (1,):

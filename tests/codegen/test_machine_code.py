@@ -50,16 +50,17 @@ def test_the_matmul_preset(text: str, device: Device, release: str) -> None:
     made = mapped(text, SQUARE, device)
     binary, code = compiled(made, device)
     (resources,) = binary.resources.values()
-    step, results = 8, 64
+    step, results = 16, 64
     inner = innermost(code)
     assert histogram(inner)["FFMA"] == step * results
     assert resources.spill_stores == resources.spill_loads == resources.stack == 0
     assert not {"LDL", "STL"} & set(histogram(code))
-    assert count(inner, "LDG") == count(inner, "LDG", "128") == 2
+    assert not {"LDG", "STS"} & set(histogram(inner)) and histogram(inner)["LDGSTS"] and histogram(inner)["BAR"] == 1
     # 8 and 8 operands for every term; now and then ptxas loads one of them twice
     assert step * 4 == count(inner, "LDS", "128") <= count(inner, "LDS") <= step * 4 + 2
     assert count(code, "STG") == count(code, "STG", "128") == results // 4
-    assert all(touch.rounds == touch.least for touch in touches(made, device))
+    # a transposing copy writes rows that are read 16 bytes at once: two of its elements meet in a bank
+    assert all(touch.rounds <= (2 * touch.least if touch.writes else touch.least) for touch in touches(made, device))
 
 
 def test_odd_sizes_run_the_inner_loop_of_even_ones() -> None:

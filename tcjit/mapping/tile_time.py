@@ -1,0 +1,44 @@
+"""How long the blocks of a contraction take on a GPU: by their arithmetic and their loads from shared memory, or by waiting for memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from tcjit.mapping.machine import Device
+
+ADDRESSES = 32  # registers of a thread beside its results and operands
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A block's tile: its ``sides``, results of ``each`` thread along them, its ``threads``; terms of a ``step``, and pieces of the
+    operands in shared memory at once (``stages``), in elements of so many ``bytes``."""
+
+    sides: Sequence[int]
+    each: Sequence[int]
+    threads: int
+    step: int
+    stages: int = 1
+    bytes: int = 4
+
+    def cycles(self, blocks: int, terms: int, device: Device, rate: float) -> float:
+        """Of all blocks, each with so many terms; ``rate`` is the multiply-adds of a processor in a cycle."""
+        resident = self._resident(device)
+        together = min(resident, -(-blocks // device.processors))
+        loads = 1 + 2 * sum(self.each) / prod(self.each)
+        busy = min(1.0, together * self.threads / device.costs.fma_rate)  # a processor with few warps is not
+        term = prod(self.sides) * loads / (rate * busy)
+        step, latency = self.step * term, device.costs.load_latency
+        waves = -(-blocks // (device.processors * resident))
+        alone = step + latency if self.stages == 1 else max(step, latency / (self.stages - 1))
+        waiting = waves * -(-terms // self.step) * alone
+        return max(-(-blocks // device.processors) * terms * term, waiting) + waves * device.costs.block
+
+    def _resident(self, device: Device) -> int:
+        """Blocks of a processor at once."""
+        registers = prod(self.each) + 2 * sum(self.each) + ADDRESSES
+        shared = self.stages * self.step * sum(self.sides) * self.bytes
+        threads = min(device.resident_threads, device.registers // registers)
+        return max(1, min(threads // self.threads, device.max_shared_bytes // shared, device.resident_blocks))
