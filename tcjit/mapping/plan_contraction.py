@@ -17,14 +17,9 @@ from tcjit.mapping.plan_facts import Facts, bounds
 from tcjit.mapping.reduction import is_plain_product
 from tcjit.mapping.scop import ScopStatement
 from tcjit.mapping.strides import accesses, affine_form, stride
-from tcjit.mapping.tile_time import Tile
+from tcjit.mapping.tile_time import STAGES, TILES, Tile, step_of
 
-# threads along rows and columns of a block's tile, and results of one thread along them
-TILES = ((16, 16, 8, 8), (16, 16, 4, 4), (8, 16, 4, 4), (16, 16, 2, 2), (8, 16, 2, 2), (8, 8, 2, 2), (16, 16, 1, 1), (8, 8, 1, 1))
 STEP = 8  # terms of a reduction that pass through shared memory at once where the block waits for its copies
-STEPS = (8, 64)  # and where copies run ahead, at least and at most:
-STEP_ELEMENTS = 4096  # as many as make so many elements of both operands
-STAGES = 3  # of copies that run ahead
 AHEAD = (4, 8)  # bytes of the elements that one instruction copies
 BOUNDARY = 16  # bytes, on which shared arrays start
 
@@ -81,7 +76,7 @@ def _ways(facts: Facts, lines: int) -> list[tuple[int, int]]:
     ahead = copied and "async_copy" in facts.device.capabilities
     if options.pipeline_stages or not ahead:
         return [alone]
-    terms = options.reduction_tile or max(STEPS[0], min(STEPS[1], 1 << (STEP_ELEMENTS // lines).bit_length() - 1))
+    terms = options.reduction_tile or step_of(lines)
     return [*((terms, stages) for stages in range(STAGES, 1, -1)), alone]
 
 
@@ -203,11 +198,12 @@ def _pads(facts: Facts, s: ScopStatement, item: StatementPlan, columns: tuple[Di
     if any(share.tiles > 1 and share.tile != share.whole_tile for _, share in shared_out):
         return False
     partial = {dim for dim, share in shared_out if share.extent % share.whole_tile}
+    single = {dim for dim, share in shared_out if share.whole_tile == 1}
     for access in _reads(facts, item):
         forms = [affine_form(sub, facts.scop.values) for sub in access.subscripts]
-        for dim in partial & set(s.reduction):
-            if [form[0] for form in forms if form is not None and dim in form[0]] != [{dim: 1}]:
-                return False
+        moving = [{dim: f for dim, f in form[0].items() if dim not in single} for form in forms if form is not None]
+        if any([factors for factors in moving if dim in factors] != [{dim: 1}] for dim in partial & set(s.reduction)):
+            return False
     return bool(partial)
 
 

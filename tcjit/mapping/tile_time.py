@@ -8,7 +8,12 @@ from math import prod
 
 from tcjit.mapping.machine import Device
 
+# threads along rows and columns of a block's tile, and results of one thread along them
+TILES = ((16, 16, 8, 8), (16, 16, 4, 4), (8, 16, 4, 4), (16, 16, 2, 2), (8, 16, 2, 2), (8, 8, 2, 2), (16, 16, 1, 1), (8, 8, 1, 1))
 ADDRESSES = 32  # registers of a thread beside its results and operands
+STEP_ELEMENTS = 4096  # of both operands that pass through shared memory at once where copies run ahead
+STEPS = (8, 64)  # terms that these are, at least and at most
+STAGES = 3  # of copies that run ahead
 
 
 @dataclass(frozen=True)
@@ -42,3 +47,9 @@ class Tile:
         shared = self.stages * self.step * sum(self.sides) * self.bytes
         threads = min(device.resident_threads, device.registers // registers)
         return max(1, min(threads // self.threads, device.max_shared_bytes // shared, device.resident_blocks))
+
+
+def step_of(lines: int) -> int:
+    """The terms that pass through shared memory at once, where copies run ahead, of a tile with so many rows and columns together."""
+    least, most = STEPS
+    return max(least, min(most, 1 << (STEP_ELEMENTS // lines).bit_length() - 1))

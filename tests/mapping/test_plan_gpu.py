@@ -1,17 +1,19 @@
 """What is decided for the groups of a GPU: which products run on tensor cores, and with which tile where shared memory is short.
 
-Modules: mapping.plan_atoms mapping.plan_columns mapping.plan_contraction mapping.plan_facts mapping.plan_rows
+Modules: mapping.plan_atoms mapping.plan_chunks mapping.plan_columns mapping.plan_contraction mapping.plan_facts mapping.plan_rows
+mapping.tile_time
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
+from math import prod
 
 import pytest
 from support.gpu import mapped as by_hand
 from support.gpu import source
-from support.mapping import HALVES, MATMUL, SMALL, SOFTMAX, TRANSPOSED, program
+from support.mapping import HALVES, LAYER, MATMUL, SMALL, SOFTMAX, TRANSPOSED, program
 
 from tcjit.codegen.dialect import CUDA
 from tcjit.codegen.gpu_kernel import emit_gpu
@@ -223,3 +225,43 @@ def test_no_copy_takes_more_neighbours_than_asked(text: str, wide: int, vector: 
         assert last and not last & {(1, 2), (1, 4)}
     else:
         assert last == {(1, min(wide, vector or wide))}
+
+
+# ---------------------------------------------------------------- blocks for all processors
+
+FEW_TILES: dict[str, tuple[str, Shapes]] = {
+    "few_results": (MATMUL, {"A": (16, 100000), "B": (100000, 16)}),
+    "odd": (MATMUL, {"A": (15, 99991), "B": (99991, 17)}),
+    "layer": (LAYER, {"X": (128, 2000), "W": (128, 2000), "b": (128,)}),
+    "halves": (HALVES, {"A": (64, 65536), "B": (65536, 64)}),
+    "three_operands": (
+        "def f(float(I,J,K) X, float(J,R) A, float(K,R) B) -> (M) { M(i,r) +=! X(i,j,k) * A(j,r) * B(k,r) }",
+        {"X": (64, 512, 512), "A": (512, 32), "B": (512, 32)},
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "shapes"), FEW_TILES.values(), ids=FEW_TILES)
+def test_products_of_few_tiles_are_cut_into_chunks_for_all_processors(text: str, shapes: Shapes) -> None:
+    first, *others = emit_gpu(mapped(text, shapes, SM_90), CUDA, SM_90, checked=True).launches
+    assert prod(first.grid) >= 0.9 * SM_90.processors and others
+
+
+BATCH = "def f(float(B,M,K) X, float(B,K,N) Y) -> (Z) { Z(b,m,n) +=! X(b,m,k) * Y(b,k,n) }"
+MANY_TILES: dict[str, tuple[str, Shapes]] = {
+    "square": (MATMUL, {"A": (4096, 4096), "B": (4096, 4096)}),
+    "batch": (BATCH, {"X": (500, 64, 256), "Y": (500, 256, 64)}),
+    "short": (MATMUL, {"A": (64, 64), "B": (64, 64)}),
+}
+
+
+@pytest.mark.parametrize(("text", "shapes"), MANY_TILES.values(), ids=MANY_TILES)
+def test_products_of_many_tiles_or_few_terms_are_in_one_launch(text: str, shapes: Shapes) -> None:
+    assert launches(text, shapes) == (1, 0)
+
+
+def test_chunks_are_padded_as_a_whole_sum_is() -> None:
+    """The terms behind a chunk's last are those of the next: zeros take their place."""
+    made = mapped(MATMUL, {"A": (16, 100000), "B": (100000, 16)}, SM_90)
+    (sums,) = (s for s in made.scop.statements if s.reduction and s.operator == "+=" and len(s.dims) == 4)
+    assert sums.extent("k") > 250 and {s.name[0] for s in made.scop.statements} >= {"C", "Z"}
