@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
 from gpu_code.programs import Subject
-from gpu_code.sass import Instruction, count, histogram, loops, sass
+from gpu_code.sass import Instruction, bodies, count, histogram, sass
 from tcjit.codegen.dialect import CUDA
 from tcjit.codegen.gpu_kernel import emit_gpu
 from tcjit.codegen.source import KernelLaunch
@@ -62,9 +62,8 @@ def inspected(subject: Subject) -> list[Row]:
 
 
 def heart(code: Sequence[Instruction]) -> list[Instruction]:
-    """The innermost loop with the most multiply-adds, the longest one where none has any; nothing where there is no loop."""
-    found = loops(code)
-    return max(found, key=lambda body: sum(histogram(body)[name] for name in ARITHMETIC), default=[])
+    """The loop with the most multiply-adds, without loops inside it, the longest one where none has any; nothing without a loop."""
+    return max(bodies(code), key=lambda body: (sum(histogram(body)[name] for name in ARITHMETIC), len(body)), default=[])
 
 
 def counted(code: Sequence[Instruction]) -> dict[str, int]:

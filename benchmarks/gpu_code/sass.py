@@ -103,6 +103,18 @@ def loops(instructions: Sequence[Instruction]) -> list[list[Instruction]]:
     return sorted(bodies, key=len, reverse=True)
 
 
+def bodies(instructions: Sequence[Instruction]) -> list[list[Instruction]]:
+    """Every loop without the loops inside it."""
+    spans = sorted({(i.target, i.address) for i in instructions if i.name == "BRA" and i.target is not None and i.target < i.address})
+    found = []
+    for span in spans:
+        start, end = span
+        inner = [other for other in spans if other != span and start <= other[0] and other[1] <= end]
+        inside = [i for i in instructions if start <= i.address <= end]
+        found.append([i for i in inside if not any(s <= i.address <= e for s, e in inner)])
+    return found
+
+
 def innermost(instructions: Sequence[Instruction]) -> list[Instruction]:
     """The longest innermost loop; nothing where the code has no loop."""
     return next(iter(loops(instructions)), [])

@@ -38,6 +38,7 @@ from tcjit.mapping.passes.pad_tiles import pad_tiles
 from tcjit.mapping.passes.parallelise import parallelise, worth_threads
 from tcjit.mapping.passes.promote_to_registers import promote_to_registers
 from tcjit.mapping.passes.promote_to_shared import promote_to_shared
+from tcjit.mapping.passes.restrict_products import restrict_products
 from tcjit.mapping.passes.scatter_reductions import scatter_reductions
 from tcjit.mapping.passes.schedule_scan import schedule_scan
 from tcjit.mapping.passes.schedule_scatter import schedule_scatter
@@ -132,6 +133,7 @@ def build_scop(
         assignments = step(transpose_output, assignments, options)
         assignments = step(pack_operands, assignments)
     assignments = proved(chunk_reductions, assignments, options, target)
+    assignments = proved(restrict_products, assignments) if isinstance(target, Device) else assignments
     assignments = proved(split_index_sets, assignments, options) if on_vectors else assignments
     assignments = proved(split_initialisation, assignments)
     return steps.run("scop", to_scop, assignments, show=Scop.show, suffix="scop")

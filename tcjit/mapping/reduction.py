@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Statement
+from collections.abc import Mapping
+
+from tcjit.grammar.affine import condition
+from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Select, Statement
 from tcjit.grammar.dtypes import DTYPES
 
 
@@ -35,6 +38,21 @@ def is_identity(value: Expr, operator: str) -> bool:
     """Whether a term leaves every result as it is that a reduction which starts from its identity may have."""
     neutral = identity(operator, value.dtype)
     return isinstance(value, Const) and value == neutral and str(value.value) == str(neutral.value)  # 0.0 is no -0.0
+
+
+def guarded_term(value: Expr, operator: str, values: Mapping[str, int]) -> tuple[list[str], Expr]:
+    """The affine conditions, in isl's words, without which a term is the identity, and its value where they hold."""
+    conditions: list[str] = []
+    while isinstance(value, Select) and (text := condition(value.condition, values)) is not None:
+        if is_identity(value.other, operator):
+            conditions.append(f"({text})")
+            value = value.then
+        elif is_identity(value.then, operator):
+            conditions.append(f"(not ({text}))")
+            value = value.other
+        else:
+            break
+    return conditions, value
 
 
 def is_plain_product(value: Expr) -> bool:

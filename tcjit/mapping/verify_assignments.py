@@ -50,6 +50,7 @@ class _Replacement:
         self.rules: Mapping[str, Callable[[Assignment, Sequence[Assignment]], str]] = {
             "widen": self.widened,
             "chunk_reductions": self.chunked,
+            "restrict_products": self.restricted,
             "split_index_sets": self.parted,
             "split_initialisation": self.initialised,
         }
@@ -141,6 +142,30 @@ class _Replacement:
             if not self.instances(start).is_equal(self.instances(_results(old))):
                 return "results are left without their start"
         return ""
+
+    def restricted(self, old: Assignment, new: Sequence[Assignment]) -> str:
+        """A part of the terms, each with its value; those that are gone were the identity."""
+        if len(new) != 1 or replace(new[0], value=old.value, constraints=old.constraints) != old:
+            return "more than domain and value changed"
+        neutral = identity(old.operator, old.value.dtype)
+        whole, left = self.instances(old), self.instances(new[0])
+        if old.start != identity(old.operator, self.before[old.tensor].dtype):
+            return "the results do not start at the identity"
+        if not left.is_subset(whole) or not self.agree(old.value, new[0].value, left, old):
+            return "a term has another value"
+        return "" if self.neutral(old.value, neutral, whole.subtract(left), old) else "a term that is no identity is gone"
+
+    def neutral(self, value: Expr, neutral: Const, where: isl.Set, a: Assignment) -> bool:
+        """Whether a value is the identity of a reduction wherever ``a`` has these instances."""
+        if where.is_empty() or (value == neutral and str(getattr(value, "value", "")) == str(neutral.value)):  # 0.0 is no -0.0
+            return True
+        text = condition(value.condition, self.values) if isinstance(value, Select) else None
+        if text is None or not isinstance(value, Select):
+            return False
+        names = ", ".join(map(isl_name, _dims(a)))
+        holds_where = isl.Set.read_from_str(self.scop.ctx, f"{self.scop.parameters}{{ [{names}] : {text} }}")
+        inside, outside = where.intersect(holds_where), where.subtract(holds_where)
+        return self.neutral(value.then, neutral, inside, a) and self.neutral(value.other, neutral, outside, a)
 
     def once(self, old: Assignment, new: Assignment, dim: str) -> bool:
         """Whether the terms of ``new`` are those of ``old``, each once, where ``dim`` counts inside chunks of its extent in ``new``."""

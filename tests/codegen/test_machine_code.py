@@ -11,7 +11,7 @@ from support.mapping import CONVOLUTION, GATHER, MATMUL, SOFTMAX, program
 from support.pairs import pairs
 from support.rings.banks import touches
 from support.rings.nvrtc import RELEASES, using
-from support.rings.sass import Instruction, count, histogram, innermost, sass
+from support.rings.sass import Instruction, bodies, count, histogram, innermost, sass
 
 from tcjit.codegen.dialect import CUDA
 from tcjit.codegen.gpu_kernel import emit_gpu
@@ -71,6 +71,15 @@ def test_odd_sizes_run_the_inner_loop_of_even_ones() -> None:
     assert histogram(odd)["FFMA"] == histogram(even)["FFMA"] == histogram(codes[1])["FFMA"]
     assert count(odd, "LDS", "128") == count(even, "LDS", "128") and abs(histogram(odd)["LDS"] - histogram(even)["LDS"]) <= 2
     assert len(codes[1]) < 2 * len(codes[0])
+
+
+def test_a_triangular_product_has_no_condition_in_the_loop_of_full_tiles() -> None:
+    text = "def tri(float(N,N) L, float(N,M) B) -> (C) { C(i,j) +=! (k <= i) ? L(i,k) * B(k,j) : 0.0 }"
+    _, code = compiled(mapped(text, {"L": (2048, 2048), "B": (2048, 2048)}))
+    full = max(bodies(code), key=lambda body: histogram(body)["FFMA"])
+    assert histogram(full)["FFMA"] == 16 * 64 and count(full, "LDS") <= 16 * 4 + 2
+    assert not {"FSEL", "SEL", "FMUL"} & set(histogram(full)) and histogram(full)["ISETP"] <= 6
+    assert histogram(code)["FFMA"] <= 17 * 64  # the copy for tiles on the diagonal is short
 
 
 def test_a_row_of_a_softmax_is_read_once() -> None:

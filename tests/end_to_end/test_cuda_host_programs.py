@@ -54,6 +54,25 @@ def test_products_of_other_types(name: str, dtype: str) -> None:
     assert_agrees(Case(name, {"M": 37, "K": 70, "N": 21}), dtype, TARGET)
 
 
+RESTRICTED = {
+    "triangle": ("(k <= i) ? A(i,k) * B(k,j) : 0.0", lambda i, k: k <= i),
+    "else": ("(k > i) ? 0.0 : A(i,k) * B(k,j)", lambda i, k: k <= i),
+    "band": ("(k <= i && k + 20 >= i) ? A(i,k) * B(k,j) : 0.0", lambda i, k: (k <= i) & (k + 20 >= i)),
+    "beyond": ("(k >= i + 40) ? A(i,k) * B(k,j) : 0.0", lambda i, k: k >= i + 40),
+}
+
+
+@pytest.mark.parametrize("extent", [96, 83])
+@pytest.mark.parametrize("name", RESTRICTED)
+def test_terms_that_a_condition_leaves_out_are_not_computed(name: str, extent: int) -> None:
+    """What stands there may be no number."""
+    term, inside = RESTRICTED[name]
+    kernel, (a, b) = made(f"def f(float(N,N) A, float(N,M) B) -> (C) {{ C(i,j) +=! {term} }}", (extent, extent), (extent, 72))
+    row, column = torch.arange(extent)[:, None], torch.arange(extent)[None]
+    wanted = torch.where(inside(row, column), a, 0.0) @ b
+    torch.testing.assert_close(kernel(torch.where(inside(row, column), a, torch.nan), b), wanted)
+
+
 # ---------------------------------------------------------------- broken kernels
 
 

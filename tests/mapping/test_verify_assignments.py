@@ -1,6 +1,6 @@
 """The proofs of the passes over assignments: what the passes do holds, and every fault that is put into it is found.
 
-Modules: mapping.verify_assignments
+Modules: mapping.passes.restrict_products mapping.verify_assignments
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from tcjit.mapping.assignment import Assignment, Assignments
 from tcjit.mapping.extract import extract
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.chunk_reductions import chunk_reductions
+from tcjit.mapping.passes.restrict_products import restrict_products
 from tcjit.mapping.passes.split_index_sets import split_index_sets
 from tcjit.mapping.passes.split_initialisation import split_initialisation
 from tcjit.mapping.passes.widen import widen
@@ -46,6 +47,16 @@ PROGRAMS: dict[str, tuple[str, str, dict[str, tuple[int, ...]]]] = {
         "def f(float(K,T) A, float(C,K) W) -> (O) { O(c, t) +=! (t >= 5 ? A(k, t - 5) * W(c, k) : 0.0) where t in 0:T }",
         {"A": (16, 64), "W": (20, 16)},
     ),
+    "triangle": (
+        "restrict_products",
+        "def f(float(N,N) A, float(N,M) B) -> (C) { C(i, j) +=! (k > i) ? 0.0 : A(i, k) * B(k, j) }",
+        {"A": (20, 20), "B": (20, 24)},
+    ),
+    "band": (
+        "restrict_products",
+        "def f(float(N,N) A, float(N,M) B) -> (C) { C(i, j) +=! (k <= i) ? ((k + 4 >= i) ? A(i, k) * B(k, j) : 0.0) : 0.0 }",
+        {"A": (20, 20), "B": (20, 24)},
+    ),
     "started": ("split_initialisation", "def f(float(M,N) A) -> (S) { S(m) +=! A(m, n) }", {"A": (3, 50)}),
     "started without terms": ("split_initialisation", "def f(float(M,N) A) -> (S) { S(m) +=! A(m, n) }", {"A": (3, 0)}),
 }  # fmt: skip
@@ -54,6 +65,7 @@ PASSES: dict[str, Callable[[Assignments], Assignments]] = {
     "chunk_reductions": lambda before: chunk_reductions(before, Options(reduction_chunks=7), AVX512),
     "split_index_sets": lambda before: split_index_sets(before, Options()),
     "split_initialisation": split_initialisation,
+    "restrict_products": restrict_products,
 }
 
 
@@ -137,6 +149,14 @@ FAULTS: list[tuple[str, Change, str]] = [
     ("shifted sum", lambda parts: parts[:1], "do not cover"),
     ("shifted sum", lambda parts: [replace(parts[0], value=parts[1].value), parts[1]], "another value"),
     ("shifted sum", last(operator="max="), "more than domain and value"),
+    ("triangle", first(constraints=()), "another value"),
+    ("triangle", first(constraints=("k < i",)), "no identity is gone"),
+    ("triangle", first(constraints=("k <= i + 1",)), "another value"),
+    ("triangle", first(start=Const(1.0, dtype="float32")), "more than domain and value"),
+    ("triangle", first(value=Const(0.0, dtype="float32")), "another value"),
+    ("triangle", lambda parts: [*parts, *parts], "more than domain and value"),
+    ("band", first(constraints=("k <= i",)), "another value"),
+    ("band", first(constraints=("k <= i", "k + 3 >= i")), "no identity is gone"),
     ("started", lambda parts: parts[1:], "not started"),
     ("started", lambda parts: parts[:1], "the update changed"),
     ("started", box(0, 0, 0, -1), "not started"),

@@ -88,7 +88,7 @@ class _Promotion:
         subscripts = [index(name) for name, _, _ in bounds]
         value = Access(self.access.tensor, tuple(read), dtype=self.storage.dtype)
         dynamic = tuple(bound for u in uniform for bound in self._dynamic_bounds(u))
-        if self.asynchronous:
+        if self.asynchronous or self.reader.constraints:
             facts += self._used(uniform, dynamic)
         name = self.draft.add("C", self.reader, copy.name, subscripts, "=", value, bounds, constraints=tuple(facts), dynamic_bounds=dynamic)
         axes = ", ".join(name for name, _, _ in bounds)
