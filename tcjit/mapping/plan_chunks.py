@@ -16,7 +16,7 @@ from tcjit.mapping.plan_atoms import STAGES as ATOM_STAGES
 from tcjit.mapping.plan_atoms import STEPS as ATOM_STEPS
 from tcjit.mapping.plan_atoms import TILES as ATOM_TILES
 from tcjit.mapping.reduction import is_plain_product
-from tcjit.mapping.tile_time import STAGES, TILES, Tile, step_of
+from tcjit.mapping.tile_time import STAGES, TILES, BlockTile, step_of
 
 LEAST_TERMS = 64  # of a chunk
 WORTH = 0.8  # of the time without chunks that one with them may take: the model is rough
@@ -63,7 +63,7 @@ def _time(a: Assignment, sides: Sides, terms: int, chunks: int, device: Device) 
     return fastest + (device.costs.launch + moved / device.costs.l2_load if chunks > 1 else 0)
 
 
-def _tiles(a: Assignment, sides: Sides, device: Device) -> Iterator[tuple[Tile, float]]:
+def _tiles(a: Assignment, sides: Sides, device: Device) -> Iterator[tuple[BlockTile, float]]:
     """The tiles that plans choose from, as far as the results reach, with the rate of their arithmetic."""
     down, across, _ = sides
     product = a.value.operand if isinstance(a.value, Cast) else a.value
@@ -75,11 +75,11 @@ def _tiles(a: Assignment, sides: Sides, device: Device) -> Iterator[tuple[Tile, 
             stages = ATOM_STAGES[0] if ahead else 1
             for lies in ((rows, columns), (columns, rows)):
                 if lies[0] <= down and lies[1] <= across:
-                    yield Tile(lies, (2 * ay, 2 * ax), wy * wx * device.warp, ATOM_STEPS[0], stages, size), device.costs.mma_rate
+                    yield BlockTile(lies, (2 * ay, 2 * ax), wy * wx * device.warp, ATOM_STEPS[0], stages, size), device.costs.mma_rate
         return
     for ty, tx, ry, rx in TILES:
         threads = min(ty, down), min(tx, across)
         each = min(ry, -(-down // threads[0])), min(rx, -(-across // threads[1]))
         rows, columns = threads[0] * each[0], threads[1] * each[1]
         step, stages = (step_of(rows + columns), STAGES) if ahead and size >= 4 else (8, 1)
-        yield Tile((rows, columns), each, threads[0] * threads[1], step, stages, size), device.costs.fma_rate
+        yield BlockTile((rows, columns), each, threads[0] * threads[1], step, stages, size), device.costs.fma_rate

@@ -17,7 +17,7 @@ from tcjit.mapping.plan_facts import Facts, bounds
 from tcjit.mapping.reduction import is_plain_product
 from tcjit.mapping.scop import ScopStatement
 from tcjit.mapping.strides import accesses, affine_form, stride
-from tcjit.mapping.tile_time import STAGES, TILES, Tile, step_of
+from tcjit.mapping.tile_time import STAGES, TILES, BlockTile, step_of
 
 STEP = 8  # terms of a reduction that pass through shared memory at once where the block waits for its copies
 AHEAD = (4, 8)  # bytes of the elements that one instruction copies
@@ -114,14 +114,14 @@ def classes(facts: Facts) -> tuple[Class, Class] | None:
 
 
 def by_time(facts: Facts, candidates: Sequence[Shares], way: Callable[[Shares], tuple[int, int]], rate: float) -> list[Shares]:
-    """Tiles, the fastest first; ``way`` gives the terms of a step and the stages of each, ``rate`` is that of ``Tile.cycles``."""
+    """Tiles, the fastest first; ``way`` gives the terms of a step and the stages of each, ``rate`` is that of ``BlockTile.cycles``."""
     terms = prod(facts.main.extent(dim) for dim in facts.main.reduction)
     size = max(DTYPES[a.dtype].bytes for a in accesses(facts.main)[2:])
 
     def time(shares: Shares) -> float:
         blocks = prod(shares[c].tiles if c in shares else facts.extent(c) for c in facts.columns)
         threads = prod(share.threads * share.warps for share in shares.values())
-        tile = Tile([s.tile for s in shares.values()], [s.per_thread for s in shares.values()], threads, *way(shares), size)
+        tile = BlockTile([s.tile for s in shares.values()], [s.per_thread for s in shares.values()], threads, *way(shares), size)
         return tile.cycles(blocks, terms, facts.device, rate)
 
     return sorted(candidates, key=time)

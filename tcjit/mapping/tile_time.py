@@ -17,12 +17,12 @@ STAGES = 3  # of copies that run ahead
 
 
 @dataclass(frozen=True)
-class Tile:
-    """A block's tile: its ``sides``, results of ``each`` thread along them, its ``threads``; terms of a ``step``, and pieces of the
-    operands in shared memory at once (``stages``), in elements of so many ``bytes``."""
+class BlockTile:
+    """A block's tile: its ``sides``, results of a thread along them, its ``threads``; terms of a ``step``, and pieces of the operands in
+    shared memory at once (``stages``), in elements of so many ``bytes``."""
 
     sides: Sequence[int]
-    each: Sequence[int]
+    per_thread: Sequence[int]
     threads: int
     step: int
     stages: int = 1
@@ -32,7 +32,7 @@ class Tile:
         """Of all blocks, each with so many terms; ``rate`` is the multiply-adds of a processor in a cycle."""
         resident = self._resident(device)
         together = min(resident, -(-blocks // device.processors))
-        loads = 1 + 2 * sum(self.each) / prod(self.each)
+        loads = 1 + 2 * sum(self.per_thread) / prod(self.per_thread)
         busy = min(1.0, together * self.threads / device.costs.fma_rate)  # a processor with few warps is not
         term = prod(self.sides) * loads / (rate * busy)
         step, latency = self.step * term, device.costs.load_latency
@@ -43,7 +43,7 @@ class Tile:
 
     def _resident(self, device: Device) -> int:
         """Blocks of a processor at once."""
-        registers = prod(self.each) + 2 * sum(self.each) + ADDRESSES
+        registers = prod(self.per_thread) + 2 * sum(self.per_thread) + ADDRESSES
         shared = self.stages * self.step * sum(self.sides) * self.bytes
         threads = min(device.resident_threads, device.registers // registers)
         return max(1, min(threads // self.threads, device.max_shared_bytes // shared, device.resident_blocks))
