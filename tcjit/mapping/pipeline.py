@@ -126,7 +126,7 @@ def build_scop(
     if isinstance(target, Machine) and options.uses_nests:
         assignments = step(simplify_reductions, assignments)
         assignments = step(scatter_reductions, assignments, target, prove != "none")
-    assignments = step(pad_operands, assignments) if pack else assignments
+    assignments = step(pad_operands, assignments, isinstance(target, Device)) if pack else assignments
     if on_vectors and options.uses_nests:
         assignments = step(tile_reductions, assignments, options, target, prove != "none")
     if pack and on_vectors:  # on a GPU shared memory does the rest

@@ -190,7 +190,7 @@ def _reads(facts: Facts, item: StatementPlan) -> list[Access]:
 def _pads(facts: Facts, s: ScopStatement, item: StatementPlan, columns: tuple[Distribution, ...]) -> bool:
     """Whether a statement is to compute whole tiles: a sum of products whose every factor has an axis of its own for the terms of
     steps that are not all whole."""
-    if not item.steps or item.mma or s.operator != "+=" or s.dynamic_bounds or not is_plain_product(s.value):
+    if not item.steps or s.operator != "+=" or s.dynamic_bounds or not is_plain_product(s.value):
         return False
     shared_out = [(dim, share) for dim in s.dims if (share := item.share(dim, columns)) is not None]
     if any(bounds(s, dim) != (share.lower, share.lower + share.extent) for dim, share in shared_out):

@@ -79,15 +79,28 @@ def test_only_matrices_go_to_tensor_cores(dims: str, at: str, fits: bool) -> Non
     assert bool(products(mapped(text if "M" in dims else text.replace("M - 1", "63"), {"A": shape, "B": (64, 72)}))) == fits
 
 
-@pytest.mark.parametrize("terms", [16, 48, 64, 128, 256])
-def test_every_number_of_whole_atoms(terms: int) -> None:
-    """Of 128 terms the largest tile has no room for all at once."""
+@pytest.mark.parametrize("terms", [16, 48, 64, 128, 256, 24, 100, 4090])
+def test_every_number_of_atoms(terms: int) -> None:
+    """Of 128 terms the largest tile has no room for all at once; what is missing of the last atom are zeros."""
     assert products(mapped(HALVES, {"A": (4096, terms), "B": (terms, 4096)}, SM_90), SM_90)
 
 
-@pytest.mark.parametrize("terms", [8, 24, 100])
-def test_parts_of_atoms_are_computed_by_threads(terms: int) -> None:
+@pytest.mark.parametrize("terms", [4, 8])
+def test_less_than_an_atom_is_computed_by_threads(terms: int) -> None:
     assert not products(mapped(HALVES, {"A": (128, terms), "B": (terms, 128)}))
+
+
+WINDOWS = "def conv(float16(N,C,H,W) X, float16(F,C,KH,KW) F1) -> (Y) { Y(n,f,h,w) +=! X(n,c,h + kh,w + kw) * F1(f,c,kh,kw) }"
+
+
+@pytest.mark.parametrize(("channels", "filters", "side"), [(16, 32, 20), (24, 40, 30), (64, 64, 56)])
+def test_convolutions_of_halves_go_to_tensor_cores(channels: int, filters: int, side: int) -> None:
+    """A step has one place of the window, and as many channels as an atom has terms."""
+    made = mapped(WINDOWS, {"X": (2, channels, side, side), "F1": (filters, channels, 3, 3)})
+    assert products(made)
+    inside = "h + kh >= 1 && h + kh <= H && w + kw >= 1 && w + kw <= W"
+    padded = WINDOWS.replace("X(n,c,h + kh,w + kw)", f"(({inside}) ? X(n,c,h + kh - 1,w + kw - 1) : 0.0)")
+    assert products(mapped(padded.replace(" }", " where h in 0:H, w in 0:W }"), {"X": (2, 16, 30, 30), "F1": (32, 16, 3, 3)}))
 
 
 @pytest.mark.parametrize(

@@ -88,8 +88,8 @@ class _Promotion:
         subscripts = [index(name) for name, _, _ in bounds]
         value = Access(self.access.tensor, tuple(read), dtype=self.storage.dtype)
         dynamic = tuple(bound for u in uniform for bound in self._dynamic_bounds(u))
-        if self.asynchronous or self.reader.constraints:
-            facts += self._used(uniform, dynamic)
+        used = self._used(uniform, dynamic) if self.asynchronous or self.reader.constraints else []
+        facts += used
         name = self.draft.add("C", self.reader, copy.name, subscripts, "=", value, bounds, constraints=tuple(facts), dynamic_bounds=dynamic)
         axes = ", ".join(name for name, _, _ in bounds)
         self.draft.aliases[copy.name] = f"{{ {isl_name(copy.name)}[{axes}] -> {isl_name(self.access.tensor)}[{', '.join(alias)}] }}"
@@ -100,7 +100,7 @@ class _Promotion:
         regions = [self._region(name, origins)]
         if (self.item.mma or self.item.padded) and beyond:
             # whole instructions and whole tiles read beyond the edge of the tensor, or the last term: zeros stand there
-            where = (f"({' or '.join(beyond)})",)
+            where = (f"({' or '.join(beyond)})", *used)
             zero = identity("+=", self.storage.dtype)
             fill = self.draft.add("Z", self.reader, copy.name, subscripts, "=", zero, bounds, constraints=where, dynamic_bounds=dynamic)
             regions.append(self._region(fill, origins))
@@ -111,7 +111,7 @@ class _Promotion:
         factors, _ = self.piece.forms[axis]
         names = {u.dim: u.name for u in self.steps}
         steps = [(dim, share) for dim, share in self.item.steps if dim in factors and share.extent % share.whole_tile]
-        return [(f"{share.tile} * {names[dim]} + l{axis}", share.extent) for dim, share in steps]
+        return [(f"{share.tile} * {names[dim]} + l{axis}" if dim in names else f"l{axis}", share.extent) for dim, share in steps]
 
     @property
     def asynchronous(self) -> bool:
