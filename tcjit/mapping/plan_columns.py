@@ -49,7 +49,7 @@ def columns(facts: Facts) -> GroupPlan:
 
 def _vector(facts: Facts, column: int) -> int:
     """Neighbours that a thread takes at once, where every statement moves by 0 or 1 and there is work enough."""
-    wide = facts.options.vector or 4
+    wide = facts.options.vector or facts.together((s, facts.dims(s)[column]) for s in facts.statements)
     for s in facts.statements:
         moves = [stride(facts.scop, a, facts.dims(s)[column]) for a in accesses(s)]
         if any(m not in (0, 1) for m in moves) or facts.lower(column):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
 from tcjit.grammar.ast import Access
+from tcjit.grammar.dtypes import DTYPES
+from tcjit.mapping.footprint import WIDE
 from tcjit.mapping.gpu_nest import Distribution, StatementPlan
 from tcjit.mapping.group import Group
 from tcjit.mapping.machine import Device
@@ -74,6 +77,11 @@ class Facts:
             touched = prod(s.extent(d) for d in s.dims if self.moves_with(a, d))
             score += touched * ((step == 1) - (step not in (0, 1)))
         return score, stride(self.scop, accesses(s)[0], dim) == 1, s.extent(dim)
+
+    def together(self, moving: Iterable[tuple[ScopStatement, str]]) -> int:
+        """The neighbours along dimensions of statements that fill one access of 16 bytes, of the widest type among them; 4 at least."""
+        sizes = [DTYPES[a.dtype].bytes for s, dim in moving for a in accesses(s) if stride(self.scop, a, dim) == 1]
+        return max(4, WIDE // max(sizes, default=WIDE))
 
     def moves_with(self, access: Access, dim: str) -> bool:
         """Whether an access moves with a dimension (or may, where it is no plain sum)."""

@@ -50,7 +50,7 @@ def _lane(facts: Facts, s: ScopStatement) -> str | None:
 
 def _vector(facts: Facts, lanes: Mapping[str, str]) -> int:
     """Neighbours that a thread takes at once: as many as fill 16 bytes, where all rows allow it."""
-    wide = facts.options.vector or 4
+    wide = facts.options.vector or facts.together((facts.scop.statement(name), dim) for name, dim in lanes.items())
     for name, dim in lanes.items():
         s = facts.scop.statement(name)
         lower, upper = bounds(s, dim)

@@ -13,6 +13,7 @@ from support.rings.banks import touches
 from support.rings.nvrtc import RELEASES, using
 from support.rings.sass import Instruction, bodies, count, histogram, innermost, sass
 
+from tcjit import library
 from tcjit.codegen.dialect import CUDA
 from tcjit.codegen.gpu_kernel import emit_gpu
 from tcjit.mapping.machine import SM_80, SM_90, Device
@@ -109,7 +110,22 @@ def test_a_failed_check_is_a_plain_store() -> None:
     """Not an atomic operation, which mapped host memory may not have, nor the reduction over a warp that ptxas makes of one."""
     _, code = compiled(mapped(GATHER, {"T": (1000, 64), "I": (32, 20)}))
     assert not {"REDUX", "ATOM", "ATOMG", "RED", "VOTE"} & set(histogram(code))
-    assert count(code, "STG", "STRONG", "SYS") + count(code, "ST", "STRONG", "SYS") >= 1
+    assert count(code, "STG", "STRONG", "SYS") + count(code, "ST", "STRONG", "SYS") == 1
+
+
+def test_loads_of_gathers_do_not_wait_for_checks() -> None:
+    """A thread keeps what failed in a register: rows are loaded one after the other, without a branch between."""
+    _, code = compiled(mapped(GATHER, {"T": (100000, 128), "I": (8192, 50)}))
+    names = [instruction.name for instruction in code]
+    between = names[names.index("LDG") : len(names) - names[::-1].index("LDG")]
+    assert not {"ST", "STG", "CALL", "BSSY"} & set(between) and between.count("LDG") >= 32
+
+
+@pytest.mark.parametrize("operator", ["rms_norm", "gelu"])
+def test_halves_move_16_bytes_at_once(operator: str) -> None:
+    shapes: dict[str, Shapes] = {"rms_norm": {"X": (8192, 4096), "gamma": (4096,)}, "gelu": {"X": (1 << 26,)}}
+    _, code = compiled(mapped(library.source(operator, "bfloat16"), shapes[operator]))
+    assert count(code, "LDG", "128") == count(code, "LDG") > 0 and count(code, "STG", "128") == count(code, "STG") > 0
 
 
 def test_copies_ahead_are_asynchronous() -> None:
