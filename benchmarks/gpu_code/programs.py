@@ -67,6 +67,9 @@ def _product(name: str, form: str, dtype: str, m: int, n: int, k: int, **options
     return Subject(name, form.format(t=dtype), shapes, options=options)
 
 
+ROUNDED_ATTENTION = library.source("attention", "bfloat16").replace(
+    "S(b, h, q, k) * Value(b, h, k, e)", "float32(bfloat16(S(b, h, q, k)) * Value(b, h, k, e))"
+)
 UNIT = {"sh": 1, "sw": 1, "ph": 1, "pw": 1, "dh": 1, "dw": 1}
 POOL = {"kh": 3, "kw": 3, "sh": 2, "sw": 2, "ph": 1, "pw": 1, "dh": 1, "dw": 1}
 HEADS = {"Query": (8, 16, 512, 64), "Key": (8, 16, 512, 64), "Value": (8, 16, 512, 64)}
@@ -93,6 +96,7 @@ SUBJECTS = (
     Subject("tbmm 500x26x26x72", TBMM, {"X": (500, 26, 72), "Y": (500, 26, 72)}),
     _of("attention fp32", "attention", "float32", **HEADS),
     _of("attention bf16", "attention", "bfloat16", **HEADS),
+    Subject("attention bf16, scores rounded", ROUNDED_ATTENTION, HEADS),
     _of("causal attention fp32", "causal_attention", "float32", **HEADS),
     Subject("triangular product 2048", TRIANGULAR, {"L": (2048, 2048), "B": (2048, 2048)}),
     _of("softmax 4096x32768", "softmax", "float32", X=(4096, 32768)),

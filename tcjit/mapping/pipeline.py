@@ -32,6 +32,7 @@ from tcjit.mapping.passes.eliminate_indices import eliminate_indices
 from tcjit.mapping.passes.fuse import fuse, groups_of
 from tcjit.mapping.passes.map_to_blocks import map_to_blocks
 from tcjit.mapping.passes.map_to_threads import map_to_threads
+from tcjit.mapping.passes.narrow_operands import narrow_operands
 from tcjit.mapping.passes.pack_operands import pack_operands
 from tcjit.mapping.passes.pad_operands import pad_operands
 from tcjit.mapping.passes.pad_tiles import pad_tiles
@@ -126,6 +127,8 @@ def build_scop(
     if isinstance(target, Machine) and options.uses_nests:
         assignments = step(simplify_reductions, assignments)
         assignments = step(scatter_reductions, assignments, target, prove != "none")
+    if isinstance(target, Device) and pack and "mma" in target.capabilities:
+        assignments = proved(narrow_operands, assignments)
     assignments = step(pad_operands, assignments, isinstance(target, Device)) if pack else assignments
     if on_vectors and options.uses_nests:
         assignments = step(tile_reductions, assignments, options, target, prove != "none")

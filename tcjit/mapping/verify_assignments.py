@@ -51,6 +51,7 @@ class _Replacement:
             "widen": self.widened,
             "chunk_reductions": self.chunked,
             "restrict_products": self.restricted,
+            "narrow_operands": self.narrowed,
             "split_index_sets": self.parted,
             "split_initialisation": self.initialised,
         }
@@ -142,6 +143,27 @@ class _Replacement:
             if not self.instances(start).is_equal(self.instances(_results(old))):
                 return "results are left without their start"
         return ""
+
+    def narrowed(self, old: Assignment, new: Sequence[Assignment]) -> str:
+        """Temporaries that hold, for every value of some dimensions, a part of the terms, which is read there instead."""
+        *copies, update = new
+        stored: dict[Expr, Expr] = {}
+        for copy in copies:
+            dims = tuple(Index(name, dtype="int64") for name in _dims(copy))
+            if copy.tensor in self.before or copy.operator != "=" or copy.subscripts != dims or copy.constraints or copy.dynamic:
+                return "a part is not stored in a temporary of its own"
+            if any(bound not in old.bounds for bound in copy.bounds) or self.after[copy.tensor].dtype != copy.value.dtype:
+                return "not all of a part is stored"
+            if any(access.tensor == old.tensor for access, _ in guarded_accesses(copy.value)):
+                return "a part depends on results"
+            stored[Access(copy.tensor, dims, dtype=copy.value.dtype)] = copy.value
+
+        def inlined(value: Expr) -> Expr:
+            return stored[value] if value in stored else rebuild(value, inlined)
+
+        if any(access.tensor in {copy.tensor for copy in copies} for copy in copies for access, _ in guarded_accesses(copy.value)):
+            return "a part is read before it is stored"
+        return "" if replace(update, value=inlined(update.value)) == old else "the terms changed"
 
     def restricted(self, old: Assignment, new: Sequence[Assignment]) -> str:
         """A part of the terms, each with its value; those that are gone were the identity."""

@@ -57,6 +57,7 @@ def test_products_of_other_types(name: str, dtype: str) -> None:
 HALVES = {
     "product": ("def f({t}(M,K) A, {t}(K,N) B) -> (C) {{ C(m,n) +=! A(m,k) * B(k,n) }}", (37, 50), (50, 41)),
     "one_step": ("def f({t}(M,K) A, {t}(N,K) B) -> (C) {{ C(m,n) +=! A(m,k) * B(n,k) }}", (70, 21), (33, 21)),
+    "rounded": ("def f(float(M,K) A, {t}(K,N) B) -> (float32(M,N) C) {{ C(m,n) +=! float32({t}(A(m,k)) * B(k,n)) }}", (37, 50), (50, 41)),
     "window": ("def f({t}(C,W) A, {t}(F,C,K) B) -> (O) {{ O(f,w) +=! A(c, w + k) * B(f,c,k) }}", (20, 40), (18, 20, 3)),
     "windows": ("def f({t}(C,H,W) A, {t}(F,C,3,3) B) -> (O) {{ O(f,h,w) +=! A(c,h+i,w+j) * B(f,c,i,j) }}", (16, 7, 29), (33, 16, 3, 3)),
 }
@@ -67,7 +68,8 @@ HALVES = {
 def test_parts_of_atoms_are_zeros(name: str, dtype: str) -> None:
     text, *shapes = HALVES[name]
     generator = torch.Generator().manual_seed(1)
-    tensors = [torch.randint(-4, 5, shape, generator=generator).to(getattr(torch, dtype)) for shape in shapes]
+    kinds = [torch.float32 if name == "rounded" else getattr(torch, dtype), getattr(torch, dtype)]
+    tensors = [torch.randint(-4, 5, shape, generator=generator).to(kind) for shape, kind in zip(shapes, kinds)]
     kernel = tcjit.define(text.format(t=dtype), target=TARGET).f.compile(*tensors)
     assert "tc_mma_" in kernel.source
     wanted = tcjit.define(text.format(t=dtype), target="reference").f(*tensors)

@@ -90,6 +90,17 @@ def test_less_than_an_atom_is_computed_by_threads(terms: int) -> None:
     assert not products(mapped(HALVES, {"A": (128, terms), "B": (terms, 128)}))
 
 
+def test_what_the_program_rounds_to_halves_goes_to_tensor_cores() -> None:
+    """Once, before the product."""
+    text = """def f(float(M,K) S, bfloat16(K,N) V) -> (float32(M,N) O) {
+        P(m, k) = exp(S(m, k))
+        O(m, n) +=! float32(bfloat16(P(m, k)) * V(k, n))
+    }"""
+    made = mapped(text, {"S": (128, 128), "V": (128, 128)})
+    assert products(made)
+    assert [s.value.dtype for s in made.scop.statements if s.tensor == "P_narrow"] == ["bfloat16"]
+
+
 WINDOWS = "def conv(float16(N,C,H,W) X, float16(F,C,KH,KW) F1) -> (Y) { Y(n,f,h,w) +=! X(n,c,h + kh,w + kw) * F1(f,c,kh,kw) }"
 
 

@@ -1,6 +1,6 @@
 """The proofs of the passes over assignments: what the passes do holds, and every fault that is put into it is found.
 
-Modules: mapping.passes.restrict_products mapping.verify_assignments
+Modules: mapping.passes.narrow_operands mapping.passes.restrict_products mapping.verify_assignments
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from tcjit.mapping.assignment import Assignment, Assignments
 from tcjit.mapping.extract import extract
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.chunk_reductions import chunk_reductions
+from tcjit.mapping.passes.narrow_operands import narrow_operands
 from tcjit.mapping.passes.restrict_products import restrict_products
 from tcjit.mapping.passes.split_index_sets import split_index_sets
 from tcjit.mapping.passes.split_initialisation import split_initialisation
@@ -57,6 +58,11 @@ PROGRAMS: dict[str, tuple[str, str, dict[str, tuple[int, ...]]]] = {
         "def f(float(N,N) A, float(N,M) B) -> (C) { C(i, j) +=! (k <= i) ? ((k + 4 >= i) ? A(i, k) * B(k, j) : 0.0) : 0.0 }",
         {"A": (20, 20), "B": (20, 24)},
     ),
+    "narrowed": (
+        "narrow_operands",
+        "def f(float(M,K) A, float16(K,N) B) -> (float32(M,N) C) { C(m, n) +=! float32(float16(A(m, k)) * B(k, n)) }",
+        {"A": (20, 24), "B": (24, 30)},
+    ),
     "started": ("split_initialisation", "def f(float(M,N) A) -> (S) { S(m) +=! A(m, n) }", {"A": (3, 50)}),
     "started without terms": ("split_initialisation", "def f(float(M,N) A) -> (S) { S(m) +=! A(m, n) }", {"A": (3, 0)}),
 }  # fmt: skip
@@ -66,6 +72,7 @@ PASSES: dict[str, Callable[[Assignments], Assignments]] = {
     "split_index_sets": lambda before: split_index_sets(before, Options()),
     "split_initialisation": split_initialisation,
     "restrict_products": restrict_products,
+    "narrow_operands": narrow_operands,
 }
 
 
@@ -149,6 +156,13 @@ FAULTS: list[tuple[str, Change, str]] = [
     ("shifted sum", lambda parts: parts[:1], "do not cover"),
     ("shifted sum", lambda parts: [replace(parts[0], value=parts[1].value), parts[1]], "another value"),
     ("shifted sum", last(operator="max="), "more than domain and value"),
+    ("narrowed", box(0, 0, 0, -1), "not all of a part"),
+    ("narrowed", first(constraints=("k < 10",)), "in a temporary of its own"),
+    ("narrowed", first(tensor="C"), "in a temporary of its own"),
+    ("narrowed", first(operator="+="), "in a temporary of its own"),
+    ("narrowed", first(value=Const(1.0, dtype="float16")), "the terms changed"),
+    ("narrowed", lambda parts: parts[1:], "the terms changed"),
+    ("narrowed", last(operator="max="), "the terms changed"),
     ("triangle", first(constraints=()), "another value"),
     ("triangle", first(constraints=("k < i",)), "no identity is gone"),
     ("triangle", first(constraints=("k <= i + 1",)), "another value"),
