@@ -253,7 +253,7 @@ def _steps(facts: Facts, s: ScopStatement, wanted: int, columns: Sequence[Distri
     shares: dict[str, Distribution] = {}
     # windows first: a piece that holds one is hardly larger than without it
     reduced = [d for d in reversed(s.dims) if d in s.reduction]
-    for dim in sorted(reduced, key=lambda d: not _window(facts, s, d)):
+    for dim in sorted(reduced, key=lambda d: not facts.shifts(s, d)):
         lower, upper = bounds(s, dim)
         extent = upper - lower
         # beside whole windows, a few more terms make a step worth its barriers
@@ -263,12 +263,6 @@ def _steps(facts: Facts, s: ScopStatement, wanted: int, columns: Sequence[Distri
         shares[dim] = Distribution(lower, extent, min(size, extent))
         taken *= min(size, extent)
     return tuple((dim, shares[dim]) for dim in s.dims if dim in shares)
-
-
-def _window(facts: Facts, s: ScopStatement, dim: str) -> bool:
-    """Whether a dimension only shifts a subscript that another one moves too."""
-    forms = [affine_form(sub, facts.scop.values) for a in accesses(s)[2:] for sub in a.subscripts]
-    return any(form is not None and len(form[0]) > 1 and dim in form[0] for form in forms)
 
 
 def _reused(facts: Facts, s: ScopStatement, columns: tuple[Distribution, ...], access: Access) -> bool:

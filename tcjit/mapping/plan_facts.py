@@ -78,6 +78,11 @@ class Facts:
             score += touched * ((step == 1) - (step not in (0, 1)))
         return score, stride(self.scop, accesses(s)[0], dim) == 1, s.extent(dim)
 
+    def shifts(self, s: ScopStatement, dim: str) -> bool:
+        """Whether a dimension only shifts a subscript that another one moves too, as that of a window does."""
+        forms = [affine_form(sub, self.scop.values) for a in accesses(s)[2:] for sub in a.subscripts]
+        return any(form is not None and len(form[0]) > 1 and dim in form[0] for form in forms)
+
     def together(self, moving: Iterable[tuple[ScopStatement, str]]) -> int:
         """The neighbours along dimensions of statements that fill one access of 16 bytes, of the widest type among them; 4 at least."""
         sizes = [DTYPES[a.dtype].bytes for s, dim in moving for a in accesses(s) if stride(self.scop, a, dim) == 1]

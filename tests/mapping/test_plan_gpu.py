@@ -251,6 +251,23 @@ def test_no_copy_takes_more_neighbours_than_asked(text: str, wide: int, vector: 
         assert last == {(1, min(wide, vector or wide))}
 
 
+# ---------------------------------------------------------------- windows and squares
+
+POOL = "def pool(float(N,H,W) X) -> (Y) { Y(n,h,w) max=! X(n,2*h + i,2*w + j) where h in 0:100, w in 0:100, i in 0:3, j in 0:3 }"
+
+
+@pytest.mark.parametrize(("images", "alone"), [(100, True), (1, False)])
+def test_a_thread_has_a_whole_window_where_there_are_enough(images: int, alone: bool) -> None:
+    made = mapped(POOL, {"X": (images, 202, 202)}, SM_90)
+    assert alone == ("tc_shuffle" not in emit_gpu(made, CUDA, SM_90, checked=True).text)
+
+
+@pytest.mark.parametrize(("dtype", "elements"), [("float", 32 * 33), ("bfloat16", 64 * 72), ("int8", 64 * 80)])
+def test_narrow_types_are_turned_in_larger_squares(dtype: str, elements: int) -> None:
+    made = mapped(f"def turn({dtype}(M,N) A) -> (B) {{ B(j,i) = A(i,j) }}", {"A": (1024, 2048)}, SM_90)
+    assert shared(made) == {"A_shared": elements}
+
+
 # ---------------------------------------------------------------- blocks for all processors
 
 FEW_TILES: dict[str, tuple[str, Shapes]] = {
