@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from tcjit.grammar.ast import Access, Binary, Cast
 from tcjit.mapping.gpu_nest import Distribution, GroupPlan, StatementPlan
 from tcjit.mapping.plan_contraction import asked, by_time, classes, tiled
-from tcjit.mapping.plan_facts import Facts, bounds
+from tcjit.mapping.plan_facts import Facts, bounds, over_columns
 from tcjit.mapping.scop import ScopStatement
 
 # warps down and across a block's tile, and atoms of one warp down and across
@@ -24,7 +24,9 @@ STEPS = (64, 32, 16)  # terms that pass through shared memory at once: 128 bytes
 def on_tensor_cores(facts: Facts) -> GroupPlan | None:
     """The plan of a product of two half-precision matrices; None for anything else, and where no tile suits it."""
     s = facts.main
-    if "mma" not in facts.device.capabilities or not facts.options.shared or not _product_of_halves(s) or s.constraints:
+    if "mma" not in facts.device.capabilities or not facts.options.shared or not _product_of_halves(s):
+        return None
+    if s.constraints and not over_columns(s, facts.dims(s)):
         return None
     found = classes(facts)
     apart = set(s.dims) - set(facts.dims(s)) - set(s.reduction)
@@ -44,7 +46,8 @@ def on_tensor_cores(facts: Facts) -> GroupPlan | None:
             for stages in STAGES if "async_copy" in facts.device.capabilities and not asked(facts) else (1,):
                 plan = tiled(facts, shares, [down, across], step, atoms, stages).plan
                 item = next(item for item in plan.items if item.statement == s.name)
-                if sum(name == s.name for name, _ in plan.shared) == 2 and (item.padded or _whole(facts, plan, item)):
+                whole = item.padded or (not s.constraints and _whole(facts, plan, item))
+                if whole and sum(name == s.name for name, _ in plan.shared) == 2:
                     return plan
     return None
 

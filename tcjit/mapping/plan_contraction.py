@@ -13,7 +13,7 @@ from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.assemble import UNROLLED
 from tcjit.mapping.footprint import piece
 from tcjit.mapping.gpu_nest import Distribution, GroupPlan, StatementPlan
-from tcjit.mapping.plan_facts import Facts, bounds
+from tcjit.mapping.plan_facts import Facts, bounds, over_columns
 from tcjit.mapping.reduction import is_plain_product
 from tcjit.mapping.scop import ScopStatement
 from tcjit.mapping.strides import accesses, affine_form, stride
@@ -204,7 +204,7 @@ def _pads(facts: Facts, s: ScopStatement, item: StatementPlan, columns: tuple[Di
         moving = [{dim: f for dim, f in form[0].items() if dim not in single} for form in forms if form is not None]
         if any([factors for factors in moving if dim in factors] != [{dim: 1}] for dim in partial & set(s.reduction)):
             return False
-    return bool(partial)
+    return bool(partial) or over_columns(s, item.columns)
 
 
 def _with_copies(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
+from tcjit.grammar.affine import isl_name
 from tcjit.grammar.ast import Access
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.footprint import WIDE
@@ -97,3 +99,9 @@ class Facts:
 def bounds(s: ScopStatement, dim: str) -> tuple[int, int]:
     """The least value of a dimension, and one more than the greatest."""
     return next((lower, upper) for name, lower, upper in s.bounds if name == dim)
+
+
+def over_columns(s: ScopStatement, columns: Sequence[str]) -> bool:
+    """Whether a statement has constraints, and they are on the dimensions of its results alone, which run along ``columns``."""
+    others = {isl_name(dim) for dim in s.dims if dim not in columns}
+    return bool(s.constraints) and not any(others & set(re.findall(r"\w+", text)) for text in s.constraints)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tcjit.grammar.affine import condition
-from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Select, Statement
+from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Select, Statement, Unary
 from tcjit.grammar.dtypes import DTYPES
 
 
@@ -40,15 +40,15 @@ def is_identity(value: Expr, operator: str) -> bool:
     return isinstance(value, Const) and value == neutral and str(value.value) == str(neutral.value)  # 0.0 is no -0.0
 
 
-def guarded_term(value: Expr, operator: str, values: Mapping[str, int]) -> tuple[list[str], Expr]:
-    """The affine conditions, in isl's words, without which a term is the identity, and its value where they hold."""
-    conditions: list[str] = []
+def guarded_term(value: Expr, operator: str, values: Mapping[str, int]) -> tuple[list[tuple[str, Expr]], Expr]:
+    """The affine conditions, in isl's words and as they stand, without which a term is the identity, and its value where they hold."""
+    conditions: list[tuple[str, Expr]] = []
     while isinstance(value, Select) and (text := condition(value.condition, values)) is not None:
         if is_identity(value.other, operator):
-            conditions.append(f"({text})")
+            conditions.append((f"({text})", value.condition))
             value = value.then
         elif is_identity(value.then, operator):
-            conditions.append(f"(not ({text}))")
+            conditions.append((f"(not ({text}))", Unary("!", value.condition, dtype="bool")))
             value = value.other
         else:
             break

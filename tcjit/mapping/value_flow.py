@@ -173,16 +173,19 @@ class _ValueFlow:
 
     def _keep(self, old: ScopStatement, new: ScopStatement) -> None:
         """A statement of the program computes the same from the same elements into the same element."""
-        changed = replace(new, tensor=old.tensor, subscripts=old.subscripts, value=old.value, source=old.source, bounds=old.bounds)
+        changed = replace(
+            new, tensor=old.tensor, subscripts=old.subscripts, value=old.value, source=old.source, bounds=old.bounds,
+            constraints=old.constraints,
+        )  # fmt: skip
         grown = [(dim, lower) for dim, lower, _ in new.bounds] == [(dim, lower) for dim, lower, _ in old.bounds]
         grown = grown and all(upper >= end for (_, _, upper), (_, _, end) in zip(new.bounds, old.bounds, strict=True))
         if changed != old or not grown:
             self._fail(new, "its operator or its domain changed")
         if _shape(self.before, old) != _shape(self.after, new):
             self._fail(new, "its value changed")
-        if new.bounds != old.bounds:
+        if (new.bounds, new.constraints) != (old.bounds, old.constraints):
             self._grown(old, new)
-            new = replace(new, bounds=old.bounds)
+            new = replace(new, bounds=old.bounds, constraints=old.constraints)
         written, writes = self._relation(self.before, old, _target(old)), self._relation(self.after, new, _target(new))
         exact = _is_affine(self.after, _target(new))
         if exact and not self._stands_for(new.tensor, writes, written):

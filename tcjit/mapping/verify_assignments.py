@@ -166,16 +166,33 @@ class _Replacement:
         return "" if replace(update, value=inlined(update.value)) == old else "the terms changed"
 
     def restricted(self, old: Assignment, new: Sequence[Assignment]) -> str:
-        """A part of the terms, each with its value; those that are gone were the identity."""
-        if len(new) != 1 or replace(new[0], value=old.value, constraints=old.constraints) != old:
-            return "more than domain and value changed"
+        """A part of the terms, each with its value; those that are gone were the identity. Where the sum is in a temporary, results that
+        have all of their terms are picked from it, and others are the identity."""
         neutral = identity(old.operator, old.value.dtype)
         whole, left = self.instances(old), self.instances(new[0])
+        if len(new) not in (1, 2) or replace(new[0], value=old.value, constraints=old.constraints, tensor=old.tensor) != old:
+            return "more than domain and value changed"
+        if len(new) == 2 and (wrong := self.picked(old, new[0], new[1], neutral)):
+            return wrong
+        if (new[0].tensor != old.tensor) != (len(new) == 2):
+            return "more than domain and value changed"
         if old.start != identity(old.operator, self.before[old.tensor].dtype):
             return "the results do not start at the identity"
         if not left.is_subset(whole) or not self.agree(old.value, new[0].value, left, old):
             return "a term has another value"
         return "" if self.neutral(old.value, neutral, whole.subtract(left), old) else "a term that is no identity is gone"
+
+    def picked(self, old: Assignment, sums: Assignment, pick: Assignment, neutral: Const) -> str:
+        storage, target = self.after[sums.tensor], self.before[old.tensor]
+        if sums.tensor in self.before or storage.role != "temporary" or (storage.dtype, storage.shape) != (target.dtype, target.shape):
+            return "the sum is in no temporary of its own"
+        results = self.instances(_results(old))
+        if pick.operator != "=" or not _same_element(pick, old) or not self.instances(pick).is_equal(results):
+            return "not all results are picked"
+        full = self.instances(old).subtract(self.instances(sums)).project_out(isl.dim_type.set, results.n_dim(), len(old.terms))
+        element = Access(sums.tensor, old.subscripts, dtype=storage.dtype)
+        inside = self.agree(pick.value, element, results.subtract(full), pick)
+        return "" if inside and self.neutral(pick.value, neutral, full, pick) else "results are picked that lack terms, or others are not"
 
     def neutral(self, value: Expr, neutral: Const, where: isl.Set, a: Assignment) -> bool:
         """Whether a value is the identity of a reduction wherever ``a`` has these instances."""

@@ -95,6 +95,21 @@ def test_terms_that_a_condition_leaves_out_are_not_computed(name: str, extent: i
     torch.testing.assert_close(kernel(torch.where(inside(row, column), a, torch.nan), b), wanted)
 
 
+@pytest.mark.parametrize(("dtype", "extent"), [("float", 96), ("float", 83), ("bfloat16", 96), ("float16", 75)])
+def test_results_that_a_condition_leaves_out_are_zeros(dtype: str, extent: int) -> None:
+    """Also where the tile that computes them holds something else."""
+    text = f"def f({dtype}(N,K) A, {dtype}(K,M) B) -> (float32(N,M) C) {{ C(i,j) +=! (j <= i) ? float32(A(i,k) * B(k,j)) : 0.0 }}"
+    kind = torch.float32 if dtype == "float" else getattr(torch, dtype)
+    random = torch.Generator().manual_seed(1)
+    a, b = (torch.randint(-4, 5, shape, generator=random).to(kind) for shape in ((extent, 64), (64, 2 * extent)))
+    b[3, 40] = torch.inf
+    kernel = tcjit.define(text, target=TARGET).f.compile(a, b)
+    assert ("tc_mma_" in kernel.source) == (dtype != "float")
+    inside = torch.arange(2 * extent)[None] <= torch.arange(extent)[:, None]
+    wanted = torch.where(inside, a.float() @ b.float(), 0.0)
+    torch.testing.assert_close(kernel(a, b), wanted, equal_nan=True)
+
+
 # ---------------------------------------------------------------- broken kernels
 
 

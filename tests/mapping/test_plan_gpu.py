@@ -90,6 +90,15 @@ def test_less_than_an_atom_is_computed_by_threads(terms: int) -> None:
     assert not products(mapped(HALVES, {"A": (128, terms), "B": (terms, 128)}))
 
 
+def test_tiles_without_results_are_left_out_on_tensor_cores() -> None:
+    text = "def f(bfloat16(N,K) A, bfloat16(M,K) B) -> (float32(N,M) C) { C(i,j) +=! (j <= i) ? float32(A(i,k) * B(j,k)) : 0.0 }"
+    made = mapped(text, {"A": (512, 64), "B": (512, 64)})
+    assert products(made)
+    (sums,) = (s for s in made.scop.statements if s.reduction)
+    computed = made.scop.instances(sums).count_val().to_python() / 64
+    assert 0.5 < computed / 512**2 < 0.75
+
+
 def test_what_the_program_rounds_to_halves_goes_to_tensor_cores() -> None:
     """Once, before the product."""
     text = """def f(float(M,K) S, bfloat16(K,N) V) -> (float32(M,N) O) {

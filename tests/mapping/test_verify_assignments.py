@@ -58,6 +58,11 @@ PROGRAMS: dict[str, tuple[str, str, dict[str, tuple[int, ...]]]] = {
         "def f(float(N,N) A, float(N,M) B) -> (C) { C(i, j) +=! (k <= i) ? ((k + 4 >= i) ? A(i, k) * B(k, j) : 0.0) : 0.0 }",
         {"A": (20, 20), "B": (20, 24)},
     ),
+    "lower": (
+        "restrict_products",
+        "def f(float(N,K) A, float(K,M) B) -> (C) { C(i, j) +=! (j <= i) ? A(i, k) * B(k, j) : 0.0 }",
+        {"A": (20, 8), "B": (8, 24)},
+    ),
     "narrowed": (
         "narrow_operands",
         "def f(float(M,K) A, float16(K,N) B) -> (float32(M,N) C) { C(m, n) +=! float32(float16(A(m, k)) * B(k, n)) }",
@@ -156,6 +161,14 @@ FAULTS: list[tuple[str, Change, str]] = [
     ("shifted sum", lambda parts: parts[:1], "do not cover"),
     ("shifted sum", lambda parts: [replace(parts[0], value=parts[1].value), parts[1]], "another value"),
     ("shifted sum", last(operator="max="), "more than domain and value"),
+    ("lower", first(constraints=("j < i",)), "no identity is gone|lack terms"),
+    ("lower", first(constraints=()), "another value|lack terms"),
+    ("lower", first(tensor="C"), "more than domain|no temporary"),
+    ("lower", box(1, 0, 0, -1), "not all results"),
+    ("lower", last(operator="+="), "not all results"),
+    ("lower", last(value=Const(0.0, dtype="float32")), "lack terms, or others"),
+    ("lower", lambda parts: [parts[0], replace(parts[1], value=parts[1].value.then)], "lack terms, or others"),  # type: ignore[attr-defined]
+    ("lower", lambda parts: parts[:1], "more than domain and value"),
     ("narrowed", box(0, 0, 0, -1), "not all of a part"),
     ("narrowed", first(constraints=("k < 10",)), "in a temporary of its own"),
     ("narrowed", first(tensor="C"), "in a temporary of its own"),

@@ -26,7 +26,7 @@ def restrict(s: AffineStatement, dtype: str, values: Mapping[str, int]) -> Affin
     conditions, body = guarded_term(s.body, s.operator, values)
     if not conditions:
         return s
-    domain = reduce(isl.Set.intersect, (_where(s, text) for text in conditions), s.domain)
+    domain = reduce(isl.Set.intersect, (_where(s, text) for text, _ in conditions), s.domain)
     left = set(walk(body))
     reads = {access: flat for access, flat in s.reads.items() if access in left}
     return replace(s, domain=domain.coalesce(), body=body, reads=reads)

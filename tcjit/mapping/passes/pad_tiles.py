@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import islpy as isl
+
+from tcjit.errors import MappingError
+from tcjit.grammar.affine import isl_name
 from tcjit.mapping.gpu_nest import GroupPlan, StatementPlan
+from tcjit.mapping.plan_facts import over_columns
 from tcjit.mapping.scop import ScopStatement
 from tcjit.mapping.scop_builder import LoweredScop, ScopBuilder, identity_alias, plain_dims
 from tcjit.mapping.storage import Bounds, Storage
@@ -32,13 +37,19 @@ def _padded(draft: ScopBuilder, plan: GroupPlan, item: StatementPlan) -> Stateme
     dims = plain_dims(s.subscripts)
     users = [u for u in draft.statements.values() if any(a.tensor == storage.name for a in accesses(u))]
     own = {each.statement: each for each in plan.items}
-    if storage.role != "temporary" or dims is None or not set(dims) <= set(item.columns) or any(u.name not in own for u in users):
+    # elements outside the domain of what is held are results, too
+    results = storage.name in draft.aliases and over_columns(s, item.columns)
+    alone = dims is not None and set(dims) <= set(item.columns) and all(u.name in own for u in users)
+    if dims is None or storage.role != "temporary" or results or not alone:
+        if item.mma:
+            raise MappingError(f"the product {s.tensor} on tensor cores has no accumulator of its own", hint="Options(shared=False)")
         return replace(item, padded=False)
     grown = _whole(s, plan, item)
     ends = {dim: upper for dim, _, upper in grown}
     shape = tuple(max(extent, ends[dim]) for dim, extent in zip(dims, storage.shape, strict=True))
     _give_room(draft, storage, shape, users)
-    draft.statements[s.name] = replace(draft.statements[s.name], bounds=grown)
+    constraints = _tiles_with_points(draft, plan, item, s, grown) if over_columns(s, item.columns) else s.constraints
+    draft.statements[s.name] = replace(draft.statements[s.name], bounds=grown, constraints=constraints)
     for user in users:
         if user.tensor == storage.name and user.operator == "=" and not any(user.reads()) and not user.constraints:
             draft.statements[user.name] = replace(draft.statements[user.name], bounds=_whole(user, plan, own[user.name]))
@@ -53,6 +64,25 @@ def _whole(s: ScopStatement, plan: GroupPlan, item: StatementPlan) -> Bounds:
         whole = share is not None and (lower, upper) == (share.lower, share.lower + share.extent)
         bounds.append((dim, lower, lower + share.tiles * share.whole_tile if share is not None and whole else upper))
     return tuple(bounds)
+
+
+def _tiles_with_points(draft: ScopBuilder, plan: GroupPlan, item: StatementPlan, s: ScopStatement, grown: Bounds) -> tuple[str, ...]:
+    """The constraints of a statement that computes every tile in which it has a point."""
+    ctx = draft.scop.ctx
+    columns = [(isl_name(dim), share) for dim, share in zip(item.columns, plan.columns, strict=True)]
+    dims = ", ".join(dim for dim, _ in columns)
+    tiles = ", ".join(f"floor(({dim} - {share.lower})/{share.whole_tile})" for dim, share in columns)
+
+    def where(bounds: Bounds, constraints: tuple[str, ...]) -> isl.Set:
+        facts = [f"{lower} <= {isl_name(dim)} < {upper}" for dim, lower, upper in bounds if dim in item.columns]
+        return isl.Set.read_from_str(ctx, f"{{ [{dims}] : {' and '.join([*facts, *constraints])} }}")
+
+    tile = isl.Map.read_from_str(ctx, f"{{ [{dims}] -> [{tiles}] }}")
+    box = where(grown, ())
+    wanted = where(s.bounds, s.constraints).apply(tile).apply(tile.reverse()).intersect(box)
+    if box.is_subset(wanted):
+        return ()
+    return (f"({wanted.gist(box).coalesce().to_str().partition(': ')[2].rstrip(' }')})",)
 
 
 def _give_room(draft: ScopBuilder, storage: Storage, shape: tuple[int, ...], users: list[ScopStatement]) -> None:
