@@ -20,7 +20,7 @@ from tcjit.mapping.strides import accesses, affine_form, stride
 from tcjit.mapping.tile_time import STAGES, TILES, BlockTile, step_of
 
 STEP = 8  # terms of a reduction that pass through shared memory at once where the block waits for its copies
-AHEAD = (4, 8)  # bytes of the elements that one instruction copies
+AHEAD = (4, 8)  # bytes of the elements that one instruction copies; neighbours of narrower ones together, or without it
 BOUNDARY = 16  # bytes, on which shared arrays start
 
 Shares = Mapping[int, Distribution]  # by the number of a column
@@ -72,7 +72,7 @@ def _ways(facts: Facts, lines: int) -> list[tuple[int, int]]:
     """Terms of a step, and stages of the copies, the best first; ``lines`` are the rows and columns of a tile."""
     options, s = facts.options, facts.main
     alone = options.reduction_tile or STEP, options.pipeline_stages or 1
-    copied = is_plain_product(s.value) and all(DTYPES[a.dtype].bytes in AHEAD for a in accesses(s)[2:])
+    copied = is_plain_product(s.value) and any(DTYPES[a.dtype].bytes in AHEAD for a in accesses(s)[2:])
     ahead = copied and "async_copy" in facts.device.capabilities
     if options.pipeline_stages or not ahead:
         return [alone]
