@@ -23,6 +23,7 @@ from tcjit.grammar.walk import children, walk
 from tcjit.grammar.wrapping import terms
 from tcjit.mapping.nest import words
 
+FAILED = "tc_failed"  # a thread's variable on a GPU: the number of a site that failed, or 0
 _HALVES = {"float16": "half", "bfloat16": "bfloat"}  # as the names of helpers have them
 _LITERAL = re.compile(r"\(?(-?\d+)\)?")
 _OPERATIONS = {"+": "add", "-": "sub", "*": "mul"}
@@ -88,7 +89,8 @@ class ExpressionPrinter:
     ``access`` gives the text of an element read, already a value (see ``load``); ``name`` that of an ``index``, ``size`` or
     ``scalar``: an index as int64_t, a scalar of its parameter's ``vtype``, any of them as a decimal literal where it is known.
     ``nonnegative`` may tell of an int64 expression that it is never below 0: then its ``/`` and ``%`` are C's own. With ``checked``,
-    ``tc_flag`` tells of integer divisors that are zero: a local int64_t in C, on a GPU a pointer to an int that all threads share.
+    ``tc_flag`` tells of integer divisors that are zero: a local int64_t in C, on a GPU a pointer to an int that all threads share, which a
+    thread writes at its end, from ``FAILED``.
     """
 
     def __init__(
@@ -132,8 +134,8 @@ class ExpressionPrinter:
         return self.sites.index(found) + 1
 
     def inside(self, index: str, extent: str, site: int) -> Text:
-        """On a GPU, an int64 index that is inside 0..extent-1; of one that is not, 0, and ``tc_flag`` has the site."""
-        return self._helper("tc_at", index, extent, str(site), "tc_flag")
+        """On a GPU, an int64 index that is inside 0..extent-1; of one that is not, 0, and ``FAILED`` has the site."""
+        return self._helper("tc_at", index, extent, str(site), f"&{FAILED}")
 
     def shuffled(self, how: str, dtype: str, value: str, lanes: int | str, mask: str) -> Text:
         """The value that another thread of the warp has, ``xor`` or ``down`` by so many; all lanes of ``mask`` evaluate this."""
@@ -305,7 +307,7 @@ class ExpressionPrinter:
     def _nonzero(self, short: str, divisor: Text, site: int) -> Text:
         """The divisor, after a look at whether it is zero."""
         if isinstance(self.dialect, GpuDialect):
-            return self._helper(f"tc_nonzero_{short}", divisor, str(site), "tc_flag")
+            return self._helper(f"tc_nonzero_{short}", divisor, str(site), f"&{FAILED}")
         return self._helper("TC_FLAG_ZERO", divisor, str(site))
 
     def _select(self, expr: Select) -> Text:

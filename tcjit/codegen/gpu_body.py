@@ -17,10 +17,10 @@ from tcjit.codegen.isolate import separate
 from tcjit.codegen.loops import Condition, For, If, MarkNode, Node, Run, children, marks_below, runs, substitute
 from tcjit.codegen.unroll import constant_trips, full_trips
 from tcjit.errors import MappingError
-from tcjit.grammar.ast import Binary, Call, Cast, Expr
+from tcjit.grammar.ast import Access, Binary, Call, Cast, Expr
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.linear import Linear, Ranges, limits
-from tcjit.grammar.polynomial import number
+from tcjit.grammar.polynomial import names, number
 from tcjit.mapping.marks import AsyncCopy, Grid, GridBlock, Mma, Reduce, Sync, Threads, Unroll, Vector, WaitGroup
 
 UNROLLED_BYTES = 128  # of the values of iterations that are written out, and may be under way at once, where nothing is kept in arrays
@@ -68,7 +68,7 @@ class GpuBodyEmitter(GpuEmitter):
                 self.array(f"{kind} {self.memory.private_name(private)}", private.elements)
         body = node.body
         if isinstance(node.mark, GridBlock) and any(self.sums_products(run) for run in _unrolled(body)):
-            body = separate(body, frozenset(self.ranges), self.ranges)
+            body = separate(body, frozenset(self.ranges), self.ranges, self.sums_products)
         self.block(body)
 
     def sums_products(self, run: Run) -> bool:
@@ -162,14 +162,34 @@ class GpuBodyEmitter(GpuEmitter):
         It must be all where a thread's own array is indexed, which lies in registers only if its indices are constants. Elsewhere the
         compiler would load the elements of many iterations before it needs them, or keep them for a later loop, and run out of registers.
         """
-        for run in runs(node.body):
-            s = self.mapped.scop.statement(run.statement)
-            for tensor in (s.tensor, *(access.tensor for access, _ in s.reads())):
-                buffer = self.memory.private(tensor, self.marks)
-                if buffer is not None and buffer.space == "thread" and buffer.elements > 1:
-                    return 0
+        below = runs(node.body)
+        arrays = [(run, access) for run in below for access in self._in_arrays(run)]
+        dims = [(run, name) for run, access in arrays for sub in access.subscripts for name in names(sub)]
+        moving = any(node.variable in run.index(name).variables for run, name in dims)
+        if arrays and not moving and self._guarded(node.body) and any(self.sums_products(run) for run in below):
+            return 1  # a copy of the code with guards is for few tiles: a short one suffices
+        if arrays:
+            return 0
         factor = max(1, UNROLLED_BYTES // self._bytes(node.body))
         return factor if factor < node.upper.constant - node.lower.constant + 1 else 0
+
+    def _in_arrays(self, run: Run) -> list[Access]:
+        """The accesses of a statement to arrays of the thread's own."""
+        s = self.mapped.scop.statement(run.statement)
+        found = []
+        for access in (Access(s.tensor, s.subscripts), *(access for access, _ in s.reads())):
+            buffer = self.memory.private(access.tensor, self.marks)
+            if buffer is not None and buffer.space == "thread" and buffer.elements > 1:
+                found.append(access)
+        return found
+
+    def _guarded(self, nodes: Sequence[Node]) -> bool:
+        """Whether conditions stand in front of statements, or in loops over constants."""
+        for node in nodes:
+            found = constant_trips(node, self.ranges) if isinstance(node, For) else None
+            if isinstance(node, If) or (found is not None and found[1]) or self._guarded(children(node)):
+                return True
+        return False
 
     def _bytes(self, nodes: Sequence[Node]) -> int:
         """The bytes of the values that one run through ``nodes`` computes, in loops over constants."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tcjit.codegen import integers, prelude
 from tcjit.codegen.build import build
 from tcjit.codegen.dialect import GpuDialect
-from tcjit.codegen.expression import ctype, vtype
+from tcjit.codegen.expression import FAILED, ctype, vtype
 from tcjit.codegen.gpu_body import GpuBodyEmitter
 from tcjit.codegen.gpu_emitter import THREAD
 from tcjit.codegen.loops import If, MarkNode, Node, marks_below, runs
@@ -70,6 +70,8 @@ class _GpuKernelEmitter(GpuBodyEmitter):
         body, self.lines = self.lines, []
         shared = self.shared_arrays(nodes, symbol)
         self.pointers()
+        if any(f"&{FAILED}" in line for line in body):
+            body = [f"  int32_t {FAILED} = 0;", *body, f"  if ({FAILED} != 0) {self.printer.helper('tc_raise')}({FAILED}, tc_flag);"]
         opening = f"{self.gpu.kernel.format(threads=launch.threads)} {symbol}({', '.join(self.parameters())}) {{"
         return "\n".join([opening, *self.lines, *body, "}", ""]), KernelLaunch(symbol, self.grid, launch.threads, shared)
 

@@ -4,24 +4,29 @@ Templates as in ``prelude``. A helper of a name that stands there takes that one
 """
 from __future__ import annotations
 
-# $F the type of the flag in memory, $RAISE a statement: some of the sites that fail stays in the flag
+# A thread keeps the greatest number of the sites that fail in a variable of its own, so that loads need not wait for a check. At the end it
+# goes to memory: $F is the type of the flag there, $RAISE a statement, and some of the sites that fail stays in it.
 CHECKS = """
 TC_INLINE void tc_raise(int32_t site, $F *flag) {
   $RAISE
 }
 
-/* an index that is inside, or 0 and the number of the site in the flag */
-TC_INLINE int64_t tc_at(int64_t index, int64_t extent, int32_t site, $F *flag) {
+TC_INLINE void tc_fail(int32_t site, int32_t *failed) {
+  if (*failed < site) *failed = site;
+}
+
+/* an index that is inside, or 0 and the number of the site */
+TC_INLINE int64_t tc_at(int64_t index, int64_t extent, int32_t site, int32_t *failed) {
   if ((uint64_t)index < (uint64_t)extent) return index;
-  tc_raise(site, flag);
+  tc_fail(site, failed);
   return 0;
 }
 """
 
 # the divisor itself: a division by zero gives 0
 NONZERO = """
-TC_INLINE $T tc_nonzero_$X($T divisor, int32_t site, $F *flag) {
-  if (divisor == 0) tc_raise(site, flag);
+TC_INLINE $T tc_nonzero_$X($T divisor, int32_t site, int32_t *failed) {
+  if (divisor == 0) tc_fail(site, failed);
   return divisor;
 }
 """

@@ -2,16 +2,17 @@
 
 A guard of a thread's loops is a fact ``expression >= 0``. With every variable of threads and loops at its worst, what remains is a fact
 about the variables that all threads share, known before the tile starts. Where such facts hold together, one copy of the code needs none
-of these guards; the other copy keeps them. Inside a full tile the steps of a loop are told apart the same way. Loops in, loops out.
+of these guards; the other copy keeps them. Inside a full tile the steps of a loop are told apart the same way. A second copy is worth its
+size for statements in inner loops, not for the guards of copies and stores alone. Loops in, loops out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from tcjit.codegen.inequalities import comparison, facts, split, tightened
-from tcjit.codegen.loops import BooleanOp, Condition, For, If, MarkNode, Node
+from tcjit.codegen.loops import BooleanOp, Condition, For, If, MarkNode, Node, Run, runs
 from tcjit.codegen.unroll import constant_trips
 from tcjit.grammar.dynamic import PREFIX
 from tcjit.grammar.linear import Linear, Ranges, Term, limits, simplified
@@ -21,32 +22,33 @@ Terms = tuple[Term, ...]
 Facts = Mapping[Terms, int]  # a sum's terms -> the constant that makes it at least 0
 
 
-def separate(nodes: tuple[Node, ...], shared: frozenset[str], ranges: Ranges) -> tuple[Node, ...]:
+def separate(nodes: tuple[Node, ...], shared: frozenset[str], ranges: Ranges, worth: Callable[[Run], bool]) -> tuple[Node, ...]:
     """The nodes, where it pays as ``if (full) {...} else {...}``, at the outermost level where it does and again inside what is full.
 
-    ``shared`` are the variables above, all with the same value in every thread of a block, and ``ranges`` theirs.
+    ``shared`` are the variables above, all with the same value in every thread of a block, and ``ranges`` theirs; ``worth`` says which
+    statements are worth it.
     """
-    asked = _Level(shared, ranges, {})
+    asked = _Level(shared, ranges, {}, worth)
     asked.visit(nodes, ranges, None)
     found: dict[Terms, int] = {}
     for fact in asked.wanted:
         found[fact.terms] = min(found.get(fact.terms, fact.constant), fact.constant)
-    if not found:
-        return tuple(_inside(node, shared, ranges) for node in nodes)
+    if not found or not asked.worthy:
+        return tuple(_inside(node, shared, ranges, worth) for node in nodes)
     first, *others = (comparison(Linear(terms, constant)) for terms, constant in sorted(found.items(), key=str))
     condition: Condition = first
     for other in others:
         condition = BooleanOp(condition, "&&", other)
-    full = _Level(shared, ranges, found).visit(nodes, ranges, None)
+    full = _Level(shared, ranges, found, worth).visit(nodes, ranges, None)
     # steps inside a full tile may still be partial: the last one of a reduction
-    return (If(condition, tuple(_inside(node, shared, ranges) for node in full), nodes),)
+    return (If(condition, tuple(_inside(node, shared, ranges, worth) for node in full), nodes),)
 
 
-def _inside(node: Node, shared: frozenset[str], ranges: Ranges) -> Node:
+def _inside(node: Node, shared: frozenset[str], ranges: Ranges, worth: Callable[[Run], bool]) -> Node:
     if isinstance(node, MarkNode) and not isinstance(node.mark, Threads):
-        return replace(node, body=separate(node.body, shared, ranges))
+        return replace(node, body=separate(node.body, shared, ranges, worth))
     if isinstance(node, For):
-        return replace(node, body=separate(node.body, shared | {node.variable}, ranged(node, ranges)))
+        return replace(node, body=separate(node.body, shared | {node.variable}, ranged(node, ranges), worth))
     return node
 
 
@@ -56,13 +58,16 @@ def ranged(node: For, ranges: Ranges) -> Ranges:
 
 
 class _Level:
-    """A place where ``shared`` variables are known: drops the guards that are idle by ``known`` facts, and notes what others want."""
+    """A place where ``shared`` variables are known: drops the guards that are idle by ``known`` facts, and notes what others want, and
+    whether a statement that is worth a copy is among those."""
 
-    def __init__(self, shared: frozenset[str], ranges: Ranges, known: Facts) -> None:
+    def __init__(self, shared: frozenset[str], ranges: Ranges, known: Facts, worth: Callable[[Run], bool]) -> None:
         self.shared = shared
         self.ranges = ranges
         self.known = known
+        self.worth = worth
         self.wanted: list[Linear] = []
+        self.worthy = False
 
     def visit(self, nodes: tuple[Node, ...], ranges: Ranges, sizes: tuple[int, ...] | None) -> tuple[Node, ...]:
         """``sizes``: the digits of the thread's number whose loops are still to come; None outside a region of threads."""
@@ -70,7 +75,10 @@ class _Level:
         for node in nodes:
             if isinstance(node, MarkNode):
                 digits = node.mark.radices if isinstance(node.mark, Threads) else sizes
+                before = len(self.wanted)
                 result.append(replace(node, body=self.visit(node.body, ranges, digits)))
+                if isinstance(node.mark, Threads) and len(self.wanted) > before:
+                    self.worthy = self.worthy or any(self.worth(run) for run in runs(node.body))
             elif isinstance(node, If):
                 then = self.visit(node.then, ranges, sizes)
                 if sizes is not None and not node.other and self.idle(facts(node.condition), ranges):

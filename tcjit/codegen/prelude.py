@@ -378,12 +378,11 @@ def _sources(dialect: Dialect) -> Iterator[str]:
 
 def _gpu_sources(dialect: GpuDialect) -> Iterator[str]:
     """What only a grid of threads needs, and what its language has in place of C's."""
-    flag = f"{dialect.pointer} int".strip()
     yield gpu_prelude.OWN[dialect.name]
-    yield _filled(gpu_prelude.CHECKS, F=flag, RAISE=gpu_prelude.RAISE[dialect.name])
+    yield _filled(gpu_prelude.CHECKS, F=f"{dialect.pointer} int".strip(), RAISE=gpu_prelude.RAISE[dialect.name])
     for dtype, (c_type, short) in INTEGERS.items():
         if DTYPES[dtype].bits >= 32:
-            yield _filled(gpu_prelude.NONZERO, T=c_type, X=short, F=flag)
+            yield _filled(gpu_prelude.NONZERO, T=c_type, X=short)
     if dialect.shuffles:
         narrow = {short for dtype, (_, short) in INTEGERS.items() if DTYPES[dtype].bits < 32} | {"bool"}
         types = [*INTEGERS.values(), *((c_type, short) for c_type, short, _ in FLOATS.values()), (dialect.boolean, "bool")]

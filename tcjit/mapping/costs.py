@@ -1,7 +1,7 @@
-"""What work costs on a processor: one table of constants, each with its unit, what it means, and how it is measured.
+"""What work costs: a table of constants of a CPU and one of a GPU, each with its unit, what it means, and how it is measured.
 
-The defaults are those of a family of processors; ``tcjit doctor --calibrate`` measures those of the machine at hand (``runtime.calibrate``)
-and keeps them beside the kernels.
+The defaults of CPUs are those of a family of processors; ``tcjit doctor --calibrate`` measures those of the machine at hand
+(``runtime.calibrate``) and keeps them beside the kernels.
 """
 
 from __future__ import annotations
@@ -51,6 +51,18 @@ class Costs:
         values = {f.name: note.get(f.name) for f in fields(cls)}
         sound = all(isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1e15 for value in values.values())
         return cls(**values) if sound else None  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class DeviceCosts:
+    """Constants of a GPU; cycles are those of its processors, and rates those of one processor unless it says otherwise."""
+
+    fma_rate: float = _constant(128.0, "per cycle", "float32 multiply-adds", "independent chains in all warps that fit")
+    mma_rate: float = _constant(1280.0, "per cycle", "multiply-adds of halves by mma.sync", "independent chains of mma.sync in eight warps")
+    load_latency: float = _constant(800.0, "cycles", "from a load of memory to a barrier behind it", "a chain of loads and barriers")
+    l2_load: float = _constant(3200.0, "bytes per cycle", "read from the L2 cache by all processors", "sums over half that cache")
+    block: float = _constant(1500.0, "cycles", "a block's start, first loads and last stores", "blocks of one multiply-add each")
+    launch: float = _constant(4000.0, "cycles", "from the end of a kernel to the work of the next", "a graph of empty kernels")
 
 
 def family_of(vendor: str, family: int, model: int) -> str:

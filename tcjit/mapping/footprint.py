@@ -69,7 +69,9 @@ def piece(
 
 def _span(dim: str, s: ScopStatement, plan: GroupPlan, item: StatementPlan) -> int:
     share = item.share(dim, plan.columns)
-    return s.extent(dim) if share is None else min(share.tile, share.extent)
+    if share is None:
+        return s.extent(dim)
+    return share.whole_tile if item.padded else min(share.tile, share.extent)
 
 
 def _distance(stride: int | None) -> int:

@@ -41,6 +41,11 @@ class Distribution:
         return -(-self.tile // (self.warps * self.threads * self.vector))
 
     @property
+    def whole_tile(self) -> int:
+        """Values of a tile in which every thread has a value in each of its rounds."""
+        return self.warps * self.rounds * self.threads * self.vector
+
+    @property
     def per_thread(self) -> int:
         """Values of one thread."""
         return self.rounds * self.vector
@@ -53,8 +58,7 @@ class Distribution:
     @property
     def digits(self) -> tuple[tuple[int, int], ...]:
         """A value less ``lower`` as digits of a mixed radix: the weight and the count of each, most significant first."""
-        unit = self.threads * self.vector
-        whole = self.warps * self.rounds * unit
+        unit, whole = self.threads * self.vector, self.whole_tile
         if self.tiles > 1 and self.tile != whole:
             return ((1, self.extent),)
         digits = ((whole, self.tiles), (self.rounds * unit, self.warps), (unit, self.rounds), (self.vector, self.threads), (1, self.vector))
@@ -96,6 +100,7 @@ class StatementPlan:
     steps: tuple[tuple[str, Distribution], ...] = ()
     reduce: bool = False  # combines partial results of the lane's threads
     mma: bool = False  # the threads of a warp compute together, on tensor cores
+    padded: bool = False  # computes whole tiles, of zeros beyond the last term
 
     def share(self, dim: str, columns: tuple[Distribution, ...]) -> Distribution | None:
         """How a dimension is shared out, None for one that each thread runs through."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tcjit.mapping.costs import DEFAULTS, Costs
+from tcjit.mapping.costs import DEFAULTS, Costs, DeviceCosts
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,7 @@ class Device:
     resident_threads: int = 2048  # of one multiprocessor, all its blocks together
     resident_blocks: int = 32
     capabilities: frozenset[str] = frozenset()
+    costs: DeviceCosts = DeviceCosts()
 
 
 _NVIDIA = frozenset({"shuffle", "warp_barrier", "async_copy", "mma", "half", "bfloat"})

@@ -34,11 +34,14 @@ from tcjit.mapping.passes.factor_contractions import factor_contractions
 from tcjit.mapping.passes.fuse import fuse, groups_of
 from tcjit.mapping.passes.map_to_blocks import map_to_blocks
 from tcjit.mapping.passes.map_to_threads import map_to_threads
+from tcjit.mapping.passes.narrow_operands import narrow_operands
 from tcjit.mapping.passes.pack_operands import pack_operands
 from tcjit.mapping.passes.pad_operands import pad_operands
+from tcjit.mapping.passes.pad_tiles import pad_tiles
 from tcjit.mapping.passes.parallelise import parallelise, worth_threads
 from tcjit.mapping.passes.promote_to_registers import promote_to_registers
 from tcjit.mapping.passes.promote_to_shared import promote_to_shared
+from tcjit.mapping.passes.restrict_products import restrict_products
 from tcjit.mapping.passes.scatter_reductions import scatter_reductions
 from tcjit.mapping.passes.schedule_scan import schedule_scan
 from tcjit.mapping.passes.schedule_scatter import schedule_scatter
@@ -128,13 +131,17 @@ def build_scop(
         assignments = step(simplify_reductions, assignments)
         assignments = step(scatter_reductions, assignments, target, prove != "none")
     nests = on_vectors and options.uses_nests
-    assignments = step(pad_operands, assignments, WORTH_NEST if nests else WORTH_PADDING) if pack else assignments
+    if isinstance(target, Device) and pack and "mma" in target.capabilities:
+        assignments = proved(narrow_operands, assignments)
+    worth = WORTH_NEST if nests else WORTH_PADDING
+    assignments = step(pad_operands, assignments, worth, isinstance(target, Device)) if pack else assignments
     if nests:
         assignments = step(tile_reductions, assignments, options, target, prove != "none")
     if pack and on_vectors:  # on a GPU shared memory does the rest
         assignments = step(transpose_output, assignments, options)
         assignments = step(pack_operands, assignments)
     assignments = proved(chunk_reductions, assignments, options, target)
+    assignments = proved(restrict_products, assignments) if isinstance(target, Device) else assignments
     assignments = proved(split_index_sets, assignments, options) if on_vectors else assignments
     assignments = proved(split_initialisation, assignments)
     return steps.run("scop", to_scop, assignments, show=Scop.show, suffix="scop")
@@ -272,8 +279,9 @@ def _mapped_gpu(
     plans = tuple(plan_gpu(scop, group, options, device) for group in groups)
     lowered = LoweredScop(scop, plans, {})
     last = None if prove == "none" else partial(_verify_lowered, scop)
-    for function in (promote_to_registers, split_reduction, promote_to_shared):
-        check = last if function is promote_to_shared or prove == "every" else None
+    for function in (promote_to_registers, split_reduction, pad_tiles, promote_to_shared):
+        # the zeros that padded tiles need come with their copies
+        check = last if function is promote_to_shared or (prove == "every" and function is not pad_tiles) else None
         lowered = steps.run(function.__name__, function, lowered, show=lambda low: low.scop.show(), suffix="scop", check=check)
     kernels = steps.run("assemble", assemble, lowered)
     kernels = steps.run("allocate", allocate, lowered, kernels, device, show=_show_kernels)

@@ -6,10 +6,12 @@ instruction can load. Where no tile offers that, a contraction goes thread by th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tcjit.grammar.ast import Access, Binary, Cast
-from tcjit.mapping.gpu_nest import Distribution, GroupPlan
+from tcjit.mapping.gpu_nest import Distribution, GroupPlan, StatementPlan
 from tcjit.mapping.plan_contraction import asked, by_time, classes, tiled
-from tcjit.mapping.plan_facts import Facts, bounds
+from tcjit.mapping.plan_facts import Facts, bounds, over_columns
 from tcjit.mapping.scop import ScopStatement
 
 # warps down and across a block's tile, and atoms of one warp down and across
@@ -22,37 +24,57 @@ STEPS = (64, 32, 16)  # terms that pass through shared memory at once: 128 bytes
 def on_tensor_cores(facts: Facts) -> GroupPlan | None:
     """The plan of a product of two half-precision matrices; None for anything else, and where no tile suits it."""
     s = facts.main
-    if "mma" not in facts.device.capabilities or not facts.options.shared or not _product_of_halves(s) or s.constraints:
+    if "mma" not in facts.device.capabilities or not facts.options.shared or not _product_of_halves(s):
+        return None
+    if s.constraints and not over_columns(s, facts.dims(s)):
         return None
     found = classes(facts)
     apart = set(s.dims) - set(facts.dims(s)) - set(s.reduction)
     open_ended = any(dim in s.reduction for dim, _, _ in s.dynamic_bounds)  # of a dynamic size: the last step may be short of whole atoms
-    if found is None or len(s.reduction) != 1 or apart or open_ended:
+    if found is None or not s.reduction or apart or open_ended:
         return None
     across, down = (each.columns[0] for each in found)
     candidates = []
     for wy, wx, ay, ax in TILES:
         rows, columns = wy * ay * ROWS, wx * ax * COLUMNS
-        if rows <= facts.extent(down) and columns <= facts.extent(across) and wy * wx * facts.device.warp <= facts.most_threads:
+        fits = rows < 2 * facts.extent(down) and columns < 2 * facts.extent(across)
+        if fits and wy * wx * facts.device.warp <= facts.most_threads:
             along = Distribution(facts.lower(across), facts.extent(across), columns, 4, 2, wx)
             candidates.append({down: Distribution(facts.lower(down), facts.extent(down), rows, 8, 1, wy), across: along})
-    lower, upper = bounds(s, s.reduction[0])
-    for shares in by_time(facts, candidates):
-        for step in _steps(upper - lower, facts.options.reduction_tile):
-            atoms = ((s.reduction[0], Distribution(lower, upper - lower, step)),)
+    for shares in by_time(facts, candidates, lambda _: (STEPS[0], STAGES[0]), facts.device.costs.mma_rate):
+        for step, atoms in _atoms(facts, s):
             for stages in STAGES if "async_copy" in facts.device.capabilities and not asked(facts) else (1,):
                 plan = tiled(facts, shares, [down, across], step, atoms, stages).plan
-                if sum(name == s.name for name, _ in plan.shared) == 2:
+                item = next(item for item in plan.items if item.statement == s.name)
+                whole = item.padded or (not s.constraints and _whole(facts, plan, item))
+                if whole and sum(name == s.name for name, _ in plan.shared) == 2:
                     return plan
     return None
 
 
+def _atoms(facts: Facts, s: ScopStatement) -> Iterator[tuple[int, tuple[tuple[str, Distribution], ...]]]:
+    """The terms of a step, and the steps of all dimensions of the reduction: one that has whole atoms comes last, the others one by one."""
+    for dim in sorted(s.reduction, key=s.extent, reverse=True):
+        lower, upper = bounds(s, dim)
+        others = tuple((other, Distribution(bounds(s, other)[0], s.extent(other), 1)) for other in s.reduction if other != dim)
+        for step in _steps(upper - lower, facts.options.reduction_tile):
+            yield step, (*others, (dim, Distribution(lower, upper - lower, step)))
+
+
+def _whole(facts: Facts, plan: GroupPlan, item: StatementPlan) -> bool:
+    """Whether atoms compute nothing beyond the last term, and no more than whole tiles of threads have."""
+    s = facts.scop.statement(item.statement)
+    shares = [(dim, share) for dim in s.dims if (share := item.share(dim, plan.columns)) is not None]
+    return all(share.tile <= share.extent and (dim not in s.reduction or share.extent % share.tile == 0) for dim, share in shares)
+
+
 def _steps(terms: int, asked: int) -> list[int]:
-    """How many terms may pass at once, the best first: whole atoms, and all steps alike."""
+    """How many terms may pass at once, the best first: whole atoms, and all steps alike, or the last one filled up with zeros."""
     wanted = (asked,) if asked else STEPS
     if terms in (2 * n for n in wanted):
         wanted = (terms, *wanted)
-    return [n for n in wanted if terms % n == 0 and n % TERMS == 0]
+    atoms = [n for n in wanted if n % TERMS == 0]
+    return [n for n in atoms if terms % n == 0] or [n for n in atoms if n < 2 * terms]
 
 
 def _product_of_halves(s: ScopStatement) -> bool:

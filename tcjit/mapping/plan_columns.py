@@ -49,7 +49,7 @@ def columns(facts: Facts) -> GroupPlan:
 
 def _vector(facts: Facts, column: int) -> int:
     """Neighbours that a thread takes at once, where every statement moves by 0 or 1 and there is work enough."""
-    wide = facts.options.vector or 4
+    wide = facts.options.vector or facts.together((s, facts.dims(s)[column]) for s in facts.statements)
     for s in facts.statements:
         moves = [stride(facts.scop, a, facts.dims(s)[column]) for a in accesses(s)]
         if any(m not in (0, 1) for m in moves) or facts.lower(column):
@@ -80,9 +80,13 @@ def _turned(facts: Facts, near: int) -> tuple[int, Access] | None:
 def _square(facts: Facts, near: int, other: int, access: Access) -> GroupPlan:
     """A square tile that is read along one side and written along the other."""
     down = min(facts.most_threads // SQUARE, SQUARE)
+    # a thread has two elements of 2 bytes, so that a warp reads and writes 128 bytes of a row
+    pair = DTYPES[access.dtype].bytes <= 2 and facts.options.vector != 1 and not facts.lower(near)
+    pair = pair and facts.extent(near) % 2 == 0 and min(facts.extent(near), facts.extent(other)) >= 2 * SQUARE
+    each = 2 if pair else 1
     shares = {
-        near: Distribution(facts.lower(near), facts.extent(near), SQUARE, SQUARE),
-        other: Distribution(facts.lower(other), facts.extent(other), SQUARE, down),
+        near: Distribution(facts.lower(near), facts.extent(near), each * SQUARE, SQUARE, each),
+        other: Distribution(facts.lower(other), facts.extent(other), each * SQUARE, down),
     }
     shared_out = tuple(shares.get(c) or facts.whole(c) for c in facts.columns)
     return GroupPlan(shared_out, (other, near), facts.items(), shared=((facts.main.name, access),))

@@ -3,22 +3,24 @@ pass through shared memory in steps."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Access
 from tcjit.grammar.dtypes import DTYPES
+from tcjit.mapping.assemble import UNROLLED
 from tcjit.mapping.footprint import piece
-from tcjit.mapping.gpu_nest import Distribution, GroupPlan
-from tcjit.mapping.plan_facts import Facts, bounds
+from tcjit.mapping.gpu_nest import Distribution, GroupPlan, StatementPlan
+from tcjit.mapping.plan_facts import Facts, bounds, over_columns
+from tcjit.mapping.reduction import is_plain_product
 from tcjit.mapping.scop import ScopStatement
 from tcjit.mapping.strides import accesses, affine_form, stride
+from tcjit.mapping.tile_time import STAGES, TILES, BlockTile, step_of
 
-# threads along rows and columns of a block's tile, and results of one thread along them
-TILES = ((16, 16, 8, 8), (16, 16, 4, 4), (8, 16, 4, 4), (16, 16, 2, 2), (8, 16, 2, 2), (8, 8, 2, 2), (16, 16, 1, 1), (8, 8, 1, 1))
-STEP = 8  # terms of a reduction that pass through shared memory at once
+STEP = 8  # terms of a reduction that pass through shared memory at once where the block waits for its copies
+AHEAD = (4, 8)  # bytes of the elements that one instruction copies; neighbours of narrower ones together, or without it
 BOUNDARY = 16  # bytes, on which shared arrays start
 
 Shares = Mapping[int, Distribution]  # by the number of a column
@@ -52,13 +54,30 @@ def contraction(facts: Facts) -> GroupPlan | None:
         wy, wx = _warps(facts, ty, tx)
         candidates.append(_shared_out(facts, across.columns, tx, rx, wx) | _shared_out(facts, down.columns, ty, ry, wy))
     order = [*reversed(down.columns), *reversed(across.columns)]
-    refused = []
-    for shares in by_time(facts, candidates):
-        made = tiled(facts, shares, order, facts.options.reduction_tile or STEP)
-        if made.beyond is None or not asked(facts):  # what nobody asked for may be read where it lies
-            return made.plan
-        refused.append(made.beyond)
+    refused: list[tuple[Access, int]] = []
+
+    def ways(shares: Shares) -> list[tuple[int, int]]:
+        return _ways(facts, sum(prod(shares[c].tile for c in each.columns) for each in (down, across)))
+
+    for shares in by_time(facts, candidates, lambda shares: ways(shares)[0], facts.device.costs.fma_rate):
+        for terms, stages in ways(shares):
+            made = tiled(facts, shares, order, terms, stages=stages)
+            if made.beyond is None or (stages == 1 and not asked(facts)):  # what nobody asked for may be read where it lies
+                return made.plan
+            refused.append(made.beyond)
     raise _too_large(facts, *min(refused, key=lambda beyond: beyond[1]))
+
+
+def _ways(facts: Facts, lines: int) -> list[tuple[int, int]]:
+    """Terms of a step, and stages of the copies, the best first; ``lines`` are the rows and columns of a tile."""
+    options, s = facts.options, facts.main
+    alone = options.reduction_tile or STEP, options.pipeline_stages or 1
+    copied = is_plain_product(s.value) and any(DTYPES[a.dtype].bytes in AHEAD for a in accesses(s)[2:])
+    ahead = copied and "async_copy" in facts.device.capabilities
+    if options.pipeline_stages or not ahead:
+        return [alone]
+    terms = options.reduction_tile or step_of(lines)
+    return [*((terms, stages) for stages in range(STAGES, 1, -1)), alone]
 
 
 def asked(facts: Facts) -> bool:
@@ -94,14 +113,16 @@ def classes(facts: Facts) -> tuple[Class, Class] | None:
     return across, max((k for k in ranked if k is not across), key=lambda k: k.points)
 
 
-def by_time(facts: Facts, candidates: Sequence[Shares]) -> list[Shares]:
-    """Tiles, the fastest first: waves of blocks times the time of one, which is arithmetic, and what it must load from shared memory."""
+def by_time(facts: Facts, candidates: Sequence[Shares], way: Callable[[Shares], tuple[int, int]], rate: float) -> list[Shares]:
+    """Tiles, the fastest first; ``way`` gives the terms of a step and the stages of each, ``rate`` is that of ``BlockTile.cycles``."""
+    terms = prod(facts.main.extent(dim) for dim in facts.main.reduction)
+    size = max(DTYPES[a.dtype].bytes for a in accesses(facts.main)[2:])
 
     def time(shares: Shares) -> float:
         blocks = prod(shares[c].tiles if c in shares else facts.extent(c) for c in facts.columns)
-        each = [share.per_thread for share in shares.values()]
-        loads = 1 + 2 * sum(each) / prod(each)
-        return -(-blocks // facts.device.processors) * prod(share.tile for share in shares.values()) * loads
+        threads = prod(share.threads * share.warps for share in shares.values())
+        tile = BlockTile([s.tile for s in shares.values()], [s.per_thread for s in shares.values()], threads, *way(shares), size)
+        return tile.cycles(blocks, terms, facts.device, rate)
 
     return sorted(candidates, key=time)
 
@@ -152,8 +173,44 @@ def tiled(
         if s is facts.main and atoms:
             item = replace(item, steps=atoms, mma=True)
         elif s.reduction and len(accesses(s)) > 3:
-            item = replace(item, steps=_steps(facts, s, terms))
+            item = replace(item, steps=_steps(facts, s, terms, columns))
         items.append(item)
+    padded = [replace(item, padded=_pads(facts, s, item, columns)) for s, item in zip(facts.statements, items, strict=True)]
+    if padded != items:
+        made = _with_copies(facts, columns, order, padded, stages)
+        if all((item.statement, a) in made.plan.shared for item in padded if item.padded for a in _reads(facts, item)):
+            return made
+    return _with_copies(facts, columns, order, items, stages)
+
+
+def _reads(facts: Facts, item: StatementPlan) -> list[Access]:
+    return list(dict.fromkeys(accesses(facts.scop.statement(item.statement))[2:]))
+
+
+def _pads(facts: Facts, s: ScopStatement, item: StatementPlan, columns: tuple[Distribution, ...]) -> bool:
+    """Whether a statement is to compute whole tiles: a sum of products whose every factor has an axis of its own for the terms of
+    steps that are not all whole."""
+    if not item.steps or s.operator != "+=" or s.dynamic_bounds or not is_plain_product(s.value):
+        return False
+    shared_out = [(dim, share) for dim in s.dims if (share := item.share(dim, columns)) is not None]
+    if any(bounds(s, dim) != (share.lower, share.lower + share.extent) for dim, share in shared_out):
+        return False
+    if any(share.tiles > 1 and share.tile != share.whole_tile for _, share in shared_out):
+        return False
+    partial = {dim for dim, share in shared_out if share.extent % share.whole_tile}
+    single = {dim for dim, share in shared_out if share.whole_tile == 1}
+    for access in _reads(facts, item):
+        forms = [affine_form(sub, facts.scop.values) for sub in access.subscripts]
+        moving = [{dim: f for dim, f in form[0].items() if dim not in single} for form in forms if form is not None]
+        if any([factors for factors in moving if dim in factors] != [{dim: 1}] for dim in partial & set(s.reduction)):
+            return False
+    return bool(partial) or over_columns(s, item.columns)
+
+
+def _with_copies(
+    facts: Facts, columns: tuple[Distribution, ...], order: Sequence[int], items: Sequence[StatementPlan], stages: int
+) -> Tiled:
+    """The plan for items, with copies in shared memory as far as there is room."""
     # copies cannot run further ahead than the loop of steps is long
     trips = [[share.tiles for _, share in item.steps if share.tiles > 1] for item in items]
     stages = min([facts.options.pipeline_stages or stages, *(loops[-1] for loops in trips if loops)])
@@ -166,7 +223,7 @@ def tiled(
     elif stages > 1:
         room = facts.device.max_shared_bytes // 2  # a second block hides what the first one waits for
     for s, item in zip(facts.statements, items, strict=True):
-        for a in dict.fromkeys(accesses(s)[2:]) if item.steps and facts.options.shared else ():
+        for a in _reads(facts, item) if item.steps and facts.options.shared else ():
             found = piece(facts.scop.tensor(a.tensor), s, plan, item, a, facts.scop.values)
             if found is None or not _reused(facts, s, columns, a):
                 continue
@@ -188,27 +245,24 @@ def _too_large(facts: Facts, access: Access, size: int) -> MappingError:
     )
 
 
-def _steps(facts: Facts, s: ScopStatement, wanted: int) -> tuple[tuple[str, Distribution], ...]:
+def _steps(facts: Facts, s: ScopStatement, wanted: int, columns: Sequence[Distribution]) -> tuple[tuple[str, Distribution], ...]:
     """The terms of a reduction in steps: the last dimensions whole while they are short."""
     taken = 1
+    # as many as are written out for all results of a thread
+    room = 1 << 30 if facts.options.reduction_tile else max(1, UNROLLED // prod(share.per_thread for share in columns))
     shares: dict[str, Distribution] = {}
     # windows first: a piece that holds one is hardly larger than without it
     reduced = [d for d in reversed(s.dims) if d in s.reduction]
-    for dim in sorted(reduced, key=lambda d: not _window(facts, s, d)):
+    for dim in sorted(reduced, key=lambda d: not facts.shifts(s, d)):
         lower, upper = bounds(s, dim)
         extent = upper - lower
         # beside whole windows, a few more terms make a step worth its barriers
-        most = wanted if taken == 1 else 4 * wanted // taken
-        size = extent if taken * extent <= 2 * wanted else max(n for n in range(1, max(1, most) + 1) if extent % n == 0 or taken == 1)
+        most = min(wanted if taken == 1 else 4 * wanted // taken, room // taken)
+        short = taken * extent <= min(2 * wanted, room)
+        size = extent if short else max(n for n in range(1, max(1, most) + 1) if extent % n == 0 or taken == 1)
         shares[dim] = Distribution(lower, extent, min(size, extent))
         taken *= min(size, extent)
     return tuple((dim, shares[dim]) for dim in s.dims if dim in shares)
-
-
-def _window(facts: Facts, s: ScopStatement, dim: str) -> bool:
-    """Whether a dimension only shifts a subscript that another one moves too."""
-    forms = [affine_form(sub, facts.scop.values) for a in accesses(s)[2:] for sub in a.subscripts]
-    return any(form is not None and len(form[0]) > 1 and dim in form[0] for form in forms)
 
 
 def _reused(facts: Facts, s: ScopStatement, columns: tuple[Distribution, ...], access: Access) -> bool:

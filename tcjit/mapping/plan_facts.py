@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
+from tcjit.grammar.affine import isl_name
 from tcjit.grammar.ast import Access
+from tcjit.grammar.dtypes import DTYPES
+from tcjit.mapping.footprint import WIDE
 from tcjit.mapping.gpu_nest import Distribution, StatementPlan
 from tcjit.mapping.group import Group
 from tcjit.mapping.machine import Device
@@ -75,6 +80,16 @@ class Facts:
             score += touched * ((step == 1) - (step not in (0, 1)))
         return score, stride(self.scop, accesses(s)[0], dim) == 1, s.extent(dim)
 
+    def shifts(self, s: ScopStatement, dim: str) -> bool:
+        """Whether a dimension only shifts a subscript that another one moves too, as that of a window does."""
+        forms = [affine_form(sub, self.scop.values) for a in accesses(s)[2:] for sub in a.subscripts]
+        return any(form is not None and len(form[0]) > 1 and dim in form[0] for form in forms)
+
+    def together(self, moving: Iterable[tuple[ScopStatement, str]]) -> int:
+        """The neighbours along dimensions of statements that fill one access of 16 bytes, of the widest type among them; 4 at least."""
+        sizes = [DTYPES[a.dtype].bytes for s, dim in moving for a in accesses(s) if stride(self.scop, a, dim) == 1]
+        return max(4, WIDE // max(sizes, default=WIDE))
+
     def moves_with(self, access: Access, dim: str) -> bool:
         """Whether an access moves with a dimension (or may, where it is no plain sum)."""
         forms = [affine_form(sub, self.scop.values) for sub in access.subscripts]
@@ -84,3 +99,9 @@ class Facts:
 def bounds(s: ScopStatement, dim: str) -> tuple[int, int]:
     """The least value of a dimension, and one more than the greatest."""
     return next((lower, upper) for name, lower, upper in s.bounds if name == dim)
+
+
+def over_columns(s: ScopStatement, columns: Sequence[str]) -> bool:
+    """Whether a statement has constraints, and they are on the dimensions of its results alone, which run along ``columns``."""
+    others = {isl_name(dim) for dim in s.dims if dim not in columns}
+    return bool(s.constraints) and not any(others & set(re.findall(r"\w+", text)) for text in s.constraints)

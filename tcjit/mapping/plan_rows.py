@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tcjit.mapping.gpu_nest import Distribution, GroupPlan
-from tcjit.mapping.plan_facts import Facts, bounds
+from tcjit.mapping.plan_facts import BLOCK, Facts, bounds
 from tcjit.mapping.scop import ScopStatement
 from tcjit.mapping.strides import accesses, stride
 
@@ -22,6 +22,9 @@ def rows(facts: Facts) -> GroupPlan | None:
     best_column = max((facts.nearness(main, dim) for dim in facts.dims(main)), default=(-(1 << 62), False, 0))
     if best_column[0] >= facts.nearness(main, lanes[main.name])[0] and facts.points >= 32:
         return None
+    windows = all(s.reduction and facts.shifts(s, lanes[s.name]) for s in facts.statements if s.name in lanes)
+    if windows and facts.points >= facts.device.processors * BLOCK:
+        return None  # neighbours along a window are read again for its neighbours: each thread has one of its own
     longest = max(facts.scop.statement(name).extent(dim) for name, dim in lanes.items())
     vector = _vector(facts, lanes)
     threads = _threads(facts, -(-longest // vector), longest)
@@ -50,7 +53,7 @@ def _lane(facts: Facts, s: ScopStatement) -> str | None:
 
 def _vector(facts: Facts, lanes: Mapping[str, str]) -> int:
     """Neighbours that a thread takes at once: as many as fill 16 bytes, where all rows allow it."""
-    wide = facts.options.vector or 4
+    wide = facts.options.vector or facts.together((facts.scop.statement(name), dim) for name, dim in lanes.items())
     for name, dim in lanes.items():
         s = facts.scop.statement(name)
         lower, upper = bounds(s, dim)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tcjit.grammar.ast import Const, Expr, Statement
+from collections.abc import Mapping
+
+from tcjit.grammar.affine import condition
+from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Select, Statement, Unary
 from tcjit.grammar.dtypes import DTYPES
 
 
@@ -35,3 +38,25 @@ def is_identity(value: Expr, operator: str) -> bool:
     """Whether a term leaves every result as it is that a reduction which starts from its identity may have."""
     neutral = identity(operator, value.dtype)
     return isinstance(value, Const) and value == neutral and str(value.value) == str(neutral.value)  # 0.0 is no -0.0
+
+
+def guarded_term(value: Expr, operator: str, values: Mapping[str, int]) -> tuple[list[tuple[str, Expr]], Expr]:
+    """The affine conditions, in isl's words and as they stand, without which a term is the identity, and its value where they hold."""
+    conditions: list[tuple[str, Expr]] = []
+    while isinstance(value, Select) and (text := condition(value.condition, values)) is not None:
+        if is_identity(value.other, operator):
+            conditions.append((f"({text})", value.condition))
+            value = value.then
+        elif is_identity(value.then, operator):
+            conditions.append((f"(not ({text}))", Unary("!", value.condition, dtype="bool")))
+            value = value.other
+        else:
+            break
+    return conditions, value
+
+
+def is_plain_product(value: Expr) -> bool:
+    """Whether a value is a product of elements, converted perhaps: 0 where all of them are."""
+    if isinstance(value, Binary):
+        return value.op == "*" and is_plain_product(value.left) and is_plain_product(value.right)
+    return is_plain_product(value.operand) if isinstance(value, Cast) else isinstance(value, Access)

@@ -14,9 +14,9 @@ from tcjit.mapping.options import Options
 from tcjit.mapping.passes.fuse import fuse, groups_of
 from tcjit.mapping.pipeline import build_scop
 from tcjit.mapping.plan import patches
-from tcjit.mapping.plan_contraction import TILES
 from tcjit.mapping.schedule import schedule
 from tcjit.mapping.scop import ScopStatement
+from tcjit.mapping.tile_time import TILES
 
 RANKED = 6  # plans of each contraction
 # on a CPU, for defs with the trait: what the model weighs last

@@ -4,7 +4,8 @@ A lowering adds temporaries that stand for elements of the program's tensors: co
 *alias*, a map from its elements to those that they stand for. The statements of the lowered scop are followed in their order, with the set
 of elements of every tensor that are *current*: that hold what the program, at this point, has in the element that they stand for. A
 statement of the program must be the same up to aliases and read current elements only; a copy passes currency on; a partial result must
-start at the identity and be combined exactly once. In the end all outputs must be current. Nothing is taken on trust: a wrong alias is
+start at the identity and be combined exactly once. The domain of a statement may have grown: what it does there adds products of zeros,
+or writes elements that are not current from then on. In the end all outputs must be current. Nothing is taken on trust: a wrong alias is
 found out where its temporary is filled, read or stored.
 
 This says that the lowered scop, in its own order, computes what the program says; that a tree keeps that order, ``verify`` proves.
@@ -19,9 +20,9 @@ import islpy as isl
 
 from tcjit.errors import VerifyError
 from tcjit.grammar.affine import Guard, affine, guarded_accesses, isl_name
-from tcjit.grammar.ast import Access, Expr
+from tcjit.grammar.ast import Access, Const, Expr
 from tcjit.grammar.walk import rebuild
-from tcjit.mapping.reduction import identity
+from tcjit.mapping.reduction import identity, is_plain_product
 from tcjit.mapping.scop import Scop, ScopStatement
 
 
@@ -57,12 +58,14 @@ class _ValueFlow:
     def __init__(self, before: Scop, after: Scop, aliases: Mapping[str, str | isl.UnionMap]) -> None:
         self.before = before
         self.after = after
+        self.storages = {t.name: t for t in (*before.tensors, *after.tensors)}
         self._sets: dict[str, isl.Set] = {}  # by their text: isl takes longer to read one than to compute with it
         self.alias: dict[str, isl.Map] = {}
         self.root: dict[str, str] = {}  # the program's tensor that a tensor stands for
         for tensor in after.tensors:
             self._resolve(tensor.name, aliases)
         self.current = {t.name: self._none(t.name) if t.name in aliases else self._all(t.name) for t in after.tensors}
+        self.zeros = {t.name: self._none(t.name) for t in after.tensors}  # the elements that are known to hold 0
         self.kept = {s.name: s for s in before.statements}
         added = [s for s in after.statements if s.name not in self.kept and s.operator != "="]
         combined = {access.tensor: s.operator for s in added for access, _ in guarded_accesses(s.value)}
@@ -73,6 +76,8 @@ class _ValueFlow:
             raise VerifyError("lowering: a size changed")
         self._order()
         for s in self.after.statements:
+            if s.tensor not in self.current:
+                self._fail(s, f"there is no {s.tensor} any more")
             if s.name in self.kept:
                 self._keep(self.kept[s.name], s)
             elif s.operator != "=":
@@ -90,7 +95,7 @@ class _ValueFlow:
     # ------------------------------------------------------------ tensors
 
     def _all(self, tensor: str) -> isl.Set:
-        extents = self.after.tensor(tensor).extent_texts
+        extents = self.storages[tensor].extent_texts
         axes = [f"a{i}" for i in range(len(extents))]
         facts = " and ".join([*(f"0 <= {a} < {extent}" for a, extent in zip(axes, extents, strict=True)), *self.after.context])
         element = f"{isl_name(tensor)}[{', '.join(axes)}]"
@@ -107,7 +112,7 @@ class _ValueFlow:
     def _resolve(self, tensor: str, aliases: Mapping[str, str | isl.UnionMap]) -> None:
         """Follow the aliases of a tensor to the program's."""
         known = {t.name: t for t in self.before.tensors}
-        names = {isl_name(t.name): t.name for t in self.after.tensors}
+        names = {isl_name(name): name for name in self.storages}
         root, alias = tensor, isl.Map.identity(self._all(tensor).get_space().map_from_set())
         for _ in aliases:
             if root in aliases:
@@ -116,7 +121,7 @@ class _ValueFlow:
                 alias = isl.Map.from_union_map(alias.to_union_map().apply_range(step))
                 root = names.get(alias.get_tuple_name(isl.dim_type.out), "")
         storage = self.after.tensor(tensor)
-        if root not in known or root in aliases or self.after.tensor(root) != known[root]:
+        if root not in known or root in aliases or self.storages[root] != known[root]:
             raise VerifyError(f"lowering: {tensor} stands for no tensor of the program")
         if tensor in aliases and (tensor in known or storage.role != "temporary" or storage.dtype != known[root].dtype):
             raise VerifyError(f"lowering: {tensor} cannot stand for {root}")
@@ -132,7 +137,7 @@ class _ValueFlow:
 
     def _named(self, elements: isl.Set) -> str:
         name = elements.get_tuple_name()
-        return next(t.name for t in self.after.tensors if isl_name(t.name) == name)
+        return next(tensor for tensor in self.storages if isl_name(tensor) == name)
 
     def _overwritten(self, elements: isl.Set) -> None:
         """The program gives these elements of its own new values: nothing is current any more."""
@@ -141,6 +146,7 @@ class _ValueFlow:
 
     def _stored(self, tensor: str, elements: isl.Set) -> None:
         """These elements no longer hold what partial results are to be added to."""
+        self.zeros[tensor] = self.zeros[tensor].subtract(elements)
         for parts in self.parts.values():
             if tensor in parts.base:
                 parts.base[tensor] = parts.base[tensor].subtract(elements)
@@ -167,10 +173,19 @@ class _ValueFlow:
 
     def _keep(self, old: ScopStatement, new: ScopStatement) -> None:
         """A statement of the program computes the same from the same elements into the same element."""
-        if replace(new, tensor=old.tensor, subscripts=old.subscripts, value=old.value, source=old.source) != old:
+        changed = replace(
+            new, tensor=old.tensor, subscripts=old.subscripts, value=old.value, source=old.source, bounds=old.bounds,
+            constraints=old.constraints,
+        )  # fmt: skip
+        grown = [(dim, lower) for dim, lower, _ in new.bounds] == [(dim, lower) for dim, lower, _ in old.bounds]
+        grown = grown and all(upper >= end for (_, _, upper), (_, _, end) in zip(new.bounds, old.bounds, strict=True))
+        if changed != old or not grown:
             self._fail(new, "its operator or its domain changed")
         if _shape(self.before, old) != _shape(self.after, new):
             self._fail(new, "its value changed")
+        if (new.bounds, new.constraints) != (old.bounds, old.constraints):
+            self._grown(old, new)
+            new = replace(new, bounds=old.bounds, constraints=old.constraints)
         written, writes = self._relation(self.before, old, _target(old)), self._relation(self.after, new, _target(new))
         exact = _is_affine(self.after, _target(new))
         if exact and not self._stands_for(new.tensor, writes, written):
@@ -191,10 +206,31 @@ class _ValueFlow:
         self._distinct(new, writes.range())
         if old.operator != "=" and not writes.range().is_subset(self.current[new.tensor]):
             self._fail(new, f"it updates {new.tensor} where that does not hold {old.tensor}")
+        self.zeros[new.tensor] = self.zeros[new.tensor].subtract(writes.range())
         was_current = self.current[new.tensor]
         self._overwritten(written.range())
         # of what a subscript that depends on data may write, only what was current is so for sure
         self.current[new.tensor] = self.current[new.tensor].union(writes.range() if exact else was_current)
+
+    def _grown(self, old: ScopStatement, new: ScopStatement) -> None:
+        """What a statement does beyond its domain leaves what it does inside as it is; other elements that it writes hold nothing then."""
+        inside, whole = self.before.instances(old), self.after.instances(new)
+        writes = self._write(new)
+        kept = writes.intersect_domain(inside).range()
+        beyond = writes.intersect_domain(whole.subtract(inside))
+        adding = beyond.intersect_range(kept).domain()
+        if not inside.is_subset(whole) or new.tensor in self.parts:
+            self._fail(new, "its domain changed")
+        for known in (self.current, self.zeros):
+            known[new.tensor] = known[new.tensor].subtract(beyond.range().subtract(kept))
+        if adding.is_empty():
+            return
+        if new.operator != "+=" or not is_plain_product(new.value):
+            self._fail(new, "it adds more than products of zeros")
+        for access, _ in guarded_accesses(new.value):
+            reads = self._relation(self.after, new, access).intersect_domain(adding)
+            if not _is_affine(self.after, access) or not reads.range().is_subset(self.zeros[access.tensor]):
+                self._fail(new, f"it adds products of {access.tensor} beyond its domain, which may not be 0")
 
     def _reads_itself(self, s: ScopStatement, now: Access, written: isl.Map, read: isl.Map, used: isl.Set | None) -> None:
         """A statement may read what it wrote itself in the tensor that it writes; any other holds only what stood there before.
@@ -241,8 +277,11 @@ class _ValueFlow:
         """It writes what stands for nothing in the program."""
         if self.root[s.tensor] == s.tensor or next(_reads(s), None) is not None:
             self._fail(s, "it is no copy")
-        self.current[s.tensor] = self.current[s.tensor].subtract(self._write(s).range())
-        self._stored(s.tensor, self._write(s).range())
+        written = self._write(s).range()
+        self.current[s.tensor] = self.current[s.tensor].subtract(written)
+        self._stored(s.tensor, written)
+        if isinstance(s.value, Const) and s.value.value == 0:
+            self.zeros[s.tensor] = self.zeros[s.tensor].union(written)
 
     def _start(self, s: ScopStatement) -> None:
         """It sets partial results to the identity."""

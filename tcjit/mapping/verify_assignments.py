@@ -53,6 +53,8 @@ class _Replacement:
         self.rules: Mapping[str, Callable[[Assignment, Sequence[Assignment]], str]] = {
             "widen": self.widened,
             "chunk_reductions": self.chunked,
+            "restrict_products": self.restricted,
+            "narrow_operands": self.narrowed,
             "split_index_sets": self.parted,
             "split_initialisation": self.initialised,
             "factor_contractions": self.factored,
@@ -192,6 +194,68 @@ class _Replacement:
         if not left <= set(_dims(_results(old))) or sorted(summed) != sorted(old.reduction):
             return "a term is not summed once, around all that moves with it"
         return "" if Counter(multiplied) == Counter(factors(old.value)) else "the factors are others"
+
+    def narrowed(self, old: Assignment, new: Sequence[Assignment]) -> str:
+        """Temporaries that hold, for every value of some dimensions, a part of the terms, which is read there instead."""
+        *copies, update = new
+        stored: dict[Expr, Expr] = {}
+        for copy in copies:
+            dims = tuple(Index(name, dtype="int64") for name in _dims(copy))
+            if copy.tensor in self.before or copy.operator != "=" or copy.subscripts != dims or copy.constraints or copy.dynamic:
+                return "a part is not stored in a temporary of its own"
+            if any(bound not in old.bounds for bound in copy.bounds) or self.after[copy.tensor].dtype != copy.value.dtype:
+                return "not all of a part is stored"
+            if any(access.tensor == old.tensor for access, _ in guarded_accesses(copy.value)):
+                return "a part depends on results"
+            stored[Access(copy.tensor, dims, dtype=copy.value.dtype)] = copy.value
+
+        def inlined(value: Expr) -> Expr:
+            return stored[value] if value in stored else rebuild(value, inlined)
+
+        if any(access.tensor in {copy.tensor for copy in copies} for copy in copies for access, _ in guarded_accesses(copy.value)):
+            return "a part is read before it is stored"
+        return "" if replace(update, value=inlined(update.value)) == old else "the terms changed"
+
+    def restricted(self, old: Assignment, new: Sequence[Assignment]) -> str:
+        """A part of the terms, each with its value; those that are gone were the identity. Where the sum is in a temporary, results that
+        have all of their terms are picked from it, and others are the identity."""
+        neutral = identity(old.operator, old.value.dtype)
+        whole, left = self.instances(old), self.instances(new[0])
+        if len(new) not in (1, 2) or replace(new[0], value=old.value, constraints=old.constraints, tensor=old.tensor) != old:
+            return "more than domain and value changed"
+        if len(new) == 2 and (wrong := self.picked(old, new[0], new[1], neutral)):
+            return wrong
+        if (new[0].tensor != old.tensor) != (len(new) == 2):
+            return "more than domain and value changed"
+        if old.start != identity(old.operator, self.before[old.tensor].dtype):
+            return "the results do not start at the identity"
+        if not left.is_subset(whole) or not self.agree(old.value, new[0].value, left, old):
+            return "a term has another value"
+        return "" if self.neutral(old.value, neutral, whole.subtract(left), old) else "a term that is no identity is gone"
+
+    def picked(self, old: Assignment, sums: Assignment, pick: Assignment, neutral: Const) -> str:
+        storage, target = self.after[sums.tensor], self.before[old.tensor]
+        if sums.tensor in self.before or storage.role != "temporary" or (storage.dtype, storage.shape) != (target.dtype, target.shape):
+            return "the sum is in no temporary of its own"
+        results = self.instances(_results(old))
+        if pick.operator != "=" or not _same_element(pick, old) or not self.instances(pick).is_equal(results):
+            return "not all results are picked"
+        full = self.instances(old).subtract(self.instances(sums)).project_out(isl.dim_type.set, results.n_dim(), len(old.terms))
+        element = Access(sums.tensor, old.subscripts, dtype=storage.dtype)
+        inside = self.agree(pick.value, element, results.subtract(full), pick)
+        return "" if inside and self.neutral(pick.value, neutral, full, pick) else "results are picked that lack terms, or others are not"
+
+    def neutral(self, value: Expr, neutral: Const, where: isl.Set, a: Assignment) -> bool:
+        """Whether a value is the identity of a reduction wherever ``a`` has these instances."""
+        if where.is_empty() or (value == neutral and str(getattr(value, "value", "")) == str(neutral.value)):  # 0.0 is no -0.0
+            return True
+        text = condition(value.condition, self.values) if isinstance(value, Select) else None
+        if text is None or not isinstance(value, Select):
+            return False
+        names = ", ".join(map(isl_name, _dims(a)))
+        holds_where = isl.Set.read_from_str(self.scop.ctx, f"{self.scop.parameters}{{ [{names}] : {text} }}")
+        inside, outside = where.intersect(holds_where), where.subtract(holds_where)
+        return self.neutral(value.then, neutral, inside, a) and self.neutral(value.other, neutral, outside, a)
 
     def once(self, old: Assignment, new: Assignment, dim: str) -> bool:
         """Whether the terms of ``new`` are those of ``old``, each once, where ``dim`` counts inside chunks of its extent in ``new``."""

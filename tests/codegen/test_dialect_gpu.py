@@ -136,10 +136,10 @@ def test_signed_integers_wrap_in_words() -> None:
 def test_checks_name_the_flag_and_the_site() -> None:
     show = printer(OPENCL)
     quotient = show.value(Binary("/", read("a", "int16"), read("b", "int16"), dtype="int16", where=WHERE))
-    assert quotient == "(int16_t)tc_div_i32(a, tc_nonzero_i32(b, 1, tc_flag))"
-    assert show.inside("c", "7", show.site("gather", tensor="A", where=WHERE)) == "tc_at(c, 7, 2, tc_flag)"
+    assert quotient == "(int16_t)tc_div_i32(a, tc_nonzero_i32(b, 1, &tc_failed))"
+    assert show.inside("c", "7", show.site("gather", tensor="A", where=WHERE)) == "tc_at(c, 7, 2, &tc_failed)"
     text = prelude.text(show.used, OPENCL)
-    assert "__global int *flag" in text and "atomic_max(flag, site)" in text and "TC_FLAG" not in text
+    assert "int32_t *failed" in text and "TC_FLAG" not in text
     assert [site["kind"] for site in show.sites] == ["division", "gather"]
 
 
@@ -157,17 +157,19 @@ HELPER = re.compile(r"^(?:TC_INLINE|static [\w ]*inline) (\w+) (tc_\w+)\(([^)]*)
 def argument(parameter: str, number: int) -> str:
     """A value out of memory for a parameter; what is behind a pointer is shared memory."""
     kind, _, name = parameter.replace("*", "* ").rpartition(" ")
+    if name == "failed":
+        return "&tc_failed"
     return "tc_flag" if name == "flag" else f"({kind})values" if "*" in kind else f"({kind})A0[{number}]"
 
 
 def callers(dialect: GpuDialect) -> str:
     """A kernel that calls every helper."""
     text = prelude.text(prelude.names(dialect), dialect)
-    lines = [f"  {dialect.shared} {dialect.aligned.format(bytes=16)} double values[64];"]
+    lines = [f"  {dialect.shared} {dialect.aligned.format(bytes=16)} double values[64];", "  int32_t tc_failed = 0;"]
     for result, name, parameters in HELPER.findall(text):
         called = f"{name}({', '.join(argument(p, n) for n, p in enumerate(filter(None, parameters.split(', '))))});"
         lines.append(f"  {called}" if result == "void" else f"  R0[{len(lines)}] = (double){called}")
-    assert len(lines) == 1 + sum(name.startswith("tc_") for name in prelude.names(dialect))
+    assert len(lines) == 2 + sum(name.startswith("tc_") for name in prelude.names(dialect))
     return text + signature("run0", ["double"], ["double"], dialect) + " {\n" + "\n".join(lines) + "\n}\n"
 
 
@@ -284,8 +286,9 @@ def test_flags_are_raised_by_what_is_evaluated_and_the_largest_stays(runs: GpuDi
 
 def test_indices_outside_become_zero_and_raise_the_flag(runs: GpuDialect) -> None:
     given = np.array([0, 4, 5, -1, 1 << 32, -(1 << 63), 3], np.int64)
-    body = f"  const int i = {runs.thread};\n  if (i < n) R0[i] = tc_at(A0[i], 5, 9, tc_flag);\n"
-    one = prelude.text(["tc_at"], runs) + signature("run0", ["int64_t"], ["int64_t"], runs) + " {\n" + body + "}\n"
+    body = f"  const int i = {runs.thread};\n  int32_t tc_failed = 0;\n"
+    body += "  if (i < n) R0[i] = tc_at(A0[i], 5, 9, &tc_failed);\n  if (tc_failed != 0) tc_raise(tc_failed, tc_flag);\n"
+    one = prelude.text(["tc_at", "tc_raise"], runs) + signature("run0", ["int64_t"], ["int64_t"], runs) + " {\n" + body + "}\n"
     ((flag, after),) = run(one, [[given, np.zeros(7, np.int64)]], [1], runs)
     assert after[1].tolist() == [0, 4, 0, 0, 0, 0, 3] and flag == 9
     ((flag, _),) = run(one, [[given[:1].repeat(7), np.zeros(7, np.int64)]], [1], runs)

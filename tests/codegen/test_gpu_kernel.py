@@ -433,7 +433,9 @@ def picked(rows_: int, checked: bool = True, index: str = "int64") -> list[str]:
 
 
 def test_a_gather_is_checked() -> None:
-    assert "O[20 * c0 + c1] = T[20 * (int)tc_at(I[c0], 9, 1, tc_flag) + c1];" in picked(9)
+    assert "O[20 * c0 + c1] = T[20 * (int)tc_at(I[c0], 9, 1, &tc_failed) + c1];" in picked(9)
+    assert picked(9)[-1] == "if (tc_failed != 0) tc_raise(tc_failed, tc_flag);"
+    assert not any("tc_failed" in line for line in picked(9, checked=False))
     assert "O[20 * c0 + c1] = T[20 * (int)I[c0] + c1];" in picked(9, checked=False)
 
 

@@ -54,6 +54,62 @@ def test_products_of_other_types(name: str, dtype: str) -> None:
     assert_agrees(Case(name, {"M": 37, "K": 70, "N": 21}), dtype, TARGET)
 
 
+HALVES = {
+    "product": ("def f({t}(M,K) A, {t}(K,N) B) -> (C) {{ C(m,n) +=! A(m,k) * B(k,n) }}", (37, 50), (50, 41)),
+    "one_step": ("def f({t}(M,K) A, {t}(N,K) B) -> (C) {{ C(m,n) +=! A(m,k) * B(n,k) }}", (70, 21), (33, 21)),
+    "rounded": ("def f(float(M,K) A, {t}(K,N) B) -> (float32(M,N) C) {{ C(m,n) +=! float32({t}(A(m,k)) * B(k,n)) }}", (37, 50), (50, 41)),
+    "window": ("def f({t}(C,W) A, {t}(F,C,K) B) -> (O) {{ O(f,w) +=! A(c, w + k) * B(f,c,k) }}", (20, 40), (18, 20, 3)),
+    "windows": ("def f({t}(C,H,W) A, {t}(F,C,3,3) B) -> (O) {{ O(f,h,w) +=! A(c,h+i,w+j) * B(f,c,i,j) }}", (16, 7, 29), (33, 16, 3, 3)),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", HALVES)
+def test_parts_of_atoms_are_zeros(name: str, dtype: str) -> None:
+    text, *shapes = HALVES[name]
+    generator = torch.Generator().manual_seed(1)
+    kinds = [torch.float32 if name == "rounded" else getattr(torch, dtype), getattr(torch, dtype)]
+    tensors = [torch.randint(-4, 5, shape, generator=generator).to(kind) for shape, kind in zip(shapes, kinds)]
+    kernel = tcjit.define(text.format(t=dtype), target=TARGET).f.compile(*tensors)
+    assert "tc_mma_" in kernel.source
+    wanted = tcjit.define(text.format(t=dtype), target="reference").f(*tensors)
+    torch.testing.assert_close(kernel(*tensors).float(), torch.as_tensor(wanted).float())
+
+
+RESTRICTED = {
+    "triangle": ("(k <= i) ? A(i,k) * B(k,j) : 0.0", lambda i, k: k <= i),
+    "else": ("(k > i) ? 0.0 : A(i,k) * B(k,j)", lambda i, k: k <= i),
+    "band": ("(k <= i && k + 20 >= i) ? A(i,k) * B(k,j) : 0.0", lambda i, k: (k <= i) & (k + 20 >= i)),
+    "beyond": ("(k >= i + 40) ? A(i,k) * B(k,j) : 0.0", lambda i, k: k >= i + 40),
+}
+
+
+@pytest.mark.parametrize("extent", [96, 83])
+@pytest.mark.parametrize("name", RESTRICTED)
+def test_terms_that_a_condition_leaves_out_are_not_computed(name: str, extent: int) -> None:
+    """What stands there may be no number."""
+    term, inside = RESTRICTED[name]
+    kernel, (a, b) = made(f"def f(float(N,N) A, float(N,M) B) -> (C) {{ C(i,j) +=! {term} }}", (extent, extent), (extent, 72))
+    row, column = torch.arange(extent)[:, None], torch.arange(extent)[None]
+    wanted = torch.where(inside(row, column), a, 0.0) @ b
+    torch.testing.assert_close(kernel(torch.where(inside(row, column), a, torch.nan), b), wanted)
+
+
+@pytest.mark.parametrize(("dtype", "extent"), [("float", 96), ("float", 83), ("bfloat16", 96), ("float16", 75)])
+def test_results_that_a_condition_leaves_out_are_zeros(dtype: str, extent: int) -> None:
+    """Also where the tile that computes them holds something else."""
+    text = f"def f({dtype}(N,K) A, {dtype}(K,M) B) -> (float32(N,M) C) {{ C(i,j) +=! (j <= i) ? float32(A(i,k) * B(k,j)) : 0.0 }}"
+    kind = torch.float32 if dtype == "float" else getattr(torch, dtype)
+    random = torch.Generator().manual_seed(1)
+    a, b = (torch.randint(-4, 5, shape, generator=random).to(kind) for shape in ((extent, 64), (64, 2 * extent)))
+    b[3, 40] = torch.inf
+    kernel = tcjit.define(text, target=TARGET).f.compile(a, b)
+    assert ("tc_mma_" in kernel.source) == (dtype != "float")
+    inside = torch.arange(2 * extent)[None] <= torch.arange(extent)[:, None]
+    wanted = torch.where(inside, a.float() @ b.float(), 0.0)
+    torch.testing.assert_close(kernel(a, b), wanted, equal_nan=True)
+
+
 # ---------------------------------------------------------------- broken kernels
 
 

@@ -1,17 +1,19 @@
 """What is decided for the groups of a GPU: which products run on tensor cores, and with which tile where shared memory is short.
 
-Modules: mapping.plan_atoms mapping.plan_columns mapping.plan_contraction mapping.plan_facts mapping.plan_rows
+Modules: mapping.plan_atoms mapping.plan_chunks mapping.plan_columns mapping.plan_contraction mapping.plan_facts mapping.plan_rows
+mapping.tile_time
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
+from math import prod
 
 import pytest
 from support.gpu import mapped as by_hand
 from support.gpu import source
-from support.mapping import HALVES, MATMUL, SMALL, SOFTMAX, TRANSPOSED, program
+from support.mapping import HALVES, LAYER, MATMUL, SMALL, SOFTMAX, TRANSPOSED, program
 
 from tcjit.codegen.dialect import CUDA
 from tcjit.codegen.gpu_kernel import emit_gpu
@@ -77,15 +79,48 @@ def test_only_matrices_go_to_tensor_cores(dims: str, at: str, fits: bool) -> Non
     assert bool(products(mapped(text if "M" in dims else text.replace("M - 1", "63"), {"A": shape, "B": (64, 72)}))) == fits
 
 
-@pytest.mark.parametrize("terms", [16, 48, 64, 128, 256])
-def test_every_number_of_whole_atoms(terms: int) -> None:
-    """Of 128 terms the largest tile has no room for all at once."""
+@pytest.mark.parametrize("terms", [16, 48, 64, 128, 256, 24, 100, 4090])
+def test_every_number_of_atoms(terms: int) -> None:
+    """Of 128 terms the largest tile has no room for all at once; what is missing of the last atom are zeros."""
     assert products(mapped(HALVES, {"A": (4096, terms), "B": (terms, 4096)}, SM_90), SM_90)
 
 
-@pytest.mark.parametrize("terms", [8, 24, 100])
-def test_parts_of_atoms_are_computed_by_threads(terms: int) -> None:
+@pytest.mark.parametrize("terms", [4, 8])
+def test_less_than_an_atom_is_computed_by_threads(terms: int) -> None:
     assert not products(mapped(HALVES, {"A": (128, terms), "B": (terms, 128)}))
+
+
+def test_tiles_without_results_are_left_out_on_tensor_cores() -> None:
+    text = "def f(bfloat16(N,K) A, bfloat16(M,K) B) -> (float32(N,M) C) { C(i,j) +=! (j <= i) ? float32(A(i,k) * B(j,k)) : 0.0 }"
+    made = mapped(text, {"A": (512, 64), "B": (512, 64)})
+    assert products(made)
+    (sums,) = (s for s in made.scop.statements if s.reduction)
+    computed = made.scop.instances(sums).count_val().to_python() / 64
+    assert 0.5 < computed / 512**2 < 0.75
+
+
+def test_what_the_program_rounds_to_halves_goes_to_tensor_cores() -> None:
+    """Once, before the product."""
+    text = """def f(float(M,K) S, bfloat16(K,N) V) -> (float32(M,N) O) {
+        P(m, k) = exp(S(m, k))
+        O(m, n) +=! float32(bfloat16(P(m, k)) * V(k, n))
+    }"""
+    made = mapped(text, {"S": (128, 128), "V": (128, 128)})
+    assert products(made)
+    assert [s.value.dtype for s in made.scop.statements if s.tensor == "P_narrow"] == ["bfloat16"]
+
+
+WINDOWS = "def conv(float16(N,C,H,W) X, float16(F,C,KH,KW) F1) -> (Y) { Y(n,f,h,w) +=! X(n,c,h + kh,w + kw) * F1(f,c,kh,kw) }"
+
+
+@pytest.mark.parametrize(("channels", "filters", "side"), [(16, 32, 20), (24, 40, 30), (64, 64, 56)])
+def test_convolutions_of_halves_go_to_tensor_cores(channels: int, filters: int, side: int) -> None:
+    """A step has one place of the window, and as many channels as an atom has terms."""
+    made = mapped(WINDOWS, {"X": (2, channels, side, side), "F1": (filters, channels, 3, 3)})
+    assert products(made)
+    inside = "h + kh >= 1 && h + kh <= H && w + kw >= 1 && w + kw <= W"
+    padded = WINDOWS.replace("X(n,c,h + kh,w + kw)", f"(({inside}) ? X(n,c,h + kh - 1,w + kw - 1) : 0.0)")
+    assert products(mapped(padded.replace(" }", " where h in 0:H, w in 0:W }"), {"X": (2, 16, 30, 30), "F1": (32, 16, 3, 3)}))
 
 
 @pytest.mark.parametrize(
@@ -223,3 +258,60 @@ def test_no_copy_takes_more_neighbours_than_asked(text: str, wide: int, vector: 
         assert last and not last & {(1, 2), (1, 4)}
     else:
         assert last == {(1, min(wide, vector or wide))}
+
+
+# ---------------------------------------------------------------- windows and squares
+
+POOL = "def pool(float(N,H,W) X) -> (Y) { Y(n,h,w) max=! X(n,2*h + i,2*w + j) where h in 0:100, w in 0:100, i in 0:3, j in 0:3 }"
+
+
+@pytest.mark.parametrize(("images", "alone"), [(100, True), (1, False)])
+def test_a_thread_has_a_whole_window_where_there_are_enough(images: int, alone: bool) -> None:
+    made = mapped(POOL, {"X": (images, 202, 202)}, SM_90)
+    assert alone == ("tc_shuffle" not in emit_gpu(made, CUDA, SM_90, checked=True).text)
+
+
+@pytest.mark.parametrize(("dtype", "elements"), [("float", 32 * 33), ("bfloat16", 64 * 72), ("int8", 64 * 80)])
+def test_narrow_types_are_turned_in_larger_squares(dtype: str, elements: int) -> None:
+    made = mapped(f"def turn({dtype}(M,N) A) -> (B) {{ B(j,i) = A(i,j) }}", {"A": (1024, 2048)}, SM_90)
+    assert shared(made) == {"A_shared": elements}
+
+
+# ---------------------------------------------------------------- blocks for all processors
+
+FEW_TILES: dict[str, tuple[str, Shapes]] = {
+    "few_results": (MATMUL, {"A": (16, 100000), "B": (100000, 16)}),
+    "odd": (MATMUL, {"A": (15, 99991), "B": (99991, 17)}),
+    "layer": (LAYER, {"X": (128, 2000), "W": (128, 2000), "b": (128,)}),
+    "halves": (HALVES, {"A": (64, 65536), "B": (65536, 64)}),
+    "three_operands": (
+        "def f(float(I,J,K) X, float(J,R) A, float(K,R) B) -> (M) { M(i,r) +=! X(i,j,k) * A(j,r) * B(k,r) }",
+        {"X": (64, 512, 512), "A": (512, 32), "B": (512, 32)},
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "shapes"), FEW_TILES.values(), ids=FEW_TILES)
+def test_products_of_few_tiles_are_cut_into_chunks_for_all_processors(text: str, shapes: Shapes) -> None:
+    first, *others = emit_gpu(mapped(text, shapes, SM_90), CUDA, SM_90, checked=True).launches
+    assert prod(first.grid) >= 0.9 * SM_90.processors and others
+
+
+BATCH = "def f(float(B,M,K) X, float(B,K,N) Y) -> (Z) { Z(b,m,n) +=! X(b,m,k) * Y(b,k,n) }"
+MANY_TILES: dict[str, tuple[str, Shapes]] = {
+    "square": (MATMUL, {"A": (4096, 4096), "B": (4096, 4096)}),
+    "batch": (BATCH, {"X": (500, 64, 256), "Y": (500, 256, 64)}),
+    "short": (MATMUL, {"A": (64, 64), "B": (64, 64)}),
+}
+
+
+@pytest.mark.parametrize(("text", "shapes"), MANY_TILES.values(), ids=MANY_TILES)
+def test_products_of_many_tiles_or_few_terms_are_in_one_launch(text: str, shapes: Shapes) -> None:
+    assert launches(text, shapes) == (1, 0)
+
+
+def test_chunks_are_padded_as_a_whole_sum_is() -> None:
+    """The terms behind a chunk's last are those of the next: zeros take their place."""
+    made = mapped(MATMUL, {"A": (16, 100000), "B": (100000, 16)}, SM_90)
+    (sums,) = (s for s in made.scop.statements if s.reduction and s.operator == "+=" and len(s.dims) == 4)
+    assert sums.extent("k") > 250 and {s.name[0] for s in made.scop.statements} >= {"C", "Z"}

@@ -1,6 +1,6 @@
 """The proofs of the passes over assignments: what the passes do holds, and every fault that is put into it is found.
 
-Modules: mapping.verify_assignments
+Modules: mapping.passes.narrow_operands mapping.passes.restrict_products mapping.verify_assignments
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from tcjit.mapping.extract import extract
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.chunk_reductions import chunk_reductions
 from tcjit.mapping.passes.factor_contractions import factor_contractions
+from tcjit.mapping.passes.narrow_operands import narrow_operands
+from tcjit.mapping.passes.restrict_products import restrict_products
 from tcjit.mapping.passes.split_index_sets import split_index_sets
 from tcjit.mapping.passes.split_initialisation import split_initialisation
 from tcjit.mapping.passes.widen import widen
@@ -57,6 +59,26 @@ PROGRAMS: dict[str, tuple[str, str, dict[str, tuple[int, ...]]]] = {
         "def f(float(N,J) X, float(N,K) Y) -> (O) { O(n) +=! X(n,j) * Y(n,k) }",
         {"X": (50, 60), "Y": (50, 70)},
     ),
+    "triangle": (
+        "restrict_products",
+        "def f(float(N,N) A, float(N,M) B) -> (C) { C(i, j) +=! (k > i) ? 0.0 : A(i, k) * B(k, j) }",
+        {"A": (20, 20), "B": (20, 24)},
+    ),
+    "band": (
+        "restrict_products",
+        "def f(float(N,N) A, float(N,M) B) -> (C) { C(i, j) +=! (k <= i) ? ((k + 4 >= i) ? A(i, k) * B(k, j) : 0.0) : 0.0 }",
+        {"A": (20, 20), "B": (20, 24)},
+    ),
+    "lower": (
+        "restrict_products",
+        "def f(float(N,K) A, float(K,M) B) -> (C) { C(i, j) +=! (j <= i) ? A(i, k) * B(k, j) : 0.0 }",
+        {"A": (20, 8), "B": (8, 24)},
+    ),
+    "narrowed": (
+        "narrow_operands",
+        "def f(float(M,K) A, float16(K,N) B) -> (float32(M,N) C) { C(m, n) +=! float32(float16(A(m, k)) * B(k, n)) }",
+        {"A": (20, 24), "B": (24, 30)},
+    ),
     "started": ("split_initialisation", "def f(float(M,N) A) -> (S) { S(m) +=! A(m, n) }", {"A": (3, 50)}),
     "started without terms": ("split_initialisation", "def f(float(M,N) A) -> (S) { S(m) +=! A(m, n) }", {"A": (3, 0)}),
 }  # fmt: skip
@@ -66,6 +88,8 @@ PASSES: dict[str, Callable[[Assignments], Assignments]] = {
     "split_index_sets": lambda before: split_index_sets(before, Options()),
     "split_initialisation": split_initialisation,
     "factor_contractions": factor_contractions,
+    "restrict_products": restrict_products,
+    "narrow_operands": narrow_operands,
 }
 
 
@@ -162,6 +186,29 @@ FAULTS: list[tuple[str, Change, str]] = [
     ("factored", lambda parts: [*parts[:2], replace(parts[2], value=Binary("*", parts[2].value, parts[2].value, dtype="float32"))], "once"),
     ("factored to a product", last(value=Const(0.0, dtype="float32")), "not started"),
     ("factored to a product", last(operator="+="), "the results changed|summed once"),
+    ("lower", first(constraints=("j < i",)), "no identity is gone|lack terms"),
+    ("lower", first(constraints=()), "another value|lack terms"),
+    ("lower", first(tensor="C"), "more than domain|no temporary"),
+    ("lower", box(1, 0, 0, -1), "not all results"),
+    ("lower", last(operator="+="), "not all results"),
+    ("lower", last(value=Const(0.0, dtype="float32")), "lack terms, or others"),
+    ("lower", lambda parts: [parts[0], replace(parts[1], value=parts[1].value.then)], "lack terms, or others"),  # type: ignore[attr-defined]
+    ("lower", lambda parts: parts[:1], "more than domain and value"),
+    ("narrowed", box(0, 0, 0, -1), "not all of a part"),
+    ("narrowed", first(constraints=("k < 10",)), "in a temporary of its own"),
+    ("narrowed", first(tensor="C"), "in a temporary of its own"),
+    ("narrowed", first(operator="+="), "in a temporary of its own"),
+    ("narrowed", first(value=Const(1.0, dtype="float16")), "the terms changed"),
+    ("narrowed", lambda parts: parts[1:], "the terms changed"),
+    ("narrowed", last(operator="max="), "the terms changed"),
+    ("triangle", first(constraints=()), "another value"),
+    ("triangle", first(constraints=("k < i",)), "no identity is gone"),
+    ("triangle", first(constraints=("k <= i + 1",)), "another value"),
+    ("triangle", first(start=Const(1.0, dtype="float32")), "more than domain and value"),
+    ("triangle", first(value=Const(0.0, dtype="float32")), "another value"),
+    ("triangle", lambda parts: [*parts, *parts], "more than domain and value"),
+    ("band", first(constraints=("k <= i",)), "another value"),
+    ("band", first(constraints=("k <= i", "k + 3 >= i")), "no identity is gone"),
     ("started", lambda parts: parts[1:], "not started"),
     ("started", lambda parts: parts[:1], "the update changed"),
     ("started", box(0, 0, 0, -1), "not started"),

@@ -1,6 +1,6 @@
 """What is proved of a lowering: copies, accumulators and partial results keep every value, and every way to break them is refused.
 
-Modules: mapping.value_flow
+Modules: mapping.passes.pad_tiles mapping.value_flow
 """
 
 from __future__ import annotations
@@ -9,12 +9,15 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from support.mapping import MATMUL, scop
+from support.mapping import MATMUL, SMALL, program, scop
 from support.trees import BARE, SIZES, product
 
 from tcjit.errors import VerifyError
 from tcjit.grammar.ast import Access, Binary, Const, Expr, Index
 from tcjit.grammar.walk import rebuild
+from tcjit.mapping import pipeline
+from tcjit.mapping.options import Options
+from tcjit.mapping.pipeline import map_gpu
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.storage import Storage
 from tcjit.mapping.value_flow import verify_lowering
@@ -243,3 +246,60 @@ def test_a_statement_that_reads_what_it_wrote() -> None:
     inside = replace(stale, tensor="B_held")
     store = replace(whole, name="W3", tensor="B", value=Access("B_held", first.subscripts, dtype="float32"))
     verify_lowering(before, replace(after, statements=(first, whole, inside, store)), {"B_held": "{ B_held[i] -> B[i] }"})
+
+
+# ---------------------------------------------------------------- whole tiles
+
+
+# a product that is added to a part of a tensor
+PART = """def f(float(M,K) A, float(K,N) B) -> (C) {
+    C(m,n) = 1.0 where m in 0:50, n in 0:60
+    C(m,n) += A(m,k) * B(k,n)
+}"""
+
+
+def padded_product(monkeypatch: pytest.MonkeyPatch, text: str = MATMUL) -> tuple[Scop, Scop, dict[str, str]]:
+    """A product of odd sizes, as the passes for a GPU lower it to whole tiles."""
+    lowerings: list[tuple[Scop, Scop, dict[str, str]]] = []
+    monkeypatch.setattr(pipeline, "verify_lowering", lambda *given: lowerings.append(given))
+    map_gpu(program(text, {"A": (37, 21), "B": (21, 41)}), Options(reduction_tile=8, pipeline_stages=1), SMALL, prove="last")
+    return lowerings[-1]
+
+
+def test_a_product_in_whole_tiles_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, after, aliases = padded_product(monkeypatch)
+    (old,), (new,) = ([s for s in scop.statements if s.reduction] for scop in (before, after))
+    assert [upper for _, _, upper in old.bounds] == [37, 41, 21]
+    assert all(upper % 8 == 0 for _, _, upper in new.bounds)
+    verify_lowering(before, after, aliases)
+
+
+def zero(after: Scop) -> ScopStatement:
+    return next(s for s in after.statements if s.name.startswith("Z"))
+
+
+PADDING_MUTANTS: dict[str, tuple[Callable[[Scop], Scop], str]] = {
+    "no zeros": (lambda a: dropped(a, zero(a).name), "S1: it adds products of A_shared beyond its domain"),
+    "ones": (lambda a: statement(a, zero(a).name, value=Const(1.0, dtype="float32")), "S1: it adds products of A_shared beyond"),
+    "too few zeros": (lambda a: statement(a, zero(a).name, constraints=("l1 > 5",)), "S1: it adds products of A_shared beyond"),
+    "another operator": (lambda a: statement(a, "S1", operator="*="), "its operator or its domain changed"),
+    "a start of less": (lambda a: statement(a, "S0", bounds=(("m", 0, 36), ("n", 0, 41))), "S0: its operator or its domain changed"),
+}
+
+
+@pytest.mark.parametrize("name", list(PADDING_MUTANTS))
+def test_broken_padding(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, after, aliases = padded_product(monkeypatch)
+    change, why = PADDING_MUTANTS[name]
+    with pytest.raises(VerifyError, match=why):
+        verify_lowering(before, change(after), aliases)
+
+
+def test_sums_of_a_part_of_a_tensor_leave_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Elements of the accumulator beyond the domain stand for elements that another statement has written: they are not to be stored."""
+    before, after, aliases = padded_product(monkeypatch, PART)
+    (sums,), (store,) = ([s for s in after.statements if s.reduction], [s for s in after.statements if s.name.startswith("W")])
+    assert all(upper % 8 == 0 for _, _, upper in sums.bounds)
+    verify_lowering(before, after, aliases)
+    with pytest.raises(VerifyError, match="the output C lacks"):
+        verify_lowering(before, statement(after, store.name, bounds=(("m", 0, 38), ("n", 0, 41))), aliases)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import reduce
 
 import islpy as isl
 
@@ -15,23 +16,17 @@ from tcjit.grammar.affine import condition
 from tcjit.grammar.ast import Expr, Select
 from tcjit.grammar.walk import walk
 from tcjit.mapping.nest.statement import AffineStatement
-from tcjit.mapping.reduction import identity, is_identity
+from tcjit.mapping.reduction import guarded_term, identity, is_identity
 
 
 def restrict(s: AffineStatement, dtype: str, values: Mapping[str, int]) -> AffineStatement:
     """The statement without the conditions that decide on a term as a whole; ``dtype`` is that of the results."""
     if s.operator == "=" or s.start != identity(s.operator, dtype):
         return s
-    domain, body = s.domain, s.body
-    while isinstance(body, Select) and (text := condition(body.condition, values)) is not None:
-        if is_identity(body.other, s.operator):
-            domain, body = domain.intersect(_where(s, text)), body.then
-        elif is_identity(body.then, s.operator):
-            domain, body = domain.subtract(_where(s, text)), body.other
-        else:
-            break
-    if body is s.body:
+    conditions, body = guarded_term(s.body, s.operator, values)
+    if not conditions:
         return s
+    domain = reduce(isl.Set.intersect, (_where(s, text) for text, _ in conditions), s.domain)
     left = set(walk(body))
     reads = {access: flat for access, flat in s.reads.items() if access in left}
     return replace(s, domain=domain.coalesce(), body=body, reads=reads)

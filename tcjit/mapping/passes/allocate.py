@@ -151,6 +151,7 @@ def _registers(plan: GroupPlan, storage: Storage, users: Sequence[tuple[Statemen
 def _shared(plan: GroupPlan, storage: Storage, users: Sequence[tuple[StatementPlan, list[Where]]], mark: Mark) -> Buffer | None:
     axes: list[Axis] = []
     step = 1
+    padded = any(item.padded for item, _ in users)
     for axis in reversed(range(len(storage.shape))):
         kinds = {wheres[axis] for _, wheres in users}
         base, size = 0, storage.shape[axis]
@@ -159,7 +160,8 @@ def _shared(plan: GroupPlan, storage: Storage, users: Sequence[tuple[StatementPl
                 share = plan.columns[what]
                 if len(kinds) > 1 and share.tiles > 1:
                     return None
-                base, size = (share.lower, min(share.tile, share.extent)) if len(kinds) == 1 else (base, size)
+                values = share.whole_tile if padded else min(share.tile, share.extent)
+                base, size = (share.lower, values) if len(kinds) == 1 else (base, size)
         axes.insert(0, Axis(base, ((1, size, step),) if size > 1 else ()))
         step *= size
     return Buffer(storage.name, mark, "shared", tuple(axes), step)

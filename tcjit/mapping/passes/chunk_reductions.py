@@ -17,6 +17,7 @@ from tcjit.grammar.walk import rebuild
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.machine import Device, Machine
 from tcjit.mapping.options import Options
+from tcjit.mapping.plan_chunks import product_chunks, product_sides
 from tcjit.mapping.reduction import identity
 from tcjit.mapping.storage import Bounds, fresh
 from tcjit.mapping.strides import fits_block, stride_in
@@ -67,6 +68,8 @@ def _worth(a: Assignment, temporaries: Temporaries, before: Assignments, target:
         if longest < CPU_CHUNKS or not (few and results * terms >= WORTH_CHUNKS or terms >= ACCURATE):
             return 1
         return CPU_CHUNKS if terms < ACCURATE else min(longest, max(CPU_CHUNKS, terms // ACCURATE_CHUNK))
+    if not a.dynamic and (sides := product_sides(a)) is not None:
+        return product_chunks(a, sides, target)
     extents = {name: upper - lower for name, lower, upper in a.terms}
     reads = [access for access, _ in guarded_accesses(a.value)]
 

@@ -8,17 +8,20 @@ from tcjit.grammar.ast import Access, Expr, Index
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.pack import is_product
 from tcjit.mapping.pad import padded_read, paddings, with_padded
+from tcjit.mapping.reduction import is_plain_product
 
 
-def pad_operands(before: Assignments, worth: int) -> Assignments:
-    """The program with the copies before the sums that read each of their elements ``worth`` times or more."""
+def pad_operands(before: Assignments, worth: int, halves: bool = False) -> Assignments:
+    """The program with the copies before the sums that read each of their elements ``worth`` times or more; ``halves``: whether products of
+    narrow types have some, too."""
 
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
         if a.operator != "+=" or not a.reduction or a.empty:
             return [a]
         padded = paddings(a.value, a.bounds, temporaries.tensors, before.values, a.dynamic, worth)
         reads: dict[Expr, Access] = {p.select: padded_read(p, "") for p in padded}
-        if not padded or not is_product(with_padded(a.value, reads)):
+        plain = with_padded(a.value, reads)
+        if not padded or not (is_product(plain) or halves and is_plain_product(plain)):
             return [a]
         copies = []
         for p in padded:

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 import islpy as isl
 
 from tcjit.grammar.affine import isl_name
-from tcjit.grammar.ast import Access, Const, Expr
+from tcjit.grammar.ast import Access, Expr
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.footprint import WIDE, piece
 from tcjit.mapping.gpu_nest import Distribution, GroupPlan, MappedStatement, StagedCopy, StatementPlan
 from tcjit.mapping.marks import GridBlock, Mark
+from tcjit.mapping.reduction import identity
 from tcjit.mapping.scop import DynamicBounds
 from tcjit.mapping.scop_builder import LoweredScop, ScopBuilder, divided, index, modulo, total
 from tcjit.mapping.storage import Axis, Buffer, Storage
@@ -71,21 +72,24 @@ class _Promotion:
         bounds = tuple((name, 0, count) for name, count in counted)
         counts = tuple(u.share.tiles for u in uniform)
         copy = self.draft.temporary(f"{self.access.tensor}_shared", self.storage.dtype, (*counts, *self.sizes))
-        read, facts, alias, beyond = [], [], [], []
+        read, facts, alias, beyond = list[Expr](), list[str](), list[str](), list[str]()
         for axis, (name, (terms, constant), size) in enumerate(zip(locals_, origins, self.sizes, strict=True)):
             extent, known = self.storage.extent_texts[axis], self.storage.extent(axis) is None
             read.append(total([*((factor, index(dim)) for dim, factor in terms), (1, index(name))], constant))
             text = " + ".join([*(f"{factor} * {dim}" for dim, factor in terms), name, str(constant)])
             facts.append(f"0 <= {text} < {extent}")
             alias.append(f"({text})")
+            if self.item.padded:
+                facts += [f"{place} < {end}" for place, end in self._ends(axis)]
+                beyond += [f"{place} >= {end}" for place, end in self._ends(axis)]
             least, most = self._reach(terms, constant)
             beyond += [f"{text} < 0"] if least < 0 else []
             beyond += [f"{text} >= {extent}"] if not known or most + size > self.storage.shape[axis] else []
         subscripts = [index(name) for name, _, _ in bounds]
         value = Access(self.access.tensor, tuple(read), dtype=self.storage.dtype)
         dynamic = tuple(bound for u in uniform for bound in self._dynamic_bounds(u))
-        if self.asynchronous:
-            facts += self._used(uniform, dynamic)
+        used = self._used(uniform, dynamic) if self.asynchronous or self.reader.constraints else []
+        facts += used
         name = self.draft.add("C", self.reader, copy.name, subscripts, "=", value, bounds, constraints=tuple(facts), dynamic_bounds=dynamic)
         axes = ", ".join(name for name, _, _ in bounds)
         self.draft.aliases[copy.name] = f"{{ {isl_name(copy.name)}[{axes}] -> {isl_name(self.access.tensor)}[{', '.join(alias)}] }}"
@@ -94,13 +98,20 @@ class _Promotion:
         buffer = self._buffer(copy, len(uniform))
         by_block = tuple(u.name for u in self.blocks)
         regions = [self._region(name, origins)]
-        if self.item.mma and beyond:
-            # whole instructions read beyond the edge of the tensor, where zeros stand
-            where = (f"({' or '.join(beyond)})",)
-            zero = Const(0.0, dtype=self.storage.dtype)
+        if (self.item.mma or self.item.padded) and beyond:
+            # whole instructions and whole tiles read beyond the edge of the tensor, or the last term: zeros stand there
+            where = (f"({' or '.join(beyond)})", *used)
+            zero = identity("+=", self.storage.dtype)
             fill = self.draft.add("Z", self.reader, copy.name, subscripts, "=", zero, bounds, constraints=where, dynamic_bounds=dynamic)
             regions.append(self._region(fill, origins))
         return StagedCopy(tuple(regions), self.reader.name, by_block, tuple(u.name for u in self.steps), buffer)
+
+    def _ends(self, axis: int) -> list[tuple[str, int]]:
+        """Where the terms of a padded reader end along an axis: the number of a term, in isl's words, and how many there are."""
+        factors, _ = self.piece.forms[axis]
+        names = {u.dim: u.name for u in self.steps}
+        steps = [(dim, share) for dim, share in self.item.steps if dim in factors and share.extent % share.whole_tile]
+        return [(f"{share.tile} * {names[dim]} + l{axis}" if dim in names else f"l{axis}", share.extent) for dim, share in steps]
 
     @property
     def asynchronous(self) -> bool:

@@ -46,7 +46,9 @@ def kernel(symbol: str, group: Group, dialect: GpuDialect, checked: bool = True)
     lines = [f"    {printer.store(e.dtype, f'R{k}[i]', printer.value(e))}" for k, e in enumerate(expressions)]
     kinds = [ctype(dtype, dialect) for dtype, _ in inputs.values()], [ctype(e.dtype, dialect) for e in expressions]
     number = f"  const int i = {dialect.blocks[0]} * {THREADS} + {dialect.thread};"
-    return "\n".join([signature(symbol, *kinds, dialect) + " {", number, "  if (i < n) {", *lines, "  }", "}", ""]), printer
+    failed, raised = "  int32_t tc_failed = 0;", f"  if (tc_failed != 0) {printer.helper('tc_raise')}(tc_failed, tc_flag);"
+    text = [signature(symbol, *kinds, dialect) + " {", number, failed, "  if (i < n) {", *lines, "  }", raised, "}", ""]
+    return "\n".join(text), printer
 
 
 def evaluate(groups: Sequence[Group], dialect: GpuDialect, checked: bool = True) -> list[Outcome]:

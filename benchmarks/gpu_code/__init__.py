@@ -1,0 +1,1 @@
+"""Machine code of GPU kernels, without a GPU."""

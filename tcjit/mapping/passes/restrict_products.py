@@ -1,0 +1,45 @@
+"""Restrict products: on a GPU, a sum of ``c ? product : 0`` becomes one of products over the part of its domain in which ``c`` holds.
+
+Tiles without a point are left out then, and those that lie inside have no condition in their loops. Exact also for NaN: no term is
+added that the program leaves out. A sum whose conditions are on its results alone goes to a temporary, of which they pick the results:
+its tiles may then compute more than that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tcjit.grammar.ast import Access, Expr, Select
+from tcjit.grammar.polynomial import names
+from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
+from tcjit.mapping.plan_chunks import product_sides
+from tcjit.mapping.reduction import guarded_term, identity
+
+
+def restrict_products(before: Assignments) -> Assignments:
+    """The program with the conditions of such sums as constraints."""
+
+    def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
+        if a.operator != "+=" or a.start != identity(a.operator, temporaries.tensors[a.tensor].dtype):
+            return [a]
+        conditions, value = guarded_term(a.value, a.operator, before.values)
+        restricted = replace(a, value=value, constraints=(*a.constraints, *(text for text, _ in conditions)))
+        if not conditions or product_sides(restricted) is None:
+            return [a]
+        terms = {name for name, _, _ in a.terms}
+        if a.dynamic or a.constraints or any(terms & set(names(condition)) for _, condition in conditions):
+            return [restricted]
+        return _picked(restricted, [condition for _, condition in conditions], temporaries)
+
+    return rewrite(before, visit)
+
+
+def _picked(a: Assignment, conditions: list[Expr], temporaries: Temporaries) -> list[Assignment]:
+    """A sum in a temporary, and the assignment of its results where conditions on them hold, else of zeros."""
+    storage = temporaries.tensors[a.tensor]
+    whole = temporaries.add(a.source, f"{a.tensor}_whole", storage.dtype, storage.shape)
+    zero = identity(a.operator, storage.dtype)
+    value: Expr = Access(whole.name, a.subscripts, dtype=storage.dtype)
+    for condition in reversed(conditions):
+        value = Select(condition, value, zero, dtype=storage.dtype)
+    return [replace(a, tensor=whole.name), Assignment(a.tensor, a.subscripts, "=", value, a.results, a.source)]

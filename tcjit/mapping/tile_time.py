@@ -1,0 +1,55 @@
+"""How long the blocks of a contraction take on a GPU: by their arithmetic and their loads from shared memory, or by waiting for memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from tcjit.mapping.machine import Device
+
+# threads along rows and columns of a block's tile, and results of one thread along them
+TILES = ((16, 16, 8, 8), (16, 16, 4, 4), (8, 16, 4, 4), (16, 16, 2, 2), (8, 16, 2, 2), (8, 8, 2, 2), (16, 16, 1, 1), (8, 8, 1, 1))
+ADDRESSES = 32  # registers of a thread beside its results and operands
+STEP_ELEMENTS = 4096  # of both operands that pass through shared memory at once where copies run ahead
+STEPS = (8, 64)  # terms that these are, at least and at most
+STAGES = 3  # of copies that run ahead
+
+
+@dataclass(frozen=True)
+class BlockTile:
+    """A block's tile: its ``sides``, results of a thread along them, its ``threads``; terms of a ``step``, and pieces of the operands in
+    shared memory at once (``stages``), in elements of so many ``bytes``."""
+
+    sides: Sequence[int]
+    per_thread: Sequence[int]
+    threads: int
+    step: int
+    stages: int = 1
+    bytes: int = 4
+
+    def cycles(self, blocks: int, terms: int, device: Device, rate: float) -> float:
+        """Of all blocks, each with so many terms; ``rate`` is the multiply-adds of a processor in a cycle."""
+        resident = self._resident(device)
+        together = min(resident, -(-blocks // device.processors))
+        loads = 1 + 2 * sum(self.per_thread) / prod(self.per_thread)
+        busy = min(1.0, together * self.threads / device.costs.fma_rate)  # a processor with few warps is not
+        term = prod(self.sides) * loads / (rate * busy)
+        step, latency = self.step * term, device.costs.load_latency
+        waves = -(-blocks // (device.processors * resident))
+        alone = step + latency if self.stages == 1 else max(step, latency / (self.stages - 1))
+        waiting = waves * -(-terms // self.step) * alone
+        return max(-(-blocks // device.processors) * terms * term, waiting) + waves * device.costs.block
+
+    def _resident(self, device: Device) -> int:
+        """Blocks of a processor at once."""
+        registers = prod(self.per_thread) + 2 * sum(self.per_thread) + ADDRESSES
+        shared = self.stages * self.step * sum(self.sides) * self.bytes
+        threads = min(device.resident_threads, device.registers // registers)
+        return max(1, min(threads // self.threads, device.max_shared_bytes // shared, device.resident_blocks))
+
+
+def step_of(lines: int) -> int:
+    """The terms that pass through shared memory at once, where copies run ahead, of a tile with so many rows and columns together."""
+    least, most = STEPS
+    return max(least, min(most, 1 << (STEP_ELEMENTS // lines).bit_length() - 1))
