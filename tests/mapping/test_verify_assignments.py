@@ -206,7 +206,7 @@ FAULTS: list[tuple[str, Change, str]] = [
     ("triangle", first(constraints=("k <= i + 1",)), "another value"),
     ("triangle", first(start=Const(1.0, dtype="float32")), "more than domain and value"),
     ("triangle", first(value=Const(0.0, dtype="float32")), "another value"),
-    ("triangle", lambda parts: [*parts, *parts], "more than domain and value"),
+    ("triangle", lambda parts: [*parts, *parts], "more than domain|no temporary"),
     ("band", first(constraints=("k <= i",)), "another value"),
     ("band", first(constraints=("k <= i", "k + 3 >= i")), "no identity is gone"),
     ("started", lambda parts: parts[1:], "not started"),
