@@ -37,6 +37,18 @@ def holds(facts: Sequence[str], values: Mapping[str, int]) -> bool:
     return not isl.Set.read_from_str(context(), f"[{', '.join(values)}] -> {{ : {' and '.join([*facts, *known])} }}").is_empty()
 
 
+def constraint_text(found: isl.Set) -> str:
+    """What holds in a set, over the names of its dimensions, fit to stand beside other constraints.
+
+    >>> constraint_text(isl.Set("{ [a, b] : b = 0 and a >= 2 }"))
+    '(b = 0 and a >= 2)'
+    """
+    dims = isl.dim_type
+    # in a tuple isl would write a dimension that is a constant as that
+    facts = found.coalesce().move_dims(dims.param, found.dim(dims.param), dims.set, 0, found.dim(dims.set)).params().to_str()
+    return f"({facts.partition(':')[2].strip(' }') or '0 = 0'})"
+
+
 def identifier(ctx: isl.Context, name: str) -> isl.Id:
     """An Id equal to the one that a parsed string holds (``isl.Id(name)`` would not be)."""
     return isl.Id.read_from_str(ctx, name if name.isidentifier() else f'"{name}"')

@@ -214,6 +214,8 @@ def _with_copies(
     # copies cannot run further ahead than the loop of steps is long
     trips = [[share.tiles for _, share in item.steps if share.tiles > 1] for item in items]
     stages = min([facts.options.pipeline_stages or stages, *(loops[-1] for loops in trips if loops)])
+    if any(s.constraints and not over_columns(s, facts.dims(s)) for s in facts.statements):
+        stages = min(stages, 2)  # a block may have a single step: its copies come right before it
     plan = GroupPlan(columns, tuple(c for c in order if columns[c].shared_out), tuple(items), stages=stages)
     shared: list[tuple[str, Access]] = []
     beyond = None

@@ -30,7 +30,7 @@ SUMMING = (
 )
 # on a GPU
 ROWS = tuple(Options(block=block) for block in (128, 256, 512))
-STEPS = (Options(reduction_tile=16), Options(reduction_tile=16, pipeline_stages=2), Options(pipeline_stages=2))
+STEPS = (Options(pipeline_stages=1), Options(pipeline_stages=2), Options(reduction_tile=32))
 
 
 def cpu_seeds(program: Program, machine: Machine, layouts: Mapping[str, str], traits: Collection[str]) -> list[Options]:

@@ -213,24 +213,25 @@ class _ValueFlow:
         self.current[new.tensor] = self.current[new.tensor].union(writes.range() if exact else was_current)
 
     def _grown(self, old: ScopStatement, new: ScopStatement) -> None:
-        """What a statement does beyond its domain leaves what it does inside as it is; other elements that it writes hold nothing then."""
+        """What a statement does beyond its domain leaves what it does inside as it is: it adds products of zeros there, or writes other
+        elements, which hold nothing then."""
         inside, whole = self.before.instances(old), self.after.instances(new)
-        writes = self._write(new)
-        kept = writes.intersect_domain(inside).range()
-        beyond = writes.intersect_domain(whole.subtract(inside))
-        adding = beyond.intersect_range(kept).domain()
         if not inside.is_subset(whole) or new.tensor in self.parts:
             self._fail(new, "its domain changed")
+        writes, beyond = self._write(new), whole.subtract(inside)
+        spoiling, spoiled_by = beyond, ""
+        if new.operator == "+=" and is_plain_product(new.value):
+            spoiling = isl.Set.empty(beyond.get_space())
+            for access, _ in guarded_accesses(new.value):
+                reads = self._relation(self.after, new, access).intersect_domain(beyond)
+                zero = reads.intersect_range(self.zeros[access.tensor]).domain()
+                if not beyond.is_subset(zero):
+                    spoiling, spoiled_by = spoiling.union(beyond.subtract(zero)), spoiled_by or access.tensor
+        spoiled = writes.intersect_domain(spoiling).range()
+        if not spoiled.is_disjoint(writes.intersect_domain(inside).range()):
+            self._fail(new, f"it adds products of {spoiled_by or 'what'} beyond its domain, which may not be 0")
         for known in (self.current, self.zeros):
-            known[new.tensor] = known[new.tensor].subtract(beyond.range().subtract(kept))
-        if adding.is_empty():
-            return
-        if new.operator != "+=" or not is_plain_product(new.value):
-            self._fail(new, "it adds more than products of zeros")
-        for access, _ in guarded_accesses(new.value):
-            reads = self._relation(self.after, new, access).intersect_domain(adding)
-            if not _is_affine(self.after, access) or not reads.range().is_subset(self.zeros[access.tensor]):
-                self._fail(new, f"it adds products of {access.tensor} beyond its domain, which may not be 0")
+            known[new.tensor] = known[new.tensor].subtract(spoiled)
 
     def _reads_itself(self, s: ScopStatement, now: Access, written: isl.Map, read: isl.Map, used: isl.Set | None) -> None:
         """A statement may read what it wrote itself in the tensor that it writes; any other holds only what stood there before.

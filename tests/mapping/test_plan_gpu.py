@@ -260,6 +260,27 @@ def test_no_copy_takes_more_neighbours_than_asked(text: str, wide: int, vector: 
         assert last == {(1, min(wide, vector or wide))}
 
 
+# ---------------------------------------------------------------- conditions on terms
+
+CONDITIONS = ("k <= i", "k >= i", "k <= i && k + 20 >= i", "k <= i || k >= i + 100", "k + i >= 200", "k < 30", "k >= i + 240")
+
+
+@pytest.mark.parametrize("stages", [0, 3])
+@pytest.mark.parametrize("rows", [48, 250])
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_copies_run_ahead_of_steps_that_conditions_leave(condition: str, rows: int, stages: int) -> None:
+    """A block may have a step alone, the last one, or some with others between them: the proofs say that it waits for all of its copies."""
+    text = f"def f(float(N,K) A, float(K,M) B) -> (C) {{ C(i,j) +=! ({condition}) ? A(i,k) * B(k,j) : 0.0 }}"
+    made = mapped(text, {"A": (rows, 256), "B": (256, 40)}, SM_90, pipeline_stages=stages)
+    assert any(s.constraints and s.reduction for s in made.scop.statements)
+
+
+@pytest.mark.parametrize("condition", ["k >= i + 300", "i > 60"])
+def test_conditions_that_leave_no_term(condition: str) -> None:
+    text = f"def f(float(N,K) A, float(K,M) B) -> (C) {{ C(i,j) +=! ({condition}) ? A(i,k) * B(k,j) : 0.0 }}"
+    assert mapped(text, {"A": (48, 256), "B": (256, 40)}, SM_90).launches
+
+
 # ---------------------------------------------------------------- windows and squares
 
 POOL = "def pool(float(N,H,W) X) -> (Y) { Y(n,h,w) max=! X(n,2*h + i,2*w + j) where h in 0:100, w in 0:100, i in 0:3, j in 0:3 }"

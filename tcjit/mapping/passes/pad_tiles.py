@@ -13,6 +13,7 @@ import islpy as isl
 from tcjit.errors import MappingError
 from tcjit.grammar.affine import isl_name
 from tcjit.mapping.gpu_nest import GroupPlan, StatementPlan
+from tcjit.mapping.isl import constraint_text
 from tcjit.mapping.plan_facts import over_columns
 from tcjit.mapping.scop import ScopStatement
 from tcjit.mapping.scop_builder import LoweredScop, ScopBuilder, identity_alias, plain_dims
@@ -82,7 +83,7 @@ def _tiles_with_points(draft: ScopBuilder, plan: GroupPlan, item: StatementPlan,
     wanted = where(s.bounds, s.constraints).apply(tile).apply(tile.reverse()).intersect(box)
     if box.is_subset(wanted):
         return ()
-    return (f"({wanted.gist(box).coalesce().to_str().partition(': ')[2].rstrip(' }')})",)
+    return (constraint_text(wanted.gist(box)),)
 
 
 def _give_room(draft: ScopBuilder, storage: Storage, shape: tuple[int, ...], users: list[ScopStatement]) -> None:

@@ -15,6 +15,7 @@ from tcjit.grammar.ast import Access, Expr
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.footprint import WIDE, piece
 from tcjit.mapping.gpu_nest import Distribution, GroupPlan, MappedStatement, StagedCopy, StatementPlan
+from tcjit.mapping.isl import constraint_text
 from tcjit.mapping.marks import GridBlock, Mark
 from tcjit.mapping.reduction import identity
 from tcjit.mapping.scop import DynamicBounds
@@ -128,9 +129,22 @@ class _Promotion:
         facts += [f"{lower} <= {name} < {upper}" for name, lower, upper in dynamic]
         every = isl.Set.read_from_str(scop.ctx, f"{scop.parameters}{{ [{names}] : {' and '.join([*facts, *scop.context])} }}")
         used = scop.instances(self.reader).reset_tuple_id().apply(of).intersect(every)
-        if every.is_subset(used):
+        if every.is_subset(used) or (self.asynchronous and self._interrupted(used, names)):
             return []
-        return [f"({used.gist(every).coalesce().to_str().partition(': ')[2].rstrip(' }')})"]
+        return [constraint_text(used.gist(every))]
+
+    def _interrupted(self, used: isl.Set, names: str) -> bool:
+        """Whether copies of the steps that are read, and the steps themselves, would leave out iterations of their loop."""
+        outer = names.rpartition(", ")[0]
+        step = self.steps[-1].name
+
+        def moved(where: str) -> isl.Map:
+            to = f"{outer}, t" if outer else "t"
+            return isl.Map.read_from_str(used.get_ctx(), f"{self.draft.scop.parameters}{{ [{names}] -> [{to}] : {where} }}")
+
+        times = used.apply(moved(f"t = {step} or t = {step} - {self.plan.stages - 1}"))
+        later, earlier = times.apply(moved(f"t > {step}")), times.apply(moved(f"t < {step}"))
+        return not later.intersect(earlier).is_subset(times)
 
     def _dynamic_bounds(self, uniform: _Uniform) -> DynamicBounds:
         """How far a block loop or a step goes where that depends on dynamic sizes."""

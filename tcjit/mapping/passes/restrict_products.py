@@ -9,9 +9,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import islpy as isl
+
+from tcjit.grammar.affine import isl_name
 from tcjit.grammar.ast import Access, Expr, Select
 from tcjit.grammar.polynomial import names
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
+from tcjit.mapping.isl import context
 from tcjit.mapping.plan_chunks import product_sides
 from tcjit.mapping.reduction import guarded_term, identity
 
@@ -24,14 +28,21 @@ def restrict_products(before: Assignments) -> Assignments:
             return [a]
         conditions, value = guarded_term(a.value, a.operator, before.values)
         restricted = replace(a, value=value, constraints=(*a.constraints, *(text for text, _ in conditions)))
-        if not conditions or product_sides(restricted) is None:
+        if not conditions or a.dynamic or product_sides(restricted) is None or _without_terms(restricted):
             return [a]
         terms = {name for name, _, _ in a.terms}
-        if a.dynamic or a.constraints or any(terms & set(names(condition)) for _, condition in conditions):
+        if a.constraints or any(terms & set(names(condition)) for _, condition in conditions):
             return [restricted]
         return _picked(restricted, [condition for _, condition in conditions], temporaries)
 
     return rewrite(before, visit)
+
+
+def _without_terms(a: Assignment) -> bool:
+    """Whether no result has a term: there is nothing to schedule then."""
+    facts = [f"{lower} <= {isl_name(name)} < {upper}" for name, lower, upper in a.bounds]
+    dims = ", ".join(isl_name(name) for name, _, _ in a.bounds)
+    return bool(isl.Set.read_from_str(context(), f"{{ [{dims}] : {' and '.join([*facts, *a.constraints])} }}").is_empty())
 
 
 def _picked(a: Assignment, conditions: list[Expr], temporaries: Temporaries) -> list[Assignment]:
