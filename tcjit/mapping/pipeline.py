@@ -25,7 +25,6 @@ from tcjit.mapping.machine import BASELINE, Device, Machine
 from tcjit.mapping.marks import Launch
 from tcjit.mapping.nest.tile_tree import tile_tree
 from tcjit.mapping.options import Options
-from tcjit.mapping.pad import WORTH_NEST, WORTH_PADDING
 from tcjit.mapping.passes.allocate import allocate
 from tcjit.mapping.passes.chunk_reductions import chunk_reductions
 from tcjit.mapping.passes.contract import contract
@@ -128,7 +127,7 @@ def build_scop(
         assignments = step(simplify_reductions, assignments)
         assignments = step(scatter_reductions, assignments, target, prove != "none")
     nests = on_vectors and options.uses_nests
-    assignments = step(pad_operands, assignments, WORTH_NEST if nests else WORTH_PADDING) if pack else assignments
+    assignments = step(pad_operands, assignments, nests) if pack else assignments
     if nests:
         assignments = step(tile_reductions, assignments, options, target, prove != "none")
     if pack and on_vectors:  # on a GPU shared memory does the rest

@@ -6,19 +6,23 @@ from dataclasses import replace
 
 from tcjit.grammar.ast import Access, Expr, Index
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
+from tcjit.mapping.nest.narrow_factors import is_narrow_product, with_conditions_inside
 from tcjit.mapping.pack import is_product
-from tcjit.mapping.pad import padded_read, paddings, with_padded
+from tcjit.mapping.pad import WORTH_NEST, WORTH_PADDING, padded_read, paddings, with_padded
 
 
-def pad_operands(before: Assignments, worth: int) -> Assignments:
-    """The program with the copies before the sums that read each of their elements ``worth`` times or more."""
+def pad_operands(before: Assignments, nests: bool) -> Assignments:
+    """The program with the copies before the sums that read their elements often enough; ``nests``: whether register tiles compute sums,
+    which then take products of narrow integers too."""
 
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
         if a.operator != "+=" or not a.reduction or a.empty:
             return [a]
-        padded = paddings(a.value, a.bounds, temporaries.tensors, before.values, a.dynamic, worth)
+        value = with_conditions_inside(a.value) if nests and not a.dynamic else a.value
+        padded = paddings(value, a.bounds, temporaries.tensors, before.values, a.dynamic, WORTH_NEST if nests else WORTH_PADDING)
         reads: dict[Expr, Access] = {p.select: padded_read(p, "") for p in padded}
-        if not padded or not is_product(with_padded(a.value, reads)):
+        plain = with_padded(value, reads)
+        if not padded or not (is_product(plain) or (nests and is_narrow_product(plain))):
             return [a]
         copies = []
         for p in padded:
@@ -29,6 +33,6 @@ def pad_operands(before: Assignments, worth: int) -> Assignments:
             subscripts = tuple(Index(name, dtype="int64") for name in p.indices)
             copies.append(Assignment(copy.name, subscripts, "=", p.value, bounds, a.source, dynamic=dynamic))
             reads[p.select] = padded_read(p, copy.name)
-        return [*copies, replace(a, value=with_padded(a.value, reads))]
+        return [*copies, replace(a, value=with_padded(value, reads))]
 
     return rewrite(before, visit)
