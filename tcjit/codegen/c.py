@@ -43,6 +43,7 @@ from tcjit.codegen.source import Numbers, Source
 from tcjit.codegen.tile_printer import TilePrinter
 from tcjit.codegen.tile_vectors import declarations
 from tcjit.codegen.vector_extrema import ExtremaLoop, extrema_loop
+from tcjit.codegen.whole_vectors import overlapping_lanes
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Binary, Call, Expr, Index, Select
 from tcjit.grammar.dtypes import DTYPES
@@ -271,10 +272,22 @@ class CEmitter(Emitter):
         with self.invariants(node.loop):
             checks = self.printer.checks
             self.profile.vector = True
-            with self.captured() as body:
-                self.loop(node.loop)
-            self.line(f"#pragma omp simd{self.flags(checks)}")
-            self.lines += body
+            lanes = overlapping_lanes(node.loop, self.mapped.scop, self.machine, self.mapped.options.vector_width)
+            with self.vectors(node.loop, lanes) if lanes else nullcontext(node.loop) as loop:
+                with self.captured() as body:
+                    self.loop(loop)
+                self.line(f"#pragma omp simd{self.flags(checks)}")
+                self.lines += body
+
+    @contextmanager
+    def vectors(self, loop: For, lanes: int) -> Iterator[For]:
+        """The loop over the lanes of a vector, inside one over vectors, of which the last overlaps the one before."""
+        last, kind = self.index(loop.upper - (lanes - 1)), self.counter(loop)
+        with self.ranged(loop), self.indented(
+            f"for ({kind} tc_vector = {self.index(loop.lower)}; tc_vector <= {self.index(loop.upper)}; tc_vector += {lanes}) {{"
+        ):
+            self.line(f"const {kind} tc_first = tc_vector < {last} ? tc_vector : {last};")
+            yield replace(loop, lower=Linear.of("tc_first"), upper=Linear.of("tc_first") + (lanes - 1))
 
     def unswitched(self, loop: For) -> Select | None:
         """The value of a loop's only statement where that chooses, for all iterations alike, whether a row of a gather is read.
@@ -350,21 +363,24 @@ class CEmitter(Emitter):
         storage = self.mapped.scop.tensor(statement.tensor)
         element = reduction.target.written(self.index)
         clause = self.lane_reduction(statement.operator, dtype)
-        stretch = (loop.trips or 0) // count
+        width = self.mapped.options.vector_width or self.machine.lanes(DTYPES[dtype].bytes)
+        trips, in_vectors = loop.trips or 0, loop.step == 1 and width < (loop.trips or 0)
+        stretch = trips // count // width * width if in_vectors else trips // count
         names = [f"tc_sum{number}" for number in range(count)] if count > 1 else ["tc_sum"]
         with self.indented("{"), self.invariants(loop):
             self.write(f"{vtype(dtype)} {names[0]} = {self.printer.load(storage.dtype, element)};")
             for name in names[1:]:
                 self.write(f"{vtype(dtype)} {name} = {self.printer.identity(statement.operator, dtype)};")
-            width = self.mapped.options.vector_width or self.machine.lanes(DTYPES[dtype].bytes)
             extrema = extrema_loop(loop, reduction.run, statement, self.mapped.scop, width, self.index) if count == 1 else None
             if extrema is not None and isinstance(statement.value, Access):
                 self.extremum(extrema, reduction.run, statement.value)
+            elif loop.trips is None:
+                self.accumulate(loop, reduction.run, names, clause)
             else:
-                first = replace(loop, upper=loop.lower + (stretch - 1)) if count > 1 else loop
-                self.accumulate(first, reduction.run, names, clause, stretch)
-            if count > 1 and count * stretch < (loop.trips or 0):
-                self.accumulate(replace(loop, lower=loop.lower + count * stretch), reduction.run, names[:1], clause)
+                if stretch:
+                    part = replace(loop, upper=loop.lower + (stretch - 1) * loop.step)
+                    self.accumulate(part, reduction.run, names, clause, stretch * loop.step)
+                self.remainder(loop, reduction.run, names[0], clause, count * stretch, width if in_vectors else 0)
             while len(names) > 1:
                 for left, right in zip(names[: len(names) // 2], names[-(len(names) // 2) :], strict=True):
                     self.write(f"{left} = {self.printer.combine(statement.operator, dtype, left, right)};")
@@ -387,8 +403,21 @@ class CEmitter(Emitter):
         for line in found.lines(self.printer.identity(found.operator, found.dtype), combine, element):
             self.line(line)
 
-    def accumulate(self, loop: For, run: Run, names: list[str], clause: str, stretch: int = 0) -> None:
-        """A loop that adds the terms of a run to accumulators, to each those so many iterations after the one before."""
+    def remainder(self, loop: For, run: Run, name: str, clause: str, done: int, width: int) -> None:
+        """The terms that are left, in whole vectors: the last one begins among those before it, which count as the identity there."""
+        assert loop.trips is not None
+        whole = done + ((loop.trips - done) // width * width if width else loop.trips - done)
+        if whole > done:
+            end = loop.lower + (whole - 1) * loop.step
+            part = replace(loop, lower=loop.lower + done * loop.step, upper=end)
+            self.accumulate(part, run, [name], clause)
+        if whole < loop.trips:
+            last = replace(loop, lower=loop.upper - (width - 1))
+            self.accumulate(last, run, [name], clause, first=loop.lower + whole)
+
+    def accumulate(self, loop: For, run: Run, names: list[str], clause: str, stretch: int = 0, first: Linear | None = None) -> None:
+        """A loop that adds the terms of a run to accumulators, to each those so many iterations after the one before; those before
+        ``first`` count as the identity."""
         s = self.mapped.scop.statement(run.statement)
         checks = self.printer.checks
         self.profile.vector = bool(clause)
@@ -398,7 +427,9 @@ class CEmitter(Emitter):
                 assert isinstance(moved, Run)
                 self.run_now = moved
                 value = self.printer.value(s.value)
-                self.write(f"{name} = {self.printer.combine(s.operator, s.value.dtype, name, value)};")
+                identity = self.printer.identity(s.operator, s.value.dtype)
+                term = str(value) if first is None else f"({loop.variable} >= {self.index(first)} ? {value} : {identity})"
+                self.write(f"{name} = {self.printer.combine(s.operator, s.value.dtype, name, term)};")
         if clause:
             self.line(f"#pragma omp simd reduction({clause} : {', '.join(names)}){self.flags(checks)}")
         self.lines += body
