@@ -25,7 +25,6 @@ from tcjit.mapping.machine import BASELINE, Device, Machine
 from tcjit.mapping.marks import Launch
 from tcjit.mapping.nest.tile_tree import tile_tree
 from tcjit.mapping.options import Options
-from tcjit.mapping.pad import WORTH_NEST, WORTH_PADDING
 from tcjit.mapping.passes.allocate import allocate
 from tcjit.mapping.passes.chunk_reductions import chunk_reductions
 from tcjit.mapping.passes.contract import contract
@@ -133,8 +132,7 @@ def build_scop(
     nests = on_vectors and options.uses_nests
     if isinstance(target, Device) and pack and "mma" in target.capabilities:
         assignments = proved(narrow_operands, assignments)
-    worth = WORTH_NEST if nests else WORTH_PADDING
-    assignments = step(pad_operands, assignments, worth, isinstance(target, Device)) if pack else assignments
+    assignments = step(pad_operands, assignments, nests, isinstance(target, Device)) if pack else assignments
     if nests:
         assignments = step(tile_reductions, assignments, options, target, prove != "none")
     if pack and on_vectors:  # on a GPU shared memory does the rest

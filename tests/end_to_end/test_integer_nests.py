@@ -1,6 +1,6 @@
 """Reductions of integers as register tiles, bit for bit against numpy: plain ones, and products of narrow types by groups of terms.
 
-Modules: mapping.nest.form_dot_products mapping.nest.words
+Modules: mapping.nest.form_dot_products mapping.nest.narrow_factors mapping.nest.words
 """
 
 from __future__ import annotations
@@ -69,6 +69,20 @@ PROGRAMS: dict[str, tuple[str, Sequence[tuple[str, tuple[int, ...]]], Reference,
         f" {{ O(n,f,h,w) +=! ({INSIDE} ? int32(X(n,c,h+i-1,w+j)) : 0) * int32(G(f,c,i,j)) where h in 0:H }}",
         [("int8", (2, 5, 9, 19)), ("int8", (7, 5, 3, 3))],
         lambda x, g: np.einsum("nchwij,fcij->nfhw", windows(x, 3), g),
+        4,
+    ),
+    "padded with a zero point": (
+        f"def f(uint8(N,C,H,W) X, int8(F,C,I,J) G) -> (O)"
+        f" {{ O(n,f,h,w) +=! ({INSIDE} ? int32(X(n,c,h+i-1,w+j)) - 9 : 0) * int32(G(f,c,i,j)) where h in 0:H }}",
+        [("uint8", (2, 5, 9, 19)), ("int8", (7, 5, 3, 3))],
+        lambda x, g: np.einsum("nchwij,fcij->nfhw", windows(x - 9, 3), g),
+        4,
+    ),
+    "padded beyond a byte": (
+        f"def f(uint8(N,C,H,W) X, int8(F,C,I,J) G) -> (O)"
+        f" {{ O(n,f,h,w) +=! ({INSIDE} ? int32(X(n,c,h+i-1,w+j)) + 1 : 0) * int32(G(f,c,i,j)) where h in 0:H }}",
+        [("uint8", (2, 5, 9, 19)), ("int8", (7, 5, 3, 3))],
+        lambda x, g: np.einsum("nchwij,fcij->nfhw", windows(x + 1, 3), g),
         2,
     ),
     "a window alone": (

@@ -19,7 +19,6 @@ from tcjit.mapping.nest.restrict import restrict
 from tcjit.mapping.nest.statement import AffineStatement, FlatAccess, FlatStatement
 from tcjit.mapping.nest.tile import PointCheck, Tiles
 from tcjit.mapping.options import Options
-from tcjit.mapping.pad import WORTH_PADDING
 from tcjit.mapping.passes.pad_operands import pad_operands
 from tcjit.mapping.passes.tile_reductions import tile_reductions
 from tcjit.mapping.passes.widen import widen
@@ -32,7 +31,7 @@ Point = tuple[int, ...]
 def assignments(text: str, shapes: Shapes, pad: bool = False) -> Assignments:
     """A program as nests find it, but for padding."""
     found = widen(extract(program(text, shapes), None))
-    return pad_operands(found, WORTH_PADDING) if pad else found
+    return pad_operands(found, nests=False, tensor_cores=False) if pad else found
 
 
 def affine_of(text: str, shapes: Shapes, number: int = 0) -> AffineStatement:

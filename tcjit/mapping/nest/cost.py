@@ -213,7 +213,8 @@ class TileCosts:
         tiles = tiles // extent[row] * -(-extent[row] // rows) if row else tiles
         lane_panel = core.element * width * steps * self.points * self.moving
         row_panel = core.element * rows * steps * self.points * (len(uses) - self.moving)
-        streamed = self.streamed(lane_panel, row_panel) / LINE * core.l2_line * UNHIDDEN_LINES
+        read = lane_panel if self.writes_apart(shape, row_panel) else self.streamed(lane_panel, row_panel)
+        streamed = read / LINE * core.l2_line * UNHIDDEN_LINES
         cycles = tiles * (steps * step * self.partial(shape) + self.edge(shape) + streamed) + copied
         return Estimate(cycles, share, frozenset(staged), lane_panel, row_panel)
 
@@ -224,13 +225,13 @@ class TileCosts:
         elements = self.results + sum(sizes)
         return elements * self.core.beyond / MOVES if elements * self.core.element > self.core.l2 else 0.0
 
-    def writes_apart(self, shape: Shape, cost: Estimate) -> bool:
+    def writes_apart(self, shape: Shape, row_panel: int) -> bool:
         """Whether results that the second cache does not hold lie on more pages than the TLB has, along the rows of one tile of lanes, and
         what these rows read stays in the first cache while lanes follow one another instead."""
         core, write = self.core, self.s.write
         if self.over_terms or write.stride(self.lane) != 1 or not shape.row:
             return False
-        if self.results * core.element <= core.l2 or cost.row_panel > core.l1 / 2:
+        if self.results * core.element <= core.l2 or row_panel > core.l1 / 2:
             return False
         rows = self.results // self.s.extents[self.lane]
         return rows * min(core.page, abs(write.stride(shape.row)) * core.element) > core.tlb * core.page

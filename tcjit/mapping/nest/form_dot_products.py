@@ -15,19 +15,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from tcjit.grammar.affine import guarded_accesses, linear
+from tcjit.grammar.affine import linear
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index, Select
 from tcjit.grammar.dtypes import DTYPES, converted
 from tcjit.grammar.polynomial import names
-from tcjit.grammar.walk import rebuild
 from tcjit.mapping.assignment import Assignment, Temporaries
 from tcjit.mapping.nest.convert_operands import WORTH_CONVERTING
+from tcjit.mapping.nest.narrow_factors import NarrowFactor, narrow_factor, replacing, without_conditions
 from tcjit.mapping.nest.vector_forms import DOT_PRODUCTS
 from tcjit.mapping.nest.words import TermGroup, word
 from tcjit.mapping.storage import fresh
 
-BYTES = ("int8", "uint8")
-HALVES = (-(1 << 15), (1 << 15) - 1)  # the values of 16 bits
 ONES = 0x01010101  # four bytes
 WORTH_BYTES = 2  # uses of an element of one of two factors in the mean: copies in groups of bytes take less time than products in int32
 
@@ -41,31 +39,13 @@ class DotProducts:
     sums: tuple[Assignment, ...] = ()
 
 
-@dataclass(frozen=True)
-class _Factor:
-    """``value``, of int32 and in the range of int16 unless ``constant`` is known, of one ``access``: then the value is their sum."""
-
-    value: Expr
-    access: Access
-    constant: int | None
-
-    @property
-    def as_unsigned(self) -> int | None:
-        """What is added to the value where the byte is taken as an unsigned one, its sign flipped if it is signed; None of other types."""
-        return None if self.constant is None else (128 if self.access.dtype == "int8" else 0) - self.constant
-
-    @property
-    def as_signed(self) -> int | None:
-        return None if self.constant is None else (0 if self.access.dtype == "int8" else -128) - self.constant
-
-
 def form_dot_products(a: Assignment, temporaries: Temporaries, ways: int, *, panels: bool = True) -> DotProducts:
     """The assignment over groups of terms, four where ``ways`` allows it; as it is where it is no sum of products of narrow integers, or
     copies would not pay. Without ``panels`` it reads copies of whole tensors."""
-    product, conditions = _without_conditions(a.value)
+    product, conditions = without_conditions(a.value)
     if a.operator != "+=" or a.value.dtype != "int32" or not isinstance(product, Binary) or product.op != "*":
         return DotProducts(a)
-    left, right = _factor(product.left), _factor(product.right)
+    left, right = narrow_factor(product.left), narrow_factor(product.right)
     if left is None or right is None:
         return DotProducts(a)
     conditions += [*left[1], *right[1]]
@@ -83,66 +63,12 @@ def _uses(a: Assignment, access: Access, temporaries: Temporaries) -> float:
     return prod(upper - lower for _, lower, upper in a.bounds) / max(1, min(read, temporaries.tensors[access.tensor].elements))
 
 
-def _without_conditions(expr: Expr) -> tuple[Expr, list[Expr]]:
-    """What a chain of ``condition ? value : 0`` selects, and its conditions."""
-    conditions = []
-    while isinstance(expr, Select) and isinstance(expr.other, Const) and expr.other.value == 0:
-        conditions.append(expr.condition)
-        expr = expr.then
-    return expr, conditions
-
-
-def _factor(expr: Expr) -> tuple[_Factor, list[Expr]] | None:
-    value, conditions = _without_conditions(expr)
-    accesses = {access for access, _ in guarded_accesses(value)}
-    if len(accesses) != 1:
-        return None
-    factor = _Factor(value, accesses.pop(), _constant(value))
-    span = _range(value)
-    halves = span is not None and HALVES[0] <= span[0] and span[1] <= HALVES[1]
-    return (factor, conditions) if halves else None
-
-
-def _range(expr: Expr) -> tuple[int, int] | None:
-    """The values that an expression of narrow integers and constants can have."""
-    match expr:
-        case Access() if expr.dtype in (*BYTES, "int16"):
-            return DTYPES[expr.dtype].least, DTYPES[expr.dtype].greatest
-        case Const() if isinstance(expr.value, int):
-            return int(expr.value), int(expr.value)
-        case Cast() if expr.dtype == "int32":
-            return _range(expr.operand)
-        case Binary() if expr.op in ("+", "-") and expr.dtype == "int32":
-            left, right = _range(expr.left), _range(expr.right)
-            if left is None or right is None:
-                return None
-            right = right if expr.op == "+" else (-right[1], -right[0])
-            return left[0] + right[0], left[1] + right[1]
-    return None
-
-
-def _constant(expr: Expr) -> int | None:
-    """What is added to an access to bytes; None in any other expression."""
-    match expr:
-        case Access() if expr.dtype in BYTES:
-            return 0
-        case Cast() if expr.dtype == "int32":
-            return _constant(expr.operand)
-        case Binary(left=left, right=Const(value=int() as number)) if expr.op in ("+", "-") and expr.dtype == "int32":
-            inside = _constant(left)
-            return None if inside is None else inside + (number if expr.op == "+" else -number)
-        case Binary(left=Const(value=int() as number), right=right) if expr.op == "+" and expr.dtype == "int32":
-            inside = _constant(right)
-            return None if inside is None else inside + number
-    return None
-
-
 @dataclass(frozen=True)
 class _Former:
     """A sum of products of two factors under conditions, on its way to dot products."""
 
     a: Assignment
-    factors: tuple[_Factor, _Factor]
+    factors: tuple[NarrowFactor, NarrowFactor]
     conditions: list[Expr]
     temporaries: Temporaries
     panels: bool
@@ -200,7 +126,7 @@ class _Former:
         count, dim = max(able, key=lambda one: (one[0] / (-(-one[0] // ways) * ways), *one))
         return TermGroup(dim, count, ways)
 
-    def added(self, unsigned: _Factor, signed: _Factor) -> int:
+    def added(self, unsigned: NarrowFactor, signed: NarrowFactor) -> int:
         """Terms of the sums over one factor that results start from."""
         bounds = {name: upper - lower for name, lower, upper in self.a.bounds}
         dims = {factor: {name for sub in factor.access.subscripts for name in names(sub)} for factor in (unsigned, signed)}
@@ -221,7 +147,7 @@ class _Former:
     def bounds(self, group: TermGroup) -> tuple[tuple[str, int, int], ...]:
         return tuple((name, lower, group.extent if name == group.dim else upper) for name, lower, upper in self.a.bounds)
 
-    def sum(self, factor: _Factor, group: TermGroup, value: Expr) -> tuple[Assignment, int]:
+    def sum(self, factor: NarrowFactor, group: TermGroup, value: Expr) -> tuple[Assignment, int]:
         """The sum over a factor for each of the results that it moves with, and how often each of its terms counts."""
         a = self.a
         moving = {name for sub in factor.access.subscripts for name in names(sub)}
@@ -252,7 +178,7 @@ class _Former:
                 return False
         return True
 
-    def grouped(self, factor: _Factor, group: TermGroup, flip: bool, copies: list[Assignment]) -> Expr:
+    def grouped(self, factor: NarrowFactor, group: TermGroup, flip: bool, copies: list[Assignment]) -> Expr:
         """A factor's groups: a value that is computed as it is copied into panels, or an access to a copy of the whole tensor where panels
         would repeat what windows share."""
         access, tensor = factor.access, self.temporaries.tensors[factor.access.tensor]
@@ -270,7 +196,7 @@ class _Former:
         copy = self.temporaries.add(self.a.source, f"{access.tensor}_groups", "int32", extents)
         element = replace(access, subscripts=tuple(indices))
         group = replace(group, dim=indices[axis].name if group.dim else "")
-        words = word(_reading(value, access, element), group, adjacent, flip)
+        words = word(replacing(value, access, element), group, adjacent, flip)
         box = tuple((index.name, 0, extent) for index, extent in zip(indices, extents, strict=True))
         copies.append(Assignment(copy.name, tuple(indices), "=", words, box, self.a.source))
         return replace(access, tensor=copy.name, dtype="int32")
@@ -280,10 +206,6 @@ def _moves_one_axis(access: Access, dim: str) -> bool:
     """Whether a dimension is a subscript by itself, and part of no other."""
     moving = [sub for sub in access.subscripts if dim in names(sub)]
     return len(moving) == 1 and isinstance(moving[0], Index)
-
-
-def _reading(expr: Expr, access: Access, other: Access) -> Expr:
-    return other if expr == access else rebuild(expr, lambda part: _reading(part, access, other))
 
 
 def _int32(number: int) -> Expr:

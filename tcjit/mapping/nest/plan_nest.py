@@ -179,7 +179,7 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate) -> Plan:
         shared = set.intersection(*(set(operand.dims) for operand in found))
         batch = [Loop(dim, 1) for dim in outputs if dim in shared]
         outside, inside, panel = rows, [dim for dim in outputs if dim not in shared], cost.lane_panel // max(1, shape.rows)
-    elif (cost.staged or cost.lane_panel >= cost.row_panel) and not costs.writes_apart(shape, cost):
+    elif (cost.staged or cost.lane_panel >= cost.row_panel) and not costs.writes_apart(shape, cost.row_panel):
         outside, inside, panel = columns, rows, cost.row_panel
     else:
         outside, inside, panel = rows, columns, cost.lane_panel

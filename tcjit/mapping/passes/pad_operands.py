@@ -6,22 +6,25 @@ from dataclasses import replace
 
 from tcjit.grammar.ast import Access, Expr, Index
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
+from tcjit.mapping.nest.narrow_factors import is_narrow_product, with_conditions_inside
 from tcjit.mapping.pack import is_product
-from tcjit.mapping.pad import padded_read, paddings, with_padded
+from tcjit.mapping.pad import WORTH_NEST, WORTH_PADDING, padded_read, paddings, with_padded
 from tcjit.mapping.reduction import is_plain_product
 
 
-def pad_operands(before: Assignments, worth: int, halves: bool = False) -> Assignments:
-    """The program with the copies before the sums that read each of their elements ``worth`` times or more; ``halves``: whether products of
-    narrow types have some, too."""
+def pad_operands(before: Assignments, nests: bool, tensor_cores: bool) -> Assignments:
+    """The program with the copies before the sums that read their elements often enough; ``nests``: whether register tiles compute sums,
+    which then take products of narrow integers too; ``tensor_cores``: whether products of halves have copies as well."""
 
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
         if a.operator != "+=" or not a.reduction or a.empty:
             return [a]
-        padded = paddings(a.value, a.bounds, temporaries.tensors, before.values, a.dynamic, worth)
+        value = with_conditions_inside(a.value) if nests and not a.dynamic else a.value
+        padded = paddings(value, a.bounds, temporaries.tensors, before.values, a.dynamic, WORTH_NEST if nests else WORTH_PADDING)
         reads: dict[Expr, Access] = {p.select: padded_read(p, "") for p in padded}
-        plain = with_padded(a.value, reads)
-        if not padded or not (is_product(plain) or halves and is_plain_product(plain)):
+        plain = with_padded(value, reads)
+        narrow = (nests and is_narrow_product(plain)) or (tensor_cores and is_plain_product(plain))
+        if not padded or not (is_product(plain) or narrow):
             return [a]
         copies = []
         for p in padded:
@@ -32,6 +35,6 @@ def pad_operands(before: Assignments, worth: int, halves: bool = False) -> Assig
             subscripts = tuple(Index(name, dtype="int64") for name in p.indices)
             copies.append(Assignment(copy.name, subscripts, "=", p.value, bounds, a.source, dynamic=dynamic))
             reads[p.select] = padded_read(p, copy.name)
-        return [*copies, replace(a, value=with_padded(a.value, reads))]
+        return [*copies, replace(a, value=with_padded(value, reads))]
 
     return rewrite(before, visit)

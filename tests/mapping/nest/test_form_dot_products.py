@@ -1,6 +1,6 @@
 """Dot products of bytes and halves, whatever the processor at hand has: what they are made of, and what they come to, bit for bit.
 
-Modules: mapping.nest.form_dot_products mapping.nest.words
+Modules: mapping.nest.form_dot_products mapping.nest.narrow_factors mapping.nest.words
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from tcjit.codegen.dialect import C
 from tcjit.grammar.printer import show
 from tcjit.mapping.assignment import Temporaries
 from tcjit.mapping.nest.form_dot_products import DotProducts, form_dot_products
+from tcjit.mapping.nest.narrow_factors import with_conditions_inside
 from tcjit.mapping.options import Options
 from tcjit.mapping.pipeline import map_program
 from tcjit.runtime import host
@@ -135,6 +136,24 @@ def test_whole_tensors_in_groups() -> None:
     window = "def f(uint8(N,C,W) X, int8(F,C,J) Y) -> (O) { O(n,f,w) +=! int32(X(n,c,w+j)) * int32(Y(f,c,j)) }"
     made = formed(window, {"X": (3, 8, 20), "Y": (9, 8, 3)})
     assert [copy.tensor for copy in made.copies] == ["X_groups"] and not made.sums
+
+
+@pytest.mark.parametrize(
+    ("value", "inside"),
+    [
+        ("(i > 0 ? int32(X(i)) : 0)", "int32(i > 0 ? X(i) : 0)"),
+        ("(i > 0 ? int32(X(i)) - 255 : 0)", "int32(i > 0 ? X(i) : 255) - 255"),
+        ("(i > 0 ? int32(X(i)) - 256 : 0)", None),
+        ("(i > 0 ? int32(X(i)) + 1 : 0)", None),
+        ("(i > 0 ? int32(X(i)) : 1)", None),
+        ("(i > 0 ? int32(X(i)) * 2 : 0)", None),
+        ("(i > 0 ? int32(X(i)) + int32(X(i - 1)) : 0)", None),
+    ],
+)
+def test_conditions_inside(value: str, inside: str | None) -> None:
+    (a,) = assignments(f"def f(uint8(N) X) -> (O) {{ O(i) = {value} where i in 0:N }}", {"X": (9,)}).assignments
+    assert show(with_conditions_inside(a.value)) == (inside or show(a.value))
+    assert with_conditions_inside(a.value).dtype == "int32"
 
 
 # ---------------------------------------------------------------- what it comes to
