@@ -69,6 +69,7 @@ class CEmitter(Emitter):
         # by id of an Access: the name of its value bound before the loop, or the names of its check and gather subscripts
         self.hoisted: dict[int, list[str]] = {}
         self.declarations: dict[str, None] = {}
+        self.collapsed: set[str] = set()  # the variables of loops that a pragma collapses with the one inside
         self.places: Mapping[Access, str] = {}  # of what the epilogue at hand reads
         self.rows = GatheredRows(self, self.subscripts, machine)
         texts = self.memory.names, self.printer.value, self.pointwise
@@ -159,7 +160,8 @@ class CEmitter(Emitter):
                 super().node(node)
 
     def loop(self, node: For) -> None:
-        if self.machine.vector_bytes == vector_copies.BYTES and vector_copies.write_transposed(self, node):
+        wide = self.machine.vector_bytes == vector_copies.BYTES and node.variable not in self.collapsed
+        if wide and vector_copies.write_transposed(self, node):
             self.declarations |= dict.fromkeys(vector_copies.TRANSPOSE)
         else:
             super().loop(node)
@@ -226,8 +228,10 @@ class CEmitter(Emitter):
     def parallel(self, node: ParallelLoop, construct: str, clauses: str = "", ending: str = "") -> None:
         """A loop behind the pragma that shares its iterations."""
         checks = self.printer.checks
+        self.collapsed = {loop.variable for loop in nest(node.loop)[0][: node.collapse - 1]}
         with self.captured() as body:
             self.loop(node.loop)
+        self.collapsed = set()
         collapse = f" collapse({node.collapse})" if node.collapse > 1 else ""
         schedule = "schedule(static, 1)" if node.interleaved else "schedule(static)"
         self.line(f"#pragma omp {construct}{collapse}{clauses} {schedule}{self.flags(checks)}{ending}")

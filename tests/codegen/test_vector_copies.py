@@ -108,7 +108,7 @@ def test_other_loops_are_left_alone() -> None:
         assert "tc_transpose(" not in kernel.source and "tc_interleave(" not in kernel.source
 
 
-@pytest.mark.parametrize(("m", "n"), [(64, 64), (37, 101), (16, 4), (100, 3), (259, 130)])
+@pytest.mark.parametrize(("m", "n"), [(64, 64), (37, 101), (16, 4), (100, 3), (259, 130), (30001, 18), (18, 30001), (3000, 42)])
 def test_transpositions(m: int, n: int) -> None:
     x = torch.randn(m, n)
     kernel = tcjit.define("def f(float(M,N) X) -> (O) { O(n,m) = X(m,n) }").f.compile(x)
