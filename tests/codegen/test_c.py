@@ -1,6 +1,6 @@
 """The structure of generated C: where threads, lanes and checks appear, and that the same input gives the same text.
 
-Modules: codegen.address codegen.lower_cpu codegen.parallel_regions codegen.scope codegen.source
+Modules: codegen.address codegen.lanes codegen.lower_cpu codegen.parallel_regions codegen.reads codegen.scope codegen.source
 """
 
 from __future__ import annotations

@@ -1,0 +1,150 @@
+"""What statements read, as C: elements, checked gathers, and what does not change in a loop, evaluated before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+
+from tcjit.codegen.dialect import Dialect
+from tcjit.codegen.emitter import Emitter
+from tcjit.codegen.expression import ExpressionPrinter, vtype
+from tcjit.codegen.loops import For, Run, runs
+from tcjit.codegen.scope import Gathers
+from tcjit.grammar.affine import guarded_accesses
+from tcjit.grammar.ast import Access, Binary, Call, Expr, Index
+from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.polynomial import names as names_in
+from tcjit.grammar.walk import children, walk
+from tcjit.mapping.pipeline import Mapped
+
+
+class ReadEmitter(Emitter):
+    """Gathers are checked in GNU statement expressions."""
+
+    def __init__(self, mapped: Mapped, dialect: Dialect, checked: bool) -> None:
+        super().__init__(mapped, dialect, checked)
+        # by id of an Access: the name of its value bound before the loop, or the names of its check and gather subscripts
+        self.hoisted: dict[int, list[str]] = {}
+        self.places: Mapping[Access, str] = {}  # of what the epilogue at hand reads
+
+    def read(self, access: Access, printer: ExpressionPrinter) -> str:
+        if access in self.places:
+            return self.printer.load(self.mapped.scop.tensor(access.tensor).dtype, self.places[access])
+        return super().read(access, printer)
+
+    def element(self, access: Access) -> str:
+        bound = self.hoisted.get(id(access))
+        return bound[0] if bound else super().element(access)
+
+    def gather(self, access: Access, gathers: Gathers) -> str:
+        storage = self.mapped.scop.tensor(access.tensor)
+        if id(access) in self.hoisted:
+            names = self.hoisted[id(access)]
+            element = self.printer.load(storage.dtype, self.place(access.tensor, access.subscripts, names[1:]))
+            return f"({names[0]} ? {element} : 0)" if names[0] else element
+        names = [f"tc_at{axis}" for axis, _ in gathers]
+        texts = [self.data_subscript(sub) for _, sub in gathers]
+        if not self.checked:
+            return self.printer.load(storage.dtype, self.place(access.tensor, access.subscripts, [f"({t})" for t in texts]))
+        bindings = " ".join(f"const int64_t {name} = {text};" for name, text in zip(names, texts, strict=True))
+        inside = self.inside(access, names, gathers)
+        element = self.printer.load(storage.dtype, self.place(access.tensor, access.subscripts, names))
+        site = self.printer.site("gather", tensor=access.tensor, where=access.where)
+        return f"({{ {bindings} const int tc_ok = {inside}; TC_FLAG(!tc_ok, {site}); tc_ok ? {element} : 0; }})"
+
+    def inside(self, access: Access, names: list[str], gathers: Gathers) -> str:
+        """The test of a gather's subscripts."""
+        extents = [self.printer.index(self.memory.extent(access.tensor, axis)) for axis, _ in gathers]
+        return " && ".join(f"0 <= {n} && {n} < {extent}" for n, extent in zip(names, extents, strict=True))
+
+    @contextmanager
+    def invariants(self, loop: For) -> Iterator[None]:
+        """Evaluate, before a loop, the reads in its body that do not depend on it and are not under a condition, and the calls on them.
+
+        A C compiler cannot: in the function that OpenMP makes of a parallel loop, it no longer knows that pointers are distinct. And gcc
+        takes half of a call out of the loop, whose other half then keeps it from vectors.
+        """
+        hoisted, bound = self.hoisted, self.printer.bound
+        self.hoisted, self.printer.bound = dict(hoisted), dict(bound)
+        self.depth += 1
+        with self.captured() as bindings:
+            self.bind_all(loop)
+        self.depth -= 1
+        with self.indented("{") if bindings else nullcontext():
+            self.lines += bindings
+            yield
+        self.hoisted, self.printer.bound = hoisted, bound
+
+    def bind_all(self, loop: For) -> None:
+        """Bind the invariant reads and calls of a loop's statements."""
+        statements = [(run, self.mapped.scop.statement(run.statement)) for run in runs(loop.body)]
+        written = {s.tensor for _, s in statements}
+        spoken: set[int] = set()  # reads in the subscripts of a gather that is bound with them
+        for run, s in statements:
+            for access, guards in guarded_accesses(s.value):
+                if (
+                    not guards
+                    and id(access) not in self.hoisted
+                    and id(access) not in spoken
+                    and written.isdisjoint(a.tensor for a in walk(access) if isinstance(a, Access))
+                ):
+                    self.bind(access, run, loop.variable)
+                    if id(access) in self.hoisted:
+                        spoken |= {id(a) for sub in access.subscripts for a in walk(sub)}
+            self.bind_calls(s.value, run, loop.variable)
+
+    def bind_calls(self, expr: Expr, run: Run, variable: str) -> None:
+        """Bind the calls of an expression whose value is the same for all of a loop, and whose evaluation cannot fail."""
+        if isinstance(expr, Call) and DTYPES[expr.dtype].kind == "float" and self.constant(expr, run, variable):
+            if id(expr) not in self.printer.bound:
+                self.run_now = run
+                name = f"tc_c{len(self.printer.bound)}"
+                self.write(f"const {vtype(expr.dtype)} {name} = {self.printer.value(expr)};")
+                self.printer.bound[id(expr)] = name
+            return
+        for child in children(expr):
+            self.bind_calls(child, run, variable)
+
+    def constant(self, expr: Expr, run: Run, variable: str) -> bool:
+        """Whether an expression over reads that are bound is the same in all iterations, and cannot flag a divisor."""
+        if isinstance(expr, Access):
+            return id(expr) in self.hoisted and not self.gathers(expr, run)
+        if isinstance(expr, Index):
+            return variable not in run.index(expr.name).variables
+        if isinstance(expr, Binary) and expr.op in "/%" and DTYPES[expr.dtype].kind != "float":
+            return False
+        return all(self.constant(child, run, variable) for child in children(expr))
+
+    def bind(self, access: Access, run: Run, variable: str) -> None:
+        storage = self.mapped.scop.tensor(access.tensor)
+        gathers = self.gathers(access, run)
+        self.run_now = run
+        number = len(self.hoisted)
+        if not gathers:
+            if not any(self.moves(sub, run, variable) for sub in access.subscripts):
+                value = self.printer.load(storage.dtype, self.place(access.tensor, access.subscripts))
+                self.write(f"const {vtype(storage.dtype)} tc_v{number} = {value};")
+                self.hoisted[id(access)] = [f"tc_v{number}"]
+            return
+        if any(self.moves(sub, run, variable) for _, sub in gathers):
+            return
+        lines, names, ok = self.subscripts(access, gathers, number)
+        for line in lines:
+            self.line(line)
+        self.profile.count("runs", len(lines) - bool(ok))
+        self.hoisted[id(access)] = [ok, *names]
+
+    def subscripts(self, access: Access, gathers: Gathers, number: int) -> tuple[list[str], list[str], str]:
+        """Lines that hold the data-dependent subscripts of a read in variables and check them, the names of these, and of the check."""
+        names = [f"tc_g{number}_{axis}" for axis, _ in gathers]
+        lines = [f"const int64_t {name} = {self.data_subscript(sub)};" for name, (_, sub) in zip(names, gathers, strict=True)]
+        if not self.checked:
+            return lines, names, ""
+        ok = f"tc_ok{number}"
+        lines.append(f"const int {ok} = {self.inside(access, names, gathers)};")
+        lines.append(f"TC_FLAG(!{ok}, {self.printer.site('gather', tensor=access.tensor, where=access.where)});")
+        return lines, names, ok
+
+    def moves(self, expr: Expr, run: Run, variable: str) -> bool:
+        """Whether an expression depends on a loop's variable."""
+        return any(variable in run.index(dim).variables for dim in names_in(expr))
