@@ -157,6 +157,10 @@ def test_facts_are_written_with_positive_numbers() -> None:
 # ---------------------------------------------------------------- constant trips
 
 
+def always(_: Run) -> bool:
+    return True
+
+
 def run_of(*indices: Linear) -> Run:
     return Run("S", tuple((f"d{number}", index) for number, index in enumerate(indices)))
 
@@ -213,7 +217,7 @@ def test_separation_runs_the_same_instances() -> None:
         region = MarkNode(Threads((size,)), (digit,))
         steps = For("c2", Linear.of(0), Linear.of(2), 1, (MarkNode(Sync("block"), (region,)), substitute(region, {"c1": Linear.of("c2")})))
         nodes: tuple[Node, ...] = (region, steps)
-        made = separate(nodes, frozenset(("c0", "c1")), {"c0": (0, 7), "c1": (-3, 12)})
+        made = separate(nodes, frozenset(("c0", "c1")), {"c0": (0, 7), "c1": (-3, 12)}, always)
         separated += made != nodes
         for point in points():
             assert list(instances(made, point)) == list(instances(nodes, point)), nodes
@@ -223,12 +227,12 @@ def test_separation_runs_the_same_instances() -> None:
 def test_what_no_block_decides_stays_as_it_is() -> None:
     loop = For("c1", Linear.of(0), combine("min", (Linear.of(3), Linear.of("c3").times(-1) + 5)), 1, (run_of(Linear.of("c1")),))
     nodes = (MarkNode(Threads((8,)), (For("c3", Linear.of(0), Linear.of(7), 1, (MarkNode(Unroll(), (loop,)),)),)),)
-    assert separate(nodes, frozenset(("c0",)), RANGES) == nodes
+    assert separate(nodes, frozenset(("c0",)), RANGES, always) == nodes
 
 
 def test_a_copy_is_made_at_the_level_that_decides() -> None:
     region = MarkNode(Threads((8,)), (For("c3", Linear.of(0), C2.times(-8) + 40, 1, (run_of(Linear.of("c3")),)),))
-    (block,) = separate((MarkNode(GridBlock(0), (For("c2", Linear.of(0), Linear.of(5), 1, (region,)),)),), frozenset(), {})
+    (block,) = separate((MarkNode(GridBlock(0), (For("c2", Linear.of(0), Linear.of(5), 1, (region,)),)),), frozenset(), {}, always)
     assert isinstance(block, MarkNode) and isinstance(block.body[0], For)
     (inside,) = block.body[0].body
     full = MarkNode(Threads((8,)), (For("c3", Linear.of(0), Linear.of(7), 1, (run_of(Linear.of("c3")),)),))
@@ -238,4 +242,10 @@ def test_a_copy_is_made_at_the_level_that_decides() -> None:
 @pytest.mark.parametrize("upper", [Linear.of(50), C2.times(-8) - 9])
 def test_no_copy_where_it_would_always_or_never_run(upper: Linear) -> None:
     region = MarkNode(Threads((8,)), (For("c3", Linear.of(0), upper, 1, (run_of(Linear.of("c3")),)),))
-    assert separate((region,), frozenset(("c2",)), {"c2": (0, 5)}) == (region,)
+    assert separate((region,), frozenset(("c2",)), {"c2": (0, 5)}, always) == (region,)
+
+
+def test_no_copy_of_what_is_not_worth_it() -> None:
+    region = MarkNode(Threads((8,)), (For("c3", Linear.of(0), C2.times(-8) + 40, 1, (run_of(Linear.of("c3")),)),))
+    nodes = (MarkNode(GridBlock(0), (For("c2", Linear.of(0), Linear.of(5), 1, (region,)),)),)
+    assert separate(nodes, frozenset(), {}, lambda _: False) == nodes != separate(nodes, frozenset(), {}, always)

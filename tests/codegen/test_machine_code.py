@@ -79,7 +79,7 @@ def test_a_triangular_product_has_no_condition_in_the_loop_of_full_tiles() -> No
     _, code = compiled(mapped(text, {"L": (2048, 2048), "B": (2048, 2048)}))
     full = max(bodies(code), key=lambda body: histogram(body)["FFMA"])
     assert histogram(full)["FFMA"] == 16 * 64 and count(full, "LDS") <= 16 * 4 + 2
-    assert not {"FSEL", "SEL", "FMUL"} & set(histogram(full)) and histogram(full)["ISETP"] <= 6
+    assert not {"FSEL", "SEL", "FMUL"} & set(histogram(full)) and histogram(full)["ISETP"] <= 8
     assert histogram(code)["FFMA"] <= 17 * 64  # the copy for tiles on the diagonal is short
 
 

@@ -51,7 +51,7 @@ import resource, signal
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (MOST, MOST))  # fewer bytes than the study needs
 """
-    script = limited.replace("MOST", "30000") + SCRIPT.replace("trials=4", "trials=60")
+    script = limited.replace("MOST", "60000") + SCRIPT.replace("trials=4", "trials=60")
     done = subprocess.run([sys.executable, "-c", script, "1"], env=environment(tmp_path), capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "CacheWarning" in done.stderr

@@ -82,7 +82,7 @@ def _choices(
     for lane in [dim for dim in (*s.outputs, *innermost) if leaf is None or dim == leaf.lane]:
         found, body = operands(s, lane)
         strided = any(operand.stride(lane) > 1 or operand.single is None for operand in found)  # what is computed once must be staged
-        if lane in s.terms and (strided or 2 * s.extent(lane) < core.lanes):
+        if lane in s.terms and (strided or not found or 2 * s.extent(lane) < core.lanes):
             continue
         for first in range(len(longest) + 1):
             costs = TileCosts(s, lane, longest[first:], found, body, core)

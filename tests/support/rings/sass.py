@@ -9,10 +9,10 @@ import pytest
 BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 from gpu_code import sass as machine_code  # noqa: E402 - the path above comes first
-from gpu_code.sass import Instruction, bodies, count, histogram, innermost  # noqa: E402
+from gpu_code.sass import Instruction, bodies, count, histogram, innermost, loops  # noqa: E402
 
 sys.path.remove(str(BENCHMARKS))
-__all__ = ["Instruction", "bodies", "count", "histogram", "innermost", "machine_code", "sass"]
+__all__ = ["Instruction", "bodies", "count", "histogram", "innermost", "loops", "machine_code", "sass"]
 
 
 def sass(cubin: bytes) -> dict[str, list[Instruction]]:
