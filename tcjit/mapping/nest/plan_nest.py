@@ -18,10 +18,10 @@ from tcjit.mapping.nest.statement import FlatStatement
 VECTORS = (1, 2, 3, 4, 6, 8)
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14)
 WINDOW = 4  # terms of a dimension that is written out, at most
+WINDOWS = 32  # and of all of them together
 BLOCK_TERMS = 512  # terms that accumulators sum: the sum of more loses digits, and its panels leave the caches
 STREAMED_ROWS = 16  # of a matrix that is read once, side by side: prefetchers follow about as many
 STREAMED_PAGES = 4  # of each of them that a thread takes at once
-WINDOWS = 32  # and of all of them together
 ROUNDING = ("float32", "float64")  # types whose sums lose digits
 CLOSE = 0.01  # estimates that differ by less are equal: the nearer writes, then the longer tile, decide
 
