@@ -52,14 +52,15 @@ print(json.dumps({"version": islpy.version.VERSION_TEXT, "works": bool(works)}))
 """
 OPENCL = """
 import json, pyopencl
+from tcjit.codegen.source import KernelLaunch
 from tcjit.errors import TCError
 from tcjit.runtime import opencl
 devices, chosen, problem = [str(found) for found in opencl.devices()], "", ""
 try:
     chosen = str(opencl.choose())
     text = "__kernel void tcjit_doctor(__global char *workspace, __global int *flag) { *flag = 42; }"
-    launch = opencl.KernelLaunch("tcjit_doctor", (1, 1, 1), 1, 0)
-    answer = opencl.Program(opencl.build(text, launch.symbol), [launch]).run([], [], 0)
+    launch = KernelLaunch("tcjit_doctor", (1, 1, 1), 1, 0)
+    answer = opencl.LoadedProgram(opencl.build(text, launch.symbol), [launch]).run([], [], 0)
     problem = "" if answer == 42 else f"{chosen} computes {answer} for 42"
 except TCError as error:
     problem = error.what

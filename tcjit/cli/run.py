@@ -20,7 +20,7 @@ def run(text: str, shapes: str, name: str | None, seed: int, target: str | None,
     chosen = definition(text, name)
     values = sizes(chosen, shapes)
     function = getattr(tcjit.define(text, target=target), chosen.name)
-    device = targets.find(target).place if target else "cpu"
+    device = targets.find(target).device if target else "cpu"
     arguments = example_inputs.arguments(chosen, values.shapes, values.scalars, seed, device)
 
     def finished() -> Any:

@@ -22,7 +22,7 @@ def tune(
     if report is not None and not (report.parent.is_dir() and os.access(report if report.exists() else report.parent, os.W_OK)):
         raise TCError(f"cannot write {report}", hint="a file in a directory that can be written")  # not only after a long search
     chosen = definition(text, name)
-    device = targets.find(target).place if target else "cpu"
+    device = targets.find(target).device if target else "cpu"
     values = [sizes(chosen, one) for one in shapes or [""]]
     sets = [example_inputs.arguments(chosen, one.shapes, one.scalars, seed, device) for one in values]
     function = getattr(tcjit.define(text, target=target), chosen.name)

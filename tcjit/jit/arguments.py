@@ -42,9 +42,9 @@ class BoundArguments:
         return {name: int(value) for name, value in self.scalars.items() if name in self.values}
 
     @property
-    def places(self) -> list[str]:
+    def devices(self) -> list[str]:
         """Where the tensors are."""
-        return [tensors.place(tensor) for tensor in self.tensors.values()]
+        return [tensors.device_of(tensor) for tensor in self.tensors.values()]
 
 
 def positional(signature: Signature, args: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -93,7 +93,7 @@ def check(signature: Signature, args: Sequence[Any], target: Target | None = Non
             inputs[param.name] = _tensor(what, param, value, target)
         else:
             scalars[param.name] = scalar(what, param.dtype, value)
-    if len({device for tensor in inputs.values() if (device := tensors.place(tensor)) != "meta" or not shapes_only}) > 1:
+    if len({device for tensor in inputs.values() if (device := tensors.device_of(tensor)) != "meta" or not shapes_only}) > 1:
         devices = ", ".join(f"{name} on {tensor.device}" for name, tensor in inputs.items())
         raise ArgumentError(f"the arguments of {signature.name}() are on different devices: {devices}", hint="move them with .to(device)")
     values = dict(bind(params, [tuple(inputs[p.name].shape) if p.dims else None for p in params]))
@@ -125,10 +125,10 @@ def _strided(what: str, param: Param, value: torch.Tensor, target: Target | None
         raise ArgumentError(f"{what} must be a strided tensor, not {value.layout}", hint="x.to_dense()")
     if value.dim() != len(param.dims):
         raise ArgumentError(f"{what} must have {len(param.dims)} dimensions, not {value.dim()}: its shape is {tuple(value.shape)}")
-    places = (target.device,) if target is not None and target.device else tensors.PLACES
-    if value.device.type not in (*places, "meta"):
+    types = (target.device_type,) if target is not None and target.device_type else tensors.DEVICE_TYPES
+    if value.device.type not in (*types, "meta"):
         who = f"target {target.name}" if target is not None else "tcjit"
-        raise ArgumentError(f"{what} is on {value.device}, and {who} works on {' and '.join(places)} tensors", hint=f'x.to("{places[0]}")')
+        raise ArgumentError(f"{what} is on {value.device}, and {who} works on {' and '.join(types)} tensors", hint=f'x.to("{types[0]}")')
     _refuse_freed(what, value)
 
 
@@ -265,7 +265,7 @@ def outputs(
     outs = list(out) if isinstance(out, (tuple, list)) else [out]
     if len(outs) != len(returns):
         raise ArgumentError(f"out= of {signature.name}() must be {_count(len(returns))}, not {_count(len(outs))}")
-    device = next(iter(bound.places), target.place)
+    device = next(iter(bound.devices), target.device)
     for output, shape, tensor in zip(returns, shapes, outs):
         _output(f"out= of {signature.name}() for {output.name}", output, shape, device, tensor)
     _separate(signature, outs, bound)
@@ -286,7 +286,7 @@ def _output(what: str, output: Output, shape: tuple[int, ...], device: str, tens
         raise ArgumentError(f"{what} must have dtype {wanted}, not {tensor.dtype}", hint=f"torch.empty({shape}, dtype={wanted})")
     if tuple(tensor.shape) != tuple(shape):
         raise ShapeError(f"{what} must have shape {tuple(shape)}, not {tuple(tensor.shape)}", hint=f"torch.empty({shape}, dtype={wanted})")
-    if tensors.place(tensor) != device:
+    if tensors.device_of(tensor) != device:
         raise ArgumentError(f"{what} is on {tensor.device}, and the arguments are on {device}", hint=f'x.to("{device}")')
     if tensor.is_inference() and not torch.is_inference_mode_enabled():
         raise ArgumentError(f"{what} is an inference tensor, which cannot be written outside inference mode", hint="x.clone()")

@@ -46,10 +46,10 @@ def autotune(
     config, began = config or TunerConfig(), time.monotonic()
     asked = targets.find(target) if target else None
     bounds = [arguments.check(signature, args, asked) for args in sets]
-    on = targets.resolve(target, bounds[0].places)
-    if not on.device or on.option_kind == "reference":
+    on = targets.resolve(target, bounds[0].devices)
+    if not on.device_type or on.option_kind == "reference":
         raise TuneError(f"target {on.name} does not run here, so nothing can be timed", hint='target="cpu", "opencl" or "cuda"')
-    if any(targets.resolve(target, bound.places) != on for bound in bounds[1:]):
+    if any(targets.resolve(target, bound.devices) != on for bound in bounds[1:]):
         raise ArgumentError("the sets of arguments are on different devices", hint="one search per device")
     with scratch.folder("given") as folder:
         with host.limited(math.inf if config.seconds is None else began + config.seconds + config.timeout):
@@ -79,7 +79,7 @@ def _task(text: str, signature: Signature, on: Target, bounds: Sequence[BoundArg
     shapes = "; ".join(" ".join("x".join(map(str, shape)) for shape in key.shapes) for key in keys)
     seeds = (Options(), *_neighbours(signature, keys), *PRESETS.values())
     label = f"{signature.name} {shapes} on {on.name}"
-    return Task(name[:32], label, space, seeds, WORKERS, opening, on.place, {"target": on.name, "threads": torch.get_num_threads()})
+    return Task(name[:32], label, space, seeds, WORKERS, opening, on.device, {"target": on.name, "threads": torch.get_num_threads()})
 
 
 def _problem(text: str, signature: Signature, on: Target, bound: BoundArguments, key: Key, file: Path) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def _problem(text: str, signature: Signature, on: Target, bound: BoundArguments,
         "text": text,
         "name": signature.name,
         "target": on.name,
-        "place": on.place,
+        "device": on.device,
         "shapes": [list(shape) for shape in key.shapes],
         "strides": [_strides(tensor) for tensor in bound.tensors.values()],
         "layouts": list(key.layouts),

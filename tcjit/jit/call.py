@@ -123,7 +123,7 @@ class Function:
         signature = self.signature
         bound = arguments.check(signature, args, self._asked)
         arguments.refuse_gradients(signature, dict(zip((p.name for p in signature.params), args)))
-        target = targets.resolve(self.target, bound.places)
+        target = targets.resolve(self.target, bound.devices)
         outs = arguments.outputs(signature, out, bound, kernel.extents(signature, bound), target)
         if tensors.plain_state() and all(map(tensors.plain, bound.tensors.values())) and all(map(tensors.plain, outs or ())):
             results = self._run(bound, target, outs, unchecked)
@@ -154,7 +154,7 @@ class Function:
         if quick is not NotImplemented:
             return list(quick) if isinstance(quick, tuple) else [quick]
         bound = arguments.check(self.signature, args, self._asked)
-        target = targets.resolve(self.target, bound.places)
+        target = targets.resolve(self.target, bound.devices)
         names = iter(initial)
         outs = None
         if initial:
@@ -163,7 +163,7 @@ class Function:
                 outs = [
                     next(names).clone(memory_format=torch.contiguous_format)
                     if output.accumulates
-                    else tensors.empty(shape, output.dtype, target.place, output.name)
+                    else tensors.empty(shape, output.dtype, target.device, output.name)
                     for output, shape in zip(self.signature.returns, shapes)
                 ]
             arguments.outputs(self.signature, outs, bound, shapes, target)
@@ -192,7 +192,7 @@ class Function:
         _check_bool(unchecked)
         chosen = checked_target(target) or self.target
         bound = arguments.check(self.signature, args, targets.find(chosen) if chosen else None, shapes_only=True)
-        target_here = targets.resolve(chosen, bound.places)
+        target_here = targets.resolve(chosen, bound.devices)
         return self._kernel(bound, not unchecked, target_here, checked_options(options) or self.options, called=False)
 
     def autotune(

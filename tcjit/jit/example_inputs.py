@@ -24,8 +24,8 @@ def arguments(
 ) -> list[Argument]:
     """One argument per parameter: floats from a standard normal, indices inside the tensors that they index, other integers small.
 
-    ``shapes`` holds every tensor parameter, ``scalars`` every parameter without dimensions. A seed means the same values at any
-    ``place``, the device that the tensors are on.
+    ``shapes`` holds every tensor parameter, ``scalars`` every parameter without dimensions. A seed means the same values on any
+    ``device``.
     """
     generator = torch.Generator().manual_seed(seed)
     indexed = _indexed(definition, shapes)

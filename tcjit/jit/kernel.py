@@ -173,9 +173,9 @@ class Kernel:
 
     def _bound(self, args: tuple[Any, ...]) -> BoundArguments:
         bound = arguments.check(self.signature, args, self.key.target)
-        if self.key.target.device and any(device not in (self.key.target.place, "meta") for device in bound.places):
+        if self.key.target.device_type and any(device not in (self.key.target.device, "meta") for device in bound.devices):
             raise ArgumentError(
-                f"this kernel was compiled for tensors on {self.key.target.place}, not {bound.places[0]}",
+                f"this kernel was compiled for tensors on {self.key.target.device}, not {bound.devices[0]}",
                 hint=f"{self.signature.name}(...), which sees to it",
             )
         return bound
@@ -215,7 +215,7 @@ class Kernel:
         returns, on = self.signature.returns, self.key.target
         inputs = [tensor if on.accepts(tensor) else _copied(tensor, layout) for tensor, layout in zip(inputs, self.key.layouts)]
         if outs is None:
-            results = [tensors.empty(shape, output.dtype, on.place, output.name) for output, shape in zip(returns, self.output_shapes)]
+            results = [tensors.empty(shape, output.dtype, on.device, output.name) for output, shape in zip(returns, self.output_shapes)]
             self._work(inputs, scalars, results)
             return results
         direct = [out if out.is_contiguous() and tensors.plain(out) and on.accepts(out) else _copied(out, "contiguous") for out in outs]
@@ -247,7 +247,7 @@ class Kernel:
         """
         bound = self._bound(arguments.positional(self.signature, args, named) if named else args)
         shapes = zip(self.signature.returns, self.output_shapes)
-        initial = [torch.ones(shape, dtype=tensors.TORCH[output.dtype], device=self.key.target.place) for output, shape in shapes]
+        initial = [torch.ones(shape, dtype=tensors.TORCH[output.dtype], device=self.key.target.device) for output, shape in shapes]
         accumulating = bool(self.signature.accumulates)
         with torch.no_grad():
             got = self.run(self._inputs(bound), bound.scalars, [t.clone() for t in initial] if accumulating else None)

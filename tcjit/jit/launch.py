@@ -41,11 +41,11 @@ class Key:
         return Key(shapes, layouts, tuple(bound.specialised.items()), checked, target.pinned(), options)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "target": self.target.name, "place": self.target.place}
+        return {**self.__dict__, "target": self.target.name, "device": self.target.device}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         fields = dict(state)
-        self.__dict__.update(fields, target=targets.find(fields["target"], fields.pop("place")))
+        self.__dict__.update(fields, target=targets.find(fields["target"], fields.pop("device")))
 
     def widened(self, signature: Signature, dynamic: Mapping[str, tuple[int, int]]) -> Key:
         """The key of the kernel that serves all values of some sizes between two limits, this key's among them."""

@@ -91,7 +91,7 @@ def _prepared(signature: Signature, key: Key, binary: LoadedBinary, bound: Bound
         for tensor in inputs:
             if not on.accepts(tensor) or (tensor.data_ptr() == 0 and tensor.numel() != 0):
                 return NotImplemented
-        results = [tensors.empty(shape, dtype, on.place, name) for shape, dtype, name in outputs]
+        results = [tensors.empty(shape, dtype, on.device, name) for shape, dtype, name in outputs]
         numbers = list(fixed)
         for slot, name, dtype in varying:
             numbers[slot] = pattern(scalars[name], dtype)

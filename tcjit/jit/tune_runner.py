@@ -66,7 +66,7 @@ def expect(session: Session) -> None:
 
 def _fill(problem: Problem) -> None:
     """Arguments: floats from a seed, integers as the user gave them; outputs."""
-    definition, facts, device = problem.program.definition, problem.facts, problem.target.place
+    definition, facts, device = problem.program.definition, problem.facts, problem.target.device
     shapes = {p.name: tuple(shape) for p, shape in zip((p for p in definition.params if p.dims), facts["shapes"])}
     drawn = example_inputs.arguments(definition, shapes, facts["values"], int(facts["seed"]), device)
     integers = np.load(facts["given"], allow_pickle=False) if facts["given"] else {}

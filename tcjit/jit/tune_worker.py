@@ -53,7 +53,7 @@ def _problem(facts: Mapping[str, Any]) -> Problem:
     source_def = definition(facts["text"], facts["name"])
     names = [p.name for p in source_def.params if p.dims]
     program = specialise(source_def, {n: tuple(shape) for n, shape in zip(names, facts["shapes"])}, facts["scalars"])
-    target = targets.find(facts["target"], facts["place"])
+    target = targets.find(facts["target"], facts["device"])
     return Problem(facts, target, of(source_def), program, dict(zip(names, facts["layouts"])))
 
 

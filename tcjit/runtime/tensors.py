@@ -31,15 +31,15 @@ def codes(dtype: str) -> tuple[int, int]:
 # ---------------------------------------------------------------- state
 
 
-PLACES = ("cpu", "cuda")  # the types of device on which a kernel can run
+DEVICE_TYPES = ("cpu", "cuda")  # the types of device on which a kernel can run
 
 
-def place(tensor: torch.Tensor) -> str:
-    """Where a tensor is: ``cpu``, ``meta``, or a device with its number, as in ``cuda:0``."""
+def device_of(tensor: torch.Tensor) -> str:
+    """The device of a tensor: ``cpu``, ``meta``, or a device with its number, as in ``cuda:0``."""
     return "cpu" if tensor.device.type == "cpu" else str(tensor.device)
 
 
-@lru_cache(maxsize=len(PLACES))
+@lru_cache(maxsize=len(DEVICE_TYPES))
 def _plain_keys(device: str) -> frozenset[int]:
     """The dispatch keys of a tensor on such a device with nothing special about it, made in and out of inference mode."""
     with torch.inference_mode(False):
@@ -76,7 +76,7 @@ def freed(tensor: torch.Tensor) -> bool:
 
 
 def _ordinary(tensor: torch.Tensor) -> bool:
-    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout != torch.strided or tensor.device.type not in PLACES:
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout != torch.strided or tensor.device.type not in DEVICE_TYPES:
         return False
     return torch._C._dispatch_keys(tensor).raw_repr() in _plain_keys(tensor.device.type)
 

@@ -5,8 +5,11 @@ Modules: mapping.costs
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import asdict
@@ -36,6 +39,23 @@ def test_a_healthy_machine() -> None:
     assert status == 0
     assert "OpenMP works" in out and "The CPU target works here." in out
     assert "\nmissing  isl" not in out and "\nmissing  PyTorch" not in out
+
+
+@pytest.mark.opencl
+def test_a_kernel_is_run_through_opencl() -> None:
+    finding = doctor.opencl()
+    assert finding.state == "ok" and ", in use" in finding.found, finding
+
+
+@pytest.mark.parametrize("program", [doctor.CALIBRATE, doctor.ISL, doctor.OPENCL, doctor.CUDA, doctor.NVRTC])
+def test_programs_of_children_use_names_that_exist(program: str) -> None:
+    """No type checker reads them."""
+    for module, name in re.findall(r"^from (tcjit\S*) import (\w+)", program, re.MULTILINE):
+        imported = importlib.import_module(module)
+        assert hasattr(imported, name) or importlib.import_module(f"{module}.{name}")
+        for attribute in re.findall(rf"(?<![\w.]){name}\.(\w+)", program):
+            if inspect.ismodule(used := getattr(imported, name)):
+                assert hasattr(used, attribute), f"{name}.{attribute}"
 
 
 def test_calibration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,9 +37,9 @@ def test_targets_by_name() -> None:
     assert {"cpu", "cuda", "opencl", "reference"} <= set(targets.known())
     for name, code, device in (("cpu", "cpu", "cpu"), ("reference", "reference", "cpu"), ("opencl", "opencl", "cpu")):
         found = targets.find(name)
-        assert (found.name, found.code, found.device, found.place) == (name, code, device, "cpu")
+        assert (found.name, found.code, found.device_type, found.device) == (name, code, device, "cpu")
         assert found == targets.find(name) and hash(found) == hash(targets.find(name))
-    assert targets.find("cuda", "cuda:1").place == "cuda:1" and targets.find("cuda", "cuda:1") != targets.find("cuda", "cuda:0")
+    assert targets.find("cuda", "cuda:1").device == "cuda:1" and targets.find("cuda", "cuda:1") != targets.find("cuda", "cuda:0")
     for name in ("gpu", "", "cuda:0", "cuda:sm_", "cpu:avx2", "opencl:1", "reference:x"):
         assert_refused(lambda name=name: targets.find(name), tcjit.ArgumentError, "there is no target")
 
@@ -243,7 +243,7 @@ class HostCuda(on_cuda.Cuda):
 
     where: str = "cuda:0"
     name = "hostcuda"
-    device = place = "cpu"
+    device_type = device = "cpu"
 
     @property
     def ordinal(self) -> int:

@@ -4,13 +4,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
 from support import TESTS
 from support.fuzz.options import changed
-from tcjit.grammar.ast import Program
+from tcjit.grammar.ast import Def, Program
 from tcjit.grammar.dtypes import DTYPES, FORMATS
 from tcjit.grammar.front import read
 from tcjit.grammar.infer import specialise
@@ -79,13 +80,20 @@ class Case:
         """What is passed in through ``out=``."""
         return {name: fill.array(program.shape(name)) for name, fill in self.initial.items()}
 
+    def definition(self) -> Def:
+        """The def that is called. Raises TCError where the text is not valid."""
+        return _definitions(self.text)[-1]
+
     def program(self) -> Program:
         """Raises TCError where the case is not valid."""
-        definition = read(self.text)[-1]
+        definition = self.definition()
         return specialise(definition, self.shapes, {n: int(v) for n, v in self.scalars.items() if n in definition.specialised})
 
     def expected(self, program: Program, checked: bool = True) -> reference.Result:
         return reference.run(program, self.inputs(), self.scalars, self.outputs(program), checked)
+
+
+_definitions = lru_cache(16)(read)  # a case is asked for its program about four times
 
 
 def save(case: Case, path: Path, comment: str = "") -> None:

@@ -72,8 +72,8 @@ class Target(ABC):
     """A machine, or a kind of machine; subclasses are frozen dataclasses."""
 
     name: str  # as a user says it
-    device: str  # the type of torch device that its tensors are on; nothing: any, since no kernel runs
-    place: str  # that device, with its number
+    device_type: str  # of the torch device that its tensors are on; nothing: any, since no kernel runs
+    device: str  # that device, with its number
     interpreted = False  # whether the reference runs the program, and nothing is compiled
     supports_dynamic = False  # whether one of its kernels can serve many values of a size
     first_launch_slack = math.inf  # seconds by which a first launch may take longer than later ones, where drivers load or compile
@@ -145,7 +145,7 @@ class Target(ABC):
         return partial(launch, outs, inputs, numbers)
 
 
-# how the targets of a kind are made: from what stands behind the colon, and the place of the tensors ("" where there are none)
+# how the targets of a kind are made: from what stands behind the colon, and the device of the tensors ("" where there are none)
 TargetFactory = Callable[[str, str], Target]
 KINDS: dict[str, TargetFactory] = {}
 _MODULES = {kind: f"tcjit.jit.targets.{kind}" for kind in ("cpu", "cuda", "opencl", "reference")}  # each registers its kind
@@ -159,8 +159,8 @@ def known() -> list[str]:
     return sorted({*KINDS, *_MODULES})
 
 
-def find(name: str, place: str = "") -> Target:
-    """The target called ``name`` for tensors at ``place``; an ArgumentError where there is none of that name."""
+def find(name: str, device: str = "") -> Target:
+    """The target called ``name`` for tensors on ``device``; an ArgumentError where there is none of that name."""
     kind, _, detail = name.partition(":")
     if kind not in KINDS and kind in _MODULES:
         import_module(_MODULES[kind])
@@ -169,13 +169,13 @@ def find(name: str, place: str = "") -> Target:
             f"there is no target {name!r}",
             hint=f'{", ".join(known())}, an architecture as in "cuda:sm_90", or None for the device of the arguments',
         )
-    return KINDS[kind](detail, place)
+    return KINDS[kind](detail, device)
 
 
-def resolve(asked: str | None, places: Iterable[str]) -> Target:
-    """The target of a call on tensors at these places; meta tensors are nowhere."""
-    place = next((p for p in places if p != "meta"), "")
-    return find(asked or _BY_DEVICE[place.partition(":")[0] or "cpu"], place)
+def resolve(asked: str | None, devices: Iterable[str]) -> Target:
+    """The target of a call on tensors of these devices; meta tensors are nowhere."""
+    device = next((d for d in devices if d != "meta"), "")
+    return find(asked or _BY_DEVICE[device.partition(":")[0] or "cpu"], device)
 
 
 def single(detail: str, target: Target) -> Target:

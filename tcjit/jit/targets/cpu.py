@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Cpu(Target):
     name = "cpu"
-    device = place = "cpu"
+    device_type = device = "cpu"
     supports_dynamic = True
     first_launch_slack = 0.02  # pages of code and threads
 
@@ -130,4 +130,4 @@ def machine_of(tool: host.Compiler) -> Machine:
     return Machine(tool.vector_bytes, 32 if many else 16, os.cpu_count() or 1, near, own, costs_of(cache.store()), ways)
 
 
-KINDS["cpu"] = lambda detail, place: single(detail, Cpu())
+KINDS["cpu"] = lambda detail, device: single(detail, Cpu())

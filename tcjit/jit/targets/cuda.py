@@ -42,19 +42,19 @@ class Cuda(Target):
     """The GPU called ``where``; without a name the current one."""
 
     where: str = ""
-    name = device = "cuda"
+    name = device_type = "cuda"
     supports_dynamic = True
 
     @property
-    def place(self) -> str:  # type: ignore[override]
+    def device(self) -> str:  # type: ignore[override]
         return self.where or f"cuda:{_current()}"
 
     def pinned(self) -> Cuda:
-        return replace(self, where=self.place)
+        return replace(self, where=self.device)
 
     @property
     def ordinal(self) -> int:
-        return int(self.place.partition(":")[2])
+        return int(self.device.partition(":")[2])
 
     @property
     def code(self) -> str:
@@ -87,7 +87,7 @@ class Cuda(Target):
             pointers = len(record["returns"]) + sum(param["shape"] is not None for param in record["params"])
             count = len(record["numbers"]) - record["host"]
             module = cuda.Module(library.read_bytes(), launches, pointers, count, partial(failure, record))
-        return CudaKernel(module, self.place, self.ordinal, gpu.LaunchSizes.of(record))
+        return CudaKernel(module, self.device, self.ordinal, gpu.LaunchSizes.of(record))
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class CudaKernel:
     """A module on a device; None where there is nothing to run."""
 
     module: cuda.Module | None
-    place: str
+    device: str
     ordinal: int
     sizes: gpu.LaunchSizes
     address: int = 0
@@ -110,7 +110,7 @@ class CudaKernel:
         stream = torch.cuda.current_stream(self.ordinal).cuda_stream
         # in the order of the stream, so that torch may give it to the next kernel of this stream as soon as it is dropped
         size = self.sizes.workspace.bytes(numbers)
-        scratch = tensors.empty((size,), "uint8", self.place, "the workspace") if size else None
+        scratch = tensors.empty((size,), "uint8", self.device, "the workspace") if size else None
         pointers = [tensor.data_ptr() for tensor in (*outs, *inputs)]
         where = scratch.data_ptr() if scratch is not None else 0
         self.module.launch(self.ordinal, stream, pointers, numbers[: self.sizes.kernel], where, self.sizes.grids(numbers))
@@ -122,8 +122,8 @@ class Architecture(Target):
     """GPUs of an architecture, none of which need be here."""
 
     arch: str
-    device = ""  # shapes may come from any tensors
-    place = "cpu"
+    device_type = ""  # shapes may come from any tensors
+    device = "cpu"
     supports_dynamic = True
 
     @property
@@ -216,9 +216,9 @@ def _current() -> int:
     return torch.cuda.current_device()
 
 
-def _make(detail: str, place: str) -> Target:
+def _make(detail: str, device: str) -> Target:
     if not detail:
-        return Cuda(place if place.startswith("cuda") else "")
+        return Cuda(device if device.startswith("cuda") else "")
     match = _ARCHITECTURE.fullmatch(detail)
     if match is None:
         hint = '"cuda" for the device of the tensors, or an architecture: "cuda:sm_90"'

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class OpenCL(Target):
     name = "opencl"
-    device = place = "cpu"
+    device_type = device = "cpu"
     supports_dynamic = True
 
     def identity(self) -> str:
@@ -70,4 +70,4 @@ class OpenCLKernel:
         return self.program.run(memory, numbers[: self.sizes.kernel], self.sizes.workspace.bytes(numbers), self.sizes.grids(numbers))
 
 
-KINDS["opencl"] = lambda detail, place: single(detail, OpenCL())
+KINDS["opencl"] = lambda detail, device: single(detail, OpenCL())

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Reference(Target):
     name = "reference"
-    device = place = "cpu"
+    device_type = device = "cpu"
     interpreted = True
 
     def layout(self, shape: Sequence[int], strides: Sequence[int]) -> str:
@@ -37,4 +37,4 @@ class Reference(Target):
         raise ArgumentError("the reference is not loaded", hint='target="cpu"')
 
 
-KINDS["reference"] = lambda detail, place: single(detail, Reference())
+KINDS["reference"] = lambda detail, device: single(detail, Reference())

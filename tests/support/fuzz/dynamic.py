@@ -9,21 +9,20 @@ from math import prod
 from support.cases import Case
 from support.fuzz.programs import WORK
 from tcjit.errors import TCError
-from tcjit.grammar.front import read
 
 VALUES = (1, 2, 3, 5, 8, 16, 31, 32, 33, 40, 65)
 
 
 def opened(case: Case, rng: random.Random) -> Case:
     """The case with some of its sizes dynamic, none that is part of the code."""
-    definition = read(case.text)[-1]
+    definition = case.definition()
     free = [size for size in definition.sizes if size not in definition.specialised]
     return replace(case, dynamic=tuple(size for size in free if rng.random() < 0.6))
 
 
 def resized(case: Case, rng: random.Random, count: int) -> Iterator[Case]:
     """The case at other values of its dynamic sizes, as many of ``count`` as the program allows."""
-    params = {param.name: param.dims for param in read(case.text)[-1].params}
+    params = {param.name: param.dims for param in case.definition().params}
     for _ in range(count):
         values = {size: rng.choice(VALUES) for size in case.dynamic}
         shapes = {

@@ -56,7 +56,7 @@ class CudaHost(Target):
     """An architecture whose kernels run here."""
 
     arch: str
-    device = place = "cpu"
+    device_type = device = "cpu"
     supports_dynamic = True
     option_kind = "cuda"
 
