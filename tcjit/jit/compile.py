@@ -96,6 +96,7 @@ def record(program: Program, compiled: CompiledProgram, target: Target, layouts:
         "sites": list(source.sites),
         "launches": [[launch.symbol, list(launch.grid), launch.threads, launch.shared_bytes] for launch in source.launches],
         "resources": {**compiled.resources, **({"reductions": list(mapped.reductions)} if mapped.reductions else {})},
+        "nests": sum(len(s.tiled) for s in mapped.scop.statements),
         "total": program.total,
         "context": [[d.name for d in program.dynamic], [definition.sizes.index(d.size) for d in program.dynamic], list(program.context)],
         "verified": mapped.verified,

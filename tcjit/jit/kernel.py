@@ -135,6 +135,11 @@ class Kernel:
         always = {name: self.record.get(name, empty) for name, empty in (("workspace", 0), ("verified", False), ("seconds", {}))}
         return {**always, **self.record.get("resources", {})}
 
+    @property
+    def nests(self) -> int:
+        """How many reductions a CPU computes by register tiles over their exact domains."""
+        return int(self.record.get("nests", 0))
+
     @cached_property
     def roofline(self) -> Roofline:
         """The least work: arithmetic operations, and bytes to and from memory."""

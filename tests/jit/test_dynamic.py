@@ -210,12 +210,24 @@ def test_a_def_that_does_not_survive_gets_fixed_kernels(monkeypatch: pytest.Monk
 
 
 def test_the_fifth_value_makes_a_size_dynamic(kernels: list[dict[str, Any]]) -> None:
-    mlp = tcjit.define(TEXT + "# fifth", target="cpu").mlp
+    softmax = tcjit.define(TEXT + "# fifth", target="cpu").softmax
+    for value in (3, 4, 3, 5, 6, 7, 8, 9, 40, 3):
+        x = seeded(value, 70)
+        torch.testing.assert_close(softmax(x), x.softmax(1), rtol=1e-4, atol=1e-5)
+    assert kernels == [{}, {}, {}, {}, {"B": [1, 32]}, {"B": [33, 1024]}]
+
+
+def test_more_values_have_kernels_of_their_own_where_those_have_nests(
+    monkeypatch: pytest.MonkeyPatch, kernels: list[dict[str, Any]]
+) -> None:
+    monkeypatch.setattr(dynamic, "FIXED_VALUES_NESTS", 6)
+    mlp = tcjit.define(TEXT + "# nests", target="cpu").mlp
     w, b = seeded(37, 70), seeded(37)
     for value in (3, 4, 3, 5, 6, 7, 8, 9, 40, 3):
         x = seeded(value, 70)
         torch.testing.assert_close(mlp(x, w, b), torch.relu(x @ w.T + b), rtol=1e-3, atol=1e-3)
-    assert kernels == [{}, {}, {}, {}, {"B": [1, 32]}, {"B": [33, 1024]}]
+    assert kernels == [{}, {}, {}, {}, {}, {}, {"B": [1, 32]}, {"B": [33, 1024]}]
+    assert [mlp.compile(seeded(value, 70), w, b).nests for value in (8, 9)] == [1, 0]
 
 
 def test_a_tuned_shape_keeps_a_kernel_of_its_own(monkeypatch: pytest.MonkeyPatch, kernels: list[dict[str, Any]]) -> None:

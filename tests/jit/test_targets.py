@@ -109,7 +109,7 @@ class Aligned(Cpu):
 
 @pytest.fixture
 def tc(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setitem(KINDS, "aligned", lambda detail, place: targets.single(detail, Aligned()))
+    monkeypatch.setitem(KINDS, "aligned", lambda detail, device: targets.single(detail, Aligned()))
     return defs("aligned")
 
 
@@ -271,7 +271,7 @@ class Module:
 @pytest.fixture
 def host_cuda(compiler: None, monkeypatch: pytest.MonkeyPatch) -> Any:
     target: Target = HostCuda()
-    monkeypatch.setitem(KINDS, "hostcuda", lambda detail, place: target)
+    monkeypatch.setitem(KINDS, "hostcuda", lambda detail, device: target)
     monkeypatch.setattr(cuda, "Module", Module)
     monkeypatch.setattr(cuda, "device", lambda ordinal: on_cuda.described("sm_90"))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda ordinal: SimpleNamespace(cuda_stream=77 + ordinal))

@@ -46,7 +46,7 @@ def laid_out(given: torch.Tensor, rng: random.Random) -> torch.Tensor:
 
 def call(case: Case, program: Program, target: str, layouts: bool = True, unchecked: bool = False) -> dict[str, Array]:
     """The results of the last def, by name."""
-    definition, place = program.definition, targets.find(target).place
+    definition, place = program.definition, targets.find(target).device
     rng = random.Random(zlib.crc32(case.text.encode()))
     inputs = case.inputs()
     args: list[object] = []

@@ -125,4 +125,4 @@ def _number(kind: str, dtype: str | int, pattern: int) -> int | float:
     return pattern
 
 
-KINDS[TARGET] = lambda detail, place: CudaHost(detail or "sm_90")
+KINDS[TARGET] = lambda detail, device: CudaHost(detail or "sm_90")
