@@ -1,9 +1,9 @@
 """Dynamic sizes of a def, and the range of values that each of its kernels serves.
 
 A size is dynamic where the caller says so, where torch.compile has a symbol for it, and by itself once calls brought a fifth value of it; a
-sixty-fifth where kernels for fixed sizes have nests: dynamic ones have none, and take up to thirty times as long. A dynamic kernel serves the
-values between two limits, one 32 times the other: a hundred values cost a few compilations, and what a kernel is made for is never far from
-what it is used for.
+sixty-fifth where kernels for fixed sizes have nests: dynamic ones have none, and take up to thirty times as long. A dynamic kernel serves
+the values between two limits, one 32 times the other: a hundred values cost a few compilations, and what a kernel is made for is never far
+from what it is used for.
 """
 from __future__ import annotations
 
