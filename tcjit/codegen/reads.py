@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+
+import islpy as isl
 
 from tcjit.codegen.dialect import Dialect
 from tcjit.codegen.emitter import Emitter
 from tcjit.codegen.expression import ExpressionPrinter, vtype
 from tcjit.codegen.loops import For, Run, runs
 from tcjit.codegen.scope import Gathers
-from tcjit.grammar.affine import guarded_accesses
+from tcjit.grammar.affine import Guard, condition, guarded_accesses
 from tcjit.grammar.ast import Access, Binary, Call, Expr, Index
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names as names_in
 from tcjit.grammar.walk import children, walk
 from tcjit.mapping.pipeline import Mapped
+from tcjit.mapping.scop import ScopStatement
 
 
 class ReadEmitter(Emitter):
@@ -59,7 +62,7 @@ class ReadEmitter(Emitter):
 
     @contextmanager
     def invariants(self, loop: For) -> Iterator[None]:
-        """Evaluate, before a loop, the reads in its body that do not depend on it and are not under a condition, and the calls on them.
+        """Evaluate, before a loop, the reads in its body that do not depend on it, and the calls on them.
 
         A C compiler cannot: in the function that OpenMP makes of a parallel loop, it no longer knows that pointers are distinct. And gcc
         takes half of a call out of the loop, whose other half then keeps it from vectors.
@@ -83,15 +86,32 @@ class ReadEmitter(Emitter):
         for run, s in statements:
             for access, guards in guarded_accesses(s.value):
                 if (
-                    not guards
-                    and id(access) not in self.hoisted
+                    id(access) not in self.hoisted
                     and id(access) not in spoken
                     and written.isdisjoint(a.tensor for a in walk(access) if isinstance(a, Access))
+                    and not (guards and self.gathers(access, run))
+                    and not any(self.moves(sub, run, loop.variable) for sub in access.subscripts if guards)
+                    and self.exists(access, guards, s)
                 ):
                     self.bind(access, run, loop.variable)
                     if id(access) in self.hoisted:
                         spoken |= {id(a) for sub in access.subscripts for a in walk(sub)}
             self.bind_calls(s.value, run, loop.variable)
+
+    def exists(self, access: Access, guards: Sequence[Guard], s: ScopStatement) -> bool:
+        """Whether an element is there for all indices, as one that is read under conditions need not be: it is where, whatever the indices
+        in its subscripts are, the conditions hold for some values of the others. Conditions on data are no reason for it to be there."""
+        scop = self.mapped.scop
+        facts = [text if holds else f"not ({text})" for guard, holds in guards if (text := condition(guard, scop.values)) is not None]
+        if not facts:
+            return True
+        used = {name for sub in access.subscripts for name in names_in(sub)}
+        every = scop.instances(s)
+        where = isl.Set.read_from_str(every.get_ctx(), f"{scop.parameters}{{ {s.tuple_text} : {' and '.join(facts)} }}")
+        some = every.intersect(where)
+        for at in reversed([number for number, dim in enumerate(s.dims) if dim not in used]):
+            every, some = (domain.project_out(isl.dim_type.set, at, 1) for domain in (every, some))
+        return bool(some.is_equal(every))
 
     def bind_calls(self, expr: Expr, run: Run, variable: str) -> None:
         """Bind the calls of an expression whose value is the same for all of a loop, and whose evaluation cannot fail."""

@@ -2,11 +2,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from tcjit.grammar.ast import Access, Apply, Binary, Call, Cast, Expr, Select, Unary
+from tcjit.grammar.ast import Access, Apply, Binary, Call, Cast, Expr, Index, Select, Unary
 
 # Every walk over a tree is recursive. Trees no deeper than the first keep all of them far from Python's recursion limit; a flat sum or
 # product is no deeper than its terms to a reader, but a tree as high as it is long, up to the second.
@@ -70,6 +70,13 @@ def rebuild(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
         case Apply() | Call():
             return replace(expr, args=new)
     raise TypeError(f"{type(expr).__name__} has no operands")  # unreachable: children() is empty for the others
+
+
+def with_names(expr: Expr, names: Mapping[str, str]) -> Expr:
+    """``expr`` with other names for indices."""
+    if isinstance(expr, Index):
+        return replace(expr, name=names.get(expr.name, expr.name))
+    return rebuild(expr, lambda part: with_names(part, names))
 
 
 class Measure(NamedTuple):

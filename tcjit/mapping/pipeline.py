@@ -31,6 +31,7 @@ from tcjit.mapping.passes.contract import contract
 from tcjit.mapping.passes.eliminate_indices import eliminate_indices
 from tcjit.mapping.passes.factor_contractions import factor_contractions
 from tcjit.mapping.passes.fuse import fuse, groups_of
+from tcjit.mapping.passes.hoist_invariants import hoist_invariants
 from tcjit.mapping.passes.map_to_blocks import map_to_blocks
 from tcjit.mapping.passes.map_to_threads import map_to_threads
 from tcjit.mapping.passes.narrow_operands import narrow_operands
@@ -126,6 +127,7 @@ def build_scop(
     assignments = step(eliminate_indices, assignments, prove != "none")
     assignments = proved(widen, assignments)
     assignments = proved(factor_contractions, assignments)
+    assignments = proved(hoist_invariants, assignments, isinstance(target, Machine))
     if isinstance(target, Machine) and options.uses_nests:
         assignments = step(simplify_reductions, assignments)
         assignments = step(scatter_reductions, assignments, target, prove != "none")

@@ -18,7 +18,7 @@ from tcjit.grammar.affine import affine, condition, guarded_accesses, isl_name
 from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index, Select
 from tcjit.grammar.dtypes import DTYPES, holds
 from tcjit.grammar.polynomial import names
-from tcjit.grammar.walk import children, factors, rebuild
+from tcjit.grammar.walk import children, factors, rebuild, with_names
 from tcjit.mapping.assignment import Assignment, Assignments, to_scop, to_statement
 from tcjit.mapping.nest.strip_mine import plus
 from tcjit.mapping.reduction import identity
@@ -54,10 +54,11 @@ class _Replacement:
             "widen": self.widened,
             "chunk_reductions": self.chunked,
             "restrict_products": self.restricted,
-            "narrow_operands": self.narrowed,
+            "narrow_operands": self.stored,
             "split_index_sets": self.parted,
             "split_initialisation": self.initialised,
             "factor_contractions": self.factored,
+            "hoist_invariants": self.stored,
         }
 
     # ------------------------------------------------------------ rules
@@ -195,10 +196,12 @@ class _Replacement:
             return "a term is not summed once, around all that moves with it"
         return "" if Counter(multiplied) == Counter(factors(old.value)) else "the factors are others"
 
-    def narrowed(self, old: Assignment, new: Sequence[Assignment]) -> str:
-        """Temporaries that hold, for every value of some dimensions, a part of the terms, which is read there instead."""
+    def stored(self, old: Assignment, new: Sequence[Assignment]) -> str:
+        """Temporaries that hold, for every value of some dimensions, a part of a value, which is read there instead, also at other indices
+        of the same ranges."""
         *copies, update = new
-        stored: dict[Expr, Expr] = {}
+        definitions = {copy.tensor: copy for copy in copies}
+        ranges = {name: (lower, upper) for name, lower, upper in old.bounds}
         for copy in copies:
             dims = tuple(Index(name, dtype="int64") for name in _dims(copy))
             if copy.tensor in self.before or copy.operator != "=" or copy.subscripts != dims or copy.constraints or copy.dynamic:
@@ -207,12 +210,17 @@ class _Replacement:
                 return "not all of a part is stored"
             if any(access.tensor == old.tensor for access, _ in guarded_accesses(copy.value)):
                 return "a part depends on results"
-            stored[Access(copy.tensor, dims, dtype=copy.value.dtype)] = copy.value
 
         def inlined(value: Expr) -> Expr:
-            return stored[value] if value in stored else rebuild(value, inlined)
+            copy = definitions.get(value.tensor) if isinstance(value, Access) else None
+            if copy is None:
+                return rebuild(value, inlined)
+            assert isinstance(value, Access)
+            read = {dim: sub.name if isinstance(sub, Index) else "" for dim, sub in zip(_dims(copy), value.subscripts, strict=True)}
+            same = all(ranges.get(name) == ranges[dim] for dim, name in read.items())
+            return with_names(copy.value, read) if same else value
 
-        if any(access.tensor in {copy.tensor for copy in copies} for copy in copies for access, _ in guarded_accesses(copy.value)):
+        if any(access.tensor in definitions for copy in copies for access, _ in guarded_accesses(copy.value)):
             return "a part is read before it is stored"
         return "" if replace(update, value=inlined(update.value)) == old else "the terms changed"
 

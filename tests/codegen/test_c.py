@@ -173,6 +173,23 @@ def test_division_is_checked_only_by_what_may_be_zero() -> None:
     assert made.sites[0]["line_text"][made.sites[0]["column"] - 1 :].startswith("X(i) / Y(i)")
 
 
+@pytest.mark.parametrize(
+    ("statement", "bound"),
+    [
+        ("Y(i,j) = m(i,j) ? exp(X(i,j) - M(i)) : 0.0", True),  # a condition on data
+        ("Y(i,j) = j <= i ? exp(X(i,j) - M(i)) : 0.0 where i in 0:N, j in 0:K", True),  # each M(i) is read for some j
+        ("Y(i,j) = i < 9 ? X(i,j) - M(i) : 0.0 where i in 0:N, j in 0:K", False),  # some are read for none
+        ("Y(i,j) = i >= 1 && m(i,j) ? X(i,j) - M(i - 1) : 0.0 where i in 0:N, j in 0:K", False),  # and need not be there
+        ("Y(i,j) = m(i,j) ? X(i,j) - M(I(i)) : 0.0", False),  # a gather is checked where it happens
+    ],
+)
+def test_what_a_condition_guards_is_read_before_a_loop_where_it_is_there(statement: str, bound: bool) -> None:
+    """Under the condition gcc has no vectors for it."""
+    text = f"def f(float(N,K) X, float(N) M, bool(N,K) m, int32(N) I) -> (Y) {{ {statement} }}"
+    made = source(text, {"X": (64, 96), "M": (64,), "m": (64, 96), "I": (64,)})
+    assert ("const float tc_v0 = M[" in kernel(made)) == bound
+
+
 def test_sums_across_threads_use_no_openmp_reduction() -> None:
     made = source("def total(float(N) X) -> (S) { S +=! X(i) }", {"X": (1 << 20,)})
     parallel = [line for line in made.text.splitlines() if line.startswith("#pragma omp parallel")]

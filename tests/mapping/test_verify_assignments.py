@@ -1,6 +1,6 @@
 """The proofs of the passes over assignments: what the passes do holds, and every fault that is put into it is found.
 
-Modules: mapping.passes.narrow_operands mapping.passes.restrict_products mapping.verify_assignments
+Modules: mapping.passes.hoist_invariants mapping.passes.narrow_operands mapping.passes.restrict_products mapping.verify_assignments
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from support.mapping import AVX512, program
 
 from tcjit.errors import VerifyError
 from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index, Select
-from tcjit.grammar.walk import rebuild
+from tcjit.grammar.walk import rebuild, with_names
 from tcjit.mapping.assignment import Assignment, Assignments
 from tcjit.mapping.extract import extract
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.chunk_reductions import chunk_reductions
 from tcjit.mapping.passes.factor_contractions import factor_contractions
+from tcjit.mapping.passes.hoist_invariants import hoist_invariants
 from tcjit.mapping.passes.narrow_operands import narrow_operands
 from tcjit.mapping.passes.restrict_products import restrict_products
 from tcjit.mapping.passes.split_index_sets import split_index_sets
@@ -79,6 +80,11 @@ PROGRAMS: dict[str, tuple[str, str, dict[str, tuple[int, ...]]]] = {
         "def f(float(M,K) A, float16(K,N) B) -> (float32(M,N) C) { C(m, n) +=! float32(float16(A(m, k)) * B(k, n)) }",
         {"A": (20, 24), "B": (24, 30)},
     ),
+    "hoisted": (
+        "hoist_invariants",
+        "def f(float(N,D) X, float(D) M) -> (Y) { Y(i, j) +=! (X(n, i) - M(i)) * (X(n, j) - M(j)) }",
+        {"X": (40, 30), "M": (30,)},
+    ),
     "started": ("split_initialisation", "def f(float(M,N) A) -> (S) { S(m) +=! A(m, n) }", {"A": (3, 50)}),
     "started without terms": ("split_initialisation", "def f(float(M,N) A) -> (S) { S(m) +=! A(m, n) }", {"A": (3, 0)}),
 }  # fmt: skip
@@ -90,6 +96,7 @@ PASSES: dict[str, Callable[[Assignments], Assignments]] = {
     "factor_contractions": factor_contractions,
     "restrict_products": restrict_products,
     "narrow_operands": narrow_operands,
+    "hoist_invariants": lambda before: hoist_invariants(before, True),
 }
 
 
@@ -201,6 +208,13 @@ FAULTS: list[tuple[str, Change, str]] = [
     ("narrowed", first(value=Const(1.0, dtype="float16")), "the terms changed"),
     ("narrowed", lambda parts: parts[1:], "the terms changed"),
     ("narrowed", last(operator="max="), "the terms changed"),
+    ("hoisted", box(0, 0, 0, -1), "not all of a part"),
+    ("hoisted", box(1, 0, 0, -1), "not all of a part|terms changed"),
+    ("hoisted", first(subscripts=(Index("i", dtype="int64"), Index("n", dtype="int64"))), "in a temporary of its own"),
+    ("hoisted", lambda parts: [*parts[:-1], replace(parts[-1], value=parts[-1].value.left)], "terms changed"),  # type: ignore[attr-defined]
+    ("hoisted", lambda parts: [*parts[:-1], replace(parts[-1], value=with_names(parts[-1].value, {"j": "n"}))], "terms changed"),
+    ("hoisted", lambda parts: [*parts[:-1], replace(parts[-1], value=with_names(parts[-1].value, {"j": "i"}))], "terms changed"),
+    ("hoisted", first(value=Access("Y", (Index("n", dtype="int64"), Index("i", dtype="int64")), dtype="float32")), "depends on results"),
     ("triangle", first(constraints=()), "another value"),
     ("triangle", first(constraints=("k < i",)), "no identity is gone"),
     ("triangle", first(constraints=("k <= i + 1",)), "another value"),

@@ -21,7 +21,7 @@ from tcjit.mapping.reduction import identity
 TYPES = ("float32", "float64", "int32", "int64")  # in which sums run; halves are widened first
 MOST_FACTORS = 6  # orders grow with their factorial
 WORTH_FACTORING = 1 << 16  # operations below which more loops, or launches of a GPU, cost more than they save
-GAIN = 2  # times fewer operations that pay for what is not counted: products in registers need no traffic
+GAIN = 1.5  # times fewer multiply-adds that pay for what is not counted: products in registers need no traffic
 TRAFFIC = 4  # operations that an element of a temporary takes as long as: it is written and read
 
 Factors = frozenset[int]  # their numbers
@@ -45,7 +45,7 @@ def factor_contractions(before: Assignments) -> Assignments:
         if temporaries.tensors[a.tensor].dtype != a.value.dtype or any(one.tensor == a.tensor for one, _ in guarded_accesses(a.value)):
             return [a]
         contraction = _Contraction(a)
-        operations, every = contraction.volume(contraction.dims(contraction.all)), contraction.all
+        operations, every = contraction.at_once(contraction.all), contraction.all
         if not 1 < len(every) <= MOST_FACTORS or not contraction.dims(every) >= set(a.reduction) or operations < WORTH_FACTORING:
             return [a]
         order = contraction.order(every)
@@ -76,6 +76,10 @@ class _Contraction:
     def volume(self, dims: frozenset[str]) -> int:
         return prod(self.extents[dim] for dim in dims)
 
+    def at_once(self, factors: Factors) -> int:
+        """Multiply-adds of the sum of a product of so many factors."""
+        return max(1, len(factors) - 1) * self.volume(self.dims(factors))
+
     def traffic(self, factors: Factors) -> int:
         """Operations that the temporary of a product is worth; none for the results and for what is read from a tensor."""
         whole = factors == self.all or len(factors) == 1 and self.kept(factors) == self.dims(factors)
@@ -86,7 +90,7 @@ class _Contraction:
         if len(factors) == 1:
             alone = self.kept(factors) == self.dims(factors)
             return _Order(0 if alone else self.volume(self.dims(factors)) + self.traffic(factors), factors)
-        best = _Order(self.volume(self.dims(factors)) + self.traffic(factors), factors)
+        best = _Order(self.at_once(factors) + self.traffic(factors), factors)
         first, *others = sorted(factors)
         for chosen in range(2 ** len(others) - 1):
             left = frozenset([first, *(number for bit, number in enumerate(others) if chosen >> bit & 1)])

@@ -1,0 +1,122 @@
+"""Hoist invariants: what an assignment computes again for many values of an index that it does not depend on is computed once.
+
+``Y(i,j) +=! (X(n,i) - M(i)) * (X(n,j) - M(j))`` subtracts each mean 2 * N times; with the differences in a temporary it is a plain
+product. Where an invariant stands in an outer loop alone, the C compiler hoists it from the inner ones without a temporary. This is
+loop-invariant code motion with array expansion, as partial redundancy elimination on a polyhedral domain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import prod
+
+from tcjit.grammar.affine import affine, guarded_accesses
+from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index, Select
+from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.polynomial import names
+from tcjit.grammar.walk import children, factors, rebuild, walk, with_names
+from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
+
+TYPES = ("float32", "float64")  # of what is hoisted: integers are parts of dot products, halves are widened first
+CALL, DIVISION = 20, 8  # operations that a call and a division take as long as
+CHEAP_CALLS = ("fabs", "abs", "min", "max", "fmin", "fmax", "relu")  # one operation each
+TRAFFIC = 8  # operations that an element of a temporary takes as long as: it is written and read
+WORTH_HOISTING = 1 << 14  # operations that are saved at least
+WORTH_LOAD = 8  # operations of a pointwise assignment's invariant at least: it reads the temporary instead, and is bound by memory
+
+
+def hoist_invariants(before: Assignments, pointwise: bool) -> Assignments:
+    """The program with temporaries for the invariants of reductions, and of ``pointwise`` assignments too."""
+
+    def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
+        if a.empty or a.dynamic or a.constraints or not (a.reduction or pointwise and a.operator == "="):
+            return [a]
+        hoisting = _Hoisting(a, before.values, temporaries)
+        value = hoisting.rewritten(a.value, guarded=False)
+        return [*hoisting.made, replace(a, value=value)] if hoisting.made else [a]
+
+    return rewrite(before, visit)
+
+
+class _Hoisting:
+    """The invariants of one assignment; ``made`` are those that are stored, each for all values of its indices."""
+
+    def __init__(self, a: Assignment, values: Mapping[str, int], temporaries: Temporaries) -> None:
+        self.a, self.values, self.temporaries = a, values, temporaries
+        self.extents = {name: upper - lower for name, lower, upper in a.bounds}
+        self.points = prod(self.extents.values())
+        last = a.subscripts[-1] if a.subscripts and not a.reduction else None
+        self.inner = frozenset(names(last)) if last is not None else frozenset()
+        self.made: list[Assignment] = []
+
+    def rewritten(self, value: Expr, guarded: bool) -> Expr:
+        """A value that reads its invariants; ``guarded``: it may not be evaluated everywhere."""
+        if self.is_invariant(value, guarded):
+            return self.stored(value)
+        if isinstance(value, Access):
+            return value
+        if isinstance(value, Select):
+            condition = self.rewritten(value.condition, guarded)
+            then, other = (self.rewritten(arm, guarded=True) for arm in (value.then, value.other))
+            arms = iter((condition, then, other))
+            return rebuild(value, lambda _: next(arms))
+        inside = guarded or isinstance(value, Binary) and value.op in ("&&", "||")
+        return rebuild(value, lambda part: self.rewritten(part, inside))
+
+    def is_invariant(self, value: Expr, guarded: bool) -> bool:
+        """Whether a value is worth a temporary, and may be computed for all values of its indices."""
+        work = operations(value)
+        if not work or value.dtype not in TYPES or all(isinstance(factor, Access) for factor in factors(value)):
+            return False  # products of elements are computed where they are packed
+        dims = frozenset(names(value)) & self.extents.keys()
+        count = prod(self.extents[dim] for dim in dims)
+        if not dims or work * (self.points - count) < max(WORTH_HOISTING, TRAFFIC * count):
+            return False
+        if not self.a.reduction and (work < WORTH_LOAD or not self.inner & dims):
+            return False
+        if any(lower < 0 for name, lower, _ in self.a.bounds if name in dims):
+            return False
+        accesses = [part for part in walk(value) if isinstance(part, Access)]
+        if guarded and accesses or any(access.tensor == self.a.tensor for access in accesses):
+            return False
+        if len(accesses) != len(list(guarded_accesses(value))) or any(guards for _, guards in guarded_accesses(value)):
+            return False
+        return all(affine(sub, self.values) is not None for access in accesses for sub in access.subscripts) and not _may_fail(value)
+
+    def stored(self, value: Expr) -> Expr:
+        """The element that holds an invariant: one of its own, or that of the same with other indices of the same ranges."""
+        ranges = {name: (lower, upper) for name, lower, upper in self.a.bounds}
+        dims = tuple(name for name in names(value) if name in ranges)
+        for copy in self.made:
+            own = tuple(name for name, _, _ in copy.bounds)
+            same = len(own) == len(dims) and all(ranges[one] == ranges[other] for one, other in zip(own, dims, strict=True))
+            if same and with_names(copy.value, dict(zip(own, dims, strict=True))) == value:
+                return Access(copy.tensor, tuple(Index(name, dtype="int64") for name in dims), dtype=value.dtype)
+        bounds = tuple((name, *ranges[name]) for name in dims)
+        storage = self.temporaries.add(self.a.source, f"{self.a.tensor}_invariant", value.dtype, [upper for _, _, upper in bounds])
+        subscripts = tuple(Index(name, dtype="int64") for name in dims)
+        self.made.append(Assignment(storage.name, subscripts, "=", value, bounds, self.a.source))
+        return Access(storage.name, subscripts, dtype=value.dtype)
+
+
+def operations(value: Expr) -> int:
+    """About how many additions a value takes as long as, what its subscripts take aside."""
+    if isinstance(value, (Access, Const, Index)):
+        return 0
+    own = 1
+    if isinstance(value, Cast):
+        own = 1 if DTYPES[value.operand.dtype].kind in ("signed", "unsigned") and names(value.operand) else 0
+    elif isinstance(value, Call):
+        own = 1 if value.function in CHEAP_CALLS else CALL
+    elif isinstance(value, Binary) and value.op in "/%":
+        own = DIVISION
+    return own + sum(map(operations, children(value)))
+
+
+def _may_fail(value: Expr) -> bool:
+    """Whether a value divides integers by what may be zero."""
+    return any(
+        isinstance(part, Binary) and part.op in "/%" and DTYPES[part.dtype].kind != "float" and not isinstance(part.right, Const)
+        for part in walk(value)
+    )

@@ -1,0 +1,87 @@
+"""What an assignment would compute again and again: which of it is stored, and that numbers stay the same.
+
+Modules: mapping.passes.hoist_invariants
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from support.mapping import program
+
+import tcjit
+from tcjit.mapping.assignment import Assignments
+from tcjit.mapping.extract import extract
+from tcjit.mapping.passes.hoist_invariants import hoist_invariants
+
+N = {"X": (200, 64), "M": (64,)}
+
+
+def before(text: str, shapes: dict[str, tuple[int, ...]]) -> Assignments:
+    return extract(program(text, shapes))
+
+
+def hoisted(text: str, shapes: dict[str, tuple[int, ...]], pointwise: bool = True) -> list[str]:
+    return [a.show() for a in hoist_invariants(before(text, shapes), pointwise).assignments]
+
+
+def test_one_temporary_serves_all_indices_of_a_range() -> None:
+    text = "def f(float(N,D) X, float(D) M) -> (Y) { Y(i,j) +=! (X(n,i) - M(i)) * (X(n,j) - M(j)) }"
+    assert hoisted(text, N) == [
+        "Y_invariant(n, i) = X(n, i) - M(i) where n in 0:200, i in 0:64",
+        "Y(i, j) += Y_invariant(n, i) * Y_invariant(n, j) from 0.0 where i in 0:64, j in 0:64, n in 0:200",
+    ]
+
+
+def test_other_ranges_have_temporaries_of_their_own() -> None:
+    text = "def f(float(N,D) X, float(D) M) -> (Y) { Y(i,j) +=! (X(n,i) - M(i)) * (X(n,j) - M(j)) where i in 0:20 }"
+    first, second, last = hoisted(text, N)
+    assert first.endswith("i in 0:20") and second.endswith("j in 0:64")
+    assert last.startswith("Y(i, j) += Y_invariant(n, i) * Y_invariant1(n, j)")
+
+
+def test_a_table_of_indices_may_stand_under_a_condition() -> None:
+    text = "def f(float(T,C) X) -> (Y) { Y(t,c) +=! (s <= t ? X(s,c) * pow(0.9, float(t - s)) : 0.0) where t in 0:T, s in 0:T }"
+    table, last = hoisted(text, {"X": (64, 100)})
+    assert table == "Y_invariant(t, s) = pow(0.9, float32(t - s)) where t in 0:64, s in 0:64"
+    assert "X(s, c) * Y_invariant(t, s)" in last
+
+
+def test_pointwise_assignments_store_what_takes_long_and_moves_with_the_inner_index() -> None:
+    rotary = "def f(float(B,S,D) X, float(D) W) -> (Y) { Y(b,i,d) = X(b,i,d) * cos(float(i) * W(d)) }"
+    shapes = {"X": (32, 100, 64), "W": (64,)}
+    assert hoisted(rotary, shapes)[0] == "Y_invariant(i, d) = cos(float32(i) * W(d)) where i in 0:100, d in 0:64"
+    assert len(hoisted(rotary, shapes, pointwise=False)) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes"),
+    [
+        ("Y(i,j) +=! (X(n,i) - X(n,j)) * M(j)", N),  # moves with all
+        ("Y(i,j) +=! X(n,i) * X(n,j) * M(j)", N),  # products are computed where they are packed
+        ("Y(i,j) +=! (X(n,i) - M(i)) * X(n,j)", {"X": (9, 8), "M": (8,)}),  # saves little
+        ("Y(n) +=! (X(n,i) - M(i)) * (X(n,i) - M(i))", N),  # X - M moves with all
+        ("Y(i,j) +=! (n > 3 ? (X(n - 4,i) - M(i)) * X(n,j) : 0.0)", N),  # may not be read everywhere
+        ("Y(n,i) = X(n,i) * (M(i) + 1.0)", N),  # an addition is no more than a load
+        ("Y(i,n) = X(n,i) * exp(M(i))", N),  # stands outside the inner loop
+    ],
+)
+def test_what_stays_as_it_is(text: str, shapes: dict[str, tuple[int, ...]]) -> None:
+    start = before(f"def f(float(N,D) X, float(D) M) -> (Y) {{ {text} }}", shapes)
+    assert hoist_invariants(start, True).assignments == start.assignments
+
+
+@pytest.mark.parametrize("target", ["cpu", "opencl"])
+def test_numbers_are_the_same(target: str) -> None:
+    x, m = torch.randn(200, 64), torch.randn(64)
+    text = """def f(float(N,D) X, float(D) M) -> (Y, Z) {
+        Y(i,j) +=! (X(n,i) - M(i)) * (X(n,j) - M(j)) / 3.0
+        Z(t,c) +=! (s <= t ? (X(s,c) * exp(float(s - t))) : 0.0) where t in 0:N, s in 0:N
+    }"""
+    kernel = tcjit.define(text, target=target).f.compile(x, m)
+    y, z = kernel(x, m)
+    centred, step = x.double() - m, torch.arange(200.0, dtype=torch.float64)
+    torch.testing.assert_close(y.double(), centred.T @ centred / 3, rtol=1e-4, atol=1e-3)
+    decay = torch.exp(step[None] - step[:, None]).tril()
+    torch.testing.assert_close(z.double(), decay @ x.double(), rtol=1e-4, atol=1e-4)
+    assert "Y_invariant" in kernel.source and "Z_invariant" in kernel.source and kernel.resources["verified"]
