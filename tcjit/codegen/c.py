@@ -35,11 +35,19 @@ from tcjit.codegen.rows import GatheredRows
 from tcjit.codegen.source import Numbers, Source
 from tcjit.codegen.tile_printer import TilePrinter
 from tcjit.codegen.tile_vectors import declarations
-from tcjit.grammar.ast import Access, Expr
+from tcjit.grammar.ast import Access, Call, Expr
+from tcjit.grammar.builtins import ONE_OPERATION
 from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.walk import children
 from tcjit.mapping.machine import Machine, vector_cover
 from tcjit.mapping.nest.statement import PointwiseStore
 from tcjit.mapping.pipeline import Mapped
+
+# gcc's partial redundancy elimination makes branches of the choices in functions of functions, log(1 + exp(x)) for one, and its vectoriser
+# wants none; elsewhere it does good
+WITHOUT_REDUNDANCY_ELIMINATION = '''#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC optimize ("no-tree-pre")
+#endif'''
 
 
 def emit_c(mapped: Mapped, dialect: Dialect, machine: Machine, *, checked: bool) -> Source:
@@ -68,7 +76,8 @@ class CEmitter(LaneEmitter):
         self.lines += body
         self.write("return tc_flag;")
         head = prelude.text(self.printer.used, self.dialect)
-        parts = [f"/* {self.title()} */", head, *self.declarations]
+        branches = [WITHOUT_REDUNDANCY_ELIMINATION] if any(_nested_calls(s.value) > 1 for s in self.mapped.scop.statements) else []
+        parts = [f"/* {self.title()} */", *branches, head, *self.declarations]
         signature = f"int64_t {symbol}(void *const *tensors, const int64_t *numbers, void *workspace, int threads)"
         kernel = "\n".join([signature + " {", *self.lines, "}"])
         text = "\n".join(part for part in [*parts, kernel] if part)
@@ -240,3 +249,9 @@ class CEmitter(LaneEmitter):
         with self.indented("{"):
             for one, wait in zip(node.loops, node.waits, strict=True):
                 self.parallel(one, "for", ending="" if wait else " nowait")
+
+
+def _nested_calls(expr: Expr) -> int:
+    """How deep functions of more than one operation stand in one another."""
+    inside = max(map(_nested_calls, children(expr)), default=0)
+    return inside + (isinstance(expr, Call) and expr.function not in ONE_OPERATION)

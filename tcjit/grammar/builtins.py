@@ -29,3 +29,6 @@ BUILTINS: dict[str, Builtin] = {
     **{name: Builtin(name, arity, integers=True) for name, arity in (("abs", 1), ("clamp", 3), ("relu", 1), ("sign", 1))},
     **{name: Builtin(name, 2, integers=True, bools=True) for name in ("min", "max")},
 }
+
+# built-ins that take about one vector instruction
+ONE_OPERATION = frozenset("abs clamp fabs fdim fmax fmin max min relu sign".split())

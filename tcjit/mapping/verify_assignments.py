@@ -151,14 +151,20 @@ class _Replacement:
 
     def factored(self, old: Assignment, new: Sequence[Assignment]) -> str:
         """A sum of products by the distributive law: with its temporaries replaced by what they hold, the last assignment has the factors
-        of the old one, each once, and every term is summed once, around all factors that move with it."""
+        of the old one, each once, and every term is summed once, around all factors that move with it. What divides all terms divides
+        the sum."""
         *made, last = new
         definitions = {a.tensor: a for a in made}
-        value = last.value
+        value, product = last.value, old.value
         if last.operator == "=" != old.operator:
             if old.start is None or not isinstance(value, Binary) or value.op != "+" or value.left != old.start:
                 return "the results are not started"
             value = value.right
+        if isinstance(product, Binary) and product.op == "/" and isinstance(value, Binary) and value.op == "/":
+            floats = DTYPES[product.dtype].kind == "float"
+            if not floats or value.right != product.right or set(names(product.right)) & set(old.reduction):
+                return "the sum is divided by something else"
+            value, product = value.left, product.left
         if old.operator != "+=" or last.start not in (old.start, None) or last.results != old.results or not _same_element(last, old):
             return "the results changed"
         for a in made:
@@ -194,7 +200,7 @@ class _Replacement:
         left = expand(last, value)
         if not left <= set(_dims(_results(old))) or sorted(summed) != sorted(old.reduction):
             return "a term is not summed once, around all that moves with it"
-        return "" if Counter(multiplied) == Counter(factors(old.value)) else "the factors are others"
+        return "" if Counter(multiplied) == Counter(factors(product)) else "the factors are others"
 
     def stored(self, old: Assignment, new: Sequence[Assignment]) -> str:
         """Temporaries that hold, for every value of some dimensions, a part of a value, which is read there instead, also at other indices

@@ -58,9 +58,26 @@ def test_ranges_that_do_not_begin_at_zero_are_kept() -> None:
     ]
 
 
+def test_the_sum_is_divided_by_what_divides_all_terms() -> None:
+    text = "def f(float(N,D) X, float(D) V) -> (O) { O(i,j) +=! X(n,i) * X(n,j) / V(j) }"
+    assert factored(text, {"X": (100, 40), "V": (40,)}) == [
+        "O_dividend(i, j) += X(n, i) * X(n, j) from 0.0 where i in 0:40, j in 0:40, n in 0:100",
+        "O(i, j) = 0.0 + O_dividend(i, j) / V(j) where i in 0:40, j in 0:40",
+    ]
+    added = "def f(float(N,D) X) -> (O) { O(i) = 1.0 where i in 0:D  O(i) += X(n,i) / 3.0 }"
+    assert factored(added, {"X": (4000, 40)})[1:] == [
+        "O_dividend(i) += X(n, i) from 0.0 where i in 0:40, n in 0:4000",
+        "O(i) += O_dividend(i) / 3.0 where i in 0:40",
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "shapes"),
     [
+        ("def f(float(N,D) X, float(N) V) -> (O) { O(i) +=! X(n,i) / V(n) }", {"X": (4000, 40), "V": (4000,)}),  # each by its own
+        ("def f(int32(N,D) X) -> (O) { O(i) +=! X(n,i) / 3 }", {"X": (4000, 40)}),  # which rounds
+        ("def f(float(N,D) X) -> (O) { O(i) max=! X(n,i) / 3.0 }", {"X": (4000, 40)}),
+        ("def f(float(N,D) X) -> (O) { O(n) +=! X(n,i) / 3.0 }", {"X": (40000, 3)}),  # few terms
         ("def f(float(M,K) X, float(K,N) Y) -> (O) { O(m,n) +=! X(m,k) * Y(k,n) }", {"X": (64, 64), "Y": (64, 64)}),
         (  # fewer operations, but so few that loops cost more
             "def f(float(B,C) X, float(A,B) Y) -> (O) { O(a) +=! X(b,c) * Y(a,b) }",
@@ -97,6 +114,7 @@ CONTRACTIONS = [
     ("float(A,B) X, float(C) Y, float(A,D) Z", "O(a,d) +=! X(a,b) * (Y(c) * Z(a,d))", "ab,c,ad->ad"),
     ("int32(A,B) X, int32(B,C) Y, int32(C,D) Z", "O(a,d) +=! X(a,b) * Y(b,c) * Z(c,d)", "ab,bc,cd->ad"),
     ("double(A,B) X, double(A,C) Y, double(A,D) Z", "O(a) +=! X(a,b) * Y(a,c) * Z(a,d)", "ab,ac,ad->a"),
+    ("float(A,B) X, float(B,C) Y", "O(a,c) +=! X(a,b) * Y(b,c) / 1.0", "ab,bc->ac"),
     ("bfloat16(B,C) X, bfloat16(A,B) Y", "O(a) +=! float(X(b,c)) * float(Y(a,b))", "bc,ab->a"),
 ]
 
@@ -121,4 +139,7 @@ def test_numbers_are_those_of_einsum(parameters: str, statement: str, equation: 
         assert torch.equal(result, expected.to(torch.int32))  # sums that wrap
     else:
         torch.testing.assert_close(result.double(), expected, rtol=1e-4, atol=1e-3)
-    assert "O_factor" in kernel.source
+    if "/" in statement:  # a nest divides its accumulators
+        assert "O_dividend" in kernel.source or any("O_dividend" in nest for nest in kernel.resources["reductions"])
+    else:
+        assert "O_factor" in kernel.source

@@ -60,6 +60,11 @@ PROGRAMS: dict[str, tuple[str, str, dict[str, tuple[int, ...]]]] = {
         "def f(float(N,J) X, float(N,K) Y) -> (O) { O(n) +=! X(n,j) * Y(n,k) }",
         {"X": (50, 60), "Y": (50, 70)},
     ),
+    "divided once": (
+        "factor_contractions",
+        "def f(float(N,D) X, float(D) V) -> (O) { O(i, j) +=! X(n, i) * X(n, j) / V(j) }",
+        {"X": (100, 40), "V": (40,)},
+    ),
     "triangle": (
         "restrict_products",
         "def f(float(N,N) A, float(N,M) B) -> (C) { C(i, j) +=! (k > i) ? 0.0 : A(i, k) * B(k, j) }",
@@ -119,6 +124,12 @@ def first(**changes: object) -> Change:
 
 def last(**changes: object) -> Change:
     return lambda parts: [*parts[:-1], replace(parts[-1], **changes)]  # type: ignore[arg-type]
+
+
+def divided_by(a: Assignment, index: str) -> Assignment:
+    """``start + total / V(j)`` with another index of ``V``."""
+    assert isinstance(a.value, Binary) and isinstance(a.value.right, Binary)
+    return replace(a, value=replace(a.value, right=replace(a.value.right, right=with_names(a.value.right.right, {"j": index}))))
 
 
 def box(part: int, number: int, lower: int, upper: int) -> Change:
@@ -193,6 +204,9 @@ FAULTS: list[tuple[str, Change, str]] = [
     ("factored", lambda parts: [*parts[:2], replace(parts[2], value=Binary("*", parts[2].value, parts[2].value, dtype="float32"))], "once"),
     ("factored to a product", last(value=Const(0.0, dtype="float32")), "not started"),
     ("factored to a product", last(operator="+="), "the results changed|summed once"),
+    ("divided once", last(value=Const(0.0, dtype="float32")), "not started"),
+    ("divided once", lambda parts: [*parts[:-1], divided_by(parts[-1], "i")], "divided by something else"),
+    ("divided once", first(value=Access("X", (Index("n", dtype="int64"), Index("i", dtype="int64")), dtype="float32")), "factors|summed"),
     ("lower", first(constraints=("j < i",)), "no identity is gone|lack terms"),
     ("lower", first(constraints=()), "another value|lack terms"),
     ("lower", first(tensor="C"), "more than domain|no temporary"),

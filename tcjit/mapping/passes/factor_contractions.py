@@ -1,8 +1,8 @@
 """Factor contractions: a sum of products of several tensors is computed pairwise through temporaries, where that takes fewer operations.
 
-``O(a) +=! X(b,c) * Y(a,b,d) * Z(d,b)`` needs no sum over ``c`` for each ``a``: by the distributive law ``c`` is summed first. The order is
-the one with the fewest operations. After Lam, Sadayappan and Wenger, On Optimizing a Class of Multi-Dimensional Loops with Reductions for
-Parallel Execution (1997); ``torch.einsum`` does the same.
+``O(a) +=! X(b,c) * Y(a,b,d) * Z(d,b)`` needs no sum over ``c`` for each ``a``: by the distributive law ``c`` is summed first, and what
+divides all terms divides their sum. The order is the one with the fewest operations. After Lam, Sadayappan and Wenger, On Optimizing a
+Class of Multi-Dimensional Loops with Reductions for Parallel Execution (1997); ``torch.einsum`` does the same.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from tcjit.mapping.reduction import identity
 TYPES = ("float32", "float64", "int32", "int64")  # in which sums run; halves are widened first
 MOST_FACTORS = 6  # orders grow with their factorial
 WORTH_FACTORING = 1 << 16  # operations below which more loops, or launches of a GPU, cost more than they save
+WORTH_DIVIDING = 8  # terms, for a division of each to be worth a temporary of their sum
 GAIN = 1.5  # times fewer multiply-adds that pay for what is not counted: products in registers need no traffic
 TRAFFIC = 4  # operations that an element of a temporary takes as long as: it is written and read
 
@@ -40,6 +41,25 @@ def factor_contractions(before: Assignments) -> Assignments:
     """The program with the temporaries of contractions that are cheaper in several steps."""
 
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
+        if a.operator == "+=" and _is_common_quotient(a):
+            return divided_once(a, temporaries)
+        return contracted(a, temporaries)
+
+    def divided_once(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
+        """The sum of the dividends, in a temporary, is divided by what all terms are divided by."""
+        assert isinstance(a.value, Binary)
+        subscripts = tuple(plus(Index(name, dtype="int64"), -lower) for name, lower, _ in a.results)
+        storage = temporaries.add(a.source, f"{a.tensor}_dividend", a.value.dtype, [upper - lower for _, lower, upper in a.results])
+        start = identity("+=", a.value.dtype)
+        total = Assignment(storage.name, subscripts, "+=", a.value.left, a.bounds, a.source, a.reduction, start)
+        steps = contracted(total, temporaries)
+        quotient: Expr = replace(a.value, left=Access(storage.name, subscripts, dtype=a.value.dtype))
+        rest = replace(a, value=quotient, bounds=a.results, reduction=(), start=None)
+        if a.start is not None:
+            rest = replace(rest, operator="=", value=Binary("+", a.start, quotient, dtype=a.value.dtype))
+        return [*(steps if steps[-1].operator == "+=" else [total]), rest]
+
+    def contracted(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
         if a.operator != "+=" or not a.reduction or a.empty or a.dynamic or a.constraints or a.value.dtype not in TYPES:
             return [a]
         if temporaries.tensors[a.tensor].dtype != a.value.dtype or any(one.tensor == a.tensor for one, _ in guarded_accesses(a.value)):
@@ -52,6 +72,17 @@ def factor_contractions(before: Assignments) -> Assignments:
         return contraction.assignments(order, temporaries) if order.operations * GAIN <= operations else [a]
 
     return rewrite(before, visit)
+
+
+def _is_common_quotient(a: Assignment) -> bool:
+    """Whether the terms of a sum are floats that are all divided by one value, often enough."""
+    value = a.value
+    if not isinstance(value, Binary) or value.op != "/" or value.dtype not in ("float32", "float64"):
+        return False
+    if not a.reduction or a.empty or a.dynamic or a.constraints or set(names(value.right)) & set(a.reduction):
+        return False
+    points, terms = (prod(upper - lower for _, lower, upper in bounds) for bounds in (a.bounds, a.terms))
+    return points >= WORTH_FACTORING and terms >= WORTH_DIVIDING and all(one.tensor != a.tensor for one, _ in guarded_accesses(value))
 
 
 class _Contraction:

@@ -13,6 +13,7 @@ from math import prod
 
 from tcjit.grammar.affine import affine, guarded_accesses
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index, Select
+from tcjit.grammar.builtins import ONE_OPERATION
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import children, factors, rebuild, walk, with_names
@@ -20,7 +21,6 @@ from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewri
 
 TYPES = ("float32", "float64")  # of what is hoisted: integers are parts of dot products, halves are widened first
 CALL, DIVISION = 20, 8  # operations that a call and a division take as long as
-CHEAP_CALLS = ("fabs", "abs", "min", "max", "fmin", "fmax", "relu")  # one operation each
 TRAFFIC = 8  # operations that an element of a temporary takes as long as: it is written and read
 WORTH_HOISTING = 1 << 14  # operations that are saved at least
 WORTH_LOAD = 8  # operations of a pointwise assignment's invariant at least: it reads the temporary instead, and is bound by memory
@@ -108,7 +108,7 @@ def operations(value: Expr) -> int:
     if isinstance(value, Cast):
         own = 1 if DTYPES[value.operand.dtype].kind in ("signed", "unsigned") and names(value.operand) else 0
     elif isinstance(value, Call):
-        own = 1 if value.function in CHEAP_CALLS else CALL
+        own = 1 if value.function in ONE_OPERATION else CALL
     elif isinstance(value, Binary) and value.op in "/%":
         own = DIVISION
     return own + sum(map(operations, children(value)))
