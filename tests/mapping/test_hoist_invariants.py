@@ -10,6 +10,7 @@ import torch
 from support.mapping import program
 
 import tcjit
+from tcjit.errors import GatherError
 from tcjit.mapping.assignment import Assignments
 from tcjit.mapping.extract import extract
 from tcjit.mapping.passes.hoist_invariants import hoist_invariants
@@ -21,8 +22,8 @@ def before(text: str, shapes: dict[str, tuple[int, ...]]) -> Assignments:
     return extract(program(text, shapes))
 
 
-def hoisted(text: str, shapes: dict[str, tuple[int, ...]], pointwise: bool = True) -> list[str]:
-    return [a.show() for a in hoist_invariants(before(text, shapes), pointwise).assignments]
+def hoisted(text: str, shapes: dict[str, tuple[int, ...]], cpu: bool = True) -> list[str]:
+    return [a.show() for a in hoist_invariants(before(text, shapes), cpu).assignments]
 
 
 def test_one_temporary_serves_all_indices_of_a_range() -> None:
@@ -51,7 +52,30 @@ def test_pointwise_assignments_store_what_takes_long_and_moves_with_the_inner_in
     rotary = "def f(float(B,S,D) X, float(D) W) -> (Y) { Y(b,i,d) = X(b,i,d) * cos(float(i) * W(d)) }"
     shapes = {"X": (32, 100, 64), "W": (64,)}
     assert hoisted(rotary, shapes)[0] == "Y_invariant(i, d) = cos(float32(i) * W(d)) where i in 0:100, d in 0:64"
-    assert len(hoisted(rotary, shapes, pointwise=False)) == 1
+    assert len(hoisted(rotary, shapes, cpu=False)) == 1
+
+
+def test_rows_that_are_used_again_are_gathered_once() -> None:
+    text = "def f(float(V,D) E, int32(N) I, float(H,D) W) -> (Y) { Y(n,h) +=! E(I(n),d) * W(h,d) }"
+    shapes = {"E": (500, 64), "I": (100,), "W": (32, 64)}
+    assert hoisted(text, shapes) == [
+        "Y_invariant(n, d) = E(I(n), d) where n in 0:100, d in 0:64",
+        "Y(n, h) += Y_invariant(n, d) * W(h, d) from 0.0 where n in 0:100, h in 0:32, d in 0:64",
+    ]
+    assert len(hoisted(text, shapes, cpu=False)) == 1
+    bag = "def f(float(V,D) E, int32(N,L) I) -> (Y) { Y(n,d) +=! E(I(n,l),d) }"
+    assert len(hoisted(bag, {"E": (500, 64), "I": (100, 20)})) == 1  # each is used once
+
+
+def test_a_row_that_does_not_exist_is_an_error_as_before() -> None:
+    text = "def f(float(V,D) E, int32(N) I, float(H,D) W) -> (Y) { Y(n,h) +=! E(I(n),d) * W(h,d) }"
+    e, i, w = torch.randn(500, 64), torch.randint(0, 500, (100,), dtype=torch.int32), torch.randn(32, 64)
+    f = tcjit.define(text, target="cpu").f
+    torch.testing.assert_close(f(e, i, w), e[i.long()] @ w.T, rtol=1e-4, atol=1e-4)
+    assert f.compile(e, i, w).nests == 1
+    i[7] = 500
+    with pytest.raises(GatherError, match="column 67: an index into E is outside"):
+        f(e, i, w)
 
 
 @pytest.mark.parametrize(
@@ -84,4 +108,4 @@ def test_numbers_are_the_same(target: str) -> None:
     torch.testing.assert_close(y.double(), centred.T @ centred / 3, rtol=1e-4, atol=1e-3)
     decay = torch.exp(step[None] - step[:, None]).tril()
     torch.testing.assert_close(z.double(), decay @ x.double(), rtol=1e-4, atol=1e-4)
-    assert "Y_invariant" in kernel.source and "Z_invariant" in kernel.source and kernel.resources["verified"]
+    assert "Y_dividend_invariant" in kernel.source and "Z_invariant" in kernel.source and kernel.resources["verified"]

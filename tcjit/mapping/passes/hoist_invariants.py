@@ -21,18 +21,19 @@ from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewri
 
 TYPES = ("float32", "float64")  # of what is hoisted: integers are parts of dot products, halves are widened first
 CALL, DIVISION = 20, 8  # operations that a call and a division take as long as
+GATHER = 8  # the same of a read at a subscript that is data, which is checked; and no nest has it as an operand
 TRAFFIC = 8  # operations that an element of a temporary takes as long as: it is written and read
 WORTH_HOISTING = 1 << 14  # operations that are saved at least
 WORTH_LOAD = 8  # operations of a pointwise assignment's invariant at least: it reads the temporary instead, and is bound by memory
 
 
-def hoist_invariants(before: Assignments, pointwise: bool) -> Assignments:
-    """The program with temporaries for the invariants of reductions, and of ``pointwise`` assignments too."""
+def hoist_invariants(before: Assignments, cpu: bool) -> Assignments:
+    """The program with temporaries for the invariants of reductions; on a CPU for gathers, too, and for those of pointwise assignments."""
 
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
-        if a.empty or a.dynamic or a.constraints or not (a.reduction or pointwise and a.operator == "="):
+        if a.empty or a.dynamic or a.constraints or not (a.reduction or cpu and a.operator == "="):
             return [a]
-        hoisting = _Hoisting(a, before.values, temporaries)
+        hoisting = _Hoisting(a, before.values, temporaries, cpu)
         value = hoisting.rewritten(a.value, guarded=False)
         return [*hoisting.made, replace(a, value=value)] if hoisting.made else [a]
 
@@ -42,8 +43,8 @@ def hoist_invariants(before: Assignments, pointwise: bool) -> Assignments:
 class _Hoisting:
     """The invariants of one assignment; ``made`` are those that are stored, each for all values of its indices."""
 
-    def __init__(self, a: Assignment, values: Mapping[str, int], temporaries: Temporaries) -> None:
-        self.a, self.values, self.temporaries = a, values, temporaries
+    def __init__(self, a: Assignment, values: Mapping[str, int], temporaries: Temporaries, gathers: bool) -> None:
+        self.a, self.values, self.temporaries, self.gathers = a, values, temporaries, gathers
         self.extents = {name: upper - lower for name, lower, upper in a.bounds}
         self.points = prod(self.extents.values())
         last = a.subscripts[-1] if a.subscripts and not a.reduction else None
@@ -66,8 +67,12 @@ class _Hoisting:
 
     def is_invariant(self, value: Expr, guarded: bool) -> bool:
         """Whether a value is worth a temporary, and may be computed for all values of its indices."""
-        work = operations(value)
-        if not work or value.dtype not in TYPES or all(isinstance(factor, Access) for factor in factors(value)):
+        accesses = [part for part in walk(value) if isinstance(part, Access)]
+        gathered = sum(any(affine(sub, self.values) is None for sub in access.subscripts) for access in accesses)
+        work = operations(value) + GATHER * gathered
+        if not work or value.dtype not in TYPES or (gathered and not (self.gathers and self.a.reduction)):
+            return False
+        if not gathered and all(isinstance(factor, Access) for factor in factors(value)):
             return False  # products of elements are computed where they are packed
         dims = frozenset(names(value)) & self.extents.keys()
         count = prod(self.extents[dim] for dim in dims)
@@ -77,12 +82,11 @@ class _Hoisting:
             return False
         if any(lower < 0 for name, lower, _ in self.a.bounds if name in dims):
             return False
-        accesses = [part for part in walk(value) if isinstance(part, Access)]
         if guarded and accesses or any(access.tensor == self.a.tensor for access in accesses):
             return False
         if len(accesses) != len(list(guarded_accesses(value))) or any(guards for _, guards in guarded_accesses(value)):
             return False
-        return all(affine(sub, self.values) is not None for access in accesses for sub in access.subscripts) and not _may_fail(value)
+        return not _may_fail(value)
 
     def stored(self, value: Expr) -> Expr:
         """The element that holds an invariant: one of its own, or that of the same with other indices of the same ranges."""
