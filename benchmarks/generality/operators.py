@@ -21,6 +21,7 @@ TYPES = {
     "uint8": torch.uint8,
     "int32": torch.int32,
     "int64": torch.int64,
+    "bool": torch.bool,
 }
 SMALL = 8  # magnitude of integers that are summed
 

@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable
 
 from generality import sizes
-from generality.families import contractions, convolutions, elements, guards, narrow, rows, stencils
+from generality.families import contractions, convolutions, elements, guards, narrow, programs, rows, stencils
 from generality.operators import Operator
 
 FAMILIES: dict[str, Callable[[random.Random, float], Operator]] = {
@@ -25,6 +25,7 @@ FAMILIES: dict[str, Callable[[random.Random, float], Operator]] = {
     "bfloat16": narrow.bfloat16,
     "permutation": elements.permutation,
     "broadcast": elements.broadcast,
+    "program": programs.program,
 }
 TRIES = 100
 
