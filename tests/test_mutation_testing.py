@@ -57,8 +57,10 @@ def test_what_is_mutated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
 
 
 def test_all_packages_are_drawn_from() -> None:
-    drawn, again, other = (mt.draw(mt.PACKAGES, 12, seed) for seed in (3, 3, 4))
-    assert [m.path.split("/")[1] for m in drawn] == [*mt.PACKAGES] * 2 and drawn == again != other
+    some = ("cache", "runtime")  # the mutants of all take minutes to list
+    assert set(some) < set(mt.PACKAGES) == {path.parent.name for path in (mt.ROOT / "tcjit").glob("*/__init__.py")} & set(mt.PACKAGES)
+    drawn, again, other = (mt.draw(some, 4, seed) for seed in (3, 3, 4))
+    assert [m.path.split("/")[1] for m in drawn] == [*some] * 2 and drawn == again != other
 
 
 @pytest.mark.cold

@@ -155,7 +155,7 @@ def opened(name: str) -> Bout:
     signature = kernel_cache.signature(op.source, op.entry)
     bound = arguments.check(signature, [torch.from_numpy(array).clone() for array in op.make_inputs().values()], None)
     folder = tempfile.mkdtemp(prefix="tcjit-efficiency-")
-    task = autotune._task(op.source, signature, targets.resolve(None, bound.places), [bound], Path(folder))
+    task = autotune._task(op.source, signature, targets.resolve(None, bound.devices), [bound], Path(folder))
     bench = remembering(task)
     measured = Measurements(str(task.facts["target"]).partition(":")[0], task.name)
     return Bout(name, replace(task, space=task.space.including((*task.seeds, *bench.seeds()))), bench, measured, retimings(task))

@@ -291,7 +291,6 @@ def test_calls_on_what_a_loop_does_not_change_come_before_it(tile: tuple[int, ..
     [
         "exp(X(n, c))",
         "exp(S(n) * c)",
-        "X(n, c) > 0.0 ? exp(S(n)) : 1.0",  # S is read under a condition
         "exp(S(n) + A(n) / B(n))",  # a divisor of zero counts only where the loop runs at all
     ],
 )

@@ -34,6 +34,11 @@ def test_one_temporary_serves_all_indices_of_a_range() -> None:
     ]
 
 
+def test_another_launch_of_a_gpu_is_worth_many_operations() -> None:
+    text = "def f(float(N,D) X, float(D) M) -> (Y) { Y(i,j) +=! (X(n,i) - M(i)) * (X(n,j) - M(j)) }"
+    assert [len(hoisted(text, {"X": (n, 512), "M": (512,)}, cpu=False)) for n in (60, 600)] == [1, 2]
+
+
 def test_other_ranges_have_temporaries_of_their_own() -> None:
     text = "def f(float(N,D) X, float(D) M) -> (Y) { Y(i,j) +=! (X(n,i) - M(i)) * (X(n,j) - M(j)) where i in 0:20 }"
     first, second, last = hoisted(text, N)
@@ -108,4 +113,5 @@ def test_numbers_are_the_same(target: str) -> None:
     torch.testing.assert_close(y.double(), centred.T @ centred / 3, rtol=1e-4, atol=1e-3)
     decay = torch.exp(step[None] - step[:, None]).tril()
     torch.testing.assert_close(z.double(), decay @ x.double(), rtol=1e-4, atol=1e-4)
-    assert "Y_dividend_invariant" in kernel.source and "Z_invariant" in kernel.source and kernel.resources["verified"]
+    assert "Z_invariant" in kernel.source and ("Y_dividend_invariant" in kernel.source or target == "opencl")
+    assert kernel.resources["verified"]

@@ -23,7 +23,8 @@ TYPES = ("float32", "float64")  # of what is hoisted: integers are parts of dot 
 CALL, DIVISION = 20, 8  # operations that a call and a division take as long as
 GATHER = 8  # the same of a read at a subscript that is data, which is checked; and no nest has it as an operand
 TRAFFIC = 8  # operations that an element of a temporary takes as long as: it is written and read
-WORTH_HOISTING = 1 << 14  # operations that are saved at least
+WORTH_HOISTING = 1 << 14  # operations that are saved at least, on a CPU
+WORTH_LAUNCH = 1 << 24  # on a GPU, which runs another kernel for a temporary
 WORTH_LOAD = 8  # operations of a pointwise assignment's invariant at least: it reads the temporary instead, and is bound by memory
 
 
@@ -43,8 +44,9 @@ def hoist_invariants(before: Assignments, cpu: bool) -> Assignments:
 class _Hoisting:
     """The invariants of one assignment; ``made`` are those that are stored, each for all values of its indices."""
 
-    def __init__(self, a: Assignment, values: Mapping[str, int], temporaries: Temporaries, gathers: bool) -> None:
-        self.a, self.values, self.temporaries, self.gathers = a, values, temporaries, gathers
+    def __init__(self, a: Assignment, values: Mapping[str, int], temporaries: Temporaries, cpu: bool) -> None:
+        self.a, self.values, self.temporaries, self.cpu = a, values, temporaries, cpu
+        self.worth = WORTH_HOISTING if cpu else WORTH_LAUNCH
         self.extents = {name: upper - lower for name, lower, upper in a.bounds}
         self.points = prod(self.extents.values())
         last = a.subscripts[-1] if a.subscripts and not a.reduction else None
@@ -70,13 +72,13 @@ class _Hoisting:
         accesses = [part for part in walk(value) if isinstance(part, Access)]
         gathered = sum(any(affine(sub, self.values) is None for sub in access.subscripts) for access in accesses)
         work = operations(value) + GATHER * gathered
-        if not work or value.dtype not in TYPES or (gathered and not (self.gathers and self.a.reduction)):
+        if not work or value.dtype not in TYPES or (gathered and not (self.cpu and self.a.reduction)):
             return False
         if not gathered and all(isinstance(factor, Access) for factor in factors(value)):
             return False  # products of elements are computed where they are packed
         dims = frozenset(names(value)) & self.extents.keys()
         count = prod(self.extents[dim] for dim in dims)
-        if not dims or work * (self.points - count) < max(WORTH_HOISTING, TRAFFIC * count):
+        if not dims or work * (self.points - count) < max(self.worth, TRAFFIC * count):
             return False
         if not self.a.reduction and (work < WORTH_LOAD or not self.inner & dims):
             return False
