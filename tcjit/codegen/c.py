@@ -76,8 +76,8 @@ class CEmitter(LaneEmitter):
         self.lines += body
         self.write("return tc_flag;")
         head = prelude.text(self.printer.used, self.dialect)
-        branches = [WITHOUT_REDUNDANCY_ELIMINATION] if any(_nested_calls(s.value) > 1 for s in self.mapped.scop.statements) else []
-        parts = [f"/* {self.title()} */", *branches, head, *self.declarations]
+        pragmas = [WITHOUT_REDUNDANCY_ELIMINATION] if any(_nested_calls(s.value) > 1 for s in self.mapped.scop.statements) else []
+        parts = [f"/* {self.title()} */", *pragmas, head, *self.declarations]
         signature = f"int64_t {symbol}(void *const *tensors, const int64_t *numbers, void *workspace, int threads)"
         kernel = "\n".join([signature + " {", *self.lines, "}"])
         text = "\n".join(part for part in [*parts, kernel] if part)

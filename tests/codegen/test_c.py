@@ -300,6 +300,14 @@ def test_other_calls_stay_in_the_loop(value: str) -> None:
     assert "tc_exp_f32" in made and "tc_c0" not in made
 
 
+@pytest.mark.parametrize(
+    ("value", "nested"), [("log(1.0 + exp(X(i)))", True), ("log(X(i)) + exp(X(i))", False), ("exp(-fabs(X(i)))", False)]
+)
+def test_functions_of_functions_are_spared_gcc_s_redundancy_elimination(value: str, nested: bool) -> None:
+    made = source("def f(float(N) X) -> (Y) { Y(i) = " + value + " }", {"X": (1000,)}).text
+    assert ('#pragma GCC optimize ("no-tree-pre")' in made) == nested
+
+
 def test_calls_on_indices_outside_of_the_loop_come_before_it() -> None:
     made = kernel(source("def f(float(N,C) X) -> (Y) { Y(n, c) = X(n, c) + sqrt(n + 1.0) }", {"X": (64, 128)}))
     assert re.search(r"const float tc_c0 = sqrtf\(.*c0.*\);", made), made

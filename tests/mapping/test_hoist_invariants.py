@@ -93,6 +93,7 @@ def test_a_row_that_does_not_exist_is_an_error_as_before() -> None:
         ("Y(i,j) +=! (n > 3 ? (X(n - 4,i) - M(i)) * X(n,j) : 0.0)", N),  # may not be read everywhere
         ("Y(n,i) = X(n,i) * (M(i) + 1.0)", N),  # an addition is no more than a load
         ("Y(i,n) = X(n,i) * exp(M(i))", N),  # stands outside the inner loop
+        ("Y(n,i) = X(n,i) * exp(M(i))", {"X": (3, 64000), "M": (64000,)}),  # three uses of each
     ],
 )
 def test_what_stays_as_it_is(text: str, shapes: dict[str, tuple[int, ...]]) -> None:

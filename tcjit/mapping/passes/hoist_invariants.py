@@ -23,6 +23,7 @@ TYPES = ("float32", "float64")  # of what is hoisted: integers are parts of dot 
 CALL, DIVISION = 20, 8  # operations that a call and a division take as long as
 GATHER = 8  # the same of a read at a subscript that is data, which is checked; and no nest has it as an operand
 TRAFFIC = 8  # operations that an element of a temporary takes as long as: it is written and read
+USES = 4  # of each element of a temporary at least: fewer do not pay for memory that it may leave the caches for
 WORTH_HOISTING = 1 << 14  # operations that are saved at least, on a CPU
 WORTH_LAUNCH = 1 << 24  # on a GPU, which runs another kernel for a temporary
 WORTH_LOAD = 8  # operations of a pointwise assignment's invariant at least: it reads the temporary instead, and is bound by memory
@@ -78,7 +79,7 @@ class _Hoisting:
             return False  # products of elements are computed where they are packed
         dims = frozenset(names(value)) & self.extents.keys()
         count = prod(self.extents[dim] for dim in dims)
-        if not dims or work * (self.points - count) < max(self.worth, TRAFFIC * count):
+        if not dims or self.points < USES * count or work * (self.points - count) < max(self.worth, TRAFFIC * count):
             return False
         if not self.a.reduction and (work < WORTH_LOAD or not self.inner & dims):
             return False
