@@ -230,6 +230,14 @@ def test_more_values_have_kernels_of_their_own_where_those_have_nests(
     assert [mlp.compile(seeded(value, 70), w, b).nests for value in (8, 9)] == [1, 0]
 
 
+def test_the_warning_of_many_shapes_says_that_dynamic_kernels_are_slower(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dynamic, "UNWARNED_SHAPES", 2)
+    mlp = tcjit.define(TEXT + "# warned", target="cpu").mlp
+    with pytest.warns(UserWarning, match=r"dynamic=\[.*\]\) would compile a few for all, slower ones"):
+        for value in (3, 4, 5):
+            mlp(seeded(value, 70), seeded(37, 70), seeded(37))
+
+
 def test_a_tuned_shape_keeps_a_kernel_of_its_own(monkeypatch: pytest.MonkeyPatch, kernels: list[dict[str, Any]]) -> None:
     mlp = tcjit.define(TEXT + "# tuned", target="cpu", dynamic=["B"]).mlp
     monkeypatch.setattr(kernel_cache, "is_tuned", lambda signature, key: key.shapes[0][0] == 6)
