@@ -14,6 +14,7 @@ from tcjit.codegen.lanes import LaneEmitter
 from tcjit.codegen.loops import (
     Declare,
     DeclareAccumulators,
+    DeclareSlices,
     For,
     MicroKernel,
     Node,
@@ -38,6 +39,7 @@ from tcjit.codegen.tile_vectors import declarations
 from tcjit.grammar.ast import Access, Call, Expr
 from tcjit.grammar.builtins import ONE_OPERATION
 from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.linear import Linear
 from tcjit.grammar.walk import children
 from tcjit.mapping.machine import Machine, vector_cover
 from tcjit.mapping.nest.statement import PointwiseStore
@@ -47,6 +49,14 @@ from tcjit.mapping.pipeline import Mapped
 # wants none; elsewhere it does good
 WITHOUT_REDUNDANCY_ELIMINATION = '''#if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize ("no-tree-pre")
+#endif'''
+
+# threads of a team number themselves without a header, which costs more time than a kernel
+THREAD_NUMBER = '''#ifdef _OPENMP
+extern int omp_get_thread_num(void);
+#define TC_THREAD omp_get_thread_num()
+#else
+#define TC_THREAD 0
 #endif'''
 
 
@@ -61,6 +71,7 @@ class CEmitter(LaneEmitter):
     def __init__(self, mapped: Mapped, dialect: Dialect, machine: Machine, checked: bool) -> None:
         super().__init__(mapped, dialect, machine, checked)
         self.collapsed: set[str] = set()  # the variables of loops that a pragma collapses with the one inside
+        self.in_team = False  # of threads, which share the loop at hand
         self.rows = GatheredRows(self, self.subscripts, machine)
         texts = self.memory.names, self.printer.value, self.pointwise
         self.tiles = {tiled.name: TilePrinter(tiled, s.value.dtype, *texts) for s in mapped.scop.statements for tiled in s.tiled}
@@ -110,6 +121,8 @@ class CEmitter(LaneEmitter):
                 if stride is None and scop.tensor(name).layout != "contiguous":
                     self.write(f"const int64_t {stride_name(self.memory.names[name], axis)} = numbers[{len(numbers)}];")
                     numbers.append(("stride", name, axis))
+        if self.memory.slices:
+            self.write(f"if (threads > {self.mapped.slots}) threads = {self.mapped.slots};")
         self.write("int64_t tc_flag = 0;")
         return tuple(numbers)
 
@@ -139,6 +152,8 @@ class CEmitter(LaneEmitter):
                 self.scatter(node.loop)
             case Declare():
                 self.declare(node)
+            case DeclareSlices():
+                self.slices(node)
             case Prefetch():
                 self.prefetch(node)
             case MicroKernel():
@@ -207,6 +222,24 @@ class CEmitter(LaneEmitter):
                 self.array(f"{kind} {self.memory.private_name(private)}", private.elements, f" __attribute__((aligned({ALIGNMENT})))")
             self.block(node.body)
 
+    def slices(self, node: DeclareSlices) -> None:
+        """Pointers from which the elements of one iteration are where they would be in the whole tensor."""
+        first, size = self.memory.first_slice, self.memory.slice_bytes
+        thread = "0"  # outside a team the number would be that of a team of the caller's
+        if self.in_team:
+            self.declarations[THREAD_NUMBER] = None
+            thread = "TC_THREAD"
+        with self.indented("{"), self.below(node.mark):
+            self.line(f"const intptr_t tc_slice = (intptr_t)workspace + {first} + (intptr_t){size} * {thread};")
+            for one, place in self.memory.slices_below(node.mark):
+                kind = ctype(self.mapped.scop.tensor(one.tensor).dtype, self.dialect)
+                shift = Linear.of(one.least - place // DTYPES[self.mapped.scop.tensor(one.tensor).dtype].bytes)
+                for value, step in zip(node.loops, one.steps, strict=True):
+                    shift = shift + value.times(step)
+                name = self.memory.names[one.tensor]
+                self.line(f"{kind} *restrict {name} = ({kind} *)(tc_slice - (intptr_t)sizeof({kind}) * ({self.index(shift)}));")
+            self.block(node.body)
+
     def prefetch(self, node: Prefetch) -> None:
         place = self.index(node.start)
         if node.step:
@@ -220,8 +253,10 @@ class CEmitter(LaneEmitter):
         """A loop behind the pragma that shares its iterations."""
         checks = self.printer.checks
         self.collapsed = {loop.variable for loop in nest(node.loop)[0][: node.collapse - 1]}
+        self.in_team = True
         with self.captured() as body:
             self.loop(node.loop)
+        self.in_team = False
         self.collapsed = set()
         collapse = f" collapse({node.collapse})" if node.collapse > 1 else ""
         schedule = "schedule(static, 1)" if node.interleaved else "schedule(static)"

@@ -184,6 +184,16 @@ class Declare:
 
 
 @dataclass(frozen=True)
+class DeclareSlices:
+    """The slices of the thread at hand, which stood below ``mark``, and the nodes that use them; ``loops``: the values of the loops
+    around."""
+
+    mark: marks.Mark
+    loops: tuple[Linear, ...]
+    body: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
 class Prefetch:
     """``lines`` cache lines of a tensor from element ``start`` on; unless ``variable`` is beyond ``last``, ``step`` elements further."""
 
@@ -245,14 +255,14 @@ class DeclareAccumulators:
 
 
 Loop = ParallelLoop | SimdLoop | ScanLoop | ScatterLoop
-CpuNode = Loop | ParallelRegion | Declare | Prefetch | MicroKernel | TileRun | DeclareAccumulators
+CpuNode = Loop | ParallelRegion | Declare | DeclareSlices | Prefetch | MicroKernel | TileRun | DeclareAccumulators
 Node = For | If | Run | MarkNode | CpuNode
 
 
 def children(node: Node) -> tuple[Node, ...]:
     """The nodes directly below; a micro-kernel is a leaf."""
     match node:
-        case For() | MarkNode() | Declare() | DeclareAccumulators():
+        case For() | MarkNode() | Declare() | DeclareSlices() | DeclareAccumulators():
             return node.body
         case If():
             return node.then + node.other

@@ -10,6 +10,7 @@ from math import prod
 from tcjit.codegen.loops import (
     Declare,
     DeclareAccumulators,
+    DeclareSlices,
     For,
     If,
     MarkNode,
@@ -35,7 +36,7 @@ from tcjit.codegen.soon import requests
 from tcjit.codegen.trip_counts import below, fewest, work
 from tcjit.errors import MappingError
 from tcjit.grammar.dtypes import DTYPES
-from tcjit.grammar.linear import limits
+from tcjit.grammar.linear import Linear, limits
 from tcjit.mapping import marks
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.passes import parallelise
@@ -110,11 +111,22 @@ class _CpuLowering(LoopScope):
         if node.mark == marks.RegisterTile():
             kernel = self.micro_kernel(node)
             return self.block(node.body) if kernel is None else (kernel,)
+        if slices := self.memory.slices_below(node.mark):
+            return (DeclareSlices(node.mark, self.outer_loops(node.body, len(slices[0][0].steps)), self.block(node.body)),)
         if buffers := self.memory.below(node.mark):
             if (asked := requests(self, node, self.machine)) is not None:
                 self.prefetches[id(asked[0])] = asked[1]
             return (Declare(node.mark, tuple(buffers), self.block(node.body)),)
         return self.block(node.body)
+
+    def outer_loops(self, nodes: tuple[Node, ...], count: int) -> tuple[Linear, ...]:
+        """The values of the loops that all statements below share."""
+        for tile in tile_runs(nodes):
+            return tile.digits[:count]
+        run = runs(nodes)[0]
+        outer = self.mapped.scop.statement(run.statement).outer
+        assert outer is not None
+        return tuple(run.index(dim) for dim in outer.dims)
 
     # ------------------------------------------------------------ parallel loops
 

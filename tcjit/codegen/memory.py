@@ -20,7 +20,7 @@ from tcjit.grammar.polynomial import Polynomial, integer, number
 from tcjit.mapping.marks import Mark
 from tcjit.mapping.pipeline import Mapped
 from tcjit.mapping.scop import ScopStatement
-from tcjit.mapping.storage import Buffer, Storage
+from tcjit.mapping.storage import Buffer, Storage, ThreadSlice
 
 _KEYWORDS = frozenset(
     "alignas alignof asm auto bool break case char complex const constexpr continue default do double else enum extern false float "
@@ -49,12 +49,19 @@ class KernelMemory:
         self.steps: dict[Expr, str] = {}  # strides that depend on dynamic sizes
         self.privates: dict[tuple[Mark, str], Buffer] = {(p.mark, p.tensor): p for p in mapped.privates}
         self.names = _c_names(mapped, dialect)
-        self.contracted = {p.tensor for p in mapped.privates} | {tensor for s in mapped.scop.statements for tensor in _accumulated(s)}
+        self.contracted = {p.tensor for p in (*mapped.privates, *mapped.slices)}
+        self.contracted |= {tensor for s in mapped.scop.statements for tensor in _accumulated(s)}
         for storage in mapped.scop.tensors:
             if storage.role == "temporary" and storage.name not in self.contracted and not any(storage.dynamic_extents):
                 self.offsets[storage.name] = self.workspace
-                size = storage.elements * DTYPES[storage.dtype].bytes
-                self.workspace += -(-size // ALIGNMENT) * ALIGNMENT
+                self.workspace += _lines(storage.elements * DTYPES[storage.dtype].bytes)
+        self.first_slice = self.workspace  # of the first thread
+        self.slices: dict[tuple[Mark, str], tuple[ThreadSlice, int]] = {}  # with their place in what a thread has
+        self.slice_bytes = 0  # of all slices of a thread
+        for one in mapped.slices:
+            self.slices[one.mark, one.tensor] = one, self.slice_bytes
+            self.slice_bytes += _lines(one.elements * DTYPES[mapped.scop.tensor(one.tensor).dtype].bytes)
+        self.workspace += self.slice_bytes * mapped.slots
         for storage in mapped.scop.tensors:
             if storage.role == "temporary" and storage.name not in self.contracted and any(storage.dynamic_extents):
                 self.moving[storage.name] = self.end or number(self.workspace)
@@ -69,9 +76,13 @@ class KernelMemory:
         """The private arrays that a mark declares."""
         return [p for (where, _), p in self.privates.items() if where == mark]
 
+    def slices_below(self, mark: Mark) -> list[tuple[ThreadSlice, int]]:
+        """The slices that a mark declares, and where each is in what a thread has."""
+        return [found for (where, _), found in self.slices.items() if where == mark]
+
     def exists(self, tensor: str, marks: tuple[Mark, ...]) -> bool:
         """Whether a tensor has a place here: a contracted one has none outside its tiles, where no read of it is ever evaluated."""
-        return tensor not in self.contracted or any((mark, tensor) in self.privates for mark in marks)
+        return tensor not in self.contracted or any((mark, tensor) in self.privates or (mark, tensor) in self.slices for mark in marks)
 
     def private(self, tensor: str, marks: tuple[Mark, ...]) -> Buffer | None:
         """The buffer in which a tensor is kept here."""
@@ -170,6 +181,11 @@ def stride_name(tensor: str, axis: int) -> str:
 
 def offset_name(tensor: str) -> str:
     return f"tc_offset_{tensor}"
+
+
+def _lines(size: int) -> int:
+    """Bytes of whole cache lines."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 def _accumulated(s: ScopStatement) -> list[str]:

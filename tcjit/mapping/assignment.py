@@ -16,6 +16,7 @@ from tcjit.grammar.ast import Expr, Program, Statement
 from tcjit.grammar.printer import show
 from tcjit.mapping.isl import context
 from tcjit.mapping.nest.tiled_statement import TiledStatement
+from tcjit.mapping.outer_loops import OuterLoops
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.storage import Bounds, Storage, fresh
 
@@ -42,6 +43,7 @@ class Assignment:
     fused: bool = False  # part of the nest of a reduction before it
     scan: str = ""  # the dimension along which a result adds to the one before it
     scatter: str = ""  # the dimension of the results that a comparison with data picks one of for each term
+    outer: OuterLoops | None = None  # the loops that it shares with the assignments around it
 
     @property
     def results(self) -> Bounds:
@@ -150,5 +152,5 @@ def to_statement(name: str, a: Assignment, values: Mapping[str, int]) -> ScopSta
     limits = tuple((dim, str(affine(lower, values)), str(affine(upper, values))) for dim, lower, upper in dynamic)
     return ScopStatement(
         name, a.tensor, a.subscripts, a.operator, a.value, a.bounds, a.reduction, a.constraints, a.source, limits, a.fuse_outer_only,
-        a.tiled, a.untiled, a.fused, a.scan, a.scatter,
+        a.tiled, a.untiled, a.fused, a.scan, a.scatter, a.outer,
     )  # fmt: skip

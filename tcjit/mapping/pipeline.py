@@ -22,15 +22,18 @@ from tcjit.mapping.extract import extract
 from tcjit.mapping.gpu_nest import GpuKernel, LaunchBounds, mapped_statements
 from tcjit.mapping.group import Group
 from tcjit.mapping.machine import BASELINE, Device, Machine
-from tcjit.mapping.marks import Launch
+from tcjit.mapping.marks import Launch, Tile
 from tcjit.mapping.nest.tile_tree import tile_tree
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.allocate import allocate
 from tcjit.mapping.passes.chunk_reductions import chunk_reductions
+from tcjit.mapping.outer_tree import outer_tree
 from tcjit.mapping.passes.contract import contract
+from tcjit.mapping.passes.contract_slices import contract_slices, verify_outer_loops
 from tcjit.mapping.passes.eliminate_indices import eliminate_indices
 from tcjit.mapping.passes.factor_contractions import factor_contractions
 from tcjit.mapping.passes.fuse import fuse, groups_of
+from tcjit.mapping.passes.fuse_outer_loops import fuse_outer_loops, settle_outer_loops
 from tcjit.mapping.passes.hoist_invariants import hoist_invariants
 from tcjit.mapping.passes.map_to_blocks import map_to_blocks
 from tcjit.mapping.passes.map_to_threads import map_to_threads
@@ -62,7 +65,7 @@ from tcjit.mapping.races import verify_races
 from tcjit.mapping.schedule import schedule
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.scop_builder import LoweredScop
-from tcjit.mapping.storage import Buffer
+from tcjit.mapping.storage import Buffer, ThreadSlice
 from tcjit.mapping.value_flow import verify_lowering
 from tcjit.mapping.verify import verify, verify_privates
 from tcjit.mapping.verify_assignments import verify_assignments
@@ -84,7 +87,8 @@ class Digits:
 
 @dataclass(frozen=True)
 class Mapped:
-    """A program mapped to a target: its statements, the tree that orders them, the small buffers, and the launches of a GPU."""
+    """A program mapped to a target: its statements, the tree that orders them, the small buffers, and the launches of a GPU; ``slices``:
+    what threads of a CPU keep of temporaries, ``slots`` of them at most."""
 
     scop: Scop
     tree: isl.Schedule
@@ -93,13 +97,21 @@ class Mapped:
     verified: bool
     launches: tuple[LaunchBounds, ...] = ()
     digits: tuple[Digits, ...] = ()
+    slices: tuple[ThreadSlice, ...] = ()
+    slots: int = 1
 
     @property
     def reductions(self) -> tuple[str, ...]:
-        """How a CPU computes each reduction: its nest, or why it has none."""
+        """How a CPU computes each reduction: its nest, or why it has none; and which statements share their outer loops."""
+        shared: dict[int, list[ScopStatement]] = {}
+        for s in self.scop.statements:
+            if s.outer is not None:
+                shared.setdefault(s.outer.number, []).append(s)
+        loops = [(group[-1].outer, dict.fromkeys(s.tensor for s in group)) for group in shared.values()]
+        together = [f"outer loops {' '.join(outer.dims)} shared by {' '.join(tensors)}" for outer, tensors in loops if outer]
         nests = [tiled.show() for s in self.scop.statements for tiled in s.tiled]
         nests += [f"{s.tensor}: scatter along {s.scatter}" for s in self.scop.statements if s.scatter]
-        return (*nests, *dict.fromkeys(f"{s.tensor}: no nest: {s.untiled}" for s in self.scop.statements if s.reduction and s.untiled))
+        return (*together, *nests, *dict.fromkeys(f"{s.tensor}: no nest: {s.untiled}" for s in self.scop.statements if s.reduction and s.untiled))
 
 
 def build_scop(
@@ -131,6 +143,8 @@ def build_scop(
     if isinstance(target, Machine) and options.uses_nests:
         assignments = step(simplify_reductions, assignments)
         assignments = step(scatter_reductions, assignments, target, prove != "none")
+        if on_vectors and options.fusion != "minimal" and not program.dynamic:
+            assignments = step(fuse_outer_loops, assignments, target)
     nests = on_vectors and options.uses_nests
     if isinstance(target, Device) and pack and "mma" in target.capabilities:
         assignments = proved(narrow_operands, assignments)
@@ -144,6 +158,7 @@ def build_scop(
     assignments = proved(restrict_products, assignments) if isinstance(target, Device) else assignments
     assignments = proved(split_index_sets, assignments, options) if on_vectors else assignments
     assignments = proved(split_initialisation, assignments)
+    assignments = step(settle_outer_loops, assignments)
     return steps.run("scop", to_scop, assignments, show=Scop.show, suffix="scop")
 
 
@@ -170,13 +185,44 @@ def _mapped(
         scop = _collapsed(scop, prove, steps)
     tree = isl.Schedule.empty(isl.Space.params_alloc(scop.ctx, 0))
     privates: list[Buffer] = []
+    slices: list[ThreadSlice] = []
     counter = count()
-    for kind, group in groupby(scop.statements, key=_kind):
+    for outer, group in groupby(scop.statements, key=lambda s: s.outer and s.outer.number):
+        statements = tuple(group)
+        if outer is None:
+            made, buffers = _in_order(scop, statements, options, machine, prove, counter, steps)
+        else:
+            made, buffers, own = _under_outer_loops(scop, statements, options, machine, prove, counter, steps)
+            slices += own
+        privates += buffers
+        tree = made if tree.get_domain().is_empty() else tree.sequence(made)
+    return Mapped(scop, tree, tuple(privates), options, prove != "none" or not scop.statements, slices=tuple(slices), slots=machine.threads)
+
+
+def _under_outer_loops(
+    scop: Scop, statements: tuple[ScopStatement, ...], options: Options, machine: Machine, prove: Proof, counter: Iterator[int], steps: Steps
+) -> tuple[isl.Schedule, list[Buffer], tuple[ThreadSlice, ...]]:
+    """The tree of statements under the outer loops that they share, which threads share, and what each of these keeps of temporaries."""
+    part, mark = _part(scop, statements), Tile(next(counter))
+    if prove != "none":
+        steps.run("verify outer loops", lambda: verify_outer_loops(part, dependences(part)))
+    inside, buffers = _in_order(scop, statements, options.but(parallel=False), machine, prove, counter, steps)
+    tree = outer_tree(part, inside, mark, parallel=options.parallel)
+    return tree, buffers, contract_slices(scop, statements, mark)
+
+
+def _in_order(
+    scop: Scop, statements: tuple[ScopStatement, ...], options: Options, machine: Machine, prove: Proof, counter: Iterator[int], steps: Steps
+) -> tuple[isl.Schedule, list[Buffer]]:
+    """The tree of some statements: those of different kinds follow one another in the order of the program."""
+    tree = isl.Schedule.empty(isl.Space.params_alloc(scop.ctx, 0))
+    privates: list[Buffer] = []
+    for kind, group in groupby(statements, key=_kind):
         part = _part(scop, tuple(group))
         alone = partial(_scheduled_alone, prove, steps, part)
         if kind == "nest":
             tiled = [one for s in part.statements for one in s.tiled]
-            trees = [tile_tree(one, parallel=options.parallel and worth_threads(one.cycles)) for one in tiled]
+            trees = [tile_tree(one, scop.ctx, parallel=options.parallel and worth_threads(one.cycles)) for one in tiled]
             made = reduce(isl.Schedule.sequence, trees)
         elif kind == "scan":
             made = reduce(isl.Schedule.sequence, [alone(s, schedule_scan, options, counter) for s in part.statements])
@@ -186,7 +232,7 @@ def _mapped(
             made, buffers = _scheduled(part, options, machine, prove, counter, steps)
             privates += buffers
         tree = made if tree.get_domain().is_empty() else tree.sequence(made)
-    return Mapped(scop, tree, tuple(privates), options, prove != "none" or not scop.statements)
+    return tree, privates
 
 
 def _part(scop: Scop, statements: tuple[ScopStatement, ...]) -> Scop:

@@ -12,6 +12,7 @@ from tcjit.grammar.affine import affine, condition, guarded_accesses, isl_name
 from tcjit.grammar.ast import Access, Expr, Program
 from tcjit.mapping.isl import union_map, union_set
 from tcjit.mapping.nest.tiled_statement import KINDS, Kind, TiledStatement
+from tcjit.mapping.outer_loops import OuterLoops
 from tcjit.mapping.storage import Bounds, Storage
 
 # dimension, lower, upper (exclusive), in isl's words: inside what ``bounds`` say
@@ -38,6 +39,7 @@ class ScopStatement:
     fused: bool = False  # computed by the nest of a reduction before it
     scan: str = ""  # the dimension along which a result adds to the one before it
     scatter: str = ""  # the dimension of the results that a comparison with data picks one of for each term
+    outer: OuterLoops | None = None  # the loops that it shares with the statements around it
 
     @property
     def dims(self) -> tuple[str, ...]:

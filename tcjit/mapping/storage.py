@@ -95,6 +95,20 @@ class Buffer:
     elements: int
 
 
+@dataclass(frozen=True)
+class ThreadSlice:
+    """Below ``mark``, each thread keeps what one iteration of the loops above it uses of a temporary in a slice of the workspace.
+
+    There, element ``e`` of the tensor, counted in memory order, is element ``e - sum(steps[n] * value of loop n) - least``.
+    """
+
+    tensor: str
+    mark: Mark
+    steps: tuple[int, ...]
+    least: int
+    elements: int
+
+
 def folded(tensor: str, mark: Mark, base: tuple[int, ...], sizes: tuple[int, ...], space: str = "thread") -> Buffer:
     """A row-major buffer of ``sizes`` elements, each subscript taken modulo its size from ``base`` on."""
     axes: list[Axis] = []

@@ -33,7 +33,10 @@ def affine_statement(
     reads = {access: place(access) for access, _ in guarded_accesses(a.value)}
     starts = {access: place(access) for access, _ in guarded_accesses(a.start)} if a.start is not None else {}
     write = place(Access(a.tensor, a.subscripts, dtype=a.value.dtype))
-    return AffineStatement(name, dims, terms, domain, results, a.operator, a.start, a.tensor, write, a.value, reads, starts, elements)
+    shared = tuple(map(isl_name, a.outer.dims)) if a.outer else ()
+    return AffineStatement(
+        name, dims, terms, domain, results, a.operator, a.start, a.tensor, write, a.value, reads, starts, elements, shared
+    )
 
 
 def with_epilogue(

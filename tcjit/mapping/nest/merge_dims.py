@@ -17,24 +17,32 @@ def drop_unit_dims(s: FlatStatement) -> FlatStatement:
     """The statement without dimensions of one value."""
     for dim in s.dims:
         least, greatest = s.range(dim)
-        if least != greatest:
-            continue
-
-        def moved(flat: FlatAccess, dim: str = dim, value: int = least) -> FlatAccess:
-            form = {name: step for name, step in flat.form.items() if name != dim}
-            return replace(flat, form=form, constant=flat.constant + flat.stride(dim) * value)
-
-        at = s.dims.index(dim)
-        results = s.results if dim in s.terms else s.results.project_out(DIM.set, s.outputs.index(dim), 1)
-        domain = s.domain.fix_val(DIM.set, at, isl.Val(least, s.domain.get_ctx())).project_out(DIM.set, at, 1)
-        dims, terms = (tuple(name for name in names if name != dim) for names in (s.dims, s.terms))
-        s = replace(s.with_forms(moved), dims=dims, terms=terms, domain=domain, results=results)
+        if least == greatest:
+            s = fix_dim(s, dim, least)
     return s
+
+
+def fix_dim(s: FlatStatement, dim: str, value: int) -> FlatStatement:
+    """What a statement is at one value of a dimension, without it."""
+
+    def moved(flat: FlatAccess) -> FlatAccess:
+        form = {name: step for name, step in flat.form.items() if name != dim}
+        return replace(flat, form=form, constant=flat.constant + flat.stride(dim) * value)
+
+    def fixed(where: isl.Set, at: int) -> isl.Set:
+        return where.fix_val(DIM.set, at, isl.Val(value, where.get_ctx())).project_out(DIM.set, at, 1)
+
+    results = s.results if dim in s.terms else fixed(s.results, s.outputs.index(dim))
+    domain = fixed(s.domain, s.dims.index(dim))
+    dims, terms, shared = (tuple(name for name in names if name != dim) for names in (s.dims, s.terms, s.shared))
+    return replace(s.with_forms(moved), dims=dims, terms=terms, domain=domain, results=results, shared=shared)
 
 
 def mergeable(s: FlatStatement, outer: str, inner: str) -> bool:
     """Whether two dimensions from 0 on, both of the results or both terms, are one to every access and bound by nothing but their box."""
     if outer == inner or (outer in s.terms) != (inner in s.terms) or s.range(outer)[0] or s.range(inner)[0]:
+        return False
+    if outer in s.shared or inner in s.shared:
         return False
     extent = s.extent(inner)
     if any(flat.stride(outer) != extent * flat.stride(inner) for flat in s.accesses):

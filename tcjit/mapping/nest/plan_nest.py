@@ -11,6 +11,7 @@ from operator import itemgetter
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Expr
 from tcjit.mapping.nest.cost import Core, Estimate, Shape, TileCosts, step_of
+from tcjit.mapping.nest.merge_dims import fix_dim
 from tcjit.mapping.nest.nest import Leaf, Loop, Nest
 from tcjit.mapping.nest.operands import Operand, operands
 from tcjit.mapping.nest.statement import FlatStatement
@@ -64,7 +65,10 @@ def plan_nest(s: FlatStatement, core: Core, leaf: Leaf | None = None, register_t
         best = min(_choices(s, core, None, register_tile), key=itemgetter(0), default=None)
     if best is None:
         raise MappingError(f"{s.name} has no register tile")
-    return _around(*best[1:])
+    plan = _around(*best[1:])
+    loops = tuple(Loop(dim, 1) for dim in s.shared)
+    estimate = replace(plan.estimate, cycles=plan.estimate.cycles * prod(s.extent(dim) for dim in s.shared))
+    return replace(plan, nest=replace(plan.nest, loops=(*loops, *plan.nest.loops)), estimate=estimate)
 
 
 def register_tiles(s: FlatStatement, core: Core) -> list[tuple[int, int]]:
@@ -76,7 +80,9 @@ def register_tiles(s: FlatStatement, core: Core) -> list[tuple[int, int]]:
 def _choices(
     s: FlatStatement, core: Core, leaf: Leaf | None, register_tile: tuple[int, ...]
 ) -> Iterator[tuple[tuple[float, int, int], TileCosts, Shape, Estimate]]:
-    """The register tiles that are possible, each behind its rank: the least is the best."""
+    """The register tiles that are possible at one iteration of the shared loops, each behind its rank: the least is the best."""
+    for dim in s.shared:
+        s = fix_dim(s, dim, s.extent(dim) // 2)
     longest = _window(s)
     innermost = [dim for dim in s.terms if dim not in longest][-1:]
     for lane in [dim for dim in (*s.outputs, *innermost) if leaf is None or dim == leaf.lane]:

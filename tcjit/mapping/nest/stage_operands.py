@@ -78,7 +78,8 @@ def stage_operands(a: Assignment, plan: Plan, core: Core, temporaries: Temporari
         for strip in strips:
             boxes = [part for box in boxes for part in strip.parts(box)]
         for box, part in chain.from_iterable(joined(value, box, {}) for box in boxes):
-            copies.append(Assignment(copy.name, subscripts, "=", part, box, a.source, fuse_outer_only=True))
+            outer = a.outer if a.outer and set(a.outer.dims) <= set(dims) else None
+            copies.append(Assignment(copy.name, subscripts, "=", part, box, a.source, fuse_outer_only=True, outer=outer))
         reads[value] = Access(copy.name, subscripts, dtype=a.value.dtype)
     return Staging((*copies,), (*strips,), reads)
 
@@ -135,8 +136,9 @@ def _order(
     used = {name for access in accesses for sub in access.subscripts for name in names(sub)}
     if row_term:
         return [*(dim for dim, _, _ in a.bounds if dim in used and dim != row_term), row_term]
+    shared = a.outer.dims if a.outer else ()
     blocks = [strip.outer for strip in strips]
-    batch = [dim for dim, _, _ in a.results if dim not in (*blocks, *tile)] if blocks else []
+    batch = [*shared, *(dim for dim, _, _ in a.results if dim not in (*blocks, *tile, *shared) and blocks)]
     terms = [dim for dim, _, _ in a.terms]
     terms.sort(key=lambda dim: loops.index(dim) if dim in loops else len(loops))  # those of a window are written out inside
     rest = [dim for dim in (*terms, *(dim for dim, _, _ in a.results)) if dim not in (*blocks, *tile, *batch)]

@@ -65,6 +65,7 @@ class FlatStatement:
     start_reads: Mapping[Access, FlatAccess] = field(default_factory=dict)
     epilogue: tuple[PointwiseStore, ...] = ()
     stored: bool = True
+    shared: tuple[str, ...] = ()  # dimensions of results whose loops stand outermost, as other statements have them too
 
     @cached_property
     def outputs(self) -> tuple[str, ...]:
@@ -163,6 +164,7 @@ class AffineStatement:
     reads: Mapping[Access, isl.PwAff]
     start_reads: Mapping[Access, isl.PwAff]
     elements: Mapping[str, int]  # of each tensor
+    shared: tuple[str, ...] = ()  # as in FlatStatement
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -179,7 +181,8 @@ class AffineStatement:
         write = linear(self.tensor, self.write, results)
         starts = {access: linear(access.tensor, place, results) for access, place in self.start_reads.items()}
         names = self.name, self.dims, self.terms
-        return FlatStatement(*names, self.domain.coalesce(), self.results, self.operator, self.start, write, self.body, reads, starts)
+        flat = FlatStatement(*names, self.domain.coalesce(), self.results, self.operator, self.start, write, self.body, reads, starts)
+        return replace(flat, shared=self.shared)
 
 
 def linear_form(tensor: str, elements: int, place: isl.PwAff, dims: tuple[str, ...], domain: isl.Set) -> FlatAccess:

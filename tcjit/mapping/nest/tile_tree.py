@@ -14,10 +14,10 @@ from tcjit.mapping.nest.tiled_statement import KINDS, TiledStatement
 ENOUGH = 4  # iterations for threads to share, rather than to meet after each block of terms
 
 
-def tile_tree(tiled: TiledStatement, *, parallel: bool) -> isl.Schedule:
+def tile_tree(tiled: TiledStatement, ctx: isl.Context, *, parallel: bool) -> isl.Schedule:
     """Loops over the results' digits, the accumulators, then loops over the terms' digits; threads share the outermost loops over results,
     if they share any."""
-    tiles, ctx, nest = tiled.tiles, tiled.statement.domain.get_ctx(), tiled.nest
+    tiles, nest = tiled.tiles, tiled.nest
     count, block = nest.accumulated(tiled.statement), nest.block_loop(tiled.statement)
     block = count if block is None else block
     outside, terms = list(tiles.digits[:count]), list(tiles.digits[count:])

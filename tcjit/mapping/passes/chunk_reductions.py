@@ -53,7 +53,7 @@ def chunk_reduction(
     a: Assignment, temporaries: Temporaries, before: Assignments, options: Options, target: Machine | Device
 ) -> list[Assignment]:
     """An assignment by itself, or the reductions that take its place."""
-    if not a.terms or a.empty or a.tiled:
+    if not a.terms or a.empty or a.tiled or a.outer:
         return [a]
     asked = options.reduction_chunks or _worth(a, temporaries, before, target)
     return [a] if asked <= 1 else in_chunks(a, asked, temporaries, before, target)

@@ -227,6 +227,8 @@ class _ReductionTiling:
             raise _NoNestError("operands of other types")
         parts = split_residues(restricted)
         complete = covers_results(restricted, parts)
+        if a.outer and parts[0][0] is not restricted:
+            raise MappingError("residue classes in loops that others share")
         if epilogue.assignments and (len(parts) > 1 or not complete):
             raise MappingError("an epilogue of residue classes")
         statements = [_simplified(with_epilogue(part.flat(), epilogue, tensors, values)) for part, _ in parts]

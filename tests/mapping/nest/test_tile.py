@@ -237,7 +237,7 @@ def tiled_statement(name: str) -> TiledStatement:
 @pytest.mark.parametrize("name", CASES)
 def test_the_tree_has_every_tile_once(name: str) -> None:
     tiled = tiled_statement(name)
-    tree = tile_tree(tiled, parallel=False)
+    tree = tile_tree(tiled, tiled.statement.domain.get_ctx(), parallel=False)
     found = {part.get_tuple_name(): part for part in (tree.get_domain().get_set_list().get_at(n) for n in range(tree.get_domain().n_set()))}
     assert found.keys() <= {tiled.tile_statement(kind) for kind in KINDS}
     for kind in ("full", "partial"):

@@ -1,0 +1,104 @@
+"""Contract slices: what statements under shared outer loops compute for one another has one iteration's elements for each thread.
+
+Nothing passes from one iteration to another, so a thread can use the same memory for all of its own: arrays are contracted along the
+loops, and what is read was written a moment ago, in the thread's own cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import islpy as isl
+
+from tcjit.errors import VerifyError
+from tcjit.grammar.affine import isl_name
+from tcjit.mapping.dependences import Dependences
+from tcjit.mapping.marks import Mark
+from tcjit.mapping.nest.statement import FlatAccess
+from tcjit.mapping.nest.tiled_statement import TiledStatement
+from tcjit.mapping.scop import Scop, ScopStatement
+from tcjit.mapping.storage import Storage, ThreadSlice
+from tcjit.mapping.strides import accesses, affine_form
+from tcjit.mapping.tree import plain_band
+
+Form = tuple[tuple[int, ...], int, int]  # elements moved by each of the loops; the least and the greatest element without them
+
+
+def contract_slices(scop: Scop, group: Sequence[ScopStatement], mark: Mark) -> tuple[ThreadSlice, ...]:
+    """The slices of the temporaries that only a group of statements under shared loops uses, where that takes less memory."""
+    names = {s.name for s in group}
+    outside = {access.tensor for s in scop.statements if s.name not in names for access in accesses(s)}
+    slices = []
+    for storage in scop.tensors:
+        if storage.role != "temporary" or storage.name in outside or any(storage.dynamic_extents):
+            continue
+        forms = [form for s in group for form in _forms(scop, s, storage)]
+        steps = {None if form is None else form[0] for form in forms}
+        known = [form for form in forms if form is not None]
+        if len(steps) != 1 or not known:
+            continue
+        least, greatest = min(form[1] for form in known), max(form[2] for form in known)
+        if 2 * (greatest - least + 1) <= storage.elements:
+            slices.append(ThreadSlice(storage.name, mark, known[0][0], least, greatest - least + 1))
+    return tuple(slices)
+
+
+def _forms(scop: Scop, s: ScopStatement, storage: Storage) -> Iterator[Form | None]:
+    """The accesses of a statement to a tensor; None for one that is not affine."""
+    assert s.outer is not None
+    if s.tiled:
+        for tiled in s.tiled:
+            flats = [*tiled.statement.accesses, *(flat for operand in tiled.operands for flat in operand.flats)]
+            yield from (_of_flat(tiled, flat, s.outer.dims) for flat in flats if flat.tensor == storage.name)
+    elif not s.fused:
+        ranges = {name: (lower, upper - 1) for name, lower, upper in s.bounds}
+        for access in accesses(s):
+            if access.tensor != storage.name:
+                continue
+            form, constant = dict.fromkeys(ranges, 0), 0
+            for sub, step in zip(access.subscripts, storage.strides, strict=True):
+                linear = affine_form(sub, scop.values)
+                if linear is None or step is None or not set(linear[0]) <= set(form):
+                    yield None
+                    return
+                constant += step * linear[1]
+                form = {name: total + step * linear[0].get(name, 0) for name, total in form.items()}
+            yield _extremes(form, constant, ranges, s.outer.dims)
+
+
+def _of_flat(tiled: TiledStatement, flat: FlatAccess, dims: Sequence[str]) -> Form:
+    """The access of a nest, which reads whole tiles."""
+    s, leaf = tiled.statement, tiled.nest.leaf
+    sizes = {dim: 1 if dim in leaf.window else leaf.tile(dim, tiled.width) for dim in s.dims}
+    ranges = {dim: (0, -(-s.extent(dim) // size) * size - 1) for dim, size in sizes.items()}
+    lane = abs(flat.stride(leaf.lane)) - 1  # strided lanes are taken out of whole vectors
+    steps, least, greatest = _extremes({dim: flat.stride(dim) for dim in s.dims}, flat.constant, ranges, tuple(map(isl_name, dims)))
+    return steps, least, greatest + max(0, lane)
+
+
+def _extremes(form: dict[str, int], constant: int, ranges: dict[str, tuple[int, int]], dims: Sequence[str]) -> Form:
+    least = greatest = constant
+    for name, step in form.items():
+        if name not in dims:
+            ends = [step * end for end in ranges[name]]
+            least, greatest = least + min(ends), greatest + max(ends)
+    return tuple(form.get(dim, 0) for dim in dims), least, greatest
+
+
+def verify_outer_loops(scop: Scop, deps: Dependences) -> None:
+    """Prove that nothing passes between the iterations of the loops that all statements of a scop share, and that nests have them
+    outermost."""
+    dims = {s.name: s.outer.dims for s in scop.statements if s.outer is not None}
+    depth = {len(found) for found in dims.values()}
+    if len(dims) != len(scop.statements) or len(depth) != 1:
+        raise VerifyError("fuse_outer_loops: statements share different loops")
+    loops = plain_band(scop, [{name: found[level] for name, found in dims.items()} for level in range(*depth)])
+    if not deps.all.is_subset(deps.all.eq_at_multi_union_pw_aff(loops)):
+        raise VerifyError("fuse_outer_loops: a value passes from one iteration to another")
+    for s in scop.statements:
+        for tiled in s.tiled:
+            for level, dim in enumerate(map(isl_name, dims[s.name])):
+                names = [*tiled.tiles.digits, *(f"r_{name}" for name in tiled.tiles.inside)]
+                digit = isl.PwAff.read_from_str(scop.ctx, f"{{ [{', '.join(names)}] -> [({names[level]})] }}")
+                if not tiled.tiles.points.get_at(tiled.statement.dims.index(dim)).is_equal(digit):
+                    raise VerifyError(f"fuse_outer_loops: {tiled.name} does not have the shared loops outermost")
