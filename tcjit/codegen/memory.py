@@ -19,8 +19,9 @@ from tcjit.grammar.linear import Linear, Ranges, simplified
 from tcjit.grammar.polynomial import Polynomial, integer, number
 from tcjit.mapping.marks import Mark
 from tcjit.mapping.pipeline import Mapped
-from tcjit.mapping.scop import ScopStatement
+from tcjit.mapping.scop import Scop
 from tcjit.mapping.storage import Buffer, Storage, ThreadSlice
+from tcjit.mapping.strides import accesses
 
 _KEYWORDS = frozenset(
     "alignas alignof asm auto bool break case char complex const constexpr continue default do double else enum extern false float "
@@ -49,8 +50,7 @@ class KernelMemory:
         self.steps: dict[Expr, str] = {}  # strides that depend on dynamic sizes
         self.privates: dict[tuple[Mark, str], Buffer] = {(p.mark, p.tensor): p for p in mapped.privates}
         self.names = _c_names(mapped, dialect)
-        self.contracted = {p.tensor for p in (*mapped.privates, *mapped.slices)}
-        self.contracted |= {tensor for s in mapped.scop.statements for tensor in _accumulated(s)}
+        self.contracted = {p.tensor for p in mapped.privates} | {part.tensor for part in mapped.slices} | _accumulated(mapped.scop)
         for storage in mapped.scop.tensors:
             if storage.role == "temporary" and storage.name not in self.contracted and not any(storage.dynamic_extents):
                 self.offsets[storage.name] = self.workspace
@@ -58,9 +58,9 @@ class KernelMemory:
         self.first_slice = self.workspace  # of the first thread
         self.slices: dict[tuple[Mark, str], tuple[ThreadSlice, int]] = {}  # with their place in what a thread has
         self.slice_bytes = 0  # of all slices of a thread
-        for one in mapped.slices:
-            self.slices[one.mark, one.tensor] = one, self.slice_bytes
-            self.slice_bytes += _lines(one.elements * DTYPES[mapped.scop.tensor(one.tensor).dtype].bytes)
+        for part in mapped.slices:
+            self.slices[part.mark, part.tensor] = part, self.slice_bytes
+            self.slice_bytes += _lines(part.elements * DTYPES[mapped.scop.tensor(part.tensor).dtype].bytes)
         self.workspace += self.slice_bytes * mapped.slots
         for storage in mapped.scop.tensors:
             if storage.role == "temporary" and storage.name not in self.contracted and any(storage.dynamic_extents):
@@ -188,9 +188,13 @@ def _lines(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-def _accumulated(s: ScopStatement) -> list[str]:
-    """A temporary that lives in accumulators only."""
-    return [tiled.statement.write.tensor for tiled in s.tiled if not tiled.statement.stored]
+def _accumulated(scop: Scop) -> set[str]:
+    """The temporaries that live in accumulators, or in the values of an epilogue, only."""
+    tiled = [one.statement for s in scop.statements for one in s.tiled]
+    alone = {s.write.tensor for s in tiled if not s.in_memory} | {s.tensor for s in scop.statements if s.fused}
+    stored = {flat.tensor for s in tiled for flat in (s.accesses if s.in_memory else s.accesses[1:])}  # the first one is the write
+    loops = {access.tensor for s in scop.statements if not (s.tiled or s.fused) for access in accesses(s)}
+    return {name for name in alone - stored - loops if scop.tensor(name).role == "temporary"}
 
 
 def _moving_axes(storage: Storage) -> list[int]:

@@ -25,9 +25,9 @@ from tcjit.mapping.machine import BASELINE, Device, Machine
 from tcjit.mapping.marks import Launch, Tile
 from tcjit.mapping.nest.tile_tree import tile_tree
 from tcjit.mapping.options import Options
+from tcjit.mapping.outer_tree import outer_tree
 from tcjit.mapping.passes.allocate import allocate
 from tcjit.mapping.passes.chunk_reductions import chunk_reductions
-from tcjit.mapping.outer_tree import outer_tree
 from tcjit.mapping.passes.contract import contract
 from tcjit.mapping.passes.contract_slices import contract_slices, verify_outer_loops
 from tcjit.mapping.passes.eliminate_indices import eliminate_indices
@@ -111,7 +111,8 @@ class Mapped:
         together = [f"outer loops {' '.join(outer.dims)} shared by {' '.join(tensors)}" for outer, tensors in loops if outer]
         nests = [tiled.show() for s in self.scop.statements for tiled in s.tiled]
         nests += [f"{s.tensor}: scatter along {s.scatter}" for s in self.scop.statements if s.scatter]
-        return (*together, *nests, *dict.fromkeys(f"{s.tensor}: no nest: {s.untiled}" for s in self.scop.statements if s.reduction and s.untiled))
+        without = dict.fromkeys(f"{s.tensor}: no nest: {s.untiled}" for s in self.scop.statements if s.reduction and s.untiled)
+        return (*together, *nests, *without)
 
 
 def build_scop(
@@ -200,7 +201,13 @@ def _mapped(
 
 
 def _under_outer_loops(
-    scop: Scop, statements: tuple[ScopStatement, ...], options: Options, machine: Machine, prove: Proof, counter: Iterator[int], steps: Steps
+    scop: Scop,
+    statements: tuple[ScopStatement, ...],
+    options: Options,
+    machine: Machine,
+    prove: Proof,
+    counter: Iterator[int],
+    steps: Steps,
 ) -> tuple[isl.Schedule, list[Buffer], tuple[ThreadSlice, ...]]:
     """The tree of statements under the outer loops that they share, which threads share, and what each of these keeps of temporaries."""
     part, mark = _part(scop, statements), Tile(next(counter))
@@ -212,7 +219,13 @@ def _under_outer_loops(
 
 
 def _in_order(
-    scop: Scop, statements: tuple[ScopStatement, ...], options: Options, machine: Machine, prove: Proof, counter: Iterator[int], steps: Steps
+    scop: Scop,
+    statements: tuple[ScopStatement, ...],
+    options: Options,
+    machine: Machine,
+    prove: Proof,
+    counter: Iterator[int],
+    steps: Steps,
 ) -> tuple[isl.Schedule, list[Buffer]]:
     """The tree of some statements: those of different kinds follow one another in the order of the program."""
     tree = isl.Schedule.empty(isl.Space.params_alloc(scop.ctx, 0))

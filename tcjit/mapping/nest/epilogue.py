@@ -1,23 +1,35 @@
-"""Epilogues: pointwise statements behind a reduction that are computed from its accumulators, before anything is stored."""
+"""Epilogues: pointwise statements behind a reduction that are computed from its accumulators, before anything is stored.
+
+``C(m,n) +=! A(m,k) * B(k,n)  C(m,n) = C(m,n) + b(n)  Y(m,n) = relu(C(m,n))`` stores ``Y`` alone: what a later statement overwrites, or no
+other reads, is part of the values that need it.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tcjit.grammar.affine import guarded_accesses, is_gather
 from tcjit.grammar.ast import Access, Expr, Index
-from tcjit.grammar.walk import children
+from tcjit.grammar.walk import children, rebuild, walk
 from tcjit.mapping.assignment import Assignment
 from tcjit.mapping.nest.strip_mine import Strip, with_indices
+from tcjit.mapping.operations import operations
+from tcjit.mapping.storage import Storage
+
+UNROUNDED = ("float32", "float64", "int32", "int64")  # types of values that a store does not change: narrower ones are computed wider
+AGAIN = 4  # additions' worth of a value that is computed once more for each use, rather than kept
 
 
 @dataclass(frozen=True)
 class Epilogue:
-    """Assignments over the results of a reduction, in its own dimensions; ``stored``: whether the reduction's results are kept too."""
+    """Assignments over the results of a reduction, in its own dimensions, in the place of the ``count`` that follow it; ``stored``: whether
+    the reduction's results are kept too, as they are."""
 
     assignments: tuple[Assignment, ...] = ()
     stored: bool = True
+    count: int = 0
 
     def stripped(self, strips: Sequence[Strip]) -> Epilogue:
         """The assignments over the dimensions into which those of the reduction were split."""
@@ -30,49 +42,87 @@ class Epilogue:
         return replace(self, assignments=assignments)
 
 
-def epilogue_of(a: Assignment, following: Sequence[Assignment], others: Sequence[Assignment], temporary: bool) -> Epilogue:
-    """The assignments that directly follow a reduction and can be part of its nest; ``others`` are all of the program but these two kinds,
-    ``temporary``: nobody but the program sees its results."""
-    found: list[Assignment] = []
+def epilogue_of(
+    a: Assignment, following: Sequence[Assignment], others: Sequence[Assignment], tensors: Mapping[str, Storage]
+) -> Epilogue:
+    """The assignments that directly follow a reduction and can be part of its nest; ``others`` are all of the program but these two
+    kinds."""
+    chain: list[Assignment] = []
+    places = {a.tensor: a.subscripts}  # of the elements at hand
     read = {access.tensor for access in _reads(a)}
     for e in following if a.start is not None else ():
-        renamed = _over_results(a, e)
-        if renamed is None or e.tensor in read | {a.tensor} or not _keeps_order(found, renamed):
+        renamed = _over_results(a, e, places)
+        if renamed is None or e.tensor in read or places.get(e.tensor, renamed.subscripts) != renamed.subscripts:
             break
-        found.append(renamed)
-        read |= {access.tensor for access in _reads(e)} - {one.tensor for one in found}
-    kept = [*others, *following[len(found) :]]
-    stored = not found or not temporary or any(a.tensor in _tensors(other) for other in kept)
-    return Epilogue(tuple(found), stored)
+        chain.append(renamed)
+        read |= {access.tensor for access in _reads(e)} - places.keys()
+        places[e.tensor] = renamed.subscripts
+    for count in range(len(chain), 0, -1):
+        outside = {t for other in (*others, *following[count:]) for t in _tensors(other)}
+        stores = _forwarded(a, chain[:count], outside, tensors)
+        if stores:
+            overwritten = any(e.tensor == a.tensor for e in chain[:count])
+            needed = tensors[a.tensor].role != "temporary" or a.tensor in outside
+            return Epilogue(tuple(stores), needed and not overwritten, count)
+    return Epilogue()
 
 
-def _over_results(a: Assignment, e: Assignment) -> Assignment | None:
-    """An assignment in the dimensions of a reduction whose results it reads one to one; None where it is not of that kind."""
+def _over_results(a: Assignment, e: Assignment, places: Mapping[str, tuple[Expr, ...]]) -> Assignment | None:
+    """An assignment in the dimensions of a reduction, of whose elements at hand it reads some and no others; None where it is not of that
+    kind."""
     if e.operator != "=" or e.reduction or e.constraints or e.dynamic or e.tiled or not _is_pointwise(e.value):
         return None
-    own = [sub.name for sub in a.subscripts if isinstance(sub, Index)]
-    reads = {access.subscripts for access in _reads(e) if access.tensor == a.tensor}
-    if len(reads) != 1 or len(own) != len(a.subscripts) or {name for name, _, _ in a.results} != set(own):
+    if a.outer is not None and (e.outer is None or e.outer.number != a.outer.number):
         return None
-    (subscripts,) = reads
-    theirs = [sub.name for sub in subscripts if isinstance(sub, Index)]
-    if len(theirs) != len(own) or len(set(theirs)) != len(theirs) or len(set(own)) != len(own):
+    reads = [access for access in _reads(e) if access.tensor in places]
+    own = [sub.name for sub in places[reads[0].tensor] if isinstance(sub, Index)] if reads else []
+    theirs = [sub.name for sub in reads[0].subscripts if isinstance(sub, Index)] if reads else []
+    if not reads or len(own) != len(places[reads[0].tensor]) or len(set(own)) != len(own) or {name for name, _, _ in a.results} != set(own):
+        return None
+    if len(theirs) != len(own) or len(set(theirs)) != len(theirs):
         return None
     renaming = dict(zip(theirs, own, strict=True))
     bounds = {name: limits for name, *limits in a.results}
     if len(e.bounds) != len(own) or any(name not in renaming or bounds[renaming[name]] != limits for name, *limits in e.bounds):
         return None
     values: Mapping[str, Expr] = {name: Index(new, dtype="int64") for name, new in renaming.items()}
-    subs = tuple(with_indices(sub, values) for sub in e.subscripts)
-    return replace(e, subscripts=subs, value=with_indices(e.value, values), bounds=a.results)
-
-
-def _keeps_order(before: Sequence[Assignment], e: Assignment) -> bool:
-    """Whether an assignment reads of earlier ones' results only the element at hand, and writes none of their tensors."""
-    written = {one.tensor: one.subscripts for one in before}
-    return e.tensor not in written and all(
-        access.tensor not in written or written[access.tensor] == access.subscripts for access in _reads(e)
+    renamed = replace(
+        e, subscripts=tuple(with_indices(sub, values) for sub in e.subscripts), value=with_indices(e.value, values), bounds=a.results
     )
+    at_hand = all(access.subscripts == places.get(access.tensor, access.subscripts) for access in _reads(renamed))
+    return renamed if at_hand else None
+
+
+def _forwarded(
+    a: Assignment, chain: Sequence[Assignment], outside: set[str], tensors: Mapping[str, Storage]
+) -> list[Assignment] | None:
+    """The stores of a chain that are needed, with the values of the others in the place of reads; None where that computes too much."""
+    values: dict[str, Expr] = {}  # of elements that no store has, or that differ from what accumulators hold
+    stores = []
+    for number, e in enumerate(chain):
+        uses = Counter(part.tensor for part in walk(e.value) if isinstance(part, Access))
+        if any(uses[tensor] > 1 and operations(value) > AGAIN for tensor, value in values.items()):
+            return None
+        e = replace(e, value=_with_values(e.value, values))
+        again = any(later.tensor == e.tensor for later in chain[number + 1 :])
+        exact = tensors[e.tensor].dtype == e.value.dtype in UNROUNDED  # a store rounds to the type of its tensor
+        readers = sum(part.tensor == e.tensor for later in chain[number + 1 :] for part in walk(later.value) if isinstance(part, Access))
+        alone = tensors[e.tensor].role == "temporary" and e.tensor not in outside and (readers <= 1 or operations(e.value) <= AGAIN)
+        if (again or e.tensor == a.tensor) and not exact:
+            return None
+        if not (again or alone and exact and number + 1 < len(chain)):
+            stores.append(e)
+        if again or e.tensor == a.tensor or stores[-1:] != [e]:
+            values[e.tensor] = e.value
+        else:
+            values.pop(e.tensor, None)
+    return stores
+
+
+def _with_values(expr: Expr, values: Mapping[str, Expr]) -> Expr:
+    if isinstance(expr, Access) and expr.tensor in values:
+        return values[expr.tensor]
+    return rebuild(expr, lambda part: _with_values(part, values))
 
 
 def _is_pointwise(value: Expr) -> bool:

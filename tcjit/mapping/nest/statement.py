@@ -73,6 +73,11 @@ class FlatStatement:
         return tuple(dim for dim in self.dims if dim not in self.terms)
 
     @property
+    def in_memory(self) -> bool:
+        """Whether results have a place in memory, where sums that are not complete can stay."""
+        return self.stored or any(e.write.tensor == self.write.tensor for e in self.epilogue)
+
+    @property
     def accesses(self) -> tuple[FlatAccess, ...]:
         after = (flat for e in self.epilogue for flat in (e.write, *e.reads.values()))
         return (self.write, *self.reads.values(), *self.start_reads.values(), *after)

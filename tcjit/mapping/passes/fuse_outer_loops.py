@@ -93,7 +93,7 @@ class _Run:
         """Add an assignment, if it uses what others of the run compute and any loop is left that all can share."""
         ranges = {name: (lower, upper) for name, lower, upper in a.results}
         accesses = list(_accesses(a))
-        joined = [access for access in accesses if access.tensor in self.written or a.tensor == access.tensor and access.tensor in self.axes]
+        joined = [access for access in accesses if access.tensor in self.written or access.tensor == a.tensor in self.axes]
         dims = tuple(self._dim(loop, joined, ranges) for loop in range(len(self.extents)))
         if not joined or not any(dims) or a.final or a.empty or a.dynamic:
             return False

@@ -12,15 +12,14 @@ from dataclasses import replace
 from math import prod
 
 from tcjit.grammar.affine import affine, guarded_accesses
-from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index, Select
-from tcjit.grammar.builtins import ONE_OPERATION
+from tcjit.grammar.ast import Access, Binary, Const, Expr, Index, Select
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names
-from tcjit.grammar.walk import children, factors, rebuild, walk, with_names
+from tcjit.grammar.walk import factors, rebuild, walk, with_names
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
+from tcjit.mapping.operations import operations
 
 TYPES = ("float32", "float64")  # of what is hoisted: integers are parts of dot products, halves are widened first
-CALL, DIVISION = 20, 8  # operations that a call and a division take as long as
 GATHER = 8  # the same of a read at a subscript that is data, which is checked; and no nest has it as an operand
 TRAFFIC = 8  # operations that an element of a temporary takes as long as: it is written and read
 USES = 4  # of each element of a temporary at least: fewer do not pay for memory that it may leave the caches for
@@ -105,20 +104,6 @@ class _Hoisting:
         subscripts = tuple(Index(name, dtype="int64") for name in dims)
         self.made.append(Assignment(storage.name, subscripts, "=", value, bounds, self.a.source))
         return Access(storage.name, subscripts, dtype=value.dtype)
-
-
-def operations(value: Expr) -> int:
-    """About how many additions a value takes as long as, what its subscripts take aside."""
-    if isinstance(value, (Access, Const, Index)):
-        return 0
-    own = 1
-    if isinstance(value, Cast):
-        own = 1 if DTYPES[value.operand.dtype].kind in ("signed", "unsigned") and names(value.operand) else 0
-    elif isinstance(value, Call):
-        own = 1 if value.function in ONE_OPERATION else CALL
-    elif isinstance(value, Binary) and value.op in "/%":
-        own = DIVISION
-    return own + sum(map(operations, children(value)))
 
 
 def _may_fail(value: Expr) -> bool:

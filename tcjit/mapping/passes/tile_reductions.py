@@ -35,6 +35,7 @@ from tcjit.mapping.nest.tile import tile, verify_tiles
 from tcjit.mapping.nest.tiled_statement import TiledStatement
 from tcjit.mapping.nest.vector_forms import has_vector_form, is_dot_product
 from tcjit.mapping.options import Options
+from tcjit.mapping.outer_loops import OuterLoops
 from tcjit.mapping.passes.chunk_reductions import chunk_reduction
 from tcjit.mapping.reduction import identity
 from tcjit.mapping.storage import Storage
@@ -47,16 +48,17 @@ OPERATORS = ("+=", "*=", "min=", "max=")
 
 def tile_reductions(before: Assignments, options: Options, machine: Machine, prove: bool) -> Assignments:
     """The program with the nests of its reductions, whose exact rewrites and tiles are proved where ``prove`` says so."""
-    number, fused = -1, 0  # of the assignment at hand; how many from it on are part of the nest before
+    number, fused = -1, 0  # of the assignment at hand; how many from it on are part of the nest before,
+    within: OuterLoops | None = None  # which stands under loops that others share
     program = before.assignments
     setting = _Setting(before, options, machine, prove)
 
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
-        nonlocal number, fused
+        nonlocal number, fused, within
         number = program.index(a, number + 1)  # ``rewrite`` passes over what has its form
         if fused:
             fused -= 1
-            return [replace(a, fused=True)]
+            return [replace(a, fused=True, outer=a.outer if within else None)]
         others = (*program[:number], *program[number + 1 :])
         alone = not any(_read(a) & (_read(other) | {other.tensor}) for other in others)
         tiling = _ReductionTiling(f"T{number}", a, Epilogue(), alone, setting)
@@ -65,8 +67,7 @@ def tile_reductions(before: Assignments, options: Options, machine: Machine, pro
                 return tiling.tiled_in_chunks(temporaries)
         except MappingError:
             pass  # it is not worth chunks, or they are no nests
-        temporary = temporaries.tensors[a.tensor].role == "temporary"
-        longest = epilogue_of(a, program[number + 1 :], program[:number], temporary)
+        longest = epilogue_of(a, program[number + 1 :], program[:number], temporaries.tensors)
         for epilogue in (longest, Epilogue()) if longest.assignments else (longest,):
             try:
                 with temporaries.attempt():
@@ -77,7 +78,7 @@ def tile_reductions(before: Assignments, options: Options, machine: Machine, pro
             except MappingError as error:
                 reason = error.what
             else:
-                fused = len(epilogue.assignments)
+                fused, within = epilogue.count, a.outer
                 return found
         return [replace(a, untiled=reason)]
 

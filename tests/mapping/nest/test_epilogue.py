@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from support.nests import Shapes, assignments
 
-from tcjit.grammar.printer import show
 from tcjit.mapping.nest.epilogue import Epilogue, epilogue_of
 
 SHAPES: Shapes = {"A": (8, 5), "B": (5, 9), "b": (9,), "Z": (8, 9)}
@@ -15,8 +16,7 @@ HEAD = "def f(float(M,K) A, float(K,N) B, float(N) b, float(M,N) Z) -> ({results
 def epilogue(rest: str, results: str = "Y", shapes: Shapes = SHAPES, number: int = 0) -> Epilogue:
     before = assignments(HEAD.format(results=results, rest=rest), shapes)
     program = before.assignments
-    (storage,) = (tensor for tensor in before.tensors if tensor.name == program[number].tensor)
-    return epilogue_of(program[number], program[number + 1 :], program[:number], storage.role == "temporary")
+    return epilogue_of(program[number], program[number + 1 :], program[:number], {t.name: t for t in before.tensors})
 
 
 def fused(rest: str, results: str = "Y") -> tuple[list[str], bool]:
@@ -34,8 +34,22 @@ def fused(rest: str, results: str = "Y") -> tuple[list[str], bool]:
         ("Y(m,n) = exp(C(m,n)) * C(m,n)", "Y", ["Y(m, n) = exp(C(m, n)) * C(m, n)"], False),
         ("Y(m,n) = C(m,n) + b(0) + Z(m,0)", "Y", ["Y(m, n) = C(m, n) + b(0) + Z(m, 0)"], False),
         # a chain, of which each part reads the element at hand
-        ("T(m,n) = C(m,n) + b(n)  Y(m,n) = T(m,n) * Z(m,n)", "Y", ["T(m, n) = C(m, n) + b(n)", "Y(m, n) = T(m, n) * Z(m, n)"][:1], False),
-        ("T(m,n) = C(m,n) + b(n)  Y(n,m) = T(m,n) * C(m,n)", "Y", ["T(m, n) = C(m, n) + b(n)", "Y(n, m) = T(m, n) * C(m, n)"], False),
+        ("T(m,n) = C(m,n) + b(n)  Y(m,n) = T(m,n) * Z(m,n)", "Y", ["Y(m, n) = (C(m, n) + b(n)) * Z(m, n)"], False),
+        ("T(m,n) = C(m,n) + b(n)  Y(n,m) = T(m,n) * C(m,n)", "Y", ["Y(n, m) = (C(m, n) + b(n)) * C(m, n)"], False),
+        ("T(m,n) = C(m,n) + b(n)  Y(m,n) = T(m,n) * Z(m,n)", "Y,T", ["T(m, n) = C(m, n) + b(n)", "Y(m, n) = T(m, n) * Z(m, n)"], False),
+        # a value that is used twice is computed twice where that is cheap, else it is stored
+        ("T(m,n) = C(m,n) + 1.0  Y(m,n) = T(m,n) * T(m,n)", "Y", ["Y(m, n) = (C(m, n) + 1.0) * (C(m, n) + 1.0)"], False),
+        ("T(m,n) = exp(C(m,n))  Y(m,n) = T(m,n) * T(m,n)", "Y", ["T(m, n) = exp(C(m, n))", "Y(m, n) = T(m, n) * T(m, n)"], False),
+        # in place: what is overwritten is not stored
+        ("C(m,n) = C(m,n) + b(n)", "C", ["C(m, n) = C(m, n) + b(n)"], False),
+        ("C(m,n) = C(m,n) + b(n)  C(m,n) = relu(C(m,n))", "C", ["C(m, n) = relu(C(m, n) + b(n))"], False),
+        ("C(m,n) = C(m,n) + b(n)  Y(m,n) = relu(C(m,n))", "Y", ["Y(m, n) = relu(C(m, n) + b(n))"], False),
+        ("C(m,n) = C(m,n) + b(n)  Y(m,n) = C(m,n) * b(n)", "Y,C", ["C(m, n) = C(m, n) + b(n)", "Y(m, n) = (C(m, n) + b(n)) * b(n)"], False),
+        ("Y(m,n) = C(m,n) * 2.0  C(m,n) = C(m,n) + Y(m,n)", "Y,C", ["Y(m, n) = C(m, n) * 2.0", "C(m, n) = C(m, n) + Y(m, n)"], False),
+        # a result in place that costs much is not computed again for a second reader
+        ("C(m,n) = exp(C(m,n))  Y(m,n) = C(m,n) * C(m,n)", "Y,C", ["C(m, n) = exp(C(m, n))"], False),
+        ("Y(m,n) = Z(m,n) * C(m,n)  C(m,n) = C(m,n) - Z(m,n)  Z2(m,n) = C(m,n) * Y(m,n)", "Y,Z2",
+         ["Y(m, n) = Z(m, n) * C(m, n)", "Z2(m, n) = (C(m, n) - Z(m, n)) * Y(m, n)"], False),
         # its results are needed after it
         ("Y(m,n) = C(m,n) + b(n)  D(m) +=! C(m,n)", "Y,D", ["Y(m, n) = C(m, n) + b(n)"], True),
         ("Y(m,n) = C(m,n) + b(n)  D(m) +=! Y(m,n)", "Y,D", ["Y(m, n) = C(m, n) + b(n)"], False),
@@ -70,14 +84,14 @@ def test_an_operator_is_not_fused() -> None:
     text = f"def f(float(M,K) A, float(K,N) B) -> (Y) {{ {rest} }}"
     before = assignments(text, {"A": (8, 5), "B": (5, 9)})
     program = before.assignments
-    assert program[2].operator == "+=" and epilogue_of(program[1], program[2:], program[:1], True) == Epilogue()
+    assert program[2].operator == "+=" and epilogue_of(program[1], program[2:], program[:1], {t.name: t for t in before.tensors}) == Epilogue()
 
 
 def test_a_gather_is_not_fused() -> None:
     text = "def f(float(M,K) A, float(K,N) B, int32(N) I, float(N) b) -> (Y) { C(m,n) +=! A(m,k) * B(k,n)  Y(m,n) = C(m,n) + b(I(n)) }"
     before = assignments(text, {"A": (8, 5), "B": (5, 9), "I": (9,), "b": (9,)})
     program = before.assignments
-    assert epilogue_of(program[0], program[1:], (), True) == Epilogue()
+    assert epilogue_of(program[0], program[1:], (), {t.name: t for t in before.tensors}) == Epilogue()
 
 
 def test_what_the_reduction_reads_is_not_written() -> None:
@@ -86,7 +100,7 @@ def test_what_the_reduction_reads_is_not_written() -> None:
     before = assignments(text, {"A": (8, 8)})
     program = before.assignments
     read = {"T"} & {program[2].tensor}
-    found = epilogue_of(program[1], program[2:], program[:1], True)
+    found = epilogue_of(program[1], program[2:], program[:1], {t.name: t for t in before.tensors})
     assert bool(found.assignments) == (not read) and (found.stored or not read)
 
 
@@ -95,10 +109,20 @@ def test_a_sum_that_goes_on_has_no_epilogue() -> None:
     text = f"def f(float(M,K) A, float(K,N) B, float(M,N) Z) -> (Y) {{ {rest} }}"
     before = assignments(text, {"A": (8, 5), "B": (5, 9), "Z": (8, 9)})
     program = before.assignments
-    assert program[1].reduction and epilogue_of(program[1], program[2:], program[:1], True) == Epilogue()
+    assert program[1].reduction and epilogue_of(program[1], program[2:], program[:1], {t.name: t for t in before.tensors}) == Epilogue()
 
 
-def test_results_written_to_the_same_tensor() -> None:
-    """In place, by the grammar's rules, is a tensor of its own or the same one: either is right, as long as what is kept is complete."""
-    found = epilogue("C(m,n) = relu(C(m,n) + b(n))", "C")
-    assert not found.assignments or found.assignments[0].tensor != "C" or show(found.assignments[0].value)
+def test_assignments_that_are_counted() -> None:
+    """All that the nest computes, those that have no store of their own included."""
+    found = epilogue("C(m,n) = C(m,n) + b(n)  T(m,n) = relu(C(m,n))  Y(m,n) = T(m,n) * Z(m,n)  D(m) +=! Y(m,n)", "Y,D")
+    assert [e.tensor for e in found.assignments] == ["Y"] and found.count == 3 and not found.stored
+
+
+def test_a_store_rounds() -> None:
+    """A value in a narrower tensor is not what was stored in it: it is read there, or the chain ends."""
+    rest = "{0}(m,n) = C(m,n) + b(n)  Y(m,n) = {0}(m,n) * Z(m,n)"
+    for name, expected in (("T", ["T(m, n) = C(m, n) + b(n)", "Y(m, n) = T(m, n) * Z(m, n)"]), ("C", [])):
+        before = assignments(HEAD.format(results="Y", rest=rest.format(name)), SHAPES)
+        tensors = {t.name: replace(t, dtype="float16" if t.name == name else t.dtype) for t in before.tensors}
+        found = epilogue_of(before.assignments[0], before.assignments[1:], (), tensors)
+        assert [e.show().partition(" where ")[0] for e in found.assignments] == expected

@@ -15,6 +15,7 @@ from support.nests import DIM, Shapes, computed, flat, points, stored
 
 from tcjit.errors import VerifyError
 from tcjit.grammar.ast import Const
+from tcjit.mapping.isl import context
 from tcjit.mapping.nest.nest import Leaf, Loop, Nest
 from tcjit.mapping.nest.shift_dims import shift_dims
 from tcjit.mapping.nest.statement import FlatStatement
@@ -252,16 +253,16 @@ def test_the_tree_has_every_tile_once(name: str) -> None:
 
 def test_the_order_of_a_tree() -> None:
     """A result starts before its terms and is stored after them, and threads have whole results."""
-    text = str(tile_tree(tiled_statement("blocks of rows"), parallel=True))
+    text = str(tile_tree(tiled_statement("blocks of rows"), context(), parallel=True))
     assert text.index("parallel") < text.index("accumulators S")
     below = text[text.index("accumulators S") :]
     assert below.index("S_start[c0, c1, c2]") < below.index("S_full[") < below.index("S_store[c0, c1, c2]")
-    assert "parallel" not in str(tile_tree(tiled_statement("one tile is too large"), parallel=True))
+    assert "parallel" not in str(tile_tree(tiled_statement("one tile is too large"), context(), parallel=True))
 
 
 def test_blocks_of_terms_inside_the_results() -> None:
     """Accumulators are started and stored for each block, in which threads have no part."""
-    text = str(tile_tree(tiled_statement("triangular in blocks"), parallel=True))
+    text = str(tile_tree(tiled_statement("triangular in blocks"), context(), parallel=True))
     below = text[text.index("accumulators S") :]
     assert text.index("parallel") < text.index("accumulators S") and below.index("[(c3)]") < below.index("sequence")
     below = below[below.index("sequence") :]
@@ -278,7 +279,7 @@ def test_blocks_of_terms_around_the_results(before: str, shared: str) -> None:
     assert not nest.problem(s, 4) and nest.block_loop(s) == len(rows) and nest.accumulated(s) == len(rows) + 3
     tiles = tile(s, nest, 4)
     verify_tiles(s, tiles)
-    tree = tile_tree(TiledStatement(s, nest, (), Const(0.0, dtype="float32"), tiles, 4, 0.0), parallel=True)
+    tree = tile_tree(TiledStatement(s, nest, (), Const(0.0, dtype="float32"), tiles, 4, 0.0), context(), parallel=True)
     text = str(tree)
     block = text.index(f"[(c{len(rows)})]")
     assert (text.index("parallel") < text.index("tile_loops") < block) if shared == "outside" else (block < text.index("parallel"))

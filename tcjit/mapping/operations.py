@@ -1,0 +1,25 @@
+"""What a value costs, before anything is known of where it is computed."""
+
+from __future__ import annotations
+
+from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index
+from tcjit.grammar.builtins import ONE_OPERATION
+from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.polynomial import names
+from tcjit.grammar.walk import children
+
+CALL, DIVISION = 20, 8  # operations that a call and a division take as long as
+
+
+def operations(value: Expr) -> int:
+    """About how many additions a value takes as long as, what its subscripts take aside."""
+    if isinstance(value, (Access, Const, Index)):
+        return 0
+    own = 1
+    if isinstance(value, Cast):
+        own = 1 if DTYPES[value.operand.dtype].kind in ("signed", "unsigned") and names(value.operand) else 0
+    elif isinstance(value, Call):
+        own = 1 if value.function in ONE_OPERATION else CALL
+    elif isinstance(value, Binary) and value.op in "/%":
+        own = DIVISION
+    return own + sum(map(operations, children(value)))
