@@ -78,7 +78,7 @@ def _accesses(a: Assignment) -> Iterator[Access]:
 
 
 @dataclass
-class _Run:
+class _FusedRun:
     """Assignments in a row and, for each loop that they could share, its dimension in each of them; None where they cannot.
 
     ``axes``: for each tensor that they use and each of these loops, the axis that its index is the subscript of, in all accesses.
@@ -141,11 +141,11 @@ def _fused(program: Sequence[Assignment], first: int, tensors: Mapping[str, Stor
     """The dimensions of the loops that assignments from the first on share, for each of them; nothing where they should share none."""
     a = program[first]
     bounds = [(name, upper) for name, lower, upper in a.results if lower == 0 and upper > 1 and Index(name, dtype="int64") in a.subscripts]
-    if a.final or a.empty or a.dynamic or not bounds or tensors[a.tensor].role != "temporary":
+    if a.final or a.empty or a.dynamic or not bounds:
         return []
     order = [sub.name for sub in a.subscripts if isinstance(sub, Index)]
     bounds.sort(key=lambda bound: order.index(bound[0]))
-    run = _Run(tuple(extent for _, extent in bounds))
+    run = _FusedRun(tuple(extent for _, extent in bounds))
     run.begin(a, tuple(name for name, _ in bounds))
     best: list[tuple[str, ...]] = []
     for end in range(first + 1, len(program)):
@@ -157,7 +157,7 @@ def _fused(program: Sequence[Assignment], first: int, tensors: Mapping[str, Stor
 
 
 def _worth(
-    program: Sequence[Assignment], first: int, end: int, run: _Run, tensors: Mapping[str, Storage], machine: Machine
+    program: Sequence[Assignment], first: int, end: int, run: _FusedRun, tensors: Mapping[str, Storage], machine: Machine
 ) -> list[int]:
     """The outermost loops that keep what lives in a run alone in a core's cache; none where they do not pay."""
     members, others = program[first:end], [*program[:first], *program[end:]]

@@ -7,8 +7,9 @@ from dataclasses import replace
 from tcjit.grammar.ast import Access, Expr, Index
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.nest.narrow_factors import is_narrow_product, with_conditions_inside
+from tcjit.mapping.outer_loops import OuterLoops
 from tcjit.mapping.pack import is_product
-from tcjit.mapping.pad import WORTH_NEST, WORTH_PADDING, padded_read, paddings, with_padded
+from tcjit.mapping.pad import WORTH_NEST, WORTH_PADDING, Padding, padded_read, paddings, with_padded
 from tcjit.mapping.reduction import is_plain_product
 
 
@@ -33,8 +34,21 @@ def pad_operands(before: Assignments, nests: bool, tensor_cores: bool) -> Assign
             copy = temporaries.add(a.source, f"{p.read.tensor}_padded", p.read.dtype, shape, a.extents(p.dims))
             dynamic = {name: a.dynamic[dim] for name, dim in zip(p.indices, p.dims, strict=True) if dim in a.dynamic}
             subscripts = tuple(Index(name, dtype="int64") for name in p.indices)
-            copies.append(Assignment(copy.name, subscripts, "=", p.value, bounds, a.source, dynamic=dynamic))
+            copies.append(Assignment(copy.name, subscripts, "=", p.value, bounds, a.source, dynamic=dynamic, outer=_outer_loops(a, p)))
             reads[p.select] = padded_read(p, copy.name)
         return [*copies, replace(a, value=with_padded(value, reads))]
 
     return rewrite(before, visit)
+
+
+def _outer_loops(a: Assignment, padding: Padding) -> OuterLoops | None:
+    """Those that a copy shares as the assignment does, along axes that are not padded."""
+    if a.outer is None:
+        return None
+    ranges = {name: (lower, upper - 1) for name, lower, upper in a.bounds}
+    found = {
+        sub.name: name
+        for sub, name, box in zip(padding.read.subscripts, padding.indices, padding.box, strict=True)
+        if isinstance(sub, Index) and box == ranges[sub.name]
+    }
+    return OuterLoops(a.outer.number, tuple(found[dim] for dim in a.outer.dims)) if set(a.outer.dims) <= found.keys() else None

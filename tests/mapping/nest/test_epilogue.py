@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 from support.nests import Shapes, assignments
 
+from tcjit.mapping.assignment import Assignments
 from tcjit.mapping.nest.epilogue import Epilogue, epilogue_of
+from tcjit.mapping.storage import Storage
 
 SHAPES: Shapes = {"A": (8, 5), "B": (5, 9), "b": (9,), "Z": (8, 9)}
 HEAD = "def f(float(M,K) A, float(K,N) B, float(N) b, float(M,N) Z) -> ({results}) {{ C(m,n) +=! A(m,k) * B(k,n)  {rest} }}"
@@ -16,7 +18,11 @@ HEAD = "def f(float(M,K) A, float(K,N) B, float(N) b, float(M,N) Z) -> ({results
 def epilogue(rest: str, results: str = "Y", shapes: Shapes = SHAPES, number: int = 0) -> Epilogue:
     before = assignments(HEAD.format(results=results, rest=rest), shapes)
     program = before.assignments
-    return epilogue_of(program[number], program[number + 1 :], program[:number], {t.name: t for t in before.tensors})
+    return epilogue_of(program[number], program[number + 1 :], program[:number], tensors(before))
+
+
+def tensors(before: Assignments) -> dict[str, Storage]:
+    return {storage.name: storage for storage in before.tensors}
 
 
 def fused(rest: str, results: str = "Y") -> tuple[list[str], bool]:
@@ -84,14 +90,14 @@ def test_an_operator_is_not_fused() -> None:
     text = f"def f(float(M,K) A, float(K,N) B) -> (Y) {{ {rest} }}"
     before = assignments(text, {"A": (8, 5), "B": (5, 9)})
     program = before.assignments
-    assert program[2].operator == "+=" and epilogue_of(program[1], program[2:], program[:1], {t.name: t for t in before.tensors}) == Epilogue()
+    assert program[2].operator == "+=" and epilogue_of(program[1], program[2:], program[:1], tensors(before)) == Epilogue()
 
 
 def test_a_gather_is_not_fused() -> None:
     text = "def f(float(M,K) A, float(K,N) B, int32(N) I, float(N) b) -> (Y) { C(m,n) +=! A(m,k) * B(k,n)  Y(m,n) = C(m,n) + b(I(n)) }"
     before = assignments(text, {"A": (8, 5), "B": (5, 9), "I": (9,), "b": (9,)})
     program = before.assignments
-    assert epilogue_of(program[0], program[1:], (), {t.name: t for t in before.tensors}) == Epilogue()
+    assert epilogue_of(program[0], program[1:], (), tensors(before)) == Epilogue()
 
 
 def test_what_the_reduction_reads_is_not_written() -> None:
@@ -100,7 +106,7 @@ def test_what_the_reduction_reads_is_not_written() -> None:
     before = assignments(text, {"A": (8, 8)})
     program = before.assignments
     read = {"T"} & {program[2].tensor}
-    found = epilogue_of(program[1], program[2:], program[:1], {t.name: t for t in before.tensors})
+    found = epilogue_of(program[1], program[2:], program[:1], tensors(before))
     assert bool(found.assignments) == (not read) and (found.stored or not read)
 
 
@@ -109,7 +115,7 @@ def test_a_sum_that_goes_on_has_no_epilogue() -> None:
     text = f"def f(float(M,K) A, float(K,N) B, float(M,N) Z) -> (Y) {{ {rest} }}"
     before = assignments(text, {"A": (8, 5), "B": (5, 9), "Z": (8, 9)})
     program = before.assignments
-    assert program[1].reduction and epilogue_of(program[1], program[2:], program[:1], {t.name: t for t in before.tensors}) == Epilogue()
+    assert program[1].reduction and epilogue_of(program[1], program[2:], program[:1], tensors(before)) == Epilogue()
 
 
 def test_assignments_that_are_counted() -> None:
@@ -123,6 +129,6 @@ def test_a_store_rounds() -> None:
     rest = "{0}(m,n) = C(m,n) + b(n)  Y(m,n) = {0}(m,n) * Z(m,n)"
     for name, expected in (("T", ["T(m, n) = C(m, n) + b(n)", "Y(m, n) = T(m, n) * Z(m, n)"]), ("C", [])):
         before = assignments(HEAD.format(results="Y", rest=rest.format(name)), SHAPES)
-        tensors = {t.name: replace(t, dtype="float16" if t.name == name else t.dtype) for t in before.tensors}
-        found = epilogue_of(before.assignments[0], before.assignments[1:], (), tensors)
+        storages = {t.name: replace(t, dtype="float16" if t.name == name else t.dtype) for t in before.tensors}
+        found = epilogue_of(before.assignments[0], before.assignments[1:], (), storages)
         assert [e.show().partition(" where ")[0] for e in found.assignments] == expected

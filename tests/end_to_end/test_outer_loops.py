@@ -1,0 +1,147 @@
+"""Programs whose statements share their outer loops, against the reference, with one thread and with several.
+
+Modules: mapping.outer_tree mapping.passes.contract_slices
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import pytest
+import torch
+from support.caches import small_caches
+from support.compare import assert_agree
+from support.mapping import program
+from support.run import array, tensor
+
+import tcjit
+from tcjit.jit.kernel import Kernel
+from tcjit.mapping.passes import fuse_outer_loops, parallelise
+from tcjit.runtime import reference
+
+Shapes = Mapping[str, tuple[int, ...]]
+HEAD = "def f(float(B,H,Q,D) q, float(B,H,K,D) k, float(B,H,K,D) v)"
+SOFTMAX = "M(b,h,i) max=! S(b,h,i,j)  E(b,h,i,j) = exp(0.5 * (S(b,h,i,j) - M(b,h,i)))  Z(b,h,i) +=! E(b,h,i,j)"
+VALUES = "O(b,h,i,d) +=! E(b,h,i,j) * v(b,h,j,d)"
+QKV = {"q": (2, 3, 13, 9), "k": (2, 3, 21, 9), "v": (2, 3, 21, 9)}
+SQUARE = {"q": (2, 3, 19, 9), "k": (2, 3, 19, 9), "v": (2, 3, 19, 9)}
+
+# text, shapes, the loops that are shared, temporaries that have slices
+PROGRAMS: dict[str, tuple[str, Shapes, str, set[str]]] = {
+    "attention": (
+        f"{HEAD} -> (O) {{ S(b,h,i,j) +=! q(b,h,i,d) * k(b,h,j,d)  {SOFTMAX}  {VALUES}  O(b,h,i,d) = O(b,h,i,d) / Z(b,h,i) }}",
+        QKV,
+        "b h",
+        {"S", "E"},
+    ),
+    "causal attention": (
+        f"""{HEAD} -> (O) {{ S(b,h,i,j) +=! q(b,h,i,d) * k(b,h,j,d)
+        M(b,h,i) max=! (j <= i ? S(b,h,i,j) : -1e30)  E(b,h,i,j) = (j <= i ? exp(S(b,h,i,j) - M(b,h,i)) : 0.0)  Z(b,h,i) +=! E(b,h,i,j)
+        O(b,h,i,d) +=! (j <= i ? E(b,h,i,j) * v(b,h,j,d) : 0.0)  O(b,h,i,d) = O(b,h,i,d) / Z(b,h,i) }}""",
+        SQUARE,
+        "b h",
+        {"S", "E"},
+    ),
+    "heads inside": (
+        """def f(float(B,Q,H,D) q, float(B,K,H,D) k, float(B,K,H,D) v) -> (O) { S(b,h,i,j) +=! q(b,i,h,d) * k(b,j,h,d)
+        M(b,h,i) max=! S(b,h,i,j)  E(b,h,i,j) = exp(S(b,h,i,j) - M(b,h,i))  Z(b,h,i) +=! E(b,h,i,j)
+        O(b,i,h,d) +=! E(b,h,i,j) * v(b,j,h,d)  O(b,i,h,d) = O(b,i,h,d) / Z(b,h,i) }""",
+        {"q": (2, 13, 3, 9), "k": (2, 21, 3, 9), "v": (2, 21, 3, 9)},
+        "b h",
+        {"S", "E"},
+    ),
+    "scores are a result": (
+        f"{HEAD} -> (O, S) {{ S(b,h,i,j) +=! q(b,h,i,d) * k(b,h,j,d)  E(b,h,i,j) = exp(S(b,h,i,j))  {VALUES} }}",
+        QKV,
+        "b h",
+        {"E"},
+    ),
+    "chain of products": (
+        "def f(float(B,N,N) A, float(B,N,N) C) -> (Y) { T(b,i,k) +=! A(b,i,j) * C(b,j,k)  Y(b,i,l) +=! T(b,i,k) * A(b,l,k) }",
+        {"A": (9, 11, 11), "C": (9, 11, 11)},
+        "b",
+        {"T"},
+    ),
+    "batch is no outer axis": (
+        "def f(float(N,B,N) A, float(N,B,N) C) -> (Y) { T(i,b,k) +=! A(i,b,j) * C(j,b,k)  Y(i,b,l) +=! T(i,b,k) * A(l,b,k) }",
+        {"A": (11, 9, 11), "C": (11, 9, 11)},
+        "b",
+        set(),  # what an iteration uses lies all over the tensor
+    ),
+    "padded": (
+        """def f(float(N,C,H) X, float(F,C,3) W, float(G,F,3) V) -> (Y) {
+        T(n,f,h) +=! (h + i >= 1 && h + i <= H ? X(n,c,h+i-1) : 0.0) * W(f,c,i) where h in 0:H, i in 0:3
+        T(n,f,h) = fmax(T(n,f,h), 0.0)
+        Y(n,g,h) +=! (h + i >= 1 && h + i <= H ? T(n,f,h+i-1) : 0.0) * V(g,f,i) where h in 0:H, i in 0:3 }""",
+        {"X": (6, 5, 37), "W": (18, 5, 3), "V": (7, 18, 3)},
+        "n",
+        {"T"},
+    ),
+    "shared weights": (
+        "def f(float(B,T,I) X, float(H,I) W, float(O,H) V) -> (Y) { A(b,t,h) +=! X(b,t,i) * W(h,i)  A(b,t,h) = tanh(A(b,t,h))"
+        "  Y(b,t,o) +=! A(b,t,h) * V(o,h) }",
+        {"X": (8, 33, 5), "W": (40, 5), "V": (6, 40)},
+        "b",
+        {"A"},
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Small programs are fused, and threads share them."""
+    before = torch.get_num_threads()
+    monkeypatch.setattr(parallelise, "WORTH_THREADS", 1)
+    monkeypatch.setattr(fuse_outer_loops, "ITERATIONS", 1)
+    monkeypatch.setattr(fuse_outer_loops, "REUSE", 4)
+    with small_caches(512):
+        yield
+    torch.set_num_threads(before)
+
+
+def compiled(text: str, shapes: Shapes, options: tcjit.Options | None = None) -> Kernel:
+    """A kernel that agrees with the reference, with the same bits whatever the threads."""
+    random = np.random.default_rng(zlib.crc32(text.encode()))
+    given = {name: random.standard_normal(shape).astype(np.float32).astype(np.float64) for name, shape in shapes.items()}
+    made = program(text, shapes)
+    expected = reference.run(made, dict(given), {})
+    arguments = [tensor(given[param.name], param.dtype) for param in made.definition.params]
+    kernel = tcjit.define(text).f.compile(*arguments, options=options)
+    found = []
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        results = kernel(*arguments)
+        found.append(results if isinstance(results, tuple) else (results,))
+    for number, name in enumerate(made.definition.returns):
+        assert len({results[number].numpy().tobytes() for results in found}) == 1
+        assert_agree(array(found[0][number]), expected, name)
+    return kernel
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs(name: str) -> None:
+    text, shapes, loops, slices = PROGRAMS[name]
+    kernel = compiled(text, shapes)
+    (shared,) = (line for line in kernel.resources["reductions"] if line.startswith("outer loops"))
+    assert shared.startswith(f"outer loops {loops} shared by ")
+    source = str(kernel.source)
+    assert all(f"float *restrict {tensor} = (float *)(tc_slice" in source for tensor in slices)
+    temporaries = {"S", "E", "T", "A"} - slices
+    assert not any(f"float *restrict {tensor} = (float *)(tc_slice" in source for tensor in temporaries)
+
+
+def test_less_memory() -> None:
+    """A slice for each thread in the place of a whole temporary."""
+    text, shapes, _, _ = PROGRAMS["attention"]
+    fused, apart = compiled(text, shapes), compiled(text, shapes, tcjit.Options(fusion="minimal"))
+    assert not any(line.startswith("outer loops") for line in apart.resources["reductions"])
+    assert fused.resources["workspace"] * 2 < apart.resources["workspace"]
+
+
+def test_one_thread_alone() -> None:
+    """Loops that no threads share use the slice of the first."""
+    text, shapes, _, slices = PROGRAMS["chain of products"]
+    source = str(compiled(text, shapes, tcjit.Options(parallel=False)).source)
+    assert slices and "tc_slice" in source and "TC_THREAD" not in source

@@ -1,0 +1,155 @@
+"""Which assignments share their outer loops, and which loops; what stands between them; and the proof that they may.
+
+Modules: mapping.passes.fuse_outer_loops mapping.outer_loops mapping.operations
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from support.mapping import AVX512, program
+
+from tcjit.errors import VerifyError
+from tcjit.mapping.assignment import Assignments, to_scop
+from tcjit.mapping.dependences import dependences
+from tcjit.mapping.extract import extract
+from tcjit.mapping.marks import Tile
+from tcjit.mapping.operations import operations
+from tcjit.mapping.outer_loops import OuterLoops
+from tcjit.mapping.passes.contract_slices import contract_slices, verify_outer_loops
+from tcjit.mapping.passes.fuse_outer_loops import fuse_outer_loops, settle_outer_loops
+
+Shapes = dict[str, tuple[int, ...]]
+ATTENTION = """def f(float(B,Q,D) q, float(B,K,D) k, float(B,K,D) v) -> (O) {
+    S(b,i,j) +=! q(b,i,d) * k(b,j,d)
+    E(b,i,j) = exp(S(b,i,j))
+    Z(b,i) +=! E(b,i,j)
+    O(c,i,d) +=! E(c,i,j) * v(c,j,d)
+    O(b,i,d) = O(b,i,d) / Z(b,i)
+}"""
+LINEAR = "def f(float(B,T,I) X, float(H,I) W, float(O,H) V) -> (Y) { A(b,t,h) +=! X(b,t,i) * W(h,i)  Y(b,t,o) +=! A(b,t,h) * V(o,h) }"
+
+
+def shapes_of_attention(b: int, n: int) -> Shapes:
+    return dict.fromkeys("qkv", (b, n, 64))
+
+
+def fused(text: str, shapes: Shapes, threads: int = 2) -> Assignments:
+    return fuse_outer_loops(extract(program(text, shapes)), replace(AVX512, threads=threads))
+
+
+def loops(text: str, shapes: Shapes, threads: int = 2) -> list[tuple[int, tuple[str, ...]] | None]:
+    return [a.outer and (a.outer.number, a.outer.dims) for a in fused(text, shapes, threads).assignments]
+
+
+def test_names_are_those_of_each_assignment() -> None:
+    b, c = (0, ("b",)), (0, ("c",))
+    assert loops(ATTENTION, shapes_of_attention(16, 256)) == [b, b, b, c, b]
+
+
+@pytest.mark.parametrize(
+    ("b", "n", "threads", "expected"),
+    [
+        (16, 256, 2, True),
+        (16, 64, 2, False),  # temporaries fit in the cache of a core
+        (3, 512, 2, False),  # few iterations
+        (9, 512, 4, False),  # which threads do not share evenly
+        (8, 512, 4, True),
+        (16, 1500, 2, True),  # one iteration's do not fit either, but are less
+    ],
+)
+def test_what_pays(b: int, n: int, threads: int, expected: bool) -> None:
+    assert any(loops(ATTENTION, shapes_of_attention(b, n), threads)) == expected
+
+
+def test_rows_are_no_batch() -> None:
+    """Register tiles use an operand for many rows: that loop stays inside, however small the cache."""
+    shapes = {"q": (1, 4096, 64), "k": (1, 1024, 64), "v": (1, 1024, 64)}
+    assert not any(loops(ATTENTION, shapes))
+
+
+def test_weights_that_are_read_again() -> None:
+    """Each iteration reads them: they must be smaller than what stays in the cache."""
+    small, large = {"W": (256, 64), "V": (64, 256)}, {"W": (2048, 512), "V": (512, 2048)}
+    assert loops(LINEAR, {"X": (32, 128, 64), **small}) == [(0, ("b",))] * 2
+    assert not any(loops(LINEAR, {"X": (32, 64, 512), **large}))
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        "Y(b,t,o) +=! A(B-1-b,t,h) * V(o,h)",
+        "Y(t,b,o) +=! (b > 0 ? A(b-1,t,h) : 0.0) * V(o,h) where b in 0:B",
+        "Y(t,o) +=! A(b,t,h) * V(o,h)",  # sums over it
+        "Y(b,t,o) +=! A(b,t,h) * A(0,t,h) * V(o,h)",
+    ],
+)
+def test_values_that_pass_between_iterations(last: str) -> None:
+    found = loops(f"{LINEAR.partition('Y(b,t,o)')[0]}{last} }}", {"X": (32, 128, 64), "W": (256, 64), "V": (64, 256)})
+    assert all(one is None or "b" not in one[1] for one in found)
+
+
+def test_parts_of_other_dimensions_are_no_hindrance() -> None:
+    last = "Y(b,t,o) +=! A(b,t,h) * V(o,h) where t in 0:T-1"
+    found = loops(f"{LINEAR.partition('Y(b,t,o)')[0]}{last} }}", {"X": (32, 128, 64), "W": (256, 64), "V": (64, 256)})
+    assert found == [(0, ("b",))] * 2
+
+
+def test_what_is_written_first_and_read_before() -> None:
+    """An assignment that overwrites what others of the run have read shares a loop with them only along the same axis."""
+    text = """def f(float(B,T,I) X, float(H,I) W) -> (P, Y) {
+        P(b,t) = X(b,t,0)  A(b,t,h) +=! X(b,t,i) * W(h,i)  Y(b,t,h) = A(b,t,h) * P(b,t)  P(t,b) = Y(t,b,0) where t in 0:32, b in 0:32 }"""
+    found = loops(text, {"X": (32, 32, 64), "W": (512, 64)})
+    assert found[-1] is None
+
+
+def test_copies_stand_before_what_shares_loops() -> None:
+    before = fused(ATTENTION, shapes_of_attention(16, 256))
+    first, second, *rest = before.assignments
+    copy = replace(first, tensor="Z2", value=first.value, reduction=(), operator="=", outer=None)
+    settled = settle_outer_loops(replace(before, assignments=(first, copy, second, *rest))).assignments
+    assert settled[0] == copy and [a.outer is not None for a in settled[1:]] == [True] * 5
+    reads_scores = replace(second, tensor="Z2", outer=None)
+    settled = settle_outer_loops(replace(before, assignments=(first, reads_scores, second, *rest))).assignments
+    assert [a.tensor for a in settled] == ["S", "Z2", "E", "Z", "O", "O"] and not any(a.outer for a in settled)
+    overwrites = replace(copy, tensor="S")
+    settled = settle_outer_loops(replace(before, assignments=(first, second, overwrites, *rest))).assignments
+    assert not any(a.outer for a in settled)
+
+
+def test_the_proof() -> None:
+    text = "def f(float(B,T) X) -> (Y) { A(b,t) = X(b,t) + 1.0  Y(b,t) = A(b,t) * 2.0  C(t,b) = A(b,t) where b in 0:8, t in 0:8 }"
+    text = text.replace("-> (Y)", "-> (Y, C)")
+    made = extract(program(text, {"X": (8, 8)}))
+    a, y, c = made.assignments
+    b = OuterLoops(0, ("b",))
+
+    def proved(*assignments: object) -> None:
+        found = to_scop(replace(made, assignments=assignments))  # type: ignore[arg-type]
+        verify_outer_loops(found, dependences(found))
+
+    proved(replace(a, outer=b), replace(y, outer=b), replace(c, outer=b))
+    with pytest.raises(VerifyError, match="a value passes from one iteration to another"):
+        proved(replace(a, outer=b), replace(y, outer=OuterLoops(0, ("t",))))
+    with pytest.raises(VerifyError, match="share different loops"):
+        proved(replace(a, outer=b), y)
+    with pytest.raises(VerifyError, match="share different loops"):
+        proved(replace(a, outer=b), replace(y, outer=OuterLoops(0, ("b", "t"))))
+
+
+def test_slices() -> None:
+    """Of what statements outside use there is none, nor of what an iteration uses all over."""
+    text = """def f(float(B,T,I) X, float(H,I) W) -> (Y, Z) {
+        A(b,t,h) +=! X(b,t,i) * W(h,i)  C(t,b,h) = A(b,t,h)  D(b,t,h) = C(t,b,h) * 2.0  Y(b,t,h) = D(b,t,h)  Z(h) = D(0,0,h) }"""
+    made = extract(program(text, {"X": (32, 32, 16), "W": (64, 16)}))
+    assignments = tuple(replace(a, outer=OuterLoops(0, ("b",)), start=None) for a in made.assignments[:-1])
+    scop = to_scop(replace(made, assignments=(*assignments, made.assignments[-1])))
+    (one,) = contract_slices(scop, scop.statements[:-1], Tile(3))
+    assert (one.tensor, one.mark, one.steps, one.least, one.elements) == ("A", Tile(3), (32 * 64,), 0, 32 * 64)
+
+
+def test_operations() -> None:
+    text = "def f(float(N) X, int32(N) I) -> (Y) { Y(i) = exp(X(i)) / (X(i) + float(I(i))) }"
+    (a,) = extract(program(text, {"X": (8,), "I": (8,)})).assignments
+    assert operations(a.value) == 20 + 8 + 1 + 1
