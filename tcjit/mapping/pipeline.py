@@ -145,7 +145,7 @@ def build_scop(
         assignments = step(simplify_reductions, assignments)
         assignments = step(scatter_reductions, assignments, target, prove != "none")
         if on_vectors and options.fusion != "minimal" and not program.dynamic:
-            assignments = step(fuse_outer_loops, assignments, target)
+            assignments = proved(fuse_outer_loops, assignments, target)
     nests = on_vectors and options.uses_nests
     if isinstance(target, Device) and pack and "mma" in target.capabilities:
         assignments = proved(narrow_operands, assignments)

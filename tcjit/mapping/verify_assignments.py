@@ -20,7 +20,7 @@ from tcjit.grammar.dtypes import DTYPES, holds
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import children, factors, rebuild, with_names
 from tcjit.mapping.assignment import Assignment, Assignments, to_scop, to_statement
-from tcjit.mapping.nest.strip_mine import plus
+from tcjit.mapping.nest.strip_mine import plus, with_indices
 from tcjit.mapping.reduction import identity
 
 _OPERAND = Const(0, dtype="int64")  # stands for every operand where nodes are compared without them
@@ -59,6 +59,7 @@ class _Replacement:
             "split_initialisation": self.initialised,
             "factor_contractions": self.factored,
             "hoist_invariants": self.stored,
+            "fuse_outer_loops": self.blocked,
         }
 
     # ------------------------------------------------------------ rules
@@ -75,6 +76,29 @@ class _Replacement:
             elif not self.instances(assignment).is_empty():
                 return "the results are not started" if assignment.operator == "=" != old.operator else "the update changed"
         return "something was added" if left else ""
+
+    def blocked(self, old: Assignment, new: Sequence[Assignment]) -> str:
+        """Loops over whole blocks of a dimension, and over the points of one, in the place of a loop: the same instances."""
+        if len(new) != 1 or new[0].outer is None or not set(new[0].outer.dims) <= set(_dims(new[0])):
+            return "it shares loops that it does not have"
+        a = replace(new[0], outer=None)
+        ranges = {name: (lower, upper) for name, lower, upper in old.bounds}
+        bounds, values = list(a.bounds), {}
+        for blocks, points in zip(a.bounds, a.bounds[1:]):
+            (outer, first, count), (dim, least, size) = blocks, points
+            if outer in ranges:
+                continue
+            if first or least or ranges.get(dim) != (0, count * size):
+                return "blocks do not have the points of the dimension"
+            block = Binary("*", Const(size, dtype="int64"), Index(outer, dtype="int64"), dtype="int64")
+            values[dim] = Binary("+", block, Index(dim, dtype="int64"), dtype="int64")
+            bounds[bounds.index(points)] = (dim, 0, count * size)
+            bounds.remove(blocks)
+        subscripts = tuple(with_indices(sub, values) for sub in old.subscripts)
+        start = None if old.start is None else with_indices(old.start, values)
+        same = replace(a, bounds=tuple(bounds), subscripts=old.subscripts, value=old.value, start=old.start) == old
+        same = same and (a.subscripts, a.value, a.start) == (subscripts, with_indices(old.value, values), start)
+        return "" if same else "more than blocks of dimensions changed"
 
     def widened(self, old: Assignment, new: Sequence[Assignment]) -> str:
         """The reduction in a temporary of a wider type, whose results are converted once."""

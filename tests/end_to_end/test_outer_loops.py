@@ -86,6 +86,20 @@ PROGRAMS: dict[str, tuple[str, Shapes, str, set[str]]] = {
         "b",
         {"A"},
     ),
+    "rows in blocks": (
+        """def f(float(B,D) X, float(E,D) W, float(E) c) -> (Y) { T(b,e) +=! X(b,d) * W(e,d)  T(b,e) = T(b,e) + c(e)
+        M(b) max=! T(b,e)  Z(b) +=! exp(T(b,e) - M(b))  Y(b,e) = exp(T(b,e) - M(b)) / Z(b) }""",
+        {"X": (48, 7), "W": (13, 7), "c": (13,)},
+        "b_block",
+        {"T"},
+    ),
+    "gathered from a slice": (
+        """def f(float(B,D) X, float(E,D) W, int64(B) I) -> (L) { T(b,e) +=! X(b,d) * W(e,d)  Z(b) +=! exp(T(b,e))
+        L(b) = log(Z(b)) - T(b,I(b)) }""",
+        {"X": (48, 7), "W": (13, 7), "I": (48,)},
+        "b_block",
+        {"T"},
+    ),
 }
 
 
@@ -105,6 +119,7 @@ def compiled(text: str, shapes: Shapes, options: tcjit.Options | None = None) ->
     """A kernel that agrees with the reference, with the same bits whatever the threads."""
     random = np.random.default_rng(zlib.crc32(text.encode()))
     given = {name: random.standard_normal(shape).astype(np.float32).astype(np.float64) for name, shape in shapes.items()}
+    given |= {name: random.integers(0, 13, shapes[name]) for name in shapes.keys() & {"I"}}
     made = program(text, shapes)
     expected = reference.run(made, dict(given), {})
     arguments = [tensor(given[param.name], param.dtype) for param in made.definition.params]

@@ -11,14 +11,18 @@ import pytest
 from support.mapping import AVX512, program
 
 from tcjit.errors import VerifyError
+from tcjit.grammar.ast import Binary, Const, Index
 from tcjit.mapping.assignment import Assignments, to_scop
 from tcjit.mapping.dependences import dependences
 from tcjit.mapping.extract import extract
 from tcjit.mapping.marks import Tile
 from tcjit.mapping.operations import operations
+from tcjit.mapping.options import Options
 from tcjit.mapping.outer_loops import OuterLoops
 from tcjit.mapping.passes.contract_slices import contract_slices, verify_outer_loops
 from tcjit.mapping.passes.fuse_outer_loops import fuse_outer_loops, settle_outer_loops
+from tcjit.mapping.passes.tile_reductions import tile_reductions
+from tcjit.mapping.verify_assignments import verify_assignments
 
 Shapes = dict[str, tuple[int, ...]]
 ATTENTION = """def f(float(B,Q,D) q, float(B,K,D) k, float(B,K,D) v) -> (O) {
@@ -63,10 +67,16 @@ def test_what_pays(b: int, n: int, threads: int, expected: bool) -> None:
     assert any(loops(ATTENTION, shapes_of_attention(b, n), threads)) == expected
 
 
-def test_rows_are_no_batch() -> None:
-    """Register tiles use an operand for many rows: that loop stays inside, however small the cache."""
-    shapes = {"q": (1, 4096, 64), "k": (1, 1024, 64), "v": (1, 1024, 64)}
-    assert not any(loops(ATTENTION, shapes))
+def test_blocks_of_rows() -> None:
+    """Register tiles use an operand for many rows: where there is no batch, they are shared in blocks that divide their number."""
+    matrix = {"q": (1, 4096, 64), "k": (1, 1024, 64), "v": (1, 1024, 64)}
+    assert loops(ATTENTION, matrix) == [(0, ("i_block",))] * 5
+    first = fused(ATTENTION, matrix).assignments[0]
+    blocks = {name: upper for name, _, upper in first.bounds}
+    assert blocks["i_block"] * blocks["i"] == 4096 and 32 <= blocks["i"] and 4 * blocks["i"] * 2 * 1024 <= AVX512.cache_bytes // 2
+    whole = Binary("*", Const(blocks["i"], dtype="int64"), Index("i_block", dtype="int64"), dtype="int64")
+    assert first.subscripts[1] == Binary("+", whole, Index("i", dtype="int64"), dtype="int64")
+    assert not any(loops(ATTENTION, {**matrix, "q": (1, 4099, 64)})), "a prime"
 
 
 def test_weights_that_are_read_again() -> None:
@@ -99,20 +109,25 @@ def test_parts_of_other_dimensions_are_no_hindrance() -> None:
 def test_what_is_written_first_and_read_before() -> None:
     """An assignment that overwrites what others of the run have read shares a loop with them only along the same axis."""
     text = """def f(float(B,T,I) X, float(H,I) W) -> (P, Y) {
-        P(b,t) = X(b,t,0)  A(b,t,h) +=! X(b,t,i) * W(h,i)  Y(b,t,h) = A(b,t,h) * P(b,t)  P(t,b) = Y(t,b,0) where t in 0:32, b in 0:32 }"""
+        P(b,t) = X(b,t,0)  A(b,t,h) +=! X(b,t,i) * W(h,i)  Y(b,t,h) = A(b,t,h) * P(b,t)  P(b,t) = Y(t,b,0) where t in 0:32, b in 0:32 }"""
     found = loops(text, {"X": (32, 32, 64), "W": (512, 64)})
     assert found[-1] is None
 
 
 def test_copies_stand_before_what_shares_loops() -> None:
-    before = fused(ATTENTION, shapes_of_attention(16, 256))
-    first, second, *rest = before.assignments
-    copy = replace(first, tensor="Z2", value=first.value, reduction=(), operator="=", outer=None)
+    before = tile_reductions(fused(ATTENTION, shapes_of_attention(16, 256)), Options(), AVX512, True)
+    *copies, first, second, last_sum, product, division = before.assignments
+    rest = [last_sum, product, division]
+    assert [a.tensor for a in copies] == ["k_staged"] and copies[0].outer == first.outer and division.fused
+    before = replace(before, assignments=(first, second, *rest))
+    copy = replace(first, tensor="Z2", tiled=(), reduction=(), operator="=", outer=None)
     settled = settle_outer_loops(replace(before, assignments=(first, copy, second, *rest))).assignments
     assert settled[0] == copy and [a.outer is not None for a in settled[1:]] == [True] * 5
     reads_scores = replace(second, tensor="Z2", outer=None)
     settled = settle_outer_loops(replace(before, assignments=(first, reads_scores, second, *rest))).assignments
     assert [a.tensor for a in settled] == ["S", "Z2", "E", "Z", "O", "O"] and not any(a.outer for a in settled)
+    untiled = tuple(replace(a, tiled=(), fused=False) for a in (first, second, *rest))
+    assert not any(a.outer for a in settle_outer_loops(replace(before, assignments=untiled)).assignments), "loops alone are fused later"
     overwrites = replace(copy, tensor="S")
     settled = settle_outer_loops(replace(before, assignments=(first, second, overwrites, *rest))).assignments
     assert not any(a.outer for a in settled)
@@ -153,3 +168,35 @@ def test_operations() -> None:
     text = "def f(float(N) X, int32(N) I) -> (Y) { Y(i) = exp(X(i)) / (X(i) + float(I(i))) }"
     (a,) = extract(program(text, {"X": (8,), "I": (8,)})).assignments
     assert operations(a.value) == 20 + 8 + 1 + 1
+
+
+@pytest.mark.parametrize(
+    ("change", "wrong"),
+    [
+        ({}, ""),
+        ({"outer": None}, "it shares loops that it does not have"),
+        ({"outer": OuterLoops(0, ("z",))}, "it shares loops that it does not have"),
+        ({"operator": "max="}, "more than blocks of dimensions changed"),
+        ({"bounds": "shorter"}, "blocks do not have the points of the dimension"),
+        ({"value": "other"}, "more than blocks of dimensions changed"),
+        ({"subscripts": "other"}, "more than blocks of dimensions changed"),
+    ],
+)
+def test_blocks_are_validated(change: dict[str, object], wrong: str) -> None:
+    before = extract(program(ATTENTION, {"q": (1, 4096, 64), "k": (1, 1024, 64), "v": (1, 1024, 64)}))
+    after = fuse_outer_loops(before, AVX512)
+    first = after.assignments[0]
+    index = Index("i", dtype="int64")
+    changed = {
+        "bounds": tuple((name, lower, upper - (name == "i")) for name, lower, upper in first.bounds),
+        "value": Binary("*", first.value, first.value, dtype="float32"),
+        "subscripts": (first.subscripts[0], index, first.subscripts[2]),
+    }
+    broken = replace(first, **{name: changed.get(name, value) for name, value in change.items()})  # type: ignore[arg-type]
+    program_after = (broken, *after.assignments[1:])
+    made = replace(after, assignments=program_after, replaced=tuple((a,) for a in program_after))
+    if not wrong:
+        verify_assignments("fuse_outer_loops", before, made)
+        return
+    with pytest.raises(VerifyError, match=wrong):
+        verify_assignments("fuse_outer_loops", before, made)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tcjit.grammar.affine import guarded_accesses, is_gather
-from tcjit.grammar.ast import Access, Expr, Index
+from tcjit.grammar.ast import Access, Const, Expr, Index
 from tcjit.grammar.walk import children, rebuild, walk
 from tcjit.mapping.assignment import Assignment
 from tcjit.mapping.nest.strip_mine import Strip, with_indices
@@ -75,15 +75,11 @@ def _over_results(a: Assignment, e: Assignment, places: Mapping[str, tuple[Expr,
     if a.outer is not None and (e.outer is None or e.outer.number != a.outer.number):
         return None
     reads = [access for access in _reads(e) if access.tensor in places]
-    own = [sub.name for sub in places[reads[0].tensor] if isinstance(sub, Index)] if reads else []
-    theirs = [sub.name for sub in reads[0].subscripts if isinstance(sub, Index)] if reads else []
-    if not reads or len(own) != len(places[reads[0].tensor]) or len(set(own)) != len(own) or {name for name, _, _ in a.results} != set(own):
+    renaming = _renaming(reads[0].subscripts, places[reads[0].tensor]) if reads else None
+    if renaming is None or set(renaming.values()) != {name for name, _, _ in a.results}:
         return None
-    if len(theirs) != len(own) or len(set(theirs)) != len(theirs):
-        return None
-    renaming = dict(zip(theirs, own, strict=True))
     bounds = {name: limits for name, *limits in a.results}
-    if len(e.bounds) != len(own) or any(name not in renaming or bounds[renaming[name]] != limits for name, *limits in e.bounds):
+    if len(e.bounds) != len(renaming) or any(name not in renaming or bounds[renaming[name]] != limits for name, *limits in e.bounds):
         return None
     values: Mapping[str, Expr] = {name: Index(new, dtype="int64") for name, new in renaming.items()}
     renamed = replace(
@@ -91,6 +87,21 @@ def _over_results(a: Assignment, e: Assignment, places: Mapping[str, tuple[Expr,
     )
     at_hand = all(access.subscripts == places.get(access.tensor, access.subscripts) for access in _reads(renamed))
     return renamed if at_hand else None
+
+
+def _renaming(theirs: Sequence[Expr], own: Sequence[Expr]) -> dict[str, str] | None:
+    """The indices of some subscripts by those of others that are equal but for the names, one to one."""
+    renaming: dict[str, str] = {}
+
+    def match(one: Expr, other: Expr) -> bool:
+        if isinstance(one, Index) and isinstance(other, Index):
+            return renaming.setdefault(one.name, other.name) == other.name
+        blank = Const(0, dtype="int64")
+        alike = rebuild(one, lambda _: blank) == rebuild(other, lambda _: blank)
+        return alike and all(map(match, children(one), children(other)))
+
+    same = len(theirs) == len(own) and all(map(match, theirs, own))
+    return renaming if same and len(set(renaming.values())) == len(renaming) else None
 
 
 def _forwarded(

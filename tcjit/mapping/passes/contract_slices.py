@@ -55,12 +55,15 @@ def _forms(scop: Scop, s: ScopStatement, storage: Storage) -> Iterator[Form | No
         for access in accesses(s):
             if access.tensor != storage.name:
                 continue
-            form, constant = dict.fromkeys(ranges, 0), 0
-            for sub, step in zip(access.subscripts, storage.strides, strict=True):
+            form, constant, ranges[""] = dict.fromkeys(ranges, 0), 0, (0, 1)
+            for sub, step, extent in zip(access.subscripts, storage.strides, storage.shape, strict=True):
                 linear = affine_form(sub, scop.values)
-                if linear is None or step is None or not set(linear[0]) <= set(form):
+                if step is None or linear is not None and not set(linear[0]) <= set(form):
                     yield None
                     return
+                if linear is None:  # data, which may be any element along the axis
+                    form[""] = form.get("", 0) + step * (extent - 1)
+                    continue
                 constant += step * linear[1]
                 form = {name: total + step * linear[0].get(name, 0) for name, total in form.items()}
             yield _extremes(form, constant, ranges, s.outer.dims)

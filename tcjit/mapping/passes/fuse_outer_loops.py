@@ -7,7 +7,7 @@ memory that they need. This is loop fusion at the outermost level; ``contract_sl
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -17,11 +17,13 @@ from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names
 from tcjit.mapping.assignment import Assignment, Assignments
 from tcjit.mapping.machine import Machine
+from tcjit.mapping.nest.strip_mine import strip_mine, strip_mined
 from tcjit.mapping.outer_loops import OuterLoops
 from tcjit.mapping.storage import Storage
 
 REUSE = 32  # results that use an element of an operand in one iteration, at least, or as many as in all of them: register tiles need them
 ITERATIONS = 4  # for each thread at least: they share them evenly
+MOVES = 3  # of an element of a temporary between memory and caches: its place is read before it is written, then it is read
 FEWER = 4  # times less memory for temporaries than without, at least
 
 
@@ -31,23 +33,34 @@ def fuse_outer_loops(before: Assignments, machine: Machine) -> Assignments:
     tensors = {storage.name: storage for storage in before.tensors}
     while first < len(program):
         fused = _fused(program, first, tensors, machine)
-        for position, dims in enumerate(fused, first):
-            program[position] = replace(program[position], outer=OuterLoops(number, dims))
+        for position, loops in enumerate(fused, first):
+            program[position] = _under(program[position], number, loops)
         number += bool(fused)
         first += max(1, len(fused))
     return replace(before, assignments=tuple(program), replaced=tuple((new,) for new in program))
 
 
+def _under(a: Assignment, number: int, loops: Sequence[tuple[str, int]]) -> Assignment:
+    """An assignment whose outer loops are shared: those over dimensions, or over blocks of so many of their points."""
+    dims = []
+    for dim, block in loops:
+        if block > 1:
+            strip = strip_mine(a, dim, block)
+            a = strip_mined(a, strip)
+        dims.append(strip.outer if block > 1 else dim)
+    return replace(a, outer=OuterLoops(number, tuple(dims)))
+
+
 def settle_outer_loops(before: Assignments) -> Assignments:
     """The program with what stands between assignments that share loops, and does not share them, before all of those; where it has to
-    stay, as a copy of what they compute does, they share nothing."""
+    stay, as a copy of what they compute does, or none of them has a nest, they share nothing."""
     program = list(before.assignments)
     for number in dict.fromkeys(a.outer.number for a in program if a.outer):
         shares = [a.outer is not None and a.outer.number == number for a in program]
         first, last = shares.index(True), len(shares) - shares[::-1].index(True)
         own = [a for a, fits in zip(program[first:last], shares[first:last], strict=True) if fits]
         others = [a for a, fits in zip(program[first:last], shares[first:last], strict=True) if not fits]
-        if _may_precede(others, program[first:last]):
+        if any(a.tiled for a in own) and _may_precede(others, program[first:last]):
             program[first:last] = [*others, *own]
         else:
             program[first:last] = [replace(a, outer=None) if fits else a for a, fits in zip(program[first:last], shares[first:last])]
@@ -127,9 +140,10 @@ class _FusedRun:
         axes = [axis for axis, sub in enumerate(access.subscripts) if isinstance(sub, Index) and sub.name == dim]
         return axes[0] if axes else None
 
-    def shared(self, loops: Sequence[int]) -> list[tuple[str, ...]]:
-        """The dimensions of each assignment for some of the loops."""
-        return [tuple(dim for loop in loops if (dim := dims[loop]) is not None) for dims in self.dims]
+    def shared(self, loops: Iterable[int]) -> list[tuple[str, ...]]:
+        """The dimensions of each assignment for some of the loops, which all can share."""
+        numbers = list(loops)
+        return [tuple(dim for loop in numbers if (dim := dims[loop]) is not None) for dims in self.dims]
 
     @property
     def possible(self) -> list[int]:
@@ -137,8 +151,11 @@ class _FusedRun:
         return [loop for loop in range(len(self.extents)) if all(dims[loop] is not None for dims in self.dims)]
 
 
-def _fused(program: Sequence[Assignment], first: int, tensors: Mapping[str, Storage], machine: Machine) -> list[tuple[str, ...]]:
-    """The dimensions of the loops that assignments from the first on share, for each of them; nothing where they should share none."""
+def _fused(
+    program: Sequence[Assignment], first: int, tensors: Mapping[str, Storage], machine: Machine
+) -> list[list[tuple[str, int]]]:
+    """The loops that assignments from the first on share, for each of them: dimensions, and how many of their points are a block; nothing
+    where they should share none."""
     a = program[first]
     bounds = [(name, upper) for name, lower, upper in a.results if lower == 0 and upper > 1 and Index(name, dtype="int64") in a.subscripts]
     if a.final or a.empty or a.dynamic or not bounds:
@@ -147,38 +164,51 @@ def _fused(program: Sequence[Assignment], first: int, tensors: Mapping[str, Stor
     bounds.sort(key=lambda bound: order.index(bound[0]))
     run = _FusedRun(tuple(extent for _, extent in bounds))
     run.begin(a, tuple(name for name, _ in bounds))
-    best: list[tuple[str, ...]] = []
+    best: list[list[tuple[str, int]]] = []
     for end in range(first + 1, len(program)):
         if not run.take(program[end]) or not run.possible:
             break
         loops = _worth(program, first, end + 1, run, tensors, machine)
-        best = run.shared(loops) if loops else best
+        if loops:
+            best = [list(zip(dims, loops.values(), strict=True)) for dims in run.shared(loops)]
     return best
 
 
 def _worth(
     program: Sequence[Assignment], first: int, end: int, run: _FusedRun, tensors: Mapping[str, Storage], machine: Machine
-) -> list[int]:
-    """The outermost loops that keep what lives in a run alone in a core's cache; none where they do not pay."""
+) -> dict[int, int]:
+    """The outermost loops that keep what lives in a run alone in a core's cache, each with the size of a block; none where they do not
+    pay."""
     members, others = program[first:end], [*program[:first], *program[end:]]
     outside = {access.tensor for other in others for access in _accesses(other)}
     inside = [tensors[name] for name in run.written if tensors[name].role == "temporary" and name not in outside]
-    total = sum(map(_bytes, inside))
-    if total <= machine.cache_bytes:
-        return []
-    chosen: list[int] = []
+    total, most = sum(map(_bytes, inside)), machine.cache_bytes // 2
+    if total <= machine.cache_bytes or not any(map(_is_contraction, members)):
+        return {}
+    loops: dict[int, int] = {}
     for loop in run.possible:
-        wider = [*chosen, loop]
-        if not all(_keeps_reuse(a, dims) for a, dims in zip(members, run.shared(wider), strict=True)):
-            continue
-        chosen = wider
-        if total // prod(run.extents[one] for one in chosen) <= machine.cache_bytes // 2:
+        wider = run.shared([*loops, loop])
+        if all(_keeps_reuse(a, dims, 1) for a, dims in zip(members, wider, strict=True)):
+            loops[loop] = 1
+        if total // _iterations(run, loops) <= most:
             break
-    count = prod(run.extents[loop] for loop in chosen)
-    again = sum(_bytes(tensors[name]) for name in _read_again(members, run.shared(chosen), run.written))
+    if not loops:  # blocks of rows
+        loop = run.possible[0]
+        rows = most // (total // run.extents[loop])
+        sizes = [size for size in range(REUSE, rows + 1) if run.extents[loop] % size == 0]
+        loops = {loop: max(sizes)} if sizes else {}
+    dims = run.shared(loops)
+    count = _iterations(run, loops)
+    again = sum(_bytes(tensors[name]) for name in _read_again(members, dims, run.written))
     evenly = count >= ITERATIONS * machine.threads or count % machine.threads == 0
-    pays = chosen and count >= FEWER and evenly and count * again <= total
-    return chosen if pays and any(map(_is_contraction, members)) else []
+    reuse = all(_keeps_reuse(a, own, *loops.values()) for a, own in zip(members, dims, strict=True))
+    costs = machine.costs
+    saved = MOVES * total * machine.threads / costs.memory_read
+    return loops if count >= FEWER and evenly and reuse and count * again / (costs.l3_load * costs.frequency) <= saved else {}
+
+
+def _iterations(run: _FusedRun, loops: Mapping[int, int]) -> int:
+    return prod(run.extents[loop] // size for loop, size in loops.items())
 
 
 def _bytes(storage: Storage) -> int:
@@ -197,10 +227,16 @@ def _reuse(a: Assignment, access: Access, fixed: Sequence[str]) -> int:
     return prod(upper - lower for name, lower, upper in a.results if name not in moving and name not in fixed)
 
 
-def _keeps_reuse(a: Assignment, fixed: Sequence[str]) -> bool:
-    """Whether operands of a contraction are used often enough in one iteration of loops over some dimensions."""
-    reads = [access for access, _ in guarded_accesses(a.value)]
-    return not _is_contraction(a) or all(_reuse(a, access, fixed) >= min(REUSE, _reuse(a, access, ())) for access in reads)
+def _keeps_reuse(a: Assignment, fixed: Sequence[str], *sizes: int) -> bool:
+    """Whether operands of a contraction are used often enough in one iteration of loops over blocks of such sizes of some dimensions."""
+    if not _is_contraction(a):
+        return True
+    for access, _ in guarded_accesses(a.value):
+        moving = {name for sub in access.subscripts for name in names(sub)}
+        rows = prod(size for dim, size in zip(fixed, sizes) if dim not in moving)
+        if rows * _reuse(a, access, fixed) < min(REUSE, _reuse(a, access, ())):
+            return False
+    return True
 
 
 def _read_again(members: Sequence[Assignment], shared: Sequence[tuple[str, ...]], written: set[str]) -> set[str]:
