@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import count, groupby
+from math import prod
 from typing import Literal
 
 import islpy as isl
@@ -159,7 +160,7 @@ def build_scop(
     assignments = proved(restrict_products, assignments) if isinstance(target, Device) else assignments
     assignments = proved(split_index_sets, assignments, options) if on_vectors else assignments
     assignments = proved(split_initialisation, assignments)
-    assignments = step(settle_outer_loops, assignments)
+    assignments = step(settle_outer_loops, assignments) if nests else assignments
     return steps.run("scop", to_scop, assignments, show=Scop.show, suffix="scop")
 
 
@@ -187,6 +188,7 @@ def _mapped(
     tree = isl.Schedule.empty(isl.Space.params_alloc(scop.ctx, 0))
     privates: list[Buffer] = []
     slices: list[ThreadSlice] = []
+    slots = 1
     counter = count()
     for outer, group in groupby(scop.statements, key=lambda s: s.outer and s.outer.number):
         statements = tuple(group)
@@ -195,9 +197,11 @@ def _mapped(
         else:
             made, buffers, own = _under_outer_loops(scop, statements, options, machine, prove, counter, steps)
             slices += own
+            iterations = max(prod(s.extent(dim) for dim in s.outer.dims) for s in statements if s.outer)
+            slots = max(slots, min(machine.threads, iterations))
         privates += buffers
         tree = made if tree.get_domain().is_empty() else tree.sequence(made)
-    return Mapped(scop, tree, tuple(privates), options, prove != "none" or not scop.statements, slices=tuple(slices), slots=machine.threads)
+    return Mapped(scop, tree, tuple(privates), options, prove != "none" or not scop.statements, slices=tuple(slices), slots=slots)
 
 
 def _under_outer_loops(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import prod
 
 from tcjit.grammar.affine import guarded_accesses
@@ -29,15 +30,16 @@ FEWER = 4  # times less memory for temporaries than without, at least
 
 def fuse_outer_loops(before: Assignments, machine: Machine) -> Assignments:
     """The program with the loops that its assignments share, where that keeps temporaries in a core's cache."""
-    program, number, first = list(before.assignments), 0, 0
-    tensors = {storage.name: storage for storage in before.tensors}
-    while first < len(program):
-        fused = _fused(program, first, tensors, machine)
-        for position, loops in enumerate(fused, first):
-            program[position] = _under(program[position], number, loops)
+    fusion, number, first = _Fusion(before, machine), 0, 0
+    assignments: list[Assignment] = []
+    while first < len(before.assignments):
+        fused = fusion.longest(first)
+        assignments += [_under(before.assignments[at], number, loops) for at, loops in enumerate(fused, first)]
+        if not fused:
+            assignments.append(before.assignments[first])
         number += bool(fused)
-        first += max(1, len(fused))
-    return replace(before, assignments=tuple(program), replaced=tuple((new,) for new in program))
+        first = len(assignments)
+    return replace(before, assignments=tuple(assignments), replaced=tuple((new,) for new in assignments))
 
 
 def _under(a: Assignment, number: int, loops: Sequence[tuple[str, int]]) -> Assignment:
@@ -102,22 +104,18 @@ class _FusedRun:
     axes: dict[str, list[int | None]] = field(default_factory=dict)
     written: set[str] = field(default_factory=set)
 
-    def take(self, a: Assignment) -> bool:
+    def take(self, a: Assignment, accesses: Sequence[Access]) -> bool:
         """Add an assignment, if it uses what others of the run compute and any loop is left that all can share."""
         ranges = {name: (lower, upper) for name, lower, upper in a.results}
-        accesses = list(_accesses(a))
         joined = [access for access in accesses if access.tensor in self.written or access.tensor == a.tensor in self.axes]
         dims = tuple(self._dim(loop, joined, ranges) for loop in range(len(self.extents)))
         if not joined or not any(dims) or a.final or a.empty or a.dynamic:
             return False
-        self._add(a, dims, accesses)
+        self.add(a, dims, accesses)
         return True
 
-    def begin(self, a: Assignment, dims: tuple[str, ...]) -> None:
-        """Add the first assignment."""
-        self._add(a, dims, list(_accesses(a)))
-
-    def _add(self, a: Assignment, dims: tuple[str | None, ...], accesses: Sequence[Access]) -> None:
+    def add(self, a: Assignment, dims: tuple[str | None, ...], accesses: Sequence[Access]) -> None:
+        """Add an assignment with its dimension for each loop."""
         self.dims.append(dims)
         self.written.add(a.tensor)
         for access in accesses:
@@ -151,60 +149,96 @@ class _FusedRun:
         return [loop for loop in range(len(self.extents)) if all(dims[loop] is not None for dims in self.dims)]
 
 
-def _fused(
-    program: Sequence[Assignment], first: int, tensors: Mapping[str, Storage], machine: Machine
-) -> list[list[tuple[str, int]]]:
-    """The loops that assignments from the first on share, for each of them: dimensions, and how many of their points are a block; nothing
-    where they should share none."""
-    a = program[first]
-    bounds = [(name, upper) for name, lower, upper in a.results if lower == 0 and upper > 1 and Index(name, dtype="int64") in a.subscripts]
-    if a.final or a.empty or a.dynamic or not bounds:
-        return []
-    order = [sub.name for sub in a.subscripts if isinstance(sub, Index)]
-    bounds.sort(key=lambda bound: order.index(bound[0]))
-    run = _FusedRun(tuple(extent for _, extent in bounds))
-    run.begin(a, tuple(name for name, _ in bounds))
-    best: list[list[tuple[str, int]]] = []
-    for end in range(first + 1, len(program)):
-        if not run.take(program[end]) or not run.possible:
-            break
-        loops = _worth(program, first, end + 1, run, tensors, machine)
-        if loops:
-            best = [list(zip(dims, loops.values(), strict=True)) for dims in run.shared(loops)]
-    return best
+class _Fusion:
+    """A program, and what is asked of its assignments again and again."""
+
+    def __init__(self, before: Assignments, machine: Machine) -> None:
+        self.machine, self.program = machine, before.assignments
+        self.tensors = {storage.name: storage for storage in before.tensors}
+        self.uses = [_Uses(a) for a in self.program]
+        self.users: dict[str, list[int]] = {}  # of each tensor, in order
+        for position, uses in enumerate(self.uses):
+            for name in {access.tensor for access in uses.accesses}:
+                self.users.setdefault(name, []).append(position)
+
+    def longest(self, first: int) -> list[list[tuple[str, int]]]:
+        """The loops that assignments from the first on share, for each of them: dimensions, and how many of their points are a block;
+        nothing where they should share none."""
+        a = self.program[first]
+        plain = {sub.name: axis for axis, sub in enumerate(a.subscripts) if isinstance(sub, Index)}
+        bounds = [(name, upper) for name, lower, upper in a.results if lower == 0 and upper > 1 and name in plain]
+        if a.final or a.empty or a.dynamic or not bounds:
+            return []
+        bounds.sort(key=lambda bound: plain[bound[0]])
+        run = _FusedRun(tuple(extent for _, extent in bounds))
+        run.add(a, tuple(name for name, _ in bounds), self.uses[first].accesses)
+        best: list[list[tuple[str, int]]] = []
+        for end in range(first + 1, len(self.program)):
+            if not run.take(self.program[end], self.uses[end].accesses) or not run.possible:
+                break
+            loops = self.worth(first, end + 1, run)
+            if loops:
+                best = [list(zip(dims, loops.values(), strict=True)) for dims in run.shared(loops)]
+        return best
+
+    def worth(self, first: int, end: int, run: _FusedRun) -> dict[int, int]:
+        """The outermost loops that keep what lives in a run alone in a core's cache, each with the size of a block; none where they do not
+        pay."""
+        members, machine, tensors = self.uses[first:end], self.machine, self.tensors
+        alone = [name for name in run.written if first <= self.users[name][0] and self.users[name][-1] < end]
+        total = sum(_bytes(tensors[name]) for name in alone if tensors[name].role == "temporary")
+        if total <= machine.cache_bytes or not any(uses.is_contraction for uses in members):
+            return {}
+        loops: dict[int, int] = {}
+        most = machine.cache_bytes // 2
+        for loop in run.possible:
+            wider = run.shared([*loops, loop])
+            if all(uses.keeps_reuse(dims, 1) for uses, dims in zip(members, wider, strict=True)):
+                loops[loop] = 1
+            if total // _iterations(run, loops) <= most:
+                break
+        if not loops:  # blocks of rows
+            loop = run.possible[0]
+            rows = most // (total // run.extents[loop])
+            sizes = [size for size in range(REUSE, rows + 1) if run.extents[loop] % size == 0]
+            loops = {loop: max(sizes)} if sizes else {}
+        dims = run.shared(loops)
+        count, costs = _iterations(run, loops), machine.costs
+        again = {name for uses, own in zip(members, dims, strict=True) for name in uses.read_again(own) if name not in run.written}
+        streamed = count * sum(_bytes(tensors[name]) for name in again) / (costs.l3_load * costs.frequency)
+        evenly = count >= ITERATIONS * machine.threads or count % machine.threads == 0
+        reuse = all(uses.keeps_reuse(own, *loops.values()) for uses, own in zip(members, dims, strict=True))
+        pays = streamed <= MOVES * total * machine.threads / costs.memory_read
+        return loops if count >= FEWER and evenly and reuse and pays else {}
 
 
-def _worth(
-    program: Sequence[Assignment], first: int, end: int, run: _FusedRun, tensors: Mapping[str, Storage], machine: Machine
-) -> dict[int, int]:
-    """The outermost loops that keep what lives in a run alone in a core's cache, each with the size of a block; none where they do not
-    pay."""
-    members, others = program[first:end], [*program[:first], *program[end:]]
-    outside = {access.tensor for other in others for access in _accesses(other)}
-    inside = [tensors[name] for name in run.written if tensors[name].role == "temporary" and name not in outside]
-    total, most = sum(map(_bytes, inside)), machine.cache_bytes // 2
-    if total <= machine.cache_bytes or not any(map(_is_contraction, members)):
-        return {}
-    loops: dict[int, int] = {}
-    for loop in run.possible:
-        wider = run.shared([*loops, loop])
-        if all(_keeps_reuse(a, dims, 1) for a, dims in zip(members, wider, strict=True)):
-            loops[loop] = 1
-        if total // _iterations(run, loops) <= most:
-            break
-    if not loops:  # blocks of rows
-        loop = run.possible[0]
-        rows = most // (total // run.extents[loop])
-        sizes = [size for size in range(REUSE, rows + 1) if run.extents[loop] % size == 0]
-        loops = {loop: max(sizes)} if sizes else {}
-    dims = run.shared(loops)
-    count = _iterations(run, loops)
-    again = sum(_bytes(tensors[name]) for name in _read_again(members, dims, run.written))
-    evenly = count >= ITERATIONS * machine.threads or count % machine.threads == 0
-    reuse = all(_keeps_reuse(a, own, *loops.values()) for a, own in zip(members, dims, strict=True))
-    costs = machine.costs
-    saved = MOVES * total * machine.threads / costs.memory_read
-    return loops if count >= FEWER and evenly and reuse and count * again / (costs.l3_load * costs.frequency) <= saved else {}
+class _Uses:
+    """The accesses of an assignment, and how often its operands are used."""
+
+    def __init__(self, a: Assignment) -> None:
+        self.a, self.accesses = a, tuple(_accesses(a))
+        self.reads = {access: {name for sub in access.subscripts for name in names(sub)} for access, _ in guarded_accesses(a.value)}
+
+    @cached_property
+    def is_contraction(self) -> bool:
+        """Whether elements of all operands are used for several results."""
+        return bool(self.a.reduction) and len(self.reads) > 1 and all(self.reuse(moving, ()) > 1 for moving in self.reads.values())
+
+    def reuse(self, moving: set[str], fixed: Sequence[str]) -> int:
+        """The results that use an element of an operand, where some dimensions are fixed."""
+        return prod(upper - lower for name, lower, upper in self.a.results if name not in moving and name not in fixed)
+
+    def keeps_reuse(self, fixed: Sequence[str], *sizes: int) -> bool:
+        """Whether operands of a contraction are used often enough in one iteration of loops over blocks of such sizes of dimensions."""
+        for moving in self.reads.values() if self.is_contraction else ():
+            rows = prod(size for dim, size in zip(fixed, sizes) if dim not in moving)
+            if rows * self.reuse(moving, fixed) < min(REUSE, self.reuse(moving, ())):
+                return False
+        return True
+
+    def read_again(self, dims: Sequence[str]) -> set[str]:
+        """The tensors of which each iteration of loops over some dimensions reads the same elements."""
+        return {access.tensor for access, moving in self.reads.items() if not moving & set(dims)}
 
 
 def _iterations(run: _FusedRun, loops: Mapping[int, int]) -> int:
@@ -213,38 +247,3 @@ def _iterations(run: _FusedRun, loops: Mapping[int, int]) -> int:
 
 def _bytes(storage: Storage) -> int:
     return storage.elements * DTYPES[storage.dtype].bytes
-
-
-def _is_contraction(a: Assignment) -> bool:
-    """Whether elements of all its operands are used for several results."""
-    reads = [access for access, _ in guarded_accesses(a.value)]
-    return bool(a.reduction) and len(reads) > 1 and all(_reuse(a, access, ()) > 1 for access in reads)
-
-
-def _reuse(a: Assignment, access: Access, fixed: Sequence[str]) -> int:
-    """The results that use an element, where some dimensions are fixed."""
-    moving = {name for sub in access.subscripts for name in names(sub)}
-    return prod(upper - lower for name, lower, upper in a.results if name not in moving and name not in fixed)
-
-
-def _keeps_reuse(a: Assignment, fixed: Sequence[str], *sizes: int) -> bool:
-    """Whether operands of a contraction are used often enough in one iteration of loops over blocks of such sizes of some dimensions."""
-    if not _is_contraction(a):
-        return True
-    for access, _ in guarded_accesses(a.value):
-        moving = {name for sub in access.subscripts for name in names(sub)}
-        rows = prod(size for dim, size in zip(fixed, sizes) if dim not in moving)
-        if rows * _reuse(a, access, fixed) < min(REUSE, _reuse(a, access, ())):
-            return False
-    return True
-
-
-def _read_again(members: Sequence[Assignment], shared: Sequence[tuple[str, ...]], written: set[str]) -> set[str]:
-    """The tensors from outside of which each iteration reads the same elements."""
-    found = set()
-    for a, dims in zip(members, shared, strict=True):
-        for access, _ in guarded_accesses(a.value):
-            moving = {name for sub in access.subscripts for name in names(sub)}
-            if access.tensor not in written and not moving & set(dims):
-                found.add(access.tensor)
-    return found
