@@ -229,6 +229,7 @@ def test_options_of_another_version() -> None:
         assert used(16) == ((), "the model's, since those tuned are of another version")
 
 
+@pytest.mark.bare
 def test_nothing_is_scheduled_for_a_tuned_kernel_that_is_there() -> None:
     """Neither for the tuned shape nor, by its options, for one nearby."""
     tune(16, tile=(4, 16))
