@@ -39,7 +39,7 @@ SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 MOST = 1 << 20  # bytes of a request
 # what is read at use, by the beginning of its name; other variables may count when a process starts or PyTorch is imported
 AT_USE = ("TCJIT_", "POCL_", "PYTEST_", "CUDA_", "XDG_", "CC", "CXX", "COLUMNS", "HOME", "PATH", "PWD", "PYTHONPATH", "TMPDIR")
-AT_USE += ("TORCHINDUCTOR_CACHE_DIR",)
+AT_USE += ("OCLGRIND_", "TORCHINDUCTOR_CACHE_DIR")
 USUAL = {"preexec_fn": None, "pass_fds": (), "shell": False, "gid": None, "gids": None, "uid": None, "umask": -1, "process_group": -1}
 
 
