@@ -16,7 +16,7 @@ import shutil
 import tempfile
 import zlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
@@ -54,16 +54,22 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(WithoutTorch())  # as a plugin: a conftest's own hook stops at its folder
 
 
-def pytest_collection_finish() -> None:
-    """What has been imported and collected stays: the garbage collector need not look at it again and again."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is imported and collected stays: the garbage collector need not look at it again and again, now and later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture(autouse=True)
 def _start_of_processes(request: pytest.FixtureRequest) -> None:
-    """Python processes are forked with PyTorch imported, but for tests that are marked ``cold``."""
-    warm.install(request.node.get_closest_marker("cold") is None)
+    """Python processes are forked with PyTorch and tcjit imported, but for tests that are marked ``cold`` or ``bare``."""
+    warm.install(request.node.get_closest_marker("cold") is None, request.node.get_closest_marker("bare") is None)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -79,6 +85,7 @@ class WithoutTorch:
         return None if "mark.text" in collection_path.read_text(encoding="utf-8") else True
 
 
+@functools.cache
 def _unit(path: Path) -> str:
     """The part of the house that a test or doctest is about: ``grammar`` for ``tests/grammar/test_parse.py``."""
     for top in (ROOT / "tcjit", HOME):

@@ -33,6 +33,7 @@ TOTAL = "def total(float(N) X) -> (S) { S +=! X(n) }"
 TRANSPOSE = "def transpose(float(N,M) X) -> (Y) { Y(m, n) = X(n, m) }"
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_agrees_with_the_reference(shard: int) -> None:
     for number in range(shard, PROGRAMS, SHARDS):

@@ -41,6 +41,7 @@ def test_cpu(shard: int) -> None:
 
 @pytest.mark.skipif(COMPILER is None, reason="needs g++")
 @pytest.mark.filterwarnings("ignore:.* gets a kernel for every value:UserWarning")
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_cuda_on_the_host(shard: int) -> None:
     for number in range(shard, 6, SHARDS):
@@ -48,6 +49,7 @@ def test_cuda_on_the_host(shard: int) -> None:
 
 
 @pytest.mark.opencl
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_opencl(shard: int) -> None:
     require("pocl")

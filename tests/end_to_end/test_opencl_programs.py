@@ -30,6 +30,7 @@ def pocl() -> None:
     require("pocl")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_opencl_agrees_with_the_reference(shard: int) -> None:
     for number in range(shard, PROGRAMS, SHARDS):
@@ -60,6 +61,7 @@ def test_vectors_of_every_type(dtype: str) -> None:
         assert_clean(case)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("number", range(WATCHED))
 def test_oclgrind_has_nothing_to_say(number: int) -> None:
     require("oclgrind")

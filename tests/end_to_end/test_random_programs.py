@@ -1,4 +1,4 @@
-"""A hundred random programs, the same in every run, on the CPU against the reference; `make soak` draws fresh ones.
+"""Random programs, the same in every run, on the CPU against the reference: fifty, a hundred with --whole; `make soak` draws fresh ones.
 
 And every program that once failed, shrunk, from ``tests/regressions``.
 """
@@ -33,6 +33,7 @@ def test_random_expressions_call_every_builtin() -> None:
     assert drawn == set(BUILTINS), "every built-in has its arguments in support/fuzz/expressions.py"
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_cpu_agrees_with_the_reference(shard: int) -> None:
     counts = Statistics()

@@ -79,13 +79,17 @@ def test_a_program_that_takes_its_process_down_is_one_failure(monkeypatch: pytes
 
 
 @pytest.mark.parametrize(
-    ("program", "how"),
-    [("import sys; sys.exit(3)", "exit status 3"), ("import os; os.abort()", "signal 6"), ("import time; time.sleep(60)", "silent")],
+    ("program", "how", "patience"),
+    [
+        ("import sys; sys.exit(3)", "exit status 3", 60.0),
+        ("import os; os.abort()", "signal 6", 60.0),
+        ("import time; time.sleep(60)", "silent", 1.0),
+    ],
 )
-def test_how_a_child_ended_is_said(program: str, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_a_child_ended_is_said(program: str, how: str, patience: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "soak.py").write_text(program)
     monkeypatch.setattr(soak, "HOME", tmp_path)
-    monkeypatch.setattr(soak, "PATIENCE", 5.0)
+    monkeypatch.setattr(soak, "PATIENCE", patience)
     events = list(soak._events(WORK, 0, 5, threading.Event()))
     assert [event["kind"] for event in events] == ["ended"] and events[0]["how"].startswith(how)
 

@@ -378,6 +378,7 @@ def test_formulas_give_the_numbers(text: str) -> None:
             assert tuple((polynomial.integer(r.lower, values), polynomial.integer(r.upper, values)) for r in statement.domain) == numbers
 
 
+@pytest.mark.bare
 def test_a_plain_kernel_never_waits_for_isl() -> None:
     code = (
         "import sys, time\n"

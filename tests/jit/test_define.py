@@ -107,6 +107,7 @@ assert not {"lark", "islpy"} & set(sys.modules)
     assert any(float(child(code)) < 0.1 for _ in range(3))
 
 
+@pytest.mark.bare
 def test_a_warm_cache_needs_neither_lark_nor_isl() -> None:
     code = f"""
 import sys, torch, tcjit

@@ -297,6 +297,7 @@ def test_shapes_that_follow_from_symbols() -> None:
         assert torch.equal(y, x[:least] + z[:least]) and torch.equal(h, x[1::2])
 
 
+@pytest.mark.bare
 def test_another_process_serves_new_values_without_compiling() -> None:
     code = f"""
 import sys, json, torch, tcjit

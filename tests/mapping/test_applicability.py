@@ -56,6 +56,7 @@ def test_what_cannot_matter_gets_its_default() -> None:
         assert option.metadata["needs"] in ("", *TRAITS)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("shard", range(4))
 def test_dropped_options_change_no_kernel(shard: int) -> None:
     """The C text of random programs under drawn options and under what is left of them."""

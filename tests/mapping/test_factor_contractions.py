@@ -119,6 +119,7 @@ CONTRACTIONS = [
 ]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("parameters", "statement", "equation"), CONTRACTIONS)
 @pytest.mark.parametrize("target", ["cpu", "opencl"])
 def test_numbers_are_those_of_einsum(parameters: str, statement: str, equation: str, target: str) -> None:

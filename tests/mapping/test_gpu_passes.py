@@ -140,6 +140,7 @@ def serially(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline, "map_program", map_program)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("shard", range(4))
 def test_lowered_programs_compute_the_same(serially: None, shard: int) -> None:
     """`make soak` runs more of what this mapping makes, on two GPU targets."""

@@ -265,6 +265,7 @@ def test_no_copy_takes_more_neighbours_than_asked(text: str, wide: int, vector: 
 CONDITIONS = ("k <= i", "k >= i", "k <= i && k + 20 >= i", "k <= i || k >= i + 100", "k + i >= 200", "k < 30", "k >= i + 240")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("stages", [0, 3])
 @pytest.mark.parametrize("rows", [48, 250])
 @pytest.mark.parametrize("condition", CONDITIONS)

@@ -1,8 +1,9 @@
-"""Python processes that start with PyTorch imported: forked, for each, from a server that has imported it and done nothing else.
+"""Python processes that start with PyTorch and tcjit imported: forked, for each, from a server that has done nothing but import them.
 
 ``install`` puts ``Popen`` in the place of ``subprocess.Popen``. What starts this Python with ``-c``, ``-m`` or a script, the package's own
 workers too, is then forked; whatever concerns the start itself is started as ever: other commands, other options, and an environment in
-which more differs than what is read at use. A forked process is a child of the process that asked, as any that Popen starts: its server
+which more differs than what is read at use. What would find another tcjit than this one is forked with PyTorch alone, and so is all that
+a test starts which is marked ``bare``. A forked process is a child of the process that asked, as any that Popen starts: its server
 forks twice, and an orphan belongs to the next subreaper. It has a server of its own, for what it starts in turn; a server ends with its
 process. Servers run no kernels: after a parallel region of OpenMP no fork is safe.
 """
@@ -28,15 +29,17 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from support import PYTHONPATH
+from support import PYTHONPATH, ROOT
 
 REAL = subprocess.Popen
 PYTHON = sys.executable  # a test may change the name
 PRELOADED = ("torch", "torch._dynamo")
+PACKAGE = ("tcjit.byoc.partition", "tcjit.cli", "tcjit.jit.autotune", "tcjit.jit.kernel", "tcjit.jit.tune_runner", "tcjit.jit.tune_worker")
 SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 MOST = 1 << 20  # bytes of a request
 # what is read at use, by the beginning of its name; other variables may count when a process starts or PyTorch is imported
 AT_USE = ("TCJIT_", "POCL_", "PYTEST_", "CUDA_", "XDG_", "CC", "CXX", "COLUMNS", "HOME", "PATH", "PWD", "PYTHONPATH", "TMPDIR")
+AT_USE += ("OCLGRIND_", "TORCHINDUCTOR_CACHE_DIR")
 USUAL = {"preexec_fn": None, "pass_fds": (), "shell": False, "gid": None, "gids": None, "uid": None, "umask": -1, "process_group": -1}
 
 
@@ -83,7 +86,8 @@ class Popen(REAL):  # type: ignore[type-arg]
             return
         ends = how["p2cread"], how["c2pwrite"], how["errwrite"]
         files = [number if end == -1 else end for number, end in enumerate(ends)]
-        request = {"start": start, "environment": environment, "folder": folder, "session": how["start_new_session"]}
+        package = loaded and _finds_this(start, folder, environment)
+        request = {"start": start, "environment": environment, "folder": folder, "session": how["start_new_session"], "package": package}
         self.pid = server.fork(request, files)
         self._child_created = True
         pipes = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
@@ -91,12 +95,14 @@ class Popen(REAL):  # type: ignore[type-arg]
 
 
 server: Server | None = None
+loaded = True  # whether what is forked has tcjit imported
+at_fork: list[dict[str, Any]] = []  # what tcjit, once imported, asks of ``os.register_at_fork``
 
 
-def install(forked: bool = True) -> None:
-    """Let ``subprocess`` fork what it may, or start everything as ever."""
-    global server
-    server = server or Server()
+def install(forked: bool = True, package: bool = True) -> None:
+    """Let ``subprocess`` fork what it may, with tcjit or without, or start everything as ever."""
+    global server, loaded
+    server, loaded = server or Server(), package
     subprocess.Popen = Popen if forked else REAL  # type: ignore[misc]
 
 
@@ -106,7 +112,7 @@ def serve(number: int) -> NoReturn:
         for name in PRELOADED:
             importlib.import_module(name)
     gc.freeze()
-    _serve(socket.socket(fileno=number), [path for path in sys.path if path and path not in PYTHONPATH.split(os.pathsep)])
+    _serve(socket.socket(fileno=number), [path for path in sys.path if path and path not in PYTHONPATH.split(os.pathsep)], False)
 
 
 # ---------------------------------------------------------------- asking
@@ -122,6 +128,16 @@ def _start(command: Any) -> list[str] | None:
         rest = rest[2:]
     known = rest and (rest[0] == "-" or not rest[0].startswith("-") or rest[0] in ("-c", "-m") and len(rest) > 1)
     return words if program == PYTHON and known else None
+
+
+def _finds_this(start: Sequence[str], folder: str, environment: Mapping[str, str]) -> bool:
+    """Whether ``import tcjit`` in such a process finds the tcjit that is tested."""
+    while start[0] == "-W":
+        start = start[2:]
+    first = "." if start[0] in ("-", "-c", "-m") else os.path.dirname(start[0])
+    places = [os.path.join(folder, place) for place in (first, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep)))]
+    there = [place for place in places if os.path.isdir(os.path.join(place, "tcjit"))]
+    return bool(there) and os.path.samefile(there[0], ROOT)
 
 
 def _at_start(environment: Mapping[str, str]) -> dict[str, str]:
@@ -141,12 +157,21 @@ def _started() -> tuple[socket.socket, REAL[bytes]]:  # type: ignore[valid-type]
 # ---------------------------------------------------------------- serving
 
 
-def _serve(asked: socket.socket, paths: list[str]) -> NoReturn:
+def _serve(asked: socket.socket, paths: list[str], package: bool) -> NoReturn:
     interrupted = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    other: socket.socket | None = None  # asks a server that has tcjit imported
     while True:
         text, files, _, _ = socket.recv_fds(asked, MOST, 3)
         if not text:
             os._exit(0)
+        request = json.loads(text)
+        if request["package"] and not package:
+            other = other or _with_package((asked.fileno(), *files), paths, interrupted)
+            socket.send_fds(other, [text], files)
+            for file in files:
+                os.close(file)
+            asked.send(other.recv(MOST))
+            continue
         number, told = os.pipe()
         if (middle := os.fork()) == 0:
             if (child := os.fork()) != 0:
@@ -155,8 +180,10 @@ def _serve(asked: socket.socket, paths: list[str]) -> NoReturn:
             os.close(number)
             os.close(told)
             asked.close()
+            if other is not None:
+                other.close()
             signal.signal(signal.SIGINT, interrupted)
-            _work(json.loads(text), files, paths)
+            _work(request, files, paths, package)
         os.close(told)
         for file in files:
             os.close(file)
@@ -165,7 +192,25 @@ def _serve(asked: socket.socket, paths: list[str]) -> NoReturn:
         os.close(number)
 
 
-def _work(request: dict[str, Any], files: Sequence[int], paths: list[str]) -> NoReturn:
+def _with_package(ours: Sequence[int], paths: list[str], interrupted: Any) -> socket.socket:
+    """Fork a server that imports tcjit. What that does after a fork it does in what is forked from a test's process, not from a server."""
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if os.fork() != 0:
+        there.close()
+        return here
+    for file in (here.fileno(), *ours):
+        os.close(file)
+    register, os.register_at_fork = os.register_at_fork, lambda **calls: at_fork.append(calls)
+    with contextlib.suppress(ImportError):
+        for name in PACKAGE:
+            importlib.import_module(name)
+    os.register_at_fork = register
+    gc.freeze()
+    signal.signal(signal.SIGINT, interrupted)
+    _serve(there, paths, True)
+
+
+def _work(request: dict[str, Any], files: Sequence[int], paths: list[str], package: bool) -> NoReturn:
     """Become the process that was asked for, and do its work."""
     global server
     if request["session"]:
@@ -174,7 +219,7 @@ def _work(request: dict[str, Any], files: Sequence[int], paths: list[str]) -> No
     if os.fork() == 0:
         for file in (here.fileno(), *files):
             os.close(file)
-        _serve(there, paths)
+        _serve(there, paths, package)
     there.close()
     for number, file in enumerate(files):
         os.dup2(file, number)
@@ -184,7 +229,9 @@ def _work(request: dict[str, Any], files: Sequence[int], paths: list[str]) -> No
     os.environ.update(request["environment"])
     tempfile.tempdir = None  # PyTorch has asked for it already
     server = Server(here)
-    install()
+    install(package=request["package"])
+    for calls in at_fork:
+        os.register_at_fork(**calls)
     os._exit(_ended(request["start"], paths))
 
 

@@ -16,7 +16,7 @@ from tcjit.tuner.storage import open_storage
 
 pytestmark = pytest.mark.host
 PROGRAM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m, n) +=! A(m, k) * B(k, n) }\n"
-TRIALS = 8
+TRIALS = 6
 
 
 def tune(folder: Path, where: str, machine: int) -> subprocess.Popen[str]:

@@ -232,13 +232,13 @@ def test_a_search_makes_use_of_it_and_leaves_what_it_learned() -> None:
     import tcjit
 
     text = "def rows(float(N,M) X) -> (Y, Z) { Y(i) +=! X(i, j)\n Z(i, j) = X(i, j) / Y(i) }"
-    settings = TunerConfig(trials=16, workers=2, model=True, seed=11)
+    settings = TunerConfig(trials=10, workers=2, model=True, seed=11)
     tc = tcjit.define(text)
     result = tc.rows.autotune(torch.rand(64, 96), config=settings)
     codes = [trial.code for trial in result.history if trial.state in ("measured", "same")]
-    assert len(set(codes)) == result.trials["measured"] >= 8 and result.speedup >= 1
+    assert len(set(codes)) == result.trials["measured"] >= LEAST and result.speedup >= 1
     kept = foreign("cpu", "another problem")[0]  # of the log written to last
     assert len(kept.seconds) == result.trials["measured"]
     assert {"runs", "sums", "share", "lines"} <= set(kept.features[0])
     again = tc.rows.autotune(torch.rand(64, 80), config=settings)
-    assert len(again.history) == 16 and foreign("cpu", "another problem")[1] == kept
+    assert len(again.history) == 10 and foreign("cpu", "another problem")[1] == kept

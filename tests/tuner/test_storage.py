@@ -106,6 +106,7 @@ def test_a_file_of_another_kind_is_left_alone(tmp_path: Path) -> None:
         assert path.read_bytes() == before
 
 
+@pytest.mark.bare
 def test_optuna_waits_until_something_is_opened_and_is_quiet_then(tmp_path: Path) -> None:
     code = f"""
 import sys, warnings

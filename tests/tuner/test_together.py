@@ -13,13 +13,13 @@ from tcjit.cache.storage import Store
 
 SCRIPT = """
 import sys, torch, tcjit
-n = int(sys.argv[1])
-text = "def f(float(N,M) X) -> (Y) { Y(i) +=! X(i, j) * %d }" % (n % 4)
+n, kernels = map(int, sys.argv[1:])
+text = "def f(float(N,M) X) -> (Y) { Y(i) +=! X(i, j) * %d }" % (n % kernels)
 x = torch.arange(30.0 * 40).reshape(30, 40)
 tc = tcjit.define(text)
 before = tc.f(x)
 result = tc.f.autotune(x, config=tcjit.TunerConfig(trials=4, workers=1, seed=n))
-assert torch.equal(before, x.sum(1) * (n % 4)) and torch.equal(tc.f(x), before), "wrong"
+assert torch.equal(before, x.sum(1) * (n % kernels)) and torch.equal(tc.f(x), before), "wrong"
 print(result.trials["measured"] + result.trials["same"], len(result.history))
 """
 
@@ -28,20 +28,21 @@ def environment(cache: Path, **more: str) -> dict[str, str]:
     return {**os.environ, "TCJIT_CACHE_DIR": str(cache), "PYTHONPATH": os.pathsep.join(sys.path), **more}
 
 
-def test_eight_processes_compile_and_tune_four_kernels(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kernels", [2, pytest.param(4, marks=pytest.mark.whole)])
+def test_two_processes_compile_and_tune_each_kernel(kernels: int, tmp_path: Path) -> None:
     running = [
         subprocess.Popen(
-            [sys.executable, "-W", "error::tcjit.cache.CacheWarning", "-c", SCRIPT, str(n)],
+            [sys.executable, "-W", "error::tcjit.cache.CacheWarning", "-c", SCRIPT, str(n), str(kernels)],
             env=environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )
-        for n in range(8)
+        for n in range(2 * kernels)
     ]  # fmt: skip
     for process in running:
         out, err = process.communicate(timeout=300)
         assert process.returncode == 0, err
         worked, tried = map(int, out.split())
         assert worked >= 1 and tried >= 4
-    assert len(list(Store(tmp_path).choices())) == 4
+    assert len(list(Store(tmp_path).choices())) == kernels
     assert Store(tmp_path).verify() == []
 
 
@@ -52,7 +53,7 @@ signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (MOST, MOST))  # fewer bytes than the study needs
 """
     script = limited.replace("MOST", "60000") + SCRIPT.replace("trials=4", "trials=60")
-    done = subprocess.run([sys.executable, "-c", script, "1"], env=environment(tmp_path), capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", script, "1", "4"], env=environment(tmp_path), capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "CacheWarning" in done.stderr
 
