@@ -342,6 +342,8 @@ def _case(work: Work, number: int) -> tuple[Case, int, int]:
     programs, rng = random.Random(f"{work.seed} {number}"), random.Random(f"{work.seed} options {number}")
     if ring != "cpu" and rng.random() < 2 / 3:
         counts.drawn, case = 1, kernels.draw(programs)
+    elif ring == "cpu" and random.Random(f"{work.seed} layers {number}").random() < 0.15:
+        counts.drawn, case = 1, kernels.layers(programs)
     else:
         case = draw(programs, counts)
     if rng.random() < (0.5 if ring == "cpu" else 0.9):

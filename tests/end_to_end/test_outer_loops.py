@@ -5,20 +5,27 @@ Modules: mapping.outer_tree mapping.passes.contract_slices
 
 from __future__ import annotations
 
+import random
 import zlib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from support.caches import small_caches
+from support.cases import Case
 from support.compare import assert_agree
-from support.mapping import program
-from support.run import array, tensor
+from support.fuzz.kernels import layers
+from support.mapping import AVX512, program
+from support.run import array, assert_right, tensor
 
 import tcjit
+from tcjit.errors import TCError
 from tcjit.jit.kernel import Kernel
-from tcjit.mapping.passes import fuse_outer_loops, parallelise
+from tcjit.mapping.assignment import Assignment
+from tcjit.mapping.extract import extract
+from tcjit.mapping.passes import fuse_outer_loops
 from tcjit.runtime import reference
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -104,12 +111,9 @@ PROGRAMS: dict[str, tuple[str, Shapes, str, set[str]]] = {
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def small() -> Iterator[None]:
     """Small programs are fused, and threads share them."""
     before = torch.get_num_threads()
-    monkeypatch.setattr(parallelise, "WORTH_THREADS", 1)
-    monkeypatch.setattr(fuse_outer_loops, "ITERATIONS", 1)
-    monkeypatch.setattr(fuse_outer_loops, "REUSE", 4)
     with small_caches(512):
         yield
     torch.set_num_threads(before)
@@ -117,9 +121,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def compiled(text: str, shapes: Shapes, options: tcjit.Options | None = None) -> Kernel:
     """A kernel that agrees with the reference, with the same bits whatever the threads."""
-    random = np.random.default_rng(zlib.crc32(text.encode()))
-    given = {name: random.standard_normal(shape).astype(np.float32).astype(np.float64) for name, shape in shapes.items()}
-    given |= {name: random.integers(0, 13, shapes[name]) for name in shapes.keys() & {"I"}}
+    generator = np.random.default_rng(zlib.crc32(text.encode()))
+    given = {name: generator.standard_normal(shape).astype(np.float32).astype(np.float64) for name, shape in shapes.items()}
+    given |= {name: generator.integers(0, 13, shapes[name]) for name in shapes.keys() & {"I"}}
     made = program(text, shapes)
     expected = reference.run(made, dict(given), {})
     arguments = [tensor(given[param.name], param.dtype) for param in made.definition.params]
@@ -145,6 +149,25 @@ def test_programs(name: str) -> None:
     assert all(f"float *restrict {tensor} = (float *)(tc_slice" in source for tensor in slices)
     temporaries = {"S", "E", "T", "A"} - slices
     assert not any(f"float *restrict {tensor} = (float *)(tc_slice" in source for tensor in temporaries)
+
+
+@pytest.mark.parametrize("shard", range(4))
+def test_random_layers(shard: int) -> None:
+    """Products in chains, whose tensors have the batch in any place; the soak draws fresh ones."""
+    fused = 0
+    for number in range(shard, 40, 4):
+        case = layers(random.Random(f"layers {number}"))
+        try:
+            assert_right(case, "cpu")
+        except (AssertionError, TCError) as error:
+            raise AssertionError(f"program {number}: {error}\n{case}\n{case.text}") from error
+        fused += any(assignment.outer for assignment in fused_program(case))
+    assert fused, "some of them share loops"
+
+
+def fused_program(case: Case) -> tuple[Assignment, ...]:
+    machine = replace(AVX512, cache_bytes=case.device["cache_bytes"])
+    return fuse_outer_loops.fuse_outer_loops(extract(case.program()), machine).assignments
 
 
 def test_less_memory() -> None:

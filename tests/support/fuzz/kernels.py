@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from math import prod
 
+from support.caches import small_caches
 from support.cases import Case, Fill
 from tcjit.jit.targets import cuda
 from tcjit.mapping.machine import Device
@@ -31,6 +32,15 @@ def draw(rng: random.Random) -> Case:
             return made.case()
 
 
+def layers(rng: random.Random) -> Case:
+    """Two products under a batch, or of many rows, and what stands between them; for a processor with a small cache, on which they share
+    their outer loops."""
+    while True:
+        made = _Kernel(rng)
+        if _layers(made):
+            return replace(made.case(), device={"cache_bytes": rng.choice((64, 512, 2048, 8192))})
+
+
 def device(rng: random.Random) -> dict[str, int]:
     """Fewer processors, so that few blocks are enough for large ones; perhaps smaller blocks and less shared memory."""
     changes = {"processors": rng.choice(PROCESSORS)} if rng.random() < 0.7 else {}
@@ -44,7 +54,11 @@ def device(rng: random.Random) -> dict[str, int]:
 
 @contextmanager
 def changed_device(changes: dict[str, int]) -> Iterator[None]:
-    """The GPU targets describe their devices with these changes."""
+    """The GPU targets describe their devices with these changes; ``cache_bytes`` is of a core of the CPU, which then fuses small loops."""
+    if "cache_bytes" in changes:
+        with small_caches(changes["cache_bytes"]):
+            yield
+        return
     architecture, platform = cuda.described, opencl.describe
 
     def described(arch: str) -> Device:
@@ -361,6 +375,40 @@ def _chain(k: _Kernel) -> bool:
     else:
         k.body += [rng.choice(("S(m, n) = fmax(S(m, n), 0)", "S(m, n) = S(m, n) * 0.5")), "Y(m, p) +=! S(m, n) * C(n, p)"]
     k.returns += ["S"] if rng.random() < 0.3 else []
+    return True
+
+
+def _layers(k: _Kernel) -> bool:
+    """A chain in which every tensor may have the batch, in any place."""
+    rng = k.rng
+    batch = ["u", "v"][: rng.choice((0, 1, 1, 2))]
+    for name in batch:
+        k.size(name.upper(), (2, 3, 4, 6, 8, 12))
+    for name in "MKNP":
+        k.size(name, (1, 2, 3, 5, 8, 13, 16, 17, 24, 31, 32, 33, 40, 48, 64))
+    names = [name.upper() for name in batch]
+    if not (k.fits(*names, *"MKN") and k.fits(*names, *"MNP")):
+        return False
+    k.dtype = rng.choice(("float32", "float32", "float32", "float64", "bfloat16", "int32"))
+    shared = [[] if rng.random() < 0.3 else batch for _ in range(2)]  # operands that are the same for the whole batch
+    first, second, third = k.permuted(*batch, "m", "k"), k.permuted(*shared[0], "k", "n"), k.permuted(*shared[1], "n", "p")
+    for name, dims in (("A", first), ("B", second), ("C", third)):
+        k.tensor(name, *(d.upper() for d in dims))
+    s, row = ", ".join(k.permuted(*batch, "m", "n")), ", ".join([*batch, "m"])
+    causal = "n <= m" if rng.random() < 0.25 else ""
+    k.body.append(f"S({s}) +=! A({', '.join(first)}) * B({', '.join(second)})")
+    if k.floating and rng.random() < 0.4:
+        guarded = f"({causal} ? S({s}) : -1000.0)" if causal else f"S({s})"
+        k.body += [f"t({row}) max=! {guarded}", f"E({s}) = exp({guarded} - t({row}))", f"z({row}) +=! E({s})"]
+    else:
+        changes = (f"S({s}) = max(S({s}), 0)", f"S({s}) = S({s}) * 2", f"S({s}) = S({s}) - 1  S({s}) = abs(S({s}))")
+        k.body += [*([rng.choice(changes)] if rng.random() < 0.6 else []), f"E({s}) = S({s}) + 1" if rng.random() < 0.7 else ""]
+    factor = "E" if k.body[-1].startswith(("E", "z")) else "S"
+    left = k.permuted(*batch, "m", "p")
+    product = f"{factor}({s}) * C({', '.join(third)})"
+    k.body.append(f"Y({', '.join(left)}) +=! " + (f"({causal} ? {product} : 0)" if causal else product))
+    k.epilogue(left, rng.choice("mp"))
+    k.returns += ["S"] if rng.random() < 0.2 and "S" not in k.returns else []
     return True
 
 
