@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
+from textwrap import dedent
 
 from tcjit.codegen import vector_copies
 from tcjit.codegen.dialect import Dialect
@@ -14,7 +15,7 @@ from tcjit.codegen.loops import For, Reduction, Run, SimdLoop, runs, substitute
 from tcjit.codegen.profile import scaled
 from tcjit.codegen.reads import ReadEmitter
 from tcjit.codegen.tile_vectors import declarations
-from tcjit.codegen.vector_extrema import ExtremaLoop, extrema_loop
+from tcjit.codegen.vector_extrema import ExtremaLoop, extrema_loop, neighbours
 from tcjit.codegen.whole_vectors import overlapping_lanes
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Binary, Expr, Select
@@ -23,6 +24,7 @@ from tcjit.grammar.linear import Linear
 from tcjit.grammar.walk import walk
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.pipeline import Mapped
+from tcjit.mapping.scop import ScopStatement
 
 
 class LaneEmitter(ReadEmitter):
@@ -145,9 +147,9 @@ class LaneEmitter(ReadEmitter):
             self.write(f"{vtype(dtype)} {names[0]} = {self.printer.load(storage.dtype, element)};")
             for name in names[1:]:
                 self.write(f"{vtype(dtype)} {name} = {self.printer.identity(statement.operator, dtype)};")
-            extrema = extrema_loop(loop, reduction.run, statement, self.mapped.scop, width, self.index) if count == 1 else None
-            if extrema is not None and isinstance(statement.value, Access):
-                self.extremum(extrema, reduction.run, statement.value)
+            extrema = extrema_loop(loop, statement, width, self.index) if count == 1 else None
+            if extrema is not None:
+                self.extremum(extrema, loop, reduction.run, statement)
             elif loop.trips is None:
                 self.accumulate(loop, reduction.run, names, clause)
             else:
@@ -162,20 +164,34 @@ class LaneEmitter(ReadEmitter):
             self.scaled += scaled(reduction.target.fixed)
             self.write(self.printer.store(storage.dtype, element, names[0]), stores=True)
 
-    def extremum(self, found: ExtremaLoop, run: Run, access: Access) -> None:
-        """The least or greatest of neighbours in memory, in vectors."""
+    def extremum(self, found: ExtremaLoop, loop: For, run: Run, s: ScopStatement) -> None:
+        """The least or greatest of neighbours in memory, or of values that are computed for a few vectors at once, in vectors."""
+        access = neighbours(loop, run, s, self.mapped.scop)
+        before = [] if access is not None else self.terms(found, loop, run, s)
 
-        def element(at: str) -> str:
-            moved = substitute(run, {found.variable: Linear.of(at)})
+        def place(at: str) -> str:
+            if access is None:
+                return "tc_terms"
+            moved = substitute(run, {loop.variable: Linear.of(at)})
             assert isinstance(moved, Run)
             self.run_now = moved
-            return self.place(access.tensor, access.subscripts)
+            return f"&{self.place(access.tensor, access.subscripts)}"
 
         self.declarations |= dict.fromkeys(declarations(found.dtype, found.width))
         self.profile.vector = True
         combine = partial(self.printer.combine, found.operator, found.dtype)
-        for line in found.lines(self.printer.identity(found.operator, found.dtype), combine, element):
+        for line in found.lines(self.printer.identity(found.operator, found.dtype), combine, place, before):
             self.line(line)
+
+    def terms(self, found: ExtremaLoop, loop: For, run: Run, s: ScopStatement) -> list[str]:
+        """The values of a statement from ``tc_first`` on, in an array."""
+        checks, first = self.printer.checks, Linear.of("tc_first")
+        self.run_now = run
+        with self.captured() as body, self.ranged(loop):
+            with self.iterated(replace(loop, lower=first, upper=first + (found.step - 1))):
+                self.write(f"tc_terms[{loop.variable} - tc_first] = {self.printer.value(s.value)};")
+        declared = f"{vtype(found.dtype)} tc_terms[{found.step}] __attribute__((aligned(64)));"
+        return [declared, f"#pragma omp simd{self.flags(checks)}", *dedent("\n".join(body)).splitlines()]
 
     def remainder(self, loop: For, run: Run, name: str, clause: str, done: int, width: int) -> None:
         """The terms that are left, in whole vectors: the last one begins among those before it, which count as the identity there."""

@@ -1,4 +1,4 @@
-"""Extrema of a contiguous row in vector registers: minima and maxima that keep NaN, combined across lanes at the end.
+"""Extrema of a row in vector registers: minima and maxima that keep NaN, combined across lanes at the end.
 
 OpenMP combines the lanes of a reduction that it does not know one by one, which takes longer than a short row itself. The last vectors
 begin where they end with the row: an element that they meet twice changes no minimum or maximum.
@@ -6,7 +6,7 @@ begin where they end with the row: an element that they meet twice changes no mi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tcjit.codegen.loops import For, Run
@@ -22,12 +22,18 @@ OPERATORS = ("min=", "max=")
 TYPES = ("float32", "float64")
 
 
-def extrema_loop(
-    loop: For, run: Run, s: ScopStatement, scop: Scop, width: int, index: Callable[[Linear], str]
-) -> ExtremaLoop | None:
-    """The loop over a run of a statement, where that takes the least or greatest of at least a vector of neighbours in memory."""
+def extrema_loop(loop: For, s: ScopStatement, width: int, index: Callable[[Linear], str]) -> ExtremaLoop | None:
+    """The loop over a statement, where that takes the least or greatest of at least a vector of values."""
+    if s.operator not in OPERATORS or s.value.dtype not in TYPES or loop.step != 1 or width < 2:
+        return None
+    found = ExtremaLoop(index(loop.lower), f"({index(loop.upper)})", loop.trips or 0, s.operator, s.value.dtype, width)
+    return found if found.vectors else None
+
+
+def neighbours(loop: For, run: Run, s: ScopStatement, scop: Scop) -> Access | None:
+    """The read that a statement's value is, where a loop runs along neighbours in memory; None where values are to be computed first."""
     access = s.value
-    if s.operator not in OPERATORS or s.value.dtype not in TYPES or loop.step != 1 or not isinstance(access, Access) or width < 2:
+    if not isinstance(access, Access):
         return None
     storage = scop.tensor(access.tensor)
     if storage.role == "temporary" or storage.dtype != access.dtype or not access.subscripts or storage.strides[-1] != 1:
@@ -36,17 +42,13 @@ def extrema_loop(
     others_move = any(loop.variable in run.index(dim).variables for sub in others for dim in names(sub))
     if others_move or any(map(is_gather, access.subscripts)) or not isinstance(last, Index):
         return None
-    if loop.variable in (run.index(last.name) - Linear.of(loop.variable)).variables:
-        return None
-    found = ExtremaLoop(loop.variable, index(loop.lower), f"({index(loop.upper)})", loop.trips or 0, s.operator, access.dtype, width)
-    return found if found.vectors else None
+    return None if loop.variable in (run.index(last.name) - Linear.of(loop.variable)).variables else access
 
 
 @dataclass(frozen=True)
 class ExtremaLoop:
     """A loop of ``trips`` iterations from ``first`` to ``last``, as C; ``operator`` is ``min=`` or ``max=``."""
 
-    variable: str
     first: str
     last: str
     trips: int
@@ -62,18 +64,24 @@ class ExtremaLoop:
     def declarations(self) -> list[str]:
         return declarations(self.dtype, self.width)
 
-    def lines(self, identity: str, scalar: Callable[[str, str], str], element: Callable[[str], str]) -> list[str]:
-        """``tc_sum`` with the row's elements; ``scalar`` combines two values, ``element`` is the place of one by its number."""
+    @property
+    def step(self) -> int:
+        """Values of all registers."""
+        return self.vectors * self.width
+
+    def lines(
+        self, identity: str, scalar: Callable[[str, str], str], place: Callable[[str], str], before: Sequence[str] = ()
+    ) -> list[str]:
+        """``tc_sum`` with the row's values; ``scalar`` combines two, ``place`` is where those of all registers stand from one on, given
+        its number, once lines ``before`` have run, to which that is ``tc_first``."""
         name, ending, vector = self.operator[:3], suffix(self.dtype, self.width), vector_type(self.dtype, self.width)
-        step = self.vectors * self.width
         lines = [f"{vector} {', '.join(f'tc_row{v} = tc_splat{ending}({identity})' for v in range(self.vectors))};"]
-        at, end = self.variable, f"{self.last} - {step - 1}"
-        lines.append(f"for (int64_t {at} = {self.first}; {at} <= {self.last}; {at} += {step}) {{")
-        if self.trips % step:
-            lines.append(f"  const int64_t tc_at = {at} < {end} ? {at} : {end};")
-            at = "tc_at"
+        end = f"{self.last} - {self.step - 1}"
+        lines.append(f"for (int64_t tc_block = {self.first}; tc_block <= {self.last}; tc_block += {self.step}) {{")
+        last = f"tc_block < {end} ? tc_block : {end}" if self.trips % self.step else "tc_block"
+        lines += [f"  const int64_t tc_first = {last};", *("  " + line for line in before)]
         for v in range(self.vectors):
-            lines.append(f"  tc_row{v} = tc_{name}{ending}(tc_row{v}, tc_load{ending}(&{element(at)} + {v * self.width}));")
+            lines.append(f"  tc_row{v} = tc_{name}{ending}(tc_row{v}, tc_load{ending}({place('tc_first')} + {v * self.width}));")
         lines.append("}")
         lines += [f"tc_row0 = tc_{name}{ending}(tc_row0, tc_row{v});" for v in range(1, self.vectors)]
         return [*lines, f"tc_sum = {scalar('tc_sum', f'tc_across_{name}{ending}(tc_row0)')};"]

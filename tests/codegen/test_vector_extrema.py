@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import tcjit
+from tcjit.errors import GatherError
 
 # the reduction shares its rows with what follows, so that it is no nest
 TEXT = """def f(T(M,N) X) -> (Y, R) {
@@ -61,13 +62,45 @@ def test_widths() -> None:
 
 
 @pytest.mark.parametrize(
-    ("statement", "strided"),
-    [("R(i) max=! X(i,2*j) where j in 0:20", False), ("R(i) max=! fabs(X(i,j))", False), ("R(i) max=! X(i,j)", True)],
-    ids=["every second", "computed", "strides of the call"],
+    ("statement", "strided", "vectors"),
+    [
+        ("R(i) max=! X(i,2*j) where j in 0:20", False, False),
+        ("R(i) max=! fabs(X(i,j))", False, True),
+        ("R(i) max=! X(i,j)", True, False),
+        ("R(i) max=! (j <= 8 * i ? X(i,j) : -1e30)", False, True),
+        ("R(i) max=! (m(i,j) ? X(i,j) : -1e30)", False, True),
+        ("R(i) max=! X(i,p(j)) where j in 0:40", False, False),
+    ],
+    ids=["every second", "computed", "strides of the call", "guarded", "masked", "gathered"],
 )
-def test_other_rows(statement: str, strided: bool) -> None:
-    text = f"def f(float(M,N) X) -> (R, Y) {{ {statement}\n Y(i,j) = exp(X(i,j) - R(i)) }}"
+def test_rows_of_values(statement: str, strided: bool, vectors: bool) -> None:
+    """What is computed from neighbours in memory is computed for a few vectors at once."""
+    text = f"def f(float(M,N) X, bool(M,N) m, int64(N) p) -> (R, Y) {{ {statement}\n Y(i,j) = exp(X(i,j) - R(i)) }}"
+    torch.manual_seed(1)
     x = torch.randn(40, 5).T if strided else torch.randn(5, 40)
-    kernel = tcjit.define(text).f.compile(x)
-    expected = x[:, ::2] if "2*j" in statement else x.abs() if "fabs" in statement else x
-    assert VECTOR not in kernel.source and torch.equal(kernel(x)[0], expected.amax(1))
+    mask, places = torch.rand(5, 40) > 0.5, torch.randint(0, 40, (40,))
+    kernel = tcjit.define(text).f.compile(x, mask, places)
+    below = torch.arange(40)[None] <= 8 * torch.arange(5)[:, None]
+    rows = {"2*j": x[:, ::2], "fabs": x.abs(), "8 * i": x.masked_fill(~below, -1e30), "m(i,j)": x.masked_fill(~mask, -1e30)}
+    rows["p(j)"] = x[:, places]
+    expected = next((values for part, values in rows.items() if part in statement), x)
+    assert (VECTOR in kernel.source) == ("tc_terms[" in kernel.source) == vectors
+    assert torch.equal(kernel(x, mask, places)[0], expected.amax(1))
+
+
+def test_places_out_of_range_are_named() -> None:
+    text = "def f(float(M,N) X, int64(N) p) -> (R, Y) { R(i) max=! X(i,p(j)) where j in 0:40\n Y(i,j) = exp(X(i,j) - R(i)) }"
+    x, places = torch.randn(5, 40), torch.randint(0, 40, (40,))
+    places[39] = 40
+    with pytest.raises(GatherError, match="40"):
+        tcjit.define(text).f(x, places)
+
+
+@pytest.mark.parametrize("length", [16, 17, 50, 64, 65, 200])
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_computed_values_of_every_length(length: int, bad: float) -> None:
+    text = "def f(float(M,N) X) -> (R, Y) { R(i) min=! X(i,j) * 2.0\n Y(i,j) = exp(X(i,j) - R(i)) }"
+    for place in (0, length // 2, length - 1):
+        x = torch.randn(3, length)
+        x[1, place] = bad
+        torch.testing.assert_close(tcjit.define(text).f(x)[0], (x * 2).amin(1), equal_nan=True, rtol=0, atol=0)
