@@ -39,6 +39,7 @@ from tcjit.mapping.passes.hoist_invariants import hoist_invariants
 from tcjit.mapping.passes.map_to_blocks import map_to_blocks
 from tcjit.mapping.passes.map_to_threads import map_to_threads
 from tcjit.mapping.passes.narrow_operands import narrow_operands
+from tcjit.mapping.passes.number_values import number_values
 from tcjit.mapping.passes.pack_operands import pack_operands
 from tcjit.mapping.passes.pad_operands import pad_operands
 from tcjit.mapping.passes.pad_tiles import pad_tiles
@@ -142,6 +143,7 @@ def build_scop(
     assignments = proved(widen, assignments)
     assignments = proved(factor_contractions, assignments)
     assignments = proved(hoist_invariants, assignments, isinstance(target, Machine))
+    assignments = proved(number_values, assignments) if isinstance(target, Machine) else assignments
     if isinstance(target, Machine) and options.uses_nests:
         assignments = step(simplify_reductions, assignments)
         assignments = step(scatter_reductions, assignments, target, prove != "none")

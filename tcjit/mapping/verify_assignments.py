@@ -48,6 +48,7 @@ class _Replacement:
     def __init__(self, before: Assignments, after: Assignments) -> None:
         self.scop = to_scop(before)
         self.values = before.values
+        self.program = after.assignments
         self.before = {storage.name: storage for storage in before.tensors}
         self.after = {storage.name: storage for storage in after.tensors}
         self.rules: Mapping[str, Callable[[Assignment, Sequence[Assignment]], str]] = {
@@ -59,6 +60,7 @@ class _Replacement:
             "split_initialisation": self.initialised,
             "factor_contractions": self.factored,
             "hoist_invariants": self.stored,
+            "number_values": self.numbered,
             "fuse_outer_loops": self.blocked,
         }
 
@@ -76,6 +78,35 @@ class _Replacement:
             elif not self.instances(assignment).is_empty():
                 return "the results are not started" if assignment.operator == "=" != old.operator else "the update changed"
         return "something was added" if left else ""
+
+    def numbered(self, old: Assignment, new: Sequence[Assignment]) -> str:
+        """Elements that hold a value in its place: they were given it before, and nothing that it reads has changed since."""
+        *copies, update = new
+        end = next(number for number, a in enumerate(self.program) if a is update)
+        if any(copy.tensor in self.before or self.program[end - len(copies) : end] != tuple(copies) for copy in copies):
+            return "a value is stored where others see it"
+        given = {access.tensor for access, _ in guarded_accesses(update.value)}
+        given -= {access.tensor for access, _ in guarded_accesses(old.value)}
+        ranges = {name: (lower, upper) for name, lower, upper in old.bounds}
+
+        def inlined(value: Expr) -> Expr:
+            if not isinstance(value, Access) or value.tensor not in given:
+                return rebuild(value, inlined)
+            first = max((number for number, a in enumerate(self.program[:end]) if a.tensor == value.tensor), default=-1)
+            if first < 0:
+                return value
+            a = self.program[first]
+            changed = {one.tensor for one in self.program[first:end]}
+            plain = a.operator == "=" and not a.constraints and not a.dynamic and self.after[a.tensor].dtype == a.value.dtype
+            dims = {sub.name: index for sub, index in zip(a.subscripts, value.subscripts, strict=True) if isinstance(sub, Index)}
+            whole = set(dims) == set(_dims(a)) and len(dims) == len(a.subscripts)
+            limits = {name: (lower, upper) for name, lower, upper in a.bounds}
+            fits = all(isinstance(index, Index) and ranges.get(index.name) == limits[dim] for dim, index in dims.items())
+            if not (plain and whole and fits) or changed & {access.tensor for access, _ in guarded_accesses(a.value)}:
+                return value
+            return inlined(with_indices(a.value, dims))
+
+        return "" if replace(update, value=inlined(update.value)) == old else "a value changed"
 
     def blocked(self, old: Assignment, new: Sequence[Assignment]) -> str:
         """Loops over whole blocks of a dimension, and over the points of one, in the place of a loop: the same instances."""

@@ -1,0 +1,141 @@
+"""Number values: what two assignments compute alike is computed once, and stored.
+
+``Z(i) +=! exp(X(i,j) - M(i))  Y(i,j) = exp(X(i,j) - M(i)) / Z(i)`` takes every exponential twice. Values that are equal but for the names
+of indices have one number (Alpern, Wegman and Zadeck 1988, over whole iteration domains); those that take long are stored where they
+are met first, unless a tensor that they read changes before they are met again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import prod
+
+from tcjit.grammar.affine import guarded_accesses
+from tcjit.grammar.ast import Access, Binary, Call, Expr, Index, Select
+from tcjit.grammar.polynomial import names
+from tcjit.grammar.walk import children, rebuild, walk, with_names
+from tcjit.mapping.assignment import Assignment, Assignments, Temporaries
+from tcjit.mapping.operations import CALL, operations
+
+TYPES = ("float32", "float64")  # of values that are stored as they are
+WORTH_STORING = 1 << 14  # operations of all elements at least
+
+
+@dataclass(frozen=True)
+class _NumberedValue:
+    """A value at its first place: the assignment, and the dimensions in the order in which it names them."""
+
+    position: int
+    expr: Expr
+    dims: tuple[str, ...]
+
+
+def number_values(before: Assignments) -> Assignments:
+    """The program with temporaries for costly values that several assignments compute."""
+    temporaries = Temporaries(before)
+    program: list[tuple[Assignment, ...]] = [(a,) for a in before.assignments]  # what takes the place of each
+    while (found := _repeated([parts[-1] for parts in program])) is not None:
+        first, uses = found
+        program = _stored(program, first, uses, temporaries)
+    made = tuple(a for parts in program for a in parts)
+    return replace(before, assignments=made, temporaries=tuple(temporaries.added), replaced=tuple(program))
+
+
+def _repeated(program: list[Assignment]) -> tuple[_NumberedValue, set[int]] | None:
+    """The largest value that is met again, and the assignments with it."""
+    known: dict[Expr, _NumberedValue] = {}
+    met: dict[Expr, set[int]] = {}
+    for position, a in enumerate(program):
+        for expr in _costly(a):
+            dims = tuple(name for name in names(expr) if name in {bound[0] for bound in a.bounds})
+            key = with_names(expr, {name: f"#{number}" for number, name in enumerate(dims)})
+            first = known.get(key)
+            same = first is not None and _ranges(program[first.position], first.dims) == _ranges(a, dims)
+            if first is None or not same or not _unchanged(program, first, position):
+                known[key], met[key] = _NumberedValue(position, expr, dims), set()
+            elif first.position != position:
+                met[key].add(position)
+    repeated = [key for key, uses in met.items() if uses]
+    if not repeated:
+        return None
+    largest = max(repeated, key=operations)
+    return known[largest], met[largest]
+
+
+def _costly(a: Assignment) -> Iterator[Expr]:
+    """The values inside an assignment that take long, wherever its indices are in their ranges."""
+    if a.empty or a.dynamic or a.constraints or a.final or any(lower != 0 for _, lower, _ in a.bounds):
+        return
+    extents = {name: upper for name, _, upper in a.bounds}
+
+    def visit(expr: Expr, inside: bool) -> Iterator[Expr]:
+        """``inside``: it may not be evaluated everywhere."""
+        dims = [name for name in names(expr) if name in extents]
+        accesses = [part for part in walk(expr) if isinstance(part, Access)]
+        complete = len(accesses) == len(list(guarded_accesses(expr))) and not any(guards for _, guards in guarded_accesses(expr))
+        enough = operations(expr) * prod(extents[name] for name in dims) >= WORTH_STORING
+        if not inside and complete and accesses and dims and enough and expr.dtype in TYPES and _calls(expr):
+            yield expr
+        if isinstance(expr, Access):
+            return
+        for number, child in enumerate(children(expr)):
+            guarded = isinstance(expr, Select) and number > 0 or isinstance(expr, Binary) and expr.op in ("&&", "||")
+            yield from visit(child, inside or guarded)
+
+    yield from visit(a.value, False)
+
+
+def _calls(expr: Expr) -> bool:
+    """Whether a value has a call that takes long."""
+    return any(isinstance(part, Call) and operations(part) >= CALL for part in walk(expr))
+
+
+def _ranges(a: Assignment, dims: tuple[str, ...]) -> list[tuple[int, int]]:
+    ranges = {name: (lower, upper) for name, lower, upper in a.bounds}
+    return [ranges[name] for name in dims]
+
+
+def _unchanged(program: list[Assignment], first: _NumberedValue, position: int) -> bool:
+    """Whether no tensor that a value reads is written before another position."""
+    read = {part.tensor for part in walk(first.expr) if isinstance(part, Access)}
+    return not any(a.tensor in read for a in program[first.position : position])
+
+
+def _stored(
+    program: list[tuple[Assignment, ...]], first: _NumberedValue, uses: set[int], temporaries: Temporaries
+) -> list[tuple[Assignment, ...]]:
+    """The program with a temporary for a value, before the assignment that has it first, unless that itself stores it."""
+    a = program[first.position][-1]
+    limits = _ranges(a, first.dims)
+    own = [sub.name for sub in a.subscripts if isinstance(sub, Index)]
+    later = [parts[-1].tensor for parts in program[first.position + 1 : max(uses) + 1]]
+    whole = a.operator == "=" and a.value == first.expr and len(own) == len(a.subscripts) and sorted(own) == sorted(first.dims)
+    kept = whole and a.tensor not in later and temporaries.tensors[a.tensor].dtype == first.expr.dtype
+    dims = tuple(own) if kept else first.dims  # of the element that has a value
+    shape = [upper for _, upper in limits]
+    tensor = a.tensor if kept else temporaries.add(a.source, f"{a.tensor}_value", first.expr.dtype, shape).name
+
+    def reading(one: Assignment) -> Assignment:
+        extents = {bound[0] for bound in one.bounds}
+
+        def visit(expr: Expr) -> Expr:
+            theirs = tuple(name for name in names(expr) if name in extents)
+            renaming = dict(zip(first.dims, theirs))
+            same = len(theirs) == len(first.dims) and _ranges(one, theirs) == limits and with_names(first.expr, renaming) == expr
+            if same:
+                return Access(tensor, tuple(Index(renaming[dim], dtype="int64") for dim in dims), dtype=expr.dtype)
+            return rebuild(expr, visit)
+
+        return replace(one, value=visit(one.value))
+
+    made = list(program)
+    for position in uses if kept else (first.position, *uses):
+        *copies, last = program[position]
+        made[position] = (*copies, reading(last))
+    if not kept:
+        *copies, last = made[first.position]
+        subscripts = tuple(Index(name, dtype="int64") for name in dims)
+        bounds = tuple((name, *ends) for name, ends in zip(dims, limits, strict=True))
+        made[first.position] = (*copies, Assignment(tensor, subscripts, "=", first.expr, bounds, a.source), last)
+    return made

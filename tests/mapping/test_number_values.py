@@ -1,0 +1,114 @@
+"""What several assignments compute alike: which of it is stored, where, and that numbers stay the same.
+
+Modules: mapping.passes.number_values
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from support.mapping import program
+
+import tcjit
+from tcjit.errors import VerifyError
+from tcjit.grammar.ast import Access
+from tcjit.mapping.assignment import Assignments
+from tcjit.mapping.extract import extract
+from tcjit.mapping.passes.number_values import number_values
+from tcjit.mapping.verify_assignments import verify_assignments
+
+Shapes = dict[str, tuple[int, ...]]
+SOFTMAX = "def f(float(B,N) X) -> (Y) { M(i) max=! X(i,j)  Z(i) +=! exp(X(i,j) - M(i))  Y(b,c) = exp(X(b,c) - M(b)) / Z(b) }"
+SIZES: Shapes = {"X": (64, 100)}
+
+
+def numbered(text: str, shapes: Shapes = SIZES) -> list[str]:
+    before = extract(program(text, shapes))
+    after = number_values(before)
+    verify_assignments("number_values", before, after)
+    return [a.show().partition(" where ")[0] for a in after.assignments]
+
+
+def test_exponentials_of_a_softmax() -> None:
+    assert numbered(SOFTMAX)[1:] == [
+        "Z_value(i, j) = exp(X(i, j) - M(i))",
+        "Z(i) += Z_value(i, j) from 0.0",
+        "Y(b, c) = Z_value(b, c) / Z(b)",
+    ]
+
+
+def test_what_is_stored_already() -> None:
+    text = "def f(float(B,N) X) -> (E, Y) { E(j,i) = exp(X(i,j))  Z(i) +=! exp(X(i,j))  Y(i,j) = exp(X(i,j)) / Z(i) }"
+    assert numbered(text) == ["E(j, i) = exp(X(i, j))", "Z(i) += E(j, i) from 0.0", "Y(i, j) = E(j, i) / Z(i)"]
+
+
+def test_what_is_stored_and_changes() -> None:
+    text = "def f(float(B,N) X) -> (E, Y) { E(i,j) = exp(X(i,j))  E(i,j) = E(i,j) * 2.0  Y(i,j) = exp(X(i,j)) + 1.0 }"
+    found = numbered(text)
+    assert found[0] == "E_value(i, j) = exp(X(i, j))" and found[-1] == "Y(i, j) = E_value(i, j) + 1.0"
+
+
+def test_the_largest_values() -> None:
+    text = "def f(float(B,N) X) -> (Y, Z) { Y(i,j) = log(1.0 + exp(X(i,j))) * 2.0  Z(i,j) = log(1.0 + exp(X(i,j))) + tanh(exp(X(i,j))) }"
+    found = numbered(text)
+    assert found[0] == "Y_value(i, j) = log(1.0 + exp(X(i, j)))"
+    assert found[1:] == ["Y(i, j) = Y_value(i, j) * 2.0", "Z(i, j) = Y_value(i, j) + tanh(exp(X(i, j)))"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def f(float(B,N) X) -> (Y, Z) { Y(i,j) = X(i,j) * 2.0 + 1.0  Z(i,j) = (X(i,j) * 2.0 + 1.0) * 3.0 }",  # cheap
+        "def f(float(B,N) X) -> (Y, Z) { Y(i,j) = exp(X(i,j))  Z(i,j) = exp(X(i,j)) where j in 0:50 }",  # other ranges
+        "def f(float(B,N) X) -> (Y, Z) { Y(i,j) = X(i,j)  Z(i,j) = exp(Y(i,j))  Y(i,j) = Y(i,j) + 1.0  Z(i,j) += exp(Y(i,j)) }",
+        "def f(float(B,N) X) -> (Y, Z) { Y(i,j) = X(i,j) > 0 ? exp(X(i,j)) : 0.0  Z(i,j) = X(i,j) > 1 ? exp(X(i,j)) : 0.0 }",
+        "def f(float(B,N) X) -> (Y, Z) { Y(i,j) = exp(X(i,j)) * 2.0  Z(i,j) = exp(X(i,j) + 1.0) }",
+    ],
+)
+def test_what_is_computed_where_it_is(text: str) -> None:
+    before = extract(program(text, SIZES))
+    assert number_values(before).assignments == before.assignments
+
+
+def test_small_programs_stay() -> None:
+    assert len(numbered(SOFTMAX, {"X": (8, 30)})) == 3
+
+
+def test_choices_are_values() -> None:
+    text = "def f(float(B,N) X) -> (Y, Z) { Y(i,j) = (j < i ? exp(X(i,j)) : 0.0) * 2.0  Z(i,j) = (j < i ? exp(X(i,j)) : 0.0) + 1.0 }"
+    before = extract(program(text, SIZES))
+    assert number_values(before).assignments == before.assignments, "an element under a condition need not exist"
+
+
+@pytest.mark.parametrize("fault", ["another value", "another tensor's value", "read before it is given", "too few elements", "it changes"])
+def test_the_validation(fault: str) -> None:
+    before = extract(program(SOFTMAX, SIZES))
+    after = number_values(before)
+    top, value, total, result = after.assignments
+    if fault == "another value":
+        value = replace(value, value=value.value.args[0])  # type: ignore[attr-defined]
+    elif fault == "another tensor's value":
+        total = replace(total, value=Access("Y", total.value.subscripts, dtype="float32"))  # type: ignore[attr-defined]
+    elif fault == "too few elements":
+        value = replace(value, bounds=(value.bounds[0], ("j", 0, 99)))
+    order = (top, total, value, result) if fault == "read before it is given" else (top, value, total, result)
+    parts = ((top,), (value, total), (result,))
+    if fault == "it changes":
+        again = replace(top, value=top.value)
+        parts, order = ((top,), (value, total), (result,)), (top, value, again, total, result)
+        wrong = Assignments(after.program, order, after.declared, after.temporaries, ((top,), (value, again, total), (result,)))
+    else:
+        wrong = replace(after, assignments=order, replaced=((top,), order[1:3], (result,)) if order[1] is total else parts)
+    with pytest.raises(VerifyError):
+        verify_assignments("number_values", before, wrong)
+
+
+def test_numbers_stay_the_same() -> None:
+    x = torch.randn(70, 300)
+    kernel = tcjit.define(SOFTMAX).f.compile(x)
+    assert kernel.source.count("tc_exp_f32(") <= 3, "in its definition, and where it is called"
+    torch.testing.assert_close(kernel(x), torch.softmax(x, 1))
+    x[3, 7] = float("inf")
+    assert kernel(x)[3].isnan().any() and torch.isfinite(kernel(x)[4]).all()
