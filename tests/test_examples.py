@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support import ROOT
 from support.rings.opencl import require
 
-EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+EXAMPLES = ROOT / "examples"
 SAYS = {
     "fused_mlp": ["close to PyTorch: True", "strided argument: True", "ShapeError: "],
     "softmax": ["close to PyTorch: True", "rows sum to one:  True", "agrees with the reference"],
@@ -30,7 +32,8 @@ def test_every_example_is_listed() -> None:
 def test_example(name: str, tmp_path: Path) -> None:
     if name == "gpu":
         require("pocl")
-    done = subprocess.run([sys.executable, EXAMPLES / f"{name}.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    command, environment = [sys.executable, EXAMPLES / f"{name}.py"], {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "False" not in done.stdout
     for text in SAYS[name]:
