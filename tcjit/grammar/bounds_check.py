@@ -190,6 +190,31 @@ def _points(subscript: Subscript, ranges: Ranges, values: Mapping[str, int]) -> 
 # ---------------------------------------------------------------- for a def: what no sizes >= 1 can mend
 
 
+class Solutions:
+    """What the examples of sizes give a statement, each solved once for all of its accesses: extents, ranges, and the identities of
+    subscripts that have to be inside; nothing for one that has no ranges."""
+
+    def __init__(self, analysis: Analysis, extents: Extents) -> None:
+        self.analysis, self.extents = analysis, extents
+        self.known: dict[int, tuple[Extents, Ranges, frozenset[int]] | None] = {}
+
+    def of(self, number: int, values: Mapping[str, int]) -> tuple[Extents, Ranges, frozenset[int]] | None:
+        """That of an example."""
+        if number not in self.known:
+            try:
+                self.known[number] = self._solved(values)
+            except (ZeroDivisor, TCError):
+                self.known[number] = None
+        return self.known[number]
+
+    def _solved(self, values: Mapping[str, int]) -> tuple[Extents, Ranges, frozenset[int]] | None:
+        numbers = {name: tuple(at(e, values) for e in shape) for name, shape in self.extents.items()}
+        ranges = solve(self.analysis, numbers, values)
+        if any(whole(interval.lower) > whole(interval.upper) for interval in ranges.values()):
+            return None
+        return numbers, ranges, frozenset(map(id, checked(self.analysis, ranges)))
+
+
 class Symbols:
     """Questions about all sizes >= 1 (and all scalars) at once: first tried on examples, then decided by isl."""
 
@@ -224,11 +249,12 @@ class Symbols:
 
     def check(self, analysis: Analysis, ranges: Ranges, extents: Extents) -> None:
         """Raises CheckError for an access that is inside its tensor for no sizes >= 1."""
+        solutions = Solutions(analysis, extents)
         for subscript in analysis.subscripts:
             extent = extents[subscript.tensor][subscript.position]
             if subscript.value is None or _is_proved(subscript, ranges, extent):
                 continue
-            if not self._fits_an_example(analysis, subscript, extents) and self._never_fits(analysis, subscript, ranges, extent):
+            if not self._fits_an_example(solutions, subscript) and self._never_fits(analysis, subscript, ranges, extent):
                 verb = "written" if subscript.role == "write" else "read"
                 raise CheckError(
                     f"`{subscript.tensor}` is {verb} outside dimension {subscript.position} whatever the sizes: its extent is"
@@ -238,14 +264,14 @@ class Symbols:
                     hint=advice(subscript, ranges, shown(extent), *_doubtful(subscript, ranges, extent)),
                 )
 
-    def _fits_an_example(self, analysis: Analysis, subscript: Subscript, extents: Extents) -> bool:
-        for values in self.examples:
+    def _fits_an_example(self, solutions: Solutions, subscript: Subscript) -> bool:
+        for number, values in enumerate(self.examples):
             try:
-                numbers = {name: tuple(at(e, values) for e in shape) for name, shape in extents.items()}
-                ranges = solve(analysis, numbers, values)
-                if any(whole(interval.lower) > whole(interval.upper) for interval in ranges.values()):
+                found = solutions.of(number, values)
+                if found is None:
                     continue
-                if subscript not in checked(analysis, ranges):
+                numbers, ranges, happening = found
+                if id(subscript) not in happening:
                     return True
                 if Numbers(self.definition, values, self.isl).is_inside(subscript, ranges, numbers[subscript.tensor][subscript.position]):
                     return True

@@ -15,7 +15,7 @@ from tcjit.grammar.affine import affine, guarded_accesses
 from tcjit.grammar.ast import Access, Binary, Const, Expr, Index, Select
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names
-from tcjit.grammar.walk import factors, rebuild, walk, with_names
+from tcjit.grammar.walk import children, factors, rebuild, walk, with_names
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.operations import operations
 
@@ -52,6 +52,7 @@ class _Hoisting:
         last = a.subscripts[-1] if a.subscripts and not a.reduction else None
         self.inner = frozenset(names(last)) if last is not None else frozenset()
         self.made: list[Assignment] = []
+        self.known: dict[int, frozenset[str]] = {}  # by the identity of parts of the assignment's value
 
     def rewritten(self, value: Expr, guarded: bool) -> Expr:
         """A value that reads its invariants; ``guarded``: it may not be evaluated everywhere."""
@@ -69,6 +70,10 @@ class _Hoisting:
 
     def is_invariant(self, value: Expr, guarded: bool) -> bool:
         """Whether a value is worth a temporary, and may be computed for all values of its indices."""
+        dims = self.dims(value)
+        count = prod(self.extents[dim] for dim in dims)
+        if not dims or self.points < USES * count:
+            return False
         accesses = [part for part in walk(value) if isinstance(part, Access)]
         gathered = sum(any(affine(sub, self.values) is None for sub in access.subscripts) for access in accesses)
         work = operations(value) + GATHER * gathered
@@ -76,9 +81,7 @@ class _Hoisting:
             return False
         if not gathered and all(isinstance(factor, Access) for factor in factors(value)):
             return False  # products of elements are computed where they are packed
-        dims = frozenset(names(value)) & self.extents.keys()
-        count = prod(self.extents[dim] for dim in dims)
-        if not dims or self.points < USES * count or work * (self.points - count) < max(self.worth, TRAFFIC * count):
+        if work * (self.points - count) < max(self.worth, TRAFFIC * count):
             return False
         if not self.a.reduction and (work < WORTH_LOAD or not self.inner & dims):
             return False
@@ -89,6 +92,14 @@ class _Hoisting:
         if len(accesses) != len(list(guarded_accesses(value))) or any(guards for _, guards in guarded_accesses(value)):
             return False
         return not _may_fail(value)
+
+    def dims(self, value: Expr) -> frozenset[str]:
+        """The dimensions that a value depends on; long sums are asked for those of all their parts."""
+        known = self.known.get(id(value))
+        if known is None:
+            own = frozenset([value.name]) & self.extents.keys() if isinstance(value, Index) else frozenset[str]()
+            known = self.known[id(value)] = own.union(*map(self.dims, children(value)))
+        return known
 
     def stored(self, value: Expr) -> Expr:
         """The element that holds an invariant: one of its own, or that of the same with other indices of the same ranges."""

@@ -19,6 +19,7 @@ from tcjit.mapping.assignment import Assignment, Assignments, Temporaries
 from tcjit.mapping.operations import CALL, operations
 
 TYPES = ("float32", "float64")  # of values that are stored as they are
+MOST_CALLS = 16  # that take long in one value: more are compared part by part
 WORTH_STORING = 1 << 14  # operations of all elements at least
 
 
@@ -68,27 +69,32 @@ def _costly(a: Assignment) -> Iterator[Expr]:
     if a.empty or a.dynamic or a.constraints or a.final or any(lower != 0 for _, lower, _ in a.bounds):
         return
     extents = {name: upper for name, _, upper in a.bounds}
+    calls: dict[int, int] = {}  # by the identity of parts of the value
+
+    def count(expr: Expr) -> int:
+        """The calls in a value that take long."""
+        if id(expr) not in calls:
+            calls[id(expr)] = sum(map(count, children(expr))) + (isinstance(expr, Call) and operations(expr) >= CALL)
+        return calls[id(expr)]
+
+    def exists(expr: Expr) -> bool:
+        """Whether a value has elements enough, all of which can be computed."""
+        dims = [name for name in names(expr) if name in extents]
+        accesses = [part for part in walk(expr) if isinstance(part, Access)]
+        guarded = list(guarded_accesses(expr))
+        complete = len(accesses) == len(guarded) and not any(guards for _, guards in guarded)
+        enough = operations(expr) * prod(extents[name] for name in dims) >= WORTH_STORING
+        return complete and bool(accesses) and bool(dims) and enough and expr.dtype in TYPES
 
     def visit(expr: Expr, inside: bool) -> Iterator[Expr]:
         """``inside``: it may not be evaluated everywhere."""
-        dims = [name for name in names(expr) if name in extents]
-        accesses = [part for part in walk(expr) if isinstance(part, Access)]
-        complete = len(accesses) == len(list(guarded_accesses(expr))) and not any(guards for _, guards in guarded_accesses(expr))
-        enough = operations(expr) * prod(extents[name] for name in dims) >= WORTH_STORING
-        if not inside and complete and accesses and dims and enough and expr.dtype in TYPES and _calls(expr):
+        if 0 < count(expr) <= MOST_CALLS and not inside and exists(expr):
             yield expr
-        if isinstance(expr, Access):
-            return
-        for number, child in enumerate(children(expr)):
+        for number, child in enumerate(children(expr)) if count(expr) else ():
             guarded = isinstance(expr, Select) and number > 0 or isinstance(expr, Binary) and expr.op in ("&&", "||")
             yield from visit(child, inside or guarded)
 
     yield from visit(a.value, False)
-
-
-def _calls(expr: Expr) -> bool:
-    """Whether a value has a call that takes long."""
-    return any(isinstance(part, Call) and operations(part) >= CALL for part in walk(expr))
 
 
 def _ranges(a: Assignment, dims: tuple[str, ...]) -> list[tuple[int, int]]:
