@@ -6,13 +6,19 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
+import pytest
 from support.fuzz.ranges import domain, inferred
 
 from tcjit.errors import CheckError, ShapeError
-from tcjit.grammar.infer import specialise
+from tcjit.grammar import bounds_check
+from tcjit.grammar.check import check
+from tcjit.grammar.infer import infer, specialise
+from tcjit.grammar.parse import parse
 
 Box = dict[str, tuple[int, int]]
 WIDE = range(-40, 41)
@@ -123,3 +129,22 @@ def escapes(terms: list[Term], box: Box, values: dict[str, int]) -> bool:
     """Whether some subscript leaves its tensor over the box."""
     points = [dict(zip(box, point)) for point in itertools.product(*(range(*ends) for ends in box.values()))]
     return any(not 0 <= term.value(point, values) < values[term.size] for term in terms for point in points)
+
+
+def test_examples_are_solved_once_for_all_accesses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sizes that show an access to be possible do so for others: the time of a sum of many taps is about linear."""
+    solved = Counter[str]()
+    solve = bounds_check.solve
+
+    def counted(*args: Any) -> Any:
+        solved["solved"] += 1
+        return solve(*args)
+
+    monkeypatch.setattr(bounds_check, "solve", counted)
+    counts = []
+    for taps in (10, 60):
+        solved.clear()
+        text = " + ".join(f"X(i, {tap})" for tap in range(taps))
+        infer(check(parse(f"def f(float(N,M) X) -> (Y) {{ Y(i) = {text} }}"))[0])
+        counts.append(solved["solved"])
+    assert 0 < counts[1] <= counts[0] + 2
