@@ -72,6 +72,21 @@ def test_what_is_computed_where_it_is(text: str) -> None:
     assert number_values(before).assignments == before.assignments
 
 
+@pytest.mark.parametrize(
+    ("text", "sizes", "stored"),
+    [
+        (SOFTMAX, (16, 30_000), True),
+        (SOFTMAX, (16, 40_000), False),  # a row is more than threads keep for themselves
+        ("def f(float(B,N) X) -> (Y) { Z(j) +=! exp(X(i,j))  Y(i,j) = exp(X(i,j)) / Z(j) }", (4096, 1000), False),  # columns
+        ("def f(float(B,N) X) -> (Y) { Z +=! exp(X(i,j))  Y(i,j) = exp(X(i,j)) / Z }", (4096, 1000), False),  # all of it
+        ("def f(float(B,N) X) -> (Y) { Z +=! exp(X(i,j))  Y(i,j) = exp(X(i,j)) / Z }", (64, 500), True),
+    ],
+)
+def test_values_that_leave_the_cache_are_computed_again(text: str, sizes: tuple[int, int], stored: bool) -> None:
+    before = extract(program(text, {"X": sizes}))
+    assert (number_values(before).assignments != before.assignments) == stored
+
+
 def test_small_programs_stay() -> None:
     assert len(numbered(SOFTMAX, {"X": (8, 30)})) == 3
 

@@ -2,21 +2,25 @@
 
 ``Z(i) +=! exp(X(i,j) - M(i))  Y(i,j) = exp(X(i,j) - M(i)) / Z(i)`` takes every exponential twice. Values that are equal but for the names
 of indices have one number (Alpern, Wegman and Zadeck 1988, over whole iteration domains); those that take long are stored where they
-are met first, unless a tensor that they read changes before they are met again.
+are met first, unless a tensor that they read changes before they are met again. Rows that no cache holds are computed again: memory is
+slower than an exponential.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from math import prod
 
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Binary, Call, Expr, Index, Select
+from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import children, rebuild, walk, with_names
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries
 from tcjit.mapping.operations import CALL, operations
+from tcjit.mapping.passes.contract import STACK_BYTES
 
 TYPES = ("float32", "float64")  # of values that are stored as they are
 MOST_CALLS = 16  # that take long in one value: more are compared part by part
@@ -55,7 +59,7 @@ def _repeated(program: list[Assignment]) -> tuple[_NumberedValue, set[int]] | No
             same = first is not None and _ranges(program[first.position], first.dims) == _ranges(a, dims)
             if first is None or not same or not _unchanged(program, first, position):
                 known[key], met[key] = _NumberedValue(position, expr, dims), set()
-            elif first.position != position:
+            elif first.position != position and _row_bytes(program[first.position], first, a, dims) <= STACK_BYTES:
                 met[key].add(position)
     repeated = [key for key, uses in met.items() if uses]
     if not repeated:
@@ -100,6 +104,13 @@ def _costly(a: Assignment) -> Iterator[Expr]:
 def _ranges(a: Assignment, dims: tuple[str, ...]) -> list[tuple[int, int]]:
     ranges = {name: (lower, upper) for name, lower, upper in a.bounds}
     return [ranges[name] for name in dims]
+
+
+def _row_bytes(one: Assignment, first: _NumberedValue, other: Assignment, dims: tuple[str, ...]) -> int:
+    """Bytes of a value below the outer dimensions that are results of both assignments, whose loops they can share."""
+    results = [{name for name, _, _ in a.results} for a in (one, other)]
+    outer = list(takewhile(lambda pair: pair[0] in results[0] and pair[1] in results[1], zip(first.dims, dims, strict=True)))
+    return DTYPES[first.expr.dtype].bytes * prod(upper for _, upper in _ranges(one, first.dims)[len(outer) :])
 
 
 def _unchanged(program: list[Assignment], first: _NumberedValue, position: int) -> bool:
