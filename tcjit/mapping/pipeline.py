@@ -200,7 +200,7 @@ def _mapped(
             made, buffers, own = _under_outer_loops(scop, statements, options, machine, prove, counter, steps)
             slices += own
             iterations = max(prod(s.extent(dim) for dim in s.outer.dims) for s in statements if s.outer)
-            slots = max(slots, min(machine.threads, iterations))
+            slots = max(slots, min(machine.threads, iterations)) if options.parallel else 1
         privates += buffers
         tree = made if tree.get_domain().is_empty() else tree.sequence(made)
     return Mapped(scop, tree, tuple(privates), options, prove != "none" or not scop.statements, slices=tuple(slices), slots=slots)

@@ -197,19 +197,23 @@ class _Fusion:
                 loops[loop] = 1
             if total // _iterations(run, loops) <= most:
                 break
-        if not loops:  # blocks of rows
-            loop = run.possible[0]
-            rows = most // (total // run.extents[loop])
-            sizes = [size for size in range(REUSE, rows + 1) if run.extents[loop] % size == 0]
-            loops = {loop: max(sizes)} if sizes else {}
+        if not loops:  # the largest blocks of rows that threads share evenly
+            extent = run.extents[run.possible[0]]
+            rows = most * extent // total
+            sizes = (size for size in range(rows, REUSE - 1, -1) if extent % size == 0 and self.is_even(extent // size))
+            if size := next(sizes, 0):
+                loops[run.possible[0]] = size
         dims = run.shared(loops)
         count, costs = _iterations(run, loops), machine.costs
         again = {name for uses, own in zip(members, dims, strict=True) for name in uses.read_again(own) if name not in run.written}
         streamed = count * sum(_bytes(tensors[name]) for name in again) / (costs.l3_load * costs.frequency)
-        evenly = count >= ITERATIONS * machine.threads or count % machine.threads == 0
         reuse = all(uses.keeps_reuse(own, *loops.values()) for uses, own in zip(members, dims, strict=True))
         pays = streamed <= MOVES * total * machine.threads / costs.memory_read
-        return loops if count >= FEWER and evenly and reuse and pays else {}
+        return loops if count >= FEWER and self.is_even(count) and reuse and pays else {}
+
+    def is_even(self, iterations: int) -> bool:
+        """Whether threads have about as many iterations each."""
+        return iterations >= ITERATIONS * self.machine.threads or iterations % self.machine.threads == 0
 
 
 class _Uses:
