@@ -23,7 +23,7 @@ from tcjit.mapping.extract import extract
 from tcjit.mapping.gpu_nest import GpuKernel, LaunchBounds, mapped_statements
 from tcjit.mapping.group import Group
 from tcjit.mapping.machine import BASELINE, Device, Machine
-from tcjit.mapping.marks import Launch, Tile
+from tcjit.mapping.marks import Launch, Mark, Tile
 from tcjit.mapping.nest.tile_tree import tile_tree
 from tcjit.mapping.options import Options
 from tcjit.mapping.outer_tree import outer_tree
@@ -192,12 +192,14 @@ def _mapped(
     slices: list[ThreadSlice] = []
     slots = 1
     counter = count()
+    ordered = partial(_in_order, scop, machine, prove, counter, steps)
     for outer, group in groupby(scop.statements, key=lambda s: s.outer and s.outer.number):
         statements = tuple(group)
         if outer is None:
-            made, buffers = _in_order(scop, statements, options, machine, prove, counter, steps)
+            made, buffers = ordered(statements, options)
         else:
-            made, buffers, own = _under_outer_loops(scop, statements, options, machine, prove, counter, steps)
+            inside, buffers = ordered(statements, options.but(parallel=False))
+            made, own = _under_outer_loops(scop, statements, inside, Tile(next(counter)), options, prove, steps)
             slices += own
             iterations = max(prod(s.extent(dim) for dim in s.outer.dims) for s in statements if s.outer)
             slots = max(slots, min(machine.threads, iterations)) if options.parallel else 1
@@ -207,31 +209,23 @@ def _mapped(
 
 
 def _under_outer_loops(
-    scop: Scop,
-    statements: tuple[ScopStatement, ...],
-    options: Options,
-    machine: Machine,
-    prove: Proof,
-    counter: Iterator[int],
-    steps: Steps,
-) -> tuple[isl.Schedule, list[Buffer], tuple[ThreadSlice, ...]]:
+    scop: Scop, statements: tuple[ScopStatement, ...], inside: isl.Schedule, mark: Mark, options: Options, prove: Proof, steps: Steps
+) -> tuple[isl.Schedule, tuple[ThreadSlice, ...]]:
     """The tree of statements under the outer loops that they share, which threads share, and what each of these keeps of temporaries."""
-    part, mark = _part(scop, statements), Tile(next(counter))
+    part = _part(scop, statements)
     if prove != "none":
         steps.run("verify outer loops", lambda: verify_outer_loops(part, dependences(part)))
-    inside, buffers = _in_order(scop, statements, options.but(parallel=False), machine, prove, counter, steps)
-    tree = outer_tree(part, inside, mark, parallel=options.parallel)
-    return tree, buffers, contract_slices(scop, statements, mark)
+    return outer_tree(part, inside, mark, parallel=options.parallel), contract_slices(scop, statements, mark)
 
 
 def _in_order(
     scop: Scop,
-    statements: tuple[ScopStatement, ...],
-    options: Options,
     machine: Machine,
     prove: Proof,
     counter: Iterator[int],
     steps: Steps,
+    statements: tuple[ScopStatement, ...],
+    options: Options,
 ) -> tuple[isl.Schedule, list[Buffer]]:
     """The tree of some statements: those of different kinds follow one another in the order of the program."""
     tree = isl.Schedule.empty(isl.Space.params_alloc(scop.ctx, 0))
