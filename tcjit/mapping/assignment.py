@@ -120,6 +120,15 @@ class Temporaries:
         return storage
 
     @contextmanager
+    def trial(self) -> Iterator[None]:
+        """What is added inside is forgotten behind it."""
+        tensors, added = dict(self.tensors), list(self.added)
+        try:
+            yield
+        finally:
+            self.tensors, self.added = tensors, added
+
+    @contextmanager
     def attempt(self) -> Iterator[None]:
         """What is added inside is forgotten where a MappingError ends it."""
         tensors, added = dict(self.tensors), list(self.added)

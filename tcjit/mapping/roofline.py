@@ -12,7 +12,7 @@ from tcjit.grammar.affine import affine, condition
 from tcjit.grammar.ast import Access, Binary, Call, Expr, Program, Select, Unary
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.walk import children
-from tcjit.mapping.isl import sets
+from tcjit.mapping.isl import count_points, sets
 from tcjit.mapping.options import Options
 from tcjit.mapping.pipeline import build_scop
 from tcjit.mapping.scop import Scop, ScopStatement
@@ -62,7 +62,7 @@ def roofline(program: Program) -> Roofline:
     total = 0
     for storage in scop.tensors:
         exact = scop.relations(touched[storage.name]).range() if storage.name in touched else None
-        count = sum(one.count_val().to_python() for one in sets(exact)) if exact is not None else 0
+        count = sum(map(count_points, sets(exact))) if exact is not None else 0
         total += min(storage.elements, count + gathered.get(storage.name, 0)) * DTYPES[storage.dtype].bytes
     return Roofline(flops, total)
 
@@ -77,7 +77,7 @@ def _operations(scop: Scop, s: ScopStatement) -> int:
         where = " and ".join([*s.facts, *facts])
         points = s.points
         if guards:
-            points = isl.Set(f"{{ {s.tuple_text}{' : ' if where else ''}{where} }}", scop.ctx).count_val().to_python()
+            points = count_points(isl.Set(f"{{ {s.tuple_text}{' : ' if where else ''}{where} }}", scop.ctx))
         count += each * points
     return count
 

@@ -202,7 +202,7 @@ def test_programs(name: str) -> None:
 @pytest.fixture
 def blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sums in blocks of few terms, and of streams of few rows, with parts for threads; such kernels stay in this process."""
-    for name, value in {"BLOCK_TERMS": 3, "STREAMED_ROWS": 2, "STREAMED_PAGES": 0}.items():
+    for name, value in {"BLOCK_TERMS": 3, "STREAMED_ROWS": 2, "STREAMED_PAGES": 0, "BLOCK_EDGES": 0, "BLOCK_STARTS": 0}.items():
         monkeypatch.setattr(plan_nest, name, value)
 
 

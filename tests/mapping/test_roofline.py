@@ -36,3 +36,16 @@ def test_the_bound_is_what_takes_longer() -> None:
     found = roofline(specialise(read("def f(float(N) X) -> (Y) { Y(i) = X(i) * 2 }")[0], {"X": (1000,)}, {}))
     assert found.bound(1e12, 1e9) == "memory" and found.seconds(1e12, 1e9) == 8e-6 and found.intensity == 1 / 8
     assert found.bound(1e6, 1e12) == "arithmetic"
+
+
+def test_points_under_many_conditions_with_divisions_are_counted_by_dimension() -> None:
+    """isl would enumerate 32 thousand million instances of this transposed convolution."""
+    text = """def f(float(N,C,H,W,Z) X, float(C,F,KH,KW,KZ) K) -> (O) {
+        O(n,f,h,w,z) +=! (y >= 0 && y < 3*H && y % 3 == 0 && x >= 0 && x < W && t >= 0 && t < 3*Z && t % 3 == 0)
+            ? X(n,c,y/3,x,t/3) * K(c,f,kh,kw,kz) : 0.0
+            where h in 0:191, w in 0:11, z in 0:95, y = h - kh, x = w - 2*kw, t = z - kz
+    }"""
+    found = roofline(specialise(read(text)[0], {"X": (7, 60, 64, 7, 32), "K": (60, 32, 2, 3, 2)}, {}))
+    products = 7 * 32 * 60 * (2 * 64) * (7 + 7 + 7) * (2 * 32)
+    sums = 7 * 32 * 60 * (191 * 2) * (11 * 3) * (95 * 2)
+    assert found.flops == products + sums

@@ -66,6 +66,7 @@ class Core:
     beyond: float  # the more of either beyond the second cache
     l2_line: float  # a line from the second cache
     branch: float  # a short loop's exit
+    region: float  # of threads, to start and end
     l1: int
     l2: int
     ways: int  # lines that are whole pages apart in the first cache
@@ -90,6 +91,7 @@ def core_of(machine: Machine, lanes: int, element: int) -> Core:
         beyond=MOVES * element / costs.l3_load,
         l2_line=LINE / costs.l2_load,
         branch=costs.branch_miss,
+        region=costs.parallel_region * costs.frequency,
         l1=machine.near_bytes,
         l2=machine.cache_bytes,
         ways=max(1, machine.near_bytes // int(costs.page)),

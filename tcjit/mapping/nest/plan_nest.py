@@ -22,6 +22,8 @@ WINDOW = 4  # terms of a dimension that is written out, at most
 WINDOWS = 32  # and of all of them together
 BLOCK_TERMS = 512  # terms that accumulators sum: the sum of more loses digits, and its panels leave the caches
 STREAMED_ROWS = 16  # of a matrix that is read once, side by side: prefetchers follow about as many
+BLOCK_EDGES = 4  # times the cycles in which a tile's accumulators are loaded and stored that a block of terms takes at least
+BLOCK_STARTS = 10  # times the cycles in which threads start that a block around all results takes at least
 STREAMED_PAGES = 4  # of each of them that a thread takes at once
 ROUNDING = ("float32", "float64")  # types whose sums lose digits
 CLOSE = 0.01  # estimates that differ by less are equal: the nearer writes, then the longer tile, decide
@@ -141,7 +143,7 @@ def _blocks(costs: TileCosts, shape: Shape, cost: Estimate) -> tuple[list[Loop],
         return [], False, []
     unstaged = [use for number, use in enumerate(costs.uses) if number not in cost.staged]
     streams = len(shape.terms) == 1 and not shape.window and any(use.streams(shape) for use in unstaged)
-    most = STREAMED_ROWS if streams else BLOCK_TERMS
+    most = _streamed_terms(costs, shape, cost) if streams else BLOCK_TERMS
     again = not costs.over_terms and any(use.results > (shape.rows if shape.row else 1) for use in costs.uses)  # by another tile
     far = streams or (again and cost.lane_panel + cost.row_panel > core.l2)
     if terms < 2 * most or not (far or s.body.dtype in ROUNDING):
@@ -159,6 +161,14 @@ def _blocks(costs: TileCosts, shape: Shape, cost: Estimate) -> tuple[list[Loop],
     width = shape.vectors * core.lanes
     part = max(1, STREAMED_PAGES * core.page // (core.element * width)) * width
     return [Loop(dim, size)], far, [Loop(shape.lane, part)] if streams and part < s.extent(shape.lane) else []
+
+
+def _streamed_terms(costs: TileCosts, shape: Shape, cost: Estimate) -> int:
+    """Rows of a matrix that is read once which a block has at least, so that its accumulators' way to memory and back and the threads'
+    start are small beside its arithmetic."""
+    update = shape.vectors * shape.rows * costs.update
+    starts = BLOCK_STARTS * costs.core.region * costs.trips / cost.cycles
+    return math.ceil(max(STREAMED_ROWS, BLOCK_EDGES * 2 * costs.edge(shape) / update, starts))
 
 
 def _near_last(costs: TileCosts, shape: Shape, cost: Estimate) -> list[str]:

@@ -15,6 +15,7 @@ import islpy as isl
 
 from tcjit.errors import MappingError
 from tcjit.grammar.affine import guarded_accesses
+from tcjit.grammar.ast import Access
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.isl import context
 from tcjit.mapping.machine import Machine
@@ -33,6 +34,7 @@ from tcjit.mapping.nest.stage_operands import stage_operands
 from tcjit.mapping.nest.statement import AffineStatement, FlatStatement
 from tcjit.mapping.nest.tile import tile, verify_tiles
 from tcjit.mapping.nest.tiled_statement import TiledStatement
+from tcjit.mapping.nest.transpose_results import GAIN, copy_cycles, result_orders
 from tcjit.mapping.nest.vector_forms import has_vector_form, is_dot_product
 from tcjit.mapping.options import Options
 from tcjit.mapping.outer_loops import OuterLoops
@@ -172,6 +174,15 @@ class _ReductionTiling:
         before = [*dots.copies, *copies]
         found = self.rewritten(given, epilogue, temporaries.tensors)
         plans = plan_nests(found.statements, self.core, register_tile=options.register_tile)
+        transposed = self.transposed(given, found, plans, temporaries)
+        after: list[Assignment] = []
+        if transposed is not None:
+            if epilogue.assignments:
+                raise MappingError("an epilogue of results in another order")
+            after = [_copied(transposed, given)]
+            given = transposed
+            found = self.rewritten(given, epilogue, temporaries.tensors)
+            plans = plan_nests(found.statements, self.core, register_tile=options.register_tile)
         a, sums = given, dots.sums
         if options.pack:
             staging = stage_operands(given, plans[0], self.core, temporaries)
@@ -192,7 +203,30 @@ class _ReductionTiling:
             if prove:
                 verify_tiles(s, tiles)
             tiled.append(TiledStatement(s, plan.nest, plan.operands, plan.body, tiles, self.core.lanes, plan.estimate.cycles))
-        return [*before, *([] if found.complete else [self.start()]), replace(a, tiled=tuple(tiled))]
+        return [*before, *([] if found.complete else [self.start()]), replace(a, tiled=tuple(tiled)), *after]
+
+    def transposed(
+        self, a: Assignment, found: _Rewritten, plans: Sequence[Plan], temporaries: Temporaries
+    ) -> Assignment | None:
+        """The assignment to a temporary in an order of results that a plan takes less time for, the copy to their places included, and with
+        nothing behind it; None where no other order is better."""
+        if a.outer or not found.complete or len(found.statements) > 1 or not self.setting.options.pack:
+            return None
+        least = GAIN * plans[0].estimate.cycles
+        copy = copy_cycles(prod(upper - lower for _, lower, upper in a.results), self.core)
+        (s, plan), best = (found.statements[0], plans[0]), None
+        lane = plan.nest.leaf.lane
+        scattered = frozenset([lane] if lane in s.outputs and s.write.stride(lane) != 1 else [])
+        own = tuple(range(len(a.subscripts)))
+        apart = [own] if any(e.write.form != s.write.form for e in s.epilogue) else []
+        for order in (*apart, *result_orders(a, found.parts[0][0].flat(), scattered)) if copy < least else ():
+            with temporaries.trial():
+                turned = a if order == own else _in_order(a, order, temporaries)
+                statements = self.rewritten(turned, Epilogue(), temporaries.tensors).statements
+                cycles = plan_nests(statements, self.core)[0].estimate.cycles + copy
+            if cycles < least:
+                least, best = cycles, order
+        return _in_order(a, best, temporaries) if best else None
 
     def start(self) -> Assignment:
         """That of all results, for those that no residue class has terms of."""
@@ -249,6 +283,18 @@ def _read(a: Assignment) -> set[str]:
     return {access.tensor for access, _ in guarded_accesses(a.value)}
 
 
+def _in_order(a: Assignment, order: Sequence[int], temporaries: Temporaries) -> Assignment:
+    """The assignment to a temporary whose axes are those of its result in another order."""
+    result = temporaries.tensors[a.tensor]
+    shape = [result.shape[axis] for axis in order]
+    temporary = temporaries.add(a.source, f"{result.name}_transposed", result.dtype, shape)
+    return replace(a, tensor=temporary.name, subscripts=tuple(a.subscripts[axis] for axis in order))
+
+
+def _copied(transposed: Assignment, a: Assignment) -> Assignment:
+    """The copy of a temporary's elements to those of the result."""
+    value = Access(transposed.tensor, transposed.subscripts, dtype=a.value.dtype)
+    return Assignment(a.tensor, a.subscripts, "=", value, a.results, a.source, fuse_outer_only=True)
 
 
 def _simplified(s: FlatStatement) -> FlatStatement:

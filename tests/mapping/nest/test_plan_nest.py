@@ -170,7 +170,7 @@ def test_a_core_of_a_machine() -> None:
 def test_the_default_core() -> None:
     """Plans of fixed machines, and so the golden kernels, rest on these."""
     times = {"multiply_add": 1.0, "latency": 4.0, "load": 1.0, "gather": 16.0, "scatter": 48.0, "copy": 0.3, "transpose": 1.2}
-    more = {"beyond": 1.0, "l2_line": 2.5, "branch": 12.0}
+    more = {"beyond": 1.0, "l2_line": 2.5, "branch": 12.0, "region": 9000.0}
     sizes = {"lanes": 16, "element": 4, "registers": 32, "l1": 1 << 15, "l2": 1 << 20, "ways": 8, "page": 4096, "tlb": 64}
     assert asdict(CORE) == {**times, **more, **sizes}
 
