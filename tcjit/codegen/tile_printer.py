@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count, product
 
-from tcjit.codegen.tile_vectors import SHUFFLED, element_type, suffix, vector_type
+from tcjit.codegen.tile_vectors import SHUFFLED, element_type, rows_together, suffix, vector_type
 from tcjit.errors import MappingError
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Binary, Call, Const, Expr, Select, Unary
@@ -242,28 +242,64 @@ class TilePrinter:
 
     def results(self, what: str) -> list[str]:
         """Accumulators loaded from memory, stored there, or with what is there added to them: lanes that follow one another at once, others
-        one by one."""
-        lane, write = self.nest.leaf.lane, self.s.write
-        step = write.stride(lane)
-        lines = [f"{self.element} *const tc_o = {self.place(write)};"]
-        for r, row in enumerate(self.rows):
-            for v in range(self.nest.leaf.vectors):
-                tests, lanes = self.conditions(row, v, self.tiled.tiles.edges)
-                if what != "load":
-                    tests += self.after_overlaps(row)
-                    lanes += [f"{self.call('from')}(tc_o_{lane} + {v * self.width} - tc_f_{lane})"] if self.overlaps(lane) else []
-                place, total = f"tc_o + {self.offset(write, row) + step * v * self.width}", self.sum(r, v)
-                mask = f"{self.call('opaque')}({' & '.join(lanes)})" if lanes else ""
-                if what == "load":
-                    text = f"{total} = {self.moved(step, place, mask)}"
-                elif what == "add":
-                    text = f"{total} = {self.combined(self.moved(step, place, mask), total)}"
-                elif step == 1:
-                    text = self.masked("store", [place, total], mask)
-                else:
-                    text = f"{self.call('scatter')}({place}, {step}, {total}, {mask or f'TC_ALL{self.ending}'})"
-                lines.append(f"{self.guard(tests)}{text};")
+        one by one, or with those of other rows that are their neighbours."""
+        lines = [f"{self.element} *const tc_o = {self.place(self.s.write)};"]
+        together = self.rows_together() if what == "store" else 1
+        whole = len(self.rows) // together * together
+        for r, v in product(range(len(self.rows)), range(self.nest.leaf.vectors)):
+            if together == 1 or r >= whole:
+                lines.append(self.result(what, r, v))
+            elif r % together == 0:
+                lines += self.stored_rows(range(r, r + together), v)
         return lines
+
+    def result(self, what: str, r: int, v: int) -> str:
+        """One accumulator loaded, stored, or with what is in memory added."""
+        step, total = self.s.write.stride(self.nest.leaf.lane), self.sum(r, v)
+        tests, mask = self.kept(r, v, what != "load")
+        place = self.result_place(r, v)
+        if what == "load":
+            text = f"{total} = {self.moved(step, place, mask)}"
+        elif what == "add":
+            text = f"{total} = {self.combined(self.moved(step, place, mask), total)}"
+        elif step == 1:
+            text = self.masked("store", [place, total], mask)
+        else:
+            text = f"{self.call('scatter')}({place}, {step}, {total}, {mask or f'TC_ALL{self.ending}'})"
+        return f"{self.guard(tests)}{text};"
+
+    def kept(self, r: int, v: int, stored: bool) -> tuple[list[str], str]:
+        """Conditions on a row of results that is in memory, or is ``stored`` by this tile, and the mask of its lanes where it has one."""
+        lane, row = self.nest.leaf.lane, self.rows[r]
+        tests, lanes = self.conditions(row, v, self.tiled.tiles.edges)
+        if stored:
+            tests += self.after_overlaps(row)
+            lanes += [f"{self.call('from')}(tc_o_{lane} + {v * self.width} - tc_f_{lane})"] if self.overlaps(lane) else []
+        return tests, f"{self.call('opaque')}({' & '.join(lanes)})" if lanes else ""
+
+    def result_place(self, r: int, v: int) -> str:
+        write = self.s.write
+        return f"tc_o + {self.offset(write, self.rows[r]) + write.stride(self.nest.leaf.lane) * v * self.width}"
+
+    def rows_together(self) -> int:
+        """How many rows are stored at once where lanes are apart in memory: those that follow one another there."""
+        leaf, write = self.nest.leaf, self.s.write
+        if write.stride(leaf.lane) == 1 or [write.stride(dim) for dim, _ in leaf.rows] != [1]:
+            return 1
+        return rows_together(self.dtype, self.width)
+
+    def stored_rows(self, rows: range, v: int) -> list[str]:
+        """Rows of results at once, or one by one where not all of their lanes are stored."""
+        kept = [self.kept(r, v, True) for r in rows]
+        tests = list(dict.fromkeys(test for own, _ in kept for test in own))
+        masks = list(dict.fromkeys(mask for _, mask in kept if mask))
+        tests += [f"{self.call('all')}({mask})" for mask in masks]
+        step = self.s.write.stride(self.nest.leaf.lane)
+        sums = ", ".join(self.sum(r, v) for r in rows)
+        line = f"{self.call('scatter_rows')}({self.result_place(rows[0], v)}, {step}, ({self.vector}[]){{{sums}}});"
+        if not tests:
+            return [line]
+        return [f"if ({' && '.join(tests)}) {line}", "else", *_braces([self.result("store", r, v) for r in rows])]
 
     def totals(self) -> list[str]:
         """Partial results in lanes, combined and written as one element of each row."""

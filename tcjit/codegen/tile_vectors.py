@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from tcjit.grammar.dtypes import DTYPES
+from tcjit.mapping.nest.vector_forms import STORED_TOGETHER
 
 # the C type of an element, the name of a vector's without its lanes, and what ends the names of functions
 _NAMES = {"float32": ("float", "tc_float", "f32"), "float64": ("double", "tc_double", "f64"), "int32": ("int32_t", "tc_int32x", "i32")}
@@ -49,6 +50,7 @@ TC_TILE tc_mask$N tc_opaque$N(tc_mask$N m) {
   return m;
 }
 TC_TILE int tc_any$N(tc_mask$N m) { return m != 0; }
+TC_TILE int tc_all$N(tc_mask$N m) { return m == TC_ALL$N; }
 TC_TILE int tc_lane$N(tc_mask$N m, int l) { return m >> l & 1; }
 TC_TILE $V tc_blend$N($V a, $V b, tc_mask$N m) { return __builtin_ia32_blendm$P_512_mask(a, b, m); }
 TC_TILE $V tc_load_masked$N(const $E *p, tc_mask$N m) { return __builtin_ia32_load$U512_mask((const void *)p, ($V){0}, m); }
@@ -87,6 +89,7 @@ TC_TILE int tc_any$N(tc_mask$N m) {
   for (int l = 0; l < $W; ++l) any |= m[l];
   return any != 0;
 }
+TC_TILE int tc_all$N(tc_mask$N m) { return !tc_any$N(~m); }
 TC_TILE $V tc_blend$N($V a, $V b, tc_mask$N m) { return tc_select$N(m, b, a); }
 TC_TILE $V tc_load_masked$N(const $E *p, tc_mask$N m) {
   $V r = {0};
@@ -139,6 +142,14 @@ TC_TILE void tc_scatter$N($E *p, int64_t step, $V v, tc_mask$N m) {
 }
 """
 
+# rows of a tile, so many that a place in each fills 16 bytes, to the places of their lanes
+_SCATTER_ROWS = """
+TC_TILE void tc_scatter_rows$N($E *p, int64_t step, const $V *r) {
+  typedef $E tc_few __attribute__((vector_size($Q)));
+  typedef tc_few tc_few_u __attribute__((aligned($S), may_alias));
+$PLACES}
+"""
+
 _EVERY = """
 TC_TILE $V tc_every$S$N(const $E *p) {
   $V r = tc_load$N(p);
@@ -179,9 +190,15 @@ SHUFFLE = """#if defined(__clang__)
   __typeof__(v) tc_r; \\
   for (unsigned l = 0; l < sizeof(v) / sizeof((v)[0]); ++l) tc_r[l] = (v)[(lanes)[l]]; \\
   tc_r; })
+#define TC_SHUFFLE2(v, w, lanes) ({ \\
+  __typeof__(v) tc_r; \\
+  const unsigned tc_n = sizeof(v) / sizeof((v)[0]); \\
+  for (unsigned l = 0; l < tc_n; ++l) tc_r[l] = (lanes)[l] < tc_n ? (v)[(lanes)[l]] : (w)[(lanes)[l] - tc_n]; \\
+  tc_r; })
 #else
 #pragma GCC diagnostic ignored "-Wpsabi"
 #define TC_SHUFFLE(v, lanes) __builtin_shuffle(v, lanes)
+#define TC_SHUFFLE2(v, w, lanes) __builtin_shuffle(v, w, lanes)
 #endif"""
 
 
@@ -204,7 +221,7 @@ def declarations(dtype: str, width: int) -> list[str]:
     """Types and functions, to stand at the top of a file in this order."""
     size = DTYPES[dtype].bytes
     parts = {
-        "E": element_type(dtype), "V": vector_type(dtype, width), "B": str(size * width), "S": str(size), "I": f"int{8 * size}_t",
+        "E": element_type(dtype), "V": vector_type(dtype, width), "B": str(size * width), "S": str(size), "Q": str(STORED_TOGETHER), "I": f"int{8 * size}_t",
         "N": suffix(dtype, width), "W": str(width), "M": str(max(8, width)),
         "P": _OPERATIONS[dtype][0], "U": _OPERATIONS[dtype][1],
         "NUMBERS": ", ".join(map(str, range(width))), "MOST": "0x7fffffff" if size == 4 else "0x7fffffffffffffff",
@@ -230,9 +247,44 @@ def declarations(dtype: str, width: int) -> list[str]:
         functions += [_PLAIN, *plain_extrema, _ENDING, *every(_EVERY_MASKED_PLAIN)]
     lines = [filled(text) for text in (_ALL, *own_forms, *functions)]
     ending = suffix(dtype, width)
+    if rows_together(dtype, width) > 1:
+        lines.append(filled(_SCATTER_ROWS, PLACES=_interleaved(dtype, width)))
     for name, combined in (("add", "v + u"), ("mul", "v * u"), ("min", f"tc_min{ending}(v, u)"), ("max", f"tc_max{ending}(v, u)")):
         lines.append(filled(_ACROSS, O=name, TREE=_tree(dtype, width, combined)))
     return [TILE_INLINE, FLOOR_QUOTIENT, SHUFFLE, *head.split("\n"), numbers, "\n".join(lines)]
+
+
+def rows_together(dtype: str, width: int) -> int:
+    """Rows of a tile that are stored together where they are neighbours in memory and lanes are not: 16 bytes at each lane's place."""
+    size = DTYPES[dtype].bytes
+    return STORED_TOGETHER // size if size * width >= STORED_TOGETHER else 1
+
+
+def _interleaved(dtype: str, width: int) -> str:
+    """Lines that transpose rows ``r`` in groups of 16 bytes, pairs of rows first, and store each group at its lane's place."""
+    count = rows_together(dtype, width)
+    vector, lanes = vector_type(dtype, width), f"tc_lanes{suffix(dtype, width)}"
+    lines, names, size = [], [f"r[{row}]" for row in range(count)], 1  # ``size``: rows that stand side by side so far
+    while size < count:
+        made = []
+        for first, second in zip(names[::2], names[1::2], strict=True):
+            for half in (0, 1):
+                places = [
+                    group + half * (count // 2) + source * width + pair * size + at
+                    for group in range(0, width, count)
+                    for pair in range(count // 2 // size)
+                    for source in (0, 1)
+                    for at in range(size)
+                ]
+                made.append(f"v{size}_{len(made)}")
+                chosen = ", ".join(map(str, places))
+                lines.append(f"  const {vector} {made[-1]} = TC_SHUFFLE2({first}, {second}, (({lanes}){{{chosen}}}));\n")
+        size *= 2
+        names = made if size == count else [*made[::2], *made[1::2]]  # the lower halves of all pairs meet, and the upper ones
+    for lane in range(width):
+        group, at = divmod(lane, count)
+        lines.append(f"  *(tc_few_u *)(p + {lane} * step) = ((const tc_few *)&{names[at]})[{group}];\n")
+    return "".join(lines)
 
 
 def _shuffles(step: int, width: int, masked: bool) -> str:

@@ -121,7 +121,8 @@ def test_results_that_are_apart() -> None:
     p = printer(f"def f({PLAIN}, float(M,N) Z) -> (C) {{ C(n,m) = Z(m,n)  C(n,m) += A(m,k) * B(k,n) }}", {**WHOLE, "Z": (24, 64)})
     store, start = text_of(p, "store"), text_of(p, "start")
     step = p.s.write.stride(p.nest.leaf.lane)
-    assert (f", {step}, tc_a0_0, TC_ALL_f32x16)" in store) == (step != 1)
+    assert p.s.write.stride(p.nest.leaf.rows[0][0]) == 1 and len(p.rows) % 4 == 0, "rows that are neighbours in memory"
+    assert (f", {step}, (tc_float16[]){{tc_a0_0, tc_a1_0, tc_a2_0, tc_a3_0}});" in store) == (step != 1) and "else" not in store
     assert ("tc_strided_" if step != 1 else "tc_load_") in start, "what the results hold"
 
 
@@ -172,3 +173,16 @@ def test_bodies() -> None:
     full = text_of(p, "full")
     assert all(word in full for word in ("tc_select_f32x16(", "tc_min_f32x16(tc_fabs_f32x16(", " & ", "tc_splat_f32x16(<0.5>)", "(-tc_min"))
     assert "tc_a0_0 = (tc_a0_0 * " in full and "tc_splat_f32x16(<1.0>)" in text_of(p, "start")
+
+
+def test_neighbours_in_rows_are_stored_together() -> None:
+    """Four rows of floats, two of doubles; what is left, and what an edge leaves out, one by one."""
+    text = "def f({0}(N,H,W,C) X) -> (O) {{ O(n,c,h,w) max=! X(n,h,w+j,c) where j in 0:3, w in 0:{1} }}"
+    for dtype, together in (("float", 4), ("double", 2)):
+        p = printer(text.format(dtype, 8), {"X": (2, 5, 10, 64)})
+        store = text_of(p, "store")
+        assert p.nest.leaf.lane == "c" and p.nest.leaf.rows[0][0] == "w"
+        assert store.count("tc_scatter_rows_") == len(p.rows) // together * p.nest.leaf.vectors
+        assert store.count("tc_scatter_f") == len(p.rows) % together * p.nest.leaf.vectors
+    edges = text_of(printer(text.format("float", 13), {"X": (2, 5, 15, 40)}), "store")
+    assert "tc_all_f32x16(" in edges and edges.count("else") == edges.count("tc_scatter_rows_")

@@ -18,7 +18,7 @@ import numpy as np
 
 from tcjit.codegen import prelude
 from tcjit.codegen.dialect import C
-from tcjit.codegen.tile_vectors import declarations, vector_type
+from tcjit.codegen.tile_vectors import declarations, rows_together, vector_type
 
 FLOATS = {"float32": ("float", "f32", np.float32), "float64": ("double", "f64", np.float64)}
 TYPES = {**FLOATS, "int32": ("int32_t", "i32", np.int32)}
@@ -54,6 +54,7 @@ void do_strided_masked_$N(const $E *p, int64_t s, int until, int64_t at, $E *o) 
 }
 void do_store_masked_$N($E *p, const $E *v, int until, int64_t at) { tc_store_masked_$N(p, tc_load_$N(v), MASK); }
 void do_scatter_$N($E *p, int64_t s, const $E *v, int until, int64_t at) { tc_scatter_$N(p, s, tc_load_$N(v), MASK); }
+int do_all_$N(int until, int64_t at) { return tc_all_$N(MASK); }
 void do_blend_$N(const $E *a, const $E *b, int until, int64_t at, $E *o) {
   tc_store_$N(o, tc_blend_$N(tc_load_$N(a), tc_load_$N(b), MASK));
 }
@@ -66,6 +67,13 @@ void do_max_$N(const $E *a, const $E *b, $E *o) { tc_store_$N(o, tc_max_$N(tc_lo
 void do_across_$N(const $E *a, $E *o) {
   o[0] = tc_across_add_$N(tc_load_$N(a)), o[1] = tc_across_mul_$N(tc_load_$N(a));
   o[2] = tc_across_min_$N(tc_load_$N(a)), o[3] = tc_across_max_$N(tc_load_$N(a));
+}
+"""
+_TOGETHER = """
+void do_scatter_rows_$N($E *p, int64_t s, const $E *v) {
+  $V rows[16 / sizeof($E)];
+  for (unsigned r = 0; r < 16 / sizeof($E); ++r) rows[r] = tc_load_$N(v + r * $W);
+  tc_scatter_rows_$N(p, s, rows);
 }
 """
 _FLOATS = "void do_fabs_$N(const $E *a, $E *o) { tc_store_$N(o, tc_fabs_$N(tc_load_$N(a))); }"
@@ -100,7 +108,8 @@ def source() -> str:
         lines.append(_SCALARS.replace("$E", element).replace("$X", x) if dtype in FLOATS else "")
         for width in WIDTHS:
             own = _FLOATS if dtype in FLOATS else _INTEGERS
-            wrappers = [_WRAPPERS, own, *(_CONSTANT.replace("$K", str(last)) for last in range(width))]
+            together = [_TOGETHER] if rows_together(dtype, width) > 1 else []
+            wrappers = [_WRAPPERS, own, *together, *(_CONSTANT.replace("$K", str(last)) for last in range(width))]
             parts = {"N": f"{x}x{width}", "E": element, "W": str(width), "V": vector_type(dtype, width)}
             lines += [re.sub(r"\$([NEWV])", lambda found, parts=parts: parts[found[1]], text) for text in wrappers]
     return "\n".join(lines)
@@ -132,6 +141,7 @@ class Vectors:
 
     def __init__(self, library: ctypes.CDLL, dtype: str, width: int, page: Pages) -> None:
         _, self.x, self.dtype = TYPES[dtype]
+        self.name = dtype
         self.library, self.width, self.page = library, width, page
         self.size = np.dtype(self.dtype).itemsize
         self.array = page.filled(self.dtype)
@@ -174,6 +184,7 @@ class Vectors:
         for until, at, counted in self.masks():
             self.masked(until, at, counted)
         self.pairs()
+        self.together()
         if self.is_integer:
             self.integers()
         else:
@@ -207,6 +218,7 @@ class Vectors:
     def masked(self, until: int, at: int, counted: np.ndarray) -> None:
         lanes, out, mask = np.zeros(self.width, dtype=np.int32), self.empty(), (until, ctypes.c_int64(at))
         assert bool(self("lanes", *mask, lanes)) == counted.any() and (lanes == counted).all(), (until, at)
+        assert bool(self("all", *mask)) == counted.all(), (until, at)
         for name, step in (("load_masked", 1), ("every2_masked", 2), ("every3_masked", 3), ("every4_masked", 4)):
             origin = self.origin(until, step, counted)
             self(name, ctypes.c_void_p(origin), *mask, out)
@@ -229,6 +241,19 @@ class Vectors:
         write(ctypes.c_void_p(origin))  # type: ignore[operator]
         assert (self.array == expected).all(), (step, counted)
         self.page.filled(self.dtype)
+
+    def together(self) -> None:
+        """Neighbours in several rows, at the places of their lanes."""
+        rows = rows_together(self.name, self.width)
+        values = np.arange(100, 100 + rows * self.width).astype(self.dtype)
+        for step in (rows, rows + 1, -rows - 3) if rows > 1 else ():
+            expected = self.array.copy()
+            first = 0 if step > 0 else -step * (self.width - 1)
+            for lane, row in itertools.product(range(self.width), range(rows)):
+                expected[first + step * lane + row] = values[row * self.width + lane]
+            self("scatter_rows", ctypes.c_void_p(self.page.start + first * self.size), ctypes.c_int64(step), values)
+            assert (self.array == expected).all(), step
+            self.page.filled(self.dtype)
 
     def pairs(self) -> None:
         """Two masks at once, as rows between two bounds have them."""

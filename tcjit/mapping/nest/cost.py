@@ -16,7 +16,7 @@ from tcjit.grammar.walk import children
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.nest.operands import Operand
 from tcjit.mapping.nest.statement import FlatStatement
-from tcjit.mapping.nest.vector_forms import is_dot_product
+from tcjit.mapping.nest.vector_forms import STORED_TOGETHER, is_dot_product
 
 LINE = 64  # bytes of a line of a cache
 MOVES = 3  # of a copied element between caches: it is read, and its place is read before it is written
@@ -26,6 +26,7 @@ CALLS = {"fabs": 1.0, "abs": 1.0}
 OTHER_CALL = 20.0
 UPDATES = {"+=": 1.0, "*=": 1.0, "min=": 3.0, "max=": 3.0}  # of an update alone: a NaN must stay in minima and maxima
 EDGE = 2.0  # of an accumulator's start and its store
+INTERLEAVED = 2.0  # shuffles of each row where neighbours in several rows are stored together
 MASK = 1.0  # the more of a store under a mask
 ACROSS_LANES = 5.5  # dependent multiply-adds that the sum over the lanes of a row takes as long as: a shuffle and an addition for each half
 SHUFFLED = {1: 1.0, 2: 3.0, 3: 5.0, 4: 7.0}  # loads that a vector of elements so far apart takes as long as: loads, and shuffles of two
@@ -254,9 +255,17 @@ class TileCosts:
         """Cycles before the first step of a tile and after the last."""
         core, masked = self.core, self.s.extents[self.lane] % (shape.vectors * self.core.lanes)
         scattered = not self.over_terms and self.s.write.stride(self.lane) != 1
-        store = EDGE + (core.scatter if scattered else 0.0) + (MASK if masked else 0.0)
+        store = EDGE + (self.scatter(shape) if scattered else 0.0) + (MASK if masked else 0.0)
         across = ACROSS_LANES * core.latency * shape.rows if self.over_terms else 0.0
         return shape.vectors * shape.rows * store + core.branch + across
+
+    def scatter(self, shape: Shape) -> float:
+        """Cycles of the store of a vector whose lanes are apart: those of rows that are neighbours are interleaved and stored together."""
+        core, together = self.core, STORED_TOGETHER // self.core.element
+        if not shape.row or self.s.write.stride(shape.row) != 1 or core.lanes < together:
+            return core.scatter
+        whole = shape.rows // together * together / shape.rows  # of rows
+        return whole * (core.lanes / together + INTERLEAVED) + (1 - whole) * core.scatter
 
     def streamed(self, lane_panel: int, row_panel: int) -> int:
         """Bytes that a tile reads from the second cache: of two panels the first one holds the larger, or none."""

@@ -120,7 +120,8 @@ def _shapes(costs: TileCosts, register_tile: tuple[int, ...]) -> Iterator[Shape]
     scattered = not over_terms and s.write.stride(lane) != 1
     reusing = [dim for dim in s.outputs if dim != lane and any(dim not in operand.dims for operand in found)]
     others = [dim for dim in s.outputs if dim != lane][-1:]
-    choices: list[str | None] = [*(reusing or (others if over_terms or scattered else []))]
+    beside = [dim for dim in s.outputs if scattered and dim != lane and s.write.stride(dim) == 1]  # stored together
+    choices: list[str | None] = [*dict.fromkeys([*(reusing or (others if over_terms or scattered else [])), *beside])]
     most = min(-(-s.extent(lane) // core.lanes), 4 if over_terms else max(VECTORS))
     for row in choices if scattered or (register_tile and choices) else [*choices, None]:
         greatest = s.extent(row) if row else 1

@@ -11,6 +11,7 @@ from tcjit.grammar.walk import children
 DOT_PRODUCTS = {2: "dot2", 4: "dot4"}
 TYPES = ("float32", "float64", "int32")
 OPERATIONS = ("+", "-", "*", "/", "&&", "||", "<", ">", "<=", ">=", "==", "!=")
+STORED_TOGETHER = 16  # bytes of neighbours in several rows of a register tile that are stored at once where its lanes are apart
 FUNCTIONS = ("abs", "fabs", "min", "max", "relu")
 INTEGER_FUNCTIONS = ("min", "max")
 
