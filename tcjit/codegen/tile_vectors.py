@@ -221,7 +221,8 @@ def declarations(dtype: str, width: int) -> list[str]:
     """Types and functions, to stand at the top of a file in this order."""
     size = DTYPES[dtype].bytes
     parts = {
-        "E": element_type(dtype), "V": vector_type(dtype, width), "B": str(size * width), "S": str(size), "Q": str(STORED_TOGETHER), "I": f"int{8 * size}_t",
+        "E": element_type(dtype), "V": vector_type(dtype, width), "B": str(size * width), "S": str(size), "I": f"int{8 * size}_t",
+        "Q": str(STORED_TOGETHER),
         "N": suffix(dtype, width), "W": str(width), "M": str(max(8, width)),
         "P": _OPERATIONS[dtype][0], "U": _OPERATIONS[dtype][1],
         "NUMBERS": ", ".join(map(str, range(width))), "MOST": "0x7fffffff" if size == 4 else "0x7fffffffffffffff",
@@ -266,7 +267,7 @@ def _interleaved(dtype: str, width: int) -> str:
     vector, lanes = vector_type(dtype, width), f"tc_lanes{suffix(dtype, width)}"
     lines, names, size = [], [f"r[{row}]" for row in range(count)], 1  # ``size``: rows that stand side by side so far
     while size < count:
-        made = []
+        made: list[str] = []
         for first, second in zip(names[::2], names[1::2], strict=True):
             for half in (0, 1):
                 places = [
