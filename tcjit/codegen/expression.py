@@ -167,7 +167,7 @@ class ExpressionPrinter:
     def store(self, dtype: str, element: str, value: str) -> str:
         """The statement that writes a value of the element's type to memory, rounding the half types."""
         if dtype in _HALVES:
-            value = self._helper(f"tc_float_to_{_HALVES[dtype]}", value)
+            value = _argument(f"tc_{_HALVES[dtype]}_to_float", value) or self._helper(f"tc_float_to_{_HALVES[dtype]}", value)
         return f"{element} = {value};"
 
     def combine(self, operator: str, dtype: str, left: str, right: str) -> Text:
@@ -379,3 +379,15 @@ def _certain_reads(expr: Expr) -> Iterator[Access]:
     first_only = isinstance(expr, Select) or (isinstance(expr, Binary) and expr.op in ("&&", "||"))
     for child in children(expr)[: 1 if first_only else None]:
         yield from _certain_reads(child)
+
+
+def _argument(function: str, text: str) -> str:
+    """The argument of a text that is a call of a function and nothing else: what is only moved needs no conversion and back."""
+    if not text.startswith(f"{function}("):
+        return ""
+    depth = 0
+    for at, letter in enumerate(text):
+        depth += {"(": 1, ")": -1}.get(letter, 0)
+        if letter == ")" and not depth:
+            return text[len(function) + 1 : at] if at == len(text) - 1 else ""
+    return ""

@@ -1,4 +1,4 @@
-"""Copies of words in vectors: bytes of four rows interleaved, and words transposed, four rows of sixteen at once.
+"""Copies of words in vectors: bytes of four rows interleaved, and words or halves transposed, four or eight rows of sixteen at once.
 
 A C compiler widens bytes step by step, and moves what it transposes element by element. The last vector begins where it ends with the row:
 what two of them copy is the same.
@@ -23,7 +23,8 @@ from tcjit.mapping.nest.words import ADJACENT, FLIP_SIGNS, PACK
 WORD = 4  # bytes
 LANES = 16  # words of a vector
 BYTES = WORD * LANES  # of the vectors that pay for it
-ROWS = 4  # of words that are transposed at once
+MOVED = ("int32", "float32", "int16", "float16", "bfloat16")  # types of what is copied
+PLACE = 16  # bytes that are read at once from each of the places whose elements are transposed
 SIGNS = -0x7F7F7F80  # the highest bits of four bytes
 
 _ROWS = """
@@ -64,21 +65,36 @@ TC_TILE void tc_interleave(void *to, const void *from, int64_t step, int32_t sig
 
 _TRANSPOSE = """
 #if defined(__AVX512BW__) && !defined(__clang__)
-/* four words from each of sixteen places, as four rows of sixteen */
-TC_TILE void tc_transpose(void *to, int64_t to_step, const void *from, int64_t step, int32_t signs) {
-  const char *p = from;
+typedef uint32_t tc_unsigned_words __attribute__((vector_size(64)));
+typedef uint16_t tc_short_words __attribute__((vector_size(32)));
+typedef tc_short_words tc_short_words_u __attribute__((aligned(2), may_alias));
+/* four words from each of sixteen places, as four vectors of sixteen */
+TC_TILE void tc_four_columns(tc_words *r, const char *p, int64_t step) {
   const tc_words a = tc_four_rows(p, 4 * step), b = tc_four_rows(p + step, 4 * step);
   const tc_words c = tc_four_rows(p + 2 * step, 4 * step), d = tc_four_rows(p + 3 * step, 4 * step);
   const tc_halves ab = (tc_halves)__builtin_shuffle(a, b, (tc_words){$LOW}), cd = (tc_halves)__builtin_shuffle(c, d, (tc_words){$LOW});
   const tc_halves ef = (tc_halves)__builtin_shuffle(a, b, (tc_words){$HIGH}), gh = (tc_halves)__builtin_shuffle(c, d, (tc_words){$HIGH});
-  char *q = to;
-  *(tc_words_u *)q = (tc_words)__builtin_shuffle(ab, cd, (tc_halves){0, 8, 2, 10, 4, 12, 6, 14}) ^ signs;
-  *(tc_words_u *)(q + to_step) = (tc_words)__builtin_shuffle(ab, cd, (tc_halves){1, 9, 3, 11, 5, 13, 7, 15}) ^ signs;
-  *(tc_words_u *)(q + 2 * to_step) = (tc_words)__builtin_shuffle(ef, gh, (tc_halves){0, 8, 2, 10, 4, 12, 6, 14}) ^ signs;
-  *(tc_words_u *)(q + 3 * to_step) = (tc_words)__builtin_shuffle(ef, gh, (tc_halves){1, 9, 3, 11, 5, 13, 7, 15}) ^ signs;
+  r[0] = (tc_words)__builtin_shuffle(ab, cd, (tc_halves){0, 8, 2, 10, 4, 12, 6, 14});
+  r[1] = (tc_words)__builtin_shuffle(ab, cd, (tc_halves){1, 9, 3, 11, 5, 13, 7, 15});
+  r[2] = (tc_words)__builtin_shuffle(ef, gh, (tc_halves){0, 8, 2, 10, 4, 12, 6, 14});
+  r[3] = (tc_words)__builtin_shuffle(ef, gh, (tc_halves){1, 9, 3, 11, 5, 13, 7, 15});
+}
+TC_TILE void tc_transpose_4(void *to, int64_t to_step, const void *from, int64_t step, int32_t signs) {
+  tc_words r[4];
+  tc_four_columns(r, from, step);
+  for (int row = 0; row < 4; ++row) *(tc_words_u *)((char *)to + row * to_step) = r[row] ^ signs;
+}
+TC_TILE void tc_transpose_2(void *to, int64_t to_step, const void *from, int64_t step, int32_t signs) {
+  tc_words r[4];
+  tc_four_columns(r, from, step);
+  for (int row = 0; row < 4; ++row) {
+    const tc_unsigned_words pairs = (tc_unsigned_words)(r[row] ^ signs);
+    *(tc_short_words_u *)((char *)to + 2 * row * to_step) = __builtin_convertvector(pairs, tc_short_words);
+    *(tc_short_words_u *)((char *)to + (2 * row + 1) * to_step) = __builtin_convertvector(pairs >> 16, tc_short_words);
+  }
 }
 #else
-TC_TILE void tc_transpose(void *to, int64_t to_step, const void *from, int64_t step, int32_t signs) {
+TC_TILE void tc_transpose_4(void *to, int64_t to_step, const void *from, int64_t step, int32_t signs) {
   for (int row = 0; row < 4; ++row)
     for (int l = 0; l < 16; ++l) {
       int32_t word;
@@ -86,6 +102,10 @@ TC_TILE void tc_transpose(void *to, int64_t to_step, const void *from, int64_t s
       word ^= signs;
       __builtin_memcpy((char *)to + row * to_step + 4 * l, &word, 4);
     }
+}
+TC_TILE void tc_transpose_2(void *to, int64_t to_step, const void *from, int64_t step, int32_t signs) {
+  for (int row = 0; row < 8; ++row)
+    for (int l = 0; l < 16; ++l) __builtin_memcpy((char *)to + row * to_step + 2 * l, (const char *)from + l * step + 2 * row, 2);
 }
 #endif
 """
@@ -109,12 +129,14 @@ TRANSPOSE = (TILE_INLINE, _filled(_ROWS), _filled(_TRANSPOSE))
 
 @dataclass(frozen=True)
 class _Copy:
-    """Words from ``source`` to ``target``, which moves by one with the lanes; ``step``: bytes from one row of the source to the next."""
+    """Elements of ``size`` bytes from ``source`` to ``target``, which moves by one with the lanes; ``step``: bytes from one row of the
+    source to the next."""
 
     target: Address
     source: Address
     step: int
     signs: int
+    size: int = WORD
 
 
 def write_interleaved(emitter: Emitter, loop: For) -> bool:
@@ -136,20 +158,31 @@ def write_transposed(emitter: Emitter, rows: For) -> bool:
         return False
     lanes = _inner(rows)
     assert lanes is not None
-    to_step = WORD * (copy.target.stride(rows.variable) or 0)
-    whole = rows.trips is not None and rows.trips % ROWS == 0
-    with emitter.ranged(rows), emitter.iterated(replace(rows, step=ROWS)):
-        tests = [] if whole else [f"{rows.variable} <= {emitter.index(rows.upper - (ROWS - 1))}"]
+    if lanes.trips is not None:
+        _write_rows(emitter, rows, lanes, copy)
+        return True
+    with emitter.when([f"{emitter.index(lanes.upper)} - {emitter.index(lanes.lower)} >= {LANES - 1}"]):
+        _write_rows(emitter, rows, lanes, copy)
+    with emitter.indented("else {"):
+        Emitter.loop(emitter, rows)
+    return True
+
+
+def _write_rows(emitter: Emitter, rows: For, lanes: For, copy: _Copy) -> None:
+    """A loop over rows around one over at least ``LANES`` lanes, so many rows at once as are copied together, what is left one by one."""
+    to_step, together = copy.size * (copy.target.stride(rows.variable) or 0), PLACE // copy.size
+    whole = rows.trips is not None and rows.trips % together == 0
+    with emitter.ranged(rows), emitter.iterated(replace(rows, step=together)):
+        tests = [] if whole else [f"{rows.variable} <= {emitter.index(rows.upper - (together - 1))}"]
         with emitter.when(tests), _lanes(emitter, lanes) as at:
             places = copy.target.substitute(at).written(emitter.index), copy.source.substitute(at).written(emitter.index)
-            emitter.write(f"tc_transpose(&{places[0]}, {to_step}, &{places[1]}, {copy.step}, {copy.signs});", stores=True)
+            emitter.write(f"tc_transpose_{copy.size}(&{places[0]}, {to_step}, &{places[1]}, {copy.step}, {copy.signs});", stores=True)
         if not whole:
             row = For(f"{rows.variable}_row", Linear.of(rows.variable), rows.upper, 1, ())
             single = substitute(lanes, {rows.variable: Linear.of(row.variable)})
             assert isinstance(single, For)
             with emitter.indented("else {"), emitter.ranged(row), emitter.iterated(row):
                 emitter.node(SimdLoop(single))
-    return True
 
 
 def _inner(rows: For) -> For | None:
@@ -164,7 +197,7 @@ def _inner(rows: For) -> For | None:
 def _lanes(emitter: Emitter, loop: For) -> Iterator[Mapping[str, Linear]]:
     """A loop over vectors, the last of which ends with the loop; gives what the variable is."""
     emitter.profile.vector = True
-    at = {loop.variable: Linear.of("tc_at")} if (loop.trips or 0) % LANES else {}
+    at = {loop.variable: Linear.of("tc_at")} if loop.trips is None or loop.trips % LANES else {}
     with emitter.ranged(loop), emitter.iterated(replace(loop, step=LANES)):
         if at:
             last = emitter.index(loop.upper - (LANES - 1))
@@ -173,15 +206,16 @@ def _lanes(emitter: Emitter, loop: For) -> Iterator[Mapping[str, Linear]]:
 
 
 def _run(emitter: Emitter, loop: For) -> tuple[Run, Address, Expr, int] | None:
-    """The copy that a loop over at least a vector of words is all of: its instance, place, word, and the signs that are flipped."""
-    if loop.step != 1 or (loop.trips or 0) < LANES or len(loop.body) != 1:
+    """The copy that a loop over at least a vector of words or halves, as far as is known, is all of: its instance, place, value, and the
+    signs that are flipped."""
+    if loop.step != 1 or (loop.trips is not None and loop.trips < LANES) or len(loop.body) != 1:
         return None
     (run,) = loop.body
     if not isinstance(run, Run):
         return None
     s = emitter.mapped.scop.statement(run.statement)
     target = emitter.target(s, run)
-    if s.operator != "=" or emitter.mapped.scop.tensor(s.tensor).dtype not in ("int32", "float32"):
+    if s.operator != "=" or emitter.mapped.scop.tensor(s.tensor).dtype not in MOVED:
         return None
     if target is None or target.runtime or target.stride(loop.variable) != 1:
         return None
@@ -191,7 +225,7 @@ def _run(emitter: Emitter, loop: For) -> tuple[Run, Address, Expr, int] | None:
 
 
 def _interleaved(emitter: Emitter, loop: For) -> _Copy | None:
-    found = _run(emitter, loop)
+    found = _run(emitter, loop) if loop.trips is not None else None
     if found is None:
         return None
     run, target, value, signs = found
@@ -211,24 +245,25 @@ def _interleaved(emitter: Emitter, loop: For) -> _Copy | None:
 def _transposed(emitter: Emitter, rows: For) -> _Copy | None:
     lanes = _inner(rows)
     found = _run(emitter, lanes) if lanes is not None else None
-    if found is None or lanes is None or rows.step != 1 or (rows.trips is not None and rows.trips < ROWS):
+    if found is None or lanes is None or rows.step != 1:
         return None
     if rows.variable in (lanes.lower.variables | lanes.upper.variables):
         return None
     run, target, value, signs = found
+    dtype = emitter.mapped.scop.tensor(emitter.mapped.scop.statement(run.statement).tensor).dtype
+    moved = DTYPES[dtype].bytes
     read = value.args[0] if isinstance(value, Call) and value.function == ADJACENT else value
-    if not isinstance(read, Access) or (read is value and _bytes(emitter, read) != WORD) or not target.stride(rows.variable):
+    if not isinstance(read, Access) or not target.stride(rows.variable) or (rows.trips is not None and rows.trips < PLACE // moved):
         return None
-    storage = emitter.mapped.scop.tensor(read.tensor)
-    if read is value and storage.dtype != emitter.mapped.scop.tensor(emitter.mapped.scop.statement(run.statement).tensor).dtype:
+    if read is value and emitter.mapped.scop.tensor(read.tensor).dtype != dtype:
         return None
     source = emitter.operand(read, run)
     if source is None or source.runtime or source.base == target.base:
         return None
     size, apart = _bytes(emitter, read), source.stride(lanes.variable)
-    if source.stride(rows.variable) != WORD // size or not apart or apart * size == WORD:
+    if source.stride(rows.variable) != moved // size or not apart or apart * size == moved:
         return None
-    return _Copy(target, source, apart * size, signs)
+    return _Copy(target, source, apart * size, signs, moved)
 
 
 def _bytes(emitter: Emitter, read: Access) -> int:

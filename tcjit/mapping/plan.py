@@ -21,7 +21,7 @@ from tcjit.mapping.group import Group
 from tcjit.mapping.machine import Machine, vector_cover
 from tcjit.mapping.options import Options
 from tcjit.mapping.pack import is_product
-from tcjit.mapping.plan_order import Nest, streamed, uses
+from tcjit.mapping.plan_order import LINE, Nest, streamed, uses
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.strides import accesses, stride
 
@@ -391,7 +391,7 @@ def _block_transposed(scop: Scop, group: Group, main: ScopStatement, lane: int, 
     for a in accesses(main):
         for c, column in enumerate(group.columns):
             if c != lane and stride(scop, a, column[main.name]) == 1 and stride(scop, a, group.columns[lane][main.name]) not in (0, 1):
-                tile[c], tile[lane] = 16, 64
+                tile[c], tile[lane] = max(16, LINE // DTYPES[scop.tensor(a.tensor).dtype].bytes), 64
 
 
 def _lane_choices(scop: Scop, group: Group, prefer: int | None) -> tuple[tuple[str, str], ...]:

@@ -26,7 +26,10 @@ WIDE = machine_of(host.compiler()).vector_bytes == 64
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None or platform.machine() != "x86_64", reason="gcc's flags for x86")
 WRAPPERS = """
 void interleave(void *to, const void *from, int64_t step, int32_t signs) { tc_interleave(to, from, step, signs); }
-void transpose(void *to, int64_t to_step, const void *from, int64_t step, int32_t signs) { tc_transpose(to, to_step, from, step, signs); }
+#define TRANSPOSE(size) void transpose_##size(void *to, int64_t to_step, const void *from, int64_t step, int32_t signs) \\
+  { tc_transpose_##size(to, to_step, from, step, signs); }
+TRANSPOSE(2)
+TRANSPOSE(4)
 """
 ORDERS = {"nn": "X(m,k) U(k,n)", "nt": "X(m,k) U(n,k)", "tn": "X(k,m) U(k,n)", "tt": "X(k,m) U(n,k)"}
 
@@ -66,9 +69,20 @@ def test_interleaved_rows(functions: ctypes.CDLL, step: int, signs: int) -> None
 def test_transposed_words(functions: ctypes.CDLL, step: int, signs: int) -> None:
     memory = np.random.default_rng(0).integers(0, 256, 2000).astype(np.uint8)
     found = np.zeros((4, 20), np.int32)
-    functions.transpose(place(found), ctypes.c_int64(80), place(memory, 3), ctypes.c_int64(step), ctypes.c_int32(signs))
+    functions.transpose_4(place(found), ctypes.c_int64(80), place(memory, 3), ctypes.c_int64(step), ctypes.c_int32(signs))
     rows = np.stack([memory[3 + lane * step :][:16] for lane in range(16)])
     np.testing.assert_array_equal(found[:, :16], rows.view(np.int32).T ^ np.int32(signs))
+    assert not found[:, 16:].any()
+
+
+@needs_gcc
+@pytest.mark.parametrize("step", [16, 22, 70])
+def test_transposed_halves(functions: ctypes.CDLL, step: int) -> None:
+    memory = np.random.default_rng(0).integers(0, 256, 2000).astype(np.uint8)
+    found = np.zeros((8, 20), np.int16)
+    functions.transpose_2(place(found), ctypes.c_int64(40), place(memory, 3), ctypes.c_int64(step), ctypes.c_int32(0))
+    rows = np.stack([memory[3 + lane * step :][:16] for lane in range(16)])
+    np.testing.assert_array_equal(found[:, :16], rows.view(np.int16).T)
     assert not found[:, 16:].any()
 
 
@@ -90,8 +104,8 @@ def test_panels(order: str, dtype: str) -> None:
         x_given, u_given = (one.T.contiguous() if turned == "t" else one for one, turned in zip(given, order, strict=True))
         kernel = function.compile(x_given, u_given)
         np.testing.assert_array_equal(kernel(x_given, u_given).numpy(), x @ u)
-        used |= set(re.findall(r"  (tc_interleave|tc_transpose)\(&", kernel.source))
-    expected = {"nn": {"tc_interleave"}, "tn": {"tc_interleave"}, "nt": {"tc_transpose"}, "tt": {"tc_interleave", "tc_transpose"}}
+        used |= set(re.findall(r"  (tc_interleave|tc_transpose_4)\(&", kernel.source))
+    expected = {"nn": {"tc_interleave"}, "tn": {"tc_interleave"}, "nt": {"tc_transpose_4"}, "tt": {"tc_interleave", "tc_transpose_4"}}
     if WIDE:
         assert used == (expected[order] if dtype == "int8" else expected[order] - {"tc_interleave"})
 
@@ -105,11 +119,16 @@ def test_other_loops_are_left_alone() -> None:
         ("def f(float(M,N) X) -> (O) { O(m,n) = X(m,n) }", torch.randn(64, 64)),
     ):
         kernel = tcjit.define(program).f.compile(x)
-        assert "tc_transpose(" not in kernel.source and "tc_interleave(" not in kernel.source
+        assert "  tc_transpose_" not in kernel.source and "tc_interleave(" not in kernel.source
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int16], ids=str)
 @pytest.mark.parametrize(("m", "n"), [(64, 64), (37, 101), (16, 4), (100, 3), (259, 130), (30001, 18), (18, 30001), (3000, 42)])
-def test_transpositions(m: int, n: int) -> None:
-    x = torch.randn(m, n)
-    kernel = tcjit.define("def f(float(M,N) X) -> (O) { O(n,m) = X(m,n) }").f.compile(x)
-    assert torch.equal(kernel(x), x.T)
+def test_transpositions(m: int, n: int, dtype: torch.dtype) -> None:
+    x = torch.randint(-(1 << 15), 1 << 15, (m, n)).to(torch.int16)
+    x = x.to(dtype) if dtype == torch.float32 else x.view(dtype)
+    kernel = tcjit.define(f"def f({str(dtype)[6:]}(M,N) X) -> (O) {{ O(n,m) = X(m,n) }}").f.compile(x)
+    whole = (torch.int16, torch.int32)[dtype == torch.float32]  # every bit, those of a NaN too
+    assert torch.equal(kernel(x).view(whole), x.T.contiguous().view(whole))
+    if WIDE and min(m, n) >= 16:
+        assert f"  tc_transpose_{x.element_size()}(&" in kernel.source

@@ -61,8 +61,7 @@ def tile_reductions(before: Assignments, options: Options, machine: Machine, pro
         if fused:
             fused -= 1
             return [replace(a, fused=True, outer=a.outer if within else None)]
-        others = (*program[:number], *program[number + 1 :])
-        alone = not any(_read(a) & (_read(other) | {other.tensor}) for other in others)
+        alone = not any(_read(a) & (_read(other) | {other.tensor}) for other in _beside(program, number))
         tiling = _ReductionTiling(f"T{number}", a, Epilogue(), alone, setting)
         try:
             with temporaries.attempt():
@@ -277,6 +276,21 @@ class _ReductionTiling:
     def refuse_plans(plans: Sequence[Plan]) -> None:
         if any(operand.single is None for plan in plans for operand in plan.operands):
             raise MappingError("an operand is to be computed once, and cannot be")
+
+
+def _beside(program: Sequence[Assignment], number: int) -> list[Assignment]:
+    """The other assignments that could share loops with one: not what needs its result where that is a single one, which is complete
+    after the last of its loops."""
+    a = program[number]
+    if any(upper - lower > 1 for _, lower, upper in a.results):
+        return [*program[:number], *program[number + 1 :]]
+    needing, found = {a.tensor}, [*program[:number]]
+    for other in program[number + 1 :]:
+        if _read(other) & needing:
+            needing.add(other.tensor)
+        else:
+            found.append(other)
+    return found
 
 
 def _read(a: Assignment) -> set[str]:
