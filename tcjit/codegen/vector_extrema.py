@@ -13,20 +13,25 @@ from tcjit.codegen.loops import For, Run
 from tcjit.codegen.tile_vectors import declarations, suffix, vector_type
 from tcjit.grammar.affine import is_gather
 from tcjit.grammar.ast import Access, Index
+from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.linear import Linear
 from tcjit.grammar.polynomial import names
 from tcjit.mapping.scop import Scop, ScopStatement
 
 MOST_VECTORS = 4  # that wait for one another no more than loads do
 OPERATORS = ("min=", "max=")
-TYPES = ("float32", "float64")
+COMPUTED = {"float32": "float32", "float64": "float64", "float16": "float32", "bfloat16": "float32"}  # what values are in registers
 
 
 def extrema_loop(loop: For, s: ScopStatement, width: int, index: Callable[[Linear], str]) -> ExtremaLoop | None:
-    """The loop over a statement, where that takes the least or greatest of at least a vector of values."""
-    if s.operator not in OPERATORS or s.value.dtype not in TYPES or loop.step != 1 or width < 2:
+    """The loop over a statement, where that takes the least or greatest of at least a vector of values; ``width``: lanes of its type."""
+    computed = COMPUTED.get(s.value.dtype)
+    if s.operator not in OPERATORS or computed is None or loop.step != 1:
         return None
-    found = ExtremaLoop(index(loop.lower), f"({index(loop.upper)})", loop.trips or 0, s.operator, s.value.dtype, width)
+    width = width * DTYPES[s.value.dtype].bytes // DTYPES[computed].bytes
+    if width < 2:
+        return None
+    found = ExtremaLoop(index(loop.lower), f"({index(loop.upper)})", loop.trips or 0, s.operator, computed, width)
     return found if found.vectors else None
 
 
@@ -37,6 +42,8 @@ def neighbours(loop: For, run: Run, s: ScopStatement, scop: Scop) -> Access | No
         return None
     storage = scop.tensor(access.tensor)
     if storage.role == "temporary" or storage.dtype != access.dtype or not access.subscripts or storage.strides[-1] != 1:
+        return None
+    if COMPUTED.get(storage.dtype) != storage.dtype:
         return None
     *others, last = access.subscripts
     others_move = any(loop.variable in run.index(dim).variables for sub in others for dim in names(sub))
