@@ -16,8 +16,8 @@ import islpy as isl
 from tcjit.errors import VerifyError
 from tcjit.mapping.nest.statement import DIM, AffineStatement
 
-MAX_CLASSES = 16  # statements that one may become: each is code of its own
-MAX_RESIDUES = 256  # combinations of residues that are tried: most have no point, since those of results decide on those of terms
+MAX_CLASSES = 32  # statements that one may become: each is code of its own
+MAX_RESIDUES = 1024  # combinations of residues that are tried: most have no point, since those of results decide on those of terms
 
 
 def moduli(domain: isl.Set, dims: tuple[str, ...]) -> dict[str, int]:
