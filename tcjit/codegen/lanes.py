@@ -16,6 +16,7 @@ from tcjit.codegen.profile import scaled
 from tcjit.codegen.reads import ReadEmitter
 from tcjit.codegen.tile_vectors import declarations
 from tcjit.codegen.vector_extrema import ExtremaLoop, extrema_loop, neighbours
+from tcjit.codegen.vector_scan import VectorScan, vector_scan
 from tcjit.codegen.whole_vectors import overlapping_lanes
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Binary, Expr, Select
@@ -101,7 +102,8 @@ class LaneEmitter(ReadEmitter):
         self.mapped = mapped
 
     def scan(self, loop: For) -> None:
-        """The result of an iteration stays in a variable for the next one."""
+        """The result of an iteration stays in a variable for the next one; those of a vector are computed at once where they are
+        neighbours in memory."""
         (run,) = runs(loop.body)
         s = self.mapped.scop.statement(run.statement)
         storage = self.mapped.scop.tensor(s.tensor)
@@ -111,6 +113,9 @@ class LaneEmitter(ReadEmitter):
         with self.indented("{"):
             self.run_now = first
             self.write(f"{vtype(s.value.dtype)} tc_running = {self.element(before)};")
+            vectors = vector_scan(self, loop, run, s, self.machine)
+            if vectors is not None:
+                loop = self.scan_vectors(vectors, loop, run, s)
             hoisted, self.hoisted = self.hoisted, {**self.hoisted, id(before): ["tc_running"]}
             with self.ranged(loop), self.iterated(loop):
                 self.run_now = run
@@ -118,6 +123,21 @@ class LaneEmitter(ReadEmitter):
                 target = self.place(s.tensor, s.subscripts)
                 self.write(self.printer.store(storage.dtype, target, "tc_running"), stores=True)
             self.hoisted = hoisted
+
+    def scan_vectors(self, found: VectorScan, loop: For, run: Run, s: ScopStatement) -> For:
+        """The results of whole vectors; the loop over the others, behind them."""
+        first = Linear.of("tc_first")
+        before = self.terms(found.dtype, found.width, loop, run, found.term)
+        moved = substitute(run, {loop.variable: first + (found.width - 1 if found.backwards else 0)})
+        assert isinstance(moved, Run)
+        self.run_now = moved
+        self.declarations |= dict.fromkeys(declarations(found.dtype, found.width))
+        self.profile.vector = True
+        place = f"&{self.place(s.tensor, s.subscripts)}"
+        bounds = self.index(loop.lower), self.index(loop.upper - (found.width - 1))
+        for line in found.lines(bounds, self.printer.identity(found.operator, found.dtype), place, before):
+            self.line(line)
+        return replace(loop, lower=first)
 
     def scatter(self, loop: For) -> None:
         """The iteration that data pick, if there is such."""
@@ -167,7 +187,7 @@ class LaneEmitter(ReadEmitter):
     def extremum(self, found: ExtremaLoop, loop: For, run: Run, s: ScopStatement) -> None:
         """The least or greatest of neighbours in memory, or of values that are computed for a few vectors at once, in vectors."""
         access = neighbours(loop, run, s, self.mapped.scop)
-        before = [] if access is not None else self.terms(found, loop, run, s)
+        before = [] if access is not None else self.terms(found.dtype, found.step, loop, run, s.value)
 
         def place(at: str) -> str:
             if access is None:
@@ -183,14 +203,14 @@ class LaneEmitter(ReadEmitter):
         for line in found.lines(self.printer.identity(found.operator, found.dtype), combine, place, before):
             self.line(line)
 
-    def terms(self, found: ExtremaLoop, loop: For, run: Run, s: ScopStatement) -> list[str]:
-        """The values of a statement from ``tc_first`` on, in an array."""
+    def terms(self, dtype: str, count: int, loop: For, run: Run, value: Expr) -> list[str]:
+        """So many values of an expression over a loop, from ``tc_first`` on, in an array."""
         checks, first = self.printer.checks, Linear.of("tc_first")
         self.run_now = run
         with self.captured() as body, self.ranged(loop):
-            with self.iterated(replace(loop, lower=first, upper=first + (found.step - 1))):
-                self.write(f"tc_terms[{loop.variable} - tc_first] = {self.printer.value(s.value)};")
-        declared = f"{vtype(found.dtype)} tc_terms[{found.step}] __attribute__((aligned(64)));"
+            with self.iterated(replace(loop, lower=first, upper=first + (count - 1))):
+                self.write(f"tc_terms[{loop.variable} - tc_first] = {self.printer.value(value)};")
+        declared = f"{vtype(dtype)} tc_terms[{count}] __attribute__((aligned(64)));"
         return [declared, f"#pragma omp simd{self.flags(checks)}", *dedent("\n".join(body)).splitlines()]
 
     def remainder(self, loop: For, run: Run, name: str, clause: str, done: int, width: int) -> None:

@@ -1,0 +1,90 @@
+"""Scans in vector registers: the running sums, products and extrema of a vector by shifts of its lanes, then combined with those before.
+
+After Hillis and Steele, Data Parallel Algorithms (1986): one dependent operation for each vector, in the place of one for each result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tcjit.codegen.loops import For, Run
+from tcjit.codegen.tile_vectors import suffix, vector_type
+from tcjit.grammar.ast import Access, Binary, Call, Expr
+from tcjit.grammar.dtypes import DTYPES
+from tcjit.mapping.machine import Machine
+from tcjit.mapping.scop import ScopStatement
+
+if TYPE_CHECKING:
+    from tcjit.codegen.emitter import Emitter
+
+TYPES = ("float32", "float64", "int32")
+LEAST_LANES = 4  # shifts and sums of fewer take longer than the sums themselves
+
+
+@dataclass(frozen=True)
+class VectorScan:
+    """A scan with ``operator`` (that of a reduction, ``+=``) of a ``term``; ``backwards``: a result follows its neighbour in memory."""
+
+    operator: str
+    term: Expr
+    dtype: str
+    width: int
+    backwards: bool
+
+    def combined(self, old: str, new: str) -> str:
+        """One step of the scan, of all lanes."""
+        if self.operator in ("+=", "*="):
+            return f"{old} {self.operator[0]} {new}"
+        return f"tc_{self.operator[:3]}{suffix(self.dtype, self.width)}({old}, {new})"
+
+    def lines(self, bounds: tuple[str, str], identity: str, place: str, before: Sequence[str]) -> list[str]:
+        """The results of whole vectors from ``bounds[0]`` on, which begin no later than at ``bounds[1]``: stored at ``place``, that of
+        ``tc_first``. ``before`` leaves their terms in ``tc_terms``; ``tc_running`` has the last result, ``tc_first`` the place behind."""
+        ending, vector, width = suffix(self.dtype, self.width), vector_type(self.dtype, self.width), self.width
+        lanes = f"tc_lanes{ending}"
+
+        def chosen(places: Sequence[int]) -> str:
+            return f"(({lanes}){{{', '.join(map(str, places))}}})"
+
+        steps, shift = [], 1
+        while shift < width:
+            shifted = f"TC_SHUFFLE2(tc_none, tc_v, {chosen([lane if lane < shift else width + lane - shift for lane in range(width)])})"
+            steps.append(f"  tc_v = {self.combined(shifted, 'tc_v')};")
+            shift *= 2
+        stored = f"TC_SHUFFLE(tc_v, {chosen(range(width - 1, -1, -1))})" if self.backwards else "tc_v"
+        return [
+            f"int64_t tc_first = {bounds[0]};",
+            f"{vector} tc_carried = tc_splat{ending}(tc_running);",
+            f"const {vector} tc_none = tc_splat{ending}({identity});",
+            f"for (; tc_first <= {bounds[1]}; tc_first += {width}) {{",
+            *("  " + line for line in before),
+            f"  {vector} tc_v = tc_load{ending}(tc_terms);",
+            *steps,
+            f"  tc_v = {self.combined('tc_carried', 'tc_v')};",
+            f"  tc_store{ending}({place}, {stored});",
+            f"  tc_carried = TC_SHUFFLE(tc_v, {chosen([width - 1] * width)});",
+            "}",
+            "tc_running = tc_carried[0];",
+        ]
+
+
+def vector_scan(emitter: Emitter, loop: For, run: Run, s: ScopStatement, machine: Machine) -> VectorScan | None:
+    """The form in vectors of a loop over a statement that reads its own result of the iteration before; None where it has none."""
+    dtype, value = s.value.dtype, s.value
+    if dtype not in TYPES or loop.step != 1 or emitter.mapped.scop.tensor(s.tensor).dtype != dtype:
+        return None
+    width = emitter.mapped.options.vector_width or machine.lanes(DTYPES[dtype].bytes)
+    if width < LEAST_LANES or (loop.trips is not None and loop.trips < 2 * width):
+        return None
+    match value:
+        case Binary(op="+" | "*", left=Access(tensor=s.tensor), right=term):
+            operator = f"{value.op}="
+        case Call(function="min" | "max", args=(Access(tensor=s.tensor), term)):
+            operator = f"{value.function}="
+        case _:
+            return None
+    target = emitter.target(s, run)
+    stride = None if target is None or target.runtime else target.stride(loop.variable)
+    return VectorScan(operator, term, dtype, width, stride == -1) if stride in (1, -1) else None
