@@ -127,15 +127,23 @@ class LaneEmitter(ReadEmitter):
     def scan_vectors(self, found: VectorScan, loop: For, run: Run, s: ScopStatement) -> For:
         """The results of whole vectors; the loop over the others, behind them."""
         first = Linear.of("tc_first")
-        before = self.terms(found.dtype, found.width, loop, run, found.term)
-        moved = substitute(run, {loop.variable: first + (found.width - 1 if found.backwards else 0)})
-        assert isinstance(moved, Run)
-        self.run_now = moved
+
+        def place(tensor: str, subscripts: tuple[Expr, ...], backwards: bool) -> str:
+            moved = substitute(run, {loop.variable: first + (found.width - 1 if backwards else 0)})
+            assert isinstance(moved, Run)
+            self.run_now = moved
+            return f"&{self.place(tensor, subscripts)}"
+
+        source, before = "tc_terms", []
+        if found.step is not None and isinstance(found.term, Access):
+            source = place(found.term.tensor, found.term.subscripts, found.step == -1)
+        else:
+            before = self.terms(found.dtype, found.width, loop, run, found.term)
+        target = place(s.tensor, s.subscripts, found.backwards)
         self.declarations |= dict.fromkeys(declarations(found.dtype, found.width))
         self.profile.vector = True
-        place = f"&{self.place(s.tensor, s.subscripts)}"
         bounds = self.index(loop.lower), self.index(loop.upper - (found.width - 1))
-        for line in found.lines(bounds, self.printer.identity(found.operator, found.dtype), place, before):
+        for line in found.lines(bounds, self.printer.identity(found.operator, found.dtype), target, source, before):
             self.line(line)
         return replace(loop, lower=first)
 

@@ -25,13 +25,14 @@ LEAST_LANES = 4  # shifts and sums of fewer take longer than the sums themselves
 
 @dataclass(frozen=True)
 class VectorScan:
-    """A scan with ``operator`` (that of a reduction, ``+=``) of a ``term``; ``backwards``: a result follows its neighbour in memory."""
+    """A scan with ``operator`` (that of a reduction, ``+=``) of a ``term``; ``backwards``: a result is before its neighbour in memory."""
 
     operator: str
     term: Expr
     dtype: str
     width: int
     backwards: bool
+    step: int | None  # between the terms in memory, where they are neighbours there
 
     def combined(self, old: str, new: str) -> str:
         """One step of the scan, of all lanes."""
@@ -39,9 +40,10 @@ class VectorScan:
             return f"{old} {self.operator[0]} {new}"
         return f"tc_{self.operator[:3]}{suffix(self.dtype, self.width)}({old}, {new})"
 
-    def lines(self, bounds: tuple[str, str], identity: str, place: str, before: Sequence[str]) -> list[str]:
-        """The results of whole vectors from ``bounds[0]`` on, which begin no later than at ``bounds[1]``: stored at ``place``, that of
-        ``tc_first``. ``before`` leaves their terms in ``tc_terms``; ``tc_running`` has the last result, ``tc_first`` the place behind."""
+    def lines(self, bounds: tuple[str, str], identity: str, place: str, source: str, before: Sequence[str]) -> list[str]:
+        """The results of whole vectors from ``bounds[0]`` on, which begin no later than at ``bounds[1]``: stored at ``place``, of terms at
+        ``source`` once lines ``before`` have run, to which ``tc_first`` is the first of them. ``tc_running`` has the last result, and
+        ``tc_first`` the place behind it."""
         ending, vector, width = suffix(self.dtype, self.width), vector_type(self.dtype, self.width), self.width
         lanes = f"tc_lanes{ending}"
 
@@ -53,14 +55,17 @@ class VectorScan:
             shifted = f"TC_SHUFFLE2(tc_none, tc_v, {chosen([lane if lane < shift else width + lane - shift for lane in range(width)])})"
             steps.append(f"  tc_v = {self.combined(shifted, 'tc_v')};")
             shift *= 2
-        stored = f"TC_SHUFFLE(tc_v, {chosen(range(width - 1, -1, -1))})" if self.backwards else "tc_v"
+        mirrored = chosen(range(width - 1, -1, -1))
+        stored = f"TC_SHUFFLE(tc_v, {mirrored})" if self.backwards else "tc_v"
+        load = f"tc_load{ending}({source})"
+        load = f"TC_SHUFFLE({load}, {mirrored})" if self.step == -1 else load
         return [
             f"int64_t tc_first = {bounds[0]};",
             f"{vector} tc_carried = tc_splat{ending}(tc_running);",
             f"const {vector} tc_none = tc_splat{ending}({identity});",
             f"for (; tc_first <= {bounds[1]}; tc_first += {width}) {{",
             *("  " + line for line in before),
-            f"  {vector} tc_v = tc_load{ending}(tc_terms);",
+            f"  {vector} tc_v = {load};",
             *steps,
             f"  tc_v = {self.combined('tc_carried', 'tc_v')};",
             f"  tc_store{ending}({place}, {stored});",
@@ -87,4 +92,8 @@ def vector_scan(emitter: Emitter, loop: For, run: Run, s: ScopStatement, machine
             return None
     target = emitter.target(s, run)
     stride = None if target is None or target.runtime else target.stride(loop.variable)
-    return VectorScan(operator, term, dtype, width, stride == -1) if stride in (1, -1) else None
+    if stride not in (1, -1):
+        return None
+    source = emitter.operand(term, run) if isinstance(term, Access) and emitter.mapped.scop.tensor(term.tensor).dtype == dtype else None
+    step = None if source is None or source.runtime else source.stride(loop.variable)
+    return VectorScan(operator, term, dtype, width, stride == -1, step if step in (1, -1) else None)
