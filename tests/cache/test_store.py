@@ -14,6 +14,7 @@ from support.cache import family, files, printed, put, whole
 
 import tcjit.cache
 from tcjit.cache import Choice, Store
+from tcjit.cache.directory import Directory
 from tcjit.cache.keys import made_by
 from tcjit.errors import CacheError, TCError
 
@@ -254,6 +255,18 @@ def test_leftovers_that_are_no_files(store: Store, home: Path, tmp_path: Path, m
     thread.join(30)
     assert not thread.is_alive()
     assert planted.is_symlink() == (way == "link")
+
+
+def test_links_in_the_place_of_kernels_are_items_themselves(store: Store, home: Path, tmp_path: Path) -> None:
+    """By their own age and size, also where they lead to nothing: they go like others."""
+    put(store, "k")
+    (tmp_path / "file").write_bytes(bytes(200_000))
+    names = ["a" * 64, "b" * 64]
+    for name, aim in zip(names, ("file", "nothing")):
+        (home / "v1" / "kernels" / name).symlink_to(tmp_path / aim)
+        os.utime(home / "v1" / "kernels" / name, (1000.0, 1000.0), follow_symlinks=False)
+    links = [item for item in Directory(home).items() if item.name in names]
+    assert [(item.name, item.used, item.bytes) for item in links] == [(name, 1000.0, 4096) for name in names]
 
 
 def test_clear_touches_only_its_own(store: Store, home: Path) -> None:

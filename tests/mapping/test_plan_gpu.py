@@ -85,6 +85,14 @@ def test_every_number_of_atoms(terms: int) -> None:
     assert products(mapped(HALVES, {"A": (4096, terms), "B": (terms, 4096)}, SM_90), SM_90)
 
 
+@pytest.mark.parametrize(("terms", "computed"), [(16, 16), (48, 48), (96, 96), (100, 128)])
+def test_steps_are_all_alike_where_whole_atoms_can_be(terms: int, computed: int) -> None:
+    """Nothing is multiplied by zeros that fill up a last step unless no atoms fit the terms."""
+    made = mapped(HALVES, {"A": (4096, terms), "B": (terms, 4096)}, SM_90)
+    (sums,) = (s for s in made.scop.statements if s.reduction)
+    assert made.scop.instances(sums).count_val().to_python() == computed * 4096**2
+
+
 @pytest.mark.parametrize("terms", [4, 8])
 def test_less_than_an_atom_is_computed_by_threads(terms: int) -> None:
     assert not products(mapped(HALVES, {"A": (128, terms), "B": (terms, 128)}))
@@ -297,6 +305,16 @@ def test_a_thread_has_a_whole_window_where_there_are_enough(images: int, alone: 
 def test_narrow_types_are_turned_in_larger_squares(dtype: str, elements: int) -> None:
     made = mapped(f"def turn({dtype}(M,N) A) -> (B) {{ B(j,i) = A(i,j) }}", {"A": (1024, 2048)}, SM_90)
     assert shared(made) == {"A_shared": elements}
+
+
+@pytest.mark.parametrize(("first", "elements"), [(0, 64 * 72), (1, 32 * 33)])
+def test_pairs_of_narrow_elements_begin_at_the_first(first: int, elements: int) -> None:
+    """Results from another one on are written one by one: pairs of them would not be aligned."""
+    text = f"""def turn(bfloat16(M,N) A) -> (B) {{
+        B(j,i) = bfloat16(0.0) where i in 0:1025, j in 0:2048
+        B(j,i) = A(i,j) where i in {first}:1024+{first}, j in 0:2048
+    }}"""
+    assert shared(mapped(text, {"A": (1025, 2048)}, SM_90)) == {"A_shared": elements}
 
 
 # ---------------------------------------------------------------- blocks for all processors

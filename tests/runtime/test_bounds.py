@@ -63,6 +63,15 @@ def test_overflow_of_float64_is_undecided() -> None:
             assert result.value.tolist() == [np.inf, np.inf] and result.error is not None and result.error.tolist() == [np.inf, 0.0], op
 
 
+@pytest.mark.parametrize("op", ["*", "/"])
+def test_what_is_not_finite_is_sure_where_no_value_within_the_errors_gives_another(op: str) -> None:
+    """NaN stays NaN beside what has a bound; the sign of an infinity may turn, and beside what is undecided all may be."""
+    left, right = Bounded(np.array([np.nan, np.inf, np.nan])), Bounded(np.array([1.0, 1e-3, 1.0]), np.array([0.5, 1e-2, np.inf]))
+    with np.errstate(invalid="ignore"):
+        error = arithmetic(op, left, right, "float32").error
+    assert error is not None and error.tolist() == [0.0, np.inf, np.inf]
+
+
 def test_overflow_of_the_narrow_type_is_undecided() -> None:
     big = Bounded(np.array([1e30, 1.0]))
     with np.errstate(all="ignore"):
