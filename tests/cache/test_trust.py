@@ -204,6 +204,8 @@ def test_a_read_only_directory(filled: Path, tmp_path: Path, spare: Path, ordina
             assert whole(put(store, "l"), "l") and whole(put(store, "m"), "m")
         assert len(caught) == 1
         assert {entry.key for entry in store.entries()} == {"k", "l", "m"}
+        os.close(store.lock_file("n"))
+        assert not list(filled.rglob("n")) and list(spare.rglob("n")), "what is locked there is empty, too"
     finally:
         for path in (filled, *filled.rglob("*")):
             if path.is_dir():

@@ -44,6 +44,11 @@ def test_targets_by_name() -> None:
         assert_refused(lambda name=name: targets.find(name), tcjit.ArgumentError, "there is no target")
 
 
+def test_targets_whose_kernels_serve_many_sizes() -> None:
+    served = {name: targets.find(name).supports_dynamic for name in ("cpu", "opencl", "cuda", "cuda:sm_90", "reference")}
+    assert served == {"cpu": True, "opencl": True, "cuda": True, "cuda:sm_90": True, "reference": False}
+
+
 def test_the_target_of_a_call() -> None:
     assert targets.resolve(None, []).name == targets.resolve(None, ["cpu"]).name == targets.resolve(None, ["meta"]).name == "cpu"
     assert targets.resolve(None, ["meta", "cuda:1"]) == targets.find("cuda", "cuda:1")

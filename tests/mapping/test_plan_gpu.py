@@ -317,6 +317,20 @@ def test_pairs_of_narrow_elements_begin_at_the_first(first: int, elements: int) 
     assert shared(mapped(text, {"A": (1025, 2048)}, SM_90)) == {"A_shared": elements}
 
 
+# ---------------------------------------------------------------- rows
+
+
+@pytest.mark.parametrize(("columns", "threads"), [(3, 4), (5, 8), (8, 2), (9, 16), (16, 4), (17, 32)])
+def test_short_rows_have_as_many_threads_as_pieces(columns: int, threads: int) -> None:
+    """Filled up to a power of two, for which a warp exchanges values; a piece is of four neighbours where all of a row are.
+
+    Each thread keeps its part of a row's sum in a register.
+    """
+    made = mapped(SOFTMAX, {"I": (1000, columns)}, SM_90)
+    assert re.search(rf'"threads \d+x{threads}"', trees.show(made.tree))
+    assert {b.tensor: b.space for b in made.privates if b.tensor.endswith("_part")} == {"top_part": "thread", "total_part": "thread"}
+
+
 # ---------------------------------------------------------------- blocks for all processors
 
 FEW_TILES: dict[str, tuple[str, Shapes]] = {
