@@ -187,6 +187,14 @@ def test_where_no_tile_fits_the_least_is_named() -> None:
         mapped(MATMUL, {"A": (512, 512), "B": (512, 512)}, replace(TIGHT, max_shared_bytes=512, shared_bytes=512), pipeline_stages=8)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "ahead"), [("float", True), ("double", True), ("int32", True), ("int64", True), ("int16", False), ("int8", False)]
+)
+def test_elements_that_an_instruction_copies_alone_are_copied_ahead(dtype: str, ahead: bool) -> None:
+    made = mapped(MATMUL.replace("float", dtype), {"A": (512, 512), "B": (512, 512)}, SM_90)
+    assert ("cp.async" in emit_gpu(made, CUDA, SM_90, checked=True).text) == ahead
+
+
 @pytest.mark.parametrize("stages", [2, 4, 8])
 def test_more_stages_than_fit_the_largest_tile(stages: int) -> None:
     made = mapped(HALVES, {"A": (512, 512), "B": (512, 512)}, TIGHT, pipeline_stages=stages)
