@@ -33,9 +33,9 @@ class Bounded(NamedTuple):
     error: Array | None = None
 
 
-def plain(value: Array, error: Array) -> Bounded:
+def plain(value: Array, error: Array | None) -> Bounded:
     """A value whose error is dropped where it is nothing."""
-    return Bounded(value, error if np.any(error) else None)
+    return Bounded(value, error if error is not None and np.any(error) else None)
 
 
 def either(*errors: Array | None) -> Array | None:
@@ -174,8 +174,7 @@ def cast(operand: Bounded, source: str, target: str, store: bool = False) -> Bou
 
 def value_of_monotone(value: Array, args: Sequence[tuple[Array, Array | None]], f: Callable[..., Array]) -> Bounded:
     """``value = f(*args)`` with the change seen when each argument moves by its error."""
-    spread = _spread(value, args, f)
-    return Bounded(value) if spread is None else plain(value, spread)
+    return plain(value, _spread(value, args, f))
 
 
 def _spread(value: Array, args: Sequence[tuple[Array, Array | None]], f: Callable[..., Array]) -> Array | None:
@@ -215,7 +214,7 @@ def call(name: str, args: Sequence[Bounded], dtype: str) -> Bounded:
             spread = np.where(chosen, form.tiny, 0.0) + (0.0 if spread is None else spread)
         if name == "copysign" and np.any(np.isnan(values[1])):
             spread = np.where(np.isnan(values[1]), np.inf, 0.0 if spread is None else spread)
-        return Bounded(value) if spread is None else plain(value, spread)
+        return plain(value, spread)
     error = np.zeros(value.shape) if spread is None else spread * (1.0 if function.tame else 2.0)
     if not function.tame:
         for a in args:

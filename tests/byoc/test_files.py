@@ -7,6 +7,7 @@ from __future__ import annotations
 import functools
 import io
 import json
+import logging
 import pickle
 import random
 import zipfile
@@ -22,7 +23,7 @@ from torch.export import Dim
 import tcjit
 from tcjit.byoc.archive import opened
 from tcjit.byoc.expressions import is_guard, is_size
-from tcjit.byoc.script_file import read
+from tcjit.byoc.script_file import failing, read
 from tcjit.errors import PartitionError, ShapeError
 
 Members = dict[str, bytes]
@@ -423,3 +424,16 @@ def test_a_weight_smaller_than_it_says(tmp_path: Path) -> None:
 )
 def test_texts_that_are_evaluated_are_arithmetic(text: str, size: bool, guard: bool) -> None:
     assert (is_size(text), is_guard(text)) == (size, guard)
+
+
+@pytest.mark.parametrize(
+    ("logged", "said"),
+    [((ValueError("a wrong size\nand more"), "of a file"), "a wrong size"), ((None, "of a file"), "of a file"), ((), "no program")],
+)
+def test_a_file_that_cannot_be_loaded_says_what_pytorch_logged(logged: tuple[Any, ...], said: str) -> None:
+    """PyTorch logs the cause of a failure and raises another error, about what it could not go on with."""
+    with pytest.raises(PartitionError) as caught, failing("model.pt2"):
+        if logged:
+            logging.getLogger("torch.export").warning(logged[1], exc_info=logged[0])
+        raise RuntimeError("no program")
+    assert caught.value.what == f"model.pt2 cannot be loaded: {said}"

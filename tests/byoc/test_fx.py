@@ -26,6 +26,7 @@ from torch.utils import _pytree as pytree
 
 from tcjit.byoc.backends import unregister
 from tcjit.byoc.fx import FxAdapter
+from tcjit.byoc.fx_write import layout
 from tcjit.byoc.graph import Block, Node
 from tcjit.byoc.infer import make
 from tcjit.byoc.runtime import forget
@@ -376,6 +377,23 @@ def test_results_of_regions_keep_the_layout_of_the_model(functional: bool, toy: 
     made = adapter.realise(outlined(adapter.block, toy)[0])
     assert_equal(reloaded(made).module()(x), Last()(x))
     assert toy.calls
+
+
+@pytest.mark.parametrize(
+    ("tensor", "order"),
+    [
+        (torch.empty(2, 3, 4), None),
+        (torch.empty(2, 3, 4).permute(2, 0, 1), [1, 2, 0]),
+        (torch.empty(2, 3, 4, 5).to(memory_format=torch.channels_last), [0, 2, 3, 1]),
+        (torch.empty(1, 3, 4).transpose(1, 2), [0, 2, 1]),
+        (torch.empty(3, 1).t(), None),
+        (torch.empty(3, 1).expand(3, 4), None),
+        (torch.eye(3).to_sparse(), None),
+    ],
+    ids=["contiguous", "permuted", "channels_last", "one", "vector", "overlapping", "sparse"],
+)
+def test_order_of_dimensions_in_memory(tensor: Tensor, order: list[int] | None) -> None:
+    assert layout(tensor) == order
 
 
 def function(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:

@@ -73,6 +73,14 @@ def test_reasons(make, words):
     assert words in _reason(make, torch.randn(3, 4))
 
 
+def test_attention_that_drops_is_refused_where_nothing_says_that_it_is_random():
+    g = Graph()
+    x = g.input(torch.randn(2, 3, 4))
+    g("scaled_dot_product_attention", x, x, x, None, 0.5)
+    g.nodes[0].effect = ""
+    assert "drops at random" in annotate(Block(tuple(g.inputs), g.nodes, ()), TCJIT)[g.nodes[0]]
+
+
 def test_arguments_known_at_the_run_only():
     g = Graph()
     y = g("sum.dim_IntList", g.input(torch.randn(3, 4)), [0])

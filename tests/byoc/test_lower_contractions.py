@@ -47,7 +47,8 @@ def test_beta_of_zero_reads_nothing():
 
 def test_batches():
     def make(g, a, b, m, s):
-        found = [g("bmm", a, b), g("baddbmm", m, a, b, alpha=0.3), g("baddbmm", m, a, b, beta=2), g("matmul", a, s)]
+        found = [g("bmm", a, b), g("addbmm", g("select.int", m, 0, 0), a, b, beta=2)]
+        found += [g("baddbmm", m, a, b, alpha=0.3), g("baddbmm", m, a, b, beta=2), g("matmul", a, s)]
         found += [g("matmul", g("unsqueeze", a, 1), g("unsqueeze", b, 0)), g("matmul", g("select.int", a, 0, 0), b)]
         return [*found, g("linear", a, g("t", s), g("select.int", s, 0, 0)), g("matmul", a, g("select.int", s, 1, 0))]
 

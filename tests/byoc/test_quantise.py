@@ -164,15 +164,15 @@ def test_dense(channels: bool, turned: bool) -> None:
 
 
 @pytest.mark.parametrize("to", [C, TIES, A], ids=["C", "TIES", "A"])
-@pytest.mark.parametrize("name", ["add", "add_relu", "mul", "mul_relu", "cat"])
+@pytest.mark.parametrize("name", ["add", "add_relu", "mul", "mul_relu", "cat", "cat_relu"])
 def test_two_tensors(name: str, to: Affine) -> None:
     x, y = some(1, 4, 64, 32, 16), some(2, 4, 64, 32, 16)
     held, emit = Held(), Emit()
     one, other = held.take(x, A), held.take(y, B)
     relu = name.endswith("relu")
-    if name == "cat":
-        found = qnn.concatenate(emit, [one, other], 1, to)
-        expected = torch.ops.quantized.cat([torch_of(x, A), torch_of(y, B)], 1, to.one, to.zero_point)
+    if name.startswith("cat"):
+        found = qnn.concatenate(emit, [one, other], 1, to, relu=relu)
+        expected = getattr(torch.ops.quantized, name)([torch_of(x, A), torch_of(y, B)], 1, to.one, to.zero_point)
     else:
         found = (qnn.mul if name.startswith("mul") else qnn.add)(emit, one, other, to, relu=relu)
         expected = getattr(torch.ops.quantized, name)(torch_of(x, A), torch_of(y, B), to.one, to.zero_point)

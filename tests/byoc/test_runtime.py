@@ -141,6 +141,21 @@ def test_results_have_memory_of_their_own() -> None:
     assert all(torch.equal(one, other) for one, other in zip(results, [given.t(), given.relu(), given.relu()]) if one.shape == other.shape)
 
 
+@pytest.mark.parametrize("twice", [False, True], ids=["of an input", "of a result"])
+def test_a_view_is_no_memory_of_something_else(twice: bool) -> None:
+    """Of an input where all results differ, and of another result where none is an input's."""
+    b = Build()
+    x = b.input(2, 3)
+    whole = b("aten.relu", x, overload="default") if twice else x
+    turned = b("aten.t", whole, overload="default", effect="view", shape=(3, 2))
+    block = b.block(turned, whole) if twice else b.block(turned)
+    found = merge(block, [NodeGroup("toy", tuple(block.nodes), row="all")])[0]
+    given = torch.randn(2, 3)
+    results = replay(parse(spec(found, {})), [given])
+    assert len({each.untyped_storage().data_ptr() for each in (given, *results)}) == 1 + len(results)
+    assert any(torch.equal(each, (given.relu() if twice else given).t()) for each in results)
+
+
 def test_a_runner_is_asked_for_once_and_serves() -> None:
     backend = Served(lambda tensors: (torch.add(*tensors), torch.add(*tensors).relu()))
     text = spec(sum_and_relu("served"), {"test": "once"})

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 import tcjit
 from tcjit.byoc.adapter import Adapter
-from tcjit.byoc.graph import Value
+from tcjit.byoc.graph import Argument, Value
 from tcjit.byoc.grouping import group
 from tcjit.byoc.partition_blocks import Partitioning, cut
 from tcjit.byoc.regions import merge
@@ -208,6 +208,25 @@ def test_gpus_get_the_operators_of_cudnn() -> None:
     assert (relu.op, total.op) == ("aten.cudnn_convolution_relu", "aten.cudnn_convolution_add_relu")
     assert relu.arguments == {"self": x, "weight": w, "bias": bias, **told}
     assert total.arguments == {"self": first, "weight": w, "z": z, "alpha": 1.0, "bias": bias, **told} and total.outputs == (second,)
+
+
+@pytest.mark.parametrize(
+    ("device", "act", "named", "taken"),
+    [
+        ("cpu", "aten.gelu", {"approximate": "none"}, True),
+        ("cpu", "aten.gelu", {"approximate": "tanh"}, False),
+        ("cuda", "aten.gelu", {"approximate": "none"}, False),
+        ("cuda", "aten.relu", {}, True),
+    ],
+)
+def test_activations_that_addmm_has_on_a_device(device: str, act: str, named: dict[str, Argument], taken: bool) -> None:
+    """On GPUs ATen's fused operator computes gelu by its tanh, which is another function."""
+    b = Build()
+    x, w, bias = b.input(3, 5, device=device), b.input(5, 6, device=device), b.input(6, device=device)
+    layer = b("aten.addmm", bias, x, w, overload="default", shape=(3, 6), beta=1, alpha=1)
+    block = b.block(b(act, layer, overload="default", **named))
+    assert [each.row for each in group(block, [VENDOR])] == (["addmm_activation"] if taken else [])
+    assert taken or any("the fused operator has relu, and gelu on CPUs" in node.reason for node in block.nodes)
 
 
 # --- files

@@ -159,6 +159,23 @@ def test_files_of_another_user_are_not_read(store: Store, filled: list[Path], ho
         assert store.get("k") is store.get("l") is None
 
 
+def test_a_disk_that_does_not_give_a_file(store: Store, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It counts as damaged, with the reason, and is made again."""
+    put(store, "k")
+    good = os.read
+
+    def broken(handle: int, count: int) -> bytes:
+        if os.readlink(f"/proc/self/fd/{handle}").startswith(str(home)):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return good(handle, count)
+
+    monkeypatch.setattr(os, "read", broken)
+    with pytest.warns(CacheWarning, match="kernels/k cannot be read: Input/output error"):
+        assert Store(home).get("k") is None
+    monkeypatch.undo()
+    assert whole(put(store, "k"), "k") and store.get("k") is not None
+
+
 @pytest.mark.parametrize("call", ["write", "fsync", "replace"])
 def test_a_full_disk(store: Store, home: Path, spare: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     """Kernels of this process go to the temporary directory; what was there before stays; nothing half-written is left."""

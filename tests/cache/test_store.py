@@ -4,6 +4,7 @@ from __future__ import annotations
 import fcntl
 import math
 import os
+import threading
 import time
 import warnings
 from pathlib import Path
@@ -13,6 +14,7 @@ from support.cache import family, files, printed, put, whole
 
 import tcjit.cache
 from tcjit.cache import Choice, Store
+from tcjit.cache.directory import Directory
 from tcjit.cache.keys import made_by
 from tcjit.errors import CacheError, TCError
 
@@ -233,6 +235,38 @@ def test_leftovers_count_and_go_when_there_is_no_room(store: Store, home: Path, 
     put(Store(home), "n")
     assert young.exists() and busy.exists() and store.get("k") is None and store.get("n") is not None, "they count"
     os.close(handle)
+
+
+@pytest.mark.parametrize("way", ["fifo", "link"])
+def test_leftovers_that_are_no_files(store: Store, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    """Nobody waits for the other end of a FIFO, and what a link leads to is not taken for a file whose writer has ended."""
+    put(store, "k")
+    planted, minute = home / "v1" / "kernels" / ".aside-0-a", time.time() - 60
+    if way == "fifo":
+        os.mkfifo(planted)
+    else:
+        (tmp_path / "file").write_bytes(bytes(200_000))
+        planted.symlink_to(tmp_path / "file")
+    os.utime(planted, (minute, minute), follow_symlinks=False)
+    (planted.parent / ".aside-1-a").write_bytes(bytes(200_000))
+    monkeypatch.setenv("TCJIT_CACHE_SIZE", "50KB")
+    thread = threading.Thread(target=lambda: put(Store(home), "l"), daemon=True)
+    thread.start()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert planted.is_symlink() == (way == "link")
+
+
+def test_links_in_the_place_of_kernels_are_items_themselves(store: Store, home: Path, tmp_path: Path) -> None:
+    """By their own age and size, also where they lead to nothing: they go like others."""
+    put(store, "k")
+    (tmp_path / "file").write_bytes(bytes(200_000))
+    names = ["a" * 64, "b" * 64]
+    for name, aim in zip(names, ("file", "nothing")):
+        (home / "v1" / "kernels" / name).symlink_to(tmp_path / aim)
+        os.utime(home / "v1" / "kernels" / name, (1000.0, 1000.0), follow_symlinks=False)
+    links = [item for item in Directory(home).items() if item.name in names]
+    assert [(item.name, item.used, item.bytes) for item in links] == [(name, 1000.0, 4096) for name in names]
 
 
 def test_clear_touches_only_its_own(store: Store, home: Path) -> None:

@@ -130,6 +130,18 @@ def test_a_circle_of_links(tmp_path: Path, spare: Path) -> None:
     assert_refused(tmp_path / "a", spare, "cannot be examined")
 
 
+def test_a_directory_that_others_can_reach_by_the_first_write(tmp_path: Path, spare: Path) -> None:
+    """What was no danger when the store was opened is looked at again where directories are made."""
+    parent = tmp_path / "parent"
+    parent.mkdir()
+    store = Store(parent / "cache")
+    assert store.trust.ok
+    parent.chmod(0o777)
+    with pytest.warns(CacheWarning, match="cannot be written"):
+        entry = put(store, "k")
+    assert whole(entry, "k") and entry.library.is_relative_to(spare)
+
+
 def test_a_link_to_nothing(tmp_path: Path, spare: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "nothing")
     with pytest.warns(CacheWarning, match="cannot be written"):
@@ -192,6 +204,8 @@ def test_a_read_only_directory(filled: Path, tmp_path: Path, spare: Path, ordina
             assert whole(put(store, "l"), "l") and whole(put(store, "m"), "m")
         assert len(caught) == 1
         assert {entry.key for entry in store.entries()} == {"k", "l", "m"}
+        os.close(store.lock_file("n"))
+        assert not list(filled.rglob("n")) and list(spare.rglob("n")), "what is locked there is empty, too"
     finally:
         for path in (filled, *filled.rglob("*")):
             if path.is_dir():

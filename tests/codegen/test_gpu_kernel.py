@@ -264,6 +264,18 @@ def test_neighbours_of_every_size(dtype: str, word: str, moves: int) -> None:
         assert (a == b).all()
 
 
+def test_neighbours_of_narrow_elements_that_no_vector_holds_go_one_by_one() -> None:
+    """Eight bytes beside eight elements of 2 bytes: CUDA has vectors of 4 of them, and of 16 bytes in all."""
+    text = "def widen(int8(N) A, int16(N) B) -> (C) { C(i) = int16(A(i)) + B(i) }"
+    made = source(mapped(text, {"A": (4096,), "B": (4096,)}, vector(8), threads=[64]))  # type: ignore[arg-type]
+    assert "tc_x0[c2] = A[512 * c0 + 8 * c1 + c2];" in lines(made)
+    assert sum("*(const uint4 *)&B[" in line for line in lines(made)) == 1 and "None" not in made.text
+    if COMPILER:
+        a, b, c = np.arange(4096).astype(np.int8), np.arange(4096, dtype=np.int16), np.empty(4096, np.int16)
+        run(made, [c], [a, b])
+        assert (c == a + b).all()
+
+
 VECTORS = [("float", 4, "float4", 1), ("float", 2, "float2", 1), ("half", 8, "ushort8", 1), ("half", 4, "ushort4", 1)]
 VECTORS += [("int8", 2, "char2", 1), ("bool", 8, "uchar8", 1), ("uint8", 16, "uchar16", 1)]
 VECTORS += [("double", 4, "double2", 2), ("int64", 4, "long2", 2)]

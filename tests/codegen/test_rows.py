@@ -62,11 +62,15 @@ def test_what_is_asked_for_early(rows: int, width: int, each: int, loop: str | N
     assert (f"tc_ahead_{loop} = {loop} <" in text) == (loop is not None)
 
 
-def test_subscripts_that_are_not_there_yet_are_not_read() -> None:
-    t, i = table(20000, 64), places(20000, 40, 40)
-    bag = tcjit.define("def bag(float(E,D) T, int64(B,L) I) -> (O) { J(b,l) = I(b,l) / 2  O(b,d) +=! T(J(b,l), d) }").bag
-    assert "__builtin_prefetch" not in bag.compile(t, i).source
-    torch.testing.assert_close(bag(t, i), t[i // 2].sum(1), atol=1e-4, rtol=1e-5)
+@pytest.mark.parametrize(("place", "there"), [("J(b,l)", False), ("(I(b,l) + J(b,l)) / 3", False), ("(I(b,l) + K(b,l)) / 2", True)])
+def test_subscripts_that_are_not_there_yet_are_not_read(place: str, there: bool) -> None:
+    """Nor where a part of them is."""
+    t, i, k = table(20000, 64), places(20000, 40, 40), places(20000, 40, 40, seed=1)
+    text = f"def bag(float(E,D) T, int64(B,L) I, int64(B,L) K) -> (O, J) {{ J(b,l) = I(b,l) / 2  O(b,d) +=! T({place}, d) }}"
+    bag = tcjit.define(text).bag
+    assert ("__builtin_prefetch" in bag.compile(t, i, k).source) == there
+    rows = {"J(b,l)": i // 2, "(I(b,l) + J(b,l)) / 3": (i + i // 2) // 3, "(I(b,l) + K(b,l)) / 2": (i + k) // 2}[place]
+    torch.testing.assert_close(bag(t, i, k)[0], t[rows].sum(1), atol=1e-4, rtol=1e-5)
 
 
 def test_two_tables_look_ahead_in_one_loop() -> None:

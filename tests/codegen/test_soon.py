@@ -53,6 +53,14 @@ def test_requests_of_a_round_are_for_all_of_its_part_and_for_little_else(number:
         assert round_ * part + part <= whole
 
 
+def test_a_part_that_begins_inside_is_asked_for_from_there() -> None:
+    """Rows from the twentieth on: as many lines as of the same rows from the first on."""
+    rows = GROUPS.replace("kw)\n", "kw) where h in 0:12\n").replace("B(g,f)\n", "B(g,f) where h in 0:12\n")
+    (_, _, place, lines), _ = asked(rows, {**SHAPES, "I": (32, 32, 16, 34, 14)})
+    (_, _, later, same), _ = asked(rows.replace("h + kh", "h + kh + 20"), {**SHAPES, "I": (32, 32, 16, 34, 14)})
+    assert "+ 280 " in later and "+ 280 " not in place and same == lines
+
+
 @pytest.mark.parametrize(
     "other",
     [

@@ -52,6 +52,24 @@ def test_messages(tc: Any, case: str) -> None:
     assert assert_refused(lambda: tc.mm(*args), tcjit.ArgumentError) == message
 
 
+@pytest.mark.parametrize(
+    ("dtype", "value", "held"),
+    [
+        ("float32", 1e39, "a float up to 3.40282e+38, or an integer that float32 represents"),
+        ("float16", 2049, "a float up to 65504, or an integer that float16 represents"),
+        ("int8", 128, "a whole number from -128 to 127"),
+        ("uint16", -1, "a whole number from 0 to 65535"),
+        ("bool", 1, "True or False"),
+    ],
+)
+def test_what_a_scalar_may_be(dtype: str, value: float, held: str) -> None:
+    text = f"def f(float(N) X, {dtype} s) -> (Y) {{ Y(i) = s ? X(i) : 0.0 }}" if dtype == "bool" else ""
+    f = tcjit.define(text or f"def f(float(N) X, {dtype} s) -> (Y) {{ Y(i) = X(i) * float(s) }}", target="reference").f
+    with pytest.raises(tcjit.ArgumentError, match=f"{dtype} does not hold it exactly") as caught:
+        f(torch.ones(2), value)
+    assert caught.value.hint == held
+
+
 def test_sizes(tc: Any) -> None:
     message = assert_refused(lambda: tc.mm(A, torch.ones(6, 6)), tcjit.ShapeError)
     assert "`A`" in message and "`B`" in message and "K" in message

@@ -114,6 +114,20 @@ def test_check_sees_a_wrong_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_refused(lambda: k.check(x, x), tcjit.VerifyError, "C[0]")
 
 
+def test_nan_is_right_where_the_reference_has_it_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.tensor([1.0, float("nan"), float("inf"), 2.0])
+    k = defs("cpu").add.compile(x, x)
+    assert k.check(x, x).used["C"] == 0
+    for place in (1, 3):
+
+        def wrong(inputs: Any, scalars: Any, outs: Any, place: int = place) -> None:
+            outs[0].copy_(inputs[0] + inputs[1])
+            outs[0][place] = 3.0 if place == 1 else float("nan")
+
+        monkeypatch.setattr(k, "work", wrong)
+        assert_refused(lambda: k.check(x, x), tcjit.VerifyError, f"C[{place}]")
+
+
 @EVERYWHERE
 def test_check(on: str) -> None:
     arguments: dict[str, tuple[Any, ...]] = {

@@ -20,7 +20,7 @@ import tcjit.jit.compile as compiling
 from tcjit import Options, cache
 from tcjit.cache import CacheWarning, Choice
 from tcjit.errors import GatherError, MappingError
-from tcjit.jit import call, kernel_cache, targets
+from tcjit.jit import call, example_inputs, kernel_cache, targets
 from tcjit.jit.launch import Key
 
 ONE = """
@@ -320,6 +320,15 @@ def test_every_file_of_a_real_cache_damaged(own_cache: Path) -> None:
             for file, whole in cold.items():
                 file.write_bytes(whole)
                 file.chmod(0o600)
+
+
+def test_drawn_arguments_have_both_truth_values_and_divisors() -> None:
+    text = "def f(bool(N) M, int32(N) D, int64(N) I, float(V) X) -> (Y) { Y(i) = (M(i) ? X(I(i)) : 0.0) / float(D(i)) }"
+    definition = compiling.definition(text, "f")
+    truths, divisors, indices, floats = example_inputs.arguments(definition, {"M": (200,), "D": (200,), "I": (200,), "X": (3,)}, {})
+    drawn = [set(each.tolist()) for each in (truths, divisors, indices) if isinstance(each, torch.Tensor)]
+    assert drawn == [{False, True}, set(range(1, 9)), {0, 1, 2}]
+    assert isinstance(floats, torch.Tensor) and floats.shape == (3,)
 
 
 def test_canonical_and_places_survive_the_cache() -> None:

@@ -13,6 +13,7 @@ import torch
 from support.calls import defs
 
 import tcjit
+from tcjit.byoc.partition import PartitionedModule
 from tcjit.jit import call
 from tcjit.notebook import listing
 from tcjit.tuner.result import TuneResult
@@ -79,6 +80,15 @@ def test_partitioned_models() -> None:
     part = tcjit.partition(torch.jit.trace(model, torch.ones(2, 8)), (torch.ones(2, 8),), dry_run=True)
     assert repr(part).startswith("<tcjit.PartitionedModule of ") and part.report().splitlines()[0] in repr(part)
     assert part.summary().splitlines()[0] in seen(part) and "aten.relu" in seen(part)
+
+
+@pytest.mark.parametrize(("count", "last", "more"), [(100, 99, None), (103, 99, "and 3 more operations")])
+def test_many_operations_of_a_partitioned_model_are_counted(count: int, last: int, more: str | None) -> None:
+    rows = [{"op": f"aten.op{number}_", "output": "y", "region": None, "backend": None, "reason": ""} for number in range(count)]
+    manifest = {"training": False, "regions": [], "coverage": {}, "rows": rows, "report": "none\n"}
+    shown = seen(PartitionedModule(None, manifest))
+    assert f"aten.op{last}_" in shown and f"aten.op{last + 1}_" not in shown
+    assert (more in shown) if more else ("more operations" not in shown)
 
 
 def test_highlighting_keeps_the_text() -> None:

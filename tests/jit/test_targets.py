@@ -17,7 +17,7 @@ from support.calls import TEXT, assert_fast, assert_refused, defs, knows
 import tcjit
 from tcjit import cache
 from tcjit.jit import targets
-from tcjit.jit.targets import KINDS, WAITS, LoadedKernel, Target
+from tcjit.jit.targets import KINDS, WAITS, LoadedKernel, Target, Workspace, gpu
 from tcjit.jit.targets import cpu as on_cpu
 from tcjit.jit.targets import cuda as on_cuda
 from tcjit.jit.targets.cpu import Cpu
@@ -42,6 +42,11 @@ def test_targets_by_name() -> None:
     assert targets.find("cuda", "cuda:1").device == "cuda:1" and targets.find("cuda", "cuda:1") != targets.find("cuda", "cuda:0")
     for name in ("gpu", "", "cuda:0", "cuda:sm_", "cpu:avx2", "opencl:1", "reference:x"):
         assert_refused(lambda name=name: targets.find(name), tcjit.ArgumentError, "there is no target")
+
+
+def test_targets_whose_kernels_serve_many_sizes() -> None:
+    served = {name: targets.find(name).supports_dynamic for name in ("cpu", "opencl", "cuda", "cuda:sm_90", "reference")}
+    assert served == {"cpu": True, "opencl": True, "cuda": True, "cuda:sm_90": True, "reference": False}
 
 
 def test_the_target_of_a_call() -> None:
@@ -230,8 +235,15 @@ def test_what_is_known_of_architectures() -> None:
     described = on_cuda.described
     assert described("sm_90").max_shared_bytes == described("sm_90a").max_shared_bytes == 227 << 10
     assert described("sm_86").max_shared_bytes == 99 << 10 and described("sm_86").resident_threads == 1536
+    assert [described(f"sm_{number}").resident_blocks for number in (80, 86, 87, 88, 89, 90)] == [32, 16, 16, 16, 24, 32]
     assert {"mma", "async_copy", "bfloat"} <= described("sm_80").capabilities  # older ones are refused before they are described
     assert described("sm_103").name == "sm_103" and described("sm_103").resident_threads == 2048
+
+
+def test_grids_are_those_of_the_record_but_for_dynamic_sizes() -> None:
+    fixed = ((4, 1, 1), (2, 3, 1))
+    assert gpu.LaunchSizes(2, Workspace(0), fixed, ()).grids([5, 6]) == []
+    assert gpu.LaunchSizes(2, Workspace(0), fixed, ((1, 0, 2), (1, 2, 3))).grids([5, 6, 7, 8]) == [(4, 1, 1), (7, 3, 8)]
 
 
 # ---------------------------------------------------------------- CUDA with nobody behind it

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+import torch
 
 from tcjit.jit import tune_runner
 from tcjit.jit.tune_compiler import Session
@@ -54,6 +55,15 @@ def test_what_a_first_launch_cannot_be_late_by_is_run_once(monkeypatch: pytest.M
     clock = Clock(monkeypatch, chain([first], repeat(0.9)), late=0.02)
     assert clock.timed(0.1) == pytest.approx(min(first, 0.9) if count == 2 else first)
     assert clock.count == count
+
+
+@pytest.mark.parametrize("strides", [(4, 1), (1, 3), (10, 2), (4, 0), (0, 1), (0, 0)])
+def test_inputs_have_the_strides_of_the_problem(strides: tuple[int, ...]) -> None:
+    """And the values drawn for it, where no two of them share memory."""
+    x = torch.arange(12.0).reshape(3, 4)
+    made = tune_runner._strided(x, strides)
+    alone = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in strides)
+    assert made.shape == x.shape and made.stride() == strides and torch.equal(made, x[alone].expand(3, 4))
 
 
 @pytest.mark.parametrize("name", ["opencl", "cuda:sm_80"])

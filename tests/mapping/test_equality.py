@@ -12,6 +12,8 @@ from support.mapping import program
 
 from tcjit.errors import VerifyError
 from tcjit.grammar.ast import Const
+from tcjit.grammar.dynamic import generalise
+from tcjit.grammar.front import read
 from tcjit.grammar.printer import show
 from tcjit.mapping.assignment import Assignments
 from tcjit.mapping.equality import Equality, equality, reads_inside, verify_equality
@@ -120,6 +122,18 @@ def test_reads_that_a_condition_on_the_index_protects() -> None:
     e = equality(a, "v", before.values)
     assert e is not None and e.reordered and reads_inside(before, a)
     assert not reads_inside(before, replace(a, value=e.value))
+
+
+@pytest.mark.parametrize(
+    ("condition", "dynamic", "taken"),
+    [("I(n) == v", {"V": (1, 9)}, True), ("I(J(n)) == v", {"V": (1, 9)}, False), ("I(J(n)) == v", {"D": (1, 9)}, True)],
+)
+def test_data_that_may_fail_are_not_read_for_an_empty_range(condition: str, dynamic: dict[str, tuple[int, int]], taken: bool) -> None:
+    """Of an index whose extent only the call knows there may be no value, and then the program reads nothing."""
+    text = f"def f(int64(N) I, int64(N) J, float(V,D) X) -> (O) {{ O(n,d) +=! ({condition} ? X(v,d) : 0.0) }}"
+    before = extract(generalise(read(text)[0], {"N": 5, "V": 9, "D": 9}, {}, dynamic))
+    (a,) = before.assignments
+    assert (equality(a, "v", before.values) is not None) == taken
 
 
 def test_a_wrong_one_is_refused() -> None:

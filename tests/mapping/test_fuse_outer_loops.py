@@ -67,6 +67,23 @@ def test_what_pays(b: int, n: int, threads: int, expected: bool) -> None:
     assert any(loops(ATTENTION, shapes_of_attention(b, n), threads)) == expected
 
 
+@pytest.mark.parametrize(
+    ("heads", "n", "dims"),
+    [
+        (4, 128, ("b",)),  # 512 KiB of temporaries in an iteration
+        (8, 128, ("b", "h")),  # twice that, of which the cache keeps half
+        (4, 256, ("b", "h")),
+    ],
+)
+def test_no_more_loops_than_keep_their_temporaries_in_the_cache(heads: int, n: int, dims: tuple[str, ...]) -> None:
+    text = """def f(float(B,H,Q,D) q, float(B,H,K,D) k, float(B,H,K,D) v) -> (O) {
+        S(b,h,i,j) +=! q(b,h,i,d) * k(b,h,j,d)
+        E(b,h,i,j) = exp(S(b,h,i,j))
+        O(b,h,i,d) +=! E(b,h,i,j) * v(b,h,j,d)
+    }"""
+    assert loops(text, dict.fromkeys("qkv", (16, heads, n, 64))) == [(0, dims)] * 3
+
+
 def test_blocks_of_rows() -> None:
     """Register tiles use an operand for many rows: where there is no batch, they are shared in blocks that divide their number."""
     matrix = {"q": (1, 4096, 64), "k": (1, 1024, 64), "v": (1, 1024, 64)}

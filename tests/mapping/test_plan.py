@@ -91,3 +91,13 @@ def test_rows_take_turns_where_sweeps_wait_for_sums(text: str, rows: int, column
     (group,) = groups_of(made, fuse(made, deps, schedule(made, deps), Options(nest=False))) or ()
     assert plan(made, group, Options(nest=False), AVX512).tile == (together,)
     assert plan(made, group, Options(nest=False, tile=(3,)), AVX512).tile == (3,)
+
+
+@pytest.mark.parametrize("register_tile", [(2, 1), (2, 4), (1, 2)])
+def test_registers_along_a_sum_are_those_asked_for(register_tile: tuple[int, int]) -> None:
+    text, options = "def mv(float(M,K) A, float(K) x) -> (y) { y(m) +=! A(m,k) * x(k) }", Options(nest=False, register_tile=register_tile)
+    scop = build_scop(program(text, {"A": (64, 256), "x": (256,)}), options)
+    deps = dependences(scop)
+    (group,) = groups_of(scop, fuse(scop, deps, schedule(scop, deps), options)) or ()
+    made = [one.patch for one in patches(scop, group, options, AVX512) if isinstance(one.patch.lane, str)]
+    assert made and {one.vectors for one in made} == {register_tile[1]}

@@ -85,6 +85,14 @@ def test_every_number_of_atoms(terms: int) -> None:
     assert products(mapped(HALVES, {"A": (4096, terms), "B": (terms, 4096)}, SM_90), SM_90)
 
 
+@pytest.mark.parametrize(("terms", "computed"), [(16, 16), (48, 48), (96, 96), (100, 128)])
+def test_steps_are_all_alike_where_whole_atoms_can_be(terms: int, computed: int) -> None:
+    """Nothing is multiplied by zeros that fill up a last step unless no atoms fit the terms."""
+    made = mapped(HALVES, {"A": (4096, terms), "B": (terms, 4096)}, SM_90)
+    (sums,) = (s for s in made.scop.statements if s.reduction)
+    assert made.scop.instances(sums).count_val().to_python() == computed * 4096**2
+
+
 @pytest.mark.parametrize("terms", [4, 8])
 def test_less_than_an_atom_is_computed_by_threads(terms: int) -> None:
     assert not products(mapped(HALVES, {"A": (128, terms), "B": (terms, 128)}))
@@ -177,6 +185,14 @@ def test_where_no_tile_fits_the_least_is_named() -> None:
     assert re.search(r"need (\d+) bytes", str(raised.value)).group(1) == str(512 * (8 + 1) * 4)  # type: ignore[union-attr]
     with pytest.raises(MappingError, match="option pipeline_stages = 8"):
         mapped(MATMUL, {"A": (512, 512), "B": (512, 512)}, replace(TIGHT, max_shared_bytes=512, shared_bytes=512), pipeline_stages=8)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "ahead"), [("float", True), ("double", True), ("int32", True), ("int64", True), ("int16", False), ("int8", False)]
+)
+def test_elements_that_an_instruction_copies_alone_are_copied_ahead(dtype: str, ahead: bool) -> None:
+    made = mapped(MATMUL.replace("float", dtype), {"A": (512, 512), "B": (512, 512)}, SM_90)
+    assert ("cp.async" in emit_gpu(made, CUDA, SM_90, checked=True).text) == ahead
 
 
 @pytest.mark.parametrize("stages", [2, 4, 8])
@@ -297,6 +313,30 @@ def test_a_thread_has_a_whole_window_where_there_are_enough(images: int, alone: 
 def test_narrow_types_are_turned_in_larger_squares(dtype: str, elements: int) -> None:
     made = mapped(f"def turn({dtype}(M,N) A) -> (B) {{ B(j,i) = A(i,j) }}", {"A": (1024, 2048)}, SM_90)
     assert shared(made) == {"A_shared": elements}
+
+
+@pytest.mark.parametrize(("first", "elements"), [(0, 64 * 72), (1, 32 * 33)])
+def test_pairs_of_narrow_elements_begin_at_the_first(first: int, elements: int) -> None:
+    """Results from another one on are written one by one: pairs of them would not be aligned."""
+    text = f"""def turn(bfloat16(M,N) A) -> (B) {{
+        B(j,i) = bfloat16(0.0) where i in 0:1025, j in 0:2048
+        B(j,i) = A(i,j) where i in {first}:1024+{first}, j in 0:2048
+    }}"""
+    assert shared(mapped(text, {"A": (1025, 2048)}, SM_90)) == {"A_shared": elements}
+
+
+# ---------------------------------------------------------------- rows
+
+
+@pytest.mark.parametrize(("columns", "threads"), [(3, 4), (5, 8), (8, 2), (9, 16), (16, 4), (17, 32)])
+def test_short_rows_have_as_many_threads_as_pieces(columns: int, threads: int) -> None:
+    """Filled up to a power of two, for which a warp exchanges values; a piece is of four neighbours where all of a row are.
+
+    Each thread keeps its part of a row's sum in a register.
+    """
+    made = mapped(SOFTMAX, {"I": (1000, columns)}, SM_90)
+    assert re.search(rf'"threads \d+x{threads}"', trees.show(made.tree))
+    assert {b.tensor: b.space for b in made.privates if b.tensor.endswith("_part")} == {"top_part": "thread", "total_part": "thread"}
 
 
 # ---------------------------------------------------------------- blocks for all processors

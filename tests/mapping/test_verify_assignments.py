@@ -155,6 +155,15 @@ def value(part: int, old: int, new: int) -> Change:
     return change
 
 
+def partial_results(parts: Parts, place: Callable[[Expr, Expr], tuple[Expr, ...]]) -> Parts:
+    """Partial results in other elements of their temporary, where the combination reads them."""
+    accumulate, *others, combine = parts
+    chunk, row = accumulate.subscripts
+    assert isinstance(combine.value, Access)
+    moved = place(chunk, row)
+    return [replace(accumulate, subscripts=moved), *others, replace(combine, value=replace(combine.value, subscripts=moved))]
+
+
 FAULTS: list[tuple[str, Change, str]] = [
     ("sum of halves", first(value=Const(1.0, dtype="float32")), "the reduction changed"),
     ("sum of halves", first(operator="max="), "the reduction changed"),
@@ -177,6 +186,9 @@ FAULTS: list[tuple[str, Change, str]] = [
     ("in chunks", box(1, 0, 1, 0), "left without their start"),
     ("in chunks", lambda parts: [*parts[:1], *parts[2:]], "no partial results and their combination"),
     ("in chunks", last(operator="="), "do not start at the identity"),
+    ("in chunks", box(0, 0, 1, 1), "share an element"),
+    ("in chunks", lambda parts: partial_results(parts, lambda chunk, row: (chunk, chunk)), "share an element"),
+    ("in chunks", lambda parts: partial_results(parts, lambda chunk, row: (row, chunk)), "share an element"),
     ("in chunks", last(reduction=()), "not combined into their element"),
     ("in a shorter chunk", first(constraints=()), "every term once"),
     ("in a shorter chunk", value(0, 2, 1), "every term once"),

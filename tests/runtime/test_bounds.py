@@ -63,6 +63,15 @@ def test_overflow_of_float64_is_undecided() -> None:
             assert result.value.tolist() == [np.inf, np.inf] and result.error is not None and result.error.tolist() == [np.inf, 0.0], op
 
 
+@pytest.mark.parametrize("op", ["*", "/"])
+def test_what_is_not_finite_is_sure_where_no_value_within_the_errors_gives_another(op: str) -> None:
+    """NaN stays NaN beside what has a bound; the sign of an infinity may turn, and beside what is undecided all may be."""
+    left, right = Bounded(np.array([np.nan, np.inf, np.nan])), Bounded(np.array([1.0, 1e-3, 1.0]), np.array([0.5, 1e-2, np.inf]))
+    with np.errstate(invalid="ignore"):
+        error = arithmetic(op, left, right, "float32").error
+    assert error is not None and error.tolist() == [0.0, np.inf, np.inf]
+
+
 def test_overflow_of_the_narrow_type_is_undecided() -> None:
     big = Bounded(np.array([1e30, 1.0]))
     with np.errstate(all="ignore"):
@@ -126,6 +135,54 @@ def test_infinite_and_undecided_terms() -> None:
     total.add((slice(0, 2),), terms, (1,))
     result = total.result()
     assert result.value[0] == np.inf and result.error is not None and result.error.tolist() == [0.0, np.inf]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+@pytest.mark.parametrize(("started", "term"), [(True, False), (False, True)])
+def test_what_is_undecided_stays_so_in_a_reduction(dtype: str, started: bool, term: bool) -> None:
+    """Whether it is what the reduction starts from or one of the terms, and in its element alone."""
+    unsure = np.array([np.inf, 0.0])
+    begin = Bounded(np.ones(2), unsure if started else None)
+    total = Accumulator("+", dtype, begin, 2, True)
+    total.add((slice(0, 2),), Bounded(np.ones(2), unsure if term else None), ())
+    error = total.result().error
+    assert error is not None and error.tolist() == [np.inf, 0.0]
+
+
+@pytest.mark.parametrize("operator", ["min", "max"])
+def test_an_extremum_is_off_by_no_more_than_the_terms_that_may_be_it(operator: str) -> None:
+    """Both ways: the term that is it may be off, and one beside it may pass it."""
+    sign = 1.0 if operator == "max" else -1.0
+    terms = Bounded(sign * np.array([[3.0, 1.0], [3.0, 2.5]]), np.array([[0.25, 0.25], [0.25, 4.0]]))
+    extremum = Accumulator(operator, "float32", start(operator, "float32", (2,)), 3, True)
+    extremum.add((slice(0, 2),), terms, (1,))
+    result = extremum.result()
+    assert result.value.tolist() == [sign * 3.0, sign * 3.0] and result.error is not None
+    assert result.error == pytest.approx([0.25, 3.5])
+
+
+def test_terms_at_positions_that_repeat_all_count() -> None:
+    total = Accumulator("+", "float32", start("+", "float32", (3,)), 4, True)
+    total.add((np.array([0, 2, 0]),), Bounded(np.array([1.0, 2.0, 4.0])), ())
+    result = total.result()
+    assert result.value.tolist() == [5.0, 0.0, 2.0] and result.error is None
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "sure"),
+    [
+        ("min", (-0.0, 2.0), True),
+        ("max", (-0.0, -2.0), True),
+        ("min", (-0.0, 0.0), False),
+        ("max", (0.0, -0.0), False),
+        ("fmin", (0.0, 2.0), True),
+        ("relu", (-0.0,), False),
+        ("relu", (0.0,), True),
+    ],
+)
+def test_the_sign_of_zero_is_undecided_between_zeros_of_both(name: str, values: tuple[float, ...], sure: bool) -> None:
+    result = call(name, [Bounded(np.array([x])) for x in values], "float32")
+    assert result.value.tolist() == [0.0] and (result.error is None) == sure
 
 
 def test_rounding_moves_the_ends_of_the_interval() -> None:

@@ -91,6 +91,8 @@ EDGES = [
     ("relu", (math.nan,), math.nan), ("relu", (-1.0,), 0.0), ("sign", (-0.5,), -1.0), ("clamp", (5.0, 0.0, 2.0), 2.0),
     ("min", (math.nan, 1.0), math.nan), ("max", (1.0, math.nan), math.nan), ("infinity", (), math.inf), ("tgamma", (0.0,), math.inf),
     ("tgamma", (-1.0,), math.nan), ("tgamma", (200.0,), math.inf), ("lgamma", (-3.0,), math.inf), ("lgamma", (math.inf,), math.inf),
+    *((name, (math.nan,), math.nan) for name in ("erf", "erfc", "tgamma", "lgamma")), ("remainder", (math.nan, 0.0), math.nan),
+    ("remainder", (math.inf, 2.0), math.nan), ("remainder", (1.0, math.nan), math.nan),
     ("y0", (0.0,), -math.inf), ("y1", (-1.0,), math.nan), ("j0", (math.inf,), 0.0), ("j1", (1e-300,), 5e-301),
     ("erfinv", (1.0,), math.inf), ("erfcinv", (2.0,), -math.inf), ("erfcinv", (1e-300,), 26.209469960516124),
     ("normcdfinv", (0.0,), -math.inf), ("normcdf", (-math.inf,), 0.0), ("erfcx", (-30.0,), math.inf),
@@ -135,3 +137,13 @@ def test_integers_stay_integers() -> None:
     assert on_integers("relu", (x,), "int8").tolist() == [0, 0, 0, 5]
     assert on_integers("clamp", (x, np.int8(-1), np.int8(2)), "int8").tolist() == [-1, -1, 0, 2]
     assert on_integers("max", (np.array([2**64 - 1], np.uint64), np.array([3], np.uint64)), "uint64").tolist() == [2**64 - 1]
+
+
+@pytest.mark.parametrize("name", ["j0", "j1", "y0", "y1"])
+def test_bessel_functions_of_an_array_raise_nothing_of_other_elements(name: str) -> None:
+    """Each of the formulas is evaluated where it holds alone, whatever else there is in the array."""
+    x = np.array([0.0, 1e-300, 1e-3, 1.0, 30.0, 1e10, math.inf, math.nan, -1.0])
+    with np.errstate(divide="raise", over="raise", invalid="raise"):
+        got = on_floats(name, (x,), "float64")
+    with np.errstate(all="ignore"):
+        assert np.array_equal(got, [float(on_floats(name, (np.asarray(each),), "float64")) for each in x], equal_nan=True)

@@ -155,6 +155,12 @@ def test_long_complaints_are_shortened() -> None:
         nvrtc.compile("\n".join(f"int f{i}() {{ return x{i}; }}" for i in range(40)), ["f"], "sm_90")
 
 
+def test_short_complaints_are_whole() -> None:
+    with pytest.raises(CompileError) as caught:
+        nvrtc.compile("int f() { return x; }", ["f"], "sm_90")
+    assert "undefined" in caught.value.what and "more lines" not in caught.value.what
+
+
 def test_a_kernel_that_is_not_there() -> None:
     with pytest.raises(CompileError, match="has no kernel thrice"):
         nvrtc.compile(TRIVIAL, ["twice", "thrice"], "sm_90")

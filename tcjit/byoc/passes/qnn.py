@@ -143,14 +143,14 @@ def dense(emit: Emit, x: Quantised, w: Weights, to: Affine, *, turned: bool = Fa
     return _scaled(emit, sums, w, to, relu)
 
 
-def add(emit: Emit, a: Quantised, b: Quantised, to: Affine, *, relu: bool = False) -> Quantised:
+def add(emit: Emit, a: Quantised, b: Quantised, to: Affine, *, relu: bool) -> Quantised:
     """A sum of two tensors."""
     total = emit("aten.add", "Tensor", self=_widened(emit, a), other=_widened(emit, b))
     rounded = emit("aten.round", self=emit("aten.mul", "Scalar", self=total, other=to.inverse))
     return _integers(emit, rounded, to.zero_point, to, relu)
 
 
-def mul(emit: Emit, a: Quantised, b: Quantised, to: Affine, *, relu: bool = False) -> Quantised:
+def mul(emit: Emit, a: Quantised, b: Quantised, to: Affine, *, relu: bool) -> Quantised:
     """A product of two tensors, element by element."""
     left, right = (_centred(emit, each) for each in (a, b))
     factor = f32(f32(a.of.one * b.of.one) * to.inverse)
@@ -159,7 +159,7 @@ def mul(emit: Emit, a: Quantised, b: Quantised, to: Affine, *, relu: bool = Fals
     return _integers(emit, rounded, to.zero_point, to, relu)
 
 
-def concatenate(emit: Emit, parts: Sequence[Quantised], dim: Argument, to: Affine, *, relu: bool = False) -> Quantised:
+def concatenate(emit: Emit, parts: Sequence[Quantised], dim: Argument, to: Affine, *, relu: bool) -> Quantised:
     """Tensors one after another along a dimension."""
     tensors = tuple(requantize(emit, each, to).value for each in parts)
     whole = emit("aten.cat", tensors=tensors, dim=dim)
