@@ -52,6 +52,16 @@ def test_few_long_reductions_are_cut_into_fixed_chunks() -> None:
     assert "r_part" not in {t.name for t in scop(text, {"A": (1 << 20,)}, Options(nest=False, reduction_chunks=1)).tensors}
 
 
+def test_chunks_are_of_whole_rows_where_there_are_enough() -> None:
+    """Rather than of parts of every row, whose runs in memory are short."""
+    sums = "def s(bfloat16(M,K) A) -> (r) { r() +=! A(m,k) }"
+    made = scop(sums, {"A": (231, 4087)})
+    update = next(s for s in made.statements if s.tensor == "r_wide_part" and s.operator == "+=")
+    assert dict(zip(update.dims, map(update.extent, update.dims)))["k"] == 4087
+    few = scop(sums, {"A": (20, 40870)})  # more chunks than rows
+    assert few.tensor("r_wide_part").shape[0] >= 32
+
+
 def test_an_operand_that_vectors_cannot_read_is_packed() -> None:
     text = "def tt(float(K,M) A, float(N,K) B) -> (C) { C(m,n) +=! A(k,m) * B(n,k) }"
     shapes = {"A": (32, 64), "B": (48, 32)}

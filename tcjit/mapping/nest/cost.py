@@ -37,6 +37,7 @@ UNHIDDEN_LOADS = 0.05  # of loads, even where arithmetic takes longer: of tiles 
 UNHIDDEN_LINES = 0.5  # of the time of lines from the second cache, which prefetchers do not hide
 STREAMS = 4  # rows read along lanes at once that prefetchers follow
 MORE_STREAMS = 0.08  # of a tile's time for each row more
+IN_TURNS = 0.4  # more of memory's time where it is read along several rows in turns, not along one after the other
 PARTIAL_ROWS = 0.5  # of a tile's time for one with fewer rows: its points are tested
 PARTIAL_WINDOW = 1.0  # of a tile's time where a part of the window counts: its points are tested
 PARTIAL_LANES = 0.15  # of a tile's time for one with fewer lanes: its loads are masked
@@ -227,6 +228,11 @@ class TileCosts:
         sizes = [min(prod(self.s.extents[dim] for dim in operand.dims), operand.flats[0].elements) for operand in self.operands]
         elements = self.results + sum(sizes)
         return elements * self.core.beyond / MOVES if elements * self.core.element > self.core.l2 else 0.0
+
+    def bound(self, shape: Shape, cycles: float) -> float:
+        """Cycles of a tile's plan, no less than memory takes: longer where the rows of a tile, each read once, come from it in turns."""
+        once = self.over_terms and shape.rows > 1 and all(use.results == 1 for use in self.uses)
+        return max(cycles, self.memory * (1 + IN_TURNS * once))
 
     def writes_apart(self, shape: Shape, row_panel: int) -> bool:
         """Whether results that the second cache does not hold lie on more pages than the TLB has, along the rows of one tile of lanes, and

@@ -24,7 +24,8 @@ BLOCK_TERMS = 512  # terms that accumulators sum: the sum of more loses digits, 
 STREAMED_ROWS = 16  # of a matrix that is read once, side by side: prefetchers follow about as many
 BLOCK_EDGES = 4  # times the cycles in which a tile's accumulators are loaded and stored that a block of terms takes at least
 BLOCK_STARTS = 10  # times the cycles in which threads start that a block around all results takes at least
-STREAMED_PAGES = 4  # of each of them that a thread takes at once
+STREAMED_PAGES = 4  # of each of them that a thread takes at once, at most
+PARTS = 4  # their number is a multiple of, as that of threads often is
 ROUNDING = ("float32", "float64")  # types whose sums lose digits
 CLOSE = 0.01  # estimates that differ by less are equal: the nearer writes, then the longer tile, decide
 
@@ -81,7 +82,7 @@ def register_tiles(s: FlatStatement, core: Core) -> list[tuple[int, int]]:
 
 def _choices(
     s: FlatStatement, core: Core, leaf: Leaf | None, register_tile: tuple[int, ...]
-) -> Iterator[tuple[tuple[float, int, int], TileCosts, Shape, Estimate]]:
+) -> Iterator[tuple[tuple[int, int, int, int], TileCosts, Shape, Estimate]]:
     """The register tiles that are possible at one iteration of the shared loops, each behind its rank: the least is the best."""
     for dim in s.shared:
         s = fix_dim(s, dim, s.extent(dim) // 2)
@@ -99,7 +100,8 @@ def _choices(
                 if cost is None:
                     continue
                 step = abs(s.write.stride(shape.row)) if shape.row else 0
-                yield (round(math.log(cost.cycles) / CLOSE), step, -shape.rows), costs, shape, cost
+                least, cycles = (round(math.log(number) / CLOSE) for number in (costs.bound(shape, cost.cycles), cost.cycles))
+                yield (least, cycles, step, -shape.rows), costs, shape, cost
 
 
 def _window(s: FlatStatement) -> tuple[str, ...]:
@@ -144,7 +146,8 @@ def _blocks(costs: TileCosts, shape: Shape, cost: Estimate) -> tuple[list[Loop],
         return [], False, []
     unstaged = [use for number, use in enumerate(costs.uses) if number not in cost.staged]
     streams = len(shape.terms) == 1 and not shape.window and any(use.streams(shape) for use in unstaged)
-    most = _streamed_terms(costs, shape, cost) if streams else BLOCK_TERMS
+    parts = _streamed_parts(costs, shape) if streams else []
+    most = _streamed_terms(costs, shape, cost, bool(parts)) if streams else BLOCK_TERMS
     again = not costs.over_terms and any(use.results > (shape.rows if shape.row else 1) for use in costs.uses)  # by another tile
     far = streams or (again and cost.lane_panel + cost.row_panel > core.l2)
     if terms < 2 * most or not (far or s.body.dtype in ROUNDING):
@@ -159,16 +162,25 @@ def _blocks(costs: TileCosts, shape: Shape, cost: Estimate) -> tuple[list[Loop],
             break
     else:
         return [], False, []
-    width = shape.vectors * core.lanes
-    part = max(1, STREAMED_PAGES * core.page // (core.element * width)) * width
-    return [Loop(dim, size)], far, [Loop(shape.lane, part)] if streams and part < s.extent(shape.lane) else []
+    return [Loop(dim, size)], far, parts
 
 
-def _streamed_terms(costs: TileCosts, shape: Shape, cost: Estimate) -> int:
-    """Rows of a matrix that is read once which a block has at least, so that its accumulators' way to memory and back and the threads'
-    start are small beside its arithmetic."""
+def _streamed_parts(costs: TileCosts, shape: Shape) -> list[Loop]:
+    """A loop over parts of the rows of a matrix that is read once, for threads to share: equal ones, of a page at least."""
+    core, extent, width = costs.core, costs.s.extent(shape.lane), shape.vectors * costs.core.lanes
+    page = max(1, core.page // core.element)
+    count = PARTS * -(-extent // (PARTS * max(1, STREAMED_PAGES * page)))
+    while count > 1 and extent < count * min(page, STREAMED_PAGES * page):
+        count //= 2
+    part = -(-extent // (count * width)) * width
+    return [Loop(shape.lane, part)] if part < extent else []
+
+
+def _streamed_terms(costs: TileCosts, shape: Shape, cost: Estimate, shared: bool) -> int:
+    """Rows of a matrix that is read once which a block has at least, so that its accumulators' way to memory and back are small beside
+    its arithmetic, and so is the threads' start where they do not have the loop around the blocks ``shared``."""
     update = shape.vectors * shape.rows * costs.update
-    starts = BLOCK_STARTS * costs.core.region * costs.trips / cost.cycles
+    starts = 0.0 if shared else BLOCK_STARTS * costs.core.region * costs.trips / cost.cycles
     return math.ceil(max(STREAMED_ROWS, BLOCK_EDGES * 2 * costs.edge(shape) / update, starts))
 
 
@@ -220,4 +232,4 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate) -> Plan:
     accumulators = shape.vectors * shape.rows
     reload = bool(shape.window) and not cost.share and accumulators > 4
     leaf = Leaf(shape.lane, shape.vectors, ((shape.row, shape.rows),) if shape.row else (), shape.window, reload)
-    return Plan(Nest(tuple(loops), leaf), found, costs.body, replace(cost, cycles=max(cost.cycles, costs.memory)))
+    return Plan(Nest(tuple(loops), leaf), found, costs.body, replace(cost, cycles=costs.bound(shape, cost.cycles)))

@@ -92,7 +92,8 @@ def _reuses(a: Assignment) -> bool:
 
 def _chunks(a: Assignment, asked: int, target: Machine | Device) -> _Chunks:
     dim, lower, upper = max(a.terms, key=lambda bound: bound[2] - bound[1])
-    if isinstance(target, Device) or upper - lower < LONG:  # the outermost loop that is long enough: what is left is read in long runs
+    innermost = len(a.terms) > 1 and dim == a.terms[-1][0]  # parts of rows would be short runs
+    if isinstance(target, Device) or upper - lower < LONG or innermost:  # the outermost loop that is long enough: long runs are left
         dim, lower, upper = next((bound for bound in a.terms if bound[2] - bound[1] >= asked), (dim, lower, upper))
     if dim in a.dynamic:  # of one size: their number follows from the call, and suffices at the least value of a dynamic size too
         count = min(upper - lower, asked * MAX_DYNAMIC_RATIO)

@@ -19,7 +19,7 @@ from tcjit.mapping.costs import Costs
 from tcjit.mapping.machine import BASELINE, Machine
 from tcjit.mapping.nest import plan_nest as plan_nest_module
 from tcjit.mapping.nest.cost import Core, Estimate, Shape, TileCosts, core_of, instructions
-from tcjit.mapping.nest.nest import Leaf
+from tcjit.mapping.nest.nest import Leaf, Loop
 from tcjit.mapping.nest.operands import operands
 from tcjit.mapping.nest.plan_nest import Plan, plan_nest, plan_nests
 from tcjit.mapping.nest.shift_dims import shift_dims
@@ -135,14 +135,26 @@ def test_another_tile_where_the_wanted_one_is_gone() -> None:
         ((64, 900, 64), "m n", False),  # few terms
         ((64, 1024, 64), "m n", True),  # blocks keep digits, inside the results
         ((200, 20000, 200), "k", True),  # panels would leave the second cache
-        ((4, 5000, 3000), "k", True),  # rows are streamed
-        ((4, 5000, 9000), "n k", True),  # in parts for threads
+        ((4, 5000, 1500), "k", True),  # rows are streamed
+        ((4, 5000, 3000), "n k", True),  # in parts for threads
     ],
 )
 def test_blocks_of_terms(sizes: tuple[int, int, int], first: str, twice: bool) -> None:
     m, k, n = sizes
     dims = [loop.dim for loop in plan_nest(flat(MATMUL, {"A": (m, k), "B": (k, n)}), CORE).nest.loops]
     assert set(dims[: len(first.split())]) == set(first.split()) and dims.count("k") == 1 + twice
+
+
+def test_rows_from_memory_are_read_one_after_the_other() -> None:
+    """Several at once share the end of a sum, which pays where a cache has them; in turns they come more slowly from memory."""
+    rows = "def f(float(M,K) A) -> (S) { S(m) +=! A(m,k) }"
+    near, far = (plan_nest(flat(rows, {"A": (m, 300)}), CORE).nest.leaf for m in (100, 20_000))
+    assert near.rows and near.rows[0][1] > 1 and not far.rows and far.vectors > 1
+
+
+def test_threads_share_equal_parts_of_streamed_rows() -> None:
+    nest = plan_nest(flat(MATMUL, {"A": (1, 3000), "B": (3000, 5000)}), CORE).nest
+    assert nest.loops[0] == Loop("n", 1280) and nest.loops[1].dim == "k"
 
 
 @pytest.mark.parametrize("read", ["X(c,k,n)", "X(C-1-c,k,n)", "X(c,K-1-k,n)"])
