@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from tcjit.checked import checked
-from tcjit.errors import ArgumentError, LaunchError, ShapeError, VerifyError
+from tcjit.errors import ArgumentError, LaunchError, MappingError, ShapeError, VerifyError
 from tcjit.grammar.bind import refuse_beyond
 from tcjit.jit import arguments, kernel_cache, targets
 from tcjit.jit.arguments import BoundArguments, Value
@@ -90,11 +90,14 @@ class Kernel:
 
         plain = type(self.options)().to_dict()
         chosen = {name: value for name, value in self.options.to_dict().items() if value != plain[name]}
-        least = self.roofline
+        try:
+            least = f"{self.roofline.flops} operations, {self.roofline.bytes} bytes"
+        except MappingError as error:  # what is shown must not fail
+            least = f"not known: {error.what}"
         facts = {
             "target": self.target,
             "options": ", ".join(f"{name}={value}" for name, value in chosen.items()) or "the defaults",
-            "roofline": f"{least.flops} operations, {least.bytes} bytes",
+            "roofline": least,
             **{name: value for name, value in self.resources.items() if name != "seconds"},
         }
         return notebook.fragment(notebook.heading(repr(self)), notebook.listing(self.text.strip("\n")), notebook.facts(facts))
@@ -142,7 +145,7 @@ class Kernel:
 
     @cached_property
     def roofline(self) -> Roofline:
-        """The least work: arithmetic operations, and bytes to and from memory."""
+        """The least work: arithmetic operations, and bytes to and from memory; a MappingError where isl cannot count them."""
         from tcjit.mapping.roofline import roofline  # needs isl
 
         return roofline(self.program)

@@ -158,6 +158,6 @@ def _count_product(part: isl.BasicSet) -> int:
                 factor = factor.project_out(dims.set, i, 1)
         points = factor.count_val().to_str()
         if points is None:
-            raise MappingError("there are too many points to count")
+            raise MappingError("there are too many points to count one by one", hint="smaller sizes, whose roofline has the same intensity")
         result *= int(points)
     return result

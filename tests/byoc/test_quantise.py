@@ -57,7 +57,7 @@ class Held:
         return value
 
     def realise(self, block: Block) -> Callable[..., Any]:
-        raise NotImplementedError
+        raise AssertionError("what is computed from constants runs node by node")
 
     def compute(self, emit: Emit, result: Value) -> Tensor:
         """The value that emitted nodes compute."""

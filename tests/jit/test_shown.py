@@ -14,7 +14,9 @@ from support.calls import defs
 
 import tcjit
 from tcjit.byoc.partition import PartitionedModule
+from tcjit.errors import MappingError
 from tcjit.jit import call
+from tcjit.mapping import roofline
 from tcjit.notebook import listing
 from tcjit.tuner.result import TuneResult
 from tcjit.tuner.trials import Trial
@@ -121,3 +123,12 @@ def test_the_log_is_silent_by_itself(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "tcjit"):
         tc.quickly(torch.ones(3))
     assert not caplog.messages
+
+
+def test_a_kernel_whose_work_cannot_be_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def uncounted(program: object) -> object:
+        raise MappingError("there are too many points")
+
+    monkeypatch.setattr(roofline, "roofline", uncounted)
+    kernel = tcjit.define("def f(float(N) X) -> (Y) { Y(i) = X(i) + 0.25 }").f.compile(torch.ones(3))
+    assert "not known: there are too many points" in seen(kernel)

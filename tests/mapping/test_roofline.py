@@ -1,10 +1,13 @@
 """The least work of a program, counted by hand."""
 from __future__ import annotations
 
+import islpy as isl
 import pytest
 
+from tcjit.errors import MappingError
 from tcjit.grammar.front import read
 from tcjit.grammar.infer import specialise
+from tcjit.mapping.isl import count_points
 from tcjit.mapping.roofline import roofline
 
 
@@ -49,3 +52,11 @@ def test_points_under_many_conditions_with_divisions_are_counted_by_dimension() 
     products = 7 * 32 * 60 * (2 * 64) * (7 + 7 + 7) * (2 * 32)
     sums = 7 * 32 * 60 * (191 * 2) * (11 * 3) * (95 * 2)
     assert found.flops == products + sums
+
+
+def test_too_many_points_are_an_error_that_says_so() -> None:
+    """Dimensions that one condition with a division joins are counted one by one."""
+    ctx = isl.Context()
+    ctx.set_max_operations(10_000)
+    with pytest.raises(MappingError, match="too many points to count.*\n?.*smaller sizes"):
+        count_points(isl.Set("{ [a, b] : 0 <= a, b < 9000 and (a + b) mod 7 = 0 }", ctx))
