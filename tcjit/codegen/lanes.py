@@ -35,10 +35,32 @@ class LaneEmitter(ReadEmitter):
         super().__init__(mapped, dialect, checked)
         self.machine = machine
         self.declarations: dict[str, None] = {}
+        self.lane_loop = ""  # the variable of the loop that is written next, if its iterations are lanes
 
     def flags(self, before: int) -> str:
         """The clause that joins the flag of threads or lanes, where it is set since so many checks were printed."""
         return " reduction(max : tc_flag)" if self.printer.checks > before else ""
+
+    @contextmanager
+    def iterated(self, node: For, *, braces: bool = True) -> Iterator[None]:
+        """Each lane tells at its end of what it found: of a private copy that ``omp simd`` keeps for the flag and that is read under a
+        condition, gcc 12 reads what lies behind it."""
+        lanes, self.lane_loop = node.variable == self.lane_loop, ""
+        with super().iterated(node, braces=braces or lanes):
+            if not lanes:
+                yield
+                return
+            checks = self.printer.checks
+            with self.captured() as body:
+                yield
+            if self.printer.checks == checks:
+                self.lines += body
+                return
+            self.line("int64_t tc_found = tc_flag;")
+            self.line("{ int64_t tc_flag = 0;")
+            self.lines += body
+            self.line("tc_found = tc_found < tc_flag ? tc_flag : tc_found; }")
+            self.line("tc_flag = tc_found;")
 
     def simd(self, node: SimdLoop) -> None:
         if node.reduction is not None:
@@ -55,6 +77,7 @@ class LaneEmitter(ReadEmitter):
             self.profile.vector = True
             lanes = overlapping_lanes(node.loop, self.mapped.scop, self.machine, self.mapped.options.vector_width)
             with self.vectors(node.loop, lanes) if lanes else nullcontext(node.loop) as loop:
+                self.lane_loop = loop.variable
                 with self.captured() as body:
                     self.loop(loop)
                 self.line(f"#pragma omp simd{self.flags(checks)}")
@@ -214,7 +237,7 @@ class LaneEmitter(ReadEmitter):
     def terms(self, dtype: str, count: int, loop: For, run: Run, value: Expr) -> list[str]:
         """So many values of an expression over a loop, from ``tc_first`` on, in an array."""
         checks, first = self.printer.checks, Linear.of("tc_first")
-        self.run_now = run
+        self.run_now, self.lane_loop = run, loop.variable
         with self.captured() as body, self.ranged(loop):
             with self.iterated(replace(loop, lower=first, upper=first + (count - 1))):
                 self.write(f"tc_terms[{loop.variable} - tc_first] = {self.printer.value(value)};")
@@ -239,6 +262,7 @@ class LaneEmitter(ReadEmitter):
         s = self.mapped.scop.statement(run.statement)
         checks = self.printer.checks
         self.profile.vector = bool(clause)
+        self.lane_loop = loop.variable if clause else ""
         with self.captured() as body, self.ranged(loop), self.iterated(loop, braces=len(names) > 1):
             for number, name in enumerate(names):
                 moved = substitute(run, {loop.variable: Linear.of(loop.variable) + number * stretch}) if number else run

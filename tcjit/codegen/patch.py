@@ -183,6 +183,8 @@ class Patch:
         self.element = "float" if found.statement.value.dtype == "float32" else "double"
         self.bytes = DTYPES[found.statement.value.dtype].bytes
         self.width = options.vector_width or machine.lanes(self.bytes)
+        self.vector_bytes = machine.vector_bytes
+        self.registers: set[str] = set()  # the types of vectors that are one register
         self.loaded: dict[str, str] = {}  # element -> name
         self.loads: dict[str, tuple[str, str]] = {}  # name -> its type and element
         self.bindings: list[str] = []  # of data-dependent subscripts
@@ -249,7 +251,7 @@ class Patch:
 
     def loading(self, name: str, *, again: bool) -> list[str]:
         kind, text = self.loads[name]
-        if kind == self.element or not again:
+        if not again or kind not in self.registers:
             return [f"const {kind} {name} = {text};"]
         self.declarations[KEEP] = None
         return [f"{kind} {name} = {text};", f"TC_KEEP({name});"]
@@ -260,6 +262,8 @@ class Patch:
             return self.element
         name = f"tc_{self.element}{width}"
         size = width * self.bytes
+        if size <= self.vector_bytes:
+            self.registers.add(name)
         self.declarations[f"typedef {self.element} {name} __attribute__((vector_size({size})));"] = None
         self.declarations[f"typedef {self.element} {name}_u __attribute__((vector_size({size}), aligned({self.bytes}), may_alias));"] = None
         return name

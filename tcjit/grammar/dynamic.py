@@ -108,7 +108,8 @@ class _Generalisation:
                 target = affine(subscript.expr, self.values)
                 if subscript.value is None or target is None:
                     continue  # tested at run time
-                indices = analysis.indices if subscript.role != "write" else list(subscript.indices)
+                without_terms = subscript.role == "write"  # a result is written where it has none
+                indices = [i for i in analysis.indices if not (without_terms and i in analysis.statement.reduction)]
                 where = [f"{ends[i][0]} <= {isl_name(i)} < {ends[i][1]}" for i in indices]
                 for guard, holds in subscript.guards:
                     if (known := condition(guard, self.values)) is not None:
