@@ -35,7 +35,7 @@ from tcjit.codegen.profile import scaled, trips
 from tcjit.codegen.rows import GatheredRows
 from tcjit.codegen.source import Numbers, Source
 from tcjit.codegen.tile_printer import TilePrinter
-from tcjit.codegen.tile_vectors import declarations
+from tcjit.codegen.tile_vectors import declarations, narrow_declarations
 from tcjit.grammar.ast import Access, Call, Expr
 from tcjit.grammar.builtins import ONE_OPERATION
 from tcjit.grammar.dtypes import DTYPES
@@ -194,8 +194,9 @@ class CEmitter(LaneEmitter):
 
     def accumulators(self, node: DeclareAccumulators) -> None:
         printer = self.tiles[node.statement]
-        for declaration in declarations(printer.dtype, printer.width):
-            self.declarations[declaration] = None
+        self.declarations |= dict.fromkeys(declarations(printer.dtype, printer.width))
+        for narrow in printer.narrow:
+            self.declarations |= dict.fromkeys(narrow_declarations(narrow, printer.dtype, printer.width))
         self.profile.width = max(self.profile.width, printer.width)
         self.profile.counts["accumulators"] += len(printer.rows) * printer.nest.leaf.vectors
         with self.indented("{"):

@@ -7,18 +7,18 @@ there happens under both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count, product
 
-from tcjit.codegen.tile_vectors import SHUFFLED, element_type, rows_together, suffix, vector_type
+from tcjit.codegen.tile_vectors import SHUFFLED, element_type, narrow_name, narrow_type, rows_together, suffix, vector_type
 from tcjit.errors import MappingError
 from tcjit.grammar.affine import guarded_accesses
-from tcjit.grammar.ast import Access, Binary, Call, Const, Expr, Select, Unary
+from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Select, Unary
 from tcjit.grammar.walk import walk
 from tcjit.mapping.nest.statement import FlatAccess, PointwiseStore
 from tcjit.mapping.nest.tile import PointCheck, stays_inside
 from tcjit.mapping.nest.tiled_statement import Kind, TiledStatement
-from tcjit.mapping.nest.vector_forms import is_dot_product
+from tcjit.mapping.nest.vector_forms import NARROW, is_dot_product
 from tcjit.mapping.reduction import identity
 
 Pointwise = Callable[[PointwiseStore, str, Mapping[Access, str]], str]
@@ -40,6 +40,7 @@ class TilePrinter:
         self.element = element_type(dtype)
         read = {int(part.tensor[1:]): part for part in walk(tiled.body) if isinstance(part, Access)}
         self.flats = {read[number]: tiled.operands[number].flats[0] for number in sorted(read)}  # of the operands, as the body has them
+        self.narrow = tuple(dict.fromkeys(read.dtype for read in self.flats if read.dtype in NARROW.get(dtype, ())))
         leaf = self.nest.leaf
         rows = product(*(range(count) for _, count in leaf.rows))
         self.rows: list[Point] = [dict(zip((dim for dim, _ in leaf.rows), at, strict=True)) for at in rows]
@@ -85,7 +86,7 @@ class TilePrinter:
     def started(self, first: str) -> list[str]:
         """Accumulators with the value from which results start; where lanes hold partial results, one of them has it."""
         assert self.s.start is not None
-        lines = self.pointers(self.s.start_reads.values())
+        lines = self.pointers(self.s.start_reads)
         loads: Loads = {}
         masks: dict[str, str] = {}
         self.numbers = count()
@@ -106,7 +107,7 @@ class TilePrinter:
 
     def update(self, *, partial: bool) -> list[str]:
         """One step: every point of the window, for every accumulator."""
-        lines = self.pointers(self.flats.values())
+        lines = self.pointers(self.flats)
         loads: Loads = {}
         masks: dict[str, str] = {}
         self.numbers = count()
@@ -141,7 +142,7 @@ class TilePrinter:
             operands = {}
             for n, (read, flat) in enumerate(self.flats.items()):
                 always = self.stays_inside(flat)
-                operands[read] = self.load(n, flat, point, v, "", loads if always else own, lines if always else inside)
+                operands[read] = self.load(n, read, flat, point, v, "", loads if always else own, lines if always else inside)
             old = self.sum(r, v)
             inside.append(f"{old} = {self.updated(old, self.tiled.body, operands)};")
         return [f"if ({' && '.join(tests)}) {{", *("  " + line for line in inside), "}"]
@@ -392,17 +393,23 @@ class TilePrinter:
         overlaps = [overlap.dim for overlap in self.tiled.tiles.overlaps]
         return stays_inside(flat, self.s, self.nest, self.width, overlaps)
 
-    def pointers(self, flats: Iterable[FlatAccess]) -> list[str]:
+    def pointers(self, reads: Mapping[Access, FlatAccess]) -> list[str]:
         """Declarations of the places that are read."""
-        return [f"const {self.element} *const tc_p{number} = {self.place(flat)};" for number, flat in enumerate(flats)]
+        lines = []
+        for number, (read, flat) in enumerate(reads.items()):
+            kind = narrow_type(read.dtype) if read.dtype in self.narrow else self.element
+            lines.append(f"const {kind} *const tc_p{number} = {self.place(flat)};")
+        return lines
 
     def loaded(
         self, reads: Mapping[Access, FlatAccess], point: Point, vector: int, mask: str, loads: Loads, lines: list[str]
     ) -> dict[Access, str]:
         """The names of what is read at a point, from places with the numbers of their order."""
-        return {read: self.load(n, flat, point, vector, mask, loads, lines) for n, (read, flat) in enumerate(reads.items())}
+        return {read: self.load(n, read, flat, point, vector, mask, loads, lines) for n, (read, flat) in enumerate(reads.items())}
 
-    def load(self, number: int, flat: FlatAccess, point: Point, vector: int, mask: str, loads: Loads, lines: list[str]) -> str:
+    def load(
+        self, number: int, read: Access, flat: FlatAccess, point: Point, vector: int, mask: str, loads: Loads, lines: list[str]
+    ) -> str:
         """A name for what is read from the place with a number at a point, loaded once."""
         step = flat.stride(self.nest.leaf.lane)
         offset = self.offset(flat, point) + step * vector * self.width
@@ -413,16 +420,22 @@ class TilePrinter:
             place = f"tc_p{number} + {offset}" if offset else f"tc_p{number}"
             if step == 0:
                 element = f"{self.call('any')}({mask}) ? *({place}) : 0" if mask else f"*({place})"
-                lines.append(f"const {self.vector} {name} = {self.call('splat')}({element});")
+                value = f"{self.call(self.reading('splat', read))}({element})"
             else:
-                lines.append(f"const {self.vector} {name} = {self.moved(step, place, mask)};")
+                value = self.moved(step, place, mask, read)
+            lines.append(f"const {self.vector} {name} = {value};")
         return loads[key]
 
-    def moved(self, step: int, place: str, mask: str) -> str:
+    def reading(self, function: str, read: Access | None) -> str:
+        """The name of a function that loads, where it converts what is read as well."""
+        return f"{function}_{narrow_name(read.dtype)}" if read is not None and read.dtype in self.narrow else function
+
+    def moved(self, step: int, place: str, mask: str, read: Access | None = None) -> str:
         """A vector from elements ``step`` apart."""
-        if step == 1 or step in SHUFFLED:
-            return self.masked("load" if step == 1 else f"every{step}", [place], mask)
-        return self.masked("strided", [place, str(step)], mask)
+        narrow = read is not None and read.dtype in self.narrow
+        if step == 1 or (step in SHUFFLED and not narrow):
+            return self.masked(self.reading("load" if step == 1 else f"every{step}", read), [place], mask)
+        return self.masked(self.reading("strided", read), [place, str(step)], mask)
 
     def masked(self, function: str, args: Sequence[str], mask: str) -> str:
         """A call, for the lanes of a mask where there is one."""
@@ -433,6 +446,8 @@ class TilePrinter:
         match expr:
             case Access():
                 return loaded[expr]
+            case Cast():
+                return self.value(expr.operand, loaded)  # which is converted as it is loaded
             case Const():
                 return f"{self.call('splat')}({self.constant(expr)})"
             case Unary():

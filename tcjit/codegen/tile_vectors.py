@@ -13,6 +13,11 @@ from tcjit.mapping.nest.vector_forms import STORED_TOGETHER
 
 # the C type of an element, the name of a vector's without its lanes, and what ends the names of functions
 _NAMES = {"float32": ("float", "tc_float", "f32"), "float64": ("double", "tc_double", "f64"), "int32": ("int32_t", "tc_int32x", "i32")}
+# the same of elements that loads convert: the bits of halves
+_NARROW_NAMES = {
+    "float16": ("uint16_t", "f16"), "bfloat16": ("uint16_t", "bf16"),
+    "int8": ("int8_t", "i8"), "uint8": ("uint8_t", "u8"), "int16": ("int16_t", "i16"),
+}  # fmt: skip
 _OPERATIONS = {"float32": ("ps", "ups"), "float64": ("pd", "upd"), "int32": ("d", "dqusi")}  # in the names of gcc's built-ins
 
 _TYPES = """
@@ -181,6 +186,61 @@ $TREE  return v[0];
 }
 """
 
+# $H: narrow elements, $K: their name
+_NARROW = """
+typedef $H tc_narrow_$K$N __attribute__((vector_size($C)));
+typedef tc_narrow_$K$N tc_narrow_$K$N_u __attribute__((aligned($D), may_alias));
+TC_TILE $V tc_converted_$K$N(tc_narrow_$K$N x) {
+$CONVERSION}
+TC_TILE $V tc_splat_$K$N($H x) { return tc_converted_$K$N(x - (tc_narrow_$K$N){0}); }
+TC_TILE $V tc_load_$K$N(const $H *p) { return tc_converted_$K$N(*(const tc_narrow_$K$N_u *)p); }
+TC_TILE $V tc_strided_$K$N(const $H *p, int64_t step) {
+  tc_narrow_$K$N r;
+  for (int l = 0; l < $W; ++l) r[l] = p[l * step];
+  return tc_converted_$K$N(r);
+}
+TC_TILE $V tc_strided_$K_masked$N(const $H *p, int64_t step, tc_mask$N m) {
+  tc_narrow_$K$N r = {0};
+  for (int l = 0; l < $W; ++l) if (tc_lane$N(m, l)) r[l] = p[l * step];
+  return tc_converted_$K$N(r);
+}
+"""
+
+_NARROW_MASKED = """
+TC_TILE $V tc_load_$K_masked$N(const $H *p, tc_mask$N m) { return tc_strided_$K_masked$N(p, 1, m); }
+"""
+
+_NARROW_MASKED_AVX512 = """
+#if defined(__AVX512BW__) && defined(__AVX512VL__) && !defined(__clang__)
+TC_TILE $V tc_load_$K_masked$N(const $H *p, tc_mask$N m) {
+  typedef $Y $Z __attribute__((vector_size($C)));
+  return tc_converted_$K$N((tc_narrow_$K$N)__builtin_ia32_loaddqu$X_mask((const void *)p, ($Z){0}, m));
+}
+#else
+$PLAIN
+#endif
+"""
+
+_CONVERSION = "  return __builtin_convertvector(x, $V);\n"
+# the bits of a half moved to those of a float are the value times 2^-112
+_CONVERSION_F16 = """  tc_bits$N bits = __builtin_convertvector(x, tc_bits$N), sign = (bits & 0x8000) << 16;
+  const tc_bits$N special = (tc_bits$N)((bits & 0x7c00) == 0x7c00) & 0x7f800000u;
+  bits = (tc_bits$N)(($V)((bits & 0x7fff) << 13) * 0x1p+112f);
+  return ($V)(bits | special | sign);
+"""
+_CONVERSION_BF16 = "  return ($V)(__builtin_convertvector(x, tc_bits$N) << 16);\n"
+_BITS = "typedef uint32_t tc_bits$N __attribute__((vector_size($B)));"
+_INSTRUCTION_F16 = """#if defined($M) && !defined(__clang__)
+  typedef int16_t tc_words __attribute__((vector_size($C)));
+  return $F;
+#else
+$CONVERSION#endif
+"""
+_INSTRUCTIONS_F16 = {  # by lanes: what the processor must have, and the call
+    16: ("__AVX512F__", "__builtin_ia32_vcvtph2ps512_mask((tc_words)x, ($V){0}, -1, 4)"),
+    8: ("__F16C__", "__builtin_ia32_vcvtph2ps256((tc_words)x)"),
+}
+
 SHUFFLED = (2, 3, 4)  # steps between lanes that whole vectors are loaded and shuffled for
 TILE_INLINE = "#define TC_TILE static inline __attribute__((always_inline))"
 FLOOR_QUOTIENT = "TC_TILE int64_t tc_floor_quotient(int64_t a, int64_t b) { return a / b - (a % b < 0); }  /* for b > 0 */"
@@ -253,6 +313,41 @@ def declarations(dtype: str, width: int) -> list[str]:
     for name, combined in (("add", "v + u"), ("mul", "v * u"), ("min", f"tc_min{ending}(v, u)"), ("max", f"tc_max{ending}(v, u)")):
         lines.append(filled(_ACROSS, O=name, TREE=_tree(dtype, width, combined)))
     return [TILE_INLINE, FLOOR_QUOTIENT, SHUFFLE, *head.split("\n"), numbers, "\n".join(lines)]
+
+
+def narrow_type(narrow: str) -> str:
+    """The C type of an element that loads convert."""
+    return _NARROW_NAMES[narrow][0]
+
+
+def narrow_name(narrow: str) -> str:
+    """What the names of functions that convert such elements have in addition."""
+    return _NARROW_NAMES[narrow][1]
+
+
+def narrow_declarations(narrow: str, dtype: str, width: int) -> list[str]:
+    """Functions that load elements of a narrower type, to stand behind ``declarations``."""
+    size, own = DTYPES[dtype].bytes, DTYPES[narrow].bytes
+    conversion = {"float16": _CONVERSION_F16, "bfloat16": _CONVERSION_BF16}.get(narrow, _CONVERSION)
+    if narrow == "float16" and width in _INSTRUCTIONS_F16:
+        feature, call = _INSTRUCTIONS_F16[width]
+        conversion = _INSTRUCTION_F16.replace("$M", feature).replace("$F", call).replace("$CONVERSION", conversion)
+    masked = _NARROW_MASKED.strip("\n")
+    if size * width == 64 and width == 16:
+        masked = _NARROW_MASKED_AVX512.strip("\n").replace("$PLAIN", masked)
+    quad, kind, vector = ("hi256", "int16_t", "tc_words") if own == 2 else ("qi128", "char", "tc_bytes")
+    parts = {
+        "H": narrow_type(narrow), "K": narrow_name(narrow), "C": str(own * width), "D": str(own),
+        "V": vector_type(dtype, width), "N": suffix(dtype, width), "W": str(width), "B": str(size * width),
+        "X": quad, "Y": kind, "Z": vector,
+    }  # fmt: skip
+
+    def filled(text: str) -> str:
+        return re.sub(r"\$([A-Z])", lambda found: parts[found[1]], text)
+
+    bits = [filled(_BITS)] if narrow in ("float16", "bfloat16") else []
+    text = _NARROW.strip("\n").replace("$CONVERSION", conversion)
+    return [*bits, filled(f"{text}\n{masked}")]
 
 
 def rows_together(dtype: str, width: int) -> int:

@@ -185,7 +185,7 @@ def _mapped(
 ) -> Mapped:
     """What nests compute and what they do not follow one another in the order of the program, each mapped by itself."""
     scop = build_scop(program, options, layouts, machine, steps, prove=prove)
-    if not options.shapes_loops and all(_kind(s) == "loops" for s in scop.statements):
+    if not options.shapes_loops and any(_kind(s) == "loops" for s in scop.statements):
         scop = _collapsed(scop, prove, steps)
     tree = isl.Schedule.empty(isl.Space.params_alloc(scop.ctx, 0))
     privates: list[Buffer] = []

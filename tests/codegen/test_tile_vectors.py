@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from support import tile_vectors
 
-from tcjit.codegen.tile_vectors import declarations, suffix, vector_type
+from tcjit.codegen.tile_vectors import declarations, narrow_declarations, suffix, vector_type
+from tcjit.mapping.nest.vector_forms import NARROW
 
 TESTS = Path(__file__).resolve().parents[1]
 CPUINFO = Path("/proc/cpuinfo")
@@ -63,4 +64,7 @@ def test_names() -> None:
 def test_nothing_is_left_to_fill_in(dtype: str, width: int) -> None:
     text = "\n".join(declarations(dtype, width))
     assert "$" not in text and text.count("#if") == text.count("#endif")
+    for narrow in NARROW.get(dtype, ()):
+        more = "\n".join(narrow_declarations(narrow, dtype, width))
+        assert "$" not in more and more.count("#if") == more.count("#endif")
     assert ("__AVX512F__" in text) == (width * (8 if dtype == "float64" else 4) == 64)

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from support.mapping import program
+from support.mapping import AVX512, program
 
 from tcjit.errors import VerifyError
 from tcjit.mapping.collapse import collapse, verify_collapse
 from tcjit.mapping.machine import OPENCL
 from tcjit.mapping.options import Options
-from tcjit.mapping.pipeline import build_scop
+from tcjit.mapping.pipeline import build_scop, map_program
 from tcjit.mapping.scop import Scop
 
 SHAPES = {"X": (2, 3, 4, 5), "Y": (2, 3, 4, 5), "b": (3,)}
@@ -49,6 +49,13 @@ def test_what_is_merged(text: str, expected: list[list[int]]) -> None:
     assert sorted(extents(after)) == sorted(expected)
     assert bool(merges) == (extents(after) != extents(before))
     verify_collapse(before, after, merges)
+
+
+def test_dimensions_beside_a_nest_are_merged() -> None:
+    text = "def f(float(N,C,H,W) X) -> (Z) { S +=! X(n,c,h,w) * X(n,c,h,w)  Z(n,c,h,w) = X(n,c,h,w) / S }"
+    mapped = map_program(program(text, {"X": SHAPES["X"]}), Options(), AVX512)
+    first, last = mapped.scop.statements
+    assert first.tiled and not last.tiled and extents(mapped.scop)[-1] == [120]
 
 
 def test_strided_arguments_keep_their_axes() -> None:

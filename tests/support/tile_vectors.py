@@ -18,7 +18,8 @@ import numpy as np
 
 from tcjit.codegen import prelude
 from tcjit.codegen.dialect import C
-from tcjit.codegen.tile_vectors import declarations, rows_together, vector_type
+from tcjit.codegen.tile_vectors import declarations, narrow_declarations, narrow_name, narrow_type, rows_together, vector_type
+from tcjit.mapping.nest.vector_forms import NARROW
 
 FLOATS = {"float32": ("float", "f32", np.float32), "float64": ("double", "f64", np.float64)}
 TYPES = {**FLOATS, "int32": ("int32_t", "i32", np.int32)}
@@ -94,6 +95,19 @@ void do_known_$K_$N(const $E *p, $E *o) {
   tc_store_$N(o, sum);
 }
 """
+# elements of a narrower type, which loads convert
+_NARROW = """
+void do_load_$K_$N(const $H *p, $E *o) { tc_store_$N(o, tc_load_$K_$N(p)); }
+void do_splat_$K_$N(const $H *p, $E *o) { tc_store_$N(o, tc_splat_$K_$N(*p)); }
+void do_strided_$K_$N(const $H *p, int64_t s, $E *o) { tc_store_$N(o, tc_strided_$K_$N(p, s)); }
+#define MASK (until ? tc_until_$N(at) : tc_from_$N(at))
+void do_load_$K_masked_$N(const $H *p, int until, int64_t at, $E *o) { tc_store_$N(o, tc_load_$K_masked_$N(p, MASK)); }
+void do_strided_$K_masked_$N(const $H *p, int64_t s, int until, int64_t at, $E *o) {
+  tc_store_$N(o, tc_strided_$K_masked_$N(p, s, MASK));
+}
+#undef MASK
+"""
+_BITS = {"float16": np.float16, "bfloat16": np.uint16, "int8": np.int8, "uint8": np.uint8, "int16": np.int16}  # in memory
 _SCALARS = "$E do_scalar_min_$X($E a, $E b) { return tc_min_$X(a, b); }\n$E do_scalar_max_$X($E a, $E b) { return tc_max_$X(a, b); }"
 
 
@@ -112,6 +126,10 @@ def source() -> str:
             wrappers = [_WRAPPERS, own, *together, *(_CONSTANT.replace("$K", str(last)) for last in range(width))]
             parts = {"N": f"{x}x{width}", "E": element, "W": str(width), "V": vector_type(dtype, width)}
             lines += [re.sub(r"\$([NEWV])", lambda found, parts=parts: parts[found[1]], text) for text in wrappers]
+            for narrow in NARROW.get(dtype, ()):
+                lines += narrow_declarations(narrow, dtype, width)
+                own = {**parts, "K": narrow_name(narrow), "H": narrow_type(narrow)}
+                lines.append(re.sub(r"\$([NEKH])", lambda found, own=own: own[found[1]], _NARROW))
     return "\n".join(lines)
 
 
@@ -316,6 +334,48 @@ class Vectors:
             assert same(out[:2], np.array([tree[0][0], tree[1][0]])) and same(out[2:], np.array([row.min(), row.max()])), (row, out)
 
 
+class NarrowVectors(Vectors):
+    """Those of one type and width for elements of a narrower type."""
+
+    def __init__(self, library: ctypes.CDLL, narrow: str, dtype: str, width: int, page: Pages) -> None:
+        super().__init__(library, dtype, width, page)
+        self.narrow, self.bits = narrow, _BITS[narrow]
+        self.size = np.dtype(self.bits).itemsize
+        self.array = page.filled(np.uint16 if self.size == 2 else np.uint8).view(self.bits)
+
+    def wide(self, bits: np.ndarray) -> np.ndarray:
+        if self.narrow == "bfloat16":
+            return (bits.astype(np.uint32) << 16).view(np.float32)
+        return bits.astype(self.dtype)
+
+    def at(self, origin: int, step: int, counted: np.ndarray) -> np.ndarray:
+        first = (origin - self.page.start) // self.size
+        return self.wide(np.array([self.array[first + step * lane] if counts else 0 for lane, counts in enumerate(counted)], self.bits))
+
+    def check(self) -> None:
+        name, every, out = narrow_name(self.narrow), np.ones(self.width, dtype=bool), self.empty()
+        values = np.arange(1 << 8 * self.size, dtype=f"uint{8 * self.size}").view(self.bits)
+        for first in range(0, len(values), self.width):
+            chosen = values[first : first + self.width].copy()
+            self(f"load_{name}", chosen, out)
+            assert same(out, self.wide(chosen)), (chosen, out)
+        self(f"splat_{name}", values[-self.width :].copy(), out)
+        assert same(out, np.full(self.width, self.wide(values[-self.width :])[0]))
+        for until, step in itertools.product((0, 1), STEPS):
+            origin = self.origin(until, step, every)
+            self(f"strided_{name}", ctypes.c_void_p(origin), ctypes.c_int64(step), out)
+            assert same(out, self.at(origin, step, every)), step
+        for until, at, counted in self.masks():
+            mask = until, ctypes.c_int64(at)
+            origin = self.origin(until, 1, counted)
+            self(f"load_{name}_masked", ctypes.c_void_p(origin), *mask, out)
+            assert same(out, self.at(origin, 1, counted)), (until, at)
+            for step in STEPS:
+                origin = self.origin(until, step, counted)
+                self(f"strided_{name}_masked", ctypes.c_void_p(origin), ctypes.c_int64(step), *mask, out)
+                assert same(out, self.at(origin, step, counted)), (step, until, at)
+
+
 def same(a: np.ndarray, b: np.ndarray) -> bool:
     """Equal bits, any NaN for any other."""
     return bool(((a == b) & (np.signbit(a) == np.signbit(b)) | np.isnan(a) & np.isnan(b)).all())
@@ -327,4 +387,6 @@ if __name__ == "__main__":
         for dtype, width in itertools.product(TYPES, WIDTHS):
             vectors = Vectors(loaded, dtype, width, page)
             vectors.known() if "known" in sys.argv else vectors.check()
+            for narrow in () if "known" in sys.argv else NARROW.get(dtype, ()):
+                NarrowVectors(loaded, narrow, dtype, width, page).check()
     print("fine")

@@ -1,13 +1,14 @@
-"""Convert operands: what a reduction reads again and again is copied once into contiguous tensors of its own type.
+"""Convert operands: read narrower types as the type of a reduction, from copies in it or converted where they are loaded.
 
-Half types are computed in float32 wherever they are read, narrow integers where they are cast to int32: a vector of them would be
-converted for every use. Of a tensor whose strides only a call knows, no form is linear before.
+Half types are computed in float32 wherever they are read, narrow integers where they are cast to int32. A copy is contiguous: of a tensor
+whose strides only a call knows, no form is linear before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
+from itertools import combinations
 from math import prod
 
 from tcjit.errors import MappingError
@@ -15,29 +16,38 @@ from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index, Select
 from tcjit.grammar.walk import rebuild, walk
 from tcjit.mapping.assignment import Assignment, Temporaries
-from tcjit.mapping.nest.vector_forms import is_dot_product
-from tcjit.mapping.storage import fresh
+from tcjit.mapping.nest.vector_forms import NARROW, is_dot_product
+from tcjit.mapping.storage import Storage, fresh
 
-HALVES = ("float16", "bfloat16")
-NARROW = {"float32": HALVES, "int32": ("int8", "uint8", "int16")}
-WORTH_CONVERTING = 8  # uses of an element in the mean
+WORTH_COPYING = 8  # uses of an element in the mean
+MOST_COPIED = 3  # tensors of which every choice is compared
 
 
-def convert_operands(a: Assignment, temporaries: Temporaries) -> tuple[list[Assignment], Assignment]:
-    """Copies of the tensors that a reduction reads in narrower types, in its own, or with strides of the call, and the assignment that
-    reads the copies; a MappingError where one is not worth it."""
+def conversions(a: Assignment, tensors: Mapping[str, Storage]) -> Iterator[tuple[str, ...]]:
+    """The choices of tensors of narrower types to copy: those whose elements are used again, or some of them, or none."""
+    points = prod(upper - lower for _, lower, upper in a.bounds)
+    again = [tensor for tensor in _narrow_tensors(a, tensors) if points > tensors[tensor].elements]
+    if len(again) > MOST_COPIED:
+        yield from (tuple(again), ())
+        return
+    for count in range(len(again), -1, -1):
+        yield from combinations(again, count)
+
+
+def convert_operands(a: Assignment, temporaries: Temporaries, copied: Collection[str]) -> tuple[list[Assignment], Assignment]:
+    """Copies of the tensors that a reduction reads with strides of the call, and of those in narrower types that are to be ``copied``, in
+    its own type, and the assignment that reads them; a MappingError where one is not worth it."""
     copies, names = [], {}
-    wide = a.value.dtype
-    narrow = () if any(map(is_dot_product, walk(a.value))) else NARROW.get(wide, ())
+    wide, narrow = a.value.dtype, _narrow_types(a)
     for tensor in dict.fromkeys(access.tensor for access, _ in guarded_accesses(a.value)):
         storage = temporaries.tensors[tensor]
         converts = storage.dtype in narrow
-        if not converts and None not in storage.strides:
+        if tensor not in copied and None not in storage.strides:
             continue
         if not converts and _is_plain_product(a):
             raise MappingError(f"{tensor} has strides of the call")  # loops copy just what their vectors cannot read
-        if prod(upper - lower for _, lower, upper in a.bounds) < WORTH_CONVERTING * storage.elements:
-            raise MappingError(f"{tensor} is {f'converted to {wide}' if converts else 'copied'} as often as it is read")
+        if None in storage.strides and prod(upper - lower for _, lower, upper in a.bounds) < WORTH_COPYING * storage.elements:
+            raise MappingError(f"{tensor} is copied as often as it is read")
         taken = set(temporaries.tensors)
         indices = tuple(Index(fresh(f"axis{axis}", taken), dtype="int64") for axis in range(len(storage.shape)))
         read = Access(tensor, indices, dtype=storage.dtype)
@@ -46,7 +56,17 @@ def convert_operands(a: Assignment, temporaries: Temporaries) -> tuple[list[Assi
         bounds = tuple((index.name, 0, extent) for index, extent in zip(indices, storage.shape, strict=True))
         copies.append(Assignment(copy.name, indices, "=", value, bounds, a.source))
         names[tensor] = copy.name
-    return copies, replace(a, value=_converted(a.value, names, wide, narrow)) if names else a
+    return copies, replace(a, value=_converted(a.value, names, wide, narrow)) if narrow or names else a
+
+
+def _narrow_types(a: Assignment) -> tuple[str, ...]:
+    """The types that the assignment's loads can convert to its own; a dot product has words."""
+    return () if any(map(is_dot_product, walk(a.value))) else NARROW.get(a.value.dtype, ())
+
+
+def _narrow_tensors(a: Assignment, tensors: Mapping[str, Storage]) -> list[str]:
+    names = dict.fromkeys(access.tensor for access, _ in guarded_accesses(a.value))
+    return [name for name in names if tensors[name].dtype in _narrow_types(a)]
 
 
 def _is_plain_product(a: Assignment) -> bool:
@@ -61,7 +81,9 @@ def _converted(expr: Expr, names: Mapping[str, str], wide: str, narrow: Collecti
         return _converted(expr.operand, names, wide, narrow)
     if isinstance(expr, Access):
         dtype = wide if expr.dtype in narrow else expr.dtype
-        return replace(expr, tensor=names[expr.tensor], dtype=dtype) if expr.tensor in names else expr
+        if expr.tensor in names:
+            return replace(expr, tensor=names[expr.tensor], dtype=dtype)
+        return Cast(expr, dtype=dtype) if dtype != expr.dtype else expr
     made = rebuild(expr, lambda part: _converted(part, names, wide, narrow))
     if made.dtype in narrow and wide == "int32" and not isinstance(made, Const):
         raise MappingError(f"sums in {made.dtype} wrap")

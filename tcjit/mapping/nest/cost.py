@@ -12,6 +12,7 @@ from functools import cached_property, lru_cache
 from math import gcd, prod
 
 from tcjit.grammar.ast import Access, Call, Cast, Const, Expr, Index
+from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.walk import children
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.nest.operands import Operand
@@ -29,6 +30,7 @@ EDGE = 2.0  # of an accumulator's start and its store
 INTERLEAVED = 2.0  # shuffles of each row where neighbours in several rows are stored together
 MASK = 1.0  # the more of a store under a mask
 ACROSS_LANES = 5.5  # dependent multiply-adds that the sum over the lanes of a row takes as long as: a shuffle and an addition for each half
+CONVERSION = 1.0  # of a vector of narrower elements as it is loaded
 SHUFFLED = {1: 1.0, 2: 3.0, 3: 5.0, 4: 7.0}  # loads that a vector of elements so far apart takes as long as: loads, and shuffles of two
 MAX_UPDATES = 256  # written out in one tile: more text than that leaves the caches of instructions
 
@@ -74,6 +76,11 @@ class Core:
     ways: int  # lines that are whole pages apart in the first cache
     page: int
     tlb: int  # entries of the first level
+
+    def copy_cycles(self, elements: int, *, together: bool = True) -> float:
+        """Those of a copy of so many elements, whose neighbours stay ``together`` or part."""
+        beyond = self.beyond if elements * self.element > self.l2 else 0.0
+        return elements * ((self.copy if together else self.transpose) + beyond)
 
 
 def core_of(machine: Machine, lanes: int, element: int) -> Core:
@@ -204,19 +211,21 @@ class TileCosts:
         distinct = [use.distinct(row, rows) * (vectors if use.moves else 1) for use in uses] if self.points > 1 else []
         share = bool(distinct) and accumulators + sum(distinct) <= core.registers - 2  # the compiler wants a few as well
         staged = [number for number, use in enumerate(uses) if use.is_staged(row, rows, vectors)]
-        loads, copied = 0.0, 0.0
+        loads, copied, conversions = 0.0, 0.0, 0.0
         for number, use in enumerate(uses):
             many = self.points * (rows if row in use.operand.dims else 1) * (vectors if use.moves else 1)
             loads += (distinct[number] if share else many) * (core.load if number in staged else use.load)
+            if use.bytes < core.element and number not in staged:
+                conversions += (distinct[number] if share else many) * CONVERSION * core.multiply_add
             copied += use.copy if number in staged else 0.0
         latency = core.latency * self.points if accumulators * core.multiply_add < core.latency else 0.0
-        step = max(self.points * accumulators * self.update, loads, latency) + UNHIDDEN_LOADS * loads
+        step = max(self.points * accumulators * self.update + conversions, loads, latency) + UNHIDDEN_LOADS * loads
         apart = any(use.moves and row in use.operand.dims for number, use in enumerate(uses) if number not in staged)
         step *= 1 + MORE_STREAMS * max(0, (rows if apart else 1) - STREAMS)
         tiles = self.results if self.over_terms else self.results // extent[self.lane] * -(-extent[self.lane] // width)
         tiles = tiles // extent[row] * -(-extent[row] // rows) if row else tiles
-        lane_panel = core.element * width * steps * self.points * self.moving
-        row_panel = core.element * rows * steps * self.points * (len(uses) - self.moving)
+        lane_panel = steps * self.points * sum(use.span(width, number in staged) for number, use in enumerate(uses) if use.moves)
+        row_panel = rows * steps * self.points * sum(use.bytes for use in uses if not use.moves)
         read = lane_panel if self.writes_apart(shape, row_panel) else self.streamed(lane_panel, row_panel)
         streamed = read / LINE * core.l2_line * UNHIDDEN_LINES
         cycles = tiles * (steps * step * self.partial(shape) + self.edge(shape) + streamed) + copied
@@ -225,9 +234,9 @@ class TileCosts:
     @cached_property
     def memory(self) -> float:
         """Cycles in which a core reads all operands and writes the results, where the second cache does not hold them."""
-        sizes = [min(prod(self.s.extents[dim] for dim in operand.dims), operand.flats[0].elements) for operand in self.operands]
-        elements = self.results + sum(sizes)
-        return elements * self.core.beyond / MOVES if elements * self.core.element > self.core.l2 else 0.0
+        sizes = [use.bytes * min(use.elements, use.operand.flats[0].elements) for use in self.uses]
+        read = self.results * self.core.element + sum(sizes)
+        return read * self.core.beyond / MOVES / self.core.element if read > self.core.l2 else 0.0
 
     def bound(self, shape: Shape, cycles: float) -> float:
         """Cycles of a tile's plan, no less than memory takes: longer where the rows of a tile, each read once, come from it in turns."""
@@ -289,25 +298,32 @@ class _Use:
         self.moves = costs.lane in operand.dims
         stride = operand.stride(costs.lane)
         self.results = prod(s.extents[dim] for dim in s.outputs if dim not in operand.dims)  # that read one element
-        size = prod(s.extents[dim] for dim in operand.dims)
-        self.beyond = size * core.element > core.l2
+        self.elements = size = prod(s.extents[dim] for dim in operand.dims)
+        self.bytes = DTYPES[operand.value.dtype].bytes  # of an element in memory
+        self.beyond = size * self.bytes > core.l2
         more = core.beyond if self.beyond else 0.0
         self.load = core.load
-        if self.moves and stride in SHUFFLED:
+        if self.moves and (stride == 1 or stride in SHUFFLED and self.bytes == core.element):
             self.load *= SHUFFLED[stride]
         elif self.moves:  # each lane has a line of its own
-            line = LINE / core.element * core.beyond / MOVES if self.beyond else core.l2_line if size * core.element > core.l1 else 0.0
-            self.load = core.gather + core.lanes * min(1.0, stride * core.element / LINE) * line
+            line = LINE / core.element * core.beyond / MOVES if self.beyond else core.l2_line if size * self.bytes > core.l1 else 0.0
+            self.load = core.gather + core.lanes * min(1.0, stride * self.bytes / LINE) * line
         along = [costs.lane] if self.moves else s.terms if operand.single is None else []
         together = any(map(operand.is_contiguous, along))
         self.copy = size * ((core.copy if together else core.transpose) + more)
         self.copyable = not costs.over_terms and operand.is_copyable
-        self.strided = operand.single is None or (self.moves and stride > 2 and self.results >= STRIDED_USES)
+        loaded = 2 if self.bytes == core.element else 1  # the greatest stride of lanes that loads do not gather
+        self.strided = operand.single is None or (self.moves and stride > loaded and self.results >= STRIDED_USES)
         self.cheap = (core.copy + more) * core.lanes <= COPY_SHARE * self.results
         last = costs.terms[-1] if costs.terms else None
-        self.step = min(abs(flat.stride(last)) for flat in operand.flats) * core.element if last else 0
+        self.step = min(abs(flat.stride(last)) for flat in operand.flats) * self.bytes if last else 0
         self.window = tuple((step, s.extents[dim]) for dim in costs.window if (step := step_of(operand, dim)))
         self.rows: dict[str | None, int] = {None: 0, **{dim: step_of(operand, dim) for dim in s.outputs}}
+
+    def span(self, width: int, staged: bool) -> int:
+        """Bytes that so many lanes take from the caches at one term: whole lines, where the next term's do not follow."""
+        apart = not staged and self.step > width * self.bytes and self.step % LINE
+        return width * (self.costs.core.element if staged else self.bytes) + (LINE if apart else 0)
 
     def distinct(self, row: str | None, rows: int) -> int:
         """Different elements that the rows and the window read, in one lane."""
@@ -330,7 +346,7 @@ class _Use:
     def has_separate_rows(self, vectors: int) -> bool:
         """Whether the lines that a tile reads along the lanes are apart from those at the next term."""
         core = self.costs.core
-        return self.moves and self.step > 2 * core.lanes * vectors * core.element
+        return self.moves and self.step > 2 * core.lanes * vectors * self.bytes
 
     def is_staged(self, row: str | None, rows: int, vectors: int) -> bool:
         """Whether the operand is worth a copy: it is computed, its lanes are strided, or its rows lie on too many pages."""
@@ -346,7 +362,7 @@ class _Use:
             return True
         if self.moves or row not in dims or rows <= core.ways or self.results < CROWDED_USES:
             return False
-        strides = [flat.stride(row) * core.element for flat in self.operand.flats] if row else []
+        strides = [flat.stride(row) * self.bytes for flat in self.operand.flats] if row else []
         return any(stride and stride % core.page == 0 for stride in strides)
 
 

@@ -20,13 +20,13 @@ from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index, Se
 from tcjit.grammar.dtypes import DTYPES, converted
 from tcjit.grammar.polynomial import names
 from tcjit.mapping.assignment import Assignment, Temporaries
-from tcjit.mapping.nest.convert_operands import WORTH_CONVERTING
 from tcjit.mapping.nest.narrow_factors import NarrowFactor, narrow_factor, replacing, without_conditions
 from tcjit.mapping.nest.vector_forms import DOT_PRODUCTS
 from tcjit.mapping.nest.words import TermGroup, word
 from tcjit.mapping.storage import fresh
 
 ONES = 0x01010101  # four bytes
+WORTH_PAIRS = 8  # uses of an element of each factor in the mean that pay for its copy in groups of two
 WORTH_BYTES = 2  # uses of an element of one of two factors in the mean: copies in groups of bytes take less time than products in int32
 
 
@@ -53,7 +53,7 @@ def form_dot_products(a: Assignment, temporaries: Temporaries, ways: int, *, pan
     uses = [_uses(a, factor.access, temporaries) for factor in factors]
     former = _Former(a, factors, conditions, temporaries, panels)
     made = former.of_bytes() if ways == 4 and max(uses) >= WORTH_BYTES else None
-    return made or (former.of_halves() if min(uses) >= WORTH_CONVERTING else DotProducts(a))
+    return made or (former.of_halves() if min(uses) >= WORTH_PAIRS else DotProducts(a))
 
 
 def _uses(a: Assignment, access: Access, temporaries: Temporaries) -> float:

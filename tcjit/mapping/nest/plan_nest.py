@@ -142,10 +142,12 @@ def _blocks(costs: TileCosts, shape: Shape, cost: Estimate) -> tuple[list[Loop],
     """A loop over blocks of a term where there are many terms; whether it stands around the results: one block of all panels after the
     other, where panels leave the caches or only pass through them; and loops around it, over parts of rows for threads to share."""
     s, core, terms = costs.s, costs.core, costs.trips * costs.points
-    if s.operator != "+=" or not shape.terms or (s.epilogue and (costs.over_terms or not s.in_memory)):
+    if not shape.terms or (costs.over_terms and (s.epilogue or s.operator != "+=")):
         return [], False, []
     unstaged = [use for number, use in enumerate(costs.uses) if number not in cost.staged]
     streams = len(shape.terms) == 1 and not shape.window and any(use.streams(shape) for use in unstaged)
+    if not streams and (s.operator != "+=" or (s.epilogue and not s.in_memory)):
+        return [], False, []
     parts = _streamed_parts(costs, shape) if streams else []
     most = _streamed_terms(costs, shape, cost, bool(parts)) if streams else BLOCK_TERMS
     again = not costs.over_terms and any(use.results > (shape.rows if shape.row else 1) for use in costs.uses)  # by another tile

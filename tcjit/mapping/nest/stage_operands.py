@@ -13,7 +13,7 @@ from itertools import chain
 from math import gcd, prod
 
 from tcjit.grammar.affine import guarded_accesses, linear
-from tcjit.grammar.ast import Access, Expr, Index
+from tcjit.grammar.ast import Access, Cast, Expr, Index
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import rebuild, walk
 from tcjit.mapping.assignment import Assignment, Temporaries
@@ -22,6 +22,7 @@ from tcjit.mapping.nest.cost import LINE, Core
 from tcjit.mapping.nest.operands import Operand
 from tcjit.mapping.nest.plan_nest import Plan
 from tcjit.mapping.nest.strip_mine import Strip, plus, strip_mine, strip_mined
+from tcjit.mapping.nest.vector_forms import is_converted
 from tcjit.mapping.storage import Bounds, Storage
 
 ROW_BLOCK = 64  # points of a block of rows at least whose neighbours are copied at once: a vector's elements
@@ -79,6 +80,7 @@ def stage_operands(a: Assignment, plan: Plan, core: Core, temporaries: Temporari
             boxes = [part for box in boxes for part in strip.parts(box)]
         for box, part in chain.from_iterable(joined(value, box, {}) for box in boxes):
             outer = a.outer if a.outer and set(a.outer.dims) <= set(dims) else None
+            part = part if part.dtype == copy.dtype else Cast(part, dtype=copy.dtype)
             copies.append(Assignment(copy.name, subscripts, "=", part, box, a.source, fuse_outer_only=True, outer=outer))
         reads[value] = Access(copy.name, subscripts, dtype=a.value.dtype)
     return Staging((*copies,), (*strips,), reads)
@@ -146,4 +148,7 @@ def _order(
 
 
 def _reading(value: Expr, reads: Mapping[Expr, Access]) -> Expr:
-    return reads[value] if value in reads else rebuild(value, lambda part: _reading(part, reads))
+    if value in reads:
+        return reads[value]
+    made = rebuild(value, lambda part: _reading(part, reads))
+    return made.operand if is_converted(value) and isinstance(made, Cast) and made.operand.dtype == made.dtype else made

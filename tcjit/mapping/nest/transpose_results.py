@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from tcjit.grammar.affine import isl_name
 from tcjit.grammar.ast import Index
 from tcjit.mapping.assignment import Assignment
-from tcjit.mapping.nest.cost import Core
 from tcjit.mapping.nest.statement import FlatAccess, FlatStatement
 
 GAIN = 0.9  # of a plan's cycles that another order must stay below: the model is no better than that
@@ -46,9 +45,3 @@ def _part(s: FlatStatement, read: FlatAccess, outer: str, inner: str) -> bool:
 
 def _merges(flat: FlatAccess, outer: str, inner: str, extent: int) -> bool:
     return flat.stride(outer) == extent * flat.stride(inner)
-
-
-def copy_cycles(results: int, core: Core) -> float:
-    """Cycles of the copy of so many results to their places."""
-    beyond = core.beyond if results * core.element > core.l2 else 0.0
-    return results * (core.transpose + beyond)

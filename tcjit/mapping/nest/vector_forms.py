@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TypeGuard
 
-from tcjit.grammar.ast import Access, Binary, Call, Const, Expr, Select, Unary
+from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Select, Unary
 from tcjit.grammar.walk import children
 
 # by the number of terms in 32 bits: functions of two words, the sum of the products of int16, or of uint8 by int8
 DOT_PRODUCTS = {2: "dot2", 4: "dot4"}
 TYPES = ("float32", "float64", "int32")
+NARROW = {"float32": ("float16", "bfloat16"), "int32": ("int8", "uint8", "int16")}  # types that loads convert to a wider one
 OPERATIONS = ("+", "-", "*", "/", "&&", "||", "<", ">", "<=", ">=", "==", "!=")
 STORED_TOGETHER = 16  # bytes of neighbours in several rows of a register tile that are stored at once where its lanes are apart
 FUNCTIONS = ("abs", "fabs", "min", "max", "relu")
@@ -21,11 +22,18 @@ def is_dot_product(body: Expr) -> TypeGuard[Call]:
     return isinstance(body, Call) and body.function in DOT_PRODUCTS.values()
 
 
+def is_converted(body: Expr) -> TypeGuard[Cast]:
+    """Whether a body is what a load of narrower elements gives."""
+    return isinstance(body, Cast) and isinstance(body.operand, Access) and body.operand.dtype in NARROW.get(body.dtype, ())
+
+
 def has_vector_form(body: Expr) -> bool:
     """Whether a body has one, its conditions included."""
     match body:
         case Access() | Const():
             return body.dtype in TYPES
+        case Cast():
+            return is_converted(body)
         case Unary():
             known = body.op == "-"
         case Binary():

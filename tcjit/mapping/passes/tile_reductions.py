@@ -20,7 +20,7 @@ from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewri
 from tcjit.mapping.isl import context
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.nest.affine_statement import affine_statement, with_epilogue
-from tcjit.mapping.nest.convert_operands import convert_operands
+from tcjit.mapping.nest.convert_operands import conversions, convert_operands
 from tcjit.mapping.nest.cost import Core, core_of
 from tcjit.mapping.nest.epilogue import Epilogue, epilogue_of
 from tcjit.mapping.nest.form_dot_products import form_dot_products
@@ -34,8 +34,8 @@ from tcjit.mapping.nest.stage_operands import stage_operands
 from tcjit.mapping.nest.statement import AffineStatement, FlatStatement
 from tcjit.mapping.nest.tile import tile, verify_tiles
 from tcjit.mapping.nest.tiled_statement import TiledStatement
-from tcjit.mapping.nest.transpose_results import GAIN, copy_cycles, result_orders
-from tcjit.mapping.nest.vector_forms import has_vector_form, is_dot_product
+from tcjit.mapping.nest.transpose_results import GAIN, result_orders
+from tcjit.mapping.nest.vector_forms import NARROW, has_vector_form, is_dot_product
 from tcjit.mapping.options import Options
 from tcjit.mapping.outer_loops import OuterLoops
 from tcjit.mapping.passes.chunk_reductions import chunk_reduction
@@ -169,7 +169,7 @@ class _ReductionTiling:
         undivided, strips = split_divisions(self.a)
         epilogue = self.epilogue.stripped(strips)
         dots = form_dot_products(undivided, temporaries, self.setting.machine.dot_ways)
-        copies, given = convert_operands(dots.assignment, temporaries)
+        copies, given = convert_operands(dots.assignment, temporaries, self.copied(dots.assignment, temporaries))
         before = [*dots.copies, *copies]
         found = self.rewritten(given, epilogue, temporaries.tensors)
         plans = plan_nests(found.statements, self.core, register_tile=options.register_tile)
@@ -198,11 +198,28 @@ class _ReductionTiling:
             found.verify(self.setting.program.values)
         tiled = []
         for s, plan in zip(found.statements, plans, strict=True):
+            if plan.nest.block_loop(s) is not None:
+                s = replace(s, stored=True)  # what an epilogue needs, block by block
             tiles = tile(s, plan.nest, self.core.lanes)
             if prove:
                 verify_tiles(s, tiles)
             tiled.append(TiledStatement(s, plan.nest, plan.operands, plan.body, tiles, self.core.lanes, plan.estimate.cycles))
         return [*before, *([] if found.complete else [self.start()]), replace(a, tiled=tuple(tiled)), *after]
+
+    def copied(self, a: Assignment, temporaries: Temporaries) -> tuple[str, ...]:
+        """The tensors of narrower types that are copied in the reduction's own before it: as the model says."""
+        choices = list(conversions(a, temporaries.tensors))
+        if len(choices) == 1:
+            return choices[0]
+
+        def cycles(choice: tuple[str, ...]) -> float:
+            with temporaries.trial():
+                copies, given = convert_operands(a, temporaries, choice)
+                plans = plan_nests(self.rewritten(given, Epilogue(), temporaries.tensors).statements, self.core)
+                elements = (prod(upper - lower for _, lower, upper in copy.bounds) for copy in copies)
+                return sum(plan.estimate.cycles for plan in plans) + sum(map(self.core.copy_cycles, elements))
+
+        return min(choices, key=cycles)
 
     def transposed(
         self, a: Assignment, found: _Rewritten, plans: Sequence[Plan], temporaries: Temporaries
@@ -212,7 +229,7 @@ class _ReductionTiling:
         if a.outer or not found.complete or len(found.statements) > 1 or not self.setting.options.pack:
             return None
         least = GAIN * plans[0].estimate.cycles
-        copy = copy_cycles(prod(upper - lower for _, lower, upper in a.results), self.core)
+        copy = self.core.copy_cycles(prod(upper - lower for _, lower, upper in a.results), together=False)
         (s, plan), best = (found.statements[0], plans[0]), None
         lane = plan.nest.leaf.lane
         scattered = frozenset([lane] if lane in s.outputs and s.write.stride(lane) != 1 else [])
@@ -257,7 +274,8 @@ class _ReductionTiling:
         restricted = restrict(whole, a.value.dtype, values)
         if not has_vector_form(restricted.body):
             raise _NoNestError("the body has no form over vectors")
-        if not is_dot_product(restricted.body) and any(tensors[access.tensor].dtype != a.value.dtype for access in restricted.reads):
+        own = (a.value.dtype, *NARROW.get(a.value.dtype, ()))
+        if not is_dot_product(restricted.body) and any(access.dtype not in own for access in restricted.reads):
             raise _NoNestError("operands of other types")
         parts = split_residues(restricted)
         complete = covers_results(restricted, parts)

@@ -1,28 +1,35 @@
-"""Operands of half precision: converted once where they are read often.
+"""Operands of half precision: copied in single, or converted where they are loaded.
 
 Modules: mapping.nest.convert_operands
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pytest
 from support.nests import Shapes, assignments
 
 from tcjit.errors import MappingError
 from tcjit.mapping.assignment import Assignment, Temporaries
-from tcjit.mapping.nest.convert_operands import convert_operands
+from tcjit.mapping.nest.convert_operands import conversions, convert_operands
 
 PRODUCT = "def f(bfloat16(M,K) A, bfloat16(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 SHAPES: Shapes = {"A": (20, 30), "B": (30, 40)}
 
 
-def converted(text: str, shapes: Shapes) -> tuple[list[Assignment], Assignment]:
+def converted(text: str, shapes: Shapes, copied: Collection[str]) -> tuple[list[Assignment], Assignment]:
     before = assignments(text, shapes)
-    return convert_operands(before.assignments[0], Temporaries(before))
+    return convert_operands(before.assignments[0], Temporaries(before), copied)
+
+
+def choices(text: str, shapes: Shapes) -> list[tuple[str, ...]]:
+    before = assignments(text, shapes)
+    return list(conversions(before.assignments[0], Temporaries(before).tensors))
 
 
 def test_each_tensor_once() -> None:
-    copies, a = converted(PRODUCT.replace("A(m,k) * B(k,n)", "A(m,k) * B(k,n) + A(m,k)"), SHAPES)
+    copies, a = converted(PRODUCT.replace("A(m,k) * B(k,n)", "A(m,k) * B(k,n) + A(m,k)"), SHAPES, "AB")
     assert [copy.show() for copy in copies] == [
         "A_float32(axis0, axis1) = float32(A(axis0, axis1)) where axis0 in 0:20, axis1 in 0:30",
         "B_float32(axis0, axis1) = float32(B(axis0, axis1)) where axis0 in 0:30, axis1 in 0:40",
@@ -31,21 +38,34 @@ def test_each_tensor_once() -> None:
 
 
 def test_single_precision_stays() -> None:
-    copies, a = converted(PRODUCT.replace("bfloat16", "float"), SHAPES)
+    copies, a = converted(PRODUCT.replace("bfloat16", "float"), SHAPES, ())
     assert copies == [] and "A(m, k) * B(k, n)" in a.show()
 
 
 def test_mixed_operands() -> None:
-    copies, a = converted(PRODUCT.replace("bfloat16(K,N)", "float(K,N)"), SHAPES)
+    copies, a = converted(PRODUCT.replace("bfloat16(K,N)", "float(K,N)"), SHAPES, "A")
     assert [copy.tensor for copy in copies] == ["A_float32"] and "A_float32(m, k) * B(k, n)" in a.show()
 
 
 def test_windows_read_the_converted_tensor_as_they_did() -> None:
     text = "def f(half(N) X, half(K) w) -> (Y) { Y(i) +=! X(2 * i + k) * w(k) }"
-    copies, a = converted(text, {"X": (100,), "w": (41,)})
+    copies, a = converted(text, {"X": (100,), "w": (41,)}, ("X", "w"))
     assert [copy.tensor for copy in copies] == ["X_float32", "w_float32"] and "X_float32(2 * i + k) * w_float32(k)" in a.show()
 
 
-def test_what_is_read_once_is_not_worth_it() -> None:
-    with pytest.raises(MappingError, match="as often as it is read"):
-        converted("def f(half(M,K) A, half(K) x) -> (y) { y(m) +=! A(m,k) * x(k) }", {"A": (20, 30), "x": (30,)})
+def test_what_is_not_copied_is_converted_where_it_is_read() -> None:
+    copies, a = converted(PRODUCT, SHAPES, "A")
+    assert [copy.tensor for copy in copies] == ["A_float32"] and "A_float32(m, k) * float32(B(k, n))" in a.show()
+    copies, a = converted("def f(int8(M,K) A) -> (int32(M) y) { y(m) +=! int32(A(m,k)) }", {"A": (20, 30)}, ())
+    assert copies == [] and "y(m) += int32(A(m, k))" in a.show()
+    with pytest.raises(MappingError, match="wrap"):
+        converted("def f(int8(M,K) A) -> (int32(M) y) { y(m) +=! int32(A(m,k) + A(m,k)) }", {"A": (20, 30)}, ())
+
+
+def test_choices_of_what_is_copied() -> None:
+    """Of what is read once there is none; of many tensors all or none."""
+    assert choices(PRODUCT, SHAPES) == [("A", "B"), ("A",), ("B",), ()]
+    assert choices(PRODUCT.replace("bfloat16", "float"), SHAPES) == [()]
+    assert choices("def f(half(M,K) A, half(K) x) -> (y) { y(m) +=! A(m,k) * x(k) }", {"A": (20, 30), "x": (30,)}) == [("x",), ()]
+    four = "def f(half(K) a, half(K) b, half(K) c, half(K) d) -> (y) { y(m) +=! a(k) * b(k) * c(k) * d(k) where m in 0:9 }"
+    assert choices(four, dict.fromkeys("abcd", (30,))) == [("a", "b", "c", "d"), ()]

@@ -164,6 +164,20 @@ def test_near_terms_are_inside(read: str) -> None:
     assert [loop.dim for loop in nest.loops][-2:] == ["c", "k"]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def f(float(K,N) X) -> (Y) { Y(n) min=! X(k,n) }",
+        "def f(bfloat16(K,N) X) -> (Y) { Y(n) +=! X(k,n) }",  # the results of a block wait in a temporary
+    ],
+)
+def test_rows_that_are_read_once_are_streamed(text: str) -> None:
+    """Whatever the operator is, and where an epilogue follows: all columns of a few rows before the next rows."""
+    (nest,) = (one for a in tiled(text, {"X": (100_000, 300)}).assignments for one in a.tiled)
+    assert [loop.dim for loop in nest.nest.loops] == ["k", "n", "k"] and nest.statement.stored
+    assert nest.nest.leaf.vectors > 2  # rows are no multiple of a line: narrow tiles read lines twice
+
+
 def test_blocks_leave_minima_and_integers_alone() -> None:
     least = flat("def f(float(M,K) A) -> (O) { O(m) min=! A(m,k) }", {"A": (64, 4000)})
     assert [loop.dim for loop in plan_nest(least, CORE).nest.loops].count("k") == 1
