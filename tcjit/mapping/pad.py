@@ -17,6 +17,7 @@ from tcjit.grammar.affine import condition as affine_condition
 from tcjit.grammar.ast import Access, Binary, Const, Expr, Index, Select, Unary
 from tcjit.grammar.polynomial import names as index_names
 from tcjit.grammar.walk import rebuild, walk
+from tcjit.layout import memory_order
 from tcjit.mapping.isl import context
 from tcjit.mapping.storage import Bounds, Storage
 from tcjit.mapping.strides import affine_form
@@ -30,7 +31,8 @@ WORTH_NEST = 2
 class Padding:
     """A guarded read, its padded copy's box (per subscript: least, greatest), and the copy's value over fresh indices.
 
-    ``dims``: the dimension that a subscript is where its range depends on dynamic sizes, else nothing.
+    ``dims``: the dimension that a subscript is where its range depends on dynamic sizes, else nothing. ``subscripts`` are those of the
+    read, in the order of the copy's axes.
     """
 
     select: Select
@@ -39,6 +41,17 @@ class Padding:
     indices: tuple[str, ...]
     value: Expr
     dims: tuple[str, ...]
+    subscripts: tuple[Expr, ...]
+
+
+def in_order(padding: Padding, storage: Storage) -> Padding:
+    """The padding whose copy has its axes in the order in which the tensor that is read has them in memory."""
+    order = memory_order(storage.layout, len(storage.shape))
+    if order is None:
+        return padding
+    box = tuple(padding.box[axis] for axis in order)
+    indices, dims = (tuple(names[axis] for axis in order) for names in (padding.indices, padding.dims))
+    return replace(padding, box=box, indices=indices, dims=dims, subscripts=tuple(padding.subscripts[axis] for axis in order))
 
 
 def paddings(
@@ -102,7 +115,7 @@ def _padding(
     if condition is None:
         return None
     moved = replace(read, subscripts=tuple(places))
-    return Padding(node, read, tuple(box), tuple(names), replace(node, condition=condition, then=moved), tuple(dims))
+    return Padding(node, read, tuple(box), tuple(names), replace(node, condition=condition, then=moved), tuple(dims), read.subscripts)
 
 
 def _stays_inside(sub: Expr, extent: int, boxes: Mapping[str, tuple[int, int]], values: Mapping[str, int]) -> bool:
@@ -168,5 +181,5 @@ def with_padded(value: Expr, made: Mapping[Expr, Access]) -> Expr:
 
 def padded_read(padding: Padding, copy: str) -> Access:
     """The read of the copy that stands for the guarded read."""
-    subscripts = tuple(_plus(sub, -least) for sub, (least, _) in zip(padding.read.subscripts, padding.box, strict=True))
+    subscripts = tuple(_plus(sub, -least) for sub, (least, _) in zip(padding.subscripts, padding.box, strict=True))
     return Access(copy, subscripts, dtype=padding.read.dtype)

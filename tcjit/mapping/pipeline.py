@@ -144,15 +144,15 @@ def build_scop(
     assignments = proved(factor_contractions, assignments)
     assignments = proved(hoist_invariants, assignments, isinstance(target, Machine))
     assignments = proved(number_values, assignments) if isinstance(target, Machine) else assignments
-    if isinstance(target, Machine) and options.uses_nests:
-        assignments = step(simplify_reductions, assignments)
-        assignments = step(scatter_reductions, assignments, target, prove != "none")
-        if on_vectors and options.fusion != "minimal" and not program.dynamic:
-            assignments = proved(fuse_outer_loops, assignments, target)
     nests = on_vectors and options.uses_nests
     if isinstance(target, Device) and pack and "mma" in target.capabilities:
         assignments = proved(narrow_operands, assignments)
+    if isinstance(target, Machine) and options.uses_nests:
+        assignments = step(simplify_reductions, assignments)
+        assignments = step(scatter_reductions, assignments, target, prove != "none")
     assignments = step(pad_operands, assignments, nests, isinstance(target, Device)) if pack else assignments
+    if nests and options.fusion != "minimal" and not program.dynamic:
+        assignments = proved(fuse_outer_loops, assignments, target)
     if nests:
         assignments = step(tile_reductions, assignments, options, target, prove != "none")
     if pack and on_vectors:  # on a GPU shared memory does the rest

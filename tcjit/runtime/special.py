@@ -99,7 +99,7 @@ def erfcinv(p: Array) -> Array:
 def _erfcinv_tail(p: Array) -> Array:
     """Inverse of erfc for p in [0, 1/2], by Halley steps from the rational approximation 26.2.22 of Abramowitz and Stegun."""
     inside = np.where((p > 0) & (p <= 0.5), p, 0.25)
-    t = np.sqrt(-2.0 * np.log(inside / 2.0))
+    t = np.sqrt(2.0 * (math.log(2.0) - np.log(inside)))  # half of the least denormal would be 0
     x = (t - (2.30753 + 0.27061 * t) / (1.0 + t * (0.99229 + 0.04481 * t))) / math.sqrt(2.0)
     for _ in range(4):
         miss = erfc(x) - inside

@@ -275,7 +275,7 @@ LOG_SOFTMAX = """def f(float(N,C) X) -> (Y) {
 
 def lane_loops(made: str) -> list[str]:
     """The statements of loops in vector lanes."""
-    return [body.strip() for body in re.findall(r"#pragma omp simd[^\n]*\n[^\n]*\n([^\n]*)", made)]
+    return [body.strip() for body in re.findall(r"#pragma omp simd[^\n]*\n[^\n]*\n(?: *int64_t tc_found[^\n]*\n[^\n]*\n)?([^\n]*)", made)]
 
 
 @pytest.mark.parametrize("tile", [(), (1,), (4,)], ids=["model", "row", "rows"])

@@ -6,10 +6,12 @@ Modules: mapping.group mapping.pad mapping.passes.pad_operands mapping.passes.tr
 from __future__ import annotations
 
 import pytest
-from support.mapping import AVX512, MATMUL, mapped, scop
+from support.mapping import AVX512, MATMUL, mapped, program, scop
 
+from tcjit.mapping.extract import extract
 from tcjit.mapping.group import Group
 from tcjit.mapping.options import Options
+from tcjit.mapping.passes.pad_operands import pad_operands
 from tcjit.mapping.plan import Plan, plan
 from tcjit.mapping.scop import Scop
 
@@ -53,6 +55,27 @@ def test_only_plain_comparisons_of_one_index_cut(condition: str, cuts: list[int]
     text = f"def f(float(C,K) W, float(K,T) X) -> (Y) {{ Y(c, t) +=! ({condition} ? X(k, t) * W(c, k) : 0.0) where t in 0:T }}"
     made = scop(text, SHAPES)
     assert [s.bounds[1][2] for s in made.statements if s.operator == "+="][:-1] == cuts
+
+
+PADDED = "{ O(n,f,w) +=! (w + k >= 1 && w + k <= W ? X(n,c,w+k-1) : 0.0) * G(f,c,k) where w in 0:W }"
+GROUPS = PADDED.replace("X(n,c,", "X(n,c + 4*(f/2),").replace("c,k) where", "c,k) where c in 0:4,")
+
+
+@pytest.mark.parametrize(
+    ("body", "layouts", "expected"),
+    [
+        (PADDED, {}, (2, 8, 22)),
+        (PADDED, {"X": "dense 0,2,1"}, (2, 8, 22)),  # lanes run along a dimension that moves what is read
+        (PADDED, {"X": "dense 0,2,1", "O": "dense 0,2,1"}, (2, 22, 8)),  # all lanes read one element: neighbours stay together
+        (GROUPS, {"X": "dense 0,2,1", "O": "dense 0,2,1"}, (2, 8, 22)),
+    ],
+)
+def test_the_order_of_a_padded_copy(body: str, layouts: dict[str, str], expected: tuple[int, ...]) -> None:
+    channels = 4 if body is GROUPS else 8
+    text = f"def f(float(N,C,W) X, float(F,D,K) G) -> (O) {body}"
+    found = extract(program(text, {"X": (2, 8, 20), "G": (4, channels, 3)}), layouts)
+    copies = [t for t in pad_operands(found, nests=True, tensor_cores=False).tensors if t.name == "X_padded"]
+    assert [copy.shape for copy in copies] == [expected]
 
 
 def test_a_short_last_index_leaves_the_lanes_to_a_longer_one() -> None:

@@ -22,6 +22,7 @@ from tcjit.mapping.outer_loops import OuterLoops
 from tcjit.mapping.passes.contract_slices import contract_slices, verify_outer_loops
 from tcjit.mapping.passes.fuse_outer_loops import fuse_outer_loops, settle_outer_loops
 from tcjit.mapping.passes.tile_reductions import tile_reductions
+from tcjit.mapping.pipeline import map_program
 from tcjit.mapping.verify_assignments import verify_assignments
 
 Shapes = dict[str, tuple[int, ...]]
@@ -50,6 +51,17 @@ def loops(text: str, shapes: Shapes, threads: int = 2) -> list[tuple[int, tuple[
 def test_names_are_those_of_each_assignment() -> None:
     b, c = (0, ("b",)), (0, ("c",))
     assert loops(ATTENTION, shapes_of_attention(16, 256)) == [b, b, b, c, b]
+
+
+def test_a_padded_copy_is_made_for_one_image_of_a_batch() -> None:
+    text = """def f(float(N,C,H,W) X, float(F,C,3,3) G) -> (O) {
+        O(n,f,h,w) +=! (h + i >= 1 && h + i <= H && w + j >= 1 && w + j <= W ? X(n,c,h+i-1,w+j-1) : 0.0) * G(f,c,i,j)
+            where h in 0:H, w in 0:W
+    }"""
+    mapped = map_program(program(text, {"X": (16, 8, 64, 64), "G": (8, 8, 3, 3)}), Options(), AVX512)
+    copy = next(s for s in mapped.scop.statements if s.tensor == "X_padded")
+    assert copy.outer is not None and len({s.outer.number for s in mapped.scop.statements if s.outer}) == 1
+    assert [(one.tensor, one.elements) for one in mapped.slices] == [("X_padded", 8 * 66 * 66)]
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,16 @@ def test_long_sums_are_in_chunks(text: str, shapes: Shapes) -> None:
     assert [a.untiled for a in rest if a.reduction] == ["combines partial results"]
 
 
+def test_extrema_of_halves_are_those_of_their_values_in_single() -> None:
+    pool = "def f(half(N,H,W) X) -> (O) { O(n,h,w) max=! X(n,2*h+i,2*w+j) where i in 0:2, j in 0:2, h in 0:9, w in 0:20 }"
+    nest, copy = tiled(pool, {"X": (3, 18, 40)}).assignments
+    assert nest.tensor == "O_wide" and nest.tiled and not nest.tiled[0].statement.stored and copy.tensor == "O" and copy.fused
+    part, *_, last = tiled("def f(bfloat16(N) X) -> (S) { S min=! X(n) }", {"X": (1 << 17,)}).assignments
+    assert part.tiled and last.show() == "S() = bfloat16(S_wide)"
+    shared = tiled("def f(half(N,M) X) -> (T, Y) { T(n) max=! X(n,m)  Y(n,m) = X(n,m) - T(n) }", {"X": (30, 40)}).assignments
+    assert shared[0].untiled and "T_wide" not in {a.tensor for a in shared}
+
+
 def test_half_precision_is_converted_once() -> None:
     """It runs in single, where an element is read often enough; otherwise loads convert it."""
     large: Shapes = {"A": (200, 300), "B": (300, 400)}

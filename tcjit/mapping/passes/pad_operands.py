@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tcjit.grammar.ast import Access, Expr, Index
+from tcjit.grammar.ast import Access, Const, Expr, Index
+from tcjit.grammar.polynomial import names
+from tcjit.layout import memory_order
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.nest.narrow_factors import is_narrow_product, with_conditions_inside
 from tcjit.mapping.outer_loops import OuterLoops
 from tcjit.mapping.pack import is_product
-from tcjit.mapping.pad import WORTH_NEST, WORTH_PADDING, Padding, padded_read, paddings, with_padded
+from tcjit.mapping.pad import WORTH_NEST, WORTH_PADDING, Padding, in_order, padded_read, paddings, with_padded
 from tcjit.mapping.reduction import is_plain_product
+from tcjit.mapping.storage import Storage
 
 
 def pad_operands(before: Assignments, nests: bool, tensor_cores: bool) -> Assignments:
@@ -29,6 +32,9 @@ def pad_operands(before: Assignments, nests: bool, tensor_cores: bool) -> Assign
             return [a]
         copies = []
         for p in padded:
+            moving = {name for sub in p.subscripts for name in names(sub)}
+            if moving.isdisjoint(names(_along_lanes(a, temporaries.tensors[a.tensor]))):
+                p = in_order(p, temporaries.tensors[p.read.tensor])  # elements that all lanes read lie as they did
             bounds = tuple((name, 0, greatest - least + 1) for name, (least, greatest) in zip(p.indices, p.box, strict=True))
             shape = tuple(upper for _, _, upper in bounds)
             copy = temporaries.add(a.source, f"{p.read.tensor}_padded", p.read.dtype, shape, a.extents(p.dims))
@@ -41,6 +47,12 @@ def pad_operands(before: Assignments, nests: bool, tensor_cores: bool) -> Assign
     return rewrite(before, visit)
 
 
+def _along_lanes(a: Assignment, result: Storage) -> Expr:
+    """The subscript along which results are neighbours in memory."""
+    order = memory_order(result.layout, len(result.shape))
+    return a.subscripts[order[-1]] if order else Const(0, dtype="int64")
+
+
 def _outer_loops(a: Assignment, padding: Padding) -> OuterLoops | None:
     """Those that a copy shares as the assignment does, along axes that are not padded."""
     if a.outer is None:
@@ -48,7 +60,7 @@ def _outer_loops(a: Assignment, padding: Padding) -> OuterLoops | None:
     ranges = {name: (lower, upper - 1) for name, lower, upper in a.bounds}
     found = {
         sub.name: name
-        for sub, name, box in zip(padding.read.subscripts, padding.indices, padding.box, strict=True)
+        for sub, name, box in zip(padding.subscripts, padding.indices, padding.box, strict=True)
         if isinstance(sub, Index) and box == ranges[sub.name]
     }
     return OuterLoops(a.outer.number, tuple(found[dim] for dim in a.outer.dims)) if set(a.outer.dims) <= found.keys() else None

@@ -15,7 +15,7 @@ import islpy as isl
 
 from tcjit.errors import MappingError
 from tcjit.grammar.affine import guarded_accesses
-from tcjit.grammar.ast import Access
+from tcjit.grammar.ast import Access, Cast
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.isl import context
 from tcjit.mapping.machine import Machine
@@ -46,6 +46,7 @@ from tcjit.mapping.verify_assignments import verify_assignments
 ELEMENT_BYTES = {"float32": 4, "float64": 8, "int32": 4}
 MANY_CHUNKS = 128  # partial results of one result that are worth lanes
 OPERATORS = ("+=", "*=", "min=", "max=")
+EXTREMA = ("min=", "max=")
 
 
 def tile_reductions(before: Assignments, options: Options, machine: Machine, prove: bool) -> Assignments:
@@ -63,6 +64,12 @@ def tile_reductions(before: Assignments, options: Options, machine: Machine, pro
             return [replace(a, fused=True, outer=a.outer if within else None)]
         alone = not any(_read(a) & (_read(other) | {other.tensor}) for other in _beside(program, number))
         tiling = _ReductionTiling(f"T{number}", a, Epilogue(), alone, setting)
+        if a.operator in EXTREMA and a.value.dtype in NARROW["float32"]:
+            try:
+                with temporaries.attempt():
+                    return tiling.tiled_in_single(temporaries)
+            except MappingError:
+                pass  # it has none in half precision either
         try:
             with temporaries.attempt():
                 return tiling.tiled_in_chunks(temporaries)
@@ -126,6 +133,23 @@ class _ReductionTiling:
     epilogue: Epilogue
     alone: bool  # no other assignment reads or writes what it reads: sharing loops with others would save no memory traffic
     setting: _Setting
+
+    def tiled_in_single(self, temporaries: Temporaries) -> list[Assignment]:
+        """An extremum of halves as that of their values in single precision, one of which it is: no rounding."""
+        a = self.a
+        if a.start != identity(a.operator, a.value.dtype):
+            raise _NoNestError("starts from another value than the identity")
+        wide = temporaries.add(a.source, f"{a.tensor}_wide", "float32", temporaries.tensors[a.tensor].shape)
+        value, start = Cast(a.value, dtype=wide.dtype), identity(a.operator, wide.dtype)
+        result = Cast(Access(wide.name, a.subscripts, dtype=wide.dtype), dtype=a.value.dtype)
+        narrowed = Assignment(a.tensor, a.subscripts, "=", result, a.results, a.source, outer=a.outer)
+        tiling = replace(self, a=replace(a, tensor=wide.name, value=value, start=start))
+        try:
+            with temporaries.attempt():
+                return [*tiling.tiled_in_chunks(temporaries), narrowed]
+        except MappingError:
+            found = replace(tiling, epilogue=Epilogue((narrowed,), stored=False)).tiled(temporaries)
+            return [*found, replace(narrowed, fused=True)]
 
     def tiled_in_chunks(self, temporaries: Temporaries) -> list[Assignment]:
         """A reduction that is worth chunks as the nest of their partial results, and what combines those."""
@@ -198,8 +222,8 @@ class _ReductionTiling:
             found.verify(self.setting.program.values)
         tiled = []
         for s, plan in zip(found.statements, plans, strict=True):
-            if plan.nest.block_loop(s) is not None:
-                s = replace(s, stored=True)  # what an epilogue needs, block by block
+            if plan.nest.block_loop(s) is not None and not s.in_memory:
+                s = replace(s, stored=True)  # where the sums of blocks wait for an epilogue
             tiles = tile(s, plan.nest, self.core.lanes)
             if prove:
                 verify_tiles(s, tiles)
