@@ -15,11 +15,13 @@ import numpy as np
 from tcjit.errors import DivisionError, GatherError
 from tcjit.grammar.affine import is_gather
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index, Program, Scalar, Select, Size, Statement, Unary
-from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.dtypes import DTYPES, FORMATS
+from tcjit.grammar.polynomial import names
+from tcjit.grammar.walk import factors
 from tcjit.grammar.wrapping import terms, wrapping
 from tcjit.runtime import bounds, reductions
 from tcjit.runtime.bounds import Bounded
-from tcjit.runtime.numerics import Array, convert, is_float, storage
+from tcjit.runtime.numerics import Array, computed_in, convert, is_float, storage
 
 POINTS = 1 << 19
 
@@ -88,11 +90,11 @@ def _statement(state: _RunState, statement: Statement, domain: tuple[tuple[int, 
     shape = state.program.shape(tensor.name)
     if tensor.name not in state.tensors:
         state.tensors[tensor.name] = Bounded(np.zeros(shape, storage(tensor.dtype)))
-    names = [r.index for r in statement.domain]
-    kept = len(names) - len(statement.reduction)
+    indices = [r.index for r in statement.domain]
+    kept = len(indices) - len(statement.reduction)
     block = all(isinstance(s, Index) for s in statement.subscripts) and [
         s.name for s in statement.subscripts if isinstance(s, Index)
-    ] == names[:kept]
+    ] == indices[:kept]
     touched = np.zeros(shape, dtype=bool)
     if block:  # an empty reduction still fills the range of the left side
         touched[tuple(slice(lower, upper) for lower, upper in domain[:kept])] = True
@@ -107,8 +109,9 @@ def _statement(state: _RunState, statement: Statement, domain: tuple[tuple[int, 
         else:
             begin = bounds.cast(old, tensor.dtype, statement.accumulate)
         accumulator = reductions.Accumulator(operator, statement.accumulate, begin, terms, state.track)
+    multiplied = _factors(statement) if state.track else []
     for piece in pieces(domain):
-        reader = _ExpressionEvaluator(state, names, piece)
+        reader = _ExpressionEvaluator(state, indices, piece)
         term = reader.evaluate(statement.value, None)
         position: reductions.Position = tuple(slice(lower, upper) for lower, upper in piece[:kept])
         if not block:
@@ -122,11 +125,41 @@ def _statement(state: _RunState, statement: Statement, domain: tuple[tuple[int, 
                 term = bounds.cast(term, statement.value.dtype, statement.accumulate)
             extents = tuple(upper - lower for lower, upper in piece)
             term = Bounded(np.broadcast_to(term.value, extents), term.error)
-            accumulator.add(position, term, tuple(range(kept, len(names))) if statement.reduction else ())
+            if multiplied:
+                greatest = FORMATS[computed_in(statement.accumulate)].greatest / terms
+                term = _factored(term, [reader.evaluate(factor, None).value for factor in multiplied], greatest)
+            accumulator.add(position, term, tuple(range(kept, len(indices))) if statement.reduction else ())
     if accumulator is not None:
         final = bounds.cast(accumulator.result(), statement.accumulate, tensor.dtype, store=True)
         stored = bounds.select(Bounded(touched), final, old)
     state.tensors[tensor.name] = stored if state.track else Bounded(stored.value)
+
+
+def _factors(statement: Statement) -> list[Expr]:
+    """Those of a sum's terms, one of which may be multiplied with the sum of the others; none where all depend on what is summed over."""
+    value = statement.value
+    while isinstance(value, Cast):
+        value = value.operand
+    if statement.operator != "+=" or not is_float(statement.accumulate):
+        return []
+    divided = isinstance(value, Binary) and value.op == "/"
+    found = [*factors(value.left), value.right] if divided and isinstance(value, Binary) else [*factors(value)]
+    apart = any(index not in names(factor) for factor in found for index in statement.reduction)
+    return found if len(found) > 1 and apart else []
+
+
+def _factored(term: Bounded, parts: Sequence[Array], greatest: float) -> Bounded:
+    """The terms of a sum that may be factored: of infinities it may make others, or NaN, and so where the product of some factors is beyond
+    ``greatest``; what is NaN in one factor stays NaN."""
+    reach, known = np.ones(term.value.shape), np.zeros(term.value.shape, dtype=bool)
+    for part in parts:
+        reach = reach * np.maximum(np.abs(part), 1.0)
+        known = known | np.isnan(part)
+    unknown = ~known & ~(np.isfinite(term.value) & (reach <= greatest))
+    if not unknown.any():
+        return term
+    error = np.zeros(term.value.shape) if term.error is None else term.error
+    return bounds.plain(term.value, np.where(unknown, np.inf, error))
 
 
 def _write(tensor: Bounded, position: reductions.Position, term: Bounded) -> Bounded:
@@ -168,11 +201,11 @@ def pieces(domain: Sequence[tuple[int, int]], points: int = POINTS) -> Iterator[
 class _ExpressionEvaluator:
     """Evaluates expressions over one piece of a domain: an axis for each index, broadcast where an expression lacks it."""
 
-    def __init__(self, state: _RunState, names: Sequence[str], piece: Sequence[tuple[int, int]]) -> None:
+    def __init__(self, state: _RunState, indices: Sequence[str], piece: Sequence[tuple[int, int]]) -> None:
         self.state = state
         self.indices = {
-            name: np.arange(lower, upper).reshape([-1 if axis == d else 1 for axis in range(len(names))])
-            for d, (name, (lower, upper)) in enumerate(zip(names, piece, strict=True))
+            name: np.arange(lower, upper).reshape([-1 if axis == d else 1 for axis in range(len(indices))])
+            for d, (name, (lower, upper)) in enumerate(zip(indices, piece, strict=True))
         }
 
     def evaluate(self, expr: Expr, mask: Array | None) -> Bounded:

@@ -235,3 +235,16 @@ def test_calls_and_lets() -> None:
     text = """def twice(float(N) A, float s) -> (B) { B(i) = A(i) * t where t = s * 2.0 }
     def f(float(N) X) -> (Y) { T = twice(X, 3.0)  Y(i) = T(i) + 1.0 }"""
     assert single(text, X=np.array([1.0, 2.0])).tolist() == [7.0, 13.0]
+
+
+def test_sums_that_may_be_factored_leave_infinities_open() -> None:
+    """``sum(X) * inf`` for ``sum(X * inf)``: an infinity, or NaN; NaN in a factor stays NaN."""
+    inf, nan = np.inf, np.nan
+    program = specialise(read("def f(float(N) X, float(M) Z) -> (Y) { Y(j) +=! X(i) * Z(j) }")[-1], {"X": (2,), "Z": (4,)}, {})
+    found = run(program, {"X": np.array([1.0, -3.0]), "Z": np.array([2.0, inf, -inf, nan])}, {})
+    assert (found.error["Y"] == [0, inf, inf, 0]).all() and found.values["Y"][0] == -4 and np.isnan(found.values["Y"][3])
+    found = run(program, {"X": np.array([3e38, 3e38]), "Z": np.array([0.0, 1.0, 2.0, 0.5])}, {})
+    assert (found.error["Y"] == inf).all()  # the sum of X overflows
+    dot = specialise(read("def f(float(N) X, float(N) Z) -> (Y) { Y() +=! X(i) * Z(i) }")[-1], {"X": (2,), "Z": (2,)}, {})
+    found = run(dot, {"X": np.array([1.0, -3.0]), "Z": np.array([inf, inf])}, {})
+    assert found.error["Y"] == 0 and np.isnan(found.values["Y"])
