@@ -68,8 +68,8 @@ def tile_reductions(before: Assignments, options: Options, machine: Machine, pro
             try:
                 with temporaries.attempt():
                     return tiling.tiled_in_single(temporaries)
-            except MappingError:
-                pass  # it has none in half precision either
+            except MappingError as error:
+                return [replace(a, untiled=error.what)]  # nests compute in no half type
         try:
             with temporaries.attempt():
                 return tiling.tiled_in_chunks(temporaries)
