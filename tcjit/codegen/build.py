@@ -109,7 +109,7 @@ class _Builder:
     def call(self, node: isl.AstNode) -> Run | TileRun:
         call = node.user_get_expr()
         name = str(call.get_op_arg(0).get_id().get_name())
-        values = [linear(call.get_op_arg(i)) for i in range(1, call.get_op_n_arg())]
+        values = [from_ast(call.get_op_arg(i)) for i in range(1, call.get_op_n_arg())]
         if name in self.mapped.scop.tile_statements:
             tiled, kind = self.mapped.scop.tile_statements[name]
             return TileRun(tiled.name, kind, tuple(values))
@@ -117,7 +117,7 @@ class _Builder:
         return Run(name, tuple(zip(statement.dims, self.dims(name, values), strict=True)))
 
     def loop(self, node: isl.AstNode) -> tuple[Node, ...]:
-        variable, lower, body = _variable(node), linear(node.for_get_init()), self.nodes(node.for_get_body())
+        variable, lower, body = _variable(node), from_ast(node.for_get_init()), self.nodes(node.for_get_body())
         if node.for_is_degenerate():  # isl names the variable only in the body
             return tuple(substitute(n, {variable: lower}) for n in body)
         return (For(variable, lower, _upper(node), node.for_get_inc().get_val().to_python(), body),)
@@ -217,7 +217,7 @@ class _GpuBuilder(_Builder):
             other = self.kept(node.if_get_else_node(), members) if node.if_has_else_node() else ()
             return (If(condition(node.if_get_cond()), self.kept(node.if_get_then_node(), members), other),)
         if here == _NODE.for_ and _variable(node) == f"c{members.depth}":
-            lower = linear(node.for_get_init())
+            lower = from_ast(node.for_get_init())
             upper = lower if node.for_is_degenerate() else _upper(node)
             step = 1 if node.for_is_degenerate() else node.for_get_inc().get_val().to_python()
             return (For(f"c{members.depth}", lower, upper, step, self.kept(node.for_get_body(), members.without(1))),)
@@ -230,7 +230,7 @@ class _GpuBuilder(_Builder):
             node = _children(node)[0]
         build, instances = self.leaves[int(node.get_annotation().get_name()[4:])]
         there = time.pullback_union_pw_multi_aff(isl.UnionPwMultiAff.from_pw_multi_aff(instances))
-        return linear(build.expr_from_pw_aff(there.get_pw_aff_list().get_at(0)))
+        return from_ast(build.expr_from_pw_aff(there.get_pw_aff_list().get_at(0)))
 
 
 def _map_of_digits(found: Digits) -> str:
@@ -266,11 +266,11 @@ def _variable(node: isl.AstNode) -> str:
 
 def _upper(node: isl.AstNode) -> Linear:
     condition = node.for_get_cond()
-    upper = linear(condition.get_op_arg(1))
+    upper = from_ast(condition.get_op_arg(1))
     return upper - 1 if condition.get_op_type() == _OP.lt else upper
 
 
-def linear(expr: isl.AstExpr) -> Linear:
+def from_ast(expr: isl.AstExpr) -> Linear:
     """An isl AST expression in normal form."""
     kind = expr.get_type()
     if kind == _EXPR.id:
@@ -279,7 +279,7 @@ def linear(expr: isl.AstExpr) -> Linear:
         return Linear.of(int(expr.get_val().to_python()))
     op = expr.get_op_type()
     first = 1 if op in _CHOICE else 0
-    args = [linear(expr.get_op_arg(i)) for i in range(first, expr.get_op_n_arg())]
+    args = [from_ast(expr.get_op_arg(i)) for i in range(first, expr.get_op_n_arg())]
     if op in _CHOICE and (distance := args[0] - args[1]).is_constant:
         return args[1] + indicator(condition(expr.get_op_arg(0))).times(distance.constant)
     if op == _OP.add:
@@ -317,7 +317,7 @@ def condition(expr: isl.AstExpr) -> Condition:
     """An isl AST condition."""
     op = expr.get_op_type() if expr.get_type() == _EXPR.op else None
     if op in _COMPARE:
-        return Compare(linear(expr.get_op_arg(0)), _COMPARE[op], linear(expr.get_op_arg(1)))
+        return Compare(from_ast(expr.get_op_arg(0)), _COMPARE[op], from_ast(expr.get_op_arg(1)))
     if op in _LOGIC:
         return BooleanOp(condition(expr.get_op_arg(0)), _LOGIC[op], condition(expr.get_op_arg(1)))
-    return Compare(linear(expr), "!=", Linear.of(0))
+    return Compare(from_ast(expr), "!=", Linear.of(0))

@@ -36,6 +36,7 @@ from tcjit.codegen.rows import GatheredRows
 from tcjit.codegen.source import Numbers, Source
 from tcjit.codegen.tile_printer import TilePrinter
 from tcjit.codegen.tile_vectors import declarations, narrow_declarations
+from tcjit.errors import MappingError
 from tcjit.grammar.ast import Access, Call, Expr
 from tcjit.grammar.builtins import ONE_OPERATION
 from tcjit.grammar.dtypes import DTYPES
@@ -50,6 +51,9 @@ from tcjit.mapping.pipeline import Mapped
 WITHOUT_REDUNDANCY_ELIMINATION = '''#if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize ("no-tree-pre")
 #endif'''
+
+# lines of a kernel for dynamic sizes: gcc 12 takes about 1 ms for each up to here, 90 s for 16,000, and more than 5 minutes for 34,000
+DYNAMIC_LINES = 10_000
 
 # threads of a team number themselves without a header, which costs more time than a kernel
 THREAD_NUMBER = '''#ifdef _OPENMP
@@ -92,7 +96,11 @@ class CEmitter(LaneEmitter):
         signature = f"int64_t {symbol}(void *const *tensors, const int64_t *numbers, void *workspace, int threads)"
         kernel = "\n".join([signature + " {", *self.lines, "}"])
         text = "\n".join(part for part in [*parts, kernel] if part)
-        profile = {**self.profile.totals(), "lines": kernel.count("\n")}
+        lines = kernel.count("\n")
+        if self.mapped.scop.program.dynamic and lines > DYNAMIC_LINES:
+            what = f"{lines:,} lines of C, one case of tiles beside another, which a compiler would take minutes for"
+            raise MappingError(what, hint="fixed sizes, or smaller tile, register_tile and unroll")
+        profile = {**self.profile.totals(), "lines": lines}
         sites = tuple(self.printer.sites)
         return Source(text, symbol, numbers, self.memory.workspace, sites, host=self.memory.host, profile=profile)
 

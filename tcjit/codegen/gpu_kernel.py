@@ -66,11 +66,12 @@ class _GpuKernelEmitter(GpuBodyEmitter):
         """The text of one kernel, and how to launch it."""
         self.begin(launch.threads)
         self.marks = (launch.mark,)
+        checks = self.printer.checks
         self.block(nodes)
         body, self.lines = self.lines, []
         shared = self.shared_arrays(nodes, symbol)
         self.pointers()
-        if any(f"&{FAILED}" in line for line in body):
+        if self.printer.checks > checks:
             body = [f"  int32_t {FAILED} = 0;", *body, f"  if ({FAILED} != 0) {self.printer.helper('tc_raise')}({FAILED}, tc_flag);"]
         opening = f"{self.gpu.kernel.format(threads=launch.threads)} {symbol}({', '.join(self.parameters())}) {{"
         return "\n".join([opening, *self.lines, *body, "}", ""]), KernelLaunch(symbol, self.grid, launch.threads, shared)

@@ -17,6 +17,7 @@ import torch
 from support.calls import child
 
 import tcjit
+from tcjit.codegen import c
 from tcjit.errors import ArgumentError, GatherError, ShapeError
 from tcjit.jit import compile as compiling
 from tcjit.jit import dynamic, kernel_cache
@@ -205,6 +206,15 @@ def test_a_def_that_does_not_survive_gets_fixed_kernels(monkeypatch: pytest.Monk
     monkeypatch.setattr(compiling, "generalise", refuse)
     with pytest.warns(UserWarning, match="a kernel for every value of B: not today"):
         assert torch.equal(seven(x := seeded(5)), 7 * x)
+
+
+def test_a_dynamic_kernel_of_too_many_lines_gives_way_to_fixed_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "def product(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
+    product = tcjit.define(text, target="cpu", dynamic=["M"]).product
+    monkeypatch.setattr(c, "DYNAMIC_LINES", 50)
+    a, b = seeded(40, 24), seeded(24, 32)
+    with pytest.warns(UserWarning, match=r"a kernel for every value of M: \d+ lines of C"):
+        assert torch.allclose(product(a, b), a @ b, atol=1e-4)
 
 
 # ---------------------------------------------------------------- by itself
