@@ -193,6 +193,7 @@ class _AliasClasses:
         """One block; ``around`` are the values, by cell, that are the first to have their memory here and outside."""
         roots = {cell: set(values) for cell, values in around.items()}
         leaving = set(block.outputs).union(*(captured(inner) for node in block.nodes for inner in node.blocks))
+        leaving.update(value for node in block.nodes if node.blocks for value in node.inputs)  # a loop of no iteration passes them on
         views = [node for node in block.nodes if node.effect == "view" and any(value.type is not None for value in node.inputs)]
         derived = {value for node in views for value in node.outputs}
         for value in block.values:

@@ -150,6 +150,11 @@ WRITERS = {
         "aten.t",
         "shares memory with %",
     ),
+    "a view that a loop of no iteration returns": (
+        "z = x.t()\nfor i in range(x.size(0) - 4):\n    z = x + 1\nreturn z",
+        "aten.t",
+        "shares memory with %",
+    ),
     "a view of an element": (
         "h = [x]\ny = x + 1\nfor i in range(2):\n    h.append(y)\nreturn h[0].t(), x",
         "aten.t",
