@@ -153,11 +153,13 @@ def write_interleaved(emitter: Emitter, loop: For) -> bool:
 def write_transposed(emitter: Emitter, rows: For) -> bool:
     """Write a loop over neighbours in memory around one over lanes that are apart, whose words are transposed; False, and nothing
     written, where it is none of that kind."""
-    copy = _transposed(emitter, rows)
+    lanes = _inner(rows)
+    if lanes is None:
+        return False
+    with emitter.ranged(rows), emitter.ranged(lanes):  # which tell that an element of a small buffer is where it is
+        copy = _transposed(emitter, rows, lanes)
     if copy is None:
         return False
-    lanes = _inner(rows)
-    assert lanes is not None
     if lanes.trips is not None:
         _write_rows(emitter, rows, lanes, copy)
         return True
@@ -242,10 +244,9 @@ def _interleaved(emitter: Emitter, loop: For) -> _Copy | None:
     return _Copy(target, known[0], steps[1].constant, signs)
 
 
-def _transposed(emitter: Emitter, rows: For) -> _Copy | None:
-    lanes = _inner(rows)
-    found = _run(emitter, lanes) if lanes is not None else None
-    if found is None or lanes is None or rows.step != 1:
+def _transposed(emitter: Emitter, rows: For, lanes: For) -> _Copy | None:
+    found = _run(emitter, lanes)
+    if found is None or rows.step != 1:
         return None
     if rows.variable in (lanes.lower.variables | lanes.upper.variables):
         return None

@@ -58,6 +58,7 @@ from tcjit.mapping.passes.split_reduction import split_reduction
 from tcjit.mapping.passes.synchronise import synchronise
 from tcjit.mapping.passes.tile import tile
 from tcjit.mapping.passes.tile_reductions import tile_reductions
+from tcjit.mapping.passes.transpose_operands import transpose_operands
 from tcjit.mapping.passes.transpose_output import transpose_output
 from tcjit.mapping.passes.vectorise import vectorise
 from tcjit.mapping.passes.widen import widen
@@ -158,6 +159,7 @@ def build_scop(
     if pack and on_vectors:  # on a GPU shared memory does the rest
         assignments = step(transpose_output, assignments, options)
         assignments = step(pack_operands, assignments)
+        assignments = proved(transpose_operands, assignments) if options.private_buffers else assignments
     assignments = proved(chunk_reductions, assignments, options, target)
     assignments = proved(restrict_products, assignments) if isinstance(target, Device) else assignments
     assignments = proved(split_index_sets, assignments, options) if on_vectors else assignments

@@ -353,7 +353,7 @@ def _streaming(scop: Scop, group: Group, options: Options, machine: Machine) -> 
         extent = main.extent(group.columns[lane][main.name])
         inside = len(group.statements) > 1 or bool(main.reduction)
         tile[lane] = min(extent, 512 if main.reduction else STREAM_TILE) if others < 16 or inside else 0
-        _block_transposed(scop, group, main, lane, tile)
+        _block_transposed(scop, group, lane, tile)
     if lane is None and group.columns:
         tile[-1] = _together(scop, group, machine)
     for c in columns:
@@ -386,12 +386,13 @@ def _together(scop: Scop, group: Group, machine: Machine) -> int:
     return max(1, min(TOGETHER, near // max(1, sum(row.values())), rows // (TURNS * machine.threads)))
 
 
-def _block_transposed(scop: Scop, group: Group, main: ScopStatement, lane: int, tile: list[int]) -> None:
+def _block_transposed(scop: Scop, group: Group, lane: int, tile: list[int]) -> None:
     """Cut both loops of a transposition so that the lines read across stay in cache until they are used up."""
-    for a in accesses(main):
-        for c, column in enumerate(group.columns):
-            if c != lane and stride(scop, a, column[main.name]) == 1 and stride(scop, a, group.columns[lane][main.name]) not in (0, 1):
-                tile[c], tile[lane] = max(16, LINE // DTYPES[scop.tensor(a.tensor).dtype].bytes), 64
+    for name in group.statements:
+        for a in accesses(scop.statement(name)):
+            for c, column in enumerate(group.columns):
+                if c != lane and stride(scop, a, column[name]) == 1 and stride(scop, a, group.columns[lane][name]) not in (0, 1):
+                    tile[c], tile[lane] = max(16, LINE // DTYPES[scop.tensor(a.tensor).dtype].bytes), 64
 
 
 def _lane_choices(scop: Scop, group: Group, prefer: int | None) -> tuple[tuple[str, str], ...]:

@@ -61,6 +61,7 @@ class _Replacement:
             "factor_contractions": self.factored,
             "hoist_invariants": self.stored,
             "number_values": self.numbered,
+            "transpose_operands": self.stored,
             "fuse_outer_loops": self.blocked,
         }
 
