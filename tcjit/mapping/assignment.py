@@ -64,6 +64,12 @@ class Assignment:
     def empty(self) -> bool:
         return any(upper <= lower for _, lower, upper in self.bounds)
 
+    @property
+    def is_elementwise(self) -> bool:
+        """Whether it is a plain store to every element of a box that is known."""
+        plain = self.operator == "=" and not (self.final or self.outer or self.start)
+        return plain and not (self.empty or self.dynamic or self.constraints)
+
     def extents(self, dims: Iterable[str]) -> tuple[Expr | None, ...]:
         """Those of a temporary whose axes are these dimensions, as in ``Storage.dynamic_extents``."""
         extents = tuple(self.dynamic[dim][1] if dim in self.dynamic else None for dim in dims)

@@ -19,6 +19,8 @@ from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.storage import Storage
 from tcjit.mapping.strides import accesses
 
+FEW = 8  # times as many instances as those of a statement that keeps its dimensions have those that merge theirs
+
 
 @dataclass(frozen=True)
 class Merge:
@@ -77,8 +79,10 @@ def _closure(scop: Scop, tensor: str, axis: int) -> tuple[Axes, list[Merge]] | N
                     return None
                 waiting += [(a.tensor, at) for a in accesses(s) if (at := _position(a, outer.name, inner.name)) is not None]
     merges = [Merge(name, outer, inner, scop.statement(name).extent(inner)) for name, (outer, inner) in pairs.items()]
-    fits = all(_fits(scop, scop.statement(m.statement), m, axes) for m in merges)
-    return (axes, merges) if merges and fits else None
+    fitting = [m for m in merges if _fits(scop, scop.statement(m.statement), m, axes)]
+    most = max((scop.statement(m.statement).points for m in fitting), default=0)
+    fits = all(m in fitting or _fills(scop, scop.statement(m.statement), m, axes, most) for m in merges)
+    return (axes, fitting) if fitting and fits else None
 
 
 def _position(access: Access, outer: str, inner: str) -> int | None:
@@ -109,6 +113,14 @@ def _fits(scop: Scop, s: ScopStatement, merge: Merge, axes: Axes) -> bool:
     return not _bare(s.value) & {merge.outer, merge.inner}
 
 
+def _fills(scop: Scop, s: ScopStatement, merge: Merge, axes: Axes, most: int) -> bool:
+    """Whether a statement fills a small temporary: it keeps its two dimensions, others read what it writes along one."""
+    storage, at = scop.tensor(s.tensor), axes.get(s.tensor)
+    if at is None or storage.role != "temporary" or storage.shape[at + 1] != merge.extent or s.dynamic_bounds:
+        return False
+    return s.points * FEW <= most and not axes.keys() & {a.tensor for a, _ in s.reads()}
+
+
 def _names(expr: Expr) -> set[str]:
     names = {expr.name} if isinstance(expr, Index) else set()
     return names.union(*map(_names, children(expr))) if children(expr) else names
@@ -125,8 +137,20 @@ def _bare(expr: Expr) -> set[str]:
 def _applied(scop: Scop, axes: Axes, merges: list[Merge]) -> Scop:
     tensors = tuple(_merged_storage(t, axes[t.name]) if t.name in axes else t for t in scop.tensors)
     by_statement = {m.statement: m for m in merges}
-    statements = tuple(_merged_statement(s, by_statement[s.name], axes) if s.name in by_statement else s for s in scop.statements)
+    statements = tuple(
+        _merged_statement(s, by_statement[s.name], axes) if s.name in by_statement else _filling(scop, s, axes) for s in scop.statements
+    )
     return replace(scop, statements=statements, tensors=tensors)
+
+
+def _filling(scop: Scop, s: ScopStatement, axes: Axes) -> ScopStatement:
+    """A statement that keeps its dimensions, with the place in the merged axis that it writes."""
+    if s.tensor not in axes:
+        return s
+    at = axes[s.tensor]
+    row = Binary("*", s.subscripts[at], Const(scop.tensor(s.tensor).shape[at + 1], dtype="int64"), dtype="int64")
+    place = Binary("+", row, s.subscripts[at + 1], dtype="int64")
+    return replace(s, subscripts=(*s.subscripts[:at], place, *s.subscripts[at + 2 :]))
 
 
 def _merged_storage(storage: Storage, axis: int) -> Storage:

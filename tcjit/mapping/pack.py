@@ -8,10 +8,11 @@ that dimension last. The copy reads and writes each element once; the contractio
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
 from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index, Scalar, Unary
+from tcjit.grammar.walk import rebuild
 from tcjit.mapping.assignment import Assignment
 from tcjit.mapping.machine import vector_cover
 from tcjit.mapping.storage import Bounds, Storage
@@ -139,8 +140,4 @@ def operands(value: Expr) -> list[Access]:
 
 def replaced(value: Expr, copies: Mapping[Access, Access]) -> Expr:
     """The value with reads replaced."""
-    if isinstance(value, Access):
-        return copies.get(value, value)
-    if isinstance(value, Binary):
-        return replace(value, left=replaced(value.left, copies), right=replaced(value.right, copies))
-    return replace(value, operand=replaced(value.operand, copies)) if isinstance(value, (Unary, Cast)) else value
+    return copies.get(value, value) if isinstance(value, Access) else rebuild(value, lambda part: replaced(part, copies))

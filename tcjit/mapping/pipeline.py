@@ -32,6 +32,7 @@ from tcjit.mapping.passes.chunk_reductions import chunk_reductions
 from tcjit.mapping.passes.contract import contract
 from tcjit.mapping.passes.contract_slices import contract_slices, verify_outer_loops
 from tcjit.mapping.passes.eliminate_indices import eliminate_indices
+from tcjit.mapping.passes.expand_operands import expand_operands
 from tcjit.mapping.passes.factor_contractions import factor_contractions
 from tcjit.mapping.passes.fuse import fuse, groups_of
 from tcjit.mapping.passes.fuse_outer_loops import fuse_outer_loops, settle_outer_loops
@@ -159,6 +160,7 @@ def build_scop(
     if pack and on_vectors:  # on a GPU shared memory does the rest
         assignments = step(transpose_output, assignments, options)
         assignments = step(pack_operands, assignments)
+        assignments = proved(expand_operands, assignments, target)
         assignments = proved(transpose_operands, assignments) if options.private_buffers else assignments
     assignments = proved(chunk_reductions, assignments, options, target)
     assignments = proved(restrict_products, assignments) if isinstance(target, Device) else assignments
@@ -182,9 +184,7 @@ def map_program(
         return _mapped(program, options, machine, layouts, prove, steps or Steps(program.definition.name))
 
 
-def _mapped(
-    program: Program, options: Options, machine: Machine, layouts: Mapping[str, str] | None, prove: Proof, steps: Steps
-) -> Mapped:
+def _mapped(program: Program, options: Options, machine: Machine, layouts: Mapping[str, str] | None, prove: Proof, steps: Steps) -> Mapped:
     """What nests compute and what they do not follow one another in the order of the program, each mapped by itself."""
     scop = build_scop(program, options, layouts, machine, steps, prove=prove)
     if not options.shapes_loops and any(_kind(s) == "loops" for s in scop.statements):

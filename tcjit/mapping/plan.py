@@ -346,6 +346,7 @@ def _streaming(scop: Scop, group: Group, options: Options, machine: Machine) -> 
     lane = next((c for c in columns if group.columns[c][main.name] == lane_of_main), None)
     lanes = _lane_choices(scop, group, prefer=lane)
     tile = [1] * len(group.columns)
+    near: list[int] = []
     if lane is not None:
         others = 1
         for c in columns:
@@ -353,13 +354,13 @@ def _streaming(scop: Scop, group: Group, options: Options, machine: Machine) -> 
         extent = main.extent(group.columns[lane][main.name])
         inside = len(group.statements) > 1 or bool(main.reduction)
         tile[lane] = min(extent, 512 if main.reduction else STREAM_TILE) if others < 16 or inside else 0
-        _block_transposed(scop, group, lane, tile)
+        near = _block_transposed(scop, group, lane, tile)
     if lane is None and group.columns:
         tile[-1] = _together(scop, group, machine)
     for c in columns:
         if size := _forced(options, c):
             tile[c] = size
-    order = tuple(sorted(columns, key=lambda c: (c == lane, c)))
+    order = tuple(sorted(columns, key=lambda c: (c == lane, c in near, c)))
     return Plan(_outermost(order, options), tuple(tile), lanes)
 
 
@@ -386,13 +387,17 @@ def _together(scop: Scop, group: Group, machine: Machine) -> int:
     return max(1, min(TOGETHER, near // max(1, sum(row.values())), rows // (TURNS * machine.threads)))
 
 
-def _block_transposed(scop: Scop, group: Group, lane: int, tile: list[int]) -> None:
-    """Cut both loops of a transposition so that the lines read across stay in cache until they are used up."""
+def _block_transposed(scop: Scop, group: Group, lane: int, tile: list[int]) -> list[int]:
+    """Cut both loops of a transposition so that the lines read across stay in cache until they are used up; the columns along which
+    they lie."""
+    near = []
     for name in group.statements:
         for a in accesses(scop.statement(name)):
             for c, column in enumerate(group.columns):
                 if c != lane and stride(scop, a, column[name]) == 1 and stride(scop, a, group.columns[lane][name]) not in (0, 1):
                     tile[c], tile[lane] = max(16, LINE // DTYPES[scop.tensor(a.tensor).dtype].bytes), 64
+                    near.append(c)
+    return near
 
 
 def _lane_choices(scop: Scop, group: Group, prefer: int | None) -> tuple[tuple[str, str], ...]:

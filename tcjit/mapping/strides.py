@@ -8,7 +8,7 @@ from math import prod
 from tcjit.grammar.ast import Access, Expr, Index
 from tcjit.grammar.polynomial import integer, names
 from tcjit.mapping.scop import Scop, ScopStatement
-from tcjit.mapping.storage import Storage
+from tcjit.mapping.storage import Bounds, Storage
 
 KEPT = 32  # elements of a row that a thread of a GPU can keep in registers
 SHARING = 1024  # threads of a block that can take a row together
@@ -60,6 +60,11 @@ def stride_in(storage: Storage, subscripts: tuple[Expr, ...], dim: str, values: 
             return None
         total += factors.get(dim, 0) * step
     return total
+
+
+def strides_in(storage: Storage, subscripts: tuple[Expr, ...], bounds: Bounds, values: Mapping[str, int]) -> list[int | None]:
+    """Those along some dimensions."""
+    return [stride_in(storage, subscripts, name, values) for name, _, _ in bounds]
 
 
 def accesses(s: ScopStatement) -> list[Access]:

@@ -61,6 +61,7 @@ class _Replacement:
             "factor_contractions": self.factored,
             "hoist_invariants": self.stored,
             "number_values": self.numbered,
+            "expand_operands": self.stored,
             "transpose_operands": self.stored,
             "fuse_outer_loops": self.blocked,
         }
@@ -385,4 +386,3 @@ def _results(a: Assignment) -> Assignment:
 
 def _same_element(a: Assignment, b: Assignment) -> bool:
     return (a.tensor, a.subscripts) == (b.tensor, b.subscripts)
-

@@ -6,15 +6,15 @@ gives it the loops of its reader, ``contract`` a buffer of one tile, and vectors
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tcjit.grammar.affine import guarded_accesses
-from tcjit.grammar.ast import Access, Expr, Index
-from tcjit.grammar.walk import rebuild
+from tcjit.grammar.ast import Access, Index
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
+from tcjit.mapping.pack import replaced
 from tcjit.mapping.storage import Bounds
-from tcjit.mapping.strides import stride_in
+from tcjit.mapping.strides import strides_in
 
 LEAST = 4  # rows, and lanes, from which on a tile is worth transposing
 
@@ -23,46 +23,36 @@ def transpose_operands(before: Assignments) -> Assignments:
     """The program with the copies before the assignments that read them."""
 
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
-        if a.operator != "=" or a.empty or a.dynamic or a.constraints or a.outer is not None or isinstance(a.value, Access):
+        if not a.is_elementwise or isinstance(a.value, Access) or any(lower < 0 for _, lower, _ in a.bounds):
             return [a]
-        bounds = _outermost_first(a, temporaries, before.values)
+        near = strides_in(temporaries.tensors[a.tensor], a.subscripts, a.bounds, before.values)
+        bounds = tuple(bound for _, bound in sorted(zip(near, a.bounds, strict=True), key=lambda pair: -(pair[0] or 0)))
         reads = dict.fromkeys(access for access, guards in guarded_accesses(a.value) if not guards and access.tensor != a.tensor)
-        across = [access for access in reads if _is_across(bounds, access, temporaries, before.values)]
-        order = tuple(Index(name, dtype="int64") for name, _, _ in bounds)
-        shape = tuple(upper for _, _, upper in bounds)
         copies = {}
         assignments = []
-        for access in across:
-            copy = temporaries.add(a.source, f"{access.tensor}_transposed", access.dtype, shape)
+        for access in reads:
+            steps = strides_in(temporaries.tensors[access.tensor], access.subscripts, a.bounds, before.values)
+            if not all(near) or None in steps or not _is_across(a.bounds, near, steps):
+                continue
+            copy = temporaries.add(a.source, f"{access.tensor}_transposed", access.dtype, [upper for _, _, upper in bounds])
+            order = tuple(Index(name, dtype="int64") for name, _, _ in bounds)
             copies[access] = Access(copy.name, order, dtype=access.dtype)
             assignments.append(Assignment(copy.name, order, "=", access, bounds, a.source))
-        return [*assignments, replace(a, value=_replaced(a.value, copies))]
+        return [*assignments, replace(a, value=replaced(a.value, copies))]
 
     return rewrite(before, visit)
 
 
-def _outermost_first(a: Assignment, temporaries: Temporaries, values: Mapping[str, int]) -> Bounds:
-    """The dimensions in the order in which the result lies in memory; none where that is not known."""
-    target = temporaries.tensors[a.tensor]
-    steps = {name: stride_in(target, a.subscripts, name, values) for name, _, _ in a.bounds}
-    if not all(steps.values()):
-        return ()
-    return tuple(sorted(a.bounds, key=lambda bound: -(steps[bound[0]] or 0)))
+def _is_across(bounds: Bounds, near: Sequence[int | None], steps: Sequence[int | None]) -> bool:
+    """Whether neighbours of a result, whose strides are ``near``, are apart in an operand, whose strides are ``steps``, and the
+    operand's neighbours are apart in the result."""
+    moving = zip(near, steps, bounds, strict=True)
+    extents = {(to or 0, step or 0): upper - lower for to, step, (_, lower, upper) in moving if upper - lower > 1}
 
+    def together(place: tuple[int, int]) -> int:
+        """The extent of the dimension that the one with these strides and those around it are merged to (see ``collapse``)."""
+        extent = extents.get(place, 1)
+        return extent * together((place[0] * extent, place[1] * extent)) if extent > 1 else 1
 
-def _is_across(bounds: Bounds, access: Access, temporaries: Temporaries, values: Mapping[str, int]) -> bool:
-    """Whether neighbours of a result along its last dimension are apart in an operand, and its neighbours are apart in the result."""
-    if not bounds:
-        return False
-    storage = temporaries.tensors[access.tensor]
-    steps = [stride_in(storage, access.subscripts, name, values) for name, _, _ in bounds]
-    extents = [upper - lower for _, lower, upper in bounds]
-    if None in steps or steps[-1] in (0, 1) or extents[-1] < LEAST:
-        return False
-    return any(step == 1 and extent >= LEAST for step, extent in zip(steps[:-1], extents[:-1], strict=True))
-
-
-def _replaced(value: Expr, copies: Mapping[Access, Access]) -> Expr:
-    if isinstance(value, Access):
-        return copies.get(value, value)
-    return rebuild(value, lambda child: _replaced(child, copies))
+    lane, row = (next((place for place in extents if place[side] == 1), (1, 1)) for side in (0, 1))
+    return lane[1] not in (0, 1) and row[0] != 1 and min(together(lane), together(row)) >= LEAST

@@ -1,0 +1,83 @@
+"""Expand operands: repeat small operands of an elementwise assignment, so that dimensions too short for vectors can be merged.
+
+``O(a,c,d) = X(a,c,d) * U(d)`` has vectors along ``d`` alone; with ``W(c,d) = U(d)``, computed once, ``c`` and ``d`` become one dimension
+(see ``collapse``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+
+from tcjit.grammar.affine import guarded_accesses
+from tcjit.grammar.ast import Access, Expr, Index
+from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.walk import children
+from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
+from tcjit.mapping.machine import Machine
+from tcjit.mapping.pack import replaced
+from tcjit.mapping.storage import Bounds
+from tcjit.mapping.strides import strides_in
+
+LONG = 4  # vectors along a dimension that needs no merging
+SMALL = 8  # results for each element of an expanded operand, at least
+
+
+def expand_operands(before: Assignments, machine: Machine) -> Assignments:
+    """The program with the expanded operands before the assignments that read them."""
+
+    def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
+        if not a.is_elementwise:
+            return [a]
+        width = machine.lanes(DTYPES[a.value.dtype].bytes)
+        copies = {}
+        assignments = []
+        for access, bounds in _expansions(a, width, temporaries, before.values).items():
+            copy = temporaries.add(a.source, f"{access.tensor}_expanded", access.dtype, [upper for _, _, upper in bounds])
+            order = tuple(Index(name, dtype="int64") for name, _, _ in bounds)
+            copies[access] = Access(copy.name, order, dtype=access.dtype)
+            assignments.append(Assignment(copy.name, order, "=", access, bounds, a.source))
+        return [*assignments, replace(a, value=replaced(a.value, copies))]
+
+    return rewrite(before, visit)
+
+
+def _expansions(a: Assignment, width: int, temporaries: Temporaries, values: Mapping[str, int]) -> dict[Access, Bounds]:
+    """The operands in the way of merging the innermost dimensions of the result, and the dimensions that they are expanded to."""
+    bounds = tuple(bound for bound in a.bounds if bound[2] - bound[1] > 1)
+    extents = [upper - lower for _, lower, upper in bounds]
+    near = strides_in(temporaries.tensors[a.tensor], a.subscripts, bounds, values)
+    guarded = list(guarded_accesses(a.value))
+    steps = {access: strides_in(temporaries.tensors[access.tensor], access.subscripts, bounds, values) for access, _ in guarded}
+    unknown = None in near or any(None in step for step in steps.values())
+    if unknown or 1 not in near or any(lower < 0 for _, lower, _ in bounds):
+        return {}
+    fixed = {access for access, guards in guarded if guards or access.tensor == a.tensor}
+    counted = set(_counted(a.value))
+    inner = [near.index(1)]
+    found: dict[Access, Bounds] = {}
+    while True:
+        lanes = prod(extents[d] for d in inner)
+        if lanes >= LONG * width or lanes % width == 0 or lanes not in near:
+            return found
+        inner.insert(0, near.index(lanes))
+        in_the_way = [access for access, step in steps.items() if not _merges(step, extents, inner)]
+        expanded = {access: tuple(b for d, b in enumerate(bounds) if steps[access][d] or d in inner) for access in in_the_way}
+        sizes = [prod(upper - lower for _, lower, upper in box) for box in expanded.values()]
+        if fixed & set(in_the_way) or counted & {bounds[d][0] for d in inner} or any(size * SMALL > prod(extents) for size in sizes):
+            return found
+        found = expanded
+
+
+def _merges(steps: Sequence[int | None], extents: Sequence[int], inner: Sequence[int]) -> bool:
+    """Whether an operand with these strides moves along some dimensions, outermost first, as along one."""
+    return all(steps[outer] == (steps[d] or 0) * extents[d] for outer, d in zip(inner, inner[1:]))
+
+
+def _counted(value: Expr) -> Iterator[str]:
+    """The indices that a value depends on other than by what it reads."""
+    if isinstance(value, Index):
+        yield value.name
+    for part in () if isinstance(value, Access) else children(value):
+        yield from _counted(part)
