@@ -1,4 +1,4 @@
-"""Copies of words in vectors: bytes of four rows interleaved, and words or halves transposed, four or eight rows of sixteen at once.
+"""Copies of words in vectors: bytes of four rows interleaved, and elements of 2, 4 or 8 bytes transposed, several rows of a vector at once.
 
 A C compiler widens bytes step by step, and moves what it transposes element by element. The last vector begins where it ends with the row:
 what two of them copy is the same.
@@ -21,9 +21,9 @@ from tcjit.grammar.linear import Linear
 from tcjit.mapping.nest.words import ADJACENT, FLIP_SIGNS, PACK
 
 WORD = 4  # bytes
-LANES = 16  # words of a vector
+LANES = 16  # elements that are written at once, but for those of 8 bytes
 BYTES = WORD * LANES  # of the vectors that pay for it
-MOVED = ("int32", "float32", "int16", "float16", "bfloat16")  # types of what is copied
+MOVED = ("int64", "float64", "int32", "float32", "int16", "float16", "bfloat16")  # types of what is copied
 PLACE = 16  # bytes that are read at once from each of the places whose elements are transposed
 SIGNS = -0x7F7F7F80  # the highest bits of four bytes
 
@@ -84,6 +84,12 @@ TC_TILE void tc_transpose_4(void *to, int64_t to_step, const void *from, int64_t
   tc_four_columns(r, from, step);
   for (int row = 0; row < 4; ++row) *(tc_words_u *)((char *)to + row * to_step) = r[row] ^ signs;
 }
+TC_TILE void tc_transpose_8(void *to, int64_t to_step, const void *from, int64_t step) {
+  const char *const p = from;
+  const tc_halves a = (tc_halves)tc_four_rows(p, 2 * step), b = (tc_halves)tc_four_rows(p + step, 2 * step);
+  *(tc_words_u *)to = (tc_words)__builtin_shuffle(a, b, (tc_halves){0, 8, 2, 10, 4, 12, 6, 14});
+  *(tc_words_u *)((char *)to + to_step) = (tc_words)__builtin_shuffle(a, b, (tc_halves){1, 9, 3, 11, 5, 13, 7, 15});
+}
 TC_TILE void tc_transpose_2(void *to, int64_t to_step, const void *from, int64_t step, int32_t signs) {
   tc_words r[4];
   tc_four_columns(r, from, step);
@@ -102,6 +108,10 @@ TC_TILE void tc_transpose_4(void *to, int64_t to_step, const void *from, int64_t
       word ^= signs;
       __builtin_memcpy((char *)to + row * to_step + 4 * l, &word, 4);
     }
+}
+TC_TILE void tc_transpose_8(void *to, int64_t to_step, const void *from, int64_t step) {
+  for (int row = 0; row < 2; ++row)
+    for (int l = 0; l < 8; ++l) __builtin_memcpy((char *)to + row * to_step + 8 * l, (const char *)from + l * step + 8 * row, 8);
 }
 TC_TILE void tc_transpose_2(void *to, int64_t to_step, const void *from, int64_t step, int32_t signs) {
   for (int row = 0; row < 8; ++row)
@@ -138,13 +148,22 @@ class _Copy:
     signs: int
     size: int = WORD
 
+    @property
+    def lanes(self) -> int:
+        """Elements that are written at once."""
+        return _lanes_of(self.size)
+
+
+def _lanes_of(size: int) -> int:
+    return min(LANES, BYTES // size)
+
 
 def write_interleaved(emitter: Emitter, loop: For) -> bool:
     """Write a loop over lanes that packs the bytes of four rows; False, and nothing written, where it is none of that kind."""
     copy = _interleaved(emitter, loop)
     if copy is None:
         return False
-    with _lanes(emitter, loop) as at:
+    with _lanes(emitter, loop, copy.lanes) as at:
         places = f"&{copy.target.substitute(at).written(emitter.index)}, &{copy.source.substitute(at).written(emitter.index)}"
         emitter.write(f"tc_interleave({places}, {copy.step}, {copy.signs});", stores=True)
     return True
@@ -163,7 +182,7 @@ def write_transposed(emitter: Emitter, rows: For) -> bool:
     if lanes.trips is not None:
         _write_rows(emitter, rows, lanes, copy)
         return True
-    with emitter.when([f"{emitter.index(lanes.upper)} - {emitter.index(lanes.lower)} >= {LANES - 1}"]):
+    with emitter.when([f"{emitter.index(lanes.upper)} - {emitter.index(lanes.lower)} >= {copy.lanes - 1}"]):
         _write_rows(emitter, rows, lanes, copy)
     with emitter.indented("else {"):
         Emitter.loop(emitter, rows)
@@ -171,14 +190,15 @@ def write_transposed(emitter: Emitter, rows: For) -> bool:
 
 
 def _write_rows(emitter: Emitter, rows: For, lanes: For, copy: _Copy) -> None:
-    """A loop over rows around one over at least ``LANES`` lanes, so many rows at once as are copied together, what is left one by one."""
+    """A loop over rows around one over at least a vector of lanes, so many rows at once as are copied together, what is left one by one."""
     to_step, together = copy.size * (copy.target.stride(rows.variable) or 0), PLACE // copy.size
     whole = rows.trips is not None and rows.trips % together == 0
     with emitter.ranged(rows), emitter.iterated(replace(rows, step=together)):
         tests = [] if whole else [f"{rows.variable} <= {emitter.index(rows.upper - (together - 1))}"]
-        with emitter.when(tests), _lanes(emitter, lanes) as at:
+        with emitter.when(tests), _lanes(emitter, lanes, copy.lanes) as at:
             places = copy.target.substitute(at).written(emitter.index), copy.source.substitute(at).written(emitter.index)
-            emitter.write(f"tc_transpose_{copy.size}(&{places[0]}, {to_step}, &{places[1]}, {copy.step}, {copy.signs});", stores=True)
+            signs = f", {copy.signs}" if copy.size <= WORD else ""
+            emitter.write(f"tc_transpose_{copy.size}(&{places[0]}, {to_step}, &{places[1]}, {copy.step}{signs});", stores=True)
         if not whole:
             row = For(f"{rows.variable}_row", Linear.of(rows.variable), rows.upper, 1, ())
             single = substitute(lanes, {rows.variable: Linear.of(row.variable)})
@@ -196,13 +216,13 @@ def _inner(rows: For) -> For | None:
 
 
 @contextmanager
-def _lanes(emitter: Emitter, loop: For) -> Iterator[Mapping[str, Linear]]:
+def _lanes(emitter: Emitter, loop: For, count: int) -> Iterator[Mapping[str, Linear]]:
     """A loop over vectors, the last of which ends with the loop; gives what the variable is."""
     emitter.profile.vector = True
-    at = {loop.variable: Linear.of("tc_at")} if loop.trips is None or loop.trips % LANES else {}
-    with emitter.ranged(loop), emitter.iterated(replace(loop, step=LANES)):
+    at = {loop.variable: Linear.of("tc_at")} if loop.trips is None or loop.trips % count else {}
+    with emitter.ranged(loop), emitter.iterated(replace(loop, step=count)):
         if at:
-            last = emitter.index(loop.upper - (LANES - 1))
+            last = emitter.index(loop.upper - (count - 1))
             emitter.write(f"const int64_t tc_at = {loop.variable} < {last} ? {loop.variable} : {last};")
         yield at
 
@@ -210,14 +230,14 @@ def _lanes(emitter: Emitter, loop: For) -> Iterator[Mapping[str, Linear]]:
 def _run(emitter: Emitter, loop: For) -> tuple[Run, Address, Expr, int] | None:
     """The copy that a loop over at least a vector of words or halves, as far as is known, is all of: its instance, place, value, and the
     signs that are flipped."""
-    if loop.step != 1 or (loop.trips is not None and loop.trips < LANES) or len(loop.body) != 1:
+    if loop.step != 1 or len(loop.body) != 1:
         return None
     (run,) = loop.body
     if not isinstance(run, Run):
         return None
     s = emitter.mapped.scop.statement(run.statement)
-    target = emitter.target(s, run)
-    if s.operator != "=" or emitter.mapped.scop.tensor(s.tensor).dtype not in MOVED:
+    target, dtype = emitter.target(s, run), emitter.mapped.scop.tensor(s.tensor).dtype
+    if s.operator != "=" or dtype not in MOVED or (loop.trips is not None and loop.trips < _lanes_of(DTYPES[dtype].bytes)):
         return None
     if target is None or target.runtime or target.stride(loop.variable) != 1:
         return None

@@ -85,7 +85,8 @@ def test_every_pass_before_the_scop_shows_what_it_made() -> None:
     build_scop(program("def s(half(M,K) A) -> (r) { r(m) +=! A(m,k) }", {"A": (3, 9)}), Options(nest=False), steps=steps)
     assert list(steps.artifacts) == [
         "extract", "eliminate_indices", "widen", "factor_contractions", "hoist_invariants", "number_values", "pad_operands",
-        "transpose_output", "pack_operands", "chunk_reductions", "split_index_sets", "split_initialisation", "scop",
+        "transpose_output", "pack_operands", "expand_operands", "transpose_operands", "chunk_reductions",
+        "split_index_sets", "split_initialisation", "scop",
     ]  # fmt: skip
     assert [len(steps.artifacts[name].splitlines()) for name in ("extract", "widen", "split_initialisation")] == [1, 2, 3]
     assert "r_wide(m) += " in steps.artifacts["widen"] and " from 0.0 where m in 0:3, k in 0:9" in steps.artifacts["widen"]

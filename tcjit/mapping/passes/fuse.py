@@ -23,6 +23,8 @@ from tcjit.mapping.tree import KIND, kind, members, plain_band, statement_number
 
 # parallel iterations that fusing must leave on a CPU; below it, separate loops use the threads better
 ENOUGH_PARALLEL = 16
+# times as many instances as those before them have statements that give up no outer loops for values that are computed once
+FEW = 16
 
 
 def fuse(
@@ -164,11 +166,27 @@ def _merge(scop: Scop, deps: Dependences, first: Group, second: Group, enough: i
         if not reuse_dims(scop.statement(name)) <= kept:
             return None
     both = Group(first.statements + second.statements, tuple(shared))
+    if _points(scop, first) * FEW <= _points(scop, second) and not _are_outermost(scop, shared, second):
+        return None
     left = _parallel(scop, shared)
     few = left < min(enough, max(_parallel(scop, first.columns), _parallel(scop, second.columns)))
     if few and not (on_blocks and all(_fits_block(scop, both, name) for name in both.statements)):
         return None
     return both
+
+
+def _points(scop: Scop, group: Group) -> int:
+    return sum(scop.statement(name).points for name in group.statements)
+
+
+def _are_outermost(scop: Scop, shared: Sequence[dict[str, str]], group: Group) -> bool:
+    """Whether shared columns are the outermost ones of each statement: else loops that threads could share would go inside."""
+    for name in group.statements:
+        s = scop.statement(name)
+        kept = {column[name] for column in shared}
+        if kept != set([d for d in s.dims if d not in s.reduction][: len(kept)]):
+            return False
+    return True
 
 
 def _fits_block(scop: Scop, group: Group, name: str) -> bool:

@@ -25,14 +25,17 @@ def transpose_operands(before: Assignments) -> Assignments:
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
         if not a.is_elementwise or isinstance(a.value, Access) or any(lower < 0 for _, lower, _ in a.bounds):
             return [a]
+        if temporaries.tensors[a.tensor].role == "temporary":  # a tile has its own, in any order
+            return [a]
         near = strides_in(temporaries.tensors[a.tensor], a.subscripts, a.bounds, before.values)
         bounds = tuple(bound for _, bound in sorted(zip(near, a.bounds, strict=True), key=lambda pair: -(pair[0] or 0)))
         reads = dict.fromkeys(access for access, guards in guarded_accesses(a.value) if not guards and access.tensor != a.tensor)
         copies = {}
         assignments = []
         for access in reads:
-            steps = strides_in(temporaries.tensors[access.tensor], access.subscripts, a.bounds, before.values)
-            if not all(near) or None in steps or not _is_across(a.bounds, near, steps):
+            storage = temporaries.tensors[access.tensor]
+            steps = strides_in(storage, access.subscripts, a.bounds, before.values)
+            if storage.role == "temporary" or not all(near) or None in steps or not _is_across(a.bounds, near, steps):
                 continue
             copy = temporaries.add(a.source, f"{access.tensor}_transposed", access.dtype, [upper for _, _, upper in bounds])
             order = tuple(Index(name, dtype="int64") for name, _, _ in bounds)

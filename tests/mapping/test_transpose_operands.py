@@ -1,0 +1,114 @@
+"""Copies of operands of elementwise assignments: transposed tile by tile, or expanded so that dimensions merge.
+
+Modules: mapping.passes.transpose_operands mapping.passes.expand_operands
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from support.mapping import AVX512, program
+
+import tcjit
+from tcjit.mapping.assignment import Assignments
+from tcjit.mapping.collapse import collapse
+from tcjit.mapping.extract import extract
+from tcjit.mapping.options import Options
+from tcjit.mapping.passes.expand_operands import expand_operands
+from tcjit.mapping.passes.transpose_operands import transpose_operands
+from tcjit.mapping.pipeline import build_scop, map_program
+from tcjit.mapping.verify_assignments import verify_assignments
+
+
+def before(text: str, shapes: dict[str, tuple[int, ...]]) -> Assignments:
+    return extract(program(text, shapes))
+
+
+def transposed(text: str, shapes: dict[str, tuple[int, ...]]) -> list[str]:
+    first = before(text, shapes)
+    made = transpose_operands(first)
+    verify_assignments("transpose_operands", first, made)
+    return [a.show() for a in made.assignments[:-1]]
+
+
+def expanded(text: str, shapes: dict[str, tuple[int, ...]]) -> list[str]:
+    first = before(text, shapes)
+    made = expand_operands(first, AVX512)
+    verify_assignments("expand_operands", first, made)
+    return [a.show() for a in made.assignments[:-1]]
+
+
+def test_an_operand_across_the_lanes_is_transposed_once() -> None:
+    text = "def f(float(B,A) X, float(A,B) Y, float(B) Z) -> (O) { O(a,b) = X(b,a) * Y(a,b) + X(b,a) * Z(b) }"
+    copies = transposed(text, {"X": (70, 90), "Y": (90, 70), "Z": (70,)})
+    assert copies == ["X_transposed(a, b) = X(b, a) where a in 0:90, b in 0:70"]
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes"),
+    [
+        ("def f(float(B,A) X) -> (O) { O(a,b) = X(b,a) }", {"X": (70, 90)}),  # a copy already
+        ("def f(float(A,B) X, float(A) Z) -> (O) { O(a,b) = X(a,b) * Z(a) }", {"X": (90, 70), "Z": (90,)}),  # along the lanes, or fixed
+        ("def f(float(B,A) X) -> (O) { O(a,b) = X(b,a) + 1 }", {"X": (3, 90)}),  # too few lanes
+        ("def f(float(B,A) X) -> (O) { O(a,b) = X(b,a) + 1 }", {"X": (90, 2)}),  # too few rows
+        ("def f(float(B,A) X) -> (O) { O(a,b) = b < a ? X(b,a) : 0.0 where a in 0:95, b in 0:70 }", {"X": (70, 95)}),  # may not be read
+        ("def f(float(A,B) X) -> (O) { Y(b,a) = X(a,b) * 2  O(a,b) = Y(b,a) + X(a,b) }", {"X": (90, 70)}),  # a temporary, in a tile
+        ("def f(float(B,V) X, int64(A) I) -> (O) { O(a,b) = X(b,I(a)) * 2.0 }", {"X": (70, 90), "I": (80,)}),  # a gather
+    ],
+)
+def test_what_is_not_transposed(text: str, shapes: dict[str, tuple[int, ...]]) -> None:
+    assert [line for line in transposed(text, shapes) if "_transposed" in line] == []
+
+
+def test_short_dimensions_count_as_what_they_merge_to() -> None:
+    shapes = {"X": (20, 3, 30), "U": (30,)}
+    assert len(transposed("def f(float(B,C,A) X, float(A) U) -> (O) { O(a,b,c) = X(b,c,a) + U(a) }", shapes)) == 1
+
+
+def test_a_transposed_operand_lives_in_a_buffer_of_a_tile() -> None:
+    text = "def f(float(B,A) X, float(A,B) Y) -> (O) { O(a,b) = X(b,a) * Y(a,b) }"
+    made = map_program(program(text, {"X": (700, 900), "Y": (900, 700)}), Options(), AVX512)
+    assert [(buffer.tensor, buffer.elements) for buffer in made.privates] == [("X_transposed", 16 * 64)]
+
+
+def test_a_small_operand_is_expanded_for_longer_lanes() -> None:
+    text = "def f(float(A,C,D) X, float(D) U) -> (O) { O(a,c,d) = X(a,c,d) * U(d) }"
+    shapes = {"X": (500, 12, 9), "U": (9,)}
+    assert expanded(text, shapes) == ["U_expanded(c, d) = U(d) where c in 0:12, d in 0:9"]
+    merged, _ = collapse(build_scop(program(text, shapes), Options(), target=AVX512))
+    assert [s.dims for s in merged.statements] == [("c", "d"), ("a", "c")]
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes"),
+    [
+        ("def f(float(A,C,D) X, float(D) U) -> (O) { O(a,c,d) = X(a,c,d) * U(d) }", {"X": (500, 12, 16), "U": (16,)}),  # whole vectors
+        ("def f(float(A,C,D) X, float(D) U) -> (O) { O(a,c,d) = X(a,c,d) * U(d) }", {"X": (500, 12, 90), "U": (90,)}),  # long enough
+        ("def f(float(C,D) X, float(D) U) -> (O) { O(c,d) = X(c,d) * U(d) }", {"X": (500, 9), "U": (9,)}),  # as large as the result
+        ("def f(float(A,C,D) X, float(D) U) -> (O) { O(a,c,d) = X(a,c,d) * d + U(d) }", {"X": (500, 12, 9), "U": (9,)}),  # counts them
+        ("def f(float(A,C,D) X) -> (O) { O(a,c,d) = X(a,c,d) * 2 }", {"X": (500, 12, 9)}),  # nothing in the way
+    ],
+)
+def test_what_is_not_expanded(text: str, shapes: dict[str, tuple[int, ...]]) -> None:
+    assert expanded(text, shapes) == []
+
+
+def test_values_of_a_row_do_not_take_the_rows_from_the_threads() -> None:
+    text = "def f(float(B) X, float(A,B) U) -> (O) { O(a,b) = sigmoid(X(b)) * U(a,b) + sigmoid(X(b) + 1) }"
+    made = map_program(program(text, {"X": (352,), "U": (6000, 352)}), Options(), AVX512)
+    assert made.tree.to_str().count('"parallel') == 1
+
+
+@pytest.mark.parametrize("dtype", ["float", "double", "half", "int64", "int32", "int8"])
+@pytest.mark.parametrize("sizes", [(37, 53), (16, 64), (130, 9), (5, 4, 3, 21)])
+def test_results_of_transposed_and_expanded_operands(dtype: str, sizes: tuple[int, ...]) -> None:
+    dims = "abcd"[: len(sizes)]
+    turned = dims[-1] + dims[1:-1] + dims[0]
+    text = f"def f({dtype}({','.join(turned.upper())}) X, {dtype}({','.join(dims.upper())}) Y, {dtype}({dims[-1].upper()}) U) -> (O) {{"
+    text += f" O({','.join(dims)}) = X({','.join(turned)}) * Y({','.join(dims)}) + U({dims[-1]}) }}"
+    like = {"half": torch.float16, "double": torch.float64, "float": torch.float32}.get(dtype) or getattr(torch, dtype)
+    generator = torch.Generator().manual_seed(len(sizes))
+    y = torch.randint(-4, 5, sizes, generator=generator).to(like)
+    x = torch.randint(-4, 5, (sizes[-1], *sizes[1:-1], sizes[0]), generator=generator).to(like)
+    u = torch.randint(-4, 5, sizes[-1:], generator=generator).to(like)
+    assert torch.equal(tcjit.define(text)["f"](x, y, u), x.transpose(0, -1) * y + u)
