@@ -161,7 +161,8 @@ def build_scop(
         assignments = step(transpose_output, assignments, options)
         assignments = step(pack_operands, assignments)
         assignments = proved(expand_operands, assignments, target)
-        assignments = proved(transpose_operands, assignments) if options.private_buffers else assignments
+        if options.private_buffers and options.fusion != "minimal":  # the copies of one tile stay in a buffer
+            assignments = proved(transpose_operands, assignments)
     assignments = proved(chunk_reductions, assignments, options, target)
     assignments = proved(restrict_products, assignments) if isinstance(target, Device) else assignments
     assignments = proved(split_index_sets, assignments, options) if on_vectors else assignments

@@ -55,10 +55,10 @@ def test_threads_share_the_iterations_of_parallel_loops() -> None:
 
 def test_what_an_innermost_loop_takes_apart_is_counted() -> None:
     text = "def f(float(M,N) X) -> (Y) { Y(n,m) = X(m,n) + 1.0 }"
-    assert counts(text, {"X": (64, 64)})["strided"] == pytest.approx(64 * 64, rel=0.01)
+    assert counts(text, {"X": (64, 64)}, Options(private_buffers=False))["strided"] == pytest.approx(64 * 64, rel=0.01)
     assert counts(text.replace("Y(n,m)", "Y(m,n)"), {"X": (64, 64)})["strided"] == 0
-    transposed = text.replace(" + 1.0", "")  # in vectors
-    assert counts(transposed, {"X": (64, 64)})["strided"] < 64 * 64 / 8
+    for transposed in (text, text.replace(" + 1.0", "")):  # in vectors
+        assert counts(transposed, {"X": (64, 64)})["strided"] < 64 * 64 / 8
 
 
 def test_loops_that_end_at_a_border_count_as_the_full_ones() -> None:
