@@ -121,10 +121,17 @@ def tile(s: FlatStatement, nest: Nest, width: int) -> Tiles:
 def _overlapping(s: FlatStatement, nest: Nest, width: int) -> list[str]:
     """The dimensions of results whose last tile would be partial, and read outside a tensor if it were computed as a full one."""
     found = []
-    for dim in s.outputs if s.is_box else ():
+    for dim in s.outputs if s.is_box else [dim for dim in s.outputs if dim in s.free_dims]:
         size, extent = nest.leaf.tile(dim, width), s.extent(dim)
+        if extent % size == 0 or extent < size:
+            continue
         others = [name for name in s.outputs if name != dim]
-        if extent % size and extent > size and not all(stays_inside(flat, s, nest, width, others) for flat in s.reads.values()):
+        if s.is_box:
+            inside = all(stays_inside(flat, s, nest, width, others) for flat in s.reads.values())
+        else:
+            extended = _with_whole_tiles(s, nest, width, [dim])
+            inside = all(extended.is_subset(_read_inside(s, flat)) for flat in s.reads.values())
+        if not inside:
             found.append(dim)
     return found
 
@@ -142,7 +149,8 @@ def stays_inside(flat: FlatAccess, s: FlatStatement, nest: Nest, width: int, ove
 def _computed(s: FlatStatement, nest: Nest, width: int, overlaps: Collection[str]) -> isl.Set:
     """The points that tiles compute: the domain, and beyond its box those of results that are never stored, where all reads may happen."""
     if not s.is_box:
-        return _with_whole_tiles(s, nest, width)
+        extended = _with_whole_tiles(s, nest, width, [dim for dim in s.dims if dim not in overlaps])
+        return extended if all(extended.is_subset(_read_inside(s, flat)) for flat in s.reads.values()) else s.domain
     if not all(stays_inside(flat, s, nest, width, overlaps) for flat in s.reads.values()):
         return s.domain
     sizes = {dim: nest.leaf.tile(dim, width) if dim in s.outputs and dim not in overlaps else 1 for dim in s.dims}
@@ -150,16 +158,16 @@ def _computed(s: FlatStatement, nest: Nest, width: int, overlaps: Collection[str
     return isl.Set.read_from_str(s.domain.get_ctx(), f"{{ [{', '.join(s.dims)}] : {' and '.join(facts) or '0 = 0'} }}")
 
 
-def _with_whole_tiles(s: FlatStatement, nest: Nest, width: int) -> isl.Set:
-    """The domain, to the end of the last tile along dimensions that no condition joins with others."""
+def _with_whole_tiles(s: FlatStatement, nest: Nest, width: int, dims: Collection[str]) -> isl.Set:
+    """The domain, to the end of the last tile along those dimensions that no condition joins with others."""
     ctx, extended = s.domain.get_ctx(), s.domain
     for at, dim in enumerate(s.dims):
         size = nest.leaf.tile(dim, width)
-        if dim in s.free_dims and s.extent(dim) % size:
+        if dim in dims and dim in s.free_dims and s.extent(dim) % size:
             last = isl.Val(-(-s.extent(dim) // size) * size - 1, ctx)
             free = extended.drop_constraints_involving_dims(DIM.set, at, 1)
             extended = free.lower_bound_val(DIM.set, at, isl.Val(0, ctx)).upper_bound_val(DIM.set, at, last)
-    return extended if all(extended.is_subset(_read_inside(s, flat)) for flat in s.reads.values()) else s.domain
+    return extended
 
 
 def _read_inside(s: FlatStatement, flat: FlatAccess) -> isl.Set:

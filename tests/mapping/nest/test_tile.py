@@ -54,6 +54,7 @@ CASES: dict[str, tuple[str, Shapes, Nest, int]] = {
     "lower result": (RESULTS, {"A": (8, 6), "B": (6, 8)}, product_nest(2, 4), 4),
     "lower result at odd sizes": (RESULTS, SHAPES, product_nest(2, 4), 4),
     "triangular": (LOWER, SHAPES, product_nest(2, 4), 4),
+    "triangular in whole lanes": (LOWER, {"A": (7, 6), "B": (6, 12)}, product_nest(2, 4), 4),
     "triangular in blocks": (LOWER, SHAPES, product_nest(2, 4, outer=4, terms=2), 4),
     "band": (BAND, SHAPES, product_nest(3, 2), 2),
     "one term each": (ONE, SHAPES, product_nest(2, 4), 4),
@@ -158,7 +159,7 @@ FAULTS: dict[str, Fault] = {
     "no checks": lambda t: replace(t, checks=()),
     "checks of terms are lost": lambda t: replace(t, checks=tuple(check for check in t.checks if "k" not in check.coefficients)),
     "a check is too strict": lambda t: replace(t, checks=(replace(t.checks[0], constant=t.checks[0].constant - 1), *t.checks[1:])),
-    "another check": lambda t: replace(t, checks=(*t.checks, PointCheck({"m": 1}, -1, False))),
+    "another check": lambda t: replace(t, checks=(*t.checks, PointCheck({"m": -1}, 5, False))),
     "no edges": lambda t: replace(t, edges=()),
     "an edge too soon": lambda t: replace(t, edges=tuple(replace(edge, constant=edge.constant - 1) for edge in t.edges)),
     "an edge too late": lambda t: replace(t, edges=tuple(replace(edge, constant=edge.constant + 1) for edge in t.edges)),
@@ -182,17 +183,17 @@ OVERLAP_FAULTS: dict[str, Fault] = {
 
 
 @pytest.mark.parametrize("fault", OVERLAP_FAULTS)
-@pytest.mark.parametrize("name", ["box", "vectors", "blocks of rows"])
+@pytest.mark.parametrize("name", ["box", "vectors", "blocks of rows", "triangular"])
 def test_faults_of_overlaps_are_found(name: str, fault: str) -> None:
     s, _, _, tiles = made(name)
-    assert tiles.overlaps and not tiles.edges and tiles.partial.is_empty()
+    assert tiles.overlaps and s.is_box == tiles.partial.is_empty() == (not tiles.edges)
     wrong = OVERLAP_FAULTS[fault](tiles)
     with pytest.raises(VerifyError, match="tile"):
         verify_tiles(s, wrong)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("name", ["triangular", "band"])
+@pytest.mark.parametrize("name", ["triangular in whole lanes", "band"])
 def test_faults_are_found(name: str, fault: str) -> None:
     s, _, _, tiles = made(name)
     assert tiles.edges and tiles.checks and not tiles.full.is_empty() and not tiles.partial.is_empty()
