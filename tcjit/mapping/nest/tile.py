@@ -188,15 +188,16 @@ def _without_result_conditions(s: FlatStatement, nest: Nest, domain: isl.Set) ->
     (basic,) = domain.get_basic_sets()
     facts = [f"0 <= {dim} <= {domain.dim_max_val(at) if dim in s.free_dims else s.range(dim)[1]}" for at, dim in enumerate(s.dims)]
     box = isl.Set.read_from_str(ctx, f"{{ [{', '.join(s.dims)}] : {' and '.join(facts)} }}")
-    if not all(box.is_subset(_read_inside(s, flat)) for flat in s.reads.values()):
-        return domain, every
     kept, dropped = isl.BasicSet.universe(s.domain.get_space()), isl.BasicSet.universe(s.domain.get_space())
     for constraint in basic.get_constraints():
         if constraint.involves_dims(DIM.set, outputs, count - outputs):
             kept = kept.add_constraint(constraint)
         else:
             dropped = dropped.add_constraint(constraint)
-    return box.intersect(kept.to_set()), dropped.to_set().project_out(DIM.set, outputs, count - outputs)
+    computed = box.intersect(kept.to_set())
+    if not all(computed.is_subset(_read_inside(s, flat)) for flat in s.reads.values()):
+        return domain, every
+    return computed, dropped.to_set().project_out(DIM.set, outputs, count - outputs)
 
 
 def _checks(where: isl.Set, dims: tuple[str, ...], reached: isl.Set, lane: str) -> tuple[PointCheck, ...]:
