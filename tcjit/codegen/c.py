@@ -208,7 +208,8 @@ class CEmitter(LaneEmitter):
         self.profile.width = max(self.profile.width, printer.width)
         self.profile.counts["accumulators"] += len(printer.rows) * printer.nest.leaf.vectors
         with self.indented("{"):
-            self.line(printer.accumulators())
+            for line in printer.accumulators():
+                self.line(line)
             self.block(node.body)
 
     def tile(self, node: TileRun) -> None:

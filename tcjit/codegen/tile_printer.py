@@ -58,9 +58,17 @@ class TilePrinter:
 
     # ------------------------------------------------------------ kinds
 
-    def accumulators(self) -> str:
-        """Their declaration."""
-        return f"{self.vector} {', '.join(self.sum(r, v) for r in range(len(self.rows)) for v in range(self.nest.leaf.vectors))};"
+    def accumulators(self) -> list[str]:
+        """Their declarations, and that of an array for what blocks of terms sum where the loop over blocks stands next to the tile."""
+        lines = [f"{self.vector} {', '.join(self.sum(r, v) for r, v in self.places)};"]
+        if self.nest.block_loop(self.s) is not None and not self.tiled.has_results_in_blocks:
+            lines.append(f"{self.element} tc_s[{len(self.places) * self.width}] __attribute__((aligned(64)));")
+        return lines
+
+    @property
+    def places(self) -> list[tuple[int, int]]:
+        """The rows and vectors of the accumulators."""
+        return list(product(range(len(self.rows)), range(self.nest.leaf.vectors)))
 
     @property
     def over_terms(self) -> bool:
@@ -148,15 +156,26 @@ class TilePrinter:
         return [f"if ({' && '.join(tests)}) {{", *("  " + line for line in inside), "}"]
 
     def store(self) -> list[str]:
-        return [*self.without_terms(), *self.stored()]
+        if self.block is None or self.tiled.has_results_in_blocks:
+            return [*self.without_terms(), *self.stored()]
+        digit, count = self.block
+        self.block = None  # what follows the last one knows of none
+        places = [(self.sum(r, v), f"tc_s + {number * self.width}") for number, (r, v) in enumerate(self.places)]
+        load, store = self.call("load"), self.call("store")
+        added = [f"{total} = {self.combined(f'{load}({place})', total)};" for total, place in places]
+        kept = [f"{store}({place}, {total});" for total, place in places]
+        held = [] if self.s.start is not None or self.over_terms else _braces(self.results("add"))
+        last = _braces([*held, *self.without_terms(), *self.stored()])
+        return [f"if ({digit} > 0) {{", *added, "}", f"if ({digit} < {count - 1}) {{", *kept, "} else", *last]
 
     def without_terms(self) -> list[str]:
         """The sums that tiles compute for results without terms are thrown away."""
         lines = []
         first = f"{self.call('splat')}({self.constant(identity(self.s.operator, self.dtype))})"
-        for r, row in enumerate(self.rows) if self.tiled.tiles.result_checks else ():
+        checks = [check for check in self.tiled.tiles.result_checks if check not in self.tiled.tiles.edges]  # others are not stored
+        for r, row in enumerate(self.rows) if checks else ():
             for v in range(self.nest.leaf.vectors):
-                tests, lanes = self.conditions(row, v, self.tiled.tiles.result_checks)
+                tests, lanes = self.conditions(row, v, checks)
                 total = self.sum(r, v)
                 if lanes:
                     lines.append(f"{total} = {self.call('blend')}({first}, {total}, {self.call('opaque')}({' & '.join(lanes)}));")

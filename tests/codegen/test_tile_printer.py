@@ -45,7 +45,8 @@ def test_a_full_tile_has_no_masks() -> None:
     assert "mask" not in full and "if" not in full and "?" not in full
     assert full.count("tc_load_f32x16(") == leaf.vectors and full.count("tc_splat_f32x16(") == rows, "each load once for all rows"
     assert len(re.findall(r"tc_a\d+_\d+ = \(tc_a\d+_\d+ \+ \(tc_x\d+ \* tc_x\d+\)\);", full)) == rows * leaf.vectors
-    assert p.accumulators().count("tc_a") == rows * leaf.vectors and p.accumulators().startswith("tc_float16 ")
+    (accumulators,) = p.accumulators()
+    assert accumulators.count("tc_a") == rows * leaf.vectors and accumulators.startswith("tc_float16 ")
     assert row != leaf.lane
 
 
@@ -60,10 +61,23 @@ def test_the_origin_of_a_tile() -> None:
 
 def test_start_and_store() -> None:
     p = printer(MATMUL, WHOLE)
-    count = p.accumulators().count("tc_a")
+    count = p.accumulators()[0].count("tc_a")
     assert text_of(p, "start").count("tc_splat_f32x16(<0.0>)") == count
     stores = text_of(p, "store")
     assert stores.count("tc_store_f32x16(") == count and "mask" not in stores
+
+
+@pytest.mark.parametrize("update", ["+=!", "+="])
+def test_sums_of_blocks_wait_beside_the_tile(update: str) -> None:
+    """One block's are stored, the next one's added, and only those of the last go to their places."""
+    p = printer(MATMUL.replace("+=!", update), {"A": (96, 2048), "B": (2048, 96)})
+    assert p.nest.block_loop(p.s) is not None and not p.tiled.has_results_in_blocks
+    accumulators, array = p.accumulators()
+    count = accumulators.count("tc_a")
+    assert array == f"float tc_s[{16 * count}] __attribute__((aligned(64)));"
+    kept, last = text_of(p, "store").split("else", 1)
+    assert kept.count("tc_load_f32x16(tc_s") == kept.count("tc_store_f32x16(tc_s") == count and "tc_o +" not in kept
+    assert last.count("tc_store_f32x16(tc_o") == count and last.count("tc_load_f32x16(tc_o") == (count if update == "+=" else 0)
 
 
 def test_what_is_no_result_is_read_under_masks_but_not_blended() -> None:
@@ -92,7 +106,7 @@ def test_conditions_on_lanes_blend() -> None:
     p = printer("def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! (n <= k ? A(m,k) * B(k,n) : 0.0) }", {"A": (24, 64), "B": (64, 64)})
     assert p.nest.leaf.lane == "n"
     partial = text_of(p, "partial")
-    assert partial.count("tc_blend_f32x16(") == p.accumulators().count("tc_a")
+    assert partial.count("tc_blend_f32x16(") == p.accumulators()[0].count("tc_a")
     masks = re.findall(r"const tc_mask_f32x16 (tc_m\d+) = (.*);", partial)
     assert len(masks) == len({mask for _, mask in masks}) == p.nest.leaf.vectors, "each mask once"
 
@@ -174,7 +188,7 @@ def test_epilogues() -> None:
 )
 def test_other_vectors(dtype: str, width: int, vector: str) -> None:
     p = printer(MATMUL.replace("float", dtype), WHOLE, options=Options(vector_width=width))
-    assert p.vector == vector and p.accumulators().startswith(f"{vector} tc_a0_0")
+    assert p.vector == vector and p.accumulators()[0].startswith(f"{vector} tc_a0_0")
     assert f"_{'f32' if dtype == 'float' else 'f64'}x{width}(" in text_of(p, "full")
 
 

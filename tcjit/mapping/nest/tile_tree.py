@@ -57,7 +57,7 @@ def tile_tree(tiled: TiledStatement, ctx: isl.Context, *, parallel: bool) -> isl
 
     accumulators = Accumulators(tiled.name)
     before, blocks, after = outside[:block], outside[block : block + 1], outside[block + 1 :]
-    if set(after) & set(loops):  # loops over results stand inside that over blocks, which no threads share
+    if tiled.has_results_in_blocks:  # which no threads share
         enough = prod(tiles.counts[: len(before)]) >= ENOUGH
         text = around(blocks, around(after, marked(accumulators, text), parallel and not enough), shared=False)
         text = around(before, marked(TileLoops(), text), parallel and enough)

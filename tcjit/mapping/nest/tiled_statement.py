@@ -37,6 +37,13 @@ class TiledStatement:
         """The name of a kind of its tile statements in a schedule tree."""
         return f"{self.name}_{kind}"
 
+    @property
+    def has_results_in_blocks(self) -> bool:
+        """Whether loops over results stand inside that over blocks of a term: what a block sums waits in memory for the next one."""
+        block = self.nest.block_loop(self.statement)
+        after = [] if block is None else self.tiles.counts[block + 1 : self.nest.accumulated(self.statement)]
+        return any(count > 1 for count in after)
+
     def show(self) -> str:
         """One line, for people."""
         leaf = self.nest.leaf
