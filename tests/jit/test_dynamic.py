@@ -10,6 +10,7 @@ import re
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from operator import floordiv
 from typing import Any
 
 import pytest
@@ -344,7 +345,9 @@ def test_few_iterations_and_many_go_different_ways_to_the_same_results(threads: 
     try:
         table, picks = seeded(300, 200), torch.arange(300, dtype=torch.int32).flip(0)
         source = f.compile(table, picks).source
-        worth = [int(line.split(">= ")[1].split(")")[0]) for line in source.splitlines() if line.startswith("  if (tc_size_B >= ")]
+        tests = re.findall(r"^  if \((.*tc_size_B.* >= \d+)\) \{$", source, re.MULTILINE)
+        holds = [[size for size in range(1, 301) if eval(test, {"tc_size_B": size, "tc_fdiv": floordiv})] for test in tests]
+        worth = [sizes[0] for sizes in holds if sizes]
         assert worth and all(1 < value < 300 for value in worth), source
         for count in sorted({1, 2, 299, 300, *(value + step for value in worth for step in (-1, 0))}):
             chosen = picks[-count:].contiguous()

@@ -311,7 +311,7 @@ class _Use:
         along = [costs.lane] if self.moves else s.terms if operand.single is None else []
         together = any(map(operand.is_contiguous, along))
         self.copy = size * ((core.copy if together else core.transpose) + more)
-        self.copyable = not costs.over_terms and operand.is_copyable
+        self.copyable = not costs.over_terms and operand.is_copyable(s.extents)
         loaded = 2 if self.bytes == core.element else 1  # the greatest stride of lanes that loads do not gather
         self.strided = operand.single is None or (self.moves and stride > loaded and self.results >= STRIDED_USES)
         self.cheap = (core.copy + more) * core.lanes <= COPY_SHARE * self.results

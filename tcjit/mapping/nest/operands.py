@@ -6,10 +6,11 @@ access is one.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from tcjit.grammar.ast import Access, Binary, Const, Expr, Index
+from tcjit.grammar.ast import Access, Binary, Const, Expr
 from tcjit.grammar.walk import factors, rebuild, walk
 from tcjit.mapping.nest.statement import FlatAccess, FlatStatement
 from tcjit.mapping.nest.vector_forms import is_dot_product
@@ -27,14 +28,16 @@ class Operand:
         """The dimensions that it moves with."""
         return frozenset(dim for flat in self.flats for dim in flat.form)
 
-    @cached_property
-    def is_copyable(self) -> bool:
+    def is_copyable(self, extents: Mapping[str, int]) -> bool:
         """Whether a copy has no more elements than what is copied: a product has as many as its results, an access must name each once."""
         if self.single is None:
             return True
-        assert isinstance(self.value, Access)
-        subscripts = self.value.subscripts
-        return all(isinstance(sub, Index) for sub in subscripts) and len(set(subscripts)) == len(subscripts)
+        reach = 0  # from one element to another that differ in the dimensions so far
+        for step, extent in sorted((abs(step), extents[dim]) for dim, step in self.single.form.items() if extents[dim] > 1):
+            if step <= reach:
+                return False
+            reach += step * (extent - 1)
+        return True
 
     @property
     def single(self) -> FlatAccess | None:

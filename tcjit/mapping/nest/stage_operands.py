@@ -47,7 +47,8 @@ def stage_operands(a: Assignment, plan: Plan, core: Core, temporaries: Temporari
     """The operands that the plan wants staged, as far as they can be."""
     leaf = plan.nest.leaf
     staged = [plan.operands[number] for number in sorted(plan.estimate.staged)]
-    staged = [operand for operand in staged if operand.is_copyable and _stays_inside(a, operand.value, temporaries.tensors)]
+    extents = {name: upper - lower for name, lower, upper in a.bounds}
+    staged = [operand for operand in staged if operand.is_copyable(extents) and _stays_inside(a, operand.value, temporaries.tensors)]
     strips: list[Strip] = []
     tile = [(dim, leaf.tile(dim, core.lanes)) for dim in (*(row for row, _ in leaf.rows), leaf.lane)]
     for dim, size in tile:
