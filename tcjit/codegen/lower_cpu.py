@@ -148,7 +148,8 @@ class _CpuLowering(LoopScope):
             iterations *= max(1, trips)
         pays, worth = self.worth(loops[:depth])
         outer = self.loop(body[0])
-        interleaved = any(not self.mapped.scop.tiled(run.statement).statement.is_box for run in tile_runs((outer,)))
+        tiled = [self.mapped.scop.tiled(name) for name in dict.fromkeys(run.statement for run in tile_runs((outer,)))] if pays else []
+        interleaved = any(not one.statement.is_box and one.varies(depth) for one in tiled)
         return (ParallelLoop(outer, depth, worth, interleaved),) if pays else (outer,)
 
     def worth(self, loops: list[For]) -> tuple[bool, Threshold | None]:

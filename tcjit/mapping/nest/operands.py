@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from tcjit.grammar.affine import linear
 from tcjit.grammar.ast import Access, Binary, Const, Expr
 from tcjit.grammar.walk import factors, rebuild, walk
 from tcjit.mapping.nest.statement import FlatAccess, FlatStatement
@@ -32,12 +33,12 @@ class Operand:
         """Whether a copy has no more elements than what is copied: a product has as many as its results, an access must name each once."""
         if self.single is None:
             return True
-        reach = 0  # from one element to another that differ in the dimensions so far
-        for step, extent in sorted((abs(step), extents[dim]) for dim, step in self.single.form.items() if extents[dim] > 1):
-            if step <= reach:
-                return False
-            reach += step * (extent - 1)
-        return True
+        assert isinstance(self.value, Access)
+        forms = [linear(sub) for sub in self.value.subscripts]
+        moving = [dim for form in forms if form is not None for dim in form[0]]
+        if None in forms or len(set(moving)) < len(moving):
+            return False
+        return all(form is not None and _are_digits(form[0], extents) for form in forms)
 
     @property
     def single(self) -> FlatAccess | None:
@@ -51,6 +52,19 @@ class Operand:
     def is_contiguous(self, dim: str) -> bool:
         """Whether its values along a dimension are neighbours in memory: of as many elements as they are computed from."""
         return 0 < self.stride(dim) <= len(self.flats)
+
+
+def _are_digits(form: Mapping[str, object], extents: Mapping[str, int]) -> bool:
+    """Whether a sum of indices has another value for all values of them, as far as is known."""
+    if len(form) < 2:
+        return True
+    factors = [(abs(factor), extents[dim]) for dim, factor in form.items() if isinstance(factor, int) and dim in extents]
+    reach = 0  # from the least to the greatest value of those with smaller factors
+    for factor, extent in sorted(factors):
+        if extent > 1 and factor <= reach:
+            return False
+        reach += factor * (extent - 1)
+    return len(factors) == len(form)
 
 
 def operands(s: FlatStatement, lane: str) -> tuple[tuple[Operand, ...], Expr]:

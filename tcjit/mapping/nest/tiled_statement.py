@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import islpy as isl
+
 from tcjit.grammar.ast import Expr
 from tcjit.mapping.nest.nest import Nest
 from tcjit.mapping.nest.operands import Operand
-from tcjit.mapping.nest.statement import FlatStatement
+from tcjit.mapping.nest.statement import DIM, FlatStatement
 from tcjit.mapping.nest.tile import Tiles
 from tcjit.mapping.nest.vector_forms import is_dot_product
 
@@ -32,6 +34,16 @@ class TiledStatement:
     @property
     def name(self) -> str:
         return self.statement.name
+
+    def varies(self, loops: int) -> bool:
+        """Whether iterations of the outermost loops, so many of them, have other tiles than those around them: not at the ends alone."""
+        tiles = self.tiles.full.union(self.tiles.partial)
+
+        def at(position: int, value: int) -> isl.Set:
+            return tiles.fix_val(DIM.set, position, isl.Val(value, tiles.get_ctx())).project_out(DIM.set, position, 1)
+
+        moving = [(position, count) for position, count in enumerate(self.tiles.counts) if count > 1][:loops]
+        return any(not at(position, count // 3).is_equal(at(position, 2 * count // 3)) for position, count in moving)
 
     def tile_statement(self, kind: Kind) -> str:
         """The name of a kind of its tile statements in a schedule tree."""

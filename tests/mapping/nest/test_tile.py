@@ -306,3 +306,9 @@ def test_what_people_see() -> None:
     assert tiled.show() == "C: loops n m k, register tile 2 x 2 n x 3 m" and tiled.name == "S"
     assert tiled_statement("window").show() == "C: loops n, register tile 1 x 4 n, window k"
     assert not tiled_statement("triangular").statement.is_box and tiled_statement("whole tiles").statement.is_box
+
+
+@pytest.mark.parametrize(("name", "varies"), [("triangular", True), ("box", False), ("padded", False), ("lower result", True)])
+def test_iterations_that_differ(name: str, varies: bool) -> None:
+    """Those at the ends alone do not count: neighbours go to one thread, as in a box."""
+    assert tiled_statement(name).varies(2) is varies

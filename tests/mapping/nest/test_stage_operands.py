@@ -1,0 +1,45 @@
+"""Which operands are staged: those that a copy has each element of once.
+
+Modules: mapping.nest.stage_operands mapping.nest.operands
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from support.mapping import AVX512, program
+
+import tcjit
+from tcjit.mapping.options import Options
+from tcjit.mapping.pipeline import build_scop
+
+GROUPED = """def f(float(N,C,H) X, float(F,D,K) W) -> (O) {
+    O(n,f,h) +=! X(n, f / 48 * 16 + d, h + k) * W(f,d,k) where h in 0:6 }"""
+TRANSPOSED = """def f(float(N,C,H) X, float(C,F,K) W) -> (O) {
+    O(n,f,h) +=! (y >= 0 && y < 2*H && y % 2 == 0) ? X(n,c,y/2) * W(c,f,k) : 0.0 where h in 0:138, y = h - k }"""
+CORRELATION = "def f(float(B,N) X, float(B,M) Y) -> (O) { O(m,n) +=! X(b,m+n) * Y(b,m) where n in 0:64 }"
+
+
+def staged(text: str, shapes: dict[str, tuple[int, ...]]) -> set[str]:
+    made = build_scop(program(text, shapes), Options(), target=AVX512)
+    return {storage.name for storage in made.tensors if storage.name.endswith("_staged")}
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes", "expected"),
+    [
+        (GROUPED, {"X": (20, 64, 8), "W": (192, 16, 3)}, {"W_staged"}),  # f is 48 * block + f
+        (TRANSPOSED, {"X": (4, 128, 68), "W": (128, 160, 4)}, {"W_staged"}),  # k is 2 * k + 1 in a class
+        (CORRELATION, {"X": (64, 127), "Y": (64, 64)}, set()),  # several m and n name one element
+    ],
+)
+def test_what_is_staged(text: str, shapes: dict[str, tuple[int, ...]], expected: set[str]) -> None:
+    assert staged(text, shapes) == expected
+
+
+def test_results_of_groups() -> None:
+    x, w = (torch.randint(-3, 4, shape, generator=torch.Generator().manual_seed(1)).float() for shape in ((20, 64, 8), (192, 16, 3)))
+    assert torch.equal(tcjit.define(GROUPED)["f"](x, w), torch.nn.functional.conv1d(x, w, groups=4))
+    x, w = x[:4].contiguous(), torch.randint(-3, 4, (64, 40, 4), generator=torch.Generator().manual_seed(2)).float()
+    expected = torch.nn.functional.conv_transpose1d(x, w, stride=2)
+    assert torch.equal(tcjit.define(TRANSPOSED.replace("0:138", f"0:{expected.shape[2]}"))["f"](x, w), expected)
