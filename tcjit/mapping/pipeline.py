@@ -160,9 +160,9 @@ def build_scop(
     if pack and on_vectors:  # on a GPU shared memory does the rest
         assignments = step(transpose_output, assignments, options)
         assignments = step(pack_operands, assignments)
-        assignments = proved(expand_operands, assignments, target)
-        if options.private_buffers and options.fusion != "minimal":  # the copies of one tile stay in a buffer
-            assignments = proved(transpose_operands, assignments)
+        in_tiles = options.private_buffers and options.fusion != "minimal"  # the copies of one tile stay in a buffer
+        assignments = proved(expand_operands, assignments, target, in_tiles)
+        assignments = proved(transpose_operands, assignments) if in_tiles else assignments
     assignments = proved(chunk_reductions, assignments, options, target)
     assignments = proved(restrict_products, assignments) if isinstance(target, Device) else assignments
     assignments = proved(split_index_sets, assignments, options) if on_vectors else assignments

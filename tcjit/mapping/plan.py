@@ -23,7 +23,7 @@ from tcjit.mapping.options import Options
 from tcjit.mapping.pack import is_product
 from tcjit.mapping.plan_order import LINE, Nest, streamed, uses
 from tcjit.mapping.scop import Scop, ScopStatement
-from tcjit.mapping.strides import accesses, stride
+from tcjit.mapping.strides import accesses, moves_as_one, stride
 
 FMA_LATENCY = 4  # independent accumulators needed per unit of throughput, times the two units of common cores
 UNROLL_LIMIT = 64  # statements in one unrolled patch: beyond it, code grows faster than speed
@@ -37,6 +37,7 @@ WRITTEN_OUT = 128
 PAGE, WAYS = 4096, 4  # bytes, and of lines at the same place of pages so many stay in the cache next to a core
 STREAM_TILE = 2048  # elements of one row piece when a single row must be shared by threads
 TOGETHER = 4  # rows that take turns, if each is swept several times
+MERGED = 256  # points of a tile, at least, whose rows are merged with few lanes
 TURNS = 8  # of a thread at least, before rows are taken together
 
 
@@ -67,6 +68,7 @@ class Plan:
     tile: tuple[int, ...]
     lanes: tuple[tuple[str, str], ...]  # statement -> innermost, vectorised dimension
     patch: Patch | None = None
+    merged: int | None = None  # the column whose points in a tile are one loop with the lanes
 
     def lane(self, statement: str) -> str | None:
         return dict(self.lanes).get(statement)
@@ -347,6 +349,7 @@ def _streaming(scop: Scop, group: Group, options: Options, machine: Machine) -> 
     lanes = _lane_choices(scop, group, prefer=lane)
     tile = [1] * len(group.columns)
     near: list[int] = []
+    merged = None
     if lane is not None:
         others = 1
         for c in columns:
@@ -355,13 +358,14 @@ def _streaming(scop: Scop, group: Group, options: Options, machine: Machine) -> 
         inside = len(group.statements) > 1 or bool(main.reduction)
         tile[lane] = min(extent, 512 if main.reduction else STREAM_TILE) if others < 16 or inside else 0
         near = _block_transposed(scop, group, lane, tile)
+        merged = None if near else _merge_rows(scop, group, lane, tile, machine)
     if lane is None and group.columns:
         tile[-1] = _together(scop, group, machine)
     for c in columns:
         if size := _forced(options, c):
             tile[c] = size
     order = tuple(sorted(columns, key=lambda c: (c == lane, c in near, c)))
-    return Plan(_outermost(order, options), tuple(tile), lanes)
+    return Plan(_outermost(order, options), tuple(tile), lanes, merged=merged)
 
 
 def _together(scop: Scop, group: Group, machine: Machine) -> int:
@@ -398,6 +402,20 @@ def _block_transposed(scop: Scop, group: Group, lane: int, tile: list[int]) -> l
                     tile[c], tile[lane] = max(16, LINE // DTYPES[scop.tensor(a.tensor).dtype].bytes), 64
                     near.append(c)
     return near
+
+
+def _merge_rows(scop: Scop, group: Group, lane: int, tile: list[int], machine: Machine) -> int | None:
+    """The column that some statement moves along as along the lanes, which are too few for a vector, cut into tiles of whole vectors."""
+    for name in group.statements if len(group.statements) > 1 else ():
+        s = scop.statement(name)
+        inner = group.columns[lane][name]
+        extent, width = s.extent(inner), machine.lanes(DTYPES[s.value.dtype].bytes)
+        for c, column in enumerate(group.columns):
+            fits = c != lane and 2 * extent <= width and not s.dynamic_bounds and tile[lane] in (0, extent)
+            if fits and all(moves_as_one(scop, a, column[name], inner, extent) for a in accesses(s)):
+                tile[c] = width * max(1, -(-MERGED // (width * extent)))
+                return c
+    return None
 
 
 def _lane_choices(scop: Scop, group: Group, prefer: int | None) -> tuple[tuple[str, str], ...]:

@@ -67,6 +67,12 @@ def strides_in(storage: Storage, subscripts: tuple[Expr, ...], bounds: Bounds, v
     return [stride_in(storage, subscripts, name, values) for name, _, _ in bounds]
 
 
+def moves_as_one(scop: Scop, access: Access, outer: str, inner: str, extent: int) -> bool:
+    """Whether an access moves along two dimensions, the inner one of this extent, as along one."""
+    step, near = stride(scop, access, outer), stride(scop, access, inner)
+    return step is not None and near is not None and step == near * extent
+
+
 def accesses(s: ScopStatement) -> list[Access]:
     """The write of a statement and all its reads."""
     return [Access(s.tensor, s.subscripts, dtype=s.value.dtype), *(access for access, _ in s.reads())]

@@ -5,6 +5,7 @@ Modules: mapping.passes.transpose_operands mapping.passes.expand_operands
 
 from __future__ import annotations
 
+import islpy as isl
 import pytest
 import torch
 from support.mapping import AVX512, program
@@ -31,9 +32,9 @@ def transposed(text: str, shapes: dict[str, tuple[int, ...]]) -> list[str]:
     return [a.show() for a in made.assignments[:-1]]
 
 
-def expanded(text: str, shapes: dict[str, tuple[int, ...]]) -> list[str]:
+def expanded(text: str, shapes: dict[str, tuple[int, ...]], in_tiles: bool = False) -> list[str]:
     first = before(text, shapes)
-    made = expand_operands(first, AVX512)
+    made = expand_operands(first, AVX512, in_tiles)
     verify_assignments("expand_operands", first, made)
     return [a.show() for a in made.assignments[:-1]]
 
@@ -93,10 +94,34 @@ def test_what_is_not_expanded(text: str, shapes: dict[str, tuple[int, ...]]) -> 
     assert expanded(text, shapes) == []
 
 
+def test_an_operand_is_expanded_in_tiles_where_lanes_are_few() -> None:
+    text, shapes = "def f(float(A,B) X, float(A) U) -> (O) { O(a,b) = X(a,b) * U(a) }", {"X": (5000, 7), "U": (5000,)}
+    assert expanded(text, shapes) == []
+    assert expanded(text, shapes, in_tiles=True) == ["U_expanded(a, b) = U(a) where a in 0:5000, b in 0:7"]
+    assert expanded(text, {"X": (5000, 9), "U": (5000,)}, in_tiles=True) == []  # more than half of a vector
+    made = map_program(program(text, shapes), Options(), AVX512)
+    (buffer,) = made.privates
+    assert (buffer.tensor, buffer.elements) == ("U_expanded", 7 * 48)
+    loops = isl.AstBuild.from_context(isl.Set.read_from_str(made.scop.ctx, "{ : }")).node_from_schedule(made.tree).to_C_str()
+    assert "c1 <= min(335, -336 * c0 + 34999)" in loops, "the points of a tile are one loop"
+
+
 def test_values_of_a_row_do_not_take_the_rows_from_the_threads() -> None:
     text = "def f(float(B) X, float(A,B) U) -> (O) { O(a,b) = sigmoid(X(b)) * U(a,b) + sigmoid(X(b) + 1) }"
     made = map_program(program(text, {"X": (352,), "U": (6000, 352)}), Options(), AVX512)
     assert made.tree.to_str().count('"parallel') == 1
+
+
+@pytest.mark.parametrize("dtype", ["float", "double", "half", "int64"])
+@pytest.mark.parametrize("sizes", [(100, 7), (3, 50, 5), (97, 2), (48, 3), (2, 3)])
+def test_results_of_operands_expanded_in_tiles(dtype: str, sizes: tuple[int, ...]) -> None:
+    dims = "abc"[: len(sizes)]
+    kinds = {"half": torch.float16, "double": torch.float64, "float": torch.float32, "int64": torch.int64}
+    text = f"def f({dtype}({','.join(dims.upper())}) X, {dtype}({','.join(dims[:-1].upper())}) U) -> (O) {{"
+    text += f" O({','.join(dims)}) = X({','.join(dims)}) * U({','.join(dims[:-1])}) - X({','.join(dims)}) }}"
+    generator = torch.Generator().manual_seed(len(sizes))
+    x, u = (torch.randint(-4, 5, shape, generator=generator).to(kinds[dtype]) for shape in (sizes, sizes[:-1]))
+    assert torch.equal(tcjit.define(text)["f"](x, u), x * u[..., None] - x)
 
 
 @pytest.mark.parametrize("dtype", ["float", "double", "half", "int64", "int32", "int8"])

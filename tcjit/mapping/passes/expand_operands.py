@@ -1,7 +1,8 @@
 """Expand operands: repeat small operands of an elementwise assignment, so that dimensions too short for vectors can be merged.
 
 ``O(a,c,d) = X(a,c,d) * U(d)`` has vectors along ``d`` alone; with ``W(c,d) = U(d)``, computed once, ``c`` and ``d`` become one dimension
-(see ``collapse``).
+(see ``collapse``). An operand that would become as large as the result, ``U(a,c)``, is expanded tile by tile: ``fuse`` gives its copy the
+loops of its reader, ``contract`` a buffer of one tile, and ``tile`` takes the points of a tile as one loop.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ LONG = 4  # vectors along a dimension that needs no merging
 SMALL = 8  # results for each element of an expanded operand, at least
 
 
-def expand_operands(before: Assignments, machine: Machine) -> Assignments:
-    """The program with the expanded operands before the assignments that read them."""
+def expand_operands(before: Assignments, machine: Machine, in_tiles: bool) -> Assignments:
+    """The program with the expanded operands before the assignments that read them; ``in_tiles``: also those that only tiles can hold."""
 
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
         if not a.is_elementwise:
@@ -33,7 +34,7 @@ def expand_operands(before: Assignments, machine: Machine) -> Assignments:
         width = machine.lanes(DTYPES[a.value.dtype].bytes)
         copies = {}
         assignments = []
-        for access, bounds in _expansions(a, width, temporaries, before.values).items():
+        for access, bounds in _expansions(a, width, temporaries, before.values, in_tiles).items():
             copy = temporaries.add(a.source, f"{access.tensor}_expanded", access.dtype, [upper for _, _, upper in bounds])
             order = tuple(Index(name, dtype="int64") for name, _, _ in bounds)
             copies[access] = Access(copy.name, order, dtype=access.dtype)
@@ -43,7 +44,9 @@ def expand_operands(before: Assignments, machine: Machine) -> Assignments:
     return rewrite(before, visit)
 
 
-def _expansions(a: Assignment, width: int, temporaries: Temporaries, values: Mapping[str, int]) -> dict[Access, Bounds]:
+def _expansions(
+    a: Assignment, width: int, temporaries: Temporaries, values: Mapping[str, int], in_tiles: bool
+) -> dict[Access, Bounds]:
     """The operands in the way of merging the innermost dimensions of the result, and the dimensions that they are expanded to."""
     bounds = tuple(bound for bound in a.bounds if bound[2] - bound[1] > 1)
     extents = [upper - lower for _, lower, upper in bounds]
@@ -65,8 +68,11 @@ def _expansions(a: Assignment, width: int, temporaries: Temporaries, values: Map
         in_the_way = [access for access, step in steps.items() if not _merges(step, extents, inner)]
         expanded = {access: tuple(b for d, b in enumerate(bounds) if steps[access][d] or d in inner) for access in in_the_way}
         sizes = [prod(upper - lower for _, lower, upper in box) for box in expanded.values()]
-        if fixed & set(in_the_way) or counted & {bounds[d][0] for d in inner} or any(size * SMALL > prod(extents) for size in sizes):
+        if fixed & set(in_the_way) or counted & {bounds[d][0] for d in inner}:
             return found
+        if any(size * SMALL > prod(extents) for size in sizes):
+            few = in_tiles and not found and 2 * lanes <= width and temporaries.tensors[a.tensor].role != "temporary"
+            return dict.fromkeys(in_the_way, bounds) if few else found
         found = expanded
 
 

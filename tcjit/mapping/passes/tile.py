@@ -22,6 +22,7 @@ from tcjit.mapping.passes.fuse import filters, insert_band
 from tcjit.mapping.passes.share import Shared, inside
 from tcjit.mapping.plan import Plan
 from tcjit.mapping.scop import Scop, ScopStatement
+from tcjit.mapping.strides import accesses, moves_as_one
 from tcjit.mapping.tree import insert_mark
 
 # values of a column that are few enough to run through while one tile of the others is in cache
@@ -238,7 +239,7 @@ def _one_tile(scop: Scop, node: isl.ScheduleNode, group: Group, plan: Plan, regi
     inner = node.get_tree_depth()
     for position, name in enumerate(group.statements):
         leaf = node.child(position).child(0) if len(group.statements) > 1 else node
-        loops = _inside(scop.statement(name), group, plan, region)
+        loops = _inside(scop, scop.statement(name), group, plan, region)
         if loops:
             leaf = leaf.insert_partial_schedule(
                 stack(scop.ctx, [member(scop.ctx, {name: (scop.statement(name).isl_dims, t)}, scop.parameters) for _, t in loops])
@@ -263,14 +264,21 @@ def _point_text(dim: str, cut: Cut) -> str:
     return f"({moved} mod {cut.size})"
 
 
-def _inside(s: ScopStatement, group: Group, plan: Plan, region: Sequence[Cut]) -> list[tuple[str, str]]:
+def _inside(scop: Scop, s: ScopStatement, group: Group, plan: Plan, region: Sequence[Cut]) -> list[tuple[str, str]]:
     """The loops of a statement inside a tile, outermost first: (dimension, text); the vectorised dimension last.
 
-    Dimensions that the group does not share come first, and among them those of a reduction last, next to the patch that it updates.
+    Dimensions that the group does not share come first, and among them those of a reduction last, next to the patch that it updates. Rows
+    that the plan merges with the lanes are one loop with them where the statement moves along both as along one.
     """
     shared = {column[s.name]: c for c, column in enumerate(group.columns)}
     rest = [(d, isl_name(d)) for d in sorted(s.dims, key=lambda d: d in s.reduction) if d not in shared]
     points = [(d, _point_text(d, region[c])) for d, c in shared.items() if region[c].size > 1]
     loops = rest + points
     lane = plan.lane(s.name)
-    return [x for x in loops if x[0] != lane] + [x for x in loops if x[0] == lane]
+    loops = [x for x in loops if x[0] != lane] + [x for x in loops if x[0] == lane]
+    if plan.merged is None or lane is None or rest or [d for d, _ in loops[-2:]] != [group.columns[plan.merged][s.name], lane]:
+        return loops
+    (row, outer), (_, inner) = loops[-2:]
+    extent = s.extent(lane)
+    whole = region[shared[lane]].tiles == 1 and all(moves_as_one(scop, a, row, lane, extent) for a in accesses(s))
+    return [*loops[:-2], (lane, f"{extent}*{outer} + {inner}")] if whole else loops

@@ -41,13 +41,12 @@ def vectorise(scop: Scop, tree: isl.Schedule, groups: Sequence[Group], plans: Se
     return rewrite(tree, visit)
 
 
-def _last_dim(scop: Scop, made: isl.ScheduleNode) -> str:
-    """The dimension that the last member runs over (a point of a tile included)."""
+def _last_dims(scop: Scop, made: isl.ScheduleNode) -> list[str]:
+    """The dimensions that the last member runs over (points of a tile included)."""
     name = statements_below(made)[0]
     s = scop.statement(name)
     piece = made.band_get_partial_schedule().get_at(made.band_n_member() - 1)
-    moving = [d for position, d in enumerate(s.dims) if _depends(piece, position)]
-    return moving[0] if len(moving) == 1 else ""
+    return [d for position, d in enumerate(s.dims) if _depends(piece, position)]
 
 
 def _depends(expression: isl.UnionPwAff, position: int) -> bool:
@@ -56,7 +55,7 @@ def _depends(expression: isl.UnionPwAff, position: int) -> bool:
 
 
 def _lanes(scop: Scop, made: isl.ScheduleNode, lane: str | None) -> isl.ScheduleNode:
-    if lane is None or _last_dim(scop, made) != lane:
+    if lane is None or lane not in _last_dims(scop, made):
         return made
     count = made.band_n_member()
     if count == 1:
@@ -71,7 +70,7 @@ def _patch(scop: Scop, made: isl.ScheduleNode, s: ScopStatement, group: Group, p
     apart = sum(d not in shared and d not in s.reduction for d in s.dims)
     reductions = len(s.reduction)
     lane = group.columns[patch.lane][s.name]
-    if _last_dim(scop, made) != lane or made.band_n_member() <= apart + reductions:
+    if _last_dims(scop, made) != [lane] or made.band_n_member() <= apart + reductions:
         return made
     return _below(made, apart, lambda node: _marked(scop, node, reductions))
 
