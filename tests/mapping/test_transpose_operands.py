@@ -99,6 +99,9 @@ def test_an_operand_is_expanded_in_tiles_where_lanes_are_few() -> None:
     assert expanded(text, shapes) == []
     assert expanded(text, shapes, in_tiles=True) == ["U_expanded(a, b) = U(a) where a in 0:5000, b in 0:7"]
     assert expanded(text, {"X": (5000, 9), "U": (5000,)}, in_tiles=True) == []  # more than half of a vector
+    across = "def f(float(A,B) X, float(B,A) U) -> (O) { O(a,b) = X(a,b) * U(b,a) }"
+    assert expanded(across, {"X": (5000, 7), "U": (7, 5000)}, in_tiles=True) == []  # which has its own copy
+    assert expanded("def f(float(A) U) -> (O) { O(a,b) = U(a) where b in 0:7 }", {"U": (5000,)}, in_tiles=True) == []
     made = map_program(program(text, shapes), Options(), AVX512)
     (buffer,) = made.privates
     assert (buffer.tensor, buffer.elements) == ("U_expanded", 7 * 48)

@@ -72,7 +72,8 @@ def _expansions(
             return found
         if any(size * SMALL > prod(extents) for size in sizes):
             few = in_tiles and not found and 2 * lanes <= width and temporaries.tensors[a.tensor].role != "temporary"
-            return dict.fromkeys(in_the_way, bounds) if few else found
+            repeated = all(steps[access][inner[-1]] == 0 for access in in_the_way) and not isinstance(a.value, Access)
+            return dict.fromkeys(in_the_way, bounds) if few and repeated else found
         found = expanded
 
 
