@@ -37,6 +37,7 @@ WRITTEN_OUT = 128
 PAGE, WAYS = 4096, 4  # bytes, and of lines at the same place of pages so many stay in the cache next to a core
 STREAM_TILE = 2048  # elements of one row piece when a single row must be shared by threads
 TOGETHER = 4  # rows that take turns, if each is swept several times
+SHARE = 16  # of a group's statement with the most instances, a contraction has one in so many at least, or the others' plan is better
 MERGED = 256  # points of a tile, at least, whose rows are merged with few lanes
 TURNS = 8  # of a thread at least, before rows are taken together
 
@@ -85,9 +86,10 @@ def patches(scop: Scop, group: Group, options: Options, machine: Machine) -> lis
     found: list[Candidate] = []
     paged: dict[str, list[tuple[int, ...]]] = {}  # of each operand the columns along which it moves by whole pages
     if options.vector_width != 1 and group.columns:
+        most = max(scop.statement(name).points for name in group.statements)
         for name in group.statements:
             s = scop.statement(name)
-            if s.operator == "+=" and s.reduction and is_product(s.value):
+            if s.operator == "+=" and s.reduction and is_product(s.value) and s.points * SHARE >= most:
                 found += _patches(scop, group, s, options, machine)
                 paged[name] = [_paged(scop, a, [column[name] for column in group.columns]) for a in accesses(s)[2:]]
     least = min((candidate.time for candidate in found), default=1.0)

@@ -72,6 +72,14 @@ def test_a_transposed_operand_lives_in_a_buffer_of_a_tile() -> None:
     assert [(buffer.tensor, buffer.elements) for buffer in made.privates] == [("X_transposed", 16 * 64)]
 
 
+def test_a_small_contraction_does_not_plan_the_loops_of_others() -> None:
+    """The sum of partial results is one of a few terms; and transposed tiles do not share the loops of a reduction."""
+    text = "def f(float(A,B,C) X) -> (O) { S(b) +=! exp(X(c,b,a)) where c in 0:60, a in 0:640  O(a,b,c) = X(c,b,a) / S(b) }"
+    made = map_program(program(text, {"X": (60, 23, 640)}), Options(), AVX512)
+    assert made.tree.to_str().count('"parallel') >= 1
+    assert "X_transposed" in {buffer.tensor for buffer in made.privates}
+
+
 def test_a_small_operand_is_expanded_for_longer_lanes() -> None:
     text = "def f(float(A,C,D) X, float(D) U) -> (O) { O(a,c,d) = X(a,c,d) * U(d) }"
     shapes = {"X": (500, 12, 9), "U": (9,)}

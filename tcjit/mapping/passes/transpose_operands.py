@@ -30,6 +30,7 @@ def transpose_operands(before: Assignments) -> Assignments:
         near = strides_in(temporaries.tensors[a.tensor], a.subscripts, a.bounds, before.values)
         bounds = tuple(bound for _, bound in sorted(zip(near, a.bounds, strict=True), key=lambda pair: -(pair[0] or 0)))
         reads = dict.fromkeys(access for access, guards in guarded_accesses(a.value) if not guards and access.tensor != a.tensor)
+        read = {access.tensor for access, _ in guarded_accesses(a.value)}
         copies = {}
         assignments = []
         for access in reads:
@@ -40,7 +41,9 @@ def transpose_operands(before: Assignments) -> Assignments:
             copy = temporaries.add(a.source, f"{access.tensor}_transposed", access.dtype, [upper for _, _, upper in bounds])
             order = tuple(Index(name, dtype="int64") for name, _, _ in bounds)
             copies[access] = Access(copy.name, order, dtype=access.dtype)
-            assignments.append(Assignment(copy.name, order, "=", access, bounds, a.source))
+            # the loops of a reduction whose result is read are none that a tile could be cut from
+            apart = any(other.reduction and other.tensor in read for other in before.assignments if not other.tiled)
+            assignments.append(Assignment(copy.name, order, "=", access, bounds, a.source, fuse_outer_only=apart))
         return [*assignments, replace(a, value=replaced(a.value, copies))]
 
     return rewrite(before, visit)
