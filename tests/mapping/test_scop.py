@@ -60,6 +60,9 @@ def test_chunks_are_of_whole_rows_where_there_are_enough() -> None:
     assert dict(zip(update.dims, map(update.extent, update.dims)))["k"] == 4087
     few = scop(sums, {"A": (20, 40870)})  # more chunks than rows
     assert few.tensor("r_wide_part").shape[0] >= 32
+    long = scop(sums, {"A": (57, 280240)})  # runs of about a thousand neighbours
+    assert 32 <= long.tensor("r_wide_part").shape[0] <= 280240 // 512
+    assert scop(sums, {"A": (57, 280240)}, Options(nest=False, reduction_chunks=2000)).tensor("r_wide_part").shape[0] > 1000
 
 
 def test_an_operand_that_vectors_cannot_read_is_packed() -> None:

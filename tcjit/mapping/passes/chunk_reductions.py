@@ -26,6 +26,7 @@ BLOCK_TERMS = 4096  # of a reduction, that are worth a block of a GPU
 CPU_CHUNKS = 32
 ENOUGH_RESULTS, WORTH_CHUNKS = 16, 1 << 17  # on a CPU: results from which, and terms of all below which, no reduction is cut
 FEW_TILES = 1 << 12  # results of a product with so long a sum are too few register tiles for many threads
+RUN = 1 << 10  # neighbours that a chunk takes of each row, at least
 LONG = 256  # terms of a dimension that is cut on a CPU whatever loops are outside it
 ACCURATE = 1 << 20  # terms of one result, one after the other: the sum of more loses digits that no other order of float32 would
 ACCURATE_CHUNK = 1 << 13  # terms of a chunk then: lanes of a vector share them, so that each adds few before partial results are combined
@@ -67,7 +68,10 @@ def _worth(a: Assignment, temporaries: Temporaries, before: Assignments, target:
         few = results < ENOUGH_RESULTS or (results <= FEW_TILES and longest >= CPU_CHUNKS * LONG and _reuses(a))
         if longest < CPU_CHUNKS or not (few and results * terms >= WORTH_CHUNKS or terms >= ACCURATE):
             return 1
-        return CPU_CHUNKS if terms < ACCURATE else min(longest, max(CPU_CHUNKS, terms // ACCURATE_CHUNK))
+        asked = CPU_CHUNKS if terms < ACCURATE else min(longest, max(CPU_CHUNKS, terms // ACCURATE_CHUNK))
+        cut = _chunks(a, asked, target)
+        rows = len(a.terms) > 1 and cut.dim == a.terms[-1][0]
+        return min(asked, max(CPU_CHUNKS, (cut.upper - cut.lower) // RUN)) if rows else asked
     if not a.dynamic and (sides := product_sides(a)) is not None:
         return product_chunks(a, sides, target)
     extents = {name: upper - lower for name, lower, upper in a.terms}
