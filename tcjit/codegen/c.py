@@ -35,7 +35,7 @@ from tcjit.codegen.profile import scaled, trips
 from tcjit.codegen.rows import GatheredRows
 from tcjit.codegen.source import Numbers, Source
 from tcjit.codegen.tile_printer import TilePrinter
-from tcjit.codegen.tile_vectors import declarations, narrow_declarations
+from tcjit.codegen.tile_vectors import declarations, half_declarations, narrow_declarations
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Access, Call, Expr
 from tcjit.grammar.builtins import ONE_OPERATION
@@ -205,6 +205,9 @@ class CEmitter(LaneEmitter):
         self.declarations |= dict.fromkeys(declarations(printer.dtype, printer.width))
         for narrow in printer.narrow:
             self.declarations |= dict.fromkeys(narrow_declarations(narrow, printer.dtype, printer.width))
+        if printer.rounded:
+            self.declarations |= dict.fromkeys(half_declarations(printer.width, stores=True))
+            self.printer.helper("tc_float_to_half")
         self.profile.width = max(self.profile.width, printer.width)
         self.profile.counts["accumulators"] += len(printer.rows) * printer.nest.leaf.vectors
         with self.indented("{"):

@@ -167,8 +167,13 @@ class ExpressionPrinter:
     def store(self, dtype: str, element: str, value: str) -> str:
         """The statement that writes a value of the element's type to memory, rounding the half types."""
         if dtype in _HALVES:
-            value = _argument(f"tc_{_HALVES[dtype]}_to_float", value) or self._helper(f"tc_float_to_{_HALVES[dtype]}", value)
+            moved = _argument(f"tc_{_HALVES[dtype]}_to_float", value)
+            value = moved or self._helper(f"tc_float_to_{_HALVES[dtype]}", self.unrounded(dtype, value))
         return f"{element} = {value};"
+
+    def unrounded(self, dtype: str, value: str) -> str:
+        """A value that is rounded to a half type when it is stored, without what rounds it before."""
+        return _argument(f"tc_as_{_HALVES[dtype]}", value) or value
 
     def combine(self, operator: str, dtype: str, left: str, right: str) -> Text:
         """One step of a reduction, ``operator`` with or without its ``=``."""

@@ -11,13 +11,14 @@ from textwrap import dedent
 from tcjit.codegen import vector_copies
 from tcjit.codegen.dialect import Dialect
 from tcjit.codegen.expression import vtype
+from tcjit.codegen.half_vectors import HALF, HalfLanes, converted, find_half_lanes
 from tcjit.codegen.loops import For, Reduction, Run, SimdLoop, runs, substitute
 from tcjit.codegen.profile import scaled
 from tcjit.codegen.reads import ReadEmitter
 from tcjit.codegen.tile_vectors import declarations
-from tcjit.codegen.vector_extrema import ExtremaLoop, extrema_loop, neighbours
+from tcjit.codegen.vector_reduction import EXTREMA, VectorReduction, find_vector_reduction, neighbours
 from tcjit.codegen.vector_scan import VectorScan, vector_scan
-from tcjit.codegen.whole_vectors import overlapping_lanes
+from tcjit.codegen.whole_vectors import overlapping_lanes, runs_again
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Binary, Expr, Select
 from tcjit.grammar.dtypes import DTYPES
@@ -73,15 +74,22 @@ class LaneEmitter(ReadEmitter):
             self.declarations |= dict.fromkeys(vector_copies.INTERLEAVE)
             return
         with self.invariants(node.loop):
-            checks = self.printer.checks
             self.profile.vector = True
+            halves = find_half_lanes(self, node.loop, self.machine)
+            if halves is not None and (count := halves.block(node.loop.trips)):
+                self.convert(node.loop, halves, count)
+                return
             lanes = overlapping_lanes(node.loop, self.mapped.scop, self.machine, self.mapped.options.vector_width)
             with self.vectors(node.loop, lanes) if lanes else nullcontext(node.loop) as loop:
-                self.lane_loop = loop.variable
-                with self.captured() as body:
-                    self.loop(loop)
-                self.line(f"#pragma omp simd{self.flags(checks)}")
-                self.lines += body
+                self.lanes(loop)
+
+    def lanes(self, loop: For) -> None:
+        """A loop whose iterations are lanes."""
+        checks, self.lane_loop = self.printer.checks, loop.variable
+        with self.captured() as body:
+            self.loop(loop)
+        self.line(f"#pragma omp simd{self.flags(checks)}")
+        self.lines += body
 
     @contextmanager
     def vectors(self, loop: For, lanes: int) -> Iterator[For]:
@@ -92,6 +100,40 @@ class LaneEmitter(ReadEmitter):
         ):
             self.line(f"const {kind} tc_first = tc_vector < {last} ? tc_vector : {last};")
             yield replace(loop, lower=Linear.of("tc_first"), upper=Linear.of("tc_first") + (lanes - 1))
+
+    def convert(self, loop: For, halves: HalfLanes, count: int) -> None:
+        """A loop over lanes in blocks, with what they read and write of halves converted around each; what is left behind the last whole
+        block stands in a block that overlaps it, or in a loop of its own."""
+        self.declare_halves(halves)
+        if loop.trips is not None and runs_again(loop, self.mapped.scop):
+            with self.vectors(loop, count) as block, converted(self, halves, "tc_first", count):
+                self.lanes(block)
+            return
+        first, kind = Linear.of("tc_first"), self.counter(loop)
+        with self.indented("{"):
+            self.line(f"{kind} tc_first = {self.index(loop.lower)};")
+            with self.ranged(loop), self.indented(f"for (; tc_first <= {self.index(loop.upper - (count - 1))}; tc_first += {count}) {{"):
+                with converted(self, halves, "tc_first", count):
+                    self.lanes(replace(loop, lower=first, upper=first + (count - 1)))
+            if loop.trips is None or loop.trips % count:
+                with self.ranged(loop):
+                    self.lanes(replace(loop, lower=first))
+
+    def declare_halves(self, halves: HalfLanes) -> None:
+        self.declarations |= dict.fromkeys(halves.declarations())
+        if halves.writes:
+            self.printer.helper("tc_float_to_half")
+
+    def statement(self, run: Run) -> None:
+        if run.statement not in self.stored:
+            super().statement(run)
+            return
+        s, place = self.mapped.scop.statement(run.statement), self.stored[run.statement]
+        self.run_now = run
+        value = self.printer.value(s.value)
+        if s.operator != "=":
+            value = self.printer.combine(s.operator, s.value.dtype, place, value)
+        self.write(f"{place} = {self.printer.unrounded(HALF, value)};", stores=True)
 
     def unswitched(self, loop: For) -> Select | None:
         """The value of a loop's only statement where that chooses, for all iterations alike, whether a row of a gather is read.
@@ -184,13 +226,17 @@ class LaneEmitter(ReadEmitter):
 
     def reduction(self, loop: For, reduction: Reduction) -> None:
         """Every accumulator sums up an equal stretch of the loop; they are combined in a fixed tree."""
-        count = reduction.accumulators
         statement = self.mapped.scop.statement(reduction.run.statement)
         dtype = statement.value.dtype
         storage = self.mapped.scop.tensor(statement.tensor)
         element = reduction.target.written(self.index)
         clause = self.lane_reduction(statement.operator, dtype)
         width = self.mapped.options.vector_width or self.machine.lanes(DTYPES[dtype].bytes)
+        vectors = find_vector_reduction(loop, statement, width, self.index)
+        if vectors is not None:
+            pays = reduction.accumulators == 1 if statement.operator in EXTREMA else self.loaded_halves(loop, vectors.step) is not None
+            vectors = vectors if pays else None
+        count = 1 if vectors is not None else reduction.accumulators
         trips, in_vectors = loop.trips or 0, loop.step == 1 and width < (loop.trips or 0)
         stretch = trips // count // width * width if in_vectors else trips // count
         names = [f"tc_sum{number}" for number in range(count)] if count > 1 else ["tc_sum"]
@@ -198,9 +244,8 @@ class LaneEmitter(ReadEmitter):
             self.write(f"{vtype(dtype)} {names[0]} = {self.printer.load(storage.dtype, element)};")
             for name in names[1:]:
                 self.write(f"{vtype(dtype)} {name} = {self.printer.identity(statement.operator, dtype)};")
-            extrema = extrema_loop(loop, statement, width, self.index) if count == 1 else None
-            if extrema is not None:
-                self.extremum(extrema, loop, reduction.run, statement)
+            if vectors is not None:
+                self.reduce(vectors, loop, reduction.run, statement)
             elif loop.trips is None:
                 self.accumulate(loop, reduction.run, names, clause)
             else:
@@ -215,14 +260,17 @@ class LaneEmitter(ReadEmitter):
             self.scaled += scaled(reduction.target.fixed)
             self.write(self.printer.store(storage.dtype, element, names[0]), stores=True)
 
-    def extremum(self, found: ExtremaLoop, loop: For, run: Run, s: ScopStatement) -> None:
-        """The least or greatest of neighbours in memory, or of values that are computed for a few vectors at once, in vectors."""
+    def reduce(self, found: VectorReduction, loop: For, run: Run, s: ScopStatement) -> None:
+        """A reduction of neighbours in memory, or of values that are computed for a few vectors at once, in vectors."""
         access = neighbours(loop, run, s, self.mapped.scop)
-        before = [] if access is not None else self.terms(found.dtype, found.step, loop, run, s.value)
+        identity = self.printer.identity(found.operator, found.dtype)
+        counted = (f"(int)({loop.variable} - tc_first) >= (int)({found.counted} - tc_first)", identity) if found.counted else None
+        before = [] if access is not None and not counted else self.terms(found.dtype, found.step, loop, run, s.value, counted)
 
         def place(at: str) -> str:
-            if access is None:
+            if before:
                 return "tc_terms"
+            assert access is not None
             moved = substitute(run, {loop.variable: Linear.of(at)})
             assert isinstance(moved, Run)
             self.run_now = moved
@@ -230,19 +278,34 @@ class LaneEmitter(ReadEmitter):
 
         self.declarations |= dict.fromkeys(declarations(found.dtype, found.width))
         self.profile.vector = True
-        combine = partial(self.printer.combine, found.operator, found.dtype)
-        for line in found.lines(self.printer.identity(found.operator, found.dtype), combine, place, before):
+        for line in found.lines(identity, partial(self.printer.combine, found.operator, found.dtype), place, before):
             self.line(line)
 
-    def terms(self, dtype: str, count: int, loop: For, run: Run, value: Expr) -> list[str]:
-        """So many values of an expression over a loop, from ``tc_first`` on, in an array."""
+    def loaded_halves(self, loop: For, count: int) -> HalfLanes | None:
+        """What so many terms of a loop convert."""
+        halves = find_half_lanes(self, loop, self.machine)
+        return replace(halves, writes=()) if halves is not None and halves.reads and count % halves.width == 0 else None
+
+    def terms(
+        self, dtype: str, count: int, loop: For, run: Run, value: Expr, counted: tuple[str, str] | None = None
+    ) -> list[str]:
+        """So many values of an expression over a loop, from ``tc_first`` on, in an array; ``counted``: the test of those that count,
+        and what stands for the others."""
         checks, first = self.printer.checks, Linear.of("tc_first")
-        self.run_now, self.lane_loop = run, loop.variable
-        with self.captured() as body, self.ranged(loop):
-            with self.iterated(replace(loop, lower=first, upper=first + (count - 1))):
-                self.write(f"tc_terms[{loop.variable} - tc_first] = {self.printer.value(value)};")
+        self.run_now = run
+        halves = self.loaded_halves(loop, count)
+        with self.captured() as before, converted(self, halves, "tc_first", count) if halves is not None else nullcontext():
+            self.lane_loop = loop.variable
+            with self.captured() as body, self.ranged(loop):
+                with self.iterated(replace(loop, lower=first, upper=first + (count - 1))):
+                    text = self.printer.value(value)
+                    term = f"{counted[0]} ? {text} : {counted[1]}" if counted is not None else text
+                    self.write(f"tc_terms[{loop.variable} - tc_first] = {term};")
+        if halves is not None:
+            self.declare_halves(halves)
         declared = f"{vtype(dtype)} tc_terms[{count}] __attribute__((aligned(64)));"
-        return [declared, f"#pragma omp simd{self.flags(checks)}", *dedent("\n".join(body)).splitlines()]
+        lines = [*dedent("\n".join(before)).splitlines(), declared, f"#pragma omp simd{self.flags(checks)}"]
+        return [*lines, *dedent("\n".join(body)).splitlines()]
 
     def remainder(self, loop: For, run: Run, name: str, clause: str, done: int, width: int) -> None:
         """The terms that are left, in whole vectors: the last one begins among those before it, which count as the identity there."""

@@ -28,6 +28,7 @@ class ReadEmitter(Emitter):
         super().__init__(mapped, dialect, checked)
         # by id of an Access: the name of its value bound before the loop, or the names of its check and gather subscripts
         self.hoisted: dict[int, list[str]] = {}
+        self.stored: dict[str, str] = {}  # by statement: the element of an array that holds its result for the time being
         self.places: Mapping[Access, str] = {}  # of what the epilogue at hand reads
 
     def read(self, access: Access, printer: ExpressionPrinter) -> str:

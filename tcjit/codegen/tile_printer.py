@@ -8,8 +8,10 @@ there happens under both.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import count, product
 
+from tcjit.codegen.half_vectors import HALF, rounding_lines, unrounded
 from tcjit.codegen.tile_vectors import SHUFFLED, element_type, narrow_name, narrow_type, rows_together, suffix, vector_type
 from tcjit.errors import MappingError
 from tcjit.grammar.affine import guarded_accesses
@@ -223,9 +225,21 @@ class TilePrinter:
             own = f"tc_t[{lanes} * tc_r + tc_l]"
             reads = [access for access, _ in guarded_accesses(e.value)]
             places = {access: self.element_at(e.reads[access], where) if access in e.reads else own for access in reads}
-            lines += ["#pragma omp simd", f"  for (int64_t tc_l = {first}; tc_l < {count}; ++tc_l) {{"]
-            lines += [f"    {self.pointwise(e, self.element_at(e.write, where), places)}", "  }"]
+            target, each = self.element_at(e.write, where), f"  for (int64_t tc_l = {first}; tc_l < {count}; ++tc_l)"
+            if e in self.rounded:
+                halves = [f"  {line}" for line in rounding_lines(lanes, self.width)]
+                stored = replace(e, dtype=self.dtype, value=unrounded(e.value))
+                lines += [halves[0], "#pragma omp simd", f"{each} {self.pointwise(stored, 'tc_c[tc_l]', places)}", *halves[1:]]
+                lines += ["#pragma omp simd", f"{each} {target} = tc_b[tc_l];", "  }"]
+            else:
+                lines += ["#pragma omp simd", f"{each} {self.pointwise(e, target, places)}"]
         return [*lines, "}"]
+
+    @property
+    def rounded(self) -> tuple[PointwiseStore, ...]:
+        """Those of the epilogue that store floats as halves, in vectors."""
+        vectors = self.dtype == "float32" and not self.over_terms
+        return tuple(e for e in self.s.epilogue if vectors and e.dtype == HALF and e.value not in e.reads)
 
     def limits(self, row: Mapping[str, str]) -> tuple[list[str], list[str]]:
         """What must hold of a row of results that is stored, and how many of its lanes there are."""

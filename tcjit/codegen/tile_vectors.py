@@ -241,6 +241,17 @@ _INSTRUCTIONS_F16 = {  # by lanes: what the processor must have, and the call
     8: ("__F16C__", "__builtin_ia32_vcvtph2ps256((tc_words)x)"),
 }
 
+# rounded to nearest, ties to even
+_STORE_F16 = """
+TC_TILE void tc_store_f16$N(uint16_t *p, $V v) {
+$INSTRUCTION  for (int l = 0; l < $W; ++l) p[l] = tc_float_to_half(v[l]);
+$END}
+"""
+_ROUNDINGS_F16 = {  # by lanes: what the processor must have, and the call
+    16: ("__AVX512F__", "__builtin_ia32_vcvtps2ph512_mask(v, 0, (tc_words){0}, -1)"),
+    8: ("__F16C__", "__builtin_ia32_vcvtps2ph256(v, 0)"),
+}
+
 SHUFFLED = (2, 3, 4)  # steps between lanes that whole vectors are loaded and shuffled for
 TILE_INLINE = "#define TC_TILE static inline __attribute__((always_inline))"
 FLOOR_QUOTIENT = "TC_TILE int64_t tc_floor_quotient(int64_t a, int64_t b) { return a / b - (a % b < 0); }  /* for b > 0 */"
@@ -348,6 +359,23 @@ def narrow_declarations(narrow: str, dtype: str, width: int) -> list[str]:
     bits = [filled(_BITS)] if narrow in ("float16", "bfloat16") else []
     text = _NARROW.strip("\n").replace("$CONVERSION", conversion)
     return [*bits, filled(f"{text}\n{masked}")]
+
+
+def half_declarations(width: int, *, stores: bool) -> list[str]:
+    """Functions that load halves as floats, and one that stores floats as halves, to stand behind ``declarations`` and the conversion of a
+    single float."""
+    loads = narrow_declarations("float16", "float32", width)
+    if not stores:
+        return loads
+    feature, call = _ROUNDINGS_F16.get(width, ("", ""))
+    before = f"""#if defined({feature}) && !defined(__clang__)
+  typedef int16_t tc_words __attribute__((vector_size({2 * width})));
+  *(tc_narrow_f16$N_u *)p = (tc_narrow_f16$N){call};
+#else
+"""
+    text = _STORE_F16.strip().replace("$INSTRUCTION", before if call else "").replace("$END", "#endif\n" if call else "")
+    parts = {"N": suffix("float32", width), "V": vector_type("float32", width), "W": str(width)}
+    return [*loads, re.sub(r"\$([A-Z])", lambda found: parts[found[1]], text)]
 
 
 def rows_together(dtype: str, width: int) -> int:

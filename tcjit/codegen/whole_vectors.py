@@ -21,10 +21,15 @@ def overlapping_lanes(loop: For, scop: Scop, machine: Machine, width: int) -> in
     statements = [scop.statement(run.statement) for run in runs(loop.body)]
     sizes = [DTYPES[dtype].bytes for s in statements for dtype in (s.value.dtype, scop.tensor(s.tensor).dtype)]
     lanes = width or machine.lanes(max(sizes, default=1))
-    read = {access.tensor for s in statements for access, _ in guarded_accesses(s.value)}
-    again = loop.step == 1 and all(s.operator == "=" and s.tensor not in read for s in statements)
     left = loop.trips is not None and loop.trips > lanes and loop.trips % lanes != 0
-    return lanes if again and left and any(_is_costly(s.value) for s in statements) else 0
+    return lanes if left and runs_again(loop, scop) and any(_is_costly(s.value) for s in statements) else 0
+
+
+def runs_again(loop: For, scop: Scop) -> bool:
+    """Whether iterations may be computed twice: what they write they do not read."""
+    statements = [scop.statement(run.statement) for run in runs(loop.body)]
+    read = {access.tensor for s in statements for access, _ in guarded_accesses(s.value)}
+    return loop.step == 1 and all(s.operator == "=" and s.tensor not in read for s in statements)
 
 
 def _is_costly(value: Expr) -> bool:

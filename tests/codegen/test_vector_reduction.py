@@ -1,6 +1,6 @@
 """Extrema of rows in vector registers: every length around that of vectors, NaN and infinities, and where they are not used.
 
-Modules: codegen.vector_extrema
+Modules: codegen.vector_reduction
 """
 
 from __future__ import annotations

@@ -1,0 +1,136 @@
+"""Halves of a loop over lanes converted a vector at a time: before the loop what it reads, and behind it what it writes.
+
+gcc 12 has no vectors of halves: in a loop, a conversion becomes twenty operations on integers where a processor has one. So lanes are
+taken in blocks, and read and write floats in arrays as long as a block, which the C compiler keeps in registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from tcjit.codegen.address import Address
+from tcjit.codegen.loops import For, Run
+from tcjit.codegen.reads import ReadEmitter
+from tcjit.codegen.tile_vectors import declarations, half_declarations, suffix
+from tcjit.grammar.affine import guarded_accesses
+from tcjit.grammar.ast import Access, Call, Cast, Expr
+from tcjit.grammar.linear import Linear
+from tcjit.grammar.walk import walk
+from tcjit.mapping.machine import Machine
+from tcjit.mapping.nest.words import FUNCTIONS
+from tcjit.mapping.scop import ScopStatement
+
+HALF = "float16"
+VECTORS = 2  # of floats in a block: a vector of halves
+
+
+@dataclass(frozen=True)
+class HalfLanes:
+    """Neighbours in memory that the lanes of a loop read and write; ``width``: floats of a vector."""
+
+    variable: str
+    width: int
+    reads: tuple[tuple[Address, tuple[Access, ...]], ...]
+    writes: tuple[tuple[Address, ScopStatement], ...]
+
+    def block(self, trips: int | None) -> int:
+        """Lanes of a block; 0 where a loop has not so many iterations."""
+        vectors = VECTORS if trips is None else min(VECTORS, trips // self.width)
+        return vectors * self.width
+
+    def declarations(self) -> list[str]:
+        """To stand above the kernel, behind the conversion of a float."""
+        return [*declarations("float32", self.width), *half_declarations(self.width, stores=bool(self.writes))]
+
+
+def find_half_lanes(emitter: ReadEmitter, loop: For, machine: Machine) -> HalfLanes | None:
+    """What a loop over lanes converts, None where that is nothing: halves that are neighbours, and exist for all of its iterations."""
+    runs = [node for node in loop.body if isinstance(node, Run)]
+    if loop.step != 1 or len(runs) < len(loop.body):
+        return None
+    scop = emitter.mapped.scop
+    statements = [(run, scop.statement(run.statement)) for run in runs]
+    written = [s.tensor for _, s in statements]
+    with emitter.ranged(loop):
+        reads: dict[Address, list[Access]] = {}
+        for run, s in statements:
+            for access in _reads(emitter, s):
+                address = emitter.operand(access, run) if access.tensor not in written else None
+                if address is not None and _are_neighbours(address, loop.variable):
+                    reads.setdefault(address, []).append(access)
+        halves = [(run, s) for run, s in statements if scop.tensor(s.tensor).dtype == HALF]
+        writes = [(emitter.target(s, run), s) for run, s in halves if not _is_moved(emitter, s)]
+    read = {access.tensor for _, s in statements for access, _ in guarded_accesses(s.value)}
+    stores = tuple(
+        (address, s)
+        for address, s in writes
+        if address is not None and _are_neighbours(address, loop.variable) and written.count(s.tensor) == 1 and s.tensor not in read
+    )
+    loads = tuple((address, tuple(accesses)) for address, accesses in reads.items())
+    return HalfLanes(loop.variable, machine.lanes(4), loads, stores) if loads or stores else None
+
+
+def _are_neighbours(address: Address, variable: str) -> bool:
+    return address.stride(variable) == 1 and variable not in (address.fixed - Linear.of(variable)).variables
+
+
+def _is_moved(emitter: ReadEmitter, s: ScopStatement) -> bool:
+    """Whether a statement moves bits, and computes no value."""
+    dtype = emitter.mapped.scop.tensor(s.tensor).dtype
+    same = s.operator == "=" and isinstance(s.value, Access) and emitter.mapped.scop.tensor(s.value.tensor).dtype == dtype
+    return same or any(isinstance(node, Call) and node.function in FUNCTIONS for node in walk(s.value))
+
+
+def _reads(emitter: ReadEmitter, s: ScopStatement) -> Iterator[Access]:
+    """The reads of halves whose values a statement computes with."""
+    for access, guards in guarded_accesses(s.value) if not _is_moved(emitter, s) else ():
+        known = id(access) in emitter.hoisted or access in emitter.places
+        if emitter.mapped.scop.tensor(access.tensor).dtype == HALF and not known and emitter.exists(access, guards, s):
+            yield access
+
+
+def unrounded(value: Expr) -> Expr:
+    """A value that is stored as a half, without the conversion to one."""
+    return value.operand if isinstance(value, Cast) and value.dtype == HALF and value.operand.dtype == "float32" else value
+
+
+def rounding_lines(count: int, width: int) -> list[str]:
+    """Between a loop that writes so many floats to ``tc_c`` and one that reads them as the bits of halves from ``tc_b``; the first line
+    stands before the loops, and opens a block."""
+    ending = suffix("float32", width)
+    rounded = [f"tc_store_f16{ending}(tc_b + {v}, tc_load{ending}(tc_c + {v}));" for v in range(0, count, width)]
+    opening = f"{{ float tc_c[{count}] __attribute__((aligned(64))) = {{0}};"
+    return [opening, f"uint16_t tc_b[{count}] __attribute__((aligned(64)));", *rounded]
+
+
+@contextmanager
+def converted(emitter: ReadEmitter, found: HalfLanes, first: str, count: int) -> Iterator[None]:
+    """Around a loop over so many lanes from ``first`` on: its halves are floats."""
+    start, ending = {found.variable: Linear.of(first)}, suffix("float32", found.width)
+    hoisted, emitter.hoisted = emitter.hoisted, dict(emitter.hoisted)
+    stored, emitter.stored = emitter.stored, dict(emitter.stored)
+    at = f"[{found.variable} - {first}]"
+
+    def parts(array: str, address: Address) -> Sequence[tuple[str, str]]:
+        emitter.line(f"float {array}[{count}] __attribute__((aligned(64)));")
+        emitter.mentioned.add(address.base)
+        place = address.substitute(start).written(emitter.index)
+        return [(f"{array} + {v}", f"&{place} + {v}") for v in range(0, count, found.width)]
+
+    for number, (address, accesses) in enumerate(found.reads):
+        for array, place in parts(f"tc_from{number}", address):
+            emitter.line(f"tc_store{ending}({array}, tc_load_f16{ending}({place}));")
+        emitter.hoisted |= {id(access): [f"tc_from{number}{at}"] for access in accesses}
+    behind = []
+    for number, (address, s) in enumerate(found.writes):
+        for array, place in parts(f"tc_to{number}", address):
+            if s.operator != "=":
+                emitter.line(f"tc_store{ending}({array}, tc_load_f16{ending}({place}));")
+            behind.append(f"tc_store_f16{ending}({place}, tc_load{ending}({array}));")
+        emitter.stored[s.name] = f"tc_to{number}{at}"
+    yield
+    for line in behind:
+        emitter.line(line)
+    emitter.hoisted, emitter.stored = hoisted, stored

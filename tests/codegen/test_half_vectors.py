@@ -1,0 +1,131 @@
+"""Halves converted in vectors: loops of every length, accumulations, sums, dynamic sizes, all halves there are, and where they stay.
+
+Modules: codegen.half_vectors
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import tcjit
+
+CONVERTED = "tc_load_f16"
+ROUNDED = "tc_store_f16"
+LENGTHS = (1, 7, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 257)
+
+
+def every_half() -> torch.Tensor:
+    return torch.arange(1 << 16, dtype=torch.int32).to(torch.uint16).view(torch.float16)
+
+
+def kernel_of(text: str, *arguments: torch.Tensor) -> tcjit.Kernel:
+    return tcjit.define(text).f.compile(*arguments)
+
+
+def test_every_half_is_read_and_written() -> None:
+    x = every_half()
+    kernel = kernel_of("def f(half(N) X) -> (F, O) { F(n) = float(X(n))  O(n) = half(-float(X(n))) }", x)
+    floats, halves = kernel(x)
+    torch.testing.assert_close(floats, x.float(), rtol=0, atol=0, equal_nan=True)
+    torch.testing.assert_close(halves, -x, rtol=0, atol=0, equal_nan=True)
+    assert CONVERTED in kernel.source and ROUNDED in kernel.source
+
+
+def test_rounding_is_to_nearest_even() -> None:
+    """Floats halfway between halves, and next to there, denormals and what overflows among them."""
+    bits = every_half().float().view(torch.int32)
+    x = torch.cat([(bits + change).view(torch.float32) for change in (0xFFF, 0x1000, 0x1001)])
+    x = x[~x.isnan()]
+    kernel = kernel_of("def f(float(N) X) -> (O) { O(n) = half(X(n)) }", x)
+    assert torch.equal(kernel(x), x.half())
+    assert ROUNDED in kernel.source
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_lengths(length: int) -> None:
+    """The last block overlaps the one before, or what is left runs on its own where nothing may be computed twice."""
+    torch.manual_seed(length)
+    x, y = torch.randn(3, length).half(), torch.randn(3, length).half()
+    scaled = kernel_of("def f(half(M,N) X, half(M,N) Y) -> (O) { O(i,j) = X(i,j) * Y(i,j) }", x, y)
+    assert torch.equal(scaled(x, y), x * y)
+    again = kernel_of("def f(half(M,N) X, half(M,N) Y) -> (O) { O(i,j) = X(i,j) * Y(i,j)  O(i,j) += Y(i,j) }", x, y)
+    assert torch.equal(again(x, y), x * y + y)
+    assert (CONVERTED in scaled.source) == (3 * length >= 16)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("operator", ["+", "max", "min"])
+def test_reductions(length: int, operator: str) -> None:
+    """Terms that two blocks share count once."""
+    torch.manual_seed(length)
+    x = torch.randn(4, length).half()
+    text = f"def f(half(M,N) X) -> (R, Y) {{ R(i) {operator}=! exp(float(X(i,j)))  Y(i,j) = float(X(i,j)) - R(i) }}"
+    kernel = kernel_of(text, x)
+    wide = x.double().exp()
+    expected = {"+": wide.sum(1), "max": wide.amax(1), "min": wide.amin(1)}[operator]
+    torch.testing.assert_close(kernel(x)[0].double(), expected, rtol=1e-5, atol=0)
+
+
+def test_sums_of_halves_are_in_vectors() -> None:
+    x = torch.randn(4, 257).half()
+    kernel = kernel_of("def f(half(M,N) X) -> (R, Y) { R(i) +=! exp(float(X(i,j)))  Y(i,j) = float(X(i,j)) - R(i) }", x)
+    assert "tc_row0 = tc_row0 + " in kernel.source and CONVERTED in kernel.source
+
+
+def test_doubles_from_halves() -> None:
+    x = torch.randn(5, 100).half()
+    kernel = kernel_of("def f(half(M,N) X) -> (R, Y) { R(i) +=! double(X(i,j))  Y(i,j) = double(X(i,j)) / R(i) }", x)
+    expected = x.double().sum(1)
+    torch.testing.assert_close(kernel(x)[0], expected)
+    torch.testing.assert_close(kernel(x)[1], x.double() / expected[:, None])
+
+
+def test_dynamic_sizes() -> None:
+    function = tcjit.define("def f(half(M,N) X, half(N) U) -> (O) { O(i,j) = half(exp(float(X(i,j)))) * U(j) }", dynamic=["N"]).f
+    for length in LENGTHS:
+        x, u = torch.randn(3, length).half(), torch.randn(length).half()
+        kernel = function.compile(x, u)
+        torch.testing.assert_close(function(x, u), x.float().exp().half() * u, rtol=2e-3, atol=1e-3)
+        assert CONVERTED in kernel.source
+
+
+def test_reads_under_conditions_stay_inside() -> None:
+    """A neighbour that does not exist at the ends is read where it does."""
+    x = torch.randn(200).half()
+    kernel = kernel_of("def f(half(N) X) -> (O) { O(n) = n > 0 ? X(n) * half(2) + X(n-1) : X(n) where n in 0:N }", x)
+    expected = x.clone()
+    expected[1:] = x[1:] * 2 + x[:-1]
+    torch.testing.assert_close(kernel(x), expected, rtol=1e-3, atol=1e-3)
+
+
+def test_reads_under_conditions_on_data() -> None:
+    x, m = torch.randn(8, 129).half(), torch.rand(8, 129) > 0.5
+    kernel = kernel_of("def f(half(M,N) X, bool(M,N) B) -> (O) { O(i,j) = B(i,j) ? X(i,j) * half(3) : half(0) }", x, m)
+    assert torch.equal(kernel(x, m), torch.where(m, x * 3, torch.zeros_like(x)))
+    assert CONVERTED in kernel.source
+
+
+def test_what_is_only_moved_is_not_converted() -> None:
+    """A signalling NaN keeps its bits."""
+    x = every_half()
+    kernel = kernel_of("def f(half(N) X) -> (O) { O(n) = X(n) }", x)
+    assert torch.equal(kernel(x).view(torch.int16), x.view(torch.int16))
+    assert CONVERTED not in kernel.source
+
+
+def test_results_of_a_tile() -> None:
+    """The epilogue of a product rounds in vectors, at the edges too."""
+    for m, n in ((96, 100), (7, 33), (5, 16), (40, 5)):
+        a, b = torch.randn(m, 64).half(), torch.randn(64, n).half()
+        text = "def f(half(M,K) A, half(K,N) B) -> (O) { S(i,j) +=! float(A(i,k)) * float(B(k,j))  O(i,j) = half(fmax(S(i,j), 0.0)) }"
+        kernel = kernel_of(text, a, b)
+        torch.testing.assert_close(kernel(a, b), (a.float() @ b.float()).relu().half(), rtol=2e-3, atol=2e-3)
+        assert ROUNDED in kernel.source or n < 16
+
+
+@pytest.mark.parametrize("width", [4, 8])
+def test_narrower_vectors(width: int) -> None:
+    x = torch.randn(3, 100).half()
+    kernel = tcjit.define("def f(half(M,N) X) -> (O) { O(i,j) = X(i,j) * X(i,j) }").f.compile(x, options=tcjit.Options(vector_width=width))
+    assert torch.equal(kernel(x), x * x)
