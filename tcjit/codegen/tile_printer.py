@@ -225,14 +225,17 @@ class TilePrinter:
             own = f"tc_t[{lanes} * tc_r + tc_l]"
             reads = [access for access, _ in guarded_accesses(e.value)]
             places = {access: self.element_at(e.reads[access], where) if access in e.reads else own for access in reads}
-            target, each = self.element_at(e.write, where), f"  for (int64_t tc_l = {first}; tc_l < {count}; ++tc_l)"
+            target = self.element_at(e.write, where)
+
+            def each(statement: str) -> list[str]:
+                return ["#pragma omp simd", f"  for (int64_t tc_l = {first}; tc_l < {count}; ++tc_l) {{", f"    {statement}", "  }"]
+
             if e in self.rounded:
-                halves = [f"  {line}" for line in rounding_lines(lanes, self.width)]
-                stored = replace(e, dtype=self.dtype, value=unrounded(e.value))
-                lines += [halves[0], "#pragma omp simd", f"{each} {self.pointwise(stored, 'tc_c[tc_l]', places)}", *halves[1:]]
-                lines += ["#pragma omp simd", f"{each} {target} = tc_b[tc_l];", "  }"]
+                opening, *behind = rounding_lines(lanes, self.width)
+                floats = replace(e, dtype=self.dtype, value=unrounded(e.value))
+                lines += [opening, *each(self.pointwise(floats, "tc_c[tc_l]", places)), *behind, *each(f"{target} = tc_b[tc_l];"), "}"]
             else:
-                lines += ["#pragma omp simd", f"{each} {self.pointwise(e, target, places)}"]
+                lines += each(self.pointwise(e, target, places))
         return [*lines, "}"]
 
     @property
