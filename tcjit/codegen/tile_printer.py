@@ -227,15 +227,16 @@ class TilePrinter:
             places = {access: self.element_at(e.reads[access], where) if access in e.reads else own for access in reads}
             target = self.element_at(e.write, where)
 
-            def each(statement: str) -> list[str]:
+            def lane_loop(statement: str) -> list[str]:
                 return ["#pragma omp simd", f"  for (int64_t tc_l = {first}; tc_l < {count}; ++tc_l) {{", f"    {statement}", "  }"]
 
             if e in self.rounded:
                 opening, *behind = rounding_lines(lanes, self.width)
                 floats = replace(e, dtype=self.dtype, value=unrounded(e.value))
-                lines += [opening, *each(self.pointwise(floats, "tc_c[tc_l]", places)), *behind, *each(f"{target} = tc_b[tc_l];"), "}"]
+                lines += [opening, *lane_loop(self.pointwise(floats, "tc_c[tc_l]", places)), *behind]
+                lines += [*lane_loop(f"{target} = tc_b[tc_l];"), "}"]
             else:
-                lines += each(self.pointwise(e, target, places))
+                lines += lane_loop(self.pointwise(e, target, places))
         return [*lines, "}"]
 
     @property

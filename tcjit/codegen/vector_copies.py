@@ -6,16 +6,20 @@ what two of them copy is the same.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from tcjit.codegen.address import Address
 from tcjit.codegen.emitter import Emitter
 from tcjit.codegen.loops import For, Run, SimdLoop, substitute
+from tcjit.codegen.memory import linear_subscript
 from tcjit.codegen.tile_vectors import TILE_INLINE
-from tcjit.grammar.ast import Access, Call, Expr
+from tcjit.grammar.affine import conjuncts
+from tcjit.grammar.ast import Access, Binary, Call, Const, Expr, Select
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.linear import Linear
 from tcjit.mapping.nest.words import ADJACENT, FLIP_SIGNS, PACK
@@ -25,6 +29,7 @@ LANES = 16  # elements that are written at once, but for those of 8 bytes
 BYTES = WORD * LANES  # of the vectors that pay for it
 MOVED = ("int64", "float64", "int32", "float32", "int16", "float16", "bfloat16")  # types of what is copied
 PLACE = 16  # bytes that are read at once from each of the places whose elements are transposed
+SIDES = {">=": (True, 0), ">": (True, 1), "<=": (False, 0), "<": (False, 1)}  # whether the left is the greater, and by how much at least
 SIGNS = -0x7F7F7F80  # the highest bits of four bytes
 
 _ROWS = """
@@ -140,13 +145,14 @@ TRANSPOSE = (TILE_INLINE, _filled(_ROWS), _filled(_TRANSPOSE))
 @dataclass(frozen=True)
 class _Copy:
     """Elements of ``size`` bytes from ``source`` to ``target``, which moves by one with the lanes; ``step``: bytes from one row of the
-    source to the next."""
+    source to the next. Where one of ``inside`` is negative, it is 0 that is written."""
 
     target: Address
     source: Address
     step: int
     signs: int
     size: int = WORD
+    inside: tuple[Linear, ...] = ()
 
     @property
     def lanes(self) -> int:
@@ -179,6 +185,9 @@ def write_transposed(emitter: Emitter, rows: For) -> bool:
         copy = _transposed(emitter, rows, lanes)
     if copy is None:
         return False
+    if copy.inside:
+        _write_padded(emitter, rows, lanes, copy)
+        return True
     if lanes.trips is not None:
         _write_rows(emitter, rows, lanes, copy)
         return True
@@ -187,6 +196,33 @@ def write_transposed(emitter: Emitter, rows: For) -> bool:
     with emitter.indented("else {"):
         Emitter.loop(emitter, rows)
     return True
+
+
+def _write_padded(emitter: Emitter, rows: For, lanes: For, copy: _Copy) -> None:
+    """A loop over rows around one over lanes: those that are inside are transposed where there is at least a vector of them, with zeros
+    before and behind them."""
+    variable, first, last = lanes.variable, [emitter.index(lanes.lower)], [emitter.index(lanes.upper)]
+    tests = []
+    for value in copy.inside:
+        step, rest = value.coefficient(variable), value.substitute({variable: Linear.of(0)})
+        if not step:
+            tests.append(f"{emitter.index(value)} >= 0")
+        elif step > 0:
+            first.append(emitter.index(rest.times(-1)))
+        else:
+            last.append(emitter.index(rest))
+    least, greatest = emitter.printer.helper("tc_max_index"), emitter.printer.helper("tc_min_index")
+    with emitter.indented("{"):
+        emitter.line(f"const int64_t tc_first = {reduce(lambda a, b: f'{least}({a}, {b})', first)};")
+        emitter.line(f"const int64_t tc_last = {reduce(lambda a, b: f'{greatest}({a}, {b})', last)};")
+        with emitter.when([*tests, f"tc_last - tc_first >= {copy.lanes - 1}"]):
+            _write_rows(emitter, rows, replace(lanes, lower=Linear.of("tc_first"), upper=Linear.of("tc_last")), copy)
+            for lower, upper in ((lanes.lower, Linear.of("tc_first") - 1), (Linear.of("tc_last") + 1, lanes.upper)):
+                zeros = replace(lanes, lower=lower, upper=upper)
+                with emitter.ranged(rows), emitter.iterated(rows), emitter.ranged(zeros), emitter.iterated(zeros):
+                    emitter.write(f"{copy.target.written(emitter.index)} = 0;", stores=True)
+        with emitter.indented("else {"):
+            Emitter.loop(emitter, rows)
 
 
 def _write_rows(emitter: Emitter, rows: For, lanes: For, copy: _Copy) -> None:
@@ -273,7 +309,12 @@ def _transposed(emitter: Emitter, rows: For, lanes: For) -> _Copy | None:
     run, target, value, signs = found
     dtype = emitter.mapped.scop.tensor(emitter.mapped.scop.statement(run.statement).tensor).dtype
     moved = DTYPES[dtype].bytes
+    inside: tuple[Linear, ...] | None = ()
+    if isinstance(value, Select) and not signs:
+        inside, value = _padded(emitter, run, value, rows, lanes), value.then
     read = value.args[0] if isinstance(value, Call) and value.function == ADJACENT else value
+    if inside is None or (inside and read is not value):
+        return None
     if not isinstance(read, Access) or not target.stride(rows.variable) or (rows.trips is not None and rows.trips < PLACE // moved):
         return None
     if read is value and emitter.mapped.scop.tensor(read.tensor).dtype != dtype:
@@ -284,7 +325,26 @@ def _transposed(emitter: Emitter, rows: For, lanes: For) -> _Copy | None:
     size, apart = _bytes(emitter, read), source.stride(lanes.variable)
     if source.stride(rows.variable) != moved // size or not apart or apart * size == moved:
         return None
-    return _Copy(target, source, apart * size, signs, moved)
+    return _Copy(target, source, apart * size, signs, moved, inside)
+
+
+def _padded(emitter: Emitter, run: Run, value: Select, rows: For, lanes: For) -> tuple[Linear, ...] | None:
+    """What is negative where a choice is 0 and no element, from limits that do not differ between rows; None where it is no such choice."""
+    zero = isinstance(value.other, Const) and value.other.value == 0 and math.copysign(1, value.other.value) > 0
+    inside = []
+    for limit, holds in conjuncts(value.condition, True) if zero else ():
+        if not holds or not isinstance(limit, Binary) or limit.op not in SIDES:
+            return None
+        left, right = (linear_subscript(side, run, emitter.mapped.scop.values) for side in (limit.left, limit.right))
+        if left is None or right is None:
+            return None
+        greater, strict = SIDES[limit.op]
+        found = (left - right if greater else right - left) - strict
+        alone = found.substitute({lanes.variable: Linear.of(0)})
+        if found.coefficient(lanes.variable) not in (-1, 0, 1) or {rows.variable, lanes.variable} & alone.variables:
+            return None
+        inside.append(found)
+    return tuple(inside) or None
 
 
 def _bytes(emitter: Emitter, read: Access) -> int:

@@ -144,11 +144,11 @@ def guarded_accesses(expr: Expr, guards: tuple[Guard, ...] = ()) -> Iterator[tup
     while stack:
         node, known = stack.pop()
         if isinstance(node, Select):
-            stack.append((node.other, (*known, *_conjuncts(node.condition, False))))
-            stack.append((node.then, (*known, *_conjuncts(node.condition, True))))
+            stack.append((node.other, (*known, *conjuncts(node.condition, False))))
+            stack.append((node.then, (*known, *conjuncts(node.condition, True))))
             stack.append((node.condition, known))
         elif isinstance(node, Binary) and node.op in ("&&", "||"):
-            stack.append((node.right, (*known, *_conjuncts(node.left, node.op == "&&"))))
+            stack.append((node.right, (*known, *conjuncts(node.left, node.op == "&&"))))
             stack.append((node.left, known))
         else:
             if isinstance(node, Access):
@@ -156,12 +156,12 @@ def guarded_accesses(expr: Expr, guards: tuple[Guard, ...] = ()) -> Iterator[tup
             stack.extend((child, known) for child in reversed(children(node)))
 
 
-def _conjuncts(expr: Expr, holds: bool) -> Iterator[Guard]:
+def conjuncts(expr: Expr, holds: bool) -> Iterator[Guard]:
     """What is known where ``expr`` has the value ``holds``."""
     if isinstance(expr, Unary) and expr.op == "!":
-        yield from _conjuncts(expr.operand, not holds)
+        yield from conjuncts(expr.operand, not holds)
     elif isinstance(expr, Binary) and expr.op == ("&&" if holds else "||"):
-        yield from _conjuncts(expr.left, holds)
-        yield from _conjuncts(expr.right, holds)
+        yield from conjuncts(expr.left, holds)
+        yield from conjuncts(expr.right, holds)
     else:
         yield expr, holds
