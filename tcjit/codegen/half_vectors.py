@@ -54,10 +54,14 @@ def find_half_lanes(emitter: ReadEmitter, loop: For, machine: Machine) -> HalfLa
     statements = [(run, scop.statement(run.statement)) for run in runs]
     written = [s.tensor for _, s in statements]
     with emitter.ranged(loop):
+        places: dict[int, set[Address | None]] = {}  # by id of an access: a block holds the elements of a single place for it
+        for run, s in statements:
+            for access, _ in guarded_accesses(s.value):
+                places.setdefault(id(access), set()).add(emitter.operand(access, run))
         reads: dict[Address, list[Access]] = {}
         for run, s in statements:
             for access in _reads(emitter, s):
-                address = emitter.operand(access, run) if access.tensor not in written else None
+                address = emitter.operand(access, run) if access.tensor not in written and len(places[id(access)]) == 1 else None
                 if address is not None and _are_neighbours(address, loop.variable):
                     reads.setdefault(address, []).append(access)
         halves = [(run, s) for run, s in statements if scop.tensor(s.tensor).dtype == HALF]

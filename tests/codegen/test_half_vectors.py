@@ -129,3 +129,20 @@ def test_narrower_vectors(width: int) -> None:
     x = torch.randn(3, 100).half()
     kernel = tcjit.define("def f(half(M,N) X) -> (O) { O(i,j) = X(i,j) * X(i,j) }").f.compile(x, options=tcjit.Options(vector_width=width))
     assert torch.equal(kernel(x), x * x)
+
+
+def test_one_read_in_two_statements() -> None:
+    """Definitions that share a read's expression, at other places: each reads its own."""
+    x = torch.randn(2, 200).half()
+    text = """def g(half(N) A) -> (B) { B(n) = A(n) * half(2) }
+    def f(half(N) X, half(N) Y) -> (O) { P = g(X)  Q = g(Y)  O(n) = P(n) + Q(n) }"""
+    kernel = kernel_of(text, x[0], x[1])
+    assert torch.equal(kernel(x[0], x[1]), x[0] * 2 + x[1] * 2)
+    assert CONVERTED in kernel.source
+
+
+def test_tiles_of_narrow_vectors() -> None:
+    a, b = torch.randn(24, 64).half(), torch.randn(64, 40).half()
+    text = "def f(half(M,K) A, half(K,N) B) -> (O) { S(i,j) +=! float(A(i,k)) * float(B(k,j))  O(i,j) = half(S(i,j)) }"
+    kernel = tcjit.define(text).f.compile(a, b, options=tcjit.Options(vector_width=4))
+    torch.testing.assert_close(kernel(a, b), (a.float() @ b.float()).half(), rtol=2e-3, atol=2e-3)
