@@ -86,6 +86,14 @@ PROGRAMS: dict[str, tuple[str, Shapes, str, set[str]]] = {
         "n",
         {"T"},
     ),
+    "windows of single channels": (
+        """def f(float(N,C,H) X, float(C,3) W) -> (Y) {
+        Y(n,c,h) +=! (h + i >= 1 && h + i <= H ? X(n,c,h+i-1) : 0.0) * W(c,i) where h in 0:H, i in 0:3
+        Y(n,c,h) = fmax(Y(n,c,h), 0.0) }""",
+        {"X": (6, 5, 37), "W": (5, 3)},
+        "n c",
+        set(),
+    ),
     "shared weights": (
         "def f(float(B,T,I) X, float(H,I) W, float(O,H) V) -> (Y) { A(b,t,h) +=! X(b,t,i) * W(h,i)  A(b,t,h) = tanh(A(b,t,h))"
         "  Y(b,t,o) +=! A(b,t,h) * V(o,h) }",

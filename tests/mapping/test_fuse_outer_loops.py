@@ -64,6 +64,20 @@ def test_a_padded_copy_is_made_for_one_image_of_a_batch() -> None:
     assert [(one.tensor, one.elements) for one in mapped.slices] == [("X_padded", 8 * 66 * 66)]
 
 
+WINDOW = """def f(float(N,C,H,W) X, float(C,3,3) G) -> (O) {
+    O(n,c,h,w) +=! (h + i >= 1 && h + i <= H && w + j >= 1 && w + j <= W ? X(n,c,h+i-1,w+j-1) : 0.0) * G(c,i,j)
+        where h in 0:H, w in 0:W, i in 0:3, j in 0:3
+}"""
+
+
+@pytest.mark.parametrize(("layout", "elements"), [("contiguous", 130 * 130), ("dense 0,2,3,1", 24 * 130 * 130)])
+def test_windows_of_single_channels(layout: str, elements: int) -> None:
+    """A copy is made for one channel where each has its own lines, and for all of them where they lie side by side."""
+    shapes = {"X": (16, 24, 128, 128), "G": (24, 3, 3)}
+    mapped = map_program(program(WINDOW, shapes), Options(), AVX512, {"X": layout})
+    assert [(one.tensor, one.elements) for one in mapped.slices] == [("X_padded", elements)]
+
+
 @pytest.mark.parametrize(
     ("b", "n", "threads", "expected"),
     [

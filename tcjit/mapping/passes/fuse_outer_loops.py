@@ -187,12 +187,14 @@ class _Fusion:
         members, machine, tensors = self.uses[first:end], self.machine, self.tensors
         alone = [name for name in run.written if first <= self.users[name][0] and self.users[name][-1] < end]
         total = sum(_bytes(tensors[name]) for name in alone if tensors[name].role == "temporary")
-        if total <= machine.cache_bytes or not any(uses.is_contraction for uses in members):
+        if total <= machine.cache_bytes or not any(uses.is_contraction or uses.slides for uses in members):
             return {}
         loops: dict[int, int] = {}
         most = machine.cache_bytes // 2
         for loop in run.possible:
             wider = run.shared([*loops, loop])
+            if any(self.crosses(uses, dims[-1], run) for uses, dims in zip(members, wider, strict=True)):
+                continue
             if all(uses.keeps_reuse(dims, 1) for uses, dims in zip(members, wider, strict=True)):
                 loops[loop] = 1
             if total // _iterations(run, loops) <= most:
@@ -211,6 +213,13 @@ class _Fusion:
         pays = streamed <= MOVES * total * machine.threads / costs.memory_read
         return loops if count >= FEWER and self.is_even(count) and reuse and pays else {}
 
+    def crosses(self, uses: _Uses, dim: str, run: _FusedRun) -> bool:
+        """Whether one iteration of a loop over a dimension takes an element of each line of an operand, as of channels that lie last."""
+        outside = [access for access in uses.reads if access.tensor not in run.written and not uses.is_contraction]
+        places = ((self.tensors[access.tensor], access.subscripts) for access in outside)
+        moving = (stride for storage, subs in places for sub, stride in zip(subs, storage.strides) if dim in names(sub))
+        return any(stride == 1 for stride in moving)
+
     def is_even(self, iterations: int) -> bool:
         """Whether threads have about as many iterations each."""
         return iterations >= ITERATIONS * self.machine.threads or iterations % self.machine.threads == 0
@@ -227,6 +236,11 @@ class _Uses:
     def is_contraction(self) -> bool:
         """Whether elements of all operands are used for several results."""
         return bool(self.a.reduction) and len(self.reads) > 1 and all(self.reuse(moving, ()) > 1 for moving in self.reads.values())
+
+    @cached_property
+    def slides(self) -> bool:
+        """Whether a window of an operand is read for each result, as by a convolution of each channel alone or by pooling."""
+        return bool(self.a.reduction) and any(len(set(names(sub))) > 1 for access in self.reads for sub in access.subscripts)
 
     def reuse(self, moving: set[str], fixed: Sequence[str]) -> int:
         """The results that use an element of an operand, where some dimensions are fixed."""
