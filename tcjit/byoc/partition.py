@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
+from torch.compiler import is_dynamo_compiling
 
 from tcjit import notebook
 from tcjit.byoc import containers, torchscript
@@ -27,6 +28,7 @@ from tcjit.byoc.runtime import GRADIENTS
 from tcjit.byoc.script_file import failing
 from tcjit.byoc.select_variant import Variant, estimated, fastest, independent_copy, runnable
 from tcjit.byoc.settings import PartitionConfig
+from tcjit.byoc.static_call import static_call
 from tcjit.checked import PATH, checked
 from tcjit.errors import PartitionError
 
@@ -60,6 +62,7 @@ class PartitionedModule(torch.nn.Module):
         self._made, self._manifest, self._making = made, dict(manifest), making
         self._calling = calling_of(made) if model is None else calling
         self.model = runnable(made) if model is None and made is not None else model
+        self._static = static_call(made, self.model)
         self.training = bool(self._manifest["training"])
 
     def __repr__(self) -> str:
@@ -74,6 +77,10 @@ class PartitionedModule(torch.nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the original computes. Raises ShapeError for sizes, ArgumentError for arguments that it was not partitioned for."""
+        if self._static is not None and not kwargs and not is_dynamo_compiling():
+            found = self._static(args)
+            if found is not NotImplemented:
+                return found
         if self.model is None:
             raise PartitionError("a dry run makes no model to be called", hint="leave dry_run=True away")
         if self._calling is None:

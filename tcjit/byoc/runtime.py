@@ -18,7 +18,7 @@ from torch.nn import Parameter
 from tcjit.byoc.backends import find
 from tcjit.byoc.ops import dtype_name
 from tcjit.byoc.spec import TAIL, Runner, Spec, Unserved, fits, parse, plan
-from tcjit.errors import PartitionError
+from tcjit.errors import PartitionError, TCError
 
 SCHEMA = "call(str spec, Tensor[] inputs) -> Tensor[]"
 
@@ -106,6 +106,37 @@ def served(spec: str, inputs: list[Tensor]) -> list[Tensor]:
     except Unserved:
         return _plain(spec, inputs)
     return found if type(found) is list else list(found)
+
+
+class FixedRegion:
+    """A region whose inputs always have the same shapes and dtypes, called where nothing records gradients or watches operators.
+
+    A runner may have a method ``fixed(tensors)`` that gives what runs tensors like these, and raises TCError where it refuses some.
+    """
+
+    def __init__(self, spec: str) -> None:
+        self._spec = spec
+        self._runner: Runner | None = None
+        self._run: Callable[..., Sequence[Tensor]] = self._through_operator
+
+    def __call__(self, *inputs: Tensor) -> Sequence[Tensor]:
+        if self._runner is not _RUNNERS.get(self._spec[-TAIL:]):
+            return self._first(inputs)
+        try:
+            return self._run(*inputs)
+        except TCError:
+            return self._through_operator(*inputs)
+
+    def _first(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+        """The first call, and the first with another runner."""
+        found = self._through_operator(*inputs)
+        runner = _RUNNERS.get(self._spec[-TAIL:])
+        made = getattr(runner, "fixed", lambda tensors: None)(inputs)
+        self._runner, self._run = runner, made or self._through_operator
+        return found
+
+    def _through_operator(self, *inputs: Tensor) -> list[Tensor]:
+        return call(self._spec, inputs)
 
 
 def _plain(spec: str, inputs: Sequence[Tensor]) -> list[Tensor]:

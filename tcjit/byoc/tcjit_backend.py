@@ -25,10 +25,9 @@ from tcjit.errors import PartitionError, TCError
 from tcjit.jit.define import define
 
 ENTRY = "fused"
-# products and convolutions of more operations than this are left to the vendor's library, which blocks them better
+# Products of more operations than this are left to the vendor's library where that has better: instructions for 16-bit types, tensor cores,
+# and attention that never stores its scores.
 LARGEST = 50_000_000
-# what convolutions reach of what the vendor's reach, at worst: for estimates, where no clock says better
-_SPEED = 0.1
 # joining more tensors than this is a loop for each on a CPU, and a question for each at every element on a GPU
 _JOINED = 32
 # so many sets of shapes are compiled for one region
@@ -48,7 +47,6 @@ ANCHORS = frozenset(_ops(f"{_PRODUCTS} {_CONVOLUTIONS} scaled_dot_product_attent
 # Two products of batches fit one region, as attention has them; of everything else that repeats reads there is one in a region. Numbers
 # that are counted up cost nothing.
 _PAIRED = frozenset(_ops("matmul bmm baddbmm einsum"))
-_SPEEDS = dict.fromkeys(_ops(_CONVOLUTIONS), _SPEED)
 _MOST, _PAIR, _LONE, _COUNTED = 96, 36, 64, "aten.arange"
 _UNITS = {op: _PAIR if op in _PAIRED else _LONE for op in sorted(ANCHORS)} | {_COUNTED: 0}
 
@@ -84,7 +82,7 @@ def _verdict(node: Node) -> Verdict:
     """True, or why a node is not for tcjit."""
     if node.op in ("aten.cat", "aten.stack", "aten.concat") and len(node.inputs) > _JOINED:
         return f"joins {len(node.inputs)} tensors, more than {_JOINED}"
-    if node.op in ANCHORS and not _depthwise(node):
+    if node.op in ANCHORS and not _depthwise(node) and not _level(node):
         count = flops(node)
         if count > LARGEST:
             return f"a vendor's library is faster for {count} operations"
@@ -92,6 +90,14 @@ def _verdict(node: Node) -> Verdict:
         return refusal(tried(node)) or True
     except PartitionError as error:
         return error.what
+
+
+def _level(node: Node) -> bool:
+    """Whether tcjit's product is as fast as the vendor's, whatever its size: in float32 and float64 on a CPU, but for attention's."""
+    kinds = [value.type for value in (*node.inputs, *node.outputs) if value.type is not None]
+    usual = all(kind.device == "cpu" and kind.dtype in ("float32", "float64") for kind in kinds)
+    batches = node.op in _PAIRED and any(len(kind.shape or ()) != 2 for kind in kinds) and not any(value.constant for value in node.inputs)
+    return usual and not batches and node.op != "aten.scaled_dot_product_attention"
 
 
 def _depthwise(node: Node) -> bool:
@@ -108,7 +114,7 @@ class TcjitBackend(Backend):
         _epilogue_row("product_epilogue", _PRODUCTS),
         _epilogue_row("convolution_epilogue", _CONVOLUTIONS),
     )
-    limits = Limits(units=_MOST, takes=_UNITS, speeds=_SPEEDS)
+    limits = Limits(units=_MOST, takes=_UNITS)
     dynamic = True
     devices = ("cpu", "cuda")
 
@@ -152,6 +158,14 @@ class Runner:
         except TCError as error:  # a place outside of a table, an integer divided by zero: PyTorch says it in its own words
             raise Unserved(error.what) from error
         return [found] if self._single else list(found)
+
+    def fixed(self, tensors: Sequence[Tensor]) -> Callable[..., Sequence[Tensor]] | None:
+        """What runs tensors of these shapes and dtypes without looking at them; None where there is none."""
+        kernel = self._kernels.get(tuple([(each.shape, each.dtype) for each in tensors]))
+        if kernel is None or isinstance(kernel, str) or self._numbers:
+            return None
+        run = kernel
+        return (lambda *given: (run(*given),)) if self._single else run
 
     def _kernel_for(self, tensors: Sequence[Tensor]) -> Callable[..., Any] | str:
         """A kernel, or why there is none."""
