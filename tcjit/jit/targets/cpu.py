@@ -127,7 +127,8 @@ def machine_of(tool: host.Compiler) -> Machine:
     many = tool.vector_bytes == 64 or tool.target.startswith(("aarch64", "arm64"))
     near, own = host.cache_bytes(1) or Machine.near_bytes, host.cache_bytes(2) or Machine.cache_bytes
     ways = 4 if "avx512_vnni" in host.cpu_features() and tool.vector_bytes > 16 else 2
-    return Machine(tool.vector_bytes, 32 if many else 16, os.cpu_count() or 1, near, own, costs_of(cache.store()), ways)
+    shared = max(host.cache_bytes(3) or Machine.shared_bytes, own)
+    return Machine(tool.vector_bytes, 32 if many else 16, os.cpu_count() or 1, near, own, costs_of(cache.store()), ways, shared)
 
 
 KINDS["cpu"] = lambda detail, device: single(detail, Cpu())

@@ -32,6 +32,7 @@ MASK = 1.0  # the more of a store under a mask
 ACROSS_LANES = 5.5  # dependent multiply-adds that the sum over the lanes of a row takes as long as: a shuffle and an addition for each half
 CONVERSION = 1.0  # of a vector of narrower elements as it is loaded
 SHUFFLED = {1: 1.0, 2: 3.0, 3: 5.0, 4: 7.0}  # loads that a vector of elements so far apart takes as long as: loads, and shuffles of two
+L2_WAYS = 16  # lines of the second cache that its sets hold: of processors of today 8 to 20
 MAX_UPDATES = 256  # written out in one tile: more text than that leaves the caches of instructions
 
 # Shares of times: rules of thumb of the model, which no measurement of a processor gives by itself.
@@ -73,6 +74,7 @@ class Core:
     region: float  # of threads, to start and end
     l1: int
     l2: int
+    last: int  # cache, which cores share
     ways: int  # lines that are whole pages apart in the first cache
     page: int
     tlb: int  # entries of the first level
@@ -103,6 +105,7 @@ def core_of(machine: Machine, lanes: int, element: int) -> Core:
         region=costs.parallel_region * costs.frequency,
         l1=machine.near_bytes,
         l2=machine.cache_bytes,
+        last=machine.shared_bytes,
         ways=max(1, machine.near_bytes // int(costs.page)),
         page=int(costs.page),
         tlb=int(costs.tlb),
@@ -210,7 +213,15 @@ class TileCosts:
             steps = steps // extent[self.lane] * -(-extent[self.lane] // width)
         distinct = [use.distinct(row, rows) * (vectors if use.moves else 1) for use in uses] if self.points > 1 else []
         share = bool(distinct) and accumulators + sum(distinct) <= core.registers - 2  # the compiler wants a few as well
-        staged = [number for number, use in enumerate(uses) if use.is_staged(row, rows, vectors)]
+        tiles = self.results if self.over_terms else self.results // extent[self.lane] * -(-extent[self.lane] // width)
+        tiles = tiles // extent[row] * -(-extent[row] // rows) if row else tiles
+        staged, again = [], 0.0
+        for number, use in enumerate(uses):
+            conflict_misses = use.conflict_misses(shape)
+            if use.is_staged(row, rows, vectors) or (use.copyable and tiles * conflict_misses > use.copy):
+                staged.append(number)
+            else:
+                again += conflict_misses
         loads, copied, conversions = 0.0, 0.0, 0.0
         for number, use in enumerate(uses):
             many = self.points * (rows if row in use.operand.dims else 1) * (vectors if use.moves else 1)
@@ -222,13 +233,11 @@ class TileCosts:
         step = max(self.points * accumulators * self.update + conversions, loads, latency) + UNHIDDEN_LOADS * loads
         apart = any(use.moves and row in use.operand.dims for number, use in enumerate(uses) if number not in staged)
         step *= 1 + MORE_STREAMS * max(0, (rows if apart else 1) - STREAMS)
-        tiles = self.results if self.over_terms else self.results // extent[self.lane] * -(-extent[self.lane] // width)
-        tiles = tiles // extent[row] * -(-extent[row] // rows) if row else tiles
         lane_panel = steps * self.points * sum(use.span(width, number in staged) for number, use in enumerate(uses) if use.moves)
         row_panel = rows * steps * self.points * sum(use.bytes for use in uses if not use.moves)
         read = lane_panel if self.writes_apart(shape, row_panel) else self.streamed(lane_panel, row_panel)
         streamed = read / LINE * core.l2_line * UNHIDDEN_LINES
-        cycles = tiles * (steps * step * self.partial(shape) + self.edge(shape) + streamed) + copied
+        cycles = tiles * (steps * step * self.partial(shape) + self.edge(shape) + streamed + again) + copied
         return Estimate(cycles, share, frozenset(staged), lane_panel, row_panel)
 
     @cached_property
@@ -272,7 +281,20 @@ class TileCosts:
         scattered = not self.over_terms and self.s.write.stride(self.lane) != 1
         store = EDGE + (self.scatter(shape) if scattered else 0.0) + (MASK if masked else 0.0)
         across = ACROSS_LANES * core.latency * shape.rows if self.over_terms else 0.0
-        return shape.vectors * shape.rows * store + core.branch + across
+        return shape.vectors * shape.rows * store + core.branch + across + (self.conflict_misses(shape) if scattered else 0.0)
+
+    def conflict_misses(self, shape: Shape) -> float:
+        """Cycles for the lines of a tile's results that meet in the sets of a cache, and leave it before their neighbours are written."""
+        core, write = self.core, self.s.write
+        apart = abs(write.stride(self.lane)) * core.element
+        if apart < LINE or self.results * core.element <= core.l1:
+            return 0.0
+        lanes, step = shape.vectors * core.lanes, abs(write.stride(shape.row)) if shape.row else 1
+        lines = lanes * -(-shape.rows * min(step * core.element, LINE) // LINE)
+        far = self.results * core.element > core.l2 and lanes > _conflict_capacity(apart, core.l2 // L2_WAYS, L2_WAYS)
+        if far:
+            return lines * core.beyond * LINE / core.element
+        return lines * core.l2_line if lanes > _conflict_capacity(apart, core.l1 // core.ways, core.ways) else 0.0
 
     def scatter(self, shape: Shape) -> float:
         """Cycles of the store of a vector whose lanes are apart: those of rows that are neighbours are interleaved and stored together."""
@@ -287,6 +309,11 @@ class TileCosts:
         if max(lane_panel, row_panel) < self.core.l1 / 2:
             return min(lane_panel, row_panel)
         return lane_panel + row_panel if lane_panel + row_panel > self.core.l2 else lane_panel
+
+
+def _conflict_capacity(apart: int, way: int, ways: int) -> int:
+    """How many lines so many bytes apart a cache holds at once, of so many ways of so many bytes."""
+    return max(1, way // gcd(apart, way)) * ways
 
 
 class _Use:
@@ -337,6 +364,27 @@ class _Use:
         sets = core.l1 // (core.ways * LINE)
         met = sets if self.step % LINE else sets // gcd(self.step // LINE, sets)
         return self.costs.trips > met * core.ways
+
+    def conflict_misses(self, shape: Shape) -> float:
+        """Cycles of a tile for lines that other tiles have read, where those of one tile meet in the second cache's sets and leave it."""
+        costs, core, dims = self.costs, self.costs.core, self.operand.dims
+        if not self.beyond or self.operand.single is None:
+            return 0.0
+        width = shape.vectors * core.lanes
+        tile = {costs.lane: width, **({shape.row: shape.rows} if shape.row else {})}
+        near = [tile.get(dim, costs.s.extents[dim] if dim in costs.s.terms else 1) for dim in dims if self.operand.stride(dim) == 1]
+        readers = prod(costs.s.extents[dim] // min(tile.get(dim, 1), costs.s.extents[dim]) for dim in costs.s.outputs if dim not in dims)
+        readers *= max(1, LINE // self.bytes // prod(near))  # of one line
+        if readers < 2:
+            return 0.0
+        steps = [(self.operand.stride(dim) * self.bytes, costs.s.extents[dim]) for dim in costs.terms if dim != costs.lane]
+        steps += [(self.operand.stride(shape.row) * self.bytes, shape.rows)] if shape.row else []
+        far = [(step, count) for step, count in steps if step >= LINE]
+        lines = prod(count for _, count in far)
+        if lines <= _conflict_capacity(gcd(*(step for step, _ in far)), core.l2 // L2_WAYS, L2_WAYS):
+            return 0.0
+        beside = -(-width * self.bytes // LINE) if self.moves else 1
+        return lines * beside * LINE / core.element * core.beyond / MOVES * (1 - 1 / readers)
 
     def streams(self, shape: Shape) -> bool:
         """Whether tiles read rows that lie apart from memory, each for few other tiles."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from operator import itemgetter
@@ -18,6 +18,7 @@ from tcjit.mapping.nest.statement import FlatStatement
 
 VECTORS = (1, 2, 3, 4, 6, 8)
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14)
+LINE_ROWS = 16  # besides, where neighbours lie along the rows: of float32 a whole line
 WINDOW = 4  # terms of a dimension that is written out, at most
 WINDOWS = 32  # and of all of them together
 BLOCK_TERMS = 512  # terms that accumulators sum: the sum of more loses digits, and its panels leave the caches
@@ -128,7 +129,7 @@ def _shapes(costs: TileCosts, register_tile: tuple[int, ...]) -> Iterator[Shape]
     for row in choices if scattered or (register_tile and choices) else [*choices, None]:
         greatest = s.extent(row) if row else 1
         for vectors in (min(register_tile[1], most),) if register_tile else VECTORS:
-            for rows in (min(register_tile[0], greatest),) if register_tile else ROWS:
+            for rows in (min(register_tile[0], greatest),) if register_tile else (*ROWS, *([LINE_ROWS] if row in beside else [])):
                 if vectors <= most and rows <= greatest:
                     yield Shape(lane, vectors, row, rows, costs.window, costs.terms)
 
@@ -138,9 +139,10 @@ def _is_like(shape: Shape, leaf: Leaf) -> bool:
     return (shape.lane, shape.vectors, rows) == (leaf.lane, leaf.vectors, leaf.rows)
 
 
-def _blocks(costs: TileCosts, shape: Shape, cost: Estimate) -> tuple[list[Loop], bool, list[Loop]]:
+def _blocks(costs: TileCosts, shape: Shape, cost: Estimate, *, crowded: bool) -> tuple[list[Loop], bool, list[Loop]]:
     """A loop over blocks of a term where there are many terms; whether it stands around the results: one block of all panels after the
-    other, where panels leave the caches or only pass through them; and loops around it, over parts of rows for threads to share."""
+    other, where panels leave the caches, come from memory for each tile of other results (``crowded``), or only pass through them; and
+    loops around it, over parts of rows for threads to share."""
     s, core, terms = costs.s, costs.core, costs.trips * costs.points
     if not shape.terms or (costs.over_terms and (s.epilogue or s.operator != "+=")):
         return [], False, []
@@ -150,8 +152,9 @@ def _blocks(costs: TileCosts, shape: Shape, cost: Estimate) -> tuple[list[Loop],
         return [], False, []
     parts = _streamed_parts(costs, shape) if streams else []
     most = _streamed_terms(costs, shape, cost, bool(parts)) if streams else BLOCK_TERMS
-    again = not costs.over_terms and any(use.results > (shape.rows if shape.row else 1) for use in costs.uses)  # by another tile
-    far = streams or (again and cost.lane_panel + cost.row_panel > core.l2)
+    width, rows = shape.vectors * core.lanes, shape.rows if shape.row else 1
+    again = not costs.over_terms and any(use.results > (rows if use.moves else width) for use in costs.uses)  # by another tile
+    far = streams or (again and (crowded or cost.lane_panel + cost.row_panel > core.l2))
     if terms < 2 * most or not (far or s.body.dtype in ROUNDING):
         return [], False, []
     inside = terms
@@ -186,6 +189,18 @@ def _streamed_terms(costs: TileCosts, shape: Shape, cost: Estimate, shared: bool
     return math.ceil(max(STREAMED_ROWS, BLOCK_EDGES * 2 * costs.edge(shape) / update, starts))
 
 
+def _part(counts: Mapping[str, int], panel: int, core: Core) -> int:
+    """How many tiles of the outermost of some loops with several read, with all of those inside, what the second cache holds beside other
+    panels, in equal parts: 1 where it does not hold two, 0 where it holds all."""
+    held = max(1, core.l2 // 2 // max(1, panel))
+    tiles = prod(counts.values())
+    if tiles <= held:
+        return 0
+    first = next(count for count in counts.values() if count > 1)
+    kept = max(1, held // (tiles // first))
+    return -(-first // -(-first // kept)) if kept < first else 0
+
+
 def _near_last(costs: TileCosts, shape: Shape, cost: Estimate) -> list[str]:
     """The terms outside the window, the one along which elements are nearest to one another innermost."""
     unstaged = [operand for number, operand in enumerate(costs.operands) if number not in cost.staged]
@@ -214,18 +229,17 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate) -> Plan:
         outside, inside, panel = columns, rows, cost.row_panel
     else:
         outside, inside, panel = rows, columns, cost.lane_panel
-    blocks, far, rows_apart = _blocks(costs, shape, cost)
+    counts = {dim: -(-s.extent(dim) // tile.get(dim, 1)) for dim in inside}
+    again = any(s.extent(dim) > tile.get(dim, 1) for dim in outside)
+    again = again and not any(dims & set(s.terms) for dims in s.joint_conditions)  # a part of the terms counts for each result
+    crowded = again and _part(counts, panel, core) == 1 and 2 * prod(counts.values()) * panel > core.last
+    blocks, far, rows_apart = _blocks(costs, shape, cost, crowded=crowded)
     if far:
         panel = panel * blocks[0].block // s.extent(blocks[0].dim)
-    counts = {dim: -(-s.extent(dim) // tile.get(dim, 1)) for dim in inside}
-    parts = []
-    held = max(1, core.l2 // 2 // max(1, panel))
-    if inside and prod(counts.values()) > held:
+    kept, parts = _part(counts, panel, core), []
+    if kept and kept > 1:
         first = next(dim for dim in inside if counts[dim] > 1)
-        kept = max(1, held // (prod(counts.values()) // counts[first]))
-        if 1 < kept < counts[first]:
-            kept = -(-counts[first] // -(-counts[first] // kept))  # of equal parts
-            parts = [Loop(first, kept * tile.get(first, 1))]
+        parts = [Loop(first, kept * tile.get(first, 1))]
     terms = [Loop(dim, 1) for dim in _near_last(costs, shape, cost) if dim != shape.lane]
     terms += [Loop(shape.lane, tile[shape.lane])] if shape.lane in s.terms else []
     around = [*parts, *(Loop(dim, tile.get(dim, 1)) for dim in (*outside, *inside))]

@@ -145,6 +145,29 @@ def test_blocks_of_terms(sizes: tuple[int, int, int], first: str, twice: bool) -
     assert set(dims[: len(first.split())]) == set(first.split()) and dims.count("k") == 1 + twice
 
 
+SPREAD = "def f(float(F,B,E,A) X, float(E,C,F,D) Y) -> (O) { O(d,c,b,a) +=! X(f,b,e,a) * Y(e,c,f,d) }"
+
+
+@pytest.mark.parametrize(
+    ("text", "extents", "last", "first"),
+    [
+        (SPREAD, (72, 72, 72, 72), 1 << 24, "f"),  # 432 tiles of rows, each 250 KB, for each of 360 tiles of lanes
+        (SPREAD, (72, 72, 72, 72), 1 << 30, ""),  # the last cache holds all of them
+        (MATMUL, (3000, 6000, 16), 1 << 24, ""),  # one tile of lanes: nothing is read twice
+        ("def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! k <= m ? A(m,k) * B(k,n) : 0.0 }", (6000, 6000, 300), 1 << 24, ""),
+    ],
+)
+def test_blocks_stand_around_results_where_panels_come_from_memory(text: str, extents: tuple[int, ...], last: int, first: str) -> None:
+    if text is SPREAD:
+        shapes = {"X": extents, "Y": extents}
+    else:
+        m, k, n = extents
+        shapes = {"A": (m, k), "B": (k, n)}
+    s = flat(text, shapes)
+    loops = plan_nest(s, replace(CORE, l2=1 << 20, last=last)).nest.loops
+    assert (loops[0].dim == first) if first else loops[0].dim not in s.terms
+
+
 def test_rows_from_memory_are_read_one_after_the_other() -> None:
     """Several at once share the end of a sum, which pays where a cache has them; in turns they come more slowly from memory."""
     rows = "def f(float(M,K) A) -> (S) { S(m) +=! A(m,k) }"
@@ -197,7 +220,7 @@ def test_the_default_core() -> None:
     """Plans of fixed machines, and so the golden kernels, rest on these."""
     times = {"multiply_add": 1.0, "latency": 4.0, "load": 1.0, "gather": 16.0, "scatter": 48.0, "copy": 0.3, "transpose": 1.2}
     more = {"beyond": 1.0, "l2_line": 2.5, "branch": 12.0, "region": 9000.0}
-    sizes = {"lanes": 16, "element": 4, "registers": 32, "l1": 1 << 15, "l2": 1 << 20, "ways": 8, "page": 4096, "tlb": 64}
+    sizes = {"lanes": 16, "element": 4, "registers": 32, "l1": 1 << 15, "l2": 1 << 20, "last": 1 << 24, "ways": 8, "page": 4096, "tlb": 64}
     assert asdict(CORE) == {**times, **more, **sizes}
 
 
@@ -250,6 +273,35 @@ def test_more_work_costs_more() -> None:
         assert cost is not None
         costs.append(cost.cycles)
     assert 6 < costs[1] / costs[0] < 10 and 6 < costs[2] / costs[1] < 10
+
+
+@pytest.mark.parametrize(("extra", "crowded"), [(0, True), (1, False)])
+def test_results_whose_lines_meet_in_few_sets_cost_what_they_take(extra: int, crowded: bool) -> None:
+    """Lanes a multiple of 64 KB apart: each of their lines leaves the cache before its neighbours are written."""
+    text = "def f(float(K,N) A, float(K,M) B, float(Z) Q) -> (C) { C(n,m) +=! A(k,n) * B(k,m) where m in 0:16384 }"
+    s = flat(text, {"A": (24, 384), "B": (24, 16384 + extra), "Q": (1,)})
+    s = replace(s, write=replace(s.write, form={"n": 16384 + 16 * extra, "m": 1}))
+    wide, narrow = (estimate(s, Shape("n", vectors, "m", 4, (), ("k",)), replace(CORE, l2=1 << 20)) for vectors in (6, 1))
+    assert wide is not None and narrow is not None
+    assert (wide.cycles > 1.5 * narrow.cycles) == crowded
+
+
+@pytest.mark.parametrize(("step", "again"), [(1 << 16, True), ((1 << 16) + 64, False)])
+def test_an_operand_whose_lines_leave_the_cache_between_tiles_is_copied_or_read_again(step: int, again: bool) -> None:
+    text = "def f(float(K,N) X, float(D,K) U) -> (C) { C(d,n) +=! X(k,n) * U(d,k) }"
+    s = flat(text, {"X": (48, 1 << 14), "U": (24, 48)})
+    read = next(access for access in s.reads if access.tensor == "X")
+    s = replace(s, reads={**s.reads, read: replace(s.reads[read], form={"k": step // 4, "n": 1})})
+    operand, body = operands(s, "n")
+    costs = TileCosts(s, "n", (), operand, body, replace(CORE, l2=1 << 20))
+    conflict_misses = [use.conflict_misses(Shape("n", 1, "d", 8, (), ("k",))) for use in costs.uses if use.moves]
+    assert (conflict_misses[0] > 0) == again
+
+
+def test_rows_of_a_whole_line_where_neighbours_lie_along_them() -> None:
+    text = "def f(float(A,F,E) X, float(D,F) U) -> (O) { O(e,d,a) +=! X(a,f,e) * U(d,f) }"
+    s = flat(text, {"X": (4096, 48, 64), "U": (3, 48)})
+    assert any(rows == 16 for rows, _ in plan_nest_module.register_tiles(s, CORE))
 
 
 def test_instructions() -> None:
