@@ -1,7 +1,7 @@
 """Kernels of PolyBench beside C compilers, float64, on one thread: ``python benchmarks/generality/polybench.py [--set large] [NAMES...]``.
 
-Each kernel of ``polybench_kernels.py`` is compiled by tcjit, by ``gcc -O3 -march=native`` and, where there is one, by clang with Polly; the
-results are compared, and the calls take turns.
+Each kernel of ``polybench_kernels.py`` is compiled by tcjit, by ``gcc -O3 -march=native`` and, where there is one, by clang with Polly; all
+results are compared with those of the loops compiled with ``-O1``, and the calls take turns. What a compiler miscompiles is not timed.
 """
 from __future__ import annotations
 
@@ -97,13 +97,20 @@ def measure(name: str, data_set: str, compilers: dict[str, list[str]], folder: s
     record["first_s"] = time.perf_counter() - start
     results = results if isinstance(results, tuple) else (results,)
     calls: dict[str, Callable[[], Any]] = {"tcjit": partial(function, *inputs)}
+    if compilers:
+        first, *_ = next(iter(compilers.values()))
+        plain = built(kernel, size, [first, "-O1"], folder, f"{name}_plain")(*inputs)
+        if not (error := difference(results, plain)) <= TOLERANCE:
+            return record | {"kind": "wrong", "error": f"{error:.2g} of the largest magnitude from the loops by {first} -O1"}
+    record["miscompiled"] = {}
     for compiler, command in compilers.items():
         call = built(kernel, size, command, folder, f"{name}_{compiler}")
-        if not (error := difference(results, call(*inputs))) <= TOLERANCE:
-            return record | {"kind": "wrong", "error": f"{error:.2g} of the largest magnitude from {compiler}"}
-        calls[compiler] = partial(call, *inputs)
+        if (error := difference(call(*inputs), plain)) <= TOLERANCE:
+            calls[compiler] = partial(call, *inputs)
+        else:
+            record["miscompiled"][compiler] = error
     times = on_quiet_machine(calls, rounds, seconds, reading_s=READING_S, least=2)
-    over = {f"over_{one}": statistics.median(timing.ratios(times[one], times["tcjit"])) for one in compilers}
+    over = {f"over_{one}": statistics.median(timing.ratios(times[one], times["tcjit"])) for one in calls if one != "tcjit"}
     return record | {"kind": "timed"} | over | {f"{one}_ms": 1e3 * statistics.median(readings) for one, readings in times.items()}
 
 
@@ -139,7 +146,8 @@ def main() -> int:
 def row(record: dict[str, Any], compilers: Sequence[str] | dict[str, Any]) -> str:
     if record["kind"] != "timed":
         return f"{record['name']:<12} {record['kind'].upper()}: {record['error']}"
-    others = " ".join(f"{record[f'{one}_ms']:9.3f} {record[f'over_{one}']:6.2f}" for one in compilers)
+    columns = {one: f"{record[f'{one}_ms']:9.3f} {record[f'over_{one}']:6.2f}" for one in compilers if f"{one}_ms" in record}
+    others = " ".join(columns.get(one, f"{'miscompiles':>16}") for one in compilers)
     return f"{record['name']:<12} {record['tcjit_ms']:9.3f} {others} {record['first_s']:7.2f}"
 
 
@@ -147,7 +155,8 @@ def summary(records: Sequence[dict[str, Any]], compilers: Sequence[str] | dict[s
     from tcjit.runtime import timing
 
     done = [r for r in records if r["kind"] == "timed"]
-    means = [f"{one} over tcjit: geometric mean {timing.geometric_mean([r[f'over_{one}'] for r in done]):.2f}" for one in compilers if done]
+    ratios = {one: [r[f"over_{one}"] for r in done if f"over_{one}" in r] for one in compilers}
+    means = [f"{one} over tcjit: geometric mean {timing.geometric_mean(found):.2f}" for one, found in ratios.items() if found]
     return "; ".join([f"{len(done)} timed, {len(records) - len(done)} not", *means])
 
 

@@ -15,6 +15,7 @@ from tcjit.codegen.half_vectors import HALF, HalfLanes, converted, find_half_lan
 from tcjit.codegen.loops import For, Reduction, Run, SimdLoop, runs, substitute
 from tcjit.codegen.profile import scaled
 from tcjit.codegen.reads import ReadEmitter
+from tcjit.codegen.split_lanes import LaneConditions
 from tcjit.codegen.tile_vectors import declarations
 from tcjit.codegen.vector_reduction import EXTREMA, VectorReduction, find_vector_reduction, neighbours
 from tcjit.codegen.vector_scan import VectorScan, vector_scan
@@ -27,6 +28,8 @@ from tcjit.grammar.walk import walk
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.pipeline import Mapped
 from tcjit.mapping.scop import ScopStatement
+
+LEAST_SPLIT = 32  # iterations of a loop that is worth more text
 
 
 class LaneEmitter(ReadEmitter):
@@ -70,6 +73,42 @@ class LaneEmitter(ReadEmitter):
         if (branch := self.unswitched(node.loop)) is not None:
             self.unswitch(node, branch)
             return
+        if (conditions := self.conditions(node.loop)) is not None:
+            self.split(conditions)
+            return
+        self.unconditional(node)
+
+    def conditions(self, loop: For) -> LaneConditions | None:
+        """The conditions on indices in the only statement of a loop that is long enough to be split for them."""
+        run, *others = runs(loop.body)
+        if others or (loop.trips or 0) < LEAST_SPLIT:
+            return None
+        value = self.mapped.scop.statement(run.statement).value
+        width = self.mapped.options.vector_width or self.machine.lanes(DTYPES[value.dtype].bytes)
+        found = LaneConditions(loop, run, self.mapped.scop.values, width)
+        return found if found.comparisons(value) else None
+
+    def split(self, conditions: LaneConditions) -> None:
+        """A loop without conditions where those that do not move with it hold, and one that asks them elsewhere, each cut where others
+        change."""
+        run = conditions.run
+        branch = conditions.branch(self.mapped.scop.statement(run.statement).value)
+        if branch is None:
+            self.cut(conditions)
+            return
+        self.run_now = run
+        with self.when([self.printer.value(branch.condition)]), self.valued(run, branch.then):
+            self.cut(conditions)
+        with self.indented("else {"), self.valued(run, branch.other):
+            self.cut(conditions)
+
+    def cut(self, conditions: LaneConditions) -> None:
+        for loop, value in conditions.parts(self.mapped.scop.statement(conditions.run.statement).value):
+            with self.valued(conditions.run, value):
+                self.unconditional(SimdLoop(loop))
+
+    def unconditional(self, node: SimdLoop) -> None:
+        """A loop over lanes as it stands."""
         if self.machine.vector_bytes == vector_copies.BYTES and vector_copies.write_interleaved(self, node.loop):
             self.declarations |= dict.fromkeys(vector_copies.INTERLEAVE)
             return

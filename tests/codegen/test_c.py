@@ -179,7 +179,8 @@ def test_division_is_checked_only_by_what_may_be_zero() -> None:
         ("Y(i,j) = m(i,j) ? exp(X(i,j) - M(i)) : 0.0", True),  # a condition on data
         ("Y(i,j) = j <= i ? exp(X(i,j) - M(i)) : 0.0 where i in 0:N, j in 0:K", True),  # each M(i) is read for some j
         ("Y(i,j) = i % 3 == 0 && m(i,j) ? X(i,j) - M(i) : 0.0 where i in 0:N, j in 0:K", False),  # some are read for none
-        ("Y(i,j) = i >= 1 && m(i,j) ? X(i,j) - M(i - 1) : 0.0 where i in 0:N, j in 0:K", False),  # and need not be there
+        ("Y(i,j) = i >= 1 && m(i,j) ? X(i,j) - M(i - 1) : 0.0 where i in 0:N, j in 0:K", True),  # asked outside the loop
+        ("Y(i,j) = i % 2 == 1 && m(i,j) ? X(i,j) - M(i - 1) : 0.0 where i in 0:N, j in 0:K", False),  # need not be there
         ("Y(i,j) = m(i,j) ? X(i,j) - M(I(i)) : 0.0", False),  # a gather is checked where it happens
     ],
 )

@@ -1,0 +1,159 @@
+"""Index-set splitting and unswitching of lane loops: no iteration asks a condition on indices that is the same for its neighbours.
+
+``(i >= 1 && i + 1 < N && j >= 1 && j + 1 < N) ? A(i,j-1) + A(i,j+1) : A(i,j)`` as a loop over lanes ``j`` loads under masks and blends.
+A branch outside the loop asks what does not move with it, and the loop is cut where the rest changes: one loop over whole vectors without a
+choice, and those at its ends, which keep theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from tcjit.codegen.loops import For, Run
+from tcjit.grammar.ast import Binary, Const, Expr, Select, Unary
+from tcjit.grammar.linear import Linear, limits
+from tcjit.grammar.walk import rebuild, walk
+from tcjit.mapping.strides import affine_form
+
+COMPARISONS = {
+    "<": lambda least, most: (most < 0, least >= 0),
+    "<=": lambda least, most: (most <= 0, least > 0),
+    ">": lambda least, most: (least > 0, most <= 0),
+    ">=": lambda least, most: (least >= 0, most < 0),
+    "==": lambda least, most: (least == most == 0, most < 0 or least > 0),
+    "!=": lambda least, most: (most < 0 or least > 0, least == most == 0),
+}  # of a difference with 0: whether it holds for all values between two, and whether for none
+MOST_PARTS = 8  # loops that one is cut into
+MOST_CONDITIONS = 8  # that one branch asks
+LEAST_SHARE = 2  # a loop is cut where one part has at least one in so many of its iterations
+
+
+@dataclass(frozen=True)
+class Branch:
+    """The conditions that a branch outside of a loop asks, the value where all hold, and the one elsewhere."""
+
+    condition: Expr
+    then: Expr
+    other: Expr
+
+
+@dataclass(frozen=True)
+class LaneConditions:
+    """The conditions on indices that a statement asks in a loop over lanes."""
+
+    loop: For
+    run: Run
+    values: Mapping[str, int]
+    width: int  # of vectors: parts begin and end where these do
+
+    def difference(self, comparison: Expr) -> Linear | None:
+        """What a comparison of sums of indices compares with 0, over the variables of loops; None for any other."""
+        if not isinstance(comparison, Binary) or comparison.op not in COMPARISONS:
+            return None
+        left, right = affine_form(comparison.left, self.values), affine_form(comparison.right, self.values)
+        if left is None or right is None:
+            return None
+        dims = dict(self.run.indices)
+        if not {*left[0], *right[0]} <= set(dims):
+            return None
+        found = Linear.of(left[1] - right[1])
+        for sign, form in ((1, left[0]), (-1, right[0])):
+            for dim, factor in form.items():
+                found = found + dims[dim].times(sign * factor)
+        return found
+
+    def comparisons(self, value: Expr) -> list[tuple[Expr, Linear]]:
+        """Those of indices in the conditions of a value, each once."""
+        found: dict[Expr, Linear] = {}
+        for node in walk(value):
+            for part in walk(node.condition) if isinstance(node, Select) else ():
+                if (form := self.difference(part)) is not None:
+                    found[part] = form
+        return list(found.items())
+
+    def branch(self, value: Expr) -> Branch | None:
+        """The branch for the conditions that do not move with the loop; None where there are none, or too many."""
+        outside = [part for part, form in self.comparisons(value) if self.loop.variable not in form.variables and not form.is_constant]
+        if not 0 < len(outside) <= MOST_CONDITIONS:
+            return None
+        condition = reduce(lambda left, right: Binary("&&", left, right, dtype="bool"), outside)
+        other = value if len(outside) > 1 else decided(value, lambda part: False if part in outside else None)
+        return Branch(condition, decided(value, lambda part: True if part in outside else None), other)
+
+    def parts(self, value: Expr) -> list[tuple[For, Expr]]:
+        """The loops that a loop is cut into, with the value in each; one where cutting does not pay."""
+        loop = self.loop
+        whole = [(loop, value)]
+        if not (loop.lower.is_constant and loop.upper.is_constant) or loop.step != 1:
+            return whole
+        lower, upper = loop.lower.constant, loop.upper.constant
+        forms = [(part, form) for part, form in self.comparisons(value) if form.variables <= {loop.variable}]
+        cuts = {cut for part, form in forms for cut in _changes(part, form, loop.variable) if lower < cut <= upper}
+        ends = [lower, *sorted(cuts), upper + 1]
+        first, beyond = self._whole_vectors(*max(zip(ends, ends[1:]), key=lambda part: part[1] - part[0]))
+        before = [end for end in ends if end <= first - self.width]
+        after = [end for end in ends if end >= beyond + self.width]
+        ends = sorted({lower, *before, first, beyond, *after, upper + 1})
+        if not forms or len(ends) > MOST_PARTS + 1 or LEAST_SHARE * (beyond - first) < upper + 1 - lower:
+            return whole
+        made = []
+        for first, beyond in zip(ends, ends[1:]):
+            known = {part: _truth(part, form, {loop.variable: (first, beyond - 1)}) for part, form in forms}
+            made.append((replace(loop, lower=Linear.of(first), upper=Linear.of(beyond - 1)), decided(value, known.get)))
+        return made
+
+    def _whole_vectors(self, first: int, beyond: int) -> tuple[int, int]:
+        """The vectors that lie between two iterations, counted from the first one of the loop; its last may be a part of one."""
+        lower, upper, width = self.loop.lower.constant, self.loop.upper.constant, self.width
+        end = beyond if beyond > upper else lower + (beyond - lower) // width * width
+        return lower + -(-(first - lower) // width) * width, end
+
+
+def decided(value: Expr, truth: Callable[[Expr], bool | None]) -> Expr:
+    """The value with every choice made that the truth of comparisons decides."""
+    if isinstance(value, Select):
+        condition = _condition(value.condition, truth)
+        if isinstance(condition, bool):
+            return decided(value.then if condition else value.other, truth)
+        return replace(value, condition=condition, then=decided(value.then, truth), other=decided(value.other, truth))
+    return rebuild(value, lambda part: decided(part, truth))
+
+
+def _condition(condition: Expr, truth: Callable[[Expr], bool | None]) -> Expr | bool:
+    known = truth(condition)
+    if known is not None:
+        return known
+    if isinstance(condition, Const) and isinstance(condition.value, bool):
+        return condition.value
+    if isinstance(condition, Unary) and condition.op == "!":
+        inside = _condition(condition.operand, truth)
+        return (not inside) if isinstance(inside, bool) else replace(condition, operand=inside)
+    if isinstance(condition, Binary) and condition.op in ("&&", "||"):
+        deciding = condition.op == "||"
+        left, right = _condition(condition.left, truth), _condition(condition.right, truth)
+        if left is deciding or right is deciding:
+            return deciding
+        if isinstance(left, bool):
+            return right
+        return left if isinstance(right, bool) else replace(condition, left=left, right=right)
+    return condition
+
+
+def _truth(comparison: Expr, form: Linear, ranges: Mapping[str, tuple[int, int]]) -> bool | None:
+    assert isinstance(comparison, Binary)
+    reach = limits(form, ranges)
+    if reach is None:
+        return None
+    always, never = COMPARISONS[comparison.op](*reach)
+    return True if always else False if never else None
+
+
+def _changes(comparison: Expr, form: Linear, variable: str) -> Iterator[int]:
+    """The values of a variable at which a comparison differs from what it is just before."""
+    step = form.coefficient(variable)
+    near = -form.constant // step if step else 0  # where both sides are equal, or just before
+    for at in range(near, near + 3) if step else ():
+        if _truth(comparison, form, {variable: (at, at)}) != _truth(comparison, form, {variable: (at - 1, at - 1)}):
+            yield at
