@@ -78,7 +78,7 @@ class TilePrinter:
         return self.nest.leaf.lane in self.s.terms
 
     def start(self) -> list[str]:
-        if self.s.start is None and not self.over_terms and self.block is None:
+        if self.s.start is None and not self.over_terms and self.block is None and self.s.is_box:
             return self.results("load")
         first = f"{self.call('splat')}({self.constant(identity(self.s.operator, self.dtype))})"
         sums = [self.sum(r, v) for r in range(len(self.rows)) for v in range(self.nest.leaf.vectors)]
@@ -158,6 +158,8 @@ class TilePrinter:
         return [f"if ({' && '.join(tests)}) {{", *("  " + line for line in inside), "}"]
 
     def store(self) -> list[str]:
+        if self.block is None and self.s.start is None and not self.over_terms and not self.s.is_box:  # some results have no terms
+            return [*_braces(self.results("add")), *self.stored()]
         if self.block is None or self.tiled.has_results_in_blocks:
             return [*self.without_terms(), *self.stored()]
         digit, count = self.block

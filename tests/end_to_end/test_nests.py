@@ -385,3 +385,37 @@ def test_many_residues_few_classes() -> None:
     assert_agrees(text, given)
     kernel = tcjit.define(text).f.compile(*(torch.from_numpy(array.astype(np.float32)) for array in given.values()))
     assert len(kernel.resources["reductions"]) == 6 and not any("no nest" in line for line in kernel.resources["reductions"])
+
+
+@pytest.mark.parametrize("dtype", ["float", "double"])
+@pytest.mark.parametrize("sizes", [(37, 53, 41), (5, 7, 3), (70, 33, 1300), (3, 600, 1100)])
+@pytest.mark.parametrize(
+    "update",
+    [
+        "+= (j <= i) ? 1.5 * A(i,k) * B(j,k) : 0.0",  # some results have all terms, others none
+        "+= (k > i) ? A(i,k) * B(j,k) : 0.0",
+        "+= (k > i && k < j) ? A(i,k) * B(j,k) : 0.0",
+        "*= (k < 3 && k >= i) ? A(i,k) + B(j,k) : 1.0",
+        "+= (j % 2 == 0) ? A(i,k) * B(j,k) : 0.0",  # some are in no residue class
+        "+= ((j + k) % 2 == 0) ? A(i,k) * B(j,k) : 0.0",
+    ],
+)
+def test_guarded_updates_go_on_with_what_results_hold(update: str, sizes: tuple[int, int, int], dtype: str) -> None:
+    n, m, k = sizes
+    text = f"""def f({dtype}(N,K) A, {dtype}(M,K) B, {dtype}(N,M) C) -> (O) {{
+        O(i,j) = 0.5 * C(i,j)
+        O(i,j) {update} where i in 0:N, j in 0:M, k in 0:K }}"""
+    kind = {"float": torch.float32, "double": torch.float64}[dtype]
+    generator = torch.Generator().manual_seed(n)
+    given = [torch.randn(shape, dtype=kind, generator=generator) for shape in ((n, k), (m, k), (n, m))]
+    given[2][0] = -0.0  # which a term of 0.0 makes 0.0
+    found, expected = (tcjit.define(text, target=target).f(*given) for target in ("cpu", "reference"))
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    zeros = (found == 0) & (expected == 0)
+    assert torch.equal(found[zeros].signbit(), expected[zeros].signbit())
+
+
+def test_a_guarded_update_has_a_nest() -> None:
+    text = "def f(float(N,K) A, float(N,N) C) -> (O) { O(i,j) = C(i,j)  O(i,j) += j <= i ? A(i,k) * A(j,k) : 0.0 }"
+    found = tcjit.define(text).f.compile(torch.empty(90, 70), torch.empty(90, 90)).resources["reductions"]
+    assert len(found) == 1 and "register tile" in found[0]

@@ -1,6 +1,7 @@
 """Restrict: a reduction of ``c ? e : identity`` becomes one of ``e`` over the part of its domain in which ``c`` holds.
 
-Exact also for NaN and signed zeros: the reduction starts at the identity, so that leaving out terms equal to it changes nothing.
+Exact also for NaN and signed zeros: the reduction starts at the identity, so that leaving out terms equal to it changes nothing. One that goes
+on with what its results hold is added to them when it is complete, the identity where it has no terms.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tcjit.mapping.reduction import guarded_term, identity, is_identity
 
 def restrict(s: AffineStatement, dtype: str, values: Mapping[str, int]) -> AffineStatement:
     """The statement without the conditions that decide on a term as a whole; ``dtype`` is that of the results."""
-    if s.operator == "=" or s.start != identity(s.operator, dtype):
+    if s.operator == "=" or s.start not in (None, identity(s.operator, dtype)):
         return s
     conditions, body = guarded_term(s.body, s.operator, values)
     if not conditions:

@@ -85,12 +85,14 @@ def test_what_stays_as_it_is(value: str, operator: str) -> None:
     assert after is before
 
 
-def test_what_a_result_holds_before_stays_in_its_sum() -> None:
+def test_a_sum_that_goes_on_with_what_its_result_holds() -> None:
     text = "def f(float(N,K) A) -> (O) { O(i) = A(i,0)  O(i) += (k <= i ? A(i,k) : 0.0) where i in 0:N }"
     shapes = {"A": (6, 7)}
     before = affine_of(text, shapes, 1)
-    assert before.start is None, "-0.0 + 0.0 is 0.0, so that a term of 0.0 changes what was there"
-    assert restrict(before, "float32", sizes(text, shapes)) is before
+    after = restrict(before, "float32", sizes(text, shapes))
+    assert before.start is None and after.start is None
+    assert points(after.domain) == [(i, k) for i in range(6) for k in range(7) if k <= i]
+    verify_restrict(before, after, sizes(text, shapes))
 
 
 def test_restriction_ends_at_a_condition_on_data() -> None:
