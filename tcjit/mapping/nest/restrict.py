@@ -1,7 +1,7 @@
 """Restrict: a reduction of ``c ? e : identity`` becomes one of ``e`` over the part of its domain in which ``c`` holds.
 
-Exact also for NaN and signed zeros: the reduction starts at the identity, so that leaving out terms equal to it changes nothing. One that goes
-on with what its results hold is added to them when it is complete, the identity where it has no terms.
+Exact also for NaN and signed zeros: the reduction starts at the identity, so that leaving out terms equal to it changes nothing. One that
+goes on with what its results hold is added to them when it is complete, the identity where it has no terms.
 """
 
 from __future__ import annotations
