@@ -166,7 +166,9 @@ def _merge(scop: Scop, deps: Dependences, first: Group, second: Group, enough: i
         if not reuse_dims(scop.statement(name)) <= kept:
             return None
     both = Group(first.statements + second.statements, tuple(shared))
-    if _points(scop, first) * FEW <= _points(scop, second) and not _are_outermost(scop, shared, second):
+    alone = not any(scop.statement(name).reduction for name in both.statements)  # reductions may have their terms between
+    outermost = _are_outermost(scop, shared, second) and (not alone or _are_outermost(scop, shared, first))
+    if not outermost and (alone or _points(scop, first) * FEW <= _points(scop, second)):
         return None
     left = _parallel(scop, shared)
     few = left < min(enough, max(_parallel(scop, first.columns), _parallel(scop, second.columns)))
