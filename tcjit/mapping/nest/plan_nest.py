@@ -223,8 +223,12 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate) -> Plan:
     batch = [Loop(dim, 1) for dim in outputs if dim not in (*columns, *rows)]
     if costs.over_terms:  # the rows stay in the nearest cache while what is multiplied by them comes by
         shared = set.intersection(*(set(operand.dims) for operand in found))
+        streamed = [use.operand for use in costs.uses if use.results == 1 and use.beyond]
         batch = [Loop(dim, 1) for dim in outputs if dim in shared]
         outside, inside, panel = rows, [dim for dim in outputs if dim not in shared], cost.lane_panel // max(1, shape.rows)
+        if streamed:  # what comes from memory for every result is read as it lies there
+            dims = sorted(s.outputs, key=lambda dim: -sum(step_of(operand, dim) for operand in streamed))
+            batch, outside, inside, panel = [], dims, [], 0
     elif (cost.staged or cost.lane_panel >= cost.row_panel) and not costs.writes_apart(shape, cost.row_panel):
         outside, inside, panel = columns, rows, cost.row_panel
     else:
