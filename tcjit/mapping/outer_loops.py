@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tcjit.grammar.ast import Expr
+
 
 @dataclass(frozen=True)
 class OuterLoops:
-    """``dims`` of a statement, outermost first, over which the statements with the same ``number`` have their loops in common."""
+    """``dims`` of a statement, outermost first, over which the statements with the same ``number`` have their loops in common.
+
+    ``row``: where these are overlapped blocks of rows, the row that an instance of the statement computes.
+    """
 
     number: int
     dims: tuple[str, ...]
+    row: Expr | None = None

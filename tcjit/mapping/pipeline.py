@@ -41,6 +41,7 @@ from tcjit.mapping.passes.map_to_blocks import map_to_blocks
 from tcjit.mapping.passes.map_to_threads import map_to_threads
 from tcjit.mapping.passes.narrow_operands import narrow_operands
 from tcjit.mapping.passes.number_values import number_values
+from tcjit.mapping.passes.overlap_tiles import overlap_tiles
 from tcjit.mapping.passes.pack_operands import pack_operands
 from tcjit.mapping.passes.pad_operands import pad_operands
 from tcjit.mapping.passes.pad_tiles import pad_tiles
@@ -155,6 +156,7 @@ def build_scop(
     assignments = step(pad_operands, assignments, nests, isinstance(target, Device)) if pack else assignments
     if nests and options.fusion != "minimal" and not program.dynamic:
         assignments = proved(fuse_outer_loops, assignments, target)
+        assignments = proved(overlap_tiles, assignments, target)
     if nests:
         assignments = step(tile_reductions, assignments, options, target, prove != "none")
     if pack and on_vectors:  # on a GPU shared memory does the rest

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import islpy as isl
 
@@ -22,6 +23,7 @@ from tcjit.grammar.walk import children, factors, rebuild, with_names
 from tcjit.mapping.assignment import Assignment, Assignments, to_scop, to_statement
 from tcjit.mapping.nest.strip_mine import plus, with_indices
 from tcjit.mapping.reduction import identity
+from tcjit.mapping.verify_overlapped import OverlappedTiles
 
 _OPERAND = Const(0, dtype="int64")  # stands for every operand where nodes are compared without them
 
@@ -47,6 +49,7 @@ class _Replacement:
 
     def __init__(self, before: Assignments, after: Assignments) -> None:
         self.scop = to_scop(before)
+        self.programs = before, after
         self.values = before.values
         self.program = after.assignments
         self.before = {storage.name: storage for storage in before.tensors}
@@ -64,7 +67,12 @@ class _Replacement:
             "expand_operands": self.stored,
             "transpose_operands": self.stored,
             "fuse_outer_loops": self.blocked,
+            "overlap_tiles": lambda old, new: self.tiles.wrong(old, new),
         }
+
+    @cached_property
+    def tiles(self) -> OverlappedTiles:
+        return OverlappedTiles(*self.programs, self.scop)
 
     # ------------------------------------------------------------ rules
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
 from tcjit.jit.targets import cpu
 from tcjit.mapping.machine import Machine
-from tcjit.mapping.passes import fuse_outer_loops, parallelise
+from tcjit.mapping.passes import fuse_outer_loops, overlap_tiles, parallelise
 
-LEAST = {"REUSE": 4, "ITERATIONS": 1, "FEWER": 2}  # of what makes outer loops worth sharing
+# of what makes outer loops worth sharing, and blocks of rows worth overlapping
+LEAST = {fuse_outer_loops: {"REUSE": 4, "ITERATIONS": 1, "FEWER": 2}, overlap_tiles: {"ITERATIONS": 1, "REDUNDANCY": 1}}
 
 
 @contextmanager
@@ -19,20 +21,24 @@ def small_caches(size: int = 64) -> Iterator[None]:
     """Cores of the CPU have a cache of ``size`` bytes for themselves, few uses pay, and threads share even small loops. Kernels depend on
     more than their keys say: none is to be kept."""
     machine_of = cpu.machine_of
-    kept = {name: getattr(fuse_outer_loops, name) for name in LEAST}
+    kept = {module: {name: getattr(module, name) for name in least} for module, least in LEAST.items()}
     threads = parallelise.WORTH_THREADS
 
     def smaller(*args: Any) -> Machine:
-        return replace(machine_of(*args), cache_bytes=size)
+        return replace(machine_of(*args), cache_bytes=size, shared_bytes=size)
 
     cpu.machine_of = smaller
     parallelise.WORTH_THREADS = 1
-    for name, value in LEAST.items():
-        setattr(fuse_outer_loops, name, value)
+    _set(LEAST)
     try:
         yield
     finally:
         cpu.machine_of = machine_of
         parallelise.WORTH_THREADS = threads
-        for name, value in kept.items():
-            setattr(fuse_outer_loops, name, value)
+        _set(kept)
+
+
+def _set(constants: Mapping[ModuleType, Mapping[str, int]]) -> None:
+    for module, values in constants.items():
+        for name, value in values.items():
+            setattr(module, name, value)

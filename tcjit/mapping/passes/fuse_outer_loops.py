@@ -62,7 +62,8 @@ def settle_outer_loops(before: Assignments) -> Assignments:
         first, last = shares.index(True), len(shares) - shares[::-1].index(True)
         own = [a for a, fits in zip(program[first:last], shares[first:last], strict=True) if fits]
         others = [a for a, fits in zip(program[first:last], shares[first:last], strict=True) if not fits]
-        if any(a.tiled for a in own) and _may_precede(others, program[first:last]):
+        tiled = any(a.tiled or a.outer and a.outer.row for a in own)
+        if tiled and _may_precede(others, program[first:last]):
             program[first:last] = [*others, *own]
         else:
             program[first:last] = [replace(a, outer=None) if fits else a for a, fits in zip(program[first:last], shares[first:last])]

@@ -250,8 +250,8 @@ class _ReductionTiling:
     ) -> Assignment | None:
         """The assignment to a temporary in an order of results that a plan takes less time for, the copy to their places included, and with
         nothing behind it; None where no other order is better."""
-        if a.outer or not found.complete or len(found.statements) > 1 or not self.setting.options.pack:
-            return None
+        if a.outer or a.start is None or not found.complete or len(found.statements) > 1 or not self.setting.options.pack:
+            return None  # a temporary does not hold what a result that goes on held before
         least = GAIN * plans[0].estimate.cycles
         copy = self.core.copy_cycles(prod(upper - lower for _, lower, upper in a.results), together=False)
         (s, plan), best = (found.statements[0], plans[0]), None

@@ -1,0 +1,217 @@
+"""Overlapped tiling: elementwise statements that read neighbours of one another's results run block of rows by block of rows.
+
+The steps of a stencil hand whole tensors to one another at constant distances. Here each block of rows computes what it needs of every
+step, rows at its edges a second time, into an array of the block's own, of which ``contract_slices`` leaves one for each thread, in its
+cache.
+After Krishnamoorthy et al., Effective Automatic Parallelization of Stencil Computations (2007), with rectangular tiles along one dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+
+from tcjit.grammar.affine import guarded_accesses, isl_name
+from tcjit.grammar.ast import Access, Binary, Const, Expr, Index
+from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.walk import rebuild
+from tcjit.mapping.assignment import Assignment, Assignments, Temporaries
+from tcjit.mapping.machine import Machine
+from tcjit.mapping.nest.strip_mine import plus, with_indices
+from tcjit.mapping.outer_loops import OuterLoops
+from tcjit.mapping.storage import Storage, fresh
+from tcjit.mapping.strides import affine_form
+
+ITERATIONS = 4  # blocks for each thread at least
+REDUNDANCY = 8  # of so many rows of a block one may be computed for its neighbours as well
+SHARE = 4  # of the last cache one part at least: what it holds with ease is passed on fast enough
+LINE = 64  # bytes of a line of a cache
+
+
+def overlap_tiles(before: Assignments, machine: Machine) -> Assignments:
+    """The program with runs of elementwise assignments in overlapped blocks of rows, where what they hand on leaves the caches."""
+    temporaries = Temporaries(before)
+    replaced: list[tuple[Assignment, ...]] = []
+    program, number = before.assignments, 1 + max((a.outer.number for a in before.assignments if a.outer), default=-1)
+    while len(replaced) < len(program):
+        first = len(replaced)
+        run = _longest(before, first, machine)
+        replaced += _Tiling(before, run, number, temporaries).parts() if run else [(program[first],)]
+        number += 1
+    assignments = tuple(new for part in replaced for new in part)
+    return replace(before, assignments=assignments, temporaries=tuple(temporaries.added), replaced=tuple(replaced))
+
+
+@dataclass
+class _TiledRun:
+    """Assignments in a row; for each tensor that one of them writes and others read, how far from their own rows these read it."""
+
+    program: tuple[Assignment, ...]
+    first: int
+    rows: int = 0  # of a block
+    needed: dict[str, tuple[int, int]] = field(default_factory=dict)  # rows of a written tensor that a block needs, from its first one on
+
+
+def _longest(before: Assignments, first: int, machine: Machine) -> _TiledRun | None:
+    """The longest run from an assignment on that is worth overlapped blocks."""
+    best = None
+    for end in range(first + 1, len(before.assignments) + 1):
+        run = _TiledRun(before.assignments[first:end], first)
+        if not _may_join(before, run):
+            break
+        if _sized(before, run, machine):
+            best = run
+    return best
+
+
+def _row(a: Assignment) -> str:
+    """The dimension along the first axis of what an assignment writes."""
+    assert isinstance(a.subscripts[0], Index)
+    return a.subscripts[0].name
+
+
+def _may_join(before: Assignments, run: _TiledRun) -> bool:
+    """Whether the last assignment of a run is elementwise over whole axes, writes what nothing else writes and nothing before it reads, and
+    reads what others write at constant distances along the rows."""
+    a, others = run.program[-1], run.program[:-1]
+    names = [sub.name if isinstance(sub, Index) else "" for sub in a.subscripts]
+    lowers = {name: lower for name, lower, _ in a.bounds}
+    if not a.is_elementwise or not names or "" in names or sorted(names) != sorted(lowers) or lowers[names[0]]:
+        return False
+    if sum(other.tensor == a.tensor for other in before.assignments) > 1:
+        return False
+    reads = [access for access, _ in guarded_accesses(a.value)]
+    earlier = {access.tensor for other in others for access, _ in guarded_accesses(other.value)}
+    written = {other.tensor for other in others}
+    distances = [_distance(before, a, access) for access in reads if access.tensor in written]
+    joined = not others or any(access.tensor in written for access in reads)
+    return joined and a.tensor not in earlier | {access.tensor for access in reads} and None not in distances
+
+
+def _distance(before: Assignments, a: Assignment, access: Access) -> int | None:
+    """How many rows from its own an assignment reads; None where that is no constant."""
+    form = affine_form(access.subscripts[0], before.values) if access.subscripts else None
+    plain = all(affine_form(sub, before.values) is not None for sub in access.subscripts)
+    return form[1] if form is not None and plain and form[0] == {_row(a): 1} else None
+
+
+def _sized(before: Assignments, run: _TiledRun, machine: Machine) -> bool:
+    """Whether blocks pay, whose size is then that of the run: tensors that leave the caches, distances that are few of the rows of a block
+    which a core's cache holds."""
+    tensors = {storage.name: storage for storage in before.tensors}
+    outside = {access.tensor for a in before.assignments if a not in run.program for access, _ in guarded_accesses(a.value)}
+    stored = {a.tensor for a in run.program if tensors[a.tensor].role != "temporary" or a.tensor in outside}
+    reads = {a.tensor: [access for access, _ in guarded_accesses(a.value)] for a in run.program}
+    handed = {access.tensor for a in run.program for access in reads[a.tensor]} & {a.tensor for a in run.program}
+    distances = {_distance(before, a, access) for a in run.program for access in reads[a.tensor] if access.tensor in handed}
+    if not distances - {0} or run.program[-1].tensor not in stored:
+        return False
+    bytes_handed = sum(tensors[name].elements * DTYPES[tensors[name].dtype].bytes for name in handed - stored)
+    if bytes_handed <= max(machine.threads * machine.cache_bytes, machine.shared_bytes // SHARE):
+        return False
+    row_bytes = sum(prod(tensors[name].shape[1:]) * DTYPES[tensors[name].dtype].bytes for name in handed)
+    extent = max(upper for a in run.program for name, _, upper in a.bounds if name == _row(a))
+    most = min(machine.cache_bytes // 2 // max(1, row_bytes), extent // (ITERATIONS * machine.threads))
+    rounds = -(-extent // (max(1, most) * machine.threads))  # of threads, which have as many blocks each
+    rows = -(-extent // (rounds * machine.threads))
+    for a in reversed(run.program):  # the rows that later ones need of each
+        own = [(0, rows)] if a.tensor in stored else []
+        least, beyond = _hull([*own, *([run.needed[a.tensor]] if a.tensor in run.needed else [])])
+        run.needed[a.tensor] = least, beyond
+        for access in reads[a.tensor]:
+            if access.tensor in handed:
+                distance = _distance(before, a, access)
+                assert distance is not None
+                reach = (least + distance, beyond + distance)
+                run.needed[access.tensor] = _hull([reach, *([run.needed[access.tensor]] if access.tensor in run.needed else [])])
+    run.rows = rows
+    return most > 0 and all(REDUNDANCY * (beyond - least - rows) <= rows for least, beyond in run.needed.values())
+
+
+def _hull(ranges: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    return min(least for least, _ in ranges), max(beyond for _, beyond in ranges)
+
+
+@dataclass
+class _Tiling:
+    """The assignments of a run over blocks."""
+
+    before: Assignments
+    run: _TiledRun
+    number: int  # of the loop over blocks
+    temporaries: Temporaries
+    tiles: dict[str, Storage] = field(default_factory=dict)
+
+    def parts(self) -> list[tuple[Assignment, ...]]:
+        handed = {access.tensor for a in self.run.program for access, _ in guarded_accesses(a.value)}
+        extents = [upper for a in self.run.program for name, _, upper in a.bounds if name == _row(a)]
+        blocks = -(-max(extents) // self.run.rows)
+        parts: list[tuple[Assignment, ...]] = []
+        for a in self.run.program:
+            own = (0, self.run.rows)
+            if a.tensor not in handed:
+                parts.append((self.over_blocks(a, blocks, own, None),))
+                continue
+            least, beyond = self.run.needed[a.tensor]
+            storage = self.temporaries.tensors[a.tensor]
+            line = LINE // DTYPES[storage.dtype].bytes
+            inner = storage.shape[1:] and (*storage.shape[1:-1], -(-storage.shape[-1] // line) * line)  # rows begin where lines do
+            shape = (blocks, beyond - least, *inner)
+            tile = self.temporaries.add(a.source, f"{a.tensor}_tile", storage.dtype, shape)
+            made = [self.over_blocks(a, blocks, (least, beyond), tile)]
+            self.tiles[a.tensor] = tile
+            if storage.role != "temporary" or self.is_read_elsewhere(a.tensor):
+                whole = replace(a, value=Access(a.tensor, a.subscripts, dtype=storage.dtype))
+                made.append(self.over_blocks(whole, blocks, own, None))
+            parts.append(tuple(made))
+        return parts
+
+    def is_read_elsewhere(self, tensor: str) -> bool:
+        others = [a for a in self.before.assignments if a not in self.run.program]
+        return any(access.tensor == tensor for a in others for access, _ in guarded_accesses(a.value))
+
+    def over_blocks(self, a: Assignment, blocks: int, rows: tuple[int, int], tile: Storage | None) -> Assignment:
+        """An assignment to some rows of each block, counted from its first one, in a tile or in their places."""
+        row, (least, beyond) = _row(a), rows
+        extent = next(upper for name, _, upper in a.bounds if name == row)
+        block = fresh(f"{row}_block", [name for name, _, _ in a.bounds])
+        start = Binary("*", Const(self.run.rows, dtype="int64"), Index(block, dtype="int64"), dtype="int64")
+        place = plus(Binary("+", start, Index(row, dtype="int64"), dtype="int64"), least)
+        value = self.in_tiles(a, with_indices(a.value, {row: place}), block, least)
+        text = f"{self.run.rows} * {isl_name(block)} + {isl_name(row)} + {least}"
+        facts = [f"{text} >= 0"] * (least < 0) + [f"{text} < {extent}"] * (self.run.rows * (blocks - 1) + beyond > extent)
+        bounds = [(name, 0, beyond - least) if name == row else (name, lower, upper) for name, lower, upper in a.bounds]
+        first = place if tile is None else Index(row, dtype="int64")
+        subscripts = (*([] if tile is None else [Index(block, dtype="int64")]), first, *a.subscripts[1:])
+        return replace(
+            a, tensor=a.tensor if tile is None else tile.name, subscripts=subscripts, value=value, bounds=((block, 0, blocks), *bounds),
+            constraints=tuple(facts), outer=OuterLoops(self.number, (block,), place),
+        )  # fmt: skip
+
+    def in_tiles(self, a: Assignment, value: Expr, block: str, least: int) -> Expr:
+        """A value, in whose accesses rows have been put in the place of the dimension, that reads tiles."""
+        distances = self.distances(a)
+
+        def visit(expr: Expr) -> Expr:
+            if not isinstance(expr, Access) or expr.tensor not in self.tiles:
+                return rebuild(expr, visit)
+            distance = distances[(expr.tensor, expr.subscripts[0])]
+            place = plus(Index(_row(a), dtype="int64"), least + distance - self.run.needed[expr.tensor][0])
+            subscripts = (Index(block, dtype="int64"), place, *map(visit, expr.subscripts[1:]))
+            return replace(expr, tensor=self.tiles[expr.tensor].name, subscripts=subscripts)
+
+        row = _row(a)
+        start = Binary("*", Const(self.run.rows, dtype="int64"), Index(block, dtype="int64"), dtype="int64")
+        moved = {row: plus(Binary("+", start, Index(row, dtype="int64"), dtype="int64"), least)}
+        distances = {(tensor, with_indices(sub, moved)): distance for (tensor, sub), distance in distances.items()}
+        return visit(value)
+
+    def distances(self, a: Assignment) -> dict[tuple[str, Expr], int]:
+        found: dict[tuple[str, Expr], int] = {}
+        for access, _ in guarded_accesses(a.value):
+            if access.tensor in self.tiles:
+                distance = _distance(self.before, a, access)
+                assert distance is not None
+                found[(access.tensor, access.subscripts[0])] = distance
+        return found
