@@ -164,6 +164,10 @@ class LaneEmitter(ReadEmitter):
             self.printer.helper("tc_float_to_half")
 
     def statement(self, run: Run) -> None:
+        with self.repeated_calls(run):
+            self.one_statement(run)
+
+    def one_statement(self, run: Run) -> None:
         if run.statement not in self.stored:
             super().statement(run)
             return

@@ -13,7 +13,8 @@ from tcjit.codegen.expression import ExpressionPrinter, vtype
 from tcjit.codegen.loops import For, Run, runs
 from tcjit.codegen.scope import Gathers
 from tcjit.grammar.affine import Guard, condition, guarded_accesses
-from tcjit.grammar.ast import Access, Binary, Call, Expr, Index
+from tcjit.grammar.ast import Access, Binary, Call, Expr, Index, Select
+from tcjit.grammar.builtins import ONE_OPERATION
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names as names_in
 from tcjit.grammar.walk import children, walk
@@ -126,6 +127,29 @@ class ReadEmitter(Emitter):
         for child in children(expr):
             self.bind_calls(child, run, variable)
 
+    @contextmanager
+    def repeated_calls(self, run: Run) -> Iterator[None]:
+        """Evaluate once the calls that a statement's value has several times, of which one is evaluated in any case: a C compiler cannot
+        see that they are the same behind the branches that its inliner makes of their choices."""
+        bound, self.run_now = self.printer.bound, run
+        self.printer.bound = dict(bound)
+        with self.captured() as bindings:
+            for calls in _repeated(self.mapped.scop.statement(run.statement).value):
+                if not any(id(call) in self.printer.bound or self.may_flag(call, run) for call in calls):
+                    name = f"tc_c{len(self.printer.bound)}"
+                    self.write(f"const {vtype(calls[0].dtype)} {name} = {self.printer.value(calls[0])};")
+                    self.printer.bound |= dict.fromkeys(map(id, calls), name)
+        with self.indented("{") if bindings else nullcontext():
+            self.lines += bindings
+            yield
+        self.printer.bound = bound
+
+    def may_flag(self, expr: Expr, run: Run) -> bool:
+        """Whether evaluating an expression may find a subscript out of range, or a divisor of zero."""
+        divides = isinstance(expr, Binary) and expr.op in "/%" and DTYPES[expr.dtype].kind != "float"
+        gathers = isinstance(expr, Access) and bool(self.gathers(expr, run))
+        return divides or gathers or any(self.may_flag(child, run) for child in children(expr))
+
     def constant(self, expr: Expr, run: Run, variable: str) -> bool:
         """Whether an expression over reads that are bound is the same in all iterations, and cannot flag a divisor."""
         if isinstance(expr, Access):
@@ -169,3 +193,25 @@ class ReadEmitter(Emitter):
     def moves(self, expr: Expr, run: Run, variable: str) -> bool:
         """Whether an expression depends on a loop's variable."""
         return any(variable in run.index(dim).variables for dim in names_in(expr))
+
+
+def _repeated(value: Expr) -> list[list[Call]]:
+    """The calls of functions of floats of more than one operation that a value has several times, once under no condition; those inside
+    others first."""
+    found: dict[Call, list[Call]] = {}
+    always: set[Call] = set()
+
+    def visit(expr: Expr, certain: bool) -> None:
+        first, *others = children(expr) or (None,)
+        guarded = isinstance(expr, Select) or (isinstance(expr, Binary) and expr.op in ("&&", "||"))
+        if first is not None:
+            visit(first, certain)
+        for child in others:
+            visit(child, certain and not guarded)
+        if isinstance(expr, Call) and DTYPES[expr.dtype].kind == "float" and expr.function not in ONE_OPERATION:
+            found.setdefault(expr, []).append(expr)
+            if certain:
+                always.add(expr)
+
+    visit(value, True)
+    return [calls for call, calls in found.items() if len(calls) > 1 and call in always]

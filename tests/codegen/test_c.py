@@ -12,8 +12,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from support.mapping import CONVOLUTION, GATHER, MATMUL, SOFTMAX, program
 
+import tcjit
 from tcjit.codegen.c import emit_c
 from tcjit.codegen.dialect import C
 from tcjit.codegen.loops import For, ParallelLoop, ParallelRegion, Run, Threshold
@@ -340,3 +342,29 @@ def test_threads_do_not_share_the_terms_of_a_scatter(text: str, shapes: dict[str
     before, _, after = found.partition("const int64_t c2 = I[")
     assert after and "collapse" not in before.rpartition("#pragma omp parallel")[2] and "if (0 <= c2 && c2 <= 49)" in after
     assert "== I[" not in found, "what picks the result is compared with nothing else"
+
+
+@pytest.mark.parametrize(
+    ("statement", "calls", "bound"),
+    [
+        ("Y(i) = exp(X(i)) / (1.0 + exp(X(i)))", 1, 1),
+        ("Y(i) = exp(X(i)) > 2.0 ? exp(X(i)) : 0.0", 1, 1),  # asked in any case
+        ("Y(i) = X(i) > 2.0 ? exp(X(i)) : 2.0 * exp(X(i))", 2, 0),  # each in one case only
+        ("Y(i) = exp(X(i)) + exp(X(i) + 1.0)", 2, 0),
+        ("Y(i) = tanh(exp(X(i))) + exp(X(i)) * tanh(exp(X(i)))", 2, 2),
+        ("Y(i) = fmax(X(i), 0.0) + fmax(X(i), 0.0)", 0, 0),
+        ("Y(i) = exp(X(I(i))) + exp(X(I(i)))", 2, 0),  # a gather is checked where it happens
+    ],
+)
+def test_calls_that_a_statement_repeats_are_evaluated_once(statement: str, calls: int, bound: int) -> None:
+    text = f"def f(float(N) X, int32(N) I) -> (Y) {{ {statement} }}"
+    made = kernel(source(text, {"X": (100,), "I": (100,)}))
+    assert sum(made.count(f"tc_{name}_f32(") for name in ("exp", "tanh")) == calls
+    assert made.count("const float tc_c") == bound
+
+
+def test_two_statements_of_one_loop_have_variables_of_their_own() -> None:
+    text = "def f(float(N) X) -> (Y, Z) { Y(i) = exp(X(i)) / (1.0 + exp(X(i)))  Z(i) = tanh(X(i)) / (1.0 + tanh(X(i))) }"
+    x = torch.randn(700)
+    found = tcjit.define(text).f(x)
+    torch.testing.assert_close(found, (x.sigmoid(), x.tanh() / (1 + x.tanh())), rtol=1e-5, atol=1e-5)
