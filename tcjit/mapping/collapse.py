@@ -70,7 +70,7 @@ def _closure(scop: Scop, tensor: str, axis: int) -> tuple[Axes, list[Merge]] | N
             return None
         for s in scop.statements:
             for access in accesses(s):
-                if access.tensor != name:
+                if access.tensor != name or s.tiled or s.fused:  # a nest walks memory, whatever axes there are
                     continue
                 outer, inner = access.subscripts[first], access.subscripts[first + 1]
                 if not isinstance(outer, Index) or not isinstance(inner, Index) or outer.name == inner.name:
@@ -144,13 +144,20 @@ def _applied(scop: Scop, axes: Axes, merges: list[Merge]) -> Scop:
 
 
 def _filling(scop: Scop, s: ScopStatement, axes: Axes) -> ScopStatement:
-    """A statement that keeps its dimensions, with the place in the merged axis that it writes."""
-    if s.tensor not in axes:
-        return s
-    at = axes[s.tensor]
-    row = Binary("*", s.subscripts[at], Const(scop.tensor(s.tensor).shape[at + 1], dtype="int64"), dtype="int64")
-    place = Binary("+", row, s.subscripts[at + 1], dtype="int64")
-    return replace(s, subscripts=(*s.subscripts[:at], place, *s.subscripts[at + 2 :]))
+    """A statement that keeps its dimensions, with the places in the merged axes that it writes and reads."""
+
+    def placed(tensor: str, subscripts: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        if tensor not in axes:
+            return subscripts
+        at = axes[tensor]
+        row = Binary("*", subscripts[at], Const(scop.tensor(tensor).shape[at + 1], dtype="int64"), dtype="int64")
+        return (*subscripts[:at], Binary("+", row, subscripts[at + 1], dtype="int64"), *subscripts[at + 2 :])
+
+    def visit(expr: Expr) -> Expr:
+        inner = rebuild(expr, visit)
+        return replace(inner, subscripts=placed(inner.tensor, inner.subscripts)) if isinstance(inner, Access) else inner
+
+    return replace(s, subscripts=placed(s.tensor, tuple(map(visit, s.subscripts))), value=visit(s.value))
 
 
 def _merged_storage(storage: Storage, axis: int) -> Storage:

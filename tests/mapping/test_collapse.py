@@ -80,3 +80,17 @@ def test_nothing_wrong_is_accepted() -> None:
     (merge,) = merges
     with pytest.raises(VerifyError, match="coverage|value flow"):
         verify_collapse(before, after, (replace(merge, extent=4),))
+
+
+def test_dimensions_beside_a_nest_merge_and_the_nest_keeps_its_own() -> None:
+    """A nest walks memory: what it writes may have fewer axes for those who read it."""
+    text = """def f(float(N,C,H,W) X, float(F,C,3,3) G, float(F) b) -> (O) {
+        T(n,f,h,w) +=! X(n,c,h+i,w+j) * G(f,c,i,j)
+        S(n,f) +=! exp(T(n,f,h,w))
+        O(n,f,h,w) = tanh(T(n,f,h,w) + b(f)) / S(n,f)
+    }"""
+    mapped = map_program(program(text, {"X": (2, 5, 17, 17), "G": (24, 5, 3, 3), "b": (24,)}), Options(), AVX512)
+    nests = [s for s in mapped.scop.statements if s.tiled]
+    assert len(nests) == 1 and len(nests[0].dims) > 4
+    assert mapped.scop.tensor("T").shape == mapped.scop.tensor("O").shape == (2, 24, 225)
+    assert all(s.extent(s.dims[2]) == 225 for s in mapped.scop.statements if s.tensor == "O")

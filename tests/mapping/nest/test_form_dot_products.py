@@ -215,7 +215,8 @@ def test_values(name: str, tmp_path: Path) -> None:
     text, kinds, reference = PRODUCTS[name]
     arrays = [filled(dtype, shape, seed) for seed, (dtype, shape) in enumerate(kinds)]
     found, body = computed(text, arrays, tmp_path)
-    np.testing.assert_array_equal(found, wrapped(reference(*(array.astype(np.int64) for array in arrays))))
+    expected = wrapped(reference(*(array.astype(np.int64) for array in arrays)))
+    np.testing.assert_array_equal(found.reshape(expected.shape), expected)  # axes may be merged
     assert "tc_dot4_" in body and "tc_dot2_" not in body
 
 
