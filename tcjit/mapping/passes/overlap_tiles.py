@@ -178,7 +178,7 @@ class _Tiling:
         block = fresh(f"{row}_block", [name for name, _, _ in a.bounds])
         start = Binary("*", Const(self.run.rows, dtype="int64"), Index(block, dtype="int64"), dtype="int64")
         place = plus(Binary("+", start, Index(row, dtype="int64"), dtype="int64"), least)
-        value = self.in_tiles(a, with_indices(a.value, {row: place}), block, least)
+        value = self.in_tiles(a, place, block, least)
         text = f"{self.run.rows} * {isl_name(block)} + {isl_name(row)} + {least}"
         facts = [f"{text} >= 0"] * (least < 0) + [f"{text} < {extent}"] * (self.run.rows * (blocks - 1) + beyond > extent)
         bounds = [(name, 0, beyond - least) if name == row else (name, lower, upper) for name, lower, upper in a.bounds]
@@ -189,29 +189,22 @@ class _Tiling:
             constraints=tuple(facts), outer=OuterLoops(self.number, (block,), place),
         )  # fmt: skip
 
-    def in_tiles(self, a: Assignment, value: Expr, block: str, least: int) -> Expr:
-        """A value, in whose accesses rows have been put in the place of the dimension, that reads tiles."""
-        distances = self.distances(a)
+    def in_tiles(self, a: Assignment, place: Expr, block: str, least: int) -> Expr:
+        """What an assignment computes in the row at a place, ``least`` rows after the first one of its block, where it reads tiles."""
+        row, reads = _row(a), [access for access, _ in guarded_accesses(a.value)]
+        distances = {
+            (access.tensor, with_indices(access.subscripts[0], {row: place})): _distance(self.before, a, access)
+            for access in reads
+            if access.tensor in self.tiles
+        }
 
         def visit(expr: Expr) -> Expr:
             if not isinstance(expr, Access) or expr.tensor not in self.tiles:
                 return rebuild(expr, visit)
             distance = distances[(expr.tensor, expr.subscripts[0])]
-            place = plus(Index(_row(a), dtype="int64"), least + distance - self.run.needed[expr.tensor][0])
-            subscripts = (Index(block, dtype="int64"), place, *map(visit, expr.subscripts[1:]))
+            assert distance is not None, "runs hold no others"
+            at = plus(Index(row, dtype="int64"), least + distance - self.run.needed[expr.tensor][0])
+            subscripts = (Index(block, dtype="int64"), at, *map(visit, expr.subscripts[1:]))
             return replace(expr, tensor=self.tiles[expr.tensor].name, subscripts=subscripts)
 
-        row = _row(a)
-        start = Binary("*", Const(self.run.rows, dtype="int64"), Index(block, dtype="int64"), dtype="int64")
-        moved = {row: plus(Binary("+", start, Index(row, dtype="int64"), dtype="int64"), least)}
-        distances = {(tensor, with_indices(sub, moved)): distance for (tensor, sub), distance in distances.items()}
-        return visit(value)
-
-    def distances(self, a: Assignment) -> dict[tuple[str, Expr], int]:
-        found: dict[tuple[str, Expr], int] = {}
-        for access, _ in guarded_accesses(a.value):
-            if access.tensor in self.tiles:
-                distance = _distance(self.before, a, access)
-                assert distance is not None
-                found[(access.tensor, access.subscripts[0])] = distance
-        return found
+        return visit(with_indices(a.value, {row: place}))
