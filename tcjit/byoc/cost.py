@@ -31,9 +31,23 @@ BYTES = {
 }
 
 
+# Seconds of a core for an element of float32 beyond moving it, in ATen and in a kernel of tcjit, of operations that take long: by
+# benchmarks/elementwise.py, EPYC (Zen 5)
+ELEMENT_S: Mapping[str, tuple[float, float]] = {
+    f"aten.{name}": (aten * 1e-9, own * 1e-9)
+    for name, aten, own in (
+        ("tanh", 2.0, 0.2), ("atan", 2.1, 0.3), ("mish", 3.0, 1.3), ("erfc", 1.4, 0.7), ("tan", 1.2, 0.3), ("sin", 1.0, 0.2),
+        ("cos", 1.1, 0.2), ("erf", 1.0, 0.3), ("softplus", 1.0, 0.8), ("elu", 0.8, 0.3), ("selu", 0.8, 0.3), ("celu", 0.8, 0.3),
+        ("sinh", 0.8, 0.3),
+        ("cosh", 0.8, 0.2), ("log2", 0.8, 0.2), ("log", 0.7, 0.3), ("expm1", 0.6, 0.2), ("exp", 0.6, 0.2), ("log1p", 0.4, 0.3),
+        ("gelu", 0.3, 0.4), ("sigmoid", 0.2, 0.3), ("silu", 0.2, 0.3),
+    )
+}  # fmt: skip
+
+
 @dataclass(frozen=True)
 class HostCosts:
-    """What ATen runs on: bytes and operations per second, seconds that one ATen operation and one region call take to start.
+    """What ATen runs on: bytes and operations per second, seconds that one ATen operation and one region call take to start, and cores.
 
     The seconds are measured ones, 0.9 us for an ATen operation and 2.6 us for an operator of `torch.library.Library` in Python; bandwidth
     and peak are those of a few cores.
@@ -43,6 +57,7 @@ class HostCosts:
     flops: float = 1e11
     operation: float = 0.9e-6
     call: float = 2.6e-6
+    cores: int = 2
 
 
 @cache
@@ -54,7 +69,7 @@ def host_costs() -> HostCosts:
 
 def measured_costs(costs: Costs, lanes: int, cores: int) -> HostCosts:
     """What ATen has of measured constants, on so many cores with so many lanes of float32."""
-    return HostCosts(bandwidth=costs.memory_read, flops=costs.peak_flops(lanes, cores))
+    return HostCosts(bandwidth=costs.memory_read, flops=costs.peak_flops(lanes, cores), cores=cores)
 
 
 @dataclass(frozen=True)
@@ -62,7 +77,8 @@ class Limits:
     """What a backend can do. ``memory``: bytes on the chip for all that a region holds at once; ``units``: how many units it has, of which
     each operation takes as many as ``takes`` says, one if it says nothing and none if it only looks at memory. ``bandwidth``, ``flops``,
     ``call``: as for the machine, where they differ from it; ``speeds``: the part of ``flops`` that an operation reaches, all if it says
-    nothing. A region must gain more than ``gain`` seconds; minus infinity keeps all.
+    nothing; ``element_s``: seconds of a core for each result of an operation that takes long. A region must gain more than ``gain``
+    seconds; minus infinity keeps all.
     """
 
     memory: int | None = None
@@ -72,6 +88,7 @@ class Limits:
     flops: float | None = None
     call: float | None = None
     speeds: Mapping[str, float] = field(default_factory=dict)
+    element_s: Mapping[str, float] = field(default_factory=dict)
     gain: float = 0.0
 
 
@@ -121,8 +138,9 @@ def estimate(region: Region, limits: Limits | None = None, machine: HostCosts | 
     moved = sum(map(size, (*region.inputs, *region.constants, *region.outputs)))
     work = sum(map(flops, region.nodes))
     call = machine.call if limits.call is None else limits.call
-    busy = sum(flops(node) / limits.speeds.get(node.op, 1.0) for node in region.nodes)
-    return Cost(moved, work, 1, call + max(moved / (limits.bandwidth or machine.bandwidth), busy / (limits.flops or machine.flops)))
+    busy = sum(flops(node) / limits.speeds.get(node.op, 1.0) for node in region.nodes) / (limits.flops or machine.flops)
+    busy += sum(elements(node) * limits.element_s.get(node.op, 0.0) for node in region.nodes) / machine.cores
+    return Cost(moved, work, 1, call + max(moved / (limits.bandwidth or machine.bandwidth), busy))
 
 
 def unfused(nodes: Sequence[Node], machine: HostCosts | None = None) -> Cost:
@@ -133,7 +151,8 @@ def unfused(nodes: Sequence[Node], machine: HostCosts | None = None) -> Cost:
     for node in nodes:
         here, count = traffic(node), flops(node)
         moved, work = moved + here, work + count
-        seconds += machine.operation + max(here / machine.bandwidth, count / machine.flops)
+        busy = elements(node) * ELEMENT_S.get(node.op, (0.0, 0.0))[0] / machine.cores
+        seconds += machine.operation + max(here / machine.bandwidth, count / machine.flops + busy)
     return Cost(moved, work, len(nodes), seconds)
 
 
@@ -205,6 +224,11 @@ def size(value: Value) -> int:
 def traffic(node: Node) -> int:
     """Bytes that an operation reads and writes by itself."""
     return 0 if node.effect == "view" else sum(map(size, (*operands(node), *node.outputs)))
+
+
+def elements(node: Node) -> int:
+    """Results of an operation."""
+    return 0 if node.effect == "view" else sum(prod(_extents(value.type)) for value in node.outputs[:1] if value.type is not None)
 
 
 def flops(node: Node) -> int:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tcjit.byoc.annotate import supports
 from tcjit.byoc.backends import Backend, Row, Verdict, register
-from tcjit.byoc.cost import Limits, flops
+from tcjit.byoc.cost import ELEMENT_S, Limits, flops
 from tcjit.byoc.graph import Node
 from tcjit.byoc.infer import type_of
 from tcjit.byoc.lower import RULES, program, refusal
@@ -114,7 +114,7 @@ class TcjitBackend(Backend):
         _epilogue_row("product_epilogue", _PRODUCTS),
         _epilogue_row("convolution_epilogue", _CONVOLUTIONS),
     )
-    limits = Limits(units=_MOST, takes=_UNITS)
+    limits = Limits(units=_MOST, takes=_UNITS, element_s={op: own for op, (_, own) in ELEMENT_S.items()})
     dynamic = True
     devices = ("cpu", "cuda")
 

@@ -8,7 +8,22 @@ from typing import Any
 import pytest
 from support.byoc.graphs import Build
 
-from tcjit.byoc.cost import Cost, HostCosts, Limits, compare, estimate, exceeds, flops, prune, size, traffic, unfused, within, working_set
+from tcjit.byoc.cost import (
+    ELEMENT_S,
+    Cost,
+    HostCosts,
+    Limits,
+    compare,
+    estimate,
+    exceeds,
+    flops,
+    prune,
+    size,
+    traffic,
+    unfused,
+    within,
+    working_set,
+)
 from tcjit.byoc.graph import Block, Value
 from tcjit.byoc.regions import NodeGroup, Region, merge
 
@@ -185,3 +200,16 @@ def test_a_backend_may_be_slow_at_some_operations() -> None:
     slow = estimate(region, Limits(speeds={"aten.neg": 0.25}), PLAIN)
     assert math.isclose(slow.seconds, 2e-6 + 16e-6) and slow.flops == 4000  # bound by 4,000 operations at a quarter of 1e9 a second
     assert estimate(region, Limits(speeds={"aten.exp": 0.25}), PLAIN) == estimate(region, machine=PLAIN)
+
+
+def test_operations_that_take_long_cost_what_they_take() -> None:
+    """One tanh by itself is worth a region where it has many elements, and a negation is not."""
+    limits = Limits(element_s={op: own for op, (_, own) in ELEMENT_S.items()})
+
+    def alone(op: str) -> Region:
+        b = Build()
+        return region_of(b.block(b(op, b.input(120_000))))
+
+    assert compare(alone("aten.tanh"), limits, HostCosts()).seconds > 0 > compare(alone("aten.neg"), limits, HostCosts()).seconds
+    nodes = alone("aten.tanh").nodes
+    assert unfused(nodes, HostCosts(cores=4)).seconds < unfused(nodes, HostCosts(cores=1)).seconds
