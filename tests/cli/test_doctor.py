@@ -78,7 +78,7 @@ def test_measured_constants_decide_what_a_region_costs(tmp_path: Path, monkeypat
     from tcjit.byoc.cost import HostCosts, measured_costs
 
     costs = measured_costs(Costs(frequency=2e9, fma_rate=2.0, memory_read=5e10), lanes=16, cores=4)
-    assert costs == HostCosts(bandwidth=5e10, flops=5.12e11)
+    assert costs == HostCosts(bandwidth=5e10, flops=5.12e11, cores=4)
 
 
 def test_as_json() -> None:
