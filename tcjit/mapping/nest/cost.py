@@ -13,7 +13,7 @@ from math import gcd, prod
 
 from tcjit.grammar.ast import Access, Call, Cast, Const, Expr, Index
 from tcjit.grammar.dtypes import DTYPES
-from tcjit.grammar.walk import children
+from tcjit.grammar.walk import children, walk
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.nest.operands import Operand
 from tcjit.mapping.nest.statement import FlatStatement
@@ -154,7 +154,10 @@ class Shape:
 
 @dataclass(frozen=True)
 class TileCosts:
-    """The costs of register tiles of one statement with the same lanes and window, whose vectors and rows differ."""
+    """The costs of register tiles of one statement with the same lanes and window, whose vectors and rows differ.
+
+    They are those of one of ``iterations`` of loops that other statements share; what reads ``once`` alone is copied before these.
+    """
 
     s: FlatStatement
     lane: str
@@ -162,6 +165,8 @@ class TileCosts:
     operands: tuple[Operand, ...]
     body: Expr
     core: Core
+    iterations: int = 1
+    once: frozenset[Access] = frozenset()
 
     @cached_property
     def terms(self) -> tuple[str, ...]:
@@ -337,7 +342,8 @@ class _Use:
             self.load = core.gather + core.lanes * min(1.0, stride * self.bytes / LINE) * line
         along = [costs.lane] if self.moves else s.terms if operand.single is None else []
         together = any(map(operand.is_contiguous, along))
-        self.copy = size * ((core.copy if together else core.transpose) + more)
+        before = all(part in costs.once for part in walk(operand.value) if isinstance(part, Access))
+        self.copy = size * ((core.copy if together else core.transpose) + more) / (costs.iterations if before else 1)
         self.copyable = not costs.over_terms and operand.is_copyable(s.extents)
         loaded = 2 if self.bytes == core.element else 1  # the greatest stride of lanes that loads do not gather
         self.strided = operand.single is None or (self.moves and stride > loaded and self.results >= STRIDED_USES)

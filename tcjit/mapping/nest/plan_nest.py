@@ -85,6 +85,8 @@ def _choices(
     s: FlatStatement, core: Core, leaf: Leaf | None, register_tile: tuple[int, ...]
 ) -> Iterator[tuple[tuple[int, int, int, int], TileCosts, Shape, Estimate]]:
     """The register tiles that are possible at one iteration of the shared loops, each behind its rank: the least is the best."""
+    iterations = prod(s.extent(dim) for dim in s.shared)
+    once = frozenset(access for access, flat in s.reads.items() if not any(map(flat.stride, s.shared)))  # copied before the shared loops
     for dim in s.shared:
         s = fix_dim(s, dim, s.extent(dim) // 2)
     longest = _window(s)
@@ -95,7 +97,7 @@ def _choices(
         if lane in s.terms and (strided or not found or 2 * s.extent(lane) < core.lanes):
             continue
         for first in range(len(longest) + 1):
-            costs = TileCosts(s, lane, longest[first:], found, body, core)
+            costs = TileCosts(s, lane, longest[first:], found, body, core, iterations, once)
             for shape in _shapes(costs, register_tile):
                 cost = costs.estimate(shape) if leaf is None or _is_like(shape, leaf) else None
                 if cost is None:

@@ -459,3 +459,14 @@ def test_copies_stay_inside_their_tensors() -> None:
     for a in result.assignments:
         if a.tensor.endswith("_staged"):
             assert {name: upper for name, _, upper in a.bounds}["k"] <= 30
+
+
+def test_what_is_copied_before_shared_loops_is_copied_once() -> None:
+    """A weight whose columns are lanes, for few rows in each iteration of loops that others share."""
+    text = "def f(float(B,M,K) X, float(N,K) W) -> (C) { C(b,m,n) +=! X(b,m,k) * W(n,k) }"
+    s = flat(text, {"X": (64, 12, 500), "W": (400, 500)})
+    apart = plan_nest(replace(s, shared=("b",)), CORE)
+    assert apart.nest.leaf.lane == "n" and apart.estimate.staged
+    own = flat(text.replace("W(n,k)", "W(b,n,k)").replace("float(N,K) W", "float(B,N,K) W"), {"X": (64, 12, 500), "W": (64, 400, 500)})
+    each = plan_nest(replace(own, shared=("b",)), CORE)
+    assert each.estimate.cycles > apart.estimate.cycles
