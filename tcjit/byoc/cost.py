@@ -227,8 +227,9 @@ def traffic(node: Node) -> int:
 
 
 def elements(node: Node) -> int:
-    """Results of an operation."""
-    return 0 if node.effect == "view" else sum(prod(_extents(value.type)) for value in node.outputs[:1] if value.type is not None)
+    """Results of an operation on a CPU, which `ELEMENT_S` is about."""
+    kinds = [value.type for value in node.outputs[:1] if value.type is not None and value.type.device == "cpu"]
+    return 0 if node.effect == "view" else sum(prod(_extents(kind)) for kind in kinds)
 
 
 def flops(node: Node) -> int:
