@@ -160,23 +160,28 @@ def limited(seconds: float) -> Iterator[None]:
 # ---------------------------------------------------------------- right or wrong
 
 
-def difference(op: Operator, tensors: Sequence[torch.Tensor], result: torch.Tensor) -> str:
-    """How the result differs from the PyTorch form in float64, integers exactly; empty where it does not."""
+def difference(op: Operator, tensors: Sequence[torch.Tensor], result: Any) -> str:
+    """How the result, or the first of several, differs from the PyTorch form in float64, integers exactly; empty where none does."""
     wide = [t.double() if t.is_floating_point() else t for t in tensors]
-    expected = op.reference(*wide)
-    if result.shape != expected.shape:
-        return f"the shape is {list(result.shape)}, not {list(expected.shape)}"
-    if not result.is_floating_point():
-        count = int((result.long() != expected.long()).sum())
-        return f"{count} of {result.numel()} elements differ" if count else ""
-    scale = float(expected.abs().max()) if expected.numel() else 0.0
-    error = largest_error(result, expected)
-    if error <= op.tolerance * max(scale, 1e-30):
-        return ""
-    own = largest_error(op.reference(*tensors), expected)
-    if error <= ALLOWED * own:
-        return ""
-    return f"the largest error is {error:.3g}, where the largest magnitude is {scale:.3g} and PyTorch's own error {own:.3g}"
+    for number, (own, expected) in enumerate(zip(_several(result), _several(op.reference(*wide)), strict=True)):
+        if own.shape != expected.shape:
+            return f"the shape is {list(own.shape)}, not {list(expected.shape)}"
+        if not own.is_floating_point():
+            if count := int((own.long() != expected.long()).sum()):
+                return f"{count} of {own.numel()} elements differ"
+            continue
+        scale = float(expected.abs().max()) if expected.numel() else 0.0
+        error = largest_error(own, expected)
+        if error <= op.tolerance * max(scale, 1e-30):
+            continue
+        plain = largest_error(_several(op.reference(*tensors))[number], expected)
+        if error > ALLOWED * plain:
+            return f"the largest error is {error:.3g}, where the largest magnitude is {scale:.3g} and PyTorch's own error {plain:.3g}"
+    return ""
+
+
+def _several(result: Any) -> tuple[torch.Tensor, ...]:
+    return result if isinstance(result, tuple) else (result,)
 
 
 def largest_error(result: torch.Tensor, expected: torch.Tensor) -> float:
