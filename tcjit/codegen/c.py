@@ -34,7 +34,7 @@ from tcjit.codegen.patch import Patch
 from tcjit.codegen.profile import scaled, trips
 from tcjit.codegen.rows import GatheredRows
 from tcjit.codegen.source import Numbers, Source
-from tcjit.codegen.tile_printer import TilePrinter
+from tcjit.codegen.tile_printer import Names, TilePrinter
 from tcjit.codegen.tile_vectors import declarations, half_declarations, narrow_declarations
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Access, Call, Expr
@@ -77,7 +77,8 @@ class CEmitter(LaneEmitter):
         self.collapsed: set[str] = set()  # the variables of loops that a pragma collapses with the one inside
         self.in_team = False  # of threads, which share the loop at hand
         self.rows = GatheredRows(self, self.subscripts, machine)
-        texts = self.memory.names, self.printer.value, self.pointwise
+        names = Names(self.memory.names, lambda tensor, axis: self.memory.stride_name(mapped.scop.tensor(tensor), axis))
+        texts = names, self.printer.value, self.pointwise
         self.tiles = {tiled.name: TilePrinter(tiled, s.value.dtype, *texts) for s in mapped.scop.statements for tiled in s.tiled}
 
     # ------------------------------------------------------------ the kernel

@@ -149,7 +149,9 @@ class _CpuLowering(LoopScope):
         pays, worth = self.worth(loops[:depth])
         outer = self.loop(body[0])
         tiled = [self.mapped.scop.tiled(name) for name in dict.fromkeys(run.statement for run in tile_runs((outer,)))] if pays else []
-        interleaved = any(not one.statement.is_box and one.varies(depth) for one in tiled)
+        shared = {loop.variable for loop in loops[:depth]}
+        uneven = any(shared & (loop.lower.variables | loop.upper.variables) for loop in loops[depth:]) if tiled else False
+        interleaved = uneven or any(not one.statement.is_box and one.varies(depth) for one in tiled)
         return (ParallelLoop(outer, depth, worth, interleaved),) if pays else (outer,)
 
     def worth(self, loops: list[For]) -> tuple[bool, Threshold | None]:

@@ -8,7 +8,7 @@ there happens under both.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count, product
 
 from tcjit.codegen.half_vectors import HALF, rounding_lines, unrounded
@@ -23,6 +23,15 @@ from tcjit.mapping.nest.tiled_statement import Kind, TiledStatement
 from tcjit.mapping.nest.vector_forms import NARROW, is_dot_product
 from tcjit.mapping.reduction import identity
 
+
+@dataclass(frozen=True)
+class Names:
+    """The C names of tensors, and of the strides of their axes that only a call knows."""
+
+    tensors: Mapping[str, str]
+    stride: Callable[[str, int], str]
+
+
 Pointwise = Callable[[PointwiseStore, str, Mapping[Access, str]], str]
 Point = Mapping[str, int]  # of dimensions inside the tile; others are 0 there
 Loads = dict[tuple[object, ...], str]  # what is loaded -> the name of its value
@@ -30,11 +39,11 @@ _UPDATES = {"+=": "add", "*=": "mul", "min=": "min", "max=": "max"}
 
 
 class TilePrinter:
-    """Writes one tiled statement; ``names`` are the C names of its tensors, ``constant`` gives the text of a number,
-    ``pointwise`` that of a store, given the elements that it writes and reads."""
+    """Writes one tiled statement; ``names`` are the C names of its tensors and of strides that only a call knows, ``constant`` gives the
+    text of a number, ``pointwise`` that of a store, given the elements that it writes and reads."""
 
     def __init__(
-        self, tiled: TiledStatement, dtype: str, names: Mapping[str, str], constant: Callable[[Const], str], pointwise: Pointwise
+        self, tiled: TiledStatement, dtype: str, names: Names, constant: Callable[[Const], str], pointwise: Pointwise
     ) -> None:
         self.tiled, self.dtype, self.names, self.constant, self.pointwise = tiled, dtype, names, constant, pointwise
         self.s, self.nest, self.width = tiled.statement, tiled.nest, tiled.width
@@ -47,14 +56,14 @@ class TilePrinter:
         rows = product(*(range(count) for _, count in leaf.rows))
         self.rows: list[Point] = [dict(zip((dim for dim, _ in leaf.rows), at, strict=True)) for at in rows]
         self.numbers = count()  # of loads
-        self.block: tuple[str, int] | None = None  # the digit of the loop over blocks of a term, and how many of them there are
+        self.block: tuple[str, str] | None = None  # the digit of the loop over blocks of a term, and how many of them there are
         window = product(*(range(self.s.extent(dim)) for dim in leaf.window))
         self.window: list[Point] = [dict(zip(leaf.window, at, strict=True)) for at in window]
 
     def lines(self, kind: Kind, digits: Sequence[str]) -> list[str]:
         """A tile statement; ``digits``: C texts, in the order of the nest's loops."""
         block = self.nest.block_loop(self.s)
-        self.block = None if block is None else (digits[block], self.tiled.tiles.counts[block])
+        self.block = None if block is None else (digits[block], self.tiled.tiles.lasts[block])
         inside = {"start": self.start, "store": self.store, "full": self.full, "partial": self.partial}[kind]()
         return _braces([*self.origins(digits), *inside])
 
@@ -162,7 +171,7 @@ class TilePrinter:
             return [*_braces(self.results("add")), *self.stored()]
         if self.block is None or self.tiled.has_results_in_blocks:
             return [*self.without_terms(), *self.stored()]
-        digit, count = self.block
+        digit, end = self.block
         self.block = None  # what follows the last one knows of none
         places = [(self.sum(r, v), f"tc_s + {number * self.width}") for number, (r, v) in enumerate(self.places)]
         load, store = self.call("load"), self.call("store")
@@ -170,7 +179,7 @@ class TilePrinter:
         kept = [f"{store}({place}, {total});" for total, place in places]
         held = [] if self.s.start is not None or self.over_terms else _braces(self.results("add"))
         last = _braces([*held, *self.without_terms(), *self.stored()])
-        return [f"if ({digit} > 0) {{", *added, "}", f"if ({digit} < {count - 1}) {{", *kept, "} else", *last]
+        return [f"if ({digit} > 0) {{", *added, "}", f"if ({digit} < {end}) {{", *kept, "} else", *last]
 
     def without_terms(self) -> list[str]:
         """The sums that tiles compute for results without terms are thrown away."""
@@ -193,14 +202,14 @@ class TilePrinter:
         if self.block is None:
             lines = [*self.epilogue(), *(stored if self.s.stored else [])]
             return _braces(lines) if self.s.epilogue else lines
-        digit, count = self.block
+        digit, end = self.block
         added = [] if self.over_terms else _braces(self.results("add"))
         if added and self.s.start is not None:
             added[0] = f"if ({digit} > 0) {{"
         if not self.s.epilogue:
             return [*added, *stored]
         last = _braces([*self.epilogue(), *(stored if self.s.stored else [])])
-        last[0] = f"if ({digit} == {count - 1}) {{"
+        last[0] = f"if ({digit} == {end}) {{"
         return [*added, *last, "else", *_braces(stored)]
 
     def epilogue(self) -> list[str]:
@@ -253,6 +262,7 @@ class TilePrinter:
         tests, counts = self.after_overlaps(row), []
         for check in self.tiled.tiles.edges:
             terms = [f"{c} * (tc_o_{dim} + {row.get(dim, 0)})" for dim, c in check.coefficients.items() if dim != lane]
+            terms += [f"{c} * {size}" for size, c in check.sizes.items()]
             value = " + ".join([*terms, str(check.constant)])
             if lane not in check.coefficients:
                 tests.append(f"{value} {'==' if check.equality else '>='} 0")
@@ -277,8 +287,12 @@ class TilePrinter:
 
     def element_at(self, flat: FlatAccess, inside: Mapping[str, str]) -> str:
         """An element at a point of the tile."""
-        moves = [f"{step} * ({' + '.join([f'tc_o_{dim}', *([inside[dim]] if dim in inside else [])])})" for dim, step in flat.form.items()]
-        return f"{self.names[flat.tensor]}[{' + '.join([*moves, str(flat.constant)])}]"
+        def total(form: Mapping[str, int], constant: int) -> str:
+            moves = [f"{step} * ({' + '.join([f'tc_o_{dim}', *([inside[dim]] if dim in inside else [])])})" for dim, step in form.items()]
+            return " + ".join([*moves, str(constant)])
+
+        runtime = [f"{self.names.stride(flat.tensor, axis.axis)} * ({total(axis.form, axis.constant)})" for axis in flat.runtime]
+        return f"{self.names.tensors[flat.tensor]}[{' + '.join([total(flat.form, flat.constant), *runtime])}]"
 
     def results(self, what: str) -> list[str]:
         """Accumulators loaded from memory, stored there, or with what is there added to them: lanes that follow one another at once, others
@@ -295,14 +309,14 @@ class TilePrinter:
 
     def result(self, what: str, r: int, v: int) -> str:
         """One accumulator loaded, stored, or with what is in memory added."""
-        step, total = self.s.write.stride(self.nest.leaf.lane), self.sum(r, v)
+        step, total = self.step(self.s.write), self.sum(r, v)
         tests, mask = self.kept(r, v, what != "load")
         place = self.result_place(r, v)
         if what == "load":
             text = f"{total} = {self.moved(step, place, mask)}"
         elif what == "add":
             text = f"{total} = {self.combined(self.moved(step, place, mask), total)}"
-        elif step == 1:
+        elif step == "1":
             text = self.masked("store", [place, total], mask)
         else:
             text = f"{self.call('scatter')}({place}, {step}, {total}, {mask or f'TC_ALL{self.ending}'})"
@@ -318,12 +332,13 @@ class TilePrinter:
         return tests, f"{self.call('opaque')}({' & '.join(lanes)})" if lanes else ""
 
     def result_place(self, r: int, v: int) -> str:
-        write = self.s.write
-        return f"tc_o + {self.offset(write, self.rows[r]) + write.stride(self.nest.leaf.lane) * v * self.width}"
+        return f"tc_o + {self.offset(self.s.write, self.at(self.rows[r], v))}"
 
     def rows_together(self) -> int:
         """How many rows are stored at once where lanes are apart in memory: those that follow one another there."""
         leaf, write = self.nest.leaf, self.s.write
+        if write.runtime and any(dim in axis.form for axis in write.runtime for dim, _ in leaf.rows):
+            return 1
         if write.stride(leaf.lane) == 1 or [write.stride(dim) for dim, _ in leaf.rows] != [1]:
             return 1
         return rows_together(self.dtype, self.width)
@@ -334,7 +349,7 @@ class TilePrinter:
         tests = list(dict.fromkeys(test for own, _ in kept for test in own))
         masks = list(dict.fromkeys(mask for _, mask in kept if mask))
         tests += [f"{self.call('all')}({mask})" for mask in masks]
-        step = self.s.write.stride(self.nest.leaf.lane)
+        step = self.step(self.s.write)
         sums = ", ".join(self.sum(r, v) for r in rows)
         line = f"{self.call('scatter_rows')}({self.result_place(rows[0], v)}, {step}, ({self.vector}[]){{{sums}}});"
         if not tests:
@@ -383,18 +398,36 @@ class TilePrinter:
         for dim, terms in parts.items():
             if dim in greatest:
                 lines.append(f"const int64_t tc_f_{dim} = {' + '.join(terms)};")
-                terms = [f"(tc_f_{dim} < {greatest[dim]} ? tc_f_{dim} : {greatest[dim]})"]
+                end = greatest[dim] if greatest[dim].isdigit() else f"({greatest[dim]})"
+                terms = [f"(tc_f_{dim} < {end} ? tc_f_{dim} : {end})"]
             lines += [f"const int64_t tc_o_{dim} = {' + '.join(terms)};"] if terms else []
         return lines
 
     def place(self, flat: FlatAccess) -> str:
         """The element at the origin of the tile, and of the window."""
-        moves = [f"{step} * tc_o_{dim}" for dim, step in flat.form.items() if dim not in self.nest.leaf.window]
-        return " + ".join([self.names[flat.tensor], *moves, *([str(flat.constant)] if flat.constant else [])])
 
-    @staticmethod
-    def offset(flat: FlatAccess, point: Point) -> int:
-        return sum(flat.stride(dim) * at for dim, at in point.items())
+        def total(form: Mapping[str, int], constant: int) -> list[str]:
+            moves = [f"{step} * tc_o_{dim}" for dim, step in form.items() if dim not in self.nest.leaf.window]
+            return [*moves, *([str(constant)] if constant else [])]
+
+        sums = [(self.names.stride(flat.tensor, axis.axis), " + ".join(total(axis.form, axis.constant))) for axis in flat.runtime]
+        runtime = [f"{stride} * ({text})" for stride, text in sums if text]
+        return " + ".join([self.names.tensors[flat.tensor], *total(flat.form, flat.constant), *runtime])
+
+    def offset(self, flat: FlatAccess, point: Point) -> str:
+        """How far from the origin of the tile the place at a point of it is."""
+        runtime = {axis.axis: sum(axis.form.get(dim, 0) * at for dim, at in point.items()) for axis in flat.runtime}
+        moves = [f"{steps} * {self.names.stride(flat.tensor, axis)}" for axis, steps in runtime.items() if steps]
+        fixed = sum(flat.stride(dim) * at for dim, at in point.items())
+        return " + ".join([*moves, *([str(fixed)] if fixed or not moves else [])])
+
+    def at(self, point: Point, vector: int) -> Point:
+        """The first lane of a vector at a point."""
+        return {**point, self.nest.leaf.lane: vector * self.width}
+
+    def step(self, flat: FlatAccess) -> str:
+        """Elements from one lane to the next."""
+        return self.offset(flat, {self.nest.leaf.lane: 1})
 
     def conditions(self, point: Point, vector: int, checks: Sequence[PointCheck]) -> tuple[list[str], list[str]]:
         """What must hold of a row as a whole, and the masks of its lanes."""
@@ -402,6 +435,7 @@ class TilePrinter:
         for check in checks:
             window, others = self.nest.leaf.window, {dim: c for dim, c in check.coefficients.items() if dim != lane}
             terms = [f"{c} * (tc_o_{dim} + {point.get(dim, 0)})" for dim, c in others.items() if dim not in window]
+            terms += [f"{c} * {size}" for size, c in check.sizes.items()]
             fixed = check.constant + sum(c * point.get(dim, 0) for dim, c in others.items() if dim in window)
             value, step = " + ".join([*terms, str(fixed)]), check.coefficients.get(lane, 0)
             if step < 0 and not terms and self.single_tile(lane) and fixed >= -step * ((vector + 1) * self.width - 1):
@@ -450,14 +484,13 @@ class TilePrinter:
         self, number: int, read: Access, flat: FlatAccess, point: Point, vector: int, mask: str, loads: Loads, lines: list[str]
     ) -> str:
         """A name for what is read from the place with a number at a point, loaded once."""
-        step = flat.stride(self.nest.leaf.lane)
-        offset = self.offset(flat, point) + step * vector * self.width
+        step, offset = self.step(flat), self.offset(flat, self.at(point, vector))
         mask = "" if self.stays_inside(flat) else mask
         key = number, offset, mask
         if key not in loads:
             loads[key] = name = f"tc_x{next(self.numbers)}"
-            place = f"tc_p{number} + {offset}" if offset else f"tc_p{number}"
-            if step == 0:
+            place = f"tc_p{number} + {offset}" if offset != "0" else f"tc_p{number}"
+            if step == "0":
                 element = f"{self.call('any')}({mask}) ? *({place}) : 0" if mask else f"*({place})"
                 value = f"{self.call(self.reading('splat', read))}({element})"
             else:
@@ -469,12 +502,12 @@ class TilePrinter:
         """The name of a function that loads, where it converts what is read as well."""
         return f"{function}_{narrow_name(read.dtype)}" if read is not None and read.dtype in self.narrow else function
 
-    def moved(self, step: int, place: str, mask: str, read: Access | None = None) -> str:
+    def moved(self, step: str, place: str, mask: str, read: Access | None = None) -> str:
         """A vector from elements ``step`` apart."""
         narrow = read is not None and read.dtype in self.narrow
-        if step == 1 or (step in SHUFFLED and not narrow):
-            return self.masked(self.reading("load" if step == 1 else f"every{step}", read), [place], mask)
-        return self.masked(self.reading("strided", read), [place, str(step)], mask)
+        if step == "1" or (step in map(str, SHUFFLED) and not narrow):
+            return self.masked(self.reading("load" if step == "1" else f"every{step}", read), [place], mask)
+        return self.masked(self.reading("strided", read), [place, step], mask)
 
     def masked(self, function: str, args: Sequence[str], mask: str) -> str:
         """A call, for the lanes of a mask where there is one."""

@@ -1,7 +1,7 @@
 """How much loops do, where that depends on dynamic sizes."""
 from __future__ import annotations
 
-from tcjit.codegen.loops import For, Node, Run, children
+from tcjit.codegen.loops import For, Node, Run, TileRun, children
 from tcjit.grammar.linear import Ranges, limits
 from tcjit.mapping.passes.parallelise import cost_of_point
 from tcjit.mapping.scop import Scop
@@ -23,6 +23,8 @@ def work(nodes: tuple[Node, ...], scop: Scop, ranges: Ranges) -> int:
             total += trips * work(node.body, scop, inner)
         elif isinstance(node, Run):
             total += cost_of_point(scop.statement(node.statement))
+        elif isinstance(node, TileRun):
+            total += scop.tiled(node.statement).points_of_tile if node.kind in ("full", "partial") else 0
         else:
             total += work(children(node), scop, ranges)
     return total

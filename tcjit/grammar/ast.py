@@ -287,9 +287,19 @@ class Program:
     context: tuple[str, ...] = ()  # of the dynamic sizes, in isl's words
     total: bool = True  # whether every value between the limits of the dynamic sizes gives a legal program
 
+    @property
+    def parameters(self) -> str:
+        """What stands before the braces of isl's texts: nothing without dynamic sizes."""
+        return f"[{', '.join(d.name for d in self.dynamic)}] -> " if self.dynamic else ""
+
     def shape(self, tensor: str) -> tuple[int, ...]:
         return dict(self.shapes)[tensor]
 
+    @property
+    def values(self) -> dict[str, int]:
+        """The numbers of sizes and specialised scalars."""
+        return {**dict(self.sizes), **dict(self.scalars)}
+
     def value(self, name: str) -> int:
         """The value of a size or specialised scalar."""
-        return {**dict(self.sizes), **dict(self.scalars)}[name]
+        return self.values[name]

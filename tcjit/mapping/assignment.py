@@ -101,7 +101,7 @@ class Assignments:
     @cached_property
     def values(self) -> dict[str, int]:
         """The numbers of sizes and specialised scalars."""
-        return {**dict(self.program.sizes), **dict(self.program.scalars)}
+        return self.program.values
 
     def statement(self, assignment: Assignment) -> Statement:
         """The def's statement that an assignment came from."""

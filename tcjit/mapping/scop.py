@@ -127,9 +127,8 @@ class Scop:
 
     @property
     def parameters(self) -> str:
-        """What stands before the braces of isl's texts: nothing without dynamic sizes."""
-        dynamic = self.program.dynamic
-        return f"[{', '.join(d.name for d in dynamic)}] -> " if dynamic else ""
+        """As of the program."""
+        return self.program.parameters
 
     @property
     def context(self) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from tcjit.grammar.ast import Binary, Const, Expr
 from tcjit.layout import memory_order
 from tcjit.mapping.marks import Mark
 
+APART = 4  # elements between neighbours, at least, that are not known to be together
 Bounds = tuple[tuple[str, int, int], ...]  # dimension, lower, upper (exclusive), outermost first
 
 
@@ -44,6 +45,12 @@ class Storage:
         return total
 
     @property
+    def known_elements(self) -> int:
+        """The number of elements where the tensor fills its memory and it depends on no dynamic size, else 0."""
+        dense = memory_order(self.layout, len(self.shape)) is not None
+        return self.elements if dense and not any(self.dynamic_extents) else 0
+
+    @property
     def strides(self) -> tuple[int | None, ...]:
         """Element strides; None where only the call knows them."""
         order = memory_order(self.layout, len(self.shape))
@@ -55,6 +62,17 @@ class Storage:
             result[axis] = step
             step = None if step is None or self.extent(axis) is not None else step * max(self.shape[axis], 1)
         return tuple(result)
+
+    @property
+    def estimated_strides(self) -> tuple[int, ...]:
+        """Element strides for the greatest extents; where only the call knows them, those of a contiguous tensor, but none of neighbours."""
+        order = memory_order(self.layout, len(self.shape)) or range(len(self.shape))
+        found, step = [0] * len(self.shape), 1
+        for axis in reversed(order):
+            found[axis] = step
+            step *= max(self.shape[axis], 1)
+        open_ended = memory_order(self.layout, len(self.shape)) is None
+        return tuple(max(step, APART) if open_ended else step for step in found)
 
     def extent(self, axis: int) -> Expr | None:
         """The extent of an axis where it depends on dynamic sizes."""

@@ -8,7 +8,7 @@ import pytest
 from support.mapping import AVX512
 from support.nests import Shapes, tiled
 
-from tcjit.codegen.tile_printer import TilePrinter
+from tcjit.codegen.tile_printer import Names, TilePrinter
 from tcjit.grammar.ast import Const
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.options import Options
@@ -24,7 +24,7 @@ def printer(text: str, shapes: Shapes, number: int = 0, options: Options | None 
     found = tiled(text, shapes, options, machine)
     nests = [(nest, a.value.dtype) for a in found.assignments for nest in a.tiled]
     nest, dtype = nests[number]
-    names = {storage.name: storage.name for storage in found.tensors}
+    names = Names({storage.name: storage.name for storage in found.tensors}, lambda tensor, axis: f"{tensor}_stride{axis}")
 
     def constant(value: Const) -> str:
         return f"<{value.value}>"

@@ -38,7 +38,7 @@ def affine_of(text: str, shapes: Shapes, number: int = 0) -> AffineStatement:
     """An assignment of a program as a statement over its box."""
     found = assignments(text, shapes)
     tensors = {storage.name: storage for storage in found.tensors}
-    return affine_statement("S", found.assignments[number], tensors, found.values, context())
+    return affine_statement("S", found.assignments[number], tensors, found.program, context())
 
 
 def restricted(text: str, shapes: Shapes) -> AffineStatement:

@@ -9,45 +9,45 @@ import islpy as isl
 
 from tcjit.errors import MappingError
 from tcjit.grammar.affine import affine, guarded_accesses, isl_name
-from tcjit.grammar.ast import Access
+from tcjit.grammar.ast import Access, Program
 from tcjit.mapping.assignment import Assignment, to_statement
 from tcjit.mapping.nest.epilogue import Epilogue
-from tcjit.mapping.nest.statement import AffineStatement, FlatAccess, FlatStatement, PointwiseStore, linear_form
+from tcjit.mapping.nest.statement import AffineStatement, FlatAccess, FlatStatement, Place, PointwiseStore, linear_form
 from tcjit.mapping.storage import Storage
 
 
-def affine_statement(
-    name: str, a: Assignment, tensors: Mapping[str, Storage], values: Mapping[str, int], ctx: isl.Context
-) -> AffineStatement:
-    """An assignment as a statement over its box; a MappingError where an access is not affine."""
-    boxed = to_statement(name, a, values)
+def affine_statement(name: str, a: Assignment, tensors: Mapping[str, Storage], program: Program, ctx: isl.Context) -> AffineStatement:
+    """An assignment of a program as a statement over its box; a MappingError where an access is not affine."""
+    boxed = to_statement(name, a, program.values)
     dims = boxed.isl_dims
-    domain = isl.Set.read_from_str(ctx, f"{{ [{', '.join(dims)}] : {' and '.join(boxed.facts) or '0 = 0'} }}")
+    facts = " and ".join([*boxed.facts, *program.context]) or "0 = 0"
+    domain = isl.Set.read_from_str(ctx, f"{program.parameters}{{ [{', '.join(dims)}] : {facts} }}")
     results = domain.project_out(isl.dim_type.set, len(a.results), len(a.terms))
     terms = tuple(isl_name(dim) for dim, _, _ in a.terms)
+    if any(not lower.isdigit() for _, lower, _ in boxed.dynamic_bounds):
+        raise MappingError("a range begins at a dynamic size")
 
-    def place(access: Access) -> isl.PwAff:
-        return address(access, dims, ctx, tensors, values)
+    def place(access: Access) -> Place:
+        return address(access, dims, tensors, program, ctx)
 
-    elements = {name: storage.elements for name, storage in tensors.items()}
+    elements = {name: storage.known_elements for name, storage in tensors.items()}
     reads = {access: place(access) for access, _ in guarded_accesses(a.value)}
     starts = {access: place(access) for access, _ in guarded_accesses(a.start)} if a.start is not None else {}
     write = place(Access(a.tensor, a.subscripts, dtype=a.value.dtype))
     shared = tuple(map(isl_name, a.outer.dims)) if a.outer else ()
+    dynamic = {isl_name(dim): upper for dim, _, upper in boxed.dynamic_bounds}
     return AffineStatement(
-        name, dims, terms, domain, results, a.operator, a.start, a.tensor, write, a.value, reads, starts, elements, shared
+        name, dims, terms, domain, results, a.operator, a.start, a.tensor, write, a.value, reads, starts, elements, shared, dynamic
     )
 
 
-def with_epilogue(
-    s: FlatStatement, epilogue: Epilogue, tensors: Mapping[str, Storage], values: Mapping[str, int]
-) -> FlatStatement:
+def with_epilogue(s: FlatStatement, epilogue: Epilogue, tensors: Mapping[str, Storage], program: Program) -> FlatStatement:
     """A statement over the dimensions of its assignment with what follows it."""
     ctx, outputs = s.domain.get_ctx(), s.outputs
 
     def flat(access: Access) -> FlatAccess:
-        place = address(access, outputs, ctx, tensors, values)
-        return linear_form(access.tensor, tensors[access.tensor].elements, place, outputs, s.results)
+        place = address(access, outputs, tensors, program, ctx)
+        return linear_form(access.tensor, tensors[access.tensor].known_elements, place, outputs, s.results)
 
     def store(e: Assignment) -> PointwiseStore:
         reads = {access: flat(access) for access, _ in guarded_accesses(e.value) if access.tensor != s.write.tensor}
@@ -56,15 +56,20 @@ def with_epilogue(
     return replace(s, epilogue=tuple(map(store, epilogue.assignments)), stored=epilogue.stored)
 
 
-def address(
-    access: Access, dims: tuple[str, ...], ctx: isl.Context, tensors: Mapping[str, Storage], values: Mapping[str, int]
-) -> isl.PwAff:
-    """The place of an accessed element in memory, as a quasi-affine expression over the dimensions."""
-    strides = tensors[access.tensor].strides
-    parts = []
-    for stride, subscript in zip(strides, access.subscripts, strict=True):
+def address(access: Access, dims: tuple[str, ...], tensors: Mapping[str, Storage], program: Program, ctx: isl.Context) -> Place:
+    """The place of an accessed element in memory, as quasi-affine expressions over the dimensions."""
+    storage = tensors[access.tensor]
+    parts, runtime, values = [], [], program.values
+
+    def read(text: str) -> isl.PwAff:
+        return isl.PwAff.read_from_str(ctx, f"{program.parameters}{{ [{', '.join(dims)}] -> [({text})] }}")
+
+    for axis, (stride, subscript) in enumerate(zip(storage.strides, access.subscripts, strict=True)):
         text = affine(subscript, values)
-        if stride is None or text is None:
+        if text is None:
             raise MappingError(f"an access to {access.tensor} is not affine")
-        parts.append(f"{stride} * ({text})")
-    return isl.PwAff.read_from_str(ctx, f"{{ [{', '.join(dims)}] -> [({' + '.join(parts) or '0'})] }}")
+        if stride is None:
+            runtime.append((axis, storage.estimated_strides[axis], read(text)))
+        else:
+            parts.append(f"{stride} * ({text})")
+    return Place(read(" + ".join(parts) or "0"), tuple(runtime))

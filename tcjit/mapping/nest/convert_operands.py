@@ -1,7 +1,6 @@
 """Convert operands: read narrower types as the type of a reduction, from copies in it or converted where they are loaded.
 
-Half types are computed in float32 wherever they are read, narrow integers where they are cast to int32. A copy is contiguous: of a tensor
-whose strides only a call knows, no form is linear before.
+Half types are computed in float32 wherever they are read, narrow integers where they are cast to int32.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from math import prod
 
 from tcjit.errors import MappingError
 from tcjit.grammar.affine import guarded_accesses
-from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index, Select
+from tcjit.grammar.ast import Access, Cast, Const, Expr, Index
 from tcjit.grammar.walk import rebuild, walk
 from tcjit.mapping.assignment import Assignment, Temporaries
 from tcjit.mapping.nest.vector_forms import NARROW, is_dot_product
@@ -26,7 +25,8 @@ MOST_COPIED = 3  # tensors of which every choice is compared
 def conversions(a: Assignment, tensors: Mapping[str, Storage]) -> Iterator[tuple[str, ...]]:
     """The choices of tensors of narrower types to copy: those whose elements are used again, or some of them, or none."""
     points = prod(upper - lower for _, lower, upper in a.bounds)
-    again = [tensor for tensor in _narrow_tensors(a, tensors) if points > tensors[tensor].elements]
+    narrow = [tensor for tensor in _narrow_tensors(a, tensors) if not any(tensors[tensor].dynamic_extents)]
+    again = [tensor for tensor in narrow if points > tensors[tensor].elements]
     if len(again) > MOST_COPIED:
         yield from (tuple(again), ())
         return
@@ -35,19 +35,14 @@ def conversions(a: Assignment, tensors: Mapping[str, Storage]) -> Iterator[tuple
 
 
 def convert_operands(a: Assignment, temporaries: Temporaries, copied: Collection[str]) -> tuple[list[Assignment], Assignment]:
-    """Copies of the tensors that a reduction reads with strides of the call, and of those in narrower types that are to be ``copied``, in
-    its own type, and the assignment that reads them; a MappingError where one is not worth it."""
+    """Copies of the tensors in narrower types that are to be ``copied``, in the type of the reduction, and the assignment that reads them."""
     copies, names = [], {}
     wide, narrow = a.value.dtype, _narrow_types(a)
     for tensor in dict.fromkeys(access.tensor for access, _ in guarded_accesses(a.value)):
         storage = temporaries.tensors[tensor]
         converts = storage.dtype in narrow
-        if tensor not in copied and None not in storage.strides:
+        if tensor not in copied:
             continue
-        if not converts and _is_plain_product(a):
-            raise MappingError(f"{tensor} has strides of the call")  # loops copy just what their vectors cannot read
-        if None in storage.strides and prod(upper - lower for _, lower, upper in a.bounds) < WORTH_COPYING * storage.elements:
-            raise MappingError(f"{tensor} is copied as often as it is read")
         taken = set(temporaries.tensors)
         indices = tuple(Index(fresh(f"axis{axis}", taken), dtype="int64") for axis in range(len(storage.shape)))
         read = Access(tensor, indices, dtype=storage.dtype)
@@ -67,12 +62,6 @@ def _narrow_types(a: Assignment) -> tuple[str, ...]:
 def _narrow_tensors(a: Assignment, tensors: Mapping[str, Storage]) -> list[str]:
     names = dict.fromkeys(access.tensor for access, _ in guarded_accesses(a.value))
     return [name for name in names if tensors[name].dtype in _narrow_types(a)]
-
-
-def _is_plain_product(a: Assignment) -> bool:
-    """Whether a sum of products has no conditions."""
-    is_product = a.operator == "+=" and isinstance(a.value, Binary) and a.value.op == "*"
-    return is_product and not any(isinstance(part, Select) for part in walk(a.value))
 
 
 def _converted(expr: Expr, names: Mapping[str, str], wide: str, narrow: Collection[str]) -> Expr:

@@ -70,13 +70,15 @@ def epilogue_of(
 def _over_results(a: Assignment, e: Assignment, places: Mapping[str, tuple[Expr, ...]]) -> Assignment | None:
     """An assignment in the dimensions of a reduction, of whose elements at hand it reads some and no others; None where it is not of that
     kind."""
-    if e.operator != "=" or e.reduction or e.constraints or e.dynamic or e.tiled or not _is_pointwise(e.value):
+    if e.operator != "=" or e.reduction or e.constraints or e.tiled or not _is_pointwise(e.value):
         return None
     if a.outer is not None and (e.outer is None or e.outer.number != a.outer.number):
         return None
     reads = [access for access in _reads(e) if access.tensor in places]
     renaming = _renaming(reads[0].subscripts, places[reads[0].tensor]) if reads else None
     if renaming is None or set(renaming.values()) != {name for name, _, _ in a.results}:
+        return None
+    if {renaming.get(name): limits for name, limits in e.dynamic.items()} != {d: a.dynamic[d] for d, _, _ in a.results if d in a.dynamic}:
         return None
     bounds = {name: limits for name, *limits in a.results}
     if len(e.bounds) != len(renaming) or any(name not in renaming or bounds[renaming[name]] != limits for name, *limits in e.bounds):

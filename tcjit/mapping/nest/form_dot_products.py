@@ -43,7 +43,7 @@ def form_dot_products(a: Assignment, temporaries: Temporaries, ways: int, *, pan
     """The assignment over groups of terms, four where ``ways`` allows it; as it is where it is no sum of products of narrow integers, or
     copies would not pay. Without ``panels`` it reads copies of whole tensors."""
     product, conditions = without_conditions(a.value)
-    if a.operator != "+=" or a.value.dtype != "int32" or not isinstance(product, Binary) or product.op != "*":
+    if any(dim in a.dynamic for dim in a.reduction) or a.operator != "+=" or a.value.dtype != "int32" or not isinstance(product, Binary) or product.op != "*":
         return DotProducts(a)
     left, right = narrow_factor(product.left), narrow_factor(product.right)
     if left is None or right is None:
@@ -154,15 +154,19 @@ class _Former:
         bounds = tuple(bound for bound in self.bounds(group) if bound[0] in moving)
         results = tuple(bound for bound in bounds if bound[0] not in a.reduction)
         shape = tuple(upper for _, _, upper in results)
-        target = self.temporaries.add(a.source, f"{factor.access.tensor}_sums", "int32", shape)
+        extents = a.extents(name for name, _, _ in results)
+        target = self.temporaries.add(a.source, f"{factor.access.tensor}_sums", "int32", shape, extents)
+        dynamic = {name: a.dynamic[name] for name, _, _ in results if name in a.dynamic}
         subscripts = tuple(Index(name, dtype="int64") for name, _, _ in results)
         reduction = tuple(name for name in a.reduction if name in moving)
         times = prod(upper - lower for name, lower, upper in a.terms if name not in moving)
-        made = Assignment(target.name, subscripts, "+=", value, bounds, a.source, reduction, _int32(0))
+        made = Assignment(target.name, subscripts, "+=", value, bounds, a.source, reduction, _int32(0), dynamic)
         return made, times
 
     def is_read_once(self, access: Access) -> bool:
         """Whether each point of the dimensions that an access moves with reads an element of its own, and one that there is."""
+        if self.a.dynamic and self.conditions:
+            return False
         bounds = {name: (lower, upper - 1) for name, lower, upper in self.a.bounds}
         known = set()
         for sub, extent in zip(access.subscripts, self.temporaries.tensors[access.tensor].shape, strict=True):
@@ -193,12 +197,16 @@ class _Former:
         extents = list(tensor.shape)
         if group.dim:
             extents[axis] = group.extent
-        copy = self.temporaries.add(self.a.source, f"{access.tensor}_groups", "int32", extents)
+        open_extents = tuple(None if group.dim and number == axis else tensor.extent(number) for number in range(len(extents)))
+        open_extents = open_extents if any(open_extents) else ()
+        copy = self.temporaries.add(self.a.source, f"{access.tensor}_groups", "int32", extents, open_extents)
         element = replace(access, subscripts=tuple(indices))
         group = replace(group, dim=indices[axis].name if group.dim else "")
         words = word(replacing(value, access, element), group, adjacent, flip)
         box = tuple((index.name, 0, extent) for index, extent in zip(indices, extents, strict=True))
-        copies.append(Assignment(copy.name, tuple(indices), "=", words, box, self.a.source))
+        zero = Const(0, dtype="int64")
+        dynamic = {index.name: (zero, extent) for index, extent in zip(indices, open_extents, strict=False) if extent is not None}
+        copies.append(Assignment(copy.name, tuple(indices), "=", words, box, self.a.source, dynamic=dynamic))
         return replace(access, tensor=copy.name, dtype="int32")
 
 

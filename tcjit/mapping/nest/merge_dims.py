@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import islpy as isl
 
-from tcjit.mapping.nest.statement import DIM, FlatAccess, FlatStatement
+from tcjit.mapping.nest.statement import DIM, FlatAccess, FlatStatement, parameters
 
 
 def drop_unit_dims(s: FlatStatement) -> FlatStatement:
@@ -26,8 +26,7 @@ def fix_dim(s: FlatStatement, dim: str, value: int) -> FlatStatement:
     """What a statement is at one value of a dimension, without it."""
 
     def moved(flat: FlatAccess) -> FlatAccess:
-        form = {name: step for name, step in flat.form.items() if name != dim}
-        return replace(flat, form=form, constant=flat.constant + flat.stride(dim) * value)
+        return flat.moved({dim: value}).without(dim)
 
     def fixed(where: isl.Set, at: int) -> isl.Set:
         return where.fix_val(DIM.set, at, isl.Val(value, where.get_ctx())).project_out(DIM.set, at, 1)
@@ -42,17 +41,17 @@ def mergeable(s: FlatStatement, outer: str, inner: str) -> bool:
     """Whether two dimensions from 0 on, both of the results or both terms, are one to every access and bound by nothing but their box."""
     if outer == inner or (outer in s.terms) != (inner in s.terms) or s.range(outer)[0] or s.range(inner)[0]:
         return False
-    if outer in s.shared or inner in s.shared:
+    if outer in s.shared or inner in s.shared or inner in s.dynamic:
         return False
     extent = s.extent(inner)
-    if any(flat.stride(outer) != extent * flat.stride(inner) for flat in s.accesses):
+    if not all(flat.walks_as_one(outer, inner, extent) for flat in s.accesses):
         return False
-    if not _boxed(s.domain, [s.dims.index(dim) for dim in (outer, inner)]):
+    if not _boxed(s, s.domain, s.dims, (outer, inner)):
         return False
     at = s.dims.index(inner)
     if (s.domain.dim_min_val(at).to_python(), s.domain.dim_max_val(at).to_python()) != (0, extent - 1):
         return False  # the whole of each row, or what is merged has gaps
-    return outer in s.terms or _boxed(s.results, [s.outputs.index(dim) for dim in (outer, inner)])
+    return outer in s.terms or _boxed(s, s.results, s.outputs, (outer, inner))
 
 
 def merge(s: FlatStatement, outer: str, inner: str) -> FlatStatement:
@@ -68,17 +67,19 @@ def merge(s: FlatStatement, outer: str, inner: str) -> FlatStatement:
     domain = merged(s.domain, s.dims)
     dims, terms = (tuple(name for name in names if name != outer) for names in (s.dims, s.terms))
 
-    def without(flat: FlatAccess) -> FlatAccess:
-        return replace(flat, form={name: step for name, step in flat.form.items() if name != outer})
+    dynamic = {inner if dim == outer else dim: f"{extent} * ({text})" if dim == outer else text for dim, text in s.dynamic.items()}
+    made = replace(s.with_forms(lambda flat: flat.without(outer)), dims=dims, terms=terms, domain=domain, results=results)
+    return replace(made, dynamic=dynamic)
 
-    return replace(s.with_forms(without), dims=dims, terms=terms, domain=domain, results=results)
 
-
-def _boxed(where: isl.Set, positions: list[int]) -> bool:
-    """Whether dimensions are bounded by constants alone, whatever the others are."""
-    free = where
-    for at in positions:
+def _boxed(s: FlatStatement, where: isl.Set, dims: tuple[str, ...], some: tuple[str, ...]) -> bool:
+    """Whether some dimensions are bounded by constants and sizes alone, whatever the others are."""
+    free, ends = where, []
+    for dim in some:
+        at = dims.index(dim)
         least, greatest = where.dim_min_val(at), where.dim_max_val(at)
         free = free.drop_constraints_involving_dims(DIM.set, at, 1)
         free = free.lower_bound_val(DIM.set, at, least).upper_bound_val(DIM.set, at, greatest)
-    return bool(free.is_equal(where))
+        ends += [f"{dim} < {s.dynamic[dim]}"] if dim in s.dynamic else []
+    text = f"{parameters(where)}{{ [{', '.join(dims)}] : {' and '.join(ends) or '0 = 0'} }}"
+    return bool(free.intersect(isl.Set.read_from_str(where.get_ctx(), text)).is_equal(where))

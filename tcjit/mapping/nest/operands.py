@@ -27,7 +27,7 @@ class Operand:
     @cached_property
     def dims(self) -> frozenset[str]:
         """The dimensions that it moves with."""
-        return frozenset(dim for flat in self.flats for dim in flat.form)
+        return frozenset[str]().union(*(flat.dims for flat in self.flats))
 
     def is_copyable(self, extents: Mapping[str, int]) -> bool:
         """Whether a copy has no more elements than what is copied: a product has as many as its results, an access must name each once."""
@@ -47,7 +47,7 @@ class Operand:
 
     def stride(self, dim: str) -> int:
         """Elements by which it moves along a dimension, the most that one of its accesses does."""
-        return max((abs(flat.stride(dim)) for flat in self.flats), default=0)
+        return max((abs(flat.estimated().stride(dim)) for flat in self.flats), default=0)
 
     def is_contiguous(self, dim: str) -> bool:
         """Whether its values along a dimension are neighbours in memory: of as many elements as they are computed from."""
@@ -71,7 +71,7 @@ def operands(s: FlatStatement, lane: str) -> tuple[tuple[Operand, ...], Expr]:
     """The operands for a choice of lanes, scalars first, and the body with ``Access("@n", ())`` for operand number n."""
     if is_dot_product(s.body):
         words = list(dict.fromkeys(arg for arg in s.body.args if not isinstance(arg, Const)))
-        words.sort(key=lambda value: any(s.reads[access].stride(lane) for access in _accesses(value)))
+        words.sort(key=lambda value: any(lane in s.reads[access].dims for access in _accesses(value)))
         args = tuple(arg if isinstance(arg, Const) else _number(words.index(arg), arg) for arg in s.body.args)
         found = tuple(Operand(value, tuple(s.reads[access] for access in _accesses(value))) for value in words)
         return found, replace(s.body, args=args)
@@ -80,13 +80,13 @@ def operands(s: FlatStatement, lane: str) -> tuple[tuple[Operand, ...], Expr]:
         groups: dict[bool, list[Access]] = {}
         for factor in product:
             assert isinstance(factor, Access)
-            groups.setdefault(bool(s.reads[factor].stride(lane)), []).append(factor)
+            groups.setdefault(lane in s.reads[factor].dims, []).append(factor)
         found = tuple(_operand(s, groups[moves]) for moves in sorted(groups))
         body: Expr = _number(0, found[0].value)
         for number, operand in enumerate(found[1:], 1):
             body = Binary("*", body, _number(number, operand.value), dtype=operand.value.dtype)
         return found, body
-    accesses = sorted(_accesses(s.body), key=lambda access: bool(s.reads[access].stride(lane)))
+    accesses = sorted(_accesses(s.body), key=lambda access: lane in s.reads[access].dims)
 
     def numbered(expr: Expr) -> Expr:
         return _number(accesses.index(expr), expr) if isinstance(expr, Access) else rebuild(expr, numbered)

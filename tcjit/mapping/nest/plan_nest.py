@@ -48,8 +48,9 @@ def plan_nests(
     known: dict[object, Plan] = {}
     plans = []
     for s in statements:
-        alike = _alike(s)
-        plan = known.get(alike) or plan_nest(s, core, leaf, register_tile)
+        estimated = s.estimated()
+        alike = _alike(estimated)
+        plan = known.get(alike) or plan_nest(estimated, core, leaf, register_tile)
         known[alike] = plan
         plans.append(replace(plan, operands=operands(s, plan.nest.leaf.lane)[0]))
     return plans

@@ -16,7 +16,7 @@ from tcjit.errors import VerifyError
 from tcjit.grammar.affine import condition
 from tcjit.grammar.ast import Expr, Select
 from tcjit.grammar.walk import walk
-from tcjit.mapping.nest.statement import AffineStatement
+from tcjit.mapping.nest.statement import AffineStatement, parameters
 from tcjit.mapping.reduction import guarded_term, identity, is_identity
 
 
@@ -58,4 +58,4 @@ def _value(s: AffineStatement, where: isl.Set, values: Mapping[str, int], expect
 
 
 def _where(s: AffineStatement, text: str) -> isl.Set:
-    return isl.Set.read_from_str(s.domain.get_ctx(), f"{{ [{', '.join(s.dims)}] : {text} }}")
+    return isl.Set.read_from_str(s.domain.get_ctx(), f"{parameters(s.domain)}{{ [{', '.join(s.dims)}] : {text} }}")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import islpy as isl
 
-from tcjit.mapping.nest.statement import FlatAccess, FlatStatement
+from tcjit.mapping.nest.statement import FlatStatement
 
 
 def shift_dims(s: FlatStatement) -> FlatStatement:
@@ -19,8 +19,6 @@ def shift_dims(s: FlatStatement) -> FlatStatement:
         images = ", ".join(f"{dim} + {least.get(dim, 0)}" for dim in dims)
         return isl.MultiAff.read_from_str(s.domain.get_ctx(), f"{{ [{', '.join(dims)}] -> [{images}] }}")
 
-    def moved(flat: FlatAccess) -> FlatAccess:
-        return replace(flat, constant=flat.constant + sum(flat.stride(dim) * lower for dim, lower in least.items()))
-
     domain, results = s.domain.preimage_multi_aff(back(s.dims)), s.results.preimage_multi_aff(back(s.outputs))
-    return replace(s.with_forms(moved), domain=domain, results=results)
+    dynamic = {dim: f"({text}) - {least[dim]}" if dim in least else text for dim, text in s.dynamic.items()}
+    return replace(s.with_forms(lambda flat: flat.moved(least)), domain=domain, results=results, dynamic=dynamic)

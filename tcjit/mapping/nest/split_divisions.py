@@ -28,7 +28,7 @@ def split_divisions(a: Assignment) -> tuple[Assignment, list[Strip]]:
 
 def _divided(a: Assignment) -> Iterator[tuple[str, int]]:
     """Dimensions of the results and what divides them."""
-    extents = {name: upper for name, lower, upper in a.results if lower == 0}
+    extents = {name: upper for name, lower, upper in a.results if lower == 0 and name not in a.dynamic}
     for sub in (sub for access, _ in guarded_accesses(a.value) for sub in access.subscripts):
         for node in walk(sub):
             match node:

@@ -62,9 +62,11 @@ def split_residues(s: AffineStatement) -> list[tuple[AffineStatement, isl.MultiA
             name=f"{s.name}_{''.join(map(str, residues))}",
             domain=domain,
             results=s.results.preimage_multi_aff(results),
-            write=s.write.pullback_multi_aff(points),
-            reads={access: place.pullback_multi_aff(points) for access, place in s.reads.items()},
-            start_reads={access: place.pullback_multi_aff(points) for access, place in s.start_reads.items()},
+            write=s.write.pullback(points),
+            reads={access: place.pullback(points) for access, place in s.reads.items()},
+            start_reads={access: place.pullback(points) for access, place in s.start_reads.items()},
+            dynamic={dim: f"floor(({text} + {counts.get(dim, 1) - 1 - of.get(dim, 0)})/{counts.get(dim, 1)})" if dim in counts else text
+                     for dim, text in s.dynamic.items()},
         )
         result = tuple(of[dim] for dim in s.outputs if dim in counts)
         results_of[result] = results_of.get(result, 0) + 1

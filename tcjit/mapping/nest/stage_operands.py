@@ -7,23 +7,24 @@ computed from neighbours in a term and does not move with the lanes keeps its or
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from functools import reduce
 from math import gcd, prod
 
 from tcjit.grammar.affine import guarded_accesses, linear
-from tcjit.grammar.ast import Access, Cast, Expr, Index
+from tcjit.grammar.ast import Access, Binary, Cast, Expr, Index, Select
 from tcjit.grammar.polynomial import names
-from tcjit.grammar.walk import rebuild, walk
-from tcjit.mapping.assignment import Assignment, Temporaries
+from tcjit.grammar.walk import factors, rebuild, walk
+from tcjit.mapping.assignment import Assignment, DynamicRanges, Temporaries
 from tcjit.mapping.cases import joined
 from tcjit.mapping.nest.cost import LINE, Core
 from tcjit.mapping.nest.operands import Operand
 from tcjit.mapping.nest.plan_nest import Plan
 from tcjit.mapping.nest.strip_mine import Strip, plus, strip_mine, strip_mined
 from tcjit.mapping.nest.vector_forms import is_converted
-from tcjit.mapping.storage import Bounds, Storage
+from tcjit.mapping.storage import Storage
 
 ROW_BLOCK = 64  # points of a block of rows at least whose neighbours are copied at once: a vector's elements
 
@@ -49,6 +50,8 @@ def stage_operands(a: Assignment, plan: Plan, core: Core, temporaries: Temporari
     staged = [plan.operands[number] for number in sorted(plan.estimate.staged)]
     extents = {name: upper - lower for name, lower, upper in a.bounds}
     staged = [operand for operand in staged if operand.is_copyable(extents) and _stays_inside(a, operand.value, temporaries.tensors)]
+    if a.dynamic and (a.constraints or any(isinstance(part, Select) for part in walk(a.value))):
+        staged = []  # at which points of the box an operand can be read depends on the sizes
     strips: list[Strip] = []
     tile = [(dim, leaf.tile(dim, core.lanes)) for dim in (*(row for row, _ in leaf.rows), leaf.lane)]
     for dim, size in tile:
@@ -72,17 +75,22 @@ def stage_operands(a: Assignment, plan: Plan, core: Core, temporaries: Temporari
         row_term = _row_term(operand, leaf.lane, a)
         dims = _order(a, value, strips, [dim for dim, _ in tile], loops, row_term)
         shape = [bounds[dim][1] - bounds[dim][0] for dim in dims]
-        if row_term:
+        open_extents = tuple(plus(a.dynamic[dim][1], -bounds[dim][0]) if dim in a.dynamic else None for dim in dims)
+        if row_term and row_term not in a.dynamic:
             shape[-1] += _padding(shape[-1], prod(rows for _, rows in leaf.rows), core)
-        copy = temporaries.add(a.source, f"{operand.flats[0].tensor}_staged", a.value.dtype, shape)
+        open_extents = open_extents if any(open_extents) else ()
+        copy = temporaries.add(a.source, f"{operand.flats[0].tensor}_staged", a.value.dtype, shape, open_extents)
         subscripts = tuple(plus(Index(dim, dtype="int64"), -bounds[dim][0]) for dim in dims)
-        boxes: list[Bounds] = [tuple((dim, *bounds[dim]) for dim in _loops(operand, dims, strips))]
+        moving: DynamicRanges = {dim: limits for dim, limits in a.dynamic.items() if dim in dims}
+        boxes = [(tuple((dim, *bounds[dim]) for dim in _loops(operand, dims, strips)), moving)]
         for strip in strips:
-            boxes = [part for box in boxes for part in strip.parts(box)]
-        for box, part in chain.from_iterable(joined(value, box, {}) for box in boxes):
-            outer = a.outer if a.outer and set(a.outer.dims) <= set(dims) else None
-            part = part if part.dtype == copy.dtype else Cast(part, dtype=copy.dtype)
-            copies.append(Assignment(copy.name, subscripts, "=", part, box, a.source, fuse_outer_only=True, outer=outer))
+            boxes = [part for box in boxes for part in strip.parts(*box)]
+        outer = a.outer if a.outer and set(a.outer.dims) <= set(dims) else None
+        for whole, dynamic in boxes:
+            for box, part in joined(value, whole, {}, dynamic):
+                part = part if part.dtype == copy.dtype else Cast(part, dtype=copy.dtype)
+                made = Assignment(copy.name, subscripts, "=", part, box, a.source, fuse_outer_only=True, outer=outer, dynamic=dynamic)
+                copies.append(made)
         reads[value] = Access(copy.name, subscripts, dtype=a.value.dtype)
     return Staging((*copies,), (*strips,), reads)
 
@@ -149,7 +157,16 @@ def _order(
 
 
 def _reading(value: Expr, reads: Mapping[Expr, Access]) -> Expr:
+    """A value from copies; a copy of a product stands for those factors of a longer one."""
     if value in reads:
         return reads[value]
+    if isinstance(value, Binary) and value.op == "*":
+        left = list(factors(value))
+        for product, copy in reads.items():
+            own = list(factors(product))
+            if len(own) > 1 and not Counter(own) - Counter(left):
+                left = [copy, *(Counter(left) - Counter(own)).elements()]
+        if len(left) < len(list(factors(value))):
+            return reduce(lambda one, other: Binary("*", one, other, dtype=value.dtype), (_reading(factor, reads) for factor in left))
     made = rebuild(value, lambda part: _reading(part, reads))
     return made.operand if is_converted(value) and isinstance(made, Cast) and made.operand.dtype == made.dtype else made

@@ -19,17 +19,66 @@ DIM = isl.dim_type
 
 
 @dataclass(frozen=True)
+class RuntimeAxis:
+    """What an axis adds to a place whose stride only a call knows: the stride times ``constant + sum(form[d] * d)``; ``stride`` is an
+    estimate."""
+
+    axis: int
+    form: Mapping[str, int]
+    constant: int
+    stride: int
+
+
+@dataclass(frozen=True)
 class FlatAccess:
-    """The element ``constant + sum(form[d] * d)`` of a memory of ``elements``; dimensions that do not move it are not in ``form``."""
+    """The element ``constant + sum(form[d] * d)`` of a memory of ``elements``, and what ``runtime`` axes add; dimensions that do not move
+    it are in no form. Where the number of elements depends on dynamic sizes, ``elements`` is 0: no place beyond the domain is known to be
+    one of them."""
 
     tensor: str
     form: Mapping[str, int]
     constant: int
     elements: int
+    runtime: tuple[RuntimeAxis, ...] = ()
 
     def stride(self, dim: str) -> int:
-        """Elements by which the access moves when ``dim`` moves by one."""
+        """Elements by which the access moves when ``dim`` moves by one, runtime axes aside."""
         return self.form.get(dim, 0)
+
+    @property
+    def dims(self) -> frozenset[str]:
+        """The dimensions that it moves with."""
+        return frozenset(self.form).union(*(axis.form for axis in self.runtime))
+
+    def moved(self, by: Mapping[str, int]) -> FlatAccess:
+        """The place that lies so many points further in some dimensions."""
+
+        def constant(form: Mapping[str, int], before: int) -> int:
+            return before + sum(form.get(dim, 0) * points for dim, points in by.items())
+
+        runtime = tuple(replace(axis, constant=constant(axis.form, axis.constant)) for axis in self.runtime)
+        return replace(self, constant=constant(self.form, self.constant), runtime=runtime)
+
+    def without(self, dim: str) -> FlatAccess:
+        """The place at 0 of a dimension."""
+
+        def left(form: Mapping[str, int]) -> dict[str, int]:
+            return {name: step for name, step in form.items() if name != dim}
+
+        return replace(self, form=left(self.form), runtime=tuple(replace(axis, form=left(axis.form)) for axis in self.runtime))
+
+    def walks_as_one(self, outer: str, inner: str, extent: int) -> bool:
+        """Whether a step of one dimension is ``extent`` steps of another."""
+        return all(form.get(outer, 0) == extent * form.get(inner, 0) for form in (self.form, *(axis.form for axis in self.runtime)))
+
+    def estimated(self) -> FlatAccess:
+        """The access with the estimates of its strides in the place of runtime axes."""
+        form, constant = dict(self.form), self.constant
+        for axis in self.runtime:
+            constant += axis.stride * axis.constant
+            for dim, step in axis.form.items():
+                form[dim] = form.get(dim, 0) + axis.stride * step
+        return replace(self, form=form, constant=constant, runtime=())
 
 
 @dataclass(frozen=True)
@@ -50,6 +99,9 @@ class FlatStatement:
     ``domain`` is exact and need not be a box; its dimensions are ``dims``, those of the reduction (``terms``) last. ``results`` is over
     the other dimensions: a result without a term is started too. ``reads`` and ``start_reads`` give the places of the accesses in ``body``
     and ``start``. The ``epilogue`` follows once a result is complete, which itself is ``stored`` or only lives in its accumulator.
+
+    Dynamic sizes are parameters of the sets, which are for the values that they may have. Ranges and extents are those of all values
+    together; the extent of a ``dynamic`` dimension for one of them is a text in isl's words.
     """
 
     name: str
@@ -66,6 +118,7 @@ class FlatStatement:
     epilogue: tuple[PointwiseStore, ...] = ()
     stored: bool = True
     shared: tuple[str, ...] = ()  # dimensions of results whose loops stand outermost, as other statements have them too
+    dynamic: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def outputs(self) -> tuple[str, ...]:
@@ -104,12 +157,33 @@ class FlatStatement:
         """The extent of a dimension that starts at 0."""
         return self.extents[dim]
 
+    def extent_text(self, dim: str) -> str:
+        """The same for the sizes of a call."""
+        return self.dynamic.get(dim) or str(self.extent(dim))
+
+    def is_sum(self, dim: str) -> bool:
+        """Whether the extent is a sum of sizes, which has one text in isl's words and in C's."""
+        return not any(function in self.dynamic.get(dim, "") for function in ("floor", "min", "max"))
+
+    def least_extent(self, dim: str) -> int:
+        """The least extent of a dimension of the results over all sizes."""
+        if dim not in self.dynamic:
+            return self.extent(dim)
+        text = f"{parameters(self.results)}{{ [{self.dynamic[dim]}] }}"
+        found = isl.Set.read_from_str(self.results.get_ctx(), text).intersect_params(self.results.params())
+        return int(found.dim_min_val(0).to_python())
+
+    def box(self, dims: tuple[str, ...]) -> isl.Set:
+        """All points between the bounds of some dimensions."""
+        ranges = [f"{self.range(dim)[0]} <= {dim} <= {self.range(dim)[1]}" for dim in dims]
+        ranges += [f"{dim} < {extent}" for dim, extent in self.dynamic.items() if dim in dims]
+        text = f"{parameters(self.domain)}{{ [{', '.join(dims)}] : {' and '.join(ranges) or '0 = 0'} }}"
+        return isl.Set.read_from_str(self.domain.get_ctx(), text).intersect_params(self.results.params())
+
     @cached_property
     def is_box(self) -> bool:
         """Whether every point between the bounds of its dimensions is in the domain."""
-        ranges = [f"{least} <= {dim} <= {greatest}" for dim in self.dims for least, greatest in (self.range(dim),)]
-        box = isl.Set.read_from_str(self.domain.get_ctx(), f"{{ [{', '.join(self.dims)}] : {' and '.join(ranges) or '0 = 0'} }}")
-        return bool(box.is_equal(self.domain))
+        return bool(self.box(self.dims).is_equal(self.domain))
 
     @cached_property
     def joint_conditions(self) -> tuple[frozenset[str], ...]:
@@ -135,8 +209,9 @@ class FlatStatement:
     def writes_once(self) -> bool:
         """Whether no two results are written to one element, so that their order means nothing."""
         for flat in (self.write, *(e.write for e in self.epilogue)):
-            place = " + ".join([*(f"{step} * {dim}" for dim, step in flat.form.items()), str(flat.constant)])
-            written = isl.Map.read_from_str(self.domain.get_ctx(), f"{{ [{', '.join(self.outputs)}] -> [{place}] }}")
+            places = [(flat.form, flat.constant), *((axis.form, axis.constant) for axis in flat.runtime)]
+            sums = [" + ".join([*(f"{step} * {dim}" for dim, step in form.items()), str(constant)]) for form, constant in places]
+            written = isl.Map.read_from_str(self.domain.get_ctx(), f"{{ [{', '.join(self.outputs)}] -> [{', '.join(sums)}] }}")
             if not written.intersect_domain(self.results).is_injective():
                 return False
         return True
@@ -151,6 +226,41 @@ class FlatStatement:
         reads, start_reads = changed(self.reads), changed(self.start_reads)
         return replace(self, write=change(self.write), reads=reads, start_reads=start_reads, epilogue=epilogue)
 
+    def estimated(self) -> FlatStatement:
+        """The statement for the greatest sizes, as plans are made for it."""
+        if not (self.dynamic or any(flat.runtime for flat in self.accesses)):
+            return self
+
+        def greatest(where: isl.Set, dims: tuple[str, ...]) -> isl.Set:
+            return where.project_out(DIM.param, 0, where.dim(DIM.param)).coalesce()
+
+        domain, results = greatest(self.domain, self.dims), greatest(self.results, self.outputs)
+        return replace(self.with_forms(FlatAccess.estimated), domain=domain, results=results, dynamic={})
+
+
+def parameter_names(where: isl.Set) -> list[str]:
+    """The parameters of a set: dynamic sizes."""
+    return [str(where.get_dim_name(DIM.param, at)) for at in range(where.dim(DIM.param))]
+
+
+def parameters(where: isl.Set) -> str:
+    """What stands before the braces of isl's texts over the parameters of a set."""
+    names = parameter_names(where)
+    return f"[{', '.join(names)}] -> " if names else ""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A quasi-affine place in memory: ``fixed``, and for each axis whose stride only a call knows its subscript."""
+
+    fixed: isl.PwAff
+    runtime: tuple[tuple[int, int, isl.PwAff], ...] = ()  # axis, an estimate of its stride, subscript
+
+    def pullback(self, points: isl.MultiAff) -> Place:
+        """The place over the points of a class."""
+        runtime = tuple((axis, stride, subscript.pullback_multi_aff(points)) for axis, stride, subscript in self.runtime)
+        return Place(self.fixed.pullback_multi_aff(points), runtime)
+
 
 @dataclass(frozen=True)
 class AffineStatement:
@@ -164,12 +274,13 @@ class AffineStatement:
     operator: str
     start: Expr | None
     tensor: str
-    write: isl.PwAff
+    write: Place
     body: Expr
-    reads: Mapping[Access, isl.PwAff]
-    start_reads: Mapping[Access, isl.PwAff]
-    elements: Mapping[str, int]  # of each tensor
+    reads: Mapping[Access, Place]
+    start_reads: Mapping[Access, Place]
+    elements: Mapping[str, int]  # of each tensor, as in FlatAccess
     shared: tuple[str, ...] = ()  # as in FlatStatement
+    dynamic: Mapping[str, str] = field(default_factory=dict)  # as in FlatStatement, before dimensions start at 0
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -178,7 +289,7 @@ class AffineStatement:
     def flat(self) -> FlatStatement:
         """The same with linear forms; a MappingError where an access is none on the domain."""
 
-        def linear(tensor: str, place: isl.PwAff, where: isl.Set) -> FlatAccess:
+        def linear(tensor: str, place: Place, where: isl.Set) -> FlatAccess:
             return linear_form(tensor, self.elements[tensor], place, self.dims, where)
 
         reads = {access: linear(access.tensor, place, self.domain) for access, place in self.reads.items()}
@@ -187,17 +298,25 @@ class AffineStatement:
         starts = {access: linear(access.tensor, place, results) for access, place in self.start_reads.items()}
         names = self.name, self.dims, self.terms
         flat = FlatStatement(*names, self.domain.coalesce(), self.results, self.operator, self.start, write, self.body, reads, starts)
-        return replace(flat, shared=self.shared)
+        return replace(flat, shared=self.shared, dynamic=self.dynamic)
 
 
-def linear_form(tensor: str, elements: int, place: isl.PwAff, dims: tuple[str, ...], domain: isl.Set) -> FlatAccess:
-    """A place as a linear form where it is one on the domain, divisions that the domain decides included."""
-    on_domain = place.intersect_domain(domain).gist(domain).coalesce()
+def linear_form(tensor: str, elements: int, place: Place, dims: tuple[str, ...], domain: isl.Set) -> FlatAccess:
+    """A place as linear forms where it is made of some on the domain, divisions that the domain decides included."""
+    form, constant = _linear(tensor, place.fixed, dims, domain)
+    runtime = [(axis, *_linear(tensor, subscript, dims, domain), stride) for axis, stride, subscript in place.runtime]
+    return FlatAccess(tensor, form, constant, elements, tuple(RuntimeAxis(*axis) for axis in runtime))
+
+
+def _linear(tensor: str, value: isl.PwAff, dims: tuple[str, ...], domain: isl.Set) -> tuple[dict[str, int], int]:
+    on_domain = value.intersect_domain(domain).gist(domain).coalesce()
     pieces = on_domain.get_pieces()
     if len(pieces) != 1:
         raise MappingError(f"an access to {tensor} is in pieces")
     aff = pieces[0][1]
     if not aff.get_denominator_val().is_one() or any(not aff.get_coefficient_val(DIM.div, at).is_zero() for at in range(aff.dim(DIM.div))):
         raise MappingError(f"an access to {tensor} divides an index")
+    if any(not aff.get_coefficient_val(DIM.param, at).is_zero() for at in range(aff.dim(DIM.param))):
+        raise MappingError(f"an access to {tensor} begins at a dynamic size")
     form = {dim: step for at, dim in enumerate(dims) if (step := aff.get_coefficient_val(DIM.in_, at).to_python())}
-    return FlatAccess(tensor, form, aff.get_constant_val().to_python(), elements)
+    return form, aff.get_constant_val().to_python()

@@ -5,22 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from tcjit.grammar.affine import isl_name
+from tcjit.grammar.affine import affine, isl_name
 from tcjit.grammar.ast import Binary, Const, Expr, Index
 from tcjit.grammar.walk import rebuild
-from tcjit.mapping.assignment import Assignment
+from tcjit.mapping.assignment import Assignment, DynamicRanges
 from tcjit.mapping.storage import Bounds, fresh
 
 
 @dataclass(frozen=True)
 class Strip:
-    """``dim``, which started at ``lower``, is ``lower + block * outer + dim`` now, less than ``extent`` above ``lower``."""
+    """``dim``, which started at ``lower``, is ``lower + block * outer + dim`` now, less than ``extent`` above ``lower``: the greatest one
+    where it is the value of ``dynamic``, over dynamic sizes."""
 
     dim: str
     outer: str
     block: int
     lower: int
     extent: int
+    dynamic: Expr | None = None
 
     @property
     def value(self) -> Expr:
@@ -30,17 +32,29 @@ class Strip:
     @property
     def constraints(self) -> tuple[str, ...]:
         """What ends the last block, in isl's words."""
-        if self.extent % self.block == 0:
+        if self.extent % self.block == 0 and self.dynamic is None:
             return ()
-        return (f"{self.block} * {isl_name(self.outer)} + {isl_name(self.dim)} < {self.extent}",)
+        extent = self.extent if self.dynamic is None else affine(self.dynamic, {})
+        return (f"{self.block} * {isl_name(self.outer)} + {isl_name(self.dim)} < {extent}",)
 
-    def parts(self, box: Bounds) -> list[Bounds]:
-        """A box over the new dimensions as the whole blocks and what the last one has."""
+    @property
+    def blocks(self) -> Expr:
+        """The number of blocks over dynamic sizes."""
+        assert self.dynamic is not None
+        return _number("/", plus(self.dynamic, self.block - 1), self.block)
+
+    def parts(self, box: Bounds, dynamic: DynamicRanges) -> list[tuple[Bounds, DynamicRanges]]:
+        """A box over the new dimensions, some of which have ``dynamic`` ranges, as the whole blocks and what the last one has."""
         whole, rest = divmod(self.extent, self.block)
-        if not rest or self.dim not in {name for name, _, _ in box}:
-            return [box]
+        if self.dim not in {name for name, _, _ in box} or not (rest or self.dynamic):
+            return [(box, dynamic)]
+        if self.dynamic is not None:
+            zero, full = Const(0, dtype="int64"), _number("/", self.dynamic, self.block)
+            last = tuple((name, *((0, self.block) if name == self.dim else limits)) for name, *limits in box)
+            ends = {self.outer: (full, self.blocks), self.dim: (zero, _number("%", self.dynamic, self.block))}
+            return [(box, {**dynamic, self.outer: (zero, full)}), (last, {**dynamic, **ends})]
         parts = ({self.outer: (0, whole)}, {self.outer: (whole, whole + 1), self.dim: (0, rest)})
-        return [tuple((name, *part.get(name, limits)) for name, *limits in box) for part in parts]
+        return [(tuple((name, *part.get(name, limits)) for name, *limits in box), dynamic) for part in parts]
 
     def rewritten(self, expr: Expr) -> Expr:
         """An expression over the new dimensions."""
@@ -50,7 +64,8 @@ class Strip:
 def strip_mine(a: Assignment, dim: str, block: int) -> Strip:
     """Blocks of a dimension of the results, which start at 0."""
     lower, upper = next((least, end) for name, least, end in a.bounds if name == dim)
-    return Strip(dim, fresh(f"{dim}_block", [name for name, _, _ in a.bounds]), block, lower, upper - lower)
+    dynamic = plus(a.dynamic[dim][1], -lower) if dim in a.dynamic else None
+    return Strip(dim, fresh(f"{dim}_block", [name for name, _, _ in a.bounds]), block, lower, upper - lower, dynamic)
 
 
 def strip_mined(a: Assignment, strip: Strip) -> Assignment:
@@ -61,7 +76,10 @@ def strip_mined(a: Assignment, strip: Strip) -> Assignment:
     constraints = (*a.constraints, *(strip.constraints if len(bounds) > len(a.bounds) else ()))
     start = None if a.start is None else strip.rewritten(a.start)
     subscripts, value = tuple(map(strip.rewritten, a.subscripts)), strip.rewritten(a.value)
-    return replace(a, subscripts=subscripts, value=value, start=start, bounds=tuple(bounds), constraints=constraints)
+    dynamic = {name: limits for name, limits in a.dynamic.items() if name != strip.dim}
+    if strip.dynamic is not None:
+        dynamic[strip.outer] = Const(0, dtype="int64"), strip.blocks
+    return replace(a, subscripts=subscripts, value=value, start=start, bounds=tuple(bounds), constraints=constraints, dynamic=dynamic)
 
 
 def with_indices(expr: Expr, values: Mapping[str, Expr]) -> Expr:
@@ -69,6 +87,10 @@ def with_indices(expr: Expr, values: Mapping[str, Expr]) -> Expr:
     if isinstance(expr, Index):
         return values.get(expr.name, expr)
     return rebuild(expr, lambda part: with_indices(part, values))
+
+
+def _number(op: str, left: Expr, number: int) -> Expr:
+    return Binary(op, left, Const(number, dtype="int64"), dtype="int64")
 
 
 def plus(left: Expr, number: int) -> Expr:

@@ -8,46 +8,48 @@ last tile along a dimension of a box would be partial, it begins earlier and *ov
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import islpy as isl
 
 from tcjit.errors import MappingError, VerifyError
 from tcjit.mapping.nest.nest import Nest
-from tcjit.mapping.nest.statement import DIM, FlatAccess, FlatStatement
+from tcjit.mapping.nest.statement import DIM, FlatAccess, FlatStatement, parameter_names, parameters
 
 
 @dataclass(frozen=True)
 class PointCheck:
-    """``sum(coefficients[d] * d) + constant >= 0``, or ``== 0``: a constraint that a partial tile does not imply."""
+    """``sum(coefficients[d] * d) + sum(sizes[s] * s) + constant >= 0``, or ``== 0``, over dimensions and dynamic sizes: a constraint that a
+    partial tile does not imply."""
 
     coefficients: Mapping[str, int]
     constant: int
     equality: bool
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
     def text(self) -> str:
         """In isl's words."""
-        terms = [f"{coefficient} * {dim}" for dim, coefficient in self.coefficients.items()]
+        terms = [f"{coefficient} * {dim}" for dim, coefficient in (*self.coefficients.items(), *self.sizes.items())]
         return f"{' + '.join([*terms, str(self.constant)])} {'=' if self.equality else '>='} 0"
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """Tiles along ``dim`` begin at ``first``, in isl's words over the digits, or at ``greatest``, whichever is less, and store no result
-    before ``first``."""
+    """Tiles along ``dim`` begin at ``first``, in isl's words over the digits, or at ``greatest``, over dynamic sizes, whichever is less,
+    and store no result before ``first``."""
 
     dim: str
     first: str
-    greatest: int
+    greatest: str
 
 
 @dataclass(frozen=True)
 class Tiles:
     """The tiles of a statement.
 
-    ``counts``: the values of each digit, from 0 on; ``own``: the digits of results; ``points``: from digits and the points inside a tile,
-    ``digits`` then ``inside``, to
-    the dimensions; ``box``: the values that those take; ``full`` and ``partial``: sets of digits; ``checks``: what must hold of a point of
+    ``counts``: the values of each digit, from 0 on, for the greatest sizes; ``lasts``: the last of them for those of a call, in isl's words
+    and C's; ``own``: the digits of results; ``points``: from digits and the points inside a tile, ``digits`` then ``inside``, to the
+    dimensions; ``box``: the values that those take; ``full`` and ``partial``: sets of digits; ``checks``: what must hold of a point of
     a partial tile to be in the domain; ``edges``: what must hold of a tile's result to be one; ``result_checks``: what must hold of a
     result to have terms, where tiles compute sums for others too, which start again in their place. ``overlaps``: the dimensions whose last
     tile overlaps the one before.
@@ -55,6 +57,7 @@ class Tiles:
 
     digits: tuple[str, ...]
     counts: tuple[int, ...]
+    lasts: tuple[str, ...]
     own: tuple[str, ...]
     inside: tuple[str, ...]
     points: isl.PwMultiAff
@@ -71,21 +74,29 @@ def tile(s: FlatStatement, nest: Nest, width: int) -> Tiles:
     """The tiles of a statement for vectors of ``width`` lanes; the nest is one of the statement's."""
     if wrong := nest.problem(s, width):
         raise MappingError(wrong)
+    block = nest.block_loop(s)
+    if block is not None and not s.is_sum(nest.loops[block].dim):
+        raise MappingError("blocks of terms whose number is no sum of sizes")
     ctx = s.domain.get_ctx()
     digits = tuple(f"c{number}" for number in range(len(nest.loops)))
     inside = [dim for dim in s.dims if dim in nest.leaf.window or nest.leaf.tile(dim, width) > 1]
     shifted = _overlapping(s, nest, width)
     overlaps = []
     parts: dict[str, list[str]] = {dim: [] for dim in s.dims}
-    facts, counts, around = [], [], {dim: s.extent(dim) for dim in s.dims}
+    facts, counts, lasts, around = [], [], [], {dim: s.extent(dim) for dim in s.dims}
     for digit, loop in zip(digits, nest.loops, strict=True):
         counts.append(-(-around[loop.dim] // loop.block))
         facts.append(f"0 <= {digit} < {counts[-1]}")
+        open_ended = loop.dim in s.dynamic and not parts[loop.dim]
+        lasts.append(f"({s.dynamic[loop.dim]} - 1) / {loop.block}" if open_ended else str(counts[-1] - 1))
         parts[loop.dim].append(f"{loop.block} * {digit}")
         around[loop.dim] = min(around[loop.dim], loop.block)
+    ended = {dim: parts[dim] for dim in s.dynamic if parts[dim] and dim not in shifted}
+    facts += [f"{' + '.join(terms)} < {s.dynamic[dim]}" for dim, terms in ended.items()]
     for dim in shifted:
-        overlap = Overlap(dim, " + ".join(parts[dim]), s.extent(dim) - nest.leaf.tile(dim, width))
-        facts.append(f"{overlap.first} < {s.extent(dim)}")
+        end, lanes = s.dynamic.get(dim), nest.leaf.tile(dim, width)
+        overlap = Overlap(dim, " + ".join(parts[dim]), f"{end} - {lanes}" if end else str(s.extent(dim) - lanes))
+        facts.append(f"{overlap.first} < {s.extent_text(dim)}")
         parts[dim] = [f"min({overlap.first}, {overlap.greatest})"]
         overlaps.append(overlap)
     for dim in inside:
@@ -94,8 +105,9 @@ def tile(s: FlatStatement, nest: Nest, width: int) -> Tiles:
         parts[dim].append(f"r_{dim}")
     names = ", ".join([*digits, *(f"r_{dim}" for dim in inside)])
     images = ", ".join(" + ".join(parts[dim]) or "0" for dim in s.dims)
-    points = isl.PwMultiAff.read_from_str(ctx, f"{{ [{names}] -> [{images}] }}")
-    box = isl.Set.read_from_str(ctx, f"{{ [{names}] : {' and '.join(facts) or '0 = 0'} }}")
+    sizes = parameters(s.domain)
+    points = isl.PwMultiAff.read_from_str(ctx, f"{sizes}{{ [{names}] -> [{images}] }}")
+    box = isl.Set.read_from_str(ctx, f"{sizes}{{ [{names}] : {' and '.join(facts) or '0 = 0'} }}").intersect_params(s.results.params())
     count, rest = len(digits), len(inside)
 
     def tiles_of(where: isl.Set) -> isl.Set:
@@ -115,7 +127,8 @@ def tile(s: FlatStatement, nest: Nest, width: int) -> Tiles:
     edges = _checks(s.results, s.outputs, box.apply(isl.Map.from_pw_multi_aff(points)).project_out(DIM.set, *terms), nest.leaf.lane)
     result_checks = _checks(having, s.outputs, reached.project_out(DIM.set, *terms), nest.leaf.lane)
     own = tuple(digit for digit, loop in zip(digits, nest.loops, strict=True) if loop.dim in s.outputs)
-    return Tiles(digits, tuple(counts), own, tuple(inside), points, box, full, partial, checks, edges, result_checks, tuple(overlaps))
+    numbers = tuple(counts), tuple(lasts)
+    return Tiles(digits, *numbers, own, tuple(inside), points, box, full, partial, checks, edges, result_checks, tuple(overlaps))
 
 
 def _overlapping(s: FlatStatement, nest: Nest, width: int) -> list[str]:
@@ -123,7 +136,7 @@ def _overlapping(s: FlatStatement, nest: Nest, width: int) -> list[str]:
     found = []
     for dim in s.outputs if s.is_box else [dim for dim in s.outputs if dim in s.free_dims]:
         size, extent = nest.leaf.tile(dim, width), s.extent(dim)
-        if extent % size == 0 or extent < size:
+        if not s.is_sum(dim) or size == 1 or (extent % size == 0 and dim not in s.dynamic) or s.least_extent(dim) < size:
             continue
         others = [name for name in s.outputs if name != dim]
         if s.is_box:
@@ -138,6 +151,8 @@ def _overlapping(s: FlatStatement, nest: Nest, width: int) -> list[str]:
 
 def stays_inside(flat: FlatAccess, s: FlatStatement, nest: Nest, width: int, overlaps: Collection[str] = ()) -> bool:
     """Whether an access is inside its tensor at all points of all tiles, those outside the domain included."""
+    if flat.runtime or any(dim in s.dynamic for dim in flat.form):
+        return False
     least = greatest = flat.constant
     for dim, step in flat.form.items():
         size = 1 if dim in nest.leaf.window or dim in overlaps else nest.leaf.tile(dim, width)
@@ -148,6 +163,8 @@ def stays_inside(flat: FlatAccess, s: FlatStatement, nest: Nest, width: int, ove
 
 def _computed(s: FlatStatement, nest: Nest, width: int, overlaps: Collection[str]) -> isl.Set:
     """The points that tiles compute: the domain, and beyond its box those of results that are never stored, where all reads may happen."""
+    if s.dynamic:
+        return s.domain
     if not s.is_box:
         extended = _with_whole_tiles(s, nest, width, [dim for dim in s.dims if dim not in overlaps])
         return extended if all(extended.is_subset(_read_inside(s, flat)) for flat in s.reads.values()) else s.domain
@@ -171,7 +188,9 @@ def _with_whole_tiles(s: FlatStatement, nest: Nest, width: int, dims: Collection
 
 
 def _read_inside(s: FlatStatement, flat: FlatAccess) -> isl.Set:
-    """The points at which an access is inside its tensor."""
+    """The points at which an access is known to be inside its tensor."""
+    if flat.runtime:
+        return s.domain
     place = " + ".join([*(f"{step} * {dim}" for dim, step in flat.form.items()), str(flat.constant)])
     return isl.Set.read_from_str(s.domain.get_ctx(), f"{{ [{', '.join(s.dims)}] : 0 <= {place} < {flat.elements} }}")
 
@@ -183,7 +202,7 @@ def _without_result_conditions(s: FlatStatement, nest: Nest, domain: isl.Set) ->
     """
     outputs, ctx, count = len(s.outputs), s.domain.get_ctx(), len(s.dims)
     every = isl.Set.universe(s.results.get_space())
-    if s.is_box or s.start is None or nest.leaf.lane in s.terms or len(domain.get_basic_sets()) != 1:
+    if s.is_box or s.dynamic or s.start is None or nest.leaf.lane in s.terms or len(domain.get_basic_sets()) != 1:
         return domain, every
     (basic,) = domain.get_basic_sets()
     facts = [f"0 <= {dim} <= {domain.dim_max_val(at) if dim in s.free_dims else s.range(dim)[1]}" for at, dim in enumerate(s.dims)]
@@ -212,16 +231,18 @@ def _checks(where: isl.Set, dims: tuple[str, ...], reached: isl.Set, lane: str) 
             continue
         coefficients = {dim: constraint.get_coefficient_val(DIM.set, at).to_python() for at, dim in enumerate(dims)}
         kept = {dim: coefficient for dim, coefficient in coefficients.items() if coefficient}
+        sizes = {name: constraint.get_coefficient_val(DIM.param, at).to_python() for at, name in enumerate(parameter_names(where))}
         equality = constraint.is_equality()
         if equality and lane in kept:
             raise MappingError("a condition that no mask of lanes is")
-        found.append(PointCheck(kept, constraint.get_constant_val().to_python(), equality))
+        sizes = {name: coefficient for name, coefficient in sizes.items() if coefficient}
+        found.append(PointCheck(kept, constraint.get_constant_val().to_python(), equality, sizes))
     return tuple(found)
 
 
 def verify_tiles(s: FlatStatement, tiles: Tiles) -> None:
     """Prove that every point of the domain is computed once, and no other of a result that is stored."""
-    ctx = s.domain.get_ctx()
+    ctx, sizes = s.domain.get_ctx(), parameters(s.domain)
     points = isl.Map.from_pw_multi_aff(tiles.points).intersect_domain(tiles.box)
     if not s.domain.is_subset(points.range()) or not (tiles.overlaps or points.is_injective()):
         raise VerifyError(f"tile: {s.name}: digits miss points, or meet one twice")
@@ -230,7 +251,7 @@ def verify_tiles(s: FlatStatement, tiles: Tiles) -> None:
         return tiles.box.intersect(some.insert_dims(DIM.set, len(tiles.digits), len(tiles.inside))).apply(points)
 
     facts = " and ".join(check.text() for check in tiles.result_checks) or "0 = 0"
-    having = isl.Set.read_from_str(ctx, f"{{ [{', '.join(s.outputs)}] : {facts} }}")
+    having = isl.Set.read_from_str(ctx, f"{sizes}{{ [{', '.join(s.outputs)}] : {facts} }}")
     unstored = s.results.intersect(having).complement().insert_dims(DIM.set, len(s.outputs), len(s.terms))
     allowed = s.domain.union(unstored)
     if not s.domain.project_out(DIM.set, len(s.outputs), len(s.terms)).is_subset(having):
@@ -238,7 +259,7 @@ def verify_tiles(s: FlatStatement, tiles: Tiles) -> None:
     if not tiles.full.is_disjoint(tiles.partial) or not of(tiles.full).is_subset(allowed):
         raise VerifyError(f"tile: {s.name}: a full tile has a point outside the domain")
     facts = " and ".join(check.text() for check in tiles.checks) or "0 = 0"
-    checked = isl.Set.read_from_str(ctx, f"{{ [{', '.join(s.dims)}] : {facts} }}")
+    checked = isl.Set.read_from_str(ctx, f"{sizes}{{ [{', '.join(s.dims)}] : {facts} }}")
     computed = of(tiles.partial).intersect(checked)
     if not computed.is_subset(allowed) or not s.domain.is_subset(of(tiles.full).union(computed)):
         raise VerifyError(f"tile: {s.name}: the checks of partial tiles are not its domain")
@@ -249,7 +270,7 @@ def verify_tiles(s: FlatStatement, tiles: Tiles) -> None:
             raise VerifyError(f"tile: {s.name}: a tile reads outside {flat.tensor}")
     stored = tiles.box.apply(isl.Map.from_pw_multi_aff(tiles.points)).project_out(DIM.set, len(s.outputs), len(s.terms))
     facts = " and ".join(check.text() for check in tiles.edges) or "0 = 0"
-    kept = stored.intersect(isl.Set.read_from_str(ctx, f"{{ [{', '.join(s.outputs)}] : {facts} }}"))
+    kept = stored.intersect(isl.Set.read_from_str(ctx, f"{sizes}{{ [{', '.join(s.outputs)}] : {facts} }}"))
     if not kept.is_equal(s.results):
         raise VerifyError(f"tile: {s.name}: what tiles store are not the results")
     if tiles.overlaps:
@@ -266,7 +287,7 @@ def _verify_overlaps(s: FlatStatement, tiles: Tiles, points: isl.Map, checked: i
         raise VerifyError(f"tile: {s.name}: a tile meets a point twice")
     places = ", ".join([*tiles.own, *s.outputs])
     facts = [*(check.text() for check in tiles.edges), *(f"{overlap.first} <= {overlap.dim}" for overlap in tiles.overlaps)]
-    kept = isl.Set.read_from_str(ctx, f"{{ [{places}] : {' and '.join(facts)} }}")
+    kept = isl.Set.read_from_str(ctx, f"{parameters(s.domain)}{{ [{places}] : {' and '.join(facts)} }}")
     stored = met.range().project_out(DIM.set, own + len(s.outputs), terms).intersect(kept)
     result_of = isl.Map.read_from_str(ctx, f"{{ [{places}] -> [{', '.join(s.outputs)}] }}").intersect_domain(stored)
     if not result_of.is_injective() or not result_of.range().is_equal(s.results):

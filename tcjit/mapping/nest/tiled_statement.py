@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Literal
 
 import islpy as isl
@@ -44,6 +45,12 @@ class TiledStatement:
 
         moving = [(position, count) for position, count in enumerate(self.tiles.counts) if count > 1][:loops]
         return any(not at(position, count // 3).is_equal(at(position, 2 * count // 3)) for position, count in moving)
+
+    @property
+    def points_of_tile(self) -> int:
+        """The points of a full tile, in vectors of lanes: what one of them takes is about what a plain statement does."""
+        leaf = self.nest.leaf
+        return leaf.vectors * prod(count for _, count in leaf.rows) * prod(self.statement.extent(dim) for dim in leaf.window)
 
     def tile_statement(self, kind: Kind) -> str:
         """The name of a kind of its tile statements in a schedule tree."""

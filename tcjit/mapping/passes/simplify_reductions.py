@@ -37,13 +37,15 @@ def simplify_reductions(before: Assignments) -> Assignments:
         if len(a.terms) != 1 or not all(isinstance(sub, Index) for sub in a.subscripts):
             return [a]
         try:
-            whole = affine_statement("S", a, contiguous, before.values, context())
+            whole = affine_statement("S", a, contiguous, before.program, context())
         except MappingError:
             return [a]
         s = restrict(whole, a.value.dtype, before.values)
-        if s is whole:
-            return [a]
+        fixed = s.domain.project_out(DIM.param, 0, s.domain.dim(DIM.param))
+        if s is whole or not fixed.intersect_params(s.domain.params()).is_equal(s.domain):
+            return [a]  # or terms depend on dynamic sizes
         verify_restrict(whole, s, before.values)
+        s = replace(s, domain=fixed, results=s.results.project_out(DIM.param, 0, s.results.dim(DIM.param)))
         for dim, lower, upper in a.results:
             for step in (1, -1) if upper - lower >= LEAST and not _moves(s.body, dim) else ():
                 term = _added(s, dim, step)

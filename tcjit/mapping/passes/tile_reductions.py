@@ -139,10 +139,12 @@ class _ReductionTiling:
         a = self.a
         if a.start != identity(a.operator, a.value.dtype):
             raise _NoNestError("starts from another value than the identity")
-        wide = temporaries.add(a.source, f"{a.tensor}_wide", "float32", temporaries.tensors[a.tensor].shape)
+        result = temporaries.tensors[a.tensor]
+        wide = temporaries.add(a.source, f"{a.tensor}_wide", "float32", result.shape, result.dynamic_extents)
         value, start = Cast(a.value, dtype=wide.dtype), identity(a.operator, wide.dtype)
-        result = Cast(Access(wide.name, a.subscripts, dtype=wide.dtype), dtype=a.value.dtype)
-        narrowed = Assignment(a.tensor, a.subscripts, "=", result, a.results, a.source, outer=a.outer)
+        rounded = Cast(Access(wide.name, a.subscripts, dtype=wide.dtype), dtype=a.value.dtype)
+        dynamic = {dim: limits for dim, limits in a.dynamic.items() if dim not in a.reduction}
+        narrowed = Assignment(a.tensor, a.subscripts, "=", rounded, a.results, a.source, outer=a.outer, dynamic=dynamic)
         tiling = replace(self, a=replace(a, tensor=wide.name, value=value, start=start))
         try:
             with temporaries.attempt():
@@ -250,7 +252,7 @@ class _ReductionTiling:
     ) -> Assignment | None:
         """The assignment to a temporary in an order of results that a plan takes less time for, the copy to their places included, and with
         nothing behind it; None where no other order is better."""
-        if a.outer or a.start is None or not found.complete or len(found.statements) > 1 or not self.setting.options.pack:
+        if a.outer or a.dynamic or a.start is None or not found.complete or len(found.statements) > 1 or not self.setting.options.pack:
             return None  # a temporary does not hold what a result that goes on held before
         least = GAIN * plans[0].estimate.cycles
         copy = self.core.copy_cycles(prod(upper - lower for _, lower, upper in a.results), together=False)
@@ -282,8 +284,6 @@ class _ReductionTiling:
         a = self.a
         if not a.reduction or a.empty or a.operator not in OPERATORS:
             raise _NoNestError("no reduction")
-        if a.dynamic or self.setting.program.program.dynamic:
-            raise _NoNestError("dynamic sizes")
         if a.value.dtype not in ELEMENT_BYTES or tensors[a.tensor].dtype != a.value.dtype:
             raise _NoNestError(f"elements of {a.value.dtype}")
         if a.start is not None and a.start != identity(a.operator, a.value.dtype):
@@ -293,9 +293,9 @@ class _ReductionTiling:
 
     def rewritten(self, a: Assignment, epilogue: Epilogue, tensors: Mapping[str, Storage]) -> _Rewritten:
         """The assignment as statements without conditions and divisions, simplified."""
-        values = self.setting.program.values
-        whole = affine_statement(self.name, a, tensors, values, context())
-        restricted = restrict(whole, a.value.dtype, values)
+        program = self.setting.program.program
+        whole = affine_statement(self.name, a, tensors, program, context())
+        restricted = restrict(whole, a.value.dtype, program.values)
         if not has_vector_form(restricted.body):
             raise _NoNestError("the body has no form over vectors")
         own = (a.value.dtype, *NARROW.get(a.value.dtype, ()))
@@ -309,7 +309,7 @@ class _ReductionTiling:
             raise MappingError("residue classes in loops that others share")
         if epilogue.assignments and (len(parts) > 1 or not complete):
             raise MappingError("an epilogue of residue classes")
-        statements = [_simplified(with_epilogue(part.flat(), epilogue, tensors, values)) for part, _ in parts]
+        statements = [_simplified(with_epilogue(part.flat(), epilogue, tensors, program)) for part, _ in parts]
         if not all(s.writes_once for s in statements):
             raise MappingError("several results are written to one element")
         if restricted is whole and not self.alone and not any(map(_reuses, statements)):
@@ -368,9 +368,9 @@ def _simplified(s: FlatStatement) -> FlatStatement:
 def _reuses(s: FlatStatement) -> bool:
     """Whether an element is read for several results: an operand does not move with one, or a term moves it like a result does."""
     reads = s.reads.values()
-    if any(not flat.stride(dim) for flat in reads for dim in s.outputs):
+    if any(dim not in flat.dims for flat in reads for dim in s.outputs):
         return True
-    return any(_overlap(s, flat.form) for flat in reads)
+    return any(_overlap(s, flat.estimated().form) for flat in reads)
 
 
 def _overlap(s: FlatStatement, form: Mapping[str, int]) -> bool:

@@ -15,7 +15,7 @@ from tcjit.mapping.nest.strip_mine import plus, strip_mine, strip_mined
 
 def statement(a: Assignment, before: object) -> AffineStatement:
     tensors = {storage.name: storage for storage in before.tensors}  # type: ignore[attr-defined]
-    return affine_statement("S", a, tensors, before.values, context())  # type: ignore[attr-defined]
+    return affine_statement("S", a, tensors, before.program, context())  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(("lower", "upper"), [(0, 12), (0, 13), (0, 3), (0, 1), (2, 10), (3, 14), (5, 6)])
