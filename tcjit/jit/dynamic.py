@@ -1,9 +1,8 @@
 """Dynamic sizes of a def, and the range of values that each of its kernels serves.
 
-A size is dynamic where the caller says so, where torch.compile has a symbol for it, and by itself once calls brought a fifth value of it; a
-sixty-fifth where kernels for fixed sizes have nests: dynamic ones have none, and take up to thirty times as long. A dynamic kernel serves
-the values between two limits, one 32 times the other: a hundred values cost a few compilations, and what a kernel is made for is never far
-from what it is used for.
+A size is dynamic where the caller says so, where torch.compile has a symbol for it, and by itself once calls brought a fifth value of it. A
+dynamic kernel serves the values between two limits, one 32 times the other: a hundred values cost a few compilations, and what a kernel is
+made for is never far from what it is used for.
 """
 from __future__ import annotations
 
@@ -17,7 +16,6 @@ from tcjit.jit.launch import Key
 from tcjit.jit.signature import Signature, evaluate
 
 FIXED_VALUES = 4  # values of a size that get kernels of their own before it is dynamic
-FIXED_VALUES_NESTS = 64  # the same where those kernels have nests
 UNWARNED_SHAPES = 16  # distinct compiled shapes of a def before a warning
 FIRST_LIMIT = 32  # values up to here share a kernel
 FACTOR = 32  # greatest over least value of the others
@@ -48,7 +46,6 @@ class SizeHistory:
         self.found: dict[str, None] = {}
         self._seen: dict[str, dict[int, None]] = {size: {} for size in signature.sizes if size not in signature.specialised}
         self._shapes: dict[tuple[tuple[int, ...], ...], None] = {}
-        self._fixed_values = FIXED_VALUES
 
     def symbolic(self, size: str) -> None:
         """Make a size dynamic for which a tracer has a symbol."""
@@ -58,7 +55,7 @@ class SizeHistory:
     def see(self, values: Mapping[str, int]) -> None:
         """Count the sizes of a call with new shapes; one with more values than get kernels of their own becomes dynamic."""
         for size, seen in self._seen.items():
-            if len(seen) < self._fixed_values:
+            if len(seen) < FIXED_VALUES:
                 seen[values[size]] = None
             elif values[size] not in seen:
                 self.found[size] = None
@@ -77,17 +74,14 @@ class SizeHistory:
         names = [*self.declared, *self.found] if all_of_them else list(self.declared)
         return {size: served for size in self.signature.sizes if size in names and (served := limits(values[size])) is not None}
 
-    def compiled(self, key: Key, nests: int) -> None:
-        """Count a compiled kernel, which has so many ``nests``; warns once when there are more than ``UNWARNED_SHAPES``."""
-        if nests:
-            self._fixed_values = FIXED_VALUES_NESTS
+    def compiled(self, key: Key) -> None:
+        """Count a compiled kernel; warns once when there are more than ``UNWARNED_SHAPES``."""
         before = len(self._shapes)
         if before <= UNWARNED_SHAPES:
             self._shapes[key.shapes] = None
         if before == UNWARNED_SHAPES < len(self._shapes):
             fixed = [size for size in self.signature.sizes if size not in self.signature.specialised]
             hint = f"define(..., dynamic={fixed}) would compile a few for all" if fixed else "its sizes are part of the code"
-            hint += ", slower ones" if fixed and self._fixed_values == FIXED_VALUES_NESTS else ""
             warnings.warn(f"{self.signature.name}() has been compiled for more than {UNWARNED_SHAPES} shapes; {hint}", stacklevel=_caller())
 
 

@@ -65,7 +65,7 @@ class Storage:
 
     @property
     def estimated_strides(self) -> tuple[int, ...]:
-        """Element strides for the greatest extents; where only the call knows them, those of a contiguous tensor, but none of neighbours."""
+        """Element strides for the greatest extents; where only the call knows them those of a contiguous tensor, but never neighbours'."""
         order = memory_order(self.layout, len(self.shape)) or range(len(self.shape))
         found, step = [0] * len(self.shape), 1
         for axis in reversed(order):

@@ -229,28 +229,13 @@ def test_the_fifth_value_makes_a_size_dynamic(kernels: list[dict[str, Any]]) -> 
     assert kernels == [{}, {}, {}, {}, {"B": [1, 32]}, {"B": [33, 1024]}]
 
 
-def test_more_values_have_kernels_of_their_own_where_those_have_nests(
-    monkeypatch: pytest.MonkeyPatch, kernels: list[dict[str, Any]]
-) -> None:
-    monkeypatch.setattr(dynamic, "FIXED_VALUES_NESTS", 6)
-    mlp = tcjit.define(TEXT + "# nests", target="cpu").mlp
-    w, b = seeded(37, 70), seeded(37)
-    for value in (3, 4, 3, 5, 6, 7, 8, 9, 40, 3):
+def test_dynamic_kernels_have_the_nests_of_fixed_ones() -> None:
+    mlp, w, b = tcjit.define(TEXT + "# nests", target="cpu", dynamic=["B"]).mlp, seeded(37, 70), seeded(37)
+    fixed = tcjit.define(TEXT + "# nests", target="cpu").mlp
+    for value in (1, 8, 9, 33, 70):
         x = seeded(value, 70)
         torch.testing.assert_close(mlp(x, w, b), torch.relu(x @ w.T + b), rtol=1e-3, atol=1e-3)
-    assert kernels == [{}, {}, {}, {}, {}, {}, {"B": [1, 32]}, {"B": [33, 1024]}]
-    assert [mlp.compile(seeded(value, 70), w, b).nests for value in (8, 9)] == [1, 0]
-
-
-def test_the_warning_of_many_shapes_says_that_dynamic_kernels_are_slower(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dynamic, "UNWARNED_SHAPES", 2)
-    mlp = tcjit.define(TEXT + "# warned", target="cpu").mlp
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        for value in (3, 4, 5):
-            mlp(seeded(value, 70), seeded(37, 70), seeded(37))
-    messages = [str(warning.message) for warning in told if warning.category is UserWarning]
-    assert len(messages) == 1 and re.search(r"dynamic=\[.*\]\) would compile a few for all, slower ones", messages[0])
+        assert mlp.compile(x, w, b).nests == fixed.compile(x, w, b).nests == 1
 
 
 def test_a_tuned_shape_keeps_a_kernel_of_its_own(monkeypatch: pytest.MonkeyPatch, kernels: list[dict[str, Any]]) -> None:
@@ -327,10 +312,11 @@ print(json.dumps([found, "lark" in sys.modules, "islpy" in sys.modules]))
 
 def test_a_copy_is_made_by_as_many_threads_as_pay() -> None:
     """The inner loops count though they are cut by a minimum: 3 * 16 * 13 elements of each batch, 32,768 in all make threads worth it."""
+    loops = tcjit.Options(nest=False)
     text = "def product(float(B,N,M) X, float(B,K,M) Y) -> (Z) { Z(b,n,k) +=! X(b,n,m) * Y(b,k,m) }"
     product, given = tcjit.define(text, dynamic=["B"])["product"], torch.randn(63, 13, 36)
-    assert "_packed_p[" in product.compile(given, given).source, "by default it is made in the loop of the product"
-    source = product.compile(given, given, options=tcjit.Options(fusion="minimal")).source
+    assert "_packed_p[" in product.compile(given, given, options=loops).source, "by default it is made in the loop of the product"
+    source = product.compile(given, given, options=loops.but(fusion="minimal")).source
     assert source.count("  if (tc_size_B >= 53) {\n#pragma omp parallel for collapse(2)") == 1, source
     assert source.count(" collapse(2)") == 1, "in the other branch there are none"
 

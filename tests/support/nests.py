@@ -16,7 +16,7 @@ from tcjit.mapping.machine import Machine
 from tcjit.mapping.nest.affine_statement import affine_statement
 from tcjit.mapping.nest.nest import Nest
 from tcjit.mapping.nest.restrict import restrict
-from tcjit.mapping.nest.statement import AffineStatement, FlatAccess, FlatStatement
+from tcjit.mapping.nest.statement import AffineStatement, FlatAccess, FlatStatement, Place
 from tcjit.mapping.nest.tile import PointCheck, Tiles
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.pad_operands import pad_operands
@@ -68,14 +68,14 @@ def points(where: isl.Set) -> list[Point]:
     return sorted(found)
 
 
-def place(access: FlatAccess | isl.PwAff, dims: tuple[str, ...], at: Point) -> int:
+def place(access: FlatAccess | Place, dims: tuple[str, ...], at: Point) -> int:
     """The element of memory that an access names at a point."""
     if isinstance(access, FlatAccess):
         return access.constant + sum(access.stride(dim) * value for dim, value in zip(dims, at))
-    given = isl.Point.zero(access.domain().get_space())
+    given = isl.Point.zero(access.fixed.domain().get_space())
     for position, value in enumerate(at):
-        given = given.set_coordinate_val(DIM.set, position, isl.Val(value, access.get_ctx()))
-    value: int = access.eval(given).to_python()
+        given = given.set_coordinate_val(DIM.set, position, isl.Val(value, given.get_ctx()))
+    value: int = access.fixed.eval(given).to_python()
     return value
 
 

@@ -35,7 +35,7 @@ def conversions(a: Assignment, tensors: Mapping[str, Storage]) -> Iterator[tuple
 
 
 def convert_operands(a: Assignment, temporaries: Temporaries, copied: Collection[str]) -> tuple[list[Assignment], Assignment]:
-    """Copies of the tensors in narrower types that are to be ``copied``, in the type of the reduction, and the assignment that reads them."""
+    """Copies of the tensors in narrower types that are ``copied``, in the type of the reduction, and the assignment that reads them."""
     copies, names = [], {}
     wide, narrow = a.value.dtype, _narrow_types(a)
     for tensor in dict.fromkeys(access.tensor for access, _ in guarded_accesses(a.value)):

@@ -43,8 +43,10 @@ def form_dot_products(a: Assignment, temporaries: Temporaries, ways: int, *, pan
     """The assignment over groups of terms, four where ``ways`` allows it; as it is where it is no sum of products of narrow integers, or
     copies would not pay. Without ``panels`` it reads copies of whole tensors."""
     product, conditions = without_conditions(a.value)
-    if any(dim in a.dynamic for dim in a.reduction) or a.operator != "+=" or a.value.dtype != "int32" or not isinstance(product, Binary) or product.op != "*":
+    if a.operator != "+=" or a.value.dtype != "int32" or not isinstance(product, Binary) or product.op != "*":
         return DotProducts(a)
+    if any(dim in a.dynamic for dim in a.reduction):
+        return DotProducts(a)  # the last group has as many terms as the sizes say
     left, right = narrow_factor(product.left), narrow_factor(product.right)
     if left is None or right is None:
         return DotProducts(a)

@@ -14,11 +14,11 @@ from tcjit.errors import MappingError
 from tcjit.grammar.affine import isl_name
 from tcjit.grammar.ast import Access, Binary, Call, Const, Expr, Index
 from tcjit.grammar.walk import walk
-from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
+from tcjit.mapping.assignment import Assignment, Assignments, DynamicRanges, Temporaries, rewrite
 from tcjit.mapping.isl import context
 from tcjit.mapping.nest.affine_statement import affine_statement
 from tcjit.mapping.nest.restrict import restrict, verify_restrict
-from tcjit.mapping.nest.statement import DIM, AffineStatement
+from tcjit.mapping.nest.statement import DIM, AffineStatement, parameters
 from tcjit.mapping.nest.strip_mine import plus, with_indices
 from tcjit.mapping.reduction import identity
 
@@ -32,7 +32,7 @@ def simplify_reductions(before: Assignments) -> Assignments:
     contiguous = {storage.name: replace(storage, layout="contiguous") for storage in before.tensors}
 
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
-        if not a.reduction or a.empty or a.dynamic or a.start is None or a.start != identity(a.operator, a.value.dtype):
+        if not a.reduction or a.empty or a.start is None or a.start != identity(a.operator, a.value.dtype):
             return [a]
         if len(a.terms) != 1 or not all(isinstance(sub, Index) for sub in a.subscripts):
             return [a]
@@ -41,11 +41,13 @@ def simplify_reductions(before: Assignments) -> Assignments:
         except MappingError:
             return [a]
         s = restrict(whole, a.value.dtype, before.values)
-        fixed = s.domain.project_out(DIM.param, 0, s.domain.dim(DIM.param))
-        if s is whole or not fixed.intersect_params(s.domain.params()).is_equal(s.domain):
-            return [a]  # or terms depend on dynamic sizes
+        if s is whole:
+            return [a]
         verify_restrict(whole, s, before.values)
-        s = replace(s, domain=fixed, results=s.results.project_out(DIM.param, 0, s.results.dim(DIM.param)))
+        fixed = _for_all_sizes(s)
+        if fixed is None:
+            return [a]
+        s = fixed
         for dim, lower, upper in a.results:
             for step in (1, -1) if upper - lower >= LEAST and not _moves(s.body, dim) else ():
                 term = _added(s, dim, step)
@@ -54,6 +56,16 @@ def simplify_reductions(before: Assignments) -> Assignments:
         return [a]
 
     return rewrite(before, visit)
+
+
+def _for_all_sizes(s: AffineStatement) -> AffineStatement | None:
+    """The statement for the greatest sizes, where for others it has fewer results, and these the same terms; None where terms depend on
+    dynamic sizes."""
+    domain, results = (where.project_out(DIM.param, 0, where.dim(DIM.param)) for where in (s.domain, s.results))
+    ends = [f"{dim} < {extent}" for dim, extent in s.dynamic.items() if dim in s.outputs]
+    text = f"{parameters(s.domain)}{{ [{', '.join(s.dims)}] : {' and '.join(ends) or '0 = 0'} }}"
+    here = domain.intersect(isl.Set.read_from_str(s.domain.get_ctx(), text)).intersect_params(s.results.params())
+    return replace(s, domain=domain, results=results) if here.is_equal(s.domain) else None
 
 
 def _moves(body: Expr, dim: str) -> bool:
@@ -98,9 +110,14 @@ def _first(a: Assignment, s: AffineStatement, dim: str, step: int) -> list[Assig
     if here.is_empty():
         assert a.start is not None
         results = tuple((one, *bounds[one]) for one, _, _ in a.results)
-        return [replace(a, operator="=", value=a.start, reduction=(), start=None, bounds=results)]
+        return [replace(a, operator="=", value=a.start, reduction=(), start=None, bounds=results, dynamic=_without(a, dim))]
     bounds[name] = here.dim_min_val(last).to_python(), here.dim_max_val(last).to_python() + 1
-    return [replace(a, bounds=tuple((one, *bounds[one]) for one, _, _ in a.bounds))]
+    return [replace(a, bounds=tuple((one, *bounds[one]) for one, _, _ in a.bounds), dynamic=_without(a, dim))]
+
+
+def _without(a: Assignment, dim: str) -> DynamicRanges:
+    """The dynamic ranges of the results, but along a dimension."""
+    return {name: limits for name, limits in a.dynamic.items() if name not in (dim, *a.reduction)}
 
 
 def _others(a: Assignment, body: Expr, dim: str, step: int, term: tuple[dict[str, int], int]) -> Assignment:
@@ -114,7 +131,11 @@ def _others(a: Assignment, body: Expr, dim: str, step: int, term: tuple[dict[str
         mirrored: Expr = Binary("-", Const(lower + upper - 1, dtype="int64"), Index(dim, dtype="int64"), dtype="int64")
         value, subscripts = with_indices(value, {dim: mirrored}), tuple(with_indices(sub, {dim: mirrored}) for sub in subscripts)
     bounds = tuple((name, lower + (name == dim), upper) for name, lower, upper in a.results)
-    return replace(a, operator="=", subscripts=subscripts, value=value, reduction=(), start=None, bounds=bounds, scan=dim)
+    dynamic = dict(_without(a, dim))
+    if dim in a.dynamic:
+        dynamic[dim] = plus(a.dynamic[dim][0], 1), a.dynamic[dim][1]
+    form = replace(a, operator="=", subscripts=subscripts, value=value, reduction=(), start=None, bounds=bounds)
+    return replace(form, scan=dim, dynamic=dynamic)
 
 
 def _sum(form: tuple[dict[str, int], int], named: dict[str, str]) -> Expr:

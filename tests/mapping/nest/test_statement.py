@@ -14,13 +14,14 @@ from support.nests import affine_of, flat, points, results_of, terms_of
 
 from tcjit.errors import MappingError
 from tcjit.mapping.nest.shift_dims import shift_dims
-from tcjit.mapping.nest.statement import linear_form
+from tcjit.mapping.nest.statement import Place, linear_form
 
 BOX = isl.Set("{ [i, k] : 0 <= i < 4 and 0 <= k < 5 }")
 
 
 def form(place: str, domain: str = "0 = 0") -> tuple[dict[str, int], int]:
-    found = linear_form("X", 100, isl.PwAff(f"{{ [i, k] -> [({place})] }}"), ("i", "k"), BOX.intersect(isl.Set(f"{{ [i, k] : {domain} }}")))
+    given, where = Place(isl.PwAff(f"{{ [i, k] -> [({place})] }}")), BOX.intersect(isl.Set(f"{{ [i, k] : {domain} }}"))
+    found = linear_form("X", 100, given, ("i", "k"), where)
     return dict(found.form), found.constant
 
 

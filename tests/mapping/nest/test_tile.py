@@ -144,7 +144,7 @@ def shifted(tiles: Tiles, first: str = "", greatest: int = 0) -> Tiles:
     text = tiles.points.to_str()
     for o in tiles.overlaps if greatest else ():
         assert str(o.greatest) in text
-        text = text.replace(str(o.greatest), str(o.greatest + greatest))
+        text = text.replace(str(o.greatest), str(int(o.greatest) + greatest))
     return replace(tiles, overlaps=overlaps, points=isl.PwMultiAff.read_from_str(tiles.box.get_ctx(), text))
 
 
