@@ -263,8 +263,7 @@ def verify_tiles(s: FlatStatement, tiles: Tiles) -> None:
     computed = of(tiles.partial).intersect(checked)
     if not computed.is_subset(allowed) or not s.domain.is_subset(of(tiles.full).union(computed)):
         raise VerifyError(f"tile: {s.name}: the checks of partial tiles are not its domain")
-    others = having.complement().insert_dims(DIM.set, len(s.outputs), len(s.terms))
-    beyond = of(tiles.full).subtract(s.domain).union(computed.intersect(others))
+    beyond = of(tiles.full).union(computed).subtract(s.domain)
     for flat in s.reads.values() if not beyond.is_empty() else ():
         if not beyond.is_subset(_read_inside(s, flat)):
             raise VerifyError(f"tile: {s.name}: a tile reads outside {flat.tensor}")
