@@ -241,7 +241,7 @@ class Function:
                 compiled = self._dynamic(key, bound, called) if key.target.supports_dynamic else None
                 if compiled is None:
                     compiled = kernel.create(self.text, self.signature, key)
-                    self._sizes.compiled(key)
+                    self._sizes.compiled(key, compiled.nests)
                 self._kernels.put(key, compiled)
                 self._log_slow(compiled, time.perf_counter() - start)
         return compiled
@@ -269,7 +269,7 @@ class Function:
                     self._sizes.refuse(error.what)
                     return None
                 self._dynamic_kernels.put(wide, binary)
-                self._sizes.compiled(wide)
+                self._sizes.compiled(wide, binary.record.get("nests", 0))
         return instance(self.text, self.signature, key, binary)
 
     def _reading(self, wide: Key, key: Key, bound: BoundArguments) -> LoadedBinary | None:

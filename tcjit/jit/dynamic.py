@@ -1,8 +1,9 @@
 """Dynamic sizes of a def, and the range of values that each of its kernels serves.
 
-A size is dynamic where the caller says so, where torch.compile has a symbol for it, and by itself once calls brought a fifth value of it. A
-dynamic kernel serves the values between two limits, one 32 times the other: a hundred values cost a few compilations, and what a kernel is
-made for is never far from what it is used for.
+A size is dynamic where the caller says so, where torch.compile has a symbol for it, and by itself once calls brought a fifth value of it; a
+sixty-fifth where the dynamic kernel turns out to compute some reduction in plain loops that fixed ones have a nest for. A dynamic kernel
+serves the values between two limits, one 32 times the other: a hundred values cost a few compilations, and what a kernel is made for is
+never far from what it is used for.
 """
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from tcjit.jit.launch import Key
 from tcjit.jit.signature import Signature, evaluate
 
 FIXED_VALUES = 4  # values of a size that get kernels of their own before it is dynamic
+FIXED_VALUES_SLOW = 64  # the same where a dynamic kernel lacks nests that those have: it may take many times as long
 UNWARNED_SHAPES = 16  # distinct compiled shapes of a def before a warning
 FIRST_LIMIT = 32  # values up to here share a kernel
 FACTOR = 32  # greatest over least value of the others
@@ -46,6 +48,8 @@ class SizeHistory:
         self.found: dict[str, None] = {}
         self._seen: dict[str, dict[int, None]] = {size: {} for size in signature.sizes if size not in signature.specialised}
         self._shapes: dict[tuple[tuple[int, ...], ...], None] = {}
+        self._nests = 0
+        self._fixed_values = FIXED_VALUES
 
     def symbolic(self, size: str) -> None:
         """Make a size dynamic for which a tracer has a symbol."""
@@ -55,7 +59,7 @@ class SizeHistory:
     def see(self, values: Mapping[str, int]) -> None:
         """Count the sizes of a call with new shapes; one with more values than get kernels of their own becomes dynamic."""
         for size, seen in self._seen.items():
-            if len(seen) < FIXED_VALUES:
+            if len(seen) < self._fixed_values:
                 seen[values[size]] = None
             elif values[size] not in seen:
                 self.found[size] = None
@@ -74,8 +78,12 @@ class SizeHistory:
         names = [*self.declared, *self.found] if all_of_them else list(self.declared)
         return {size: served for size in self.signature.sizes if size in names and (served := limits(values[size])) is not None}
 
-    def compiled(self, key: Key) -> None:
-        """Count a compiled kernel; warns once when there are more than ``UNWARNED_SHAPES``."""
+    def compiled(self, key: Key, nests: int) -> None:
+        """Count a compiled kernel, which has so many ``nests``; warns once when there are more than ``UNWARNED_SHAPES``."""
+        if not key.dynamic:
+            self._nests = max(self._nests, nests)
+        elif nests < self._nests:
+            self.found, self._fixed_values = {}, FIXED_VALUES_SLOW
         before = len(self._shapes)
         if before <= UNWARNED_SHAPES:
             self._shapes[key.shapes] = None

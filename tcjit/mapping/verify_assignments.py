@@ -272,13 +272,15 @@ class _Replacement:
         of the same ranges."""
         *copies, update = new
         definitions = {copy.tensor: copy for copy in copies}
-        ranges = {name: (lower, upper) for name, lower, upper in old.bounds}
+        ranges = {name: (lower, upper, old.dynamic.get(name)) for name, lower, upper in old.bounds}
         for copy in copies:
-            dims = tuple(Index(name, dtype="int64") for name in _dims(copy))
-            if copy.tensor in self.before or copy.operator != "=" or copy.subscripts != dims or copy.constraints or copy.dynamic:
+            dims, storage = tuple(Index(name, dtype="int64") for name in _dims(copy)), self.after[copy.tensor]
+            if copy.tensor in self.before or copy.operator != "=" or copy.subscripts != dims or copy.constraints:
                 return "a part is not stored in a temporary of its own"
-            if any(bound not in old.bounds for bound in copy.bounds) or self.after[copy.tensor].dtype != copy.value.dtype:
+            if any((lower, upper, copy.dynamic.get(name)) != ranges.get(name) for name, lower, upper in copy.bounds):
                 return "not all of a part is stored"
+            if storage.dtype != copy.value.dtype or storage.dynamic_extents != old.extents(_dims(copy)):
+                return "a part is stored otherwise"
             if any(access.tensor == old.tensor for access, _ in guarded_accesses(copy.value)):
                 return "a part depends on results"
 

@@ -18,6 +18,7 @@ from tcjit.mapping.nest.statement import FlatStatement
 
 VECTORS = (1, 2, 3, 4, 6, 8)
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14)
+FEW_ROWS = 4  # of a tile at least where a result may have fewer: those that are missing are asked for at each term
 LINE_ROWS = 16  # besides, where neighbours lie along the rows: of float32 a whole line
 WINDOW = 4  # terms of a dimension that is written out, at most
 WINDOWS = 32  # and of all of them together
@@ -130,7 +131,7 @@ def _shapes(costs: TileCosts, register_tile: tuple[int, ...]) -> Iterator[Shape]
     choices: list[str | None] = [*dict.fromkeys([*(reusing or (others if over_terms or scattered else [])), *beside])]
     most = min(-(-s.extent(lane) // core.lanes), 4 if over_terms else max(VECTORS))
     for row in choices if scattered or (register_tile and choices) else [*choices, None]:
-        greatest = s.extent(row) if row else 1
+        greatest = min(s.extent(row), max(FEW_ROWS, s.fewest.get(row, s.extent(row)))) if row else 1
         for vectors in (min(register_tile[1], most),) if register_tile else VECTORS:
             for rows in (min(register_tile[0], greatest),) if register_tile else (*ROWS, *([LINE_ROWS] if row in beside else [])):
                 if vectors <= most and rows <= greatest:

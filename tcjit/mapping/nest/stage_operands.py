@@ -13,12 +13,15 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from math import gcd, prod
 
-from tcjit.grammar.affine import guarded_accesses, linear
-from tcjit.grammar.ast import Access, Binary, Cast, Expr, Index, Select
+import islpy as isl
+
+from tcjit.grammar.affine import affine, guarded_accesses, linear
+from tcjit.grammar.ast import Access, Binary, Cast, Expr, Index, Size
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import factors, rebuild, walk
-from tcjit.mapping.assignment import Assignment, DynamicRanges, Temporaries
+from tcjit.mapping.assignment import Assignment, DynamicRanges, Temporaries, to_statement
 from tcjit.mapping.cases import joined
+from tcjit.mapping.isl import context
 from tcjit.mapping.nest.cost import LINE, Core
 from tcjit.mapping.nest.operands import Operand
 from tcjit.mapping.nest.plan_nest import Plan
@@ -50,8 +53,6 @@ def stage_operands(a: Assignment, plan: Plan, core: Core, temporaries: Temporari
     staged = [plan.operands[number] for number in sorted(plan.estimate.staged)]
     extents = {name: upper - lower for name, lower, upper in a.bounds}
     staged = [operand for operand in staged if operand.is_copyable(extents) and _stays_inside(a, operand.value, temporaries.tensors)]
-    if a.dynamic and (a.constraints or any(isinstance(part, Select) for part in walk(a.value))):
-        staged = []  # at which points of the box an operand can be read depends on the sizes
     strips: list[Strip] = []
     tile = [(dim, leaf.tile(dim, core.lanes)) for dim in (*(row for row, _ in leaf.rows), leaf.lane)]
     for dim, size in tile:
@@ -111,6 +112,8 @@ def _row_term(operand: Operand, lane: str, a: Assignment) -> str:
 
 def _stays_inside(a: Assignment, value: Expr, tensors: Mapping[str, Storage]) -> bool:
     """Whether an operand can be read at all points of the assignment's box, those included where a condition keeps it from being read."""
+    if a.dynamic:
+        return _stays_inside_always(a, value, tensors)
     ranges = {name: (lower, upper - 1) for name, lower, upper in a.bounds}
     for access, guards in guarded_accesses(value):
         if guards:
@@ -127,6 +130,26 @@ def _stays_inside(a: Assignment, value: Expr, tensors: Mapping[str, Storage]) ->
                 least, greatest = least + min(ends), greatest + max(ends)
             if least < 0 or greatest >= extent:
                 return False
+    return True
+
+
+def _stays_inside_always(a: Assignment, value: Expr, tensors: Mapping[str, Storage]) -> bool:
+    """The same for all values of dynamic sizes."""
+    sizes = [name for limits in a.dynamic.values() for end in limits for name in names(end, Size)]
+    for access, guards in guarded_accesses(value):
+        storage = tensors[access.tensor]
+        sizes += [name for extent in storage.dynamic_extents if extent is not None for name in names(extent, Size)]
+        prefix = f"[{', '.join(dict.fromkeys(sizes))}] -> "
+        texts = [affine(sub, {}) for sub in access.subscripts]
+        if guards or not texts:
+            continue
+        if None in texts:
+            return False
+        outside = " or ".join(f"{text} < 0 or {text} >= {end}" for text, end in zip(texts, storage.extent_texts, strict=True))
+        box = to_statement("S", replace(a, constraints=()), {})
+        facts = " and ".join([*box.facts, f"({outside})"])
+        if not isl.Set.read_from_str(context(), f"{prefix}{{ [{', '.join(box.isl_dims)}] : {facts} }}").is_empty():
+            return False
     return True
 
 

@@ -119,6 +119,7 @@ class FlatStatement:
     stored: bool = True
     shared: tuple[str, ...] = ()  # dimensions of results whose loops stand outermost, as other statements have them too
     dynamic: Mapping[str, str] = field(default_factory=dict)
+    fewest: Mapping[str, int] = field(default_factory=dict)  # of what stands for many sizes: the least extents of dynamic results
 
     @cached_property
     def outputs(self) -> tuple[str, ...]:
@@ -235,7 +236,8 @@ class FlatStatement:
             return where.project_out(DIM.param, 0, where.dim(DIM.param)).coalesce()
 
         domain, results = greatest(self.domain, self.dims), greatest(self.results, self.outputs)
-        return replace(self.with_forms(FlatAccess.estimated), domain=domain, results=results, dynamic={})
+        fewest = {dim: self.least_extent(dim) for dim in self.dynamic if dim in self.outputs}
+        return replace(self.with_forms(FlatAccess.estimated), domain=domain, results=results, dynamic={}, fewest=fewest)
 
 
 def parameter_names(where: isl.Set) -> list[str]:

@@ -221,7 +221,10 @@ def _without_result_conditions(s: FlatStatement, nest: Nest, domain: isl.Set) ->
 
 def _checks(where: isl.Set, dims: tuple[str, ...], reached: isl.Set, lane: str) -> tuple[PointCheck, ...]:
     """The constraints of a convex set that the points reached do not imply; a MappingError where one has no test or mask."""
-    (basic,) = where.get_basic_sets()  # others were refused before
+    parts = where.coalesce().get_basic_sets()
+    if len(parts) != 1:
+        raise MappingError("conditions that are not those of a convex set")
+    (basic,) = parts
     space = where.get_space()
     found = []
     for constraint in basic.get_constraints():

@@ -32,7 +32,7 @@ def hoist_invariants(before: Assignments, cpu: bool) -> Assignments:
     """The program with temporaries for the invariants of reductions; on a CPU for gathers, too, and for those of pointwise assignments."""
 
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
-        if a.empty or a.dynamic or a.constraints or not (a.reduction or cpu and a.operator == "="):
+        if a.empty or a.constraints or not (a.reduction or cpu and a.operator == "="):
             return [a]
         hoisting = _Hoisting(a, before.values, temporaries, cpu)
         value = hoisting.rewritten(a.value, guarded=False)
@@ -107,14 +107,21 @@ class _Hoisting:
         dims = tuple(name for name in names(value) if name in ranges)
         for copy in self.made:
             own = tuple(name for name, _, _ in copy.bounds)
-            same = len(own) == len(dims) and all(ranges[one] == ranges[other] for one, other in zip(own, dims, strict=True))
+            same = len(own) == len(dims) and all(self.range(one) == self.range(other) for one, other in zip(own, dims, strict=True))
             if same and with_names(copy.value, dict(zip(own, dims, strict=True))) == value:
                 return Access(copy.tensor, tuple(Index(name, dtype="int64") for name in dims), dtype=value.dtype)
         bounds = tuple((name, *ranges[name]) for name in dims)
-        storage = self.temporaries.add(self.a.source, f"{self.a.tensor}_invariant", value.dtype, [upper for _, _, upper in bounds])
+        shape, extents = [upper for _, _, upper in bounds], self.a.extents(dims)
+        storage = self.temporaries.add(self.a.source, f"{self.a.tensor}_invariant", value.dtype, shape, extents)
         subscripts = tuple(Index(name, dtype="int64") for name in dims)
-        self.made.append(Assignment(storage.name, subscripts, "=", value, bounds, self.a.source))
+        dynamic = {dim: limits for dim, limits in self.a.dynamic.items() if dim in dims}
+        self.made.append(Assignment(storage.name, subscripts, "=", value, bounds, self.a.source, dynamic=dynamic))
         return Access(storage.name, subscripts, dtype=value.dtype)
+
+
+    def range(self, dim: str) -> object:
+        """The values of a dimension, for one size and for all of them."""
+        return next(limits for name, *limits in self.a.bounds if name == dim), self.a.dynamic.get(dim)
 
 
 def _may_fail(value: Expr) -> bool:
