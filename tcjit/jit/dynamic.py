@@ -19,6 +19,7 @@ from tcjit.jit.signature import Signature, evaluate
 FIXED_VALUES = 4  # values of a size that get kernels of their own before it is dynamic
 FIXED_VALUES_SLOW = 64  # the same where a dynamic kernel lacks nests that those have: it may take many times as long
 UNWARNED_SHAPES = 16  # distinct compiled shapes of a def before a warning
+OWN_VALUES = 1  # values up to here have kernels of their own: a loop that runs once is none, as a product with a vector is another one
 FIRST_LIMIT = 32  # values up to here share a kernel
 FACTOR = 32  # greatest over least value of the others
 LARGEST = 1 << 30
@@ -27,10 +28,10 @@ LARGEST = 1 << 30
 def limits(value: int) -> tuple[int, int] | None:
     """The range of values that one kernel serves, by a value in it; None for values with kernels of their own.
 
-    >>> limits(1), limits(33), limits(0)
-    ((1, 32), (33, 1024), None)
+    >>> limits(1), limits(2), limits(33)
+    (None, (2, 32), (33, 1024))
     """
-    least, greatest = 1, FIRST_LIMIT
+    least, greatest = OWN_VALUES + 1, FIRST_LIMIT
     while greatest < value <= LARGEST:
         least, greatest = greatest + 1, greatest * FACTOR
     return (least, greatest) if least <= value <= greatest else None

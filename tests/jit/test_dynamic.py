@@ -84,7 +84,7 @@ def test_one_kernel_serves_many_values(name: str, kernels: list[dict[str, Any]])
         given = args(value)
         for _ in range(2):  # the long way, then the fast path
             torch.testing.assert_close(called(*given), expected(*given), rtol=1e-3, atol=1e-3)
-    assert all(made for made in kernels) and len(kernels) <= 3
+    assert kernels.count({}) <= 1 and len(kernels) <= 4, "a size of 1 has a kernel of its own"
 
 
 @pytest.mark.parametrize("sizes", [["B", "N"], ["N"], ["B", "N", "K"], ["K"]])
@@ -101,17 +101,17 @@ def test_any_size_may_be_dynamic(sizes: list[str], kernels: list[dict[str, Any]]
 def test_a_hundred_batch_sizes_cost_three_compilations(kernels: list[dict[str, Any]]) -> None:
     mlp = tcjit.define(TEXT + "# hundred", target="cpu", dynamic=["B"]).mlp
     w, b = seeded(37, 70), seeded(37)
-    for value in range(1, 2000, 20):
+    for value in range(2, 2000, 20):
         x = seeded(value, 70)
         torch.testing.assert_close(mlp(x, w, b), torch.relu(x @ w.T + b), rtol=1e-3, atol=1e-3)
-    assert kernels == [{"B": list(dynamic.limits(value) or ())} for value in (1, 33, 1025)]
+    assert kernels == [{"B": list(dynamic.limits(value) or ())} for value in (2, 33, 1025)]
 
 
 def test_values_that_share_a_kernel() -> None:
     assert [dynamic.limits(n) for n in (0, 1, 32, 33, 1024, 1025, 1 << 40)] == [
-        None, (1, 32), (1, 32), (33, 1024), (33, 1024), (1025, 32768), None
+        None, None, (2, 32), (33, 1024), (33, 1024), (1025, 32768), None
     ]  # fmt: skip
-    for value in range(1, 5000, 7):
+    for value in range(2, 5000, 7):
         least, greatest = dynamic.limits(value) or (0, 0)
         assert least <= value <= greatest and greatest <= dynamic.FACTOR * least
 
@@ -132,8 +132,7 @@ def test_layouts_and_outputs() -> None:
         torch.testing.assert_close(columns(wide), wide.sum(0), rtol=1e-4, atol=1e-4)
         out = torch.empty(12, value)
         assert turned(x, out=out) is out and torch.equal(out, x.T)
-    # transposed and strided, up to 32 and beyond, and what these were at 1, which later calls with 1 may read through any of
-    assert len(columns._dynamic_kernels) == 6
+    assert len(columns._dynamic_kernels) == 4, "transposed and strided, up to 32 and beyond"
 
 
 def test_a_kernel_that_does_not_serve_all_values_is_asked_which(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +150,7 @@ def test_a_kernel_that_does_not_serve_all_values_is_asked_which(monkeypatch: pyt
 def test_what_a_kernel_says_of_its_shapes() -> None:
     mlp = tcjit.define(TEXT + "# says", target="cpu", dynamic=["B"]).mlp
     k = mlp.compile(seeded(5, 70), seeded(37, 70), seeded(37))
-    assert "1 <= B <= 32" in k.source and k.resources["verified"]
+    assert "2 <= B <= 32" in k.source and k.resources["verified"]
     assert k.record["returns"][0]["shape"] == [5, 37] and k.program.value("B") == 5
     assert k.check(seeded(5, 70), seeded(37, 70), seeded(37)).used["Y"] <= 1
     with pytest.raises(ShapeError, match="compiled for X of shape"):
@@ -226,7 +225,7 @@ def test_the_fifth_value_makes_a_size_dynamic(kernels: list[dict[str, Any]]) -> 
     for value in (3, 4, 3, 5, 6, 7, 8, 9, 40, 3):
         x = seeded(value, 70)
         torch.testing.assert_close(softmax(x), x.softmax(1), rtol=1e-4, atol=1e-5)
-    assert kernels == [{}, {}, {}, {}, {"B": [1, 32]}, {"B": [33, 1024]}]
+    assert kernels == [{}, {}, {}, {}, {"B": [2, 32]}, {"B": [33, 1024]}]
 
 
 def test_dynamic_kernels_have_the_nests_of_fixed_ones() -> None:
@@ -243,7 +242,7 @@ def test_a_tuned_shape_keeps_a_kernel_of_its_own(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(kernel_cache, "is_tuned", lambda signature, key: key.shapes[0][0] == 6)
     for value in (5, 6, 7):
         mlp(seeded(value, 70), seeded(37, 70), seeded(37))
-    assert kernels == [{"B": [1, 32]}, {}]
+    assert kernels == [{"B": [2, 32]}, {}]
 
 
 def test_a_size_that_cannot_be_dynamic_stays_as_it_is_and_says_so_once(kernels: list[dict[str, Any]]) -> None:

@@ -6,6 +6,7 @@ anything is printed. An access is a linear form over memory, so that roles of di
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -228,14 +229,21 @@ class FlatStatement:
         return replace(self, write=change(self.write), reads=reads, start_reads=start_reads, epilogue=epilogue)
 
     def estimated(self) -> FlatStatement:
-        """The statement for the greatest sizes, as plans are made for it."""
+        """The statement for sizes in the middle of those that it is for, as plans are made for it: for the greatest where these are none."""
         if not (self.dynamic or any(flat.runtime for flat in self.accesses)):
             return self
+        middle = self.results.params()
+        for at in range(middle.dim(DIM.param)):
+            values = isl.Set.from_params(middle).move_dims(DIM.set, 0, DIM.param, at, 1)
+            least, greatest = values.dim_min_val(0).to_python(), values.dim_max_val(0).to_python()
+            middle = middle.fix_val(DIM.param, at, isl.Val(math.isqrt(least * greatest), middle.get_ctx()))
+        if middle.is_empty() or self.domain.intersect_params(middle).is_empty():
+            middle = self.results.params()
 
-        def greatest(where: isl.Set, dims: tuple[str, ...]) -> isl.Set:
-            return where.project_out(DIM.param, 0, where.dim(DIM.param)).coalesce()
+        def at_sizes(where: isl.Set) -> isl.Set:
+            return where.intersect_params(middle).project_out(DIM.param, 0, where.dim(DIM.param)).coalesce()
 
-        domain, results = greatest(self.domain, self.dims), greatest(self.results, self.outputs)
+        domain, results = at_sizes(self.domain), at_sizes(self.results)
         fewest = {dim: self.least_extent(dim) for dim in self.dynamic if dim in self.outputs}
         return replace(self.with_forms(FlatAccess.estimated), domain=domain, results=results, dynamic={}, fewest=fewest)
 
