@@ -10,7 +10,7 @@ from tcjit.grammar.ast import Binary, Const, Expr
 from tcjit.layout import memory_order
 from tcjit.mapping.marks import Mark
 
-APART = 4  # elements between neighbours, at least, that are not known to be together
+OPEN_STRIDE = 4  # elements between neighbours, at least, that are not known to be together
 Bounds = tuple[tuple[str, int, int], ...]  # dimension, lower, upper (exclusive), outermost first
 
 
@@ -72,7 +72,7 @@ class Storage:
             found[axis] = step
             step *= max(self.shape[axis], 1)
         open_ended = memory_order(self.layout, len(self.shape)) is None
-        return tuple(max(step, APART) if open_ended else step for step in found)
+        return tuple(max(step, OPEN_STRIDE) if open_ended else step for step in found)
 
     def extent(self, axis: int) -> Expr | None:
         """The extent of an axis where it depends on dynamic sizes."""

@@ -87,7 +87,7 @@ def test_dynamic_sizes() -> None:
         x, u = torch.randn(3, length).half(), torch.randn(length).half()
         kernel = function.compile(x, u)
         torch.testing.assert_close(function(x, u), x.float().exp().half() * u, rtol=2e-3, atol=1e-3)
-        assert CONVERTED in kernel.source
+        assert length == 1 or CONVERTED in kernel.source
 
 
 def test_reads_under_conditions_stay_inside() -> None:
