@@ -34,7 +34,8 @@ class ReadEmitter(Emitter):
 
     def read(self, access: Access, printer: ExpressionPrinter) -> str:
         if access in self.places:
-            return self.printer.load(self.mapped.scop.tensor(access.tensor).dtype, self.places[access])
+            own = access.tensor.startswith("@")  # an array of a tile, in the type that it computes in
+            return self.places[access] if own else self.printer.load(self.mapped.scop.tensor(access.tensor).dtype, self.places[access])
         return super().read(access, printer)
 
     def element(self, access: Access) -> str:

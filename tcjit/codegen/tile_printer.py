@@ -16,11 +16,11 @@ from tcjit.codegen.tile_vectors import SHUFFLED, element_type, narrow_name, narr
 from tcjit.errors import MappingError
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Select, Unary
-from tcjit.grammar.walk import walk
+from tcjit.grammar.walk import rebuild, walk
 from tcjit.mapping.nest.statement import FlatAccess, PointwiseStore
 from tcjit.mapping.nest.tile import PointCheck, stays_inside
 from tcjit.mapping.nest.tiled_statement import Kind, TiledStatement
-from tcjit.mapping.nest.vector_forms import NARROW, is_dot_product
+from tcjit.mapping.nest.vector_forms import NARROW, has_vector_form, is_converted, is_dot_product
 from tcjit.mapping.reduction import identity
 
 
@@ -124,8 +124,33 @@ class TilePrinter:
     def partial(self) -> list[str]:
         return self.update(partial=True)
 
+    def update_by_lanes(self, *, partial: bool) -> list[str]:
+        """One step of a body without a form over vectors: from arrays of its operands, in lanes as the C compiler finds them."""
+        lines, size = self.pointers(self.flats), len(self.places) * self.width
+        loads: Loads = {}
+        masks: dict[str, str] = {}
+        self.numbers = count()
+        arrays = {read: f"tc_i{number}" for number, read in enumerate(self.flats)}
+        lines += [f"{self.element} {name}[{size}] __attribute__((aligned(64)));" for name in (*arrays.values(), "tc_t")]
+        updates = []
+        own = [check for check in self.tiled.tiles.checks if check not in self.tiled.tiles.edges]
+        for number, (r, v) in enumerate(self.places):
+            mask = self.mask(self.rows[r], v, self.tiled.tiles.checks, masks, lines) if partial else ""
+            loaded = self.loaded(self.flats, self.rows[r], v, mask, loads, lines)
+            lines += [f"{self.call('store')}({arrays[read]} + {number * self.width}, {value});" for read, value in loaded.items()]
+            kept = self.mask(self.rows[r], v, own, masks, lines) if partial else ""
+            old = self.sum(r, v)
+            new = self.combined(old, f"{self.call('load')}(tc_t + {number * self.width})")
+            updates.append(f"{old} = {self.call('blend')}({old}, {new}, {kept});" if kept else f"{old} = {new};")
+        store = PointwiseStore(self.s.write, self.dtype, _converted(self.tiled.body), {})
+        places = {replace(read, dtype=self.dtype): f"{name}[tc_l]" for read, name in arrays.items()}
+        value = self.pointwise(store, "tc_t[tc_l]", places)
+        return [*lines, "#pragma omp simd", f"for (int64_t tc_l = 0; tc_l < {size}; ++tc_l) {{", f"  {value}", "}", *updates]
+
     def update(self, *, partial: bool) -> list[str]:
         """One step: every point of the window, for every accumulator."""
+        if not has_vector_form(self.s.body):
+            return self.update_by_lanes(partial=partial)
         lines = self.pointers(self.flats)
         loads: Loads = {}
         masks: dict[str, str] = {}
@@ -551,6 +576,13 @@ class TilePrinter:
 
 def _braces(lines: Sequence[str]) -> list[str]:
     return ["{", *("  " + line for line in lines), "}"]
+
+
+def _converted(body: Expr) -> Expr:
+    """A body over what is loaded, which loads have converted."""
+    if isinstance(body, Cast) and is_converted(body):
+        return replace(body.operand, dtype=body.dtype)
+    return rebuild(body, _converted)
 
 
 def _times(factor: int, text: str) -> str:

@@ -37,6 +37,11 @@ PROGRAMS: dict[str, tuple[str, Shapes]] = {
     "transposed result": (f"def f({PLAIN}) -> (C) {{ C(n,m) +=! A(m,k) * B(k,n) }}", PAIR),
     "backward": (f"def f({PLAIN}) -> (C) {{ C(m,n) +=! A(m,K-1-k) * B(k,N-1-n) }}", PAIR),
     "batched": ("def f(float(B,M,K) X, float(B,K,N) Y) -> (C) { C(b,m,n) +=! X(b,m,k) * Y(b,k,n) }", {"X": (3, 5, 7), "Y": (3, 7, 17)}),
+    "a call for each term": (f"def f({PLAIN}) -> (C) {{ C(m,n) +=! exp(fmin(A(m,k), B(k,n))) }}", PAIR),
+    "calls of a column": ("def f(float(B,I) X, float(I) c) -> (S) { S(i) max=! tanh(X(b,i) - c(i)) }", {"X": (53, 21), "c": (21,)}),
+    "calls of a row": ("def f(float(B,I) X) -> (S) { S(b) +=! log(1.0 + exp(X(b,i))) }", {"X": (53, 21)}),
+    "calls of a part of a row": ("def f(float(B,I) X) -> (S) { S(b) +=! (i <= b ? log(1.0 + exp(X(b,i))) : 0.0) }", {"X": (23, 37)}),
+    "calls of halves": ("def f(half(M,K) A, half(K,N) B) -> (C) { C(m,n) +=! tanh(float(A(m,k)) * float(B(k,n))) }", PAIR),
     "vector": ("def f(float(M,K) A, float(K) x) -> (y) { y(m) +=! A(m,k) * x(k) }", {"A": (37, 99), "x": (99,)}),
     "in double": (
         "def f(double(M,M) A, double(M,N) B) -> (C) { C(m,n) +=! (k <= m ? A(m,k) * B(k,n) : 0.0) }",

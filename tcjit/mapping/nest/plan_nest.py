@@ -15,6 +15,7 @@ from tcjit.mapping.nest.merge_dims import fix_dim
 from tcjit.mapping.nest.nest import Leaf, Loop, Nest
 from tcjit.mapping.nest.operands import Operand, operands
 from tcjit.mapping.nest.statement import FlatStatement
+from tcjit.mapping.nest.vector_forms import has_vector_form
 
 VECTORS = (1, 2, 3, 4, 6, 8)
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14)
@@ -110,7 +111,10 @@ def _choices(
 
 
 def _window(s: FlatStatement) -> tuple[str, ...]:
-    """Short terms, the innermost first to be chosen, in the order of the statement."""
+    """Short terms, the innermost first to be chosen, in the order of the statement; none where the points are evaluated in loops over
+    lanes."""
+    if not has_vector_form(s.body):
+        return ()
     chosen: list[str] = []
     points = 1
     for dim in reversed(s.terms):
@@ -152,6 +156,7 @@ def _blocks(costs: TileCosts, shape: Shape, cost: Estimate, *, crowded: bool) ->
         return [], False, []
     unstaged = [use for number, use in enumerate(costs.uses) if number not in cost.staged]
     streams = len(shape.terms) == 1 and not shape.window and any(use.streams(shape) for use in unstaged)
+    streams = streams and has_vector_form(s.body)  # others take longer than memory
     if not streams and (s.operator != "+=" or (s.epilogue and not s.in_memory)):
         return [], False, []
     parts = _streamed_parts(costs, shape) if streams else []

@@ -229,7 +229,7 @@ class FlatStatement:
         return replace(self, write=change(self.write), reads=reads, start_reads=start_reads, epilogue=epilogue)
 
     def estimated(self) -> FlatStatement:
-        """The statement for sizes in the middle of those that it is for, as plans are made for it: for the greatest where these are none."""
+        """The statement for sizes in the middle of those that it is for, as plans are made for it, or for the greatest of them."""
         if not (self.dynamic or any(flat.runtime for flat in self.accesses)):
             return self
         middle = self.results.params()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeGuard
 
-from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Select, Unary
+from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index, Select, Unary
 from tcjit.grammar.walk import children
 
 # by the number of terms in 32 bits: functions of two words, the sum of the products of int16, or of uint8 by int8
@@ -25,6 +25,16 @@ def is_dot_product(body: Expr) -> TypeGuard[Call]:
 def is_converted(body: Expr) -> TypeGuard[Cast]:
     """Whether a body is what a load of narrower elements gives."""
     return isinstance(body, Cast) and isinstance(body.operand, Access) and body.operand.dtype in NARROW.get(body.dtype, ())
+
+
+def has_lane_form(body: Expr) -> bool:
+    """Whether a body without a form over vectors can be evaluated lane by lane, as the C compiler vectorises it: from elements alone, and
+    with nothing that fails."""
+    if isinstance(body, Access):
+        return True
+    if isinstance(body, Index) or isinstance(body, Binary) and body.op in ("/", "%") and body.dtype not in ("float32", "float64"):
+        return False
+    return all(map(has_lane_form, children(body)))
 
 
 def has_vector_form(body: Expr) -> bool:

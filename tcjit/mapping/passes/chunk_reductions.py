@@ -16,6 +16,7 @@ from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import rebuild
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.machine import Device, Machine
+from tcjit.mapping.operations import CALL, operations
 from tcjit.mapping.options import Options
 from tcjit.mapping.plan_chunks import product_chunks, product_sides
 from tcjit.mapping.reduction import identity
@@ -65,7 +66,8 @@ def _worth(a: Assignment, temporaries: Temporaries, before: Assignments, target:
     results, terms = _volume(a.results), _volume(a.terms)
     longest = max(upper - lower for _, lower, upper in a.terms)
     if isinstance(target, Machine):
-        few = results < ENOUGH_RESULTS or (results <= FEW_TILES and longest >= CPU_CHUNKS * LONG and _reuses(a))
+        busy = _reuses(a) or operations(a.value) >= CALL  # more so than memory
+        few = results < ENOUGH_RESULTS or (results <= FEW_TILES and longest >= CPU_CHUNKS * LONG and busy)
         if longest < CPU_CHUNKS or not (few and results * terms >= WORTH_CHUNKS or terms >= ACCURATE):
             return 1
         asked = CPU_CHUNKS if terms < ACCURATE else min(longest, max(CPU_CHUNKS, terms // ACCURATE_CHUNK))

@@ -35,7 +35,7 @@ from tcjit.mapping.nest.statement import AffineStatement, FlatStatement
 from tcjit.mapping.nest.tile import tile, verify_tiles
 from tcjit.mapping.nest.tiled_statement import TiledStatement
 from tcjit.mapping.nest.transpose_results import GAIN, result_orders
-from tcjit.mapping.nest.vector_forms import NARROW, has_vector_form, is_dot_product
+from tcjit.mapping.nest.vector_forms import NARROW, has_lane_form, has_vector_form, is_dot_product
 from tcjit.mapping.options import Options
 from tcjit.mapping.outer_loops import OuterLoops
 from tcjit.mapping.passes.chunk_reductions import chunk_reduction
@@ -296,8 +296,8 @@ class _ReductionTiling:
         program = self.setting.program.program
         whole = affine_statement(self.name, a, tensors, program, context())
         restricted = restrict(whole, a.value.dtype, program.values)
-        if not has_vector_form(restricted.body):
-            raise _NoNestError("the body has no form over vectors")
+        if not (has_vector_form(restricted.body) or has_lane_form(restricted.body)):
+            raise _NoNestError("the body has no form over vectors or lanes")
         own = (a.value.dtype, *NARROW.get(a.value.dtype, ()))
         if not is_dot_product(restricted.body) and any(access.dtype not in own for access in restricted.reads):
             raise _NoNestError("operands of other types")

@@ -27,7 +27,7 @@ from tcjit.mapping.nest.split_residues import split_residues
 from tcjit.mapping.nest.stage_operands import stage_operands
 from tcjit.mapping.nest.statement import FlatStatement
 from tcjit.mapping.nest.tile import tile, verify_tiles
-from tcjit.mapping.nest.vector_forms import has_vector_form
+from tcjit.mapping.nest.vector_forms import has_lane_form, has_vector_form
 
 MATMUL = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 TURNED = "def f(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) }"
@@ -360,6 +360,16 @@ def test_what_has_a_form_over_vectors(value: str, known: bool) -> None:
     text = f"def f(float(N,K) A, float(N,K) B) -> (O) {{ O(i) +=! {value} where k in 0:K, i in 0:N }}"
     (a,) = assignments(text, {"A": (4, 5), "B": (4, 5)}).assignments
     assert has_vector_form(a.value) == known
+
+
+@pytest.mark.parametrize(
+    ("value", "known"),
+    [("exp(A(i,k)) / B(i,k)", True), ("fmax(A(i,k), B(i,k))", True), ("A(i,k) * float(k)", False), ("exp(float(int32(A(i,k)) / 3))", False)],
+)
+def test_what_lanes_can_evaluate(value: str, known: bool) -> None:
+    text = f"def f(float(N,K) A, float(N,K) B) -> (O) {{ O(i) +=! {value} where k in 0:K, i in 0:N }}"
+    (a,) = assignments(text, {"A": (4, 5), "B": (4, 5)}).assignments
+    assert has_lane_form(a.value) == known and not has_vector_form(a.value)
 
 
 # ------------------------------------------------------------ copies
