@@ -111,6 +111,7 @@ class ExpressionPrinter:
         self._nonnegative = nonnegative
         self._used: dict[str, None] = {}
         self.bound: dict[int, str] = {}  # by id of a Call: the variable that holds its value already
+        self.quotients: dict[int, tuple[str, tuple[str, ...]]] = {}  # by id of a division: the helper that takes the dividend, and more
 
     @property
     def used(self) -> tuple[str, ...]:
@@ -274,6 +275,9 @@ class ExpressionPrinter:
         return self._wrapped(expr.dtype, prefixed("-", operand))
 
     def _binary(self, expr: Binary) -> Text:
+        if id(expr) in self.quotients:
+            helper, arguments = self.quotients[id(expr)]
+            return self._helper(helper, self.value(expr.left), *arguments)
         left, right = self.value(expr.left), self.value(expr.right)
         if expr.op == "&&" and _reads_again(expr.left, expr.right):
             return join("&", left, right)  # as safe as &&, and compilers vectorise it where it becomes a result

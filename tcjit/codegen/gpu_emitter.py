@@ -125,7 +125,11 @@ class GpuEmitter(Emitter):
             self.mentioned.add(places[-1].number)
             conditions.append(f"{places[-1].text} == 0")
         with self.when(conditions) if conditions else self.indented("{"):
-            self.bind(nodes, places[:-1] if leaders else places, self.block)
+            self.bind(nodes, places[:-1] if leaders else places, self.thread_body)
+
+    def thread_body(self, nodes: tuple[Node, ...]) -> None:
+        """What one thread runs, its digits aside."""
+        self.block(nodes)
 
     def scratch_array(self, dtype: str, elements: int) -> str:
         """The name of a shared array for reductions across the block, with room for so many values."""

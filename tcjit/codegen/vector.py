@@ -26,6 +26,8 @@ BOUNDARY = 16  # bytes, the most that one access moves
 
 def write(emitter: GpuEmitter, mark: MarkNode) -> bool:
     """Write the loop below a mark as accesses of neighbours; False, and nothing written, where it does not have that form."""
+    if emitter.instead is not None:
+        return False
     loop = mark.body[0]
     found = constant_trips(loop, emitter.ranges) if len(mark.body) == 1 and isinstance(loop, For) else None
     if found is None:

@@ -12,6 +12,7 @@ from tcjit.mapping.plan_facts import BLOCK, Facts, bounds
 from tcjit.mapping.strides import accesses, affine_form, stride
 
 SQUARE = 32  # side of the tile that turns a transposed read
+SHARED_TERMS, LEAST_TERMS = 32, 4  # of a sum from which several threads share it, and of one of these threads
 
 
 def columns(facts: Facts) -> GroupPlan:
@@ -25,7 +26,7 @@ def columns(facts: Facts) -> GroupPlan:
         return _square(facts, ranked[0], *turned)
     rest = prod(s.extent(d) for d in s.reduction)
     lane = max(s.reduction, key=s.extent, default="")
-    few = facts.points < facts.device.processors * 256 and rest >= 64 and s.extent(lane) >= 16
+    few = facts.points < facts.device.processors * BLOCK and rest >= SHARED_TERMS and s.extent(lane) >= 16
     vector = _vector(facts, ranked[0]) if ranked and not few else 1
     threads = min(32, facts.most_threads) if few else facts.most_threads
     shares: dict[int, Distribution] = {}
@@ -39,12 +40,21 @@ def columns(facts: Facts) -> GroupPlan:
     lane_threads = 1
     if few:
         used = prod(shares[c].threads for c in order)
-        lane_threads = 1 << (min(facts.most_threads // used, s.extent(lane)).bit_length() - 1)
+        count = min(_threads(facts, -(-facts.points // used)) // used, s.extent(lane), rest // LEAST_TERMS)
+        lane_threads = 1 << (max(1, count).bit_length() - 1)
         lower, upper = bounds(s, lane)
         position = facts.group.statements.index(s.name)
         items[position] = replace(items[position], lane=(lane, Distribution(lower, upper - lower, upper - lower, lane_threads)))
     shared_out = tuple(shares[c] for c in facts.columns)
     return GroupPlan(shared_out, order, tuple(items), lane_threads=lane_threads, lane_first=True)
+
+
+def _threads(facts: Facts, blocks: int) -> int:
+    """Threads of a block where there are few blocks: as many as keep the processors' loads under way."""
+    if facts.options.block:
+        return facts.most_threads
+    resident = facts.device.processors * facts.device.resident_threads
+    return max(facts.most_threads, min(facts.device.max_threads, resident // blocks))
 
 
 def _vector(facts: Facts, column: int) -> int:
