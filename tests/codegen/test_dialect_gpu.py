@@ -81,7 +81,8 @@ def test_helpers_come_after_those_they_need_in_one_order(dialect: GpuDialect) ->
         first = re.search(rf"\b{name}\b", bodies)
         assert first is not None
         line = bodies[: first.end()].splitlines()[-1]
-        assert line.startswith(("TC_INLINE", dialect.outline, "static __device__ __noinline__", "#define")), f"{name} is used before it is defined: {line}"
+        starts = ("TC_INLINE", dialect.outline, "static __device__ __noinline__", "#define")
+        assert line.startswith(starts), f"{name} is used before it is defined: {line}"
 
 
 @each
