@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
@@ -12,6 +13,7 @@ from tcjit.mapping.plan_facts import BLOCK, Facts, bounds
 from tcjit.mapping.strides import accesses, affine_form, stride
 
 SQUARE = 32  # side of the tile that turns a transposed read
+IN_FLIGHT = 4  # elements of a thread whose loads are under way at once, at least
 SHARED_TERMS, LEAST_TERMS = 32, 4  # of a sum from which several threads share it, and of one of these threads
 
 
@@ -35,6 +37,8 @@ def columns(facts: Facts) -> GroupPlan:
         count = min(threads, -(-facts.extent(c) // wide))
         shares[c] = Distribution(facts.lower(c), facts.extent(c), min(count * wide, facts.extent(c)), count, wide)
         threads //= count
+    if not few and not s.reduction:
+        _more(facts, ranked, shares, IN_FLIGHT // vector)
     order = tuple(reversed([c for c in ranked if shares[c].shared_out]))
     items = list(facts.items())
     lane_threads = 1
@@ -47,6 +51,16 @@ def columns(facts: Facts) -> GroupPlan:
         items[position] = replace(items[position], lane=(lane, Distribution(lower, upper - lower, upper - lower, lane_threads)))
     shared_out = tuple(shares[c] for c in facts.columns)
     return GroupPlan(shared_out, order, tuple(items), lane_threads=lane_threads, lane_first=True)
+
+
+def _more(facts: Facts, ranked: Sequence[int], shares: dict[int, Distribution], times: int) -> None:
+    """Up to so many elements a thread instead of one, along a column that blocks share: their loads are under way together."""
+    while times > 1 and facts.points < times * facts.device.processors * facts.device.resident_threads:
+        times //= 2
+    wide = [c for c in ranked if shares[c].tiles >= 2 * times]
+    whole = [c for c in wide if shares[c].extent % (times * shares[c].tile) == 0]
+    for c in [*whole, *wide][:1]:
+        shares[c] = replace(shares[c], tile=times * shares[c].tile)
 
 
 def _threads(facts: Facts, blocks: int) -> int:

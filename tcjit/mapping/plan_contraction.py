@@ -53,11 +53,8 @@ def contraction(facts: Facts) -> GroupPlan | None:
     candidates: list[dict[int, Distribution]] = []
     for ty, tx, ry, rx in _tiles(facts):
         wy, wx = _warps(facts, ty, tx)
-        for first in (False, True) if not facts.options.threads else (False,):
-            rows = _shared_out(facts, down.columns, ty, ry, wy, results_first=first)
-            left = ty // prod(share.threads * share.warps for share in rows.values()) if first else 1
-            for also in (False, True) if not facts.options.threads else (False,):
-                candidates.append(_shared_out(facts, across.columns, tx * left, rx, wx, results_first=also) | rows)
+        for neighbours in (((False, False),) if facts.options.threads else ((False, False), (False, True), (True, False), (True, True))):
+            candidates.append(_both_shared_out(facts, across, down, (ty, tx, ry, rx), (wy, wx), neighbours))
     order = [*reversed(down.columns), *reversed(across.columns)]
     refused: list[tuple[Access, int]] = []
 
@@ -122,7 +119,8 @@ def classes(facts: Facts) -> tuple[Class, Class] | None:
 def by_time(
     facts: Facts, candidates: Sequence[Shares], sides: Sequence[Sequence[int]], way: Callable[[Shares], tuple[int, int]], rate: float
 ) -> list[Shares]:
-    """Tiles, the fastest first; ``sides`` are the columns along those of a tile, the nearest in memory first; ``way`` gives the terms of a step and the stages of each, ``rate`` is that of ``BlockTile.cycles``."""
+    """Tiles, the fastest first; ``sides`` are the columns along those of a tile, the nearest in memory first; ``way`` gives the terms of a
+    step and the stages of each, ``rate`` is that of ``BlockTile.cycles``."""
     terms = prod(facts.main.extent(dim) for dim in facts.main.reduction)
     size = max(DTYPES[a.dtype].bytes for a in accesses(facts.main)[2:])
 
@@ -153,6 +151,24 @@ def _warps(facts: Facts, ty: int, tx: int) -> tuple[int, int]:
     if facts.device.warp != 32 or ty % 8 or tx % 4:
         return 1, 1
     return ty // 8, tx // 4
+
+
+def _both_shared_out(
+    facts: Facts, across: Class, down: Class, tile: tuple[int, int, int, int], warps: tuple[int, int], results_first: tuple[bool, bool]
+) -> dict[int, Distribution]:
+    """Threads and results of a tile dealt to both classes; what one has no use for, the other gets."""
+    ty, tx, ry, rx = tile
+    first, also = results_first
+
+    def used(shares: Shares) -> int:
+        return prod(share.threads * share.warps for share in shares.values())
+
+    columns = _shared_out(facts, across.columns, tx, rx, warps[1], results_first=also)
+    left = tx // used(columns) if also else 1
+    rows = _shared_out(facts, down.columns, ty * left, ry, warps[0], results_first=first)
+    if first and left == 1:
+        columns = _shared_out(facts, across.columns, tx * (ty // used(rows)), rx, warps[1], results_first=also)
+    return columns | rows
 
 
 def _shared_out(

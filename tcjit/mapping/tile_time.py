@@ -10,7 +10,7 @@ from tcjit.mapping.machine import Device
 
 # threads along rows and columns of a block's tile, and results of one thread along them
 TILES = ((16, 16, 8, 8), (16, 16, 4, 4), (8, 16, 4, 4), (16, 16, 2, 2), (8, 16, 2, 2), (8, 8, 2, 2), (16, 16, 1, 1), (8, 8, 1, 1))
-WARPS = 2  # of a scheduler, of which one computes while the other waits for shared memory
+WARPS = 1.5  # of a scheduler, on average, of which one computes while another waits for shared memory
 LOAD = 4  # multiply-adds of a warp that take as long as a load from shared memory
 ADDRESSES = 32  # registers of a thread beside its results and operands
 STEP_ELEMENTS = 4096  # of both operands that pass through shared memory at once where copies run ahead
