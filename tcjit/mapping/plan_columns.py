@@ -57,6 +57,8 @@ def _more(facts: Facts, ranked: Sequence[int], shares: dict[int, Distribution], 
     """Up to so many elements a thread instead of one, along a column that blocks share: their loads are under way together."""
     while times > 1 and facts.points < times * facts.device.processors * facts.device.resident_threads:
         times //= 2
+    if times < 2:
+        return
     wide = [c for c in ranked if shares[c].tiles >= 2 * times]
     whole = [c for c in wide if shares[c].extent % (times * shares[c].tile) == 0]
     for c in [*whole, *wide][:1]:
