@@ -26,8 +26,10 @@ def rows(facts: Facts) -> GroupPlan | None:
     if windows and facts.points >= facts.device.processors * BLOCK:
         return None  # neighbours along a window are read again for its neighbours: each thread has one of its own
     longest = max(facts.scop.statement(name).extent(dim) for name, dim in lanes.items())
-    vector = _vector(facts, lanes)
-    threads = _threads(facts, -(-longest // vector), longest)
+    ranges = {name: bounds(facts.scop.statement(name), dim) for name, dim in lanes.items()}
+    # what runs along other lanes has vectors of its own, and shares no registers
+    vectors = {of: _vector(facts, {name: dim for name, dim in lanes.items() if ranges[name] == of}) for of in set(ranges.values())}
+    threads = _threads(facts, -(-longest // vectors[ranges[main.name]]), longest)
     # several short rows for a block, as long as every processor has one
     left = max(1, min((facts.options.block or 128) // threads, facts.points // facts.device.processors))
     shares: dict[int, Distribution] = {}
@@ -40,7 +42,7 @@ def rows(facts: Facts) -> GroupPlan | None:
     for item in facts.items():
         if dim := lanes.get(item.statement):
             lower, upper = bounds(facts.scop.statement(item.statement), dim)
-            item = replace(item, lane=(dim, Distribution(lower, upper - lower, upper - lower, threads, vector)))
+            item = replace(item, lane=(dim, Distribution(lower, upper - lower, upper - lower, threads, vectors[lower, upper])))
         items.append(item)
     order = tuple(c for c in facts.columns if columns[c].shared_out)
     return GroupPlan(columns, order, tuple(items), lane_threads=threads)
