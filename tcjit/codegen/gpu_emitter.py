@@ -16,11 +16,12 @@ from tcjit.codegen.emitter import Emitter, parenthesised
 from tcjit.codegen.expression import ctype, vtype
 from tcjit.codegen.inequalities import comparison, facts, split
 from tcjit.codegen.loops import Compare, Condition, For, If, Node, Run
+from tcjit.codegen.memory import linear_subscript
 from tcjit.codegen.profile import scaled
 from tcjit.codegen.scope import Gathers
 from tcjit.codegen.text import atomic, prefixed
 from tcjit.errors import MappingError
-from tcjit.grammar.ast import Access, Expr
+from tcjit.grammar.ast import Access, Binary, Expr
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.linear import Linear, limits, simplified
 from tcjit.mapping.machine import Device
@@ -80,6 +81,14 @@ class GpuEmitter(Emitter):
         plain = simplified(value, self.ranges)
         text = parenthesised(plain, self.index(plain))
         return text if plain.is_constant or not integers.fits(plain, self.ranges) else f"(int64_t){text}"
+
+    def compared(self, expr: Binary) -> str:
+        """In 32 bits, where both sides are sums of loops' variables that fit."""
+        assert self.run_now is not None
+        sides = [linear_subscript(side, self.run_now, self.mapped.scop.values) for side in (expr.left, expr.right)]
+        if any(side is None or not integers.fits(self.plain(side), self.ranges) for side in sides):
+            return ""
+        return f" {expr.op} ".join(self.index(side) for side in sides if side is not None)
 
     def counter(self, node: For) -> str:
         found = self.ranges.get(node.variable)
