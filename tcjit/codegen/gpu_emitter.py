@@ -6,7 +6,8 @@ are narrower than its digit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from math import prod
 from typing import NamedTuple
 
@@ -242,8 +243,28 @@ class GpuEmitter(Emitter):
     def gather(self, access: Access, gathers: Gathers) -> str:
         """The element at checked indices: one that is outside raises the flag, and 0 takes its place."""
         storage = self.mapped.scop.tensor(access.tensor)
-        kept = self.ranges
-        names = []
+        if found := self.loaded.get(id(access)):
+            return self.printer.load(storage.dtype, found)
+        with self.checked_subscripts(access, gathers) as names:
+            if not storage.elements:  # the flag goes up, and nothing is read
+                zero = f"({vtype(storage.dtype, self.dialect)})0"
+                return f"({', '.join([*names, zero])})" if self.checked else zero
+            with self.mentions() as mentioned:
+                value = str(self.printer.load(storage.dtype, self.place(access.tensor, access.subscripts, names)))
+            if self.checked and (idle := [name for name in names if name not in mentioned]):
+                value = f"({', '.join([*idle, value])})"  # along an expanded dimension, or one of extent 1, no address moves
+            return value
+
+    def gathered_place(self, access: Access, gathers: Gathers) -> str:
+        """The place of an element at checked indices, all of which move its address."""
+        with self.checked_subscripts(access, gathers) as names:
+            return self.place(access.tensor, access.subscripts, names)
+
+    @contextmanager
+    def checked_subscripts(self, access: Access, gathers: Gathers) -> Iterator[list[str]]:
+        """The texts of the indices that depend on data, which are inside their axes."""
+        storage, kept = self.mapped.scop.tensor(access.tensor), self.ranges
+        names: list[str] = []
         for axis, subscript in gathers:
             text = self.data_subscript(subscript)
             if self.checked:
@@ -251,16 +272,8 @@ class GpuEmitter(Emitter):
                 text = str(self.printer.inside(text, str(self.printer.index(self.memory.extent(access.tensor, axis))), site))
             names.append(text if storage.shape[axis] > integers.GREATEST else str(prefixed("(int)", atomic(text))))
             self.ranges = {**self.ranges, names[-1]: (0, max(0, storage.shape[axis] - 1))}
-        if storage.elements:
-            with self.mentions() as mentioned:
-                value = str(self.printer.load(storage.dtype, self.place(access.tensor, access.subscripts, names)))
-            if self.checked and (idle := [name for name in names if name not in mentioned]):
-                value = f"({', '.join([*idle, value])})"  # along an expanded dimension, or one of extent 1, no address moves
-        else:  # the flag goes up, and nothing is read
-            zero = f"({vtype(storage.dtype, self.dialect)})0"
-            value = f"({', '.join([*names, zero])})" if self.checked else zero
+        yield names
         self.ranges = kept
-        return value
 
 
 def digits(number: str, sizes: Sequence[int]) -> list[Digit]:
