@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tcjit.mapping.gpu_nest import Distribution, GroupPlan
-from tcjit.mapping.plan_facts import BLOCK, Facts, bounds
+from tcjit.mapping.plan_facts import BLOCK, ROW_ELEMENTS, Facts, bounds
 from tcjit.mapping.scop import ScopStatement
 from tcjit.mapping.strides import accesses, stride
-
-ROW_ELEMENTS = 16  # of a row, for each thread, before more threads take it
 
 
 def rows(facts: Facts) -> GroupPlan | None:

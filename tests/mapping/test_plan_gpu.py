@@ -10,10 +10,12 @@ import re
 from dataclasses import replace
 from math import prod
 
+import numpy as np
 import pytest
 from support.gpu import mapped as by_hand
-from support.gpu import source
+from support.gpu import run, source
 from support.mapping import HALVES, LAYER, MATMUL, SMALL, SOFTMAX, TRANSPOSED, program
+from support.rings.cuda_host import COMPILER
 
 from tcjit.codegen.dialect import CUDA
 from tcjit.codegen.gpu_kernel import emit_gpu
@@ -359,6 +361,37 @@ def test_short_sides_of_a_tile_have_neighbours_in_a_thread() -> None:
     made = mapped(text, {"X": (16, 16, 16, 18, 18), "K": (16, 16, 16, 3, 3)}, SM_90)
     (launch,) = made.launches
     assert [b.elements for b in made.privates if b.tensor == "Y_held"] == [16] and launch.threads >= 128
+
+
+CHANNELS = """def f(float(N,C,S) X, float(C) G) -> (Y) {
+    top(n,s) max=! X(n,c,s)
+    E(n,c,s) = exp(X(n,c,s) - top(n,s))
+    total(n,s) +=! E(n,c,s)
+    Y(n,c,s) = E(n,c,s) / total(n,s) * G(c)
+}"""
+
+
+@pytest.mark.parametrize(("channels", "read_once"), [(33, True), (40, True), (512, True), (513, False)])
+def test_threads_share_what_lies_apart_and_is_read_again(channels: int, read_once: bool) -> None:
+    """Neighbours in memory belong to other results; the threads of a block keep up to 16 elements each of 32 sums."""
+    made = mapped(CHANNELS, {"X": (8, channels, 16384), "G": (channels,)}, SM_90)
+    assert len(made.launches) == 1
+    assert read_once == ([s.name[0] for s in made.scop.statements for a, _ in s.reads() if a.tensor == "X"] == ["L"])
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs g++")
+@pytest.mark.parametrize("places", [608, 601])
+def test_what_threads_share_is_right(places: int) -> None:
+    device = replace(SM_90, processors=4)
+    x = np.random.default_rng(3).normal(size=(2, 40, places)).astype(np.float32)
+    x[1, 39, 7] = np.nan
+    g, y = np.arange(40, dtype=np.float32), np.empty_like(x)
+    made = mapped(CHANNELS, {"X": x.shape, "G": g.shape}, device)
+    assert any(s.name[0] == "R" for s in made.scop.statements)
+    assert run(emit_gpu(made, CUDA, device, checked=True), [y], [x, g]) == 0
+    exact = np.exp(x.astype(np.float64) - x.max(1, keepdims=True))
+    exact = exact / exact.sum(1, keepdims=True) * g[:, None]
+    assert np.allclose(y, exact, rtol=1e-5, atol=1e-6, equal_nan=True) and np.isnan(y[1, :, 7]).all()
 
 
 # ---------------------------------------------------------------- windows that are padded
