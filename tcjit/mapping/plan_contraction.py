@@ -129,7 +129,8 @@ def by_time(
         threads = prod(share.threads * share.warps for share in shares.values())
         along = [[shares[c] for c in columns] for columns in sides]
         per_thread = [prod(share.per_thread for share in side) for side in along]
-        vectors = [side[0].vector for side in along]
+        # threads that go on in the next row of an operand meet others in the banks of shared memory, of which there is a power of two
+        vectors = [side[0].vector if len(side) == 1 or (side[0].threads * side[0].vector).bit_count() == 1 else 1 for side in along]
         tile = BlockTile([prod(s.tile for s in side) for side in along], per_thread, threads, *way(shares), size, vectors)
         return tile.cycles(blocks, terms, facts.device, rate)
 
