@@ -130,7 +130,8 @@ def by_time(
         along = [[shares[c] for c in columns] for columns in sides]
         per_thread = [prod(share.per_thread for share in side) for side in along]
         # threads that go on in the next row of an operand meet others in the banks of shared memory, of which there is a power of two
-        vectors = [side[0].vector if len(side) == 1 or (side[0].threads * side[0].vector).bit_count() == 1 else 1 for side in along]
+        level = [len(side) == 1 or (side[0].threads * side[0].vector).bit_count() == 1 for side in along]
+        vectors = [side[0].vector if fits else 1 for side, fits in zip(along, level, strict=True)]
         tile = BlockTile([prod(s.tile for s in side) for side in along], per_thread, threads, *way(shares), size, vectors)
         return tile.cycles(blocks, terms, facts.device, rate)
 
