@@ -12,11 +12,12 @@ from math import frexp, prod
 from tcjit.codegen import prelude
 from tcjit.codegen.expression import vtype
 from tcjit.codegen.gpu_emitter import GpuEmitter
-from tcjit.codegen.loops import Condition, For, If, Node, Run, children, runs
+from tcjit.codegen.loops import Condition, For, If, MarkNode, Node, Run, children, runs
 from tcjit.grammar.ast import Access, Binary, Const, Expr, Select
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import children as operands
 from tcjit.grammar.walk import walk
+from tcjit.mapping.marks import Unroll, Vector
 from tcjit.mapping.scop import ScopStatement
 
 ENOUGH = 4  # quotients of a thread that are worth a second copy of their loops
@@ -96,7 +97,9 @@ def _loops(nodes: Sequence[Node]) -> Iterator[For]:
 
 
 def _about(nodes: Sequence[Node], moving: set[str]) -> bool:
-    """Whether conditions are about loops alone: of those that are not, some may say that there is no divisor."""
+    """Whether conditions are about loops alone, for others may say that there is no divisor, and nothing waits for other threads."""
+    if not all(isinstance(node.mark, Unroll | Vector) for node in nodes if isinstance(node, MarkNode)):
+        return False
     below = all(_about(children(node), moving) for node in nodes)
     return below and all(_mentions(node.condition, moving) for node in nodes if isinstance(node, If))
 
