@@ -16,7 +16,7 @@ from tcjit.codegen.loops import For, If, MarkNode, Node, Run
 from tcjit.codegen.memory import KernelMemory, linear_subscript
 from tcjit.codegen.profile import Profile, scaled, trips
 from tcjit.codegen.scope import Gathers, LoopScope
-from tcjit.grammar.ast import Access, Def, Expr
+from tcjit.grammar.ast import Access, Binary, Def, Expr
 from tcjit.grammar.check import accumulating
 from tcjit.grammar.linear import HELPERS, Linear
 from tcjit.grammar.wrapping import wrapping
@@ -38,7 +38,7 @@ class Emitter(LoopScope, ABC):
         self.depth = 1
         self.run_now: Run | None = None
         self.dialect = dialect
-        self.printer = ExpressionPrinter(dialect, self.read, self.name, checked=checked)
+        self.printer = ExpressionPrinter(dialect, self.read, self.name, checked=checked, compared=self.compared)
 
     def title(self) -> str:
         definition = self.mapped.scop.program.definition
@@ -68,6 +68,10 @@ class Emitter(LoopScope, ABC):
         for operator in value.operators:
             self.printer.helper(HELPERS[operator])
         return value.text
+
+    def compared(self, expr: Binary) -> str:
+        """A comparison of int64 expressions in a shorter form than theirs, where a language has one."""
+        return ""
 
     def counter(self, node: For) -> str:
         """The type of a loop's variable."""

@@ -88,7 +88,8 @@ class ExpressionPrinter:
 
     ``access`` gives the text of an element read, already a value (see ``load``); ``name`` that of an ``index``, ``size`` or
     ``scalar``: an index as int64_t, a scalar of its parameter's ``vtype``, any of them as a decimal literal where it is known.
-    ``nonnegative`` may tell of an int64 expression that it is never below 0: then its ``/`` and ``%`` are C's own. With ``checked``,
+    ``nonnegative`` may tell of an int64 expression that it is never below 0: then its ``/`` and ``%`` are C's own; ``compared`` may have a
+    shorter text for a comparison of int64 expressions. With ``checked``,
     ``tc_flag`` tells of integer divisors that are zero: a local int64_t in C, on a GPU a pointer to an int that all threads share, which a
     thread writes at its end, from ``FAILED``.
     """
@@ -101,6 +102,7 @@ class ExpressionPrinter:
         *,
         checked: bool = True,
         nonnegative: Callable[[Expr], bool] = lambda expr: False,
+        compared: Callable[[Binary], str] = lambda expr: "",
     ) -> None:
         self.dialect = dialect
         self.checked = checked
@@ -109,8 +111,10 @@ class ExpressionPrinter:
         self._access = access
         self._name = name
         self._nonnegative = nonnegative
+        self._compared = compared
         self._used: dict[str, None] = {}
         self.bound: dict[int, str] = {}  # by id of a Call: the variable that holds its value already
+        self.quotients: dict[int, tuple[str, tuple[str, ...]]] = {}  # by id of a division: the helper that takes the dividend, and more
 
     @property
     def used(self) -> tuple[str, ...]:
@@ -274,6 +278,11 @@ class ExpressionPrinter:
         return self._wrapped(expr.dtype, prefixed("-", operand))
 
     def _binary(self, expr: Binary) -> Text:
+        if id(expr) in self.quotients:
+            helper, arguments = self.quotients[id(expr)]
+            return self._helper(helper, self.value(expr.left), *arguments)
+        if expr.left.dtype == "int64" and expr.dtype == "bool" and (shorter := self._compared(expr)):
+            return Text(f"({shorter})", Precedence.ATOM)
         left, right = self.value(expr.left), self.value(expr.right)
         if expr.op == "&&" and _reads_again(expr.left, expr.right):
             return join("&", left, right)  # as safe as &&, and compilers vectorise it where it becomes a result

@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import zip_longest
 from math import prod
 
-from tcjit.codegen import async_copy, integers, mma, reduce, vector
+from tcjit.codegen import async_copy, integers, mma, quotients, reduce, vector
 from tcjit.codegen.expression import ctype
 from tcjit.codegen.gpu_emitter import Digit, GpuEmitter, digits
 from tcjit.codegen.isolate import separate
@@ -70,6 +70,10 @@ class GpuBodyEmitter(GpuEmitter):
         if isinstance(node.mark, GridBlock) and any(self.sums_products(run) for run in _unrolled(body)):
             body = separate(body, frozenset(self.ranges), self.ranges, self.sums_products)
         self.block(body)
+
+    def thread_body(self, nodes: tuple[Node, ...]) -> None:
+        if self.instead is not None or not quotients.write(self, nodes):
+            self.block(nodes)
 
     def sums_products(self, run: Run) -> bool:
         """Whether a statement is the heart of a contraction: then a second copy of its kernel without guards is worth its size."""

@@ -6,7 +6,8 @@ are narrower than its digit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from math import prod
 from typing import NamedTuple
 
@@ -16,11 +17,12 @@ from tcjit.codegen.emitter import Emitter, parenthesised
 from tcjit.codegen.expression import ctype, vtype
 from tcjit.codegen.inequalities import comparison, facts, split
 from tcjit.codegen.loops import Compare, Condition, For, If, Node, Run
+from tcjit.codegen.memory import linear_subscript
 from tcjit.codegen.profile import scaled
 from tcjit.codegen.scope import Gathers
 from tcjit.codegen.text import atomic, prefixed
 from tcjit.errors import MappingError
-from tcjit.grammar.ast import Access, Expr
+from tcjit.grammar.ast import Access, Binary, Expr
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.linear import Linear, limits, simplified
 from tcjit.mapping.machine import Device
@@ -81,6 +83,14 @@ class GpuEmitter(Emitter):
         text = parenthesised(plain, self.index(plain))
         return text if plain.is_constant or not integers.fits(plain, self.ranges) else f"(int64_t){text}"
 
+    def compared(self, expr: Binary) -> str:
+        """In 32 bits, where both sides are sums of loops' variables that fit."""
+        assert self.run_now is not None
+        sides = [linear_subscript(side, self.run_now, self.mapped.scop.values) for side in (expr.left, expr.right)]
+        if any(side is None or not integers.fits(self.plain(side), self.ranges) for side in sides):
+            return ""
+        return f" {expr.op} ".join(self.index(side) for side in sides if side is not None)
+
     def counter(self, node: For) -> str:
         found = self.ranges.get(node.variable)
         return "int" if found is not None and found[0] >= -integers.GREATEST and found[1] + node.step <= integers.GREATEST else "int64_t"
@@ -125,7 +135,11 @@ class GpuEmitter(Emitter):
             self.mentioned.add(places[-1].number)
             conditions.append(f"{places[-1].text} == 0")
         with self.when(conditions) if conditions else self.indented("{"):
-            self.bind(nodes, places[:-1] if leaders else places, self.block)
+            self.bind(nodes, places[:-1] if leaders else places, self.thread_body)
+
+    def thread_body(self, nodes: tuple[Node, ...]) -> None:
+        """What one thread runs, its digits aside."""
+        self.block(nodes)
 
     def scratch_array(self, dtype: str, elements: int) -> str:
         """The name of a shared array for reductions across the block, with room for so many values."""
@@ -229,8 +243,28 @@ class GpuEmitter(Emitter):
     def gather(self, access: Access, gathers: Gathers) -> str:
         """The element at checked indices: one that is outside raises the flag, and 0 takes its place."""
         storage = self.mapped.scop.tensor(access.tensor)
-        kept = self.ranges
-        names = []
+        if found := self.loaded.get(id(access)):
+            return self.printer.load(storage.dtype, found)
+        with self.checked_subscripts(access, gathers) as names:
+            if not storage.elements:  # the flag goes up, and nothing is read
+                zero = f"({vtype(storage.dtype, self.dialect)})0"
+                return f"({', '.join([*names, zero])})" if self.checked else zero
+            with self.mentions() as mentioned:
+                value = str(self.printer.load(storage.dtype, self.place(access.tensor, access.subscripts, names)))
+            if self.checked and (idle := [name for name in names if name not in mentioned]):
+                value = f"({', '.join([*idle, value])})"  # along an expanded dimension, or one of extent 1, no address moves
+            return value
+
+    def gathered_place(self, access: Access, gathers: Gathers) -> str:
+        """The place of an element at checked indices, all of which move its address."""
+        with self.checked_subscripts(access, gathers) as names:
+            return self.place(access.tensor, access.subscripts, names)
+
+    @contextmanager
+    def checked_subscripts(self, access: Access, gathers: Gathers) -> Iterator[list[str]]:
+        """The texts of the indices that depend on data, which are inside their axes."""
+        storage, kept = self.mapped.scop.tensor(access.tensor), self.ranges
+        names: list[str] = []
         for axis, subscript in gathers:
             text = self.data_subscript(subscript)
             if self.checked:
@@ -238,16 +272,8 @@ class GpuEmitter(Emitter):
                 text = str(self.printer.inside(text, str(self.printer.index(self.memory.extent(access.tensor, axis))), site))
             names.append(text if storage.shape[axis] > integers.GREATEST else str(prefixed("(int)", atomic(text))))
             self.ranges = {**self.ranges, names[-1]: (0, max(0, storage.shape[axis] - 1))}
-        if storage.elements:
-            with self.mentions() as mentioned:
-                value = str(self.printer.load(storage.dtype, self.place(access.tensor, access.subscripts, names)))
-            if self.checked and (idle := [name for name in names if name not in mentioned]):
-                value = f"({', '.join([*idle, value])})"  # along an expanded dimension, or one of extent 1, no address moves
-        else:  # the flag goes up, and nothing is read
-            zero = f"({vtype(storage.dtype, self.dialect)})0"
-            value = f"({', '.join([*names, zero])})" if self.checked else zero
+        yield names
         self.ranges = kept
-        return value
 
 
 def digits(number: str, sizes: Sequence[int]) -> list[Digit]:

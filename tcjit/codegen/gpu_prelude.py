@@ -113,6 +113,37 @@ TC_INLINE uint16_t tc_float_to_bfloat(float x) {
 }
 """
 
+# quotients by one divisor. Where the divisor is in a range whose ends are far from those of the floats, the remainder of a product with
+# its reciprocal is exact, and corrects it to the nearest quotient; so it is for dividends that give normal quotients, and zero.
+_QUOTIENTS = """
+/* the least and the greatest of what is divided; of the former twice the bits less 1, by which zero is not small, nor is NaN great */
+TC_INLINE void tc_range_f32(float a, uint32_t *low, float *high) {
+  uint32_t bits = 2u * tc_bits_f32(a) - 1u;
+  if (*low > bits) *low = bits;
+  *high = fmaxf(*high, fabsf(a));
+}
+
+TC_INLINE bool tc_divides_f32(float d, uint32_t low, float high) {
+  float least = fmaxf(0x1p-100f, d * 0x1p-125f);
+  return d >= 0x1p-100f && d <= 0x1p+100f && low >= 2u * tc_bits_f32(least) - 1u && high < d * 0x1p+126f;
+}
+
+/* r: 1 / d */
+TC_INLINE float tc_quotient_f32(float a, float d, float r) {
+  float q = a * r;
+  return fmaf(fmaf(q, d, -a), -r, q);
+}
+
+TC_INLINE float tc_checked_quotient_f32(float a, float d, float r, uint32_t *low, float *high) {
+  tc_range_f32(a, low, high);
+  return tc_quotient_f32(a, d, r);
+}
+
+static __device__ __noinline__ float tc_divided_f32(float a, float d) {
+  return a / d;
+}
+"""
+
 # four 8 by 8 tiles of 16-bit elements, the row of each that a thread names on a boundary of 16 bytes, and a product of 16 by 16 and 16 by 8
 _MATRICES = """
 TC_INLINE void tc_ldmatrix(uint32_t *to, const uint16_t *from) {
@@ -163,6 +194,7 @@ TC_INLINE float tc_from_bits_f32(uint32_t bits) {
 # which mapped host memory may not have across PCIe; OpenCL calls two stores of different values to one place a race.
 OWN = {
     "cuda": _CUDA
+    + _QUOTIENTS
     + _MATRICES
     + "".join(_COPIES.replace("$B", size).replace("$L", level) for size, level in (("4", "ca"), ("8", "ca"), ("16", "cg")))
     + "".join(_ARRIVED.replace("$N", str(count)) for count in range(7))

@@ -26,6 +26,8 @@ BOUNDARY = 16  # bytes, the most that one access moves
 
 def write(emitter: GpuEmitter, mark: MarkNode) -> bool:
     """Write the loop below a mark as accesses of neighbours; False, and nothing written, where it does not have that form."""
+    if emitter.instead is not None:
+        return False
     loop = mark.body[0]
     found = constant_trips(loop, emitter.ranges) if len(mark.body) == 1 and isinstance(loop, For) else None
     if found is None:
@@ -80,7 +82,7 @@ def _neighbours(emitter: GpuEmitter, loop: For, run: Run, loads: Sequence[Access
     names: dict[str, str] = {}
     emitter.run_now = run
     for access in loads:
-        text = emitter.place(access.tensor, access.subscripts)
+        text = _place(emitter, access, run)
         if text not in names:
             names[text] = f"tc_x{len(names)}"
             _array(emitter, loop, access.tensor, names[text])
@@ -106,10 +108,18 @@ def _address(emitter: GpuEmitter, access: Access, run: Run, loop: For) -> Linear
     if not emitter.memory.exists(access.tensor, emitter.marks) or (private is not None and private.space == "thread"):
         return None
     address = emitter.operand(access, run)
+    if address is None and (gathered := emitter.gathered(access, run)) is not None:  # a row that data pick, if its number is in the address
+        known = all(name in gathered.address.variables for name, _ in gathered.subscripts)
+        address = gathered.address if known and not gathered.depends(run, loop.variable) else None
     if address is None or any(part.coefficient(loop.variable) != 0 for _, part in address.runtime):
         return None
     fixed = simplified(address.fixed, emitter.ranges)
     return fixed - Linear.of(loop.variable) if fixed.coefficient(loop.variable) == 1 else None
+
+
+def _place(emitter: GpuEmitter, access: Access, run: Run) -> str:
+    gathers = emitter.gathers(access, run)
+    return emitter.gathered_place(access, gathers) if gathers else emitter.place(access.tensor, access.subscripts)
 
 
 def _move(emitter: GpuEmitter, loop: For, run: Run, access: Access, name: str, *, write: bool) -> None:
@@ -124,13 +134,13 @@ def _move(emitter: GpuEmitter, loop: For, run: Run, access: Access, name: str, *
     aligned = all(number % together == 0 for number in (first.constant, count, *(factor for _, factor in first.terms)))
     vector = emitter.gpu.vectors.get((kind, together))
     if not plain or not aligned or vector is None:
-        text = emitter.place(access.tensor, access.subscripts)
+        text = _place(emitter, access, run)
         _element_loop(emitter, loop, f"{text} = {name}[{loop.variable}];" if write else f"{name}[{loop.variable}] = {text};")
         return
     emitter.aligned[access.tensor] = None
     for start in range(0, count, together):
         emitter.run_now = replace(run, indices=tuple((d, e.substitute({loop.variable: Linear.of(start)})) for d, e in run.indices))
-        text = emitter.place(access.tensor, access.subscripts)
+        text = _place(emitter, access, emitter.run_now)
         own = f"*({vector} *)&{name}[{start}]"
         if write:
             emitter.write(emitter.gpu.store.format(vector=vector, count=together, place=text, value=own), stores=True)

@@ -29,6 +29,7 @@ from tcjit.mapping.options import Options
 from tcjit.mapping.outer_tree import outer_tree
 from tcjit.mapping.passes.allocate import allocate
 from tcjit.mapping.passes.chunk_reductions import chunk_reductions
+from tcjit.mapping.passes.combine_in_blocks import combine_in_blocks
 from tcjit.mapping.passes.contract import contract
 from tcjit.mapping.passes.contract_slices import contract_slices, verify_outer_loops
 from tcjit.mapping.passes.eliminate_indices import eliminate_indices
@@ -166,7 +167,9 @@ def build_scop(
         assignments = proved(expand_operands, assignments, target, in_tiles)
         assignments = proved(transpose_operands, assignments) if in_tiles else assignments
     assignments = proved(chunk_reductions, assignments, options, target)
-    assignments = proved(restrict_products, assignments) if isinstance(target, Device) else assignments
+    if isinstance(target, Device):
+        assignments = proved(combine_in_blocks, assignments)
+        assignments = proved(restrict_products, assignments)
     assignments = proved(split_index_sets, assignments, options) if on_vectors else assignments
     assignments = proved(split_initialisation, assignments)
     assignments = step(settle_outer_loops, assignments) if nests else assignments

@@ -41,7 +41,7 @@ def on_tensor_cores(facts: Facts) -> GroupPlan | None:
         if fits and wy * wx * facts.device.warp <= facts.most_threads:
             along = Distribution(facts.lower(across), facts.extent(across), columns, 4, 2, wx)
             candidates.append({down: Distribution(facts.lower(down), facts.extent(down), rows, 8, 1, wy), across: along})
-    for shares in by_time(facts, candidates, lambda _: (STEPS[0], STAGES[0]), facts.device.costs.mma_rate):
+    for shares in by_time(facts, candidates, [[down], [across]], lambda _: (STEPS[0], STAGES[0]), facts.device.costs.mma_rate):
         for step, atoms in _atoms(facts, s):
             for stages in STAGES if "async_copy" in facts.device.capabilities and not asked(facts) else (1,):
                 plan = tiled(facts, shares, [down, across], step, atoms, stages).plan

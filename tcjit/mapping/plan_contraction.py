@@ -21,6 +21,7 @@ from tcjit.mapping.tile_time import STAGES, TILES, BlockTile, step_of
 
 STEP = 8  # terms of a reduction that pass through shared memory at once where the block waits for its copies
 AHEAD = (4, 8)  # bytes of the elements that one instruction copies; neighbours of narrower ones together, or without it
+IDLE = 8  # results beside which there may be one that a thread computes in vain
 BOUNDARY = 16  # bytes, on which shared arrays start
 
 Shares = Mapping[int, Distribution]  # by the number of a column
@@ -49,17 +50,19 @@ def contraction(facts: Facts) -> GroupPlan | None:
     if found is None:
         return None
     across, down = found
-    candidates = []
+    candidates: list[dict[int, Distribution]] = []
     for ty, tx, ry, rx in _tiles(facts):
         wy, wx = _warps(facts, ty, tx)
-        candidates.append(_shared_out(facts, across.columns, tx, rx, wx) | _shared_out(facts, down.columns, ty, ry, wy))
+        for neighbours in (((False, False),) if facts.options.threads else ((False, False), (False, True), (True, False), (True, True))):
+            candidates.append(_both_shared_out(facts, across, down, (ty, tx, ry, rx), (wy, wx), neighbours))
     order = [*reversed(down.columns), *reversed(across.columns)]
     refused: list[tuple[Access, int]] = []
 
     def ways(shares: Shares) -> list[tuple[int, int]]:
         return _ways(facts, sum(prod(shares[c].tile for c in each.columns) for each in (down, across)))
 
-    for shares in by_time(facts, candidates, lambda shares: ways(shares)[0], facts.device.costs.fma_rate):
+    sides = (across.columns, down.columns)
+    for shares in by_time(facts, candidates, sides, lambda shares: ways(shares)[0], facts.device.costs.fma_rate):
         for terms, stages in ways(shares):
             made = tiled(facts, shares, order, terms, stages=stages)
             if made.beyond is None or (stages == 1 and not asked(facts)):  # what nobody asked for may be read where it lies
@@ -113,15 +116,23 @@ def classes(facts: Facts) -> tuple[Class, Class] | None:
     return across, max((k for k in ranked if k is not across), key=lambda k: k.points)
 
 
-def by_time(facts: Facts, candidates: Sequence[Shares], way: Callable[[Shares], tuple[int, int]], rate: float) -> list[Shares]:
-    """Tiles, the fastest first; ``way`` gives the terms of a step and the stages of each, ``rate`` is that of ``BlockTile.cycles``."""
+def by_time(
+    facts: Facts, candidates: Sequence[Shares], sides: Sequence[Sequence[int]], way: Callable[[Shares], tuple[int, int]], rate: float
+) -> list[Shares]:
+    """Tiles, the fastest first; ``sides`` are the columns along those of a tile, the nearest in memory first; ``way`` gives the terms of a
+    step and the stages of each, ``rate`` is that of ``BlockTile.cycles``."""
     terms = prod(facts.main.extent(dim) for dim in facts.main.reduction)
     size = max(DTYPES[a.dtype].bytes for a in accesses(facts.main)[2:])
 
     def time(shares: Shares) -> float:
         blocks = prod(shares[c].tiles if c in shares else facts.extent(c) for c in facts.columns)
         threads = prod(share.threads * share.warps for share in shares.values())
-        tile = BlockTile([s.tile for s in shares.values()], [s.per_thread for s in shares.values()], threads, *way(shares), size)
+        along = [[shares[c] for c in columns] for columns in sides]
+        per_thread = [prod(share.per_thread for share in side) for side in along]
+        # threads that go on in the next row of an operand meet others in the banks of shared memory, of which there is a power of two
+        level = [len(side) == 1 or (side[0].threads * side[0].vector).bit_count() == 1 for side in along]
+        vectors = [side[0].vector if fits else 1 for side, fits in zip(along, level, strict=True)]
+        tile = BlockTile([prod(s.tile for s in side) for side in along], per_thread, threads, *way(shares), size, vectors)
         return tile.cycles(blocks, terms, facts.device, rate)
 
     return sorted(candidates, key=time)
@@ -144,13 +155,39 @@ def _warps(facts: Facts, ty: int, tx: int) -> tuple[int, int]:
     return ty // 8, tx // 4
 
 
-def _shared_out(facts: Facts, columns: Sequence[int], threads: int, results: int, warps: int) -> dict[int, Distribution]:
-    """Threads and results dealt to columns, the nearest in memory first; that one also over warps, if it is long enough."""
+def _both_shared_out(
+    facts: Facts, across: Class, down: Class, tile: tuple[int, int, int, int], warps: tuple[int, int], results_first: tuple[bool, bool]
+) -> dict[int, Distribution]:
+    """Threads and results of a tile dealt to both classes; what one has no use for, the other gets."""
+    ty, tx, ry, rx = tile
+    first, also = results_first
+
+    def used(shares: Shares) -> int:
+        return prod(share.threads * share.warps for share in shares.values())
+
+    columns = _shared_out(facts, across.columns, tx, rx, warps[1], results_first=also)
+    left = tx // used(columns) if also else 1
+    rows = _shared_out(facts, down.columns, ty * left, ry, warps[0], results_first=first)
+    if first and left == 1:
+        columns = _shared_out(facts, across.columns, tx * (ty // used(rows)), rx, warps[1], results_first=also)
+    return columns | rows
+
+
+def _shared_out(
+    facts: Facts, columns: Sequence[int], threads: int, results: int, warps: int, *, results_first: bool
+) -> dict[int, Distribution]:
+    """Threads and results dealt to columns, the nearest in memory first; that one also over warps, if it is long enough. A short column
+    has a thread for each result, or, ``results_first``, threads with neighbours."""
     shares: dict[int, Distribution] = {}
     for place, c in enumerate(columns):
         extent = facts.extent(c)
-        count = min(threads, extent)
-        each = min(results, -(-extent // count))
+        if results_first:
+            each = next((n for n in range(results, 1, -1) if results % n == 0 and n <= extent and -extent % n <= extent // IDLE), 1)
+            most = -(-extent // each)
+            count = -(-most // -(-most // min(threads, most)))
+        else:
+            count = min(threads, extent)
+            each = min(results, -(-extent // count))
         vector = next(v for v in (4, 2, 1) if each % v == 0 and v <= (facts.options.vector or 4)) if place == 0 else 1
         tile = count * each
         apart = warps if place == 0 and count == threads and tile <= extent else 1
@@ -215,7 +252,8 @@ def _with_copies(
     trips = [[share.tiles for _, share in item.steps if share.tiles > 1] for item in items]
     stages = min([facts.options.pipeline_stages or stages, *(loops[-1] for loops in trips if loops)])
     if any(s.constraints and not over_columns(s, facts.dims(s)) for s in facts.statements):
-        stages = min(stages, 2)  # a block may have a single step: its copies come right before it
+        # a block may have a single step: its copies come right before it; nor do copies run ahead over steps that are left out
+        stages = min(stages, 1 if any(" or " in text for s in facts.statements for text in s.constraints) else 2)
     plan = GroupPlan(columns, tuple(c for c in order if columns[c].shared_out), tuple(items), stages=stages)
     shared: list[tuple[str, Access]] = []
     beyond = None

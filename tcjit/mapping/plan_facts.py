@@ -20,6 +20,7 @@ from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.strides import accesses, affine_form, stride
 
 BLOCK = 256  # threads of a block where nothing else decides
+ROW_ELEMENTS = 16  # of a row, for each thread, before more threads take it
 
 
 @dataclass(frozen=True, eq=False)

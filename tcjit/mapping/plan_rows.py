@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tcjit.mapping.gpu_nest import Distribution, GroupPlan
-from tcjit.mapping.plan_facts import BLOCK, Facts, bounds
+from tcjit.mapping.plan_facts import BLOCK, ROW_ELEMENTS, Facts, bounds
 from tcjit.mapping.scop import ScopStatement
 from tcjit.mapping.strides import accesses, stride
-
-ROW_ELEMENTS = 16  # of a row, for each thread, before more threads take it
 
 
 def rows(facts: Facts) -> GroupPlan | None:
@@ -26,8 +24,10 @@ def rows(facts: Facts) -> GroupPlan | None:
     if windows and facts.points >= facts.device.processors * BLOCK:
         return None  # neighbours along a window are read again for its neighbours: each thread has one of its own
     longest = max(facts.scop.statement(name).extent(dim) for name, dim in lanes.items())
-    vector = _vector(facts, lanes)
-    threads = _threads(facts, -(-longest // vector), longest)
+    ranges = {name: bounds(facts.scop.statement(name), dim) for name, dim in lanes.items()}
+    # what runs along other lanes has vectors of its own, and shares no registers
+    vectors = {of: _vector(facts, {name: dim for name, dim in lanes.items() if ranges[name] == of}) for of in set(ranges.values())}
+    threads = _threads(facts, -(-longest // vectors[ranges[main.name]]), longest)
     # several short rows for a block, as long as every processor has one
     left = max(1, min((facts.options.block or 128) // threads, facts.points // facts.device.processors))
     shares: dict[int, Distribution] = {}
@@ -40,7 +40,7 @@ def rows(facts: Facts) -> GroupPlan | None:
     for item in facts.items():
         if dim := lanes.get(item.statement):
             lower, upper = bounds(facts.scop.statement(item.statement), dim)
-            item = replace(item, lane=(dim, Distribution(lower, upper - lower, upper - lower, threads, vector)))
+            item = replace(item, lane=(dim, Distribution(lower, upper - lower, upper - lower, threads, vectors[lower, upper])))
         items.append(item)
     order = tuple(c for c in facts.columns if columns[c].shared_out)
     return GroupPlan(columns, order, tuple(items), lane_threads=threads)

@@ -10,6 +10,8 @@ from tcjit.mapping.machine import Device
 
 # threads along rows and columns of a block's tile, and results of one thread along them
 TILES = ((16, 16, 8, 8), (16, 16, 4, 4), (8, 16, 4, 4), (16, 16, 2, 2), (8, 16, 2, 2), (8, 8, 2, 2), (16, 16, 1, 1), (8, 8, 1, 1))
+WARPS = 1.5  # of a scheduler, on average, of which one computes while another waits for shared memory
+LOAD = 4  # multiply-adds of a warp that take as long as a load from shared memory
 ADDRESSES = 32  # registers of a thread beside its results and operands
 STEP_ELEMENTS = 4096  # of both operands that pass through shared memory at once where copies run ahead
 STEPS = (8, 64)  # terms that these are, at least and at most
@@ -19,7 +21,8 @@ STAGES = 3  # of copies that run ahead
 @dataclass(frozen=True)
 class BlockTile:
     """A block's tile: its ``sides``, results of a thread along them, its ``threads``; terms of a ``step``, and pieces of the operands in
-    shared memory at once (``stages``), in elements of so many ``bytes``."""
+    shared memory at once (``stages``), in elements of so many ``bytes``; ``vectors``: the neighbours that a thread loads at once along the
+    sides."""
 
     sides: Sequence[int]
     per_thread: Sequence[int]
@@ -27,14 +30,18 @@ class BlockTile:
     step: int
     stages: int = 1
     bytes: int = 4
+    vectors: Sequence[int] = (4, 4)
 
     def cycles(self, blocks: int, terms: int, device: Device, rate: float) -> float:
         """Of all blocks, each with so many terms; ``rate`` is the multiply-adds of a processor in a cycle."""
         resident = self._resident(device)
         together = min(resident, -(-blocks // device.processors))
-        loads = 1 + 2 * sum(self.per_thread) / prod(self.per_thread)
-        busy = min(1.0, together * self.threads / device.costs.fma_rate)  # a processor with few warps is not
-        term = prod(self.sides) * loads / (rate * busy)
+        # a warp's load takes as long as four of its multiply-adds, and twice that for more than two neighbours
+        loaded = sum(each * LOAD / min(vector, 2) for each, vector in zip(self.per_thread, self.vectors, strict=True))
+        loads = 1 + loaded / prod(self.per_thread)
+        lanes = device.costs.fma_rate * (WARPS if rate == device.costs.fma_rate else 1)  # an instruction of tensor cores takes long
+        busy = min(1.0, together * self.threads / lanes)  # a processor with few warps is not
+        term = self.threads * prod(self.per_thread) * loads / (rate * busy)
         step, latency = self.step * term, device.costs.load_latency
         waves = -(-blocks // (device.processors * resident))
         alone = step + latency if self.stages == 1 else max(step, latency / (self.stages - 1))

@@ -21,7 +21,7 @@ from tcjit.grammar.dtypes import DTYPES, holds
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import children, factors, rebuild, with_names
 from tcjit.mapping.assignment import Assignment, Assignments, to_scop, to_statement
-from tcjit.mapping.nest.strip_mine import plus, with_indices
+from tcjit.mapping.nest.strip_mine import plus, with_index, with_indices
 from tcjit.mapping.reduction import identity
 from tcjit.mapping.verify_overlapped import OverlappedTiles
 
@@ -57,6 +57,7 @@ class _Replacement:
         self.rules: Mapping[str, Callable[[Assignment, Sequence[Assignment]], str]] = {
             "widen": self.widened,
             "chunk_reductions": self.chunked,
+            "combine_in_blocks": self.copied,
             "restrict_products": self.restricted,
             "narrow_operands": self.stored,
             "split_index_sets": self.parted,
@@ -213,6 +214,56 @@ class _Replacement:
             if not self.instances(start).is_equal(self.instances(_results(old))):
                 return "results are left without their start"
         return ""
+
+    def copied(self, old: Assignment, new: Sequence[Assignment]) -> str:
+        """Temporaries with a copy for each chunk in the place of others, which are gone: every copy is given what these were given, and
+        what has chunks reads that of its own. An elementwise assignment may have been cut into chunks."""
+        before, after = self.programs
+        pairs = [(a, b[0]) for a, b in zip(before.assignments, after.replaced, strict=True) if len(b) == 1]
+        copies = {b.tensor: a.tensor for a, b in pairs if a.tensor != b.tensor}
+        if len(new) != 1 or len(pairs) < len(before.assignments) or len(set(copies.values())) < len(copies):
+            return "something was added"
+        used = {a.tensor for a in after.assignments} | {read.tensor for a in after.assignments for read, _ in guarded_accesses(a.value)}
+        for copy, tensor in copies.items():
+            whole, each = self.before[tensor], self.after[copy]
+            if copy in self.before or {whole.role, each.role} != {"temporary"} or tensor in used:
+                return "a temporary is seen by others, or still there"
+            if (each.dtype, each.shape[1:], each.dynamic_extents) != (whole.dtype, whole.shape, ()) or whole.dynamic_extents:
+                return "copies have other elements"
+        a = new[0]
+        chunk, first, count = a.bounds[0]
+        index, own = Index(chunk, dtype="int64"), True
+
+        def undone(value: Expr) -> Expr:
+            nonlocal own
+            if not isinstance(value, Access) or value.tensor not in copies:
+                return rebuild(value, undone)
+            own = own and value.subscripts[0] == index and (first, count) == (0, self.after[value.tensor].shape[0])
+            return replace(value, tensor=copies[value.tensor], subscripts=value.subscripts[1:])
+
+        a = replace(a, value=undone(a.value), fuse_outer_only=old.fuse_outer_only)
+        if not own:
+            return "it reads the copy of another chunk"
+        if a == old:
+            return ""
+        if chunk in _names_of(old):
+            return "the chunks are no dimension of their own"
+        if a.tensor in copies:
+            every = a.subscripts[:1] == (index,) and (first, count) == (0, self.after[a.tensor].shape[0])
+            same = replace(a, tensor=copies[a.tensor], subscripts=a.subscripts[1:], bounds=a.bounds[1:]) == old
+            return "" if every and same else "not every copy is given the same"
+        cut = [bound for bound in a.bounds[1:] if bound not in old.bounds]
+        if len(cut) != 1 or first or cut[0][1] or (cut[0][0], 0, count * cut[0][2]) not in old.bounds or not old.is_elementwise:
+            return "more than chunks were made"
+        dim, _, size = cut[0]
+        place = Binary("*", index, Const(size, dtype="int64"), dtype="int64")
+        moved = Binary("+", place, Index(dim, dtype="int64"), dtype="int64")
+        bounds = [(name, low, size if name == dim else high) for name, low, high in old.bounds]
+        if sorted(bounds) != sorted(a.bounds[1:]):
+            return "more than chunks were made"
+        subscripts = tuple(with_index(sub, dim, moved) for sub in old.subscripts)
+        expected = replace(old, bounds=a.bounds, subscripts=subscripts, value=with_index(old.value, dim, moved))
+        return "" if a == expected else "more than chunks were made"
 
     def factored(self, old: Assignment, new: Sequence[Assignment]) -> str:
         """A sum of products by the distributive law: with its temporaries replaced by what they hold, the last assignment has the factors
@@ -387,6 +438,11 @@ class _Replacement:
 
 def _dims(a: Assignment) -> tuple[str, ...]:
     return tuple(name for name, _, _ in a.bounds)
+
+
+def _names_of(a: Assignment) -> set[str]:
+    """The dimensions of an assignment, and the indices that it names."""
+    return {*_dims(a), *names(a.value), *(name for sub in a.subscripts for name in names(sub))}
 
 
 def _results(a: Assignment) -> Assignment:

@@ -81,7 +81,8 @@ def test_helpers_come_after_those_they_need_in_one_order(dialect: GpuDialect) ->
         first = re.search(rf"\b{name}\b", bodies)
         assert first is not None
         line = bodies[: first.end()].splitlines()[-1]
-        assert line.startswith(("TC_INLINE", dialect.outline, "#define")), f"{name} is used before it is defined: {line}"
+        starts = ("TC_INLINE", dialect.outline, "static __device__ __noinline__", "#define")
+        assert line.startswith(starts), f"{name} is used before it is defined: {line}"
 
 
 @each
@@ -151,7 +152,7 @@ def test_a_builtin_that_a_target_lacks_is_named() -> None:
 # ---------------------------------------------------------------- compilers
 
 
-HELPER = re.compile(r"^(?:TC_INLINE|static [\w ]*inline) (\w+) (tc_\w+)\(([^)]*)\) \{", re.MULTILINE)
+HELPER = re.compile(r"^(?:TC_INLINE|static [\w ]*inline(?:__)?) (\w+) (tc_\w+)\(([^)]*)\) \{", re.MULTILINE)
 
 
 def argument(parameter: str, number: int) -> str:

@@ -463,6 +463,22 @@ def test_a_gather_out_of_range_raises_the_flag(index: int, flag: int) -> None:
 
 
 @host
+@pytest.mark.parametrize("index, flag", [(8, 0), (9, 1), (-1, 1)])
+def test_gathered_rows_move_16_bytes_at_once(index: int, flag: int) -> None:
+    """Where the row begins on a boundary, whichever it is; one that is not there raises the flag, and row 0 takes its place."""
+    device = replace(SM_90, processors=1)
+    text = "def f(float(R,D) T, int32(B) I, float(D) Z) -> (O) { O(b,d) = T(I(b), d) * Z(d) }"
+    made = emit_gpu(map_gpu(program(text, {"T": (9, 64), "I": (64,), "Z": (64,)}), Options(), device), CUDA, device, checked=True)
+    assert "= *(const float4 *)&T[64 * (int)tc_at((int64_t)I[" in made.text and "T" in made.aligned
+    t, i = np.arange(9 * 64, dtype=np.float32).reshape(9, 64), (np.arange(64) % 9).astype(np.int32)
+    i[5], o, z = index, np.empty((64, 64), np.float32), np.full(64, 2, np.float32)
+    assert run(made, [o], [t, i, z]) == flag
+    assert (o == 2 * t[np.where((i >= 0) & (i < 9), i, 0)]).all()
+    short = emit_gpu(map_gpu(program(text, {"T": (9, 62), "I": (64,), "Z": (62,)}), Options(), device), CUDA, device, checked=True)
+    assert "float4" not in short.text
+
+
+@host
 def test_nothing_is_read_from_an_empty_table() -> None:
     made = source(mapped(PICK, {"T": (0, 20), "I": (4,)}, ONE_EACH, threads=[32]))  # type: ignore[arg-type]
     o = np.empty((4, 20), np.float32)

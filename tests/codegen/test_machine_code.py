@@ -143,6 +143,21 @@ def test_a_convolution_reads_its_window_without_conditions() -> None:
     assert all(r.spill_stores == r.spill_loads == 0 for r in binary.resources.values())
 
 
+def test_grouped_filters_are_loaded_as_neighbours() -> None:
+    text = "def f(float(N,G,C,H,W) X, float(G,F,C,KH,KW) K) -> (Y) { Y(n,g,f,h,w) +=! X(n,g,c,h + i,w + j) * K(g,f,c,i,j) }"
+    binary, code = compiled(mapped(text, {"X": (16, 16, 16, 18, 18), "K": (16, 16, 16, 3, 3)}))
+    inner = innermost(code)
+    assert histogram(inner)["FFMA"] >= 8 * histogram(inner)["LDS"] > 0 and count(inner, "LDS", "128") * 2 >= histogram(inner)["LDS"]
+    assert all(r.spill_stores == r.spill_loads == r.stack == 0 for r in binary.resources.values())
+
+
+def test_divisors_of_a_row_are_divided_by_once() -> None:
+    """The machine's own division, of a few percent of its values, is one function behind a branch; there is no stack for its calls."""
+    binary, code = compiled(mapped(SOFTMAX, {"I": (8192, 1024)}))
+    assert histogram(code)["MUFU"] <= 32 + 8  # of the exponentials, and one or two reciprocals
+    assert all(r.spill_stores == r.spill_loads == r.stack == 0 for r in binary.resources.values())
+
+
 NORM = """def norm(float(N,D) X) -> (Y, m, v) {
     m(n) +=! X(n, d)
     v(n) +=! (X(n, d) - m(n)) * (X(n, d) - m(n))

@@ -74,7 +74,7 @@ def test_the_order_of_a_padded_copy(body: str, layouts: dict[str, str], expected
     channels = 4 if body is GROUPS else 8
     text = f"def f(float(N,C,W) X, float(F,D,K) G) -> (O) {body}"
     found = extract(program(text, {"X": (2, 8, 20), "G": (4, channels, 3)}), layouts)
-    copies = [t for t in pad_operands(found, nests=True, tensor_cores=False).tensors if t.name == "X_padded"]
+    copies = [t for t in pad_operands(found, nests=True, on_gpu=False).tensors if t.name == "X_padded"]
     assert [copy.shape for copy in copies] == [expected]
 
 

@@ -10,10 +10,12 @@ import re
 from dataclasses import replace
 from math import prod
 
+import numpy as np
 import pytest
 from support.gpu import mapped as by_hand
-from support.gpu import source
+from support.gpu import run, source
 from support.mapping import HALVES, LAYER, MATMUL, SMALL, SOFTMAX, TRANSPOSED, program
+from support.rings.cuda_host import COMPILER
 
 from tcjit.codegen.dialect import CUDA
 from tcjit.codegen.gpu_kernel import emit_gpu
@@ -223,7 +225,7 @@ def test_few_rows_that_a_block_can_keep_are_read_once(text: str, shape: tuple[in
 
 def test_few_rows_longer_than_a_block_can_keep_are_split() -> None:
     made = mapped(SOFTMAX, {"I": (4, 1000000)}, SM_90)
-    assert len(made.launches) == 6
+    assert len(made.launches) == 3
     parts = {t.name: t.shape for t in made.scop.tensors if "_part" in t.name}
     assert parts["top_part"][0] * 4 >= 2 * SM_90.processors
     assert launches(SUMS, {"X": (4, 1000000)}) == (2, 1280)
@@ -325,6 +327,95 @@ def test_pairs_of_narrow_elements_begin_at_the_first(first: int, elements: int) 
     assert shared(mapped(text, {"A": (1025, 2048)}, SM_90)) == {"A_shared": elements}
 
 
+# ---------------------------------------------------------------- elements of a thread
+
+
+def test_a_thread_has_several_elements_where_vectors_are_not_possible() -> None:
+    """Its loads are under way together, as long as all processors have threads."""
+    text = "def f(float(N) X) -> (Y) { Y(n) = X(n) + 1.0 }"
+
+    def loops(size: int) -> str:
+        return emit_gpu(mapped(text, {"X": (size,)}, SM_90), CUDA, SM_90, checked=True).text
+
+    assert loops((1 << 24) - 1).count("Y[") == 2 and "c2 <= 2" in loops((1 << 24) - 1)  # three, and one that may be outside
+    assert loops(100001).count("Y[") == 1 and "#pragma unroll" not in loops(100001)
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes", "blocks", "threads"),
+    [
+        ("def f(float(N,M) X) -> (Y) { Y(m) +=! X(n,m) }", {"X": (8192, 4096)}, 128, 1024),
+        ("def f(float(N,M) X) -> (Y) { Y(m) +=! X(n,m) }", {"X": (8192, 32768)}, 1024, 256),
+        ("def f(float(E,D) T, int32(B,L) I) -> (O) { O(b,d) +=! T(I(b,l), d) }", {"T": (100000, 64), "I": (128, 50)}, 256, 256),
+    ],
+)
+def test_few_sums_have_threads_enough_for_all_processors(text: str, shapes: Shapes, blocks: int, threads: int) -> None:
+    """They share a sum of 32 terms and more, four terms each at least."""
+    made = emit_gpu(mapped(text, shapes, SM_90), CUDA, SM_90, checked=True)
+    assert [(prod(launch.grid), launch.threads) for launch in made.launches] == [(blocks, threads)]
+
+
+def test_short_sides_of_a_tile_have_neighbours_in_a_thread() -> None:
+    """Sixteen filters are four threads with four each, and the threads that they leave go to the other side."""
+    text = "def f(float(N,G,C,H,W) X, float(G,F,C,KH,KW) K) -> (Y) { Y(n,g,f,h,w) +=! X(n,g,c,h + i,w + j) * K(g,f,c,i,j) }"
+    made = mapped(text, {"X": (16, 16, 16, 18, 18), "K": (16, 16, 16, 3, 3)}, SM_90)
+    (launch,) = made.launches
+    assert [b.elements for b in made.privates if b.tensor == "Y_held"] == [16] and launch.threads >= 128
+
+
+CHANNELS = """def f(float(N,C,S) X, float(C) G) -> (Y) {
+    top(n,s) max=! X(n,c,s)
+    E(n,c,s) = exp(X(n,c,s) - top(n,s))
+    total(n,s) +=! E(n,c,s)
+    Y(n,c,s) = E(n,c,s) / total(n,s) * G(c)
+}"""
+
+
+@pytest.mark.parametrize(("channels", "read_once"), [(33, True), (40, True), (512, True), (513, False)])
+def test_threads_share_what_lies_apart_and_is_read_again(channels: int, read_once: bool) -> None:
+    """Neighbours in memory belong to other results; the threads of a block keep up to 16 elements each of 32 sums."""
+    made = mapped(CHANNELS, {"X": (8, channels, 16384), "G": (channels,)}, SM_90)
+    assert len(made.launches) == 1
+    assert read_once == ([s.name[0] for s in made.scop.statements for a, _ in s.reads() if a.tensor == "X"] == ["L"])
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs g++")
+@pytest.mark.parametrize("places", [608, 601])
+def test_what_threads_share_is_right(places: int) -> None:
+    device = replace(SM_90, processors=4)
+    x = np.random.default_rng(3).normal(size=(2, 40, places)).astype(np.float32)
+    x[1, 39, 7] = np.nan
+    g, y = np.arange(40, dtype=np.float32), np.empty_like(x)
+    made = mapped(CHANNELS, {"X": x.shape, "G": g.shape}, device)
+    assert any(s.name[0] == "R" for s in made.scop.statements)
+    assert run(emit_gpu(made, CUDA, device, checked=True), [y], [x, g]) == 0
+    exact = np.exp(x.astype(np.float64) - x.max(1, keepdims=True))
+    exact = exact / exact.sum(1, keepdims=True) * g[:, None]
+    assert np.allclose(y, exact, rtol=1e-5, atol=1e-6, equal_nan=True) and np.isnan(y[1, :, 7]).all()
+
+
+# ---------------------------------------------------------------- windows that are padded
+
+PADDED = "(h + i >= 1 && h + i <= H && w + j >= 1 && w + j <= W) ? X(n,c,h + i - 1,w + j - 1) : 0.0"
+SLIDE = f"""def f(float(N,C,H,W) X, float(C,KH,KW) K, float(C) B) -> (Y) {{
+    Y(n,c,h,w) = B(c) where n in 0:N, h in 0:H, w in 0:W
+    Y(n,c,h,w) += ({PADDED}) * K(c,i,j) where h in 0:H, w in 0:W
+}}"""
+CONVOLVE = SLIDE.replace("float(C,KH,KW) K", "float(F,C,KH,KW) K").replace("float(C) B", "float(F) B").replace("Y(n,c,", "Y(n,f,").replace(
+    "B(c)", "B(f)"
+).replace("K(c,i,j)", "K(f,c,i,j)")  # fmt: skip
+
+
+def test_a_window_is_copied_with_zeros_where_results_share_it() -> None:
+    """A filter for each channel reads every element for its own results alone, where caches have them: no copy. Of a convolution the copy
+    comes first, so that results start in the kernel that adds to them."""
+    image = (4, 32, 28, 28)
+    alone = mapped(SLIDE, {"X": image, "K": (32, 3, 3), "B": (32,)}, SM_90)
+    assert len(alone.launches) == 1 and not any("_padded" in t.name for t in alone.scop.tensors)
+    shared_ = mapped(CONVOLVE, {"X": image, "K": (32, 32, 3, 3), "B": (32,)}, SM_90)
+    assert len(shared_.launches) == 2 and any("_padded" in t.name for t in shared_.scop.tensors)
+
+
 # ---------------------------------------------------------------- rows
 
 
@@ -376,4 +467,4 @@ def test_chunks_are_padded_as_a_whole_sum_is() -> None:
     """The terms behind a chunk's last are those of the next: zeros take their place."""
     made = mapped(MATMUL, {"A": (16, 100000), "B": (100000, 16)}, SM_90)
     (sums,) = (s for s in made.scop.statements if s.reduction and s.operator == "+=" and len(s.dims) == 4)
-    assert sums.extent("k") > 250 and {s.name[0] for s in made.scop.statements} >= {"C", "Z"}
+    assert sums.extent("k") > 100000 // sums.extent("chunk") and {s.name[0] for s in made.scop.statements} >= {"C", "Z"}

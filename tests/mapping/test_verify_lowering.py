@@ -262,7 +262,8 @@ def padded_product(monkeypatch: pytest.MonkeyPatch, text: str = MATMUL) -> tuple
     """A product of odd sizes, as the passes for a GPU lower it to whole tiles."""
     lowerings: list[tuple[Scop, Scop, dict[str, str]]] = []
     monkeypatch.setattr(pipeline, "verify_lowering", lambda *given: lowerings.append(given))
-    map_gpu(program(text, {"A": (37, 21), "B": (21, 41)}), Options(reduction_tile=8, pipeline_stages=1), SMALL, prove="last")
+    options = Options(threads=(8, 8), reduction_tile=8, pipeline_stages=1)
+    map_gpu(program(text, {"A": (37, 21), "B": (21, 41)}), options, SMALL, prove="last")
     return lowerings[-1]
 
 

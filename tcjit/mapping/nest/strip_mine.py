@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tcjit.grammar.affine import affine, isl_name
-from tcjit.grammar.ast import Binary, Const, Expr, Index
+from tcjit.grammar.ast import Binary, Cast, Const, Expr, Index
 from tcjit.grammar.walk import rebuild
 from tcjit.mapping.assignment import Assignment, DynamicRanges
 from tcjit.mapping.storage import Bounds, fresh
@@ -91,6 +91,13 @@ def with_indices(expr: Expr, values: Mapping[str, Expr]) -> Expr:
 
 def _number(op: str, left: Expr, number: int) -> Expr:
     return Binary(op, left, Const(number, dtype="int64"), dtype="int64")
+
+
+def with_index(value: Expr, name: str, replacement: Expr) -> Expr:
+    """The value with an index replaced; where it stands as a value, in ``int32``, the replacement is converted to that."""
+    if isinstance(value, Index) and value.name == name:
+        return replacement if value.dtype == replacement.dtype else Cast(replacement, dtype=value.dtype)
+    return rebuild(value, lambda child: with_index(child, name, replacement))
 
 
 def plus(left: Expr, number: int) -> Expr:

@@ -11,11 +11,11 @@ from functools import partial
 from math import prod
 
 from tcjit.grammar.affine import affine, guarded_accesses, isl_name
-from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index
+from tcjit.grammar.ast import Access, Binary, Const, Index
 from tcjit.grammar.polynomial import names
-from tcjit.grammar.walk import rebuild
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.machine import Device, Machine
+from tcjit.mapping.nest.strip_mine import with_index
 from tcjit.mapping.operations import CALL, operations
 from tcjit.mapping.options import Options
 from tcjit.mapping.plan_chunks import product_chunks, product_sides
@@ -24,6 +24,7 @@ from tcjit.mapping.storage import Bounds, fresh
 from tcjit.mapping.strides import fits_block, stride_in
 
 BLOCK_TERMS = 4096  # of a reduction, that are worth a block of a GPU
+GATHERED_TERMS = 256  # where each of them waits for an element anywhere in memory: one of each thread
 CPU_CHUNKS = 32
 ENOUGH_RESULTS, WORTH_CHUNKS = 16, 1 << 17  # on a CPU: results from which, and terms of all below which, no reduction is cut
 FEW_TILES = 1 << 12  # results of a product with so long a sum are too few register tiles for many threads
@@ -84,7 +85,8 @@ def _worth(a: Assignment, temporaries: Temporaries, before: Assignments, target:
 
     if results >= target.processors // 2 or terms < 2 * BLOCK_TERMS or fits_block(extents, reads, step):
         return 1  # blocks enough, whose threads share the terms, or a block that can keep the terms of a result
-    return min(-(-2 * target.processors // results), terms // BLOCK_TERMS, longest)
+    gathers = any(affine(sub, before.values) is None for access in reads for sub in access.subscripts)
+    return min(-(-2 * target.processors // results), terms // (GATHERED_TERMS if gathers else BLOCK_TERMS), longest)
 
 
 def _reuses(a: Assignment) -> bool:
@@ -145,13 +147,6 @@ def in_chunks(a: Assignment, asked: int, temporaries: Temporaries, before: Assig
         result.name, a.subscripts, a.operator, combined, (*results, counted), a.source, (chunk,), dynamic=dynamic, fuse_outer_only=on_gpu
     )
     return [accumulate, *start, combine]
-
-
-def with_index(value: Expr, name: str, replacement: Expr) -> Expr:
-    """The value with an index replaced; where it stands as a value, in ``int32``, the replacement is converted to that."""
-    if isinstance(value, Index) and value.name == name:
-        return replacement if value.dtype == replacement.dtype else Cast(replacement, dtype=value.dtype)
-    return rebuild(value, lambda child: with_index(child, name, replacement))
 
 
 def _volume(bounds: Bounds) -> int:

@@ -13,7 +13,7 @@ from tcjit.grammar.ast import Binary, Const, Select
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.equality import Equality, equality, reads_inside, verify_equality, where
-from tcjit.mapping.passes.chunk_reductions import with_index
+from tcjit.mapping.nest.strip_mine import with_index
 from tcjit.mapping.reduction import identity
 
 

@@ -6,19 +6,22 @@ from dataclasses import replace
 
 from tcjit.grammar.ast import Access, Const, Expr, Index
 from tcjit.grammar.polynomial import names
+from tcjit.grammar.walk import walk
 from tcjit.layout import memory_order
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.nest.narrow_factors import is_narrow_product, with_conditions_inside
 from tcjit.mapping.outer_loops import OuterLoops
 from tcjit.mapping.pack import is_product
 from tcjit.mapping.pad import WORTH_NEST, WORTH_PADDING, Padding, in_order, padded_read, paddings, with_padded
+from tcjit.mapping.plan_chunks import product_sides
 from tcjit.mapping.reduction import is_plain_product
 from tcjit.mapping.storage import Storage
 
 
-def pad_operands(before: Assignments, nests: bool, tensor_cores: bool) -> Assignments:
+def pad_operands(before: Assignments, nests: bool, on_gpu: bool) -> Assignments:
     """The program with the copies before the sums that read their elements often enough; ``nests``: whether register tiles compute sums,
-    which then take products of narrow integers too; ``tensor_cores``: whether products of halves have copies as well."""
+    which then take products of narrow integers too; ``on_gpu``: products of halves have copies as well, for tensor cores, and
+    sums whose operands are not read again for other results have none."""
 
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
         if a.operator != "+=" or not a.reduction or a.empty:
@@ -27,9 +30,11 @@ def pad_operands(before: Assignments, nests: bool, tensor_cores: bool) -> Assign
         padded = paddings(value, a.bounds, temporaries.tensors, before.values, a.dynamic, WORTH_NEST if nests else WORTH_PADDING)
         reads: dict[Expr, Access] = {p.select: padded_read(p, "") for p in padded}
         plain = with_padded(value, reads)
-        narrow = (nests and is_narrow_product(plain)) or (tensor_cores and is_plain_product(plain))
+        narrow = (nests and is_narrow_product(plain)) or (on_gpu and is_plain_product(plain))
         if not padded or not (is_product(plain) or narrow):
             return [a]
+        if on_gpu and product_sides(replace(a, value=plain)) is None:
+            return [a]  # results share no element but those of neighbouring windows, which caches hold: a copy would be traffic alone
         copies = []
         for p in padded:
             moving = {name for sub in p.subscripts for name in names(sub)}
@@ -44,7 +49,22 @@ def pad_operands(before: Assignments, nests: bool, tensor_cores: bool) -> Assign
             reads[p.select] = padded_read(p, copy.name)
         return [*copies, replace(a, value=with_padded(value, reads))]
 
-    return rewrite(before, visit)
+    padded = rewrite(before, visit)
+    return replace(padded, assignments=_copies_first(before, padded)) if on_gpu else padded
+
+
+def _copies_first(before: Assignments, padded: Assignments) -> tuple[Assignment, ...]:
+    """The assignments, with copies before what results start from, so that these and the sum that goes on with them share a kernel."""
+    copies = {storage.name for _, storage in padded.temporaries[len(before.temporaries) :]}
+    found: list[Assignment] = []
+    for a in padded.assignments:
+        place = len(found)
+        if a.tensor in copies:
+            read = {access.tensor for access in walk(a.value) if isinstance(access, Access)}
+            while place and found[place - 1].operator == "=" and not {found[place - 1].tensor} & {*read, a.tensor}:
+                place -= 1
+        found.insert(place, a)
+    return tuple(found)
 
 
 def _along_lanes(a: Assignment, result: Storage) -> Expr:
