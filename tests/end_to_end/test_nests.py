@@ -41,7 +41,6 @@ PROGRAMS: dict[str, tuple[str, Shapes]] = {
     "calls of a column": ("def f(float(B,I) X, float(I) c) -> (S) { S(i) max=! tanh(X(b,i) - c(i)) }", {"X": (53, 21), "c": (21,)}),
     "calls of a row": ("def f(float(B,I) X) -> (S) { S(b) +=! log(1.0 + exp(X(b,i))) }", {"X": (53, 21)}),
     "calls of a part of a row": ("def f(float(B,I) X) -> (S) { S(b) +=! (i <= b ? log(1.0 + exp(X(b,i))) : 0.0) }", {"X": (23, 37)}),
-    "calls of halves": ("def f(half(M,K) A, half(K,N) B) -> (C) { C(m,n) +=! tanh(float(A(m,k)) * float(B(k,n))) }", PAIR),
     "vector": ("def f(float(M,K) A, float(K) x) -> (y) { y(m) +=! A(m,k) * x(k) }", {"A": (37, 99), "x": (99,)}),
     "in double": (
         "def f(double(M,M) A, double(M,N) B) -> (C) { C(m,n) +=! (k <= m ? A(m,k) * B(k,n) : 0.0) }",
@@ -202,6 +201,17 @@ def assert_agrees(text: str, given: Mapping[str, Array], options: tcjit.Options 
 def test_programs(name: str) -> None:
     text, shapes = PROGRAMS[name]
     assert "tc_a0_0" in assert_agrees(text, inputs(text, shapes)), "a register tile"
+
+
+@pytest.mark.parametrize("dtype", ["half", "bfloat16"])
+@pytest.mark.parametrize("rows", [2, 17])  # operands are converted as they are loaded, or copied before
+def test_calls_of_halves(dtype: str, rows: int) -> None:
+    function = tcjit.define(f"def f({dtype}(M,K) A, {dtype}(K,N) B) -> (C) {{ C(m,n) +=! tanh(float(A(m,k)) * float(B(k,n))) }}").f
+    of = torch.half if dtype == "half" else torch.bfloat16
+    a, b = torch.randn(rows, 40).to(of), torch.randn(40, 33).to(of)
+    expected = torch.tanh(a.double()[:, :, None] * b.double()).sum(1).float()
+    torch.testing.assert_close(function(a, b), expected, rtol=1e-5, atol=1e-5)
+    assert function.compile(a, b).nests == 1
 
 
 @pytest.fixture

@@ -364,7 +364,12 @@ def test_what_has_a_form_over_vectors(value: str, known: bool) -> None:
 
 @pytest.mark.parametrize(
     ("value", "known"),
-    [("exp(A(i,k)) / B(i,k)", True), ("fmax(A(i,k), B(i,k))", True), ("A(i,k) * float(k)", False), ("exp(float(int32(A(i,k)) / 3))", False)],
+    [
+        ("exp(A(i,k)) / B(i,k)", True),
+        ("fmax(A(i,k), B(i,k))", True),
+        ("A(i,k) * float(k)", False),
+        ("exp(float(int32(A(i,k)) / 3))", False),
+    ],
 )
 def test_what_lanes_can_evaluate(value: str, known: bool) -> None:
     text = f"def f(float(N,K) A, float(N,K) B) -> (O) {{ O(i) +=! {value} where k in 0:K, i in 0:N }}"
