@@ -34,7 +34,8 @@ def fix_dim(s: FlatStatement, dim: str, value: int) -> FlatStatement:
     results = s.results if dim in s.terms else fixed(s.results, s.outputs.index(dim))
     domain = fixed(s.domain, s.dims.index(dim))
     dims, terms, shared = (tuple(name for name in names if name != dim) for names in (s.dims, s.terms, s.shared))
-    return replace(s.with_forms(moved), dims=dims, terms=terms, domain=domain, results=results, shared=shared)
+    dynamic = {name: text for name, text in s.dynamic.items() if name != dim}
+    return replace(s.with_forms(moved), dims=dims, terms=terms, domain=domain, results=results, shared=shared, dynamic=dynamic)
 
 
 def mergeable(s: FlatStatement, outer: str, inner: str) -> bool:

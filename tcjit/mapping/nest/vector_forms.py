@@ -30,9 +30,9 @@ def is_converted(body: Expr) -> TypeGuard[Cast]:
 def has_lane_form(body: Expr) -> bool:
     """Whether a body without a form over vectors can be evaluated lane by lane, as the C compiler vectorises it: from elements alone, and
     with nothing that fails."""
-    if isinstance(body, Access):
+    if isinstance(body, Access) or is_converted(body):
         return True
-    if isinstance(body, Index) or isinstance(body, Binary) and body.op in ("/", "%") and body.dtype not in ("float32", "float64"):
+    if isinstance(body, (Cast, Index)) or isinstance(body, Binary) and body.op in ("/", "%") and body.dtype not in ("float32", "float64"):
         return False
     return all(map(has_lane_form, children(body)))
 

@@ -15,7 +15,8 @@ import islpy as isl
 
 from tcjit.errors import MappingError
 from tcjit.grammar.affine import guarded_accesses
-from tcjit.grammar.ast import Access, Cast
+from tcjit.grammar.ast import Access, Cast, Expr
+from tcjit.grammar.walk import walk
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.isl import context
 from tcjit.mapping.machine import Machine
@@ -296,7 +297,8 @@ class _ReductionTiling:
         program = self.setting.program.program
         whole = affine_statement(self.name, a, tensors, program, context())
         restricted = restrict(whole, a.value.dtype, program.values)
-        if not (has_vector_form(restricted.body) or has_lane_form(restricted.body)):
+        lanes = has_lane_form(restricted.body) and not _rounds(self.a.value)
+        if not (has_vector_form(restricted.body) or lanes):
             raise _NoNestError("the body has no form over vectors or lanes")
         own = (a.value.dtype, *NARROW.get(a.value.dtype, ()))
         if not is_dot_product(restricted.body) and any(access.dtype not in own for access in restricted.reads):
@@ -363,6 +365,12 @@ def _simplified(s: FlatStatement) -> FlatStatement:
     while pair := next(((outer, inner) for outer, inner in permutations(s.dims, 2) if mergeable(s, outer, inner)), None):
         s = merge(s, *pair)
     return s
+
+
+def _rounds(value: Expr) -> bool:
+    """Whether a part of a value is rounded to a half type, or wraps in a narrow one, before others are computed from it."""
+    narrow = {dtype for dtypes in NARROW.values() for dtype in dtypes}
+    return any(part.dtype in narrow and not isinstance(part, Access) for part in walk(value))
 
 
 def _reuses(s: FlatStatement) -> bool:
