@@ -129,6 +129,13 @@ def test_weights_that_are_read_again() -> None:
     assert not any(loops(LINEAR, {"X": (32, 64, 512), **large}))
 
 
+def test_temporaries_that_the_last_cache_passes_on() -> None:
+    """They save little where an operand as large is read again for each block of rows; from memory they take longer than that."""
+    text = "def f(float(B,I) X, float(B,J) Y, float(O,I,J) W) -> (Z) { P(b,i,j) = X(b,i) * Y(b,j)  Z(b,o) +=! P(b,i,j) * W(o,i,j) }"
+    near, far = ({"X": (rows, 64), "Y": (rows, 64), "W": (128, 64, 64)} for rows in (128, 512))
+    assert not any(loops(text, near)) and loops(text, far) == [(0, ("b_block",))] * 2
+
+
 @pytest.mark.parametrize(
     "last",
     [

@@ -41,6 +41,7 @@ UNHIDDEN_LINES = 0.5  # of the time of lines from the second cache, which prefet
 STREAMS = 4  # rows read along lanes at once that prefetchers follow
 MORE_STREAMS = 0.08  # of a tile's time for each row more
 IN_TURNS = 0.4  # more of memory's time where it is read along several rows in turns, not along one after the other
+LATE_LINES = 2.0  # more that a stretch of a row takes as long as: prefetchers find it late
 PARTIAL_ROWS = 0.5  # of a tile's time for one with fewer rows: its points are tested
 PARTIAL_WINDOW = 1.0  # of a tile's time where a part of the window counts: its points are tested
 PARTIAL_LANES = 0.15  # of a tile's time for one with fewer lanes: its loads are masked
@@ -49,6 +50,7 @@ PARTIAL_LANES = 0.15  # of a tile's time for one with fewer lanes: its loads are
 STRIDED_USES = 8  # gathers
 PAGED_USES = 16  # misses of the TLB
 CROWDED_USES = 64  # lines that rows a page apart drive out of the first cache: of those that rows share, so not at every use
+SHARED_MATRICES = 4  # that threads take one of each, rather than parts of the rows of all
 STREAM_USES = 4  # tiles that read an element as it comes from memory, at most
 COPY_SHARE = 0.2  # of an operand's arithmetic that a copy into panels may cost where only the cache's ways ask for it
 
@@ -211,7 +213,8 @@ class TileCosts:
         core, extent, uses = self.core, self.s.extents, self.uses
         row, vectors, rows = shape.row, shape.vectors, shape.rows
         accumulators = vectors * rows
-        if accumulators + (vectors if self.moving else 0) + 1 > core.registers or self.points * accumulators > MAX_UPDATES:
+        held = vectors if self.moving and rows > 1 else min(1, self.moving)  # operands that rows share
+        if accumulators + held + 1 > core.registers or self.points * accumulators > MAX_UPDATES:
             return None
         width, steps = vectors * core.lanes, self.trips
         if self.over_terms:
@@ -253,9 +256,13 @@ class TileCosts:
         return read * self.core.beyond / MOVES / self.core.element if read > self.core.l2 else 0.0
 
     def bound(self, shape: Shape, cycles: float) -> float:
-        """Cycles of a tile's plan, no less than memory takes: longer where the rows of a tile, each read once, come from it in turns."""
+        """Cycles of a tile's plan, no less than memory takes: longer where the rows of a tile, each read once, come from it in turns, or
+        stretches of rows, the more of them the shorter they are."""
         once = self.over_terms and shape.rows > 1 and all(use.results == 1 for use in self.uses)
-        return max(cycles, self.memory * (1 + IN_TURNS * once))
+        width, extent = shape.vectors * self.core.lanes, self.s.extents[self.lane]
+        apart = [use.bytes for use in self.uses if use.beyond and use.moves and use.step > width * use.bytes]
+        late = -(-extent // width) * LATE_LINES * LINE / (extent * min(apart)) if apart else 0.0
+        return max(cycles, self.memory * (1 + IN_TURNS * once + late))
 
     def writes_apart(self, shape: Shape, row_panel: int) -> bool:
         """Whether results that the second cache does not hold lie on more pages than the TLB has, along the rows of one tile of lanes, and
@@ -393,9 +400,12 @@ class _Use:
         return lines * beside * LINE / core.element * core.beyond / MOVES * (1 - 1 / readers)
 
     def streams(self, shape: Shape) -> bool:
-        """Whether tiles read rows that lie apart from memory, each for few other tiles."""
+        """Whether tiles read rows that lie apart from memory, each for few other tiles, of one matrix: threads share several of these."""
         shared = shape.rows if shape.row and shape.row not in self.operand.dims else 1
-        return self.moves and self.beyond and self.has_separate_rows(shape.vectors) and self.results <= STREAM_USES * shared
+        extents, operand = self.costs.s.extents, self.operand
+        matrices = prod(extents[dim] for dim in self.costs.s.outputs if operand.stride(dim) * self.bytes > self.step)
+        alone = matrices < SHARED_MATRICES and self.moves and self.beyond
+        return alone and self.has_separate_rows(shape.vectors) and self.results <= STREAM_USES * shared
 
     def has_separate_rows(self, vectors: int) -> bool:
         """Whether the lines that a tile reads along the lanes are apart from those at the next term."""

@@ -17,7 +17,7 @@ from tcjit.mapping.nest.operands import Operand, operands
 from tcjit.mapping.nest.statement import FlatStatement
 from tcjit.mapping.nest.vector_forms import has_vector_form
 
-VECTORS = (1, 2, 3, 4, 6, 8)
+VECTORS = (1, 2, 3, 4, 6, 8, 12, 16)
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14)
 FEW_ROWS = 4  # of a tile at least where a result may have fewer: those that are missing are asked for at each term
 LINE_ROWS = 16  # besides, where neighbours lie along the rows: of float32 a whole line
@@ -133,10 +133,12 @@ def _shapes(costs: TileCosts, register_tile: tuple[int, ...]) -> Iterator[Shape]
     others = [dim for dim in s.outputs if dim != lane][-1:]
     beside = [dim for dim in s.outputs if scattered and dim != lane and s.write.stride(dim) == 1]  # stored together
     choices: list[str | None] = [*dict.fromkeys([*(reusing or (others if over_terms or scattered else [])), *beside])]
-    most = min(-(-s.extent(lane) // core.lanes), 4 if over_terms else max(VECTORS))
+    whole = -(-s.extent(lane) // core.lanes)
+    most = min(whole, 4 if over_terms else max(VECTORS))
     for row in choices if scattered or (register_tile and choices) else [*choices, None]:
         greatest = min(s.extent(row), max(FEW_ROWS, s.fewest.get(row, s.extent(row)))) if row else 1
-        for vectors in (min(register_tile[1], most),) if register_tile else VECTORS:
+        even = [] if row else [-(-whole // -(-whole // max(VECTORS)))]  # tiles of a row by itself that are equally long
+        for vectors in (min(register_tile[1], most),) if register_tile else dict.fromkeys((*VECTORS, *even)):
             for rows in (min(register_tile[0], greatest),) if register_tile else (*ROWS, *([LINE_ROWS] if row in beside else [])):
                 if vectors <= most and rows <= greatest:
                     yield Shape(lane, vectors, row, rows, costs.window, costs.terms)

@@ -12,6 +12,7 @@ from math import prod
 
 from tcjit.grammar.affine import affine, guarded_accesses, isl_name
 from tcjit.grammar.ast import Access, Binary, Const, Index
+from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.machine import Device, Machine
@@ -29,6 +30,8 @@ CPU_CHUNKS = 32
 ENOUGH_RESULTS, WORTH_CHUNKS = 16, 1 << 17  # on a CPU: results from which, and terms of all below which, no reduction is cut
 FEW_TILES = 1 << 12  # results of a product with so long a sum are too few register tiles for many threads
 RUN = 1 << 10  # neighbours that a chunk takes of each row, at least
+LEAST_ROWS = 64  # of a matrix that is read once, in a chunk: what partial results move is little beside that
+LEAST_CHUNKS = 8  # of its rows that are worth it
 LONG = 256  # terms of a dimension that is cut on a CPU whatever loops are outside it
 ACCURATE = 1 << 20  # terms of one result, one after the other: the sum of more loses digits that no other order of float32 would
 ACCURATE_CHUNK = 1 << 13  # terms of a chunk then: lanes of a vector share them, so that each adds few before partial results are combined
@@ -70,7 +73,7 @@ def _worth(a: Assignment, temporaries: Temporaries, before: Assignments, target:
         busy = _reuses(a) or operations(a.value) >= CALL  # more so than memory
         few = results < ENOUGH_RESULTS or (results <= FEW_TILES and longest >= CPU_CHUNKS * LONG and busy)
         if longest < CPU_CHUNKS or not (few and results * terms >= WORTH_CHUNKS or terms >= ACCURATE):
-            return 1
+            return _row_chunks(a, temporaries, before, target)
         asked = CPU_CHUNKS if terms < ACCURATE else min(longest, max(CPU_CHUNKS, terms // ACCURATE_CHUNK))
         cut = _chunks(a, asked, target)
         rows = len(a.terms) > 1 and cut.dim == a.terms[-1][0]
@@ -96,6 +99,26 @@ def _reuses(a: Assignment) -> bool:
         for access, _ in guarded_accesses(a.value)
         for name, _, _ in a.results
     )
+
+
+def _row_chunks(a: Assignment, temporaries: Temporaries, before: Assignments, machine: Machine) -> int:
+    """Chunks of the rows of a matrix that comes from memory once, for what combines the rows: threads that shared its columns would each
+    read short stretches of every row."""
+    cut = _chunks(a, CPU_CHUNKS, machine)
+    count = min(CPU_CHUNKS, (cut.upper - cut.lower) // LEAST_ROWS)
+    if a.dynamic or cut.dim in a.dynamic:
+        return 1
+    for access, _ in guarded_accesses(a.value):
+        storage = temporaries.tensors[access.tensor]
+        steps = {name: stride_in(storage, access.subscripts, name, before.values) or 0 for name, _, _ in a.bounds}
+        row = steps[cut.dim]
+        once = min(steps.values()) > 0 and _volume(a.bounds) <= storage.elements
+        if not once or storage.elements * DTYPES[storage.dtype].bytes <= machine.cache_bytes:
+            continue
+        apart = prod(upper - lower for name, lower, upper in a.results if steps[name] > row)  # results that threads share anyhow
+        if max(steps[name] for name, _, _ in a.terms) == row and min(steps[name] for name, _, _ in a.terms) > 1:
+            return count // apart if count // apart * apart >= LEAST_CHUNKS else 1
+    return 1
 
 
 def _chunks(a: Assignment, asked: int, target: Machine | Device) -> _Chunks:

@@ -25,6 +25,7 @@ from tcjit.mapping.storage import Storage
 REUSE = 32  # results that use an element of an operand in one iteration, at least, or as many as in all of them: register tiles need them
 ITERATIONS = 4  # for each thread at least: they share them evenly
 MOVES = 3  # of an element of a temporary between memory and caches: its place is read before it is written, then it is read
+SHARE = 4  # parts of the last cache, one of which it holds beside all else
 FEWER = 4  # times less memory for temporaries than without, at least
 
 
@@ -211,7 +212,9 @@ class _Fusion:
         again = {name for uses, own in zip(members, dims, strict=True) for name in uses.read_again(own) if name not in run.written}
         streamed = count * sum(_bytes(tensors[name]) for name in again) / (costs.l3_load * costs.frequency)
         reuse = all(uses.keeps_reuse(own, *loops.values()) for uses, own in zip(members, dims, strict=True))
-        pays = streamed <= MOVES * total * machine.threads / costs.memory_read
+        near = total <= machine.shared_bytes // SHARE  # the last cache passes it on
+        passed = MOVES * total / (costs.l3_load * costs.frequency if near else costs.memory_read / machine.threads)
+        pays = streamed <= passed
         return loops if count >= FEWER and self.is_even(count) and reuse and pays else {}
 
     def crosses(self, uses: _Uses, dim: str, run: _FusedRun) -> bool:

@@ -195,10 +195,32 @@ def test_near_terms_are_inside(read: str) -> None:
     ],
 )
 def test_rows_that_are_read_once_are_streamed(text: str) -> None:
-    """Whatever the operator is, and where an epilogue follows: all columns of a few rows before the next rows."""
+    """Whatever the operator is: threads have whole rows each, of which a tile takes equal stretches that are as long as registers hold."""
     (nest,) = (one for a in tiled(text, {"X": (100_000, 300)}).assignments for one in a.tiled)
-    assert [loop.dim for loop in nest.nest.loops] == ["k", "n", "k"] and nest.statement.stored
-    assert nest.nest.leaf.vectors > 2  # rows are no multiple of a line: narrow tiles read lines twice
+    assert [loop.dim for loop in nest.nest.loops][:3] == ["chunk", "n", "k"] and nest.nest.leaf.vectors == 10
+
+
+def test_few_long_rows_are_streamed_in_blocks() -> None:
+    """All columns of a few rows before the next rows."""
+    (nest,) = (one for a in tiled("def f(float(K,N) X) -> (Y) { Y(n) +=! X(k,n) }", {"X": (500, 9000)}).assignments for one in a.tiled)
+    assert [loop.dim for loop in nest.nest.loops] == ["n", "k", "n", "k"]
+
+
+@pytest.mark.parametrize(
+    ("text", "shape", "chunks"),
+    [
+        ("def f(float(K,N) X) -> (Y) { Y(n) max=! X(k,n) }", (2000, 100), 0),  # the second cache holds it
+        ("def f(float(K,N) X) -> (Y) { Y(n) max=! X(k,n) }", (4000, 300), 32),
+        ("def f(float(B,K,N) X) -> (Y) { Y(b,n) +=! X(b,k,n) }", (4, 1000, 300), 4),  # of each of the matrices that threads share
+        ("def f(float(B,K,N) X) -> (Y) { Y(b,n) +=! X(b,k,n) }", (40, 1000, 30), 0),
+        ("def f(float(K,N) X) -> (Y) { Y(k) +=! X(k,n) }", (4000, 300), 0),
+        ("def f(float(B,K,N) X) -> (Y) { Y(k) +=! X(b,k,n) }", (40, 100, 300), 0),  # neighbours are terms
+        ("def f(float(K,N) X) -> (Y) { Y(n) +=! X(k+j,n) where k in 0:K-2, j in 0:3 }", (4000, 300), 0),  # rows are read again
+    ],
+)
+def test_chunks_of_rows(text: str, shape: tuple[int, ...], chunks: int) -> None:
+    parts = [one.shape[0] for a, one in tiled(text, {"X": shape}).temporaries if one.name == "Y_part"]
+    assert parts == [chunks] * (chunks > 0)
 
 
 def test_blocks_leave_minima_and_integers_alone() -> None:
