@@ -93,7 +93,9 @@ def _choices(
     for dim in s.shared:
         s = fix_dim(s, dim, s.extent(dim) // 2)
     longest = _window(s)
-    innermost = [dim for dim in s.terms if dim not in longest][-1:]
+    reads = s.reads.values()
+    terms = [dim for dim in reversed(s.terms) if dim not in longest]
+    innermost = sorted(terms, key=lambda dim: max((abs(flat.stride(dim)) for flat in reads), default=0))[:1]
     for lane in [dim for dim in (*s.outputs, *innermost) if leaf is None or dim == leaf.lane]:
         found, body = operands(s, lane)
         strided = any(operand.stride(lane) > 1 or operand.single is None for operand in found)  # what is computed once must be staged

@@ -75,8 +75,9 @@ def _worth(a: Assignment, temporaries: Temporaries, before: Assignments, target:
         if longest < CPU_CHUNKS or not (few and results * terms >= WORTH_CHUNKS or terms >= ACCURATE):
             return _row_chunks(a, temporaries, before, target)
         asked = CPU_CHUNKS if terms < ACCURATE else min(longest, max(CPU_CHUNKS, terms // ACCURATE_CHUNK))
-        cut = _chunks(a, asked, target)
-        rows = len(a.terms) > 1 and cut.dim == a.terms[-1][0]
+        ordered = _outermost_first(a, temporaries, before)
+        cut = _chunks(a, asked, target, ordered)
+        rows = len(ordered) > 1 and cut.dim == ordered[-1][0]
         return min(asked, max(CPU_CHUNKS, (cut.upper - cut.lower) // RUN)) if rows else asked
     if not a.dynamic and (sides := product_sides(a)) is not None:
         return product_chunks(a, sides, target)
@@ -104,7 +105,7 @@ def _reuses(a: Assignment) -> bool:
 def _row_chunks(a: Assignment, temporaries: Temporaries, before: Assignments, machine: Machine) -> int:
     """Chunks of the rows of a matrix that comes from memory once, for what combines the rows: threads that shared its columns would each
     read short stretches of every row."""
-    cut = _chunks(a, CPU_CHUNKS, machine)
+    cut = _chunks(a, CPU_CHUNKS, machine, _outermost_first(a, temporaries, before))
     count = min(CPU_CHUNKS, (cut.upper - cut.lower) // LEAST_ROWS)
     if a.dynamic or cut.dim in a.dynamic:
         return 1
@@ -121,11 +122,22 @@ def _row_chunks(a: Assignment, temporaries: Temporaries, before: Assignments, ma
     return 1
 
 
-def _chunks(a: Assignment, asked: int, target: Machine | Device) -> _Chunks:
-    dim, lower, upper = max(a.terms, key=lambda bound: bound[2] - bound[1])
-    innermost = len(a.terms) > 1 and dim == a.terms[-1][0]  # parts of rows would be short runs
+def _outermost_first(a: Assignment, temporaries: Temporaries, before: Assignments) -> Bounds:
+    """The terms, those first along which what is read is farthest apart in memory."""
+    reads = [access for access, _ in guarded_accesses(a.value)]
+
+    def step(dim: str) -> int:
+        return max((stride_in(temporaries.tensors[read.tensor], read.subscripts, dim, before.values) or 0 for read in reads), default=0)
+
+    return tuple(sorted(a.terms, key=lambda bound: -step(bound[0])))
+
+
+def _chunks(a: Assignment, asked: int, target: Machine | Device, terms: Bounds) -> _Chunks:
+    """About as many as asked for of one of the ``terms``, the outermost one first."""
+    dim, lower, upper = max(terms, key=lambda bound: bound[2] - bound[1])
+    innermost = len(terms) > 1 and dim == terms[-1][0]  # parts of rows would be short runs
     if isinstance(target, Device) or upper - lower < LONG or innermost:  # the outermost loop that is long enough: long runs are left
-        dim, lower, upper = next((bound for bound in a.terms if bound[2] - bound[1] >= asked), (dim, lower, upper))
+        dim, lower, upper = next((bound for bound in terms if bound[2] - bound[1] >= asked), (dim, lower, upper))
     if dim in a.dynamic:  # of one size: their number follows from the call, and suffices at the least value of a dynamic size too
         count = min(upper - lower, asked * MAX_DYNAMIC_RATIO)
     else:  # equal ones, if a number near the one that was asked for gives such: they need no guard
@@ -137,7 +149,8 @@ def _chunks(a: Assignment, asked: int, target: Machine | Device) -> _Chunks:
 def in_chunks(a: Assignment, asked: int, temporaries: Temporaries, before: Assignments, target: Machine | Device) -> list[Assignment]:
     """The reduction into partial results of about so many chunks, and the one that combines them: on a GPU in a launch of its own, as a
     block would have to have all parts of a result otherwise."""
-    chunks, on_gpu = _chunks(a, asked, target), isinstance(target, Device)
+    on_gpu = isinstance(target, Device)
+    chunks = _chunks(a, asked, target, a.terms if on_gpu else _outermost_first(a, temporaries, before))
     dim, lower, extent, size = chunks.dim, chunks.lower, chunks.upper - chunks.lower, chunks.size
     result = temporaries.tensors[a.tensor]
     chunk = fresh("chunk", {bound[0] for bound in a.bounds} | set(temporaries.tensors))
