@@ -78,7 +78,10 @@ def tile(s: FlatStatement, nest: Nest, width: int) -> Tiles:
     if block is not None and not s.is_sum(nest.loops[block].dim):
         raise MappingError("blocks of terms whose number is no sum of sizes")
     ctx = s.domain.get_ctx()
-    digits = tuple(f"c{number}" for number in range(len(nest.loops)))
+    prefix = "c"
+    while any(dim.startswith(prefix) and dim[len(prefix) :].isdigit() for dim in s.dims):
+        prefix += "c"
+    digits = tuple(f"{prefix}{number}" for number in range(len(nest.loops)))
     inside = [dim for dim in s.dims if dim in nest.leaf.window or nest.leaf.tile(dim, width) > 1]
     shifted = _overlapping(s, nest, width)
     overlaps = []

@@ -57,6 +57,10 @@ CASES: dict[str, tuple[str, Shapes, Nest, int]] = {
     "triangular in whole lanes": (LOWER, {"A": (7, 6), "B": (6, 12)}, product_nest(2, 4), 4),
     "triangular in blocks": (LOWER, SHAPES, product_nest(2, 4, outer=4, terms=2), 4),
     "band": (BAND, SHAPES, product_nest(3, 2), 2),
+    "dimensions named as digits are": (
+        "def f(float(M,K) A, float(K,N) B) -> (C) { C(c1,c3) +=! A(c1,c0) * B(c0,c3) }", SHAPES,
+        Nest((Loop("c3", 4), Loop("c1", 2), Loop("c0", 1)), Leaf("c3", 1, (("c1", 2),))), 4,
+    ),
     "one term each": (ONE, SHAPES, product_nest(2, 4), 4),
     "lanes bound": (ROWS, {"A": (9, 6)}, Nest((Loop("m", 4), Loop("k", 1)), Leaf("m", 1)), 4),
     "lanes of terms": (ROWS, {"A": (5, 11)}, Nest((Loop("m", 2), Loop("k", 4)), Leaf("k", 1, (("m", 2),))), 4),
