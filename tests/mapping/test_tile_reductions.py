@@ -13,6 +13,7 @@ from support.nests import Shapes, tiled
 
 from tcjit.grammar.front import read
 from tcjit.grammar.infer import specialise
+from tcjit.grammar.printer import show
 from tcjit.mapping.assignment import Assignments
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.options import Options
@@ -241,3 +242,18 @@ def test_a_modulus_that_no_class_resolves(condition: str) -> None:
 def test_results_wider_than_the_domain() -> None:
     text = "def f(float(N) X) -> (O) { O(i,j) +=! (j <= 1 ? X(k) : 0.0) where i in 0:2, j in 0:16, k in 0:N }"
     assert one(text, {"X": (5,)}) == (True, "")
+
+
+@pytest.mark.parametrize(
+    ("operator", "value"),
+    [
+        ("+=!", "0.0 + A(m, 1) * B(m, n)"),
+        ("*=!", "1.0 * (A(m, 1) * B(m, n))"),
+        ("min=!", "min(infinity(), A(m, 1) * B(m, n))"),
+        ("max=!", "max(-infinity(), A(m, 1) * B(m, n))"),
+    ],
+)
+def test_results_of_one_term_are_assignments(operator: str, value: str) -> None:
+    text = f"def f(float(M,K) A, float(M,N) B) -> (C) {{ C(m,n) {operator} A(m,k) * B(m,n) where k in 1:2 }}"
+    (a,) = tiled(text, {"A": (20, 3), "B": (20, 30)}).assignments
+    assert (a.operator, a.reduction, a.start, a.tiled, show(a.value)) == ("=", (), None, (), value)

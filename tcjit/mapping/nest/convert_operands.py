@@ -18,7 +18,6 @@ from tcjit.mapping.assignment import Assignment, Temporaries
 from tcjit.mapping.nest.vector_forms import NARROW, is_dot_product
 from tcjit.mapping.storage import Storage, fresh
 
-WORTH_COPYING = 8  # uses of an element in the mean
 MOST_COPIED = 3  # tensors of which every choice is compared
 
 

@@ -15,7 +15,7 @@ import islpy as isl
 
 from tcjit.errors import MappingError
 from tcjit.grammar.affine import guarded_accesses
-from tcjit.grammar.ast import Access, Cast, Expr
+from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr
 from tcjit.grammar.walk import walk
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.isl import context
@@ -33,6 +33,7 @@ from tcjit.mapping.nest.split_divisions import split_divisions
 from tcjit.mapping.nest.split_residues import covers_results, split_residues, verify_split_residues
 from tcjit.mapping.nest.stage_operands import stage_operands
 from tcjit.mapping.nest.statement import AffineStatement, FlatStatement
+from tcjit.mapping.nest.strip_mine import with_indices
 from tcjit.mapping.nest.tile import tile, verify_tiles
 from tcjit.mapping.nest.tiled_statement import TiledStatement
 from tcjit.mapping.nest.transpose_results import GAIN, result_orders
@@ -63,6 +64,8 @@ def tile_reductions(before: Assignments, options: Options, machine: Machine, pro
         if fused:
             fused -= 1
             return [replace(a, fused=True, outer=a.outer if within else None)]
+        if (single := _of_single_terms(a)) is not None:
+            return [single]
         alone = not any(_read(a) & (_read(other) | {other.tensor}) for other in _beside(program, number))
         tiling = _ReductionTiling(f"T{number}", a, Epilogue(), alone, setting)
         if a.operator in EXTREMA and a.value.dtype in NARROW["float32"]:
@@ -322,6 +325,18 @@ class _ReductionTiling:
     def refuse_plans(plans: Sequence[Plan]) -> None:
         if any(operand.single is None for plan in plans for operand in plan.operands):
             raise MappingError("an operand is to be computed once, and cannot be")
+
+
+def _of_single_terms(a: Assignment) -> Assignment | None:
+    """A reduction whose results have one term each as the assignment that it is."""
+    if not a.terms or a.start is None or a.dynamic or a.constraints or any(upper - lower != 1 for _, lower, upper in a.terms):
+        return None
+    value = with_indices(a.value, {name: Const(lower, dtype="int64") for name, lower, _ in a.terms})
+    if a.operator in EXTREMA:
+        value = Call(a.operator[:3], (a.start, value), dtype=a.value.dtype)
+    else:
+        value = Binary(a.operator[0], a.start, value, dtype=a.value.dtype)
+    return replace(a, operator="=", value=value, bounds=a.results, reduction=(), start=None)
 
 
 def _beside(program: Sequence[Assignment], number: int) -> list[Assignment]:
