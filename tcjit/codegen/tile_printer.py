@@ -124,6 +124,11 @@ class TilePrinter:
     def partial(self) -> list[str]:
         return self.update(partial=True)
 
+    @property
+    def term_checks(self) -> list[PointCheck]:
+        """What must hold of a point for its term to count; what is no result is not stored, whatever it is."""
+        return [check for check in self.tiled.tiles.checks if check not in self.tiled.tiles.edges]
+
     def update_by_lanes(self, *, partial: bool) -> list[str]:
         """One step of a body without a form over vectors: from arrays of its operands, in lanes as the C compiler finds them."""
         lines, size = self.pointers(self.flats), len(self.places) * self.width
@@ -133,12 +138,11 @@ class TilePrinter:
         arrays = {read: f"tc_i{number}" for number, read in enumerate(self.flats)}
         lines += [f"{self.element} {name}[{size}] __attribute__((aligned(64)));" for name in (*arrays.values(), "tc_t")]
         updates = []
-        own = [check for check in self.tiled.tiles.checks if check not in self.tiled.tiles.edges]
         for number, (r, v) in enumerate(self.places):
             mask = self.mask(self.rows[r], v, self.tiled.tiles.checks, masks, lines) if partial else ""
             loaded = self.loaded(self.flats, self.rows[r], v, mask, loads, lines)
             lines += [f"{self.call('store')}({arrays[read]} + {number * self.width}, {value});" for read, value in loaded.items()]
-            kept = self.mask(self.rows[r], v, own, masks, lines) if partial else ""
+            kept = self.mask(self.rows[r], v, self.term_checks, masks, lines) if partial else ""
             old = self.sum(r, v)
             new = self.combined(old, f"{self.call('load')}(tc_t + {number * self.width})")
             updates.append(f"{old} = {self.call('blend')}({old}, {new}, {kept});" if kept else f"{old} = {new};")
@@ -155,7 +159,6 @@ class TilePrinter:
         loads: Loads = {}
         masks: dict[str, str] = {}
         self.numbers = count()
-        own = [check for check in self.tiled.tiles.checks if check not in self.tiled.tiles.edges]  # what is no result is not stored
         for number, window in enumerate(self.window):
             if self.nest.leaf.reload and number:
                 lines.append('__asm__ volatile("" ::: "memory");')
@@ -169,7 +172,7 @@ class TilePrinter:
                     read = self.mask(point, v, self.tiled.tiles.checks, masks, lines) if partial else ""
                     old = self.sum(r, v)
                     new = self.updated(old, self.tiled.body, self.loaded(self.flats, point, v, read, loads, lines))
-                    kept = self.mask(point, v, own, masks, lines) if partial else ""
+                    kept = self.mask(point, v, self.term_checks, masks, lines) if partial else ""
                     lines.append(f"{old} = {self.call('blend')}({old}, {new}, {kept});" if kept else f"{old} = {new};")
         return lines
 

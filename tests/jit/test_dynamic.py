@@ -237,6 +237,62 @@ def test_dynamic_kernels_have_the_nests_of_fixed_ones() -> None:
         assert mlp.compile(x, w, b).nests == fixed.compile(x, w, b).nests == 1
 
 
+PADDED = "def padded(float(N) X, float(K) w) -> (O) { O(n) +=! (n + k >= 1 && n + k <= N ? X(n+k-1) : 0.0) * w(k) where n in 0:N }"
+
+
+def test_values_keep_kernels_of_their_own_where_a_dynamic_one_lacks_a_nest(
+    monkeypatch: pytest.MonkeyPatch, kernels: list[dict[str, Any]]
+) -> None:
+    monkeypatch.setattr(dynamic, "FIXED_VALUES_SLOW", 6)
+    padded, w = tcjit.define(PADDED, target="cpu").padded, seeded(3)
+    for value in (400, 401, 402, 403, 404, 405, 406, 407):
+        x = seeded(value)
+        expected = torch.nn.functional.conv1d(x[None, None], w[None, None], padding=1)[0, 0]
+        torch.testing.assert_close(padded(x, w), expected, rtol=1e-4, atol=1e-5)
+    assert kernels == [{}, {}, {}, {}, {"N": [33, 1024]}, {}, {}]
+
+
+NESTS: dict[str, tuple[str, list[str], Callable[[int], tuple[torch.Tensor, ...]], Callable[..., torch.Tensor], str]] = {
+    "panels in blocks of a dynamic size": (
+        "def f(float(T,D) Q, float(S,D) K) -> (Z) { Z(t,s) +=! Q(t,d) * K(s,d) }", ["T", "S"],
+        lambda n: (seeded(n, 48), seeded(n + 5, 48)), lambda q, k: q @ k.T, "s_block",
+    ),
+    "guarded panels": (
+        "def f(float(K,M) A, float(K,N) B) -> (C) { C(n,m) +=! (k <= m ? A(k,m) * B(k,n) : 0.0) }", ["M"],
+        lambda n: (seeded(60, n), seeded(60, 37)), lambda a, b: (torch.triu(a).T @ b).T, "loops",
+    ),
+    "words": (
+        "def f(uint8(M,K) A, int8(K,N) B) -> (C) { C(m,n) +=! int32(A(m,k)) * int32(B(k,n)) }", ["M"],
+        lambda n: (torch.arange(n * 64).reshape(n, 64).to(torch.uint8), (torch.arange(64 * 48) % 17 - 8).reshape(64, 48).to(torch.int8)),
+        lambda a, b: (a.int() @ b.int()), "loops",
+    ),
+    "residue classes": (
+        "def f(float(C,H) X, float(C,F,K) W) -> (O) { O(f,h) +=! (h >= k && (h - k) % 2 == 0 && h - k < 2*H ? X(c,(h-k)/2) * W(c,f,k)"
+        " : 0.0) where h in 0:2*H+2 }", ["H"], lambda n: (seeded(24, n), seeded(24, 20, 4)),
+        lambda x, w: torch.nn.functional.conv_transpose1d(x[None], w, stride=2)[0], "loops",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NESTS)
+def test_what_nests_do_for_dynamic_sizes(name: str) -> None:
+    text, sizes, args, expected, words = NESTS[name]
+    called = tcjit.define(text, target="cpu", dynamic=sizes).f
+    for value in (2, 3, 17, 31, 33, 50, 127, 130):
+        given = args(value)
+        torch.testing.assert_close(called(*given), expected(*given), rtol=1e-3, atol=1e-3)
+    kernel = called.compile(*given)
+    assert kernel.nests and words in kernel.resources["reductions"][0] and " <= " in kernel.source.splitlines()[0]
+
+
+def test_running_sums_of_a_dynamic_length() -> None:
+    running = tcjit.define("def f(float(M,N) X) -> (S) { S(i,j) +=! k <= j ? X(i,k) : 0.0 where j in 0:N }", target="cpu", dynamic=["N"]).f
+    for value in (2, 9, 33, 500):
+        x = seeded(7, value)
+        torch.testing.assert_close(running(x), x.cumsum(1), rtol=1e-4, atol=1e-4)
+    assert "tc_running" in running.compile(x).source, "each result from the one before it"
+
+
 def test_a_tuned_shape_keeps_a_kernel_of_its_own(monkeypatch: pytest.MonkeyPatch, kernels: list[dict[str, Any]]) -> None:
     mlp = tcjit.define(TEXT + "# tuned", target="cpu", dynamic=["B"]).mlp
     monkeypatch.setattr(kernel_cache, "is_tuned", lambda signature, key: key.shapes[0][0] == 6)
