@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from math import prod
 
-from tcjit.codegen import prelude, vector_copies
+from tcjit.codegen import prelude, row_pass, vector_copies
 from tcjit.codegen.build import build
 from tcjit.codegen.dialect import Dialect
 from tcjit.codegen.expression import ctype, vtype
@@ -21,6 +21,7 @@ from tcjit.codegen.loops import (
     ParallelLoop,
     ParallelRegion,
     Prefetch,
+    RowPass,
     ScanLoop,
     ScatterLoop,
     SimdLoop,
@@ -76,6 +77,7 @@ class CEmitter(LaneEmitter):
         super().__init__(mapped, dialect, machine, checked)
         self.collapsed: set[str] = set()  # the variables of loops that a pragma collapses with the one inside
         self.in_team = False  # of threads, which share the loop at hand
+        self.row = row_pass.RowValues()  # the one at hand
         self.rows = GatheredRows(self, self.subscripts, machine)
         names = Names(self.memory.names, lambda tensor, axis: self.memory.stride_name(mapped.scop.tensor(tensor), axis))
         texts = names, self.printer.value, self.pointwise
@@ -155,6 +157,8 @@ class CEmitter(LaneEmitter):
                 self.region(node)
             case SimdLoop():
                 self.simd(node)
+            case RowPass():
+                row_pass.write(self, node, self.machine, self.row, self.declarations)
             case ScanLoop():
                 self.scan(node.loop)
             case ScatterLoop():
@@ -179,7 +183,8 @@ class CEmitter(LaneEmitter):
         if wide and vector_copies.write_transposed(self, node):
             self.declarations |= dict.fromkeys(vector_copies.TRANSPOSE)
         else:
-            super().loop(node)
+            with self.row.of_another_row():
+                super().loop(node)
 
     def micro_kernel(self, node: MicroKernel) -> None:
         kernel = Patch(node, self.mapped.options, self.machine, self.printer, self.declarations, self.rows, self.index)

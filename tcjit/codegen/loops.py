@@ -175,6 +175,13 @@ class ScatterLoop:
 
 
 @dataclass(frozen=True)
+class RowPass:
+    """Loops over the points of a row, the innermost over neighbours in memory, around statements that run in vectors of these."""
+
+    loop: For
+
+
+@dataclass(frozen=True)
 class Declare:
     """Private buffers and the nodes that use them, which stood below ``mark``."""
 
@@ -254,7 +261,7 @@ class DeclareAccumulators:
     body: tuple[Node, ...]
 
 
-Loop = ParallelLoop | SimdLoop | ScanLoop | ScatterLoop
+Loop = ParallelLoop | SimdLoop | ScanLoop | ScatterLoop | RowPass
 CpuNode = Loop | ParallelRegion | Declare | DeclareSlices | Prefetch | MicroKernel | TileRun | DeclareAccumulators
 Node = For | If | Run | MarkNode | CpuNode
 
@@ -266,7 +273,7 @@ def children(node: Node) -> tuple[Node, ...]:
             return node.body
         case If():
             return node.then + node.other
-        case ParallelLoop() | SimdLoop() | ScanLoop() | ScatterLoop():
+        case ParallelLoop() | SimdLoop() | ScanLoop() | ScatterLoop() | RowPass():
             return (node.loop,)
         case ParallelRegion():
             return node.loops

@@ -19,6 +19,7 @@ from tcjit.codegen.loops import (
     ParallelLoop,
     Prefetch,
     Reduction,
+    RowPass,
     Run,
     ScanLoop,
     ScatterLoop,
@@ -103,6 +104,11 @@ class _CpuLowering(LoopScope):
             return (ScanLoop(node.body[0]),)
         if node.mark == marks.Scatter() and len(node.body) == 1 and isinstance(node.body[0], For):
             return (ScatterLoop(self.loop(node.body[0])),)
+        if node.mark == marks.RowPass():
+            below = nest(node.body[0])[1] if len(node.body) == 1 else ()
+            if not isinstance(node.body[0], For) or not all(isinstance(one, Run) for one in below):
+                raise MappingError("isl's loops take a pass over a row apart", hint="nest=False")
+            return (RowPass(node.body[0]),)
         if isinstance(node.mark, marks.Accumulators):
             kinds = [run.kind for run in tile_runs(node.body)]
             if kinds[:1] != ["start"] or kinds[-1:] != ["store"] or kinds.count("start") != 1:

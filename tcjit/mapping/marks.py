@@ -116,6 +116,13 @@ class Simd(Mark):
     word = "simd"
 
 
+@dataclass(frozen=True)
+class RowPass(Mark):
+    """One pass over a row in vector lanes: statements for each of its points, sums and extrema of them in accumulators."""
+
+    word = "row_pass"
+
+
 # ---------------------------------------------------------------- GPU
 
 
@@ -226,7 +233,7 @@ class Vector(Mark):
 Collective = Reduce | Mma | AsyncCopy  # stands directly above ``Threads``, at most one of them: what the threads do together
 Inner = Unroll | Vector  # may stand below ``Threads``: how a loop of one thread is printed
 
-CPU = (Parallel, TileLoops, Tile, RegisterTile, Accumulators, Scan, Scatter, Unroll, Simd)
+CPU = (Parallel, TileLoops, Tile, RegisterTile, Accumulators, Scan, Scatter, Unroll, Simd, RowPass)
 GPU = (Launch, Grid, GridBlock, Threads, Sync, WaitGroup, Reduce, Mma, AsyncCopy, Unroll, Vector)
 _BY_WORD: dict[str, type[Mark]] = {kind.word: kind for kind in (*CPU, *GPU)}
 

@@ -51,6 +51,7 @@ from tcjit.mapping.passes.promote_to_registers import promote_to_registers
 from tcjit.mapping.passes.promote_to_shared import promote_to_shared
 from tcjit.mapping.passes.restrict_products import restrict_products
 from tcjit.mapping.passes.scatter_reductions import scatter_reductions
+from tcjit.mapping.passes.schedule_rows import RowGroup, row_groups, schedule_rows
 from tcjit.mapping.passes.schedule_scan import schedule_scan
 from tcjit.mapping.passes.schedule_scatter import schedule_scatter
 from tcjit.mapping.passes.share import share
@@ -250,7 +251,7 @@ def _in_order(
         elif kind == "scatter":
             made = reduce(isl.Schedule.sequence, [alone(s, schedule_scatter, options, machine, counter) for s in part.statements])
         else:
-            made, buffers = _scheduled(part, options, machine, prove, counter, steps)
+            made, buffers = _loops(part, options, machine, prove, counter, steps)
             privates += buffers
         tree = made if tree.get_domain().is_empty() else tree.sequence(made)
     return tree, privates
@@ -274,6 +275,37 @@ def _scheduled_alone(
     one = _part(scop, (s,))
     proof = None if prove == "none" else partial(verify, one, dependences(one))
     return steps.run(function.__name__, function, one, s, *args, show=trees.show, suffix="tree", check=proof)
+
+
+def _loops(
+    scop: Scop, options: Options, machine: Machine, prove: Proof, counter: Iterator[int], steps: Steps
+) -> tuple[isl.Schedule, list[Buffer]]:
+    """The tree of statements without nests: those over the same rows run row by row, others in loops that isl finds."""
+    tree = isl.Schedule.empty(isl.Space.params_alloc(scop.ctx, 0))
+    privates: list[Buffer] = []
+    groups = row_groups(scop, scop.statements) if options.uses_nests and options.vector_width != 1 else [scop.statements]
+    for group in groups:
+        part = _part(scop, group.statements if isinstance(group, RowGroup) else group)
+        if isinstance(group, RowGroup):
+            made, buffers = _in_rows(part, group, options, prove, counter, steps)
+        else:
+            made, buffers = _scheduled(part, options, machine, prove, counter, steps)
+        privates += buffers
+        tree = made if tree.get_domain().is_empty() else tree.sequence(made)
+    return tree, privates
+
+
+def _in_rows(
+    scop: Scop, group: RowGroup, options: Options, prove: Proof, counter: Iterator[int], steps: Steps
+) -> tuple[isl.Schedule, tuple[Buffer, ...]]:
+    """The tree of a group over rows, and its private buffers."""
+    deps = steps.run("dependences", dependences, scop, show=lambda d: f"{d.all}\n", suffix="txt")
+    proof = None if prove == "none" else partial(verify, scop, deps)
+    tree = steps.run("schedule_rows", schedule_rows, scop, group, options, counter, show=trees.show, suffix="tree", check=proof)
+    if not options.private_buffers:
+        return tree, ()
+    proof = None if prove == "none" else partial(verify_privates, scop, deps, tree)
+    return tree, steps.run("contract", contract, scop, deps, tree, show=_show_privates, check=proof)
 
 
 def _scheduled(

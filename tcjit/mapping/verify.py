@@ -22,7 +22,7 @@ from tcjit.grammar.ast import Binary, Select
 from tcjit.grammar.polynomial import names
 from tcjit.mapping.dependences import Dependences
 from tcjit.mapping.isl import descendants, union_map
-from tcjit.mapping.marks import Grid, GridBlock, Mark, Parallel, Reduce, Scatter, Simd, Threads, TileLoops, Vector
+from tcjit.mapping.marks import Grid, GridBlock, Mark, Parallel, Reduce, RowPass, Scatter, Simd, Threads, TileLoops, Vector
 from tcjit.mapping.races import ThreadRegion, regions, slots
 from tcjit.mapping.scop import Scop
 from tcjit.mapping.storage import Buffer
@@ -94,7 +94,7 @@ class _Proof:
         outer = mark_of(node.parent().parent()) if above else None
         on_grid = isinstance(above, Grid | Threads)
         parallel = on_grid or (above == TileLoops() and outer == Parallel())
-        lanes = above in (Simd(), Vector())
+        lanes = above in (Simd(), Vector(), RowPass())
         if above == Scatter():
             self.picked(node)
         partial = node.band_get_partial_schedule()

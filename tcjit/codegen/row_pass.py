@@ -1,0 +1,391 @@
+"""A pass over a row, in vectors: what each point needs is loaded once, statements run in lanes, reductions end in one value.
+
+The lanes of a vector are written as a loop over arrays of its length, which the C compiler keeps in registers, so that whatever functions
+a statement has are vectorised like any other. What is left of a row behind its last whole vector is loaded and stored under a mask. Where
+the whole row is a few vectors, their values stay at hand for the passes behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import count
+
+from tcjit.codegen.address import Address
+from tcjit.codegen.expression import ctype, vtype
+from tcjit.codegen.half_vectors import HALF
+from tcjit.codegen.loops import For, RowPass, Run, nest, runs, substitute
+from tcjit.codegen.profile import trips
+from tcjit.codegen.reads import ReadEmitter
+from tcjit.codegen.tile_vectors import declarations, half_declarations, narrow_declarations, narrow_name, suffix, vector_type
+from tcjit.grammar.affine import guarded_accesses
+from tcjit.grammar.ast import Access
+from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.linear import Linear
+from tcjit.mapping.machine import Machine
+from tcjit.mapping.reduction import identity
+from tcjit.mapping.scop import ScopStatement
+
+AT_HAND = 8  # vectors of a row whose values stay in registers, or where the stack is in the nearest cache
+TOGETHER = 4  # vectors that a step takes of a longer row: partial results that do not wait for one another
+ACCUMULATORS = 8  # registers of partial results, at most, for all reductions of a pass
+UPDATES = {"+=": "add", "*=": "mul", "min=": "min", "max=": "max"}
+LANE = "tc_l"
+HALVES = ("float16", "bfloat16")
+Key = tuple[str, Address]  # an element of a row, as a place that moves with the lane
+
+
+@dataclass(frozen=True)
+class Values:
+    """Arrays with what elements of a row are, one for each vector; ``bits``: as they lie in memory."""
+
+    arrays: tuple[str, ...]
+    dtype: str
+    bits: bool = False
+
+
+class RowValues:
+    """What the passes over one row so far have left at hand; ``numbers`` are those of arrays."""
+
+    def __init__(self) -> None:
+        self.found: dict[Key, Values] = {}
+        self.numbers = count()
+
+    @contextmanager
+    def of_another_row(self) -> Iterator[None]:
+        """Inside a loop, nothing is at hand."""
+        found, self.found = self.found, {}
+        yield
+        self.found = found
+
+
+def computed(dtype: str) -> str:
+    """The type in which lanes compute with elements of a type."""
+    return "float32" if dtype in HALVES else dtype
+
+
+def write(emitter: ReadEmitter, node: RowPass, machine: Machine, row: RowValues, above: dict[str, None]) -> None:
+    """Write a pass; ``above`` gets what stands above the kernel."""
+    _RowPassWriter(emitter, node, machine, row, above).write()
+
+
+class _RowPassWriter:
+    def __init__(self, emitter: ReadEmitter, node: RowPass, machine: Machine, row: RowValues, above: dict[str, None]) -> None:
+        self.emitter, self.machine, self.row, self.above = emitter, machine, row, above
+        loops, _ = nest(node.loop)
+        self.around, self.lanes = loops[:-1], loops[-1]
+        self.scop = emitter.mapped.scop
+        self.statements = [(run, self.scop.statement(run.statement)) for run in runs((node,))]
+        self.reductions = [(run, s) for run, s in self.statements if s.operator != "="]
+        self.unit = self.lanes_together()
+        self.whole = not self.around and self.lanes.trips is not None and self.lanes.trips <= AT_HAND * self.unit
+
+    def lanes_together(self) -> int:
+        """Points whose values one vector of the narrowest type holds; as many as the row has where that is a whole short vector."""
+        reads = [access for _, s in self.statements for access, _ in guarded_accesses(s.value)]
+        types = {s.value.dtype for _, s in self.statements} | {self.dtype(access.tensor) for access in reads}
+        options = self.emitter.mapped.options
+        most = options.vector_width or max(self.machine.lanes(DTYPES[computed(dtype)].bytes) for dtype in types)
+        row = self.lanes.trips or 0
+        return row if 4 <= row < most and row & (row - 1) == 0 else most
+
+    def dtype(self, tensor: str) -> str:
+        return self.scop.tensor(tensor).dtype
+
+    def write(self) -> None:
+        emitter, row = self.emitter, self.lanes.trips
+        emitter.profile.vector = True
+        emitter.profile.width = max(emitter.profile.width, self.unit)
+        if self.whole:
+            assert row is not None
+            step = _Step(self, self.lanes.lower, -(-row // self.unit), str(row - 1) if row % self.unit else "")
+            step.declare()
+            with self.accumulated(step.vectors), emitter.invariants(self.lanes):
+                step.write()
+            return
+        vectors = max(1, min(TOGETHER, ACCUMULATORS // max(1, len(self.reductions))))
+        with self.accumulated(vectors), ExitStack() as around:
+            for loop in self.around:
+                around.enter_context(emitter.ranged(loop))
+                around.enter_context(emitter.iterated(loop))
+            with emitter.invariants(self.lanes):
+                self.steps(vectors)
+
+    def steps(self, vectors: int) -> None:
+        """All steps along a row: whole ones, and what is left behind them."""
+        emitter, loop, size = self.emitter, self.lanes, vectors * self.unit
+        first, kind = Linear.of("tc_first"), emitter.counter(loop)
+        with emitter.indented("{"), emitter.ranged(loop), emitter.profile.loop(loop.variable, trips(loop)):
+            emitter.line(f"{kind} tc_first = {emitter.index(loop.lower)};")
+            if loop.trips is None or loop.trips >= size:
+                with emitter.indented(f"for (; tc_first <= {emitter.index(loop.upper - (size - 1))}; tc_first += {size}) {{"):
+                    self.step(first, vectors, "")
+            if loop.trips is None:
+                with emitter.indented(f"for (; tc_first <= {emitter.index(loop.upper)}; tc_first += {self.unit}) {{"):
+                    self.step(first, 1, emitter.index(loop.upper - first))
+            elif left := loop.trips % size:
+                self.step(loop.upper - (left - 1), -(-left // self.unit), str(left - 1) if left % self.unit else "")
+
+    def step(self, first: Linear, vectors: int, last: str) -> None:
+        step = _Step(self, first, vectors, last)
+        with self.emitter.indented("{"):
+            step.declare()
+            step.write()
+
+    # ------------------------------------------------------------ accumulators
+
+    @contextmanager
+    def accumulated(self, vectors: int) -> Iterator[None]:
+        """Reductions have accumulators meanwhile, which are combined with what their elements are."""
+        emitter = self.emitter
+        with emitter.indented("{"):
+            for number, (_, s) in enumerate(self.reductions):
+                dtype = self.declared(s.value.dtype)
+                kind = vector_type(dtype, self.width(dtype))
+                start = f"{self.call('splat', dtype)}({emitter.printer.value(identity(s.operator, dtype))})"
+                sums = self.sums(number, dtype, vectors)
+                emitter.line(f"{kind} {', '.join(f'{name} = {start}' for name in sums)};")
+            yield
+            for number, (run, s) in enumerate(self.reductions):
+                dtype = computed(s.value.dtype)
+                lines, total = self.total(s.operator, dtype, self.sums(number, dtype, vectors))
+                for line in lines:
+                    emitter.write(line)
+                emitter.run_now = run
+                stored, place = self.dtype(s.tensor), emitter.place(s.tensor, s.subscripts)
+                value = emitter.printer.combine(s.operator, s.value.dtype, emitter.printer.load(stored, place), total)
+                emitter.write(emitter.printer.store(stored, place, value), stores=True)
+
+    def sums(self, number: int, dtype: str, vectors: int) -> list[str]:
+        """The accumulators of a reduction, in the order of points."""
+        return [f"tc_a{number}_{at}" for at in range(vectors * self.unit // self.width(dtype))]
+
+    def total(self, operator: str, dtype: str, sums: Sequence[str]) -> tuple[list[str], str]:
+        """Lines that combine accumulators by halves, and the value of all their lanes."""
+        lines, left = [], list(sums)
+        while len(left) > 1:
+            half = len(left) // 2
+            upper = left[len(left) - half :]
+            lines += [f"{one} = {self.combined(operator, dtype, one, other)};" for one, other in zip(left, upper)]
+            left = left[: len(left) - half]
+        return lines, f"tc_across_{UPDATES[operator]}{suffix(dtype, self.width(dtype))}({left[0]})"
+
+    def combined(self, operator: str, dtype: str, left: str, right: str) -> str:
+        return f"({left} {operator[0]} {right})" if operator in ("+=", "*=") else f"{self.call(operator[:-1], dtype)}({left}, {right})"
+
+    # ------------------------------------------------------------ vectors of a type
+
+    def width(self, dtype: str) -> int:
+        """Lanes of a C vector of a type."""
+        return min(self.unit, self.emitter.mapped.options.vector_width or self.machine.lanes(DTYPES[dtype].bytes))
+
+    def declared(self, dtype: str) -> str:
+        """The type in which lanes compute with elements of a type, whose functions then stand above the kernel."""
+        wide = computed(dtype)
+        self.above |= dict.fromkeys(declarations(wide, self.width(wide)))
+        if dtype == HALF:
+            self.above |= dict.fromkeys(half_declarations(self.width(wide), stores=True))
+            self.emitter.printer.helper("tc_float_to_half")
+        elif dtype != wide:
+            self.above |= dict.fromkeys(narrow_declarations(dtype, wide, self.width(wide)))
+        return wide
+
+    def call(self, function: str, dtype: str) -> str:
+        return f"tc_{function}{suffix(dtype, self.width(dtype))}"
+
+
+class _Step:
+    """Some vectors of points from ``first`` on; ``last``: the last point that counts, from there, where not all do."""
+
+    def __init__(self, row_pass: _RowPassWriter, first: Linear, vectors: int, last: str) -> None:
+        self.row_pass, self.first, self.vectors, self.last = row_pass, first, vectors, last
+        self.emitter = row_pass.emitter
+        self.known: dict[Key, Values] = {}  # what is read, and was not written in this step before
+        self.loads: dict[Key, tuple[Run, Access]] = {}  # of these, what is not at hand
+        self.results: dict[str, Values] = {}  # by statement: its elements, or terms
+
+    def declare(self) -> None:
+        """The arrays of the step."""
+        row_pass, written = self.row_pass, set[str]()
+        for run, s in row_pass.statements:
+            for access, _ in guarded_accesses(s.value):
+                key = self.key(access, run)
+                if key is None or key in self.known or access.tensor in written:
+                    continue
+                if row_pass.whole and key in row_pass.row.found:
+                    self.known[key] = row_pass.row.found[key]
+                else:
+                    dtype = row_pass.declared(row_pass.dtype(access.tensor))
+                    self.known[key], self.loads[key] = self.arrays(vtype(dtype), dtype), (run, access)
+            stored = row_pass.dtype(s.tensor)
+            if s.operator != "=":
+                self.results[s.name] = self.arrays(vtype(s.value.dtype), row_pass.declared(s.value.dtype))
+                continue
+            bits = stored in HALVES and stored != HALF
+            row_pass.declared(stored)
+            self.results[s.name] = self.arrays(ctype(stored, self.emitter.dialect) if bits else vtype(stored), stored, bits=bits)
+            written.add(s.tensor)
+
+    def arrays(self, kind: str, dtype: str, *, bits: bool = False) -> Values:
+        names = tuple(f"tc_x{next(self.row_pass.row.numbers)}" for _ in range(self.vectors))
+        for name in names:
+            self.emitter.line(f"{kind} {name}[{self.row_pass.unit}] __attribute__((aligned(64)));")
+        return Values(names, dtype, bits)
+
+    def key(self, access: Access, run: Run) -> Key | None:
+        """An element of a row in terms of its lane; None for one that is the same for all lanes."""
+        address = self.emitter.operand(access, self.moved(run, Linear.of(LANE)))
+        return (access.tensor, address) if address is not None and address.stride(LANE) == 1 else None
+
+    def moved(self, run: Run, point: Linear) -> Run:
+        moved = substitute(run, {self.row_pass.lanes.variable: point})
+        assert isinstance(moved, Run)
+        return moved
+
+    def write(self) -> None:
+        """Loads, lanes and stores, vector by vector; what a whole row has is at hand from then on."""
+        emitter, row_pass = self.emitter, self.row_pass
+        hoisted = emitter.hoisted
+        for v in range(self.vectors):
+            emitter.hoisted = dict(hoisted)
+            self.vector(v)
+        emitter.hoisted = hoisted
+        if row_pass.whole:
+            row_pass.row.found |= self.known
+            for run, s in row_pass.statements:
+                if s.operator == "=":
+                    kept = {key: values for key, values in row_pass.row.found.items() if key[0] != s.tensor}
+                    key = self.key(_target(s), run)
+                    row_pass.row.found = kept | ({key: self.results[s.name]} if key is not None else {})
+
+    def vector(self, v: int) -> None:
+        """The points of one vector."""
+        start = self.first + v * self.row_pass.unit
+        for key, (run, access) in self.loads.items():
+            self.load(self.known[key].arrays[v], self.moved(run, start), access, v)
+        known, lanes = dict(self.known), list[tuple[Run, ScopStatement]]()
+        for run, s in self.row_pass.statements:
+            for access, _ in guarded_accesses(s.value):
+                if (key := self.key(access, run)) in known:
+                    self.emitter.hoisted[id(access)] = [self.element(known[key], v)]
+            lanes.append((self.moved(run, start + Linear.of(LANE)), s))
+            if s.operator != "=":
+                continue
+            if self.row_pass.dtype(s.tensor) == HALF:
+                self.lane_loop(lanes, v)
+                self.rounded(self.results[s.name].arrays[v], self.moved(run, start), s, v)
+                lanes = []
+            if (key := self.key(_target(s), run)) is not None:
+                known[key] = self.results[s.name]
+        self.lane_loop(lanes, v)
+        number = 0
+        for run, s in self.row_pass.statements:
+            if s.operator != "=":
+                self.accumulate(number, s, v)
+                number += 1
+            elif self.row_pass.dtype(s.tensor) != HALF:
+                self.store(self.results[s.name].arrays[v], self.moved(run, start), s, v)
+
+    def element(self, values: Values, v: int) -> str:
+        """The value of an element in an array."""
+        text = f"{values.arrays[v]}[{LANE}]"
+        return self.emitter.printer.load(values.dtype, text) if values.bits else text
+
+    def lane_loop(self, statements: Sequence[tuple[Run, ScopStatement]], v: int) -> None:
+        """Statements for each lane, into their arrays."""
+        emitter, printer = self.emitter, self.emitter.printer
+        if not statements:
+            return
+        loop = For(LANE, Linear.of(0), Linear.of(self.row_pass.unit - 1), 1, tuple(run for run, _ in statements))
+        emitter.line("#pragma omp simd")
+        with emitter.ranged(loop), emitter.iterated(loop):
+            for run, s in statements:
+                place, stored = f"{self.results[s.name].arrays[v]}[{LANE}]", self.row_pass.dtype(s.tensor)
+                with emitter.repeated_calls(run):
+                    emitter.run_now = run
+                    value = printer.value(s.value)
+                    if s.operator != "=":
+                        emitter.write(f"{place} = {value};")
+                    elif stored == HALF:
+                        emitter.write(f"{place} = {printer.unrounded(HALF, value)};")
+                    else:
+                        emitter.write(printer.store(stored, place, value))
+
+    # ------------------------------------------------------------ memory
+
+    def mask(self, dtype: str, at: int) -> str:
+        """The lanes that count of a C vector that begins ``at`` points behind the first one of the step; nothing where all do."""
+        width = self.row_pass.width(dtype)
+        if not self.last or self.last.isdigit() and int(self.last) >= at + width - 1:
+            return ""
+        number = str(int(self.last) - at) if self.last.isdigit() else f"{self.last} - {at}"
+        return f"{self.row_pass.call('opaque', dtype)}({self.row_pass.call('until', dtype)}({number}))"
+
+    def pieces(self, dtype: str, v: int) -> Iterator[tuple[int, int, str]]:
+        """The C vectors of a vector's points: where each begins in the array, its number in the step, and its mask."""
+        width = self.row_pass.width(dtype)
+        for first in range(0, self.row_pass.unit, width):
+            at = v * self.row_pass.unit + first
+            yield first, at // width, self.mask(dtype, at)
+
+    def place(self, access: Access, begin: Run) -> str:
+        self.emitter.run_now = begin
+        return f"&{self.emitter.place(access.tensor, access.subscripts)}"
+
+    def load(self, array: str, begin: Run, access: Access, v: int) -> None:
+        """Elements into an array, as lanes compute with them."""
+        call, narrow = self.row_pass.call, self.row_pass.dtype(access.tensor)
+        dtype, place = computed(narrow), self.place(access, begin)
+        load = f"load_{narrow_name(narrow)}" if narrow != dtype else "load"
+        for first, _, mask in self.pieces(dtype, v):
+            source = f"{place} + {first}" if first else place
+            value = f"{call(f'{load}_masked', dtype)}({source}, {mask})" if mask else f"{call(load, dtype)}({source})"
+            self.emitter.profile.count("loads")
+            self.emitter.write(f"{call('store', dtype)}({array} + {first}, {value});")
+
+    def store(self, array: str, begin: Run, s: ScopStatement, v: int) -> None:
+        """An array to memory, as far as it counts."""
+        call, dtype, place = self.row_pass.call, self.row_pass.dtype(s.tensor), self.place(_target(s), begin)
+        if dtype in HALVES:
+            self.copy(array, place, v)
+            return
+        for first, _, mask in self.pieces(dtype, v):
+            target, value = f"{place} + {first}" if first else place, f"{call('load', dtype)}({array} + {first})"
+            text = f"{call('store_masked', dtype)}({target}, {value}, {mask});" if mask else f"{call('store', dtype)}({target}, {value});"
+            self.emitter.write(text, stores=True)
+
+    def copy(self, array: str, place: str, v: int) -> None:
+        """The bits of halves to memory."""
+        unit = self.row_pass.unit
+        if self.last and not self.last.isdigit():
+            left = f"{self.last} - {v * unit} + 1"
+            self.emitter.line(f"for (int64_t {LANE} = 0; {LANE} < {unit} && {LANE} < {left}; ++{LANE}) ({place})[{LANE}] = {array}[{LANE}];")
+            return
+        number = min(unit, int(self.last) + 1 - v * unit) if self.last else unit
+        self.emitter.write(f"__builtin_memcpy({place}, {array}, {2 * number});", stores=True)
+
+    def rounded(self, array: str, begin: Run, s: ScopStatement, v: int) -> None:
+        """Floats to memory as halves, and as what these are in the array."""
+        call = self.row_pass.call
+        bits, width = f"tc_b{next(self.row_pass.row.numbers)}", self.row_pass.width("float32")
+        with self.emitter.indented("{"):
+            self.emitter.line(f"uint16_t {bits}[{self.row_pass.unit}] __attribute__((aligned(64)));")
+            for first in range(0, self.row_pass.unit, width):
+                self.emitter.write(f"{call('store_f16', 'float32')}({bits} + {first}, {call('load', 'float32')}({array} + {first}));")
+                again = f"{call('load_f16', 'float32')}({bits} + {first})"
+                self.emitter.write(f"{call('store', 'float32')}({array} + {first}, {again});")
+            self.copy(bits, self.place(_target(s), begin), v)
+
+    def accumulate(self, number: int, s: ScopStatement, v: int) -> None:
+        """The terms of an array into the accumulators of a reduction."""
+        row_pass, dtype = self.row_pass, computed(s.value.dtype)
+        sums = row_pass.sums(number, dtype, self.vectors)
+        for first, at, mask in self.pieces(dtype, v):
+            term = f"{row_pass.call('load', dtype)}({self.results[s.name].arrays[v]} + {first})"
+            new = row_pass.combined(s.operator, dtype, sums[at], term)
+            self.emitter.write(f"{sums[at]} = {row_pass.call('blend', dtype)}({sums[at]}, {new}, {mask});" if mask else f"{sums[at]} = {new};")
+
+
+def _target(s: ScopStatement) -> Access:
+    return Access(s.tensor, s.subscripts, dtype=s.value.dtype)

@@ -1,0 +1,278 @@
+"""Schedule rows: statements over the same rows run row by row, in as few passes over each as dependences allow.
+
+A softmax, a layer norm or the moments of a row read the row once for all reductions that do not need one another's results, and what a
+pass computes for each point is at hand, in registers or in the nearest cache, for the passes behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import islpy as isl
+
+from tcjit.grammar.affine import isl_name
+from tcjit.grammar.ast import Access, Binary, Expr, Index
+from tcjit.grammar.walk import rebuild, walk
+from tcjit.mapping.marks import Parallel, RowPass, Tile, TileLoops
+from tcjit.mapping.options import Options
+from tcjit.mapping.passes.parallelise import cost_of_point, worth_threads
+from tcjit.mapping.scop import Scop, ScopStatement
+from tcjit.mapping.strides import accesses, stride
+
+# types whose values vectors hold, converted as they are loaded and stored where they are halves
+TYPES = ("float32", "float64", "int32", "float16", "bfloat16")
+OPERATORS = ("+=", "*=", "min=", "max=")
+MOST_WAITING = 4  # statements whose place in a group those behind them may show
+Naming = Mapping[str, str]  # the dimensions of a statement -> those of the reduction by which a group was found
+
+
+@dataclass(frozen=True)
+class Part:
+    """Statements that run after one another for a row, or, in a ``single_pass``, for each of its points."""
+
+    statements: tuple[str, ...]
+    single_pass: bool
+
+
+@dataclass(frozen=True)
+class RowGroup:
+    """Consecutive statements over the same ``rows``: some once for each, others for every point of its ``columns``, of which the last
+    runs along memory. ``dims`` has, for each statement, its dimensions in that order; ``parts`` follow one another in a row."""
+
+    statements: tuple[ScopStatement, ...]
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    dims: Mapping[str, tuple[str, ...]]
+    parts: tuple[Part, ...]
+
+
+def row_groups(scop: Scop, statements: Sequence[ScopStatement]) -> list[RowGroup | tuple[ScopStatement, ...]]:
+    """Consecutive statements as groups over rows, with those between them that are in none."""
+    found: list[RowGroup | tuple[ScopStatement, ...]] = []
+    begin = at = 0
+    while at < len(statements):
+        group = _group_around(scop, statements, begin, at) if _is_row_reduction(scop, statements[at]) else None
+        if group is None:
+            at += 1
+            continue
+        first = statements.index(group.statements[0])
+        found += [tuple(statements[begin:first])] if first > begin else []
+        found.append(group)
+        begin = at = first + len(group.statements)
+    return [*found, tuple(statements[begin:])] if begin < len(statements) else found
+
+
+def schedule_rows(scop: Scop, group: RowGroup, options: Options, counter: Iterator[int]) -> isl.Schedule:
+    """The tree of a group; ``counter`` numbers tiles."""
+    statements = {s.name: s for s in group.statements}
+
+    def band(names: Sequence[str], first: int, count: int) -> str:
+        members = []
+        for place in range(first, first + count):
+            parts = [f"{statements[name].tuple_text} -> [({isl_name(group.dims[name][place])})]" for name in names]
+            members.append(f"{scop.parameters}{{ {'; '.join(parts)} }}")
+        flags = ", ".join(["1"] * count)
+        return f'schedule: "[{", ".join(members)}]", permutable: 1, coincident: [{flags}]'
+
+    def ordered(children: Sequence[tuple[Sequence[str], str]]) -> str:
+        """Children after one another, each with the names of its statements."""
+        if len(children) == 1:
+            return children[0][1]
+        listed = []
+        for names, child in children:
+            tuples = "; ".join(statements[name].tuple_text for name in names)
+            listed.append(f'{{ filter: "{scop.parameters}{{ {tuples} }}"{f", child: {{ {child} }}" if child else ""} }}')
+        return f"sequence: [ {', '.join(listed)} ]"
+
+    def part(one: Part) -> str:
+        inside = ordered([([name], "") for name in one.statements])
+        if not one.single_pass:
+            return inside
+        columns = band(one.statements, len(group.rows), len(group.columns))
+        return f'mark: "{RowPass()}", child: {{ {columns}{f", child: {{ {inside} }}" if inside else ""} }}'
+
+    body = ordered([(one.statements, part(one)) for one in group.parts])
+    domain = scop.domain.to_str()
+    text = f'mark: "{Tile(next(counter))}"{f", child: {{ {body} }}" if body else ""}'
+    if group.rows:
+        text = f'{band([*statements], 0, len(group.rows))}, child: {{ {text} }}'
+        work = sum(s.points * cost_of_point(s) for s in group.statements)
+        if options.parallel and worth_threads(work):
+            text = f'mark: "{Parallel()}", child: {{ mark: "{TileLoops()}", child: {{ {text} }} }}'
+    return isl.Schedule.read_from_str(scop.ctx, f'{{ domain: "{domain}", child: {{ {text} }} }}')
+
+
+def _is_row_reduction(scop: Scop, s: ScopStatement) -> bool:
+    """Whether a statement reduces neighbours in memory."""
+    if s.operator not in OPERATORS or not s.reduction or not _is_plain(scop, s):
+        return False
+    return bool(_columns(scop, s))
+
+
+def _columns(scop: Scop, s: ScopStatement) -> tuple[str, ...]:
+    """The dimensions of a reduction, that along memory last; none where there is no such."""
+    for lane in reversed(s.reduction):
+        steps = [stride(scop, access, lane) for access in accesses(s)]
+        if s.extent(lane) > 1 and 1 in steps and all(step in (0, 1) for step in steps):
+            return (*(dim for dim in s.reduction if dim != lane), lane)
+    return ()
+
+
+def _is_plain(scop: Scop, s: ScopStatement) -> bool:
+    """Whether vectors can evaluate a statement over the points of a row: from elements alone, in types that they hold, without failing."""
+    if s.constraints or s.fuse_outer_only or any(scop.tensor(access.tensor).dtype not in TYPES for access in accesses(s)):
+        return False
+    inside = {id(part) for access in accesses(s) for sub in access.subscripts for part in walk(sub)}
+    for part in walk(s.value):
+        if isinstance(part, Index) and id(part) not in inside or isinstance(part, Access) and any(_reads(sub) for sub in part.subscripts):
+            return False
+        if id(part) not in inside and (part.dtype not in (*TYPES, "bool") or _may_fail(part)):
+            return False
+    return not any(map(_reads, s.subscripts))
+
+
+def _may_fail(part: Expr) -> bool:
+    return isinstance(part, Binary) and part.op in ("/", "%") and not part.dtype.startswith(("float", "bfloat"))
+
+
+def _reads(subscript: Expr) -> bool:
+    return any(isinstance(part, Access) for part in walk(subscript))
+
+
+def _group_around(scop: Scop, statements: Sequence[ScopStatement], begin: int, at: int) -> RowGroup | None:
+    """The longest group with a reduction, of statements from ``begin`` on."""
+    columns = _columns(scop, statements[at])
+    rows = tuple(dim for dim in statements[at].dims if dim not in columns)
+    group = _Growing(scop, statements[at], rows, columns)
+    first = at - group.grown(statements[begin:at][::-1])
+    beyond = at + 1 + group.grown(statements[at + 1 :])
+    members = tuple(statements[first:beyond])
+    dims = {name: tuple(_places(naming, (*rows, *columns))) for name, naming in group.namings.items()}
+    return RowGroup(members, rows, columns, dims, _parts(members, group))
+
+
+def _places(naming: Naming, dims: Sequence[str]) -> Iterator[str]:
+    """The dimensions of a statement in the order of others that they stand for."""
+    own = {named: dim for dim, named in naming.items()}
+    return (own[dim] for dim in dims if dim in own)
+
+
+class _Growing:
+    """A group while statements join it: what each calls the dimensions, and the places in it of the tensors that it writes."""
+
+    def __init__(self, scop: Scop, s: ScopStatement, rows: tuple[str, ...], columns: tuple[str, ...]) -> None:
+        self.scop, self.rows, self.columns = scop, rows, columns
+        self.namings: dict[str, Naming] = {s.name: {dim: dim for dim in s.dims}}
+        self.ranges = {dim: s.range(dim) for dim in s.dims}
+        self.used: dict[str, set[tuple[Expr, ...]]] = {}
+        self.written: set[str] = set()
+        self.add(s, self.namings[s.name])
+
+    def add(self, s: ScopStatement, naming: Naming) -> None:
+        for access in accesses(s):
+            self.used.setdefault(access.tensor, set()).add(_renamed(access, naming))
+        self.namings[s.name] = naming
+        self.written.add(s.tensor)
+
+    def grown(self, statements: Sequence[ScopStatement]) -> int:
+        """How many of some statements have joined the group, in their order; one may owe its place to the next ones, as the value that a
+        reduction starts from does."""
+        count, waiting = 0, list[ScopStatement]()
+        for s in statements:
+            before = dict(self.namings), {tensor: set(found) for tensor, found in self.used.items()}, set(self.written)
+            if self.joined(s) and all(map(self.joined, reversed(waiting))):
+                count, waiting = count + len(waiting) + 1, []
+                continue
+            self.namings, self.used, self.written = before
+            waiting.append(s)
+            if len(waiting) > MOST_WAITING:
+                break
+        return count
+
+    def joined(self, s: ScopStatement) -> bool:
+        """Whether a statement has joined the group."""
+        if not _is_plain(self.scop, s):
+            return False
+        naming = next((found for found in self.namings_of(s) if self.fits(s, found)), None)
+        if naming is None:
+            return False
+        self.add(s, naming)
+        return True
+
+    def namings_of(self, s: ScopStatement) -> Iterator[Naming]:
+        """What a statement may call the dimensions, from elements that it has in common with the group."""
+        for access in accesses(s):
+            for subscripts in self.used.get(access.tensor, ()):
+                naming: dict[str, str] = {}
+                pairs = zip(access.subscripts, subscripts, strict=True)
+                alike = all(isinstance(own, Index) and isinstance(other, Index) or own == other for own, other in pairs)
+                for own, other in zip(access.subscripts, subscripts, strict=True) if alike else ():
+                    if isinstance(own, Index) and isinstance(other, Index):
+                        alike = alike and naming.setdefault(own.name, other.name) == other.name
+                if alike and len(set(naming.values())) == len(naming) and set(naming) == set(s.dims):
+                    yield naming
+
+    def fits(self, s: ScopStatement, naming: Naming) -> bool:
+        """Whether a statement runs once for each row, or for each of its points, with what the group passes on in the same places."""
+        dims = set(naming.values())
+        reduced = {naming[dim] for dim in s.reduction}
+        if dims not in (set(self.rows), {*self.rows, *self.columns}) or any(self.ranges[naming[dim]] != s.range(dim) for dim in s.dims):
+            return False
+        if reduced and reduced != set(self.columns) or s.operator != "=" and (s.operator not in OPERATORS or not reduced):
+            return False
+        found = {tensor: set(subscripts) for tensor, subscripts in self.used.items()}
+        for access in accesses(s):
+            found.setdefault(access.tensor, set()).add(_renamed(access, naming))
+        passed = {tensor: subscripts for tensor, subscripts in found.items() if tensor in self.written | {s.tensor}}
+        if any(len(subscripts) > 1 or not self.one_place(*subscripts) for subscripts in passed.values()):
+            return False
+        lane = [own for own, named in naming.items() if named == self.columns[-1]]
+        return all(stride(self.scop, access, own) in (0, 1) for own in lane for access in accesses(s))
+
+    def over_columns(self, s: ScopStatement) -> bool:
+        """Whether a statement runs for every point of a row."""
+        return len(self.namings[s.name]) > len(self.rows)
+
+    def has_column(self, tensor: str) -> bool:
+        """Whether a tensor that the group writes has an element for every point of a row."""
+        (subscripts,) = self.used[tensor]
+        return sum(isinstance(sub, Index) for sub in subscripts) > len(self.rows)
+
+    def one_place(self, subscripts: tuple[Expr, ...]) -> bool:
+        """Whether an element is that of one row, or of one point in it."""
+        named = {sub.name for sub in subscripts if isinstance(sub, Index)}
+        plain = all(isinstance(sub, Index) or not any(isinstance(part, Index) for part in walk(sub)) for sub in subscripts)
+        return plain and named in (set(self.rows), {*self.rows, *self.columns})
+
+
+def _renamed(access: Access, naming: Naming) -> tuple[Expr, ...]:
+    """Subscripts in the dimensions of a group."""
+
+    def renamed(expr: Expr) -> Expr:
+        return Index(naming[expr.name], dtype="int64") if isinstance(expr, Index) else rebuild(expr, renamed)
+
+    return tuple(map(renamed, access.subscripts))
+
+
+def _parts(statements: Sequence[ScopStatement], group: _Growing) -> tuple[Part, ...]:
+    """What runs once for a row, and the passes over it, in turn: each statement as early as what it shares with those before it allows."""
+    times: dict[str, int] = {}  # of what runs once behind pass n: 2 n; of pass n: 2 n - 1
+    for number, s in enumerate(statements):
+        in_pass = group.over_columns(s)
+        time = int(in_pass)
+        for other in statements[:number]:
+            shared = _shared(s, other)
+            if shared and in_pass and group.over_columns(other):
+                time = max(time, times[other.name] + (0 if all(map(group.has_column, shared)) else 2))
+            elif shared:
+                time = max(time, times[other.name] + (in_pass or group.over_columns(other)))
+        times[s.name] = time
+    in_order = sorted(set(times.values()))
+    return tuple(Part(tuple(s.name for s in statements if times[s.name] == time), time % 2 == 1) for time in in_order)
+
+
+def _shared(s: ScopStatement, other: ScopStatement) -> set[str]:
+    """The tensors that both of two statements use, and one of them writes."""
+    both = {access.tensor for access in accesses(s)} & {access.tensor for access in accesses(other)}
+    return both & {s.tensor, other.tensor}
