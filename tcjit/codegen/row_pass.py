@@ -7,13 +7,13 @@ the whole row is a few vectors, their values stay at hand for the passes behind.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import count
 
 from tcjit.codegen.address import Address
-from tcjit.codegen.expression import ctype, vtype
+from tcjit.codegen.expression import vtype
 from tcjit.codegen.half_vectors import HALF
 from tcjit.codegen.loops import For, RowPass, Run, nest, runs, substitute
 from tcjit.codegen.profile import trips
@@ -38,11 +38,9 @@ Key = tuple[str, Address]  # an element of a row, as a place that moves with the
 
 @dataclass(frozen=True)
 class Values:
-    """Arrays with what elements of a row are, one for each vector; ``bits``: as they lie in memory."""
+    """Arrays with what elements of a row are, one for each vector, in the type that lanes compute in."""
 
     arrays: tuple[str, ...]
-    dtype: str
-    bits: bool = False
 
 
 class RowValues:
@@ -217,21 +215,16 @@ class _Step:
                     self.known[key] = row_pass.row.found[key]
                 else:
                     dtype = row_pass.declared(row_pass.dtype(access.tensor))
-                    self.known[key], self.loads[key] = self.arrays(vtype(dtype), dtype), (run, access)
-            stored = row_pass.dtype(s.tensor)
-            if s.operator != "=":
-                self.results[s.name] = self.arrays(vtype(s.value.dtype), row_pass.declared(s.value.dtype))
-                continue
-            bits = stored in HALVES and stored != HALF
-            row_pass.declared(stored)
-            self.results[s.name] = self.arrays(ctype(stored, self.emitter.dialect) if bits else vtype(stored), stored, bits=bits)
-            written.add(s.tensor)
+                    self.known[key], self.loads[key] = self.arrays(vtype(dtype)), (run, access)
+            own = s.value.dtype if s.operator != "=" else row_pass.dtype(s.tensor)
+            self.results[s.name] = self.arrays(vtype(row_pass.declared(own)))
+            written |= {s.tensor} if s.operator == "=" else set()
 
-    def arrays(self, kind: str, dtype: str, *, bits: bool = False) -> Values:
+    def arrays(self, kind: str) -> Values:
         names = tuple(f"tc_x{next(self.row_pass.row.numbers)}" for _ in range(self.vectors))
         for name in names:
             self.emitter.line(f"{kind} {name}[{self.row_pass.unit}] __attribute__((aligned(64)));")
-        return Values(names, dtype, bits)
+        return Values(names)
 
     def key(self, access: Access, run: Run) -> Key | None:
         """An element of a row in terms of its lane; None for one that is the same for all lanes."""
@@ -267,30 +260,26 @@ class _Step:
         known, lanes = dict(self.known), list[tuple[Run, ScopStatement]]()
         for run, s in self.row_pass.statements:
             for access, _ in guarded_accesses(s.value):
-                if (key := self.key(access, run)) in known:
-                    self.emitter.hoisted[id(access)] = [self.element(known[key], v)]
+                key = self.key(access, run)
+                if key is not None and key in known:
+                    self.emitter.hoisted[id(access)] = [f"{known[key].arrays[v]}[{LANE}]"]
             lanes.append((self.moved(run, start + Linear.of(LANE)), s))
             if s.operator != "=":
                 continue
-            if self.row_pass.dtype(s.tensor) == HALF:
+            if self.row_pass.dtype(s.tensor) == HALF:  # gcc has no vectors for the rounding of one
                 self.lane_loop(lanes, v)
-                self.rounded(self.results[s.name].arrays[v], self.moved(run, start), s, v)
+                self.round(self.results[s.name].arrays[v])
                 lanes = []
-            if (key := self.key(_target(s), run)) is not None:
-                known[key] = self.results[s.name]
+            if (target := self.key(_target(s), run)) is not None:
+                known[target] = self.results[s.name]
         self.lane_loop(lanes, v)
         number = 0
         for run, s in self.row_pass.statements:
             if s.operator != "=":
                 self.accumulate(number, s, v)
                 number += 1
-            elif self.row_pass.dtype(s.tensor) != HALF:
+            else:
                 self.store(self.results[s.name].arrays[v], self.moved(run, start), s, v)
-
-    def element(self, values: Values, v: int) -> str:
-        """The value of an element in an array."""
-        text = f"{values.arrays[v]}[{LANE}]"
-        return self.emitter.printer.load(values.dtype, text) if values.bits else text
 
     def lane_loop(self, statements: Sequence[tuple[Run, ScopStatement]], v: int) -> None:
         """Statements for each lane, into their arrays."""
@@ -307,8 +296,9 @@ class _Step:
                     value = printer.value(s.value)
                     if s.operator != "=":
                         emitter.write(f"{place} = {value};")
-                    elif stored == HALF:
-                        emitter.write(f"{place} = {printer.unrounded(HALF, value)};")
+                    elif stored in HALVES:
+                        exact = printer.unrounded(stored, value)
+                        emitter.write(f"{place} = {exact if stored == HALF else printer.convert('float32', stored, exact)};")
                     else:
                         emitter.write(printer.store(stored, place, value))
 
@@ -347,35 +337,38 @@ class _Step:
     def store(self, array: str, begin: Run, s: ScopStatement, v: int) -> None:
         """An array to memory, as far as it counts."""
         call, dtype, place = self.row_pass.call, self.row_pass.dtype(s.tensor), self.place(_target(s), begin)
-        if dtype in HALVES:
-            self.copy(array, place, v)
-            return
-        for first, _, mask in self.pieces(dtype, v):
-            target, value = f"{place} + {first}" if first else place, f"{call('load', dtype)}({array} + {first})"
-            text = f"{call('store_masked', dtype)}({target}, {value}, {mask});" if mask else f"{call('store', dtype)}({target}, {value});"
-            self.emitter.write(text, stores=True)
+        wide = computed(dtype)
+        function = f"store_{narrow_name(dtype)}" if dtype != wide else "store"
+        for first, at, mask in self.pieces(wide, v):
+            target, value = f"{place} + {first}" if first else place, f"{call('load', wide)}({array} + {first})"
+            if not mask:
+                self.emitter.write(f"{call(function, wide)}({target}, {value});", stores=True)
+            elif dtype == wide:
+                self.emitter.write(f"{call('store_masked', wide)}({target}, {value}, {mask});", stores=True)
+            else:
+                self.part(f"{call(function, wide)}(tc_b, {value});", target, at * self.row_pass.width(wide))
 
-    def copy(self, array: str, place: str, v: int) -> None:
-        """The bits of halves to memory."""
-        unit = self.row_pass.unit
-        if self.last and not self.last.isdigit():
-            left = f"{self.last} - {v * unit} + 1"
-            self.emitter.line(f"for (int64_t {LANE} = 0; {LANE} < {unit} && {LANE} < {left}; ++{LANE}) ({place})[{LANE}] = {array}[{LANE}];")
-            return
-        number = min(unit, int(self.last) + 1 - v * unit) if self.last else unit
-        self.emitter.write(f"__builtin_memcpy({place}, {array}, {2 * number});", stores=True)
-
-    def rounded(self, array: str, begin: Run, s: ScopStatement, v: int) -> None:
-        """Floats to memory as halves, and as what these are in the array."""
-        call = self.row_pass.call
-        bits, width = f"tc_b{next(self.row_pass.row.numbers)}", self.row_pass.width("float32")
+    def part(self, narrowing: str, target: str, at: int) -> None:
+        """The halves that count of a C vector, which a line leaves in ``tc_b``."""
+        width = self.row_pass.width("float32")
         with self.emitter.indented("{"):
-            self.emitter.line(f"uint16_t {bits}[{self.row_pass.unit}] __attribute__((aligned(64)));")
-            for first in range(0, self.row_pass.unit, width):
-                self.emitter.write(f"{call('store_f16', 'float32')}({bits} + {first}, {call('load', 'float32')}({array} + {first}));")
-                again = f"{call('load_f16', 'float32')}({bits} + {first})"
-                self.emitter.write(f"{call('store', 'float32')}({array} + {first}, {again});")
-            self.copy(bits, self.place(_target(s), begin), v)
+            self.emitter.line(f"uint16_t tc_b[{width}] __attribute__((aligned(64)));")
+            self.emitter.write(narrowing)
+            if self.last.isdigit():
+                if (left := int(self.last) + 1 - at) > 0:
+                    self.emitter.write(f"__builtin_memcpy({target}, tc_b, {2 * left});", stores=True)
+                return
+            self.emitter.line(f"const int64_t tc_n = {self.last} - {at - 1};")
+            self.emitter.write(f"for (int64_t {LANE} = 0; {LANE} < {width} && {LANE} < tc_n; ++{LANE}) ({target})[{LANE}] = tc_b[{LANE}];")
+
+    def round(self, array: str) -> None:
+        """Floats in an array to what they are as halves."""
+        call, width = self.row_pass.call, self.row_pass.width("float32")
+        for first in range(0, self.row_pass.unit, width):
+            with self.emitter.indented("{"):
+                self.emitter.line(f"uint16_t tc_b[{width}] __attribute__((aligned(64)));")
+                self.emitter.write(f"{call('store_f16', 'float32')}(tc_b, {call('load', 'float32')}({array} + {first}));")
+                self.emitter.write(f"{call('store', 'float32')}({array} + {first}, {call('load_f16', 'float32')}(tc_b));")
 
     def accumulate(self, number: int, s: ScopStatement, v: int) -> None:
         """The terms of an array into the accumulators of a reduction."""
@@ -384,7 +377,8 @@ class _Step:
         for first, at, mask in self.pieces(dtype, v):
             term = f"{row_pass.call('load', dtype)}({self.results[s.name].arrays[v]} + {first})"
             new = row_pass.combined(s.operator, dtype, sums[at], term)
-            self.emitter.write(f"{sums[at]} = {row_pass.call('blend', dtype)}({sums[at]}, {new}, {mask});" if mask else f"{sums[at]} = {new};")
+            kept = f"{row_pass.call('blend', dtype)}({sums[at]}, {new}, {mask})" if mask else new
+            self.emitter.write(f"{sums[at]} = {kept};")
 
 
 def _target(s: ScopStatement) -> Access:

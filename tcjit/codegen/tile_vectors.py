@@ -229,6 +229,12 @@ _CONVERSION_F16 = """  tc_bits$N bits = __builtin_convertvector(x, tc_bits$N), s
   return ($V)(bits | special | sign);
 """
 _CONVERSION_BF16 = "  return ($V)(__builtin_convertvector(x, tc_bits$N) << 16);\n"
+# of what is a bfloat16 already
+_STORE_BF16 = """
+TC_TILE void tc_store_bf16$N($H *p, $V v) {
+  *(tc_narrow_bf16$N_u *)p = __builtin_convertvector((tc_bits$N)v >> 16, tc_narrow_bf16$N);
+}
+"""
 _BITS = "typedef uint32_t tc_bits$N __attribute__((vector_size($B)));"
 _INSTRUCTION_F16 = """#if defined($M) && !defined(__clang__)
   typedef int16_t tc_words __attribute__((vector_size($C)));
@@ -358,7 +364,8 @@ def narrow_declarations(narrow: str, dtype: str, width: int) -> list[str]:
 
     bits = [filled(_BITS)] if narrow in ("float16", "bfloat16") else []
     text = _NARROW.strip("\n").replace("$CONVERSION", conversion)
-    return [*bits, filled(f"{text}\n{masked}")]
+    stores = [_STORE_BF16.strip("\n")] if narrow == "bfloat16" else []
+    return [*bits, filled("\n".join([text, masked, *stores]))]
 
 
 def half_declarations(width: int, *, stores: bool) -> list[str]:
