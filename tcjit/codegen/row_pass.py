@@ -260,9 +260,9 @@ class _Step:
         known, lanes = dict(self.known), list[tuple[Run, ScopStatement]]()
         for run, s in self.row_pass.statements:
             for access, _ in guarded_accesses(s.value):
-                key = self.key(access, run)
-                if key is not None and key in known:
-                    self.emitter.hoisted[id(access)] = [f"{known[key].arrays[v]}[{LANE}]"]
+                place = self.key(access, run)
+                if place is not None and place in known:
+                    self.emitter.hoisted[id(access)] = [f"{known[place].arrays[v]}[{LANE}]"]
             lanes.append((self.moved(run, start + Linear.of(LANE)), s))
             if s.operator != "=":
                 continue

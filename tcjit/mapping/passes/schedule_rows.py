@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import islpy as isl
 
 from tcjit.grammar.affine import isl_name
 from tcjit.grammar.ast import Access, Binary, Expr, Index
+from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.walk import rebuild, walk
+from tcjit.mapping.machine import Machine
 from tcjit.mapping.marks import Parallel, RowPass, Tile, TileLoops
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.parallelise import cost_of_point, worth_threads
@@ -23,6 +26,8 @@ from tcjit.mapping.strides import accesses, stride
 # types whose values vectors hold, converted as they are loaded and stored where they are halves
 TYPES = ("float32", "float64", "int32", "float16", "bfloat16")
 OPERATORS = ("+=", "*=", "min=", "max=")
+ROWS = 4  # that go through a part together, at most
+SHORT = 8  # vectors of a row that is over before the next one would have to wait
 MOST_WAITING = 4  # statements whose place in a group those behind them may show
 Naming = Mapping[str, str]  # the dimensions of a statement -> those of the reduction by which a group was found
 
@@ -63,44 +68,61 @@ def row_groups(scop: Scop, statements: Sequence[ScopStatement]) -> list[RowGroup
     return [*found, tuple(statements[begin:])] if begin < len(statements) else found
 
 
-def schedule_rows(scop: Scop, group: RowGroup, options: Options, counter: Iterator[int]) -> isl.Schedule:
+def schedule_rows(scop: Scop, group: RowGroup, options: Options, machine: Machine, counter: Iterator[int]) -> isl.Schedule:
     """The tree of a group; ``counter`` numbers tiles."""
     statements = {s.name: s for s in group.statements}
+    rows, together = len(group.rows), _rows_together(scop, group, machine)
 
-    def band(names: Sequence[str], first: int, count: int) -> str:
+    def band(names: Sequence[str], places: Sequence[int], block: int = 1) -> str:
+        """Some dimensions of a group, of the last one its blocks."""
         members = []
-        for place in range(first, first + count):
-            parts = [f"{statements[name].tuple_text} -> [({isl_name(group.dims[name][place])})]" for name in names]
+        for place in places:
+            texts = {name: isl_name(group.dims[name][place]) for name in names}
+            if block > 1 and place == places[-1]:
+                texts = {name: f"floor({dim}/{block})" for name, dim in texts.items()}
+            parts = [f"{statements[name].tuple_text} -> [({text})]" for name, text in texts.items()]
             members.append(f"{scop.parameters}{{ {'; '.join(parts)} }}")
-        flags = ", ".join(["1"] * count)
-        return f'schedule: "[{", ".join(members)}]", permutable: 1, coincident: [{flags}]'
+        return f'schedule: "[{", ".join(members)}]", permutable: 1, coincident: [{", ".join("1" for _ in places)}]'
+
+    def above(node: str, child: str) -> str:
+        return f"{node}, child: {{ {child} }}" if child else node
 
     def ordered(children: Sequence[tuple[Sequence[str], str]]) -> str:
         """Children after one another, each with the names of its statements."""
         if len(children) == 1:
             return children[0][1]
-        listed = []
-        for names, child in children:
-            tuples = "; ".join(statements[name].tuple_text for name in names)
-            listed.append(f'{{ filter: "{scop.parameters}{{ {tuples} }}"{f", child: {{ {child} }}" if child else ""} }}')
-        return f"sequence: [ {', '.join(listed)} ]"
+        tuples = ["; ".join(statements[name].tuple_text for name in names) for names, _ in children]
+        filters = [above(f'filter: "{scop.parameters}{{ {own} }}"', child) for own, (_, child) in zip(tuples, children, strict=True)]
+        return f"sequence: [ {', '.join(f'{{ {one} }}' for one in filters)} ]"
 
     def part(one: Part) -> str:
         inside = ordered([([name], "") for name in one.statements])
-        if not one.single_pass:
-            return inside
-        columns = band(one.statements, len(group.rows), len(group.columns))
-        return f'mark: "{RowPass()}", child: {{ {columns}{f", child: {{ {inside} }}" if inside else ""} }}'
+        if one.single_pass:
+            columns = range(rows, rows + len(group.columns))
+            inside = above(f'mark: "{RowPass()}"', above(band(one.statements, columns), inside))
+        return above(band(one.statements, [rows - 1]), inside) if together > 1 else inside
 
-    body = ordered([(one.statements, part(one)) for one in group.parts])
-    domain = scop.domain.to_str()
-    text = f'mark: "{Tile(next(counter))}"{f", child: {{ {body} }}" if body else ""}'
+    tree = above(f'mark: "{Tile(next(counter))}"', ordered([(one.statements, part(one)) for one in group.parts]))
     if group.rows:
-        text = f'{band([*statements], 0, len(group.rows))}, child: {{ {text} }}'
-        work = sum(s.points * cost_of_point(s) for s in group.statements)
-        if options.parallel and worth_threads(work):
-            text = f'mark: "{Parallel()}", child: {{ mark: "{TileLoops()}", child: {{ {text} }} }}'
-    return isl.Schedule.read_from_str(scop.ctx, f'{{ domain: "{domain}", child: {{ {text} }} }}')
+        tree = above(band([*statements], range(rows), together), tree)
+        if options.parallel and worth_threads(sum(s.points * cost_of_point(s) for s in group.statements)):
+            tree = above(f'mark: "{Parallel()}"', above(f'mark: "{TileLoops()}"', tree))
+    return isl.Schedule.read_from_str(scop.ctx, f'{{ domain: "{scop.domain.to_str()}", child: {{ {tree} }} }}')
+
+
+def _rows_together(scop: Scop, group: RowGroup, machine: Machine) -> int:
+    """How many rows go through each part before the next part: while a row waits for the value of a reduction, others have something to
+    do. Short rows overlap by themselves, long ones do not wait for long, and would leave the nearest cache."""
+    points, tensors = 0, dict[str, int]()
+    for s in group.statements:
+        own = prod(s.extent(dim) for dim in group.dims[s.name][len(group.rows) :])
+        points = max(points, own)
+        tensors |= {access.tensor: DTYPES[scop.tensor(access.tensor).dtype].bytes for access in accesses(s)} if own > 1 else {}
+    width = machine.lanes(max(tensors.values(), default=1))
+    if not group.rows or points <= SHORT * width:
+        return 1
+    last = min(s.extent(group.dims[s.name][len(group.rows) - 1]) for s in group.statements)
+    return max(1, min(ROWS, machine.near_bytes // (points * sum(tensors.values())), last // (2 * machine.threads)))
 
 
 def _is_row_reduction(scop: Scop, s: ScopStatement) -> bool:
