@@ -33,14 +33,15 @@ def build(mapped: Mapped) -> tuple[Node, ...]:
     ctx.set_ast_build_detect_min_max(1)
     ctx.set_ast_build_exploit_nested_bounds(1)
     shared = any(s.outer is not None for s in mapped.scop.statements)
-    ctx.set_ast_build_group_coscheduled(int(shared or bool(mapped.scop.tile_statements)))  # buffers stay with all that use them
+    together = shared or bool(mapped.scop.tile_statements) or bool(mapped.privates and not mapped.launches)
+    ctx.set_ast_build_group_coscheduled(int(together))  # buffers stay with all that use them
     builder = isl.AstBuild.from_context(mapped.scop.sizes)
     walker = _GpuBuilder(mapped) if mapped.launches else _Builder(mapped)
     try:
         nodes = walker.nodes(walker.generate(builder))
     except isl.Error as error:
         raise MappingError(f"no loops could be generated for the mapped tree: {error}") from None
-    if mapped.scop.program.dynamic or shared:
+    if together:
         _refuse_torn(mapped, nodes)
     return nodes
 

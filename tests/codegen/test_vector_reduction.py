@@ -13,7 +13,7 @@ import torch
 import tcjit
 from tcjit.errors import GatherError
 
-# the reduction shares its rows with what follows, so that it is no nest
+LOOPS = tcjit.Options(nest=False)  # passes over rows have accumulators of their own
 TEXT = """def f(T(M,N) X) -> (Y, R) {
     R(i) OP=! X(i,j)
     Y(i,j) = exp(X(i,j) - R(i)) }"""
@@ -31,7 +31,7 @@ def test_lengths_of_rows(operator: str, dtype: torch.dtype) -> None:
     function, used = tcjit.define(program(operator, str(dtype)[6:])).f, 0
     for length in (1, 3, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 100, 257):
         x = torch.randn(5, length).to(dtype)
-        kernel = function.compile(x)
+        kernel = function.compile(x, options=LOOPS)
         expected = x.amax(1) if operator == "max" else x.amin(1)
         assert torch.equal(kernel(x)[1], expected), length
         used += VECTOR in kernel.source
@@ -44,20 +44,20 @@ def test_nan_and_infinities(bad: float, place: int) -> None:
     """A NaN in any lane, of vectors that overlap too, is the result of its row alone."""
     x = torch.randn(3, 69)
     x[1, place] = bad
-    kernel = tcjit.define(program()).f.compile(x)
+    kernel = tcjit.define(program()).f.compile(x, options=LOOPS)
     assert VECTOR in kernel.source
     torch.testing.assert_close(kernel(x)[1], x.amax(1), equal_nan=True, rtol=0, atol=0)
 
 
 def test_rows_of_nothing_but_minus_infinity() -> None:
     x = torch.full((2, 32), -math.inf)
-    assert torch.equal(tcjit.define(program()).f.compile(x)(x)[1], x.amax(1))
+    assert torch.equal(tcjit.define(program()).f.compile(x, options=LOOPS)(x)[1], x.amax(1))
 
 
 def test_widths() -> None:
     x = torch.randn(4, 50)
     for width in (4, 8):
-        kernel = tcjit.define(program()).f.compile(x, options=tcjit.Options(vector_width=width))
+        kernel = tcjit.define(program()).f.compile(x, options=LOOPS.but(vector_width=width))
         assert f"tc_float{width} tc_row0" in kernel.source and torch.equal(kernel(x)[1], x.amax(1))
 
 
@@ -79,7 +79,7 @@ def test_rows_of_values(statement: str, strided: bool, vectors: bool) -> None:
     torch.manual_seed(1)
     x = torch.randn(40, 5).T if strided else torch.randn(5, 40)
     mask, places = torch.rand(5, 40) > 0.5, torch.randint(0, 40, (40,))
-    kernel = tcjit.define(text).f.compile(x, mask, places)
+    kernel = tcjit.define(text).f.compile(x, mask, places, options=LOOPS)
     below = torch.arange(40)[None] <= 8 * torch.arange(5)[:, None]
     rows = {"2*j": x[:, ::2], "fabs": x.abs(), "8 * i": x.masked_fill(~below, -1e30), "m(i,j)": x.masked_fill(~mask, -1e30)}
     rows["p(j)"] = x[:, places]

@@ -81,8 +81,8 @@ def schedule_rows(scop: Scop, group: RowGroup, options: Options, machine: Machin
             if block > 1 and place == places[-1]:
                 texts = {name: f"floor({dim}/{block})" for name, dim in texts.items()}
             parts = [f"{statements[name].tuple_text} -> [({text})]" for name, text in texts.items()]
-            members.append(f"{scop.parameters}{{ {'; '.join(parts)} }}")
-        return f'schedule: "[{", ".join(members)}]", permutable: 1, coincident: [{", ".join("1" for _ in places)}]'
+            members.append(f"{{ {'; '.join(parts)} }}")
+        return f'schedule: "{scop.parameters}[{", ".join(members)}]", permutable: 1, coincident: [{", ".join("1" for _ in places)}]'
 
     def above(node: str, child: str) -> str:
         return f"{node}, child: {{ {child} }}" if child else node
