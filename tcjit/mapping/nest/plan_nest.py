@@ -15,6 +15,7 @@ from tcjit.mapping.nest.merge_dims import fix_dim
 from tcjit.mapping.nest.nest import Leaf, Loop, Nest
 from tcjit.mapping.nest.operands import Operand, operands
 from tcjit.mapping.nest.statement import FlatStatement
+from tcjit.mapping.nest.traffic import Traffic
 from tcjit.mapping.nest.vector_forms import has_vector_form
 
 VECTORS = (1, 2, 3, 4, 6, 8, 12, 16)
@@ -31,6 +32,8 @@ STREAMED_PAGES = 4  # of each of them that a thread takes at once, at most
 PARTS = 4  # their number is a multiple of, as that of threads often is
 ROUNDING = ("float32", "float64")  # types whose sums lose digits
 CLOSE = 0.01  # estimates that differ by less are equal: the nearer writes, then the longer tile, decide
+
+_Choice = tuple[tuple[int, int, int, int], TileCosts, Shape, Estimate]
 
 
 @dataclass(frozen=True)
@@ -67,15 +70,32 @@ def _alike(s: FlatStatement) -> object:
 def plan_nest(s: FlatStatement, core: Core, leaf: Leaf | None = None, register_tile: tuple[int, ...] = ()) -> Plan:
     """The nest of a reduction that the model expects to be fastest, with lanes and rows as ``leaf`` has them where there is one, or of the
     rows and vectors of ``register_tile`` as far as extents allow; a MappingError where there is none."""
-    best = min(_choices(s, core, leaf, register_tile), key=itemgetter(0), default=None)
-    if best is None and leaf is not None:  # dimensions of the tile were merged when its operands had been copied
-        best = min(_choices(s, core, None, register_tile), key=itemgetter(0), default=None)
-    if best is None:
+    plan = _best(_choices(s, core, leaf, register_tile))
+    if plan is None and leaf is not None:  # dimensions of the tile were merged when its operands had been copied
+        plan = _best(_choices(s, core, None, register_tile))
+    if plan is None:
         raise MappingError(f"{s.name} has no register tile")
-    plan = _around(*best[1:])
     loops = tuple(Loop(dim, 1) for dim in s.shared)
     estimate = replace(plan.estimate, cycles=plan.estimate.cycles * prod(s.extent(dim) for dim in s.shared))
     return replace(plan, nest=replace(plan.nest, loops=(*loops, *plan.nest.loops)), estimate=estimate)
+
+
+def _best(choices: Iterator[_Choice]) -> Plan | None:
+    """The plan of the register tile that takes the least time with its loops: what these read from beyond a cache is at least what the
+    rank of the tile alone says, so that the plans of few tiles are made."""
+    best, least = None, (math.inf,)
+    for rank, costs, shape, cost in sorted(choices, key=itemgetter(0)):
+        if rank >= least:
+            break
+        plan = _around(costs, shape, cost)
+        again = _rank(plan.estimate.cycles), *rank[1:]
+        if again < least:
+            best, least = plan, again
+    return best
+
+
+def _rank(cycles: float) -> int:
+    return round(math.log(cycles) / CLOSE)
 
 
 def register_tiles(s: FlatStatement, core: Core) -> list[tuple[int, int]]:
@@ -86,7 +106,7 @@ def register_tiles(s: FlatStatement, core: Core) -> list[tuple[int, int]]:
 
 def _choices(
     s: FlatStatement, core: Core, leaf: Leaf | None, register_tile: tuple[int, ...]
-) -> Iterator[tuple[tuple[int, int, int, int], TileCosts, Shape, Estimate]]:
+) -> Iterator[_Choice]:
     """The register tiles that are possible at one iteration of the shared loops, each behind its rank: the least is the best."""
     iterations = prod(s.extent(dim) for dim in s.shared)
     once = frozenset(access for access, flat in s.reads.items() if not any(map(flat.stride, s.shared)))  # copied before the shared loops
@@ -108,8 +128,7 @@ def _choices(
                 if cost is None:
                     continue
                 step = abs(s.write.stride(shape.row)) if shape.row else 0
-                least, cycles = (round(math.log(number) / CLOSE) for number in (costs.bound(shape, cost.cycles), cost.cycles))
-                yield (least, cycles, step, -shape.rows), costs, shape, cost
+                yield (_rank(costs.bound(shape, cost.cycles)), _rank(cost.cycles), step, -shape.rows), costs, shape, cost
 
 
 def _window(s: FlatStatement) -> tuple[str, ...]:
@@ -265,4 +284,6 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate) -> Plan:
     accumulators = shape.vectors * shape.rows
     reload = bool(shape.window) and not cost.share and accumulators > 4
     leaf = Leaf(shape.lane, shape.vectors, ((shape.row, shape.rows),) if shape.row else (), shape.window, reload)
-    return Plan(Nest(tuple(loops), leaf), found, costs.body, replace(cost, cycles=costs.bound(shape, cost.cycles)))
+    nest = Nest(tuple(loops), leaf)
+    moved = Traffic(s, nest, found, cost.staged, core.element).cycles(core)
+    return Plan(nest, found, costs.body, replace(cost, cycles=costs.bound(shape, cost.cycles, moved)))
