@@ -88,6 +88,8 @@ def _best(choices: Iterator[_Choice]) -> Plan | None:
         if rank >= least:
             break
         plan = _around(costs, shape, cost)
+        if _rank(plan.estimate.cycles) > rank[0]:  # what the loops read again from beyond a cache takes longest
+            plan = min(plan, _around(costs, shape, cost, turned=True), key=lambda made: _rank(made.estimate.cycles))
         again = _rank(plan.estimate.cycles), *rank[1:]
         if again < least:
             best, least = plan, again
@@ -239,8 +241,8 @@ def _near_last(costs: TileCosts, shape: Shape, cost: Estimate) -> list[str]:
     return sorted(shape.terms, key=lambda dim: -sum(step_of(operand, dim) for operand in unstaged))
 
 
-def _around(costs: TileCosts, shape: Shape, cost: Estimate) -> Plan:
-    """The loops around a register tile: results that all operands share outermost, the larger panel in the inner loop.
+def _around(costs: TileCosts, shape: Shape, cost: Estimate, *, turned: bool = False) -> Plan:
+    """The loops around a register tile: results that all operands share outermost, the larger panel in the inner loop, or the other one.
 
     What the inner loops read stays in the second cache, or they run over a part of it that does. Long sums run over blocks of their terms.
     Of results that this cache does not hold neighbours are written one after another, where rows of them lie on many pages.
@@ -261,7 +263,7 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate) -> Plan:
         if streamed:  # what comes from memory for every result is read as it lies there
             dims = sorted(s.outputs, key=lambda dim: -sum(step_of(operand, dim) for operand in streamed))
             batch, outside, inside, panel = [], dims, [], 0
-    elif (cost.staged or cost.lane_panel >= cost.row_panel) and not costs.writes_apart(shape, cost.row_panel):
+    elif ((cost.staged or cost.lane_panel >= cost.row_panel) and not costs.writes_apart(shape, cost.row_panel)) != turned:
         outside, inside, panel = columns, rows, cost.row_panel
     else:
         outside, inside, panel = rows, columns, cost.lane_panel

@@ -79,9 +79,10 @@ class Traffic:
         depth = next((at for at, held in enumerate(self.footprints) if sum(held) <= capacity), len(self.loops))
         total = 0.0
         for number, moved in enumerate(self.moved):
-            at = max(0, depth - 1)
+            at = depth
             while at and self.footprints[at - 1][number] == self.footprints[at][number]:
                 at -= 1  # it does not move with the loop, whose next iteration finds it
+            at -= 1 if at == depth > 0 else 0  # what an iteration shares with the one before
             passes = prod(trips for trips, loop in zip(self.trips[:at], self.loops) if loop.dim in self.terms) if moved.result else 1
             total += self.footprints[at][number] * prod(self.trips[:at]) * (2 - 1 / passes)
         return total
