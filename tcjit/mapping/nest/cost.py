@@ -85,8 +85,11 @@ class Core:
 
     def copy_cycles(self, elements: int, *, together: bool = True) -> float:
         """Those of a copy of so many elements, whose neighbours stay ``together`` or part."""
-        beyond = self.beyond if elements * self.element > self.l2 else 0.0
-        return elements * ((self.copy if together else self.transpose) + beyond)
+        return elements * ((self.copy if together else self.transpose) + self.far(elements * self.element))
+
+    def far(self, size: int) -> float:
+        """What the copy of an element takes more where all of them, of so many bytes, do not fit into the second cache, or into any."""
+        return 0.0 if size <= self.l2 else self.beyond if size <= self.last else MOVES * self.element * self.memory_byte
 
 
 def core_of(machine: Machine, lanes: int, element: int) -> Core:
@@ -344,7 +347,7 @@ class _Use:
         self.elements = size = prod(s.extents[dim] for dim in operand.dims)
         self.bytes = DTYPES[operand.value.dtype].bytes  # of an element in memory
         self.beyond = size * self.bytes > core.l2
-        more = core.beyond if self.beyond else 0.0
+        more = core.far(size * self.bytes)
         self.load = core.load
         if self.moves and (stride == 1 or stride in SHUFFLED and self.bytes == core.element):
             self.load *= SHUFFLED[stride]
