@@ -263,13 +263,13 @@ class TileCosts:
         return read * self.core.beyond / MOVES / self.core.element if read > self.core.l2 else 0.0
 
     def bound(self, shape: Shape, cycles: float, moved: float = 0.0) -> float:
-        """Cycles of a tile's plan, no less than memory takes, or what its loops have ``moved``: longer where the rows of a tile, each read
-        once, come from it in turns, or stretches of rows, the more of them the shorter they are."""
+        """Cycles of a tile's plan, no less than what its loops have ``moved`` takes, and than memory does: longer where the rows of a tile,
+        each read once, come from it in turns, or stretches of rows, the more of them the shorter they are."""
         once = self.over_terms and shape.rows > 1 and all(use.results == 1 for use in self.uses)
         width, extent = shape.vectors * self.core.lanes, self.s.extents[self.lane]
         apart = [use.bytes for use in self.uses if use.beyond and use.moves and use.step > width * use.bytes]
         late = -(-extent // width) * LATE_LINES * LINE / (extent * min(apart)) if apart else 0.0
-        return max(cycles, max(self.memory, moved) * (1 + IN_TURNS * once + late))
+        return max(cycles, moved, self.memory * (1 + IN_TURNS * once + late))
 
     def writes_apart(self, shape: Shape, row_panel: int) -> bool:
         """Whether results that the second cache does not hold lie on more pages than the TLB has, along the rows of one tile of lanes, and

@@ -31,6 +31,8 @@ BLOCK_STARTS = 10  # times the cycles in which threads start that a block around
 STREAMED_PAGES = 4  # of each of them that a thread takes at once, at most
 PARTS = 4  # their number is a multiple of, as that of threads often is
 ROUNDING = ("float32", "float64")  # types whose sums lose digits
+WORTH = 0.9  # of the time of a plan that another one may take for what its loops read again: that part of the model is rough
+HIDDEN = 0.5  # of a tile's time that memory may take without a trace
 CLOSE = 0.01  # estimates that differ by less are equal: the nearer writes, then the longer tile, decide
 
 _Choice = tuple[tuple[int, int, int, int], TileCosts, Shape, Estimate]
@@ -38,12 +40,15 @@ _Choice = tuple[tuple[int, int, int, int], TileCosts, Shape, Estimate]
 
 @dataclass(frozen=True)
 class Plan:
-    """A nest of a statement, its operands, the body over them, and what the model says of it."""
+    """A nest of a statement, its operands, the body over them, and what the model says of it; ``moved``: the cycles of what its loops read
+    and write beyond the second cache; ``late``: those by which results in short stretches take longer."""
 
     nest: Nest
     operands: tuple[Operand, ...]
     body: Expr
     estimate: Estimate
+    moved: float
+    late: float
 
 
 def plan_nests(
@@ -81,19 +86,22 @@ def plan_nest(s: FlatStatement, core: Core, leaf: Leaf | None = None, register_t
 
 
 def _best(choices: Iterator[_Choice]) -> Plan | None:
-    """The plan of the register tile that takes the least time with its loops: what these read from beyond a cache is at least what the
-    rank of the tile alone says, so that the plans of few tiles are made."""
-    best, least = None, (math.inf,)
+    """The plan of the register tile that takes the least time with its loops, or that of the tile that does alone where the loops of others
+    gain little. What loops read again only adds to a tile's time, so that the plans of few tiles are made."""
+    best: tuple[tuple[float, ...], Plan] | None = None
     for rank, costs, shape, cost in sorted(choices, key=itemgetter(0)):
-        if rank >= least:
+        if best is not None and rank >= best[0]:
             break
         plan = _around(costs, shape, cost)
-        if _rank(plan.estimate.cycles) > rank[0]:  # what the loops read again from beyond a cache takes longest
-            plan = min(plan, _around(costs, shape, cost, turned=True), key=lambda made: _rank(made.estimate.cycles))
-        again = _rank(plan.estimate.cycles), *rank[1:]
-        if again < least:
-            best, least = plan, again
-    return best
+        if plan.moved > HIDDEN * cost.cycles:
+            turned = _around(costs, shape, cost, turned=True)
+            gains = turned.moved < WORTH * plan.moved and turned.moved + turned.late < WORTH * (plan.moved + plan.late)
+            plan = turned if gains else plan
+        worth = 1.0 if best is None else 1 / WORTH
+        again = _rank(plan.estimate.cycles * worth), *rank[1:]
+        if best is None or again < best[0]:
+            best = (_rank(plan.estimate.cycles), *rank[1:]), plan
+    return best and best[1]
 
 
 def _rank(cycles: float) -> int:
@@ -287,5 +295,7 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate, *, turned: bool = Fa
     reload = bool(shape.window) and not cost.share and accumulators > 4
     leaf = Leaf(shape.lane, shape.vectors, ((shape.row, shape.rows),) if shape.row else (), shape.window, reload)
     nest = Nest(tuple(loops), leaf)
-    moved = Traffic(s, nest, found, cost.staged, core.element).cycles(core)
-    return Plan(nest, found, costs.body, replace(cost, cycles=costs.bound(shape, cost.cycles, moved)))
+    traffic = Traffic(s, nest, found, cost.staged, core.element)
+    moved = traffic.cycles(core)
+    late = traffic.written_late * core.l3_byte if moved else 0.0
+    return Plan(nest, found, costs.body, replace(cost, cycles=costs.bound(shape, cost.cycles, moved)), moved, late)

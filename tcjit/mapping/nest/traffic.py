@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from math import prod
 
 from tcjit.grammar.dtypes import DTYPES
-from tcjit.mapping.nest.cost import LINE, Core
+from tcjit.mapping.nest.cost import LATE_LINES, LINE, Core
 from tcjit.mapping.nest.nest import Nest
 from tcjit.mapping.nest.operands import Operand
 from tcjit.mapping.nest.statement import FlatStatement
 
 
 @dataclass(frozen=True)
-class _Moved:
+class Moved:
     """What moves with some dimensions by so many elements of so many bytes; no others lie between them where it is ``packed``;
     ``result``: what is read and written."""
 
@@ -31,28 +31,25 @@ class _Moved:
 
     def footprint(self, sizes: Mapping[str, int]) -> int:
         """Bytes of all lines of which some element is touched in a box of so many points along each dimension."""
+        run, runs = self.runs(sizes)
+        return run * runs if self.packed else runs * -(-run // LINE) * LINE
+
+    def runs(self, sizes: Mapping[str, int]) -> tuple[int, int]:
+        """Bytes between which no line is missing, and how many times there are so many in a box."""
         steps = sorted((abs(step), sizes[dim]) for dim, step in self.form.items() if sizes[dim] > 1)
         if self.packed:
-            return self.bytes * prod(size for _, size in steps)
-        runs, unit, count = 1, 0, 1  # progressions of ``count`` places, ``unit`` apart: the one at hand, and how many of it
-        line = 0
-        for step, size in steps:
-            if unit and step % unit == 0 and step <= unit * count:
+            return self.bytes * prod(size for _, size in steps), 1
+        run = self.bytes
+        runs, unit, count = 1, 0, 1  # progressions of ``count`` runs, ``unit`` bytes apart: the one at hand, and how many of it
+        for number, size in steps:
+            step = number * self.bytes
+            if not unit and step < run + LINE:
+                run += step * (size - 1)
+            elif unit and step % unit == 0 and step <= unit * count:
                 count += step // unit * (size - 1)
-                continue
-            if unit and not line:
-                line = _lines(unit * self.bytes, count)
-            elif unit:
-                runs *= count
-            unit, count = step, size
-        if not unit:
-            return LINE
-        return runs * (line * count if line else _lines(unit * self.bytes, count))
-
-
-def _lines(apart: int, count: int) -> int:
-    """Bytes of the lines of ``count`` places so many bytes apart."""
-    return count * LINE if apart >= LINE else -(-(apart * count) // LINE) * LINE
+            else:
+                runs, unit, count = runs * count, step, size
+        return run, runs * count
 
 
 class Traffic:
@@ -60,11 +57,11 @@ class Traffic:
 
     def __init__(self, s: FlatStatement, nest: Nest, found: Sequence[Operand], staged: Collection[int], element: int) -> None:
         self.moved = [
-            _Moved(flat.form, DTYPES[operand.value.dtype].bytes if number not in staged else element, number in staged)
+            Moved(flat.form, DTYPES[operand.value.dtype].bytes if number not in staged else element, number in staged)
             for number, operand in enumerate(found)
             for flat in (operand.flats if number not in staged else operand.flats[:1])
         ]
-        self.moved.append(_Moved(s.write.form, element, False, result=True))
+        self.moved.append(Moved(s.write.form, element, False, result=True))
         self.loops, self.terms = nest.loops, s.terms
         sizes = {dim: s.extent(dim) for dim in s.dims}
         self.trips, self.sizes = [], [dict(sizes)]  # of each loop; of the points of each dimension inside so many loops
@@ -86,6 +83,14 @@ class Traffic:
             passes = prod(trips for trips, loop in zip(self.trips[:at], self.loops) if loop.dim in self.terms) if moved.result else 1
             total += self.footprints[at][number] * prod(self.trips[:at]) * (2 - 1 / passes)
         return total
+
+    @property
+    def written_late(self) -> float:
+        """Bytes more that short stretches of results, which the innermost loop over them writes, take as long as."""
+        moving = (number for number, loop in enumerate(self.loops) if loop.dim not in self.terms and self.trips[number] > 1)
+        at = max(moving, default=0)
+        run, _ = self.moved[-1].runs(self.sizes[at])
+        return self.footprints[0][-1] * LATE_LINES * LINE / run
 
     def cycles(self, core: Core) -> float:
         """Those in which one core reads all that comes into its second cache, and its part of what comes from memory once more."""
