@@ -26,6 +26,7 @@ class EnvVar:
 VARIABLES = (
     EnvVar("TCJIT_CACHE_DIR", "directory of kernels and tuned options, the user's own", "$XDG_CACHE_HOME/tcjit or ~/.cache/tcjit"),
     EnvVar("TCJIT_CACHE_SIZE", "what the cache may occupy, then the least recently used goes: bytes, or 500MB, 2GB, 1GiB", "2GB"),
+    EnvVar("TCJIT_POOL_SIZE", "memory of large results that is kept for the next ones: bytes, or 500MB, 2GB; 0 keeps none", "1GB"),
     EnvVar("TCJIT_DUMP", "directory that receives every step's text, one folder per kernel", "nothing is written"),
     EnvVar("TCJIT_VERIFY", "1 proves every kernel before it first runs, 0 never does", "decided by tcjit"),
     EnvVar("TCJIT_OPENCL_DEVICE", "the OpenCL device: its number, or a part of its or its platform's name", "the first GPU, else a CPU"),
@@ -61,11 +62,24 @@ def cache_size() -> int:
     >>> cache_size() if "TCJIT_CACHE_SIZE" not in os.environ else 2_000_000_000
     2000000000
     """
-    text = os.environ.get("TCJIT_CACHE_SIZE", "").strip() or "2GB"
+    return _size("TCJIT_CACHE_SIZE", "2GB")
+
+
+def pool_size() -> int:
+    """Bytes that the pool of large results may keep; a TCError for anything that is no size.
+
+    >>> pool_size() if "TCJIT_POOL_SIZE" not in os.environ else 1_000_000_000
+    1000000000
+    """
+    return _size("TCJIT_POOL_SIZE", "1GB")
+
+
+def _size(variable: str, default: str) -> int:
+    text = os.environ.get(variable, "").strip() or default
     match = _SIZE.fullmatch(text)
     size = float(match[1]) * _UNITS[(match[2] or "").lower()] if match else math.nan
     if not size <= _MOST:  # nor NaN
-        raise refused("TCJIT_CACHE_SIZE", text, "is not a size", "a number of bytes up to 2**63, or one with a unit: 500MB, 2GB, 1GiB")
+        raise refused(variable, text, "is not a size", "a number of bytes up to 2**63, or one with a unit: 500MB, 2GB, 1GiB")
     return int(size)
 
 

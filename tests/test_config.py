@@ -60,6 +60,15 @@ def test_cache_size(monkeypatch: pytest.MonkeyPatch, text: str, size: int) -> No
     assert config.cache_size() == size
 
 
+def test_pool_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TCJIT_POOL_SIZE", "0")
+    assert config.pool_size() == 0
+    monkeypatch.setenv("TCJIT_POOL_SIZE", "64MiB")
+    assert config.pool_size() == 64 << 20
+    monkeypatch.setenv("TCJIT_POOL_SIZE", "")
+    assert config.pool_size() == 10**9
+
+
 @pytest.mark.parametrize(
     "text", ["big", "-1", "2 PB", "1e9", "GB", "2GBs", "nan", "inf", "1_000", "9" * 400, "9" * 5000, "9" * 19 + "GB", "١٢٣", "²"]
 )
@@ -71,7 +80,8 @@ def test_no_cache_size(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
 
 
 def test_no_variable_shows_a_password(monkeypatch: pytest.MonkeyPatch) -> None:
-    readers = {"TCJIT_CACHE_SIZE": config.cache_size, "TCJIT_VERIFY": config.verify, "TCJIT_CUDA_DRIVER": config.cuda_driver}
+    readers = {"TCJIT_CACHE_SIZE": config.cache_size, "TCJIT_POOL_SIZE": config.pool_size}
+    readers |= {"TCJIT_VERIFY": config.verify, "TCJIT_CUDA_DRIVER": config.cuda_driver}
     for variable, read in readers.items():
         for text in ("postgresql://me:S3CRET@host/db", "postgresql://host/db?password=S3CRET", "host=x password=S3CRET"):
             monkeypatch.setenv(variable, text)

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # lowest first: a unit may import itself and anything to its left
 ORDER = """errors redact checked notebook config scratch step layout grammar mapping codegen runtime cache tuner jit library byoc cli
 __main__""".split()
-TORCH = ("tcjit.runtime.tensors", "tcjit.jit", "tcjit.library", "tcjit.byoc", "tcjit.cli.partition")
+TORCH = ("tcjit.runtime.tensors", "tcjit.runtime.storage_pool", "tcjit.jit", "tcjit.library", "tcjit.byoc", "tcjit.cli.partition")
 GPU = ("tcjit.runtime",)
 SOURCES = sorted((ROOT / "tcjit").rglob("*.py"))
 # what `import tcjit`, `import tcjit.grammar` and `import tcjit.mapping` leave for later

@@ -22,6 +22,7 @@ from generality.operators import Operator
 from tcjit.jit.kernel import Kernel
 from tcjit.mapping.options import Options
 from tcjit.runtime import timing
+from tcjit.runtime.storage_pool import POOL
 
 READING_S = 5e-3  # a reading is as many calls as take so long
 LEAST_ROUNDS = 3
@@ -62,6 +63,7 @@ def measure(op: Operator, seed: int, settings: Settings, ceilings: Ceilings) -> 
         record |= {"first_s": seconds} | description(kernel)
         if wrong := difference(op, tensors, result):
             return record | {"kind": "wrong", "error": wrong}
+        record["pooled"] = any(POOL.holds(tensor) for tensor in _several(result))
         del result
         if not settings.rounds:
             return record | {"kind": "checked"}

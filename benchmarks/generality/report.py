@@ -9,7 +9,7 @@ from tcjit.runtime import timing
 Record = dict[str, Any]
 HEADER = " ".join(
     [f"{'operator':<28}", *(f"{name + ' us':>10}" for name in ("tcjit", "eager", "compile")), f"{'ratio':>6}"]
-    + [f"{'floor us':>10}", f"{'bound':<10}", f"{'first s':>7}", " name"]
+    + [f"{'floor us':>10}", f"{'bound':<10}", f"{'pool':<4}", f"{'first s':>7}", " name"]
 )
 KINDS = ("timed", "checked", "refused", "wrong", "failed")
 WORST = 10
@@ -24,7 +24,9 @@ def line(record: Record) -> str:
         return f"{head}{record['kind'].upper()} {_first_line(record.get('error', ''))}  {record['name']}"
     times = " ".join(_micros(record.get(f"{who}_us")) for who in ("tcjit", "eager", "compile"))
     ratio = f"{'-':>6}" if record["ratio"] is None else f"{record['ratio']:6.{2 if record['ratio'] >= 0.1 else 4}f}"
-    return f"{head}{times} {ratio} {_micros(record['floor_us'])} {record['bound']:<10} {record['first_s']:7.2f}  {record['name']}"
+    pooled = "yes" if record["pooled"] else "no"
+    floor = f"{_micros(record['floor_us'])} {record['bound']:<10}"
+    return f"{head}{times} {ratio} {floor} {pooled:<4} {record['first_s']:7.2f}  {record['name']}"
 
 
 def _micros(value: float | None) -> str:

@@ -90,6 +90,8 @@ class CEmitter(LaneEmitter):
         self.lines = []
         numbers = self.prologue()
         self.lines += body
+        if self.streams:
+            self.finish_stores()
         self.write("return tc_flag;")
         head = prelude.text(self.printer.used, self.dialect)
         pragmas = [WITHOUT_REDUNDANCY_ELIMINATION] if any(_nested_calls(s.value) > 1 for s in self.mapped.scop.statements) else []
@@ -265,7 +267,7 @@ class CEmitter(LaneEmitter):
 
     def parallel(self, node: ParallelLoop, construct: str, clauses: str = "", ending: str = "") -> None:
         """A loop behind the pragma that shares its iterations."""
-        checks = self.printer.checks
+        checks, streams = self.printer.checks, self.streams
         self.collapsed = {loop.variable for loop in nest(node.loop)[0][: node.collapse - 1]}
         self.in_team = True
         with self.captured() as body:
@@ -274,8 +276,16 @@ class CEmitter(LaneEmitter):
         self.collapsed = set()
         collapse = f" collapse({node.collapse})" if node.collapse > 1 else ""
         schedule = "schedule(static, 1)" if node.interleaved else "schedule(static)"
-        self.line(f"#pragma omp {construct}{collapse}{clauses} {schedule}{self.flags(checks)}{ending}")
-        self.lines += body
+        pragma = f"{collapse}{{}} {schedule}{self.flags(checks)}{ending}"
+        if self.streams == streams or construct == "for":
+            self.line(f"#pragma omp {construct}{pragma.format(clauses)}")
+            self.lines += body
+            return
+        self.line(f"#pragma omp parallel{clauses}")
+        with self.indented("{"):
+            self.line(f"#pragma omp for{pragma.format('')} nowait")
+            self.lines += body
+            self.finish_stores()
 
     def region(self, node: ParallelRegion) -> None:
         if node.worth is None:
@@ -296,8 +306,15 @@ class CEmitter(LaneEmitter):
             return
         self.line("#pragma omp parallel num_threads(threads)")
         with self.indented("{"):
+            streams = self.streams
             for one, wait in zip(node.loops, node.waits, strict=True):
                 self.parallel(one, "for", ending="" if wait else " nowait")
+            if self.streams > streams:
+                self.finish_stores()
+
+    def finish_stores(self) -> None:
+        """What this thread has stored past the caches is there for others."""
+        self.line(f"{self.printer.helper('tc_finish_stores')}();")
 
 
 def _nested_calls(expr: Expr) -> int:

@@ -16,6 +16,7 @@ from tcjit.codegen.loops import For, Reduction, Run, SimdLoop, runs, substitute
 from tcjit.codegen.profile import scaled
 from tcjit.codegen.reads import ReadEmitter
 from tcjit.codegen.split_lanes import LaneConditions
+from tcjit.codegen.streaming import StreamedLanes, find_streamed_lanes, streamed
 from tcjit.codegen.tile_vectors import declarations
 from tcjit.codegen.vector_reduction import EXTREMA, VectorReduction, find_vector_reduction, neighbours
 from tcjit.codegen.vector_scan import VectorScan, vector_scan
@@ -26,6 +27,7 @@ from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.linear import Linear
 from tcjit.grammar.walk import walk
 from tcjit.mapping.machine import Machine
+from tcjit.mapping.nontemporal import nontemporal
 from tcjit.mapping.pipeline import Mapped
 from tcjit.mapping.scop import ScopStatement
 
@@ -39,6 +41,8 @@ class LaneEmitter(ReadEmitter):
         super().__init__(mapped, dialect, checked)
         self.machine = machine
         self.declarations: dict[str, None] = {}
+        self.nontemporal = nontemporal(mapped.scop, machine)
+        self.streams = 0  # loops whose results are on their way past the caches
         self.lane_loop = ""  # the variable of the loop that is written next, if its iterations are lanes
 
     def flags(self, before: int) -> str:
@@ -118,6 +122,9 @@ class LaneEmitter(ReadEmitter):
             if halves is not None and (count := halves.block(node.loop.trips)):
                 self.convert(node.loop, halves, count)
                 return
+            if (lines := find_streamed_lanes(self, node.loop, self.nontemporal)) is not None:
+                self.stream(node.loop, lines)
+                return
             lanes = overlapping_lanes(node.loop, self.mapped.scop, self.machine, self.mapped.options.vector_width)
             with self.vectors(node.loop, lanes) if lanes else nullcontext(node.loop) as loop:
                 self.lanes(loop)
@@ -157,6 +164,22 @@ class LaneEmitter(ReadEmitter):
             if loop.trips is None or loop.trips % count:
                 with self.ranged(loop):
                     self.lanes(replace(loop, lower=first))
+
+    def stream(self, loop: For, lines: StreamedLanes) -> None:
+        """A loop over lanes up to the first whole line of its results, then lines that are stored past the caches, and the rest."""
+        self.streams += 1
+        first, kind, size = Linear.of("tc_first"), self.counter(loop), DTYPES[lines.dtype].bytes
+        with self.indented("{"):
+            place = f"(uintptr_t)&{lines.at(loop.lower, self)}"
+            self.line(f"{kind} tc_first = {self.index(loop.lower)} + ({kind})(-({place}) / {size} % {lines.line});")
+            if loop.trips is None:
+                self.line(f"if (tc_first > {self.index(loop.upper)}) tc_first = {self.index(loop.upper)} + 1;")
+            with self.ranged(loop):
+                self.lanes(replace(loop, upper=first - 1))
+                with self.indented(f"for (; tc_first <= {self.index(loop.upper - (lines.line - 1))}; tc_first += {lines.line}) {{"):
+                    with streamed(self, lines):
+                        self.lanes(lines.over_line(loop))
+                self.lanes(replace(loop, lower=first))
 
     def declare_halves(self, halves: HalfLanes) -> None:
         self.declarations |= dict.fromkeys(halves.declarations())

@@ -36,6 +36,32 @@ TC_INLINE void tc_soon_written(const void *at, int64_t lines) {
 }
 """
 
+_STREAMING = """
+/* a whole line from one place to another, past the caches; others see it once the stores are finished */
+TC_INLINE void tc_store_line(void *to, const void *from) {
+#if defined(__clang__)
+  typedef float tc_line __attribute__((vector_size(64)));
+  __builtin_nontemporal_store(*(const tc_line *)from, (tc_line *)to);
+#elif defined(__AVX512F__)
+  typedef float tc_line __attribute__((vector_size(64), may_alias));
+  __builtin_ia32_movntps512((float *)to, *(const tc_line *)from);
+#elif defined(__AVX__)
+  typedef float tc_half __attribute__((vector_size(32), may_alias));
+  for (int part = 0; part < 2; ++part) __builtin_ia32_movntps256((float *)to + 8 * part, ((const tc_half *)from)[part]);
+#else
+  __builtin_memcpy(to, from, 64);
+#endif
+}
+
+TC_INLINE void tc_finish_stores(void) {
+#if defined(__SSE__)
+  __builtin_ia32_sfence();
+#else
+  __sync_synchronize();
+#endif
+}
+"""
+
 _PACKED = """
 #define TC_WORD(element) (*(const int32_t __attribute__((aligned(1), may_alias)) *)&(element))
 
@@ -346,6 +372,7 @@ def _sources(dialect: Dialect) -> Iterator[str]:
     if not gpu:
         yield _MACROS
         yield _ASYNC_COPY
+        yield _STREAMING
         yield _PACKED
     yield _WRAPPED
     yield from (_filled(_INDEX, T=c_type, E=ending) for c_type, ending in (("int64_t", ""), ("int", "_int")))

@@ -24,9 +24,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
 
 enum { MAX_PARAMS = 32, MAX_NUMBERS = 128, MAX_ENTRIES = 256 };
 
@@ -58,26 +55,31 @@ static struct {
     const dl_exchange *exchange;
     PyTypeObject *tensor, *parameter;
     PyObject *dispatch_modes, *function_mode, *functorch, *tracing, *grad_enabled, *threads;
-    PyObject *is_neg, *is_inference, *empty_like, *bump, *forward;
+    PyObject *is_neg, *is_inference, *empty_like, *large_like, *large_scratch, *bump, *forward;
+    int64_t large; /* bytes from which on results come out of the pool, like a template, and workspaces, by their size */
 } torch;
 static PyObject *str_requires_grad, *str_level;
 static int forced_threads; /* above 0 in a forked child */
 
 static PyObject *configure(PyObject *self, PyObject *args) {
-    PyObject *o[14];
-    if (PyTuple_GET_SIZE(args) != 14) return PyErr_SetString(PyExc_TypeError, "configure takes 14 arguments"), NULL;
-    for (int i = 0; i < 14; i++) o[i] = PyTuple_GET_ITEM(args, i);
-    PyObject *capsule = o[13];
+    enum { COUNT = 17 };
+    PyObject *o[COUNT];
+    if (PyTuple_GET_SIZE(args) != COUNT) return PyErr_SetString(PyExc_TypeError, "configure takes 17 arguments"), NULL;
+    for (int i = 0; i < COUNT; i++) o[i] = PyTuple_GET_ITEM(args, i);
+    PyObject *capsule = o[16];
     const dl_exchange *exchange = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
     if (!exchange) return NULL;
-    if (exchange->version.major != 1 || !exchange->view || !PyType_Check(o[0]) || !PyType_Check(o[1]) || !PyDict_Check(o[12]))
+    if (exchange->version.major != 1 || !exchange->view || !PyType_Check(o[0]) || !PyType_Check(o[1]) || !PyDict_Check(o[15]))
         Py_RETURN_FALSE;
-    for (int i = 0; i < 14; i++) Py_INCREF(o[i]); /* kept for the life of the process */
+    const int64_t large = PyLong_AsLongLong(o[11]);
+    if (large == -1 && PyErr_Occurred()) return NULL;
+    for (int i = 0; i < COUNT; i++) Py_INCREF(o[i]); /* kept for the life of the process */
     torch.exchange = exchange;
     torch.tensor = (PyTypeObject *)o[0], torch.parameter = (PyTypeObject *)o[1];
     torch.dispatch_modes = o[2], torch.function_mode = o[3], torch.functorch = o[4], torch.tracing = o[5];
     torch.grad_enabled = o[6], torch.threads = o[7], torch.is_neg = o[8], torch.is_inference = o[9];
-    torch.empty_like = o[10], torch.bump = o[11], torch.forward = o[12];
+    torch.empty_like = o[10], torch.large = large, torch.large_like = o[12], torch.large_scratch = o[13];
+    torch.bump = o[14], torch.forward = o[15];
     Py_RETURN_TRUE;
 }
 
@@ -441,7 +443,8 @@ static int given_outputs(const entry *e, PyObject *out, int grad, PyObject **obj
 static int new_outputs(const entry *e, PyObject **objects) {
     int state = 1;
     for (int i = 0; i < e->outputs; i++) {
-        objects[i] = state == 1 ? PyObject_CallOneArg(torch.empty_like, e->out[i].template) : NULL;
+        PyObject *make = e->out[i].bytes < torch.large ? torch.empty_like : torch.large_like;
+        objects[i] = state == 1 ? PyObject_CallOneArg(make, e->out[i].template) : NULL;
         if (state == 1) state = !objects[i] ? -1 : plain(objects[i], 0);
     }
     if (state != 1) drop(e, objects);
@@ -500,31 +503,14 @@ static int thread_count(void) {
     return value < 1 ? 1 : (int)value;
 }
 
-#define HUGE_PAGE ((uintptr_t)2 << 20)
-
-/* Lets the system back new memory with huge pages where it is large: the first write to 200 MB then takes a third of the time. Memory
- * that is part of a huge page with something else is left alone. */
-static void use_huge_pages(void *memory, int64_t bytes) {
-#if defined(__linux__)
-    const uintptr_t first = ((uintptr_t)memory + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
-    const uintptr_t end = ((uintptr_t)memory + (uintptr_t)bytes) / HUGE_PAGE * HUGE_PAGE;
-    if (bytes >= 2 * (int64_t)HUGE_PAGE && first < end) madvise((void *)first, end - first, MADV_HUGEPAGE);
-#endif
-}
-
-/* Runs the kernel without the GIL; the flag it returned, or -1 when there is no memory for its workspace. */
-static int64_t launch(const entry *e, void **pointers, const int64_t *numbers, int threads, int given) {
-    int64_t flag;
-    void *workspace = NULL;
+/* Runs the kernel without the GIL; the flag it returned, or -1 when there is no memory for its workspace, which is not given if small. */
+static int64_t launch(const entry *e, void **pointers, const int64_t *numbers, void *workspace, int threads) {
+    int64_t flag = -1;
+    void *small = NULL;
     Py_BEGIN_ALLOW_THREADS
-    for (int i = 0; !given && i < e->outputs; i++) use_huge_pages(pointers[i], e->out[i].bytes);
-    if (e->workspace > 0 && posix_memalign(&workspace, e->workspace < (int64_t)HUGE_PAGE ? 64 : HUGE_PAGE, (size_t)e->workspace)) {
-        flag = -1;
-    } else {
-        use_huge_pages(workspace, e->workspace);
-        flag = e->function(pointers, numbers, workspace, threads);
-    }
-    free(workspace);
+    if (workspace || e->workspace <= 0 || !posix_memalign(&small, 64, (size_t)e->workspace))
+        flag = e->function(pointers, numbers, workspace ? workspace : small, threads);
+    free(small);
     Py_END_ALLOW_THREADS
     return flag;
 }
@@ -549,11 +535,16 @@ static PyObject *run(entry *e, PyObject *const *args, PyObject *out, const int64
     if (state < 0) return NULL;
     if (state == 0) Py_RETURN_NOTIMPLEMENTED;
     int threads = thread_count();
-    if (!addresses(e, args, objects, given, pointers)) {
+    PyObject *scratch = e->workspace < torch.large ? NULL : PyObject_CallFunction(torch.large_scratch, "L", (long long)e->workspace);
+    dl_tensor space = {0};
+    if (PyErr_Occurred() || !addresses(e, args, objects, given, pointers) || (scratch && !viewed(scratch, &space))) {
+        Py_XDECREF(scratch);
         drop(e, objects);
+        if (PyErr_Occurred()) return NULL;
         Py_RETURN_NOTIMPLEMENTED;
     }
-    int64_t flag = launch(e, pointers, numbers, threads, given);
+    int64_t flag = launch(e, pointers, numbers, space.data, threads);
+    Py_XDECREF(scratch);
     if ((!given || bump(e, objects)) && flag == 0) return results(e, objects);
     drop(e, objects);
     return PyErr_Occurred() ? NULL : flagged(e, flag);

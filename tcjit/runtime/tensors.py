@@ -14,7 +14,7 @@ from torch.autograd import forward_ad
 
 from tcjit.errors import LaunchError, TCError
 from tcjit.grammar.dtypes import DTYPES
-from tcjit.runtime import launcher
+from tcjit.runtime import launcher, storage_pool
 
 TORCH: dict[str, torch.dtype] = {name: getattr(torch, name) for name in DTYPES}
 NAMES: dict[torch.dtype, str] = {dtype: name for name, dtype in TORCH.items()}
@@ -127,14 +127,17 @@ def allocating(name: str, shape: Sequence[int], dtype: str, where: str = "cpu") 
 
 
 def empty(shape: Sequence[int], dtype: str, where: str = "cpu", name: str = "a result") -> torch.Tensor:
-    """A tensor of undefined content, out of torch's allocator; an OutOfMemory where that has no room."""
+    """A tensor of undefined content, out of torch's allocator, or of what dead ones left where it is large; an OutOfMemory without room."""
     with allocating(name, shape, dtype, where):
+        if where == "cpu" and prod(shape) * DTYPES[dtype].bytes >= storage_pool.LEAST:
+            return storage_pool.POOL.empty(shape, TORCH[dtype])
         return torch.empty(tuple(shape), dtype=TORCH[dtype], device=where)
 
 
 def template(shape: Sequence[int], dtype: str) -> torch.Tensor:
     """A tensor with shape and dtype but no memory: ``torch.empty_like`` of it is the cheapest way to allocate."""
-    tensor = empty(shape, dtype)
+    with allocating("a result", shape, dtype):
+        tensor = torch.empty(tuple(shape), dtype=TORCH[dtype], device="cpu")
     tensor.untyped_storage().resize_(0)
     return tensor
 
@@ -195,6 +198,9 @@ def for_launcher() -> tuple[Any, ...] | None:
             torch._C.TensorBase.is_neg,
             torch._C.TensorBase.is_inference,
             torch.empty_like,
+            storage_pool.LEAST,
+            storage_pool.POOL.like,
+            storage_pool.POOL.scratch,
             torch._C._increment_version,
             vars(forward_ad),
             torch.Tensor.__dlpack_c_exchange_api__,

@@ -133,7 +133,7 @@ def test_an_argument_stored_in_another_order() -> None:
 def record(ratio: float, family: str = "scan", kind: str = "timed") -> dict[str, Any]:
     times = {"tcjit_us": 10.0, "eager_us": 10.0 * ratio, "floor_us": 1.0, "bound": "memory", "first_s": 0.5, "ratio": ratio}
     made = {"id": f"{family}/{ratio}", "family": family, "name": f"with {ratio}", "text": "def f", "arguments": ["X float[2]"]}
-    plan = {"options": {}, "resources": {}, "plan": ["parallel, 1 loop"]}
+    plan = {"pooled": False, "options": {}, "resources": {}, "plan": ["parallel, 1 loop"]}
     return made | {"kind": kind} | (times | plan if kind == "timed" else {"error": "no way\nat all"})
 
 
@@ -148,6 +148,8 @@ def test_the_statistics() -> None:
     assert found["fifth_percentile"] == pytest.approx(0.15 * 0.25)  # a refusal counts as 0
     assert (found["below_0.75"], found["below_0.4"], found["refused"], found["dirty"]) == (2, 2, 1, 1)
     assert [report.line(r).partition(" ")[0] for r in records[:2]] == ["scan/0.25", "scan/1.0~"]
+    lines = [report.line({**record(1.0), "pooled": pooled}) for pooled in (True, False)]
+    assert [line[report.HEADER.index("pool ") :].split()[0] for line in lines] == ["yes", "no"]
 
 
 @pytest.mark.text

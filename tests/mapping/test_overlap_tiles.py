@@ -56,6 +56,15 @@ def test_blocks_have_the_rows_that_later_steps_need() -> None:
     assert rows["i_block"] % SMALL.threads == 0 and rows["i_block"] * rows["i"] >= 396
 
 
+def test_what_is_computed_again_is_worth_what_is_saved() -> None:
+    """Of planes, of which a cache holds few: cheap ones are computed twice, costly ones are not."""
+    machine = replace(SMALL, cache_bytes=1 << 17, shared_bytes=1 << 22)
+    for value, tiles in (("A(i,j) + A(i + 2,j)", 1), ("exp(A(i,j)) + exp(A(i + 2,j)) + exp(A(i + 1,j))", 0)):
+        body = f"B(i,j) = {value}  O(i,j) = B(i,j) - B(i + 2,j)"
+        after = overlap_tiles(extract(program(text(body), {"A": (120, 3000)}), None), machine)
+        assert len([a for a in after.assignments if a.tensor == "B_tile"]) == tiles
+
+
 def test_steps_add_up() -> None:
     _, after = tiled(GUARDED)
     rows = {a.tensor: extents(a)["i"] for a in after.assignments}
@@ -78,7 +87,7 @@ def test_what_others_see_is_stored_as_well() -> None:
         ("B(i,j) = A(i,j) + 1.0  O(i,j) = B(2 * i,j) + B(2 * i + 1,j)", "O", (400, 50)),
         ("B(j,i) = A(i,j) + 1.0  O(i,j) = B(i,j) + B(i,j + 1)", "O", (50, 400)),  # the columns of another
         ("B(i,j) = A(i,j) + 1.0  O(i) +=! B(i,j) + B(i + 1,j)", "O", (400, 50)),  # a reduction
-        ("B(i,j) = A(i,j) + 1.0  O(i,j) = B(i,j) + B(i + 60,j)", "O", (400, 50)),  # most rows would be computed twice
+        ("B(i,j) = A(i,j) + 1.0  O(i,j) = B(i,j) + B(i + 120,j)", "O", (400, 50)),  # most rows would be computed twice
     ],
 )
 def test_what_has_no_blocks(body: str, returns: str, shape: tuple[int, int]) -> None:

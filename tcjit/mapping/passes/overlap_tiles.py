@@ -13,18 +13,20 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from tcjit.grammar.affine import guarded_accesses, isl_name
-from tcjit.grammar.ast import Access, Binary, Const, Expr, Index
+from tcjit.grammar.ast import Access, Binary, Const, Expr, Index, Select
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.walk import rebuild
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.nest.strip_mine import plus, with_indices
+from tcjit.mapping.operations import operations
 from tcjit.mapping.outer_loops import OuterLoops
 from tcjit.mapping.storage import Storage, fresh
 from tcjit.mapping.strides import affine_form
 
 ITERATIONS = 4  # blocks for each thread at least
-REDUNDANCY = 8  # of so many rows of a block one may be computed for its neighbours as well
+GAIN = 2  # times what is computed again must take what is saved, at least
+MOVES = 3  # of an element between caches: its place is read before it is written, then it is read
 SHARE = 4  # of the last cache one part at least: what it holds with ease is passed on fast enough
 LINE = 64  # bytes of a line of a cache
 
@@ -97,8 +99,8 @@ def _distance(before: Assignments, a: Assignment, access: Access) -> int | None:
 
 
 def _sized(before: Assignments, run: _TiledRun, machine: Machine) -> bool:
-    """Whether blocks pay, whose size is then that of the run: tensors that leave the caches, distances that are few of the rows of a block
-    which a core's cache holds."""
+    """Whether blocks pay, whose size is then that of the run: tensors that leave the caches, and blocks in half of a core's cache, or else
+    in all of it, that compute little for their neighbours as well."""
     tensors = {storage.name: storage for storage in before.tensors}
     outside = {access.tensor for a in before.assignments if a not in run.program for access, _ in guarded_accesses(a.value)}
     stored = {a.tensor for a in run.program if tensors[a.tensor].role != "temporary" or a.tensor in outside}
@@ -110,23 +112,46 @@ def _sized(before: Assignments, run: _TiledRun, machine: Machine) -> bool:
     bytes_handed = sum(tensors[name].elements * DTYPES[tensors[name].dtype].bytes for name in handed - stored)
     if bytes_handed <= max(machine.threads * machine.cache_bytes, machine.shared_bytes // SHARE):
         return False
-    row_bytes = sum(prod(tensors[name].shape[1:]) * DTYPES[tensors[name].dtype].bytes for name in handed)
-    extent = max(upper for a in run.program for name, _, upper in a.bounds if name == _row(a))
-    most = min(machine.cache_bytes // 2 // max(1, row_bytes), extent // (ITERATIONS * machine.threads))
-    rounds = -(-extent // (max(1, most) * machine.threads))  # of threads, which have as many blocks each
-    rows = -(-extent // (rounds * machine.threads))
-    for a in reversed(run.program):  # the rows that later ones need of each
-        own = [(0, rows)] if a.tensor in stored else []
-        least, beyond = _hull([*own, *([run.needed[a.tensor]] if a.tensor in run.needed else [])])
-        run.needed[a.tensor] = least, beyond
+    around: dict[str, tuple[int, int]] = {}  # the rows that later ones need of each, around those of a block
+    for a in reversed(run.program):
+        own = [(0, 0)] if a.tensor in stored else []
+        least, beyond = around[a.tensor] = _hull([*own, *([around[a.tensor]] if a.tensor in around else [])])
         for access in reads[a.tensor]:
             if access.tensor in handed:
                 distance = _distance(before, a, access)
                 assert distance is not None
                 reach = (least + distance, beyond + distance)
-                run.needed[access.tensor] = _hull([reach, *([run.needed[access.tensor]] if access.tensor in run.needed else [])])
-    run.rows = rows
-    return most > 0 and all(REDUNDANCY * (beyond - least - rows) <= rows for least, beyond in run.needed.values())
+                around[access.tensor] = _hull([reach, *([around[access.tensor]] if access.tensor in around else [])])
+    more = {name: beyond - least for name, (least, beyond) in around.items()}
+    row_bytes = {name: prod(tensors[name].shape[1:]) * DTYPES[tensors[name].dtype].bytes for name in handed}
+    extent, costs = max(upper for a in run.program for name, _, upper in a.bounds if name == _row(a)), machine.costs
+    rate = costs.l3_load if bytes_handed <= machine.shared_bytes else costs.memory_read / machine.threads / costs.frequency
+    saved = MOVES * bytes_handed / rate  # cycles of a core
+    again = 0.0
+    for a in (a for a in run.program if a.tensor in handed):
+        outer = {access.tensor for access in reads[a.tensor]} - handed
+        read = sum(prod(tensors[name].shape[1:]) * DTYPES[tensors[name].dtype].bytes for name in outer) / rate
+        again += more[a.tensor] * max(read, _row_cycles(a, tensors[a.tensor], machine))
+    for budget in (machine.cache_bytes // 2, machine.cache_bytes):
+        room = budget - sum(more[name] * size for name, size in row_bytes.items())
+        most = min(room // max(1, sum(row_bytes.values())), extent // (ITERATIONS * machine.threads))
+        if most < 1:
+            continue
+        rounds = -(-extent // (most * machine.threads))  # of threads, which have as many blocks each
+        rows = -(-extent // (rounds * machine.threads))
+        if GAIN * again * -(-extent // rows) <= saved:
+            run.rows, run.needed = rows, {name: (least, beyond + rows) for name, (least, beyond) in around.items()}
+            return True
+    return False
+
+
+def _row_cycles(a: Assignment, storage: Storage, machine: Machine) -> float:
+    """What a core takes for a row of what an assignment computes, in its nearest caches; loops are cut where its guard changes."""
+    vectors = prod(storage.shape[1:]) / machine.lanes(DTYPES[storage.dtype].bytes)
+    reads, value = {access for access, _ in guarded_accesses(a.value)}, a.value
+    while isinstance(value, Select):
+        value = max(value.then, value.other, key=operations)
+    return vectors * (len(reads) * machine.costs.vector_load + operations(value))
 
 
 def _hull(ranges: Sequence[tuple[int, int]]) -> tuple[int, int]:
