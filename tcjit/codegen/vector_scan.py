@@ -91,9 +91,9 @@ def vector_scan(emitter: Emitter, loop: For, run: Run, s: ScopStatement, machine
         case _:
             return None
     target = emitter.target(s, run)
-    stride = None if target is None or target.runtime else target.stride(loop.variable)
+    stride = None if target is None else target.stride(loop.variable)
     if stride not in (1, -1):
         return None
     source = emitter.operand(term, run) if isinstance(term, Access) and emitter.mapped.scop.tensor(term.tensor).dtype == dtype else None
-    step = None if source is None or source.runtime else source.stride(loop.variable)
+    step = None if source is None else source.stride(loop.variable)
     return VectorScan(operator, term, dtype, width, stride == -1, step if step in (1, -1) else None)

@@ -7,18 +7,20 @@ at every point that uses it, and a contraction over plain reads can run on vecto
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import islpy as isl
 
-from tcjit.grammar.affine import affine, isl_name
+from tcjit.grammar.affine import affine, isl_name, linear
 from tcjit.grammar.affine import condition as affine_condition
-from tcjit.grammar.ast import Access, Binary, Const, Expr, Index, Select, Unary
+from tcjit.grammar.ast import Access, Binary, Const, Expr, Index, Select, Size, Unary
 from tcjit.grammar.polynomial import names as index_names
 from tcjit.grammar.walk import rebuild, walk
 from tcjit.layout import memory_order
+from tcjit.mapping.assignment import DynamicRanges
 from tcjit.mapping.isl import context
+from tcjit.mapping.nest.strip_mine import plus, with_indices
 from tcjit.mapping.storage import Bounds, Storage
 from tcjit.mapping.strides import affine_form
 
@@ -31,7 +33,7 @@ WORTH_NEST = 2
 class Padding:
     """A guarded read, its padded copy's box (per subscript: least, greatest), and the copy's value over fresh indices.
 
-    ``dims``: the dimension that a subscript is where its range depends on dynamic sizes, else nothing. ``subscripts`` are those of the
+    ``extents`` are those of the box that depend on dynamic sizes, for the greatest of which ``box`` is. ``subscripts`` are those of the
     read, in the order of the copy's axes.
     """
 
@@ -39,8 +41,8 @@ class Padding:
     read: Access
     box: tuple[tuple[int, int], ...]
     indices: tuple[str, ...]
-    value: Expr
-    dims: tuple[str, ...]
+    value: Select
+    extents: tuple[Expr | None, ...]
     subscripts: tuple[Expr, ...]
 
 
@@ -50,18 +52,19 @@ def in_order(padding: Padding, storage: Storage) -> Padding:
     if order is None:
         return padding
     box = tuple(padding.box[axis] for axis in order)
-    indices, dims = (tuple(names[axis] for axis in order) for names in (padding.indices, padding.dims))
-    return replace(padding, box=box, indices=indices, dims=dims, subscripts=tuple(padding.subscripts[axis] for axis in order))
+    indices, extents = tuple(padding.indices[axis] for axis in order), tuple(padding.extents[axis] for axis in order)
+    return replace(padding, box=box, indices=indices, extents=extents, subscripts=tuple(padding.subscripts[axis] for axis in order))
 
 
 def paddings(
-    value: Expr, bounds: Bounds, tensors: Mapping[str, Storage], values: Mapping[str, int], moving: Container[str] = (),
+    value: Expr, bounds: Bounds, tensors: Mapping[str, Storage], values: Mapping[str, int], moving: DynamicRanges | None = None,
     worth: int = WORTH_PADDING,
 ) -> list[Padding]:  # fmt: skip
     """The guarded reads of a value that can be materialised and are used often enough, ``worth`` times for each element.
 
-    ``moving`` are the dimensions whose range depends on dynamic sizes: a copy has the range of one only where a subscript is that one.
+    ``moving`` are the ranges that depend on dynamic sizes; copies begin at places that do not.
     """
+    moving = moving or {}
     boxes = {name: (lower, upper - 1) for name, lower, upper in bounds}
     points = 1
     for lower, upper in boxes.values():
@@ -71,7 +74,9 @@ def paddings(
         if not isinstance(node.then, Access):
             continue
         made = _padding(node, node.then, tensors[node.then.tensor].shape, boxes, values, set(tensors) | set(boxes), moving)
-        if made is None or not _reads_inside(made, tensors[made.read.tensor].shape):
+        if made is None or not _reads_inside(made, tensors[made.read.tensor], values):
+            continue
+        if moving and not _holds_reads(made, boxes, moving, values):
             continue
         elements = 1
         for least, greatest in made.box:
@@ -83,7 +88,7 @@ def paddings(
 
 def _padding(
     node: Select, read: Access, shape: Sequence[int], boxes: Mapping[str, tuple[int, int]], values: Mapping[str, int],
-    taken: set[str], moving: Container[str],
+    taken: set[str], moving: DynamicRanges,
 ) -> Padding | None:  # fmt: skip
     if not isinstance(node.other, Const):
         return None
@@ -100,9 +105,19 @@ def _padding(
             axes.append(({"": 1}, 0))
         else:
             return None
-    dims = [next((d for d in factors if d in moving), "") for factors, _ in axes]
-    if any(dim and (form != ({dim: 1}, 0) or boxes[dim][0] != 0) for dim, form in zip(dims, axes, strict=True)):
-        return None
+    extents: list[Expr | None] = []
+    for (factors, _), (least, greatest) in zip(axes, box, strict=True):
+        total: Expr | None = None
+        missing = 0  # of the greatest extent, where the dynamic ends are 0
+        for dim, factor in factors.items():
+            if dim not in moving:
+                continue
+            lower, upper = moving[dim]
+            if factor < 0 or lower != Const(boxes[dim][0], dtype="int64"):
+                return None
+            total = _times(upper, factor) if total is None else Binary("+", total, _times(upper, factor), dtype="int64")
+            missing += factor * (boxes[dim][1] + 1)
+        extents.append(None if total is None else plus(total, greatest - least + 1 - missing))
     names = []
     for axis in range(len(axes)):
         name = f"y{axis}"
@@ -110,12 +125,12 @@ def _padding(
             name += "_"
         names.append(name)
     # index y counts from 0 in the copy; its element is read at y + least
-    places = [_plus(Index(name, dtype="int64"), least) for name, (least, _) in zip(names, box, strict=True)]
+    places = [plus(Index(name, dtype="int64"), least) for name, (least, _) in zip(names, box, strict=True)]
     condition = _in_terms_of(node.condition, axes, places, values)
     if condition is None:
         return None
     moved = replace(read, subscripts=tuple(places))
-    return Padding(node, read, tuple(box), tuple(names), replace(node, condition=condition, then=moved), tuple(dims), read.subscripts)
+    return Padding(node, read, tuple(box), tuple(names), replace(node, condition=condition, then=moved), tuple(extents), read.subscripts)
 
 
 def _stays_inside(sub: Expr, extent: int, boxes: Mapping[str, tuple[int, int]], values: Mapping[str, int]) -> bool:
@@ -129,17 +144,60 @@ def _stays_inside(sub: Expr, extent: int, boxes: Mapping[str, tuple[int, int]], 
     return bool(isl.Set.read_from_str(context(), text).is_empty())
 
 
-def _reads_inside(padding: Padding, shape: tuple[int, ...]) -> bool:
-    """Whether the copy reads only elements that exist: its box may hold values that the subscripts never take together."""
-    assert isinstance(padding.value, Select) and isinstance(padding.value.then, Access)
-    held = affine_condition(padding.value.condition, {})
-    places = [affine(sub, {}) for sub in padding.value.then.subscripts]
+def _reads_inside(padding: Padding, storage: Storage, values: Mapping[str, int]) -> bool:
+    """Whether the copy reads only elements that exist, whatever dynamic sizes are: its box may hold values that the subscripts never take
+    together."""
+    assert isinstance(padding.value.then, Access)
+    held = affine_condition(padding.value.condition, values)
+    places = [affine(sub, values) for sub in padding.value.then.subscripts]
     if held is None or None in places:
         return False
-    facts = [f"0 <= {name} <= {greatest - least}" for name, (least, greatest) in zip(padding.indices, padding.box, strict=True)]
-    outside = " or ".join(f"{place} < 0 or {place} >= {extent}" for place, extent in zip(places, shape, strict=True))
-    text = f"{{ [{', '.join(padding.indices)}] : {' and '.join([*facts, held, f'({outside})'])} }}"
-    return bool(isl.Set.read_from_str(context(), text).is_empty())
+    sizes = _sizes([padding.value.condition, *filter(None, (*padding.extents, *storage.dynamic_extents))], values)
+    outside = " or ".join(f"{place} < 0 or {place} >= {extent}" for place, extent in zip(places, storage.extent_texts, strict=True))
+    facts = [*_facts(padding, padding.indices, values), held, f"({outside})"]
+    return bool(isl.Set.read_from_str(context(), f"{sizes}{{ [{', '.join(padding.indices)}] : {' and '.join(facts)} }}").is_empty())
+
+
+def _holds_reads(
+    padding: Padding, boxes: Mapping[str, tuple[int, int]], moving: DynamicRanges, values: Mapping[str, int]
+) -> bool:
+    """Whether the copy has an element for each read, under the read's condition, for all values of dynamic sizes."""
+    select = padding.select
+    places = [plus(sub, -least) for sub, (least, _) in zip(padding.subscripts, padding.box, strict=True)]
+    there = with_indices(padding.value.condition, dict(zip(padding.indices, places, strict=True)))
+    texts = [affine_condition(condition, values) for condition in (select.condition, there)]
+    found = [affine(place, values) for place in places]
+    dims = {name: None for expr in (select.condition, *padding.subscripts) for name in index_names(expr)}
+    limits = {name: [affine(end, values) for end in moving[name]] for name in dims if name in moving}
+    if None in (*texts, *found, *(text for ends in limits.values() for text in ends)):
+        return False
+    facts = [f"{lower} <= {isl_name(name)} < {upper}" for name, (lower, upper) in limits.items()]
+    facts += [f"{boxes[name][0]} <= {isl_name(name)} <= {boxes[name][1]}" for name in dims if name not in moving]
+    own = [end for name in dims for end in moving.get(name, ())]
+    sizes = _sizes([select.condition, there, *own, *filter(None, padding.extents)], values)
+
+    ctx, names = context(), ", ".join(map(isl_name, dims))
+
+    def where(text: str | None) -> isl.Set:
+        return isl.Set.read_from_str(ctx, f"{sizes}{{ [{names}] : {' and '.join([*facts, str(text)])} }}")
+
+    inside = " and ".join(_facts(padding, [str(place) for place in found], values)) or "0 = 0"
+    return bool(where(texts[0]).is_equal(where(texts[1])) and where("0 = 0").is_equal(where(inside)))
+
+
+def _facts(padding: Padding, places: Sequence[str], values: Mapping[str, int]) -> list[str]:
+    """That places along the axes of a copy are some of its own, in isl's words."""
+    ends = [
+        str(greatest - least + 1) if extent is None else str(affine(extent, values))
+        for extent, (least, greatest) in zip(padding.extents, padding.box, strict=True)
+    ]
+    return [f"0 <= {place} < {end}" for place, end in zip(places, ends, strict=True)]
+
+
+def _sizes(exprs: Sequence[Expr], values: Mapping[str, int]) -> str:
+    """The dynamic sizes in some expressions as isl's parameters."""
+    found = dict.fromkeys(isl_name(name) for expr in exprs for name in index_names(expr, Size) if name not in values)
+    return f"[{', '.join(found)}] -> " if found else ""
 
 
 def _in_terms_of(
@@ -154,22 +212,26 @@ def _in_terms_of(
         return None if inner is None else replace(condition, operand=inner)
     if not isinstance(condition, Binary) or condition.op not in ("<", ">", "<=", ">=", "==", "!="):
         return None
-    left_form, right_form = affine_form(condition.left, values), affine_form(condition.right, values)
-    if left_form is None or right_form is None:
+    difference = linear(Binary("-", condition.left, condition.right, dtype="int64"), values)
+    if difference is None or not all(isinstance(factor, int) for factor in difference[0].values()):
         return None
-    factors = {d: f for d in {**left_form[0], **right_form[0]} if (f := left_form[0].get(d, 0) - right_form[0].get(d, 0))}
-    constant = left_form[1] - right_form[1]
+    factors, constant = {dim: factor for dim, factor in difference[0].items() if factor}, difference[1]
+    rest: Expr | None = None  # what depends on dynamic sizes alone
+    if not isinstance(constant, int):
+        zeros = {dim: Const(0, dtype="int64") for dim in index_names(condition)}
+        rest, constant = with_indices(Binary("-", condition.left, condition.right, dtype="int64"), zeros), 0
     for (axis, start), place in zip(axes, places, strict=True):
         for sign in (1, -1):
             if factors == {d: sign * f for d, f in axis.items() if f}:
                 # left - right = sign * (y - start) + constant
-                scaled = place if sign == 1 else Unary("-", place, dtype="int64")
-                return Binary(condition.op, _plus(scaled, constant - sign * start), Const(0, dtype="int64"), dtype="bool")
+                scaled: Expr = place if sign == 1 else Unary("-", place, dtype="int64")
+                scaled = scaled if rest is None else Binary("+", scaled, rest, dtype="int64")
+                return Binary(condition.op, plus(scaled, constant - sign * start), Const(0, dtype="int64"), dtype="bool")
     return None
 
 
-def _plus(expr: Expr, constant: int) -> Expr:
-    return Binary("+", expr, Const(constant, dtype="int64"), dtype="int64") if constant else expr
+def _times(expr: Expr, factor: int) -> Expr:
+    return Binary("*", Const(factor, dtype="int64"), expr, dtype="int64") if factor != 1 else expr
 
 
 def with_padded(value: Expr, made: Mapping[Expr, Access]) -> Expr:
@@ -181,5 +243,5 @@ def with_padded(value: Expr, made: Mapping[Expr, Access]) -> Expr:
 
 def padded_read(padding: Padding, copy: str) -> Access:
     """The read of the copy that stands for the guarded read."""
-    subscripts = tuple(_plus(sub, -least) for sub, (least, _) in zip(padding.subscripts, padding.box, strict=True))
+    subscripts = tuple(plus(sub, -least) for sub, (least, _) in zip(padding.subscripts, padding.box, strict=True))
     return Access(copy, subscripts, dtype=padding.read.dtype)

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from itertools import zip_longest
+from math import prod
 
 from tcjit.grammar.ast import Program
 from tcjit.grammar.dtypes import DTYPES
@@ -50,9 +51,10 @@ def cpu_seeds(program: Program, machine: Machine, layouts: Mapping[str, str], tr
 
 
 def _register_tiles(s: ScopStatement, machine: Machine) -> list[tuple[int, int]]:
-    """Of a nest, those that the model ranks behind the first."""
-    core = core_of(machine, s.tiled[0].width, DTYPES[s.value.dtype].bytes)
-    return register_tiles(s.tiled[0].statement, core)[1 : RANKED + 1]
+    """Of a nest, those that the model ranks first beside its own."""
+    core, leaf = core_of(machine, s.tiled[0].width, DTYPES[s.value.dtype].bytes), s.tiled[0].nest.leaf
+    own = prod(count for _, count in leaf.rows), leaf.vectors
+    return [tile for tile in register_tiles(s.tiled[0].statement, core) if tile != own][:RANKED]
 
 
 def gpu_seeds(traits: Collection[str]) -> list[Options]:

@@ -22,6 +22,7 @@ from tcjit.codegen import c
 from tcjit.errors import ArgumentError, GatherError, ShapeError
 from tcjit.jit import compile as compiling
 from tcjit.jit import dynamic, kernel_cache
+from tcjit.mapping.passes import pad_operands
 
 TEXT = """
 def mlp(float(B,I) X, float(O,I) W, float(O) b) -> (Y) { Y(n,o) +=! X(n,i) * W(o,i)  Y(n,o) = fmax(Y(n,o) + b(o), 0.0) }
@@ -244,6 +245,8 @@ def test_values_keep_kernels_of_their_own_where_a_dynamic_one_lacks_a_nest(
     monkeypatch: pytest.MonkeyPatch, kernels: list[dict[str, Any]]
 ) -> None:
     monkeypatch.setattr(dynamic, "FIXED_VALUES_SLOW", 6)
+    found = pad_operands.paddings
+    monkeypatch.setattr(pad_operands, "paddings", lambda value, *rest: [] if rest[3] else found(value, *rest))  # none for dynamic sizes
     padded, w = tcjit.define(PADDED, target="cpu").padded, seeded(3)
     for value in (400, 401, 402, 403, 404, 405, 406, 407):
         x = seeded(value)
@@ -271,6 +274,29 @@ NESTS: dict[str, tuple[str, list[str], Callable[[int], tuple[torch.Tensor, ...]]
         " : 0.0) where h in 0:2*H+2 }", ["H"], lambda n: (seeded(24, n), seeded(24, 20, 4)),
         lambda x, w: torch.nn.functional.conv_transpose1d(x[None], w, stride=2)[0], "loops",
     ),
+    "windows with zeros around": (
+        "def f(float(N,C,H,W) X, float(F,C,I,J) K) -> (O) { O(n,f,h,w) +=! (h+i >= 1 && h+i <= H && w+j >= 2 && w+j < W+2"
+        " ? X(n,c,h+i-1,w+j-2) : 0.0) * K(f,c,i,j) where h in 0:H, w in 0:W }", ["H", "W"],
+        lambda n: (seeded(2, 8, n, n // 2 + 3), seeded(20, 8, 3, 5)),
+        lambda x, k: torch.nn.functional.conv2d(x, k, padding=(1, 2)), "window",
+    ),
+    "windows that skip": (
+        "def f(float(C,L) X, float(F,C,K) W) -> (O) { O(f,l) +=! (2*l+3*k >= 4 && 2*l+3*k < L+4 ? X(c,2*l+3*k-4) : 0.0) * W(f,c,k)"
+        " where l in 0:L }", ["L"],
+        lambda n: (seeded(20, n), seeded(24, 20, 3)),
+        lambda x, w: torch.nn.functional.conv1d(
+            torch.nn.functional.pad(x[None], (4, x.shape[1] + 9)), w, stride=2, dilation=3
+        )[0, :, : x.shape[1]], "window",
+    ),
+    "depthwise windows": (
+        "def f(float(N,C,H,W) X, float(C,I,J) K) -> (O) { O(n,c,h,w) +=! (h+i >= 1 && h+i <= H && w+j >= 1 && w+j <= W"
+        " ? X(n,c,h+i-1,w+j-1) : 0.0) * K(c,i,j) where h in 0:H, w in 0:W }", ["N", "H"],
+        lambda n: (seeded(n // 20 + 2, 8, n, 40), seeded(8, 3, 3)),
+        lambda x, k: torch.nn.functional.conv2d(x, k[:, None], padding=1, groups=8), "window",
+    ),
+    "chunks of rows": (
+        "def f(float(M,N) X) -> (S) { S(n) +=! X(m,n) }", ["N"], lambda n: (seeded(3000, n),), lambda x: x.sum(0), "S_part",
+    ),
 }  # fmt: skip
 
 
@@ -290,7 +316,18 @@ def test_running_sums_of_a_dynamic_length() -> None:
     for value in (2, 9, 33, 500):
         x = seeded(7, value)
         torch.testing.assert_close(running(x), x.cumsum(1), rtol=1e-4, atol=1e-4)
-    assert "tc_running" in running.compile(x).source, "each result from the one before it"
+    source = running.compile(x).source
+    assert "tc_running" in source and "tc_carried" in source, "each result from the one before it, a vector at once"
+
+
+def test_running_sums_to_a_dynamic_end() -> None:
+    text = "def f(float(M,N) X) -> (S) { S(i,j) +=! k >= j ? X(i,k) : 0.0 where j in 0:N, k in 0:N }"
+    running = tcjit.define(text, target="cpu", dynamic=["N"]).f
+    for value in (3, 9, 33, 500):
+        x = seeded(7, value)
+        torch.testing.assert_close(running(x), x.flip(1).cumsum(1).flip(1), rtol=1e-4, atol=1e-4)
+    source = running.compile(x).source
+    assert "tc_running" in source and "tc_carried" in source and " <= N <= " in source.splitlines()[0]
 
 
 def test_a_tuned_shape_keeps_a_kernel_of_its_own(monkeypatch: pytest.MonkeyPatch, kernels: list[dict[str, Any]]) -> None:

@@ -72,6 +72,8 @@ class Core:
     transpose: float  # of an element whose neighbours part
     beyond: float  # the more of either beyond the second cache
     l2_line: float  # a line from the second cache
+    l3_byte: float  # from the last cache
+    memory_byte: float  # from memory, while all cores read from it
     branch: float  # a short loop's exit
     region: float  # of threads, to start and end
     l1: int
@@ -83,8 +85,11 @@ class Core:
 
     def copy_cycles(self, elements: int, *, together: bool = True) -> float:
         """Those of a copy of so many elements, whose neighbours stay ``together`` or part."""
-        beyond = self.beyond if elements * self.element > self.l2 else 0.0
-        return elements * ((self.copy if together else self.transpose) + beyond)
+        return elements * ((self.copy if together else self.transpose) + self.far(elements * self.element))
+
+    def far(self, size: int) -> float:
+        """What the copy of an element takes more where all of them, of so many bytes, do not fit into the second cache, or into any."""
+        return 0.0 if size <= self.l2 else self.beyond if size <= self.last else MOVES * self.element * self.memory_byte
 
 
 def core_of(machine: Machine, lanes: int, element: int) -> Core:
@@ -103,6 +108,8 @@ def core_of(machine: Machine, lanes: int, element: int) -> Core:
         transpose=costs.transpose,
         beyond=MOVES * element / costs.l3_load,
         l2_line=LINE / costs.l2_load,
+        l3_byte=1 / costs.l3_load,
+        memory_byte=machine.threads * costs.frequency / costs.memory_read,
         branch=costs.branch_miss,
         region=costs.parallel_region * costs.frequency,
         l1=machine.near_bytes,
@@ -255,14 +262,14 @@ class TileCosts:
         read = self.results * self.core.element + sum(sizes)
         return read * self.core.beyond / MOVES / self.core.element if read > self.core.l2 else 0.0
 
-    def bound(self, shape: Shape, cycles: float) -> float:
-        """Cycles of a tile's plan, no less than memory takes: longer where the rows of a tile, each read once, come from it in turns, or
-        stretches of rows, the more of them the shorter they are."""
+    def bound(self, shape: Shape, cycles: float, moved: float = 0.0) -> float:
+        """Cycles of a tile's plan, no less than what its loops have ``moved`` takes, and than memory does: longer where the rows of a tile,
+        each read once, come from it in turns, or stretches of rows, the more of them the shorter they are."""
         once = self.over_terms and shape.rows > 1 and all(use.results == 1 for use in self.uses)
         width, extent = shape.vectors * self.core.lanes, self.s.extents[self.lane]
         apart = [use.bytes for use in self.uses if use.beyond and use.moves and use.step > width * use.bytes]
         late = -(-extent // width) * LATE_LINES * LINE / (extent * min(apart)) if apart else 0.0
-        return max(cycles, self.memory * (1 + IN_TURNS * once + late))
+        return max(cycles, moved, self.memory * (1 + IN_TURNS * once + late))
 
     def writes_apart(self, shape: Shape, row_panel: int) -> bool:
         """Whether results that the second cache does not hold lie on more pages than the TLB has, along the rows of one tile of lanes, and
@@ -340,7 +347,7 @@ class _Use:
         self.elements = size = prod(s.extents[dim] for dim in operand.dims)
         self.bytes = DTYPES[operand.value.dtype].bytes  # of an element in memory
         self.beyond = size * self.bytes > core.l2
-        more = core.beyond if self.beyond else 0.0
+        more = core.far(size * self.bytes)
         self.load = core.load
         if self.moves and (stride == 1 or stride in SHUFFLED and self.bytes == core.element):
             self.load *= SHUFFLED[stride]

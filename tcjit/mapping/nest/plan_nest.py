@@ -15,6 +15,7 @@ from tcjit.mapping.nest.merge_dims import fix_dim
 from tcjit.mapping.nest.nest import Leaf, Loop, Nest
 from tcjit.mapping.nest.operands import Operand, operands
 from tcjit.mapping.nest.statement import FlatStatement
+from tcjit.mapping.nest.traffic import Traffic
 from tcjit.mapping.nest.vector_forms import has_vector_form
 
 VECTORS = (1, 2, 3, 4, 6, 8, 12, 16)
@@ -30,17 +31,24 @@ BLOCK_STARTS = 10  # times the cycles in which threads start that a block around
 STREAMED_PAGES = 4  # of each of them that a thread takes at once, at most
 PARTS = 4  # their number is a multiple of, as that of threads often is
 ROUNDING = ("float32", "float64")  # types whose sums lose digits
+WORTH = 0.9  # of the time of a plan that another one may take for what its loops read again: that part of the model is rough
+HIDDEN = 0.5  # of a tile's time that memory may take without a trace
 CLOSE = 0.01  # estimates that differ by less are equal: the nearer writes, then the longer tile, decide
+
+_Choice = tuple[tuple[int, int, int, int], TileCosts, Shape, Estimate]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A nest of a statement, its operands, the body over them, and what the model says of it."""
+    """A nest of a statement, its operands, the body over them, and what the model says of it; ``moved``: the cycles of what its loops read
+    and write beyond the second cache; ``late``: those by which results in short stretches take longer."""
 
     nest: Nest
     operands: tuple[Operand, ...]
     body: Expr
     estimate: Estimate
+    moved: float
+    late: float
 
 
 def plan_nests(
@@ -67,15 +75,37 @@ def _alike(s: FlatStatement) -> object:
 def plan_nest(s: FlatStatement, core: Core, leaf: Leaf | None = None, register_tile: tuple[int, ...] = ()) -> Plan:
     """The nest of a reduction that the model expects to be fastest, with lanes and rows as ``leaf`` has them where there is one, or of the
     rows and vectors of ``register_tile`` as far as extents allow; a MappingError where there is none."""
-    best = min(_choices(s, core, leaf, register_tile), key=itemgetter(0), default=None)
-    if best is None and leaf is not None:  # dimensions of the tile were merged when its operands had been copied
-        best = min(_choices(s, core, None, register_tile), key=itemgetter(0), default=None)
-    if best is None:
+    plan = _best(_choices(s, core, leaf, register_tile))
+    if plan is None and leaf is not None:  # dimensions of the tile were merged when its operands had been copied
+        plan = _best(_choices(s, core, None, register_tile))
+    if plan is None:
         raise MappingError(f"{s.name} has no register tile")
-    plan = _around(*best[1:])
     loops = tuple(Loop(dim, 1) for dim in s.shared)
     estimate = replace(plan.estimate, cycles=plan.estimate.cycles * prod(s.extent(dim) for dim in s.shared))
     return replace(plan, nest=replace(plan.nest, loops=(*loops, *plan.nest.loops)), estimate=estimate)
+
+
+def _best(choices: Iterator[_Choice]) -> Plan | None:
+    """The plan of the register tile that takes the least time with its loops, or that of the tile that does alone where the loops of others
+    gain little. What loops read again only adds to a tile's time, so that the plans of few tiles are made."""
+    best: tuple[tuple[float, ...], Plan] | None = None
+    for rank, costs, shape, cost in sorted(choices, key=itemgetter(0)):
+        if best is not None and rank >= best[0]:
+            break
+        plan = _around(costs, shape, cost)
+        if plan.moved > HIDDEN * cost.cycles:
+            turned = _around(costs, shape, cost, turned=True)
+            gains = turned.moved < WORTH * plan.moved and turned.moved + turned.late < WORTH * (plan.moved + plan.late)
+            plan = turned if gains else plan
+        worth = 1.0 if best is None else 1 / WORTH
+        again = _rank(plan.estimate.cycles * worth), *rank[1:]
+        if best is None or again < best[0]:
+            best = (_rank(plan.estimate.cycles), *rank[1:]), plan
+    return best and best[1]
+
+
+def _rank(cycles: float) -> int:
+    return round(math.log(cycles) / CLOSE)
 
 
 def register_tiles(s: FlatStatement, core: Core) -> list[tuple[int, int]]:
@@ -86,7 +116,7 @@ def register_tiles(s: FlatStatement, core: Core) -> list[tuple[int, int]]:
 
 def _choices(
     s: FlatStatement, core: Core, leaf: Leaf | None, register_tile: tuple[int, ...]
-) -> Iterator[tuple[tuple[int, int, int, int], TileCosts, Shape, Estimate]]:
+) -> Iterator[_Choice]:
     """The register tiles that are possible at one iteration of the shared loops, each behind its rank: the least is the best."""
     iterations = prod(s.extent(dim) for dim in s.shared)
     once = frozenset(access for access, flat in s.reads.items() if not any(map(flat.stride, s.shared)))  # copied before the shared loops
@@ -108,8 +138,7 @@ def _choices(
                 if cost is None:
                     continue
                 step = abs(s.write.stride(shape.row)) if shape.row else 0
-                least, cycles = (round(math.log(number) / CLOSE) for number in (costs.bound(shape, cost.cycles), cost.cycles))
-                yield (least, cycles, step, -shape.rows), costs, shape, cost
+                yield (_rank(costs.bound(shape, cost.cycles)), _rank(cost.cycles), step, -shape.rows), costs, shape, cost
 
 
 def _window(s: FlatStatement) -> tuple[str, ...]:
@@ -220,8 +249,8 @@ def _near_last(costs: TileCosts, shape: Shape, cost: Estimate) -> list[str]:
     return sorted(shape.terms, key=lambda dim: -sum(step_of(operand, dim) for operand in unstaged))
 
 
-def _around(costs: TileCosts, shape: Shape, cost: Estimate) -> Plan:
-    """The loops around a register tile: results that all operands share outermost, the larger panel in the inner loop.
+def _around(costs: TileCosts, shape: Shape, cost: Estimate, *, turned: bool = False) -> Plan:
+    """The loops around a register tile: results that all operands share outermost, the larger panel in the inner loop, or the other one.
 
     What the inner loops read stays in the second cache, or they run over a part of it that does. Long sums run over blocks of their terms.
     Of results that this cache does not hold neighbours are written one after another, where rows of them lie on many pages.
@@ -242,7 +271,7 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate) -> Plan:
         if streamed:  # what comes from memory for every result is read as it lies there
             dims = sorted(s.outputs, key=lambda dim: -sum(step_of(operand, dim) for operand in streamed))
             batch, outside, inside, panel = [], dims, [], 0
-    elif (cost.staged or cost.lane_panel >= cost.row_panel) and not costs.writes_apart(shape, cost.row_panel):
+    elif ((cost.staged or cost.lane_panel >= cost.row_panel) and not costs.writes_apart(shape, cost.row_panel)) != turned:
         outside, inside, panel = columns, rows, cost.row_panel
     else:
         outside, inside, panel = rows, columns, cost.lane_panel
@@ -265,4 +294,8 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate) -> Plan:
     accumulators = shape.vectors * shape.rows
     reload = bool(shape.window) and not cost.share and accumulators > 4
     leaf = Leaf(shape.lane, shape.vectors, ((shape.row, shape.rows),) if shape.row else (), shape.window, reload)
-    return Plan(Nest(tuple(loops), leaf), found, costs.body, replace(cost, cycles=costs.bound(shape, cost.cycles)))
+    nest = Nest(tuple(loops), leaf)
+    traffic = Traffic(s, nest, found, cost.staged, core.element)
+    moved = traffic.cycles(core)
+    late = traffic.written_late * core.l3_byte if moved else 0.0
+    return Plan(nest, found, costs.body, replace(cost, cycles=costs.bound(shape, cost.cycles, moved)), moved, late)

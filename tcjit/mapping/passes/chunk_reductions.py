@@ -21,8 +21,8 @@ from tcjit.mapping.operations import CALL, operations
 from tcjit.mapping.options import Options
 from tcjit.mapping.plan_chunks import product_chunks, product_sides
 from tcjit.mapping.reduction import identity
-from tcjit.mapping.storage import Bounds, fresh
-from tcjit.mapping.strides import fits_block, stride_in
+from tcjit.mapping.storage import Bounds, Storage, fresh
+from tcjit.mapping.strides import coefficients, fits_block, stride_in
 
 BLOCK_TERMS = 4096  # of a reduction, that are worth a block of a GPU
 GATHERED_TERMS = 256  # where each of them waits for an element anywhere in memory: one of each thread
@@ -107,11 +107,11 @@ def _row_chunks(a: Assignment, temporaries: Temporaries, before: Assignments, ma
     read short stretches of every row."""
     cut = _chunks(a, CPU_CHUNKS, machine, _outermost_first(a, temporaries, before))
     count = min(CPU_CHUNKS, (cut.upper - cut.lower) // LEAST_ROWS)
-    if a.dynamic or cut.dim in a.dynamic:
+    if cut.dim in a.dynamic:
         return 1
     for access, _ in guarded_accesses(a.value):
         storage = temporaries.tensors[access.tensor]
-        steps = {name: stride_in(storage, access.subscripts, name, before.values) or 0 for name, _, _ in a.bounds}
+        steps = {name: _estimated_step(storage, access, name, before) for name, _, _ in a.bounds}
         row = steps[cut.dim]
         once = min(steps.values()) > 0 and _volume(a.bounds) <= storage.elements
         if not once or storage.elements * DTYPES[storage.dtype].bytes <= machine.cache_bytes:
@@ -127,9 +127,15 @@ def _outermost_first(a: Assignment, temporaries: Temporaries, before: Assignment
     reads = [access for access, _ in guarded_accesses(a.value)]
 
     def step(dim: str) -> int:
-        return max((stride_in(temporaries.tensors[read.tensor], read.subscripts, dim, before.values) or 0 for read in reads), default=0)
+        return max((_estimated_step(temporaries.tensors[read.tensor], read, dim, before) for read in reads), default=0)
 
     return tuple(sorted(a.terms, key=lambda bound: -step(bound[0])))
+
+
+def _estimated_step(storage: Storage, access: Access, dim: str, before: Assignments) -> int:
+    """Elements by which an access moves along a dimension, for the greatest of dynamic sizes; 0 where that is not one number."""
+    found = [coefficients(sub, before.values) for sub in access.subscripts]
+    return sum(step * form.get(dim, 0) for form, step in zip(found, storage.estimated_strides) if form is not None)
 
 
 def _chunks(a: Assignment, asked: int, target: Machine | Device, terms: Bounds) -> _Chunks:

@@ -42,8 +42,9 @@ def pad_operands(before: Assignments, nests: bool, on_gpu: bool) -> Assignments:
                 p = in_order(p, temporaries.tensors[p.read.tensor])  # elements that all lanes read lie as they did
             bounds = tuple((name, 0, greatest - least + 1) for name, (least, greatest) in zip(p.indices, p.box, strict=True))
             shape = tuple(upper for _, _, upper in bounds)
-            copy = temporaries.add(a.source, f"{p.read.tensor}_padded", p.read.dtype, shape, a.extents(p.dims))
-            dynamic = {name: a.dynamic[dim] for name, dim in zip(p.indices, p.dims, strict=True) if dim in a.dynamic}
+            copy = temporaries.add(a.source, f"{p.read.tensor}_padded", p.read.dtype, shape, p.extents if any(p.extents) else ())
+            zero = Const(0, dtype="int64")
+            dynamic = {name: (zero, extent) for name, extent in zip(p.indices, p.extents, strict=True) if extent is not None}
             subscripts = tuple(Index(name, dtype="int64") for name in p.indices)
             copies.append(Assignment(copy.name, subscripts, "=", p.value, bounds, a.source, dynamic=dynamic, outer=_outer_loops(a, p)))
             reads[p.select] = padded_read(p, copy.name)

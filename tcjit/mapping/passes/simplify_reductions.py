@@ -6,19 +6,21 @@ Gautam and Rajopadhye, Simplifying Reductions (POPL 2006), for the case in which
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import islpy as isl
 
 from tcjit.errors import MappingError
-from tcjit.grammar.affine import isl_name
-from tcjit.grammar.ast import Access, Binary, Call, Const, Expr, Index
+from tcjit.grammar.affine import affine, isl_name
+from tcjit.grammar.ast import Access, Binary, Call, Const, Expr, Index, Size
+from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import walk
 from tcjit.mapping.assignment import Assignment, Assignments, DynamicRanges, Temporaries, rewrite
 from tcjit.mapping.isl import context
 from tcjit.mapping.nest.affine_statement import affine_statement
 from tcjit.mapping.nest.restrict import restrict, verify_restrict
-from tcjit.mapping.nest.statement import DIM, AffineStatement, parameters
+from tcjit.mapping.nest.statement import DIM, AffineStatement, parameter_names, parameters
 from tcjit.mapping.nest.strip_mine import plus, with_indices
 from tcjit.mapping.reduction import identity
 
@@ -44,15 +46,13 @@ def simplify_reductions(before: Assignments) -> Assignments:
         if s is whole:
             return [a]
         verify_restrict(whole, s, before.values)
-        fixed = _for_all_sizes(s)
-        if fixed is None:
-            return [a]
-        s = fixed
+        s = _for_all_sizes(s) or s
         for dim, lower, upper in a.results:
             for step in (1, -1) if upper - lower >= LEAST and not _moves(s.body, dim) else ():
                 term = _added(s, dim, step)
-                if term is not None:
-                    return [*_first(a, s, dim, step), _others(a, s.body, dim, step, term)]
+                first = None if term is None else _first(a, s, dim, step)
+                if term is not None and first is not None:
+                    return [first, _others(a, s.body, dim, step, term)]
         return [a]
 
     return rewrite(before, visit)
@@ -60,7 +60,7 @@ def simplify_reductions(before: Assignments) -> Assignments:
 
 def _for_all_sizes(s: AffineStatement) -> AffineStatement | None:
     """The statement for the greatest sizes, where for others it has fewer results, and these the same terms; None where terms depend on
-    dynamic sizes."""
+    dynamic sizes, as those of a sum from a result to the end do."""
     domain, results = (where.project_out(DIM.param, 0, where.dim(DIM.param)) for where in (s.domain, s.results))
     ends = [f"{dim} < {extent}" for dim, extent in s.dynamic.items() if dim in s.outputs]
     text = f"{parameters(s.domain)}{{ [{', '.join(s.dims)}] : {' and '.join(ends) or '0 = 0'} }}"
@@ -76,16 +76,15 @@ def _moves(body: Expr, dim: str) -> bool:
 def _added(s: AffineStatement, dim: str, step: int) -> tuple[dict[str, int], int] | None:
     """The term that a result has beside those of the result ``step`` before it along a dimension, as a linear form over the results'
     dimensions; None where that is not one and the same form for all of them."""
-    at = s.dims.index(isl_name(dim))
     count = len(s.outputs)
-    least, greatest = s.results.dim_min_val(at), s.results.dim_max_val(at)
-    inner = s.results.lower_bound_val(DIM.set, at, least + (1 if step > 0 else 0)).upper_bound_val(
-        DIM.set, at, greatest - (0 if step > 0 else 1)
-    )
-    images = ", ".join(f"{name} + {step}" if number == at else name for number, name in enumerate(s.dims))
-    shift = isl.Map.read_from_str(s.domain.get_ctx(), f"{{ [{', '.join(s.dims)}] -> [{images}] }}")
+
+    def shifted(where: isl.Set, dims: Sequence[str]) -> isl.Set:
+        images = ", ".join(f"{name} + {step}" if name == isl_name(dim) else name for name in dims)
+        return where.apply(isl.Map.read_from_str(where.get_ctx(), f"{{ [{', '.join(dims)}] -> [{images}] }}"))
+
+    inner = s.results.intersect(shifted(s.results, s.outputs))
     rest = inner.insert_dims(DIM.set, count, len(s.terms))
-    before, now = s.domain.apply(shift).intersect(rest), s.domain.intersect(rest)
+    before, now = shifted(s.domain, s.dims).intersect(rest), s.domain.intersect(rest)
     added = now.subtract(before).coalesce()
     if not before.is_subset(now):
         return None
@@ -93,26 +92,62 @@ def _added(s: AffineStatement, dim: str, step: int) -> tuple[dict[str, int], int
     if not form.is_single_valued() or not form.domain().is_equal(inner):
         return None
     pieces = isl.PwMultiAff.from_map(form).get_pw_aff(0).coalesce().get_pieces()
-    if len(pieces) != 1 or any(not pieces[0][1].get_coefficient_val(DIM.div, n).is_zero() for n in range(pieces[0][1].dim(DIM.div))):
+    if len(pieces) != 1 or any(_has(pieces[0][1], kind) for kind in (DIM.div, DIM.param)):
         return None
     aff = pieces[0][1]
     coefficients = {name: aff.get_coefficient_val(DIM.in_, n).to_python() for n, name in enumerate(s.outputs)}
     return {name: c for name, c in coefficients.items() if c}, aff.get_constant_val().to_python()
 
 
-def _first(a: Assignment, s: AffineStatement, dim: str, step: int) -> list[Assignment]:
-    """The results at one end of a dimension, over the terms that they have."""
-    bounds = {name: (lower, upper) for name, lower, upper in a.bounds}
-    at = bounds[dim][0] if step > 0 else bounds[dim][1] - 1
-    bounds[dim] = at, at + 1
-    here = s.domain.fix_val(DIM.set, s.dims.index(isl_name(dim)), isl.Val(at, s.domain.get_ctx()))
-    name, last = a.terms[0][0], len(s.dims) - 1
+def _has(aff: isl.Aff, kind: DIM) -> bool:
+    """Whether a quasi-affine expression has divisions, or parameters."""
+    return any(not aff.get_coefficient_val(kind, n).is_zero() for n in range(aff.dim(kind)))
+
+
+def _first(a: Assignment, s: AffineStatement, dim: str, step: int) -> Assignment | None:
+    """The results at one end of a dimension, over the terms that they have; None where these have no affine ends."""
+    bounds, dynamic = {name: (lower, upper) for name, lower, upper in a.bounds}, dict(_without(a, dim))
+    if dim in a.dynamic and step < 0:
+        at = plus(a.dynamic[dim][1], -1)
+        dynamic[dim] = at, a.dynamic[dim][1]
+    else:
+        place = bounds[dim][0] if step > 0 else bounds[dim][1] - 1
+        at, bounds[dim] = Const(place, dtype="int64"), (place, place + 1)
+    ctx, term, last = s.domain.get_ctx(), a.terms[0][0], len(s.dims) - 1
+    text = f"{parameters(s.domain)}{{ [{', '.join(s.dims)}] : {isl_name(dim)} = {affine(at, {})} }}"
+    here = s.domain.intersect(isl.Set.read_from_str(ctx, text))
     if here.is_empty():
         assert a.start is not None
         results = tuple((one, *bounds[one]) for one, _, _ in a.results)
-        return [replace(a, operator="=", value=a.start, reduction=(), start=None, bounds=results, dynamic=_without(a, dim))]
-    bounds[name] = here.dim_min_val(last).to_python(), here.dim_max_val(last).to_python() + 1
-    return [replace(a, bounds=tuple((one, *bounds[one]) for one, _, _ in a.bounds), dynamic=_without(a, dim))]
+        return replace(a, operator="=", value=a.start, reduction=(), start=None, bounds=results, dynamic=dynamic)
+    if not parameter_names(here):
+        bounds[term] = here.dim_min_val(last).to_python(), here.dim_max_val(last).to_python() + 1
+        return replace(a, bounds=tuple((one, *bounds[one]) for one, _, _ in a.bounds), dynamic=dynamic)
+    terms = here.project_out(DIM.set, 0, last).coalesce()
+    ends = [_over_sizes(end, a) for end in (terms.dim_min(0), terms.dim_max(0))]
+    if ends[0] is None or ends[1] is None:
+        return None
+    dynamic[term] = ends[0], plus(ends[1], 1)
+    return replace(a, bounds=tuple((one, *bounds[one]) for one, _, _ in a.bounds), dynamic=dynamic)
+
+
+def _over_sizes(value: isl.PwAff, a: Assignment) -> Expr | None:
+    """An expression over dynamic sizes as one of the language; None where it is in pieces."""
+    pieces = value.coalesce().get_pieces()
+    if len(pieces) != 1 or _has(pieces[0][1], DIM.div) or not pieces[0][1].get_denominator_val().is_one():
+        return None
+    aff = pieces[0][1]
+    sizes = {isl_name(name): name for ends in a.dynamic.values() for end in ends for name in names(end, Size)}
+    total: Expr = Const(aff.get_constant_val().to_python(), dtype="int64")
+    for n in range(aff.dim(DIM.param)):
+        factor = aff.get_coefficient_val(DIM.param, n).to_python()
+        name = sizes.get(str(aff.get_dim_name(DIM.param, n)))
+        if factor and name is None:
+            return None
+        if factor and name is not None:
+            part = Binary("*", Const(factor, dtype="int64"), Size(name, dtype="int64"), dtype="int64")
+            total = Binary("+", part, total, dtype="int64")
+    return total
 
 
 def _without(a: Assignment, dim: str) -> DynamicRanges:
@@ -128,7 +163,8 @@ def _others(a: Assignment, body: Expr, dim: str, step: int, term: tuple[dict[str
     subscripts = a.subscripts
     if step < 0:
         lower, upper = next((least, end) for name, least, end in a.results if name == dim)
-        mirrored: Expr = Binary("-", Const(lower + upper - 1, dtype="int64"), Index(dim, dtype="int64"), dtype="int64")
+        last = plus(a.dynamic[dim][1], lower - 1) if dim in a.dynamic else Const(lower + upper - 1, dtype="int64")
+        mirrored: Expr = Binary("-", last, Index(dim, dtype="int64"), dtype="int64")
         value, subscripts = with_indices(value, {dim: mirrored}), tuple(with_indices(sub, {dim: mirrored}) for sub in subscripts)
     bounds = tuple((name, lower + (name == dim), upper) for name, lower, upper in a.results)
     dynamic = dict(_without(a, dim))
