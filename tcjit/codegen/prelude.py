@@ -259,8 +259,10 @@ TC_INLINE float tc_as_half(float x) {
   return tc_half_to_float(tc_float_to_half(x));
 }
 
+/* in 32 bits all along, so that vectors are as long as those of floats */
 TC_INLINE float tc_as_bfloat(float x) {
-  return tc_bfloat_to_float(tc_float_to_bfloat(x));
+  uint32_t bits = tc_bits_f32(x);
+  return tc_from_bits_f32((x != x ? bits | 0x400000u : bits + 0x7fffu + (bits >> 16 & 1u)) & 0xffff0000u);
 }
 """
 

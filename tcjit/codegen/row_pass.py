@@ -202,14 +202,15 @@ class _Step:
         self.known: dict[Key, Values] = {}  # what is read, and was not written in this step before
         self.loads: dict[Key, tuple[Run, Access]] = {}  # of these, what is not at hand
         self.results: dict[str, Values] = {}  # by statement: its elements, or terms
+        self.at_hand: set[str] = set()  # the reductions whose terms are elements in arrays
 
     def declare(self) -> None:
         """The arrays of the step."""
-        row_pass, written = self.row_pass, set[str]()
+        row_pass, written = self.row_pass, dict[Key, Values]()
         for run, s in row_pass.statements:
             for access, _ in guarded_accesses(s.value):
                 key = self.key(access, run)
-                if key is None or key in self.known or access.tensor in written:
+                if key is None or key in self.known or any(tensor == access.tensor for tensor, _ in written):
                     continue
                 if row_pass.whole and key in row_pass.row.found:
                     self.known[key] = row_pass.row.found[key]
@@ -217,8 +218,14 @@ class _Step:
                     dtype = row_pass.declared(row_pass.dtype(access.tensor))
                     self.known[key], self.loads[key] = self.arrays(vtype(dtype)), (run, access)
             own = s.value.dtype if s.operator != "=" else row_pass.dtype(s.tensor)
-            self.results[s.name] = self.arrays(vtype(row_pass.declared(own)))
-            written |= {s.tensor} if s.operator == "=" else set()
+            dtype = row_pass.declared(own)
+            element = self.key(s.value, run) if isinstance(s.value, Access) and s.operator != "=" else None
+            given = written.get(element, self.known.get(element)) if element is not None else None
+            self.results[s.name] = given or self.arrays(vtype(dtype))
+            if given is not None:
+                self.at_hand.add(s.name)
+            if s.operator == "=" and (target := self.key(_target(s), run)) is not None:
+                written[target] = self.results[s.name]
 
     def arrays(self, kind: str) -> Values:
         names = tuple(f"tc_x{next(self.row_pass.row.numbers)}" for _ in range(self.vectors))
@@ -263,7 +270,8 @@ class _Step:
                 place = self.key(access, run)
                 if place is not None and place in known:
                     self.emitter.hoisted[id(access)] = [f"{known[place].arrays[v]}[{LANE}]"]
-            lanes.append((self.moved(run, start + Linear.of(LANE)), s))
+            if s.name not in self.at_hand:
+                lanes.append((self.moved(run, start + Linear.of(LANE)), s))
             if s.operator != "=":
                 continue
             if self.row_pass.dtype(s.tensor) == HALF:  # gcc has no vectors for the rounding of one

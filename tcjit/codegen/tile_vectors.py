@@ -232,19 +232,25 @@ _CONVERSION_BF16 = "  return ($V)(__builtin_convertvector(x, tc_bits$N) << 16);\
 # of what is a bfloat16 already
 _STORE_BF16 = """
 TC_TILE void tc_store_bf16$N($H *p, $V v) {
+#if defined(__AVX512F__) && !defined(__clang__) && $B == 64
+  typedef int16_t tc_words __attribute__((vector_size($C)));
+  *(tc_narrow_bf16$N_u *)p = (tc_narrow_bf16$N)__builtin_ia32_pmovdw512_mask((tc_lanes$N)v >> 16, (tc_words){0}, -1);
+#else
   *(tc_narrow_bf16$N_u *)p = __builtin_convertvector((tc_bits$N)v >> 16, tc_narrow_bf16$N);
+#endif
 }
 """
 _BITS = "typedef uint32_t tc_bits$N __attribute__((vector_size($B)));"
-_INSTRUCTION_F16 = """#if defined($M) && !defined(__clang__)
+_INSTRUCTION = """#if defined($M) && !defined(__clang__)
   typedef int16_t tc_words __attribute__((vector_size($C)));
   return $F;
 #else
 $CONVERSION#endif
 """
-_INSTRUCTIONS_F16 = {  # by lanes: what the processor must have, and the call
-    16: ("__AVX512F__", "__builtin_ia32_vcvtph2ps512_mask((tc_words)x, ($V){0}, -1, 4)"),
-    8: ("__F16C__", "__builtin_ia32_vcvtph2ps256((tc_words)x)"),
+_INSTRUCTIONS = {  # by type and lanes: what the processor must have, and the call; gcc 12 widens halves of vectors
+    ("float16", 16): ("__AVX512F__", "__builtin_ia32_vcvtph2ps512_mask((tc_words)x, ($V){0}, -1, 4)"),
+    ("float16", 8): ("__F16C__", "__builtin_ia32_vcvtph2ps256((tc_words)x)"),
+    ("bfloat16", 16): ("__AVX512F__", "($V)(__builtin_ia32_pmovzxwd512_mask((tc_words)x, (tc_lanes$N){0}, -1) << 16)"),
 }
 
 # rounded to nearest, ties to even
@@ -346,9 +352,9 @@ def narrow_declarations(narrow: str, dtype: str, width: int) -> list[str]:
     """Functions that load elements of a narrower type, to stand behind ``declarations``."""
     size, own = DTYPES[dtype].bytes, DTYPES[narrow].bytes
     conversion = {"float16": _CONVERSION_F16, "bfloat16": _CONVERSION_BF16}.get(narrow, _CONVERSION)
-    if narrow == "float16" and width in _INSTRUCTIONS_F16:
-        feature, call = _INSTRUCTIONS_F16[width]
-        conversion = _INSTRUCTION_F16.replace("$M", feature).replace("$F", call).replace("$CONVERSION", conversion)
+    if (narrow, width) in _INSTRUCTIONS:
+        feature, call = _INSTRUCTIONS[narrow, width]
+        conversion = _INSTRUCTION.replace("$M", feature).replace("$F", call).replace("$CONVERSION", conversion)
     masked = _NARROW_MASKED.strip("\n")
     if size * width == 64 and width == 16:
         masked = _NARROW_MASKED_AVX512.strip("\n").replace("$PLAIN", masked)

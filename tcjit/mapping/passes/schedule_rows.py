@@ -73,13 +73,13 @@ def schedule_rows(scop: Scop, group: RowGroup, options: Options, machine: Machin
     statements = {s.name: s for s in group.statements}
     rows, together = len(group.rows), _rows_together(scop, group, machine)
 
-    def band(names: Sequence[str], places: Sequence[int], block: int = 1) -> str:
-        """Some dimensions of a group, of the last one its blocks."""
+    def band(names: Sequence[str], places: Sequence[int], form: str = "{}") -> str:
+        """Some dimensions of a group, the last one in a form."""
         members = []
         for place in places:
             texts = {name: isl_name(group.dims[name][place]) for name in names}
-            if block > 1 and place == places[-1]:
-                texts = {name: f"floor({dim}/{block})" for name, dim in texts.items()}
+            if place == places[-1]:
+                texts = {name: form.format(dim) for name, dim in texts.items()}
             parts = [f"{statements[name].tuple_text} -> [({text})]" for name, text in texts.items()]
             members.append(f"{{ {'; '.join(parts)} }}")
         return f'schedule: "{scop.parameters}[{", ".join(members)}]", permutable: 1, coincident: [{", ".join("1" for _ in places)}]'
@@ -100,11 +100,11 @@ def schedule_rows(scop: Scop, group: RowGroup, options: Options, machine: Machin
         if one.single_pass:
             columns = range(rows, rows + len(group.columns))
             inside = above(f'mark: "{RowPass()}"', above(band(one.statements, columns), inside))
-        return above(band(one.statements, [rows - 1]), inside) if together > 1 else inside
+        return above(band(one.statements, [rows - 1], f"{{}} mod {together}"), inside) if together > 1 else inside
 
     tree = above(f'mark: "{Tile(next(counter))}"', ordered([(one.statements, part(one)) for one in group.parts]))
     if group.rows:
-        tree = above(band([*statements], range(rows), together), tree)
+        tree = above(band([*statements], range(rows), f"floor({{}}/{together})" if together > 1 else "{}"), tree)
         if options.parallel and worth_threads(sum(s.points * cost_of_point(s) for s in group.statements)):
             tree = above(f'mark: "{Parallel()}"', above(f'mark: "{TileLoops()}"', tree))
     return isl.Schedule.read_from_str(scop.ctx, f'{{ domain: "{scop.domain.to_str()}", child: {{ {tree} }} }}')
