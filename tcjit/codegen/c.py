@@ -21,7 +21,7 @@ from tcjit.codegen.loops import (
     ParallelLoop,
     ParallelRegion,
     Prefetch,
-    RowPass,
+    RowLoops,
     ScanLoop,
     ScatterLoop,
     SimdLoop,
@@ -159,7 +159,7 @@ class CEmitter(LaneEmitter):
                 self.region(node)
             case SimdLoop():
                 self.simd(node)
-            case RowPass():
+            case RowLoops():
                 row_pass.write(self, node, self.machine, self.row, self.declarations)
             case ScanLoop():
                 self.scan(node.loop)

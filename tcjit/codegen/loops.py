@@ -175,10 +175,12 @@ class ScatterLoop:
 
 
 @dataclass(frozen=True)
-class RowPass:
-    """Loops over the points of a row, the innermost over neighbours in memory, around statements that run in vectors of these."""
+class RowLoops:
+    """Loops over the points of a row, the innermost over neighbours in memory, around statements that run in vectors of these; ``tile``:
+    the number of what has all passes over the row."""
 
     loop: For
+    tile: int
 
 
 @dataclass(frozen=True)
@@ -261,7 +263,7 @@ class DeclareAccumulators:
     body: tuple[Node, ...]
 
 
-Loop = ParallelLoop | SimdLoop | ScanLoop | ScatterLoop | RowPass
+Loop = ParallelLoop | SimdLoop | ScanLoop | ScatterLoop | RowLoops
 CpuNode = Loop | ParallelRegion | Declare | DeclareSlices | Prefetch | MicroKernel | TileRun | DeclareAccumulators
 Node = For | If | Run | MarkNode | CpuNode
 
@@ -273,7 +275,7 @@ def children(node: Node) -> tuple[Node, ...]:
             return node.body
         case If():
             return node.then + node.other
-        case ParallelLoop() | SimdLoop() | ScanLoop() | ScatterLoop() | RowPass():
+        case ParallelLoop() | SimdLoop() | ScanLoop() | ScatterLoop() | RowLoops():
             return (node.loop,)
         case ParallelRegion():
             return node.loops

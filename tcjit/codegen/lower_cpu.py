@@ -19,7 +19,7 @@ from tcjit.codegen.loops import (
     ParallelLoop,
     Prefetch,
     Reduction,
-    RowPass,
+    RowLoops,
     Run,
     ScanLoop,
     ScatterLoop,
@@ -108,7 +108,8 @@ class _CpuLowering(LoopScope):
             below = nest(node.body[0])[1] if len(node.body) == 1 else ()
             if not isinstance(node.body[0], For) or not all(isinstance(one, Run) for one in below):
                 raise MappingError("isl's loops take a pass over a row apart", hint="nest=False")
-            return (RowPass(node.body[0]),)
+            tiles = [mark.number for mark in self.marks if isinstance(mark, marks.Tile)]
+            return (RowLoops(node.body[0], tiles[-1]),)
         if isinstance(node.mark, marks.Accumulators):
             kinds = [run.kind for run in tile_runs(node.body)]
             if kinds[:1] != ["start"] or kinds[-1:] != ["store"] or kinds.count("start") != 1:

@@ -15,7 +15,7 @@ from itertools import count
 from tcjit.codegen.address import Address
 from tcjit.codegen.expression import vtype
 from tcjit.codegen.half_vectors import HALF
-from tcjit.codegen.loops import For, RowPass, Run, nest, runs, substitute
+from tcjit.codegen.loops import For, RowLoops, Run, nest, runs, substitute
 from tcjit.codegen.profile import trips
 from tcjit.codegen.reads import ReadEmitter
 from tcjit.codegen.tile_vectors import declarations, half_declarations, narrow_declarations, narrow_name, suffix, vector_type
@@ -44,11 +44,17 @@ class Values:
 
 
 class RowValues:
-    """What the passes over one row so far have left at hand; ``numbers`` are those of arrays."""
+    """What the passes over one row so far, of the tile with a number, have left at hand; ``numbers`` are those of arrays."""
 
     def __init__(self) -> None:
         self.found: dict[Key, Values] = {}
+        self.tile = -1
         self.numbers = count()
+
+    def enter(self, tile: int) -> None:
+        """Begin or go on with the rows of a tile: what others left may have been overwritten."""
+        if tile != self.tile:
+            self.found, self.tile = {}, tile
 
     @contextmanager
     def of_another_row(self) -> Iterator[None]:
@@ -63,13 +69,14 @@ def computed(dtype: str) -> str:
     return "float32" if dtype in HALVES else dtype
 
 
-def write(emitter: ReadEmitter, node: RowPass, machine: Machine, row: RowValues, above: dict[str, None]) -> None:
+def write(emitter: ReadEmitter, node: RowLoops, machine: Machine, row: RowValues, above: dict[str, None]) -> None:
     """Write a pass; ``above`` gets what stands above the kernel."""
+    row.enter(node.tile)
     _RowPassWriter(emitter, node, machine, row, above).write()
 
 
 class _RowPassWriter:
-    def __init__(self, emitter: ReadEmitter, node: RowPass, machine: Machine, row: RowValues, above: dict[str, None]) -> None:
+    def __init__(self, emitter: ReadEmitter, node: RowLoops, machine: Machine, row: RowValues, above: dict[str, None]) -> None:
         self.emitter, self.machine, self.row, self.above = emitter, machine, row, above
         loops, _ = nest(node.loop)
         self.around, self.lanes = loops[:-1], loops[-1]
