@@ -96,7 +96,7 @@ class ReadEmitter(Emitter):
                     and not any(self.moves(sub, run, loop.variable) for sub in access.subscripts if guards)
                     and self.exists(access, guards, s)
                 ):
-                    self.bind(access, run, loop.variable)
+                    self.bind(access, run, loop)
                     if id(access) in self.hoisted:
                         spoken |= {id(a) for sub in access.subscripts for a in walk(sub)}
             self.bind_calls(s.value, run, loop.variable)
@@ -161,7 +161,8 @@ class ReadEmitter(Emitter):
             return False
         return all(self.constant(child, run, variable) for child in children(expr))
 
-    def bind(self, access: Access, run: Run, variable: str) -> None:
+    def bind(self, access: Access, run: Run, loop: For) -> None:
+        variable = loop.variable
         storage = self.mapped.scop.tensor(access.tensor)
         gathers = self.gathers(access, run)
         self.run_now = run
@@ -175,6 +176,8 @@ class ReadEmitter(Emitter):
         if any(self.moves(sub, run, variable) for _, sub in gathers):
             return
         lines, names, ok = self.subscripts(access, gathers, number)
+        if ok and loop.trips is None:  # a loop that may not run at all reads nothing then
+            lines[-1] = f"if ({self.index(loop.lower)} <= {self.index(loop.upper)}) {lines[-1]}"
         for line in lines:
             self.line(line)
         self.profile.count("runs", len(lines) - bool(ok))

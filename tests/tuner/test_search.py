@@ -117,7 +117,7 @@ def test_misbehaving_candidates_cost_themselves_only(tmp_path: Path, monkeypatch
     reasons = [trial.reason for trial in result.history if trial.state == "failed"]
     for expected in ("no answer in 2 s", "SIGSEGV", "is off by", "not enough memory", "ended with status 3"):
         assert any(expected in reason for reason in reasons), (expected, reasons)
-    assert result.trials["measured"] > 5
+    assert result.trials["measured"] >= 5
     assert not {str(size) for size in result.options.tile[:1]} & set(KINDS)
     x = torch.rand(40, 50) + 0.5  # no sum near 0, whose roundings the quotient would show
     y = x.sum(1)
