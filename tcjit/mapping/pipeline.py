@@ -106,6 +106,7 @@ class Mapped:
     digits: tuple[Digits, ...] = ()
     slices: tuple[ThreadSlice, ...] = ()
     slots: int = 1
+    rows: tuple[RowGroup, ...] = ()
 
     @property
     def reductions(self) -> tuple[str, ...]:
@@ -118,7 +119,10 @@ class Mapped:
         together = [f"outer loops {' '.join(outer.dims)} shared by {' '.join(tensors)}" for outer, tensors in loops if outer]
         nests = [tiled.show() for s in self.scop.statements for tiled in s.tiled]
         nests += [f"{s.tensor}: scatter along {s.scatter}" for s in self.scop.statements if s.scatter]
-        without = dict.fromkeys(f"{s.tensor}: no nest: {s.untiled}" for s in self.scop.statements if s.reduction and s.untiled)
+        nests += [group.show() for group in self.rows]
+        rows = {s.name for group in self.rows for s in group.statements}
+        others = [s for s in self.scop.statements if s.reduction and s.untiled and s.name not in rows]
+        without = dict.fromkeys(f"{s.tensor}: no nest: {s.untiled}" for s in others)
         return (*together, *nests, *without)
 
 
@@ -199,22 +203,25 @@ def _mapped(program: Program, options: Options, machine: Machine, layouts: Mappi
     tree = isl.Schedule.empty(isl.Space.params_alloc(scop.ctx, 0))
     privates: list[Buffer] = []
     slices: list[ThreadSlice] = []
+    rows: list[RowGroup] = []
     slots = 1
     counter = count()
     ordered = partial(_in_order, scop, machine, prove, counter, steps)
     for outer, group in groupby(scop.statements, key=lambda s: s.outer and s.outer.number):
         statements = tuple(group)
         if outer is None:
-            made, buffers = ordered(statements, options)
+            made, buffers, groups = ordered(statements, options)
         else:
-            inside, buffers = ordered(statements, options.but(parallel=False))
+            inside, buffers, groups = ordered(statements, options.but(parallel=False))
             made, own = _under_outer_loops(scop, statements, inside, Tile(next(counter)), options, prove, steps)
             slices += own
             iterations = max(prod(s.extent(dim) for dim in s.outer.dims) for s in statements if s.outer)
             slots = max(slots, min(machine.threads, iterations)) if options.parallel else 1
         privates += buffers
+        rows += groups
         tree = made if tree.get_domain().is_empty() else tree.sequence(made)
-    return Mapped(scop, tree, tuple(privates), options, prove != "none" or not scop.statements, slices=tuple(slices), slots=slots)
+    proved = prove != "none" or not scop.statements
+    return Mapped(scop, tree, tuple(privates), options, proved, slices=tuple(slices), slots=slots, rows=tuple(rows))
 
 
 def _under_outer_loops(
@@ -235,10 +242,12 @@ def _in_order(
     steps: Steps,
     statements: tuple[ScopStatement, ...],
     options: Options,
-) -> tuple[isl.Schedule, list[Buffer]]:
-    """The tree of some statements: those of different kinds follow one another in the order of the program."""
+) -> tuple[isl.Schedule, list[Buffer], list[RowGroup]]:
+    """The tree of some statements, their private buffers, and which of them run row by row: those of different kinds follow one another in
+    the order of the program."""
     tree = isl.Schedule.empty(isl.Space.params_alloc(scop.ctx, 0))
     privates: list[Buffer] = []
+    rows: list[RowGroup] = []
     for kind, group in groupby(statements, key=_kind):
         part = _part(scop, tuple(group))
         alone = partial(_scheduled_alone, prove, steps, part)
@@ -251,10 +260,11 @@ def _in_order(
         elif kind == "scatter":
             made = reduce(isl.Schedule.sequence, [alone(s, schedule_scatter, options, machine, counter) for s in part.statements])
         else:
-            made, buffers = _loops(part, options, machine, prove, counter, steps)
+            made, buffers, groups = _loops(part, options, machine, prove, counter, steps)
             privates += buffers
+            rows += groups
         tree = made if tree.get_domain().is_empty() else tree.sequence(made)
-    return tree, privates
+    return tree, privates, rows
 
 
 def _part(scop: Scop, statements: tuple[ScopStatement, ...]) -> Scop:
@@ -279,11 +289,11 @@ def _scheduled_alone(
 
 def _loops(
     scop: Scop, options: Options, machine: Machine, prove: Proof, counter: Iterator[int], steps: Steps
-) -> tuple[isl.Schedule, list[Buffer]]:
+) -> tuple[isl.Schedule, list[Buffer], list[RowGroup]]:
     """The tree of statements without nests: those over the same rows run row by row, others in loops that isl finds."""
     tree = isl.Schedule.empty(isl.Space.params_alloc(scop.ctx, 0))
     privates: list[Buffer] = []
-    groups = row_groups(scop, scop.statements) if options.uses_nests and options.vector_width != 1 else [scop.statements]
+    groups = row_groups(scop, scop.statements, machine) if options.uses_nests and options.vector_width != 1 else [scop.statements]
     for group in groups:
         part = _part(scop, group.statements if isinstance(group, RowGroup) else group)
         if isinstance(group, RowGroup):
@@ -292,7 +302,7 @@ def _loops(
             made, buffers = _scheduled(part, options, machine, prove, counter, steps)
         privates += buffers
         tree = made if tree.get_domain().is_empty() else tree.sequence(made)
-    return tree, privates
+    return tree, privates, [group for group in groups if isinstance(group, RowGroup)]
 
 
 def _in_rows(

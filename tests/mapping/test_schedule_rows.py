@@ -27,7 +27,7 @@ def groups(body: str, shape: Sequence[int] = (40, 24), returns: str = "Y") -> li
     definition = read(f"def f(float(M,N) X, float(N) g, int64(M) p) -> ({returns}) {{ {body} }}")[-1]
     program = specialise(definition, {"X": tuple(shape), "g": (shape[1],), "p": (shape[0],)}, {})
     scop = build_scop(program, Options(), None, MACHINE)
-    found = [group for group in row_groups(scop, scop.statements) if isinstance(group, RowGroup)]
+    found = [group for group in row_groups(scop, scop.statements, MACHINE) if isinstance(group, RowGroup)]
     return [[(" ".join(scop.statement(s).tensor for s in part.statements), part.single_pass) for part in group.parts] for group in found]
 
 
@@ -60,6 +60,16 @@ def test_names_of_indices_do_not_matter() -> None:
 def test_what_is_no_row(body: str, count: int) -> None:
     found = groups(body)
     assert len(found) == count and not any("Y" in names for group in found for names, _ in group)
+
+
+def test_rows_far_shorter_than_a_vector_are_merged_instead() -> None:
+    assert not groups(NORM, (40, 5)) and groups(NORM, (40, 6))
+
+
+def test_a_row_that_others_hand_on_stays_with_them() -> None:
+    """A temporary with elements for every point that a statement outside the rows uses is kept in a cache by the loops that all share."""
+    body = "E(i,j) = exp(X(i,j) - g(j))  a(i) +=! E(i,j)  b(j) +=! E(i,j)"
+    assert groups(body, returns="a, b") == []
 
 
 @pytest.mark.parametrize(("shape", "together"), [((64, 24), 1), ((256, 512), 4), ((64, 100_000), 1)], ids=["short", "medium", "long"])

@@ -28,6 +28,7 @@ TYPES = ("float32", "float64", "int32", "float16", "bfloat16")
 OPERATORS = ("+=", "*=", "min=", "max=")
 ROWS = 4  # that go through a part together, at most
 SHORT = 8  # vectors of a row that is over before the next one would have to wait
+FULL = 3  # of the lanes of a vector one in so many has a point, at least: shorter rows are merged with others into loops over both
 MOST_WAITING = 4  # statements whose place in a group those behind them may show
 Naming = Mapping[str, str]  # the dimensions of a statement -> those of the reduction by which a group was found
 
@@ -51,13 +52,19 @@ class RowGroup:
     dims: Mapping[str, tuple[str, ...]]
     parts: tuple[Part, ...]
 
+    def show(self) -> str:
+        """One line, for people."""
+        tensors = {s.name: s.tensor for s in self.statements}
+        passes = [" ".join(tensors[name] for name in part.statements) for part in self.parts if part.single_pass]
+        return f"rows {' '.join(self.rows)}: passes over {' '.join(self.columns)} for {', then '.join(passes)}"
 
-def row_groups(scop: Scop, statements: Sequence[ScopStatement]) -> list[RowGroup | tuple[ScopStatement, ...]]:
+
+def row_groups(scop: Scop, statements: Sequence[ScopStatement], machine: Machine) -> list[RowGroup | tuple[ScopStatement, ...]]:
     """Consecutive statements as groups over rows, with those between them that are in none."""
     found: list[RowGroup | tuple[ScopStatement, ...]] = []
     begin = at = 0
     while at < len(statements):
-        group = _group_around(scop, statements, begin, at) if _is_row_reduction(scop, statements[at]) else None
+        group = _group_around(scop, statements, begin, at) if _is_row_reduction(scop, statements[at], machine) else None
         if group is None:
             at += 1
             continue
@@ -125,11 +132,12 @@ def _rows_together(scop: Scop, group: RowGroup, machine: Machine) -> int:
     return max(1, min(ROWS, machine.near_bytes // (points * sum(tensors.values())), last // (2 * machine.threads)))
 
 
-def _is_row_reduction(scop: Scop, s: ScopStatement) -> bool:
-    """Whether a statement reduces neighbours in memory."""
+def _is_row_reduction(scop: Scop, s: ScopStatement, machine: Machine) -> bool:
+    """Whether a statement reduces neighbours in memory, enough of them for most lanes of a vector to count."""
     if s.operator not in OPERATORS or not s.reduction or not _is_plain(scop, s):
         return False
-    return bool(_columns(scop, s))
+    columns = _columns(scop, s)
+    return bool(columns) and FULL * s.extent(columns[-1]) > machine.lanes(max(4, DTYPES[s.value.dtype].bytes))  # halves are floats there
 
 
 def _columns(scop: Scop, s: ScopStatement) -> tuple[str, ...]:
@@ -170,6 +178,9 @@ def _group_around(scop: Scop, statements: Sequence[ScopStatement], begin: int, a
     first = at - group.grown(statements[begin:at][::-1])
     beyond = at + 1 + group.grown(statements[at + 1 :])
     members = tuple(statements[first:beyond])
+    others = {access.tensor for s in (*statements[:first], *statements[beyond:]) for access in accesses(s)}
+    if any(scop.tensor(tensor).role == "temporary" and group.has_column(tensor) for tensor in others & set(group.used)):
+        return None  # loops that all of its statements share keep it in a cache
     dims = {name: tuple(_places(naming, (*rows, *columns))) for name, naming in group.namings.items()}
     return RowGroup(members, rows, columns, dims, _parts(members, group))
 
@@ -257,9 +268,9 @@ class _Growing:
         return len(self.namings[s.name]) > len(self.rows)
 
     def has_column(self, tensor: str) -> bool:
-        """Whether a tensor that the group writes has an element for every point of a row."""
-        (subscripts,) = self.used[tensor]
-        return sum(isinstance(sub, Index) for sub in subscripts) > len(self.rows)
+        """Whether the group uses elements of a tensor for the points of each row, not for each row alone."""
+        named = {part.name for subscripts in self.used[tensor] for sub in subscripts for part in walk(sub) if isinstance(part, Index)}
+        return bool(named & set(self.columns))
 
     def one_place(self, subscripts: tuple[Expr, ...]) -> bool:
         """Whether an element is that of one row, or of one point in it."""
