@@ -297,7 +297,7 @@ def _loops(
     for group in groups:
         part = _part(scop, group.statements if isinstance(group, RowGroup) else group)
         if isinstance(group, RowGroup):
-            made, buffers = _in_rows(part, group, options, machine, prove, counter, steps)
+            made, buffers = _in_rows(part, group, options, prove, counter, steps)
         else:
             made, buffers = _scheduled(part, options, machine, prove, counter, steps)
         privates += buffers
@@ -306,12 +306,12 @@ def _loops(
 
 
 def _in_rows(
-    scop: Scop, group: RowGroup, options: Options, machine: Machine, prove: Proof, counter: Iterator[int], steps: Steps
+    scop: Scop, group: RowGroup, options: Options, prove: Proof, counter: Iterator[int], steps: Steps
 ) -> tuple[isl.Schedule, tuple[Buffer, ...]]:
     """The tree of a group over rows, and its private buffers."""
     deps = steps.run("dependences", dependences, scop, show=lambda d: f"{d.all}\n", suffix="txt")
     proof = None if prove == "none" else partial(verify, scop, deps)
-    tree = steps.run("schedule_rows", schedule_rows, scop, group, options, machine, counter, show=trees.show, suffix="tree", check=proof)
+    tree = steps.run("schedule_rows", schedule_rows, scop, group, options, counter, show=trees.show, suffix="tree", check=proof)
     if not options.private_buffers:
         return tree, ()
     proof = None if prove == "none" else partial(verify_privates, scop, deps, tree)

@@ -72,10 +72,8 @@ def test_a_row_that_others_hand_on_stays_with_them() -> None:
     assert groups(body, returns="a, b") == []
 
 
-@pytest.mark.parametrize(("shape", "together"), [((64, 24), 1), ((256, 512), 4), ((64, 100_000), 1)], ids=["short", "medium", "long"])
-def test_rows_together(shape: tuple[int, int], together: int) -> None:
-    """Rows of a medium length go through each pass together; the tree is proved."""
+def test_the_tree_is_proved() -> None:
     definition = read(f"def f(float(M,N) X) -> (Y) {{ {NORM} }}")[-1]
-    mapped = map_program(specialise(definition, {"X": shape}, {}), Options(), MACHINE)
+    mapped = map_program(specialise(definition, {"X": (256, 512)}, {}), Options(), MACHINE)
     nodes = [node for node in descendants(mapped.tree.get_root()) if tree.mark_of(node) == marks.RowPass()]
-    assert len(nodes) == 3 and (f"/{together})" in tree.show(mapped.tree)) == (together > 1)
+    assert len(nodes) == 3 and mapped.verified and mapped.reductions == ("rows i: passes over j for m, then v, then Y",)

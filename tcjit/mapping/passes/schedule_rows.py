@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 
 import islpy as isl
 
@@ -26,8 +25,6 @@ from tcjit.mapping.strides import accesses, stride
 # types whose values vectors hold, converted as they are loaded and stored where they are halves
 TYPES = ("float32", "float64", "int32", "float16", "bfloat16")
 OPERATORS = ("+=", "*=", "min=", "max=")
-ROWS = 4  # that go through a part together, at most
-SHORT = 8  # vectors of a row that is over before the next one would have to wait
 FULL = 3  # of the lanes of a vector one in so many has a point, at least: shorter rows are merged with others into loops over both
 MOST_WAITING = 4  # statements whose place in a group those behind them may show
 Naming = Mapping[str, str]  # the dimensions of a statement -> those of the reduction by which a group was found
@@ -75,19 +72,16 @@ def row_groups(scop: Scop, statements: Sequence[ScopStatement], machine: Machine
     return [*found, tuple(statements[begin:])] if begin < len(statements) else found
 
 
-def schedule_rows(scop: Scop, group: RowGroup, options: Options, machine: Machine, counter: Iterator[int]) -> isl.Schedule:
+def schedule_rows(scop: Scop, group: RowGroup, options: Options, counter: Iterator[int]) -> isl.Schedule:
     """The tree of a group; ``counter`` numbers tiles."""
     statements = {s.name: s for s in group.statements}
-    rows, together = len(group.rows), _rows_together(scop, group, machine)
+    rows = len(group.rows)
 
-    def band(names: Sequence[str], places: Sequence[int], form: str = "{}") -> str:
-        """Some dimensions of a group, the last one in a form."""
+    def band(names: Sequence[str], places: Sequence[int]) -> str:
+        """Some dimensions of a group."""
         members = []
         for place in places:
-            texts = {name: isl_name(group.dims[name][place]) for name in names}
-            if place == places[-1]:
-                texts = {name: form.format(dim) for name, dim in texts.items()}
-            parts = [f"{statements[name].tuple_text} -> [({text})]" for name, text in texts.items()]
+            parts = [f"{statements[name].tuple_text} -> [({isl_name(group.dims[name][place])})]" for name in names]
             members.append(f"{{ {'; '.join(parts)} }}")
         return f'schedule: "{scop.parameters}[{", ".join(members)}]", permutable: 1, coincident: [{", ".join("1" for _ in places)}]'
 
@@ -104,32 +98,17 @@ def schedule_rows(scop: Scop, group: RowGroup, options: Options, machine: Machin
 
     def part(one: Part) -> str:
         inside = ordered([([name], "") for name in one.statements])
-        if one.single_pass:
-            columns = range(rows, rows + len(group.columns))
-            inside = above(f'mark: "{RowPass()}"', above(band(one.statements, columns), inside))
-        return above(band(one.statements, [rows - 1], f"{{}} mod {together}"), inside) if together > 1 else inside
+        if not one.single_pass:
+            return inside
+        columns = band(one.statements, range(rows, rows + len(group.columns)))
+        return above(f'mark: "{RowPass()}"', above(columns, inside))
 
     tree = above(f'mark: "{Tile(next(counter))}"', ordered([(one.statements, part(one)) for one in group.parts]))
     if group.rows:
-        tree = above(band([*statements], range(rows), f"floor({{}}/{together})" if together > 1 else "{}"), tree)
+        tree = above(band([*statements], range(rows)), tree)
         if options.parallel and worth_threads(sum(s.points * cost_of_point(s) for s in group.statements)):
             tree = above(f'mark: "{Parallel()}"', above(f'mark: "{TileLoops()}"', tree))
     return isl.Schedule.read_from_str(scop.ctx, f'{{ domain: "{scop.domain.to_str()}", child: {{ {tree} }} }}')
-
-
-def _rows_together(scop: Scop, group: RowGroup, machine: Machine) -> int:
-    """How many rows go through each part before the next part: while a row waits for the value of a reduction, others have something to
-    do. Short rows overlap by themselves, long ones do not wait for long, and would leave the nearest cache."""
-    points, tensors = 0, dict[str, int]()
-    for s in group.statements:
-        own = prod(s.extent(dim) for dim in group.dims[s.name][len(group.rows) :])
-        points = max(points, own)
-        tensors |= {access.tensor: DTYPES[scop.tensor(access.tensor).dtype].bytes for access in accesses(s)} if own > 1 else {}
-    width = machine.lanes(max(tensors.values(), default=1))
-    if not group.rows or points <= SHORT * width:
-        return 1
-    last = min(s.extent(group.dims[s.name][len(group.rows) - 1]) for s in group.statements)
-    return max(1, min(ROWS, machine.near_bytes // (points * sum(tensors.values())), last // (2 * machine.threads)))
 
 
 def _is_row_reduction(scop: Scop, s: ScopStatement, machine: Machine) -> bool:
