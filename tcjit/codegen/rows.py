@@ -21,7 +21,7 @@ from tcjit.mapping.plan_order import LINE
 # lines that hold the data-dependent subscripts of a read and check them, the names of these, and of the check
 Subscripts = Callable[[Access, Gathers, int], tuple[list[str], list[str], str]]
 
-LONG, AHEAD = 32, 8  # terms from which on a sum looks ahead in itself, and how far
+LONG, AHEAD = 32, 16  # terms from which on a sum looks ahead in itself, and how far
 MOST_LINES = 8  # of a row: longer ones are found by the processor
 
 
@@ -61,8 +61,11 @@ class GatheredRows:
             return [], []
         step = loop.step * (AHEAD if inner else 1)
         name = f"tc_ahead_{loop.variable}"
+        around = next((one for one in reversed(moving) if one not in loops), None) if inner else None
+        joined = around is not None and self._follows(access, run, around, loop)
         end = loop.upper if step == 1 else loop.upper - (step - 1)
-        distance = f"const int64_t {name} = {loop.variable} < {writer.index(end)} ? {step} : 0;"
+        until = f"{around.variable} < {writer.index(around.upper)}" if joined and around else f"{loop.variable} < {writer.index(end)}"
+        distance = f"const int64_t {name} = {until} ? {step} : 0;"
         later = substitute(run, {loop.variable: Linear.of(loop.variable) + Linear.of(name)})
         assert isinstance(later, Run)
         writer.run_now = later
@@ -73,7 +76,16 @@ class GatheredRows:
         for start in range(0, lane.trips or 0, LINE // size):
             element = far.address.substitute({**names, lane.variable: lane.lower + start}).written(writer.index)
             lines.append(f"__builtin_prefetch(&{element});")
-        return ([], [distance, *lines]) if inner else ([distance], lines)
+        return ([], [distance, *lines]) if inner and not joined else ([distance], lines)
+
+    def _follows(self, access: Access, run: Run, around: For, loop: For) -> bool:
+        """Whether behind the last subscripts of a sum those of the next one lie in memory."""
+        reads = [read for sub in access.subscripts for read in walk(sub) if isinstance(read, Access)]
+        places = [self.writer.operand(read, run) for read in reads]
+        if loop.step != 1 or around.step != 1 or loop.trips is None:
+            return False
+        steps = [(place.stride(around.variable), place.stride(loop.variable)) for place in places if place is not None]
+        return len(steps) == len(places) and all(None not in pair and pair[0] == loop.trips * (pair[1] or 0) for pair in steps)
 
     def _there(self, access: Access, run: Run) -> bool:
         """Whether the subscripts of every later iteration can be read by now: arguments hold them, and every iteration of the loops is one

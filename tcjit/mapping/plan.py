@@ -13,6 +13,7 @@ from itertools import product
 from math import prod
 
 from tcjit.errors import MappingError
+from tcjit.grammar.affine import is_gather
 from tcjit.grammar.ast import Access, Call
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names
@@ -27,6 +28,7 @@ from tcjit.mapping.strides import accesses, moves_as_one, stride
 
 FMA_LATENCY = 4  # independent accumulators needed per unit of throughput, times the two units of common cores
 UNROLL_LIMIT = 64  # statements in one unrolled patch: beyond it, code grows faster than speed
+ROW = 16  # vector operations that the way to a row which data pick takes: a page to be found, a first line to come
 FAR = 1.04  # times as long where the registers of a patch come from the second-level cache at each sweep
 ALIKE = 0.005  # of the estimated time: closer ones are told apart by other things
 # Trips of an innermost loop that is written out whole, and updates that may come of it. What a branch that was guessed wrong holds up is
@@ -142,7 +144,8 @@ def _output_lanes(
     swept = [(_along(a, columns, lane), _volume(s, [d for d in s.reduction if uses(a, d)]) * DTYPES[a.dtype].bytes) for a in vector]
     extent = s.extent(columns[lane])
     most = -(-extent // width)
-    along = (min(options.register_tile[1], most),) if options.register_tile else (1, 2, 3, 4)
+    picked = isinstance(s.value, Access) and any(map(is_gather, s.value.subscripts))  # a sum of rows
+    along = (min(options.register_tile[1], most),) if options.register_tile else (1, 2, 3, 4, *((6, 8) if picked else ()))
     if options.register_tile:
         _within(machine, options, options.register_tile[0] * options.register_tile[1] + options.register_tile[1] + 1)
     found = []
@@ -151,7 +154,8 @@ def _output_lanes(
         for column, size in sizes.items():
             tile[column] = size
         tile[lane] = min(_forced(options, lane) or vectors * width, extent)
-        if not options.register_tile and _accumulators(tile, lane, width) + vectors + 1 > machine.vector_registers:
+        loaded = 1 if picked else vectors  # what is added as it is loaded needs no register
+        if not options.register_tile and _accumulators(tile, lane, width) + loaded + 1 > machine.vector_registers:
             continue
         time = 0.0
         for count, part in _parts([s.extent(d) for d in columns], tile):
@@ -163,7 +167,7 @@ def _output_lanes(
             loads = registers + sum(_read(moved, window, part, free) for moved, window in zip(scalar, windows, strict=True)) / 2
             panel = sum(part[lane] * _touched(moved, part) * lane_bytes for moved, lane_bytes in swept)
             step = max(fma, loads, FMA_LATENCY) * (FAR if panel > machine.near_bytes else 1.0)
-            time += count * (steps * (step + loads / 8) + 2 * fma + 8)
+            time += count * (steps * (step + loads / 8 + (ROW if picked else 0)) + 2 * fma + 8)
         found.append(Candidate(time, tuple(tile), Patch(s.name, lane, width, vectors)))
     return found
 
