@@ -43,6 +43,7 @@ from tcjit.mapping.outer_loops import OuterLoops
 from tcjit.mapping.passes.chunk_reductions import chunk_reduction
 from tcjit.mapping.reduction import identity
 from tcjit.mapping.storage import Storage
+from tcjit.mapping.strides import stride_in
 from tcjit.mapping.verify_assignments import verify_assignments
 
 ELEMENT_BYTES = {"float32": 4, "float64": 8, "int32": 4}
@@ -66,7 +67,8 @@ def tile_reductions(before: Assignments, options: Options, machine: Machine, pro
             return [replace(a, fused=True, outer=a.outer if within else None)]
         if (single := _of_single_terms(a)) is not None:
             return [single]
-        alone = not any(_read(a) & (_read(other) | {other.tensor}) for other in _beside(program, number))
+        shared = [(other, _read(a) & (_read(other) | {other.tensor})) for other in _beside(program, number)]
+        alone = not any(names and _walk_alike(other, names, temporaries.tensors, before.values) for other, names in shared)
         tiling = _ReductionTiling(f"T{number}", a, Epilogue(), alone, setting)
         if a.operator in EXTREMA and a.value.dtype in NARROW["float32"]:
             try:
@@ -352,6 +354,15 @@ def _beside(program: Sequence[Assignment], number: int) -> list[Assignment]:
         else:
             found.append(other)
     return found
+
+
+def _walk_alike(other: Assignment, names: set[str], tensors: Mapping[str, Storage], values: Mapping[str, int]) -> bool:
+    """Whether an assignment walks along memory in some tensor as it does in its result: loops for both suit those that only read it."""
+    near = [dim for dim, _, _ in other.results if stride_in(tensors[other.tensor], other.subscripts, dim, values) == 1]
+    if other.tensor in names or not near:
+        return True
+    reads = [access for access, _ in guarded_accesses(other.value) if access.tensor in names]
+    return any(stride_in(tensors[access.tensor], access.subscripts, near[0], values) in (0, 1, None) for access in reads)
 
 
 def _read(a: Assignment) -> set[str]:
