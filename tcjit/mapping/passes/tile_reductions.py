@@ -359,7 +359,7 @@ def _beside(program: Sequence[Assignment], number: int) -> list[Assignment]:
 def _walk_alike(other: Assignment, names: set[str], tensors: Mapping[str, Storage], values: Mapping[str, int]) -> bool:
     """Whether an assignment walks along memory in some tensor as it does in its result: loops for both suit those that only read it."""
     near = [dim for dim, _, _ in other.results if stride_in(tensors[other.tensor], other.subscripts, dim, values) == 1]
-    if other.tensor in names or not near:
+    if other.reduction or other.tensor in names or not near:  # a reduction may walk along its terms
         return True
     reads = [access for access, _ in guarded_accesses(other.value) if access.tensor in names]
     return any(stride_in(tensors[access.tensor], access.subscripts, near[0], values) in (0, 1, None) for access in reads)
