@@ -19,7 +19,7 @@ def _constant(default: float, unit: str, meaning: str, measured: str) -> Any:
 class Costs:
     """Constants of one processor; every one is positive."""
 
-    frequency: float = _constant(3e9, "Hz", "clock of a core at work", "dependent additions of integers, one a cycle")
+    frequency: float = _constant(3e9, "Hz", "clock of a core at work", "dependent exclusive ors of integers, one a cycle")
     fma_latency: float = _constant(4.0, "cycles", "from a vector multiply-add to one that needs it", "dependent multiply-adds")
     fma_rate: float = _constant(1.0, "per cycle", "vector multiply-adds that a core starts", "twelve independent chains of multiply-adds")
     vector_load: float = _constant(1.0, "cycles", "a vector read by a core from its first cache", "sums over half that cache")
