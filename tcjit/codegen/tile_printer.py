@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, product
+from math import prod
 
 from tcjit.codegen.half_vectors import HALF, rounding_lines, unrounded
 from tcjit.codegen.tile_vectors import SHUFFLED, element_type, narrow_name, narrow_type, rows_together, suffix, vector_type
@@ -252,7 +253,7 @@ class TilePrinter:
                 lines.append(f"tc_t[{r}] = {self.total(r)};")
             else:
                 lines += [f"{self.call('store')}(tc_t + {r * lanes + v * self.width}, {self.sum(r, v)});" for v in range(leaf.vectors)]
-        row = {dim: "tc_r" for dim, _ in leaf.rows}
+        row = {dim: place for (dim, _), place in zip(leaf.rows, self.places_of_row(), strict=True)}
         tests, limits = self.limits(row)
         count, first = str(lanes), f"tc_f_{leaf.lane} - tc_o_{leaf.lane}" if self.overlaps(leaf.lane) else "0"
         for limit in limits:
@@ -277,6 +278,13 @@ class TilePrinter:
             else:
                 lines += lane_loop(self.pointwise(e, target, places))
         return [*lines, "}"]
+
+    def places_of_row(self) -> list[str]:
+        """The point along each dimension of the rows of row number ``tc_r``."""
+        points = [many for _, many in self.nest.leaf.rows]
+        if len(points) < 2:
+            return ["tc_r"] * len(points)
+        return [f"(tc_r / {prod(points[number + 1 :])} % {many})" for number, many in enumerate(points)]
 
     @property
     def rounded(self) -> tuple[PointwiseStore, ...]:

@@ -52,7 +52,8 @@ def test_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibrate, "SHARE", 0.0)
     monkeypatch.setattr(calibrate, "LEAST", 0.002)
     costs = calibrate.calibrate()
-    assert 1e8 < costs.frequency < 2e10 and 1 < costs.fma_latency < 40 and 0.01 < costs.fma_rate < 8
+    assert 1e8 < costs.frequency < 8e9, "no processor is faster: what was timed was not executed"
+    assert 1 < costs.fma_latency < 40 and 0.01 < costs.fma_rate < 8
     assert 0.1 < costs.vector_load < 20 and 0.01 < costs.copy < 40 and 0.01 < costs.transpose < 80 and 0.1 < costs.scatter < 40
     assert costs.page >= 4096 and costs.tlb in calibrate.PAGES
     assert 0 < costs.l3_load and 1e7 < costs.memory_read < 1e13 and 1e-8 < costs.parallel_region < 1

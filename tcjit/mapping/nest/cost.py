@@ -7,6 +7,7 @@ BLIS (2016), with terms for windows, strides and streams.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import gcd, prod
@@ -49,6 +50,7 @@ PARTIAL_LANES = 0.15  # of a tile's time for one with fewer lanes: its loads are
 # Uses of an element that pay for its copy: each reason to copy saves something else at a use.
 STRIDED_USES = 8  # gathers
 PAGED_USES = 16  # misses of the TLB
+FOLLOWED = 0.5  # of a page: steps that are longer prefetchers do not follow
 CROWDED_USES = 64  # lines that rows a page apart drive out of the first cache: of those that rows share, so not at every use
 SHARED_MATRICES = 4  # that threads take one of each, rather than parts of the rows of all
 STREAM_USES = 4  # tiles that read an element as it comes from memory, at most
@@ -151,7 +153,10 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Shape:
-    """A register tile: ``vectors`` along a ``lane``, ``rows`` points of ``row``, the ``window`` of terms written out, other ``terms``."""
+    """A register tile: ``vectors`` along a ``lane``, ``rows`` points of ``row``, the ``window`` of terms written out, other ``terms``.
+
+    With lanes in terms rows may lie along a second dimension as well, ``columns`` points of ``column`` for each of the others.
+    """
 
     lane: str
     vectors: int
@@ -159,13 +164,29 @@ class Shape:
     rows: int
     window: tuple[str, ...]
     terms: tuple[str, ...]
+    column: str | None = None
+    columns: int = 1
+
+    @property
+    def accumulators(self) -> int:
+        return self.vectors * self.rows * self.columns
+
+    @property
+    def leaf_rows(self) -> tuple[tuple[str, int], ...]:
+        """The points of dimensions of results, those in lanes aside."""
+        return tuple((dim, count) for dim, count in ((self.row, self.rows), (self.column, self.columns)) if dim)
+
+    def points(self, dims: Collection[str]) -> int:
+        """Rows that differ in an operand that moves with such dimensions."""
+        return prod(count for dim, count in self.leaf_rows if dim in dims)
 
 
 @dataclass(frozen=True)
 class TileCosts:
     """The costs of register tiles of one statement with the same lanes and window, whose vectors and rows differ.
 
-    They are those of one of ``iterations`` of loops that other statements share; what reads ``once`` alone is copied before these.
+    They are those of one of ``iterations`` of loops that other statements share; what reads ``once`` alone is copied before these. The
+    operands of ``kept`` values are read where they are.
     """
 
     s: FlatStatement
@@ -176,6 +197,7 @@ class TileCosts:
     core: Core
     iterations: int = 1
     once: frozenset[Access] = frozenset()
+    kept: frozenset[Expr] = frozenset()
 
     @cached_property
     def terms(self) -> tuple[str, ...]:
@@ -219,17 +241,20 @@ class TileCosts:
         """The cost of a tile; None where registers do not suffice, or the text would be too long."""
         core, extent, uses = self.core, self.s.extents, self.uses
         row, vectors, rows = shape.row, shape.vectors, shape.rows
-        accumulators = vectors * rows
-        held = vectors if self.moving and rows > 1 else min(1, self.moving)  # operands that rows share
+        accumulators = shape.accumulators
+        held = vectors * shape.columns if self.moving and rows > 1 else min(1, self.moving)  # operands that rows share
         if accumulators + held + 1 > core.registers or self.points * accumulators > MAX_UPDATES:
             return None
         width, steps = vectors * core.lanes, self.trips
         if self.over_terms:
             steps = steps // extent[self.lane] * -(-extent[self.lane] // width)
-        distinct = [use.distinct(row, rows) * (vectors if use.moves else 1) for use in uses] if self.points > 1 else []
+        columns = [shape.columns if shape.column in use.operand.dims else 1 for use in uses]
+        together = [many * (vectors if use.moves else 1) for use, many in zip(uses, columns, strict=True)]
+        distinct = [use.distinct(row, rows) * many for use, many in zip(uses, together, strict=True)] if self.points > 1 else []
         share = bool(distinct) and accumulators + sum(distinct) <= core.registers - 2  # the compiler wants a few as well
         tiles = self.results if self.over_terms else self.results // extent[self.lane] * -(-extent[self.lane] // width)
-        tiles = tiles // extent[row] * -(-extent[row] // rows) if row else tiles
+        for dim, count in shape.leaf_rows:
+            tiles = tiles // extent[dim] * -(-extent[dim] // count)
         staged, again = [], 0.0
         for number, use in enumerate(uses):
             conflict_misses = use.conflict_misses(shape)
@@ -239,7 +264,7 @@ class TileCosts:
                 again += conflict_misses
         loads, copied, conversions = 0.0, 0.0, 0.0
         for number, use in enumerate(uses):
-            many = self.points * (rows if row in use.operand.dims else 1) * (vectors if use.moves else 1)
+            many = self.points * shape.points(use.operand.dims) * (vectors if use.moves else 1)
             loads += (distinct[number] if share else many) * (core.load if number in staged else use.load)
             if use.bytes < core.element and number not in staged:
                 conversions += (distinct[number] if share else many) * CONVERSION * core.multiply_add
@@ -247,10 +272,13 @@ class TileCosts:
         latency = core.latency * self.points if accumulators * core.multiply_add < core.latency else 0.0
         step = max(self.points * accumulators * self.update + conversions, loads, latency) + UNHIDDEN_LOADS * loads
         apart = any(use.moves and row in use.operand.dims for number, use in enumerate(uses) if number not in staged)
-        step *= 1 + MORE_STREAMS * max(0, (rows if apart else 1) - STREAMS)
+        step *= 1 + MORE_STREAMS * max(0, (max(rows, shape.columns) if apart else 1) - STREAMS)
         lane_panel = steps * self.points * sum(use.span(width, number in staged) for number, use in enumerate(uses) if use.moves)
         row_panel = rows * steps * self.points * sum(use.bytes for use in uses if not use.moves)
-        read = lane_panel if self.writes_apart(shape, row_panel) else self.streamed(lane_panel, row_panel)
+        if self.over_terms:
+            read = sum(use.streamed(shape, steps * self.points * width) for use in uses)
+        else:
+            read = lane_panel if self.writes_apart(shape, row_panel) else self.streamed(lane_panel, row_panel)
         streamed = read / LINE * core.l2_line * UNHIDDEN_LINES
         cycles = tiles * (steps * step * self.partial(shape) + self.edge(shape) + streamed + again) + copied
         return Estimate(cycles, share, frozenset(staged), lane_panel, row_panel)
@@ -285,9 +313,10 @@ class TileCosts:
     def partial(self, shape: Shape) -> float:
         """What tiles at the ends of rows and lanes add to the mean tile's time, of which they are a share."""
         extent, width, more = self.s.extents, shape.vectors * self.core.lanes, 1.0
-        if shape.row and extent[shape.row] % shape.rows and not self.s.is_box:  # the last tile of a box overlaps the one before
-            more += PARTIAL_ROWS / -(-extent[shape.row] // shape.rows)
-        tile = {self.lane, shape.row}
+        for dim, count in shape.leaf_rows:
+            if extent[dim] % count and not self.s.is_box:  # the last tile of a box overlaps the one before
+                more += PARTIAL_ROWS / -(-extent[dim] // count)
+        tile = {self.lane, shape.row, shape.column}
         if any(dims & set(shape.window) and not dims & tile for dims in self.s.joint_conditions):
             more += PARTIAL_WINDOW  # a loop over the term would have the values that count for all of the tile
         if extent[self.lane] % width:
@@ -299,8 +328,8 @@ class TileCosts:
         core, masked = self.core, self.s.extents[self.lane] % (shape.vectors * self.core.lanes)
         scattered = not self.over_terms and self.s.write.stride(self.lane) != 1
         store = EDGE + (self.scatter(shape) if scattered else 0.0) + (MASK if masked else 0.0)
-        across = ACROSS_LANES * core.latency * shape.rows if self.over_terms else 0.0
-        return shape.vectors * shape.rows * store + core.branch + across + (self.conflict_misses(shape) if scattered else 0.0)
+        across = ACROSS_LANES * core.latency * shape.rows * shape.columns if self.over_terms else 0.0
+        return shape.accumulators * store + core.branch + across + (self.conflict_misses(shape) if scattered else 0.0)
 
     def conflict_misses(self, shape: Shape) -> float:
         """Cycles for the lines of a tile's results that meet in the sets of a cache, and leave it before their neighbours are written."""
@@ -351,6 +380,9 @@ class _Use:
         self.load = core.load
         if self.moves and (stride == 1 or stride in SHUFFLED and self.bytes == core.element):
             self.load *= SHUFFLED[stride]
+            apart = [operand.stride(dim) * self.bytes % LINE for dim in operand.dims if dim != costs.lane]
+            if stride == 1 and self.results > 1 and any(apart):  # vectors of rows that begin anywhere lie in two lines
+                self.load *= 1 + core.lanes * self.bytes / LINE
         elif self.moves:  # each lane has a line of its own
             line = LINE / core.element * core.beyond / MOVES if self.beyond else core.l2_line if size * self.bytes > core.l1 else 0.0
             self.load = core.gather + core.lanes * min(1.0, stride * self.bytes / LINE) * line
@@ -358,7 +390,7 @@ class _Use:
         together = any(map(operand.is_contiguous, along))
         before = all(part in costs.once for part in walk(operand.value) if isinstance(part, Access))
         self.copy = size * ((core.copy if together else core.transpose) + more) / (costs.iterations if before else 1)
-        self.copyable = not costs.over_terms and operand.is_copyable(s.extents)
+        self.copyable = not costs.over_terms and operand.value not in costs.kept and operand.is_copyable(s.extents)
         loaded = 2 if self.bytes == core.element else 1  # the greatest stride of lanes that loads do not gather
         self.strided = operand.single is None or (self.moves and stride > loaded and self.results >= STRIDED_USES)
         self.cheap = (core.copy + more) * core.lanes <= COPY_SHARE * self.results
@@ -371,6 +403,13 @@ class _Use:
         """Bytes that so many lanes take from the caches at one term: whole lines, where the next term's do not follow."""
         apart = not staged and self.step > width * self.bytes and self.step % LINE
         return width * (self.costs.core.element if staged else self.bytes) + (LINE if apart else 0)
+
+    def streamed(self, shape: Shape, elements: int) -> int:
+        """Bytes that a tile with its lanes in terms, so many elements of a row, reads from the second cache: what moves with the rows stays
+        in the first one while others come by, which that cache does not hold. What is read once takes memory's time."""
+        size = elements * self.bytes * shape.points(self.operand.dims)
+        kept = size if shape.row in self.operand.dims else self.elements * self.bytes
+        return size if self.results > 1 and kept > self.costs.core.l1 // 2 else 0
 
     def distinct(self, row: str | None, rows: int) -> int:
         """Different elements that the rows and the window read, in one lane."""
@@ -424,11 +463,10 @@ class _Use:
         core, dims = self.costs.core, self.operand.dims
         if not self.copyable or self.strided:
             return self.copyable
-        many = self.costs.trips > core.tlb
-        shared = rows if row and row not in dims else 1
-        if self.step >= core.page and many and self.results // shared >= PAGED_USES and self.beyond:
-            return True
         paged = self.costs.trips * min(self.step, core.page) > core.tlb * core.page
+        shared = rows if row and row not in dims else 1
+        if self.step > FOLLOWED * core.page and paged and self.results // shared >= PAGED_USES and self.beyond:
+            return True
         if self.has_separate_rows(vectors) and self.cheap and (paged or self.crowded):
             return True
         if self.moves or row not in dims or rows <= core.ways or self.results < CROWDED_USES:

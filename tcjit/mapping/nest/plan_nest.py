@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import permutations, product
 from math import prod
 from operator import itemgetter
 
@@ -20,6 +21,7 @@ from tcjit.mapping.nest.vector_forms import has_vector_form
 
 VECTORS = (1, 2, 3, 4, 6, 8, 12, 16)
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14)
+COLUMNS = (2, 3, 4, 5, 6)  # of rows along two dimensions
 FEW_ROWS = 4  # of a tile at least where a result may have fewer: those that are missing are asked for at each term
 LINE_ROWS = 16  # besides, where neighbours lie along the rows: of float32 a whole line
 WINDOW = 4  # terms of a dimension that is written out, at most
@@ -52,7 +54,11 @@ class Plan:
 
 
 def plan_nests(
-    statements: Sequence[FlatStatement], core: Core, leaf: Leaf | None = None, register_tile: tuple[int, ...] = ()
+    statements: Sequence[FlatStatement],
+    core: Core,
+    leaf: Leaf | None = None,
+    register_tile: tuple[int, ...] = (),
+    kept: frozenset[Expr] = frozenset(),
 ) -> list[Plan]:
     """The plans of several statements; those that differ in constants alone, as residue classes often do, are ranked once."""
     known: dict[object, Plan] = {}
@@ -60,7 +66,7 @@ def plan_nests(
     for s in statements:
         estimated = s.estimated()
         alike = _alike(estimated)
-        plan = known.get(alike) or plan_nest(estimated, core, leaf, register_tile)
+        plan = known.get(alike) or plan_nest(estimated, core, leaf, register_tile, kept)
         known[alike] = plan
         plans.append(replace(plan, operands=operands(s, plan.nest.leaf.lane)[0]))
     return plans
@@ -72,12 +78,15 @@ def _alike(s: FlatStatement) -> object:
     return s.dims, s.terms, tuple(map(s.range, s.dims)), s.operator, s.body, frozenset(s.write.form.items()), reads
 
 
-def plan_nest(s: FlatStatement, core: Core, leaf: Leaf | None = None, register_tile: tuple[int, ...] = ()) -> Plan:
+def plan_nest(
+    s: FlatStatement, core: Core, leaf: Leaf | None = None, register_tile: tuple[int, ...] = (), kept: frozenset[Expr] = frozenset()
+) -> Plan:
     """The nest of a reduction that the model expects to be fastest, with lanes and rows as ``leaf`` has them where there is one, or of the
-    rows and vectors of ``register_tile`` as far as extents allow; a MappingError where there is none."""
-    plan = _best(_choices(s, core, leaf, register_tile))
+    rows and vectors of ``register_tile`` as far as extents allow; a MappingError where there is none. Operands whose values are ``kept``
+    are not copied."""
+    plan = _best(_choices(s, core, leaf, register_tile, kept))
     if plan is None and leaf is not None:  # dimensions of the tile were merged when its operands had been copied
-        plan = _best(_choices(s, core, None, register_tile))
+        plan = _best(_choices(s, core, None, register_tile, kept))
     if plan is None:
         raise MappingError(f"{s.name} has no register tile")
     loops = tuple(Loop(dim, 1) for dim in s.shared)
@@ -111,11 +120,11 @@ def _rank(cycles: float) -> int:
 def register_tiles(s: FlatStatement, core: Core) -> list[tuple[int, int]]:
     """The rows and vectors of all register tiles of a reduction, in the order in which the model ranks them."""
     ranked = sorted(_choices(s, core, None, ()), key=itemgetter(0))
-    return list(dict.fromkeys((shape.rows, shape.vectors) for _, _, shape, _ in ranked))
+    return list(dict.fromkeys((shape.rows * shape.columns, shape.vectors) for _, _, shape, _ in ranked))
 
 
 def _choices(
-    s: FlatStatement, core: Core, leaf: Leaf | None, register_tile: tuple[int, ...]
+    s: FlatStatement, core: Core, leaf: Leaf | None, register_tile: tuple[int, ...], kept: frozenset[Expr] = frozenset()
 ) -> Iterator[_Choice]:
     """The register tiles that are possible at one iteration of the shared loops, each behind its rank: the least is the best."""
     iterations = prod(s.extent(dim) for dim in s.shared)
@@ -132,13 +141,13 @@ def _choices(
         if lane in s.terms and (strided or not found or 2 * s.extent(lane) < core.lanes):
             continue
         for first in range(len(longest) + 1):
-            costs = TileCosts(s, lane, longest[first:], found, body, core, iterations, once)
+            costs = TileCosts(s, lane, longest[first:], found, body, core, iterations, once, kept)
             for shape in _shapes(costs, register_tile):
                 cost = costs.estimate(shape) if leaf is None or _is_like(shape, leaf) else None
                 if cost is None:
                     continue
                 step = abs(s.write.stride(shape.row)) if shape.row else 0
-                yield (_rank(costs.bound(shape, cost.cycles)), _rank(cost.cycles), step, -shape.rows), costs, shape, cost
+                yield (_rank(costs.bound(shape, cost.cycles)), _rank(cost.cycles), step, -shape.rows * shape.columns), costs, shape, cost
 
 
 def _window(s: FlatStatement) -> tuple[str, ...]:
@@ -173,11 +182,15 @@ def _shapes(costs: TileCosts, register_tile: tuple[int, ...]) -> Iterator[Shape]
             for rows in (min(register_tile[0], greatest),) if register_tile else (*ROWS, *([LINE_ROWS] if row in beside else [])):
                 if vectors <= most and rows <= greatest:
                     yield Shape(lane, vectors, row, rows, costs.window, costs.terms)
+    for row, column in permutations(reusing, 2) if over_terms else ():
+        for rows, columns in product(COLUMNS, repeat=2):
+            wanted = not register_tile or (rows * columns, 1) == (*register_tile,)
+            if wanted and rows <= s.extent(row) and columns <= s.extent(column) and not {row, column} & set(s.fewest):
+                yield Shape(lane, 1, row, rows, costs.window, costs.terms, column, columns)
 
 
 def _is_like(shape: Shape, leaf: Leaf) -> bool:
-    rows = ((shape.row, shape.rows),) if shape.row else ()
-    return (shape.lane, shape.vectors, rows) == (leaf.lane, leaf.vectors, leaf.rows)
+    return (shape.lane, shape.vectors, shape.leaf_rows) == (leaf.lane, leaf.vectors, leaf.rows)
 
 
 def _blocks(costs: TileCosts, shape: Shape, cost: Estimate, *, crowded: bool) -> tuple[list[Loop], bool, list[Loop]]:
@@ -226,7 +239,7 @@ def _streamed_parts(costs: TileCosts, shape: Shape) -> list[Loop]:
 def _streamed_terms(costs: TileCosts, shape: Shape, cost: Estimate, shared: bool) -> int:
     """Rows of a matrix that is read once which a block has at least, so that its accumulators' way to memory and back are small beside
     its arithmetic, and so is the threads' start where they do not have the loop around the blocks ``shared``."""
-    update = shape.vectors * shape.rows * costs.update
+    update = shape.accumulators * costs.update
     starts = 0.0 if shared else BLOCK_STARTS * costs.core.region * costs.trips / cost.cycles
     return math.ceil(max(STREAMED_ROWS, BLOCK_EDGES * 2 * costs.edge(shape) / update, starts))
 
@@ -258,7 +271,7 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate, *, turned: bool = Fa
     s, found, core = costs.s, costs.operands, costs.core
     lane_dims = {dim for operand in found if shape.lane in operand.dims for dim in operand.dims}
     row_dims = {dim for operand in found if shape.lane not in operand.dims for dim in operand.dims}
-    tile = {shape.lane: shape.vectors * core.lanes, **({shape.row: shape.rows} if shape.row else {})}
+    tile = {shape.lane: shape.vectors * core.lanes, **dict(shape.leaf_rows)}
     outputs = [dim for dim in s.outputs if dim not in tile]
     columns = [*(dim for dim in outputs if dim in lane_dims - row_dims), *([shape.lane] if shape.lane in s.outputs else [])]
     rows = [*(dim for dim in outputs if dim in row_dims - lane_dims), *([shape.row] if shape.row else [])]
@@ -267,7 +280,8 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate, *, turned: bool = Fa
         shared = set.intersection(*(set(operand.dims) for operand in found))
         streamed = [use.operand for use in costs.uses if use.results == 1 and use.beyond]
         batch = [Loop(dim, 1) for dim in outputs if dim in shared]
-        outside, inside, panel = rows, [dim for dim in outputs if dim not in shared], cost.lane_panel // max(1, shape.rows)
+        inside = [*(dim for dim in outputs if dim not in shared), *([shape.column] if shape.column else [])]
+        outside, panel = rows, cost.lane_panel * shape.columns // max(1, shape.rows)
         if streamed:  # what comes from memory for every result is read as it lies there
             dims = sorted(s.outputs, key=lambda dim: -sum(step_of(operand, dim) for operand in streamed))
             batch, outside, inside, panel = [], dims, [], 0
@@ -291,9 +305,8 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate, *, turned: bool = Fa
     around = [*parts, *(Loop(dim, tile.get(dim, 1)) for dim in (*outside, *inside))]
     around = [*rows_apart, *blocks, *around] if far else [*around, *blocks]
     loops = [*batch, *around, *terms]
-    accumulators = shape.vectors * shape.rows
-    reload = bool(shape.window) and not cost.share and accumulators > 4
-    leaf = Leaf(shape.lane, shape.vectors, ((shape.row, shape.rows),) if shape.row else (), shape.window, reload)
+    reload = bool(shape.window) and not cost.share and shape.accumulators > 4
+    leaf = Leaf(shape.lane, shape.vectors, shape.leaf_rows, shape.window, reload)
     nest = Nest(tuple(loops), leaf)
     traffic = Traffic(s, nest, found, cost.staged, core.element)
     moved = traffic.cycles(core)

@@ -47,12 +47,17 @@ class Staging:
         return replace(a, value=_reading(a.value, self.reads))
 
 
+def unstageable(a: Assignment, plan: Plan, tensors: Mapping[str, Storage]) -> frozenset[Expr]:
+    """Of the operands that the plan wants staged the values of those that cannot be."""
+    wanted = [plan.operands[number] for number in sorted(plan.estimate.staged)]
+    extents = {name: upper - lower for name, lower, upper in a.bounds}
+    return frozenset(one.value for one in wanted if not (one.is_copyable(extents) and _stays_inside(a, one.value, tensors)))
+
+
 def stage_operands(a: Assignment, plan: Plan, core: Core, temporaries: Temporaries) -> Staging:
     """The operands that the plan wants staged, as far as they can be."""
-    leaf = plan.nest.leaf
-    staged = [plan.operands[number] for number in sorted(plan.estimate.staged)]
-    extents = {name: upper - lower for name, lower, upper in a.bounds}
-    staged = [operand for operand in staged if operand.is_copyable(extents) and _stays_inside(a, operand.value, temporaries.tensors)]
+    leaf, refused = plan.nest.leaf, unstageable(a, plan, temporaries.tensors)
+    staged = [plan.operands[number] for number in sorted(plan.estimate.staged) if plan.operands[number].value not in refused]
     strips: list[Strip] = []
     tile = [(dim, leaf.tile(dim, core.lanes)) for dim in (*(row for row, _ in leaf.rows), leaf.lane)]
     for dim, size in tile:

@@ -32,6 +32,7 @@ FEW_TILES = 1 << 12  # results of a product with so long a sum are too few regis
 RUN = 1 << 10  # neighbours that a chunk takes of each row, at least
 LEAST_ROWS = 64  # of a matrix that is read once, in a chunk: what partial results move is little beside that
 LEAST_CHUNKS = 8  # of its rows that are worth it
+LINE = 64  # bytes of a line of a cache
 LONG = 256  # terms of a dimension that is cut on a CPU whatever loops are outside it
 ACCURATE = 1 << 20  # terms of one result, one after the other: the sum of more loses digits that no other order of float32 would
 ACCURATE_CHUNK = 1 << 13  # terms of a chunk then: lanes of a vector share them, so that each adds few before partial results are combined
@@ -144,11 +145,15 @@ def _chunks(a: Assignment, asked: int, target: Machine | Device, terms: Bounds) 
     innermost = len(terms) > 1 and dim == terms[-1][0]  # parts of rows would be short runs
     if isinstance(target, Device) or upper - lower < LONG or innermost:  # the outermost loop that is long enough: long runs are left
         dim, lower, upper = next((bound for bound in terms if bound[2] - bound[1] >= asked), (dim, lower, upper))
+    extent, line = upper - lower, LINE // DTYPES[a.value.dtype].bytes
     if dim in a.dynamic:  # of one size: their number follows from the call, and suffices at the least value of a dynamic size too
-        count = min(upper - lower, asked * MAX_DYNAMIC_RATIO)
+        size = -(-extent // min(extent, asked * MAX_DYNAMIC_RATIO))
     else:  # equal ones, if a number near the one that was asked for gives such: they need no guard
-        count = next((n for n in range(asked, 2 * asked) if (upper - lower) % n == 0), asked)
-    size = -(-(upper - lower) // count)
+        whole = [count for count in range(asked, 2 * asked) if extent % count == 0]
+        if isinstance(target, Machine) and extent >= asked * LONG:  # and vectors at their beginnings lie in one line
+            aligned = [count for count in range(asked - asked // 4, 2 * asked) if extent % (count * line) == 0]
+            whole = sorted(aligned, key=lambda count: abs(count - asked)) or whole
+        size = -(-extent // (whole[0] if whole else asked))
     return _Chunks(dim, lower, upper, size, -(-(upper - lower) // size))
 
 

@@ -31,7 +31,7 @@ from tcjit.mapping.nest.restrict import restrict, verify_restrict
 from tcjit.mapping.nest.shift_dims import shift_dims
 from tcjit.mapping.nest.split_divisions import split_divisions
 from tcjit.mapping.nest.split_residues import covers_results, split_residues, verify_split_residues
-from tcjit.mapping.nest.stage_operands import stage_operands
+from tcjit.mapping.nest.stage_operands import stage_operands, unstageable
 from tcjit.mapping.nest.statement import AffineStatement, FlatStatement
 from tcjit.mapping.nest.strip_mine import with_indices
 from tcjit.mapping.nest.tile import tile, verify_tiles
@@ -216,6 +216,10 @@ class _ReductionTiling:
             plans = plan_nests(found.statements, self.core, register_tile=options.register_tile)
         a, sums = given, dots.sums
         if options.pack:
+            kept = frozenset[Expr]()
+            while refused := unstageable(given, plans[0], temporaries.tensors):
+                kept |= refused
+                plans = plan_nests(found.statements, self.core, register_tile=options.register_tile, kept=kept)
             staging = stage_operands(given, plans[0], self.core, temporaries)
             epilogue = epilogue.stripped(staging.strips)
             a, sums = staging.rewritten(given), tuple(map(staging.rewritten, sums))

@@ -223,6 +223,13 @@ def test_chunks_of_rows(text: str, shape: tuple[int, ...], chunks: int) -> None:
     assert parts == [chunks] * (chunks > 0)
 
 
+@pytest.mark.parametrize(("terms", "chunks"), [(65536, 32), (60000, 30), (60001, 32), (32 * 1875 + 1, 32)])
+def test_chunks_of_whole_lines(terms: int, chunks: int) -> None:
+    """Equal chunks whose rows begin at a line, where there are such near the number that is asked for."""
+    found = tiled(TURNED, {"A": (64, terms), "B": (64, terms)}).temporaries
+    assert [one.shape[0] for _, one in found if one.name in ("C_part", "C_part_transposed")][:1] == [chunks]
+
+
 def test_blocks_leave_minima_and_integers_alone() -> None:
     least = flat("def f(float(M,K) A) -> (O) { O(m) min=! A(m,k) }", {"A": (64, 4000)})
     assert [loop.dim for loop in plan_nest(least, CORE).nest.loops].count("k") == 1
@@ -277,6 +284,51 @@ def test_what_registers_hold(vectors: int, rows: int, registers: int, fits: bool
     s = statement("matmul")
     cost = estimate(s, Shape("n", vectors, "m", rows, (), ("k",)), replace(CORE, registers=registers))
     assert (cost is not None) == fits == (vectors * rows + vectors + 1 <= registers)
+
+
+@pytest.mark.parametrize(("columns", "registers", "fits"), [(5, 31, True), (5, 30, False), (2, 16, True)])
+def test_what_registers_hold_of_rows_along_two_dimensions(columns: int, registers: int, fits: bool) -> None:
+    """Accumulators, the values of a point of the rows, which all columns are multiplied by, and these."""
+    shape = Shape("k", 1, "m", 5, (), ("k",), "n", columns)
+    assert (estimate(statement("turned"), shape, replace(CORE, registers=registers)) is not None) == fits
+
+
+def test_lanes_in_terms_have_rows_along_both_operands() -> None:
+    """Each load is used several times, and no operand is copied for it."""
+    s = shift_dims(flat(TURNED, {"A": (30, 2000), "B": (40, 2000)}))
+    plan = plan_nest(s, CORE)
+    assert plan.nest.leaf.lane == "k" and {dim for dim, _ in plan.nest.leaf.rows} == {"m", "n"} and not plan.estimate.staged
+    verify_tiles(s, tile(s, plan.nest, CORE.lanes))
+    alone = [estimate(s, Shape("k", 1, "n", rows, (), ("k",)), CORE) for rows in (4, 8, 14)]
+    assert all(cost is not None and cost.cycles > plan.estimate.cycles for cost in alone)
+
+
+def test_vectors_that_lie_in_two_lines_take_two_loads() -> None:
+    costs = []
+    for terms in (2000, 2001):
+        cost = estimate(shift_dims(flat(TURNED, {"A": (30, terms), "B": (40, terms)})), Shape("k", 1, "n", 8, (), ("k",)), CORE)
+        assert cost is not None
+        costs.append(cost.cycles)
+    assert costs[1] > 1.3 * costs[0]
+
+
+def test_rows_that_other_rows_read_from_the_second_cache() -> None:
+    """What stays with the rows of a tile is in the first cache; what comes by them is not, if that cache does not hold all of it."""
+    costs = []
+    for others in (4, 64):
+        s = shift_dims(flat(TURNED, {"A": (others, 1920), "B": (64, 1920)}))
+        cost = estimate(s, Shape("k", 1, "n", 2, (), ("k",)), replace(CORE, l1=1 << 16))
+        assert cost is not None
+        costs.append(cost.cycles / others)
+    assert costs[1] > 1.1 * costs[0]
+
+
+@pytest.mark.parametrize(("step", "copied"), [(1024, True), (1000, True), (500, False)])
+def test_rows_further_apart_than_prefetchers_follow_are_copied(step: int, copied: bool) -> None:
+    s = shift_dims(flat(MATMUL, {"A": (128, 1024), "B": (1024, step)}))
+    cost = estimate(s, Shape("m", 2, "n", 4, (), ("k",)), replace(CORE, l2=1 << 18))
+    assert cost is not None
+    assert any("B" in show(operands(s, "m")[0][number].value) for number in cost.staged) == copied
 
 
 def test_text_of_a_window_has_an_end() -> None:
