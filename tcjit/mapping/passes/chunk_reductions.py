@@ -150,7 +150,7 @@ def _chunks(a: Assignment, asked: int, target: Machine | Device, terms: Bounds) 
         size = -(-extent // min(extent, asked * MAX_DYNAMIC_RATIO))
     else:  # equal ones, if a number near the one that was asked for gives such: they need no guard
         whole = [count for count in range(asked, 2 * asked) if extent % count == 0]
-        if isinstance(target, Machine) and extent >= asked * LONG:  # and vectors at their beginnings lie in one line
+        if isinstance(target, Machine) and extent >= asked * LONG and _reuses(a):  # and vectors of what caches hold lie in one line
             aligned = [count for count in range(asked - asked // 4, 2 * asked) if extent % (count * line) == 0]
             whole = sorted(aligned, key=lambda count: abs(count - asked)) or whole
         size = -(-extent // (whole[0] if whole else asked))
