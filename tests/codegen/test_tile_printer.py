@@ -151,6 +151,17 @@ def test_lanes_of_terms() -> None:
     assert "tc_splat_f32x16(<0.0>)" in text_of(onward, "start")
 
 
+def test_rows_along_two_dimensions() -> None:
+    """Accumulators for each pair of points, and an epilogue that tells the pair from their number."""
+    text = "def f(float(M,K) A, float(N,K) B, float(N) c) -> (Y) { C(m,n) +=! A(m,k) * B(n,k)  Y(m,n) = C(m,n) + c(n) }"
+    p = printer(text, {"A": (30, 2000), "B": (40, 2000), "c": (40,)})
+    (first, many), (second, more) = p.nest.leaf.rows
+    assert p.over_terms and {first, second} == {"m", "n"} and len(p.rows) == many * more > 4
+    store = text_of(p, "store")
+    assert store.count("tc_across_add_f32x16(") == many * more
+    assert p.places_of_row() == [f"(tc_r / {more} % {many})", f"(tc_r / 1 % {more})"] and p.places_of_row()[0] in store
+
+
 def test_windows_are_written_out() -> None:
     text = "def f(float(C,H,W) X, float(C,I,J) G) -> (O) { O(c,h,w) +=! X(c,h+i,w+j) * G(c,i,j) }"
     p = printer(text, {"X": (4, 34, 66), "G": (4, 3, 3)})

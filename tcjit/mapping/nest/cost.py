@@ -248,9 +248,7 @@ class TileCosts:
         width, steps = vectors * core.lanes, self.trips
         if self.over_terms:
             steps = steps // extent[self.lane] * -(-extent[self.lane] // width)
-        columns = [shape.columns if shape.column in use.operand.dims else 1 for use in uses]
-        together = [many * (vectors if use.moves else 1) for use, many in zip(uses, columns, strict=True)]
-        distinct = [use.distinct(row, rows) * many for use, many in zip(uses, together, strict=True)] if self.points > 1 else []
+        distinct = [use.distinct(shape) * (vectors if use.moves else 1) for use in uses] if self.points > 1 else []
         share = bool(distinct) and accumulators + sum(distinct) <= core.registers - 2  # the compiler wants a few as well
         tiles = self.results if self.over_terms else self.results // extent[self.lane] * -(-extent[self.lane] // width)
         for dim, count in shape.leaf_rows:
@@ -411,10 +409,10 @@ class _Use:
         kept = size if shape.row in self.operand.dims else self.elements * self.bytes
         return size if self.results > 1 and kept > self.costs.core.l1 // 2 else 0
 
-    def distinct(self, row: str | None, rows: int) -> int:
+    def distinct(self, shape: Shape) -> int:
         """Different elements that the rows and the window read, in one lane."""
-        step = self.rows[row]
-        return _distinct(((step, rows), *self.window) if step else self.window)
+        moves = tuple((step, count) for dim, count in shape.leaf_rows if (step := self.rows[dim]))
+        return _distinct((*moves, *self.window))
 
     @cached_property
     def crowded(self) -> bool:

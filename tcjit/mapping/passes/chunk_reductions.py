@@ -16,6 +16,7 @@ from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.machine import Device, Machine
+from tcjit.mapping.nest.cost import LINE
 from tcjit.mapping.nest.strip_mine import with_index
 from tcjit.mapping.operations import CALL, operations
 from tcjit.mapping.options import Options
@@ -32,7 +33,6 @@ FEW_TILES = 1 << 12  # results of a product with so long a sum are too few regis
 RUN = 1 << 10  # neighbours that a chunk takes of each row, at least
 LEAST_ROWS = 64  # of a matrix that is read once, in a chunk: what partial results move is little beside that
 LEAST_CHUNKS = 8  # of its rows that are worth it
-LINE = 64  # bytes of a line of a cache
 LONG = 256  # terms of a dimension that is cut on a CPU whatever loops are outside it
 ACCURATE = 1 << 20  # terms of one result, one after the other: the sum of more loses digits that no other order of float32 would
 ACCURATE_CHUNK = 1 << 13  # terms of a chunk then: lanes of a vector share them, so that each adds few before partial results are combined
