@@ -29,7 +29,7 @@ EXTRAS = {
     "tuner": [*MODEL, "psycopg2-binary>=2.9", "matplotlib>=3.7"],
     "docs": ["mkdocs>=1.6"],
     "dev": [
-        "pytest>=8.0",
+        "pytest>=9.0",
         "pytest-xdist>=3.5",
         "coverage>=7.4",
         "hypothesis>=6.100",

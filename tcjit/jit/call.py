@@ -85,6 +85,14 @@ class Function:
     def __reduce__(self) -> tuple[Any, ...]:
         return function, (self.text, self.signature.name, self.target, self.options, self.dynamic)
 
+    def _forget(self) -> None:
+        """Look up the options anew, where none are given."""
+        if self.options is None:
+            self._kernels.clear()
+            self._dynamic_kernels.clear()
+            self._table = Table()
+            self._call = self._table.call
+
     # ------------------------------------------------------------ calling
 
     def __call__(self, *args: Any, out: Any = None, unchecked: bool = False, **named: Any) -> Any:
@@ -343,8 +351,5 @@ def function(text: str, name: str, target: str | None, options: Options | None, 
 def forget(signature: Signature) -> None:
     """Let every def of this signature look up its options anew."""
     for function in list(_functions.values()):  # other threads may define more
-        if function.signature == signature and function.options is None:
-            function._kernels.clear()
-            function._dynamic_kernels.clear()
-            function._table = Table()
-            function._call = function._table.call
+        if function.signature == signature:
+            function._forget()

@@ -48,7 +48,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 def forget() -> None:
     """As if the process had just started."""
     for function in list(call._functions.values()):
-        call.forget(function.signature)
+        function._forget()
     cache.storage._opened.cache_clear()
 
 

@@ -28,6 +28,7 @@ from tcjit.mapping.strides import coefficients, fits_block, stride_in
 BLOCK_TERMS = 4096  # of a reduction, that are worth a block of a GPU
 GATHERED_TERMS = 256  # where each of them waits for an element anywhere in memory: one of each thread
 CPU_CHUNKS = 32
+NEAR = 1 << 10  # numbers of chunks that are tried on either side of the one asked for: some cut a dimension into equal ones
 ENOUGH_RESULTS, WORTH_CHUNKS = 16, 1 << 17  # on a CPU: results from which, and terms of all below which, no reduction is cut
 FEW_TILES = 1 << 12  # results of a product with so long a sum are too few register tiles for many threads
 RUN = 1 << 10  # neighbours that a chunk takes of each row, at least
@@ -149,11 +150,12 @@ def _chunks(a: Assignment, asked: int, target: Machine | Device, terms: Bounds) 
     if dim in a.dynamic:  # of one size: their number follows from the call, and suffices at the least value of a dynamic size too
         size = -(-extent // min(extent, asked * MAX_DYNAMIC_RATIO))
     else:  # equal ones, if a number near the one that was asked for gives such: they need no guard
-        whole = [count for count in range(asked, 2 * asked) if extent % count == 0]
+        near = range(asked, min(2 * asked, asked + NEAR))
+        count = next((count for count in near if extent % count == 0), asked)
         if isinstance(target, Machine) and extent >= asked * LONG and _reuses(a):  # and vectors of what caches hold lie in one line
-            aligned = [count for count in range(asked - asked // 4, 2 * asked) if extent % (count * line) == 0]
-            whole = sorted(aligned, key=lambda count: abs(count - asked)) or whole
-        size = -(-extent // (whole[0] if whole else asked))
+            near = range(max(asked - asked // 4, asked - NEAR), near.stop)
+            count = min((each for each in near if extent % (each * line) == 0), key=lambda each: abs(each - asked), default=count)
+        size = -(-extent // count)
     return _Chunks(dim, lower, upper, size, -(-(upper - lower) // size))
 
 
