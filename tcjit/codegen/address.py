@@ -32,6 +32,12 @@ class Address:
             return None
         return self.fixed.coefficient(variable)
 
+    def step(self, variable: str) -> str:
+        """The same as C has it, where strides are variables of the kernel."""
+        moves = [f"{moved} * {stride}" for stride, part in self.runtime if (moved := part.coefficient(variable))]
+        fixed = self.fixed.coefficient(variable)
+        return " + ".join([*moves, *([str(fixed)] if fixed or not moves else [])])
+
     def substitute(self, values: Mapping[str, Linear]) -> Address:
         return Address(self.base, self.fixed.substitute(values), tuple((s, p.substitute(values)) for s, p in self.runtime))
 

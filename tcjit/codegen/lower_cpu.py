@@ -145,10 +145,10 @@ class _CpuLowering(LoopScope):
         if len(body) != 1 or not isinstance(body[0], For):
             return self.block(node.body)
         loops, _ = nest(body[0])
-        sizes = {d.name for d in self.mapped.scop.program.dynamic}
         depth, iterations = 0, 1
         for loop in loops:
-            if iterations >= FAIR_SHARE or not (loop.lower.variables | loop.upper.variables) <= sizes:
+            collapsed = {outer.variable for outer in loops[:depth]}
+            if iterations >= FAIR_SHARE or (loop.lower.variables | loop.upper.variables) & collapsed:
                 break
             trips = loop.trips if loop.trips is not None else fewest(loop, self.ranges)
             depth += 1
@@ -158,7 +158,7 @@ class _CpuLowering(LoopScope):
         tiled = [self.mapped.scop.tiled(name) for name in dict.fromkeys(run.statement for run in tile_runs((outer,)))] if pays else []
         shared = {loop.variable for loop in loops[:depth]}
         uneven = any(shared & (loop.lower.variables | loop.upper.variables) for loop in loops[depth:]) if tiled else False
-        interleaved = uneven or any(not one.statement.is_box and one.varies(depth) for one in tiled)
+        interleaved = uneven or any(one.varies(depth) for one in tiled)
         return (ParallelLoop(outer, depth, worth, interleaved),) if pays else (outer,)
 
     def worth(self, loops: list[For]) -> tuple[bool, Threshold | None]:

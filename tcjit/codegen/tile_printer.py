@@ -17,7 +17,9 @@ from tcjit.codegen.tile_vectors import SHUFFLED, element_type, narrow_name, narr
 from tcjit.errors import MappingError
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Select, Unary
+from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.walk import rebuild, walk
+from tcjit.mapping.nest.cost import LINE
 from tcjit.mapping.nest.statement import FlatAccess, PointwiseStore
 from tcjit.mapping.nest.tile import PointCheck, stays_inside
 from tcjit.mapping.nest.tiled_statement import Kind, TiledStatement
@@ -156,7 +158,7 @@ class TilePrinter:
         """One step: every point of the window, for every accumulator."""
         if not has_vector_form(self.s.body):
             return self.update_by_lanes(partial=partial)
-        lines = self.pointers(self.flats)
+        lines = [*self.pointers(self.flats), *self.prefetches()]
         loads: Loads = {}
         masks: dict[str, str] = {}
         self.numbers = count()
@@ -175,6 +177,15 @@ class TilePrinter:
                     new = self.updated(old, self.tiled.body, self.loaded(self.flats, point, v, read, loads, lines))
                     kept = self.mask(point, v, self.term_checks, masks, lines) if partial else ""
                     lines.append(f"{old} = {self.call('blend')}({old}, {new}, {kept});" if kept else f"{old} = {new};")
+        return lines
+
+    def prefetches(self) -> list[str]:
+        """What the next tile along the lanes reads at this step."""
+        lines, lanes = [], self.nest.leaf.vectors * self.width
+        for number, read in enumerate(self.flats):
+            if int(read.tensor[1:]) in self.nest.prefetch:
+                line = LINE // DTYPES[read.dtype].bytes
+                lines += [f"__builtin_prefetch(tc_p{number} + {lanes + ahead});" for ahead in range(0, lanes, line)]
         return lines
 
     def tests_alone(self, point: Point) -> list[str]:
@@ -333,20 +344,43 @@ class TilePrinter:
     def results(self, what: str) -> list[str]:
         """Accumulators loaded from memory, stored there, or with what is there added to them: lanes that follow one another at once, others
         one by one, or with those of other rows that are their neighbours."""
-        lines = [f"{self.element} *const tc_o = {self.place(self.s.write)};"]
+        head = f"{self.element} *const tc_o = {self.place(self.s.write)};"
+        tests = self.tests_of_whole_tile(what != "load")
+        checked = self.results_of_tile(what, whole=False)
+        if not tests:
+            return [head, *checked]
+        return [head, f"if ({' && '.join(tests)})", *_braces(self.results_of_tile(what, whole=True)), "else", *_braces(checked)]
+
+    def results_of_tile(self, what: str, *, whole: bool) -> list[str]:
+        """The same; of a ``whole`` tile all rows and lanes."""
         together = self.rows_together() if what == "store" else 1
-        whole = len(self.rows) // together * together
+        end = len(self.rows) // together * together
+        lines = []
         for r, v in product(range(len(self.rows)), range(self.nest.leaf.vectors)):
-            if together == 1 or r >= whole:
-                lines.append(self.result(what, r, v))
+            if together == 1 or r >= end:
+                lines.append(self.result(what, r, v, whole))
             elif r % together == 0:
-                lines += self.stored_rows(range(r, r + together), v)
+                lines += self.stored_rows(range(r, r + together), v, whole)
         return lines
 
-    def result(self, what: str, r: int, v: int) -> str:
+    def tests_of_whole_tile(self, stored: bool) -> list[str]:
+        """What must hold of a tile so that nothing has to be asked of its rows and lanes; nothing where that is not a few comparisons."""
+        leaf = self.nest.leaf
+        last = {leaf.lane: leaf.vectors * self.width - 1, **{dim: count - 1 for dim, count in leaf.rows}}
+        tests = [f"tc_o_{overlap.dim} >= tc_f_{overlap.dim}" for overlap in self.tiled.tiles.overlaps if stored]
+        for check in self.tiled.tiles.edges:
+            end = check.constant + sum(c * last.get(dim, 0) for dim, c in check.coefficients.items() if c < 0)
+            moving = {dim: c for dim, c in check.coefficients.items() if not self.single_tile(dim)}
+            if check.equality or (end < 0 and not moving and not check.sizes):
+                return []
+            terms = [f"{c} * tc_o_{dim}" for dim, c in moving.items()] + [f"{c} * {size}" for size, c in check.sizes.items()]
+            tests += [f"{' + '.join([*terms, str(end)])} >= 0"] if terms else []
+        return tests if len(self.places) > 1 else []
+
+    def result(self, what: str, r: int, v: int, whole: bool) -> str:
         """One accumulator loaded, stored, or with what is in memory added."""
         step, total = self.step(self.s.write), self.sum(r, v)
-        tests, mask = self.kept(r, v, what != "load")
+        tests, mask = ([], "") if whole else self.kept(r, v, what != "load")
         place = self.result_place(r, v)
         if what == "load":
             text = f"{total} = {self.moved(step, place, mask)}"
@@ -379,9 +413,9 @@ class TilePrinter:
             return 1
         return rows_together(self.dtype, self.width)
 
-    def stored_rows(self, rows: range, v: int) -> list[str]:
+    def stored_rows(self, rows: range, v: int, whole: bool) -> list[str]:
         """Rows of results at once, or one by one where not all of their lanes are stored."""
-        kept = [self.kept(r, v, True) for r in rows]
+        kept = [] if whole else [self.kept(r, v, True) for r in rows]
         tests = list(dict.fromkeys(test for own, _ in kept for test in own))
         masks = list(dict.fromkeys(mask for _, mask in kept if mask))
         tests += [f"{self.call('all')}({mask})" for mask in masks]
@@ -390,7 +424,7 @@ class TilePrinter:
         line = f"{self.call('scatter_rows')}({self.result_place(rows[0], v)}, {step}, ({self.vector}[]){{{sums}}});"
         if not tests:
             return [line]
-        return [f"if ({' && '.join(tests)}) {line}", "else", *_braces([self.result("store", r, v) for r in rows])]
+        return [f"if ({' && '.join(tests)}) {line}", "else", *_braces([self.result("store", r, v, whole) for r in rows])]
 
     def totals(self) -> list[str]:
         """Partial results in lanes, combined and written as one element of each row."""

@@ -39,12 +39,16 @@ typedef int32_t tc_quad_u __attribute__((vector_size(16), aligned(1), may_alias)
 typedef int8_t tc_bytes __attribute__((vector_size(64)));
 typedef int64_t tc_halves __attribute__((vector_size(64)));
 #if defined(__AVX512BW__) && !defined(__clang__)
-/* sixteen bytes from each of four places */
-TC_TILE tc_words tc_four_rows(const char *from, int64_t step) {
-  tc_words r = __builtin_ia32_si512_si(*(const tc_quad_u *)from);
-  r = __builtin_ia32_inserti32x4_mask(r, *(const tc_quad_u *)(from + step), 1, r, -1);
-  r = __builtin_ia32_inserti32x4_mask(r, *(const tc_quad_u *)(from + 2 * step), 2, r, -1);
-  return __builtin_ia32_inserti32x4_mask(r, *(const tc_quad_u *)(from + 3 * step), 3, r, -1);
+/* sixteen bytes from a place, or from the last of them */
+TC_TILE tc_quad_u tc_quad_of(const char *from, int64_t step, int place, int places) {
+  return *(const tc_quad_u *)(from + (place < places ? place : places - 1) * step);
+}
+/* the same from each of four places, so many apart */
+TC_TILE tc_words tc_four_rows(const char *from, int64_t step, int first, int apart, int places) {
+  tc_words r = __builtin_ia32_si512_si(tc_quad_of(from, step, first, places));
+  r = __builtin_ia32_inserti32x4_mask(r, tc_quad_of(from, step, first + apart, places), 1, r, -1);
+  r = __builtin_ia32_inserti32x4_mask(r, tc_quad_of(from, step, first + 2 * apart, places), 2, r, -1);
+  return __builtin_ia32_inserti32x4_mask(r, tc_quad_of(from, step, first + 3 * apart, places), 3, r, -1);
 }
 #endif
 """
@@ -53,7 +57,7 @@ _INTERLEAVE = """
 #if defined(__AVX512BW__) && !defined(__clang__)
 /* words of the bytes that have one column in four rows */
 TC_TILE void tc_interleave(void *to, const void *from, int64_t step, int32_t signs) {
-  const tc_words r = __builtin_shuffle(tc_four_rows(from, step), (tc_words){$QUARTERS});
+  const tc_words r = __builtin_shuffle(tc_four_rows(from, step, 0, 1, 4), (tc_words){$QUARTERS});
   *(tc_words_u *)to = (tc_words)__builtin_shuffle((tc_bytes)r, (tc_bytes){$BYTES}) ^ signs;
 }
 #else
@@ -73,10 +77,10 @@ _TRANSPOSE = """
 typedef uint32_t tc_unsigned_words __attribute__((vector_size(64)));
 typedef uint16_t tc_short_words __attribute__((vector_size(32)));
 typedef tc_short_words tc_short_words_u __attribute__((aligned(2), may_alias));
-/* four words from each of sixteen places, as four vectors of sixteen */
-TC_TILE void tc_four_columns(tc_words *r, const char *p, int64_t step) {
-  const tc_words a = tc_four_rows(p, 4 * step), b = tc_four_rows(p + step, 4 * step);
-  const tc_words c = tc_four_rows(p + 2 * step, 4 * step), d = tc_four_rows(p + 3 * step, 4 * step);
+/* four words from each of up to sixteen places, as four vectors of sixteen */
+TC_TILE void tc_four_columns(tc_words *r, const char *p, int64_t step, int places) {
+  const tc_words a = tc_four_rows(p, step, 0, 4, places), b = tc_four_rows(p, step, 1, 4, places);
+  const tc_words c = tc_four_rows(p, step, 2, 4, places), d = tc_four_rows(p, step, 3, 4, places);
   const tc_halves ab = (tc_halves)__builtin_shuffle(a, b, (tc_words){$LOW}), cd = (tc_halves)__builtin_shuffle(c, d, (tc_words){$LOW});
   const tc_halves ef = (tc_halves)__builtin_shuffle(a, b, (tc_words){$HIGH}), gh = (tc_halves)__builtin_shuffle(c, d, (tc_words){$HIGH});
   r[0] = (tc_words)__builtin_shuffle(ab, cd, (tc_halves){0, 8, 2, 10, 4, 12, 6, 14});
@@ -84,20 +88,23 @@ TC_TILE void tc_four_columns(tc_words *r, const char *p, int64_t step) {
   r[2] = (tc_words)__builtin_shuffle(ef, gh, (tc_halves){0, 8, 2, 10, 4, 12, 6, 14});
   r[3] = (tc_words)__builtin_shuffle(ef, gh, (tc_halves){1, 9, 3, 11, 5, 13, 7, 15});
 }
-TC_TILE void tc_transpose_4(void *to, int64_t to_step, const void *from, int64_t step, int32_t signs) {
-  tc_words r[4];
-  tc_four_columns(r, from, step);
-  for (int row = 0; row < 4; ++row) *(tc_words_u *)((char *)to + row * to_step) = r[row] ^ signs;
+TC_TILE void tc_store_words(void *to, tc_words r, int words) {
+  if (words == 16) *(tc_words_u *)to = r;
+  else __builtin_ia32_storedqusi512_mask((int *)to, r, (uint16_t)((1u << words) - 1));
 }
-TC_TILE void tc_transpose_8(void *to, int64_t to_step, const void *from, int64_t step) {
-  const char *const p = from;
-  const tc_halves a = (tc_halves)tc_four_rows(p, 2 * step), b = (tc_halves)tc_four_rows(p + step, 2 * step);
-  *(tc_words_u *)to = (tc_words)__builtin_shuffle(a, b, (tc_halves){0, 8, 2, 10, 4, 12, 6, 14});
-  *(tc_words_u *)((char *)to + to_step) = (tc_words)__builtin_shuffle(a, b, (tc_halves){1, 9, 3, 11, 5, 13, 7, 15});
+TC_TILE void tc_transpose_4(void *to, int64_t to_step, const void *from, int64_t step, int places, int32_t signs) {
+  tc_words r[4];
+  tc_four_columns(r, from, step, places);
+  for (int row = 0; row < 4; ++row) tc_store_words((char *)to + row * to_step, r[row] ^ signs, places);
+}
+TC_TILE void tc_transpose_8(void *to, int64_t to_step, const void *from, int64_t step, int places) {
+  const tc_halves a = (tc_halves)tc_four_rows(from, step, 0, 2, places), b = (tc_halves)tc_four_rows(from, step, 1, 2, places);
+  tc_store_words(to, (tc_words)__builtin_shuffle(a, b, (tc_halves){0, 8, 2, 10, 4, 12, 6, 14}), 2 * places);
+  tc_store_words((char *)to + to_step, (tc_words)__builtin_shuffle(a, b, (tc_halves){1, 9, 3, 11, 5, 13, 7, 15}), 2 * places);
 }
 TC_TILE void tc_transpose_2(void *to, int64_t to_step, const void *from, int64_t step, int32_t signs) {
   tc_words r[4];
-  tc_four_columns(r, from, step);
+  tc_four_columns(r, from, step, 16);
   for (int row = 0; row < 4; ++row) {
     const tc_unsigned_words pairs = (tc_unsigned_words)(r[row] ^ signs);
     *(tc_short_words_u *)((char *)to + 2 * row * to_step) = __builtin_convertvector(pairs, tc_short_words);
@@ -105,18 +112,18 @@ TC_TILE void tc_transpose_2(void *to, int64_t to_step, const void *from, int64_t
   }
 }
 #else
-TC_TILE void tc_transpose_4(void *to, int64_t to_step, const void *from, int64_t step, int32_t signs) {
+TC_TILE void tc_transpose_4(void *to, int64_t to_step, const void *from, int64_t step, int places, int32_t signs) {
   for (int row = 0; row < 4; ++row)
-    for (int l = 0; l < 16; ++l) {
+    for (int l = 0; l < places; ++l) {
       int32_t word;
       __builtin_memcpy(&word, (const char *)from + l * step + 4 * row, 4);
       word ^= signs;
       __builtin_memcpy((char *)to + row * to_step + 4 * l, &word, 4);
     }
 }
-TC_TILE void tc_transpose_8(void *to, int64_t to_step, const void *from, int64_t step) {
+TC_TILE void tc_transpose_8(void *to, int64_t to_step, const void *from, int64_t step, int places) {
   for (int row = 0; row < 2; ++row)
-    for (int l = 0; l < 8; ++l) __builtin_memcpy((char *)to + row * to_step + 8 * l, (const char *)from + l * step + 8 * row, 8);
+    for (int l = 0; l < places; ++l) __builtin_memcpy((char *)to + row * to_step + 8 * l, (const char *)from + l * step + 8 * row, 8);
 }
 TC_TILE void tc_transpose_2(void *to, int64_t to_step, const void *from, int64_t step, int32_t signs) {
   for (int row = 0; row < 8; ++row)
@@ -145,19 +152,21 @@ TRANSPOSE = (TILE_INLINE, _filled(_ROWS), _filled(_TRANSPOSE))
 @dataclass(frozen=True)
 class _Copy:
     """Elements of ``size`` bytes from ``source`` to ``target``, which moves by one with the lanes; ``step``: bytes from one row of the
-    source to the next. Where one of ``inside`` is negative, it is 0 that is written."""
+    source to the next, as C has them; ``fewer``: lanes of a loop that has no whole vector. Where one of ``inside`` is negative, it is 0
+    that is written."""
 
     target: Address
     source: Address
-    step: int
+    step: str
     signs: int
     size: int = WORD
     inside: tuple[Linear, ...] = ()
+    fewer: int | None = None
 
     @property
     def lanes(self) -> int:
         """Elements that are written at once."""
-        return _lanes_of(self.size)
+        return self.fewer or _lanes_of(self.size)
 
 
 def _lanes_of(size: int) -> int:
@@ -233,8 +242,8 @@ def _write_rows(emitter: Emitter, rows: For, lanes: For, copy: _Copy) -> None:
         tests = [] if whole else [f"{rows.variable} <= {emitter.index(rows.upper - (together - 1))}"]
         with emitter.when(tests), _lanes(emitter, lanes, copy.lanes) as at:
             places = copy.target.substitute(at).written(emitter.index), copy.source.substitute(at).written(emitter.index)
-            signs = f", {copy.signs}" if copy.size <= WORD else ""
-            emitter.write(f"tc_transpose_{copy.size}(&{places[0]}, {to_step}, &{places[1]}, {copy.step}{signs});", stores=True)
+            lanes_and_signs = {2: f"{copy.signs}", WORD: f"{copy.lanes}, {copy.signs}", 2 * WORD: f"{copy.lanes}"}[copy.size]
+            emitter.write(f"tc_transpose_{copy.size}(&{places[0]}, {to_step}, &{places[1]}, {copy.step}, {lanes_and_signs});", stores=True)
         if not whole:
             row = For(f"{rows.variable}_row", Linear.of(rows.variable), rows.upper, 1, ())
             single = substitute(lanes, {rows.variable: Linear.of(row.variable)})
@@ -264,8 +273,7 @@ def _lanes(emitter: Emitter, loop: For, count: int) -> Iterator[Mapping[str, Lin
 
 
 def _run(emitter: Emitter, loop: For) -> tuple[Run, Address, Expr, int] | None:
-    """The copy that a loop over at least a vector of words or halves, as far as is known, is all of: its instance, place, value, and the
-    signs that are flipped."""
+    """The copy that a loop over words or halves is all of: its instance, place, value, and the signs that are flipped."""
     if loop.step != 1 or len(loop.body) != 1:
         return None
     (run,) = loop.body
@@ -273,9 +281,7 @@ def _run(emitter: Emitter, loop: For) -> tuple[Run, Address, Expr, int] | None:
         return None
     s = emitter.mapped.scop.statement(run.statement)
     target, dtype = emitter.target(s, run), emitter.mapped.scop.tensor(s.tensor).dtype
-    if s.operator != "=" or dtype not in MOVED or (loop.trips is not None and loop.trips < _lanes_of(DTYPES[dtype].bytes)):
-        return None
-    if target is None or target.runtime or target.stride(loop.variable) != 1:
+    if s.operator != "=" or dtype not in MOVED or target is None or target.stride(loop.variable) != 1:
         return None
     if isinstance(s.value, Call) and s.value.function == FLIP_SIGNS:
         return run, target, s.value.args[0], SIGNS
@@ -283,8 +289,8 @@ def _run(emitter: Emitter, loop: For) -> tuple[Run, Address, Expr, int] | None:
 
 
 def _interleaved(emitter: Emitter, loop: For) -> _Copy | None:
-    found = _run(emitter, loop) if loop.trips is not None else None
-    if found is None:
+    found = _run(emitter, loop) if loop.trips is not None and loop.trips >= LANES else None
+    if found is None or found[1].runtime:
         return None
     run, target, value, signs = found
     if not isinstance(value, Call) or value.function != PACK or len(value.args) != WORD:
@@ -297,7 +303,7 @@ def _interleaved(emitter: Emitter, loop: For) -> _Copy | None:
     steps = [row.fixed - known[0].fixed for row in known]
     if any(step != steps[1].times(number) or not step.is_constant for number, step in enumerate(steps)):
         return None
-    return _Copy(target, known[0], steps[1].constant, signs)
+    return _Copy(target, known[0], str(steps[1].constant), signs)
 
 
 def _transposed(emitter: Emitter, rows: For, lanes: For) -> _Copy | None:
@@ -320,12 +326,16 @@ def _transposed(emitter: Emitter, rows: For, lanes: For) -> _Copy | None:
     if read is value and emitter.mapped.scop.tensor(read.tensor).dtype != dtype:
         return None
     source = emitter.operand(read, run)
-    if source is None or source.runtime or source.base == target.base:
+    if source is None or source.base == target.base:
         return None
     size, apart = _bytes(emitter, read), source.stride(lanes.variable)
-    if source.stride(rows.variable) != moved // size or not apart or apart * size == moved:
+    if source.stride(rows.variable) != moved // size or apart in (0, moved // size):
         return None
-    return _Copy(target, source, apart * size, signs, moved, inside)
+    fewer = lanes.trips if lanes.trips is not None and lanes.trips < _lanes_of(moved) else None
+    if fewer is not None and (moved < WORD or fewer < PLACE // WORD or inside):
+        return None
+    step = f"{size} * ({source.step(lanes.variable)})" if apart is None else str(size * apart)
+    return _Copy(target, source, step, signs, moved, inside, fewer)
 
 
 def _padded(emitter: Emitter, run: Run, value: Select, rows: For, lanes: For) -> tuple[Linear, ...] | None:

@@ -93,7 +93,7 @@ def define(source: str, *, target: str | None = None, options: Options | None = 
 
     ``target`` is ``"cpu"``, ``"cuda"``, ``"opencl"``, ``"reference"``, or None for the device of the arguments; ``"cuda:sm_90"`` compiles
     for an architecture without running. ``dynamic`` names sizes that kernels take as they come, of every def that has them: one compilation
-    serves many values. Without it, a size becomes dynamic on its fifth value, or its sixty-fifth where fixed sizes give faster kernels. A
+    serves many values. Without it, a size becomes dynamic on its ninth value, or its sixty-fifth where fixed sizes give faster kernels. A
     ParseError or CheckError says where the text is wrong, an ArgumentError that an argument here is; a TCWarning points at a comparison of
     floats that may not be what it seems.
 

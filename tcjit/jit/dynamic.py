@@ -1,8 +1,8 @@
 """Dynamic sizes of a def, and the range of values that each of its kernels serves.
 
-A size is dynamic where the caller says so, where torch.compile has a symbol for it, and by itself once calls brought a fifth value of it; a
+A size is dynamic where the caller says so, where torch.compile has a symbol for it, and by itself once calls brought a ninth value of it; a
 sixty-fifth where the dynamic kernel turns out to compute some reduction in plain loops that fixed ones have a nest for. A dynamic kernel
-serves the values between two limits, one 32 times the other: a hundred values cost a few compilations, and what a kernel is made for is
+serves the values between two limits, one four times the other: a hundred values cost a few compilations, and what a kernel is made for is
 never far from what it is used for.
 """
 from __future__ import annotations
@@ -16,12 +16,12 @@ from tcjit.jit.kernel_cache import LoadedBinary
 from tcjit.jit.launch import Key
 from tcjit.jit.signature import Signature, evaluate
 
-FIXED_VALUES = 4  # values of a size that get kernels of their own before it is dynamic
+FIXED_VALUES = 8  # values of a size that get kernels of their own before it is dynamic, as many as torch.compile's recompile limit
 FIXED_VALUES_SLOW = 64  # the same where a dynamic kernel lacks nests that those have: it may take many times as long
 UNWARNED_SHAPES = 16  # distinct compiled shapes of a def before a warning
 OWN_VALUES = 1  # values up to here have kernels of their own: a loop that runs once is none, as a product with a vector is another one
-FIRST_LIMIT = 32  # values up to here share a kernel
-FACTOR = 32  # greatest over least value of the others
+FIRST_LIMIT = 8  # values up to here share a kernel
+FACTOR = 4  # greatest over least value of the others
 LARGEST = 1 << 30
 
 
@@ -29,7 +29,7 @@ def limits(value: int) -> tuple[int, int] | None:
     """The range of values that one kernel serves, by a value in it; None for values with kernels of their own.
 
     >>> limits(1), limits(2), limits(33)
-    (None, (2, 32), (33, 1024))
+    (None, (2, 8), (33, 128))
     """
     least, greatest = OWN_VALUES + 1, FIRST_LIMIT
     while greatest < value <= LARGEST:

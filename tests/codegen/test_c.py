@@ -97,6 +97,13 @@ def depths(text: str, pragma: str) -> list[int]:
     return [len(lines[i + 1]) - len(lines[i + 1].lstrip()) for i, line in enumerate(lines) if line.startswith(pragma)]
 
 
+def test_threads_share_tiles_whose_number_depends_on_a_loop_around_them() -> None:
+    """Two parts of the columns, one after the other, the last of fewer tiles: too few for threads, which share the tiles of each."""
+    text = source(MATMUL, {"A": (43, 800), "B": (800, 3093)}, Options()).text
+    parts, threads, tiles = (text.index(found) for found in ("c0 <= 1;", "#pragma omp parallel for", "c2 <= tc_min_index("))
+    assert parts < threads < tiles
+
+
 def test_parallel_loops_in_a_row_are_one_teams() -> None:
     text = "def f(float(M,K) A, float(K,N) B) -> (C, S) { C(m,n) +=! A(m,k) * B(k,n)  S(n) max=! C(m,n)  C(m,n) = C(m,n) - S(n) }"
     made = kernel(source(text, {"A": (200, 100), "B": (100, 200)}))

@@ -91,6 +91,25 @@ def test_what_is_no_result_is_read_under_masks_but_not_blended() -> None:
     assert store.count("tc_store_masked_f32x16(") == len(p.rows) and store.count("tc_store_f32x16(") == len(p.rows) * (vectors - 1)
 
 
+def test_whole_tiles_are_stored_without_masks() -> None:
+    """One comparison for each end of the results, or for each dimension along which the last tile overlaps."""
+    p = printer(MATMUL, {"A": (100, 64), "B": (64, 333)})
+    store, rows, vectors = text_of(p, "store"), len(p.rows), p.nest.leaf.vectors
+    whole, checked = store.split("else")
+    assert whole.count("tc_store_f32x16(") == rows * vectors and "masked" not in whole and whole.count("if (") == 1
+    assert checked.count("tc_store_masked_f32x16(") + checked.count("tc_store_f32x16(") == rows * vectors and "masked" in checked
+
+
+def test_prefetch() -> None:
+    """The lines that the next tile along the lanes reads at a step, once for all rows."""
+    p = printer(MATMUL, {"A": (20, 600), "B": (600, 3000)})
+    lanes = p.nest.leaf.vectors * 16
+    assert p.nest.prefetch == (1,) and p.nest.leaf.vectors > 1
+    expected = [f"__builtin_prefetch(tc_p1 + {lanes + line});" for line in range(0, lanes, 16)]
+    assert [line.strip() for line in text_of(p, "full").splitlines() if "prefetch" in line] == expected
+    assert p.tiled.show().endswith(", B prefetched")
+
+
 def test_the_last_rows_overlap() -> None:
     """The last tile begins where all of its rows are results, and stores those that the tile before does not."""
     p = printer(MATMUL, ODD)

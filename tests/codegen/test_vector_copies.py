@@ -26,10 +26,13 @@ WIDE = machine_of(host.compiler()).vector_bytes == 64
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None or platform.machine() != "x86_64", reason="gcc's flags for x86")
 WRAPPERS = """
 void interleave(void *to, const void *from, int64_t step, int32_t signs) { tc_interleave(to, from, step, signs); }
-#define TRANSPOSE(size) void transpose_##size(void *to, int64_t to_step, const void *from, int64_t step, int32_t signs) \\
-  { tc_transpose_##size(to, to_step, from, step, signs); }
-TRANSPOSE(2)
-TRANSPOSE(4)
+void transpose_2(void *to, int64_t to_step, const void *from, int64_t step) { tc_transpose_2(to, to_step, from, step, 0); }
+#define OF(n) \\
+  void transpose_4_##n(void *to, int64_t to_step, const void *from, int64_t step, int32_t signs) \\
+  { tc_transpose_4(to, to_step, from, step, n, signs); } \\
+  void transpose_8_##n(void *to, int64_t to_step, const void *from, int64_t step) \\
+  { tc_transpose_8(to, to_step, from, step, n < 8 ? n : 8); }
+OF(4) OF(5) OF(14) OF(16)
 """
 ORDERS = {"nn": "X(m,k) U(k,n)", "nt": "X(m,k) U(n,k)", "tn": "X(k,m) U(k,n)", "tt": "X(k,m) U(n,k)"}
 
@@ -66,13 +69,28 @@ def test_interleaved_rows(functions: ctypes.CDLL, step: int, signs: int) -> None
 @needs_gcc
 @pytest.mark.parametrize("signs", [0, SIGNS])
 @pytest.mark.parametrize("step", [16, 21, 70])
-def test_transposed_words(functions: ctypes.CDLL, step: int, signs: int) -> None:
-    memory = np.random.default_rng(0).integers(0, 256, 2000).astype(np.uint8)
+@pytest.mark.parametrize("lanes", [4, 5, 14, 16])
+def test_transposed_words(functions: ctypes.CDLL, lanes: int, step: int, signs: int) -> None:
+    memory = np.random.default_rng(0).integers(0, 256, 3 + (lanes - 1) * step + 16).astype(np.uint8)
     found = np.zeros((4, 20), np.int32)
-    functions.transpose_4(place(found), ctypes.c_int64(80), place(memory, 3), ctypes.c_int64(step), ctypes.c_int32(signs))
-    rows = np.stack([memory[3 + lane * step :][:16] for lane in range(16)])
-    np.testing.assert_array_equal(found[:, :16], rows.view(np.int32).T ^ np.int32(signs))
-    assert not found[:, 16:].any()
+    transpose = getattr(functions, f"transpose_4_{lanes}")
+    transpose(place(found), ctypes.c_int64(80), place(memory, 3), ctypes.c_int64(step), ctypes.c_int32(signs))
+    rows = np.stack([memory[3 + lane * step :][:16] for lane in range(lanes)])
+    np.testing.assert_array_equal(found[:, :lanes], rows.view(np.int32).T ^ np.int32(signs))
+    assert not found[:, lanes:].any()
+
+
+@needs_gcc
+@pytest.mark.parametrize("step", [16, 24, 72])
+@pytest.mark.parametrize("lanes", [4, 5, 14])
+def test_transposed_elements_of_eight_bytes(functions: ctypes.CDLL, lanes: int, step: int) -> None:
+    memory = np.random.default_rng(0).integers(0, 256, 2000).astype(np.uint8)
+    found = np.zeros((2, 12), np.int64)
+    getattr(functions, f"transpose_8_{lanes}")(place(found), ctypes.c_int64(96), place(memory, 3), ctypes.c_int64(step))
+    lanes = min(lanes, 8)
+    rows = np.stack([memory[3 + lane * step :][:16] for lane in range(lanes)])
+    np.testing.assert_array_equal(found[:, :lanes], rows.view(np.int64).T)
+    assert not found[:, lanes:].any()
 
 
 @needs_gcc
@@ -80,7 +98,7 @@ def test_transposed_words(functions: ctypes.CDLL, step: int, signs: int) -> None
 def test_transposed_halves(functions: ctypes.CDLL, step: int) -> None:
     memory = np.random.default_rng(0).integers(0, 256, 2000).astype(np.uint8)
     found = np.zeros((8, 20), np.int16)
-    functions.transpose_2(place(found), ctypes.c_int64(40), place(memory, 3), ctypes.c_int64(step), ctypes.c_int32(0))
+    functions.transpose_2(place(found), ctypes.c_int64(40), place(memory, 3), ctypes.c_int64(step))
     rows = np.stack([memory[3 + lane * step :][:16] for lane in range(16)])
     np.testing.assert_array_equal(found[:, :16], rows.view(np.int16).T)
     assert not found[:, 16:].any()

@@ -41,7 +41,7 @@ def halved(float(B) X) -> (Y) { Y(i) = X(2*i) + float(B) }
 def wide(float16(B,N) X) -> (S) { S(b) +=! X(b,n) }
 def backwards(float(B) X) -> (Y) { Y(i) = X(B - 1 - i) where i in 0:B }
 """
-EDGES = (1, 2, 3, 5, 7, 16, 31, 32, 33, 34, 100, 255)
+EDGES = (1, 2, 3, 5, 8, 9, 16, 31, 32, 33, 34, 100, 255)
 Expected = Callable[..., torch.Tensor]
 
 
@@ -85,7 +85,7 @@ def test_one_kernel_serves_many_values(name: str, kernels: list[dict[str, Any]])
         given = args(value)
         for _ in range(2):  # the long way, then the fast path
             torch.testing.assert_close(called(*given), expected(*given), rtol=1e-3, atol=1e-3)
-    assert kernels.count({}) <= 1 and len(kernels) <= 4, "a size of 1 has a kernel of its own"
+    assert kernels.count({}) <= 1 and len(kernels) <= 6, "a size of 1 has a kernel of its own"
 
 
 @pytest.mark.parametrize("sizes", [["B", "N"], ["N"], ["B", "N", "K"], ["K"]])
@@ -99,18 +99,18 @@ def test_any_size_may_be_dynamic(sizes: list[str], kernels: list[dict[str, Any]]
     assert len(kernels) == 1
 
 
-def test_a_hundred_batch_sizes_cost_three_compilations(kernels: list[dict[str, Any]]) -> None:
+def test_a_hundred_batch_sizes_cost_five_compilations(kernels: list[dict[str, Any]]) -> None:
     mlp = tcjit.define(TEXT + "# hundred", target="cpu", dynamic=["B"]).mlp
     w, b = seeded(37, 70), seeded(37)
     for value in range(2, 2000, 20):
         x = seeded(value, 70)
         torch.testing.assert_close(mlp(x, w, b), torch.relu(x @ w.T + b), rtol=1e-3, atol=1e-3)
-    assert kernels == [{"B": list(dynamic.limits(value) or ())} for value in (2, 33, 1025)]
+    assert kernels == [{"B": list(dynamic.limits(value) or ())} for value in (2, 9, 33, 129, 513)]
 
 
 def test_values_that_share_a_kernel() -> None:
-    assert [dynamic.limits(n) for n in (0, 1, 32, 33, 1024, 1025, 1 << 40)] == [
-        None, None, (2, 32), (33, 1024), (33, 1024), (1025, 32768), None
+    assert [dynamic.limits(n) for n in (0, 1, 2, 8, 9, 32, 33, 1024, 1 << 40)] == [
+        None, None, (2, 8), (2, 8), (9, 32), (9, 32), (33, 128), (513, 2048), None
     ]  # fmt: skip
     for value in range(2, 5000, 7):
         least, greatest = dynamic.limits(value) or (0, 0)
@@ -126,14 +126,14 @@ def test_nothing_of_a_size_zero_is_dynamic() -> None:
 def test_layouts_and_outputs() -> None:
     columns = tcjit.define(TEXT + "# layouts", target="cpu", dynamic=["B"]).columns
     turned = tcjit.define(TEXT + "# layouts", target="cpu", dynamic=["B"]).turned
-    for value in (1, 2, 9, 40, 1):
+    for value in (1, 2, 7, 40, 1):
         x = seeded(12, value).T
         torch.testing.assert_close(columns(x), x.sum(0), rtol=1e-4, atol=1e-4)
         wide = seeded(value, 24)[:, ::2]
         torch.testing.assert_close(columns(wide), wide.sum(0), rtol=1e-4, atol=1e-4)
         out = torch.empty(12, value)
         assert turned(x, out=out) is out and torch.equal(out, x.T)
-    assert len(columns._dynamic_kernels) == 4, "transposed and strided, up to 32 and beyond"
+    assert len(columns._dynamic_kernels) == 4, "transposed and strided, up to 8 and beyond"
 
 
 def test_a_kernel_that_does_not_serve_all_values_is_asked_which(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,14 +144,14 @@ def test_a_kernel_that_does_not_serve_all_values_is_asked_which(monkeypatch: pyt
     assert made.record["total"]
     (name,), positions, facts = made.record["context"]
     some = made._replace(record={**made.record, "total": False, "context": [[name], positions, [*facts, f"{name} >= 6"]]})
-    serves = [dynamic.instance(text, def_.signature, replace(key, shapes=((size, 7),)), some) is not None for size in (5, 6, 9)]
+    serves = [dynamic.instance(text, def_.signature, replace(key, shapes=((size, 7),)), some) is not None for size in (5, 6, 8)]
     assert serves == [False, True, True]
 
 
 def test_what_a_kernel_says_of_its_shapes() -> None:
     mlp = tcjit.define(TEXT + "# says", target="cpu", dynamic=["B"]).mlp
     k = mlp.compile(seeded(5, 70), seeded(37, 70), seeded(37))
-    assert "2 <= B <= 32" in k.source and k.resources["verified"]
+    assert "2 <= B <= 8" in k.source and k.resources["verified"]
     assert k.record["returns"][0]["shape"] == [5, 37] and k.program.value("B") == 5
     assert k.check(seeded(5, 70), seeded(37, 70), seeded(37)).used["Y"] <= 1
     with pytest.raises(ShapeError, match="compiled for X of shape"):
@@ -221,12 +221,12 @@ def test_a_dynamic_kernel_of_too_many_lines_gives_way_to_fixed_ones(monkeypatch:
 # ---------------------------------------------------------------- by itself
 
 
-def test_the_fifth_value_makes_a_size_dynamic(kernels: list[dict[str, Any]]) -> None:
+def test_the_ninth_value_makes_a_size_dynamic(kernels: list[dict[str, Any]]) -> None:
     softmax = tcjit.define(TEXT + "# fifth", target="cpu").softmax
-    for value in (3, 4, 3, 5, 6, 7, 8, 9, 40, 3):
+    for value in (3, 4, 3, 5, 6, 7, 8, 9, 10, 11, 40, 3):
         x = seeded(value, 70)
         torch.testing.assert_close(softmax(x), x.softmax(1), rtol=1e-4, atol=1e-5)
-    assert kernels == [{}, {}, {}, {}, {"B": [2, 32]}, {"B": [33, 1024]}]
+    assert kernels == [*[{}] * 8, {"B": [9, 32]}, {"B": [33, 128]}]
 
 
 def test_dynamic_kernels_have_the_nests_of_fixed_ones() -> None:
@@ -244,6 +244,7 @@ PADDED = "def padded(float(N) X, float(K) w) -> (O) { O(n) +=! (n + k >= 1 && n 
 def test_values_keep_kernels_of_their_own_where_a_dynamic_one_lacks_a_nest(
     monkeypatch: pytest.MonkeyPatch, kernels: list[dict[str, Any]]
 ) -> None:
+    monkeypatch.setattr(dynamic, "FIXED_VALUES", 4)
     monkeypatch.setattr(dynamic, "FIXED_VALUES_SLOW", 6)
     found = pad_operands.paddings
     monkeypatch.setattr(pad_operands, "paddings", lambda value, *rest: [] if rest[3] else found(value, *rest))  # none for dynamic sizes
@@ -252,7 +253,7 @@ def test_values_keep_kernels_of_their_own_where_a_dynamic_one_lacks_a_nest(
         x = seeded(value)
         expected = torch.nn.functional.conv1d(x[None, None], w[None, None], padding=1)[0, 0]
         torch.testing.assert_close(padded(x, w), expected, rtol=1e-4, atol=1e-5)
-    assert kernels == [{}, {}, {}, {}, {"N": [33, 1024]}, {}, {}]
+    assert kernels == [{}, {}, {}, {}, {"N": [129, 512]}, {}, {}]
 
 
 NESTS: dict[str, tuple[str, list[str], Callable[[int], tuple[torch.Tensor, ...]], Callable[..., torch.Tensor], str]] = {
@@ -311,6 +312,19 @@ def test_what_nests_do_for_dynamic_sizes(name: str) -> None:
     assert kernel.nests and words in kernel.resources["reductions"][0] and " <= " in kernel.source.splitlines()[0]
 
 
+@pytest.mark.parametrize(("rows", "columns"), [(33, 500), (58, 333), (128, 512)])
+def test_the_last_panel_of_a_dynamic_size_is_computed_whole(rows: int, columns: int) -> None:
+    """What it reads beyond the size is in the panel: no step asks for its rows and lanes, which only stores leave out."""
+    text = "def f(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) }"
+    product = tcjit.define(text, target="cpu", dynamic=["M", "N", "K"]).f
+    a, b = seeded(rows, 700), seeded(columns, 700)
+    torch.testing.assert_close(product(a, b), a @ b.T, rtol=1e-3, atol=1e-3)
+    kernel = product.compile(a, b)
+    assert "_staged[" in kernel.source and "tc_load_masked" not in kernel.source.partition("int64_t tc_f(")[2]
+    if "tc_float16" in kernel.source:
+        assert "tc_transpose_4(&" in kernel.source, "strides are those of a call"
+
+
 def test_running_sums_of_a_dynamic_length() -> None:
     running = tcjit.define("def f(float(M,N) X) -> (S) { S(i,j) +=! k <= j ? X(i,k) : 0.0 where j in 0:N }", target="cpu", dynamic=["N"]).f
     for value in (2, 9, 33, 500):
@@ -335,7 +349,7 @@ def test_a_tuned_shape_keeps_a_kernel_of_its_own(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(kernel_cache, "is_tuned", lambda signature, key: key.shapes[0][0] == 6)
     for value in (5, 6, 7):
         mlp(seeded(value, 70), seeded(37, 70), seeded(37))
-    assert kernels == [{"B": [2, 32]}, {}]
+    assert kernels == [{"B": [2, 8]}, {}]
 
 
 def test_a_size_that_cannot_be_dynamic_stays_as_it_is_and_says_so_once(kernels: list[dict[str, Any]]) -> None:
@@ -372,7 +386,7 @@ def test_symbolic_sizes_reach_the_operator(kernels: list[dict[str, Any]]) -> Non
         return space.mlp(x, w, b) * 2
 
     compiled = torch.compile(layer, dynamic=True, fullgraph=True, backend="aot_eager")
-    for value in (5, 6, 7, 20):
+    for value in (5, 6, 7, 8):
         x, w, b = seeded(value, 70), seeded(37, 70), seeded(37)
         torch.testing.assert_close(compiled(x, w, b), 2 * torch.relu(x @ w.T + b), rtol=1e-3, atol=1e-3)
     assert len(kernels) == 1 and "B" in kernels[0]
@@ -394,11 +408,11 @@ def test_another_process_serves_new_values_without_compiling() -> None:
     code = f"""
 import sys, json, torch, tcjit
 total = tcjit.define({TEXT!r}, target="cpu", dynamic=["B"]).total
-found = [float(total(torch.ones(n))) for n in (3, 17, 30)]
+found = [float(total(torch.ones(n))) for n in (9, 17, 30)]
 print(json.dumps([found, "lark" in sys.modules, "islpy" in sys.modules]))
 """
     first, second = (json.loads(child(code).strip().splitlines()[-1]) for _ in range(2))
-    assert first[0] == second[0] == [3.0, 17.0, 30.0]
+    assert first[0] == second[0] == [9.0, 17.0, 30.0]
     assert first[1:] == [True, True] and second[1:] == [False, False]
 
 
@@ -421,13 +435,13 @@ def test_few_iterations_and_many_go_different_ways_to_the_same_results(threads: 
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        table, picks = seeded(300, 200), torch.arange(300, dtype=torch.int32).flip(0)
+        table, picks = seeded(120, 250), torch.arange(120, dtype=torch.int32).flip(0)
         source = f.compile(table, picks).source
         tests = re.findall(r"^  if \((.*tc_size_B.* >= \d+)\) \{$", source, re.MULTILINE)
-        holds = [[size for size in range(1, 301) if eval(test, {"tc_size_B": size, "tc_fdiv": floordiv})] for test in tests]
+        holds = [[size for size in range(33, 121) if eval(test, {"tc_size_B": size, "tc_fdiv": floordiv})] for test in tests]
         worth = [sizes[0] for sizes in holds if sizes]
-        assert worth and all(1 < value < 300 for value in worth), source
-        for count in sorted({1, 2, 299, 300, *(value + step for value in worth for step in (-1, 0))}):
+        assert worth and all(33 < value < 120 for value in worth), source
+        for count in sorted({1, 2, 34, 119, 120, *(value + step for value in worth for step in (-1, 0))}):
             chosen = picks[-count:].contiguous()
             y, z = f(table[:count].contiguous(), chosen)
             expected = table[chosen.long()]

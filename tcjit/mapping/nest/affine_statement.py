@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -9,7 +10,8 @@ import islpy as isl
 
 from tcjit.errors import MappingError
 from tcjit.grammar.affine import affine, guarded_accesses, isl_name
-from tcjit.grammar.ast import Access, Program
+from tcjit.grammar.ast import Access, Index, Program
+from tcjit.grammar.polynomial import names
 from tcjit.mapping.assignment import Assignment, to_statement
 from tcjit.mapping.nest.epilogue import Epilogue
 from tcjit.mapping.nest.statement import AffineStatement, FlatAccess, FlatStatement, Place, PointwiseStore, linear_form
@@ -72,4 +74,11 @@ def address(access: Access, dims: tuple[str, ...], tensors: Mapping[str, Storage
             runtime.append((axis, storage.estimated_strides[axis], read(text)))
         else:
             parts.append(f"{stride} * ({text})")
-    return Place(read(" + ".join(parts) or "0"), tuple(runtime))
+    return Place(read(" + ".join(parts) or "0"), tuple(runtime), _axes(access, storage))
+
+
+def _axes(access: Access, storage: Storage) -> dict[str, int]:
+    """The extents of axes of fixed size that a dimension by itself indexes, which moves no other."""
+    used = Counter(name for sub in access.subscripts for name in names(sub))
+    axes = [(axis, sub.name) for axis, sub in enumerate(access.subscripts) if isinstance(sub, Index) and used[sub.name] == 1]
+    return {isl_name(name): storage.shape[axis] for axis, name in axes if storage.extent(axis) is None}

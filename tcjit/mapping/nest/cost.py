@@ -297,6 +297,13 @@ class TileCosts:
         late = -(-extent // width) * LATE_LINES * LINE / (extent * min(apart)) if apart else 0.0
         return max(cycles, moved, self.memory * (1 + IN_TURNS * once + late))
 
+    def prefetched(self, shape: Shape, staged: Collection[int]) -> tuple[int, ...]:
+        """Operands, by their number, whose rows come from beyond the second cache a few lines of each at a time, which the processor does
+        not foresee: those of the tile beside."""
+        if self.over_terms or shape.window:
+            return ()
+        return tuple(number for number, use in enumerate(self.uses) if number not in staged and use.comes_in_parts(shape.vectors))
+
     def writes_apart(self, shape: Shape, row_panel: int) -> bool:
         """Whether results that the second cache does not hold lie on more pages than the TLB has, along the rows of one tile of lanes, and
         what these rows read stays in the first cache while lanes follow one another instead."""
@@ -448,13 +455,18 @@ class _Use:
         shared = shape.rows if shape.row and shape.row not in self.operand.dims else 1
         extents, operand = self.costs.s.extents, self.operand
         matrices = prod(extents[dim] for dim in self.costs.s.outputs if operand.stride(dim) * self.bytes > self.step)
-        alone = matrices < SHARED_MATRICES and self.moves and self.beyond
+        alone = matrices < SHARED_MATRICES and self.moves and self.elements * self.bytes > self.costs.core.last // 2
         return alone and self.has_separate_rows(shape.vectors) and self.results <= STREAM_USES * shared
 
     def has_separate_rows(self, vectors: int) -> bool:
         """Whether the lines that a tile reads along the lanes are apart from those at the next term."""
         core = self.costs.core
         return self.moves and self.step > 2 * core.lanes * vectors * self.bytes
+
+    def comes_in_parts(self, vectors: int) -> bool:
+        """Whether tiles read parts of rows of what the second cache does not hold."""
+        contiguous = self.operand.single is not None and self.operand.stride(self.costs.lane) == 1
+        return self.beyond and contiguous and self.has_separate_rows(vectors)
 
     def is_staged(self, row: str | None, rows: int, vectors: int) -> bool:
         """Whether the operand is worth a copy: it is computed, its lanes are strided, or its rows lie on too many pages."""

@@ -69,7 +69,7 @@ def merge(s: FlatStatement, outer: str, inner: str) -> FlatStatement:
     dims, terms = (tuple(name for name in names if name != outer) for names in (s.dims, s.terms))
 
     dynamic = {inner if dim == outer else dim: f"{extent} * ({text})" if dim == outer else text for dim, text in s.dynamic.items()}
-    made = replace(s.with_forms(lambda flat: flat.without(outer)), dims=dims, terms=terms, domain=domain, results=results)
+    made = replace(s.with_forms(lambda flat: replace(flat.without(outer), axes={})), dims=dims, terms=terms, domain=domain, results=results)
     return replace(made, dynamic=dynamic)
 
 

@@ -185,7 +185,7 @@ def _shapes(costs: TileCosts, register_tile: tuple[int, ...]) -> Iterator[Shape]
     for row, column in permutations(reusing, 2) if over_terms else ():
         for rows, columns in product(COLUMNS, repeat=2):
             wanted = not register_tile or (rows * columns, 1) == (*register_tile,)
-            if wanted and rows <= s.extent(row) and columns <= s.extent(column) and not {row, column} & set(s.fewest):
+            if wanted and all(count <= s.fewest.get(dim, s.extent(dim)) for dim, count in ((row, rows), (column, columns))):
                 yield Shape(lane, 1, row, rows, costs.window, costs.terms, column, columns)
 
 
@@ -307,7 +307,7 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate, *, turned: bool = Fa
     loops = [*batch, *around, *terms]
     reload = bool(shape.window) and not cost.share and shape.accumulators > 4
     leaf = Leaf(shape.lane, shape.vectors, shape.leaf_rows, shape.window, reload)
-    nest = Nest(tuple(loops), leaf)
+    nest = Nest(tuple(loops), leaf, costs.prefetched(shape, cost.staged))
     traffic = Traffic(s, nest, found, cost.staged, core.element)
     moved = traffic.cycles(core)
     late = traffic.written_late * core.l3_byte if moved else 0.0

@@ -33,14 +33,15 @@ class RuntimeAxis:
 @dataclass(frozen=True)
 class FlatAccess:
     """The element ``constant + sum(form[d] * d)`` of a memory of ``elements``, and what ``runtime`` axes add; dimensions that do not move
-    it are in no form. Where the number of elements depends on dynamic sizes, ``elements`` is 0: no place beyond the domain is known to be
-    one of them."""
+    it are in no form. Where the number of elements depends on dynamic sizes, ``elements`` is 0. A dimension of ``axes`` is all that an axis
+    is indexed by, and moves no other: its values from 0 up to the extent are inside, whatever those of other dimensions."""
 
     tensor: str
     form: Mapping[str, int]
     constant: int
     elements: int
     runtime: tuple[RuntimeAxis, ...] = ()
+    axes: Mapping[str, int] = field(default_factory=dict)
 
     def stride(self, dim: str) -> int:
         """Elements by which the access moves when ``dim`` moves by one, runtime axes aside."""
@@ -58,7 +59,8 @@ class FlatAccess:
             return before + sum(form.get(dim, 0) * points for dim, points in by.items())
 
         runtime = tuple(replace(axis, constant=constant(axis.form, axis.constant)) for axis in self.runtime)
-        return replace(self, constant=constant(self.form, self.constant), runtime=runtime)
+        axes = {dim: extent for dim, extent in self.axes.items() if not by.get(dim)}
+        return replace(self, constant=constant(self.form, self.constant), runtime=runtime, axes=axes)
 
     def without(self, dim: str) -> FlatAccess:
         """The place at 0 of a dimension."""
@@ -66,7 +68,8 @@ class FlatAccess:
         def left(form: Mapping[str, int]) -> dict[str, int]:
             return {name: step for name, step in form.items() if name != dim}
 
-        return replace(self, form=left(self.form), runtime=tuple(replace(axis, form=left(axis.form)) for axis in self.runtime))
+        runtime = tuple(replace(axis, form=left(axis.form)) for axis in self.runtime)
+        return replace(self, form=left(self.form), runtime=runtime, axes=left(self.axes))
 
     def walks_as_one(self, outer: str, inner: str, extent: int) -> bool:
         """Whether a step of one dimension is ``extent`` steps of another."""
@@ -265,6 +268,7 @@ class Place:
 
     fixed: isl.PwAff
     runtime: tuple[tuple[int, int, isl.PwAff], ...] = ()  # axis, an estimate of its stride, subscript
+    axes: Mapping[str, int] = field(default_factory=dict)  # as in FlatAccess
 
     def pullback(self, points: isl.MultiAff) -> Place:
         """The place over the points of a class."""
@@ -315,7 +319,7 @@ def linear_form(tensor: str, elements: int, place: Place, dims: tuple[str, ...],
     """A place as linear forms where it is made of some on the domain, divisions that the domain decides included."""
     form, constant = _linear(tensor, place.fixed, dims, domain)
     runtime = [(axis, *_linear(tensor, subscript, dims, domain), stride) for axis, stride, subscript in place.runtime]
-    return FlatAccess(tensor, form, constant, elements, tuple(RuntimeAxis(*axis) for axis in runtime))
+    return FlatAccess(tensor, form, constant, elements, tuple(RuntimeAxis(*axis) for axis in runtime), place.axes)
 
 
 def _linear(tensor: str, value: isl.PwAff, dims: tuple[str, ...], domain: isl.Set) -> tuple[dict[str, int], int]:

@@ -192,8 +192,15 @@ def _with_whole_tiles(s: FlatStatement, nest: Nest, width: int, dims: Collection
 
 def _read_inside(s: FlatStatement, flat: FlatAccess) -> isl.Set:
     """The points at which an access is known to be inside its tensor."""
-    if flat.runtime:
-        return s.domain
+    if flat.runtime or not flat.elements:  # where it is at another point, or in the same row as one
+        inside = s.domain
+        for at, dim in enumerate(s.dims):
+            if dim not in flat.dims or dim in flat.axes:
+                inside = inside.project_out(DIM.set, at, 1).insert_dims(DIM.set, at, 1)
+            if dim in flat.axes:
+                inside = inside.lower_bound_val(DIM.set, at, isl.Val(0, inside.get_ctx()))
+                inside = inside.upper_bound_val(DIM.set, at, isl.Val(flat.axes[dim] - 1, inside.get_ctx()))
+        return inside
     place = " + ".join([*(f"{step} * {dim}" for dim, step in flat.form.items()), str(flat.constant)])
     return isl.Set.read_from_str(s.domain.get_ctx(), f"{{ [{', '.join(s.dims)}] : 0 <= {place} < {flat.elements} }}")
 
@@ -205,11 +212,13 @@ def _without_result_conditions(s: FlatStatement, nest: Nest, domain: isl.Set) ->
     """
     outputs, ctx, count = len(s.outputs), s.domain.get_ctx(), len(s.dims)
     every = isl.Set.universe(s.results.get_space())
-    if s.is_box or s.dynamic or s.start is None or nest.leaf.lane in s.terms or len(domain.get_basic_sets()) != 1:
+    if s.is_box or s.start is None or nest.leaf.lane in s.terms or len(domain.get_basic_sets()) != 1:
         return domain, every
     (basic,) = domain.get_basic_sets()
     facts = [f"0 <= {dim} <= {domain.dim_max_val(at) if dim in s.free_dims else s.range(dim)[1]}" for at, dim in enumerate(s.dims)]
-    box = isl.Set.read_from_str(ctx, f"{{ [{', '.join(s.dims)}] : {' and '.join(facts)} }}")
+    facts += [f"{dim} < {extent}" for dim, extent in s.dynamic.items()]
+    box = isl.Set.read_from_str(ctx, f"{parameters(s.domain)}{{ [{', '.join(s.dims)}] : {' and '.join(facts)} }}")
+    box = box.intersect_params(s.results.params())
     kept, dropped = isl.BasicSet.universe(s.domain.get_space()), isl.BasicSet.universe(s.domain.get_space())
     for constraint in basic.get_constraints():
         if constraint.involves_dims(DIM.set, outputs, count - outputs):

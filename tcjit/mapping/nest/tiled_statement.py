@@ -17,6 +17,7 @@ from tcjit.mapping.nest.vector_forms import is_dot_product
 
 # accumulators get their first values; a tile with all its points, or with some, updates them; results are stored
 Kind = Literal["start", "full", "partial", "store"]
+UNEVEN = 0.02  # of the iterations of threads, that one has more than another: then they take turns
 KINDS: tuple[Kind, ...] = ("start", "full", "partial", "store")
 
 
@@ -37,14 +38,23 @@ class TiledStatement:
         return self.statement.name
 
     def varies(self, loops: int) -> bool:
-        """Whether iterations of the outermost loops, so many of them, have other tiles than those around them: not at the ends alone."""
+        """Whether iterations of the outermost loops, so many of them, have other tiles than those around them, or the last much fewer."""
         tiles = self.tiles.full.union(self.tiles.partial)
 
         def at(position: int, value: int) -> isl.Set:
             return tiles.fix_val(DIM.set, position, isl.Val(value, tiles.get_ctx())).project_out(DIM.set, position, 1)
 
         moving = [(position, count) for position, count in enumerate(self.tiles.counts) if count > 1][:loops]
-        return any(not at(position, count // 3).is_equal(at(position, 2 * count // 3)) for position, count in moving)
+        if any(self._missing(position) > UNEVEN for position, _ in moving):
+            return True
+        return not self.statement.is_box and any(not at(each, count // 3).is_equal(at(each, 2 * count // 3)) for each, count in moving)
+
+    def _missing(self, position: int) -> float:
+        """Of a loop over blocks, the part of all its iterations that the last block does not have."""
+        dim, block = self.nest.loops[position].dim, self.nest.loops[position].block
+        extent = self.statement.extent(dim)
+        inside = any(loop.dim == dim for loop in self.nest.loops[position + 1 :])
+        return -extent % block / extent if inside and dim not in self.statement.dynamic else 0.0
 
     @property
     def points_of_tile(self) -> int:
@@ -69,5 +79,6 @@ class TiledStatement:
         rows = " x ".join(f"{count} {dim}" for dim, count in leaf.rows)
         window = f", window {' '.join(leaf.window)}" if leaf.window else ""
         window += f", {self.body.function}" if is_dot_product(self.body) else ""
+        fetched = "".join(f", {self.operands[number].flats[0].tensor} prefetched" for number in self.nest.prefetch)
         tile = f"{leaf.vectors} x {self.width} {leaf.lane}{f' x {rows}' if rows else ''}{window}"
-        return f"{self.statement.write.tensor}: loops {' '.join(loop.dim for loop in self.nest.loops)}, register tile {tile}"
+        return f"{self.statement.write.tensor}: loops {' '.join(loop.dim for loop in self.nest.loops)}, register tile {tile}{fetched}"

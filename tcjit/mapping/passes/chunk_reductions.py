@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from math import prod
+from math import isqrt, prod
 
 from tcjit.grammar.affine import affine, guarded_accesses, isl_name
 from tcjit.grammar.ast import Access, Binary, Const, Index
@@ -37,7 +37,7 @@ LEAST_CHUNKS = 8  # of its rows that are worth it
 LONG = 256  # terms of a dimension that is cut on a CPU whatever loops are outside it
 ACCURATE = 1 << 20  # terms of one result, one after the other: the sum of more loses digits that no other order of float32 would
 ACCURATE_CHUNK = 1 << 13  # terms of a chunk then: lanes of a vector share them, so that each adds few before partial results are combined
-MAX_DYNAMIC_RATIO = 32  # by how much the values of a dynamic size differ at most
+MAX_DYNAMIC_RATIO = 4  # by how much the values of a dynamic size differ at most
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,8 @@ def chunk_reduction(
 
 def _worth(a: Assignment, temporaries: Temporaries, before: Assignments, target: Machine | Device) -> int:
     """How many chunks give a target enough to do where the results alone do not."""
-    results, terms = _volume(a.results), _volume(a.terms)
-    longest = max(upper - lower for _, lower, upper in a.terms)
+    results, terms = _volume(_middle(a, a.results)), _volume(_middle(a, a.terms))
+    longest = max(upper - lower for _, lower, upper in _middle(a, a.terms))
     if isinstance(target, Machine):
         busy = _reuses(a) or operations(a.value) >= CALL  # more so than memory
         few = results < ENOUGH_RESULTS or (results <= FEW_TILES and longest >= CPU_CHUNKS * LONG and busy)
@@ -93,6 +93,12 @@ def _worth(a: Assignment, temporaries: Temporaries, before: Assignments, target:
         return 1  # blocks enough, whose threads share the terms, or a block that can keep the terms of a result
     gathers = any(affine(sub, before.values) is None for access in reads for sub in access.subscripts)
     return min(-(-2 * target.processors // results), terms // (GATHERED_TERMS if gathers else BLOCK_TERMS), longest)
+
+
+def _middle(a: Assignment, bounds: Bounds) -> Bounds:
+    """Bounds for sizes in the middle of those that a dynamic kernel serves, by their ratios."""
+    around = isqrt(MAX_DYNAMIC_RATIO)
+    return tuple((name, lower, max(lower + 1, upper // around) if name in a.dynamic else upper) for name, lower, upper in bounds)
 
 
 def _reuses(a: Assignment) -> bool:

@@ -180,6 +180,16 @@ def test_threads_share_equal_parts_of_streamed_rows() -> None:
     assert nest.loops[0] == Loop("n", 1280) and nest.loops[1].dim == "k"
 
 
+def test_what_the_last_cache_holds_is_not_streamed() -> None:
+    """Its rows come in parts, which the processor does not foresee: each step fetches what the next tile reads."""
+    s = flat(MATMUL, {"A": (20, 600), "B": (600, 3000)})
+    far, near = (plan_nest(s, replace(CORE, last=last)).nest for last in (1 << 22, 1 << 26))
+    assert [loop.dim for loop in far.loops][:2] != [loop.dim for loop in near.loops][:2]
+    assert near.loops[0].dim == "n" and "k" not in {loop.dim for loop in near.loops[:-1]}
+    assert near.prefetch == far.prefetch == (1,)
+    assert plan_nest(flat(MATMUL, {"A": (20, 60), "B": (60, 300)}), CORE).nest.prefetch == (), "the second cache holds it"
+
+
 @pytest.mark.parametrize("read", ["X(c,k,n)", "X(C-1-c,k,n)", "X(c,K-1-k,n)"])
 def test_near_terms_are_inside(read: str) -> None:
     text = f"def f(float(C,K,N) X, float(K,C) w) -> (O) {{ O(n) +=! w(k,c) * {read} }}"

@@ -316,3 +316,12 @@ def test_what_people_see() -> None:
 def test_iterations_that_differ(name: str, varies: bool) -> None:
     """Those at the ends alone do not count: neighbours go to one thread, as in a box."""
     assert tiled_statement(name).varies(2) is varies
+
+
+@pytest.mark.parametrize(("rows", "varies"), [(48, False), (47, True), (33, True)])
+def test_a_last_block_with_fewer_tiles(rows: int, varies: bool) -> None:
+    """One thread would have less to do than the others."""
+    nest = Nest((Loop("m", 16), Loop("n", 4), Loop("m", 2), Loop("k", 1)), Leaf("n", 1, (("m", 2),)))
+    s = flat(MATMUL, {"A": (rows, 8), "B": (8, 16)})
+    tiled = TiledStatement(s, nest, (), s.body, tile(s, nest, 4), 4, 1.0)
+    assert tiled.varies(2) is varies
