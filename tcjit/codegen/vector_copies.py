@@ -238,18 +238,25 @@ def _write_rows(emitter: Emitter, rows: For, lanes: For, copy: _Copy) -> None:
     """A loop over rows around one over at least a vector of lanes, so many rows at once as are copied together, what is left one by one."""
     to_step, together = copy.size * (copy.target.stride(rows.variable) or 0), PLACE // copy.size
     whole = rows.trips is not None and rows.trips % together == 0
+
+    def transpose(at: Mapping[str, Linear]) -> None:
+        places = copy.target.substitute(at).written(emitter.index), copy.source.substitute(at).written(emitter.index)
+        lanes_and_signs = {2: f"{copy.signs}", WORD: f"{copy.lanes}, {copy.signs}", 2 * WORD: f"{copy.lanes}"}[copy.size]
+        emitter.write(f"tc_transpose_{copy.size}(&{places[0]}, {to_step}, &{places[1]}, {copy.step}, {lanes_and_signs});", stores=True)
+
+    if whole:  # all rows of a few lanes: lines of the source are done with before others are read, which may meet them in a cache's sets
+        with _lanes(emitter, lanes, copy.lanes) as at, emitter.ranged(rows), emitter.iterated(replace(rows, step=together)):
+            transpose(at)
+        return
     with emitter.ranged(rows), emitter.iterated(replace(rows, step=together)):
-        tests = [] if whole else [f"{rows.variable} <= {emitter.index(rows.upper - (together - 1))}"]
+        tests = [f"{rows.variable} <= {emitter.index(rows.upper - (together - 1))}"]
         with emitter.when(tests), _lanes(emitter, lanes, copy.lanes) as at:
-            places = copy.target.substitute(at).written(emitter.index), copy.source.substitute(at).written(emitter.index)
-            lanes_and_signs = {2: f"{copy.signs}", WORD: f"{copy.lanes}, {copy.signs}", 2 * WORD: f"{copy.lanes}"}[copy.size]
-            emitter.write(f"tc_transpose_{copy.size}(&{places[0]}, {to_step}, &{places[1]}, {copy.step}, {lanes_and_signs});", stores=True)
-        if not whole:
-            row = For(f"{rows.variable}_row", Linear.of(rows.variable), rows.upper, 1, ())
-            single = substitute(lanes, {rows.variable: Linear.of(row.variable)})
-            assert isinstance(single, For)
-            with emitter.indented("else {"), emitter.ranged(row), emitter.iterated(row):
-                emitter.node(SimdLoop(single))
+            transpose(at)
+        row = For(f"{rows.variable}_row", Linear.of(rows.variable), rows.upper, 1, ())
+        single = substitute(lanes, {rows.variable: Linear.of(row.variable)})
+        assert isinstance(single, For)
+        with emitter.indented("else {"), emitter.ranged(row), emitter.iterated(row):
+            emitter.node(SimdLoop(single))
 
 
 def _inner(rows: For) -> For | None:

@@ -398,14 +398,14 @@ def _together(scop: Scop, group: Group, machine: Machine) -> int:
 
 
 def _block_transposed(scop: Scop, group: Group, lane: int, tile: list[int]) -> list[int]:
-    """Cut both loops of a transposition so that the lines read across stay in cache until they are used up; the columns along which
-    they lie."""
+    """Cut both loops of a transposition so that the lines read across, two at a time, as processors fetch them, stay in cache until they
+    are used up; the columns along which they lie."""
     near = []
     for name in group.statements:
         for a in accesses(scop.statement(name)):
             for c, column in enumerate(group.columns):
                 if c != lane and stride(scop, a, column[name]) == 1 and stride(scop, a, group.columns[lane][name]) not in (0, 1):
-                    tile[c], tile[lane] = max(16, LINE // DTYPES[scop.tensor(a.tensor).dtype].bytes), 64
+                    tile[c], tile[lane] = 2 * LINE // DTYPES[scop.tensor(a.tensor).dtype].bytes, 64
                     near.append(c)
     return near
 
