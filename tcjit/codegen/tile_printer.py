@@ -24,6 +24,7 @@ from tcjit.mapping.nest.statement import FlatAccess, PointwiseStore
 from tcjit.mapping.nest.tile import PointCheck, stays_inside
 from tcjit.mapping.nest.tiled_statement import Kind, TiledStatement
 from tcjit.mapping.nest.vector_forms import NARROW, has_vector_form, is_converted, is_dot_product
+from tcjit.mapping.operations import CALL, operations
 from tcjit.mapping.reduction import identity
 
 
@@ -286,9 +287,30 @@ class TilePrinter:
                 floats = replace(e, dtype=self.dtype, value=unrounded(e.value))
                 lines += [opening, *lane_loop(self.pointwise(floats, "tc_c[tc_l]", places)), *behind]
                 lines += [*lane_loop(f"{target} = tc_b[tc_l];"), "}"]
+            elif (first, count) != ("0", str(lanes)) and self.evaluates_functions(e):
+                lines += self.evaluated_whole(e, target, places, lanes, lane_loop)
             else:
                 lines += lane_loop(self.pointwise(e, target, places))
         return [*lines, "}"]
+
+    def evaluates_functions(self, e: PointwiseStore) -> bool:
+        """Whether a store takes functions of elements of the accumulators' type."""
+        return operations(e.value) >= CALL and {e.dtype, *(read.dtype for read, _ in guarded_accesses(e.value))} == {self.dtype}
+
+    def evaluated_whole(
+        self, e: PointwiseStore, target: str, places: Mapping[Access, str], lanes: int, some: Callable[[str], list[str]]
+    ) -> list[str]:
+        """A store evaluated for all lanes, in whole vectors, from arrays of what ``some`` of them read, and written for these: functions of
+        those that are left beside whole vectors would be evaluated one by one."""
+        array = f"{self.element} {{}}[{lanes}] __attribute__((aligned(64)))"
+        lines, own = [f"{array.format('tc_v')};"], dict(places)
+        for number, (access, flat) in enumerate(e.reads.items()):
+            if self.nest.leaf.lane in flat.dims:
+                lines += [f"{array.format(f'tc_u{number}')} = {{0}};", *some(f"tc_u{number}[tc_l] = {places[access]};")]
+                own[access] = f"tc_u{number}[tc_l]"
+        value = self.pointwise(e, "tc_v[tc_l]", own)
+        lines += ["#pragma omp simd", f"for (int64_t tc_l = 0; tc_l < {lanes}; ++tc_l) {{", f"  {value}", "}"]
+        return _braces([*lines, *some(f"{target} = tc_v[tc_l];")])
 
     def places_of_row(self) -> list[str]:
         """The point along each dimension of the rows of row number ``tc_r``."""

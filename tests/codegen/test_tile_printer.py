@@ -213,6 +213,18 @@ def test_epilogues() -> None:
         assert not re.search(r"tc_store\w*\(tc_o", store), "what nobody else reads is not stored"
 
 
+def test_functions_behind_a_product_are_evaluated_in_whole_vectors() -> None:
+    """Of the last lanes too, from copies of what lies along them; only those that there are are read and stored."""
+    text = f"def f({PLAIN}, float(M,N) R, float(M) b) -> (Y) {{ C(m,n) +=! A(m,k) * B(k,n)  Y(m,n) = tanh(C(m,n)) * R(m,n) + b(m) }}"
+    shapes = {**ODD, "R": (17, ODD["B"][1]), "b": (17,)}
+    p = printer(text, shapes)
+    store, lanes = text_of(p, "store"), p.nest.leaf.vectors * 16
+    loops = re.findall(r"for \(int64_t tc_l = 0; tc_l < (\w+); \+\+tc_l\) \{\n *([^\n]*)", store)
+    assert [count for count, _ in loops] == ["tc_n", str(lanes), "tc_n"] and loops[2][1].endswith(" = tc_v[tc_l];")
+    assert "R[" in loops[0][1] and "R[" not in loops[1][1] and "b[" in loops[1][1]
+    assert "tc_v" not in text_of(printer(text.replace("tanh(C(m,n))", "C(m,n)"), shapes), "store"), "no function"
+
+
 @pytest.mark.parametrize(
     ("dtype", "width", "vector"), [("float", 4, "tc_float4"), ("double", 8, "tc_double8"), ("double", 2, "tc_double2")]
 )

@@ -103,6 +103,11 @@ PROGRAMS: dict[str, tuple[str, Shapes]] = {
         "def f(float(M,K) A, float(N,K) B) -> (C) { C(m,n) max=! (n <= m ? A(m,k) * B(n,k) : -infinity()) }",
         {"A": (35, 20), "B": (33, 20)},
     ),
+    "functions behind a product": (
+        "def f(float(M,K) A, float(N,K) B, float(M,N) R, float(N) b) -> (C, D) { C(m,n) +=! A(m,k) * B(n,k)"
+        "   C(m,n) = tanh(C(m,n) + b(n)) * R(m,n)   D(n,m) = exp(C(m,n)) }",
+        {"A": (35, 20), "B": (53, 20), "R": (35, 53), "b": (53,)},
+    ),
     # windows
     "padded": (
         f"def f(float(N,C,H,W) X, float(F,C,I,J) G) -> (O)"

@@ -69,7 +69,7 @@ def test_short_dimensions_count_as_what_they_merge_to() -> None:
 def test_a_transposed_operand_lives_in_a_buffer_of_a_tile() -> None:
     text = "def f(float(B,A) X, float(A,B) Y) -> (O) { O(a,b) = X(b,a) * Y(a,b) }"
     made = map_program(program(text, {"X": (700, 900), "Y": (900, 700)}), Options(), AVX512)
-    assert [(buffer.tensor, buffer.elements) for buffer in made.privates] == [("X_transposed", 16 * 64)]
+    assert [(buffer.tensor, buffer.elements) for buffer in made.privates] == [("X_transposed", 32 * 64)]
 
 
 def test_a_small_contraction_does_not_plan_the_loops_of_others() -> None:
@@ -86,6 +86,20 @@ def test_a_small_operand_is_expanded_for_longer_lanes() -> None:
     assert expanded(text, shapes) == ["U_expanded(c, d) = U(d) where c in 0:12, d in 0:9"]
     merged, _ = collapse(build_scop(program(text, shapes), Options(), target=AVX512))
     assert [s.dims for s in merged.statements] == [("c", "d"), ("a", "c")]
+
+
+@pytest.mark.parametrize(
+    ("value", "copied"),
+    [
+        ("X(a,c,d) > U(d) ? X(a,c,d) : U(d)", True),  # read without the condition, too
+        ("X(a,c,d) > 0 ? X(a,c,d) : U(d)", True),  # there whatever the condition is
+        ("d > 0 ? U(d - 1) : X(a,c,d)", False),  # nothing is at -1
+    ],
+)
+def test_operands_behind_conditions(value: str, copied: bool) -> None:
+    text = f"def f(float(A,C,D) X, float(D) U) -> (O) {{ O(a,c,d) = {value} where d in 0:D }}"
+    found = expanded(text, {"X": (500, 12, 9), "U": (9,)})
+    assert found == (["U_expanded(c, d) = U(d) where c in 0:12, d in 0:9"] if copied else [])
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from tcjit.grammar.walk import children
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.pack import replaced
-from tcjit.mapping.storage import Bounds
+from tcjit.mapping.storage import Bounds, Storage
 from tcjit.mapping.strides import strides_in
 
 LONG = 4  # vectors along a dimension that needs no merging
@@ -56,7 +56,8 @@ def _expansions(
     unknown = None in near or any(None in step for step in steps.values())
     if unknown or 1 not in near or any(lower < 0 for _, lower, _ in bounds):
         return {}
-    fixed = {access for access, guards in guarded if guards or access.tensor == a.tensor}
+    inside = {access for access, guards in guarded if not guards or _stays_inside(access, a.bounds, temporaries.tensors[access.tensor])}
+    fixed = {access for access in steps if access not in inside or access.tensor == a.tensor}
     counted = set(_counted(a.value))
     inner = [near.index(1)]
     found: dict[Access, Bounds] = {}
@@ -80,6 +81,15 @@ def _expansions(
 def _merges(steps: Sequence[int | None], extents: Sequence[int], inner: Sequence[int]) -> bool:
     """Whether an operand with these strides moves along some dimensions, outermost first, as along one."""
     return all(steps[outer] == (steps[d] or 0) * extents[d] for outer, d in zip(inner, inner[1:]))
+
+
+def _stays_inside(access: Access, bounds: Bounds, storage: Storage) -> bool:
+    """Whether an access that a condition guards may happen without it: each subscript is an index whose values are all inside."""
+    ranges = {name: (lower, upper) for name, lower, upper in bounds}
+    return all(
+        isinstance(sub, Index) and sub.name in ranges and ranges[sub.name][0] >= 0 and ranges[sub.name][1] <= extent
+        for sub, extent in zip(access.subscripts, storage.shape, strict=True)
+    )
 
 
 def _counted(value: Expr) -> Iterator[str]:
