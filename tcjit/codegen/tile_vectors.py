@@ -63,13 +63,16 @@ TC_TILE void tc_store_masked$N($E *p, $V v, tc_mask$N m) { __builtin_ia32_store$
 """
 
 _EXTREMA = """
+/* b where it is a NaN, by a table of what becomes of each class of numbers: the first two are those of NaNs */
+typedef $CLASSES tc_classes$N __attribute__((vector_size(64)));
+TC_TILE $V tc_or_nan$N($V a, $V b) {
+  return __builtin_ia32_fixupimm$P512_mask(a, b, (tc_classes$N){0} + 0x11, 0, -1, 4);
+}
 TC_TILE $V tc_max$N($V a, $V b) {
-  $V most = __builtin_ia32_max$P512_mask(b, a, ($V){0}, -1, 4);
-  return tc_blend$N(most, b, __builtin_ia32_cmp$P512_mask(b, b, 3, -1, 4));
+  return tc_or_nan$N(__builtin_ia32_max$P512_mask(b, a, ($V){0}, -1, 4), b);
 }
 TC_TILE $V tc_min$N($V a, $V b) {
-  $V least = __builtin_ia32_min$P512_mask(b, a, ($V){0}, -1, 4);
-  return tc_blend$N(least, b, __builtin_ia32_cmp$P512_mask(b, b, 3, -1, 4));
+  return tc_or_nan$N(__builtin_ia32_min$P512_mask(b, a, ($V){0}, -1, 4), b);
 }
 """
 
@@ -308,6 +311,7 @@ def declarations(dtype: str, width: int) -> list[str]:
         "Q": str(STORED_TOGETHER),
         "N": suffix(dtype, width), "W": str(width), "M": str(max(8, width)),
         "P": _OPERATIONS[dtype][0], "U": _OPERATIONS[dtype][1],
+        "CLASSES": "int" if size == 4 else "long long",  # the same as gcc's builtin, which tells types of one size apart
         "NUMBERS": ", ".join(map(str, range(width))), "MOST": "0x7fffffff" if size == 4 else "0x7fffffffffffffff",
     }  # fmt: skip
 
