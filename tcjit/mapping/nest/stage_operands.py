@@ -23,6 +23,7 @@ from tcjit.mapping.assignment import Assignment, DynamicRanges, Temporaries, to_
 from tcjit.mapping.cases import joined
 from tcjit.mapping.isl import context
 from tcjit.mapping.nest.cost import LINE, Core
+from tcjit.mapping.nest.nest import Nest
 from tcjit.mapping.nest.operands import Operand
 from tcjit.mapping.nest.plan_nest import Plan
 from tcjit.mapping.nest.strip_mine import Strip, plus, strip_mine, strip_mined
@@ -77,9 +78,8 @@ def stage_operands(a: Assignment, plan: Plan, core: Core, temporaries: Temporari
         if value in reads:
             continue
         bounds = {name: (lower, upper) for name, lower, upper in a.bounds}
-        loops = [loop.dim for loop in plan.nest.loops]
         row_term = _row_term(operand, leaf.lane, a)
-        dims = _order(a, value, strips, [dim for dim, _ in tile], loops, row_term)
+        dims = _order(a, value, strips, [dim for dim, _ in tile], plan.nest, row_term)
         shape = [bounds[dim][1] - bounds[dim][0] for dim in dims]
         open_extents = tuple(plus(a.dynamic[dim][1], -bounds[dim][0]) if dim in a.dynamic else None for dim in dims)
         if row_term and row_term not in a.dynamic:
@@ -167,7 +167,7 @@ def _loops(operand: Operand, dims: Sequence[str], strips: Sequence[Strip]) -> li
 
 
 def _order(
-    a: Assignment, value: Expr, strips: Sequence[Strip], tile: Sequence[str], loops: Sequence[str], row_term: str
+    a: Assignment, value: Expr, strips: Sequence[Strip], tile: Sequence[str], nest: Nest, row_term: str
 ) -> list[str]:
     """The dimensions of a copy: blocks, what both share, terms as loops run over them, and last what is inside the register tile; or a
     term whose rows stay."""
@@ -179,7 +179,14 @@ def _order(
     blocks = [strip.outer for strip in strips]
     batch = [*shared, *(dim for dim, _, _ in a.results if dim not in (*blocks, *tile, *shared) and blocks)]
     terms = [dim for dim, _, _ in a.terms]
-    terms.sort(key=lambda dim: loops.index(dim) if dim in loops else len(loops))  # those of a window are written out inside
+    loops = [loop.dim for loop in nest.loops]
+
+    def place(dim: str) -> int:
+        """Of the loop over a term, or over the one that it is merged with; those of a window are written out inside."""
+        merged = () if dim in nest.leaf.window else terms[terms.index(dim) :]
+        return next((loops.index(other) for other in merged if other in loops), len(loops))
+
+    terms = sorted(terms, key=place)
     rest = [dim for dim in (*terms, *(dim for dim, _, _ in a.results)) if dim not in (*blocks, *tile, *batch)]
     return [dim for dim in (*batch, *blocks, *rest, *tile) if dim in used]
 

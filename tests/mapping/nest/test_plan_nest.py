@@ -498,6 +498,13 @@ def copies_of(text: str, shapes: Shapes) -> list[tuple[str, list[str], list[str]
     return [(a.tensor, [show(sub) for sub in a.subscripts], [name for name, _, _ in a.bounds]) for a in staged]
 
 
+def test_terms_of_a_panel_are_in_the_order_of_their_loops() -> None:
+    """Those that are one to the nest too: it walks along the panel, not across it."""
+    text = "def f(float(M,I,J) A, float(N,I,J) B) -> (C) { C(m,n) +=! A(m,i,j) * B(n,i,j) }"
+    found = copies_of(text, {"A": (300, 40, 50), "B": (310, 40, 50)})
+    assert found and all(axes[1:3] == ["i", "j"] for _, axes, _ in found)
+
+
 def test_words_are_copied_along_the_rows_that_they_are_in() -> None:
     """Rows of terms stay, rows of results are cut in blocks of at least a vector of bytes, and copied one after the other."""
     given = {"X": (200, 64), "Y": (64, 160)}
