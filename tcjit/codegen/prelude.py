@@ -164,7 +164,8 @@ TC_INLINE $T tc_clamp_$X($T a, $T low, $T high) {
 """
 
 # min, max, relu and clamp keep a NaN, fmin and fmax drop it. As selections in this order they vectorise: calls of fmaxf do not, nor do
-# selections on (a > b || a != a), whose parts gcc follows apart when one value stands on both sides or a bound is constant.
+# selections on (a > b || a != a), whose parts gcc follows apart when one value stands on both sides or a bound is constant. Beside a
+# constant that is a number one comparison says all.
 _REAL = """
 TC_INLINE $T tc_min_$X($T a, $T b) {
   $T least = b < a ? b : a;
@@ -177,11 +178,13 @@ TC_INLINE $T tc_max_$X($T a, $T b) {
 }
 
 TC_INLINE $T tc_fmin_$X($T a, $T b) {
+  if (__builtin_constant_p(b) && b == b) return a <= b ? a : b;
   $T least = b < a ? b : a;
   return a != a ? b : least;
 }
 
 TC_INLINE $T tc_fmax_$X($T a, $T b) {
+  if (__builtin_constant_p(b) && b == b) return a >= b ? a : b;
   $T most = b > a ? b : a;
   return a != a ? b : most;
 }
