@@ -20,7 +20,6 @@ from tcjit.codegen.loops import (
     Node,
     ParallelLoop,
     ParallelRegion,
-    Prefetch,
     RowLoops,
     ScanLoop,
     ScatterLoop,
@@ -35,7 +34,8 @@ from tcjit.codegen.patch import Patch
 from tcjit.codegen.profile import scaled, trips
 from tcjit.codegen.rows import GatheredRows
 from tcjit.codegen.source import Numbers, Source
-from tcjit.codegen.tile_printer import Names, TilePrinter
+from tcjit.codegen.tile_epilogue import Names
+from tcjit.codegen.tile_printer import TilePrinter
 from tcjit.codegen.tile_vectors import declarations, half_declarations, narrow_declarations
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Access, Call, Expr
@@ -87,7 +87,7 @@ class CEmitter(LaneEmitter):
 
     def source(self) -> Source:
         symbol = kernel_symbol(self.mapped.scop.program.definition.name, self.dialect)
-        self.block(lower(build(self.mapped), self.mapped, self.memory, self.machine))
+        self.block(lower(build(self.mapped), self.mapped, self.memory))
         body = self.lines
         self.lines = []
         numbers = self.prologue()
@@ -169,8 +169,6 @@ class CEmitter(LaneEmitter):
                 self.declare(node)
             case DeclareSlices():
                 self.slices(node)
-            case Prefetch():
-                self.prefetch(node)
             case MicroKernel():
                 self.micro_kernel(node)
             case DeclareAccumulators():
@@ -213,7 +211,7 @@ class CEmitter(LaneEmitter):
         self.declarations |= dict.fromkeys(declarations(printer.dtype, printer.width))
         for narrow in printer.narrow:
             self.declarations |= dict.fromkeys(narrow_declarations(narrow, printer.dtype, printer.width))
-        if printer.rounded:
+        if printer.epilogue.rounded:
             self.declarations |= dict.fromkeys(half_declarations(printer.width, stores=True))
             self.printer.helper("tc_float_to_half")
         self.profile.width = max(self.profile.width, printer.width)
@@ -260,13 +258,6 @@ class CEmitter(LaneEmitter):
                 name = self.memory.names[one.tensor]
                 self.line(f"{kind} *restrict {name} = ({kind} *)(tc_slice - (intptr_t)sizeof({kind}) * ({self.index(shift)}));")
             self.block(node.body)
-
-    def prefetch(self, node: Prefetch) -> None:
-        place = self.index(node.start)
-        if node.step:
-            place += f" + ({node.variable} < {self.index(node.last)} ? {node.step} : 0)"
-        helper = self.printer.helper("tc_soon_written" if node.write else "tc_soon")
-        self.write(f"{helper}(&{self.memory.names[node.tensor]}[{place}], {node.lines});")
 
     # ------------------------------------------------------------ threads and lanes
 

@@ -203,19 +203,6 @@ class DeclareSlices:
 
 
 @dataclass(frozen=True)
-class Prefetch:
-    """``lines`` cache lines of a tensor from element ``start`` on; unless ``variable`` is beyond ``last``, ``step`` elements further."""
-
-    tensor: str
-    start: Linear
-    lines: int
-    write: bool
-    variable: str = ""
-    last: Linear = Linear(())
-    step: int = 0
-
-
-@dataclass(frozen=True)
 class Gathered:
     """A read with data-dependent subscripts: its address in terms of the variables that hold those, and what these are."""
 
@@ -264,7 +251,7 @@ class DeclareAccumulators:
 
 
 Loop = ParallelLoop | SimdLoop | ScanLoop | ScatterLoop | RowLoops
-CpuNode = Loop | ParallelRegion | Declare | DeclareSlices | Prefetch | MicroKernel | TileRun | DeclareAccumulators
+CpuNode = Loop | ParallelRegion | Declare | DeclareSlices | MicroKernel | TileRun | DeclareAccumulators
 Node = For | If | Run | MarkNode | CpuNode
 
 

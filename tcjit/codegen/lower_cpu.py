@@ -1,4 +1,4 @@
-"""The marks of a CPU mapping, replaced by what they mean: parallel and vector loops, micro-kernels, private buffers, prefetches."""
+"""The marks of a CPU mapping, replaced by what they mean: parallel and vector loops, micro-kernels, private buffers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from tcjit.codegen.loops import (
     MicroKernel,
     Node,
     ParallelLoop,
-    Prefetch,
     Reduction,
     RowLoops,
     Run,
@@ -33,13 +32,11 @@ from tcjit.codegen.memory import KernelMemory
 from tcjit.codegen.parallel_regions import merged
 from tcjit.codegen.patch import match, starts
 from tcjit.codegen.scope import LoopScope
-from tcjit.codegen.soon import requests
 from tcjit.codegen.trip_counts import below, fewest, work
 from tcjit.errors import MappingError
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.linear import Linear, limits
 from tcjit.mapping import marks
-from tcjit.mapping.machine import Machine
 from tcjit.mapping.passes import parallelise
 from tcjit.mapping.pipeline import Mapped
 
@@ -50,17 +47,12 @@ FAIR_SHARE = 64
 SUMS, SHORT = 2, 64
 
 
-def lower(nodes: tuple[Node, ...], mapped: Mapped, memory: KernelMemory, machine: Machine) -> tuple[Node, ...]:
+def lower(nodes: tuple[Node, ...], mapped: Mapped, memory: KernelMemory) -> tuple[Node, ...]:
     """Nodes of isl's AST without their marks."""
-    return _CpuLowering(mapped, memory, machine).block(nodes)
+    return _CpuLowering(mapped, memory).block(nodes)
 
 
 class _CpuLowering(LoopScope):
-    def __init__(self, mapped: Mapped, memory: KernelMemory, machine: Machine) -> None:
-        super().__init__(mapped, memory)
-        self.machine = machine
-        self.prefetches: dict[int, tuple[Prefetch, ...]] = {}  # by id of the For at the start of whose body they stand
-
     def block(self, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
         """Parallel loops in a row become regions; a micro-kernel starts from zero where the nodes in front do nothing but that."""
         lowered: list[Node] = []
@@ -93,7 +85,7 @@ class _CpuLowering(LoopScope):
 
     def loop(self, node: For) -> For:
         with self.ranged(node):
-            return replace(node, body=(*self.prefetches.pop(id(node), ()), *self.block(node.body)))
+            return replace(node, body=self.block(node.body))
 
     def mark(self, node: MarkNode) -> tuple[Node, ...]:
         if node.mark == marks.Parallel():
@@ -121,8 +113,6 @@ class _CpuLowering(LoopScope):
         if slices := self.memory.slices_below(node.mark):
             return (DeclareSlices(node.mark, self.outer_loops(node.body, len(slices[0][0].steps)), self.block(node.body)),)
         if buffers := self.memory.below(node.mark):
-            if (asked := requests(self, node, self.machine)) is not None:
-                self.prefetches[id(asked[0])] = asked[1]
             return (Declare(node.mark, tuple(buffers), self.block(node.body)),)
         return self.block(node.body)
 

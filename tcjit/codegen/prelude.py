@@ -24,18 +24,6 @@ _MACROS = """
 #define TC_FLAG_ZERO(value, site) ({ __auto_type tc_value = (value); TC_FLAG(tc_value == 0, site); tc_value; })
 """
 
-_ASYNC_COPY = """
-/* asks for so many lines of memory */
-TC_INLINE void tc_soon(const void *at, int64_t lines) {
-  for (int64_t line = 0; line < lines; ++line) __builtin_prefetch((const char *)at + 64 * line);
-}
-
-/* the same for what will be written */
-TC_INLINE void tc_soon_written(const void *at, int64_t lines) {
-  for (int64_t line = 0; line < lines; ++line) __builtin_prefetch((const char *)at + 64 * line, 1);
-}
-"""
-
 _STREAMING = """
 /* a whole line from one place to another, past the caches; others see it once the stores are finished */
 TC_INLINE void tc_store_line(void *to, const void *from) {
@@ -164,8 +152,9 @@ TC_INLINE $T tc_clamp_$X($T a, $T low, $T high) {
 """
 
 # min, max, relu and clamp keep a NaN, fmin and fmax drop it. As selections in this order they vectorise: calls of fmaxf do not, nor do
-# selections on (a > b || a != a), whose parts gcc follows apart when one value stands on both sides or a bound is constant. Beside a
-# constant that is a number one comparison says all.
+# selections on (a > b || a != a), whose parts gcc follows apart when one value stands on both sides or a bound is constant. In C, beside a
+# constant that is a number, one comparison says all.
+_BESIDE_A_CONSTANT = "  if (__builtin_constant_p(b) && b == b) return a {} b ? a : b;\n"
 _REAL = """
 TC_INLINE $T tc_min_$X($T a, $T b) {
   $T least = b < a ? b : a;
@@ -178,14 +167,12 @@ TC_INLINE $T tc_max_$X($T a, $T b) {
 }
 
 TC_INLINE $T tc_fmin_$X($T a, $T b) {
-  if (__builtin_constant_p(b) && b == b) return a <= b ? a : b;
-  $T least = b < a ? b : a;
+$LEAST  $T least = b < a ? b : a;
   return a != a ? b : least;
 }
 
 TC_INLINE $T tc_fmax_$X($T a, $T b) {
-  if (__builtin_constant_p(b) && b == b) return a >= b ? a : b;
-  $T most = b > a ? b : a;
+$MOST  $T most = b > a ? b : a;
   return a != a ? b : most;
 }
 
@@ -376,7 +363,6 @@ def _sources(dialect: Dialect) -> Iterator[str]:
     gpu = isinstance(dialect, GpuDialect)
     if not gpu:
         yield _MACROS
-        yield _ASYNC_COPY
         yield _STREAMING
         yield _PACKED
     yield _WRAPPED
@@ -392,8 +378,9 @@ def _sources(dialect: Dialect) -> Iterator[str]:
         yield _filled(_ORDERED, T=c_type, X=short)
         if signed:
             yield _filled(_SIGNED, T=c_type, X=short, N=negated)
+    least, most = ("", "") if gpu else map(_BESIDE_A_CONSTANT.format, ("<=", ">="))
     for c_type, short, suffix in FLOATS.values():
-        yield _filled(_REAL, T=c_type, X=short, S=suffix)
+        yield _filled(_REAL, T=c_type, X=short, S=suffix, LEAST=least, MOST=most)
         for dtype in INTEGERS:
             yield _to_integer(c_type, suffix, dtype)
     maths = (files(__package__) / "maths.h").read_text(encoding="utf-8")

@@ -8,14 +8,12 @@ there happens under both.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count, product
-from math import prod
 
-from tcjit.codegen.half_vectors import HALF, rounding_lines, unrounded
+from tcjit.codegen.tile_epilogue import Names, Pointwise, TileEpilogue, braces
 from tcjit.codegen.tile_vectors import SHUFFLED, element_type, narrow_name, narrow_type, rows_together, suffix, vector_type
 from tcjit.errors import MappingError
-from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Select, Unary
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.walk import rebuild, walk
@@ -24,19 +22,8 @@ from tcjit.mapping.nest.statement import FlatAccess, PointwiseStore
 from tcjit.mapping.nest.tile import PointCheck, stays_inside
 from tcjit.mapping.nest.tiled_statement import Kind, TiledStatement
 from tcjit.mapping.nest.vector_forms import NARROW, has_vector_form, is_converted, is_dot_product
-from tcjit.mapping.operations import CALL, operations
 from tcjit.mapping.reduction import identity
 
-
-@dataclass(frozen=True)
-class Names:
-    """The C names of tensors, and of the strides of their axes that only a call knows."""
-
-    tensors: Mapping[str, str]
-    stride: Callable[[str, int], str]
-
-
-Pointwise = Callable[[PointwiseStore, str, Mapping[Access, str]], str]
 Point = Mapping[str, int]  # of dimensions inside the tile; others are 0 there
 Loads = dict[tuple[object, ...], str]  # what is loaded -> the name of its value
 _UPDATES = {"+=": "add", "*=": "mul", "min=": "min", "max=": "max"}
@@ -59,6 +46,7 @@ class TilePrinter:
         leaf = self.nest.leaf
         rows = product(*(range(count) for _, count in leaf.rows))
         self.rows: list[Point] = [dict(zip((dim for dim, _ in leaf.rows), at, strict=True)) for at in rows]
+        self.epilogue = TileEpilogue(self)
         self.numbers = count()  # of loads
         self.block: tuple[str, str] | None = None  # the digit of the loop over blocks of a term, and how many of them there are
         window = product(*(range(self.s.extent(dim)) for dim in leaf.window))
@@ -69,7 +57,7 @@ class TilePrinter:
         block = self.nest.block_loop(self.s)
         self.block = None if block is None else (digits[block], self.tiled.tiles.lasts[block])
         inside = {"start": self.start, "store": self.store, "full": self.full, "partial": self.partial}[kind]()
-        return _braces([*self.origins(digits), *inside])
+        return braces([*self.origins(digits), *inside])
 
     # ------------------------------------------------------------ kinds
 
@@ -209,7 +197,7 @@ class TilePrinter:
 
     def store(self) -> list[str]:
         if self.block is None and self.s.start is None and not self.over_terms and not self.s.is_box:  # some results have no terms
-            return [*_braces(self.results("add")), *self.stored()]
+            return [*braces(self.results("add")), *self.stored()]
         if self.block is None or self.tiled.has_results_in_blocks:
             return [*self.without_terms(), *self.stored()]
         digit, end = self.block
@@ -218,8 +206,8 @@ class TilePrinter:
         load, store = self.call("load"), self.call("store")
         added = [f"{total} = {self.combined(f'{load}({place})', total)};" for total, place in places]
         kept = [f"{store}({place}, {total});" for total, place in places]
-        held = [] if self.s.start is not None or self.over_terms else _braces(self.results("add"))
-        last = _braces([*held, *self.without_terms(), *self.stored()])
+        held = [] if self.s.start is not None or self.over_terms else braces(self.results("add"))
+        last = braces([*held, *self.without_terms(), *self.stored()])
         return [f"if ({digit} > 0) {{", *added, "}", f"if ({digit} < {end}) {{", *kept, "} else", *last]
 
     def without_terms(self) -> list[str]:
@@ -241,105 +229,17 @@ class TilePrinter:
         """Results in memory, with what follows them."""
         stored = self.totals() if self.over_terms else self.results("store")
         if self.block is None:
-            lines = [*self.epilogue(), *(stored if self.s.stored else [])]
-            return _braces(lines) if self.s.epilogue else lines
+            lines = [*self.epilogue.lines(), *(stored if self.s.stored else [])]
+            return braces(lines) if self.s.epilogue else lines
         digit, end = self.block
-        added = [] if self.over_terms else _braces(self.results("add"))
+        added = [] if self.over_terms else braces(self.results("add"))
         if added and self.s.start is not None:
             added[0] = f"if ({digit} > 0) {{"
         if not self.s.epilogue:
             return [*added, *stored]
-        last = _braces([*self.epilogue(), *(stored if self.s.stored else [])])
+        last = braces([*self.epilogue.lines(), *(stored if self.s.stored else [])])
         last[0] = f"if ({digit} == {end}) {{"
-        return [*added, *last, "else", *_braces(stored)]
-
-    def epilogue(self) -> list[str]:
-        """What follows a result, element by element from an array of the accumulators, in lanes as the C compiler finds them."""
-        if not self.s.epilogue:
-            return []
-        leaf = self.nest.leaf
-        lanes = 1 if self.over_terms else leaf.vectors * self.width
-        lines = [f"{self.element} tc_t[{len(self.rows) * lanes}] __attribute__((aligned(64)));"]
-        for r in range(len(self.rows)):
-            if self.over_terms:
-                lines.append(f"tc_t[{r}] = {self.total(r)};")
-            else:
-                lines += [f"{self.call('store')}(tc_t + {r * lanes + v * self.width}, {self.sum(r, v)});" for v in range(leaf.vectors)]
-        row = {dim: place for (dim, _), place in zip(leaf.rows, self.places_of_row(), strict=True)}
-        tests, limits = self.limits(row)
-        count, first = str(lanes), f"tc_f_{leaf.lane} - tc_o_{leaf.lane}" if self.overlaps(leaf.lane) else "0"
-        for limit in limits:
-            lines.append(f"const int64_t tc_n = {limit} < {count} ? {limit} : {count};")
-            count = "tc_n"
-        where = {**row, **({} if self.over_terms else {leaf.lane: "tc_l"})}
-        lines.append(f"for (int64_t tc_r = 0; tc_r < {len(self.rows)}; ++tc_r) {self.guard(tests)}{{")
-        for e in self.s.epilogue:
-            own = f"tc_t[{lanes} * tc_r + tc_l]"
-            reads = [access for access, _ in guarded_accesses(e.value)]
-            places = {access: self.element_at(e.reads[access], where) if access in e.reads else own for access in reads}
-            target = self.element_at(e.write, where)
-
-            def lane_loop(statement: str) -> list[str]:
-                return ["#pragma omp simd", f"  for (int64_t tc_l = {first}; tc_l < {count}; ++tc_l) {{", f"    {statement}", "  }"]
-
-            if e in self.rounded:
-                opening, *behind = rounding_lines(lanes, self.width)
-                floats = replace(e, dtype=self.dtype, value=unrounded(e.value))
-                lines += [opening, *lane_loop(self.pointwise(floats, "tc_c[tc_l]", places)), *behind]
-                lines += [*lane_loop(f"{target} = tc_b[tc_l];"), "}"]
-            elif (first, count) != ("0", str(lanes)) and self.evaluates_functions(e):
-                lines += self.evaluated_whole(e, target, places, lanes, lane_loop)
-            else:
-                lines += lane_loop(self.pointwise(e, target, places))
-        return [*lines, "}"]
-
-    def evaluates_functions(self, e: PointwiseStore) -> bool:
-        """Whether a store takes functions of elements of the accumulators' type."""
-        return operations(e.value) >= CALL and {e.dtype, *(read.dtype for read, _ in guarded_accesses(e.value))} == {self.dtype}
-
-    def evaluated_whole(
-        self, e: PointwiseStore, target: str, places: Mapping[Access, str], lanes: int, some: Callable[[str], list[str]]
-    ) -> list[str]:
-        """A store evaluated for all lanes, in whole vectors, from arrays of what ``some`` of them read, and written for these: functions of
-        those that are left beside whole vectors would be evaluated one by one."""
-        array = f"{self.element} {{}}[{lanes}] __attribute__((aligned(64)))"
-        lines, own = [f"{array.format('tc_v')};"], dict(places)
-        for number, (access, flat) in enumerate(e.reads.items()):
-            if self.nest.leaf.lane in flat.dims:
-                lines += [f"{array.format(f'tc_u{number}')} = {{0}};", *some(f"tc_u{number}[tc_l] = {places[access]};")]
-                own[access] = f"tc_u{number}[tc_l]"
-        value = self.pointwise(e, "tc_v[tc_l]", own)
-        lines += ["#pragma omp simd", f"for (int64_t tc_l = 0; tc_l < {lanes}; ++tc_l) {{", f"  {value}", "}"]
-        return _braces([*lines, *some(f"{target} = tc_v[tc_l];")])
-
-    def places_of_row(self) -> list[str]:
-        """The point along each dimension of the rows of row number ``tc_r``."""
-        points = [many for _, many in self.nest.leaf.rows]
-        if len(points) < 2:
-            return ["tc_r"] * len(points)
-        return [f"(tc_r / {prod(points[number + 1 :])} % {many})" for number, many in enumerate(points)]
-
-    @property
-    def rounded(self) -> tuple[PointwiseStore, ...]:
-        """Those of the epilogue that store floats as halves, in vectors."""
-        vectors = self.dtype == "float32" and not self.over_terms
-        return tuple(e for e in self.s.epilogue if vectors and e.dtype == HALF and e.value not in e.reads)
-
-    def limits(self, row: Mapping[str, str]) -> tuple[list[str], list[str]]:
-        """What must hold of a row of results that is stored, and how many of its lanes there are."""
-        lane = self.nest.leaf.lane
-        tests, counts = self.after_overlaps(row), []
-        for check in self.tiled.tiles.edges:
-            terms = [f"{c} * (tc_o_{dim} + {row.get(dim, 0)})" for dim, c in check.coefficients.items() if dim != lane]
-            terms += [f"{c} * {size}" for size, c in check.sizes.items()]
-            value = " + ".join([*terms, str(check.constant)])
-            if lane not in check.coefficients:
-                tests.append(f"{value} {'==' if check.equality else '>='} 0")
-            else:
-                assert check.coefficients[lane] == -1 and not check.equality, "lanes end, and only once"
-                counts.append(f"({value} - tc_o_{lane} + 1)")
-        assert len(counts) <= 1
-        return tests, counts
+        return [*added, *last, "else", *braces(stored)]
 
     def single_tile(self, dim: str) -> bool:
         """Whether a dimension's tile always begins at 0."""
@@ -354,15 +254,6 @@ class TilePrinter:
         dims = [overlap.dim for overlap in self.tiled.tiles.overlaps if overlap.dim != self.nest.leaf.lane]
         return [f"tc_o_{dim} + {row.get(dim, 0)} >= tc_f_{dim}" for dim in dims]
 
-    def element_at(self, flat: FlatAccess, inside: Mapping[str, str]) -> str:
-        """An element at a point of the tile."""
-        def total(form: Mapping[str, int], constant: int) -> str:
-            moves = [f"{step} * ({' + '.join([f'tc_o_{dim}', *([inside[dim]] if dim in inside else [])])})" for dim, step in form.items()]
-            return " + ".join([*moves, str(constant)])
-
-        runtime = [f"{self.names.stride(flat.tensor, axis.axis)} * ({total(axis.form, axis.constant)})" for axis in flat.runtime]
-        return f"{self.names.tensors[flat.tensor]}[{' + '.join([total(flat.form, flat.constant), *runtime])}]"
-
     def results(self, what: str) -> list[str]:
         """Accumulators loaded from memory, stored there, or with what is there added to them: lanes that follow one another at once, others
         one by one, or with those of other rows that are their neighbours."""
@@ -371,7 +262,7 @@ class TilePrinter:
         checked = self.results_of_tile(what, whole=False)
         if not tests:
             return [head, *checked]
-        return [head, f"if ({' && '.join(tests)})", *_braces(self.results_of_tile(what, whole=True)), "else", *_braces(checked)]
+        return [head, f"if ({' && '.join(tests)})", *braces(self.results_of_tile(what, whole=True)), "else", *braces(checked)]
 
     def results_of_tile(self, what: str, *, whole: bool) -> list[str]:
         """The same; of a ``whole`` tile all rows and lanes."""
@@ -446,7 +337,7 @@ class TilePrinter:
         line = f"{self.call('scatter_rows')}({self.result_place(rows[0], v)}, {step}, ({self.vector}[]){{{sums}}});"
         if not tests:
             return [line]
-        return [f"if ({' && '.join(tests)}) {line}", "else", *_braces([self.result("store", r, v, whole) for r in rows])]
+        return [f"if ({' && '.join(tests)}) {line}", "else", *braces([self.result("store", r, v, whole) for r in rows])]
 
     def totals(self) -> list[str]:
         """Partial results in lanes, combined and written as one element of each row."""
@@ -639,10 +530,6 @@ class TilePrinter:
     def combined(self, old: str, new: str) -> str:
         operator = self.s.operator
         return f"({old} {operator[0]} {new})" if operator in ("+=", "*=") else f"{self.call(operator[:-1])}({old}, {new})"
-
-
-def _braces(lines: Sequence[str]) -> list[str]:
-    return ["{", *("  " + line for line in lines), "}"]
 
 
 def _converted(body: Expr) -> Expr:

@@ -32,8 +32,8 @@ ROW = 16  # vector operations that the way to a row which data pick takes: a pag
 FAR = 1.04  # times as long where the registers of a patch come from the second-level cache at each sweep
 ALIKE = 0.005  # of the estimated time: closer ones are told apart by other things
 # Trips of an innermost loop that is written out whole, and updates that may come of it. What a branch that was guessed wrong holds up is
-# the reading ahead: the peers' gconv_56, a group convolution of 3x3 on tensors beyond the caches, takes 0.77 of the time that it takes with
-# unroll=1 (Zen 5); such convolutions within the caches take the same.
+# the reading ahead: a group convolution of 3x3 on tensors beyond the caches takes 0.77 of the time that it takes with unroll=1 (Zen 5); one
+# within the caches takes the same.
 SHORT = 3, 8
 WRITTEN_OUT = 128
 PAGE, WAYS = 4096, 4  # bytes, and of lines at the same place of pages so many stay in the cache next to a core

@@ -1,6 +1,7 @@
 """The structure of generated C: where threads, lanes and checks appear, and that the same input gives the same text.
 
 Modules: codegen.address codegen.lanes codegen.lower_cpu codegen.parallel_regions codegen.reads codegen.scope codegen.source
+codegen.trip_counts
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The text of register tiles: what is loaded once, masked, tested, blended and stored, read off whole kernels."""
+"""The text of register tiles: what is loaded once, masked, tested, blended and stored, read off whole kernels.
+
+Modules: codegen.tile_epilogue
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ import pytest
 from support.mapping import AVX512
 from support.nests import Shapes, tiled
 
-from tcjit.codegen.tile_printer import Names, TilePrinter
+from tcjit.codegen.tile_epilogue import Names
+from tcjit.codegen.tile_printer import TilePrinter
 from tcjit.grammar.ast import Const
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.options import Options
@@ -178,7 +182,7 @@ def test_rows_along_two_dimensions() -> None:
     assert p.over_terms and {first, second} == {"m", "n"} and len(p.rows) == many * more > 4
     store = text_of(p, "store")
     assert store.count("tc_across_add_f32x16(") == many * more
-    assert p.places_of_row() == [f"(tc_r / {more} % {many})", f"(tc_r / 1 % {more})"] and p.places_of_row()[0] in store
+    assert p.epilogue.places_of_row() == [f"(tc_r / {more} % {many})", f"(tc_r / 1 % {more})"] and p.epilogue.places_of_row()[0] in store
 
 
 def test_windows_are_written_out() -> None:

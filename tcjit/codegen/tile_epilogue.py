@@ -1,0 +1,158 @@
+"""What follows the results of a register tile: element by element from an array of its accumulators, in lanes that the C compiler finds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Protocol
+
+from tcjit.codegen.half_vectors import HALF, rounding_lines, unrounded
+from tcjit.grammar.affine import guarded_accesses
+from tcjit.grammar.ast import Access
+from tcjit.mapping.nest.nest import Nest
+from tcjit.mapping.nest.statement import FlatAccess, FlatStatement, PointwiseStore
+from tcjit.mapping.nest.tiled_statement import TiledStatement
+from tcjit.mapping.operations import CALL, operations
+
+Pointwise = Callable[[PointwiseStore, str, Mapping[Access, str]], str]
+
+
+@dataclass(frozen=True)
+class Names:
+    """The C names of tensors, and of the strides of their axes that only a call knows."""
+
+    tensors: Mapping[str, str]
+    stride: Callable[[str, int], str]
+
+
+class PrintedTile(Protocol):
+    """What a printer of tiles tells of one."""
+
+    tiled: TiledStatement
+    s: FlatStatement
+    nest: Nest
+    width: int
+    dtype: str
+    element: str
+    rows: list[Mapping[str, int]]
+    pointwise: Pointwise
+    names: Names
+
+    @property
+    def over_terms(self) -> bool: ...
+    def call(self, function: str) -> str: ...
+    def sum(self, row: int, vector: int) -> str: ...
+    def total(self, row: int) -> str: ...
+    def guard(self, tests: Sequence[str]) -> str: ...
+    def overlaps(self, dim: str) -> bool: ...
+    def after_overlaps(self, row: Mapping[str, object]) -> list[str]: ...
+
+
+class TileEpilogue:
+    """Writes the epilogue of one tiled statement."""
+
+    def __init__(self, tile: PrintedTile) -> None:
+        self.tile = tile
+
+    def lines(self) -> list[str]:
+        """What follows a result, element by element from an array of the accumulators, in lanes as the C compiler finds them."""
+        if not self.tile.s.epilogue:
+            return []
+        leaf = self.tile.nest.leaf
+        lanes = 1 if self.tile.over_terms else leaf.vectors * self.tile.width
+        lines = [f"{self.tile.element} tc_t[{len(self.tile.rows) * lanes}] __attribute__((aligned(64)));"]
+        for r in range(len(self.tile.rows)):
+            if self.tile.over_terms:
+                lines.append(f"tc_t[{r}] = {self.tile.total(r)};")
+            else:
+                places = {v: f"tc_t + {r * lanes + v * self.tile.width}" for v in range(leaf.vectors)}
+                lines += [f"{self.tile.call('store')}({place}, {self.tile.sum(r, v)});" for v, place in places.items()]
+        row = {dim: place for (dim, _), place in zip(leaf.rows, self.places_of_row(), strict=True)}
+        tests, limits = self.limits(row)
+        count, first = str(lanes), f"tc_f_{leaf.lane} - tc_o_{leaf.lane}" if self.tile.overlaps(leaf.lane) else "0"
+        for limit in limits:
+            lines.append(f"const int64_t tc_n = {limit} < {count} ? {limit} : {count};")
+            count = "tc_n"
+        where = {**row, **({} if self.tile.over_terms else {leaf.lane: "tc_l"})}
+        lines.append(f"for (int64_t tc_r = 0; tc_r < {len(self.tile.rows)}; ++tc_r) {self.tile.guard(tests)}{{")
+        for e in self.tile.s.epilogue:
+            own = f"tc_t[{lanes} * tc_r + tc_l]"
+            reads = [access for access, _ in guarded_accesses(e.value)]
+            read = {access: self.element_at(e.reads[access], where) if access in e.reads else own for access in reads}
+            target = self.element_at(e.write, where)
+
+            def lane_loop(statement: str) -> list[str]:
+                return ["#pragma omp simd", f"  for (int64_t tc_l = {first}; tc_l < {count}; ++tc_l) {{", f"    {statement}", "  }"]
+
+            if e in self.rounded:
+                opening, *behind = rounding_lines(lanes, self.tile.width)
+                floats = replace(e, dtype=self.tile.dtype, value=unrounded(e.value))
+                lines += [opening, *lane_loop(self.tile.pointwise(floats, "tc_c[tc_l]", read)), *behind]
+                lines += [*lane_loop(f"{target} = tc_b[tc_l];"), "}"]
+            elif (first, count) != ("0", str(lanes)) and self.evaluates_functions(e):
+                lines += self.evaluated_whole(e, target, read, lanes, lane_loop)
+            else:
+                lines += lane_loop(self.tile.pointwise(e, target, read))
+        return [*lines, "}"]
+
+    def evaluates_functions(self, e: PointwiseStore) -> bool:
+        """Whether a store takes functions of elements of the accumulators' type."""
+        return operations(e.value) >= CALL and {e.dtype, *(read.dtype for read, _ in guarded_accesses(e.value))} == {self.tile.dtype}
+
+    def evaluated_whole(
+        self, e: PointwiseStore, target: str, places: Mapping[Access, str], lanes: int, some: Callable[[str], list[str]]
+    ) -> list[str]:
+        """A store evaluated for all lanes, in whole vectors, from arrays of what ``some`` of them read, and written for these: functions of
+        those that are left beside whole vectors would be evaluated one by one."""
+        array = f"{self.tile.element} {{}}[{lanes}] __attribute__((aligned(64)))"
+        lines, own = [f"{array.format('tc_v')};"], dict(places)
+        for number, (access, flat) in enumerate(e.reads.items()):
+            if self.tile.nest.leaf.lane in flat.dims:
+                lines += [f"{array.format(f'tc_u{number}')} = {{0}};", *some(f"tc_u{number}[tc_l] = {places[access]};")]
+                own[access] = f"tc_u{number}[tc_l]"
+        value = self.tile.pointwise(e, "tc_v[tc_l]", own)
+        lines += ["#pragma omp simd", f"for (int64_t tc_l = 0; tc_l < {lanes}; ++tc_l) {{", f"  {value}", "}"]
+        return braces([*lines, *some(f"{target} = tc_v[tc_l];")])
+
+    def places_of_row(self) -> list[str]:
+        """The point along each dimension of the rows of row number ``tc_r``."""
+        points = [many for _, many in self.tile.nest.leaf.rows]
+        if len(points) < 2:
+            return ["tc_r"] * len(points)
+        return [f"(tc_r / {prod(points[number + 1 :])} % {many})" for number, many in enumerate(points)]
+
+    @property
+    def rounded(self) -> tuple[PointwiseStore, ...]:
+        """Those of the epilogue that store floats as halves, in vectors."""
+        vectors = self.tile.dtype == "float32" and not self.tile.over_terms
+        return tuple(e for e in self.tile.s.epilogue if vectors and e.dtype == HALF and e.value not in e.reads)
+
+    def limits(self, row: Mapping[str, str]) -> tuple[list[str], list[str]]:
+        """What must hold of a row of results that is stored, and how many of its lanes there are."""
+        lane = self.tile.nest.leaf.lane
+        tests, counts = self.tile.after_overlaps(row), []
+        for check in self.tile.tiled.tiles.edges:
+            terms = [f"{c} * (tc_o_{dim} + {row.get(dim, 0)})" for dim, c in check.coefficients.items() if dim != lane]
+            terms += [f"{c} * {size}" for size, c in check.sizes.items()]
+            value = " + ".join([*terms, str(check.constant)])
+            if lane not in check.coefficients:
+                tests.append(f"{value} {'==' if check.equality else '>='} 0")
+            else:
+                assert check.coefficients[lane] == -1 and not check.equality, "lanes end, and only once"
+                counts.append(f"({value} - tc_o_{lane} + 1)")
+        assert len(counts) <= 1
+        return tests, counts
+
+    def element_at(self, flat: FlatAccess, inside: Mapping[str, str]) -> str:
+        """An element at a point of the tile."""
+        def total(form: Mapping[str, int], constant: int) -> str:
+            moves = [f"{step} * ({' + '.join([f'tc_o_{dim}', *([inside[dim]] if dim in inside else [])])})" for dim, step in form.items()]
+            return " + ".join([*moves, str(constant)])
+
+        runtime = [f"{self.tile.names.stride(flat.tensor, axis.axis)} * ({total(axis.form, axis.constant)})" for axis in flat.runtime]
+        return f"{self.tile.names.tensors[flat.tensor]}[{' + '.join([total(flat.form, flat.constant), *runtime])}]"
+
+
+def braces(lines: Sequence[str]) -> list[str]:
+    return ["{", *("  " + line for line in lines), "}"]
