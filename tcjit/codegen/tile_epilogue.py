@@ -104,7 +104,8 @@ class TileEpilogue:
         self, e: PointwiseStore, target: str, places: Mapping[Access, str], lanes: int, some: Callable[[str], list[str]]
     ) -> list[str]:
         """A store evaluated for all lanes, in whole vectors, from arrays of what ``some`` of them read, and written for these: functions of
-        those that are left beside whole vectors would be evaluated one by one."""
+        those that are left beside whole vectors would be evaluated one by one. No condition on indices stands in an epilogue, so that
+        all of it may be read."""
         array = f"{self.tile.element} {{}}[{lanes}] __attribute__((aligned(64)))"
         lines, own = [f"{array.format('tc_v')};"], dict(places)
         for number, (access, flat) in enumerate(e.reads.items()):

@@ -376,3 +376,17 @@ def test_two_statements_of_one_loop_have_variables_of_their_own() -> None:
     x = torch.linspace(0.0, 3.0, 700)
     found = tcjit.define(text).f(x)
     torch.testing.assert_close(found, (x.sigmoid(), x.tanh() / (1 + x.tanh())), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("bound", ["0.0", "-0.0", "1.0", "-1.0", "infinity()", "nan()"])
+@pytest.mark.parametrize("function", ["fmin", "fmax", "min", "max"])
+def test_extrema_beside_a_constant(function: str, bound: str) -> None:
+    """NaN and the signs of zeros are those of the reference, on whichever side the constant is."""
+    x = torch.tensor([float("nan"), -0.0, 0.0, 1.0, -1.0, 2.5, -3.0, float("inf"), float("-inf")] * 5)
+    bound = "0.0 / 0.0" if bound == "nan()" else bound
+    for call in (f"{function}(X(i), {bound})", f"{function}({bound}, X(i))"):
+        text = f"def f(float(N) X) -> (O) {{ O(i) = {call} }}"
+        found, expected = (tcjit.define(text, target=target).f(x) for target in ("cpu", "reference"))
+        assert torch.equal(found.isnan(), expected.isnan()) and torch.equal(found.nan_to_num(7.0), expected.nan_to_num(7.0)), call
+        numbers = ~expected.isnan()
+        assert torch.equal(found[numbers].signbit(), expected[numbers].signbit()), call

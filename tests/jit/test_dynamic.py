@@ -22,7 +22,7 @@ from tcjit.codegen import c
 from tcjit.errors import ArgumentError, GatherError, ShapeError
 from tcjit.jit import compile as compiling
 from tcjit.jit import dynamic, kernel_cache
-from tcjit.mapping.passes import pad_operands
+from tcjit.mapping.passes import chunk_reductions, pad_operands
 
 TEXT = """
 def mlp(float(B,I) X, float(O,I) W, float(O) b) -> (Y) { Y(n,o) +=! X(n,i) * W(o,i)  Y(n,o) = fmax(Y(n,o) + b(o), 0.0) }
@@ -112,6 +112,7 @@ def test_values_that_share_a_kernel() -> None:
     assert [dynamic.limits(n) for n in (0, 1, 2, 8, 9, 32, 33, 1024, 1 << 40)] == [
         None, None, (2, 8), (2, 8), (9, 32), (9, 32), (33, 128), (513, 2048), None
     ]  # fmt: skip
+    assert chunk_reductions.MAX_DYNAMIC_RATIO == dynamic.FACTOR
     for value in range(2, 5000, 7):
         least, greatest = dynamic.limits(value) or (0, 0)
         assert least <= value <= greatest and greatest <= dynamic.FACTOR * least

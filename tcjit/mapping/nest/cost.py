@@ -455,7 +455,8 @@ class _Use:
         shared = shape.rows if shape.row and shape.row not in self.operand.dims else 1
         extents, operand = self.costs.s.extents, self.operand
         matrices = prod(extents[dim] for dim in self.costs.s.outputs if operand.stride(dim) * self.bytes > self.step)
-        alone = matrices < SHARED_MATRICES and self.moves and self.elements * self.bytes > self.costs.core.last // 2
+        far = self.elements * self.bytes > self.costs.core.last // 2  # of which others have a part
+        alone = matrices < SHARED_MATRICES and self.moves and far
         return alone and self.has_separate_rows(shape.vectors) and self.results <= STREAM_USES * shared
 
     def has_separate_rows(self, vectors: int) -> bool:
