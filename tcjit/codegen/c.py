@@ -95,7 +95,8 @@ class CEmitter(LaneEmitter):
         if self.streams:
             self.finish_stores()
         self.write("return tc_flag;")
-        head = prelude.text(self.printer.used, self.dialect)
+        sites = tuple(self.printer.sites)
+        head = prelude.text(self.printer.used, self.dialect, len(sites))
         pragmas = [WITHOUT_REDUNDANCY_ELIMINATION] if any(_nested_calls(s.value) > 1 for s in self.mapped.scop.statements) else []
         parts = [f"/* {self.title()} */", *pragmas, head, *self.declarations]
         signature = f"int64_t {symbol}(void *const *tensors, const int64_t *numbers, void *workspace, int threads)"
@@ -106,7 +107,6 @@ class CEmitter(LaneEmitter):
             what = f"{lines:,} lines of C, one case of tiles beside another, which a compiler would take minutes for"
             raise MappingError(what, hint="fixed sizes, or smaller tile, register_tile and unroll")
         profile = {**self.profile.totals(), "lines": lines}
-        sites = tuple(self.printer.sites)
         return Source(text, symbol, numbers, self.memory.workspace, sites, host=self.memory.host, profile=profile)
 
     def prologue(self) -> Numbers:

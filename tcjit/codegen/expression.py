@@ -138,8 +138,10 @@ class ExpressionPrinter:
         return self.sites.index(found) + 1
 
     def inside(self, index: str, extent: str, site: int) -> Text:
-        """On a GPU, an int64 index that is inside 0..extent-1; of one that is not, 0, and ``FAILED`` has the site."""
-        return self._helper("tc_at", index, extent, str(site), f"&{FAILED}")
+        """An int64 index that is inside 0..extent-1; of one that is not, 0, and the site is noted: on a GPU in ``FAILED``."""
+        if isinstance(self.dialect, GpuDialect):
+            return self._helper("tc_at", index, extent, str(site), f"&{FAILED}")
+        return self._helper("TC_AT", index, extent, str(site))
 
     def shuffled(self, how: str, dtype: str, value: str, lanes: int | str, mask: str) -> Text:
         """The value that another thread of the warp has, ``xor`` or ``down`` by so many; all lanes of ``mask`` evaluate this."""

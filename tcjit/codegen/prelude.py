@@ -19,7 +19,13 @@ _MACROS = """
 
 #define NAN __builtin_nanf("")
 
-#define TC_FLAG(bad, site) (tc_flag = (bad) && tc_flag < (site) ? (site) : tc_flag)
+#define TC_FLAG(bad, site) (tc_flag = (bad) && ((site) == TC_SITES || tc_flag < (site)) ? (site) : tc_flag)
+
+#define TC_AT(index, extent, site) ({ \
+  const uint64_t tc_index = (uint64_t)(index); \
+  const int tc_outside = tc_index >= (extent); \
+  TC_FLAG(tc_outside, site); \
+  tc_outside ? 0 : (int64_t)tc_index; })
 
 #define TC_FLAG_ZERO(value, site) ({ __auto_type tc_value = (value); TC_FLAG(tc_value == 0, site); tc_value; })
 """
@@ -278,8 +284,9 @@ _LIBRARY = (
 ).split()
 
 
-def text(used: Iterable[str], dialect: Dialect) -> str:
-    """The top of a source: standard types, then the named helpers and library functions with all they need, each once.
+def text(used: Iterable[str], dialect: Dialect, sites: int = 0) -> str:
+    """The top of a source: standard types, then the named helpers and library functions with all they need, each once; ``sites``: how many
+    places may fail.
 
     Names that are neither are a KeyError, a mistake of the printer's.
     """
@@ -299,6 +306,8 @@ def text(used: Iterable[str], dialect: Dialect) -> str:
         if name in wanted and prototype:
             lines += ["#pragma omp declare simd notinbranch"] * (name in dialect.vector_math) + [prototype]
     macros = [body for body in blocks if body.startswith("#")]
+    if any("TC_SITES" in body for body in macros):  # the last of them replaces any other without a comparison
+        macros.insert(0, f"#define TC_SITES {sites}")
     return "\n".join(["\n".join(lines + macros), *(body for body in blocks if not body.startswith("#"))]) + "\n"
 
 

@@ -52,10 +52,14 @@ class ReadEmitter(Emitter):
         texts = [self.data_subscript(sub) for _, sub in gathers]
         if not self.checked:
             return self.printer.load(storage.dtype, self.place(access.tensor, access.subscripts, [f"({t})" for t in texts]))
+        site = self.printer.site("gather", tensor=access.tensor, where=access.where)
+        if storage.elements and not any(storage.dynamic_extents):  # there is an element to read instead of one outside
+            extents = [storage.shape[axis] for axis, _ in gathers]
+            checked = [str(self.printer.inside(text, str(extent), site)) for text, extent in zip(texts, extents, strict=True)]
+            return self.printer.load(storage.dtype, self.place(access.tensor, access.subscripts, checked))
         bindings = " ".join(f"const int64_t {name} = {text};" for name, text in zip(names, texts, strict=True))
         inside = self.inside(access, names, gathers)
         element = self.printer.load(storage.dtype, self.place(access.tensor, access.subscripts, names))
-        site = self.printer.site("gather", tensor=access.tensor, where=access.where)
         return f"({{ {bindings} const int tc_ok = {inside}; TC_FLAG(!tc_ok, {site}); tc_ok ? {element} : 0; }})"
 
     def inside(self, access: Access, names: list[str], gathers: Gathers) -> str:

@@ -33,6 +33,7 @@ class PrintedTile(Protocol):
     s: FlatStatement
     nest: Nest
     width: int
+    vector: str
     dtype: str
     element: str
     rows: list[Mapping[str, int]]
@@ -44,6 +45,8 @@ class PrintedTile(Protocol):
     def call(self, function: str) -> str: ...
     def sum(self, row: int, vector: int) -> str: ...
     def total(self, row: int) -> str: ...
+    def rows_together(self, write: FlatAccess) -> int: ...
+    def stored_at(self, write: FlatAccess) -> list[str]: ...
     def guard(self, tests: Sequence[str]) -> str: ...
     def overlaps(self, dim: str) -> bool: ...
     def after_overlaps(self, row: Mapping[str, object]) -> list[str]: ...
@@ -90,11 +93,27 @@ class TileEpilogue:
                 floats = replace(e, dtype=self.tile.dtype, value=unrounded(e.value))
                 lines += [opening, *lane_loop(self.tile.pointwise(floats, "tc_c[tc_l]", read)), *behind]
                 lines += [*lane_loop(f"{target} = tc_b[tc_l];"), "}"]
+            elif e in self.interleaved:
+                array = f"tc_s{self.interleaved.index(e)}"
+                lines.insert(0, f"{self.tile.element} {array}[{len(self.tile.rows) * lanes}] __attribute__((aligned(64)));")
+                lines += lane_loop(self.tile.pointwise(e, f"{array}[{lanes} * tc_r + tc_l]", read))
             elif (first, count) != ("0", str(lanes)) and self.evaluates_functions(e):
                 lines += self.evaluated_whole(e, target, read, lanes, lane_loop)
             else:
                 lines += lane_loop(self.tile.pointwise(e, target, read))
-        return [*lines, "}"]
+        lines.append("}")
+        for number, e in enumerate(self.interleaved):
+            sums = [(self.tile.sum(r, v), r * lanes + v * self.tile.width) for r in range(len(self.tile.rows)) for v in range(leaf.vectors)]
+            loaded = [f"{total} = {self.tile.call('load')}(tc_s{number} + {at})" for total, at in sums]
+            lines += braces([f"const {self.tile.vector} {', '.join(loaded)};", *self.tile.stored_at(e.write)])
+        return lines
+
+    @property
+    def interleaved(self) -> tuple[PointwiseStore, ...]:
+        """Those of the epilogue whose rows follow one another in memory and whose lanes do not: stored together when all are there."""
+        if self.tile.over_terms:
+            return ()
+        return tuple(e for e in self.tile.s.epilogue if e.dtype == self.tile.dtype and self.tile.rows_together(e.write) > 1)
 
     def evaluates_functions(self, e: PointwiseStore) -> bool:
         """Whether a store takes functions of elements of the accumulators' type."""

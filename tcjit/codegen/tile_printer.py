@@ -8,6 +8,7 @@ there happens under both.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from itertools import count, product
 
@@ -266,7 +267,7 @@ class TilePrinter:
 
     def results_of_tile(self, what: str, *, whole: bool) -> list[str]:
         """The same; of a ``whole`` tile all rows and lanes."""
-        together = self.rows_together() if what == "store" else 1
+        together = self.rows_together(self.s.write) if what == "store" else 1
         end = len(self.rows) // together * together
         lines = []
         for r, v in product(range(len(self.rows)), range(self.nest.leaf.vectors)):
@@ -317,9 +318,15 @@ class TilePrinter:
     def result_place(self, r: int, v: int) -> str:
         return f"tc_o + {self.offset(self.s.write, self.at(self.rows[r], v))}"
 
-    def rows_together(self) -> int:
+    def stored_at(self, write: FlatAccess) -> list[str]:
+        """The accumulators stored as what another access writes."""
+        other = copy(self)
+        other.s = replace(self.s, write=write)
+        return other.results("store")
+
+    def rows_together(self, write: FlatAccess) -> int:
         """How many rows are stored at once where lanes are apart in memory: those that follow one another there."""
-        leaf, write = self.nest.leaf, self.s.write
+        leaf = self.nest.leaf
         if write.runtime and any(dim in axis.form for axis in write.runtime for dim, _ in leaf.rows):
             return 1
         if write.stride(leaf.lane) == 1 or [write.stride(dim) for dim, _ in leaf.rows] != [1]:
@@ -327,14 +334,16 @@ class TilePrinter:
         return rows_together(self.dtype, self.width)
 
     def stored_rows(self, rows: range, v: int, whole: bool) -> list[str]:
-        """Rows of results at once, or one by one where not all of their lanes are stored."""
+        """Rows of results at once, or one by one where not all of them are stored, or not the same lanes."""
         kept = [] if whole else [self.kept(r, v, True) for r in rows]
         tests = list(dict.fromkeys(test for own, _ in kept for test in own))
-        masks = list(dict.fromkeys(mask for _, mask in kept if mask))
-        tests += [f"{self.call('all')}({mask})" for mask in masks]
+        masks = list(dict.fromkeys(mask for _, mask in kept)) or [""]
+        if len(masks) > 1:
+            tests += [f"{self.call('all')}({mask})" for mask in masks if mask]
+        mask = masks[0] if len(masks) == 1 and masks[0] else f"TC_ALL{self.ending}"
         step = self.step(self.s.write)
         sums = ", ".join(self.sum(r, v) for r in rows)
-        line = f"{self.call('scatter_rows')}({self.result_place(rows[0], v)}, {step}, ({self.vector}[]){{{sums}}});"
+        line = f"{self.call('scatter_rows')}({self.result_place(rows[0], v)}, {step}, ({self.vector}[]){{{sums}}}, {mask});"
         if not tests:
             return [line]
         return [f"if ({' && '.join(tests)}) {line}", "else", *braces([self.result("store", r, v, whole) for r in rows])]

@@ -150,9 +150,9 @@ TC_TILE void tc_scatter$N($E *p, int64_t step, $V v, tc_mask$N m) {
 }
 """
 
-# rows of a tile, so many that a place in each fills 16 bytes, to the places of their lanes
+# rows of a tile, so many that a place in each fills 16 bytes, to the places of those of their lanes that a mask has
 _SCATTER_ROWS = """
-TC_TILE void tc_scatter_rows$N($E *p, int64_t step, const $V *r) {
+TC_TILE void tc_scatter_rows$N($E *p, int64_t step, const $V *r, tc_mask$N m) {
   typedef $E tc_few __attribute__((vector_size($Q)));
   typedef tc_few tc_few_u __attribute__((aligned($S), may_alias));
 $PLACES}
@@ -404,7 +404,8 @@ def rows_together(dtype: str, width: int) -> int:
 def _interleaved(dtype: str, width: int) -> str:
     """Lines that transpose rows ``r`` in groups of 16 bytes, pairs of rows first, and store each group at its lane's place."""
     count = rows_together(dtype, width)
-    vector, lanes = vector_type(dtype, width), f"tc_lanes{suffix(dtype, width)}"
+    ending = suffix(dtype, width)
+    vector, lanes = vector_type(dtype, width), f"tc_lanes{ending}"
     lines, names, size = [], [f"r[{row}]" for row in range(count)], 1  # ``size``: rows that stand side by side so far
     while size < count:
         made: list[str] = []
@@ -424,7 +425,8 @@ def _interleaved(dtype: str, width: int) -> str:
         names = made if size == count else [*made[::2], *made[1::2]]  # the lower halves of all pairs meet, and the upper ones
     for lane in range(width):
         group, at = divmod(lane, count)
-        lines.append(f"  *(tc_few_u *)(p + {lane} * step) = ((const tc_few *)&{names[at]})[{group}];\n")
+        stored = f"*(tc_few_u *)(p + {lane} * step) = ((const tc_few *)&{names[at]})[{group}];"
+        lines.append(f"  if (tc_lane{ending}(m, {lane})) {stored}\n")
     return "".join(lines)
 
 

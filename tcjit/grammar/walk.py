@@ -52,6 +52,14 @@ def factors(expr: Expr) -> Iterator[Expr]:
         yield expr
 
 
+def wide_factors(expr: Expr) -> Iterator[Expr]:
+    """The factors of a product; of one of halves that is converted to float32, in which halves are computed, the converted ones."""
+    if isinstance(expr, Cast) and expr.dtype == "float32" and expr.operand.dtype in ("float16", "bfloat16"):
+        yield from (Cast(factor, dtype=expr.dtype) for factor in factors(expr.operand))
+    else:
+        yield from factors(expr)
+
+
 def rebuild(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
     """``expr`` with ``change`` applied to each operand; the same object where nothing changed."""
     old = children(expr)

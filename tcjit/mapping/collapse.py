@@ -1,7 +1,8 @@
 """Collapse: two dimensions that every statement walks together, over neighbouring axes of contiguous tensors, become one.
 
-An elementwise statement over images then has one long dimension instead of two short ones, and a reduction over height and width a row that
-many threads share. Nothing moves in memory: an axis of ``H`` times one of ``W`` is an axis of ``H * W``.
+Axes are first put in the order in which they lie in memory. An elementwise statement over images then has one long dimension instead of two
+short ones, and a reduction over height and width a row that many threads share. Nothing moves in memory: an axis of ``H`` times one of
+``W`` is an axis of ``H * W``.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import islpy as isl
 from tcjit.errors import VerifyError
 from tcjit.grammar.affine import isl_name
 from tcjit.grammar.ast import Access, Binary, Const, Expr, Index
-from tcjit.grammar.walk import children, rebuild
+from tcjit.grammar.walk import children, rebuild, walk
+from tcjit.layout import memory_order
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.storage import Storage
 from tcjit.mapping.strides import accesses
@@ -34,12 +36,41 @@ class Merge:
 
 def collapse(scop: Scop) -> tuple[Scop, tuple[Merge, ...]]:
     """The scop with as few dimensions as its tensors allow, and what was merged, in this order."""
-    merged: list[Merge] = []
+    scop, merged = _in_memory_order(scop), list[Merge]()
     while candidate := next(_candidates(scop), None):
         axes, merges = candidate
         scop = _applied(scop, axes, merges)
         merged += merges
     return scop, tuple(merged)
+
+
+def _in_memory_order(scop: Scop) -> Scop:
+    """The scop with the axes of each tensor that only loops walk, and that fills its memory, in the order in which they lie there."""
+    orders = {t.name: order for t in scop.tensors if t.layout != "contiguous" and (order := memory_order(t.layout, len(t.shape)))}
+    for s in scop.statements:
+        for access in accesses(s):
+            gathers = any(isinstance(node, Access) for sub in access.subscripts for node in walk(sub))
+            if gathers or s.tiled or s.fused or s.scan or s.scatter or s.outer:
+                orders.pop(access.tensor, None)
+    if not orders:
+        return scop
+
+    def ordered(tensor: str, subscripts: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        return tuple(subscripts[axis] for axis in orders[tensor]) if tensor in orders else subscripts
+
+    def visit(expr: Expr) -> Expr:
+        inner = rebuild(expr, visit)
+        return replace(inner, subscripts=ordered(inner.tensor, inner.subscripts)) if isinstance(inner, Access) else inner
+
+    tensors = tuple(_contiguous(t, orders[t.name]) if t.name in orders else t for t in scop.tensors)
+    statements = tuple(replace(s, subscripts=ordered(s.tensor, s.subscripts), value=visit(s.value)) for s in scop.statements)
+    return replace(scop, tensors=tensors, statements=statements)
+
+
+def _contiguous(storage: Storage, order: tuple[int, ...]) -> Storage:
+    shape = tuple(storage.shape[axis] for axis in order)
+    extents = tuple(storage.dynamic_extents[axis] for axis in order) if storage.dynamic_extents else ()
+    return replace(storage, shape=shape, layout="contiguous", dynamic_extents=extents)
 
 
 Axes = dict[str, int]  # tensor -> the first of its two axes that become one
@@ -221,9 +252,10 @@ def _addresses(scop: Scop, s: ScopStatement, kind: str) -> isl.UnionMap:
     lines = []
     for storage in scop.tensors:
         axes = [f"a{i}" for i in range(len(storage.shape))]
-        # by unknown strides, and in tensors that are not contiguous, axes are as they were
-        steps = storage.strides if storage.layout == "contiguous" else (None,) * len(axes)
-        apart = [axis for axis, step in zip(axes, steps, strict=True) if step is None]
+        # by unknown strides, and in tensors with gaps, axes are as they were
+        order = memory_order(storage.layout, len(axes))
+        steps = (None,) * len(axes) if order is None else storage.strides
+        apart = [axes[axis] for axis in order or range(len(axes)) if steps[axis] is None]
         place = [*apart, " + ".join(["0", *(f"{step} * {axis}" for axis, step in zip(axes, steps, strict=True) if step is not None)])]
         lines.append(f"{isl_name(storage.name)}[{', '.join(axes)}] -> {isl_name(storage.name)}[{', '.join(place)}]")
     return own.apply_range(isl.UnionMap.read_from_str(scop.ctx, "{ " + "; ".join(lines) + " }"))

@@ -19,7 +19,7 @@ from tcjit.grammar.affine import affine, condition, guarded_accesses, isl_name
 from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index, Select
 from tcjit.grammar.dtypes import DTYPES, holds
 from tcjit.grammar.polynomial import names
-from tcjit.grammar.walk import children, factors, rebuild, with_names
+from tcjit.grammar.walk import children, rebuild, wide_factors, with_names
 from tcjit.mapping.assignment import Assignment, Assignments, to_scop, to_statement
 from tcjit.mapping.nest.strip_mine import plus, with_index, with_indices
 from tcjit.mapping.reduction import identity
@@ -300,7 +300,7 @@ class _Replacement:
         def expand(a: Assignment, value: Expr) -> set[str]:
             """The indices that the product of an assignment moves with."""
             moves: set[str] = set()
-            for factor in factors(value):
+            for factor in wide_factors(value):
                 definition = definitions.get(factor.tensor) if isinstance(factor, Access) else None
                 if definition is None:
                     multiplied.append(factor)
@@ -316,7 +316,7 @@ class _Replacement:
         left = expand(last, value)
         if not left <= set(_dims(_results(old))) or sorted(summed) != sorted(old.reduction):
             return "a term is not summed once, around all that moves with it"
-        return "" if Counter(multiplied) == Counter(factors(product)) else "the factors are others"
+        return "" if Counter(multiplied) == Counter(wide_factors(product)) else "the factors are others"
 
     def stored(self, old: Assignment, new: Sequence[Assignment]) -> str:
         """Temporaries that hold, for every value of some dimensions, a part of a value, which is read there instead, also at other indices

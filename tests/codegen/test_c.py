@@ -274,7 +274,7 @@ def test_what_is_evaluated_before_a_vector_loop_is_used_in_it(text: str, shapes:
     assert "omp simd" in made
     for name in re.findall(r"const \w+ (tc_[gv]\w+) =", made):
         assert len(re.findall(rf"\b{name}\b", made)) > 1, f"{name} is used nowhere in\n{made}"
-    assert made.count("TC_FLAG(") == tests
+    assert made.count("TC_FLAG(") + made.count("TC_AT(") == tests
 
 
 LOG_SOFTMAX = """def f(float(N,C) X) -> (Y) {

@@ -159,7 +159,8 @@ def test_results_that_are_apart() -> None:
     store, start = text_of(p, "store"), text_of(p, "start")
     step = p.s.write.stride(p.nest.leaf.lane)
     assert p.s.write.stride(p.nest.leaf.rows[0][0]) == 1 and len(p.rows) % 4 == 0, "rows that are neighbours in memory"
-    assert (f", {step}, (tc_float16[]){{tc_a0_0, tc_a1_0, tc_a2_0, tc_a3_0}});" in store) == (step != 1) and "else" not in store
+    together = f", {step}, (tc_float16[]){{tc_a0_0, tc_a1_0, tc_a2_0, tc_a3_0}}, TC_ALL_f32x16);"
+    assert (together in store) == (step != 1) and "else" not in store
     assert ("tc_strided_" if step != 1 else "tc_load_") in start, "what the results hold"
 
 
@@ -212,7 +213,8 @@ def test_epilogues() -> None:
         store = text_of(p, "store")
         lanes, rows = p.nest.leaf.vectors * 16, len(p.rows)
         assert f"float tc_t[{lanes * rows}]" in store and store.count("#pragma omp simd") == 2 and "C[" not in store
-        assert f"tc_t[{lanes} * tc_r + tc_l]" in store and "Y[" in store and "T[" in store and "b[" in store
+        assert f"tc_t[{lanes} * tc_r + tc_l]" in store and "Y[" in store and "b[" in store
+        assert f"float tc_s0[{lanes * rows}]" in store and "tc_o = T + " in store and "T[" not in store, "rows of T stored together"
         assert ("const int64_t tc_n = " in store) == bool(shapes["B"][1] % lanes)
         assert not re.search(r"tc_store\w*\(tc_o", store), "what nobody else reads is not stored"
 
@@ -256,4 +258,4 @@ def test_neighbours_in_rows_are_stored_together() -> None:
         assert store.count("tc_scatter_rows_") == len(p.rows) // together * p.nest.leaf.vectors
         assert store.count("tc_scatter_f") == len(p.rows) % together * p.nest.leaf.vectors
     edges = text_of(printer(text.format("float", 13), {"X": (2, 5, 15, 40)}), "store")
-    assert "tc_all_f32x16(" in edges and edges.count("else") == edges.count("tc_scatter_rows_")
+    assert "tc_until_f32x16(" in edges and edges.count("else") == edges.count("tc_scatter_rows_")

@@ -9,6 +9,7 @@ import pytest
 from support.mapping import AVX512, program
 
 from tcjit.errors import VerifyError
+from tcjit.grammar.ast import Const
 from tcjit.mapping.collapse import collapse, verify_collapse
 from tcjit.mapping.machine import OPENCL
 from tcjit.mapping.options import Options
@@ -63,6 +64,27 @@ def test_strided_arguments_keep_their_axes() -> None:
     before = scop(text, layouts={"X": "sss1"})
     after, merges = collapse(before)
     assert not merges and after is before
+
+
+@pytest.mark.parametrize(
+    ("text", "layouts", "expected"),
+    [
+        ("def f(float(N,C,H,W) X) -> (Z) { Z(n,h,w,c) = X(n,c,h,w) }", {"X": "dense 0,2,3,1"}, [[120]]),
+        ("def f(float(N,C,H,W) X) -> (Z) { Z(n,c,h,w) = X(n,c,h,w) }", {"X": "dense 0,2,3,1"}, [[2, 3, 20]]),
+        ("def f(float(N,C,H,W) X, int32(N) I) -> (Z) { Z(n,h,w,c) = X(I(n),c,h,w) }", {"X": "dense 0,2,3,1"}, [[2, 4, 5, 3]]),
+    ],
+)
+def test_axes_are_those_of_memory(text: str, layouts: dict[str, str], expected: list[list[int]]) -> None:
+    """But not of what data pick, whose checks name an axis."""
+    before = build_scop(program(text, {"X": SHAPES["X"], **({"I": (2,)} if "I" in text else {})}), Options(), layouts, OPENCL)
+    after, merges = collapse(before)
+    assert extents(after) == expected
+    assert (after.tensor("X").layout == "contiguous") == ("I(n)" not in text)
+    verify_collapse(before, after, merges)
+    (s,) = after.statements
+    if merges:
+        with pytest.raises(VerifyError, match="writes other elements"):
+            verify_collapse(before, replace(after, statements=(replace(s, subscripts=(Const(0, dtype="int64"),)),)), merges)
 
 
 def test_nothing_wrong_is_accepted() -> None:

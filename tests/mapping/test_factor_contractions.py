@@ -13,6 +13,7 @@ import tcjit
 from tcjit.mapping.assignment import Assignments
 from tcjit.mapping.extract import extract
 from tcjit.mapping.passes.factor_contractions import factor_contractions
+from tcjit.mapping.passes.widen import widen
 
 
 def before(text: str, shapes: dict[str, tuple[int, ...]]) -> Assignments:
@@ -56,6 +57,19 @@ def test_ranges_that_do_not_begin_at_zero_are_kept() -> None:
         "O_factor1(n + -3) += Y(k) * Z(n, k) from 0.0 where n in 3:50, k in 0:70",
         "O(n) += O_factor(n + -3) * O_factor1(n + -3) where n in 3:50",
     ]
+
+
+@pytest.mark.parametrize("dtype", ["half", "bfloat16"])
+def test_factors_of_halves_are_converted_one_by_one(dtype: str) -> None:
+    """Their product is computed in float32 anyway; its partial sums are not rounded."""
+    text = f"def f({dtype}(B,C) X, {dtype}(A,B) Y) -> (O) {{ O(a) +=! X(b,c) * Y(a,b) }}"
+    found = factor_contractions(widen(before(text, {"X": (20, 300), "Y": (500, 20)}))).assignments
+    assert [a.show().partition(" where")[0] for a in found[:2]] == [
+        "O_wide_factor(b) += float32(X(b, c)) from 0.0",
+        "O_wide(a) += O_wide_factor(b) * float32(Y(a, b)) from 0.0",
+    ]
+    x, y = (torch.randn(shape).to(torch.float16 if dtype == "half" else torch.bfloat16) for shape in ((20, 300), (500, 20)))
+    assert tcjit.define(text).f.compile(x, y).check(x, y)
 
 
 def test_the_sum_is_divided_by_what_divides_all_terms() -> None:

@@ -65,7 +65,7 @@ OPERANDS = {
     "every_second_row": ("128,K", "2*m,k", True),
     "every_second_term": ("128,K", "m,2*k", True),
     "shifted": ("100,80", "m + 10,k + 3", True),
-    "the_same_for_all_terms": ("M", "m", True),
+    "the_same_for_all_terms": ("M", "m", False),  # the other operand is summed first
     "both_backwards": ("M,K", "M - 1 - m,K - 1 - k", False),
     "toeplitz": ("128", "m + k", False),
     "sheared": ("M,128", "m,m + k", False),

@@ -28,9 +28,9 @@ Shapes = Mapping[str, tuple[int, ...]]
 Point = tuple[int, ...]
 
 
-def assignments(text: str, shapes: Shapes, pad: bool = False) -> Assignments:
+def assignments(text: str, shapes: Shapes, pad: bool = False, layouts: Mapping[str, str] | None = None) -> Assignments:
     """A program as nests find it, but for padding."""
-    found = widen(extract(program(text, shapes), None))
+    found = widen(extract(program(text, shapes), layouts))
     return pad_operands(found, nests=False, on_gpu=False) if pad else found
 
 

@@ -71,10 +71,10 @@ void do_across_$N(const $E *a, $E *o) {
 }
 """
 _TOGETHER = """
-void do_scatter_rows_$N($E *p, int64_t s, const $E *v) {
+void do_scatter_rows_$N($E *p, int64_t s, const $E *v, int last) {
   $V rows[16 / sizeof($E)];
   for (unsigned r = 0; r < 16 / sizeof($E); ++r) rows[r] = tc_load_$N(v + r * $W);
-  tc_scatter_rows_$N(p, s, rows);
+  tc_scatter_rows_$N(p, s, rows, tc_until_$N(last));
 }
 """
 _FLOATS = "void do_fabs_$N(const $E *a, $E *o) { tc_store_$N(o, tc_fabs_$N(tc_load_$N(a))); }"
@@ -261,16 +261,17 @@ class Vectors:
         self.page.filled(self.dtype)
 
     def together(self) -> None:
-        """Neighbours in several rows, at the places of their lanes."""
+        """Neighbours in several rows, at the places of the lanes of a mask."""
         rows = rows_together(self.name, self.width)
         values = np.arange(100, 100 + rows * self.width).astype(self.dtype)
-        for step in (rows, rows + 1, -rows - 3) if rows > 1 else ():
+        steps = (rows, rows + 1, -rows - 3) if rows > 1 else ()
+        for step, lanes in itertools.product(steps, (0, 1, self.width // 2 + 1, self.width)):
             expected = self.array.copy()
             first = 0 if step > 0 else -step * (self.width - 1)
-            for lane, row in itertools.product(range(self.width), range(rows)):
+            for lane, row in itertools.product(range(lanes), range(rows)):
                 expected[first + step * lane + row] = values[row * self.width + lane]
-            self("scatter_rows", ctypes.c_void_p(self.page.start + first * self.size), ctypes.c_int64(step), values)
-            assert (self.array == expected).all(), step
+            self("scatter_rows", ctypes.c_void_p(self.page.start + first * self.size), ctypes.c_int64(step), values, lanes - 1)
+            assert (self.array == expected).all(), (step, lanes)
             self.page.filled(self.dtype)
 
     def pairs(self) -> None:

@@ -1,4 +1,5 @@
-"""Convert operands: read narrower types as the type of a reduction, from copies in it or converted where they are loaded.
+"""Convert operands: read narrower types as the type of a reduction, from copies in it or converted where they are loaded; and what lanes
+along a term need with its neighbours together.
 
 Half types are computed in float32 wherever they are read, narrow integers where they are cast to int32.
 """
@@ -11,46 +12,86 @@ from itertools import combinations
 from math import prod
 
 from tcjit.errors import MappingError
-from tcjit.grammar.affine import guarded_accesses
+from tcjit.grammar.affine import guarded_accesses, linear
 from tcjit.grammar.ast import Access, Cast, Const, Expr, Index
+from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import rebuild, walk
 from tcjit.mapping.assignment import Assignment, Temporaries
 from tcjit.mapping.nest.vector_forms import NARROW, is_dot_product
 from tcjit.mapping.storage import Storage, fresh
 
 MOST_COPIED = 3  # tensors of which every choice is compared
+FEW_USES = 8  # of an element of what stays as it is: with more of them panels of tiles are copied instead
+
+Orders = Mapping[str, tuple[int, ...]]  # of the axes of the tensors that are copied, the last innermost
 
 
-def conversions(a: Assignment, tensors: Mapping[str, Storage]) -> Iterator[tuple[str, ...]]:
-    """The choices of tensors of narrower types to copy: those whose elements are used again, or some of them, or none."""
+def conversions(a: Assignment, tensors: Mapping[str, Storage]) -> Iterator[Orders]:
+    """The choices of tensors to copy: of those of narrower types whose elements are used again all, or some, or none; and tensors whose
+    neighbours are to lie along a term as those of a larger tensor do."""
     points = prod(upper - lower for _, lower, upper in a.bounds)
     narrow = [tensor for tensor in _narrow_tensors(a, tensors) if not any(tensors[tensor].dynamic_extents)]
-    again = [tensor for tensor in narrow if points > tensors[tensor].elements]
+    again = {tensor: _own_order(tensors[tensor]) for tensor in narrow if points > tensors[tensor].elements}
     if len(again) > MOST_COPIED:
-        yield from (tuple(again), ())
-        return
-    for count in range(len(again), -1, -1):
-        yield from combinations(again, count)
+        yield from (again, {})
+    else:
+        for count in range(len(again), -1, -1):
+            yield from ({tensor: again[tensor] for tensor in chosen} for chosen in combinations(again, count))
+    if not (a.outer or a.dynamic):
+        for term in a.reduction:
+            if turned := _transposed(a, term, tensors, points):
+                yield {**again, **turned}
 
 
-def convert_operands(a: Assignment, temporaries: Temporaries, copied: Collection[str]) -> tuple[list[Assignment], Assignment]:
-    """Copies of the tensors in narrower types that are ``copied``, in the type of the reduction, and the assignment that reads them."""
-    copies, names = [], {}
+def _own_order(storage: Storage) -> tuple[int, ...]:
+    return tuple(range(len(storage.shape)))
+
+
+def _transposed(a: Assignment, term: str, tensors: Mapping[str, Storage], points: int) -> Orders:
+    """The tensors that move with a term, but not by one element, with its axis innermost; none where no tensor of as many elements has
+    its neighbours there, or is used so often that it is copied in panels."""
+    orders: dict[str, tuple[int, ...]] = {}
+    stays = 0
+    for access in dict.fromkeys(access for access, _ in guarded_accesses(a.value)):
+        storage = tensors[access.tensor]
+        moving = [axis for axis, sub in enumerate(access.subscripts) if term in names(sub)]
+        if not moving:
+            continue
+        if any(storage.dynamic_extents) or moving[1:] or linear(access.subscripts[moving[0]]) != ({term: 1}, 0):
+            return {}
+        if storage.strides[moving[0]] == 1:
+            stays = max(stays, storage.elements)
+        else:
+            order = (*(axis for axis in _own_order(storage) if axis != moving[0]), moving[0])
+            if orders.setdefault(access.tensor, order) != order:
+                return {}
+    copied = sum(tensors[tensor].elements for tensor in orders)
+    return orders if 0 < copied <= stays and points < FEW_USES * stays else {}
+
+
+def convert_operands(a: Assignment, temporaries: Temporaries, copied: Orders) -> tuple[list[Assignment], Assignment]:
+    """Copies of the tensors that are ``copied``, those of narrower types in the type of the reduction, and the assignment that reads
+    them."""
+    copies: list[Assignment] = []
+    copy_of: dict[str, str] = {}
     wide, narrow = a.value.dtype, _narrow_types(a)
     for tensor in dict.fromkeys(access.tensor for access, _ in guarded_accesses(a.value)):
-        storage = temporaries.tensors[tensor]
-        converts = storage.dtype in narrow
         if tensor not in copied:
             continue
+        storage, order = temporaries.tensors[tensor], copied[tensor]
+        converts = storage.dtype in narrow
         taken = set(temporaries.tensors)
         indices = tuple(Index(fresh(f"axis{axis}", taken), dtype="int64") for axis in range(len(storage.shape)))
         read = Access(tensor, indices, dtype=storage.dtype)
-        copy = temporaries.add(a.source, f"{tensor}_{wide if converts else 'dense'}", wide if converts else storage.dtype, storage.shape)
+        name = f"{tensor}_{wide if converts else 'dense' if order == _own_order(storage) else 'transposed'}"
+        shape = [storage.shape[axis] for axis in order]
+        copy = temporaries.add(a.source, name, wide if converts else storage.dtype, shape)
         value: Expr = Cast(read, dtype=wide) if converts else read
-        bounds = tuple((index.name, 0, extent) for index, extent in zip(indices, storage.shape, strict=True))
-        copies.append(Assignment(copy.name, indices, "=", value, bounds, a.source))
-        names[tensor] = copy.name
-    return copies, replace(a, value=_converted(a.value, names, wide, narrow)) if narrow or names else a
+        places = tuple(indices[axis] for axis in order)
+        bounds = tuple((index.name, 0, extent) for index, extent in zip(places, shape, strict=True))
+        copies.append(Assignment(copy.name, places, "=", value, bounds, a.source))
+        copy_of[tensor] = copy.name
+    return copies, replace(a, value=_converted(a.value, copy_of, copied, wide, narrow)) if narrow or copied else a
 
 
 def _narrow_types(a: Assignment) -> tuple[str, ...]:
@@ -59,20 +100,21 @@ def _narrow_types(a: Assignment) -> tuple[str, ...]:
 
 
 def _narrow_tensors(a: Assignment, tensors: Mapping[str, Storage]) -> list[str]:
-    names = dict.fromkeys(access.tensor for access, _ in guarded_accesses(a.value))
-    return [name for name in names if tensors[name].dtype in _narrow_types(a)]
+    tensors_read = dict.fromkeys(access.tensor for access, _ in guarded_accesses(a.value))
+    return [name for name in tensors_read if tensors[name].dtype in _narrow_types(a)]
 
 
-def _converted(expr: Expr, names: Mapping[str, str], wide: str, narrow: Collection[str]) -> Expr:
+def _converted(expr: Expr, copy_of: Mapping[str, str], orders: Orders, wide: str, narrow: Collection[str]) -> Expr:
     """An expression in the wide type, exactly what one of a narrow type gives before it is rounded."""
     if isinstance(expr, Cast) and expr.dtype == wide and expr.operand.dtype in narrow:
-        return _converted(expr.operand, names, wide, narrow)
+        return _converted(expr.operand, copy_of, orders, wide, narrow)
     if isinstance(expr, Access):
         dtype = wide if expr.dtype in narrow else expr.dtype
-        if expr.tensor in names:
-            return replace(expr, tensor=names[expr.tensor], dtype=dtype)
+        if expr.tensor in copy_of:
+            subscripts = tuple(expr.subscripts[axis] for axis in orders[expr.tensor])
+            return replace(expr, tensor=copy_of[expr.tensor], subscripts=subscripts, dtype=dtype)
         return Cast(expr, dtype=dtype) if dtype != expr.dtype else expr
-    made = rebuild(expr, lambda part: _converted(part, names, wide, narrow))
+    made = rebuild(expr, lambda part: _converted(part, copy_of, orders, wide, narrow))
     if made.dtype in narrow and wide == "int32" and not isinstance(made, Const):
         raise MappingError(f"sums in {made.dtype} wrap")
     return replace(made, dtype=wide) if made.dtype in narrow else made

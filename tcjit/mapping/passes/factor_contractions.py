@@ -13,7 +13,7 @@ from math import prod
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Binary, Expr, Index
 from tcjit.grammar.polynomial import names
-from tcjit.grammar.walk import factors
+from tcjit.grammar.walk import wide_factors
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.nest.strip_mine import plus
 from tcjit.mapping.reduction import identity
@@ -90,7 +90,7 @@ class _Contraction:
 
     def __init__(self, a: Assignment) -> None:
         self.a = a
-        self.factors = tuple(factors(a.value))
+        self.factors = tuple(wide_factors(a.value))
         self.all = frozenset(range(len(self.factors)))
         self.extents = {name: upper - lower for name, lower, upper in a.bounds}
         self.moves = tuple(frozenset(names(factor)) & set(self.extents) for factor in self.factors)

@@ -38,7 +38,8 @@ def pad_operands(before: Assignments, nests: bool, on_gpu: bool) -> Assignments:
         copies = []
         for p in padded:
             moving = {name for sub in p.subscripts for name in names(sub)}
-            if moving.isdisjoint(names(_along_lanes(a, temporaries.tensors[a.tensor]))):
+            alone = nests and sum(isinstance(node, Access) for node in walk(plain)) == 1  # results may be in its order, too
+            if alone or moving.isdisjoint(names(_along_lanes(a, temporaries.tensors[a.tensor]))):
                 p = in_order(p, temporaries.tensors[p.read.tensor])  # elements that all lanes read lie as they did
             bounds = tuple((name, 0, greatest - least + 1) for name, (least, greatest) in zip(p.indices, p.box, strict=True))
             shape = tuple(upper for _, _, upper in bounds)

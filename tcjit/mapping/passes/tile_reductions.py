@@ -21,7 +21,7 @@ from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewri
 from tcjit.mapping.isl import context
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.nest.affine_statement import affine_statement, with_epilogue
-from tcjit.mapping.nest.convert_operands import conversions, convert_operands
+from tcjit.mapping.nest.convert_operands import Orders, conversions, convert_operands
 from tcjit.mapping.nest.cost import Core, core_of
 from tcjit.mapping.nest.epilogue import Epilogue, epilogue_of
 from tcjit.mapping.nest.form_dot_products import form_dot_products
@@ -242,18 +242,21 @@ class _ReductionTiling:
             tiled.append(TiledStatement(s, plan.nest, plan.operands, plan.body, tiles, self.core.lanes, plan.estimate.cycles))
         return [*before, *([] if found.complete else [self.start()]), replace(a, tiled=tuple(tiled)), *after]
 
-    def copied(self, a: Assignment, temporaries: Temporaries) -> tuple[str, ...]:
-        """The tensors of narrower types that are copied in the reduction's own before it: as the model says."""
+    def copied(self, a: Assignment, temporaries: Temporaries) -> Orders:
+        """The tensors that are copied before the reduction, in its type and in an order that suits it: as the model says."""
         choices = list(conversions(a, temporaries.tensors))
         if len(choices) == 1:
             return choices[0]
 
-        def cycles(choice: tuple[str, ...]) -> float:
+        def cycles(choice: Orders) -> float:
             with temporaries.trial():
                 copies, given = convert_operands(a, temporaries, choice)
                 plans = plan_nests(self.rewritten(given, Epilogue(), temporaries.tensors).statements, self.core)
-                elements = (prod(upper - lower for _, lower, upper in copy.bounds) for copy in copies)
-                return sum(plan.estimate.cycles for plan in plans) + sum(map(self.core.copy_cycles, elements))
+                return sum(plan.estimate.cycles for plan in plans) + sum(map(copying, copies))
+
+        def copying(copy: Assignment) -> float:
+            elements = prod(upper - lower for _, lower, upper in copy.bounds)
+            return self.core.copy_cycles(elements, together=copy.subscripts == next(guarded_accesses(copy.value))[0].subscripts)
 
         return min(choices, key=cycles)
 

@@ -1,4 +1,4 @@
-"""Operands of half precision: copied in single, or converted where they are loaded.
+"""Operands of half precision: copied in single, or converted where they are loaded; and operands copied in another order.
 
 Modules: mapping.nest.convert_operands
 """
@@ -12,7 +12,7 @@ from support.nests import Shapes, assignments
 
 from tcjit.errors import MappingError
 from tcjit.mapping.assignment import Assignment, Temporaries
-from tcjit.mapping.nest.convert_operands import conversions, convert_operands
+from tcjit.mapping.nest.convert_operands import Orders, conversions, convert_operands
 
 PRODUCT = "def f(bfloat16(M,K) A, bfloat16(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 SHAPES: Shapes = {"A": (20, 30), "B": (30, 40)}
@@ -20,12 +20,18 @@ SHAPES: Shapes = {"A": (20, 30), "B": (30, 40)}
 
 def converted(text: str, shapes: Shapes, copied: Collection[str]) -> tuple[list[Assignment], Assignment]:
     before = assignments(text, shapes)
-    return convert_operands(before.assignments[0], Temporaries(before), copied)
+    temporaries = Temporaries(before)
+    orders = {tensor: tuple(range(len(temporaries.tensors[tensor].shape))) for tensor in copied}
+    return convert_operands(before.assignments[0], temporaries, orders)
+
+
+def orders(text: str, shapes: Shapes, layouts: dict[str, str] | None = None) -> list[Orders]:
+    before = assignments(text, shapes, layouts=layouts)
+    return list(conversions(before.assignments[0], Temporaries(before).tensors))
 
 
 def choices(text: str, shapes: Shapes) -> list[tuple[str, ...]]:
-    before = assignments(text, shapes)
-    return list(conversions(before.assignments[0], Temporaries(before).tensors))
+    return [tuple(chosen) for chosen in orders(text, shapes)]
 
 
 def test_each_tensor_once() -> None:
@@ -69,3 +75,21 @@ def test_choices_of_what_is_copied() -> None:
     assert choices("def f(half(M,K) A, half(K) x) -> (y) { y(m) +=! A(m,k) * x(k) }", {"A": (20, 30), "x": (30,)}) == [("x",), ()]
     four = "def f(half(K) a, half(K) b, half(K) c, half(K) d) -> (y) { y(m) +=! a(k) * b(k) * c(k) * d(k) where m in 0:9 }"
     assert choices(four, dict.fromkeys("abcd", (30,))) == [("a", "b", "c", "d"), ()]
+
+
+LAST = "def f(float(A,C,D) X, float(D,C,B,A) U) -> (O) { O(a,b) +=! X(a,c,d) * U(d,c,b,a) }"
+
+
+def test_what_lies_along_another_term_is_copied_in_an_order_that_suits_a_larger_tensor() -> None:
+    """The neighbours of the larger lie along d; those of the smaller, along c, are copied, but not where its elements are many."""
+    shapes = {"X": (75, 16, 64), "U": (64, 16, 27, 75)}
+    layouts = {"X": "dense 0,2,1", "U": "dense 2,3,1,0"}
+    assert orders(LAST, shapes, layouts) == [{}, {"X": (0, 1, 2)}]
+    before = assignments(LAST, shapes, layouts=layouts)
+    [copy], a = convert_operands(before.assignments[0], Temporaries(before), {"X": (1, 0, 2)})
+    assert copy.show() == "X_transposed(axis1, axis0, axis2) = X(axis0, axis1, axis2) where axis1 in 0:16, axis0 in 0:75, axis2 in 0:64"
+    assert "X_transposed(c, a, d) * U(d, c, b, a)" in a.show()
+    often = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
+    assert orders(often, {"A": (200, 30), "B": (30, 4)}) == [{}, {"B": (1, 0)}]
+    assert orders(often, {"A": (200, 30), "B": (30, 9)}) == [{}]  # panels of tiles
+    assert orders(often, {"A": (3, 30), "B": (30, 4)}) == [{}]  # the larger of the two
