@@ -1,18 +1,22 @@
-"""What follows the results of a register tile: element by element from an array of its accumulators, in lanes that the C compiler finds."""
+"""What follows the results of a register tile: on its accumulators, or element by element from an array of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import prod
 from typing import Protocol
 
 from tcjit.codegen.half_vectors import HALF, rounding_lines, unrounded
 from tcjit.grammar.affine import guarded_accesses
-from tcjit.grammar.ast import Access
+from tcjit.grammar.ast import Access, Expr
+from tcjit.grammar.walk import walk
 from tcjit.mapping.nest.nest import Nest
 from tcjit.mapping.nest.statement import FlatAccess, FlatStatement, PointwiseStore
+from tcjit.mapping.nest.tile import PointCheck
 from tcjit.mapping.nest.tiled_statement import TiledStatement
+from tcjit.mapping.nest.vector_forms import has_vector_form
 from tcjit.mapping.operations import CALL, operations
 
 Pointwise = Callable[[PointwiseStore, str, Mapping[Access, str]], str]
@@ -45,6 +49,13 @@ class PrintedTile(Protocol):
     def call(self, function: str) -> str: ...
     def sum(self, row: int, vector: int) -> str: ...
     def total(self, row: int) -> str: ...
+    def pointers(self, reads: Mapping[Access, FlatAccess]) -> list[str]: ...
+    def mask(self, point: Mapping[str, int], vector: int, checks: Sequence[PointCheck], masks: dict[str, str], lines: list[str]) -> str: ...
+    def loaded(
+        self, reads: Mapping[Access, FlatAccess], point: Mapping[str, int], vector: int, mask: str, loads: dict[tuple[object, ...], str],
+        lines: list[str],
+    ) -> dict[Access, str]: ...  # fmt: skip
+    def value(self, expr: Expr, loaded: Mapping[Access, str]) -> str: ...
     def rows_together(self, write: FlatAccess) -> int: ...
     def stored_at(self, write: FlatAccess) -> list[str]: ...
     def guard(self, tests: Sequence[str]) -> str: ...
@@ -59,9 +70,12 @@ class TileEpilogue:
         self.tile = tile
 
     def lines(self) -> list[str]:
-        """What follows a result, element by element from an array of the accumulators, in lanes as the C compiler finds them."""
+        """What follows a result, on the accumulators where that has a form over vectors; else element by element from an array of them, in
+        lanes as the C compiler finds them."""
         if not self.tile.s.epilogue:
             return []
+        if self.is_in_vectors:
+            return [line for e in self.tile.s.epilogue for line in braces(self.in_vectors(e))]
         leaf = self.tile.nest.leaf
         lanes = 1 if self.tile.over_terms else leaf.vectors * self.tile.width
         lines = [f"{self.tile.element} tc_t[{len(self.tile.rows) * lanes}] __attribute__((aligned(64)));"]
@@ -107,6 +121,26 @@ class TileEpilogue:
             loaded = [f"{total} = {self.tile.call('load')}(tc_s{number} + {at})" for total, at in sums]
             lines += braces([f"const {self.tile.vector} {', '.join(loaded)};", *self.tile.stored_at(e.write)])
         return lines
+
+    @property
+    def is_in_vectors(self) -> bool:
+        """Whether all of it is arithmetic on vectors of the accumulators' type."""
+        tile = self.tile
+        types = {part.dtype for e in tile.s.epilogue for part in walk(e.value) if isinstance(part, Access)}
+        types |= {e.dtype for e in tile.s.epilogue}
+        return not tile.over_terms and types == {tile.dtype} and all(has_vector_form(e.value) for e in tile.s.epilogue)
+
+    def in_vectors(self, e: PointwiseStore) -> list[str]:
+        """A store of what is computed from the accumulators."""
+        tile, values = self.tile, []
+        lines, loads, masks = tile.pointers(e.reads), dict[tuple[object, ...], str](), dict[str, str]()
+        for (r, row), v in product(enumerate(tile.rows), range(tile.nest.leaf.vectors)):
+            mask = tile.mask(row, v, tile.tiled.tiles.edges, masks, lines)
+            read = tile.loaded(e.reads, row, v, mask, loads, lines)
+            read |= {access: tile.sum(r, v) for access, _ in guarded_accesses(e.value) if access not in e.reads}
+            lines.append(f"const {tile.vector} tc_e{r}_{v} = {tile.value(e.value, read)};")
+            values.append(f"{tile.sum(r, v)} = tc_e{r}_{v}")
+        return [*lines, *braces([f"const {tile.vector} {', '.join(values)};", *tile.stored_at(e.write)])]
 
     @property
     def interleaved(self) -> tuple[PointwiseStore, ...]:

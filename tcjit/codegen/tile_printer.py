@@ -7,6 +7,8 @@ there happens under both.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
@@ -18,7 +20,7 @@ from tcjit.errors import MappingError
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Select, Unary
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.walk import rebuild, walk
-from tcjit.mapping.nest.cost import LINE
+from tcjit.mapping.nest.prefetch import lines_of_step
 from tcjit.mapping.nest.statement import FlatAccess, PointwiseStore
 from tcjit.mapping.nest.tile import PointCheck, stays_inside
 from tcjit.mapping.nest.tiled_statement import Kind, TiledStatement
@@ -27,6 +29,7 @@ from tcjit.mapping.reduction import identity
 
 Point = Mapping[str, int]  # of dimensions inside the tile; others are 0 there
 Loads = dict[tuple[object, ...], str]  # what is loaded -> the name of its value
+_LOADED = re.compile(r"\btc_x\d+\b")
 _UPDATES = {"+=": "add", "*=": "mul", "min=": "min", "max=": "max"}
 
 
@@ -167,15 +170,31 @@ class TilePrinter:
                     new = self.updated(old, self.tiled.body, self.loaded(self.flats, point, v, read, loads, lines))
                     kept = self.mask(point, v, self.term_checks, masks, lines) if partial else ""
                     lines.append(f"{old} = {self.call('blend')}({old}, {new}, {kept});" if kept else f"{old} = {new};")
-        return lines
+        return self.in_registers(lines)
+
+    def in_registers(self, lines: Sequence[str]) -> list[str]:
+        """The lines of an update, in which vectors that several sums take are loaded once."""
+        uses = Counter(name for line in lines for name in set(_LOADED.findall(line)))
+
+        def once(line: str) -> str:
+            name, _, load = line.removeprefix(f"const {self.vector} ").partition(" = ")
+            several = uses[name] > 2 and load.startswith(f"{self.call('load')}(")
+            return f"const {self.vector} {name} = {self.call('in_register')}({load.removesuffix(';')});" if several else line
+
+        return [once(line) for line in lines]
 
     def prefetches(self) -> list[str]:
-        """What the next tile along the lanes reads at this step."""
-        lines, lanes = [], self.nest.leaf.vectors * self.width
-        for number, read in enumerate(self.flats):
-            if int(read.tensor[1:]) in self.nest.prefetch:
-                line = LINE // DTYPES[read.dtype].bytes
-                lines += [f"__builtin_prefetch(tc_p{number} + {lanes + ahead});" for ahead in range(0, lanes, line)]
+        """What a tile to come reads at this step."""
+        lines = []
+        flats = {int(read.tensor[1:]): (number, read) for number, read in enumerate(self.flats)}
+        blocks = {loop.dim: loop.block for loop in self.nest.loops}  # of the innermost loop over each
+        for prefetch in self.nest.prefetch:
+            number, read = flats[prefetch.operand]
+            flat = self.flats[read]
+            if not flat.runtime:
+                ahead = flat.stride(prefetch.dim) * blocks[prefetch.dim]
+                first = lines_of_step(flat, self.s, self.nest.leaf, self.width, DTYPES[read.dtype].bytes)
+                lines += [f"__builtin_prefetch(tc_p{number} + {ahead + place});" for place in first]
         return lines
 
     def tests_alone(self, point: Point) -> list[str]:
@@ -524,11 +543,22 @@ class TilePrinter:
                 if expr.function == "relu":  # keeps a NaN, and the sign of a zero
                     zero = f"{self.call('splat')}(0)"
                     return f"{self.call('select')}({args[0]} < {zero}, {zero}, {args[0]})"
+                if expr.function in ("fmin", "fmax"):
+                    return self.number_of(expr, *args)
                 return f"{self.call('fabs' if expr.function == 'abs' else expr.function)}({', '.join(args)})"
             case Select():
                 parts = (self.value(part, loaded) for part in (expr.condition, expr.then, expr.other))
                 return f"{self.call('select')}({', '.join(parts)})"
         raise MappingError(f"{type(expr).__name__} has no form over vectors")
+
+    def number_of(self, call: Call, first: str, second: str) -> str:
+        """The lesser or greater of two values, or that which is a number, of one zero and another as the helpers for elements choose."""
+        relation, select = "<" if call.function == "fmin" else ">", self.call("select")
+        is_number = [isinstance(arg, Const) and arg.value == arg.value for arg in call.args]
+        if is_number[1]:
+            return f"{select}({first} {relation} {second}, {first}, {second})"
+        nearer = f"{select}({second} {relation} {first}, {second}, {first})"
+        return nearer if is_number[0] else f"{select}({first} != {first}, {second}, {nearer})"
 
     def updated(self, old: str, body: Expr, operands: Mapping[Access, str]) -> str:
         """An accumulator with one more term."""

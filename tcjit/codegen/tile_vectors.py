@@ -54,6 +54,11 @@ TC_TILE tc_mask$N tc_opaque$N(tc_mask$N m) {
   __asm__("" : "+Yk"(m));
   return m;
 }
+/* of a vector that several sums take, gcc 12 makes a load for each of them */
+TC_TILE $V tc_in_register$N($V v) {
+  __asm__("" : "+v"(v));
+  return v;
+}
 TC_TILE int tc_any$N(tc_mask$N m) { return m != 0; }
 TC_TILE int tc_all$N(tc_mask$N m) { return m == TC_ALL$N; }
 TC_TILE int tc_lane$N(tc_mask$N m, int l) { return m >> l & 1; }
@@ -90,6 +95,14 @@ TC_TILE tc_mask$N tc_until$N(int64_t last) {
 TC_TILE tc_mask$N tc_opaque$N(tc_mask$N m) {
   __asm__("" : "+m"(m));
   return m;
+}
+TC_TILE $V tc_in_register$N($V v) {
+#if defined(__AVX__) && $B <= 32 || defined(__SSE2__) && $B <= 16
+  __asm__("" : "+x"(v));
+#elif defined(__ARM_NEON) && $B <= 16
+  __asm__("" : "+w"(v));
+#endif
+  return v;
 }
 TC_TILE int tc_lane$N(tc_mask$N m, int l) { return m[l] != 0; }
 TC_TILE int tc_any$N(tc_mask$N m) {

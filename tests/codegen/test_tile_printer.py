@@ -15,6 +15,7 @@ from tcjit.codegen.tile_epilogue import Names
 from tcjit.codegen.tile_printer import TilePrinter
 from tcjit.grammar.ast import Const
 from tcjit.mapping.machine import Machine
+from tcjit.mapping.nest.nest import Prefetch
 from tcjit.mapping.options import Options
 
 PLAIN = "float(M,K) A, float(K,N) B"
@@ -108,7 +109,7 @@ def test_prefetch() -> None:
     """The lines that the next tile along the lanes reads at a step, once for all rows."""
     p = printer(MATMUL, {"A": (20, 600), "B": (600, 3000)})
     lanes = p.nest.leaf.vectors * 16
-    assert p.nest.prefetch == (1,) and p.nest.leaf.vectors > 1
+    assert p.nest.prefetch == (Prefetch(1, "n"),) and p.nest.leaf.vectors > 1
     expected = [f"__builtin_prefetch(tc_p1 + {lanes + line});" for line in range(0, lanes, 16)]
     assert [line.strip() for line in text_of(p, "full").splitlines() if "prefetch" in line] == expected
     assert p.tiled.show().endswith(", B prefetched")
@@ -207,16 +208,54 @@ def test_only_the_taps_that_leave_an_image_have_masks() -> None:
 
 
 def test_epilogues() -> None:
+    """Arithmetic on the accumulators, under the masks of what is stored; rows that are neighbours in memory are stored together."""
     text = f"def f({PLAIN}, float(N) b) -> (Y, T) {{ C(m,n) +=! A(m,k) * B(k,n)  Y(m,n) = C(m,n) + b(n)  T(n,m) = Y(m,n) * C(m,n) }}"
     for shapes in (WHOLE, ODD):
         p = printer(text, {**shapes, "b": (shapes["B"][1],)})
         store = text_of(p, "store")
-        lanes, rows = p.nest.leaf.vectors * 16, len(p.rows)
-        assert f"float tc_t[{lanes * rows}]" in store and store.count("#pragma omp simd") == 2 and "C[" not in store
-        assert f"tc_t[{lanes} * tc_r + tc_l]" in store and "Y[" in store and "b[" in store
-        assert f"float tc_s0[{lanes * rows}]" in store and "tc_o = T + " in store and "T[" not in store, "rows of T stored together"
-        assert ("const int64_t tc_n = " in store) == bool(shapes["B"][1] % lanes)
-        assert not re.search(r"tc_store\w*\(tc_o", store), "what nobody else reads is not stored"
+        vectors, rows = p.nest.leaf.vectors, len(p.rows)
+        assert p.epilogue.is_in_vectors and "tc_t" not in store and "omp simd" not in store and "tc_o = C" not in store
+        assert store.count("const tc_float16 tc_e") == 2 * vectors * rows and store.count("= b + ") == 1
+        assert "tc_o = Y + " in store and "tc_o = T + " in store
+        assert ("tc_load_masked" in store) == bool(shapes["B"][1] % (16 * vectors))
+
+
+def test_functions_of_scattered_results() -> None:
+    """Evaluated in arrays, from which rows that are neighbours in memory are stored together."""
+    text = f"def f({PLAIN}) -> (T) {{ C(m,n) +=! A(m,k) * B(k,n)  T(n,m) = tanh(C(m,n)) }}"
+    for shapes in ({"A": (24, 10), "B": (10, 64)}, {"A": (18, 9), "B": (9, 33)}):
+        p = printer(text, shapes)
+        store, lanes, rows = text_of(p, "store"), p.nest.leaf.vectors * 16, len(p.rows)
+        assert p.nest.leaf.lane == "n" and rows >= 4 and not p.epilogue.is_in_vectors
+        assert f"float tc_t[{lanes * rows}]" in store and f"float tc_s0[{lanes * rows}]" in store
+        assert "T[" not in store and "tc_scatter_rows_f32x16(tc_o" in store and store.count("#pragma omp simd") == 1
+
+
+def test_vectors_that_several_sums_take_are_loaded_once() -> None:
+    """A compiler may else load one for each: it is a register to it, and what a single sum takes is not."""
+    text = text_of(printer(MATMUL, WHOLE), "full")
+    several = set(re.findall(r"(tc_x\d+) = tc_in_register_f32x16\(tc_load_f32x16\(tc_p1", text))
+    assert several == set(re.findall(r"(tc_x\d+) = \w+\(?\w*\(tc_p1", text)) and several
+    single = text_of(printer("def f(float(K,N) X, float(K) w) -> (y) { y(n) +=! X(k,n) * w(k) }", {"X": (50, 64), "w": (50,)}), "full")
+    assert "tc_load_f32x16(tc_p" in single and "in_register" not in single
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("fmax(C(m,n), 0.5)", "tc_select_f32x16(tc_a0_0 > tc_splat_f32x16(<0.5>), tc_a0_0, tc_splat_f32x16(<0.5>))"),
+        ("fmin(0.5, C(m,n))", "tc_select_f32x16(tc_a0_0 < tc_splat_f32x16(<0.5>), tc_a0_0, tc_splat_f32x16(<0.5>))"),
+        (
+            "fmax(C(m,n), b(n))",
+            "tc_select_f32x16(tc_a0_0 != tc_a0_0, tc_x0, tc_select_f32x16(tc_x0 > tc_a0_0, tc_x0, tc_a0_0))",
+        ),
+    ],
+)
+def test_extrema_that_drop_a_nan(value: str, expected: str) -> None:
+    """One comparison beside a number."""
+    text = f"def f({PLAIN}, float(N) b) -> (Y) {{ C(m,n) +=! A(m,k) * B(k,n)  Y(m,n) = {value} }}"
+    used = {**WHOLE, "b": (64,)}
+    assert f"tc_e0_0 = {expected};" in text_of(printer(text, used), "store")
 
 
 def test_functions_behind_a_product_are_evaluated_in_whole_vectors() -> None:

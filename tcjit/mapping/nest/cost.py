@@ -16,6 +16,7 @@ from tcjit.grammar.ast import Access, Call, Cast, Const, Expr, Index
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.walk import children, walk
 from tcjit.mapping.machine import Machine
+from tcjit.mapping.nest.nest import Prefetch
 from tcjit.mapping.nest.operands import Operand
 from tcjit.mapping.nest.statement import FlatStatement
 from tcjit.mapping.nest.vector_forms import STORED_TOGETHER, is_dot_product
@@ -24,11 +25,12 @@ LINE = 64  # bytes of a line of a cache
 MOVES = 3  # of a copied element between caches: it is read, and its place is read before it is written
 
 # Vector instructions of what is computed, by the text that is printed for it.
-CALLS = {"fabs": 1.0, "abs": 1.0}
+CALLS = {"fabs": 1.0, "abs": 1.0, "fmin": 4.0, "fmax": 4.0}
 OTHER_CALL = 20.0
 UPDATES = {"+=": 1.0, "*=": 1.0, "min=": 3.0, "max=": 3.0}  # of an update alone: a NaN must stay in minima and maxima
 EDGE = 2.0  # of an accumulator's start and its store
-INTERLEAVED = 2.0  # shuffles of each row where neighbours in several rows are stored together
+INTERLEAVED = 2.0  # shuffles of each row where neighbours in several rows are stored together,
+EXTRACTED = 2.0  # and for the place of each lane what it takes to extract and to store what belongs there
 MASK = 1.0  # the more of a store under a mask
 ACROSS_LANES = 5.5  # dependent multiply-adds that the sum over the lanes of a row takes as long as: a shuffle and an addition for each half
 CONVERSION = 1.0  # of a vector of narrower elements as it is loaded
@@ -297,12 +299,13 @@ class TileCosts:
         late = -(-extent // width) * LATE_LINES * LINE / (extent * min(apart)) if apart else 0.0
         return max(cycles, moved, self.memory * (1 + IN_TURNS * once + late))
 
-    def prefetched(self, shape: Shape, staged: Collection[int]) -> tuple[int, ...]:
+    def prefetched(self, shape: Shape, staged: Collection[int]) -> tuple[Prefetch, ...]:
         """Operands, by their number, whose rows come from beyond the second cache a few lines of each at a time, which the processor does
         not foresee: those of the tile beside."""
         if self.over_terms or shape.window:
             return ()
-        return tuple(number for number, use in enumerate(self.uses) if number not in staged and use.comes_in_parts(shape.vectors))
+        parts = [number for number, use in enumerate(self.uses) if number not in staged and use.comes_in_parts(shape.vectors)]
+        return tuple(Prefetch(number, shape.lane) for number in parts)
 
     def writes_apart(self, shape: Shape, row_panel: int) -> bool:
         """Whether results that the second cache does not hold lie on more pages than the TLB has, along the rows of one tile of lanes, and
@@ -355,7 +358,7 @@ class TileCosts:
         if not shape.row or self.s.write.stride(shape.row) != 1 or core.lanes < together:
             return core.scatter
         whole = shape.rows // together * together / shape.rows  # of rows
-        return whole * (core.lanes / together + INTERLEAVED) + (1 - whole) * core.scatter
+        return whole * (EXTRACTED * core.lanes / together + INTERLEAVED) + (1 - whole) * core.scatter
 
     def streamed(self, lane_panel: int, row_panel: int) -> int:
         """Bytes that a tile reads from the second cache: of two panels the first one holds the larger, or none."""

@@ -36,16 +36,23 @@ class Leaf:
 
 
 @dataclass(frozen=True)
+class Prefetch:
+    """Each step fetches what the tile at the next iteration of the innermost loop over ``dim`` reads at it of an operand."""
+
+    operand: int  # its number
+    dim: str
+
+
+@dataclass(frozen=True)
 class Nest:
     """``loops``, outermost first, around ``leaf``; each dimension outside the window has a loop whose block is its tile.
 
     A term may have a loop over blocks besides: accumulators then hold the sum of a block, which is added to the results in memory.
-    ``prefetch``: the numbers of operands of which each step fetches what the next tile along the lanes reads at it.
     """
 
     loops: tuple[Loop, ...]
     leaf: Leaf
-    prefetch: tuple[int, ...] = ()
+    prefetch: tuple[Prefetch, ...] = ()
 
     def block_loop(self, s: FlatStatement) -> int | None:
         """The number of the loop over blocks of a term."""

@@ -15,6 +15,7 @@ from tcjit.mapping.nest.cost import Core, Estimate, Shape, TileCosts, step_of
 from tcjit.mapping.nest.merge_dims import fix_dim
 from tcjit.mapping.nest.nest import Leaf, Loop, Nest
 from tcjit.mapping.nest.operands import Operand, operands
+from tcjit.mapping.nest.prefetch import prefetches
 from tcjit.mapping.nest.statement import FlatStatement
 from tcjit.mapping.nest.traffic import Traffic
 from tcjit.mapping.nest.vector_forms import has_vector_form
@@ -307,7 +308,10 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate, *, turned: bool = Fa
     loops = [*batch, *around, *terms]
     reload = bool(shape.window) and not cost.share and shape.accumulators > 4
     leaf = Leaf(shape.lane, shape.vectors, shape.leaf_rows, shape.window, reload)
-    nest = Nest(tuple(loops), leaf, costs.prefetched(shape, cost.staged))
+    nest = Nest(tuple(loops), leaf)
+    beside = costs.prefetched(shape, cost.staged)
+    others = {*cost.staged, *(prefetch.operand for prefetch in beside)}
+    nest = replace(nest, prefetch=(*beside, *prefetches(s, nest, found, others, core)))
     traffic = Traffic(s, nest, found, cost.staged, core.element)
     moved = traffic.cycles(core)
     late = traffic.written_late * core.l3_byte if moved else 0.0

@@ -177,7 +177,7 @@ def _order(
         return [*(dim for dim, _, _ in a.bounds if dim in used and dim != row_term), row_term]
     shared = a.outer.dims if a.outer else ()
     blocks = [strip.outer for strip in strips]
-    batch = [*shared, *(dim for dim, _, _ in a.results if dim not in (*blocks, *tile, *shared) and blocks)]
+    batch = [*shared, *(dim for dim, _, _ in a.results if dim not in (*blocks, *tile, *shared))]
     terms = [dim for dim, _, _ in a.terms]
     loops = [loop.dim for loop in nest.loops]
 

@@ -13,7 +13,7 @@ TYPES = ("float32", "float64", "int32")
 NARROW = {"float32": ("float16", "bfloat16"), "int32": ("int8", "uint8", "int16")}  # types that loads convert to a wider one
 OPERATIONS = ("+", "-", "*", "/", "&&", "||", "<", ">", "<=", ">=", "==", "!=")
 STORED_TOGETHER = 16  # bytes of neighbours in several rows of a register tile that are stored at once where its lanes are apart
-FUNCTIONS = ("abs", "fabs", "min", "max", "relu")
+FUNCTIONS = ("abs", "fabs", "min", "max", "fmin", "fmax", "relu")
 INTEGER_FUNCTIONS = ("min", "max")
 
 

@@ -227,7 +227,8 @@ class _ReductionTiling:
             if staging.copies:
                 leaf = plans[0].nest.leaf if staging.strips else None
                 found = self.rewritten(a, epilogue, temporaries.tensors)
-                plans = plan_nests(found.statements, self.core, leaf, options.register_tile)
+                kept = frozenset(operand for s in found.statements for operand in s.reads)  # nothing is staged twice
+                plans = plan_nests(found.statements, self.core, leaf, options.register_tile, kept)
         before += self.tiled_sums(sums, temporaries)
         self.refuse_plans(plans)
         if prove:  # of the rewrites only those that are used: a plan alone makes no code

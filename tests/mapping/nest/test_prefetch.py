@@ -1,0 +1,52 @@
+"""What a nest fetches ahead: small blocks from beyond the second cache, not what processors foresee.
+
+Modules: mapping.nest.prefetch
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from support.mapping import AVX512
+from support.nests import Shapes, flat
+
+from tcjit.mapping.nest.cost import core_of
+from tcjit.mapping.nest.nest import Leaf, Prefetch
+from tcjit.mapping.nest.plan_nest import plan_nest
+from tcjit.mapping.nest.prefetch import lines_of_step
+
+CORE = replace(core_of(AVX512, 16, 4), l2=1 << 20)
+GROUPS = "def f(float(N,G,C,H,W) X, float(G,C,KH,KW,F) K) -> (O) { O(n,g,f,h,w) +=! X(n,g,c,h+kh,w+kw) * K(g,c,kh,kw,f) }"
+WEIGHTS = (32, 16, 3, 3, 16)
+
+
+def prefetched(text: str, shapes: Shapes) -> tuple[Prefetch, ...]:
+    return plan_nest(flat(text, shapes), CORE).nest.prefetch
+
+
+@pytest.mark.parametrize(
+    ("images", "dims"),
+    [
+        ((32, 32, 16, 14, 14), ["n"]),
+        ((2, 32, 16, 14, 14), []),  # which the second cache holds
+        ((2, 32, 16, 114, 114), []),  # one of which it does not
+    ],
+)
+def test_the_next_image_of_a_batch(images: tuple[int, ...], dims: list[str]) -> None:
+    """Its channels are read a few rows of each at a time."""
+    assert [prefetch.dim for prefetch in prefetched(GROUPS, {"X": images, "K": WEIGHTS})] == dims
+
+
+def test_what_is_read_in_order_is_foreseen() -> None:
+    """Matrices one after the other, each from its first line to its last."""
+    text = "def f(float(B,M,K) A, float(B,K,N) X) -> (C) { C(b,m,n) +=! A(b,m,k) * X(b,k,n) }"
+    assert prefetched(text, {"A": (500, 14, 26), "X": (500, 26, 32)}) == ()
+
+
+def test_lines_of_a_step() -> None:
+    s = flat(GROUPS, {"X": (32, 32, 16, 14, 14), "K": WEIGHTS})
+    [image] = (found for access, found in s.reads.items() if access.tensor == "X")
+    assert lines_of_step(image, s, Leaf("f", 1, (("w", 12),), ("kw",)), 16, 4) == [0]
+    assert lines_of_step(image, s, Leaf("f", 1, (("w", 12),), ("kh", "kw")), 16, 4) == [0, 16, 32], "three rows of fourteen, side by side"
+    assert lines_of_step(image, s, Leaf("f", 1, (("h", 3),)), 16, 8) == [0, 14, 28]
