@@ -23,7 +23,8 @@ MOST_FACTORS = 6  # orders grow with their factorial
 WORTH_FACTORING = 1 << 16  # operations below which more loops, or launches of a GPU, cost more than they save
 WORTH_DIVIDING = 8  # terms, for a division of each to be worth a temporary of their sum
 GAIN = 1.5  # times fewer multiply-adds that pay for what is not counted: products in registers need no traffic
-TRAFFIC = 4  # operations that an element of a temporary takes as long as: it is written and read
+TRAFFIC = 4  # operations that an element of a temporary takes as long as: it is written and read,
+NEAR_TRAFFIC = 1  # and in a cache where loops over results stand around both
 
 Factors = frozenset[int]  # their numbers
 
@@ -113,8 +114,17 @@ class _Contraction:
 
     def traffic(self, factors: Factors) -> int:
         """Operations that the temporary of a product is worth; none for the results and for what is read from a tensor."""
-        whole = factors == self.all or len(factors) == 1 and self.kept(factors) == self.dims(factors)
-        return 0 if whole else TRAFFIC * self.volume(self.kept(factors))
+        kept = self.kept(factors)
+        if factors == self.all or len(factors) == 1 and kept == self.dims(factors):
+            return 0
+        return (NEAR_TRAFFIC if any(self.is_near_under(dim, factors) for dim, _, _ in self.a.results) else TRAFFIC) * self.volume(kept)
+
+    def is_near_under(self, dim: str, factors: Factors) -> bool:
+        """Whether the temporary of a product is one slice of its own for each value of a result's dimension, and the other factors, which
+        are read again for each of them, are no larger than all slices."""
+        kept = self.kept(factors)
+        again = (self.volume(self.moves[number]) for number in self.all - factors if dim not in self.moves[number])
+        return dim in kept and all(elements <= self.volume(kept) for elements in again)
 
     def order(self, factors: Factors) -> _Order:
         """The one with the fewest operations."""
@@ -166,7 +176,8 @@ class _Contraction:
         if len(order.factors) == 1 and kept == self.dims(order.factors):
             return self.factors[min(order.factors)]
         value, summed = self.product(order, made, temporaries), self.summed(order)
-        results = [bound for bound in a.bounds if bound[0] in kept]
+        last = set(names(a.subscripts[-1])) if a.subscripts else set()  # neighbours in the result are some in the temporary
+        results = sorted((bound for bound in a.bounds if bound[0] in kept), key=lambda bound: bound[0] in last)
         terms = [bound for bound in a.bounds if bound[0] in summed]
         subscripts = tuple(plus(Index(name, dtype="int64"), -lower) for name, lower, _ in results)
         storage = temporaries.add(a.source, f"{a.tensor}_factor", value.dtype, [upper - lower for _, lower, upper in results])
