@@ -144,10 +144,13 @@ class TileEpilogue:
 
     @property
     def interleaved(self) -> tuple[PointwiseStore, ...]:
-        """Those of the epilogue whose rows follow one another in memory and whose lanes do not: stored together when all are there."""
+        """Those of the epilogue whose rows follow one another in memory and whose lanes do not, and that no other one reads: they are stored
+        together when all are there."""
         if self.tile.over_terms:
             return ()
-        return tuple(e for e in self.tile.s.epilogue if e.dtype == self.tile.dtype and self.tile.rows_together(e.write) > 1)
+        read = {access.tensor for e in self.tile.s.epilogue for access in e.reads}
+        apart = (e for e in self.tile.s.epilogue if e.write.tensor not in read)
+        return tuple(e for e in apart if e.dtype == self.tile.dtype and self.tile.rows_together(e.write) > 1)
 
     def evaluates_functions(self, e: PointwiseStore) -> bool:
         """Whether a store takes functions of elements of the accumulators' type."""

@@ -231,6 +231,14 @@ def test_functions_of_scattered_results() -> None:
         assert "T[" not in store and "tc_scatter_rows_f32x16(tc_o" in store and store.count("#pragma omp simd") == 1
 
 
+def test_scattered_results_that_others_read_are_stored_before_these_are_computed() -> None:
+    text = f"def f({PLAIN}) -> (T, U) {{ C(m,n) +=! A(m,k) * B(k,n)  T(n,m) = tanh(C(m,n))  U(n,m) = T(n,m) * T(n,m) + exp(C(m,n)) }}"
+    p = printer(text, WHOLE)
+    store = text_of(p, "store")
+    assert [e.write.tensor for e in p.epilogue.interleaved] == ["U"] and "tc_s1" not in store
+    assert store.index("T[") < store.index("tc_s0[64")
+
+
 def test_vectors_that_several_sums_take_are_loaded_once() -> None:
     """A compiler may else load one for each: it is a register to it, and what a single sum takes is not."""
     text = text_of(printer(MATMUL, WHOLE), "full")

@@ -35,6 +35,18 @@ PROGRAMS: dict[str, tuple[str, Shapes]] = {
     "smaller than a vector": (f"def f({PLAIN}) -> (C) {{ C(m,n) +=! A(m,k) * B(k,n) }}", {"A": (2, 3), "B": (3, 5)}),
     "transposed operands": ("def f(float(K,M) A, float(N,K) B) -> (C) { C(m,n) +=! A(k,m) * B(n,k) }", {"A": (40, 35), "B": (49, 40)}),
     "transposed result": (f"def f({PLAIN}) -> (C) {{ C(n,m) +=! A(m,k) * B(k,n) }}", PAIR),
+    "transposed and used": (
+        f"def f({PLAIN}) -> (T, U) {{ C(m,n) +=! A(m,k) * B(k,n)  T(n,m) = tanh(C(m,n))  U(n,m) = T(n,m) * T(n,m) + exp(C(m,n)) }}",
+        {"A": (23, 9), "B": (9, 37)},
+    ),
+    "transposed arithmetic": (
+        f"def f({PLAIN}, float(N) b) -> (T, U) {{ C(m,n) +=! A(m,k) * B(k,n)  T(n,m) = fmax(C(m,n), b(n))  U(n,m) = fmin(0.5, T(n,m)) * b(n) }}",
+        {"A": (23, 9), "B": (9, 37), "b": (37,)},
+    ),
+    "images of a batch": (
+        "def f(float(N,G,C,H,W) X, float(G,F,C,KH,KW) K) -> (O) { O(n,g,f,h,w) +=! X(n,g,c,h+kh,w+kw) * K(g,f,c,kh,kw) }",
+        {"X": (3, 2, 3, 9, 15), "K": (2, 16, 3, 3, 3)},
+    ),
     "backward": (f"def f({PLAIN}) -> (C) {{ C(m,n) +=! A(m,K-1-k) * B(k,N-1-n) }}", PAIR),
     "batched": ("def f(float(B,M,K) X, float(B,K,N) Y) -> (C) { C(b,m,n) +=! X(b,m,k) * Y(b,k,n) }", {"X": (3, 5, 7), "Y": (3, 7, 17)}),
     "a call for each term": (f"def f({PLAIN}) -> (C) {{ C(m,n) +=! exp(fmin(A(m,k), B(k,n))) }}", PAIR),
