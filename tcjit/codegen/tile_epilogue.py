@@ -144,8 +144,8 @@ class TileEpilogue:
 
     @property
     def interleaved(self) -> tuple[PointwiseStore, ...]:
-        """Those of the epilogue whose rows follow one another in memory and whose lanes do not, and that no other one reads: they are stored
-        together when all are there."""
+        """Those of the epilogue whose rows follow one another in memory and whose lanes do not, and that no other one reads: they are
+        stored together when all are there."""
         if self.tile.over_terms:
             return ()
         read = {access.tensor for e in self.tile.s.epilogue for access in e.reads}

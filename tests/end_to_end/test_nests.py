@@ -40,7 +40,11 @@ PROGRAMS: dict[str, tuple[str, Shapes]] = {
         {"A": (23, 9), "B": (9, 37)},
     ),
     "transposed arithmetic": (
-        f"def f({PLAIN}, float(N) b) -> (T, U) {{ C(m,n) +=! A(m,k) * B(k,n)  T(n,m) = fmax(C(m,n), b(n))  U(n,m) = fmin(0.5, T(n,m)) * b(n) }}",
+        f"""def f({PLAIN}, float(N) b) -> (T, U) {{
+            C(m,n) +=! A(m,k) * B(k,n)
+            T(n,m) = fmax(C(m,n), b(n))
+            U(n,m) = fmin(0.5, T(n,m)) * b(n)
+        }}""",
         {"A": (23, 9), "B": (9, 37), "b": (37,)},
     ),
     "images of a batch": (
