@@ -40,6 +40,7 @@ class PrintedTile(Protocol):
     vector: str
     dtype: str
     element: str
+    ending: str
     rows: list[Mapping[str, int]]
     pointwise: Pointwise
     names: Names
@@ -112,7 +113,7 @@ class TileEpilogue:
                 lines.insert(0, f"{self.tile.element} {array}[{len(self.tile.rows) * lanes}] __attribute__((aligned(64)));")
                 lines += lane_loop(self.tile.pointwise(e, f"{array}[{lanes} * tc_r + tc_l]", read))
             elif (first, count) != ("0", str(lanes)) and self.evaluates_functions(e):
-                lines += self.evaluated_whole(e, target, read, lanes, lane_loop)
+                lines += self.evaluated_whole(e, where, read, (first, count), lane_loop)
             else:
                 lines += lane_loop(self.tile.pointwise(e, target, read))
         lines.append("}")
@@ -157,20 +158,44 @@ class TileEpilogue:
         return operations(e.value) >= CALL and {e.dtype, *(read.dtype for read, _ in guarded_accesses(e.value))} == {self.tile.dtype}
 
     def evaluated_whole(
-        self, e: PointwiseStore, target: str, places: Mapping[Access, str], lanes: int, some: Callable[[str], list[str]]
-    ) -> list[str]:
-        """A store evaluated for all lanes, in whole vectors, from arrays of what ``some`` of them read, and written for these: functions of
-        those that are left beside whole vectors would be evaluated one by one. No condition on indices stands in an epilogue, so that
-        all of it may be read."""
-        array = f"{self.tile.element} {{}}[{lanes}] __attribute__((aligned(64)))"
-        lines, own = [f"{array.format('tc_v')};"], dict(places)
+        self, e: PointwiseStore, where: Mapping[str, str], places: Mapping[Access, str], ends: tuple[str, str],
+        some: Callable[[str], list[str]],
+    ) -> list[str]:  # fmt: skip
+        """A store evaluated for all lanes, in whole vectors, from arrays of what those between two ``ends`` read, and written for these:
+        functions of those that are left beside whole vectors would be evaluated one by one. No condition on indices stands in an epilogue,
+        so that all of it may be read."""
+        tile = self.tile
+        lane, lanes = tile.nest.leaf.lane, tile.nest.leaf.vectors * tile.width
+        array = f"{tile.element} {{}}[{lanes}] __attribute__((aligned(64)))"
+        masks = [f"tc_k{v} = {tile.call('opaque')}({self.mask_between(*ends, v * tile.width)})" for v in range(tile.nest.leaf.vectors)]
+        lines, own = [f"{array.format('tc_v')};", f"const tc_mask{tile.ending} {', '.join(masks)};"], dict(places)
+
+        def vectors(flat: FlatAccess) -> list[tuple[str, str, int]]:
+            """The places, the masks and the first lanes of vectors of what lies along the lanes."""
+            firsts = [(v, v * tile.width) for v in range(tile.nest.leaf.vectors)]
+            return [(f"&{self.element_at(flat, {**where, lane: str(at)})}", f"tc_k{v}", at) for v, at in firsts]
+
         for number, (access, flat) in enumerate(e.reads.items()):
-            if self.tile.nest.leaf.lane in flat.dims:
-                lines += [f"{array.format(f'tc_u{number}')} = {{0}};", *some(f"tc_u{number}[tc_l] = {places[access]};")]
-                own[access] = f"tc_u{number}[tc_l]"
-        value = self.tile.pointwise(e, "tc_v[tc_l]", own)
+            if lane in flat.dims:
+                name = f"tc_u{number}"
+                lines.append(f"{array.format(name)} = {{0}};")
+                if flat.stride(lane) == 1 and not _moves_at_runtime(flat, lane):
+                    loads = [(at, f"{tile.call('load_masked')}({place}, {mask})") for place, mask, at in vectors(flat)]
+                    lines += [f"{tile.call('store')}({name} + {at}, {load});" for at, load in loads]
+                else:
+                    lines += some(f"{name}[tc_l] = {places[access]};")
+                own[access] = f"{name}[tc_l]"
+        value = tile.pointwise(e, "tc_v[tc_l]", own)
         lines += ["#pragma omp simd", f"for (int64_t tc_l = 0; tc_l < {lanes}; ++tc_l) {{", f"  {value}", "}"]
-        return braces([*lines, *some(f"{target} = tc_v[tc_l];")])
+        if e.write.stride(lane) == 1 and not _moves_at_runtime(e.write, lane):
+            stored = [(place, f"{tile.call('load')}(tc_v + {at}), {mask}") for place, mask, at in vectors(e.write)]
+            return braces([*lines, *(f"{tile.call('store_masked')}({place}, {value});" for place, value in stored)])
+        return braces([*lines, *some(f"{self.element_at(e.write, where)} = tc_v[tc_l];")])
+
+    def mask_between(self, first: str, count: str, at: int) -> str:
+        """The lanes of a vector that begins ``at`` a lane which are between the first one and the end."""
+        until = f"{self.tile.call('until')}({count} - 1 - {at})"
+        return until if first == "0" else f"{until} & {self.tile.call('from')}({at} - ({first}))"
 
     def places_of_row(self) -> list[str]:
         """The point along each dimension of the rows of row number ``tc_r``."""
@@ -209,6 +234,11 @@ class TileEpilogue:
 
         runtime = [f"{self.tile.names.stride(flat.tensor, axis.axis)} * ({total(axis.form, axis.constant)})" for axis in flat.runtime]
         return f"{self.tile.names.tensors[flat.tensor]}[{' + '.join([total(flat.form, flat.constant), *runtime])}]"
+
+
+def _moves_at_runtime(flat: FlatAccess, dim: str) -> bool:
+    """Whether a stride that only the call knows moves an access along a dimension."""
+    return any(dim in axis.form for axis in flat.runtime)
 
 
 def braces(lines: Sequence[str]) -> list[str]:

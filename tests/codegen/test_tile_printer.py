@@ -272,9 +272,12 @@ def test_functions_behind_a_product_are_evaluated_in_whole_vectors() -> None:
     shapes = {**ODD, "R": (17, ODD["B"][1]), "b": (17,)}
     p = printer(text, shapes)
     store, lanes = text_of(p, "store"), p.nest.leaf.vectors * 16
-    loops = re.findall(r"for \(int64_t tc_l = 0; tc_l < (\w+); \+\+tc_l\) \{\n *([^\n]*)", store)
-    assert [count for count, _ in loops] == ["tc_n", str(lanes), "tc_n"] and loops[2][1].endswith(" = tc_v[tc_l];")
-    assert "R[" in loops[0][1] and "R[" not in loops[1][1] and "b[" in loops[1][1]
+    [(count, body)] = re.findall(r"for \(int64_t tc_l = 0; tc_l < (\w+); \+\+tc_l\) \{\n *([^\n]*)", store)
+    assert count == str(lanes) and "R[" not in body and "b[" in body and "tc_u0[tc_l]" in body
+    vectors = p.nest.leaf.vectors
+    assert store.count("tc_load_masked_f32x16(&R[") == store.count("tc_store_masked_f32x16(&Y[") == vectors
+    strided = printer(text.replace("R(m,n)", "R(n,m)").replace("float(M,N) R", "float(N,M) R"), {**shapes, "R": (ODD["B"][1], 17)})
+    assert "R[" in re.findall(r"tc_l < tc_n; \+\+tc_l\) \{\n *tc_u0\[tc_l\] = ([^\n]*)", text_of(strided, "store"))[0]
     assert "tc_v" not in text_of(printer(text.replace("tanh(C(m,n))", "C(m,n)"), shapes), "store"), "no function"
 
 
