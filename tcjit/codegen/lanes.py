@@ -74,6 +74,9 @@ class LaneEmitter(ReadEmitter):
         if node.reduction is not None:
             self.reduction(node.loop, node.reduction)
             return
+        if self.machine.vector_bytes == vector_copies.BYTES and vector_copies.write_padded(self, node.loop):
+            self.declarations |= dict.fromkeys(vector_copies.PADDED)
+            return
         if (branch := self.unswitched(node.loop)) is not None:
             self.unswitch(node, branch)
             return

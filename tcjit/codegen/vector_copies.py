@@ -28,6 +28,7 @@ WORD = 4  # bytes
 LANES = 16  # elements that are written at once, but for those of 8 bytes
 BYTES = WORD * LANES  # of the vectors that pay for it
 MOVED = ("int64", "float64", "int32", "float32", "int16", "float16", "bfloat16")  # types of what is copied
+FEW = 64  # words of a row that is copied in whole vectors under masks: loops of a C compiler end in single ones
 PLACE = 16  # bytes that are read at once from each of the places whose elements are transposed
 SIDES = {">=": (True, 0), ">": (True, 1), "<=": (False, 0), "<": (False, 1)}  # whether the left is the greater, and by how much at least
 SIGNS = -0x7F7F7F80  # the highest bits of four bytes
@@ -66,6 +67,32 @@ TC_TILE void tc_interleave(void *to, const void *from, int64_t step, int32_t sig
     uint32_t word = 0;
     for (int i = 0; i < 4; ++i) word |= (uint32_t)((const uint8_t *)from)[i * step + l] << 8 * i;
     word ^= (uint32_t)signs;
+    __builtin_memcpy((char *)to + 4 * l, &word, 4);
+  }
+}
+#endif
+"""
+
+_PADDED = """
+/* words first to last of so many at a place, and zeros before and behind them */
+#if defined(__AVX512F__) && !defined(__clang__)
+TC_TILE uint16_t tc_words_between(int64_t first, int64_t last) {
+  uint16_t m = last < 0 || first > 15 || last < first ? 0 : (2u << (last < 15 ? last : 15)) - (1u << (first > 0 ? first : 0));
+  __asm__("" : "+Yk"(m)); /* of a mask that it knows, gcc 12 makes a whole load and a selection, which may leave the tensor */
+  return m;
+}
+TC_TILE void tc_copy_padded(void *to, const void *from, int64_t first, int64_t last, int64_t count) {
+  for (int64_t l = 0; l < count; l += 16) {
+    const uint16_t inside = tc_words_between(first - l, last - l), written = tc_words_between(0, count - 1 - l);
+    const tc_words r = __builtin_ia32_loaddqusi512_mask((const int *)from + l, (tc_words){0}, inside);
+    __builtin_ia32_storedqusi512_mask((int *)to + l, r, written);
+  }
+}
+#else
+TC_TILE void tc_copy_padded(void *to, const void *from, int64_t first, int64_t last, int64_t count) {
+  for (int64_t l = 0; l < count; ++l) {
+    int32_t word = 0;
+    if (first <= l && l <= last) __builtin_memcpy(&word, (const char *)from + 4 * l, 4);
     __builtin_memcpy((char *)to + 4 * l, &word, 4);
   }
 }
@@ -147,6 +174,7 @@ def _filled(text: str) -> str:
 # what the two functions are printed with, to stand at the top of a file in this order
 INTERLEAVE = (TILE_INLINE, _filled(_ROWS), _filled(_INTERLEAVE))
 TRANSPOSE = (TILE_INLINE, _filled(_ROWS), _filled(_TRANSPOSE))
+PADDED = (TILE_INLINE, _filled(_ROWS), _filled(_PADDED))
 
 
 @dataclass(frozen=True)
@@ -210,20 +238,8 @@ def write_transposed(emitter: Emitter, rows: For) -> bool:
 def _write_padded(emitter: Emitter, rows: For, lanes: For, copy: _Copy) -> None:
     """A loop over rows around one over lanes: those that are inside are transposed where there is at least a vector of them, with zeros
     before and behind them."""
-    variable, first, last = lanes.variable, [emitter.index(lanes.lower)], [emitter.index(lanes.upper)]
-    tests = []
-    for value in copy.inside:
-        step, rest = value.coefficient(variable), value.substitute({variable: Linear.of(0)})
-        if not step:
-            tests.append(f"{emitter.index(value)} >= 0")
-        elif step > 0:
-            first.append(emitter.index(rest.times(-1)))
-        else:
-            last.append(emitter.index(rest))
-    least, greatest = emitter.printer.helper("tc_max_index"), emitter.printer.helper("tc_min_index")
     with emitter.indented("{"):
-        emitter.line(f"const int64_t tc_first = {reduce(lambda a, b: f'{least}({a}, {b})', first)};")
-        emitter.line(f"const int64_t tc_last = {reduce(lambda a, b: f'{greatest}({a}, {b})', last)};")
+        tests = _write_ends(emitter, lanes, copy.inside)
         with emitter.when([*tests, f"tc_last - tc_first >= {copy.lanes - 1}"]):
             _write_rows(emitter, rows, replace(lanes, lower=Linear.of("tc_first"), upper=Linear.of("tc_last")), copy)
             for lower, upper in ((lanes.lower, Linear.of("tc_first") - 1), (Linear.of("tc_last") + 1, lanes.upper)):
@@ -232,6 +248,50 @@ def _write_padded(emitter: Emitter, rows: For, lanes: For, copy: _Copy) -> None:
                     emitter.write(f"{copy.target.written(emitter.index)} = 0;", stores=True)
         with emitter.indented("else {"):
             Emitter.loop(emitter, rows)
+
+
+def _write_ends(emitter: Emitter, lanes: For, inside: tuple[Linear, ...]) -> list[str]:
+    """The first and the last lane that are inside; what must hold for all of them is returned."""
+    variable, first, last = lanes.variable, [emitter.index(lanes.lower)], [emitter.index(lanes.upper)]
+    tests = []
+    for value in inside:
+        step, rest = value.coefficient(variable), value.substitute({variable: Linear.of(0)})
+        if not step:
+            tests.append(f"{emitter.index(value)} >= 0")
+        elif step > 0:
+            first.append(emitter.index(rest.times(-1)))
+        else:
+            last.append(emitter.index(rest))
+    least, greatest = emitter.printer.helper("tc_max_index"), emitter.printer.helper("tc_min_index")
+    emitter.line(f"const int64_t tc_first = {reduce(lambda a, b: f'{least}({a}, {b})', first)};")
+    emitter.line(f"const int64_t tc_last = {reduce(lambda a, b: f'{greatest}({a}, {b})', last)};")
+    return tests
+
+
+def write_padded(emitter: Emitter, loop: For) -> bool:
+    """Write a loop over few lanes that copies those that are inside and writes zeros for others; False, and nothing written, where it is
+    none of that kind."""
+    found = _run(emitter, loop) if loop.trips is not None and loop.trips <= FEW else None
+    if found is None:
+        return False
+    run, target, value, _ = found
+    if not isinstance(value, Select) or not isinstance(read := value.then, Access):
+        return False
+    inside = _padded(emitter, run, value, loop, loop)
+    if not inside or _bytes(emitter, read) != WORD or read.dtype != value.dtype:
+        return False
+    source = emitter.operand(read, run)
+    if source is None or source.base == target.base or source.stride(loop.variable) != 1:
+        return False
+    at = {loop.variable: loop.lower}
+    places = f"&{target.substitute(at).written(emitter.index)}, &{source.substitute(at).written(emitter.index)}"
+    with emitter.indented("{"):
+        tests = _write_ends(emitter, loop, inside)
+        lower = emitter.index(loop.lower)
+        last = f"tc_last - ({lower})"
+        last = f"{' && '.join(tests)} ? {last} : -1" if tests else last
+        emitter.write(f"tc_copy_padded({places}, tc_first - ({lower}), {last}, {loop.trips});", stores=True)
+    return True
 
 
 def _write_rows(emitter: Emitter, rows: For, lanes: For, copy: _Copy) -> None:

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import tcjit
-from tcjit.codegen.vector_copies import INTERLEAVE, SIGNS, TRANSPOSE
+from tcjit.codegen.vector_copies import INTERLEAVE, PADDED, SIGNS, TRANSPOSE
 from tcjit.jit.targets.cpu import machine_of
 from tcjit.runtime import host
 
@@ -27,6 +27,7 @@ needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None or platform.machine()
 WRAPPERS = """
 void interleave(void *to, const void *from, int64_t step, int32_t signs) { tc_interleave(to, from, step, signs); }
 void transpose_2(void *to, int64_t to_step, const void *from, int64_t step) { tc_transpose_2(to, to_step, from, step, 0); }
+void copy_padded(void *to, const void *from, int64_t first, int64_t last, int64_t count) { tc_copy_padded(to, from, first, last, count); }
 #define OF(n) \\
   void transpose_4_##n(void *to, int64_t to_step, const void *from, int64_t step, int32_t signs) \\
   { tc_transpose_4(to, to_step, from, step, n, signs); } \\
@@ -43,7 +44,7 @@ def functions(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     if request.param not in CPUINFO.read_text():
         pytest.skip(f"a processor without {request.param}")
     folder = tmp_path_factory.mktemp("copies")
-    (folder / "copies.c").write_text("\n".join(["#include <stdint.h>", *dict.fromkeys((*INTERLEAVE, *TRANSPOSE)), WRAPPERS]))
+    (folder / "copies.c").write_text("\n".join(["#include <stdint.h>", *dict.fromkeys((*INTERLEAVE, *TRANSPOSE, *PADDED)), WRAPPERS]))
     flags = ["-std=gnu11", "-O2", "-w", "-shared", "-fPIC", *(["-march=skylake-avx512"] if request.param else [])]
     subprocess.run(["gcc", *flags, "copies.c", "-o", "copies.so"], cwd=folder, check=True)
     return ctypes.CDLL(str(folder / "copies.so"))
@@ -179,3 +180,28 @@ def test_padded_copies_are_transposed(width: int, dtype: str) -> None:
     torch.testing.assert_close(kernel(x, k).double(), expected, rtol=near, atol=near)
     if width > 64 and WIDE and dtype != "half":  # halves are converted as they are copied
         assert re.search(r"tc_transpose_\d\(&X_padded", kernel.source)
+
+
+@needs_gcc
+@pytest.mark.parametrize("count", [1, 13, 16, 17, 40])
+def test_padded_words(functions: ctypes.CDLL, count: int) -> None:
+    """None outside the first and the last is read, and none behind the last of all is written."""
+    source = np.arange(1, 65, dtype=np.int32)
+    for first, last in ((0, count - 1), (1, count - 2), (2, count + 5), (count - 1, count - 1), (0, -1), (5, 3), (-3, 1)):
+        target = np.full(64, -1, dtype=np.int32)
+        functions.copy_padded(place(target), place(source), *map(ctypes.c_int64, (first, last, count)))
+        inside = (np.arange(count) >= first) & (np.arange(count) <= last)
+        assert (target[:count] == np.where(inside, source[:count], 0)).all() and (target[count:] == -1).all(), (first, last)
+
+
+@pytest.mark.skipif(not WIDE, reason="vectors of 64 bytes")
+@pytest.mark.parametrize(("shape", "offset"), [((7, 5, 11), 1), ((3, 9, 15), 2), ((2, 4, 40), 3), ((5, 1, 1), 1), ((4, 6, 62), 1)])
+def test_short_padded_rows(shape: tuple[int, int, int], offset: int) -> None:
+    text = f"""def f(float(N,H,W) X) -> (O) {{
+        O(n,y,x) = (y >= {offset} && y < H + {offset} && x >= {offset} && x < W + {offset}) ? X(n, y - {offset}, x - {offset}) : 0.0
+            where y in 0:{shape[1] + 2 * offset}, x in 0:{shape[2] + 2 * offset}
+    }}"""
+    x = torch.randn(shape)
+    kernel = tcjit.define(text).f.compile(x)
+    assert ("tc_copy_padded(&" in kernel.source) == (shape[2] + 2 * offset <= 64)
+    assert torch.equal(kernel(x), torch.nn.functional.pad(x, (offset,) * 4))
