@@ -53,7 +53,8 @@ class ReadEmitter(Emitter):
         if not self.checked:
             return self.printer.load(storage.dtype, self.place(access.tensor, access.subscripts, [f"({t})" for t in texts]))
         site = self.printer.site("gather", tensor=access.tensor, where=access.where)
-        if storage.elements and not any(storage.dynamic_extents):  # there is an element to read instead of one outside
+        known = storage.elements and not any(storage.dynamic_extents)
+        if known and all(storage.shape[axis] > 1 and storage.strides[axis] != 0 for axis, _ in gathers):  # the address has all of them
             extents = [storage.shape[axis] for axis, _ in gathers]
             checked = [str(self.printer.inside(text, str(extent), site)) for text, extent in zip(texts, extents, strict=True)]
             return self.printer.load(storage.dtype, self.place(access.tensor, access.subscripts, checked))
