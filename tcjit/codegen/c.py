@@ -1,22 +1,21 @@
-"""A mapped program as C: loops with OpenMP pragmas, statements, and contractions on explicit vectors (see ``patch``)."""
+"""A mapped program as C: loops with OpenMP pragmas, statements, and register tiles on explicit vectors (see ``tile_printer``)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import ExitStack
 from math import prod
 
-from tcjit.codegen import prelude, row_pass, vector_copies
+from tcjit.codegen import lane_accumulators, prelude, row_pass, vector_copies
 from tcjit.codegen.build import build
 from tcjit.codegen.dialect import Dialect
 from tcjit.codegen.expression import ctype, vtype
+from tcjit.codegen.lane_accumulators import find_lane_accumulators, starting_value
 from tcjit.codegen.lanes import LaneEmitter
 from tcjit.codegen.loops import (
     Declare,
     DeclareAccumulators,
     DeclareSlices,
     For,
-    MicroKernel,
     Node,
     ParallelLoop,
     ParallelRegion,
@@ -30,9 +29,7 @@ from tcjit.codegen.loops import (
 from tcjit.codegen.lower_cpu import lower
 from tcjit.codegen.memory import ALIGNMENT, stride_name
 from tcjit.codegen.memory import symbol as kernel_symbol
-from tcjit.codegen.patch import Patch
-from tcjit.codegen.profile import scaled, trips
-from tcjit.codegen.rows import GatheredRows
+from tcjit.codegen.profile import trips
 from tcjit.codegen.source import Numbers, Source
 from tcjit.codegen.tile_epilogue import Names
 from tcjit.codegen.tile_printer import TilePrinter
@@ -43,7 +40,7 @@ from tcjit.grammar.builtins import ONE_OPERATION
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.linear import Linear
 from tcjit.grammar.walk import children
-from tcjit.mapping.machine import Machine, vector_cover
+from tcjit.mapping.machine import Machine
 from tcjit.mapping.nest.statement import PointwiseStore
 from tcjit.mapping.pipeline import Mapped
 
@@ -78,7 +75,6 @@ class CEmitter(LaneEmitter):
         self.collapsed: set[str] = set()  # the variables of loops that a pragma collapses with the one inside
         self.in_team = False  # of threads, which share the loop at hand
         self.row = row_pass.RowValues()  # the one at hand
-        self.rows = GatheredRows(self, self.subscripts, machine)
         names = Names(self.memory.names, lambda tensor, axis: self.memory.stride_name(mapped.scop.tensor(tensor), axis))
         texts = names, self.printer.value, self.pointwise
         self.tiles = {tiled.name: TilePrinter(tiled, s.value.dtype, *texts) for s in mapped.scop.statements for tiled in s.tiled}
@@ -105,7 +101,7 @@ class CEmitter(LaneEmitter):
         lines = kernel.count("\n")
         if self.mapped.scop.program.dynamic and lines > DYNAMIC_LINES:
             what = f"{lines:,} lines of C, one case of tiles beside another, which a compiler would take minutes for"
-            raise MappingError(what, hint="fixed sizes, or smaller tile, register_tile and unroll")
+            raise MappingError(what, hint="fixed sizes, or a smaller register_tile")
         profile = {**self.profile.totals(), "lines": lines}
         return Source(text, symbol, numbers, self.memory.workspace, sites, host=self.memory.host, profile=profile)
 
@@ -150,6 +146,18 @@ class CEmitter(LaneEmitter):
 
     # ------------------------------------------------------------ structure
 
+    def block(self, nodes: tuple[Node, ...]) -> None:
+        """Accumulators begin with what the node in front of a reduction gives its results, if it does nothing else."""
+        remaining = list(nodes)
+        while remaining:
+            node = remaining.pop(0)
+            found = find_lane_accumulators(self, remaining[0]) if remaining else None
+            if found is not None and (start := starting_value(self, node, found)):
+                lane_accumulators.write(self, found, start)
+                remaining.pop(0)
+            else:
+                self.node(node)
+
     def node(self, node: Node) -> None:
         match node:
             case ParallelLoop():
@@ -169,8 +177,6 @@ class CEmitter(LaneEmitter):
                 self.declare(node)
             case DeclareSlices():
                 self.slices(node)
-            case MicroKernel():
-                self.micro_kernel(node)
             case DeclareAccumulators():
                 self.accumulators(node)
             case TileRun():
@@ -182,29 +188,11 @@ class CEmitter(LaneEmitter):
         wide = self.machine.vector_bytes == vector_copies.BYTES and node.variable not in self.collapsed
         if wide and vector_copies.write_transposed(self, node):
             self.declarations |= dict.fromkeys(vector_copies.TRANSPOSE)
+        elif (found := find_lane_accumulators(self, node)) is not None:
+            lane_accumulators.write(self, found, "")
         else:
             with self.row.of_another_row():
                 super().loop(node)
-
-    def micro_kernel(self, node: MicroKernel) -> None:
-        kernel = Patch(node, self.mapped.options, self.machine, self.printer, self.declarations, self.rows, self.index)
-        for line in kernel.lines():
-            self.line(line)
-        vectors = [width for _, width in vector_cover(node.lane.trips or 0, kernel.width)]
-        results = prod(loop.trips or 1 for loop in node.patch) * len(vectors)
-        profile = self.profile
-        profile.width = max(profile.width, *vectors)
-        profile.counts["accumulators"] += results
-        profile.count("runs", 2 * results + len(kernel.early[0]))  # they are loaded and stored
-        profile.count("stores", results)
-        profile.count("strided", results * [*scaled(node.target.fixed)].count(profile.innermost))
-        with ExitStack() as loops:
-            for loop in node.outer:
-                loops.enter_context(profile.loop(loop.variable, trips(loop)))
-            profile.count("loads", len(kernel.loads))
-            profile.count("sums", results)
-            bindings = len(kernel.bindings) - self.checked * len(kernel.names)
-            profile.count("runs", len(kernel.loads) + results + bindings + len(kernel.early[1]))
 
     def accumulators(self, node: DeclareAccumulators) -> None:
         printer = self.tiles[node.statement]

@@ -18,7 +18,7 @@ from tcjit.codegen.reads import ReadEmitter
 from tcjit.codegen.split_lanes import LaneConditions
 from tcjit.codegen.streaming import StreamedLanes, find_streamed_lanes, streamed
 from tcjit.codegen.tile_vectors import declarations
-from tcjit.codegen.vector_reduction import EXTREMA, VectorReduction, find_vector_reduction, neighbours
+from tcjit.codegen.vector_reduction import EXTREMA, SHORT, VectorReduction, find_vector_reduction, neighbours
 from tcjit.codegen.vector_scan import VectorScan, vector_scan
 from tcjit.codegen.whole_vectors import overlapping_lanes, runs_again
 from tcjit.grammar.affine import guarded_accesses
@@ -301,9 +301,13 @@ class LaneEmitter(ReadEmitter):
         element = reduction.target.written(self.index)
         clause = self.lane_reduction(statement.operator, dtype)
         width = self.mapped.options.vector_width or self.machine.lanes(DTYPES[dtype].bytes)
-        vectors = find_vector_reduction(loop, statement, width, self.index)
+        vectors = find_vector_reduction(loop, statement, min(width, self.machine.lanes(DTYPES[dtype].bytes)), self.index)
         if vectors is not None:
-            pays = reduction.accumulators == 1 if statement.operator in EXTREMA else self.loaded_halves(loop, vectors.step) is not None
+            if statement.operator in EXTREMA:
+                pays = reduction.accumulators == 1
+            else:
+                near = vectors.trips <= SHORT and neighbours(loop, reduction.run, statement, self) is not None
+                pays = near or self.loaded_halves(loop, vectors.step) is not None
             vectors = vectors if pays else None
         count = 1 if vectors is not None else reduction.accumulators
         trips, in_vectors = loop.trips or 0, loop.step == 1 and width < (loop.trips or 0)
@@ -331,10 +335,11 @@ class LaneEmitter(ReadEmitter):
 
     def reduce(self, found: VectorReduction, loop: For, run: Run, s: ScopStatement) -> None:
         """A reduction of neighbours in memory, or of values that are computed for a few vectors at once, in vectors."""
-        access = neighbours(loop, run, s, self.mapped.scop)
+        access = neighbours(loop, run, s, self)
         identity = self.printer.identity(found.operator, found.dtype)
-        counted = (f"(int)({loop.variable} - tc_first) >= (int)({found.counted} - tc_first)", identity) if found.counted else None
-        before = [] if access is not None and not counted else self.terms(found.dtype, found.step, loop, run, s.value, counted)
+        once = f"(int)({loop.variable} - tc_first) >= (int)(tc_block - tc_first)", identity
+        counted = once if access is None and found.counts_once else None
+        before = [] if access is not None else self.terms(found.dtype, found.step, loop, run, s.value, counted)
 
         def place(at: str) -> str:
             if before:

@@ -14,7 +14,6 @@ from tcjit.grammar.linear import Linear
 from tcjit.grammar.polynomial import names
 from tcjit.mapping import marks
 from tcjit.mapping.nest.tiled_statement import Kind
-from tcjit.mapping.scop import ScopStatement
 from tcjit.mapping.storage import Buffer
 
 
@@ -215,25 +214,6 @@ class Gathered:
 
 
 @dataclass(frozen=True)
-class MicroKernel:
-    """A contraction whose register tile is written out: reduction loops, tile loops, the lane loop, the statement.
-
-    With ``zero`` the results start from 0 instead of what memory holds.
-    """
-
-    statement: ScopStatement
-    run: Run
-    outer: tuple[For, ...]
-    patch: tuple[For, ...]
-    lane: For
-    target: Address
-    operands: dict[int, Address]  # by id of the Access
-    gathers: dict[int, Gathered]
-    along_reduction: bool
-    zero: bool = False
-
-
-@dataclass(frozen=True)
 class TileRun:
     """An instance of a tile statement of a tiled one: the digits of its dimensions, in the order of the nest's loops."""
 
@@ -251,12 +231,12 @@ class DeclareAccumulators:
 
 
 Loop = ParallelLoop | SimdLoop | ScanLoop | ScatterLoop | RowLoops
-CpuNode = Loop | ParallelRegion | Declare | DeclareSlices | MicroKernel | TileRun | DeclareAccumulators
+CpuNode = Loop | ParallelRegion | Declare | DeclareSlices | TileRun | DeclareAccumulators
 Node = For | If | Run | MarkNode | CpuNode
 
 
 def children(node: Node) -> tuple[Node, ...]:
-    """The nodes directly below; a micro-kernel is a leaf."""
+    """The nodes directly below."""
     match node:
         case For() | MarkNode() | Declare() | DeclareSlices() | DeclareAccumulators():
             return node.body
@@ -293,8 +273,6 @@ def runs(nodes: tuple[Node, ...]) -> list[Run]:
     for node in nodes:
         if isinstance(node, Run):
             result.append(node)
-        elif isinstance(node, MicroKernel):
-            result.append(node.run)
         else:
             result += runs(children(node))
     return result

@@ -1,9 +1,7 @@
-"""The marks of a CPU mapping, replaced by what they mean: parallel and vector loops, micro-kernels, private buffers."""
+"""The marks of a CPU mapping, replaced by what they mean: parallel and vector loops, register tiles, private buffers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from math import prod
 
@@ -14,7 +12,6 @@ from tcjit.codegen.loops import (
     For,
     If,
     MarkNode,
-    MicroKernel,
     Node,
     ParallelLoop,
     Reduction,
@@ -30,7 +27,6 @@ from tcjit.codegen.loops import (
 )
 from tcjit.codegen.memory import KernelMemory
 from tcjit.codegen.parallel_regions import merged
-from tcjit.codegen.patch import match, starts
 from tcjit.codegen.scope import LoopScope
 from tcjit.codegen.trip_counts import below, fewest, work
 from tcjit.errors import MappingError
@@ -54,17 +50,11 @@ def lower(nodes: tuple[Node, ...], mapped: Mapped, memory: KernelMemory) -> tupl
 
 class _CpuLowering(LoopScope):
     def block(self, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-        """Parallel loops in a row become regions; a micro-kernel starts from zero where the nodes in front do nothing but that."""
+        """Parallel loops in a row become regions."""
         lowered: list[Node] = []
         row: list[ParallelLoop] = []
-        remaining = list(nodes)
-        while remaining:
-            node = remaining.pop(0)
-            if remaining and (kernel := self.from_zero(node, remaining[0])) is not None:
-                remaining.pop(0)
-                found: tuple[Node, ...] = (kernel,)
-            else:
-                found = self.node(node)
+        for node in nodes:
+            found = self.node(node)
             if len(found) == 1 and isinstance(found[0], ParallelLoop):
                 row.append(found[0])
             else:
@@ -99,17 +89,14 @@ class _CpuLowering(LoopScope):
         if node.mark == marks.RowPass():
             below = nest(node.body[0])[1] if len(node.body) == 1 else ()
             if not isinstance(node.body[0], For) or not all(isinstance(one, Run) for one in below):
-                raise MappingError("isl's loops take a pass over a row apart", hint="nest=False")
+                raise MappingError("isl's loops take a pass over a row apart", hint="vector_width=1")
             tiles = [mark.number for mark in self.marks if isinstance(mark, marks.Tile)]
             return (RowLoops(node.body[0], tiles[-1]),)
         if isinstance(node.mark, marks.Accumulators):
             kinds = [run.kind for run in tile_runs(node.body)]
             if kinds[:1] != ["start"] or kinds[-1:] != ["store"] or kinds.count("start") != 1:
-                raise MappingError("isl's loops take a register tile apart", hint="nest=False")
+                raise MappingError("isl's loops take a register tile apart", hint="vector_width=1")
             return (DeclareAccumulators(node.mark.statement, self.block(node.body)),)
-        if node.mark == marks.RegisterTile():
-            kernel = self.micro_kernel(node)
-            return self.block(node.body) if kernel is None else (kernel,)
         if slices := self.memory.slices_below(node.mark):
             return (DeclareSlices(node.mark, self.outer_loops(node.body, len(slices[0][0].steps)), self.block(node.body)),)
         if buffers := self.memory.below(node.mark):
@@ -186,33 +173,5 @@ class _CpuLowering(LoopScope):
             return (SimdLoop(self.loop(loop)),)
         # one variable would make every step wait for the one before; bool has no vector reduction
         count = (loop.trips or 0) // SHORT if DTYPES[s.value.dtype].kind != "bool" and loop.step == 1 else 1
-        count = max(1, min(count, self.mapped.options.accumulators or (SUMS if s.operator in ("+=", "*=") else 1)))
+        count = max(1, min(count, SUMS if s.operator in ("+=", "*=") else 1))
         return (SimdLoop(loop, Reduction(run, target, count)),)
-
-    # ------------------------------------------------------------ micro-kernels
-
-    def from_zero(self, node: Node, after: Node) -> MicroKernel | None:
-        """The micro-kernel below ``after`` where ``node`` does no more than set its results to 0."""
-        kernel = self.micro_kernel(after) if isinstance(after, MarkNode) and after.mark == marks.RegisterTile() else None
-        if kernel is None:
-            return None
-        with self.inside(node):
-            zero = starts(kernel, node, self.mapped, self.target)
-        return replace(kernel, zero=True) if zero else None
-
-    def micro_kernel(self, node: MarkNode) -> MicroKernel | None:
-        """What stands below a ``RegisterTile`` mark, if it has that form."""
-        with self.inside(node):
-            return match(self.mapped, node, self.target, self.operand, self.gathered)
-
-    @contextmanager
-    def inside(self, node: Node) -> Iterator[None]:
-        """Knows the ranges of the loops below a node that stand in one another."""
-        with ExitStack() as loops:
-            while isinstance(node, (For, MarkNode)):
-                if isinstance(node, For):
-                    loops.enter_context(self.ranged(node))
-                if len(node.body) != 1:
-                    break
-                node = node.body[0]
-            yield

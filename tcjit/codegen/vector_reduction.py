@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from tcjit.codegen.loops import For, Run
+from tcjit.codegen.scope import LoopScope
 from tcjit.codegen.tile_vectors import declarations, suffix, vector_type
-from tcjit.grammar.affine import is_gather
-from tcjit.grammar.ast import Access, Index
+from tcjit.grammar.ast import Access
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.linear import Linear
-from tcjit.grammar.polynomial import names
-from tcjit.mapping.scop import Scop, ScopStatement
+from tcjit.mapping.scop import ScopStatement
 
+SHORT = 1024  # neighbours whose sum takes less time than finding them
 MOST_VECTORS = 4  # that wait for one another no more than loads do
 EXTREMA = ("min=", "max=")
 SUMS = {"+=": "add", "*=": "mul"}  # as the functions that combine lanes are called
@@ -36,21 +37,22 @@ def find_vector_reduction(loop: For, s: ScopStatement, width: int, index: Callab
     return found if found.vectors else None
 
 
-def neighbours(loop: For, run: Run, s: ScopStatement, scop: Scop) -> Access | None:
+def neighbours(loop: For, run: Run, s: ScopStatement, scope: LoopScope) -> Access | None:
     """The read that a statement's value is, where a loop runs along neighbours in memory; None where values are to be computed first."""
     access = s.value
-    if not isinstance(access, Access):
+    if not isinstance(access, Access) or access.tensor == s.tensor:
         return None
-    storage = scop.tensor(access.tensor)
-    if storage.role == "temporary" or storage.dtype != access.dtype or not access.subscripts or storage.strides[-1] != 1:
+    dtype = scope.mapped.scop.tensor(access.tensor).dtype
+    if dtype != access.dtype or COMPUTED.get(dtype) != dtype:
         return None
-    if COMPUTED.get(storage.dtype) != storage.dtype:
-        return None
-    *others, last = access.subscripts
-    others_move = any(loop.variable in run.index(dim).variables for sub in others for dim in names(sub))
-    if others_move or any(map(is_gather, access.subscripts)) or not isinstance(last, Index):
-        return None
-    return None if loop.variable in (run.index(last.name) - Linear.of(loop.variable)).variables else access
+    with scope.ranged(loop):
+        address = scope.operand(access, run)
+    return access if address is not None and address.stride(loop.variable) == 1 else None
+
+
+def combination(operator: str, ending: str, left: str, right: str) -> str:
+    """Two vectors in one step of a reduction."""
+    return f"{left} {operator[0]} {right}" if operator in SUMS else f"tc_{operator[:3]}{ending}({left}, {right})"
 
 
 @dataclass(frozen=True)
@@ -78,9 +80,9 @@ class VectorReduction:
         return self.vectors * self.width
 
     @property
-    def counted(self) -> str:
-        """The first iteration whose value counts in a block, where blocks overlap and a value may not count twice; else nothing."""
-        return "tc_block" if self.operator in SUMS and self.trips % self.step else ""
+    def counts_once(self) -> bool:
+        """Whether the last values are no whole block, and may not count twice."""
+        return self.operator in SUMS and self.trips % self.step != 0
 
     def lines(
         self, identity: str, scalar: Callable[[str, str], str], place: Callable[[str], str], before: Sequence[str] = ()
@@ -89,19 +91,24 @@ class VectorReduction:
         its number, once lines ``before`` have run, to which that is ``tc_first``."""
         ending, vector = suffix(self.dtype, self.width), vector_type(self.dtype, self.width)
         name = SUMS.get(self.operator, self.operator[:3])
-
-        def combined(left: str, right: str) -> str:
-            return f"{left} {self.operator[0]} {right}" if self.operator in SUMS else f"tc_{name}{ending}({left}, {right})"
-
+        combined = partial(combination, self.operator, ending)
+        rest = self.trips % self.step if self.counts_once and not before else 0
         lines = [f"{vector} {', '.join(f'tc_row{v} = tc_splat{ending}({identity})' for v in range(self.vectors))};"]
         end = f"{self.last} - {self.step - 1}"
-        lines.append(f"for (int64_t tc_block = {self.first}; tc_block <= {self.last}; tc_block += {self.step}) {{")
-        last = f"tc_block < {end} ? tc_block : {end}" if self.trips % self.step else "tc_block"
+        lines.append(f"for (int64_t tc_block = {self.first}; tc_block <= {end if rest else self.last}; tc_block += {self.step}) {{")
+        last = f"tc_block < {end} ? tc_block : {end}" if self.trips % self.step and not rest else "tc_block"
         lines += [f"  const int64_t tc_first = {last};", *("  " + line for line in before)]
         for v in range(self.vectors):
             row, term = f"tc_row{v}", f"tc_load{ending}({place('tc_first')} + {v * self.width})"
             lines.append(f"  {row} = {combined(row, term)};")
         lines.append("}")
+        for v in range(-(-rest // self.width)):
+            left, source = rest - v * self.width, f"{place(f'{self.last} - {rest - 1}')} + {v * self.width}"
+            row, mask = f"tc_row{v}", f"tc_until{ending}({left - 1})"
+            masked = f"tc_load_masked{ending}({source}, {mask})"
+            if self.operator == "*=":
+                masked = f"tc_blend{ending}(tc_splat{ending}({identity}), {masked}, {mask})"
+            lines.append(f"{row} = {combined(row, f'tc_load{ending}({source})' if left >= self.width else masked)};")
         apart = self.vectors
         while apart > 1:
             half = apart // 2

@@ -80,6 +80,11 @@ def rebuild(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
     raise TypeError(f"{type(expr).__name__} has no operands")  # unreachable: children() is empty for the others
 
 
+def replaced(expr: Expr, values: Mapping[Expr, Expr]) -> Expr:
+    """``expr`` with others for some of its parts."""
+    return values[expr] if expr in values else rebuild(expr, lambda part: replaced(part, values))
+
+
 def with_names(expr: Expr, names: Mapping[str, str]) -> Expr:
     """``expr`` with other names for indices."""
     if isinstance(expr, Index):

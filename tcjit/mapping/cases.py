@@ -11,7 +11,7 @@ from collections.abc import Container, Iterable, Mapping
 
 from tcjit.grammar.ast import Binary, Expr, Select
 from tcjit.grammar.walk import rebuild, walk
-from tcjit.mapping.pack import is_product
+from tcjit.mapping.reduction import is_product
 from tcjit.mapping.storage import Bounds
 from tcjit.mapping.strides import affine_form
 

@@ -70,13 +70,6 @@ class Tile(_Numbered):
 
 
 @dataclass(frozen=True)
-class RegisterTile(Mark):
-    """A contraction whose results stay in vector registers while its reduction loops run."""
-
-    word = "register_tile"
-
-
-@dataclass(frozen=True)
 class Accumulators(Mark):
     """The register tile of a tiled statement: its accumulators live below."""
 
@@ -213,9 +206,6 @@ class AsyncCopy(Mark):
     word = "async_copy"
 
 
-# ---------------------------------------------------------------- both
-
-
 @dataclass(frozen=True)
 class Unroll(Mark):
     """Loops that are unrolled."""
@@ -233,7 +223,7 @@ class Vector(Mark):
 Collective = Reduce | Mma | AsyncCopy  # stands directly above ``Threads``, at most one of them: what the threads do together
 Inner = Unroll | Vector  # may stand below ``Threads``: how a loop of one thread is printed
 
-CPU = (Parallel, TileLoops, Tile, RegisterTile, Accumulators, Scan, Scatter, Unroll, Simd, RowPass)
+CPU = (Parallel, TileLoops, Tile, Accumulators, Scan, Scatter, Simd, RowPass)
 GPU = (Launch, Grid, GridBlock, Threads, Sync, WaitGroup, Reduce, Mma, AsyncCopy, Unroll, Vector)
 _BY_WORD: dict[str, type[Mark]] = {kind.word: kind for kind in (*CPU, *GPU)}
 

@@ -17,10 +17,6 @@ from tcjit.errors import MappingError
 
 FUSIONS = ("maximal", "preserve_three_coincident", "minimal")
 NUMBERS = {  # the largest value of each option that is a whole number
-    "vector_dim": 16,
-    "unroll": 16,
-    "outer_loop": 16,
-    "accumulators": 16,
     "reduction_chunks": 4096,
     "block": 1024,
     "reduction_tile": 256,
@@ -29,14 +25,13 @@ NUMBERS = {  # the largest value of each option that is a whole number
 # Options by the names of earlier versions: files keep them, and a program that uses one is warned.
 ALIASES = {
     "lanes": "vector_width",
-    "lane": "vector_dim",
     "patch": "register_tile",
-    "outer": "outer_loop",
-    "sums": "accumulators",
     "contract": "private_buffers",
     "step": "reduction_tile",
     "stages": "pipeline_stages",
 }
+# Options of earlier versions that have no effect any more, with what they were by default, and the names that they had before.
+RETIRED = {"nest": True, **dict.fromkeys(("vector_dim", "lane", "unroll", "outer_loop", "outer", "accumulators", "sums"), 0)}
 
 
 def _option(
@@ -47,17 +42,29 @@ def _option(
     return field(default=default, metadata=metadata)
 
 
-def _renamed(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values of options by today's names; an option that is there by both is an error."""
+def _current(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values of options by today's names, without those that are retired; an option that is there by both its names is an error."""
     for old, new in ALIASES.items():
         if old in values and new in values:
             raise MappingError(f"option {new} is given twice, also by its old name {old}", hint=f"{new} alone")
-    return {ALIASES.get(name, name): value for name, value in values.items()}
+    return {ALIASES.get(name, name): value for name, value in values.items() if name not in RETIRED}
+
+
+def _is_old(names: Collection[str]) -> bool:
+    return any(name in ALIASES or name in RETIRED for name in names)
 
 
 def _deprecated(names: Mapping[str, Any], stacklevel: int) -> None:
     for old in ALIASES.keys() & names.keys():
         warnings.warn(f"the option {old} is called {ALIASES[old]} now", DeprecationWarning, stacklevel=stacklevel)
+    _retired(names, stacklevel + 1)
+
+
+def _retired(values: Mapping[str, Any], stacklevel: int) -> None:
+    """Warn of options that are given and do nothing."""
+    if given := [name for name, default in RETIRED.items() if values.get(name, default) != default]:
+        words = f"options without effect, of loops that nests have replaced: {', '.join(given)}"
+        warnings.warn(words, DeprecationWarning, stacklevel=stacklevel)
 
 
 def _accept_aliases(kind: type[Options]) -> type[Options]:
@@ -65,9 +72,9 @@ def _accept_aliases(kind: type[Options]) -> type[Options]:
 
     @functools.wraps(initialise)
     def renaming_init(self: Options, *args: Any, **named: Any) -> None:
-        if ALIASES.keys() & named.keys():
+        if _is_old(named):
             _deprecated(named, 4)
-            named = _renamed(named)
+            named = _current(named)
         initialise(self, *args, **named)
 
     kind.__init__ = renaming_init  # type: ignore[method-assign]
@@ -95,49 +102,21 @@ class Options:
     )
     tile: tuple[int, ...] = _option(
         (),
-        "tile size of each shared loop of a group, outermost first; 0, or missing: the model's choice",
+        "tile size of each loop that statements without nests share, outermost first; 0, or missing: the model's choice",
         choices=tuple((a, b) for a in (1, 4, 8, 12) for b in (16, 32, 64)),
         targets=("cpu",),
     )
     vector_width: int = _option(
         0,
-        "vector lanes of one register; 0: as many as the CPU has for the type, 1: no explicit vectors",
+        "vector lanes of one register; 0: as many as the CPU has for the type, 1: loops as they are written, without vectors",
         choices=(0, 1, 4, 8, 16),
         targets=("cpu",),
-    )
-    vector_dim: int = _option(
-        0,
-        "the index of a contraction's result, counted from the last, that runs in vector lanes where layouts allow it or copies can make "
-        "them; 0: the model's choice",
-        choices=(0, 1, 2, 3, 4),
-        targets=("cpu",),
-        needs="reduction",
     )
     register_tile: tuple[int, ...] = _option(
         (),
         "results that a reduction keeps in vector registers: (rows, registers along the lanes of each), as far as extents allow; "
         "empty: the model's choice",
         choices=((), (1, 4), (4, 1), (4, 2), (4, 3), (6, 2), (6, 4), (8, 1), (8, 2), (8, 3), (12, 1), (12, 2), (14, 2), (24, 1)),
-        targets=("cpu",),
-        needs="reduction",
-    )
-    unroll: int = _option(
-        0,
-        "iterations of a contraction's innermost loop that are written out one after the other; 0: the model's choice, 1: the C compiler's",
-        choices=(0, 1, 2, 4),
-        targets=("cpu",),
-        needs="reduction",
-    )
-    outer_loop: int = _option(
-        0,
-        "the shared loop, counted from 1, whose tiles are outermost; 0: the model's choice",
-        choices=(0, 1, 2, 3, 4),
-        targets=("cpu",),
-    )
-    accumulators: int = _option(
-        0,
-        "variables that share one sum along vector lanes, so that additions need not wait for each other; 0: the model's choice",
-        choices=(0, 1, 2, 4, 8),
         targets=("cpu",),
         needs="reduction",
     )
@@ -158,14 +137,6 @@ class Options:
         needs="temporary",
     )
 
-    nest: bool = _option(
-        True,
-        "compute reductions with operands used again, windows and conditions on indices by register tiles over their exact domains; "
-        "not where tile, vector_dim, unroll, outer_loop, accumulators or reduction_chunks are given, which shape loops",
-        choices=(True, False),
-        targets=("cpu",),
-        needs="reduction",
-    )
     pack: bool = _option(
         True,
         "copy an operand that is read under conditions, or that vectors cannot read, into a better form",
@@ -227,7 +198,7 @@ class Options:
         for name, most in NUMBERS.items():
             number = getattr(self, name)
             self._require(name, type(number) is int and 0 <= number <= most, f"a whole number from 0 to {most}")
-        for name in ("parallel", "private_buffers", "nest", "pack", "shared"):
+        for name in ("parallel", "private_buffers", "pack", "shared"):
             self._require(name, type(getattr(self, name)) is bool, "True or False")
         for name, most in (("threads", 1024), ("registers", 16), ("register_tile", 32)):
             pair = getattr(self, name)
@@ -243,14 +214,9 @@ class Options:
             )
 
     @property
-    def shapes_loops(self) -> bool:
-        """Whether something is given that means nothing to a nest of register tiles."""
-        sizes = (*self.tile, self.vector_dim, self.unroll, self.outer_loop, self.accumulators)
-        return any(sizes) or self.reduction_chunks > 1
-
-    @property
-    def uses_nests(self) -> bool:
-        return self.nest and not self.shapes_loops
+    def uses_vectors(self) -> bool:
+        """Whether a CPU computes reductions in nests of register tiles, and rows in vectors."""
+        return self.vector_width != 1
 
     @checked()
     def to_dict(self) -> dict[str, Any]:
@@ -264,8 +230,10 @@ class Options:
     @staticmethod
     @checked(values=Mapping)
     def from_dict(values: Mapping[str, Any]) -> Options:
-        """The inverse of ``to_dict``, also of earlier versions (``ALIASES``); a field that no version knows is a MappingError."""
-        values = _renamed(values)
+        """The inverse of ``to_dict``, also of earlier versions (``ALIASES``, ``RETIRED``); a field that no version knows is a
+        MappingError."""
+        _retired(values, 4)
+        values = _current(values)
         known = {f.name for f in fields(Options)}
         if unknown := sorted(brief(name) for name in values if name not in known):
             raise MappingError(f"unknown option {unknown[0]}", hint=f"the options are {', '.join(sorted(known))}")
@@ -293,9 +261,9 @@ class Options:
     @checked()
     def but(self, **changes: Any) -> Options:
         """A copy with some fields changed."""
-        if ALIASES.keys() & changes.keys():
+        if _is_old(changes):
             _deprecated(changes, 4)
-            changes = _renamed(changes)
+            changes = _current(changes)
         return replace(self, **changes)
 
     def __getattr__(self, name: str) -> Any:
@@ -320,9 +288,7 @@ class Options:
             for f in fields(Options)
             if (f.metadata["needs"] and f.metadata["needs"] not in traits) or target not in f.metadata["targets"]
         }
-        changes = {"tile": tile, "outer_loop": self.outer_loop if self.outer_loop <= loops else 0, **idle}
-        changed = self.but(**changes)
-        return changed.but(nest=changed.nest or changed.shapes_loops)
+        return self.but(**{"tile": tile, **idle})
 
     @staticmethod
     def described() -> tuple[Field[Any], ...]:
@@ -338,7 +304,6 @@ PRESETS: dict[str, Options] = {
         vector_width=1,
         reduction_chunks=1,
         private_buffers=False,
-        nest=False,
         pack=False,
         threads=(8, 8),
         registers=(1, 1),

@@ -16,7 +16,7 @@ from tcjit.grammar.affine import affine, isl_name, linear
 from tcjit.grammar.affine import condition as affine_condition
 from tcjit.grammar.ast import Access, Binary, Const, Expr, Index, Select, Size, Unary
 from tcjit.grammar.polynomial import names as index_names
-from tcjit.grammar.walk import rebuild, walk
+from tcjit.grammar.walk import walk
 from tcjit.layout import memory_order
 from tcjit.mapping.assignment import DynamicRanges
 from tcjit.mapping.isl import context
@@ -232,13 +232,6 @@ def _in_terms_of(
 
 def _times(expr: Expr, factor: int) -> Expr:
     return Binary("*", Const(factor, dtype="int64"), expr, dtype="int64") if factor != 1 else expr
-
-
-def with_padded(value: Expr, made: Mapping[Expr, Access]) -> Expr:
-    """The value reading padded copies."""
-    if value in made:
-        return made[value]
-    return rebuild(value, lambda child: with_padded(child, made))
 
 
 def padded_read(padding: Padding, copy: str) -> Access:

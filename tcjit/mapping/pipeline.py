@@ -43,7 +43,6 @@ from tcjit.mapping.passes.map_to_threads import map_to_threads
 from tcjit.mapping.passes.narrow_operands import narrow_operands
 from tcjit.mapping.passes.number_values import number_values
 from tcjit.mapping.passes.overlap_tiles import overlap_tiles
-from tcjit.mapping.passes.pack_operands import pack_operands
 from tcjit.mapping.passes.pad_operands import pad_operands
 from tcjit.mapping.passes.pad_tiles import pad_tiles
 from tcjit.mapping.passes.parallelise import parallelise, worth_threads
@@ -54,20 +53,17 @@ from tcjit.mapping.passes.scatter_reductions import scatter_reductions
 from tcjit.mapping.passes.schedule_rows import RowGroup, row_groups, schedule_rows
 from tcjit.mapping.passes.schedule_scan import schedule_scan
 from tcjit.mapping.passes.schedule_scatter import schedule_scatter
-from tcjit.mapping.passes.share import share
 from tcjit.mapping.passes.simplify_reductions import simplify_reductions
-from tcjit.mapping.passes.split_index_sets import split_index_sets
+from tcjit.mapping.passes.split_index_sets import split_index_sets, split_sums
 from tcjit.mapping.passes.split_initialisation import split_initialisation
 from tcjit.mapping.passes.split_reduction import split_reduction
 from tcjit.mapping.passes.synchronise import synchronise
 from tcjit.mapping.passes.tile import tile
 from tcjit.mapping.passes.tile_reductions import tile_reductions
 from tcjit.mapping.passes.transpose_operands import transpose_operands
-from tcjit.mapping.passes.transpose_output import transpose_output
-from tcjit.mapping.passes.vectorise import vectorise
 from tcjit.mapping.passes.widen import widen
-from tcjit.mapping.plan import plan
 from tcjit.mapping.plan_gpu import plan_gpu
+from tcjit.mapping.plan_loops import plan_loops
 from tcjit.mapping.races import verify_races
 from tcjit.mapping.schedule import schedule
 from tcjit.mapping.scop import Scop, ScopStatement
@@ -137,8 +133,8 @@ def build_scop(
 ) -> Scop:
     """The statements of a program in the forms that suit a target; ``layouts`` as for ``extract``, ``prove`` as for ``map_program``."""
     steps = steps or Steps(program.definition.name)
-    on_vectors = isinstance(target, Machine) and options.vector_width != 1
-    pack = options.pack and (on_vectors or isinstance(target, Device))
+    nests = isinstance(target, Machine) and options.uses_vectors
+    pack = options.pack and (nests or isinstance(target, Device))
 
     def step(function: Callable[..., Assignments], *args: object) -> Assignments:
         return steps.run(function.__name__, function, *args, show=Assignments.show)
@@ -153,21 +149,19 @@ def build_scop(
     assignments = proved(factor_contractions, assignments)
     assignments = proved(hoist_invariants, assignments, isinstance(target, Machine))
     assignments = proved(number_values, assignments) if isinstance(target, Machine) else assignments
-    nests = on_vectors and options.uses_nests
     if isinstance(target, Device) and pack and "mma" in target.capabilities:
         assignments = proved(narrow_operands, assignments)
-    if isinstance(target, Machine) and options.uses_nests:
+    if nests:
         assignments = step(simplify_reductions, assignments)
         assignments = step(scatter_reductions, assignments, target, prove != "none")
-    assignments = step(pad_operands, assignments, nests, isinstance(target, Device)) if pack else assignments
+    assignments = step(pad_operands, assignments, isinstance(target, Device)) if pack else assignments
+    assignments = proved(split_sums, assignments) if nests and pack else assignments
     if nests and options.fusion != "minimal" and not program.dynamic:
         assignments = proved(fuse_outer_loops, assignments, target)
         assignments = proved(overlap_tiles, assignments, target)
     if nests:
         assignments = step(tile_reductions, assignments, options, target, prove != "none")
-    if pack and on_vectors:  # on a GPU shared memory does the rest
-        assignments = step(transpose_output, assignments, options)
-        assignments = step(pack_operands, assignments)
+    if pack and isinstance(target, Machine):  # on a GPU shared memory does the rest
         in_tiles = options.private_buffers and options.fusion != "minimal"  # the copies of one tile stay in a buffer
         assignments = proved(expand_operands, assignments, target, in_tiles)
         assignments = proved(transpose_operands, assignments) if in_tiles else assignments
@@ -175,7 +169,7 @@ def build_scop(
     if isinstance(target, Device):
         assignments = proved(combine_in_blocks, assignments)
         assignments = proved(restrict_products, assignments)
-    assignments = proved(split_index_sets, assignments, options) if on_vectors else assignments
+    assignments = proved(split_index_sets, assignments) if nests else assignments
     assignments = proved(split_initialisation, assignments)
     assignments = step(settle_outer_loops, assignments) if nests else assignments
     return steps.run("scop", to_scop, assignments, show=Scop.show, suffix="scop")
@@ -198,7 +192,7 @@ def map_program(
 def _mapped(program: Program, options: Options, machine: Machine, layouts: Mapping[str, str] | None, prove: Proof, steps: Steps) -> Mapped:
     """What nests compute and what they do not follow one another in the order of the program, each mapped by itself."""
     scop = build_scop(program, options, layouts, machine, steps, prove=prove)
-    if not options.shapes_loops and any(_kind(s) == "loops" for s in scop.statements):
+    if not options.tile and any(_kind(s) == "loops" for s in scop.statements):
         scop = _collapsed(scop, prove, steps)
     tree = isl.Schedule.empty(isl.Space.params_alloc(scop.ctx, 0))
     privates: list[Buffer] = []
@@ -293,7 +287,7 @@ def _loops(
     """The tree of statements without nests: those over the same rows run row by row, others in loops that isl finds."""
     tree = isl.Schedule.empty(isl.Space.params_alloc(scop.ctx, 0))
     privates: list[Buffer] = []
-    groups = row_groups(scop, scop.statements, machine) if options.uses_nests and options.vector_width != 1 else [scop.statements]
+    groups = row_groups(scop, scop.statements, machine) if options.uses_vectors else [scop.statements]
     for group in groups:
         part = _part(scop, group.statements if isinstance(group, RowGroup) else group)
         if isinstance(group, RowGroup):
@@ -334,10 +328,8 @@ def _scheduled(
     groups = groups_of(scop, tree)
     privates: tuple[Buffer, ...] = ()
     if groups is not None:
-        plans = [plan(scop, group, options, machine) for group in groups]
-        shares = share(scop, deps, groups, plans, options, machine)
-        tree = step("tile", tile, scop, tree, groups, plans, shares, counter)
-        tree = step("vectorise", vectorise, scop, tree, groups, plans)
+        plans = [plan_loops(scop, group, options, machine) for group in groups]
+        tree = step("tile", tile, scop, tree, groups, plans, counter)
         tree = step("parallelise", parallelise, scop, tree, options)
         if options.private_buffers:
             proof_of_privates = None if prove == "none" else partial(verify_privates, scop, deps, tree)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tcjit.grammar.affine import condition
-from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Select, Statement, Unary
+from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Scalar, Select, Statement, Unary
 from tcjit.grammar.dtypes import DTYPES
 
 
@@ -60,3 +60,19 @@ def is_plain_product(value: Expr) -> bool:
     if isinstance(value, Binary):
         return value.op == "*" and is_plain_product(value.left) and is_plain_product(value.right)
     return is_plain_product(value.operand) if isinstance(value, Cast) else isinstance(value, Access)
+
+
+def is_product(value: Expr) -> bool:
+    """Whether a value is one of float sums and products of elements."""
+    return value.dtype in ("float32", "float64") and _is_arithmetic(value, value.dtype)
+
+
+def _is_arithmetic(value: Expr, dtype: str) -> bool:
+    if isinstance(value, Binary):
+        operands = (value.left, value.right)
+        return value.op in ("+", "-", "*") and value.dtype == dtype and all(_is_arithmetic(operand, dtype) for operand in operands)
+    if isinstance(value, Unary):
+        return value.op == "-" and _is_arithmetic(value.operand, dtype)
+    if isinstance(value, Cast):
+        return isinstance(value.operand, (Scalar, Const)) and value.dtype == dtype
+    return isinstance(value, (Access, Const, Scalar)) and value.dtype == dtype

@@ -47,7 +47,7 @@ def roofline(program: Program) -> Roofline:
 
     Under a condition on indices operations count where it holds; under one on data the arm with more of them counts.
     """
-    scop = build_scop(program, Options(reduction_chunks=1, pack=False, nest=False))
+    scop = build_scop(program, Options(reduction_chunks=1, pack=False, vector_width=1))
     flops = sum(_operations(scop, s) for s in scop.statements)
     touched: dict[str, list[str]] = {}
     gathered: dict[str, int] = {}

@@ -61,6 +61,7 @@ class _Replacement:
             "restrict_products": self.restricted,
             "narrow_operands": self.stored,
             "split_index_sets": self.parted,
+            "split_sums": self.parted,
             "split_initialisation": self.initialised,
             "factor_contractions": self.factored,
             "hoist_invariants": self.stored,

@@ -1,4 +1,4 @@
-"""Extrema of rows in vector registers: every length around that of vectors, NaN and infinities, and where they are not used.
+"""Sums and extrema of rows in vector registers: every length around that of vectors, NaN and infinities, and where they are not used.
 
 Modules: codegen.vector_reduction
 """
@@ -13,10 +13,12 @@ import torch
 import tcjit
 from tcjit.errors import GatherError
 
-LOOPS = tcjit.Options(nest=False)  # passes over rows have accumulators of their own
-TEXT = """def f(T(M,N) X) -> (Y, R) {
-    R(i) OP=! X(i,j)
-    Y(i,j) = exp(X(i,j) - R(i)) }"""
+# a condition on indices takes what the row consists of out of passes over rows, which have accumulators of their own
+ROW = "E(i,j) = (j < i ? X(i,j) : X(i,j))"
+TEXT = f"""def f(T(M,N) X) -> (Y, R) {{
+    {ROW}
+    R(i) OP=! E(i,j)
+    Y(i,j) = exp(E(i,j) - R(i)) }}"""
 VECTOR = "tc_row0 = "
 
 
@@ -31,11 +33,26 @@ def test_lengths_of_rows(operator: str, dtype: torch.dtype) -> None:
     function, used = tcjit.define(program(operator, str(dtype)[6:])).f, 0
     for length in (1, 3, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 100, 257):
         x = torch.randn(5, length).to(dtype)
-        kernel = function.compile(x, options=LOOPS)
+        kernel = function.compile(x)
         expected = x.amax(1) if operator == "max" else x.amin(1)
         assert torch.equal(kernel(x)[1], expected), length
         used += VECTOR in kernel.source
     assert used >= 5
+
+
+SUM = TEXT.replace("OP", "+").replace("T(", "float(")
+
+
+@pytest.mark.parametrize("length", [15, 16, 17, 40, 64, 65, 163, 257, 1024, 1025])
+@pytest.mark.parametrize("operator", ["+", "*"])
+def test_sums_of_neighbours(operator: str, length: int) -> None:
+    """What is left behind whole blocks counts once, under a mask."""
+    torch.manual_seed(2)
+    x = torch.rand(5, length) * 0.2 + 0.9
+    kernel = tcjit.define(SUM.replace("+=! E", f"{operator}=! E")).f.compile(x)
+    expected = x.double().sum(1) if operator == "+" else x.double().prod(1)
+    torch.testing.assert_close(kernel(x)[1].double(), expected, rtol=1e-5, atol=0)
+    assert (VECTOR in kernel.source) == (16 <= length <= 1024)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
@@ -44,42 +61,41 @@ def test_nan_and_infinities(bad: float, place: int) -> None:
     """A NaN in any lane, of vectors that overlap too, is the result of its row alone."""
     x = torch.randn(3, 69)
     x[1, place] = bad
-    kernel = tcjit.define(program()).f.compile(x, options=LOOPS)
+    kernel = tcjit.define(program()).f.compile(x)
     assert VECTOR in kernel.source
     torch.testing.assert_close(kernel(x)[1], x.amax(1), equal_nan=True, rtol=0, atol=0)
 
 
 def test_rows_of_nothing_but_minus_infinity() -> None:
     x = torch.full((2, 32), -math.inf)
-    assert torch.equal(tcjit.define(program()).f.compile(x, options=LOOPS)(x)[1], x.amax(1))
+    assert torch.equal(tcjit.define(program()).f(x)[1], x.amax(1))
 
 
 def test_widths() -> None:
     x = torch.randn(4, 50)
     for width in (4, 8):
-        kernel = tcjit.define(program()).f.compile(x, options=LOOPS.but(vector_width=width))
+        kernel = tcjit.define(program()).f.compile(x, options=tcjit.Options(vector_width=width))
         assert f"tc_float{width} tc_row0" in kernel.source and torch.equal(kernel(x)[1], x.amax(1))
 
 
 @pytest.mark.parametrize(
-    ("statement", "strided", "vectors"),
+    ("statement", "vectors"),
     [
-        ("R(i) max=! X(i,2*j) where j in 0:20", False, False),
-        ("R(i) max=! fabs(X(i,j))", False, True),
-        ("R(i) max=! X(i,j)", True, False),
-        ("R(i) max=! (j <= 8 * i ? X(i,j) : -1e30)", False, True),
-        ("R(i) max=! (m(i,j) ? X(i,j) : -1e30)", False, True),
-        ("R(i) max=! X(i,p(j)) where j in 0:40", False, False),
+        ("R(i) max=! E(i,2*j) where j in 0:20", False),
+        ("R(i) max=! fabs(E(i,j))", True),
+        ("R(i) max=! (j <= 8 * i ? E(i,j) : -1e30)", True),
+        ("R(i) max=! (m(i,j) ? E(i,j) : -1e30)", True),
+        ("R(i) max=! E(i,p(j)) where j in 0:40", False),
     ],
-    ids=["every second", "computed", "strides of the call", "guarded", "masked", "gathered"],
+    ids=["every second", "computed", "guarded", "masked", "gathered"],
 )
-def test_rows_of_values(statement: str, strided: bool, vectors: bool) -> None:
+def test_rows_of_values(statement: str, vectors: bool) -> None:
     """What is computed from neighbours in memory is computed for a few vectors at once."""
-    text = f"def f(float(M,N) X, bool(M,N) m, int64(N) p) -> (R, Y) {{ {statement}\n Y(i,j) = exp(X(i,j) - R(i)) }}"
+    text = f"def f(float(M,N) X, bool(M,N) m, int64(N) p) -> (R, Y) {{ {ROW}\n {statement}\n Y(i,j) = exp(E(i,j) - R(i)) }}"
     torch.manual_seed(1)
-    x = torch.randn(40, 5).T if strided else torch.randn(5, 40)
+    x = torch.randn(5, 40)
     mask, places = torch.rand(5, 40) > 0.5, torch.randint(0, 40, (40,))
-    kernel = tcjit.define(text).f.compile(x, mask, places, options=LOOPS)
+    kernel = tcjit.define(text).f.compile(x, mask, places)
     below = torch.arange(40)[None] <= 8 * torch.arange(5)[:, None]
     rows = {"2*j": x[:, ::2], "fabs": x.abs(), "8 * i": x.masked_fill(~below, -1e30), "m(i,j)": x.masked_fill(~mask, -1e30)}
     rows["p(j)"] = x[:, places]

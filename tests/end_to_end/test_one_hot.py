@@ -134,7 +134,7 @@ def test_against_the_reference(name: str) -> None:
 def test_without_nests(name: str) -> None:
     """Plain loops: a scatter stays a reduction over all pairs, a gather is one all the same."""
     found = PROGRAMS[name]
-    assert_right(Case(found.text, found.shapes, found.fills, options=tcjit.Options(nest=False)), "cpu")
+    assert_right(Case(found.text, found.shapes, found.fills, options=tcjit.Options(vector_width=1)), "cpu")
 
 
 ON_GPUS = ["rows", "rows of halves", "bags", "two indices", "more conditions", "indices of any bits", "sums", "counts"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,7 +22,7 @@ from support.run import call
 import tcjit
 from tcjit.errors import MappingError
 from tcjit.jit.targets import find
-from tcjit.mapping.options import ALIASES, PRESETS, Options
+from tcjit.mapping.options import ALIASES, PRESETS, RETIRED, Options
 
 SEED = 20
 TURNS = {"cpu": 3, "cuda_host": 1, "opencl": 1, "cuda": 4}  # how many options each program is mapped by
@@ -209,18 +210,10 @@ def test_the_sample_draws_every_field(kind: str, target: str) -> None:
         {"vector_width": -1},
         {"vector_width": 32},
         {"vector_width": 4.0},
-        {"vector_dim": -1},
-        {"vector_dim": True},
         {"register_tile": (4,)},
         {"register_tile": (4, 0)},
         {"register_tile": (33, 1)},
         {"register_tile": 4},
-        {"unroll": -1},
-        {"unroll": 17},
-        {"outer_loop": 17},
-        {"outer_loop": 1.0},
-        {"accumulators": -1},
-        {"accumulators": 17},
         {"reduction_chunks": -1},
         {"reduction_chunks": 4097},
         {"reduction_chunks": True},
@@ -258,7 +251,7 @@ def test_options_survive_json() -> None:
 
 
 def test_old_names_are_aliases() -> None:
-    old = {"lanes": 8, "lane": 2, "patch": [4, 2], "outer": 1, "sums": 2, "contract": False, "step": 16, "stages": 3}
+    old = {"lanes": 8, "patch": [4, 2], "contract": False, "step": 16, "stages": 3}
     assert set(old) == set(ALIASES)
     new = Options.from_json(json.dumps(old))  # a file of an earlier version, which is nothing to warn of
     assert new.to_dict() == Options().to_dict() | {ALIASES[name]: value for name, value in old.items()}
@@ -275,6 +268,28 @@ def test_old_names_are_aliases() -> None:
     with pytest.raises(MappingError, match="vector_width is given twice"), pytest.warns(DeprecationWarning):
         Options(lanes=8, vector_width=8)
     assert not hasattr(Options(), "speed") and not set(ALIASES) & {option.name for option in Options.described()}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("nest", False), ("vector_dim", 2), ("lane", 2), ("unroll", 4), ("outer_loop", 1), ("outer", 1), ("accumulators", 8), ("sums", 8)],
+)
+def test_retired_options_are_dropped_with_a_word(name: str, value: Any) -> None:
+    assert name in RETIRED and name not in {option.name for option in Options.described()} | Options().to_dict().keys()
+    words = f"options without effect, of loops that nests have replaced: {name}$"
+    with pytest.warns(DeprecationWarning, match=words) as warned:
+        assert Options(**{name: value}, vector_width=8) == Options(vector_width=8)
+    assert len(warned) == 1 and warned[0].filename == __file__
+    with pytest.warns(DeprecationWarning, match=words) as warned:
+        assert Options().but(**{name: value}, tile=(4,)) == Options(tile=(4,))
+    assert len(warned) == 1 and warned[0].filename == __file__
+    for read in (Options.from_dict, lambda values: Options.from_json(json.dumps(values))):
+        with pytest.warns(DeprecationWarning, match=words) as warned:
+            assert read({name: value, "vector_width": 8}) == Options(vector_width=8)
+        assert len(warned) == 1
+    with warnings.catch_warnings():  # as a file of an earlier version has those that were not given
+        warnings.simplefilter("error")
+        assert Options.from_dict({name: RETIRED[name], "vector_width": 8}) == Options(vector_width=8)
 
 
 def test_presets_are_known_by_name() -> None:

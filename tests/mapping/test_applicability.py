@@ -50,8 +50,6 @@ def test_what_cannot_matter_gets_its_default() -> None:
     assert given.normalised("cpu", (), 2) == Options(tile=(4,), vector_width=4, parallel=False)
     assert given.normalised("cpu", ("several",), 3) == Options(fusion="minimal", tile=(4, 0, 8), vector_width=4, parallel=False)
     assert given.normalised("cpu", TRAITS, 5) == given.but(tile=(4, 0, 8, 16))
-    assert given.but(nest=False).normalised("cpu", TRAITS, 5) == given.but(tile=(4, 0, 8, 16))
-    assert not Options(nest=False).normalised("cpu", TRAITS, 5).nest
     for option in Options.described():
         assert option.metadata["needs"] in ("", *TRAITS)
 
@@ -72,7 +70,7 @@ def test_dropped_options_change_no_kernel(shard: int) -> None:
         with threads_for_all():
             made, again = (_text(program, options) for options in (given, left))
         assert made == again, f"number {number}, {given}, {left}\n{case.text}"
-    assert fewer > 5
+    assert fewer > 1
 
 
 def _text(program: Program, options: Options) -> str:

@@ -35,7 +35,7 @@ def before(scop: Scop) -> isl.UnionMap:
 
 def disagreement(found: Program, options: Options | None = None) -> str:
     """What of a program's dependences is not as defined; empty if nothing."""
-    scop = build_scop(found, options or Options(nest=False))
+    scop = build_scop(found, options or Options(vector_width=1))
     deps, order = dependences(scop), before(scop)
     flow = scop.writes.apply_range(scop.reads.reverse()).intersect(order)
     anti = scop.reads.apply_range(scop.writes.reverse()).intersect(order)
@@ -53,7 +53,7 @@ def disagreement(found: Program, options: Options | None = None) -> str:
 @pytest.mark.parametrize("seed", range(60))
 def test_random_programs(seed: int) -> None:
     found = draw(random.Random(seed)).program()
-    for options in (Options(nest=False), Options(nest=False, reduction_chunks=3)):
+    for options in (Options(vector_width=1), Options(vector_width=1, reduction_chunks=3)):
         assert disagreement(found, options) == ""
 
 
@@ -62,10 +62,10 @@ def test_sizes_that_only_the_call_knows(text: str, sizes: list[str]) -> None:
     known = dict.fromkeys(("M", "N", "K", "H", "W", "C", "O", "F", "KH", "KW", "B"), 12)
     found = generalise(read(text)[0], known, {}, dict.fromkeys(sizes, (3, 12)))
     assert disagreement(found) == ""
-    assert maps(dependences(build_scop(found, Options(nest=False))).strict), "there are some"
+    assert maps(dependences(build_scop(found, Options(vector_width=1))).strict), "there are some"
 
 
 def test_a_reduction_s_own_instances_are_kept_apart() -> None:
-    deps = dependences(build_scop(program(MATMUL, {"A": (4, 5), "B": (5, 6)}), Options(nest=False)))
+    deps = dependences(build_scop(program(MATMUL, {"A": (4, 5), "B": (5, 6)}), Options(vector_width=1)))
     assert {piece.get_tuple_name(isl.dim_type.in_) for piece in maps(deps.reduction)} == {"S1"}
     assert {(p.get_tuple_name(isl.dim_type.in_), p.get_tuple_name(isl.dim_type.out)) for p in maps(deps.strict)} == {("S0", "S1")}

@@ -83,7 +83,7 @@ def test_empty_reductions_stay() -> None:
 
 
 @pytest.mark.parametrize("target", [AVX512, SM_90], ids=["cpu", "gpu"])
-@pytest.mark.parametrize("options", [Options(), Options(nest=False)])
+@pytest.mark.parametrize("options", [Options(), Options(vector_width=1)])
 def test_for_every_target(target: object, options: Options) -> None:
     text = "def f(int64(N) I, bfloat16(V,D) X) -> (O) { O(n,d) +=! (I(n) == v) ? X(v,d) : 0.0 }"
     scop = build_scop(program(text, {"I": (5,), "X": (9, 4)}), options, target=target, prove="every")  # type: ignore[arg-type]

@@ -1,41 +1,37 @@
-"""Forms of a sum that vectors can use: cut at conditions, computed with another index last, in an order that memory likes.
+"""Forms of a sum that vectors can use: cut at conditions, or of copies in which conditions are.
 
-Modules: mapping.group mapping.pad mapping.passes.pad_operands mapping.passes.transpose_output
+Modules: mapping.pad mapping.passes.pad_operands
 """
 
 from __future__ import annotations
 
 import pytest
-from support.mapping import AVX512, MATMUL, mapped, program, scop
+from support.mapping import AVX512, program
 
+from tcjit.grammar.affine import guarded_accesses
+from tcjit.mapping.assignment import Assignment
 from tcjit.mapping.extract import extract
-from tcjit.mapping.group import Group
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.pad_operands import pad_operands
-from tcjit.mapping.plan import Plan, plan
-from tcjit.mapping.scop import Scop
+from tcjit.mapping.passes.split_index_sets import split_sums
+from tcjit.mapping.pipeline import map_program
 
 DILATED = "def f(float(C,K) W, float(K,T) X) -> (Y) { Y(c, t) +=! (t >= 5 ? X(k, t - 5) * W(c, k) : 0.0) + X(k, t) where t in 0:T }"
 SHAPES = {"W": (8, 16), "X": (16, 64)}
-NARROW = "def g(float(N,C,H) I, float(F,C,K) W) -> (O) { O(n, f, h) +=! I(n, c, h + k) * W(f, c, k) }"
-NARROW_SHAPES = {"I": (4, 32, 7), "W": (24, 32, 3)}
 
 
-def planned(made: Scop, *names: str, options: Options | None = None) -> Plan:
-    """The plan of an initialisation and its update over all their shared dimensions."""
-    update = made.statement(names[-1])
-    shared = [d for d in update.dims if d not in update.reduction]
-    first = made.statement(names[0])
-    columns = tuple(dict(zip(names, pair, strict=True)) for pair in zip(first.dims, shared, strict=True))
-    return plan(made, Group(names, columns), options or Options(nest=False), AVX512)
+def sums(text: str, shapes: dict[str, tuple[int, ...]]) -> list[Assignment]:
+    """The sums of a program that ``split_sums`` leaves, in its order."""
+    return [a for a in split_sums(extract(program(text, shapes))).assignments if a.operator == "+="]
 
 
 def test_a_sum_is_cut_where_a_condition_changes() -> None:
-    made = scop(DILATED, SHAPES)
-    updates = [s for s in made.statements if s.operator == "+="]
-    assert [{d: (lo, hi) for d, lo, hi in s.bounds}["t"] for s in updates] == [(0, 5), (5, 64)]
-    assert all(s.operator == "=" and s.bounds == u.bounds[:2] for s, u in zip(made.statements[::2], updates, strict=True))
-    assert len([s for s in scop(DILATED, SHAPES, Options(nest=False, pack=False)).statements if s.operator == "+="]) == 1
+    found = sums(DILATED, SHAPES)
+    assert [{d: (lo, hi) for d, lo, hi in a.bounds}["t"] for a in found] == [(0, 5), (5, 64)]
+    assert [len({read.tensor for read, _ in guarded_accesses(a.value)}) for a in found] == [1, 2]
+    made = map_program(program(DILATED, SHAPES), Options(), AVX512)
+    assert [s.tensor for s in made.scop.statements if s.tiled] == ["Y", "Y"]
+    assert not any(s.untiled for s in made.scop.statements if s.reduction)
 
 
 @pytest.mark.parametrize(
@@ -52,9 +48,15 @@ def test_a_sum_is_cut_where_a_condition_changes() -> None:
     ],
 )
 def test_only_plain_comparisons_of_one_index_cut(condition: str, cuts: list[int]) -> None:
-    text = f"def f(float(C,K) W, float(K,T) X) -> (Y) {{ Y(c, t) +=! ({condition} ? X(k, t) * W(c, k) : 0.0) where t in 0:T }}"
-    made = scop(text, SHAPES)
-    assert [s.bounds[1][2] for s in made.statements if s.operator == "+="][:-1] == cuts
+    value = f"({condition} ? X(k, t) * W(c, k) : 0.0) + X(k, t)"
+    text = f"def f(float(C,K) W, float(K,T) X) -> (Y) {{ Y(c, t) +=! {value} where t in 0:T }}"
+    assert [a.bounds[1][2] for a in sums(text, SHAPES)][:-1] == cuts
+
+
+def test_a_condition_around_all_of_a_sum_bounds_its_domain() -> None:
+    text = DILATED.replace(" + X(k, t) where", " where")
+    assert len(sums(text, SHAPES)) == 1
+    assert [len(s.tiled) for s in map_program(program(text, SHAPES), Options(), AVX512).scop.statements if s.tiled] == [1]
 
 
 PADDED = "{ O(n,f,w) +=! (w + k >= 1 && w + k <= W ? X(n,c,w+k-1) : 0.0) * G(f,c,k) where w in 0:W }"
@@ -74,41 +76,5 @@ def test_the_order_of_a_padded_copy(body: str, layouts: dict[str, str], expected
     channels = 4 if body is GROUPS else 8
     text = f"def f(float(N,C,W) X, float(F,D,K) G) -> (O) {body}"
     found = extract(program(text, {"X": (2, 8, 20), "G": (4, channels, 3)}), layouts)
-    copies = [t for t in pad_operands(found, nests=True, on_gpu=False).tensors if t.name == "X_padded"]
+    copies = [t for t in pad_operands(found, on_gpu=False).tensors if t.name == "X_padded"]
     assert [copy.shape for copy in copies] == [expected]
-
-
-def test_a_short_last_index_leaves_the_lanes_to_a_longer_one() -> None:
-    made = scop(NARROW, NARROW_SHAPES)
-    assert [s.tensor for s in made.statements] == ["W_packed", "O_turned", "O_turned", "O"]
-    assert made.statement("S2").dims[:3] == ("n", "h", "f") and made.tensor("O_turned").shape == (4, 5, 24)
-    assert "O_turned" not in {s.tensor for s in scop(NARROW, NARROW_SHAPES, Options(nest=False, vector_dim=1)).statements}
-    wide = {"I": (4, 32, 40), "W": (24, 32, 3)}
-    assert "O_turned" not in {s.tensor for s in scop(NARROW, wide).statements}
-    assert "O_turned" in {s.tensor for s in scop(NARROW, wide, Options(nest=False, vector_dim=2)).statements}
-    assert "O_turned" not in {s.tensor for s in scop(NARROW, wide, Options(nest=False, vector_dim=3)).statements}
-
-
-def test_the_way_back_shares_no_loops_unless_fusion_is_maximal() -> None:
-    assert "O_turned" not in {p.tensor for p in mapped(NARROW, NARROW_SHAPES).privates}
-    assert mapped(NARROW, NARROW_SHAPES, Options(nest=False, fusion="maximal")).verified
-
-
-def test_a_contraction_that_waits_for_memory_reads_it_in_order() -> None:
-    text = "def f(float(N,C,K,H) X, float(N,H) Y) -> (O) { O(n, c, h) +=! X(n, c, k, h) * Y(n, h) }"
-    made = scop(text, {"X": (4, 128, 8, 784), "Y": (4, 784)}, Options(nest=False, fusion="minimal"))
-    found = planned(made, "S0", "S1")
-    assert found.order == (0, 1, 2) and found.tile[:2] == (1, 1)
-
-
-def test_the_innermost_tile_loop_re_reads_the_smaller_operand() -> None:
-    text = "def tmm(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) }"
-    assert planned(scop(text, {"A": (64, 1024), "B": (2048, 1024)}), "S0", "S1").order == (1, 0)
-    assert planned(scop(text, {"A": (2048, 1024), "B": (64, 1024)}), "S0", "S1").order == (0, 1)
-
-
-@pytest.mark.parametrize("outer", [1, 2])
-def test_the_outermost_loop_is_an_option(outer: int) -> None:
-    made = scop(MATMUL, {"A": (64, 64), "B": (64, 64)})
-    assert planned(made, "S0", "S1", options=Options(nest=False, outer_loop=outer)).order[0] == outer - 1
-    assert Options(outer_loop=outer).normalised("cpu", (), outer - 1) == Options()

@@ -1,7 +1,7 @@
-"""Passes: which statements share loops, how tiles are cut, what runs in lanes and registers, what becomes private.
+"""Passes: which statements share loops, how tiles are cut, what runs in lanes, what becomes private.
 
-Modules: mapping.passes.contract mapping.passes.fuse mapping.passes.parallelise mapping.passes.vectorise mapping.pipeline
-mapping.schedule mapping.tree
+Modules: mapping.group mapping.machine mapping.passes.contract mapping.passes.fuse mapping.passes.parallelise mapping.passes.tile
+mapping.pipeline mapping.plan_loops mapping.schedule mapping.strides mapping.tree
 """
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from support.mapping import AVX512, CONVOLUTION, GATHER, MATMUL, SOFTMAX, mapped
 
 from tcjit.mapping.dependences import dependences
 from tcjit.mapping.isl import descendants
-from tcjit.mapping.marks import Mark, Parallel, RegisterTile, Simd, Tile, Unroll
+from tcjit.mapping.marks import Mark, Parallel, Simd, Tile
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.fuse import fuse, groups_of
 from tcjit.mapping.pipeline import Mapped
-from tcjit.mapping.plan import plan
+from tcjit.mapping.plan_loops import plan_loops
 from tcjit.mapping.schedule import schedule
 from tcjit.mapping.tree import mark_of, read, show
 
@@ -41,58 +41,94 @@ def marks(made: Mapped) -> list[Mark]:
 
 
 def test_an_epilogue_joins_its_product_and_the_next_product_does_not() -> None:
-    groups = grouping(MLP, MLP_SHAPES, Options(nest=False, pack=False))
+    groups = grouping(MLP, MLP_SHAPES, Options(vector_width=1, pack=False))
     assert groups == [(("S0", "S1", "S2"), 2), (("S3", "S4"), 2)]
 
 
 def test_minimal_fusion_joins_only_initialisations() -> None:
-    groups = grouping(MLP, MLP_SHAPES, Options(nest=False, fusion="minimal", pack=False))
+    groups = grouping(MLP, MLP_SHAPES, Options(vector_width=1, fusion="minimal", pack=False))
     assert groups == [(("S0", "S1"), 2), (("S2",), 2), (("S3", "S4"), 2)]
 
 
 def test_the_statements_of_a_softmax_share_the_row() -> None:
-    assert grouping(SOFTMAX, {"I": (64, 50)}, Options(nest=False)) == [(("S0", "S1", "S2", "S3", "S4", "S5"), 1)]
+    assert grouping(SOFTMAX, {"I": (64, 50)}, Options(vector_width=1)) == [(("S0", "S1", "S2", "S3", "S4", "S5"), 1)]
 
 
 def test_a_single_row_keeps_its_parallel_columns() -> None:
-    groups = grouping(SOFTMAX, {"I": (1, 5000)}, Options(nest=False))
+    groups = grouping(SOFTMAX, {"I": (1, 5000)}, Options(vector_width=1))
     assert len(groups) > 1
 
 
-@pytest.mark.parametrize("m, n, regions", [(64, 64, 1), (64, 70, 2), (67, 70, 4)])
-def test_remainders_are_regions_of_their_own(m: int, n: int, regions: int) -> None:
-    made = mapped(MATMUL, {"A": (m, 32), "B": (32, n)}, Options(nest=False, tile=(4, 32)))
-    assert sum(isinstance(mark, Tile) for mark in marks(made)) == regions
-    assert marks(made).count(RegisterTile()) == regions
+SOFTMAX_OF_COLUMNS = SOFTMAX.replace("I(m, n)", "I(n, m)").replace("O(m, n)", "O(n, m)")
 
 
-def test_a_contraction_runs_in_registers_and_small_work_on_one_thread() -> None:
-    assert {RegisterTile(), Unroll(), Simd()} <= set(marks(mapped(MATMUL, {"A": (64, 64), "B": (64, 64)})))
-    assert Parallel() in marks(mapped(MATMUL, {"A": (64, 64), "B": (64, 64)}))
-    assert Parallel() not in marks(mapped(MATMUL, {"A": (4, 4), "B": (4, 4)}))
-    assert Parallel() not in marks(mapped(MATMUL, {"A": (64, 64), "B": (64, 64)}, Options(nest=False, parallel=False)))
+@pytest.mark.parametrize(("columns", "tiles", "sizes"), [(64, 1, {64}), (128, 1, {128}), (200, 2, {112, 88})])
+def test_remainders_are_regions_of_their_own(columns: int, tiles: int, sizes: set[int]) -> None:
+    """Where results stay in registers along a loop, so that each has as many as a tile has; elsewhere a loop ends as it does."""
+    made = mapped(SOFTMAX_OF_COLUMNS, {"I": (300, columns)}, Options())
+    assert sum(isinstance(mark, Tile) for mark in marks(made)) == tiles
+    assert {p.elements for p in made.privates if p.tensor == "top"} == sizes
+    assert sum(isinstance(mark, Tile) for mark in marks(mapped(SCALED, {"X": (70, 5000)}, Options(tile=(4, 32))))) == 1
+
+
+SCALED = "def f(float(M,N) X) -> (Y) { Y(m,n) = X(m,n) * 2.0 }"
+
+
+@pytest.mark.parametrize("tile", [(4, 32), (0, 32), (7,)])
+def test_tiles_have_the_sizes_that_are_asked_for(tile: tuple[int, ...]) -> None:
+    text = show(mapped(SCALED, {"X": (70, 500)}, Options(tile=tile)).tree)
+    for dim, size in zip(("m", "n"), tile, strict=False):
+        assert f"floor(({dim})/{size})" in text if size else f"{dim})/" not in text
+
+
+def test_small_work_stays_on_one_thread() -> None:
+    assert Simd() in marks(mapped(SCALED, {"X": (64, 640)}))
+    assert Parallel() in marks(mapped(SCALED, {"X": (64, 640)}))
+    assert Parallel() not in marks(mapped(SCALED, {"X": (4, 4)}))
+    assert Parallel() not in marks(mapped(SCALED, {"X": (64, 640)}, Options(parallel=False)))
 
 
 def test_lanes_follow_unit_stride() -> None:
     made = scop(MATMUL, {"A": (64, 64), "B": (64, 64)})
     deps = dependences(made)
-    (group,) = groups_of(made, fuse(made, deps, schedule(made, deps), Options(nest=False))) or ()
-    chosen = plan(made, group, Options(nest=False), AVX512)
-    assert chosen.lane("S1") == "n" and chosen.patch is not None and chosen.patch.width == 16
-    assert plan(made, group, Options(nest=False, vector_width=1), AVX512).patch is None
+    (group,) = groups_of(made, fuse(made, deps, schedule(made, deps), Options())) or ()
+    assert plan_loops(made, group, Options(), AVX512).lane("S1") == "n"
 
 
-def test_long_dot_products_run_along_the_reduction() -> None:
-    text = "def tmm(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) }"
-    made = mapped(text, {"A": (32, 1024), "B": (32, 1024)})
-    assert "B_packed" not in {t.name for t in made.scop.tensors}
-    assert "(k) mod" in show(made.tree)
+NORM = """def norm(float(N,C) X) -> (Y) {
+    S(n) +=! X(n, c)
+    V(n) +=! (X(n, c) - S(n) / C) * (X(n, c) - S(n) / C)
+    Y(n, c) = (X(n, c) - S(n) / C) * rsqrt(V(n) / C + 0.001)
+}"""
+ONE_SUM = "def scaled(float(N,C) X) -> (Y) { S(n) +=! X(n, c)  Y(n, c) = X(n, c) / S(n) }"
+
+
+@pytest.mark.parametrize(
+    ("text", "rows", "columns", "together"),
+    [
+        (SOFTMAX, 1000, 300, 4),
+        (SOFTMAX, 1000, 20000, 1),
+        (SOFTMAX, 32, 300, 2),  # eight turns for each of two threads
+        (SOFTMAX, 16, 300, 1),
+        (NORM, 1000, 300, 4),
+        (NORM, 1000, 1000, 2),
+        (NORM, 1000, 2000, 1),
+        (ONE_SUM, 1000, 300, 1),  # one wait is hidden by the next row anyway
+    ],
+)
+def test_rows_take_turns_where_sweeps_wait_for_sums(text: str, rows: int, columns: int, together: int) -> None:
+    options = Options(vector_width=1)
+    made = scop(text, {"I" if text is SOFTMAX else "X": (rows, columns)}, options)
+    deps = dependences(made)
+    (group,) = groups_of(made, fuse(made, deps, schedule(made, deps), options)) or ()
+    assert plan_loops(made, group, options, AVX512).tile == (together,)
+    assert plan_loops(made, group, options.but(tile=(3,)), AVX512).tile == (3,)
 
 
 def test_row_statistics_of_a_softmax_are_private() -> None:
     made = mapped(SOFTMAX, {"I": (64, 50)})
     assert {(p.tensor, p.elements) for p in made.privates} == {("top", 4), ("total", 4)}, "of the rows that take turns"
-    assert mapped(SOFTMAX, {"I": (64, 50)}, Options(nest=False, private_buffers=False)).privates == ()
+    assert mapped(SOFTMAX, {"I": (64, 50)}, Options(vector_width=1, private_buffers=False)).privates == ()
 
 
 @pytest.mark.parametrize(

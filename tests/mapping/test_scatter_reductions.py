@@ -175,7 +175,7 @@ def test_only_for_a_cpu_with_nests() -> None:
     given = program(text(SUMS), shapes())
     mapped = map_program(given, Options(), AVX512)
     assert any(s.scatter for s in mapped.scop.statements) and mapped.reductions == ("O: scatter along v",)
-    assert not any(s.scatter for s in map_program(given, Options(nest=False), AVX512).scop.statements)
+    assert not any(s.scatter for s in map_program(given, Options(vector_width=1), AVX512).scop.statements)
     assert not any(s.scatter for s in build_scop(given, Options(), target=SM_90).statements)
 
 

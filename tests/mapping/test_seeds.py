@@ -14,16 +14,6 @@ MATMUL = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) 
 ADD = "def f(float(N) A, float(N) B) -> (C) { C(i) = A(i) + B(i) }"
 
 
-def test_a_contraction_begins_with_the_patches_that_the_model_ranks_next() -> None:
-    program = specialise(read(MATMUL)[0], {"A": (100, 64), "B": (64, 96)}, {})
-    machine = Machine()
-    found = cpu_seeds(program, machine, {}, ("reduction", "several", "temporary"))
-    tiles = [seed.tile for seed in found if seed.tile]
-    assert len(tiles) >= 5 and len(set(tiles)) == len(tiles)
-    plain = map_program(program, Options(nest=False), machine, prove="none").tree
-    assert sum(str(map_program(program, Options(nest=False, tile=tile), machine, prove="every").tree) != str(plain) for tile in tiles) >= 4
-
-
 def test_a_nest_begins_with_the_register_tiles_that_the_model_ranks_next() -> None:
     program = specialise(read(MATMUL)[0], {"A": (100, 64), "B": (64, 96)}, {})
     machine = Machine()
@@ -35,8 +25,8 @@ def test_a_nest_begins_with_the_register_tiles_that_the_model_ranks_next() -> No
 
 def test_what_does_not_contract_has_seeds_too() -> None:
     program = specialise(read(ADD)[0], {"A": (100,), "B": (100,)}, {})
-    assert not any(seed.tile for seed in cpu_seeds(program, Machine(), {}, ()))
-    assert Options(nest=False) not in cpu_seeds(program, Machine(), {}, ())
+    found = cpu_seeds(program, Machine(), {}, ())
+    assert len(found) >= 3 and not any(seed.register_tile or seed.reduction_chunks for seed in found)
 
 
 @pytest.mark.parametrize("seed", gpu_seeds(("reduction", "several", "temporary")), ids=str)

@@ -103,4 +103,4 @@ def test_trees_are_in_order_and_proved() -> None:
 def test_only_for_a_cpu_with_nests() -> None:
     text = prefix("k <= j")
     assert any(s.scan for s in map_program(program(text, X), Options(), AVX512).scop.statements)
-    assert not any(s.scan for s in map_program(program(text, X), Options(nest=False), AVX512).scop.statements)
+    assert not any(s.scan for s in map_program(program(text, X), Options(vector_width=1), AVX512).scop.statements)

@@ -194,10 +194,9 @@ def test_the_option() -> None:
     (definition,) = read(f"def f({PARAMETERS}) -> (C) {{ {MATMUL} }}")
     program = specialise(definition, TWO, {})
     assert build_scop(program, Options(), None, AVX512).tile_statements
-    for off in (Options(nest=False), Options(vector_width=1)):
-        assert not build_scop(program, off, None, AVX512).tile_statements
+    assert not build_scop(program, Options(vector_width=1), None, AVX512).tile_statements
     assert "accumulators T0" in str(map_program(program, Options(), AVX512).tree)
-    assert "accumulators" not in str(map_program(program, Options(nest=False), AVX512).tree)
+    assert "accumulators" not in str(map_program(program, Options(vector_width=1), AVX512).tree)
 
 
 @pytest.mark.parametrize(
@@ -212,25 +211,18 @@ def test_register_tiles_that_are_given(given: tuple[int, int], tile: tuple[int, 
     assert ((dict(leaf.rows) or {"": 1}).popitem()[1], leaf.vectors) == tile
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"tile": (4,)},
-        {"vector_dim": 1},
-        {"unroll": 2},
-        {"outer_loop": 1},
-        {"accumulators": 2},
-        {"reduction_chunks": 8},
-        {"register_tile": (14, 8)},
-    ],
-    ids=str,
-)
-def test_options_that_no_nest_has(given: dict[str, Any]) -> None:
-    """What shapes loops, and more accumulators than registers, is given to loops."""
+def test_more_accumulators_than_registers_make_no_nest() -> None:
     (definition,) = read(f"def f({PARAMETERS}) -> (C) {{ {MATMUL} }}")
     program = specialise(definition, {"A": (200, 30), "B": (30, 400)}, {})
-    assert not build_scop(program, Options(**given), None, AVX512).tile_statements
-    assert build_scop(program, Options(reduction_chunks=1), None, AVX512).tile_statements
+    assert not build_scop(program, Options(register_tile=(14, 8)), None, AVX512).tile_statements
+
+
+@pytest.mark.parametrize("given", [{"tile": (4, 8)}, {"reduction_chunks": 1}, {"reduction_chunks": 3}], ids=str)
+def test_nests_whatever_options_say_of_loops(given: dict[str, Any]) -> None:
+    (definition,) = read(f"def f({PARAMETERS}) -> (C) {{ {MATMUL} }}")
+    program = specialise(definition, {"A": (200, 30), "B": (30, 400)}, {})
+    made = map_program(program, Options(**given), AVX512).scop
+    assert made.tile_statements and ("C_part" in {t.name for t in made.tensors}) == (given.get("reduction_chunks", 1) > 1)
 
 
 @pytest.mark.parametrize("condition", ["(m + k) % 37 == 0", "(m + 2 * k) % 3 < 2"])

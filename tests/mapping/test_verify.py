@@ -10,7 +10,7 @@ from typing import Any
 
 import islpy as isl
 import pytest
-from support.mapping import AVX512, GATHER, MATMUL, SOFTMAX, mapped, scop
+from support.mapping import AVX512, GATHER, MATMUL, SOFTMAX, mapped, program, scop
 
 from tcjit.errors import VerifyError
 from tcjit.grammar.ast import Program
@@ -36,7 +36,8 @@ SHAPES = {"A": (40, 24), "B": (24, 70)}
     [(MATMUL, SHAPES), (SOFTMAX, {"I": (20, 33)}), (GATHER, {"T": (7, 3), "I": (2, 5)}), (MATMUL, {"A": (1, 1), "B": (1, 1)})],
 )
 @pytest.mark.parametrize(
-    "options", [Options(nest=False), Options.preset("naive"), Options(nest=False, fusion="maximal"), Options(nest=False, tile=(3, 5))]
+    "options",
+    [Options(vector_width=1), Options.preset("naive"), Options(vector_width=1, fusion="maximal"), Options(vector_width=1, tile=(3, 5))],
 )
 def test_mapped_trees_are_accepted(text: str, shapes: dict[str, tuple[int, ...]], options: Options) -> None:
     made = mapped(text, shapes, options)
@@ -95,7 +96,7 @@ def test_a_dropped_dependence_lets_a_wrong_tree_through() -> None:
 
 @pytest.mark.parametrize("names, refused", [(("parallel", "tile_loops"), "reductions"), (("simd",), None)])
 def test_a_reduction_run_at_once(names: tuple[str, ...], refused: str | None) -> None:
-    made = scop("def f(float(N,K) A) -> (r) { r(i) +=! A(i,k) }", {"A": (8, 8)}, Options(nest=False, reduction_chunks=1))
+    made = scop("def f(float(N,K) A) -> (r) { r(i) +=! A(i,k) }", {"A": (8, 8)}, Options(vector_width=1, reduction_chunks=1))
     node = trees.read(made.ctx, sequence(made, "S0[i]", "S1[i, k]")).get_root().child(0).child(1).child(0)
     node = node.insert_partial_schedule(isl.MultiUnionPwAff.read_from_str(made.ctx, "[{ S1[i, k] -> [(k)] }]"))
     for name in reversed(names):
@@ -151,7 +152,7 @@ def test_private_buffers_too_small_or_in_the_wrong_place() -> None:
 
 def test_a_value_that_crosses_tiles_cannot_be_private() -> None:
     text = "def f(float(N) A) -> (C) { B(i) = A(i)  C(i) +=! B(j) where i in 0:N }"
-    made = mapped(text, {"A": (4096,)}, Options(nest=False, fusion="minimal"))
+    made = mapped(text, {"A": (4096,)}, Options(vector_width=1, fusion="minimal"))
     deps = dependences(made.scop)
     assert made.privates == ()
     from tcjit.mapping.storage import folded
@@ -169,7 +170,7 @@ def test_a_compiler_that_drops_a_dependence_is_refused(reader: int) -> None:
     blind = replace(true, strict=true.strict.subtract(lost), flow=true.flow.subtract(lost))
 
     def tree(deps: Dependences) -> isl.Schedule:
-        return fuse(made, deps, schedule(made, deps), Options(nest=False, fusion="maximal"))
+        return fuse(made, deps, schedule(made, deps), Options(vector_width=1, fusion="maximal"))
 
     verify(made, true, tree(true))
     verify(made, blind, tree(blind))
@@ -188,25 +189,23 @@ def dynamic(text: str, sizes: dict[str, int], limits: dict[str, tuple[int, int]]
     "limits", [{"M": (1, 32)}, {"M": (33, 1024)}, {"N": (33, 1024)}, {"K": (33, 1024)}, {"M": (1, 32), "N": (33, 1024)}]
 )
 def test_trees_with_dynamic_sizes_are_accepted(limits: dict[str, tuple[int, int]]) -> None:
-    assert map_program(dynamic(MATMUL, {"M": 40, "K": 40, "N": 64}, limits), Options(nest=False), AVX512).verified
+    assert map_program(dynamic(MATMUL, {"M": 40, "K": 40, "N": 64}, limits), Options(vector_width=1), AVX512).verified
 
 
-@pytest.mark.parametrize("few", [0, 32])
-def test_a_remainder_that_is_left_out_is_noticed(monkeypatch: pytest.MonkeyPatch, few: int) -> None:
-    """Whatever the sizes are: one value in eight falls into the last tile."""
-    usual = tiling._moving
+def test_a_remainder_that_is_left_out_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = tiling._cuts
 
     def short(*args: Any, **named: Any) -> Any:
-        return usual(*args, **named)[:-1]
+        first, *rest = usual(*args, **named)
+        return [replace(first, upper=first.upper - 1), *rest] if rest else [first]
 
-    monkeypatch.setattr(tiling, "_moving", short)
-    monkeypatch.setattr(tiling, "FEW", few)
+    monkeypatch.setattr(tiling, "_cuts", short)
     with pytest.raises(VerifyError, match="coverage"):
-        map_program(dynamic(MATMUL, {"M": 40, "K": 40, "N": 64}, {"M": (1, 32)}), Options(nest=False), AVX512)
+        map_program(program(SOFTMAX.replace("(m, n)", "(n, m)"), {"I": (20, 300)}), Options(), AVX512)
 
 
 def test_a_box_wider_than_a_dynamic_tensor_is_noticed() -> None:
-    program = dynamic(SOFTMAX, {"M": 5, "N": 7}, {"M": (1, 32)})
-    wide = replace(program, ranges=tuple(tuple(None for _ in box) for box in program.ranges))
+    opened = dynamic(SOFTMAX, {"M": 5, "N": 7}, {"M": (1, 32)})
+    wide = replace(opened, ranges=tuple(tuple(None for _ in box) for box in opened.ranges))
     with pytest.raises(VerifyError, match="bounds"):
-        map_program(wide, Options(nest=False), AVX512)
+        map_program(wide, Options(vector_width=1), AVX512)

@@ -22,7 +22,7 @@ from tcjit.mapping.passes.factor_contractions import factor_contractions
 from tcjit.mapping.passes.hoist_invariants import hoist_invariants
 from tcjit.mapping.passes.narrow_operands import narrow_operands
 from tcjit.mapping.passes.restrict_products import restrict_products
-from tcjit.mapping.passes.split_index_sets import split_index_sets
+from tcjit.mapping.passes.split_index_sets import split_index_sets, split_sums
 from tcjit.mapping.passes.split_initialisation import split_initialisation
 from tcjit.mapping.passes.widen import widen
 from tcjit.mapping.verify_assignments import verify_assignments
@@ -46,8 +46,8 @@ PROGRAMS: dict[str, tuple[str, str, dict[str, tuple[int, ...]]]] = {
         {"A": (16,), "B": (20,)},
     ),
     "shifted sum": (
-        "split_index_sets",
-        "def f(float(K,T) A, float(C,K) W) -> (O) { O(c, t) +=! (t >= 5 ? A(k, t - 5) * W(c, k) : 0.0) where t in 0:T }",
+        "split_sums",
+        "def f(float(K,T) A, float(C,K) W) -> (O) { O(c, t) +=! (t >= 5 ? A(k, t - 5) * W(c, k) : 0.0) + A(k, t) where t in 0:T }",
         {"A": (16, 64), "W": (20, 16)},
     ),
     "factored": (
@@ -96,7 +96,8 @@ PROGRAMS: dict[str, tuple[str, str, dict[str, tuple[int, ...]]]] = {
 PASSES: dict[str, Callable[[Assignments], Assignments]] = {
     "widen": widen,
     "chunk_reductions": lambda before: chunk_reductions(before, Options(reduction_chunks=7), AVX512),
-    "split_index_sets": lambda before: split_index_sets(before, Options()),
+    "split_index_sets": split_index_sets,
+    "split_sums": split_sums,
     "split_initialisation": split_initialisation,
     "factor_contractions": factor_contractions,
     "restrict_products": restrict_products,

@@ -68,9 +68,9 @@ def mapped(
     scalars: Mapping[str, int] | None = None,
 ) -> Mapped:
     """A program on a tree written by hand; ``threads`` of each launch, in order."""
-    scop = build_scop(program(text, shapes, scalars), Options(nest=False, pack=False, reduction_chunks=1), layouts)
+    scop = build_scop(program(text, shapes, scalars), Options(vector_width=1, pack=False, reduction_chunks=1), layouts)
     launches = tuple(LaunchBounds(Launch(number), count) for number, count in enumerate(threads))
-    return Mapped(scop, tree(scop, path), tuple(buffers), Options(nest=False), False, launches)
+    return Mapped(scop, tree(scop, path), tuple(buffers), Options(vector_width=1), False, launches)
 
 
 def source(made: Mapped, dialect: GpuDialect = CUDA, device: Device = SM_90, *, checked: bool = True, **changes: Any) -> Source:

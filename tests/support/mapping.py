@@ -62,8 +62,8 @@ def program(text: str, shapes: Mapping[str, tuple[int, ...]], scalars: Mapping[s
 
 
 def scop(text: str, shapes: Mapping[str, tuple[int, ...]], options: Options | None = None) -> Scop:
-    return build_scop(program(text, shapes), options or Options(nest=False))
+    return build_scop(program(text, shapes), options or Options(vector_width=1))
 
 
 def mapped(text: str, shapes: Mapping[str, tuple[int, ...]], options: Options | None = None) -> Mapped:
-    return map_program(program(text, shapes), options or Options(nest=False), AVX512)
+    return map_program(program(text, shapes), options or Options(vector_width=1), AVX512)

@@ -18,7 +18,7 @@ from tcjit.mapping.scop import Scop
 from tcjit.mapping.storage import Axis, Buffer
 from tcjit.mapping.verify import verify, verify_privates
 
-BARE = Options(nest=False, pack=False, reduction_chunks=1)
+BARE = Options(vector_width=1, pack=False, reduction_chunks=1)
 Member = dict[str, str]
 LAUNCH = (LaunchBounds(Launch(0), 256),)
 

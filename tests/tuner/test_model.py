@@ -231,7 +231,7 @@ def test_a_search_makes_use_of_it_and_leaves_what_it_learned() -> None:
 
     import tcjit
 
-    text = "def rows(float(N,M) X) -> (Y, Z) { Y(i) +=! X(i, j)\n Z(i, j) = X(i, j) / Y(i) }"
+    text = "def rows(float(N,M) X) -> (Y, Z) { Y(i, k) +=! X(i, j) * X(k, j)\n Z(i, j) = X(i, j) / 3.0 }"
     settings = TunerConfig(trials=10, workers=2, model=True, seed=11)
     tc = tcjit.define(text)
     result = tc.rows.autotune(torch.rand(64, 96), config=settings)

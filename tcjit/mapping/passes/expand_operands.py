@@ -14,10 +14,9 @@ from math import prod
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Expr, Index
 from tcjit.grammar.dtypes import DTYPES
-from tcjit.grammar.walk import children
+from tcjit.grammar.walk import children, replaced
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.machine import Machine
-from tcjit.mapping.pack import replaced
 from tcjit.mapping.storage import Bounds, Storage
 from tcjit.mapping.strides import strides_in
 
@@ -32,7 +31,7 @@ def expand_operands(before: Assignments, machine: Machine, in_tiles: bool) -> As
         if not a.is_elementwise:
             return [a]
         width = machine.lanes(DTYPES[a.value.dtype].bytes)
-        copies = {}
+        copies: dict[Expr, Expr] = {}
         assignments = []
         for access, bounds in _expansions(a, width, temporaries, before.values, in_tiles).items():
             copy = temporaries.add(a.source, f"{access.tensor}_expanded", access.dtype, [upper for _, _, upper in bounds])

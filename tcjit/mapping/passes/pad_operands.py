@@ -6,31 +6,30 @@ from dataclasses import replace
 
 from tcjit.grammar.ast import Access, Const, Expr, Index
 from tcjit.grammar.polynomial import names
-from tcjit.grammar.walk import walk
+from tcjit.grammar.walk import replaced, walk
 from tcjit.layout import memory_order
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.nest.narrow_factors import is_narrow_product, with_conditions_inside
 from tcjit.mapping.outer_loops import OuterLoops
-from tcjit.mapping.pack import is_product
-from tcjit.mapping.pad import WORTH_NEST, WORTH_PADDING, Padding, in_order, padded_read, paddings, with_padded
+from tcjit.mapping.pad import WORTH_NEST, WORTH_PADDING, Padding, in_order, padded_read, paddings
 from tcjit.mapping.plan_chunks import product_sides
-from tcjit.mapping.reduction import is_plain_product
+from tcjit.mapping.reduction import is_plain_product, is_product
 from tcjit.mapping.storage import Storage
 
 
-def pad_operands(before: Assignments, nests: bool, on_gpu: bool) -> Assignments:
-    """The program with the copies before the sums that read their elements often enough; ``nests``: whether register tiles compute sums,
-    which then take products of narrow integers too; ``on_gpu``: products of halves have copies as well, for tensor cores, and
-    sums whose operands are not read again for other results have none."""
+def pad_operands(before: Assignments, on_gpu: bool) -> Assignments:
+    """The program with the copies before the sums that read their elements often enough; register tiles of a CPU take products of narrow
+    integers too. ``on_gpu``: products of halves have copies as well, for tensor cores, and sums whose operands are not read again for
+    other results have none."""
 
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
         if a.operator != "+=" or not a.reduction or a.empty:
             return [a]
-        value = with_conditions_inside(a.value) if nests and not a.dynamic else a.value
-        padded = paddings(value, a.bounds, temporaries.tensors, before.values, a.dynamic, WORTH_NEST if nests else WORTH_PADDING)
-        reads: dict[Expr, Access] = {p.select: padded_read(p, "") for p in padded}
-        plain = with_padded(value, reads)
-        narrow = (nests and is_narrow_product(plain)) or (on_gpu and is_plain_product(plain))
+        value = a.value if on_gpu or a.dynamic else with_conditions_inside(a.value)
+        padded = paddings(value, a.bounds, temporaries.tensors, before.values, a.dynamic, WORTH_PADDING if on_gpu else WORTH_NEST)
+        reads: dict[Expr, Expr] = {p.select: padded_read(p, "") for p in padded}
+        plain = replaced(value, reads)
+        narrow = is_plain_product(plain) if on_gpu else is_narrow_product(plain)
         if not padded or not (is_product(plain) or narrow):
             return [a]
         if on_gpu and product_sides(replace(a, value=plain)) is None:
@@ -38,7 +37,7 @@ def pad_operands(before: Assignments, nests: bool, on_gpu: bool) -> Assignments:
         copies = []
         for p in padded:
             moving = {name for sub in p.subscripts for name in names(sub)}
-            alone = nests and sum(isinstance(node, Access) for node in walk(plain)) == 1  # results may be in its order, too
+            alone = not on_gpu and sum(isinstance(node, Access) for node in walk(plain)) == 1  # results may be in its order, too
             if alone or moving.isdisjoint(names(_along_lanes(a, temporaries.tensors[a.tensor]))):
                 p = in_order(p, temporaries.tensors[p.read.tensor])  # elements that all lanes read lie as they did
             bounds = tuple((name, 0, greatest - least + 1) for name, (least, greatest) in zip(p.indices, p.box, strict=True))
@@ -49,7 +48,7 @@ def pad_operands(before: Assignments, nests: bool, on_gpu: bool) -> Assignments:
             subscripts = tuple(Index(name, dtype="int64") for name in p.indices)
             copies.append(Assignment(copy.name, subscripts, "=", p.value, bounds, a.source, dynamic=dynamic, outer=_outer_loops(a, p)))
             reads[p.select] = padded_read(p, copy.name)
-        return [*copies, replace(a, value=with_padded(value, reads))]
+        return [*copies, replace(a, value=replaced(value, reads))]
 
     padded = rewrite(before, visit)
     return replace(padded, assignments=_copies_first(before, padded)) if on_gpu else padded

@@ -7,7 +7,6 @@ import islpy as isl
 from tcjit.grammar.ast import Call, Expr
 from tcjit.grammar.walk import children
 from tcjit.mapping.marks import Parallel, TileLoops
-from tcjit.mapping.match import mark, match
 from tcjit.mapping.options import Options
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.tree import insert_mark, mark_of, rewrite, statements_below
@@ -22,22 +21,17 @@ def worth_threads(instances: float) -> bool:
 
 
 def parallelise(scop: Scop, tree: isl.Schedule, options: Options) -> isl.Schedule:
-    """The tree with the mark ``Parallel`` above coincident tile bands that stand in no other."""
+    """The tree with the mark ``Parallel`` above the bands of tiles."""
     if not options.parallel:
         return tree
 
     def visit(node: isl.ScheduleNode) -> isl.ScheduleNode:
-        if match(node, mark(TileLoops())) is None or _within_tiles(node):
+        if mark_of(node) != TileLoops():
             return node
         work = sum(_cost(scop, name) for name in statements_below(node))
         return insert_mark(node, Parallel()) if worth_threads(work) else node
 
     return rewrite(tree, visit)
-
-
-def _within_tiles(node: isl.ScheduleNode) -> bool:
-    """Whether loops over tiles stand around a node."""
-    return any(mark_of(node.ancestor(up)) == TileLoops() for up in range(1, node.get_tree_depth() + 1))
 
 
 def _cost(scop: Scop, name: str) -> int:

@@ -9,29 +9,35 @@ from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Expr
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.cases import cases, joined
-from tcjit.mapping.options import Options
-from tcjit.mapping.pack import is_product
+from tcjit.mapping.reduction import guarded_term, is_product
 from tcjit.mapping.storage import Bounds
 
 
-def split_index_sets(before: Assignments, options: Options) -> Assignments:
-    """The program with the def's assignments that join tensors, and sums that conditions on their results keep from vectors, in parts.
-
-    A sum in chunks stays whole, and so does an assignment whose tensor it or a later one that would share its loops reads.
-    """
+def split_sums(before: Assignments) -> Assignments:
+    """The program with sums that conditions on their results keep from being sums of products in parts that are."""
     sums = Counter(a.source for a in before.assignments if a.operator != "=")
+
+    def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
+        _, value = guarded_term(a.value, a.operator, before.values)  # conditions around all of it bound a nest's domain
+        if a.operator != "+=" or not a.reduction or a.empty or is_product(value) or sums[a.source] > 1:
+            return [a]
+        return [_part(a, box, value) for box, value in cases(a.value, a.results, before.values, a.dynamic)]
+
+    return rewrite(before, visit)
+
+
+def split_index_sets(before: Assignments) -> Assignments:
+    """The program with the def's assignments that join tensors in parts, but for those whose tensor they or later ones that would share
+    their loops read."""
     statements = before.program.definition.statements
 
     def visit(a: Assignment, _: Temporaries) -> list[Assignment]:
-        if statements[a.source].operator == "=":
-            later = [s.value for s in statements[a.source :] if not s.reduction]
-            if any(read.tensor == a.tensor for value in later for read, _ in guarded_accesses(value)):
-                return [a]
-            return [replace(a, bounds=box, value=value) for box, value in joined(a.value, a.bounds, before.values, a.dynamic)]
-        whole = not options.pack or a.operator != "+=" or not a.reduction or a.empty or is_product(a.value) or sums[a.source] > 1
-        if whole:
+        if statements[a.source].operator != "=":
             return [a]
-        return [_part(a, box, value) for box, value in cases(a.value, a.results, before.values, a.dynamic)]
+        later = [s.value for s in statements[a.source :] if not s.reduction]
+        if any(read.tensor == a.tensor for value in later for read, _ in guarded_accesses(value)):
+            return [a]
+        return [replace(a, bounds=box, value=value) for box, value in joined(a.value, a.bounds, before.values, a.dynamic)]
 
     return rewrite(before, visit)
 

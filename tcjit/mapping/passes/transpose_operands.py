@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tcjit.grammar.affine import guarded_accesses
-from tcjit.grammar.ast import Access, Index
+from tcjit.grammar.ast import Access, Expr, Index
+from tcjit.grammar.walk import replaced
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
-from tcjit.mapping.pack import replaced
 from tcjit.mapping.storage import Bounds
 from tcjit.mapping.strides import strides_in
 
@@ -31,7 +31,7 @@ def transpose_operands(before: Assignments) -> Assignments:
         bounds = tuple(bound for _, bound in sorted(zip(near, a.bounds, strict=True), key=lambda pair: -(pair[0] or 0)))
         reads = dict.fromkeys(access for access, guards in guarded_accesses(a.value) if not guards and access.tensor != a.tensor)
         read = {access.tensor for access, _ in guarded_accesses(a.value)}
-        copies = {}
+        copies: dict[Expr, Expr] = {}
         assignments = []
         for access in reads:
             storage = temporaries.tensors[access.tensor]

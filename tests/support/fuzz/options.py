@@ -13,11 +13,7 @@ from tcjit.mapping.passes import parallelise
 # what a field takes besides the choices it declares for the tuner
 BESIDES: Mapping[str, tuple[Any, ...]] = {
     "vector_width": (2,),
-    "vector_dim": (5, 16),
     "register_tile": ((1, 1), (3, 2), (5, 3), (7, 1), (2, 4)),
-    "outer_loop": (5, 16),
-    "unroll": (1, 3, 16),
-    "accumulators": (3, 5, 16),
     "reduction_chunks": (2, 3, 5, 4096),
     "block": (1, 32, 33, 100),
     "threads": ((1, 1), (3, 5), (1, 32), (32, 1), (4, 64), (32, 32)),

@@ -1,4 +1,7 @@
-"""Sums of gathered rows in registers: their values, their checks, and what is asked for early."""
+"""Results in registers along lanes: sums of gathered rows, their checks, what is asked for early, and reductions of columns.
+
+Modules: codegen.gathered_rows codegen.lane_accumulators
+"""
 
 from __future__ import annotations
 
@@ -93,3 +96,46 @@ def test_an_empty_table() -> None:
     with pytest.raises(tcjit.TCError):
         tcjit.define(BAG).bag(torch.randn(0, 64), torch.zeros(4, 3, dtype=torch.int64))
     assert tcjit.define(BAG).bag(torch.randn(0, 64), torch.zeros(4, 0, dtype=torch.int64)).tolist() == torch.zeros(4, 64).tolist()
+
+
+COLUMNS = """def f(float(N,M) X) -> (S, T, Y) {
+    S(m) OP X(n,m)
+    T(m) +=! X(n,m) * X(n,m)
+    Y(n,m) = X(n,m) - S(m) + T(m) }"""
+
+
+@pytest.mark.parametrize("operator", ["+=!", "max=!", "min=!", "*=!"])
+@pytest.mark.parametrize("width", [1, 2, 7, 16, 27, 33, 128, 200])
+def test_columns_of_every_width(operator: str, width: int) -> None:
+    """The last register has lanes of the one before where a tile is no multiple of it."""
+    x = torch.rand(20, width, generator=torch.Generator().manual_seed(width)) + 0.5
+    kernel = tcjit.define(COLUMNS.replace("OP", operator)).f.compile(x)
+    s = {"+=!": x.sum(0), "max=!": x.amax(0), "min=!": x.amin(0), "*=!": x.prod(0)}[operator]
+    t = (x * x).sum(0)
+    torch.testing.assert_close(kernel(x), (s, t, x - s + t), rtol=1e-4, atol=1e-4)
+    assert ("tc_sum0" in kernel.source) == (width > 1)
+
+
+def test_results_that_go_on_are_read() -> None:
+    x, y = torch.rand(20, 64), torch.rand(64)
+    text = "def f(float(N,M) X, float(M) A) -> (S, T) { S(m) = A(m)  T(m) max=! X(n,m)  S(m) += X(n,m) * 2.0 + T(m) }"
+    torch.testing.assert_close(tcjit.define(text).f(x, y)[0], y + 2 * x.sum(0) + 20 * x.amax(0), rtol=1e-4, atol=1e-4)
+
+
+def test_nan_stays_in_its_column() -> None:
+    x = torch.rand(20, 40)
+    x[3, 25] = float("nan")
+    text = COLUMNS.replace("OP", "max=!")
+    torch.testing.assert_close(tcjit.define(text).f(x)[0], x.amax(0), equal_nan=True, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int32])
+@pytest.mark.parametrize("width", [2, 4, 8, 16])
+def test_widths(dtype: torch.dtype, width: int) -> None:
+    """No wider than a register, whatever is asked for."""
+    x = torch.randint(0, 9, (6, 33)).to(dtype)
+    kernel = tcjit.define(COLUMNS.replace("float", str(dtype)[6:]).replace("OP", "max=!")).f
+    options = tcjit.Options(vector_width=width)
+    assert torch.equal(kernel.compile(x, options=options)(x)[0], x.amax(0))
+    chunks = tcjit.define(f"def f({str(dtype)[6:]}(N,M) X) -> (Y) {{ Y(m) +=! X(n,m) }}").f
+    assert torch.equal(chunks.compile(x, options=options.but(reduction_chunks=3))(x), x.sum(0).to(dtype))

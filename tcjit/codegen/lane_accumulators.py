@@ -1,0 +1,169 @@
+"""Reductions whose results are neighbours along lanes: vector registers hold these while the loops over the terms run.
+
+The terms of each register go through an array, of which a C compiler makes one too; arrays of results gcc 12 leaves in memory. Rows that
+data pick are found and checked once for all lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from tcjit.codegen.address import Address
+from tcjit.codegen.gathered_rows import prefetches
+from tcjit.codegen.lanes import LaneEmitter
+from tcjit.codegen.loops import For, Node, Run, SimdLoop, nest
+from tcjit.codegen.tile_vectors import declarations, suffix, vector_type
+from tcjit.codegen.vector_reduction import combination
+from tcjit.grammar.affine import guarded_accesses
+from tcjit.grammar.ast import Access, Const
+from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.linear import Linear
+from tcjit.mapping.plan_loops import ACCUMULATORS, is_accumulated
+from tcjit.mapping.scop import ScopStatement
+
+TYPES = ("float32", "float64", "int32")  # that vectors have
+# what reads parts of a result takes them from memory: gcc 12 would leave the vector there while it changes
+KEEP = """#if defined(__AVX512F__)
+#define TC_KEEP(x) __asm__("" : "+v"(x))
+#elif defined(__x86_64__)
+#define TC_KEEP(x) __asm__("" : "+x"(x))
+#elif defined(__aarch64__)
+#define TC_KEEP(x) __asm__("" : "+w"(x))
+#else
+#define TC_KEEP(x)
+#endif"""
+
+
+@dataclass(frozen=True)
+class LaneAccumulators:
+    """The loops of a reduction, outermost first, around the one over lanes, and the lanes of a register."""
+
+    loops: tuple[For, ...]
+    lane: For
+    run: Run
+    target: Address
+    width: int
+
+    @property
+    def firsts(self) -> list[Linear]:
+        """The first lane of each register; the last one has lanes of the one before too, where their number is no multiple of ``width``."""
+        trips = self.lane.trips or 0
+        starts = [*range(0, trips - self.width + 1, self.width), *([trips - self.width] if trips % self.width else [])]
+        return [self.lane.lower + start for start in starts]
+
+
+def find_lane_accumulators(emitter: LaneEmitter, node: Node) -> LaneAccumulators | None:
+    """The loops of a reduction around one over lanes, if registers hold its results."""
+    loops, body = nest(node)
+    inner = body[0] if len(body) == 1 and loops else None
+    if not isinstance(inner, SimdLoop) or inner.reduction is not None or len(inner.loop.body) != 1:
+        return None
+    lane, run = inner.loop, inner.loop.body[0]
+    if not isinstance(run, Run) or lane.trips is None or lane.step != 1:
+        return None
+    s = emitter.mapped.scop.statement(run.statement)
+    moving = [dim for dim, value in run.indices if lane.variable in value.variables]
+    if len(moving) != 1 or s.value.dtype not in TYPES or not is_accumulated(emitter.mapped.scop, s, moving[0]):
+        return None
+    most = emitter.machine.lanes(DTYPES[s.value.dtype].bytes)
+    width = min(emitter.mapped.options.vector_width or most, most)
+    while width > max(1, lane.trips or 0):
+        width //= 2
+    target = _target(emitter, s, run, [*loops, lane])
+    if target is None or target.stride(lane.variable) != 1 or target.variables & {loop.variable for loop in loops}:
+        return None
+    found = LaneAccumulators(tuple(loops), lane, run, target, width)
+    return found if 1 < width and len(found.firsts) <= ACCUMULATORS else None
+
+
+def starting_value(emitter: LaneEmitter, node: Node, found: LaneAccumulators) -> str:
+    """The constant that the results have behind a node, if that does no more than give it to them; nothing otherwise."""
+    loop = node.loop if isinstance(node, SimdLoop) else None
+    run = loop.body[0] if loop is not None and len(loop.body) == 1 else None
+    if loop is None or not isinstance(run, Run) or loop.trips != found.lane.trips:
+        return ""
+    s = emitter.mapped.scop.statement(run.statement)
+    updated = emitter.mapped.scop.statement(found.run.statement)
+    if s.operator != "=" or not isinstance(s.value, Const) or (s.tensor, s.value.dtype) != (updated.tensor, updated.value.dtype):
+        return ""
+    target = _target(emitter, s, run, [loop])
+    if target is None or target.stride(loop.variable) != 1:
+        return ""
+    first = target.substitute({loop.variable: loop.lower})
+    return str(emitter.printer.value(s.value)) if first == found.target.substitute({found.lane.variable: found.lane.lower}) else ""
+
+
+def write(emitter: LaneEmitter, found: LaneAccumulators, start: str) -> None:
+    """Write the loops; the results start from what memory has, or from a constant."""
+    s = emitter.mapped.scop.statement(found.run.statement)
+    ending, vector = suffix(s.value.dtype, found.width), vector_type(s.value.dtype, found.width)
+    emitter.declarations |= dict.fromkeys(declarations(s.value.dtype, found.width))
+    emitter.profile.width = max(emitter.profile.width, found.width)
+    emitter.profile.counts["accumulators"] += len(found.firsts)
+    before, inside = _prefetches(emitter, s, found)
+    places = [f"&{found.target.substitute({found.lane.variable: first}).written(emitter.index)}" for first in found.firsts]
+    with emitter.indented("{"):
+        for number, place in enumerate(places):
+            emitter.write(f"{vector} tc_sum{number} = {f'tc_splat{ending}({start})' if start else f'tc_load{ending}({place})'};")
+        for line in before:
+            emitter.line(line)
+        with ExitStack() as around:
+            for loop in found.loops:
+                around.enter_context(emitter.ranged(loop))
+                around.enter_context(emitter.iterated(loop))
+            for line in inside:
+                emitter.line(line)
+            with emitter.invariants(found.lane), _bound_rows(emitter, s, found.run):
+                emitter.profile.count("sums", len(found.firsts))
+                emitter.profile.count("loads", len(found.firsts))
+                for number, first in enumerate(found.firsts):
+                    with emitter.indented("{"):
+                        emitter.line(f"const int64_t tc_first = {emitter.index(first)};")
+                        for line in emitter.terms(s.value.dtype, found.width, found.lane, found.run, s.value):
+                            emitter.line(line)
+                        name = f"tc_sum{number}"
+                        emitter.write(f"{name} = {combination(s.operator, ending, name, f'tc_load{ending}(tc_terms)')};")
+        for number, place in reversed([*enumerate(places)]):  # so that a whole vector is read again where one was stored
+            if (found.lane.trips or 0) % found.width:
+                emitter.declarations[KEEP] = None
+                emitter.line(f"TC_KEEP(tc_sum{number});")
+            emitter.write(f"tc_store{ending}({place}, tc_sum{number});", stores=True)
+
+
+def _target(emitter: LaneEmitter, s: ScopStatement, run: Run, loops: Sequence[For]) -> Address | None:
+    with ExitStack() as around:
+        for loop in loops:
+            around.enter_context(emitter.ranged(loop))
+        return emitter.target(s, run)
+
+
+def _prefetches(emitter: LaneEmitter, s: ScopStatement, found: LaneAccumulators) -> tuple[list[str], list[str]]:
+    """Lines in front of the loops over terms and inside of them that ask for rows early, each once."""
+    before: dict[str, None] = {}
+    inside: dict[str, None] = {}
+    for access in _gathers(emitter, s, found.run):
+        lines = prefetches(emitter, access, found.run, found.loops, found.lane, emitter.machine)
+        before |= dict.fromkeys(lines[0])
+        inside |= dict.fromkeys(lines[1])
+    return [*before], [*inside]
+
+
+@contextmanager
+def _bound_rows(emitter: LaneEmitter, s: ScopStatement, run: Run) -> Iterator[None]:
+    """The rows that data pick for all lanes are read without a test: where there is no such row, and the check has said so, the first."""
+    hoisted, emitter.hoisted = emitter.hoisted, dict(emitter.hoisted)
+    for access in _gathers(emitter, s, run):
+        ok, *names = emitter.hoisted.get(id(access), [""])
+        if ok and emitter.gathered(access, run) is not None:
+            rows = [f"tc_row{name.removeprefix('tc_g')}" for name in names]
+            for row, name in zip(rows, names, strict=True):
+                emitter.write(f"const int64_t {row} = {ok} ? {name} : 0;")
+            emitter.hoisted[id(access)] = ["", *rows]
+    yield
+    emitter.hoisted = hoisted
+
+
+def _gathers(emitter: LaneEmitter, s: ScopStatement, run: Run) -> Iterator[Access]:
+    return (access for access, _ in guarded_accesses(s.value) if emitter.gathers(access, run))

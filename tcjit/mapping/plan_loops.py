@@ -1,0 +1,170 @@
+"""Plan loops: tile sizes, loop order and vector dimension of each group of statements without nests, from strides and extents.
+
+The model only chooses; the passes carry out. Rows are spread over threads and the unit-stride loop goes innermost; a reduction whose
+results lie along it keeps as many of them in vector registers as it has room for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+from tcjit.grammar.affine import guarded_accesses
+from tcjit.grammar.ast import Call, Select
+from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.polynomial import names
+from tcjit.grammar.walk import walk
+from tcjit.mapping.group import Group
+from tcjit.mapping.machine import Machine
+from tcjit.mapping.nest.cost import LINE
+from tcjit.mapping.options import Options
+from tcjit.mapping.scop import Scop, ScopStatement
+from tcjit.mapping.strides import accesses, moves_as_one, stride
+
+WIDE = {"float32", "float64", "int32", "int64"}  # types that vectors compute in, and of subscripts
+STREAM_TILE = 2048  # elements of one row piece when a single row must be shared by threads
+ACCUMULATORS = 8  # vector registers of results that a reduction keeps
+SHARE = 16  # of the statement with the most instances, a reduction has one in so many at least, or the others' tiles are better
+MERGED = 256  # points of a tile, at least, whose rows are merged with few lanes
+TOGETHER = 4  # rows that take turns, if each is swept several times
+TURNS = 8  # of a thread at least, before rows are taken together
+FEW = 16  # iterations of the other loops that leave threads idle
+
+
+@dataclass(frozen=True)
+class LoopPlan:
+    """``tile[c]`` is the tile size of column ``c`` (0: the whole extent); ``order`` lists the columns, outermost first."""
+
+    order: tuple[int, ...]
+    tile: tuple[int, ...]
+    lanes: tuple[tuple[str, str], ...]  # statement -> innermost, vectorised dimension
+    accumulated: int | None = None  # the column along which results stay in registers
+    merged: int | None = None  # the column whose points in a tile are one loop with the lanes
+
+    def lane(self, statement: str) -> str | None:
+        return dict(self.lanes).get(statement)
+
+
+def plan_loops(scop: Scop, group: Group, options: Options, machine: Machine) -> LoopPlan:
+    """The plan of one group: a column that is a lane is cut where threads need pieces of it, and where results stay in registers."""
+    columns = range(len(group.columns))
+    main = scop.statement(max(group.statements, key=lambda n: scop.statement(n).points))
+    lane_of_main = dict(_lane_choices(scop, group, prefer=None)).get(main.name)
+    lane = next((c for c in columns if group.columns[c][main.name] == lane_of_main), None)
+    lanes = _lane_choices(scop, group, prefer=lane)
+    tile = [1] * len(group.columns)
+    near: list[int] = []
+    accumulated = merged = None
+    if lane is not None:
+        others = prod(main.extent(group.columns[c][main.name]) for c in columns if c != lane)
+        extent = main.extent(group.columns[lane][main.name])
+        inside = len(group.statements) > 1 or bool(main.reduction)
+        tile[lane] = min(extent, STREAM_TILE) if others < FEW or inside else 0
+        if width := _accumulating_lanes(scop, group, lane, dict(lanes), options, machine):
+            accumulated, whole = lane, -(-extent // width)
+            tile[lane] = min(extent, -(-whole // -(-whole // ACCUMULATORS)) * width)
+        near = _block_transposed(scop, group, lane, tile)
+        merged = None if near or accumulated is not None else _merge_rows(scop, group, lane, tile, machine)
+    elif group.columns:
+        tile[-1] = _together(scop, group, machine)
+    for c, size in zip(columns, options.tile, strict=False):
+        tile[c] = size or tile[c]
+    order = tuple(sorted(columns, key=lambda c: (c == lane, c in near, c)))
+    return LoopPlan(order, tuple(tile), lanes, accumulated, merged)
+
+
+def is_accumulated(scop: Scop, s: ScopStatement, lane: str) -> bool:
+    """Whether vector registers can hold the results of a reduction along a lane while its terms come: these are of the results' type, and
+    computed from neighbours alike for all lanes."""
+    if s.operator == "=" or lane in s.reduction or any(isinstance(part, Select) for part in walk(s.value)):
+        return False
+    read = [access for access, _ in guarded_accesses(s.value)]
+    dtypes = {s.value.dtype, scop.tensor(s.tensor).dtype, *(scop.tensor(access.tensor).dtype for access in read)}
+    own = any(access.tensor == s.tensor for access in read)
+    in_type = dtypes <= WIDE and s.value.dtype == scop.tensor(s.tensor).dtype
+    return in_type and not own and all(stride(scop, access, lane) in (0, 1) for access in read)
+
+
+def _together(scop: Scop, group: Group, machine: Machine) -> int:
+    """Rows that go through one sweep before any goes through the next: while one waits for its sum or maximum, the others run; 1 where no
+    sweep waits for two others, where half the nearest cache does not hold them, and where there are few."""
+    statements = [scop.statement(name) for name in group.statements]
+    column = group.columns[-1]
+    if sum(bool(s.reduction) for s in statements) < 2 or any(dim == column[s.name] for s in statements for dim, _, _ in s.dynamic_bounds):
+        return 1  # isl takes apart tiles of dynamic sizes
+    row: dict[str, int] = {}  # bytes of each tensor
+    for s in statements:
+        for access in accesses(s):
+            used = {name for sub in access.subscripts for name in names(sub)}
+            if column[s.name] in used:
+                swept = prod(s.extent(dim) for dim in group.rest(scop, s.name) if dim in used) * DTYPES[access.dtype].bytes
+                row[access.tensor] = max(row.get(access.tensor, 0), swept)
+    rows = prod(statements[0].extent(column[statements[0].name]) for column in group.columns)
+    return max(1, min(TOGETHER, machine.near_bytes // 2 // max(1, sum(row.values())), rows // (TURNS * machine.threads)))
+
+
+def _accumulating_lanes(
+    scop: Scop, group: Group, lane: int, lanes: Mapping[str, str], options: Options, machine: Machine
+) -> int:
+    """The lanes of a register of results, where a reduction of the group has its results along the lane; 0 where none has."""
+    statements = [scop.statement(name) for name in group.statements]
+    for s in statements:
+        if s.points * SHARE < max(other.points for other in statements):
+            continue
+        if lanes.get(s.name) == group.columns[lane][s.name] and is_accumulated(scop, s, lanes[s.name]):
+            most = machine.lanes(DTYPES[s.value.dtype].bytes)
+            return min(options.vector_width or most, most)
+    return 0
+
+
+def _block_transposed(scop: Scop, group: Group, lane: int, tile: list[int]) -> list[int]:
+    """Cut both loops of a transposition so that the lines read across, two at a time, as processors fetch them, stay in cache until they
+    are used up; the columns along which they lie."""
+    near = []
+    for name in group.statements:
+        for a in accesses(scop.statement(name)):
+            for c, column in enumerate(group.columns):
+                if c != lane and stride(scop, a, column[name]) == 1 and stride(scop, a, group.columns[lane][name]) not in (0, 1):
+                    tile[c], tile[lane] = 2 * LINE // DTYPES[scop.tensor(a.tensor).dtype].bytes, 64
+                    near.append(c)
+    return near
+
+
+def _merge_rows(scop: Scop, group: Group, lane: int, tile: list[int], machine: Machine) -> int | None:
+    """The column that some statement moves along as along the lanes, which are too few for a vector, cut into tiles of whole vectors."""
+    for name in group.statements if len(group.statements) > 1 else ():
+        s = scop.statement(name)
+        inner = group.columns[lane][name]
+        extent, width = s.extent(inner), machine.lanes(DTYPES[s.value.dtype].bytes)
+        for c, column in enumerate(group.columns):
+            fits = c != lane and 2 * extent <= width and not s.dynamic_bounds and tile[lane] in (0, extent)
+            if fits and all(moves_as_one(scop, a, column[name], inner, extent) for a in accesses(s)):
+                tile[c] = width * max(1, -(-MERGED // (width * extent)))
+                return c
+    return None
+
+
+def _lane_choices(scop: Scop, group: Group, prefer: int | None) -> tuple[tuple[str, str], ...]:
+    """For every statement the dimension along which the most accesses have unit or zero stride."""
+    chosen = []
+    for name in group.statements:
+        s = scop.statement(name)
+
+        def score(dim: str, s: ScopStatement = s) -> tuple[int, int, int]:
+            found = accesses(s)
+            moves = [stride(scop, a, dim) for a in found]
+            preferred = prefer is not None and group.columns[prefer][s.name] == dim
+            return (
+                preferred - sum(m not in (0, 1) for m in moves),
+                2 * (moves[0] == 1) + sum(m == 1 for m in moves),
+                min(s.extent(dim), 64),
+            )
+
+        candidates = [d for d in s.dims if s.extent(d) > 1 and score(d)[1] > 0]
+        costly = any(isinstance(part, Call) for part in walk(s.value))
+        if prefer is not None and not s.reduction and not costly:  # lanes that only gather or scatter are slower than none
+            candidates = [d for d in candidates if all(stride(scop, a, d) in (0, 1) for a in accesses(s))]
+        if candidates:
+            chosen.append((name, max(candidates, key=score)))
+    return tuple(chosen)
