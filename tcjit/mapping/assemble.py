@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce
 from math import prod
 
 from tcjit.grammar.affine import isl_name
@@ -14,6 +16,7 @@ from tcjit.mapping.gpu_nest import (
     SequentialLoops,
     StagedCopy,
     StatementPlan,
+    by_kernel,
 )
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.scop_builder import LoweredScop
@@ -23,13 +26,26 @@ UNROLLED = 1024  # statements of a completely unrolled piece of a reduction
 
 
 def assemble(lowered: LoweredScop) -> tuple[GpuKernel, ...]:
-    """A kernel for each plan, its buffers those of the copies."""
-    return tuple(_kernel(lowered, plan) for plan in lowered.plans)
+    """A kernel for each plan, or for those that are fused, its buffers those of the copies."""
+    return tuple(_kernel(lowered, plans) for plans in by_kernel(lowered.plans))
 
 
-def _kernel(lowered: LoweredScop, plan: GroupPlan) -> GpuKernel:
+def _kernel(lowered: LoweredScop, plans: Sequence[GroupPlan]) -> GpuKernel:
+    phases = [_phase(lowered, plan) for plan in plans]
+    # the columns that have blocks are those that all plans share, in one order
+    blocks = tuple(reduce(dict.__or__, columns) for columns in zip(*(blocks for blocks, _ in phases), strict=True))
+    buffers = tuple(copy.buffer for plan in plans for copy in _copies(lowered, plan))
+    return GpuKernel(blocks, tuple(node for _, body in phases for node in body), max(plan.threads for plan in plans), buffers)
+
+
+def _copies(lowered: LoweredScop, plan: GroupPlan) -> list[StagedCopy]:
     names = {item.statement for item in plan.items}
-    copies = [copy for copy in lowered.copies if copy.reader in names]
+    return [copy for copy in lowered.copies if copy.reader in names]
+
+
+def _phase(lowered: LoweredScop, plan: GroupPlan) -> tuple[list[dict[str, str]], tuple[BlockNode, ...]]:
+    """The block loops of a plan, and what a block does."""
+    copies = _copies(lowered, plan)
     body: list[BlockNode] = []
     for item in plan.items:
         own = [copy for copy in copies if copy.reader == item.statement]
@@ -42,12 +58,20 @@ def _kernel(lowered: LoweredScop, plan: GroupPlan) -> GpuKernel:
             body.append(SequentialLoops(loops, phases, stages))
         else:
             body += phases
-    blocks = tuple(
-        {item.statement: share.tile_text(item.columns[c]) for item in plan.items}
-        | {part.statement: isl_name(copy.blocks[number]) for copy in copies for part in copy.fills}
-        for number, (c, share) in enumerate((c, share) for c, share in enumerate(plan.columns) if share.tiles > 1)
-    )
-    return GpuKernel(blocks, tuple(body), plan.threads, tuple(copy.buffer for copy in copies))
+    blocks, tiles = list[dict[str, str]](), list[dict[str, str]]()
+    for number, (c, share) in enumerate((c, share) for c, share in enumerate(plan.columns) if share.tiles > 1):
+        of_copies = [(part.statement, *copy.blocks[number]) for copy in copies for part in copy.fills]
+        if share.blocks > 1:
+            members = {item.statement: share.block_text(item.columns[c]) for item in plan.items}
+            blocks.append(members | {name: numbers.block_text(dim) for name, dim, numbers in of_copies})
+        if share.sequence > 1:
+            members = {item.statement: share.sequence_text(item.columns[c]) for item in plan.items}
+            tiles.append(members | {name: numbers.sequence_text(dim) for name, dim, numbers in of_copies})
+    stages = plan.stages if copies and plan.ahead_over_tiles > 1 else 1
+    filled = {part.statement for copy in copies for part in copy.fills}
+    if stages > 1:
+        tiles[-1] = {name: f"{text} - {stages - 1}" if name in filled else text for name, text in tiles[-1].items()}
+    return blocks, (SequentialLoops(tuple(tiles), tuple(body), stages),) if tiles else tuple(body)
 
 
 def _step(item: StatementPlan, copies: list[StagedCopy], dim: str, share: Distribution, number: int, ahead: int) -> dict[str, str]:

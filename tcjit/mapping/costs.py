@@ -61,6 +61,7 @@ class DeviceCosts:
     mma_rate: float = _constant(1280.0, "per cycle", "multiply-adds of halves by mma.sync", "independent chains of mma.sync in eight warps")
     load_latency: float = _constant(800.0, "cycles", "from a load of memory to a barrier behind it", "a chain of loads and barriers")
     l2_load: float = _constant(3200.0, "bytes per cycle", "read from the L2 cache by all processors", "sums over half that cache")
+    memory: float = _constant(1900.0, "bytes per cycle", "read from memory or written to it by all processors", "a copy of 1 GiB")
     block: float = _constant(1500.0, "cycles", "a block's start, first loads and last stores", "blocks of one multiply-add each")
     launch: float = _constant(4000.0, "cycles", "from the end of a kernel to the work of the next", "a graph of empty kernels")
 

@@ -6,7 +6,7 @@ marks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -22,7 +22,8 @@ class Distribution:
 
         ((warp * rounds + round) * threads + thread) * vector + neighbour
 
-    so that a thread has ``vector`` neighbours, ``rounds`` times over. ``warp`` and ``thread`` are digits of the thread's number.
+    so that a thread has ``vector`` neighbours, ``rounds`` times over. ``warp`` and ``thread`` are digits of the thread's number. A block
+    takes ``sequence`` tiles, one after the other.
     """
 
     lower: int
@@ -31,10 +32,15 @@ class Distribution:
     threads: int = 1
     vector: int = 1
     warps: int = 1
+    sequence: int = 1
 
     @property
     def tiles(self) -> int:
         return -(-self.extent // self.tile)
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.tiles // self.sequence)
 
     @property
     def rounds(self) -> int:
@@ -61,11 +67,19 @@ class Distribution:
         unit, whole = self.threads * self.vector, self.whole_tile
         if self.tiles > 1 and self.tile != whole:
             return ((1, self.extent),)
-        digits = ((whole, self.tiles), (self.rounds * unit, self.warps), (unit, self.rounds), (self.vector, self.threads), (1, self.vector))
+        tiles = ((whole * self.sequence, self.blocks), (whole, min(self.sequence, self.tiles)))
+        digits = (*tiles, (self.rounds * unit, self.warps), (unit, self.rounds), (self.vector, self.threads), (1, self.vector))
         return tuple((weight, count) for weight, count in digits if count > 1) or ((1, 1),)
 
     def tile_text(self, dim: str) -> str:
         return f"floor(({self._moved(dim)})/{self.tile})"
+
+    def block_text(self, dim: str) -> str:
+        return f"floor(({self._moved(dim)})/{self.tile * self.sequence})"
+
+    def sequence_text(self, dim: str) -> str:
+        """Which of its block's tiles a value lies in."""
+        return self.tile_text(dim) if self.blocks == 1 else f"({self.tile_text(dim)}) mod {self.sequence}"
 
     def warp_text(self, dim: str) -> str:
         return f"floor(({self.local_text(dim)})/{self.per_thread * self.threads})"
@@ -128,6 +142,18 @@ class GroupPlan:
     use_registers: bool = True  # keep what is used again in registers
     stages: int = 1  # of the copies to shared memory; 1: filled, then read
     vector: int = 0  # elements that a thread copies at once, at most; 0: as many as an access can have
+    fused: bool = False  # its blocks go on with what those of the plan before it left in shared memory
+
+    @property
+    def steps(self) -> bool:
+        """Whether a statement takes the terms of a reduction in several steps."""
+        return any(share.tiles > 1 for item in self.items for _, share in item.steps)
+
+    @property
+    def ahead_over_tiles(self) -> int:
+        """How many tiles a block takes in a loop over which copies run ahead, the last column's; 1: they do that over steps, or not."""
+        last = [share.sequence for share in self.columns if share.tiles > 1][-1:]
+        return 1 if self.steps or not last else last[0]
 
     @property
     def radices(self) -> tuple[int, ...]:
@@ -176,11 +202,12 @@ BlockNode = MappedStatement | SequentialLoops
 
 @dataclass(frozen=True)
 class StagedCopy:
-    """``fills`` fill a piece of shared memory for ``reader``; ``blocks`` and ``steps`` are their dimensions for the uniform loops."""
+    """``fills`` fill a piece of shared memory for ``reader``; ``blocks`` and ``steps`` are their dimensions for the uniform loops: numbers
+    of tiles."""
 
     fills: tuple[MappedStatement, ...]
     reader: str
-    blocks: tuple[str, ...]
+    blocks: tuple[tuple[str, Distribution], ...]
     steps: tuple[str, ...]
     buffer: Buffer
 
@@ -205,6 +232,17 @@ class GpuKernel:
     @property
     def statements(self) -> tuple[str, ...]:
         return tuple(region.statement for region in mapped_statements(self.body))
+
+
+def by_kernel(plans: Sequence[GroupPlan]) -> tuple[tuple[GroupPlan, ...], ...]:
+    """The plans of each kernel."""
+    kernels: list[tuple[GroupPlan, ...]] = []
+    for plan in plans:
+        if plan.fused:
+            kernels[-1] += (plan,)
+        else:
+            kernels.append((plan,))
+    return tuple(kernels)
 
 
 def mapped_statements(body: tuple[BlockNode, ...]) -> Iterator[MappedStatement]:

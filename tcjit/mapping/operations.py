@@ -11,15 +11,15 @@ from tcjit.grammar.walk import children
 CALL, DIVISION = 20, 8  # operations that a call and a division take as long as
 
 
-def operations(value: Expr) -> int:
-    """About how many additions a value takes as long as, what its subscripts take aside."""
+def operations(value: Expr, call: int = CALL) -> int:
+    """About how many additions a value takes as long as, what its subscripts take aside; ``call``: those of a function."""
     if isinstance(value, (Access, Const, Index)):
         return 0
     own = 1
     if isinstance(value, Cast):
         own = 1 if DTYPES[value.operand.dtype].kind in ("signed", "unsigned") and names(value.operand) else 0
     elif isinstance(value, Call):
-        own = 1 if value.function in ONE_OPERATION else CALL
+        own = 1 if value.function in ONE_OPERATION else call
     elif isinstance(value, Binary) and value.op in "/%":
         own = DIVISION
-    return own + sum(map(operations, children(value)))
+    return own + sum(operations(child, call) for child in children(value))

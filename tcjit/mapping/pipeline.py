@@ -22,6 +22,7 @@ from tcjit.mapping.dependences import dependences
 from tcjit.mapping.extract import extract
 from tcjit.mapping.gpu_nest import GpuKernel, LaunchBounds, mapped_statements
 from tcjit.mapping.group import Group
+from tcjit.mapping.live_ranges import verify_live_ranges
 from tcjit.mapping.machine import BASELINE, Device, Machine
 from tcjit.mapping.marks import Launch, Mark, Tile
 from tcjit.mapping.nest.tile_tree import tile_tree
@@ -62,7 +63,7 @@ from tcjit.mapping.passes.tile import tile
 from tcjit.mapping.passes.tile_reductions import tile_reductions
 from tcjit.mapping.passes.transpose_operands import transpose_operands
 from tcjit.mapping.passes.widen import widen
-from tcjit.mapping.plan_gpu import plan_gpu
+from tcjit.mapping.plan_fused import Plans, plan_fused
 from tcjit.mapping.plan_loops import plan_loops
 from tcjit.mapping.races import verify_races
 from tcjit.mapping.schedule import schedule
@@ -377,8 +378,10 @@ def _mapped_gpu(
     groups = groups_of(scop, tree)
     if groups is None:
         groups = tuple(Group((s.name,), tuple({s.name: d} for d in s.dims if d not in s.reduction)) for s in scop.statements)
-    plans = tuple(plan_gpu(scop, group, options, device) for group in groups)
-    lowered = LoweredScop(scop, plans, {})
+    check_ranges = None if prove == "none" else partial(_verify_live_ranges, scop)
+    fused = steps.run("plan", plan_fused, scop, deps, groups, options, device, show=Plans.show, check=check_ranges)
+    scop = fused.scop
+    lowered = LoweredScop(scop, fused.plans, {})
     last = None if prove == "none" else partial(_verify_lowered, scop)
     for function in (promote_to_registers, split_reduction, pad_tiles, promote_to_shared):
         # the zeros that padded tiles need come with their copies
@@ -420,6 +423,10 @@ def _collapsed(scop: Scop, prove: Proof, steps: Steps) -> Scop:
 
 def _verify_merged(scop: Scop, collapsed: tuple[Scop, tuple[Merge, ...]]) -> None:
     verify_collapse(scop, *collapsed)
+
+
+def _verify_live_ranges(scop: Scop, fused: Plans) -> None:
+    verify_live_ranges(scop, fused.scop, fused.ranges)
 
 
 def _verify_lowered(scop: Scop, lowered: LoweredScop) -> None:

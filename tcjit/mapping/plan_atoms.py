@@ -10,12 +10,15 @@ from collections.abc import Iterator
 
 from tcjit.grammar.ast import Access, Binary, Cast
 from tcjit.mapping.gpu_nest import Distribution, GroupPlan, StatementPlan
-from tcjit.mapping.plan_contraction import asked, by_time, classes, tiled
+from tcjit.mapping.plan_contraction import asked, by_time, classes, tile_cycles, tiled
 from tcjit.mapping.plan_facts import Facts, bounds, over_columns
 from tcjit.mapping.scop import ScopStatement
+from tcjit.mapping.strides import accesses
 
 # warps down and across a block's tile, and atoms of one warp down and across
 TILES = ((2, 2, 4, 8), (2, 4, 4, 4), (2, 2, 2, 4), (2, 2, 1, 2), (1, 2, 1, 2))
+# where a block has few rows: more warps across
+FLAT = ((2, 4, 2, 4), (1, 8, 2, 4), (1, 4, 2, 4), (1, 8, 1, 4), (1, 4, 1, 4), (1, 4, 1, 2))
 ROWS, COLUMNS, TERMS = 16, 8, 16  # of one atom
 STAGES = (3, 2, 1)  # of the copies: asynchronous ones keep the next steps out of the registers, which the results fill
 STEPS = (64, 32, 16)  # terms that pass through shared memory at once: 128 bytes of a row, or what divides it
@@ -35,21 +38,27 @@ def on_tensor_cores(facts: Facts) -> GroupPlan | None:
         return None
     across, down = (each.columns[0] for each in found)
     candidates = []
-    for wy, wx, ay, ax in TILES:
+    for wy, wx, ay, ax in (*TILES, *FLAT) if facts.block else TILES:
         rows, columns = wy * ay * ROWS, wx * ax * COLUMNS
         fits = rows < 2 * facts.extent(down) and columns < 2 * facts.extent(across)
+        fits = fits and not (facts.block and facts.most(down) % rows)
         if fits and wy * wx * facts.device.warp <= facts.most_threads:
-            along = Distribution(facts.lower(across), facts.extent(across), columns, 4, 2, wx)
-            candidates.append({down: Distribution(facts.lower(down), facts.extent(down), rows, 8, 1, wy), across: along})
-    for shares in by_time(facts, candidates, [[down], [across]], lambda _: (STEPS[0], STAGES[0]), facts.device.costs.mma_rate):
+            candidates.append({down: facts.share(down, rows, 8, 1, wy), across: facts.share(across, columns, 4, 2, wx)})
+    sides, rate = [[down], [across]], facts.device.costs.mma_rate
+    fitting: list[tuple[float, GroupPlan]] = []
+    for shares in by_time(facts, candidates, sides, lambda _: (STEPS[0], STAGES[0]), rate):
         for step, atoms in _atoms(facts, s):
             for stages in STAGES if "async_copy" in facts.device.capabilities and not asked(facts) else (1,):
                 plan = tiled(facts, shares, [down, across], step, atoms, stages).plan
                 item = next(item for item in plan.items if item.statement == s.name)
                 whole = item.padded or (not s.constraints and _whole(facts, plan, item))
-                if whole and sum(name == s.name for name, _ in plan.shared) == 2:
-                    return plan
-    return None
+                kept = sum(facts.block is not None and a.tensor in facts.block.kept for a in accesses(s)[2:])
+                if whole and sum(name == s.name for name, _ in plan.shared) + kept == 2:
+                    if facts.block is None:
+                        return plan
+                    # beside what is kept, the stages for which there is room decide
+                    fitting.append((tile_cycles(facts, shares, sides, (step, plan.stages), rate), plan))
+    return min(fitting, key=lambda found: found[0])[1] if fitting else None
 
 
 def _atoms(facts: Facts, s: ScopStatement) -> Iterator[tuple[int, tuple[tuple[str, Distribution], ...]]]:

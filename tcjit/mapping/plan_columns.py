@@ -28,17 +28,17 @@ def columns(facts: Facts) -> GroupPlan:
         return _square(facts, ranked[0], *turned)
     rest = prod(s.extent(d) for d in s.reduction)
     lane = max(s.reduction, key=s.extent, default="")
-    few = facts.points < facts.device.processors * BLOCK and rest >= SHARED_TERMS and s.extent(lane) >= 16
+    few = not facts.block and facts.points < facts.device.processors * BLOCK and rest >= SHARED_TERMS and s.extent(lane) >= 16
     kept = _kept(facts, lane) if not few and ranked else {}
     vector = _vector(facts, ranked[0]) if ranked and not (few or kept) else 1
     threads = min(32, facts.most_threads) if few or kept else facts.most_threads
     shares: dict[int, Distribution] = {}
     for place, c in enumerate(ranked):
-        wide = vector if place == 0 else 1
-        count = min(threads, -(-facts.extent(c) // wide))
-        shares[c] = Distribution(facts.lower(c), facts.extent(c), min(count * wide, facts.extent(c)), count, wide)
+        wide = vector if place == 0 and facts.most(c) % vector == 0 else 1
+        count = min(threads, -(-facts.most(c) // wide))
+        shares[c] = facts.share(c, min(count * wide, facts.most(c)), count, wide)
         threads //= count
-    if not few and not s.reduction:
+    if not few and not s.reduction and not facts.block:
         _more(facts, ranked, shares, IN_FLIGHT // vector)
     order = tuple(reversed([c for c in ranked if shares[c].shared_out]))
     items = list(facts.items())
@@ -62,7 +62,7 @@ def _kept(facts: Facts, lane: str) -> dict[str, str]:
     where one thread can keep it, where that is too long, or not all that the group does."""
     s = facts.main
     most = ROW_ELEMENTS * facts.device.max_threads // 32
-    if not lane or not KEPT < s.extent(lane) <= most or facts.options.block or facts.points < 32 * facts.device.processors:
+    if not lane or facts.block or not KEPT < s.extent(lane) <= most or facts.options.block or facts.points < 32 * facts.device.processors:
         return {}
     lanes: dict[str, str] = {}
     used: list[str] = []
@@ -111,7 +111,7 @@ def _vector(facts: Facts, column: int) -> int:
 def _turned(facts: Facts, near: int) -> tuple[int, Access] | None:
     """A read whose neighbours in memory lie along another column, and that column."""
     s = facts.main
-    if s.reduction or not facts.options.shared or facts.extent(near) < SQUARE or facts.most_threads < SQUARE:
+    if s.reduction or facts.block or not facts.options.shared or facts.extent(near) < SQUARE or facts.most_threads < SQUARE:
         return None
     for a in accesses(s)[1:]:
         if any(affine_form(sub, facts.scop.values) is None for sub in a.subscripts):

@@ -121,21 +121,23 @@ def by_time(
 ) -> list[Shares]:
     """Tiles, the fastest first; ``sides`` are the columns along those of a tile, the nearest in memory first; ``way`` gives the terms of a
     step and the stages of each, ``rate`` is that of ``BlockTile.cycles``."""
+    return sorted(candidates, key=lambda shares: tile_cycles(facts, shares, sides, way(shares), rate))
+
+
+def tile_cycles(facts: Facts, shares: Shares, sides: Sequence[Sequence[int]], way: tuple[int, int], rate: float) -> float:
+    """How long all tiles of the main statement take."""
     terms = prod(facts.main.extent(dim) for dim in facts.main.reduction)
-    size = max(DTYPES[a.dtype].bytes for a in accesses(facts.main)[2:])
-
-    def time(shares: Shares) -> float:
-        blocks = prod(shares[c].tiles if c in shares else facts.extent(c) for c in facts.columns)
-        threads = prod(share.threads * share.warps for share in shares.values())
-        along = [[shares[c] for c in columns] for columns in sides]
-        per_thread = [prod(share.per_thread for share in side) for side in along]
-        # threads that go on in the next row of an operand meet others in the banks of shared memory, of which there is a power of two
-        level = [len(side) == 1 or (side[0].threads * side[0].vector).bit_count() == 1 for side in along]
-        vectors = [side[0].vector if fits else 1 for side, fits in zip(along, level, strict=True)]
-        tile = BlockTile([prod(s.tile for s in side) for side in along], per_thread, threads, *way(shares), size, vectors)
-        return tile.cycles(blocks, terms, facts.device, rate)
-
-    return sorted(candidates, key=time)
+    every = [shares.get(c) or facts.whole(c) for c in facts.columns]
+    blocks, terms = prod(share.blocks for share in every), terms * prod(share.sequence for share in every)
+    threads = prod(share.threads * share.warps for share in shares.values())
+    along = [[shares[c] for c in columns] for columns in sides]
+    per_thread = [prod(share.per_thread for share in side) for side in along]
+    # threads that go on in the next row of an operand meet others in the banks of shared memory, of which there is a power of two
+    level = [len(side) == 1 or (side[0].threads * side[0].vector).bit_count() == 1 for side in along]
+    vectors = [side[0].vector if fits else 1 for side, fits in zip(along, level, strict=True)]
+    most = facts.block.resident if facts.block else facts.device.resident_blocks
+    tile = BlockTile([prod(s.tile for s in side) for side in along], per_thread, threads, *way, facts.operand_bytes, vectors, most)
+    return tile.cycles(blocks, terms, facts.device, rate)
 
 
 def _tiles(facts: Facts) -> Sequence[tuple[int, int, int, int]]:
@@ -180,7 +182,7 @@ def _shared_out(
     has a thread for each result, or, ``results_first``, threads with neighbours."""
     shares: dict[int, Distribution] = {}
     for place, c in enumerate(columns):
-        extent = facts.extent(c)
+        extent = facts.most(c)
         if results_first:
             each = next((n for n in range(results, 1, -1) if results % n == 0 and n <= extent and -extent % n <= extent // IDLE), 1)
             most = -(-extent // each)
@@ -191,7 +193,7 @@ def _shared_out(
         vector = next(v for v in (4, 2, 1) if each % v == 0 and v <= (facts.options.vector or 4)) if place == 0 else 1
         tile = count * each
         apart = warps if place == 0 and count == threads and tile <= extent else 1
-        shares[c] = Distribution(facts.lower(c), extent, min(tile, extent), count // apart, vector, apart)
+        shares[c] = facts.share(c, min(tile, extent), count // apart, vector, apart)
         threads, results = threads // count, results // each
     return shares
 
@@ -248,9 +250,10 @@ def _with_copies(
     facts: Facts, columns: tuple[Distribution, ...], order: Sequence[int], items: Sequence[StatementPlan], stages: int
 ) -> Tiled:
     """The plan for items, with copies in shared memory as far as there is room."""
-    # copies cannot run further ahead than the loop of steps is long
+    # copies cannot run further ahead than the loop of steps is long, or of a block's tiles
     trips = [[share.tiles for _, share in item.steps if share.tiles > 1] for item in items]
-    stages = min([facts.options.pipeline_stages or stages, *(loops[-1] for loops in trips if loops)])
+    tiles = GroupPlan(columns, (), tuple(items)).ahead_over_tiles
+    stages = min([facts.options.pipeline_stages or stages, *(loops[-1] for loops in trips if loops), *([tiles] if tiles > 1 else [])])
     if any(s.constraints and not over_columns(s, facts.dims(s)) for s in facts.statements):
         # a block may have a single step: its copies come right before it; nor do copies run ahead over steps that are left out
         stages = min(stages, 1 if any(" or " in text for s in facts.statements for text in s.constraints) else 2)
@@ -258,12 +261,16 @@ def _with_copies(
     shared: list[tuple[str, Access]] = []
     beyond = None
     room = facts.device.shared_bytes
-    if asked(facts):
+    if facts.block:
+        room = facts.block.room
+    elif asked(facts):
         room = facts.device.max_shared_bytes
     elif stages > 1:
         room = facts.device.max_shared_bytes // 2  # a second block hides what the first one waits for
     for s, item in zip(facts.statements, items, strict=True):
         for a in _reads(facts, item) if item.steps and facts.options.shared else ():
+            if facts.block and a.tensor in facts.block.kept:
+                continue
             found = piece(facts.scop.tensor(a.tensor), s, plan, item, a, facts.scop.values)
             if found is None or not _reused(facts, s, columns, a):
                 continue

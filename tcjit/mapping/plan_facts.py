@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
@@ -23,14 +23,28 @@ BLOCK = 256  # threads of a block where nothing else decides
 ROW_ELEMENTS = 16  # of a row, for each thread, before more threads take it
 
 
+@dataclass(frozen=True)
+class BlockShape:
+    """What one block does of groups that share a kernel: so many values of some columns, by number, and all of the others; its
+    ``threads`` if they are known; ``kept``: temporaries in shared memory all the while, and the ``room`` that they leave in bytes;
+    ``resident``: blocks that a processor holds at once, at most."""
+
+    values: Mapping[int, int]
+    kept: frozenset[str]
+    room: int
+    resident: int
+    threads: int = 0
+
+
 @dataclass(frozen=True, eq=False)
 class Facts:
-    """A group of statements, with the options and the device that it is planned for."""
+    """A group of statements, with the options and the device that it is planned for; ``block``: what it shares a kernel with decides."""
 
     scop: Scop
     group: Group
     options: Options
     device: Device
+    block: BlockShape | None = None
 
     @cached_property
     def statements(self) -> tuple[ScopStatement, ...]:
@@ -40,6 +54,11 @@ class Facts:
     def main(self) -> ScopStatement:
         """The statement with the most instances."""
         return max(self.statements, key=lambda s: (s.points, bool(s.reduction)))
+
+    @cached_property
+    def operand_bytes(self) -> int:
+        """Of the widest element that the main statement reads beside what it updates."""
+        return max(DTYPES[a.dtype].bytes for a in accesses(self.main)[2:])
 
     @property
     def most_threads(self) -> int:
@@ -62,12 +81,24 @@ class Facts:
     def extent(self, column: int) -> int:
         return self.main.extent(self.dims(self.main)[column])
 
+    def most(self, column: int) -> int:
+        """The values of a column that a block may take at once."""
+        limits = self.block.values if self.block else {}
+        return min(self.extent(column), limits.get(column, self.extent(column)))
+
     def lower(self, column: int) -> int:
         return bounds(self.main, self.dims(self.main)[column])[0]
 
+    def share(self, column: int, tile: int, threads: int = 1, vector: int = 1, warps: int = 1) -> Distribution:
+        """How a column is shared out, in tiles of so many values."""
+        share = Distribution(self.lower(column), self.extent(column), tile, threads, vector, warps)
+        if self.block is None:
+            return share
+        return replace(share, sequence=-(-self.block.values[column] // tile) if column in self.block.values else share.tiles)
+
     def whole(self, column: int) -> Distribution:
-        """A column of which each block takes one value."""
-        return Distribution(self.lower(column), self.extent(column), 1)
+        """A column of which each block takes one value, or one after the other."""
+        return self.share(column, 1)
 
     def items(self) -> tuple[StatementPlan, ...]:
         return tuple(StatementPlan(s.name, self.dims(s)) for s in self.statements)

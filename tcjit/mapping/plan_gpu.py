@@ -19,11 +19,15 @@ from tcjit.mapping.scop import Scop
 
 
 def plan_gpu(scop: Scop, group: Group, options: Options, device: Device) -> GroupPlan:
-    """The plan of one group: the first kind that suits it."""
+    """The plan of one group."""
     _check(options, device)
-    facts = Facts(scop, group, options, device)
+    return plan_facts(Facts(scop, group, options, device))
+
+
+def plan_facts(facts: Facts) -> GroupPlan:
+    """The plan of one group: the first kind that suits it."""
     plan = on_tensor_cores(facts) or contraction(facts) or rows(facts) or columns(facts)
-    return replace(plan, vector=options.vector)
+    return replace(plan, vector=facts.options.vector)
 
 
 def _check(options: Options, device: Device) -> None:

@@ -30,10 +30,12 @@ def rows(facts: Facts) -> GroupPlan | None:
     threads = _threads(facts, -(-longest // vectors[ranges[main.name]]), longest)
     # several short rows for a block, as long as every processor has one
     left = max(1, min((facts.options.block or 128) // threads, facts.points // facts.device.processors))
+    if facts.block:
+        left = max(1, facts.block.threads // threads)
     shares: dict[int, Distribution] = {}
     for c in reversed(facts.columns):
-        count = min(left, facts.extent(c))
-        shares[c] = Distribution(facts.lower(c), facts.extent(c), count, count)
+        count = min(left, facts.most(c))
+        shares[c] = facts.share(c, count, count)
         left //= count
     columns = tuple(shares[c] for c in facts.columns)
     items = []

@@ -22,7 +22,7 @@ STAGES = 3  # of copies that run ahead
 class BlockTile:
     """A block's tile: its ``sides``, results of a thread along them, its ``threads``; terms of a ``step``, and pieces of the operands in
     shared memory at once (``stages``), in elements of so many ``bytes``; ``vectors``: the neighbours that a thread loads at once along the
-    sides."""
+    sides; ``most``: blocks of a processor at once, at most."""
 
     sides: Sequence[int]
     per_thread: Sequence[int]
@@ -31,6 +31,7 @@ class BlockTile:
     stages: int = 1
     bytes: int = 4
     vectors: Sequence[int] = (4, 4)
+    most: int = 32
 
     def cycles(self, blocks: int, terms: int, device: Device, rate: float) -> float:
         """Of all blocks, each with so many terms; ``rate`` is the multiply-adds of a processor in a cycle."""
@@ -53,7 +54,7 @@ class BlockTile:
         registers = prod(self.per_thread) + 2 * sum(self.per_thread) + ADDRESSES
         shared = self.stages * self.step * sum(self.sides) * self.bytes
         threads = min(device.resident_threads, device.registers // registers)
-        return max(1, min(threads // self.threads, device.max_shared_bytes // shared, device.resident_blocks))
+        return max(1, min(threads // self.threads, device.max_shared_bytes // shared, device.resident_blocks, self.most))
 
 
 def step_of(lines: int) -> int:

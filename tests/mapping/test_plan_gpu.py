@@ -437,10 +437,6 @@ FEW_TILES: dict[str, tuple[str, Shapes]] = {
     "odd": (MATMUL, {"A": (15, 99991), "B": (99991, 17)}),
     "layer": (LAYER, {"X": (128, 2000), "W": (128, 2000), "b": (128,)}),
     "halves": (HALVES, {"A": (64, 65536), "B": (65536, 64)}),
-    "three_operands": (
-        "def f(float(I,J,K) X, float(J,R) A, float(K,R) B) -> (M) { M(i,r) +=! X(i,j,k) * A(j,r) * B(k,r) }",
-        {"X": (64, 512, 512), "A": (512, 32), "B": (512, 32)},
-    ),
 }
 
 

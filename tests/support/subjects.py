@@ -130,6 +130,25 @@ SUBJECTS = {
         {"X": (18, 20), "W": (24, 20), "b": (24,), "V": (5, 24)},
         Options(threads=(4, 8), registers=(2, 2)),
     ),
+    "attention": Subject(
+        """def f(float(B,Q,D) X, float(B,K,D) W, float(B,K,E) V) -> (Y) {
+            S(b, q, k) +=! X(b, q, d) * W(b, k, d)
+            top(b, q) max=! S(b, q, k)
+            S(b, q, k) = exp(S(b, q, k) - top(b, q))
+            total(b, q) +=! S(b, q, k)
+            Y(b, q, e) +=! S(b, q, k) * V(b, k, e)
+            Y(b, q, e) = Y(b, q, e) / total(b, q)
+        }""",
+        {"X": (2, 18, 8), "W": (2, 24, 8), "V": (2, 24, 12)},
+    ),
+    "rows of a product": Subject(
+        """def f(float(M,K) X, float(N,K) W) -> (Y) {
+            Y(m, n) +=! X(m, k) * W(n, k)
+            mean(m) +=! Y(m, n)
+            Y(m, n) = Y(m, n) - mean(m) / N
+        }""",
+        {"X": (20, 12), "W": (36, 12)},
+    ),
     "gathers": Subject(GATHER, {"T": (9, 18), "I": (12, 5)}, dtypes={"I": "int64"}, below={"I": 9}),
     "halves": Subject(
         "def f(half(M,N) X, bfloat16(N) Y) -> (A, B, C) { A(m) +=! X(m, n)  B +=! Y(n) * Y(n)  C(n) max=! X(m, n) }",
@@ -188,7 +207,7 @@ def compiled(subject: Subject, language: str, **changes: Callable[[Any], Any]) -
     """A subject mapped without proofs; ``changes``, by the name of a step, are made to its result."""
     steps = Kept(changes)
     mapped = map_gpu(subject.case().program(), subject.options, small(language), prove="none", steps=steps)
-    return Compiled(subject, language, steps.results["scop"], steps.results["promote_to_shared"], mapped)
+    return Compiled(subject, language, steps.results["plan"].scop, steps.results["promote_to_shared"], mapped)
 
 
 def refuted(made: Compiled) -> str:

@@ -11,12 +11,24 @@ from dataclasses import replace
 
 from tcjit.grammar.ast import Access, Expr, Index
 from tcjit.grammar.dtypes import DTYPES
-from tcjit.mapping.gpu_nest import BlockNode, Distribution, GpuKernel, GroupPlan, SequentialLoops, StatementPlan, mapped_statements
+from tcjit.mapping.gpu_nest import (
+    BlockNode,
+    Distribution,
+    GpuKernel,
+    GroupPlan,
+    SequentialLoops,
+    StatementPlan,
+    by_kernel,
+    mapped_statements,
+)
 from tcjit.mapping.machine import BUFFER_REGISTERS, Device
 from tcjit.mapping.marks import GridBlock, Mark
+from tcjit.mapping.scop import Scop
 from tcjit.mapping.scop_builder import LoweredScop, owner
 from tcjit.mapping.storage import Axis, Buffer, Storage
+from tcjit.mapping.strides import accesses
 
+BOUNDARY = 16  # bytes, on which shared arrays start
 WORKING_REGISTERS = 24  # of a thread for addresses, operands and what is under way, beside its buffers
 Where = tuple[str, Distribution | int]  # "column", "lane", "owner" or "rest", and its share or the whole extent
 
@@ -24,8 +36,9 @@ Where = tuple[str, Distribution | int]  # "column", "lane", "owner" or "rest", a
 def allocate(lowered: LoweredScop, kernels: Sequence[GpuKernel], device: Device) -> tuple[GpuKernel, ...]:
     """The kernels with buffers for their temporaries."""
     result = []
-    for number, (plan, kernel) in enumerate(zip(lowered.plans, kernels, strict=True)):
-        buffers = list(kernel.buffers)
+    for number, (plans, kernel) in enumerate(zip(by_kernel(lowered.plans), kernels, strict=True)):
+        buffers = [*kernel.buffers, *_between_plans(lowered, plans, GridBlock(number))]
+        most = device.max_shared_bytes if len(plans) > 1 else device.shared_bytes
         room = min(BUFFER_REGISTERS, device.registers // kernel.threads - WORKING_REGISTERS)
         lives: list[tuple[range, int]] = []  # of buffers in registers: when, and their words
         used = sum(b.elements * DTYPES[lowered.scop.tensor(b.tensor).dtype].bytes for b in buffers) + _scratch(lowered, kernel, device)
@@ -35,7 +48,7 @@ def allocate(lowered: LoweredScop, kernels: Sequence[GpuKernel], device: Device)
         for storage in sorted(lowered.scop.tensors, key=lambda t: t.name not in mma_results):
             if storage.role != "temporary" or storage.name in placed:
                 continue
-            users = accesses_of(lowered, plan, storage.name)
+            plan, users = next(((p, found) for p in plans if (found := accesses_of(lowered, p, storage.name))), (plans[0], None))
             if users is None:
                 continue
             buffer = _registers(plan, storage, users, GridBlock(number))
@@ -47,27 +60,65 @@ def allocate(lowered: LoweredScop, kernels: Sequence[GpuKernel], device: Device)
                     buffers.append(buffer)
                     continue
             buffer = _shared(plan, storage, users, GridBlock(number))
-            if buffer is not None and used + buffer.elements * DTYPES[storage.dtype].bytes <= device.shared_bytes:
+            if buffer is not None and used + buffer.elements * DTYPES[storage.dtype].bytes <= most:
                 used += -(-buffer.elements * DTYPES[storage.dtype].bytes // 16) * 16
                 buffers.append(buffer)
         result.append(replace(kernel, buffers=tuple(buffers)))
     return tuple(result)
 
 
+def _between_plans(lowered: LoweredScop, plans: Sequence[GroupPlan], mark: Mark) -> list[Buffer]:
+    """Buffers for the temporaries that plans of one kernel pass on to each other."""
+    found = (passed_on(lowered.scop, plans, storage, mark) for storage in lowered.scop.tensors if len(plans) > 1)
+    return [buffer for buffer in found if buffer is not None]
+
+
+def passed_on(scop: Scop, plans: Sequence[GroupPlan], storage: Storage, mark: Mark) -> Buffer | None:
+    """The array, of one block, of a temporary that several plans of a kernel use, and nothing else does; its rows are 16 bytes apart
+    from whole ones, so that threads which take neighbouring rows find them in different banks. None for any other tensor."""
+    of = {item.statement: (number, plan, item) for number, plan in enumerate(plans) for item in plan.items}
+    users = [(s.name, a) for s in scop.statements for a in accesses(s) if a.tensor == storage.name]
+    inside = all(name in of for name, _ in users)
+    if storage.role != "temporary" or any(storage.dynamic_extents) or not inside or len({of[name][0] for name, _ in users}) < 2:
+        return None
+    axes: list[Axis] = []
+    step = 1
+    for axis in reversed(range(len(storage.shape))):
+        shares = set()
+        for name, access in users:
+            _, plan, item = of[name]
+            kind, what = _where(plan, item, access.subscripts[axis], storage.shape[axis])
+            share = plan.columns[what] if kind == "column" and isinstance(what, int) else None
+            in_part = share is not None and share.blocks > 1
+            shares.add((share.lower, min(share.tile * share.sequence, share.extent)) if share and in_part else (0, storage.shape[axis]))
+        if len(shares) > 1:
+            return None
+        base, size = shares.pop()
+        axes.insert(0, Axis(base, ((1, size, step),) if size > 1 else ()))
+        step = step * size if axis < len(storage.shape) - 1 or size == 1 else size + BOUNDARY // DTYPES[storage.dtype].bytes
+    return Buffer(storage.name, mark, "shared", tuple(axes), step)
+
+
 def _live_range(body: tuple[BlockNode, ...], users: Collection[str]) -> range:
     """The live range ``[first use, last use)`` of a buffer in the order of the statements; the last user may reuse its registers."""
     places = [place for place, region in enumerate(mapped_statements(body)) if region.statement in users]
-    first, last = min(places), max(places)
-    start = 0
+    first, last = _all_the_while(body, 0, min(places), max(places))
+    return range(first, max(last, first + 1))
+
+
+def _all_the_while(body: tuple[BlockNode, ...], start: int, first: int, last: int) -> tuple[int, int]:
+    """What comes into a loop or leaves it is kept all the while."""
     for phase in body:
         stop = start + len(list(mapped_statements((phase,))))
-        if isinstance(phase, SequentialLoops):  # what comes into a loop or leaves it is kept all the while
-            if first < start <= last < stop:
+        if isinstance(phase, SequentialLoops):
+            if start <= first and last < stop:
+                first, last = _all_the_while(phase.body, start, first, last)
+            elif first < start <= last < stop:
                 last = stop
-            if start <= first < stop <= last:
+            elif start <= first < stop <= last:
                 first = start
         start = stop
-    return range(first, max(last, first + 1))
+    return first, last
 
 
 def _scratch(lowered: LoweredScop, kernel: GpuKernel, device: Device) -> int:

@@ -25,7 +25,8 @@ def promote_to_registers(lowered: LoweredScop) -> LoweredScop:
     for number, plan in enumerate(lowered.plans):
         if plan.use_registers:
             elsewhere = {t for other, p in enumerate(lowered.plans) if other != number for t in _used(draft, p)}
-            plan = _outputs(draft, plan, elsewhere)
+            later = {t for other in lowered.plans[number + 1 :] for t in _used(draft, other)}
+            plan = _outputs(draft, plan, elsewhere, later)
             plan = _inputs(draft, plan)
         plans.append(plan)
     return draft.done(plans)
@@ -53,7 +54,8 @@ def _place(item: StatementPlan, access: Access) -> Place | None:
     return tuple(place) if covered == set(range(len(item.columns))) else None
 
 
-def _outputs(draft: ScopBuilder, plan: GroupPlan, elsewhere: set[str]) -> GroupPlan:
+def _outputs(draft: ScopBuilder, plan: GroupPlan, elsewhere: set[str], later: set[str]) -> GroupPlan:
+    """With what it writes for others, in groups before or ``later``, held until it is stored; what nobody reads later is not stored."""
     written = dict.fromkeys(draft.statements[item.statement].tensor for item in plan.items)
     for tensor in written:
         storage = draft.scop.tensor(tensor)
@@ -77,7 +79,8 @@ def _outputs(draft: ScopBuilder, plan: GroupPlan, elsewhere: set[str]) -> GroupP
         for item in users:
             draft.change(item.statement, _renamed(tensor, copy.name))
         before = {} if starts else {first.statement: [_move(draft, "L", first, copy.name, tensor, storage.dtype)]}
-        after = {last.statement: [_move(draft, "W", last, tensor, copy.name, storage.dtype)]}
+        dead = storage.role == "temporary" and tensor not in later
+        after = {} if dead else {last.statement: [_move(draft, "W", last, tensor, copy.name, storage.dtype)]}
         plan = replace(plan, items=items_with(plan.items, before, after))
     return plan
 

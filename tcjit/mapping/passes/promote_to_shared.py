@@ -14,7 +14,7 @@ from tcjit.grammar.affine import isl_name
 from tcjit.grammar.ast import Access, Expr
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.footprint import WIDE, piece
-from tcjit.mapping.gpu_nest import Distribution, GroupPlan, MappedStatement, StagedCopy, StatementPlan
+from tcjit.mapping.gpu_nest import Distribution, GroupPlan, MappedStatement, StagedCopy, StatementPlan, by_kernel
 from tcjit.mapping.isl import constraint_text
 from tcjit.mapping.marks import GridBlock, Mark
 from tcjit.mapping.reduction import identity
@@ -30,7 +30,8 @@ def promote_to_shared(lowered: LoweredScop) -> LoweredScop:
     draft = ScopBuilder(lowered)
     copies = [
         _Promotion(draft, plan, item, access, GridBlock(number)).copy()
-        for number, plan in enumerate(lowered.plans)
+        for number, plans in enumerate(by_kernel(lowered.plans))
+        for plan in plans
         for item in plan.items
         for name, access in plan.shared
         if name == item.statement
@@ -45,6 +46,11 @@ class _Uniform:
     dim: str
     share: Distribution
     name: str
+
+    @property
+    def numbers(self) -> Distribution:
+        """How the numbers of the tiles are shared out."""
+        return Distribution(0, self.share.tiles, 1, sequence=self.share.sequence)
 
 
 class _Promotion:
@@ -97,7 +103,7 @@ class _Promotion:
         instead = Access(copy.name, self._places(uniform), dtype=self.storage.dtype)
         self.draft.change(self.reader.name, lambda a: instead if a == self.access else a)
         buffer = self._buffer(copy, len(uniform))
-        by_block = tuple(u.name for u in self.blocks)
+        by_block = tuple((u.name, u.numbers) for u in self.blocks)
         regions = [self._region(name, origins)]
         if (self.item.mma or self.item.padded) and beyond:
             # whole instructions and whole tiles read beyond the edge of the tensor, or the last term: zeros stand there
@@ -116,8 +122,8 @@ class _Promotion:
 
     @property
     def asynchronous(self) -> bool:
-        """Whether the copy of a step is issued in an earlier one."""
-        return self.plan.stages > 1 and bool(self.steps)
+        """Whether the copy of a step, or of a tile, is issued in an earlier one."""
+        return self.plan.stages > 1 and (bool(self.steps) or self.plan.ahead_over_tiles > 1)
 
     def _used(self, uniform: list[_Uniform], dynamic: DynamicBounds) -> list[str]:
         """The condition under which a block reads the piece of a step, where it is none for some: their loop ends before it arrives."""
@@ -136,7 +142,7 @@ class _Promotion:
     def _interrupted(self, used: isl.Set, names: str) -> bool:
         """Whether copies of the steps that are read, and the steps themselves, would leave out iterations of their loop."""
         outer = names.rpartition(", ")[0]
-        step = self.steps[-1].name
+        step = names.rpartition(", ")[2]
 
         def moved(where: str) -> isl.Map:
             to = f"{outer}, t" if outer else "t"
@@ -191,10 +197,10 @@ class _Promotion:
     def _buffer(self, copy: Storage, uniform: int) -> Buffer:
         step = self.piece.elements
         axes = [Axis(0, ())] * uniform
-        if self.asynchronous:  # the last step's pieces lie side by side
+        if self.asynchronous:  # the pieces of the last steps, or tiles, lie side by side
             axes[-1] = Axis(0, ((1, self.plan.stages, step),))
         axes += [Axis(0, ((1, size, stride),) if size > 1 else ()) for size, stride in zip(self.sizes, self.piece.strides, strict=True)]
-        return Buffer(copy.name, self.mark, "shared", tuple(axes), step * (self.plan.stages if self.steps else 1))
+        return Buffer(copy.name, self.mark, "shared", tuple(axes), step * (self.plan.stages if self.asynchronous else 1))
 
     def _region(self, name: str, origins: list[tuple[list[tuple[str, int]], int]]) -> MappedStatement:
         """The block's threads over the piece, neighbours in memory on neighbouring threads."""
@@ -218,7 +224,7 @@ class _Promotion:
         unrolled = len(loops) if trips <= UNROLLED else len(vector_loop)
         members = tuple(shares[a].thread_text(f"l{a}") for a in shared_out)
         radices = tuple(shares[a].threads for a in shared_out)
-        named = tuple((f"l{a}", shares[a]) for a in order)
+        named = (*((u.name, u.numbers) for u in self.blocks), *((f"l{a}", shares[a]) for a in order))
         return MappedStatement(
             name, radices or (1,), members or ("0",), tuple(loops), unrolled, bool(vector_loop), async_copy=self.asynchronous, shares=named
         )

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import islpy as isl
 
-from tcjit.mapping.gpu_nest import BlockNode, GpuKernel, GroupPlan, SequentialLoops, StatementPlan
+from tcjit.mapping.gpu_nest import BlockNode, GpuKernel, GroupPlan, SequentialLoops, StatementPlan, by_kernel
 from tcjit.mapping.machine import Device
 from tcjit.mapping.marks import Collective, Sync, Threads
 from tcjit.mapping.passes.allocate import Where, accesses_of, same_thread
@@ -23,8 +23,8 @@ BARRIERS = (None, Sync("warp"), Sync("block"))  # weakest first
 def synchronise(lowered: LoweredScop, tree: isl.Schedule, kernels: Sequence[GpuKernel], device: Device) -> isl.Schedule:
     """The tree with marks ``Sync`` above the regions that wait."""
     needed: dict[str, int] = {}
-    for plan, kernel in zip(lowered.plans, kernels, strict=True):
-        needed |= _BarrierPlacement(lowered, plan, kernel, device).needed
+    for plans, kernel in zip(by_kernel(lowered.plans), kernels, strict=True):
+        needed |= _BarrierPlacement(lowered, plans, kernel, device).needed
 
     def visit(node: isl.ScheduleNode) -> isl.ScheduleNode:
         outermost = isinstance(mark_of(node), Threads) and not isinstance(mark_of(node.parent()), Collective)
@@ -39,9 +39,9 @@ def synchronise(lowered: LoweredScop, tree: isl.Schedule, kernels: Sequence[GpuK
 class _BarrierPlacement:
     """One kernel; ``needed`` gives, per statement, the barrier before it."""
 
-    def __init__(self, lowered: LoweredScop, plan: GroupPlan, kernel: GpuKernel, device: Device) -> None:
+    def __init__(self, lowered: LoweredScop, plans: Sequence[GroupPlan], kernel: GpuKernel, device: Device) -> None:
         self.lowered = lowered
-        self.plan = plan
+        self.plan_of = {item.statement: plan for plan in plans for item in plan.items}
         self.device = device
         self.registers = {b.tensor for b in kernel.buffers if b.space == "thread"}
         self.accesses: Mapping[str, tuple[set[str], set[str]]] = {name: self._tensors(name) for name in kernel.statements}
@@ -86,7 +86,7 @@ class _BarrierPlacement:
         copy = next((c for c in self.lowered.copies if any(part.statement == name for part in c.fills)), None)
         if copy is None:
             return False
-        uniform = {*copy.blocks, *copy.steps}
+        uniform = {*(dim for dim, _ in copy.blocks), *copy.steps}
         domain = self.lowered.scop.instances(s)
         left = domain.project_out(isl.dim_type.set, len(uniform), len(s.dims) - len(uniform)).reset_tuple_id()
         scop = self.lowered.scop
@@ -107,22 +107,23 @@ class _BarrierPlacement:
         return max((self._between(tensor, first, second) for tensor in shared), default=0)
 
     def _between(self, tensor: str, first: str, second: str) -> int:
-        users = accesses_of(self.lowered, self.plan, tensor, (first, second))
-        if users is not None and same_thread(self.plan, users):
+        plan = self.plan_of.get(first)
+        users = accesses_of(self.lowered, plan, tensor, (first, second)) if plan else None
+        if plan and users and same_thread(plan, users):
             return 0
         if self.ahead and any(copy.buffer.tensor == tensor for copy in self.lowered.copies):
             return 0
         if any({first, second} <= {region.statement for region in copy.fills} for copy in self.lowered.copies):
             return 0  # they fill one piece together
-        if users is not None and self._one_warp(users):
+        if plan and users and self._one_warp(plan, users):
             return 1
         return 2
 
-    def _one_warp(self, users: Sequence[tuple[StatementPlan, list[Where]]]) -> bool:
+    def _one_warp(self, plan: GroupPlan, users: Sequence[tuple[StatementPlan, list[Where]]]) -> bool:
         """Whether all users of an element are threads of one lane that lies inside a warp."""
-        lane = self.plan.lane_threads
-        if self.plan.lane_first or lane == 1 or self.device.warp % lane or "warp_barrier" not in self.device.capabilities:
+        lane = plan.lane_threads
+        if plan.lane_first or lane == 1 or self.device.warp % lane or "warp_barrier" not in self.device.capabilities:
             return False
         columns = [{axis: where for axis, where in enumerate(wheres) if where[0] == "column"} for _, wheres in users]
         covered = {number for _, number in columns[0].values()}
-        return all(other == columns[0] for other in columns) and covered >= set(self.plan.order)
+        return all(other == columns[0] for other in columns) and covered >= set(plan.order)

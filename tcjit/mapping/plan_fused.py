@@ -1,0 +1,193 @@
+"""Fused kernels: groups that hand temporaries to each other, tile by tile, run in one kernel, which keeps these in shared memory.
+
+Groups that follow each other share columns along which every dependence between them has distance zero. A block takes a tile of one of
+these, one value of each other, and all of the columns that a group has for itself. Each group keeps a plan of its own kind, whose tiles
+the block takes one after the other. The model (``kernel_time``) compares that with kernels of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tcjit.errors import MappingError
+from tcjit.grammar.dtypes import DTYPES
+from tcjit.mapping.dependences import Dependences
+from tcjit.mapping.gpu_nest import Distribution, GroupPlan, StatementPlan, by_kernel
+from tcjit.mapping.group import Group
+from tcjit.mapping.kernel_time import Phase, cycles
+from tcjit.mapping.live_ranges import split_live_range, split_ranges
+from tcjit.mapping.machine import Device
+from tcjit.mapping.marks import GridBlock
+from tcjit.mapping.options import Options
+from tcjit.mapping.passes.allocate import BOUNDARY, passed_on
+from tcjit.mapping.passes.fuse import same_box, shared_columns
+from tcjit.mapping.plan_facts import BLOCK, BlockShape, Facts
+from tcjit.mapping.plan_gpu import plan_facts, plan_gpu
+from tcjit.mapping.scop import Scop
+from tcjit.mapping.strides import accesses
+
+TILES = (128, 64, 32, 16)  # values of the column of which a block takes several
+RESIDENT = (1, 2, 3, 4)  # blocks that a processor is to hold at once
+RESERVED = 1024  # bytes of shared memory that the system takes for each block
+SMALL = 2048  # bytes of shared memory for what a block keeps beside tiles and pieces: statistics of rows, parts of reductions
+WORTH = 0.9  # of the time of kernels of their own that a fused one may take: the model is rough
+
+Columns = Sequence[Mapping[str, str]]  # statement -> dimension
+
+
+@dataclass(frozen=True)
+class Plans:
+    """The plans of all groups, and the scop that they are for; ``ranges``: temporary that it has for a live range -> tensor;
+    ``considered``: which groups could run in one kernel, and what the model says of that."""
+
+    scop: Scop
+    plans: tuple[GroupPlan, ...]
+    ranges: Mapping[str, str]
+    considered: tuple[str, ...]
+
+    def show(self) -> str:
+        kernels = [" | ".join(" ".join(item.statement for item in plan.items) for plan in plans) for plans in by_kernel(self.plans)]
+        return "\n".join([*kernels, *self.considered]) + "\n"
+
+
+def plan_fused(scop: Scop, deps: Dependences, groups: Sequence[Group], options: Options, device: Device) -> Plans:
+    """The plans of all groups; those that go on in the kernel of the group before them are marked ``fused``."""
+    alone = [Phase(Facts(scop, group, options, device), plan_gpu(scop, group, options, device)) for group in groups]
+    plans: list[GroupPlan] = []
+    ranges: dict[str, str] = {}
+    considered: list[str] = []
+    while len(plans) < len(groups):
+        fused = _fused(scop, deps, alone[len(plans) :], considered)
+        if fused is None:
+            plans.append(alone[len(plans)].plan)
+            continue
+        plans += [replace(phase.plan, fused=number > 0) for number, phase in enumerate(fused)]
+        split = fused[0].facts.scop
+        ranges |= {t.name: tensor for t, tensor in split_ranges(scop, split)}
+        scop = split
+    return Plans(scop, tuple(plans), ranges, tuple(considered))
+
+
+def _fused(scop: Scop, deps: Dependences, alone: Sequence[Phase], considered: list[str]) -> list[Phase] | None:
+    """The first groups in one kernel, as many as save the most; None where they are better alone. Adds what was ``considered``."""
+    options = alone[0].facts.options
+    if options.fusion == "minimal" or not options.shared or scop.parameters:
+        return None
+    best: tuple[float, list[Phase] | None] = (0.0, None)
+    for count, columns in _chains(scop, deps, [phase.facts.group for phase in alone]):
+        own = sum(cycles([phase]) for phase in alone[:count])
+        ways = [(cycles(way), way) for way in _ways([replace(phase.facts, scop=scop) for phase in alone[:count]], columns)]
+        time, phases = min(ways, key=lambda way: way[0], default=(0.0, None))
+        considered.append(f"{_tensors(alone[:count])} in one kernel: {_estimate(time, own, phases)}")
+        if phases is not None and time < WORTH * own and own - time > best[0]:
+            best = own - time, phases
+    return best[1]
+
+
+def _tensors(phases: Sequence[Phase]) -> str:
+    return " | ".join(" ".join(dict.fromkeys(s.tensor for s in phase.facts.statements)) for phase in phases)
+
+
+def _estimate(time: float, own: float, phases: Sequence[Phase] | None) -> str:
+    block = phases[0].facts.block if phases else None
+    if block is None:
+        return "no tile fits in shared memory"
+    kept = ", ".join(sorted(block.kept))
+    tile = max(block.values.values())
+    return f"{time:.0f} cycles with {kept} in shared memory, {tile} at a time, and {own:.0f} in kernels of their own"
+
+
+def _chains(scop: Scop, deps: Dependences, groups: Sequence[Group]) -> list[tuple[int, Columns]]:
+    """How many groups share columns, and these."""
+    found: list[tuple[int, Columns]] = []
+    every = groups[0]
+    for number, other in enumerate(groups[1:], 2):
+        columns = tuple(shared_columns(scop, deps, every, other))
+        parts = any(scop.statement(name).fuse_outer_only for name in other.statements)  # of a result, which blocks share
+        if not columns or parts or not same_box(scop, columns):
+            break
+        every = Group(every.statements + other.statements, columns)
+        found.append((number, columns))
+    return found
+
+
+def _ways(chain: Sequence[Facts], columns: Columns) -> Iterator[list[Phase]]:
+    """Plans with which groups can run in one kernel."""
+    scop, device = _split(chain), chain[0].device
+    chain = [replace(facts, scop=scop) for facts in chain]
+    chain = [replace(facts, group=_shared_first(facts.group, columns)) for facts in chain]
+    for several, column in enumerate(columns):
+        name, dim = next(iter(column.items()))
+        extent = scop.statement(name).extent(dim)
+        for tile in dict.fromkeys(min(tile, extent) for tile in TILES):
+            values = {c: tile if c == several else 1 for c in range(len(columns))}
+            kept = _kept(chain, values)
+            for resident in RESIDENT if kept else ():
+                room = (device.max_shared_bytes + RESERVED) // resident - RESERVED - SMALL - sum(kept.values())
+                made = _phases(chain, BlockShape(values, frozenset(kept), room, resident)) if room > 0 else None
+                if made is not None:
+                    yield made
+
+
+def _shared_first(group: Group, columns: Columns) -> Group:
+    """A group with the columns that it shares before its own."""
+    shared = [{name: column[name] for name in group.statements} for column in columns]
+    return Group(group.statements, (*shared, *(column for column in group.columns if column not in shared)))
+
+
+def _handed(chain: Sequence[Facts]) -> set[str]:
+    """The tensors that a group writes and another one uses."""
+    written = [{s.tensor for s in facts.statements} for facts in chain]
+    used = [{a.tensor for s in facts.statements for a in accesses(s)} for facts in chain]
+    return {t for n, tensors in enumerate(written) for m, others in enumerate(used) if n != m for t in tensors & others}
+
+
+def _split(chain: Sequence[Facts]) -> Scop:
+    """The scop, where what groups hand to each other in a tensor that has to be in memory later is a temporary of its own."""
+    scop = chain[0].scop
+    inside = {name for facts in chain for name in facts.group.statements}
+    for tensor in sorted(_handed(chain)):
+        users = {s.name for s in scop.statements if any(a.tensor == tensor for a in accesses(s))}
+        if scop.tensor(tensor).role == "output" or not users <= inside:
+            scop = split_live_range(scop, tensor, inside) or scop
+    return scop
+
+
+def _kept(chain: Sequence[Facts], values: Mapping[int, int]) -> dict[str, int]:
+    """The temporaries that groups hand to each other, and their bytes in a block of so many values of columns; nothing where one of them
+    has to stay in memory."""
+    scop = chain[0].scop
+    plans = []
+    for facts in chain:
+        blocks = tuple(Distribution(facts.lower(c), facts.extent(c), values.get(c, facts.extent(c))) for c in facts.columns)
+        plans.append(GroupPlan(blocks, (), tuple(StatementPlan(s.name, facts.dims(s)) for s in facts.statements)))
+    found: dict[str, int] = {}
+    for storage in scop.tensors:
+        buffer = passed_on(scop, plans, storage, GridBlock(0))
+        if buffer is not None:
+            found[storage.name] = -(-buffer.elements * DTYPES[storage.dtype].bytes // BOUNDARY) * BOUNDARY
+    return found if _handed(chain) <= set(found) else {}
+
+
+def _phases(chain: Sequence[Facts], shape: BlockShape) -> list[Phase] | None:
+    """A plan for each group; None unless their blocks are the same, and all operands of products find room in shared memory, in the
+    steps and stages that options ask for."""
+    products = [facts for facts in chain if facts.main.reduction and len(accesses(facts.main)) > 3]
+    each = replace(shape, room=shape.room // max(1, len(products)))
+    made: dict[int, Phase] = {}
+    for number, facts in sorted(enumerate(chain), key=lambda pair: pair[1] not in products):
+        threads = max([BLOCK, *(phase.plan.threads for phase in made.values())])
+        within = replace(facts, block=replace(each, threads=min(threads, facts.most_threads)))
+        try:
+            made[number] = Phase(within, plan_facts(within))
+        except MappingError:
+            return None
+    phases = [made[number] for number in range(len(chain))]
+    for phase in phases:
+        shares = phase.plan.columns
+        if any(share.sequence * share.tile != shape.values[c] for c, share in enumerate(shares) if c in shape.values):
+            return None
+        if phase.product is not None and not phase.in_shared_memory:
+            return None
+    return phases
