@@ -135,6 +135,8 @@ def tile_cycles(facts: Facts, shares: Shares, sides: Sequence[Sequence[int]], wa
     # threads that go on in the next row of an operand meet others in the banks of shared memory, of which there is a power of two
     level = [len(side) == 1 or (side[0].threads * side[0].vector).bit_count() == 1 for side in along]
     vectors = [side[0].vector if fits else 1 for side, fits in zip(along, level, strict=True)]
+    # of rows that are kept a thread loads neighbouring terms
+    vectors = [4 if any(facts.along_rows(c) for c in side) else vector for side, vector in zip(sides, vectors, strict=True)]
     most = facts.block.resident if facts.block else facts.device.resident_blocks
     tile = BlockTile([prod(s.tile for s in side) for side in along], per_thread, threads, *way, facts.operand_bytes, vectors, most)
     return tile.cycles(blocks, terms, facts.device, rate)
@@ -190,7 +192,8 @@ def _shared_out(
         else:
             count = min(threads, extent)
             each = min(results, -(-extent // count))
-        vector = next(v for v in (4, 2, 1) if each % v == 0 and v <= (facts.options.vector or 4)) if place == 0 else 1
+        several = place == 0 and not facts.along_rows(c)
+        vector = next(v for v in (4, 2, 1) if each % v == 0 and v <= (facts.options.vector or 4)) if several else 1
         tile = count * each
         apart = warps if place == 0 and count == threads and tile <= extent else 1
         shares[c] = facts.share(c, min(tile, extent), count // apart, vector, apart)

@@ -86,6 +86,11 @@ class Facts:
         limits = self.block.values if self.block else {}
         return min(self.extent(column), limits.get(column, self.extent(column)))
 
+    def along_rows(self, column: int) -> bool:
+        """Whether the main statement reads one that is kept along a column, row by row: threads then take rows that follow each other."""
+        kept = self.block.kept if self.block else frozenset()
+        return any(a.tensor in kept and self.moves_with(a, self.dims(self.main)[column]) for a in accesses(self.main)[2:])
+
     def lower(self, column: int) -> int:
         return bounds(self.main, self.dims(self.main)[column])[0]
 

@@ -78,11 +78,18 @@ def _fused(scop: Scop, deps: Dependences, alone: Sequence[Phase], considered: li
     for count, columns in _chains(scop, deps, [phase.facts.group for phase in alone]):
         own = sum(cycles([phase]) for phase in alone[:count])
         ways = [(cycles(way), way) for way in _ways([replace(phase.facts, scop=scop) for phase in alone[:count]], columns)]
-        time, phases = min(ways, key=lambda way: way[0], default=(0.0, None))
+        time, phases = min(ways, key=_time_and_blocks, default=(0.0, None))
         considered.append(f"{_tensors(alone[:count])} in one kernel: {_estimate(time, own, phases)}")
         if phases is not None and time < WORTH * own and own - time > best[0]:
             best = own - time, phases
     return best[1]
+
+
+def _time_and_blocks(way: tuple[float, Sequence[Phase]]) -> tuple[float, int]:
+    """Of ways that take as long, one with several blocks of a processor is better: one computes while others wait."""
+    time, phases = way
+    block = phases[0].facts.block
+    return time, -min(block.resident, 2) if block else 0
 
 
 def _tensors(phases: Sequence[Phase]) -> str:

@@ -93,6 +93,22 @@ def test_a_row_of_a_softmax_is_read_once() -> None:
     assert resources.spill_stores == resources.spill_loads == resources.stack == 0
 
 
+@pytest.mark.parametrize("keys", [128, 512])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("device", [SM_80, SM_90], ids=["sm_80", "sm_90"])
+def test_attention_keeps_its_scores_in_shared_memory(device: Device, dtype: str, keys: int) -> None:
+    heads = dict.fromkeys(("Query", "Key", "Value"), (8, 16, keys, 64))
+    made = mapped(library.source("attention", dtype), heads, device)
+    binary, code = compiled(made, device)
+    assert len(binary.resources) == (1 if keys == 128 else 2)
+    assert all(r.spill_stores == r.spill_loads == r.stack == 0 for r in binary.resources.values())
+    if keys == 128 and dtype == "float32":  # rows of the scores are read by neighbouring threads, some terms at once
+        product = max(bodies(code), key=lambda body: histogram(body)["FFMA"] if histogram(body)["FFMA"] <= 512 else 0)
+        assert count(product, "LDS", "128") >= 8 / 9 * count(product, "LDS")
+    scores = [t for t in touches(made, device) if t.tensor in ("S", "S_before") and not t.writes]
+    assert scores and all(touch.rounds == touch.least for touch in scores)
+
+
 @pytest.mark.parametrize("device", [SM_80, SM_90], ids=["sm_80", "sm_90"])
 def test_half_precision_products_use_tensor_cores(device: Device) -> None:
     made = mapped(HALVES, SQUARE, device)

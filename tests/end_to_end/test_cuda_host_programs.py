@@ -111,6 +111,72 @@ def test_results_that_a_condition_leaves_out_are_zeros(dtype: str, extent: int) 
     torch.testing.assert_close(kernel(a, b), wanted, equal_nan=True)
 
 
+EXTENTS = {"whole": (64, 64, 32, 32), "odd": (50, 70, 24, 20), "long": (20, 300, 16, 40)}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("extents", EXTENTS)
+@pytest.mark.parametrize("name", ["attention", "causal_attention"])
+def test_attention_in_one_kernel(name: str, extents: str, dtype: str) -> None:
+    sizes = dict(zip("QKDE", EXTENTS[extents], strict=True)) | {"B": 1, "H": 2}
+    if name == "causal_attention":
+        sizes["K"] = sizes["Q"]
+    assert_agrees(Case(name, sizes, {"scale": 0.25}), dtype, TARGET)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_both_products_of_attention_on_tensor_cores(dtype: str) -> None:
+    text = f"""def f({dtype}(B,Q,D) X, {dtype}(B,K,D) W, {dtype}(B,K,E) V) -> (float32(B,Q,E) Y) {{
+        S(b, q, k) +=! float32(X(b, q, d) * W(b, k, d))
+        top(b, q) max=! S(b, q, k)
+        S(b, q, k) = exp(S(b, q, k) - top(b, q))
+        total(b, q) +=! S(b, q, k)
+        O(b, q, e) +=! float32({dtype}(S(b, q, k)) * V(b, k, e))
+        Y(b, q, e) = O(b, q, e) / total(b, q)
+    }}"""
+    generator = torch.Generator().manual_seed(1)
+    shapes = ((2, 64, 32), (2, 128, 32), (2, 128, 48))
+    tensors = [torch.randint(-4, 5, shape, generator=generator).div(8).to(getattr(torch, dtype)) for shape in shapes]
+    kernel = tcjit.define(text, target=TARGET).f.compile(*tensors)
+    assert kernel.source.count("__global__") == 1
+    assert len(re.findall(r"^ *tc_mma_", kernel.source, re.MULTILINE)) >= 2
+    x, w, v = (tensor.float() for tensor in tensors)
+    torch.testing.assert_close(kernel(*tensors).float(), torch.softmax(x @ w.mT, 2) @ v, rtol=2e-2, atol=2e-2)
+
+
+FUSED = {
+    "softmax": """def f(float(M,K) X, float(N,K) W) -> (Y) {
+        S(m, n) +=! X(m, k) * W(n, k)
+        top(m) max=! S(m, n)
+        S(m, n) = exp(S(m, n) - top(m))
+        total(m) +=! S(m, n)
+        Y(m, n) = S(m, n) / total(m)
+    }""",
+    "norm_in_place": """def f(float(M,K) X, float(N,K) W) -> (Y) {
+        Y(m, n) +=! X(m, k) * W(n, k)
+        mean(m) +=! Y(m, n)
+        mean(m) = mean(m) / N
+        var(m) +=! (Y(m, n) - mean(m)) * (Y(m, n) - mean(m))
+        Y(m, n) = (Y(m, n) - mean(m)) * rsqrt(var(m) / N + 1e-5)
+    }""",
+    "layers": """def f(float(M,K) X, float(N,K) W) -> (Z) {
+        Y(m, n) +=! X(m, k) * W(n, k)
+        Y(m, n) = fmax(Y(m, n), 0.0)
+        Z(m, p) +=! Y(m, n) * W(n, p) where p in 0:K
+    }""",
+}
+
+
+@pytest.mark.parametrize("rows", [64, 70])
+@pytest.mark.parametrize("name", FUSED)
+def test_what_follows_a_product_in_its_kernel(name: str, rows: int) -> None:
+    tensors = [torch.randn(shape, generator=torch.Generator().manual_seed(1)) for shape in ((rows, 36), (100, 36))]
+    kernel = tcjit.define(FUSED[name], target=TARGET).f.compile(*tensors)
+    assert kernel.source.count("__global__") == 1
+    wanted = tcjit.define(FUSED[name], target="reference").f(*tensors)
+    torch.testing.assert_close(kernel(*tensors), torch.as_tensor(wanted), rtol=1e-4, atol=1e-4)
+
+
 # ---------------------------------------------------------------- broken kernels
 
 

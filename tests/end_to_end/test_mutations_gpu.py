@@ -20,7 +20,7 @@ from support.subjects import arguments
 pytestmark = [pytest.mark.opencl, pytest.mark.skipif(COMPILER is None, reason="needs g++")]
 
 SEED = 3
-HOST = ("tiles", "stages", "sums", "totals", "columns", "product of halves")
+HOST = ("tiles", "stages", "sums", "totals", "columns", "product of halves", "rows of a product")
 GRIND = ("tiles", "stages", "sums", "columns")
 # kinds of faults that the proofs answer for, whatever a ring sees
 PROVED = """added statement one short; barrier removed; barrier of a warp only; buffer one element short; copy reads one further

@@ -131,7 +131,7 @@ SUBJECTS = {
         Options(threads=(4, 8), registers=(2, 2)),
     ),
     "attention": Subject(
-        """def f(float(B,Q,D) X, float(B,K,D) W, float(B,K,E) V) -> (Y) {
+        """def f(float(B,Q,D) X, float(B,K,D) W, float(B,K,E) V) -> (Y, top) {
             S(b, q, k) +=! X(b, q, d) * W(b, k, d)
             top(b, q) max=! S(b, q, k)
             S(b, q, k) = exp(S(b, q, k) - top(b, q))
@@ -139,13 +139,13 @@ SUBJECTS = {
             Y(b, q, e) +=! S(b, q, k) * V(b, k, e)
             Y(b, q, e) = Y(b, q, e) / total(b, q)
         }""",
-        {"X": (2, 18, 8), "W": (2, 24, 8), "V": (2, 24, 12)},
+        {"X": (2, 32, 8), "W": (2, 24, 8), "V": (2, 24, 12)},
     ),
     "rows of a product": Subject(
         """def f(float(M,K) X, float(N,K) W) -> (Y) {
             Y(m, n) +=! X(m, k) * W(n, k)
             mean(m) +=! Y(m, n)
-            Y(m, n) = Y(m, n) - mean(m) / N
+            Y(m, n) = Y(m, n) - mean(m)
         }""",
         {"X": (20, 12), "W": (36, 12)},
     ),

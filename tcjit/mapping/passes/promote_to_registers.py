@@ -22,10 +22,11 @@ def promote_to_registers(lowered: LoweredScop) -> LoweredScop:
     """The scop with the promoted outputs and inputs."""
     draft = ScopBuilder(lowered)
     plans = []
+    used = [_used(draft, plan) for plan in lowered.plans]
     for number, plan in enumerate(lowered.plans):
         if plan.use_registers:
-            elsewhere = {t for other, p in enumerate(lowered.plans) if other != number for t in _used(draft, p)}
-            later = {t for other in lowered.plans[number + 1 :] for t in _used(draft, other)}
+            later = set[str]().union(*used[number + 1 :])
+            elsewhere = later.union(*used[:number])
             plan = _outputs(draft, plan, elsewhere, later)
             plan = _inputs(draft, plan)
         plans.append(plan)
