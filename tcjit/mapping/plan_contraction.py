@@ -136,7 +136,7 @@ def tile_cycles(facts: Facts, shares: Shares, sides: Sequence[Sequence[int]], wa
     level = [len(side) == 1 or (side[0].threads * side[0].vector).bit_count() == 1 for side in along]
     vectors = [side[0].vector if fits else 1 for side, fits in zip(along, level, strict=True)]
     # of rows that are kept a thread loads neighbouring terms
-    vectors = [4 if any(facts.along_rows(c) for c in side) else vector for side, vector in zip(sides, vectors, strict=True)]
+    vectors = [4 if facts.along_rows(side[0]) else vector for side, vector in zip(sides, vectors, strict=True)]
     most = facts.block.resident if facts.block else facts.device.resident_blocks
     tile = BlockTile([prod(s.tile for s in side) for side in along], per_thread, threads, *way, facts.operand_bytes, vectors, most)
     return tile.cycles(blocks, terms, facts.device, rate)

@@ -87,9 +87,11 @@ class Facts:
         return min(self.extent(column), limits.get(column, self.extent(column)))
 
     def along_rows(self, column: int) -> bool:
-        """Whether the main statement reads one that is kept along a column, row by row: threads then take rows that follow each other."""
-        kept = self.block.kept if self.block else frozenset()
-        return any(a.tensor in kept and self.moves_with(a, self.dims(self.main)[column]) for a in accesses(self.main)[2:])
+        """Whether a column counts rows of what is written, and of something kept that the main statement reads: threads then take rows
+        that follow each other."""
+        dim, kept = self.dims(self.main)[column], self.block.kept if self.block else frozenset()
+        write, _, *reads = accesses(self.main)
+        return stride(self.scop, write, dim) != 1 and any(a.tensor in kept and stride(self.scop, a, dim) not in (0, 1) for a in reads)
 
     def lower(self, column: int) -> int:
         return bounds(self.main, self.dims(self.main)[column])[0]
