@@ -1,8 +1,8 @@
 """Collapse: two dimensions that every statement walks together, over neighbouring axes of contiguous tensors, become one.
 
-Axes are first put in the order in which they lie in memory. An elementwise statement over images then has one long dimension instead of two
-short ones, and a reduction over height and width a row that many threads share. Nothing moves in memory: an axis of ``H`` times one of
-``W`` is an axis of ``H * W``.
+An elementwise statement over images then has one long dimension instead of two short ones, and a reduction over height and width a row that
+many threads share. Nothing moves in memory: an axis of ``H`` times one of ``W`` is an axis of ``H * W``, and a CPU, to which addresses are
+all the same, has axes in the order in which they lie there. (On a GPU what is contiguous begins on a boundary, too.)
 """
 
 from __future__ import annotations
@@ -34,17 +34,7 @@ class Merge:
     extent: int
 
 
-def collapse(scop: Scop) -> tuple[Scop, tuple[Merge, ...]]:
-    """The scop with as few dimensions as its tensors allow, and what was merged, in this order."""
-    scop, merged = _in_memory_order(scop), list[Merge]()
-    while candidate := next(_candidates(scop), None):
-        axes, merges = candidate
-        scop = _applied(scop, axes, merges)
-        merged += merges
-    return scop, tuple(merged)
-
-
-def _in_memory_order(scop: Scop) -> Scop:
+def order_axes(scop: Scop) -> Scop:
     """The scop with the axes of each tensor that only loops walk, and that fills its memory, in the order in which they lie there."""
     orders = {t.name: order for t in scop.tensors if t.layout != "contiguous" and (order := memory_order(t.layout, len(t.shape)))}
     for s in scop.statements:
@@ -65,6 +55,16 @@ def _in_memory_order(scop: Scop) -> Scop:
     tensors = tuple(_contiguous(t, orders[t.name]) if t.name in orders else t for t in scop.tensors)
     statements = tuple(replace(s, subscripts=ordered(s.tensor, s.subscripts), value=visit(s.value)) for s in scop.statements)
     return replace(scop, tensors=tensors, statements=statements)
+
+
+def collapse(scop: Scop) -> tuple[Scop, tuple[Merge, ...]]:
+    """The scop with as few dimensions as its tensors allow, and what was merged, in this order."""
+    merged: list[Merge] = []
+    while candidate := next(_candidates(scop), None):
+        axes, merges = candidate
+        scop = _applied(scop, axes, merges)
+        merged += merges
+    return scop, tuple(merged)
 
 
 def _contiguous(storage: Storage, order: tuple[int, ...]) -> Storage:

@@ -17,7 +17,7 @@ from tcjit.grammar.ast import Program
 from tcjit.mapping import tree as trees
 from tcjit.mapping.assemble import assemble
 from tcjit.mapping.assignment import Assignments, to_scop
-from tcjit.mapping.collapse import Merge, collapse, verify_collapse
+from tcjit.mapping.collapse import Merge, collapse, order_axes, verify_collapse
 from tcjit.mapping.dependences import dependences
 from tcjit.mapping.extract import extract
 from tcjit.mapping.gpu_nest import GpuKernel, LaunchBounds, mapped_statements
@@ -194,6 +194,8 @@ def _mapped(program: Program, options: Options, machine: Machine, layouts: Mappi
     """What nests compute and what they do not follow one another in the order of the program, each mapped by itself."""
     scop = build_scop(program, options, layouts, machine, steps, prove=prove)
     if not options.tile and any(_kind(s) == "loops" for s in scop.statements):
+        check = None if prove == "none" else partial(verify_collapse, scop, merges=())
+        scop = steps.run("order_axes", order_axes, scop, show=Scop.show, suffix="scop", check=check)
         scop = _collapsed(scop, prove, steps)
     tree = isl.Schedule.empty(isl.Space.params_alloc(scop.ctx, 0))
     privates: list[Buffer] = []

@@ -10,7 +10,7 @@ from support.mapping import AVX512, program
 
 from tcjit.errors import VerifyError
 from tcjit.grammar.ast import Const
-from tcjit.mapping.collapse import collapse, verify_collapse
+from tcjit.mapping.collapse import collapse, order_axes, verify_collapse
 from tcjit.mapping.machine import OPENCL
 from tcjit.mapping.options import Options
 from tcjit.mapping.pipeline import build_scop, map_program
@@ -77,7 +77,9 @@ def test_strided_arguments_keep_their_axes() -> None:
 def test_axes_are_those_of_memory(text: str, layouts: dict[str, str], expected: list[list[int]]) -> None:
     """But not of what data pick, whose checks name an axis."""
     before = build_scop(program(text, {"X": SHAPES["X"], **({"I": (2,)} if "I" in text else {})}), Options(), layouts, OPENCL)
-    after, merges = collapse(before)
+    ordered = order_axes(before)
+    verify_collapse(before, ordered, ())
+    after, merges = collapse(ordered)
     assert extents(after) == expected
     assert (after.tensor("X").layout == "contiguous") == ("I(n)" not in text)
     verify_collapse(before, after, merges)
