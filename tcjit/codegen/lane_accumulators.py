@@ -24,16 +24,6 @@ from tcjit.mapping.plan_loops import ACCUMULATORS, is_accumulated
 from tcjit.mapping.scop import ScopStatement
 
 TYPES = ("float32", "float64", "int32")  # that vectors have
-# what reads parts of a result takes them from memory: gcc 12 would leave the vector there while it changes
-KEEP = """#if defined(__AVX512F__)
-#define TC_KEEP(x) __asm__("" : "+v"(x))
-#elif defined(__x86_64__)
-#define TC_KEEP(x) __asm__("" : "+x"(x))
-#elif defined(__aarch64__)
-#define TC_KEEP(x) __asm__("" : "+w"(x))
-#else
-#define TC_KEEP(x)
-#endif"""
 
 
 @dataclass(frozen=True)
@@ -126,10 +116,11 @@ def write(emitter: LaneEmitter, found: LaneAccumulators, start: str) -> None:
                         name = f"tc_sum{number}"
                         emitter.write(f"{name} = {combination(s.operator, ending, name, f'tc_load{ending}(tc_terms)')};")
         for number, place in reversed([*enumerate(places)]):  # so that a whole vector is read again where one was stored
+            total = f"tc_sum{number}"
             if (found.lane.trips or 0) % found.width:
-                emitter.declarations[KEEP] = None
-                emitter.line(f"TC_KEEP(tc_sum{number});")
-            emitter.write(f"tc_store{ending}({place}, tc_sum{number});", stores=True)
+                # what reads parts of a result takes them from memory: gcc 12 would leave the vector there while it changes
+                total = f"tc_in_register{ending}({total})"
+            emitter.write(f"tc_store{ending}({place}, {total});", stores=True)
 
 
 def _target(emitter: LaneEmitter, s: ScopStatement, run: Run, loops: Sequence[For]) -> Address | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
-from math import prod
+from math import inf, prod
 
 import islpy as isl
 
@@ -252,7 +252,10 @@ class _ReductionTiling:
         def cycles(choice: Orders) -> float:
             with temporaries.trial():
                 copies, given = convert_operands(a, temporaries, choice)
-                plans = plan_nests(self.rewritten(given, Epilogue(), temporaries.tensors).statements, self.core)
+                try:
+                    plans = plan_nests(self.rewritten(given, Epilogue(), temporaries.tensors).statements, self.core)
+                except MappingError:
+                    return inf  # where no choice has a nest, the first one says why
                 return sum(plan.estimate.cycles for plan in plans) + sum(map(copying, copies))
 
         def copying(copy: Assignment) -> float:
