@@ -33,7 +33,7 @@ from tcjit.codegen.profile import trips
 from tcjit.codegen.source import Numbers, Source
 from tcjit.codegen.tile_epilogue import Names
 from tcjit.codegen.tile_printer import TilePrinter
-from tcjit.codegen.tile_vectors import declarations, half_declarations, narrow_declarations
+from tcjit.codegen.tile_vectors import bfloat16_dots, declarations, half_declarations, narrow_declarations
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Access, Call, Expr
 from tcjit.grammar.builtins import ONE_OPERATION
@@ -42,6 +42,7 @@ from tcjit.grammar.linear import Linear
 from tcjit.grammar.walk import children
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.nest.statement import PointwiseStore
+from tcjit.mapping.nest.vector_forms import is_dot_product
 from tcjit.mapping.pipeline import Mapped
 
 # gcc's partial redundancy elimination makes branches of the choices in functions of functions, log(1 + exp(x)) for one, and its vectoriser
@@ -197,6 +198,8 @@ class CEmitter(LaneEmitter):
     def accumulators(self, node: DeclareAccumulators) -> None:
         printer = self.tiles[node.statement]
         self.declarations |= dict.fromkeys(declarations(printer.dtype, printer.width))
+        if printer.dtype == "float32" and is_dot_product(printer.tiled.body):
+            self.declarations[bfloat16_dots(printer.width)] = None
         for narrow in printer.narrow:
             self.declarations |= dict.fromkeys(narrow_declarations(narrow, printer.dtype, printer.width))
         if printer.epilogue.rounded:

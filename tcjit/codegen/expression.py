@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index, Sc
 from tcjit.grammar.dtypes import DTYPES, converted
 from tcjit.grammar.walk import children, walk
 from tcjit.grammar.wrapping import terms
-from tcjit.mapping.nest import words
+from tcjit.mapping.nest.vector_forms import ADJACENT, PACK, WORDS
 
 FAILED = "tc_failed"  # a thread's variable on a GPU: the number of a site that failed, or 0
 _HALVES = {"float16": "half", "bfloat16": "bfloat"}  # as the names of helpers have them
@@ -334,8 +334,8 @@ class ExpressionPrinter:
 
     def _call(self, expr: Call) -> Text:
         function, dtype = expr.function, expr.dtype
-        if function in words.FUNCTIONS:
-            return self._word(function, expr.args)
+        if function in WORDS:
+            return self._word(expr)
         args = [self.value(arg) for arg in expr.args]
         if function in SIMPLE and not _is_float(dtype):
             return self._simple(function, dtype, *args)
@@ -348,13 +348,19 @@ class ExpressionPrinter:
             raise CompileError(f"the {self.dialect.name} target has no `{function}`", where=expr.where)
         return self._helper(names[dtype == "float64"], *args)
 
-    def _word(self, function: str, args: Sequence[Expr]) -> Text:
-        """Narrow integers in 32 bits."""
-        if function == words.ADJACENT:
+    def _word(self, expr: Call) -> Text:
+        """Narrow integers in 32 bits, or the bits of two bfloat16 as those of a float."""
+        function, args = expr.function, expr.args
+        if function == ADJACENT:
             first = args[0]
             assert isinstance(first, Access)
-            return self._helper("TC_WORD", self._access(replace(first), self))  # in memory: what is bound to a variable is another access
-        return self._helper(f"tc_pack{len(args)}" if function == words.PACK else f"tc_{function}", *map(self.value, args))
+            element = self._access(replace(first), self)  # in memory: what is bound to a variable is another access
+            if expr.dtype == "float32":
+                return self._helper("TC_FLOAT_WORD", _argument("tc_bfloat_to_float", element))
+            return self._helper("TC_WORD", element)
+        if expr.dtype == "float32":
+            return self._helper("tc_pack_bfloats", *map(self.value, args))
+        return self._helper(f"tc_pack{len(args)}" if function == PACK else f"tc_{function}", *map(self.value, args))
 
     def _simple(self, function: str, dtype: str, *args: Text) -> Text:
         """A built-in that every type has."""

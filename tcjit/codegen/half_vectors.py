@@ -19,7 +19,7 @@ from tcjit.grammar.ast import Access, Call, Cast, Expr
 from tcjit.grammar.linear import Linear
 from tcjit.grammar.walk import walk
 from tcjit.mapping.machine import Machine
-from tcjit.mapping.nest.words import FUNCTIONS
+from tcjit.mapping.nest.vector_forms import WORDS
 from tcjit.mapping.scop import ScopStatement
 
 HALF = "float16"
@@ -84,7 +84,7 @@ def _is_moved(emitter: ReadEmitter, s: ScopStatement) -> bool:
     """Whether a statement moves bits, and computes no value."""
     dtype = emitter.mapped.scop.tensor(s.tensor).dtype
     same = s.operator == "=" and isinstance(s.value, Access) and emitter.mapped.scop.tensor(s.value.tensor).dtype == dtype
-    return same or any(isinstance(node, Call) and node.function in FUNCTIONS for node in walk(s.value))
+    return same or any(isinstance(node, Call) and node.function in WORDS for node in walk(s.value))
 
 
 def _reads(emitter: ReadEmitter, s: ScopStatement) -> Iterator[Access]:

@@ -57,6 +57,8 @@ TC_INLINE void tc_finish_stores(void) {
 """
 
 _PACKED = """
+#define TC_FLOAT_WORD(element) (*(const float __attribute__((aligned(1), may_alias)) *)&(element))
+
 #define TC_WORD(element) (*(const int32_t __attribute__((aligned(1), may_alias)) *)&(element))
 
 TC_INLINE int32_t tc_pack2(int32_t a, int32_t b) {
@@ -235,6 +237,11 @@ TC_INLINE uint16_t tc_float_to_half(float x) {
 
 TC_INLINE float tc_bfloat_to_float(uint16_t bfloat) {
   return tc_from_bits_f32((uint32_t)bfloat << 16);
+}
+
+/* of floats that are bfloats the bits, the first in the lower half, as those of a float that is only moved */
+TC_INLINE float tc_pack_bfloats(float a, float b) {
+  return tc_from_bits_f32(tc_bits_f32(a) >> 16 | (tc_bits_f32(b) & 0xffff0000u));
 }
 
 /* to nearest, ties to even; a NaN stays one, and quiet */

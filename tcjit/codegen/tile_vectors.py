@@ -127,6 +127,19 @@ TC_TILE $V tc_max$N($V a, $V b) { return tc_select$N(b != b, b, tc_select$N(b > 
 TC_TILE $V tc_min$N($V a, $V b) { return tc_select$N(b != b, b, tc_select$N(b < a, b, a)); }
 """
 
+_DOTS_BF16 = """
+#if defined(__AVX512BF16__) && !defined(__clang__) && $B == 64
+typedef int16_t tc_bfloats$N __attribute__((vector_size($B)));
+TC_TILE $V tc_dot2$N($V sum, $V a, $V b) { return __builtin_ia32_dpbf16ps_v16sf(sum, (tc_bfloats$N)a, (tc_bfloats$N)b); }
+#else
+TC_TILE $V tc_dot2$N($V sum, $V a, $V b) {
+  const tc_lanes$N high = (tc_lanes$N){0} - 0x10000;
+  sum += ($V)((tc_lanes$N)a & high) * ($V)((tc_lanes$N)b & high);
+  return sum + ($V)((tc_lanes$N)a << 16) * ($V)((tc_lanes$N)b << 16);
+}
+#endif
+"""
+
 _INTEGERS = """
 TC_TILE $V tc_max$N($V a, $V b) { return tc_select$N(b > a, b, a); }
 TC_TILE $V tc_min$N($V a, $V b) { return tc_select$N(b < a, b, a); }
@@ -389,6 +402,12 @@ def narrow_declarations(narrow: str, dtype: str, width: int) -> list[str]:
     text = _NARROW.strip("\n").replace("$CONVERSION", conversion)
     stores = [_STORE_BF16.strip("\n")] if narrow == "bfloat16" else []
     return [*bits, filled("\n".join([text, masked, *stores]))]
+
+
+def bfloat16_dots(width: int) -> str:
+    """A function that adds the products of two pairs of bfloat16 in each lane to a float, to stand behind ``declarations``."""
+    parts = {"B": str(4 * width), "V": vector_type("float32", width), "N": suffix("float32", width)}
+    return re.sub(r"\$([A-Z])", lambda found: parts[found[1]], _DOTS_BF16.strip("\n"))
 
 
 def half_declarations(width: int, *, stores: bool) -> list[str]:

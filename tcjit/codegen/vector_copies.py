@@ -22,7 +22,7 @@ from tcjit.grammar.affine import conjuncts
 from tcjit.grammar.ast import Access, Binary, Call, Const, Expr, Select
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.linear import Linear
-from tcjit.mapping.nest.words import ADJACENT, FLIP_SIGNS, PACK
+from tcjit.mapping.nest.vector_forms import ADJACENT, FLIP_SIGNS, PACK
 
 WORD = 4  # bytes
 LANES = 16  # elements that are written at once, but for those of 8 bytes

@@ -12,7 +12,7 @@ class Machine:
     """``vector_bytes``: width of a vector register; ``vector_registers``: how many; ``threads``: cores worth using; ``near_bytes``: of the
     cache next to a core, for data; ``cache_bytes``: of the last cache that a core has for itself; ``costs``: what its work costs;
     ``dot_ways``: narrow integers in 32 bits whose products one instruction adds up, two of 16 bits or four of 8; ``shared_bytes``: of the
-    last cache, which cores share."""
+    last cache, which cores share; ``bfloat16_dots``: whether an instruction adds the products of two pairs of bfloat16 to a float32."""
 
     vector_bytes: int = 32
     vector_registers: int = 16
@@ -22,6 +22,7 @@ class Machine:
     costs: Costs = DEFAULTS["generic"]
     dot_ways: int = 2
     shared_bytes: int = 1 << 24
+    bfloat16_dots: bool = False
 
     def lanes(self, element_bytes: int) -> int:
         return max(1, self.vector_bytes // element_bytes)

@@ -124,11 +124,13 @@ def costs_of(store: cache.Store) -> Costs:
 
 def machine_of(tool: host.Compiler) -> Machine:
     """The vector unit that the compiler's flags make use of, and this machine's cores."""
-    many = tool.vector_bytes == 64 or tool.target.startswith(("aarch64", "arm64"))
+    costs, many = costs_of(cache.store()), tool.vector_bytes == 64 or tool.target.startswith(("aarch64", "arm64"))
     near, own = host.cache_bytes(1) or Machine.near_bytes, host.cache_bytes(2) or Machine.cache_bytes
-    ways = 4 if "avx512_vnni" in host.cpu_features() and tool.vector_bytes > 16 else 2
+    features = host.cpu_features() if tool.vector_bytes > 16 else set()
+    ways = 4 if "avx512_vnni" in features else 2
+    bfloat16_dots = "avx512_bf16" in features and tool.vector_bytes == 64 and "clang" not in tool.version
     shared = max(host.cache_bytes(3) or Machine.shared_bytes, own)
-    return Machine(tool.vector_bytes, 32 if many else 16, os.cpu_count() or 1, near, own, costs_of(cache.store()), ways, shared)
+    return Machine(tool.vector_bytes, 32 if many else 16, os.cpu_count() or 1, near, own, costs, ways, shared, bfloat16_dots)
 
 
 KINDS["cpu"] = lambda detail, device: single(detail, Cpu())

@@ -33,6 +33,7 @@ INTERLEAVED = 2.0  # shuffles of each row where neighbours in several rows are s
 EXTRACTED = 2.0  # and for the place of each lane what it takes to extract and to store what belongs there
 MASK = 1.0  # the more of a store under a mask
 ACROSS_LANES = 5.5  # dependent multiply-adds that the sum over the lanes of a row takes as long as: a shuffle and an addition for each half
+PACKED = 3.0  # times a transposed element that each part of a word takes whose neighbours part: vectors transpose what one load reads
 CONVERSION = 1.0  # of a vector of narrower elements as it is loaded
 SHUFFLED = {1: 1.0, 2: 3.0, 3: 5.0, 4: 7.0}  # loads that a vector of elements so far apart takes as long as: loads, and shuffles of two
 L2_WAYS = 16  # lines of the second cache that its sets hold: of processors of today 8 to 20
@@ -397,7 +398,10 @@ class _Use:
         along = [costs.lane] if self.moves else s.terms if operand.single is None else []
         together = any(map(operand.is_contiguous, along))
         before = all(part in costs.once for part in walk(operand.value) if isinstance(part, Access))
-        self.copy = size * ((core.copy if together else core.transpose) + more) / (costs.iterations if before else 1)
+        # rows of results are packed in vectors
+        apart = operand.is_packed and (self.moves or not any(map(operand.is_contiguous, s.outputs)))
+        transpose = core.transpose * (PACKED * len(operand.flats) if apart else 1)
+        self.copy = size * ((core.copy if together else transpose) + more) / (costs.iterations if before else 1)
         self.copyable = not costs.over_terms and operand.value not in costs.kept and operand.is_copyable(s.extents)
         loaded = 2 if self.bytes == core.element else 1  # the greatest stride of lanes that loads do not gather
         self.strided = operand.single is None or (self.moves and stride > loaded and self.results >= STRIDED_USES)

@@ -1,4 +1,4 @@
-"""Form dot products: sums of products of narrow integers run by groups of terms, of which one instruction adds a dot product to an int32.
+"""Form dot products: sums of products of narrow numbers run by groups of terms, of which one instruction adds a dot product to 32 bits.
 
 ``sum_k x(k) * y(k)`` becomes ``sum_k' dot(x'(k'), y'(k'))``, in which an element of ``x'`` holds neighbours in ``k`` in its 32 bits: two of
 16 bits, or four of 8 where the processor has an instruction for bytes. That takes unsigned bytes and signed ones. A factor is one of them
@@ -8,6 +8,8 @@ or the other plus a constant, so that with ``u(k) = x(k) + p`` and ``s(k) = y(k)
 
 The sums over one factor are reductions of their own, and results start from them. Integers wrap: all of this is exact. Where no terms can
 be grouped, the high half of a pair is 0: one multiply-add is still cheaper than a product of 32 bits and a sum.
+
+Products of two bfloat16 are summed in float32 by pairs where the processor has an instruction for them, which takes denormals for zeros.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index, Se
 from tcjit.grammar.dtypes import DTYPES, converted
 from tcjit.grammar.polynomial import names
 from tcjit.mapping.assignment import Assignment, Temporaries
-from tcjit.mapping.nest.narrow_factors import NarrowFactor, narrow_factor, replacing, without_conditions
+from tcjit.mapping.machine import Machine
+from tcjit.mapping.nest.narrow_factors import NarrowFactor, bfloat16_factor, narrow_factor, replacing, without_conditions
 from tcjit.mapping.nest.vector_forms import DOT_PRODUCTS
 from tcjit.mapping.nest.words import TermGroup, word
 from tcjit.mapping.storage import fresh
@@ -39,23 +42,31 @@ class DotProducts:
     sums: tuple[Assignment, ...] = ()
 
 
-def form_dot_products(a: Assignment, temporaries: Temporaries, ways: int, *, panels: bool = True) -> DotProducts:
-    """The assignment over groups of terms, four where ``ways`` allows it; as it is where it is no sum of products of narrow integers, or
+def form_dot_products(a: Assignment, temporaries: Temporaries, machine: Machine, *, panels: bool = True) -> DotProducts:
+    """The assignment over groups of terms, as many as the machine allows; as it is where it is no sum of products of two narrow numbers, or
     copies would not pay. Without ``panels`` it reads copies of whole tensors."""
     product, conditions = without_conditions(a.value)
-    if a.operator != "+=" or a.value.dtype != "int32" or not isinstance(product, Binary) or product.op != "*":
+    if isinstance(product, Cast) and product.operand.dtype == "bfloat16":  # what is summed in a wider type is computed in it
+        product, more = without_conditions(product.operand)
+        conditions += more
+    if a.operator != "+=" or not isinstance(product, Binary) or product.op != "*":
         return DotProducts(a)
     if any(dim in a.dynamic for dim in a.reduction):
         return DotProducts(a)  # the last group has as many terms as the sizes say
-    left, right = narrow_factor(product.left), narrow_factor(product.right)
+    if a.value.dtype == "int32":
+        left, right = narrow_factor(product.left), narrow_factor(product.right)
+    elif a.value.dtype == "float32" and machine.bfloat16_dots:
+        left, right = bfloat16_factor(product.left), bfloat16_factor(product.right)
+    else:
+        return DotProducts(a)
     if left is None or right is None:
         return DotProducts(a)
     conditions += [*left[1], *right[1]]
     factors = (left[0], right[0])
     uses = [_uses(a, factor.access, temporaries) for factor in factors]
     former = _Former(a, factors, conditions, temporaries, panels)
-    made = former.of_bytes() if ways == 4 and max(uses) >= WORTH_BYTES else None
-    return made or (former.of_halves() if min(uses) >= WORTH_PAIRS else DotProducts(a))
+    made = former.of_bytes() if machine.dot_ways == 4 and max(uses) >= WORTH_BYTES else None
+    return made or (former.of_halves() if min(uses) >= WORTH_PAIRS else None) or DotProducts(a)
 
 
 def _uses(a: Assignment, access: Access, temporaries: Temporaries) -> float:
@@ -75,9 +86,12 @@ class _Former:
     temporaries: Temporaries
     panels: bool
 
-    def of_halves(self) -> DotProducts:
-        """Pairs of 16 bits, whatever the conditions are."""
+    def of_halves(self) -> DotProducts | None:
+        """Pairs of 16 bits, whatever the conditions are; None where no terms of bfloat16 are neighbours, which pairs with 0 would not pay
+        for."""
         group = self.group(2)
+        if not group.dim and self.a.value.dtype == "float32":
+            return None
         copies: list[Assignment] = []
         values = [self.grouped(factor, group, False, copies) for factor in self.factors]
         return DotProducts(self.over(group, values), (*copies,))
@@ -141,9 +155,10 @@ class _Former:
 
     def over(self, group: TermGroup, values: list[Expr]) -> Assignment:
         """The assignment over groups."""
-        value: Expr = Call(DOT_PRODUCTS[group.ways], tuple(values), dtype="int32")
+        dtype = self.a.value.dtype
+        value: Expr = Call(DOT_PRODUCTS[group.ways], tuple(values), dtype=dtype)
         for condition in self.conditions:
-            value = Select(condition, value, _int32(0), dtype="int32")
+            value = Select(condition, value, Const(0.0, dtype=dtype) if dtype == "float32" else _int32(0), dtype=dtype)
         return replace(self.a, value=value, bounds=self.bounds(group))
 
     def bounds(self, group: TermGroup) -> tuple[tuple[str, int, int], ...]:
@@ -189,9 +204,9 @@ class _Former:
         would repeat what windows share."""
         access, tensor = factor.access, self.temporaries.tensors[factor.access.tensor]
         axis = next((number for number, sub in enumerate(access.subscripts) if group.dim in names(sub)), -1)
-        plain = factor.value in (access, Cast(access, dtype="int32"))
+        plain = factor.value in (access, Cast(access, dtype=self.a.value.dtype))
         adjacent = group.dim != "" and tensor.strides[axis] == 1 and plain and DTYPES[access.dtype].bits * group.ways == 32
-        value: Expr = access if group.ways == 4 or adjacent else factor.value
+        value: Expr = access if group.ways == 4 or adjacent or access.dtype == "bfloat16" else factor.value
         if group.dim and self.panels and self.is_read_once(access):
             return word(value, group, adjacent, flip)
         taken = set(self.temporaries.tensors)
@@ -201,7 +216,7 @@ class _Former:
             extents[axis] = group.extent
         open_extents = tuple(None if group.dim and number == axis else tensor.extent(number) for number in range(len(extents)))
         open_extents = open_extents if any(open_extents) else ()
-        copy = self.temporaries.add(self.a.source, f"{access.tensor}_groups", "int32", extents, open_extents)
+        copy = self.temporaries.add(self.a.source, f"{access.tensor}_groups", self.a.value.dtype, extents, open_extents)
         element = replace(access, subscripts=tuple(indices))
         group = replace(group, dim=indices[axis].name if group.dim else "")
         words = word(replacing(value, access, element), group, adjacent, flip)
@@ -209,7 +224,7 @@ class _Former:
         zero = Const(0, dtype="int64")
         dynamic = {index.name: (zero, extent) for index, extent in zip(indices, open_extents, strict=False) if extent is not None}
         copies.append(Assignment(copy.name, tuple(indices), "=", words, box, self.a.source, dynamic=dynamic))
-        return replace(access, tensor=copy.name, dtype="int32")
+        return replace(access, tensor=copy.name, dtype=self.a.value.dtype)
 
 
 def _moves_one_axis(access: Access, dim: str) -> bool:

@@ -1,4 +1,4 @@
-"""Narrow factors: integers of 8 and 16 bits, and sums of them and constants, as factors of a product in int32."""
+"""Narrow factors: integers of 8 and 16 bits, and sums of them and constants, of a product in int32; bfloat16 of one in float32."""
 
 from __future__ import annotations
 
@@ -50,6 +50,13 @@ def narrow_factor(expr: Expr) -> tuple[NarrowFactor, list[Expr]] | None:
     span = _range(value)
     halves = span is not None and HALVES[0] <= span[0] and span[1] <= HALVES[1]
     return (factor, conditions) if halves else None
+
+
+def bfloat16_factor(expr: Expr) -> tuple[NarrowFactor, list[Expr]] | None:
+    """A factor that is an element of bfloat16, and the conditions under which it is not 0."""
+    value, conditions = without_conditions(expr)
+    access = value.operand if isinstance(value, Cast) else value
+    return (NarrowFactor(value, access, None), conditions) if isinstance(access, Access) and access.dtype == "bfloat16" else None
 
 
 def _range(expr: Expr) -> tuple[int, int] | None:

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tcjit.grammar.affine import linear
-from tcjit.grammar.ast import Access, Binary, Const, Expr
+from tcjit.grammar.ast import Access, Binary, Call, Const, Expr
 from tcjit.grammar.walk import factors, rebuild, walk
 from tcjit.mapping.nest.statement import FlatAccess, FlatStatement
-from tcjit.mapping.nest.vector_forms import is_dot_product
+from tcjit.mapping.nest.vector_forms import ADJACENT, PACK, is_dot_product
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,12 @@ class Operand:
     def dims(self) -> frozenset[str]:
         """The dimensions that it moves with."""
         return frozenset[str]().union(*(flat.dims for flat in self.flats))
+
+    @cached_property
+    def is_packed(self) -> bool:
+        """Whether it is a word of elements that do not follow one another in memory."""
+        calls = {part.function for part in walk(self.value) if isinstance(part, Call)}
+        return PACK in calls and ADJACENT not in calls
 
     def is_copyable(self, extents: Mapping[str, int]) -> bool:
         """Whether a copy has no more elements than what is copied: a product has as many as its results, an access must name each once."""

@@ -9,6 +9,11 @@ from tcjit.grammar.walk import children
 
 # by the number of terms in 32 bits: functions of two words, the sum of the products of int16, or of uint8 by int8
 DOT_PRODUCTS = {2: "dot2", 4: "dot4"}
+# functions of integers, the first in the lowest bits; of two bfloat16 PACK and ADJACENT give the bits of a float32
+PACK = "pack"  # the low halves of two, or the low bytes of four
+ADJACENT = "adjacent"  # the same of elements that follow one another in memory: one load
+FLIP_SIGNS = "flip_signs"  # of a word of four bytes: signed ones plus 128 as unsigned ones, and unsigned ones minus 128 as signed ones
+WORDS = (PACK, ADJACENT, FLIP_SIGNS)
 TYPES = ("float32", "float64", "int32")
 NARROW = {"float32": ("float16", "bfloat16"), "int32": ("int8", "uint8", "int16")}  # types that loads convert to a wider one
 OPERATIONS = ("+", "-", "*", "/", "&&", "||", "<", ">", "<=", ">=", "==", "!=")

@@ -1,4 +1,4 @@
-"""Words: 32 bits that hold neighbours of narrower integers, as expressions that copies compute."""
+"""Words: 32 bits that hold neighbours of narrower integers, or of bfloat16, as expressions that copies compute."""
 
 from __future__ import annotations
 
@@ -6,12 +6,7 @@ from dataclasses import dataclass
 
 from tcjit.grammar.ast import Binary, Call, Const, Expr, Index, Select
 from tcjit.mapping.nest.strip_mine import with_indices
-
-# functions of integers, the first in the lowest bits
-PACK = "pack"  # the low halves of two, or the low bytes of four
-ADJACENT = "adjacent"  # the same of elements that follow one another in memory: one load
-FLIP_SIGNS = "flip_signs"  # of a word of four bytes: signed ones plus 128 as unsigned ones, and unsigned ones minus 128 as signed ones
-FUNCTIONS = (PACK, ADJACENT, FLIP_SIGNS)
+from tcjit.mapping.nest.vector_forms import ADJACENT, FLIP_SIGNS, PACK
 
 
 @dataclass(frozen=True)
@@ -35,20 +30,20 @@ class TermGroup:
 def word(value: Expr, group: TermGroup, adjacent: bool, flip: bool) -> Expr:
     """The word of each group of values, with ``group.dim`` counting groups; ``adjacent``: values are elements in the order of memory."""
     dim, ways = Index(group.dim, dtype="int64"), group.ways
-    zero = Const(0, dtype="int32")
+    dtype, zero = ("float32", Const(0.0, dtype="bfloat16")) if value.dtype == "bfloat16" else ("int32", Const(0, dtype="int32"))
     if not group.dim:
-        return _word(PACK, [value, *[zero] * (ways - 1)], flip)
+        return _word(PACK, [value, *[zero] * (ways - 1)], dtype, flip)
     first = Binary("*", Const(ways, dtype="int64"), dim, dtype="int64")
     places = [Binary("+", first, Const(number, dtype="int64"), dtype="int64") if number else first for number in range(ways)]
     values = [with_indices(value, {group.dim: place}) for place in places]
-    whole = _word(ADJACENT if adjacent else PACK, values, flip)
+    whole = _word(ADJACENT if adjacent else PACK, values, dtype, flip)
     if not group.missing:
         return whole
-    last = _word(PACK, [*values[: ways - group.missing], *[zero] * group.missing], flip)
+    last = _word(PACK, [*values[: ways - group.missing], *[zero] * group.missing], dtype, flip)
     inside = Binary("<", dim, Const(group.extent - 1, dtype="int64"), dtype="bool")
-    return Select(inside, whole, last, dtype="int32")
+    return Select(inside, whole, last, dtype=dtype)
 
 
-def _word(function: str, values: list[Expr], flip: bool) -> Expr:
-    made = Call(function, tuple(values), dtype="int32")
+def _word(function: str, values: list[Expr], dtype: str, flip: bool) -> Expr:
+    made = Call(function, tuple(values), dtype=dtype)
     return Call(FLIP_SIGNS, (made,), dtype="int32") if flip else made

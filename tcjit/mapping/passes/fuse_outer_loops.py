@@ -218,9 +218,11 @@ class _Fusion:
         return loops if count >= FEWER and self.is_even(count) and reuse and pays else {}
 
     def crosses(self, uses: _Uses, dim: str, run: _FusedRun) -> bool:
-        """Whether one iteration of a loop over a dimension takes an element of each line of an operand, as of channels that lie last."""
-        outside = [access for access in uses.reads if access.tensor not in run.written and not uses.is_contraction]
-        places = ((self.tensors[access.tensor], access.subscripts) for access in outside)
+        """Whether one iteration of a loop over a dimension takes an element of each line of an operand, as of channels that lie last; those
+        of a contraction may stay in a cache meanwhile."""
+        least = self.machine.cache_bytes if uses.is_contraction else 0
+        outside = [access for access in uses.reads if access.tensor not in run.written]
+        places = ((self.tensors[a.tensor], a.subscripts) for a in outside if _bytes(self.tensors[a.tensor]) > least)
         moving = (stride for storage, subs in places for sub, stride in zip(subs, storage.strides) if dim in names(sub))
         return any(stride == 1 for stride in moving)
 

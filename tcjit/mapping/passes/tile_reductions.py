@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import permutations
 from math import inf, prod
 
@@ -24,7 +25,7 @@ from tcjit.mapping.nest.affine_statement import affine_statement, with_epilogue
 from tcjit.mapping.nest.convert_operands import Orders, conversions, convert_operands
 from tcjit.mapping.nest.cost import Core, core_of
 from tcjit.mapping.nest.epilogue import Epilogue, epilogue_of
-from tcjit.mapping.nest.form_dot_products import form_dot_products
+from tcjit.mapping.nest.form_dot_products import DotProducts, form_dot_products
 from tcjit.mapping.nest.merge_dims import drop_unit_dims, merge, mergeable
 from tcjit.mapping.nest.plan_nest import Plan, plan_nests
 from tcjit.mapping.nest.restrict import restrict, verify_restrict
@@ -162,7 +163,7 @@ class _ReductionTiling:
     def tiled_in_chunks(self, temporaries: Temporaries) -> list[Assignment]:
         """A reduction that is worth chunks as the nest of their partial results, and what combines those."""
         setting = self.setting
-        dots = form_dot_products(self.a, temporaries, setting.machine.dot_ways, panels=False)
+        dots = self.dot_products(self.a, temporaries, panels=False)
         before = replace(setting.program, assignments=tuple(dots.assignment if a is self.a else a for a in setting.program.assignments))
         before = replace(before, temporaries=tuple(temporaries.added))
         parts = chunk_reduction(dots.assignment, temporaries, before, setting.options, setting.machine)
@@ -200,7 +201,7 @@ class _ReductionTiling:
         options, prove = self.setting.options, self.setting.prove
         undivided, strips = split_divisions(self.a)
         epilogue = self.epilogue.stripped(strips)
-        dots = form_dot_products(undivided, temporaries, self.setting.machine.dot_ways)
+        dots = self.dot_products(undivided, temporaries)
         copies, given = convert_operands(dots.assignment, temporaries, self.copied(dots.assignment, temporaries))
         before = [*dots.copies, *copies]
         found = self.rewritten(given, epilogue, temporaries.tensors)
@@ -247,23 +248,34 @@ class _ReductionTiling:
     def copied(self, a: Assignment, temporaries: Temporaries) -> Orders:
         """The tensors that are copied before the reduction, in its type and in an order that suits it: as the model says."""
         choices = list(conversions(a, temporaries.tensors))
-        if len(choices) == 1:
-            return choices[0]
+        return min(choices, key=partial(self.cycles, a, temporaries)) if len(choices) > 1 else choices[0]
 
-        def cycles(choice: Orders) -> float:
+    def dot_products(self, a: Assignment, temporaries: Temporaries, *, panels: bool = True) -> DotProducts:
+        """The assignment over groups of terms; of halves, whose pairs have to be copied, where the model says that it pays."""
+        form = partial(form_dot_products, a, temporaries, self.setting.machine, panels=panels)
+        if a.value.dtype != "int32":
             with temporaries.trial():
-                copies, given = convert_operands(a, temporaries, choice)
-                try:
-                    plans = plan_nests(self.rewritten(given, Epilogue(), temporaries.tensors).statements, self.core)
-                except MappingError:
-                    return inf  # where no choice has a nest, the first one says why
-                return sum(plan.estimate.cycles for plan in plans) + sum(map(copying, copies))
+                made = form()
+                if made.assignment is a:
+                    return made
+                paired = self.cycles(made.assignment, temporaries, {}) + sum(map(self.copying, made.copies))
+            if paired >= min(self.cycles(a, temporaries, choice) for choice in conversions(a, temporaries.tensors)):
+                return DotProducts(a)
+        return form()
 
-        def copying(copy: Assignment) -> float:
-            elements = prod(upper - lower for _, lower, upper in copy.bounds)
-            return self.core.copy_cycles(elements, together=copy.subscripts == next(guarded_accesses(copy.value))[0].subscripts)
+    def cycles(self, a: Assignment, temporaries: Temporaries, choice: Orders) -> float:
+        """Those of a reduction behind copies of some tensors."""
+        with temporaries.trial():
+            copies, given = convert_operands(a, temporaries, choice)
+            try:
+                plans = plan_nests(self.rewritten(given, Epilogue(), temporaries.tensors).statements, self.core)
+            except MappingError:
+                return inf  # where no choice has a nest, the first one says why
+            return sum(plan.estimate.cycles for plan in plans) + sum(map(self.copying, copies))
 
-        return min(choices, key=cycles)
+    def copying(self, copy: Assignment) -> float:
+        elements = prod(upper - lower for _, lower, upper in copy.bounds)
+        return self.core.copy_cycles(elements, together=copy.subscripts == next(guarded_accesses(copy.value))[0].subscripts)
 
     def transposed(
         self, a: Assignment, found: _Rewritten, plans: Sequence[Plan], temporaries: Temporaries

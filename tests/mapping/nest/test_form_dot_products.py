@@ -13,13 +13,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from support.mapping import AVX512, program
 from support.nests import Shapes, assignments
 
+import tcjit
 from tcjit.codegen.c import emit_c
 from tcjit.codegen.dialect import C
 from tcjit.grammar.printer import show
 from tcjit.mapping.assignment import Temporaries
+from tcjit.mapping.machine import Machine
 from tcjit.mapping.nest.form_dot_products import DotProducts, form_dot_products
 from tcjit.mapping.nest.narrow_factors import with_conditions_inside
 from tcjit.mapping.options import Options
@@ -33,7 +36,7 @@ ENDS = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-(1 << 15), (1 << 15) 
 
 def formed(text: str, shapes: Shapes, ways: int = 4, *, panels: bool = True) -> DotProducts:
     before = assignments(text, shapes)
-    return form_dot_products(before.assignments[-1], Temporaries(before), ways, panels=panels)
+    return form_dot_products(before.assignments[-1], Temporaries(before), replace(AVX512, dot_ways=ways), panels=panels)
 
 
 def computed(text: str, arrays: Sequence[np.ndarray], folder: Path, flags: Sequence[str] = (), **options: Any) -> tuple[np.ndarray, str]:
@@ -250,3 +253,71 @@ def test_long_sums_in_blocks_of_their_terms(tmp_path: Path) -> None:
     found, body = computed(NN, arrays, tmp_path)
     np.testing.assert_array_equal(found, wrapped(arrays[0].astype(np.int64) @ arrays[1].astype(np.int64)))
     assert "== 0) {" in body and "} else {" in body
+
+
+# ---------------------------------------------------------------- bfloat16
+
+BFLOATS = replace(AVX512, bfloat16_dots=True)
+PAIRS = "def f(bfloat16(M,K) X, bfloat16(K,N) Y) -> (O) { O(m,n) +=! X(m,k) * Y(k,n) }"
+WINDOWS = """
+def f(bfloat16(N,C,H) X, bfloat16(F,C,I) Y) -> (O) {
+    O(n,f,h) +=! (h + i >= 1 && h + i <= H ? X(n,c,h+i-1) : 0) * Y(f,c,i) where h in 0:H
+}
+"""
+
+
+def reductions(text: str, shapes: Shapes, machine: Machine) -> list[str]:
+    return list(map_program(program(text, shapes), Options(), machine).reductions)
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes", "pairs"),
+    [
+        (PAIRS, {"X": (100, 64), "Y": (64, 96)}, True),
+        (PAIRS.replace("(K,N)", "(N,K)").replace("(k,n)", "(n,k)"), {"X": (100, 65), "Y": (96, 65)}, True),
+        (PAIRS, {"X": (2, 64), "Y": (64, 96)}, False),  # too few uses of an element
+        (PAIRS.replace("bfloat16", "half"), {"X": (100, 64), "Y": (64, 96)}, False),
+        (PAIRS.replace("* Y", "+ Y"), {"X": (100, 64), "Y": (64, 96)}, False),
+        (PAIRS, {"X": (100, 1), "Y": (1, 96)}, False),
+    ],
+)
+def test_pairs_of_bfloat16(text: str, shapes: Shapes, pairs: bool) -> None:
+    """Where the machine has an instruction for them, and the model says that their copies pay."""
+    assert any(line.endswith(", dot2") for line in reductions(text, shapes, BFLOATS)) is pairs
+    assert not any("dot2" in line for line in reductions(text, shapes, AVX512))
+
+
+@pytest.mark.parametrize("flags", [[], ["-mno-avx512bf16"]], ids=["own", "plain"])
+@pytest.mark.parametrize("terms", [2, 64, 67, 1500])
+def test_sums_of_pairs_of_bfloat16(terms: int, flags: list[str], tmp_path: Path) -> None:
+    """Exact where sums of integers fit into a float32, whatever the processor has; special values stay what they are."""
+    if "avx512f" not in host.cpu_features():
+        flags = []
+    random = np.random.default_rng(terms)
+    x, y = random.integers(-16, 17, (40, terms)), random.integers(-16, 17, (terms, 50))
+    exact = (x @ y).astype(np.float32)
+    given = [torch.from_numpy(a).to(torch.bfloat16) for a in (x, y)]
+    given[0][3, 1], given[0][5, 0] = float("nan"), float("inf")
+    text = PAIRS.replace("X(m,k) * Y(k,n)", "float(X(m,k)) * float(Y(k,n))")
+    mapped = map_program(program(text, {"X": (40, terms), "Y": (terms, 50)}), Options(), BFLOATS)
+    assert any("dot2" in line for line in mapped.reductions)
+    source = emit_c(mapped, C, BFLOATS, checked=True)
+    (tmp_path / "kernel.so").write_bytes(host.build(source.text, source.symbol, flags))
+    function = getattr(ctypes.CDLL(str(tmp_path / "kernel.so")), source.symbol)
+    result, workspace = np.zeros((40, 50), np.float32), np.zeros(source.workspace + 64, np.uint8)
+    pointers = (ctypes.c_void_p * 3)(result.ctypes.data, *(one.data_ptr() for one in given))
+    assert function(pointers, (ctypes.c_int64 * 8)(), ctypes.c_void_p(-(-workspace.ctypes.data // 64) * 64), 1) == 0
+    special = np.isin(np.arange(40), (3, 5))
+    np.testing.assert_array_equal(result[~special], exact[~special])
+    wide = [one.double().numpy() for one in given]
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(result[special], (wide[0] @ wide[1])[special].astype(np.float32))
+
+
+def test_padded_windows_of_bfloat16() -> None:
+    """Through the whole compiler, on what this processor has."""
+    random = np.random.default_rng(0)
+    x, y = (torch.from_numpy(random.integers(-8, 9, shape)).to(torch.bfloat16) for shape in ((3, 20, 40), (32, 20, 3)))
+    result = tcjit.define(WINDOWS).f(x, y)
+    expected = torch.nn.functional.conv1d(x.float(), y.float(), padding=1).to(torch.bfloat16)
+    torch.testing.assert_close(result, expected, rtol=0, atol=0)
