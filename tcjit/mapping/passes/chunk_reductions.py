@@ -152,7 +152,8 @@ def _chunks(a: Assignment, asked: int, target: Machine | Device, terms: Bounds) 
     innermost = len(terms) > 1 and dim == terms[-1][0]  # parts of rows would be short runs
     # the outermost loop that is long enough, which leaves long runs, but where operands that are read again are better in long parts
     if isinstance(target, Device) or upper - lower < LONG or innermost or not _reuses(a):
-        dim, lower, upper = next((bound for bound in terms if bound[2] - bound[1] >= asked), (dim, lower, upper))
+        least = max(CPU_CHUNKS, asked // 4) if isinstance(target, Machine) else asked  # a few less leave longer runs
+        dim, lower, upper = next((bound for bound in terms if bound[2] - bound[1] >= min(least, asked)), (dim, lower, upper))
     extent, line = upper - lower, LINE // DTYPES[a.value.dtype].bytes
     if dim in a.dynamic:  # of one size: their number follows from the call, and suffices at the least value of a dynamic size too
         size = -(-extent // min(extent, asked * MAX_DYNAMIC_RATIO))

@@ -11,11 +11,12 @@ from math import prod
 
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Binary, Const, Expr, Index, Select
+from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.equality import Equality, equality, reads_inside, verify_equality, where
 from tcjit.mapping.machine import Machine
-from tcjit.mapping.passes.chunk_reductions import CPU_CHUNKS, WORTH_CHUNKS, in_chunks
+from tcjit.mapping.passes.chunk_reductions import CPU_CHUNKS, LEAST_CHUNKS, WORTH_CHUNKS, in_chunks
 from tcjit.mapping.passes.schedule_scatter import BLOCK
 from tcjit.mapping.reduction import identity
 from tcjit.mapping.verify_assignments import verify_assignments
@@ -33,8 +34,8 @@ def scatter_reductions(before: Assignments, machine: Machine, prove: bool) -> As
         if found is None:
             return [a]
         combine: list[Assignment] = []
-        if _worth_chunks(a, found):
-            whole, (a, *combine) = a, in_chunks(a, CPU_CHUNKS, temporaries, before, machine)
+        if count := _chunks(a, found, machine):
+            whole, (a, *combine) = a, in_chunks(a, count, temporaries, before, machine)
             found = equality(a, found.index, before.values)
             assert found is not None, "chunks keep what a term is compared with"
             if prove:
@@ -69,15 +70,19 @@ def _verify_chunks(before: Assignments, a: Assignment, parts: tuple[Assignment, 
     verify_assignments("chunk_reductions", whole, chunks)
 
 
-def _worth_chunks(a: Assignment, e: Equality) -> bool:
-    """Whether the results give threads little to share, and there are terms enough for partial results."""
+def _chunks(a: Assignment, e: Equality, machine: Machine) -> int:
+    """In how many chunks of terms results are summed: 0, all terms, but where the results give threads little to share, or these would
+    share the rows that come from memory, and there are terms enough for partial results."""
     compared = {e.index, *names(_at(a, e))}
     row = prod(upper - lower for name, lower, upper in a.results if name not in compared)
     outer = prod(upper - lower for name, lower, upper in a.results if name in compared and name != e.index)
     picked = next(upper - lower for name, lower, upper in a.results if name == e.index)
     terms, longest = prod(upper - lower for _, lower, upper in a.terms), max(upper - lower for _, lower, upper in a.terms)
+    element, cache = DTYPES[a.value.dtype].bytes, machine.cache_bytes
+    streamed = terms * row * element > cache and picked * outer * row * element <= cache // 2
     long = not a.dynamic and terms * row * outer >= WORTH_CHUNKS and longest >= CPU_CHUNKS
-    return long and outer * -(-row // BLOCK) < SHARES and picked * outer * CPU_CHUNKS * SPARE <= terms
+    count = min(CPU_CHUNKS, terms // (picked * outer * SPARE))
+    return count if long and count >= LEAST_CHUNKS and (streamed or outer * -(-row // BLOCK) < SHARES) else 0
 
 
 def _update(a: Assignment, e: Equality) -> Assignment:
