@@ -78,23 +78,12 @@ def restrict(union: isl.UnionMap, wanted: Callable[[str, str], bool]) -> isl.Uni
     return result
 
 
-def multi_val(space: isl.Space, values: list[int]) -> isl.MultiVal:
-    result = isl.MultiVal.zero(space)
-    for position, value in enumerate(values):
-        result = result.set_val(position, isl.Val(value, space.get_ctx()))
-    return result
-
-
-def set_space(ctx: isl.Context, dimensions: int) -> isl.Space:
-    return isl.Space.set_alloc(ctx, 0, dimensions)
-
-
 def stack(ctx: isl.Context, members: list[isl.UnionPwAff]) -> isl.MultiUnionPwAff:
     """A partial schedule from its members, outermost first."""
     listed = isl.UnionPwAffList.from_union_pw_aff(members[0])
     for member in members[1:]:
         listed = listed.add(member)
-    return isl.MultiUnionPwAff.from_union_pw_aff_list(set_space(ctx, len(members)), listed)
+    return isl.MultiUnionPwAff.from_union_pw_aff_list(isl.Space.set_alloc(ctx, 0, len(members)), listed)
 
 
 def member(ctx: isl.Context, expressions: dict[str, tuple[tuple[str, ...], str]], parameters: str = "") -> isl.UnionPwAff:

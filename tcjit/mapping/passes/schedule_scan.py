@@ -11,12 +11,11 @@ import islpy as isl
 
 from tcjit.grammar.affine import isl_name
 from tcjit.grammar.ast import Index
-from tcjit.mapping.isl import member, stack
 from tcjit.mapping.marks import Parallel, Scan, Simd, Tile
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.parallelise import cost_of_point, worth_threads
 from tcjit.mapping.scop import Scop, ScopStatement
-from tcjit.mapping.tree import insert_mark
+from tcjit.mapping.tree import insert_band, insert_mark
 
 BLOCK = 128  # results along memory that one thread carries through a scan, at most
 
@@ -31,11 +30,7 @@ def schedule_scan(scop: Scop, s: ScopStatement, options: Options, counter: Itera
     node = isl.Schedule.from_domain(scop.domain).get_root().child(0)
 
     def band(node: isl.ScheduleNode, texts: list[str], coincident: bool) -> isl.ScheduleNode:
-        members = [member(scop.ctx, {s.name: (s.isl_dims, text)}, scop.parameters) for text in texts]
-        node = node.insert_partial_schedule(stack(scop.ctx, members)).band_set_permutable(1)
-        for position in range(len(texts)):
-            node = node.band_member_set_coincident(position, int(coincident))
-        return node
+        return insert_band(scop, node, [{s.name: text} for text in texts], range(len(texts)) if coincident else ())
 
     if outer:
         node = band(node, outer, True)

@@ -13,13 +13,12 @@ import islpy as isl
 from tcjit.grammar.affine import isl_name
 from tcjit.grammar.ast import Binary, Index, Select
 from tcjit.grammar.polynomial import names
-from tcjit.mapping.isl import member, stack
 from tcjit.mapping.machine import Machine
-from tcjit.mapping.marks import Mark, Parallel, Scatter, Simd, Tile
+from tcjit.mapping.marks import Parallel, Scatter, Simd, Tile
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.parallelise import cost_of_point, worth_threads
 from tcjit.mapping.scop import Scop, ScopStatement
-from tcjit.mapping.tree import insert_mark
+from tcjit.mapping.tree import insert_band, insert_mark
 
 BLOCK = 64  # results that the part of a row which one thread takes is a multiple of
 
@@ -49,7 +48,9 @@ def schedule_scatter(scop: Scop, s: ScopStatement, options: Options, machine: Ma
         (Simd(), lanes, True),
     )
     for number, (mark, texts, coincident) in enumerate(bands):
-        node = _band(scop, s, node, texts, coincident, mark) if texts else node
+        if texts:
+            node = insert_band(scop, node, [{s.name: text} for text in texts], range(len(texts)) if coincident else ())
+            node = (insert_mark(node, mark).child(0) if mark else node).child(0)
         if not number:  # threads take what is outside of a tile
             node = insert_mark(node, Tile(next(counter))).child(0)
     return node.get_schedule()
@@ -59,14 +60,3 @@ def _block(extent: int, threads: int) -> int:
     """The part of a row that each of so many threads takes; 0: all of it. Not less, as every thread goes over all terms."""
     block = -(-extent // (threads * BLOCK)) * BLOCK if threads > 1 else extent
     return block if block < extent else 0
-
-
-def _band(
-    scop: Scop, s: ScopStatement, node: isl.ScheduleNode, texts: list[str], coincident: bool, mark: Mark | None
-) -> isl.ScheduleNode:
-    """The leaf below a band at a leaf."""
-    members = [member(scop.ctx, {s.name: (s.isl_dims, text)}, scop.parameters) for text in texts]
-    node = node.insert_partial_schedule(stack(scop.ctx, members)).band_set_permutable(1)
-    for position in range(len(texts)):
-        node = node.band_member_set_coincident(position, int(coincident))
-    return (insert_mark(node, mark).child(0) if mark else node).child(0)
