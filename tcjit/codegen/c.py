@@ -31,8 +31,8 @@ from tcjit.codegen.memory import ALIGNMENT, stride_name
 from tcjit.codegen.memory import symbol as kernel_symbol
 from tcjit.codegen.profile import trips
 from tcjit.codegen.source import Numbers, Source
-from tcjit.codegen.tile_epilogue import Names
 from tcjit.codegen.tile_printer import TilePrinter
+from tcjit.codegen.tile_text import Names
 from tcjit.codegen.tile_vectors import declarations, half_declarations, narrow_declarations
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Access, Call, Expr

@@ -242,10 +242,8 @@ class LaneEmitter(ReadEmitter):
         s = self.mapped.scop.statement(run.statement)
         storage = self.mapped.scop.tensor(s.tensor)
         (before,) = [access for access, _ in guarded_accesses(s.value) if access.tensor == s.tensor]
-        first = substitute(run, {loop.variable: loop.lower})
-        assert isinstance(first, Run)
         with self.indented("{"):
-            self.run_now = first
+            self.run_now = substitute(run, {loop.variable: loop.lower})
             self.write(f"{vtype(s.value.dtype)} tc_running = {self.element(before)};")
             vectors = vector_scan(self, loop, run, s, self.machine)
             if vectors is not None:
@@ -263,9 +261,7 @@ class LaneEmitter(ReadEmitter):
         first = Linear.of("tc_first")
 
         def place(tensor: str, subscripts: tuple[Expr, ...], backwards: bool) -> str:
-            moved = substitute(run, {loop.variable: first + (found.width - 1 if backwards else 0)})
-            assert isinstance(moved, Run)
-            self.run_now = moved
+            self.run_now = substitute(run, {loop.variable: first + (found.width - 1 if backwards else 0)})
             return f"&{self.place(tensor, subscripts)}"
 
         source, before = "tc_terms", []
@@ -345,9 +341,7 @@ class LaneEmitter(ReadEmitter):
             if before:
                 return "tc_terms"
             assert access is not None
-            moved = substitute(run, {loop.variable: Linear.of(at)})
-            assert isinstance(moved, Run)
-            self.run_now = moved
+            self.run_now = substitute(run, {loop.variable: Linear.of(at)})
             return f"&{self.place(access.tensor, access.subscripts)}"
 
         self.declarations |= dict.fromkeys(declarations(found.dtype, found.width))
@@ -402,9 +396,7 @@ class LaneEmitter(ReadEmitter):
         self.lane_loop = loop.variable if clause else ""
         with self.captured() as body, self.ranged(loop), self.iterated(loop, braces=len(names) > 1):
             for number, name in enumerate(names):
-                moved = substitute(run, {loop.variable: Linear.of(loop.variable) + number * stretch}) if number else run
-                assert isinstance(moved, Run)
-                self.run_now = moved
+                self.run_now = substitute(run, {loop.variable: Linear.of(loop.variable) + number * stretch}) if number else run
                 value = self.printer.value(s.value)
                 identity = self.printer.identity(s.operator, s.value.dtype)
                 term = str(value) if first is None else f"({loop.variable} >= {self.index(first)} ? {value} : {identity})"

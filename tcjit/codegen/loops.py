@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar, cast
 
 from tcjit.codegen.address import Address
 from tcjit.grammar.ast import Expr
@@ -233,6 +234,7 @@ class DeclareAccumulators:
 Loop = ParallelLoop | SimdLoop | ScanLoop | ScatterLoop | RowLoops
 CpuNode = Loop | ParallelRegion | Declare | DeclareSlices | TileRun | DeclareAccumulators
 Node = For | If | Run | MarkNode | CpuNode
+AnyNode = TypeVar("AnyNode", bound=Node)
 
 
 def children(node: Node) -> tuple[Node, ...]:
@@ -249,22 +251,27 @@ def children(node: Node) -> tuple[Node, ...]:
     return ()
 
 
-def substitute(node: Node, values: Mapping[str, Linear]) -> Node:
+def substitute(node: AnyNode, values: Mapping[str, Linear]) -> AnyNode:
     """A node of isl's AST with loop variables replaced."""
+
+    def inside(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+        return tuple(substitute(each, values) for each in nodes)
+
+    made: Node
     match node:
         case Run():
-            return replace(node, indices=tuple((d, e.substitute(values)) for d, e in node.indices))
+            made = replace(node, indices=tuple((d, e.substitute(values)) for d, e in node.indices))
         case TileRun():
-            return replace(node, digits=tuple(digit.substitute(values) for digit in node.digits))
+            made = replace(node, digits=tuple(digit.substitute(values) for digit in node.digits))
         case If():
-            then = tuple(substitute(n, values) for n in node.then)
-            return If(node.condition.substitute(values), then, tuple(substitute(n, values) for n in node.other))
+            made = If(node.condition.substitute(values), inside(node.then), inside(node.other))
         case MarkNode():
-            return replace(node, body=tuple(substitute(n, values) for n in node.body))
+            made = replace(node, body=inside(node.body))
         case For():
-            lower, upper = node.lower.substitute(values), node.upper.substitute(values)
-            return replace(node, lower=lower, upper=upper, body=tuple(substitute(n, values) for n in node.body))
-    raise TypeError(f"{type(node).__name__} is no node of isl's AST")
+            made = replace(node, lower=node.lower.substitute(values), upper=node.upper.substitute(values), body=inside(node.body))
+        case _:
+            raise TypeError(f"{type(node).__name__} is no node of isl's AST")
+    return cast(AnyNode, made)
 
 
 def runs(nodes: tuple[Node, ...]) -> list[Run]:
