@@ -92,6 +92,26 @@ def with_names(expr: Expr, names: Mapping[str, str]) -> Expr:
     return rebuild(expr, lambda part: with_names(part, names))
 
 
+def with_indices(expr: Expr, values: Mapping[str, Expr]) -> Expr:
+    """``expr`` with values in the place of indices."""
+    if isinstance(expr, Index):
+        return values.get(expr.name, expr)
+    return rebuild(expr, lambda part: with_indices(part, values))
+
+
+def with_index(expr: Expr, name: str, value: Expr) -> Expr:
+    """``expr`` with an index replaced; where it stands as a value, in ``int32``, its replacement is converted to that."""
+    if isinstance(expr, Index) and expr.name == name:
+        return value if value.dtype == expr.dtype else Cast(value, dtype=expr.dtype)
+    return rebuild(expr, lambda part: with_index(part, name, value))
+
+
+def with_accesses(expr: Expr, change: Callable[[Access], Expr]) -> Expr:
+    """``expr`` with every access changed, those in subscripts of others first."""
+    inner = rebuild(expr, lambda part: with_accesses(part, change))
+    return change(inner) if isinstance(inner, Access) else inner
+
+
 class Measure(NamedTuple):
     """``depth`` is how deep operations nest, a chain of ``+ -`` or of ``* / %`` counting as one; ``height`` that of the tree."""
 

@@ -14,8 +14,9 @@ import islpy as isl
 
 from tcjit.errors import VerifyError
 from tcjit.grammar.affine import isl_name
-from tcjit.grammar.ast import Access, Binary, Const, Expr, Index
-from tcjit.grammar.walk import children, rebuild, walk
+from tcjit.grammar.arithmetic import plus, times
+from tcjit.grammar.ast import Access, Expr, Index
+from tcjit.grammar.walk import children, walk
 from tcjit.layout import memory_order
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.storage import Storage
@@ -45,16 +46,12 @@ def order_axes(scop: Scop) -> Scop:
     if not orders:
         return scop
 
-    def ordered(tensor: str, subscripts: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        return tuple(subscripts[axis] for axis in orders[tensor]) if tensor in orders else subscripts
-
-    def visit(expr: Expr) -> Expr:
-        inner = rebuild(expr, visit)
-        return replace(inner, subscripts=ordered(inner.tensor, inner.subscripts)) if isinstance(inner, Access) else inner
+    def ordered(access: Access) -> Access:
+        order = orders.get(access.tensor, range(len(access.subscripts)))
+        return replace(access, subscripts=tuple(access.subscripts[axis] for axis in order))
 
     tensors = tuple(_contiguous(t, orders[t.name]) if t.name in orders else t for t in scop.tensors)
-    statements = tuple(replace(s, subscripts=ordered(s.tensor, s.subscripts), value=visit(s.value)) for s in scop.statements)
-    return replace(scop, tensors=tensors, statements=statements)
+    return replace(scop, tensors=tensors, statements=tuple(s.with_accesses(ordered) for s in scop.statements))
 
 
 def collapse(scop: Scop) -> tuple[Scop, tuple[Merge, ...]]:
@@ -177,44 +174,33 @@ def _applied(scop: Scop, axes: Axes, merges: list[Merge]) -> Scop:
 def _filling(scop: Scop, s: ScopStatement, axes: Axes) -> ScopStatement:
     """A statement that keeps its dimensions, with the places in the merged axes that it writes and reads."""
 
-    def placed(tensor: str, subscripts: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        if tensor not in axes:
-            return subscripts
-        at = axes[tensor]
-        row = Binary("*", subscripts[at], Const(scop.tensor(tensor).shape[at + 1], dtype="int64"), dtype="int64")
-        return (*subscripts[:at], Binary("+", row, subscripts[at + 1], dtype="int64"), *subscripts[at + 2 :])
+    def placed(access: Access) -> Access:
+        if access.tensor not in axes:
+            return access
+        at, subscripts = axes[access.tensor], access.subscripts
+        place = plus(times(scop.tensor(access.tensor).shape[at + 1], subscripts[at]), subscripts[at + 1])
+        return replace(access, subscripts=(*subscripts[:at], place, *subscripts[at + 2 :]))
 
-    def visit(expr: Expr) -> Expr:
-        inner = rebuild(expr, visit)
-        return replace(inner, subscripts=placed(inner.tensor, inner.subscripts)) if isinstance(inner, Access) else inner
-
-    return replace(s, subscripts=placed(s.tensor, tuple(map(visit, s.subscripts))), value=visit(s.value))
+    return s.with_accesses(placed)
 
 
 def _merged_storage(storage: Storage, axis: int) -> Storage:
     shape, extents, outer = storage.shape, storage.dynamic_extents, storage.extent(axis)
     if extents:
-        inner = Const(shape[axis + 1], dtype="int64")
-        extents = (*extents[:axis], outer and Binary("*", outer, inner, dtype="int64"), *extents[axis + 2 :])
+        extents = (*extents[:axis], outer and times(shape[axis + 1], outer), *extents[axis + 2 :])
     return replace(storage, shape=(*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :]), dynamic_extents=extents)
 
 
 def _merged_statement(s: ScopStatement, merge: Merge, axes: Axes) -> ScopStatement:
-    def access(tensor: str, subscripts: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        at = axes.get(tensor)
-        return subscripts if at is None else (*subscripts[: at + 1], *subscripts[at + 2 :])
-
-    def visit(expr: Expr) -> Expr:
-        inner = rebuild(expr, visit)
-        return replace(inner, subscripts=access(inner.tensor, inner.subscripts)) if isinstance(inner, Access) else inner
+    def merged(access: Access) -> Access:
+        at = axes.get(access.tensor)
+        return access if at is None else replace(access, subscripts=(*access.subscripts[: at + 1], *access.subscripts[at + 2 :]))
 
     bounds = tuple(
         (name, lower, upper * merge.extent if name == merge.outer else upper) for name, lower, upper in s.bounds if name != merge.inner
     )
     return replace(
-        s,
-        subscripts=access(s.tensor, tuple(map(visit, s.subscripts))),
-        value=visit(s.value),
+        s.with_accesses(merged),
         bounds=bounds,
         reduction=tuple(name for name in s.reduction if name != merge.inner),
         dynamic_bounds=tuple((dim, low, f"({high})*{merge.extent}" if dim == merge.outer else high) for dim, low, high in s.dynamic_bounds),

@@ -11,10 +11,11 @@ import islpy as isl
 
 from tcjit.errors import VerifyError
 from tcjit.grammar.affine import affine, is_gather, isl_name
+from tcjit.grammar.arithmetic import times
 from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index, Select, Size, Unary
 from tcjit.grammar.dtypes import DTYPES, holds
 from tcjit.grammar.polynomial import INTEGERS
-from tcjit.grammar.walk import rebuild, walk
+from tcjit.grammar.walk import rebuild, replaced, walk
 from tcjit.mapping.assignment import Assignment, Assignments, to_scop
 from tcjit.mapping.reduction import is_identity
 from tcjit.mapping.storage import Bounds, fresh
@@ -101,7 +102,7 @@ def verify_equality(before: Assignments, a: Assignment, e: Equality) -> None:
         kind, text = DTYPES[part.dtype], affine(_exact(part), before.values)
         if not where_holds(f"not ({kind.least} <= {text} <= {kind.greatest})").is_empty():
             raise VerifyError(f"equality: {a.show()}: what is compared with data may wrap")
-    value = _exact(_substituted(e.value, e.data, Index(data, dtype="int64")))
+    value = _exact(replaced(e.value, {e.data: Index(data, dtype="int64")}))
     sides = affine(_exact(near), before.values), affine(value, before.values)
     if None in sides or not where_holds(f"{sides[0]} = {data}").is_equal(where_holds(f"{isl_name(e.index)} = {sides[1]}")):
         raise VerifyError(f"equality: {a.show()}: the index has another value")
@@ -110,10 +111,6 @@ def verify_equality(before: Assignments, a: Assignment, e: Equality) -> None:
 def _exact(expr: Expr) -> Expr:
     """An integer expression computed without wrapping."""
     return _exact(expr.operand) if isinstance(expr, Cast) else rebuild(expr, _exact)
-
-
-def _substituted(expr: Expr, old: Expr, new: Expr) -> Expr:
-    return new if expr == old else rebuild(expr, lambda part: _substituted(part, old, new))
 
 
 def _conditions(value: Expr, operator: str) -> tuple[list[Expr], Expr, Expr]:
@@ -168,8 +165,7 @@ def _isolated(far: Expr, form: Form, index: str) -> Expr:
     value: Expr = far if isinstance(far, Access | Cast) and far.dtype == "int64" else Cast(far, dtype="int64")
     rest = {name: c for name, c in form.items() if name != index and c}
     for name, c in rest.items():
-        term: Expr = Index(name, dtype="int64") if name else Const(c, dtype="int64")
-        term = term if not name or c == 1 else Binary("*", Const(c, dtype="int64"), term, dtype="int64")
+        term = times(c, Index(name, dtype="int64")) if name else Const(c, dtype="int64")
         value = Binary("-", value, term, dtype="int64")
     value = Unary("-", value, dtype="int64") if form[index] < 0 else value
     return Cast(value, dtype="int64") if rest or form[index] < 0 else value

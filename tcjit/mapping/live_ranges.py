@@ -13,8 +13,6 @@ import islpy as isl
 
 from tcjit.errors import VerifyError
 from tcjit.grammar.affine import affine, isl_name
-from tcjit.grammar.ast import Access, Expr
-from tcjit.grammar.walk import rebuild
 from tcjit.mapping.isl import union_map
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.storage import Storage, fresh
@@ -62,12 +60,8 @@ def _elements(scop: Scop, tensor: str) -> isl.UnionSet:
 
 
 def _renamed(s: ScopStatement, tensor: str, new: str, *, write: bool) -> ScopStatement:
-    def visit(expr: Expr) -> Expr:
-        inner = rebuild(expr, visit)
-        return replace(inner, tensor=new) if isinstance(inner, Access) and inner.tensor == tensor else inner
-
-    target = new if write and s.tensor == tensor else s.tensor
-    return replace(s, tensor=target, value=visit(s.value), subscripts=tuple(visit(sub) for sub in s.subscripts))
+    renamed = s.with_accesses(lambda access: replace(access, tensor=new) if access.tensor == tensor else access)
+    return renamed if write else replace(renamed, tensor=s.tensor)
 
 
 # ---------------------------------------------------------------- the proof

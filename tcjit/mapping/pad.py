@@ -14,13 +14,13 @@ import islpy as isl
 
 from tcjit.grammar.affine import affine, isl_name, linear
 from tcjit.grammar.affine import condition as affine_condition
+from tcjit.grammar.arithmetic import plus, times
 from tcjit.grammar.ast import Access, Binary, Const, Expr, Index, Select, Size, Unary
 from tcjit.grammar.polynomial import names as index_names
-from tcjit.grammar.walk import walk
+from tcjit.grammar.walk import walk, with_indices
 from tcjit.layout import memory_order
 from tcjit.mapping.assignment import DynamicRanges
 from tcjit.mapping.isl import context
-from tcjit.mapping.nest.strip_mine import plus, with_indices
 from tcjit.mapping.storage import Bounds, Storage
 from tcjit.mapping.strides import affine_form
 
@@ -115,7 +115,7 @@ def _padding(
             lower, upper = moving[dim]
             if factor < 0 or lower != Const(boxes[dim][0], dtype="int64"):
                 return None
-            total = _times(upper, factor) if total is None else Binary("+", total, _times(upper, factor), dtype="int64")
+            total = times(factor, upper) if total is None else plus(total, times(factor, upper))
             missing += factor * (boxes[dim][1] + 1)
         extents.append(None if total is None else plus(total, greatest - least + 1 - missing))
     names = []
@@ -225,13 +225,9 @@ def _in_terms_of(
             if factors == {d: sign * f for d, f in axis.items() if f}:
                 # left - right = sign * (y - start) + constant
                 scaled: Expr = place if sign == 1 else Unary("-", place, dtype="int64")
-                scaled = scaled if rest is None else Binary("+", scaled, rest, dtype="int64")
+                scaled = scaled if rest is None else plus(scaled, rest)
                 return Binary(condition.op, plus(scaled, constant - sign * start), Const(0, dtype="int64"), dtype="bool")
     return None
-
-
-def _times(expr: Expr, factor: int) -> Expr:
-    return Binary("*", Const(factor, dtype="int64"), expr, dtype="int64") if factor != 1 else expr
 
 
 def padded_read(padding: Padding, copy: str) -> Access:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import islpy as isl
 
 from tcjit.grammar.affine import affine, condition, guarded_accesses, isl_name
 from tcjit.grammar.ast import Access, Expr, Program
+from tcjit.grammar.walk import with_accesses
 from tcjit.mapping.isl import union_map, union_set
 from tcjit.mapping.nest.tiled_statement import KINDS, Kind, TiledStatement
 from tcjit.mapping.outer_loops import OuterLoops
@@ -84,6 +85,12 @@ class ScopStatement:
         yield from dict.fromkeys((access, ()) for tiled in self.tiled for access in tiled.statement.start_reads)
         for subscript in self.subscripts:
             yield from guarded_accesses(subscript)
+
+    def with_accesses(self, change: Callable[[Access], Access]) -> ScopStatement:
+        """The statement with every access changed, its write and those in subscripts included."""
+        subscripts = tuple(with_accesses(sub, change) for sub in self.subscripts)
+        write = change(Access(self.tensor, subscripts, dtype=self.value.dtype))
+        return replace(self, tensor=write.tensor, subscripts=write.subscripts, value=with_accesses(self.value, change))
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,12 @@ import islpy as isl
 
 from tcjit.errors import VerifyError
 from tcjit.grammar.affine import affine, condition, guarded_accesses, isl_name
+from tcjit.grammar.arithmetic import index, plus, total
 from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index, Select
 from tcjit.grammar.dtypes import DTYPES, holds
 from tcjit.grammar.polynomial import names
-from tcjit.grammar.walk import children, rebuild, wide_factors, with_names
+from tcjit.grammar.walk import children, rebuild, wide_factors, with_index, with_indices, with_names
 from tcjit.mapping.assignment import Assignment, Assignments, to_scop, to_statement
-from tcjit.mapping.nest.strip_mine import plus, with_index, with_indices
 from tcjit.mapping.reduction import identity
 from tcjit.mapping.verify_overlapped import OverlappedTiles
 
@@ -133,8 +133,7 @@ class _Replacement:
                 continue
             if first or least or ranges.get(dim) != (0, count * size):
                 return "blocks do not have the points of the dimension"
-            block = Binary("*", Const(size, dtype="int64"), Index(outer, dtype="int64"), dtype="int64")
-            values[dim] = Binary("+", block, Index(dim, dtype="int64"), dtype="int64")
+            values[dim] = total([(size, index(outer)), (1, index(dim))])
             bounds[bounds.index(points)] = (dim, 0, count * size)
             bounds.remove(blocks)
         subscripts = tuple(with_indices(sub, values) for sub in old.subscripts)
@@ -190,12 +189,11 @@ class _Replacement:
         accumulate, combine = new[0], new[-1]
         chunk, lower, count = accumulate.bounds[0]
         storage, target = self.after[accumulate.tensor], self.before[old.tensor]
-        index = Index(chunk, dtype="int64")
         if accumulate.tensor in self.before or storage.role != "temporary" or storage.dtype != target.dtype or chunk in _dims(old):
             return "the partial results are no temporary of their type"
         if accumulate.start != identity(old.operator, target.dtype) or {accumulate.operator, combine.operator} != {old.operator}:
             return "the partial results do not start at the identity"
-        if accumulate.subscripts != (index, *old.subscripts) or lower != 0 or storage.shape != (count, *target.shape):
+        if accumulate.subscripts != (index(chunk), *old.subscripts) or lower != 0 or storage.shape != (count, *target.shape):
             return "partial results share an element"
         if any(access.tensor == old.tensor for access, _ in guarded_accesses(old.value)):
             return "the terms depend on results"
@@ -233,13 +231,13 @@ class _Replacement:
                 return "copies have other elements"
         a = new[0]
         chunk, first, count = a.bounds[0]
-        index, own = Index(chunk, dtype="int64"), True
+        place, own = index(chunk), True
 
         def undone(value: Expr) -> Expr:
             nonlocal own
             if not isinstance(value, Access) or value.tensor not in copies:
                 return rebuild(value, undone)
-            own = own and value.subscripts[0] == index and (first, count) == (0, self.after[value.tensor].shape[0])
+            own = own and value.subscripts[0] == place and (first, count) == (0, self.after[value.tensor].shape[0])
             return replace(value, tensor=copies[value.tensor], subscripts=value.subscripts[1:])
 
         a = replace(a, value=undone(a.value), fuse_outer_only=old.fuse_outer_only)
@@ -250,15 +248,14 @@ class _Replacement:
         if chunk in _names_of(old):
             return "the chunks are no dimension of their own"
         if a.tensor in copies:
-            every = a.subscripts[:1] == (index,) and (first, count) == (0, self.after[a.tensor].shape[0])
+            every = a.subscripts[:1] == (place,) and (first, count) == (0, self.after[a.tensor].shape[0])
             same = replace(a, tensor=copies[a.tensor], subscripts=a.subscripts[1:], bounds=a.bounds[1:]) == old
             return "" if every and same else "not every copy is given the same"
         cut = [bound for bound in a.bounds[1:] if bound not in old.bounds]
         if len(cut) != 1 or first or cut[0][1] or (cut[0][0], 0, count * cut[0][2]) not in old.bounds or not old.is_elementwise:
             return "more than chunks were made"
         dim, _, size = cut[0]
-        place = Binary("*", index, Const(size, dtype="int64"), dtype="int64")
-        moved = Binary("+", place, Index(dim, dtype="int64"), dtype="int64")
+        moved = total([(size, place), (1, index(dim))])
         bounds = [(name, low, size if name == dim else high) for name, low, high in old.bounds]
         if sorted(bounds) != sorted(a.bounds[1:]):
             return "more than chunks were made"

@@ -12,9 +12,8 @@ import islpy as isl
 
 from tcjit.grammar.affine import affine, guarded_accesses
 from tcjit.grammar.ast import Access, Expr, Index
-from tcjit.grammar.walk import children, rebuild
+from tcjit.grammar.walk import children, rebuild, with_indices
 from tcjit.mapping.assignment import Assignment, Assignments, to_statement
-from tcjit.mapping.nest.strip_mine import with_indices
 from tcjit.mapping.scop import Scop
 
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 from tcjit.grammar.affine import guarded_accesses, is_gather
 from tcjit.grammar.ast import Access, Const, Expr, Index
-from tcjit.grammar.walk import children, rebuild, walk
+from tcjit.grammar.walk import children, rebuild, walk, with_indices
 from tcjit.mapping.assignment import Assignment
-from tcjit.mapping.nest.strip_mine import Strip, with_indices
+from tcjit.mapping.nest.strip_mine import Strip
 from tcjit.mapping.operations import operations
 from tcjit.mapping.storage import Storage
 

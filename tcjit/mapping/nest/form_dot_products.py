@@ -19,8 +19,9 @@ from tcjit.grammar.affine import linear
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index, Select
 from tcjit.grammar.dtypes import DTYPES, converted
 from tcjit.grammar.polynomial import names
+from tcjit.grammar.walk import replaced
 from tcjit.mapping.assignment import Assignment, Temporaries
-from tcjit.mapping.nest.narrow_factors import NarrowFactor, narrow_factor, replacing, without_conditions
+from tcjit.mapping.nest.narrow_factors import NarrowFactor, narrow_factor, without_conditions
 from tcjit.mapping.nest.vector_forms import DOT_PRODUCTS
 from tcjit.mapping.nest.words import TermGroup, word
 from tcjit.mapping.storage import fresh
@@ -204,7 +205,7 @@ class _Former:
         copy = self.temporaries.add(self.a.source, f"{access.tensor}_groups", "int32", extents, open_extents)
         element = replace(access, subscripts=tuple(indices))
         group = replace(group, dim=indices[axis].name if group.dim else "")
-        words = word(replacing(value, access, element), group, adjacent, flip)
+        words = word(replaced(value, {access: element}), group, adjacent, flip)
         box = tuple((index.name, 0, extent) for index, extent in zip(indices, extents, strict=True))
         zero = Const(0, dtype="int64")
         dynamic = {index.name: (zero, extent) for index, extent in zip(indices, open_extents, strict=False) if extent is not None}

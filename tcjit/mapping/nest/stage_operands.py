@@ -16,6 +16,7 @@ from math import gcd, prod
 import islpy as isl
 
 from tcjit.grammar.affine import affine, guarded_accesses, linear
+from tcjit.grammar.arithmetic import plus
 from tcjit.grammar.ast import Access, Binary, Cast, Expr, Index, Size
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import factors, rebuild, walk
@@ -26,7 +27,7 @@ from tcjit.mapping.nest.cost import LINE, Core
 from tcjit.mapping.nest.nest import Nest
 from tcjit.mapping.nest.operands import Operand
 from tcjit.mapping.nest.plan_nest import Plan
-from tcjit.mapping.nest.strip_mine import Strip, plus, strip_mine, strip_mined
+from tcjit.mapping.nest.strip_mine import Strip, strip_mine, strip_mined
 from tcjit.mapping.nest.vector_forms import is_converted
 from tcjit.mapping.storage import Storage
 

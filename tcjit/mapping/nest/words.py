@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tcjit.grammar.arithmetic import total
 from tcjit.grammar.ast import Binary, Call, Const, Expr, Index, Select
-from tcjit.mapping.nest.strip_mine import with_indices
+from tcjit.grammar.walk import with_indices
 
 # functions of integers, the first in the lowest bits
 PACK = "pack"  # the low halves of two, or the low bytes of four
@@ -38,9 +39,7 @@ def word(value: Expr, group: TermGroup, adjacent: bool, flip: bool) -> Expr:
     zero = Const(0, dtype="int32")
     if not group.dim:
         return _word(PACK, [value, *[zero] * (ways - 1)], flip)
-    first = Binary("*", Const(ways, dtype="int64"), dim, dtype="int64")
-    places = [Binary("+", first, Const(number, dtype="int64"), dtype="int64") if number else first for number in range(ways)]
-    values = [with_indices(value, {group.dim: place}) for place in places]
+    values = [with_indices(value, {group.dim: total([(ways, dim)], number)}) for number in range(ways)]
     whole = _word(ADJACENT if adjacent else PACK, values, flip)
     if not group.missing:
         return whole

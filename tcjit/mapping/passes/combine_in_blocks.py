@@ -11,11 +11,11 @@ from dataclasses import replace
 from math import prod
 
 from tcjit.grammar.affine import guarded_accesses
-from tcjit.grammar.ast import Access, Binary, Const, Expr, Index
+from tcjit.grammar.arithmetic import index, total
+from tcjit.grammar.ast import Access, Expr, Index
 from tcjit.grammar.polynomial import names
-from tcjit.grammar.walk import rebuild
+from tcjit.grammar.walk import rebuild, with_index
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries
-from tcjit.mapping.nest.strip_mine import with_index
 from tcjit.mapping.storage import fresh
 
 MOST = 1 << 20  # loads of partial results by all blocks, which come from the cache that they share
@@ -122,8 +122,7 @@ def _by_chunks(a: Assignment, copies: dict[str, str], cut: set[str], count: int,
     dim = _cut(a, count, read)
     assert dim is not None  # or its operands had no copies
     size = next(upper for one, _, upper in a.bounds if one == dim) // count
-    place = Binary("*", chunk, Const(size, dtype="int64"), dtype="int64")
-    moved = Binary("+", place, Index(dim, dtype="int64"), dtype="int64")
+    moved = total([(size, chunk), (1, index(dim))])
     small = {one for access, _ in guarded_accesses(a.value) if access.tensor in copies for sub in access.subscripts for one in names(sub)}
     ordered = sorted(a.bounds, key=lambda bound: bound[0] not in small)  # what a block has of the copies comes from outer loops
     bounds = ((name, 0, count), *((one, lower, size if one == dim else upper) for one, lower, upper in ordered))

@@ -11,9 +11,9 @@ from dataclasses import replace
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Binary, Const, Select
 from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.walk import with_index
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.equality import Equality, equality, reads_inside, verify_equality, where
-from tcjit.mapping.nest.strip_mine import with_index
 from tcjit.mapping.reduction import identity
 
 

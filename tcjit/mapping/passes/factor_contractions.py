@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from tcjit.grammar.affine import guarded_accesses
+from tcjit.grammar.arithmetic import plus
 from tcjit.grammar.ast import Access, Binary, Expr, Index
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import wide_factors
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
-from tcjit.mapping.nest.strip_mine import plus
 from tcjit.mapping.reduction import identity
 
 TYPES = ("float32", "float64", "int32", "int64")  # in which sums run; halves are widened first

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from tcjit.grammar.affine import guarded_accesses, isl_name
-from tcjit.grammar.ast import Access, Binary, Const, Expr, Index, Select
+from tcjit.grammar.arithmetic import index, plus, total
+from tcjit.grammar.ast import Access, Expr, Index, Select
 from tcjit.grammar.dtypes import DTYPES
-from tcjit.grammar.walk import rebuild
+from tcjit.grammar.walk import rebuild, with_indices
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries
 from tcjit.mapping.machine import Machine
-from tcjit.mapping.nest.strip_mine import plus, with_indices
 from tcjit.mapping.operations import operations
 from tcjit.mapping.outer_loops import OuterLoops
 from tcjit.mapping.storage import Storage, fresh
@@ -201,8 +201,7 @@ class _Tiling:
         row, (least, beyond) = _row(a), rows
         extent = next(upper for name, _, upper in a.bounds if name == row)
         block = fresh(f"{row}_block", [name for name, _, _ in a.bounds])
-        start = Binary("*", Const(self.run.rows, dtype="int64"), Index(block, dtype="int64"), dtype="int64")
-        place = plus(Binary("+", start, Index(row, dtype="int64"), dtype="int64"), least)
+        place = total([(self.run.rows, index(block)), (1, index(row))], least)
         value = self.in_tiles(a, place, block, least)
         text = f"{self.run.rows} * {isl_name(block)} + {isl_name(row)} + {least}"
         facts = [f"{text} >= 0"] * (least < 0) + [f"{text} < {extent}"] * (self.run.rows * (blocks - 1) + beyond > extent)
