@@ -18,6 +18,7 @@ from tcjit.grammar.arithmetic import plus, times
 from tcjit.grammar.ast import Access, Expr, Index
 from tcjit.grammar.walk import children, walk
 from tcjit.layout import memory_order
+from tcjit.mapping.isl import union_map, union_set
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.storage import Storage
 from tcjit.mapping.strides import accesses
@@ -236,14 +237,14 @@ def verify_collapse(before: Scop, after: Scop, merges: tuple[Merge, ...]) -> Non
 def _addresses(scop: Scop, s: ScopStatement, kind: str) -> isl.UnionMap:
     """Which elements of which tensor a statement touches, counted through the tensor's memory."""
     accesses = scop.reads if kind == "reads" else scop.writes
-    own = accesses.intersect_domain(isl.UnionSet.read_from_str(scop.ctx, f"{{ {s.tuple_text} }}"))
+    own = accesses.intersect_domain(union_set(scop.ctx, [s.tuple_text]))
     lines = []
     for storage in scop.tensors:
-        axes = [f"a{i}" for i in range(len(storage.shape))]
+        axes = storage.axes
         # by unknown strides, and in tensors with gaps, axes are as they were
         order = memory_order(storage.layout, len(axes))
         steps = (None,) * len(axes) if order is None else storage.strides
         apart = [axes[axis] for axis in order or range(len(axes)) if steps[axis] is None]
         place = [*apart, " + ".join(["0", *(f"{step} * {axis}" for axis, step in zip(axes, steps, strict=True) if step is not None)])]
-        lines.append(f"{isl_name(storage.name)}[{', '.join(axes)}] -> {isl_name(storage.name)}[{', '.join(place)}]")
-    return own.apply_range(isl.UnionMap.read_from_str(scop.ctx, "{ " + "; ".join(lines) + " }"))
+        lines.append(f"{storage.element} -> {isl_name(storage.name)}[{', '.join(place)}]")
+    return own.apply_range(union_map(scop.ctx, lines))

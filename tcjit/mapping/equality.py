@@ -17,6 +17,7 @@ from tcjit.grammar.dtypes import DTYPES, holds
 from tcjit.grammar.polynomial import INTEGERS
 from tcjit.grammar.walk import rebuild, replaced, walk
 from tcjit.mapping.assignment import Assignment, Assignments, to_scop
+from tcjit.mapping.isl import points
 from tcjit.mapping.reduction import is_identity
 from tcjit.mapping.storage import Bounds, fresh
 
@@ -95,8 +96,7 @@ def verify_equality(before: Assignments, a: Assignment, e: Equality) -> None:
     instances = scop.instances(scop.statements[0]).reset_tuple_id().insert_dims(isl.dim_type.set, len(names), 1)
 
     def where_holds(fact: str) -> isl.Set:
-        text = f"{scop.parameters}{{ [{', '.join([*names, data])}] : {fact} }}"
-        return instances.intersect(isl.Set.read_from_str(scop.ctx, text))
+        return instances.intersect(points(scop.ctx, [*names, data], [fact], scop.parameters))
 
     for part in walk(near):
         kind, text = DTYPES[part.dtype], affine(_exact(part), before.values)

@@ -176,12 +176,12 @@ class Scop:
     @cached_property
     def elements(self) -> isl.UnionSet:
         """Every element of every tensor."""
-        boxes = []
-        for t in self.tensors:
-            axes = [f"a{i}" for i in range(len(t.shape))]
-            facts = [f"0 <= {a} < {extent}" for a, extent in zip(axes, t.extent_texts, strict=True)]
-            boxes.append(f"{isl_name(t.name)}[{', '.join(axes)}]" + (f" : {' and '.join(facts)}" if facts else ""))
+        boxes = [f"{t.element}{' : ' if t.inside else ''}{' and '.join(t.inside)}" for t in self.tensors]
         return union_set(self.ctx, boxes, self.parameters)
+
+    def universe(self, tensor: str) -> isl.UnionSet:
+        """All elements that a tensor of any extents has."""
+        return union_set(self.ctx, [self.tensor(tensor).element])
 
     def access_text(self, s: ScopStatement, tensor: str, subscripts: tuple[Expr, ...], guards: tuple[tuple[Expr, bool], ...]) -> str:
         """The access relation of one read or write, for ``relations``; a data-dependent subscript may touch its whole dimension."""

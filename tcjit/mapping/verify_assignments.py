@@ -22,6 +22,7 @@ from tcjit.grammar.dtypes import DTYPES, holds
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import children, rebuild, wide_factors, with_index, with_indices, with_names
 from tcjit.mapping.assignment import Assignment, Assignments, to_scop, to_statement
+from tcjit.mapping.isl import images, points
 from tcjit.mapping.reduction import identity
 from tcjit.mapping.verify_overlapped import OverlappedTiles
 
@@ -127,14 +128,14 @@ class _Replacement:
         a = replace(new[0], outer=None)
         ranges = {name: (lower, upper) for name, lower, upper in old.bounds}
         bounds, values = list(a.bounds), {}
-        for blocks, points in zip(a.bounds, a.bounds[1:]):
-            (outer, first, count), (dim, least, size) = blocks, points
+        for blocks, inner in zip(a.bounds, a.bounds[1:]):
+            (outer, first, count), (dim, least, size) = blocks, inner
             if outer in ranges:
                 continue
             if first or least or ranges.get(dim) != (0, count * size):
                 return "blocks do not have the points of the dimension"
             values[dim] = total([(size, index(outer)), (1, index(dim))])
-            bounds[bounds.index(points)] = (dim, 0, count * size)
+            bounds[bounds.index(inner)] = (dim, 0, count * size)
             bounds.remove(blocks)
         subscripts = tuple(with_indices(sub, values) for sub in old.subscripts)
         start = None if old.start is None else with_indices(old.start, values)
@@ -382,8 +383,7 @@ class _Replacement:
         text = condition(value.condition, self.values) if isinstance(value, Select) else None
         if text is None or not isinstance(value, Select):
             return False
-        names = ", ".join(map(isl_name, _dims(a)))
-        holds_where = isl.Set.read_from_str(self.scop.ctx, f"{self.scop.parameters}{{ [{names}] : {text} }}")
+        holds_where = self.where(a, text)
         inside, outside = where.intersect(holds_where), where.subtract(holds_where)
         return self.neutral(value.then, neutral, inside, a) and self.neutral(value.other, neutral, outside, a)
 
@@ -409,12 +409,14 @@ class _Replacement:
         return domain.apply(self.map(list(map(isl_name, _dims(a))), list(map(isl_name, order)))) if order else domain
 
     def map(self, names: Sequence[str], to: Sequence[str]) -> isl.Map:
-        return isl.Map.read_from_str(self.scop.ctx, f"{self.scop.parameters}{{ [{', '.join(names)}] -> [{', '.join(to)}] }}")
+        return images(self.scop.ctx, names, to, self.scop.parameters)
+
+    def where(self, a: Assignment, fact: str) -> isl.Set:
+        return points(self.scop.ctx, map(isl_name, _dims(a)), [fact], self.scop.parameters)
 
     def empty(self, instances: isl.Set, a: Assignment, fact: str) -> bool:
         """Whether a fact holds for none of the instances of an assignment."""
-        names = ", ".join(map(isl_name, _dims(a)))
-        return bool(instances.intersect(isl.Set.read_from_str(self.scop.ctx, f"{self.scop.parameters}{{ [{names}] : {fact} }}")).is_empty())
+        return bool(instances.intersect(self.where(a, fact)).is_empty())
 
     def agree(self, old: Expr, new: Expr, instances: isl.Set, a: Assignment, places: Mapping[str, str] | None = None) -> bool:
         """Whether a value in the terms of ``a`` is the old one, with indices in ``places`` replaced, wherever ``a`` is executed."""

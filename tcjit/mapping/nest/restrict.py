@@ -16,6 +16,7 @@ from tcjit.errors import VerifyError
 from tcjit.grammar.affine import condition
 from tcjit.grammar.ast import Expr, Select
 from tcjit.grammar.walk import walk
+from tcjit.mapping.isl import points
 from tcjit.mapping.nest.statement import AffineStatement, parameters
 from tcjit.mapping.reduction import guarded_term, identity, is_identity
 
@@ -58,4 +59,4 @@ def _value(s: AffineStatement, where: isl.Set, values: Mapping[str, int], expect
 
 
 def _where(s: AffineStatement, text: str) -> isl.Set:
-    return isl.Set.read_from_str(s.domain.get_ctx(), f"{parameters(s.domain)}{{ [{', '.join(s.dims)}] : {text} }}")
+    return points(s.domain.get_ctx(), s.dims, [text], parameters(s.domain))

@@ -16,7 +16,7 @@ from tcjit.grammar.ast import Access, Expr
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.footprint import WIDE, piece
 from tcjit.mapping.gpu_nest import Distribution, GroupPlan, MappedStatement, StagedCopy, StatementPlan, by_kernel
-from tcjit.mapping.isl import constraint_text
+from tcjit.mapping.isl import constraint_text, points
 from tcjit.mapping.marks import GridBlock, Mark
 from tcjit.mapping.reduction import identity
 from tcjit.mapping.scop import DynamicBounds
@@ -134,7 +134,7 @@ class _Promotion:
         of = isl.Map.read_from_str(scop.ctx, f"{scop.parameters}{{ [{dims}] -> [{names}] : {' and '.join(digits)} }}")
         facts = [f"0 <= {u.name} < {u.share.tiles}" for u in uniform]
         facts += [f"{lower} <= {name} < {upper}" for name, lower, upper in dynamic]
-        every = isl.Set.read_from_str(scop.ctx, f"{scop.parameters}{{ [{names}] : {' and '.join([*facts, *scop.context])} }}")
+        every = points(scop.ctx, [names], [*facts, *scop.context], scop.parameters)
         used = scop.instances(self.reader).reset_tuple_id().apply(of).intersect(every)
         if every.is_subset(used) or (self.asynchronous and self._interrupted(used, names)):
             return []

@@ -18,7 +18,7 @@ from tcjit.grammar.ast import Access, Binary, Call, Const, Expr, Index, Size
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import walk, with_indices
 from tcjit.mapping.assignment import Assignment, Assignments, DynamicRanges, Temporaries, rewrite
-from tcjit.mapping.isl import context
+from tcjit.mapping.isl import context, images, points
 from tcjit.mapping.nest.affine_statement import affine_statement
 from tcjit.mapping.nest.restrict import restrict, verify_restrict
 from tcjit.mapping.nest.statement import DIM, AffineStatement, parameter_names, parameters
@@ -63,8 +63,7 @@ def _for_all_sizes(s: AffineStatement) -> AffineStatement | None:
     dynamic sizes, as those of a sum from a result to the end do."""
     domain, results = (where.project_out(DIM.param, 0, where.dim(DIM.param)) for where in (s.domain, s.results))
     ends = [f"{dim} < {extent}" for dim, extent in s.dynamic.items() if dim in s.outputs]
-    text = f"{parameters(s.domain)}{{ [{', '.join(s.dims)}] : {' and '.join(ends) or '0 = 0'} }}"
-    here = domain.intersect(isl.Set.read_from_str(s.domain.get_ctx(), text)).intersect_params(s.results.params())
+    here = points(s.domain.get_ctx(), s.dims, ends, parameters(s.domain)).intersect(domain).intersect_params(s.results.params())
     return replace(s, domain=domain, results=results) if here.is_equal(s.domain) else None
 
 
@@ -79,8 +78,7 @@ def _added(s: AffineStatement, dim: str, step: int) -> tuple[dict[str, int], int
     count = len(s.outputs)
 
     def shifted(where: isl.Set, dims: Sequence[str]) -> isl.Set:
-        images = ", ".join(f"{name} + {step}" if name == isl_name(dim) else name for name in dims)
-        return where.apply(isl.Map.read_from_str(where.get_ctx(), f"{{ [{', '.join(dims)}] -> [{images}] }}"))
+        return where.apply(images(where.get_ctx(), dims, (f"{name} + {step}" if name == isl_name(dim) else name for name in dims)))
 
     inner = s.results.intersect(shifted(s.results, s.outputs))
     rest = inner.insert_dims(DIM.set, count, len(s.terms))
@@ -114,8 +112,7 @@ def _first(a: Assignment, s: AffineStatement, dim: str, step: int) -> Assignment
         place = bounds[dim][0] if step > 0 else bounds[dim][1] - 1
         at, bounds[dim] = Const(place, dtype="int64"), (place, place + 1)
     ctx, term, last = s.domain.get_ctx(), a.terms[0][0], len(s.dims) - 1
-    text = f"{parameters(s.domain)}{{ [{', '.join(s.dims)}] : {isl_name(dim)} = {affine(at, {})} }}"
-    here = s.domain.intersect(isl.Set.read_from_str(ctx, text))
+    here = s.domain.intersect(points(ctx, s.dims, [f"{isl_name(dim)} = {affine(at, {})}"], parameters(s.domain)))
     if here.is_empty():
         assert a.start is not None
         results = tuple((one, *bounds[one]) for one, _, _ in a.results)
