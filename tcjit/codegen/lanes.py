@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -78,7 +78,7 @@ class LaneEmitter(ReadEmitter):
             self.declarations |= dict.fromkeys(vector_copies.PADDED)
             return
         if (branch := self.unswitched(node.loop)) is not None:
-            self.unswitch(node, branch)
+            self.unswitch(runs(node.loop.body)[0], branch, partial(self.simd, node))
             return
         if (conditions := self.conditions(node.loop)) is not None:
             self.split(conditions)
@@ -98,16 +98,11 @@ class LaneEmitter(ReadEmitter):
     def split(self, conditions: LaneConditions) -> None:
         """A loop without conditions where those that do not move with it hold, and one that asks them elsewhere, each cut where others
         change."""
-        run = conditions.run
-        branch = conditions.branch(self.mapped.scop.statement(run.statement).value)
+        branch = conditions.branch(self.mapped.scop.statement(conditions.run.statement).value)
         if branch is None:
             self.cut(conditions)
-            return
-        self.run_now = run
-        with self.when([self.printer.value(branch.condition)]), self.valued(run, branch.then):
-            self.cut(conditions)
-        with self.indented("else {"), self.valued(run, branch.other):
-            self.cut(conditions)
+        else:
+            self.unswitch(conditions.run, branch, partial(self.cut, conditions))
 
     def cut(self, conditions: LaneConditions) -> None:
         for loop, value in conditions.parts(self.mapped.scop.statement(conditions.run.statement).value):
@@ -217,14 +212,13 @@ class LaneEmitter(ReadEmitter):
         rows = [[sub for _, sub in gathers] for gathers in found if gathers]
         return value if any(not any(self.moves(sub, run, loop.variable) for sub in row) for row in rows) else None
 
-    def unswitch(self, node: SimdLoop, branch: Select) -> None:
-        """A loop for each side of a branch."""
-        (run,) = runs(node.loop.body)
+    def unswitch(self, run: Run, branch: Select, write: Callable[[], None]) -> None:
+        """The loop over a statement for each side of a branch."""
         self.run_now = run
         with self.when([self.printer.value(branch.condition)]), self.valued(run, branch.then):
-            self.simd(node)
+            write()
         with self.indented("else {"), self.valued(run, branch.other):
-            self.simd(node)
+            write()
 
     @contextmanager
     def valued(self, run: Run, value: Expr) -> Iterator[None]:
@@ -261,8 +255,8 @@ class LaneEmitter(ReadEmitter):
         first = Linear.of("tc_first")
 
         def place(tensor: str, subscripts: tuple[Expr, ...], backwards: bool) -> str:
-            self.run_now = substitute(run, {loop.variable: first + (found.width - 1 if backwards else 0)})
-            return f"&{self.place(tensor, subscripts)}"
+            moved = substitute(run, {loop.variable: first + (found.width - 1 if backwards else 0)})
+            return self.pointer(tensor, subscripts, moved)
 
         source, before = "tc_terms", []
         if found.step is not None and isinstance(found.term, Access):
@@ -341,8 +335,7 @@ class LaneEmitter(ReadEmitter):
             if before:
                 return "tc_terms"
             assert access is not None
-            self.run_now = substitute(run, {loop.variable: Linear.of(at)})
-            return f"&{self.place(access.tensor, access.subscripts)}"
+            return self.pointer(access.tensor, access.subscripts, substitute(run, {loop.variable: Linear.of(at)}))
 
         self.declarations |= dict.fromkeys(declarations(found.dtype, found.width))
         self.profile.vector = True

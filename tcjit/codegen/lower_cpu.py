@@ -27,8 +27,9 @@ from tcjit.codegen.loops import (
 )
 from tcjit.codegen.memory import KernelMemory
 from tcjit.codegen.parallel_regions import merged
-from tcjit.codegen.scope import LoopScope
-from tcjit.codegen.trip_counts import below, fewest, work
+from tcjit.codegen.scope import LoopScope, inside
+from tcjit.codegen.trip_counts import iterations as iterations_of
+from tcjit.codegen.trip_counts import work
 from tcjit.errors import MappingError
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.linear import Linear, limits
@@ -127,7 +128,7 @@ class _CpuLowering(LoopScope):
             collapsed = {outer.variable for outer in loops[:depth]}
             if iterations >= FAIR_SHARE or (loop.lower.variables | loop.upper.variables) & collapsed:
                 break
-            trips = loop.trips if loop.trips is not None else fewest(loop, self.ranges)
+            trips = loop.trips if loop.trips is not None else iterations_of(loop, self.ranges)[0]
             depth += 1
             iterations *= max(1, trips)
         pays, worth = self.worth(loops[:depth])
@@ -145,7 +146,7 @@ class _CpuLowering(LoopScope):
             return bool(loops), None
         ranges = self.ranges
         for loop in loops:
-            ranges = below(loop, ranges)
+            ranges = inside(loop, ranges)
         cost = work(loops[-1].body, self.mapped.scop, ranges)
         rounds = prod(loop.trips or 1 for loop in loops)
         alike = prod(loop.step for loop in dynamic)  # iterations in which sizes are counted as one

@@ -337,14 +337,10 @@ class _Step:
             at = v * self.row_pass.unit + first
             yield first, at // width, self.mask(dtype, at)
 
-    def place(self, access: Access, begin: Run) -> str:
-        self.emitter.run_now = begin
-        return f"&{self.emitter.place(access.tensor, access.subscripts)}"
-
     def load(self, array: str, begin: Run, access: Access, v: int) -> None:
         """Elements into an array, as lanes compute with them."""
         call, narrow = self.row_pass.call, self.row_pass.dtype(access.tensor)
-        dtype, place = computed(narrow), self.place(access, begin)
+        dtype, place = computed(narrow), self.emitter.pointer(access.tensor, access.subscripts, begin)
         load = f"load_{narrow_name(narrow)}" if narrow != dtype else "load"
         for first, _, mask in self.pieces(dtype, v):
             source = f"{place} + {first}" if first else place
@@ -354,7 +350,7 @@ class _Step:
 
     def store(self, array: str, begin: Run, s: ScopStatement, v: int) -> None:
         """An array to memory, as far as it counts."""
-        call, dtype, place = self.row_pass.call, self.row_pass.dtype(s.tensor), self.place(_target(s), begin)
+        call, dtype, place = self.row_pass.call, self.row_pass.dtype(s.tensor), self.emitter.pointer(s.tensor, s.subscripts, begin)
         wide = computed(dtype)
         function = f"store_{narrow_name(dtype)}" if dtype != wide else "store"
         for first, at, mask in self.pieces(wide, v):

@@ -126,6 +126,19 @@ def insert_band(
     return node
 
 
+def nested_bands(scop: Scop, s: ScopStatement, bands: Iterable[tuple[Mark | None, Sequence[str], bool]], tile: Mark) -> isl.Schedule:
+    """The tree of a statement by itself, bands inside one another: for each the mark above it, its expressions, of which there may be
+    none, and whether their iterations may run at once. Below the first, which threads share, stands the mark of a tile."""
+    node = isl.Schedule.from_domain(scop.domain).get_root().child(0)
+    for number, (mark, texts, coincident) in enumerate(bands):
+        if texts:
+            node = insert_band(scop, node, [{s.name: text} for text in texts], range(len(texts)) if coincident else ())
+            node = (insert_mark(node, mark).child(0) if mark else node).child(0)
+        if not number:
+            node = insert_mark(node, tile).child(0)
+    return node.get_schedule()
+
+
 def insert_sequence(
     node: isl.ScheduleNode, filters: Sequence[isl.UnionSet], grow: Callable[[isl.ScheduleNode, int], isl.ScheduleNode]
 ) -> isl.ScheduleNode:

@@ -15,7 +15,7 @@ from functools import cached_property
 import islpy as isl
 
 from tcjit.errors import VerifyError
-from tcjit.grammar.affine import affine, condition, guarded_accesses, isl_name
+from tcjit.grammar.affine import affine, condition, isl_name
 from tcjit.grammar.arithmetic import index, plus, total
 from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index, Select
 from tcjit.grammar.dtypes import DTYPES, holds
@@ -98,8 +98,7 @@ class _Replacement:
         end = next(number for number, a in enumerate(self.program) if a is update)
         if any(copy.tensor in self.before or self.program[end - len(copies) : end] != tuple(copies) for copy in copies):
             return "a value is stored where others see it"
-        given = {access.tensor for access, _ in guarded_accesses(update.value)}
-        given -= {access.tensor for access, _ in guarded_accesses(old.value)}
+        given = update.inputs - old.inputs
         ranges = {name: (lower, upper) for name, lower, upper in old.bounds}
 
         def inlined(value: Expr) -> Expr:
@@ -115,7 +114,7 @@ class _Replacement:
             whole = set(dims) == set(_dims(a)) and len(dims) == len(a.subscripts)
             limits = {name: (lower, upper) for name, lower, upper in a.bounds}
             fits = all(isinstance(index, Index) and ranges.get(index.name) == limits[dim] for dim, index in dims.items())
-            if not (plain and whole and fits) or changed & {access.tensor for access, _ in guarded_accesses(a.value)}:
+            if not (plain and whole and fits) or changed & a.inputs:
                 return value
             return inlined(with_indices(a.value, dims))
 
@@ -196,7 +195,7 @@ class _Replacement:
             return "the partial results do not start at the identity"
         if accumulate.subscripts != (index(chunk), *old.subscripts) or lower != 0 or storage.shape != (count, *target.shape):
             return "partial results share an element"
-        if any(access.tensor == old.tensor for access, _ in guarded_accesses(old.value)):
+        if old.tensor in old.inputs:
             return "the terms depend on results"
         if not any(self.once(old, accumulate, dim) for dim, _, _ in old.terms):
             return "the chunks do not hold every term once"
@@ -223,7 +222,7 @@ class _Replacement:
         copies = {b.tensor: a.tensor for a, b in pairs if a.tensor != b.tensor}
         if len(new) != 1 or len(pairs) < len(before.assignments) or len(set(copies.values())) < len(copies):
             return "something was added"
-        used = {a.tensor for a in after.assignments} | {read.tensor for a in after.assignments for read, _ in guarded_accesses(a.value)}
+        used = {tensor for a in after.assignments for tensor in (a.tensor, *a.inputs)}
         for copy, tensor in copies.items():
             whole, each = self.before[tensor], self.after[copy]
             if copy in self.before or {whole.role, each.role} != {"temporary"} or tensor in used:
@@ -331,7 +330,7 @@ class _Replacement:
                 return "not all of a part is stored"
             if storage.dtype != copy.value.dtype or storage.dynamic_extents != old.extents(_dims(copy)):
                 return "a part is stored otherwise"
-            if any(access.tensor == old.tensor for access, _ in guarded_accesses(copy.value)):
+            if old.tensor in copy.inputs:
                 return "a part depends on results"
 
         def inlined(value: Expr) -> Expr:
@@ -343,7 +342,7 @@ class _Replacement:
             same = all(ranges.get(name) == ranges[dim] for dim, name in read.items())
             return with_names(copy.value, read) if same else value
 
-        if any(access.tensor in definitions for copy in copies for access, _ in guarded_accesses(copy.value)):
+        if any(copy.inputs & definitions.keys() for copy in copies):
             return "a part is read before it is stored"
         return "" if replace(update, value=inlined(update.value)) == old else "the terms changed"
 

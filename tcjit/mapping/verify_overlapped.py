@@ -44,7 +44,7 @@ class OverlappedTiles:
             return wrong
         for a in new:
             written = {one.tensor for one in group if one.tensor in self.known}
-            if written & {access.tensor for access, _ in guarded_accesses(a.value)}:
+            if written & a.inputs:
                 return "it reads what the blocks write"
             if wrong := self.wrong_reads(a, group):
                 return wrong
@@ -63,7 +63,7 @@ class OverlappedTiles:
         if stored.tensor in self.known:
             return self.wrong_result(old, stored)
         storage = next(storage for storage in self.before.tensors if storage.name == old.tensor)
-        read = any(access.tensor == old.tensor for a in self.after.assignments for access, _ in guarded_accesses(a.value))
+        read = any(old.tensor in a.inputs for a in self.after.assignments)
         return "a result is lost" if storage.role != "temporary" or read else ""
 
     def wrong_tile(self, old: Assignment, made: Assignment) -> str:

@@ -33,7 +33,7 @@ def affine_statement(name: str, a: Assignment, tensors: Mapping[str, Storage], p
         return address(access, dims, tensors, program, ctx)
 
     elements = {name: storage.known_elements for name, storage in tensors.items()}
-    reads = {access: place(access) for access, _ in guarded_accesses(a.value)}
+    reads = {access: place(access) for access in a.reads}
     starts = {access: place(access) for access, _ in guarded_accesses(a.start)} if a.start is not None else {}
     write = place(Access(a.tensor, a.subscripts, dtype=a.value.dtype))
     shared = tuple(map(isl_name, a.outer.dims)) if a.outer else ()
@@ -52,7 +52,7 @@ def with_epilogue(s: FlatStatement, epilogue: Epilogue, tensors: Mapping[str, St
         return linear_form(access.tensor, tensors[access.tensor].known_elements, place, outputs, s.results)
 
     def store(e: Assignment) -> PointwiseStore:
-        reads = {access: flat(access) for access, _ in guarded_accesses(e.value) if access.tensor != s.write.tensor}
+        reads = {access: flat(access) for access in e.reads if access.tensor != s.write.tensor}
         return PointwiseStore(flat(Access(e.tensor, e.subscripts, dtype=e.value.dtype)), tensors[e.tensor].dtype, e.value, reads)
 
     return replace(s, epilogue=tuple(map(store, epilogue.assignments)), stored=epilogue.stored)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tcjit.grammar.affine import guarded_accesses, is_gather
+from tcjit.grammar.affine import is_gather
 from tcjit.grammar.ast import Access, Const, Expr, Index
 from tcjit.grammar.walk import children, rebuild, walk, with_indices
 from tcjit.mapping.assignment import Assignment
@@ -49,16 +49,16 @@ def epilogue_of(
     kinds."""
     chain: list[Assignment] = []
     places = {a.tensor: a.subscripts}  # of the elements at hand
-    read = {access.tensor for access in _reads(a)}
+    read = a.inputs
     for e in following if a.start is not None else ():
         renamed = _over_results(a, e, places)
         if renamed is None or e.tensor in read or places.get(e.tensor, renamed.subscripts) != renamed.subscripts:
             break
         chain.append(renamed)
-        read |= {access.tensor for access in _reads(e)} - places.keys()
+        read |= e.inputs - places.keys()
         places[e.tensor] = renamed.subscripts
     for count in range(len(chain), 0, -1):
-        outside = {t for other in (*others, *following[count:]) for t in _tensors(other)}
+        outside = {t for other in (*others, *following[count:]) for t in (other.tensor, *other.inputs)}
         stores = _forwarded(a, chain[:count], outside, tensors)
         if stores:
             overwritten = any(e.tensor == a.tensor for e in chain[:count])
@@ -74,7 +74,7 @@ def _over_results(a: Assignment, e: Assignment, places: Mapping[str, tuple[Expr,
         return None
     if a.outer is not None and (e.outer is None or e.outer.number != a.outer.number):
         return None
-    reads = [access for access in _reads(e) if access.tensor in places]
+    reads = [access for access in e.reads if access.tensor in places]
     renaming = _renaming(reads[0].subscripts, places[reads[0].tensor]) if reads else None
     if renaming is None or set(renaming.values()) != {name for name, _, _ in a.results}:
         return None
@@ -87,7 +87,7 @@ def _over_results(a: Assignment, e: Assignment, places: Mapping[str, tuple[Expr,
     renamed = replace(
         e, subscripts=tuple(with_indices(sub, values) for sub in e.subscripts), value=with_indices(e.value, values), bounds=a.results
     )
-    at_hand = all(access.subscripts == places.get(access.tensor, access.subscripts) for access in _reads(renamed))
+    at_hand = all(access.subscripts == places.get(access.tensor, access.subscripts) for access in renamed.reads)
     return renamed if at_hand else None
 
 
@@ -145,9 +145,3 @@ def _is_pointwise(value: Expr) -> bool:
     return not isinstance(value, Index) and all(map(_is_pointwise, children(value)))
 
 
-def _reads(a: Assignment) -> list[Access]:
-    return [access for access, _ in guarded_accesses(a.value)]
-
-
-def _tensors(a: Assignment) -> set[str]:
-    return {access.tensor for access in _reads(a)} | {a.tensor}

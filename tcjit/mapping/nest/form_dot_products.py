@@ -106,8 +106,7 @@ class _Former:
             if number:
                 made, times = self.sum(factor, group, Call(DOT_PRODUCTS[4], call, dtype="int32"))
                 sums.append(made)
-                element = Access(made.tensor, made.subscripts, dtype="int32")
-                terms.append(Binary("*", element, _int32(-number * times), dtype="int32"))
+                terms.append(Binary("*", made.element, _int32(-number * times), dtype="int32"))
         start: Expr = _int32(constant)
         for term in terms:
             start = Binary("+", start, term, dtype="int32")
@@ -156,15 +155,10 @@ class _Former:
         moving = {name for sub in factor.access.subscripts for name in names(sub)}
         bounds = tuple(bound for bound in self.bounds(group) if bound[0] in moving)
         results = tuple(bound for bound in bounds if bound[0] not in a.reduction)
-        shape = tuple(upper for _, _, upper in results)
-        extents = a.extents(name for name, _, _ in results)
-        target = self.temporaries.add(a.source, f"{factor.access.tensor}_sums", "int32", shape, extents)
-        dynamic = {name: a.dynamic[name] for name, _, _ in results if name in a.dynamic}
-        subscripts = tuple(Index(name, dtype="int64") for name, _, _ in results)
+        made = self.temporaries.stored(a, f"{factor.access.tensor}_sums", value, results)
         reduction = tuple(name for name in a.reduction if name in moving)
         times = prod(upper - lower for name, lower, upper in a.terms if name not in moving)
-        made = Assignment(target.name, subscripts, "+=", value, bounds, a.source, reduction, _int32(0), dynamic)
-        return made, times
+        return replace(made, operator="+=", bounds=bounds, reduction=reduction, start=_int32(0)), times
 
     def is_read_once(self, access: Access) -> bool:
         """Whether each point of the dimensions that an access moves with reads an element of its own, and one that there is."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Binary, Const, Select
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.walk import with_index
@@ -24,7 +23,7 @@ def eliminate_indices(before: Assignments, prove: bool) -> Assignments:
         dtype = temporaries.tensors[a.tensor].dtype
         if a.empty or a.constraints or a.start is None or a.start != identity(a.operator, dtype) or a.value.dtype != dtype:
             return [a]
-        if any(access.tensor == a.tensor for access, _ in guarded_accesses(a.value)):
+        if a.tensor in a.inputs:
             return [a]
         left = a
         for index in a.reduction:

@@ -63,7 +63,7 @@ def factor_contractions(before: Assignments) -> Assignments:
     def contracted(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
         if a.operator != "+=" or not a.reduction or a.empty or a.dynamic or a.constraints or a.value.dtype not in TYPES:
             return [a]
-        if temporaries.tensors[a.tensor].dtype != a.value.dtype or any(one.tensor == a.tensor for one, _ in guarded_accesses(a.value)):
+        if temporaries.tensors[a.tensor].dtype != a.value.dtype or a.tensor in a.inputs:
             return [a]
         contraction = _Contraction(a)
         operations, every = contraction.at_once(contraction.all), contraction.all

@@ -18,7 +18,7 @@ from tcjit.mapping.marks import Parallel, Scatter, Simd, Tile
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.parallelise import cost_of_point, worth_threads
 from tcjit.mapping.scop import Scop, ScopStatement
-from tcjit.mapping.tree import insert_band, insert_mark
+from tcjit.mapping.tree import nested_bands
 
 BLOCK = 64  # results that the part of a row which one thread takes is a multiple of
 
@@ -38,7 +38,6 @@ def schedule_scatter(scop: Scop, s: ScopStatement, options: Options, machine: Ma
     blocks = [f"floor({isl_name(lane)}/{block})"] if block else []
     lanes = [f"({isl_name(lane)} mod {block})" if block else isl_name(lane)] if lane else []
 
-    node = isl.Schedule.from_domain(scop.domain).get_root().child(0)
     bands = (
         (Parallel() if shared else None, [*map(isl_name, outer), *blocks], True),
         (None, list(map(isl_name, terms)), False),
@@ -47,13 +46,7 @@ def schedule_scatter(scop: Scop, s: ScopStatement, options: Options, machine: Ma
         (None if lanes else Simd(), list(map(isl_name, rest)), False),
         (Simd(), lanes, True),
     )
-    for number, (mark, texts, coincident) in enumerate(bands):
-        if texts:
-            node = insert_band(scop, node, [{s.name: text} for text in texts], range(len(texts)) if coincident else ())
-            node = (insert_mark(node, mark).child(0) if mark else node).child(0)
-        if not number:  # threads take what is outside of a tile
-            node = insert_mark(node, Tile(next(counter))).child(0)
-    return node.get_schedule()
+    return nested_bands(scop, s, bands, Tile(next(counter)))
 
 
 def _block(extent: int, threads: int) -> int:

@@ -14,7 +14,6 @@ from math import inf, prod
 import islpy as isl
 
 from tcjit.errors import MappingError
-from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr
 from tcjit.grammar.walk import walk, with_indices
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
@@ -66,7 +65,7 @@ def tile_reductions(before: Assignments, options: Options, machine: Machine, pro
             return [replace(a, fused=True, outer=a.outer if within else None)]
         if (single := _of_single_terms(a)) is not None:
             return [single]
-        shared = [(other, _read(a) & (_read(other) | {other.tensor})) for other in _beside(program, number)]
+        shared = [(other, a.inputs & (other.inputs | {other.tensor})) for other in _beside(program, number)]
         alone = not any(names and _walk_alike(other, names, temporaries.tensors, before.values) for other, names in shared)
         tiling = _ReductionTiling(f"T{number}", a, Epilogue(), alone, setting)
         if a.operator in EXTREMA and a.value.dtype in NARROW["float32"]:
@@ -259,7 +258,7 @@ class _ReductionTiling:
 
         def copying(copy: Assignment) -> float:
             elements = prod(upper - lower for _, lower, upper in copy.bounds)
-            return self.core.copy_cycles(elements, together=copy.subscripts == next(guarded_accesses(copy.value))[0].subscripts)
+            return self.core.copy_cycles(elements, together=copy.subscripts == copy.reads[0].subscripts)
 
         return min(choices, key=cycles)
 
@@ -359,7 +358,7 @@ def _beside(program: Sequence[Assignment], number: int) -> list[Assignment]:
         return [*program[:number], *program[number + 1 :]]
     needing, found = {a.tensor}, [*program[:number]]
     for other in program[number + 1 :]:
-        if _read(other) & needing:
+        if other.inputs & needing:
             needing.add(other.tensor)
         else:
             found.append(other)
@@ -371,12 +370,8 @@ def _walk_alike(other: Assignment, names: set[str], tensors: Mapping[str, Storag
     near = [dim for dim, _, _ in other.results if stride_in(tensors[other.tensor], other.subscripts, dim, values) == 1]
     if other.reduction or other.tensor in names or not near:  # a reduction may walk along its terms
         return True
-    reads = [access for access, _ in guarded_accesses(other.value) if access.tensor in names]
+    reads = [access for access in other.reads if access.tensor in names]
     return any(stride_in(tensors[access.tensor], access.subscripts, near[0], values) in (0, 1, None) for access in reads)
-
-
-def _read(a: Assignment) -> set[str]:
-    return {access.tensor for access, _ in guarded_accesses(a.value)}
 
 
 def _in_order(a: Assignment, order: Sequence[int], temporaries: Temporaries) -> Assignment:

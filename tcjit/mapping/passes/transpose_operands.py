@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tcjit.grammar.affine import guarded_accesses
-from tcjit.grammar.ast import Access, Expr, Index
+from tcjit.grammar.ast import Access, Expr
 from tcjit.grammar.walk import replaced
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.storage import Bounds
@@ -30,7 +30,7 @@ def transpose_operands(before: Assignments) -> Assignments:
         near = strides_in(temporaries.tensors[a.tensor], a.subscripts, a.bounds, before.values)
         bounds = tuple(bound for _, bound in sorted(zip(near, a.bounds, strict=True), key=lambda pair: -(pair[0] or 0)))
         reads = dict.fromkeys(access for access, guards in guarded_accesses(a.value) if not guards and access.tensor != a.tensor)
-        read = {access.tensor for access, _ in guarded_accesses(a.value)}
+        read = a.inputs
         copies: dict[Expr, Expr] = {}
         assignments = []
         for access in reads:
@@ -38,12 +38,11 @@ def transpose_operands(before: Assignments) -> Assignments:
             steps = strides_in(storage, access.subscripts, a.bounds, before.values)
             if storage.role == "temporary" or not all(near) or None in steps or not _is_across(a.bounds, near, steps):
                 continue
-            copy = temporaries.add(a.source, f"{access.tensor}_transposed", access.dtype, [upper for _, _, upper in bounds])
-            order = tuple(Index(name, dtype="int64") for name, _, _ in bounds)
-            copies[access] = Access(copy.name, order, dtype=access.dtype)
+            copy = temporaries.stored(a, f"{access.tensor}_transposed", access, bounds)
+            copies[access] = copy.element
             # the loops of a reduction whose result is read are none that a tile could be cut from
             apart = any(other.reduction and other.tensor in read for other in before.assignments if not other.tiled)
-            assignments.append(Assignment(copy.name, order, "=", access, bounds, a.source, fuse_outer_only=apart))
+            assignments.append(replace(copy, fuse_outer_only=apart))
         return [*assignments, replace(a, value=replaced(a.value, copies))]
 
     return rewrite(before, visit)
