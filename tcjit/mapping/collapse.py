@@ -16,6 +16,7 @@ from tcjit.errors import VerifyError
 from tcjit.grammar.affine import isl_name
 from tcjit.grammar.arithmetic import plus, times
 from tcjit.grammar.ast import Access, Expr, Index
+from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import children, walk
 from tcjit.layout import memory_order
 from tcjit.mapping.isl import union_map, union_set
@@ -116,8 +117,8 @@ def _closure(scop: Scop, tensor: str, axis: int) -> tuple[Axes, list[Merge]] | N
 
 def _position(access: Access, outer: str, inner: str) -> int | None:
     """The axis of an access at which the two dimensions stand side by side."""
-    names = [sub.name if isinstance(sub, Index) else "" for sub in access.subscripts]
-    return next((at for at in range(len(names) - 1) if names[at] == outer and names[at + 1] == inner), None)
+    own = [sub.name if isinstance(sub, Index) else "" for sub in access.subscripts]
+    return next((at for at in range(len(own) - 1) if own[at] == outer and own[at + 1] == inner), None)
 
 
 def _fits(scop: Scop, s: ScopStatement, merge: Merge, axes: Axes) -> bool:
@@ -135,7 +136,7 @@ def _fits(scop: Scop, s: ScopStatement, merge: Merge, axes: Axes) -> bool:
         first = axes.get(access.tensor)
         at = _position(access, merge.outer, merge.inner)
         rest = [sub for position, sub in enumerate(access.subscripts) if at is None or position not in (at, at + 1)]
-        if at != first or any(_names(sub) & {merge.outer, merge.inner} for sub in rest):
+        if at != first or any(names(sub).keys() & {merge.outer, merge.inner} for sub in rest):
             return False
         if first is not None and scop.tensor(access.tensor).shape[first + 1] != merge.extent:
             return False
@@ -148,11 +149,6 @@ def _fills(scop: Scop, s: ScopStatement, merge: Merge, axes: Axes, most: int) ->
     if at is None or storage.role != "temporary" or storage.shape[at + 1] != merge.extent or s.dynamic_bounds:
         return False
     return s.points * FEW <= most and not axes.keys() & {a.tensor for a, _ in s.reads()}
-
-
-def _names(expr: Expr) -> set[str]:
-    names = {expr.name} if isinstance(expr, Index) else set()
-    return names.union(*map(_names, children(expr))) if children(expr) else names
 
 
 def _bare(expr: Expr) -> set[str]:

@@ -14,7 +14,7 @@ from tcjit.grammar.affine import affine, is_gather, isl_name
 from tcjit.grammar.arithmetic import times
 from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index, Select, Size, Unary
 from tcjit.grammar.dtypes import DTYPES, holds
-from tcjit.grammar.polynomial import INTEGERS
+from tcjit.grammar.polynomial import INTEGERS, names
 from tcjit.grammar.walk import rebuild, replaced, walk
 from tcjit.mapping.assignment import Assignment, Assignments, to_scop
 from tcjit.mapping.isl import points
@@ -53,8 +53,8 @@ def equality(a: Assignment, index: str, values: Mapping[str, int]) -> Equality |
         if found is None:
             continue
         data, value = found
-        before = tuple(one for one in conditions[:number] if not _mentions(one, index))
-        moved = tuple(one for one in conditions[:number] if _mentions(one, index))
+        before = tuple(one for one in conditions[:number] if index not in names(one))
+        moved = tuple(one for one in conditions[:number] if index in names(one))
         # evaluated for other values of the index than before, or for an empty range of it
         unsure = (*moved, *before, value) if moved or index in a.dynamic else ()
         if not any(map(_may_fail, unsure)):
@@ -85,18 +85,18 @@ def verify_equality(before: Assignments, a: Assignment, e: Equality) -> None:
         if one not in conditions:
             raise VerifyError(f"equality: {a.show()}: a condition is new")
         conditions.remove(one)
-    if len(conditions) != 1 or (term, identity) != (e.term, e.identity) or any(_mentions(one, e.index) for one in (*e.before, e.value)):
+    if len(conditions) != 1 or (term, identity) != (e.term, e.identity) or any(e.index in names(one) for one in (*e.before, e.value)):
         raise VerifyError(f"equality: {a.show()}: a condition is gone")
     compared = conditions[0]
     assert isinstance(compared, Binary) and e.data in (compared.left, compared.right)
     near = compared.left if compared.right == e.data else compared.right
     scop = to_scop(replace(before, assignments=(a,)))
-    names = [isl_name(name) for name, _, _ in a.bounds]
-    data = fresh("data", names)
-    instances = scop.instances(scop.statements[0]).reset_tuple_id().insert_dims(isl.dim_type.set, len(names), 1)
+    dims = [isl_name(name) for name, _, _ in a.bounds]
+    data = fresh("data", dims)
+    instances = scop.instances(scop.statements[0]).reset_tuple_id().insert_dims(isl.dim_type.set, len(dims), 1)
 
     def where_holds(fact: str) -> isl.Set:
-        return instances.intersect(points(scop.ctx, [*names, data], [fact], scop.parameters))
+        return instances.intersect(points(scop.ctx, [*dims, data], [fact], scop.parameters))
 
     for part in walk(near):
         kind, text = DTYPES[part.dtype], affine(_exact(part), before.values)
@@ -149,7 +149,7 @@ def _solved(condition: Expr, index: str, bounds: Bounds, values: Mapping[str, in
         return None
     for near, far in ((condition.left, condition.right), (condition.right, condition.left)):
         form = _form(near, {name: (lower, upper - 1) for name, lower, upper in bounds}, values)
-        if form is None or abs(form.get(index, 0)) != 1 or _mentions(far, index):
+        if form is None or abs(form.get(index, 0)) != 1 or index in names(far):
             continue
         if any(isinstance(node, Access) for node in walk(far)):
             return far, _isolated(far, form, index)
@@ -197,10 +197,6 @@ def _form(expr: Expr, ranges: Mapping[str, tuple[int, int]], values: Mapping[str
 
 def _sum(left: Form, sign: int, right: Form | None) -> Form | None:
     return None if right is None else {name: left.get(name, 0) + sign * right.get(name, 0) for name in {**left, **right}}
-
-
-def _mentions(expr: Expr, index: str) -> bool:
-    return any(isinstance(node, Index) and node.name == index for node in walk(expr))
 
 
 def _may_fail(expr: Expr) -> bool:

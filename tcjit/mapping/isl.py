@@ -11,7 +11,7 @@ import islpy as isl
 
 from tcjit.errors import MappingError
 from tcjit.grammar.affine import isl_name
-from tcjit.grammar.ast import Expr, Size
+from tcjit.grammar.ast import Expr, Scalar, Size
 from tcjit.grammar.polynomial import names as index_names
 
 # a compile that needs more isl operations than this is given up with an error instead of hanging the process
@@ -45,8 +45,9 @@ def images(ctx: isl.Context, dims: Iterable[str], to: Iterable[str], parameters:
 
 
 def sizes_in(exprs: Iterable[Expr], values: Mapping[str, int]) -> str:
-    """The dynamic sizes in some expressions, as parameters; ``values``: of those that are known."""
-    found = dict.fromkeys(isl_name(name) for expr in exprs for name in index_names(expr, Size) if name not in values)
+    """The sizes and scalars in some expressions, as parameters, but for those with known ``values``."""
+    given = (name for expr in exprs for kind in (Size, Scalar) for name in index_names(expr, kind))
+    found = dict.fromkeys(isl_name(name) for name in given if name not in values)
     return f"[{', '.join(found)}] -> " if found else ""
 
 

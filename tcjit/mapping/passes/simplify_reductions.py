@@ -16,7 +16,7 @@ from tcjit.grammar.affine import affine, isl_name
 from tcjit.grammar.arithmetic import index, plus, total
 from tcjit.grammar.ast import Access, Binary, Call, Const, Expr, Index, Size
 from tcjit.grammar.polynomial import names
-from tcjit.grammar.walk import walk, with_indices
+from tcjit.grammar.walk import with_indices
 from tcjit.mapping.assignment import Assignment, Assignments, DynamicRanges, Temporaries, rewrite
 from tcjit.mapping.isl import context, images, points
 from tcjit.mapping.nest.affine_statement import affine_statement
@@ -48,7 +48,7 @@ def simplify_reductions(before: Assignments) -> Assignments:
         verify_restrict(whole, s, before.values)
         s = _for_all_sizes(s) or s
         for dim, lower, upper in a.results:
-            for step in (1, -1) if upper - lower >= LEAST and not _moves(s.body, dim) else ():
+            for step in (1, -1) if upper - lower >= LEAST and dim not in names(s.body) else ():
                 term = _added(s, dim, step)
                 first = None if term is None else _first(a, s, dim, step)
                 if term is not None and first is not None:
@@ -65,11 +65,6 @@ def _for_all_sizes(s: AffineStatement) -> AffineStatement | None:
     ends = [f"{dim} < {extent}" for dim, extent in s.dynamic.items() if dim in s.outputs]
     here = points(s.domain.get_ctx(), s.dims, ends, parameters(s.domain)).intersect(domain).intersect_params(s.results.params())
     return replace(s, domain=domain, results=results) if here.is_equal(s.domain) else None
-
-
-def _moves(body: Expr, dim: str) -> bool:
-    """Whether a term depends on the result's place along a dimension."""
-    return any(isinstance(node, Index) and node.name == dim for node in walk(body))
 
 
 def _added(s: AffineStatement, dim: str, step: int) -> tuple[dict[str, int], int] | None:
