@@ -259,7 +259,7 @@ class CEmitter(LaneEmitter):
         self.in_team = False
         self.collapsed = set()
         collapse = f" collapse({node.collapse})" if node.collapse > 1 else ""
-        schedule = "schedule(static, 1)" if node.interleaved else "schedule(static)"
+        schedule = f"schedule(static, {node.chunk})" if node.chunk else "schedule(static)"
         pragma = f"{collapse}{{}} {schedule}{self.flags(checks)}{ending}"
         if self.streams == streams or construct == "for":
             self.line(f"#pragma omp {construct}{pragma.format(clauses)}")

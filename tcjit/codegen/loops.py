@@ -121,14 +121,14 @@ class Threshold:
 class ParallelLoop:
     """Iterations that threads share: those of a loop, ``collapse`` - 1 loops perfectly nested in it included.
 
-    ``worth`` is when it pays to wake threads for it; None: always. ``interleaved``: iterations cost more and more, or less and less, and
-    threads take them in turns.
+    ``worth`` is when it pays to wake threads for it; None: always. ``chunk``: iterations cost more and more, or less and less, and threads
+    take so many of them in turns; 0: each thread takes one part of them.
     """
 
     loop: For
     collapse: int
     worth: Threshold | None = None
-    interleaved: bool = False
+    chunk: int = 0
 
 
 @dataclass(frozen=True)

@@ -134,10 +134,14 @@ class _CpuLowering(LoopScope):
         pays, worth = self.worth(loops[:depth])
         outer = self.loop(body[0])
         tiled = [self.mapped.scop.tiled(name) for name in dict.fromkeys(run.statement for run in tile_runs((outer,)))] if pays else []
-        shared = {loop.variable for loop in loops[:depth]}
-        uneven = any(shared & (loop.lower.variables | loop.upper.variables) for loop in loops[depth:]) if tiled else False
-        interleaved = uneven or any(one.varies(depth) for one in tiled)
-        return (ParallelLoop(outer, depth, worth, interleaved),) if pays else (outer,)
+        inner = {name for loop in loops[depth:] for name in loop.lower.variables | loop.upper.variables} if tiled else set()
+        uneven = max((number for number, loop in enumerate(loops[:depth], 1) if loop.variable in inner), default=0)
+        uneven = max([uneven, *(one.varying(depth) for one in tiled)])
+        chunk = 0
+        if uneven:  # iterations of the loops inside those are alike: neighbours, whose results may share lines of caches, stay together
+            alike = prod(loop.trips or 1 for loop in loops[uneven:depth])
+            chunk = max(1, min(alike, iterations // FAIR_SHARE))
+        return (ParallelLoop(outer, depth, worth, chunk),) if pays else (outer,)
 
     def worth(self, loops: list[For]) -> tuple[bool, Threshold | None]:
         """Whether loops are worth threads for some sizes, and for which where not for all."""

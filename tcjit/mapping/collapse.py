@@ -38,12 +38,12 @@ class Merge:
 
 
 def order_axes(scop: Scop) -> Scop:
-    """The scop with the axes of each tensor that only loops walk, and that fills its memory, in the order in which they lie there."""
+    """The scop with the axes of each tensor that loops and nests walk, and that fills its memory, in the order in which they lie there."""
     orders = {t.name: order for t in scop.tensors if t.layout != "contiguous" and (order := memory_order(t.layout, len(t.shape)))}
     for s in scop.statements:
         for access in accesses(s):
             gathers = any(isinstance(node, Access) for sub in access.subscripts for node in walk(sub))
-            if gathers or s.tiled or s.fused or s.scan or s.scatter or s.outer:
+            if gathers or s.scan or s.scatter or s.outer:
                 orders.pop(access.tensor, None)
     if not orders:
         return scop

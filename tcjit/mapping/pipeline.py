@@ -165,7 +165,7 @@ def build_scop(
     if pack and isinstance(target, Machine):  # on a GPU shared memory does the rest
         in_tiles = options.private_buffers and options.fusion != "minimal"  # the copies of one tile stay in a buffer
         assignments = proved(expand_operands, assignments, target, in_tiles)
-        assignments = proved(transpose_operands, assignments) if in_tiles else assignments
+        assignments = proved(transpose_operands, assignments, target) if in_tiles else assignments
     assignments = proved(chunk_reductions, assignments, options, target)
     if isinstance(target, Device):
         assignments = proved(combine_in_blocks, assignments)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 
 from tcjit.grammar.affine import guarded_accesses
-from tcjit.grammar.ast import Call, Select
+from tcjit.grammar.ast import Access, Call, Select
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import walk
@@ -49,7 +49,7 @@ class LoopPlan:
 def plan_loops(scop: Scop, group: Group, options: Options, machine: Machine) -> LoopPlan:
     """The plan of one group: a column that is a lane is cut where threads need pieces of it, and where results stay in registers."""
     columns = range(len(group.columns))
-    main = scop.statement(max(group.statements, key=lambda n: scop.statement(n).points))
+    main = max(map(scop.statement, group.statements), key=lambda s: (s.points, isinstance(s.value, Access)))  # copies have no other choice
     lane_of_main = dict(_lane_choices(scop, group, prefer=None)).get(main.name)
     lane = next((c for c in columns if group.columns[c][main.name] == lane_of_main), None)
     lanes = _lane_choices(scop, group, prefer=lane)

@@ -27,7 +27,7 @@ def before(text: str, shapes: dict[str, tuple[int, ...]]) -> Assignments:
 
 def transposed(text: str, shapes: dict[str, tuple[int, ...]]) -> list[str]:
     first = before(text, shapes)
-    made = transpose_operands(first)
+    made = transpose_operands(first, AVX512)
     verify_assignments("transpose_operands", first, made)
     return [a.show() for a in made.assignments[:-1]]
 
@@ -63,7 +63,7 @@ def test_what_is_not_transposed(text: str, shapes: dict[str, tuple[int, ...]]) -
 
 def test_short_dimensions_count_as_what_they_merge_to() -> None:
     shapes = {"X": (20, 3, 30), "U": (30,)}
-    assert len(transposed("def f(float(B,C,A) X, float(A) U) -> (O) { O(a,b,c) = X(b,c,a) + U(a) }", shapes)) == 1
+    assert len(transposed("def f(float(B,C,A) X, float(A) U) -> (O) { O(a,b,c) = X(b,c,a) + U(a) }", shapes)) == 1  # and none is short
 
 
 def test_a_transposed_operand_lives_in_a_buffer_of_a_tile() -> None:
@@ -77,7 +77,15 @@ def test_a_small_contraction_does_not_plan_the_loops_of_others() -> None:
     text = "def f(float(A,B,C) X) -> (O) { S(b) +=! exp(X(c,b,a)) where c in 0:60, a in 0:640  O(a,b,c) = X(c,b,a) / S(b) }"
     made = map_program(program(text, {"X": (60, 23, 640)}), Options(), AVX512)
     assert made.tree.to_str().count('"parallel') >= 1
-    assert "X_transposed" in {buffer.tensor for buffer in made.privates}
+    assert "O_transposed" in {buffer.tensor for buffer in made.privates}
+
+
+@pytest.mark.parametrize(("row", "name"), [(23, "O_transposed"), (64, "X_transposed"), (70, "X_transposed")])
+def test_short_rows_of_results_are_computed_along_the_operands(row: int, name: str) -> None:
+    """Rows that fill vectors, or are long, are computed where they are stored."""
+    text = "def f(float(D,C,B) X, float(B) U) -> (O) { O(b,c,d) = exp(X(d,c,b)) + U(b) }"
+    made = map_program(program(text, {"X": (row, 20, 48), "U": (48,)}), Options(), AVX512)
+    assert [buffer.tensor for buffer in made.privates] == [name]
 
 
 def test_a_small_operand_is_expanded_for_longer_lanes() -> None:

@@ -37,17 +37,21 @@ class TiledStatement:
     def name(self) -> str:
         return self.statement.name
 
-    def varies(self, loops: int) -> bool:
-        """Whether iterations of the outermost loops, so many of them, have other tiles than those around them, or the last much fewer."""
+    def varying(self, loops: int) -> int:
+        """The number of the innermost of the outermost ``loops`` whose iterations have other tiles than those around them, or whose last
+        has much fewer; 0 where there is none."""
         tiles = self.tiles.full.union(self.tiles.partial)
 
         def at(position: int, value: int) -> isl.Set:
             return tiles.fix_val(DIM.set, position, isl.Val(value, tiles.get_ctx())).project_out(DIM.set, position, 1)
 
+        def varies(position: int, count: int) -> bool:
+            if self._missing(position) > UNEVEN:
+                return True
+            return not self.statement.is_box and not at(position, count // 3).is_equal(at(position, 2 * count // 3))
+
         moving = [(position, count) for position, count in enumerate(self.tiles.counts) if count > 1][:loops]
-        if any(self._missing(position) > UNEVEN for position, _ in moving):
-            return True
-        return not self.statement.is_box and any(not at(each, count // 3).is_equal(at(each, 2 * count // 3)) for each, count in moving)
+        return next((number for number in range(len(moving), 0, -1) if varies(*moving[number - 1])), 0)
 
     def _missing(self, position: int) -> float:
         """Of a loop over blocks, the part of all its iterations that the last block does not have."""

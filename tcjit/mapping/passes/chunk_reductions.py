@@ -34,7 +34,7 @@ FEW_TILES = 1 << 12  # results of a product with so long a sum are too few regis
 RUN = 1 << 10  # neighbours that a chunk takes of each row, at least
 LEAST_ROWS = 64  # of a matrix that is read once, in a chunk: what partial results move is little beside that
 LEAST_CHUNKS = 8  # of its rows that are worth it
-LONG = 256  # terms of a dimension that is cut on a CPU whatever loops are outside it
+LONG = 256  # terms of a dimension that is cut on a CPU whatever loops are outside it, where operands are read again
 ACCURATE = 1 << 20  # terms of one result, one after the other: the sum of more loses digits that no other order of float32 would
 ACCURATE_CHUNK = 1 << 13  # terms of a chunk then: lanes of a vector share them, so that each adds few before partial results are combined
 MAX_DYNAMIC_RATIO = 4  # by how much the values of a dynamic size differ at most
@@ -150,7 +150,8 @@ def _chunks(a: Assignment, asked: int, target: Machine | Device, terms: Bounds) 
     """About as many as asked for of one of the ``terms``, the outermost one first."""
     dim, lower, upper = max(terms, key=lambda bound: bound[2] - bound[1])
     innermost = len(terms) > 1 and dim == terms[-1][0]  # parts of rows would be short runs
-    if isinstance(target, Device) or upper - lower < LONG or innermost:  # the outermost loop that is long enough: long runs are left
+    # the outermost loop that is long enough, which leaves long runs, but where operands that are read again are better in long parts
+    if isinstance(target, Device) or upper - lower < LONG or innermost or not _reuses(a):
         dim, lower, upper = next((bound for bound in terms if bound[2] - bound[1] >= asked), (dim, lower, upper))
     extent, line = upper - lower, LINE // DTYPES[a.value.dtype].bytes
     if dim in a.dynamic:  # of one size: their number follows from the call, and suffices at the least value of a dynamic size too

@@ -110,7 +110,7 @@ def _inside(scop: Scop, s: ScopStatement, group: Group, plan: LoopPlan, region: 
     Dimensions that the group does not share come first, and among them those of a reduction last, next to the results that it updates. Rows
     that the plan merges with the lanes are one loop with them where the statement moves along both as along one.
     """
-    shared = {column[s.name]: c for c, column in enumerate(group.columns)}
+    shared = {group.columns[c][s.name]: c for c in plan.order}
     rest = [(d, isl_name(d)) for d in sorted(s.dims, key=lambda d: d in s.reduction) if d not in shared]
     points = [(d, _point_text(d, region[c])) for d, c in shared.items() if region[c].size > 1]
     loops = rest + points

@@ -223,9 +223,10 @@ class _ReductionTiling:
             a, sums = staging.rewritten(given), tuple(map(staging.rewritten, sums))
             before += staging.copies
             if staging.copies:
-                leaf = plans[0].nest.leaf if staging.strips else None
                 found = self.rewritten(a, epilogue, temporaries.tensors)
-                kept = frozenset(operand for s in found.statements for operand in s.reads)  # nothing is staged twice
+            if staging.copies or any(plan.estimate.staged for plan in plans):
+                leaf = plans[0].nest.leaf if staging.strips else None
+                kept = frozenset(operand for s in found.statements for operand in s.reads)  # no other copies are made
                 plans = plan_nests(found.statements, self.core, leaf, options.register_tile, kept)
         before += self.tiled_sums(sums, temporaries)
         self.refuse_plans(plans)

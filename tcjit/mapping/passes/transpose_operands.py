@@ -1,25 +1,29 @@
 """Transpose operands: read what lies across the lanes of an elementwise assignment through a copy that lies along them.
 
 A vector that is read with a stride costs a memory access for each of its lanes, at every mention. The copy is made tile by tile: ``fuse``
-gives it the loops of its reader, ``contract`` a buffer of one tile, and vectors transpose it in registers.
+gives it the loops of its reader, ``contract`` a buffer of one tile, and vectors transpose it in registers. Where rows of the result are too
+short for vectors, it is the result that is computed along its operands' neighbours, and transposed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Expr
+from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.walk import replaced
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
+from tcjit.mapping.machine import Machine
+from tcjit.mapping.passes.expand_operands import LONG
 from tcjit.mapping.storage import Bounds
 from tcjit.mapping.strides import strides_in
 
 LEAST = 4  # rows, and lanes, from which on a tile is worth transposing
 
 
-def transpose_operands(before: Assignments) -> Assignments:
+def transpose_operands(before: Assignments, machine: Machine) -> Assignments:
     """The program with the copies before the assignments that read them."""
 
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
@@ -28,21 +32,35 @@ def transpose_operands(before: Assignments) -> Assignments:
         if temporaries.tensors[a.tensor].role == "temporary":  # a tile has its own, in any order
             return [a]
         near = strides_in(temporaries.tensors[a.tensor], a.subscripts, a.bounds, before.values)
-        bounds = tuple(bound for _, bound in sorted(zip(near, a.bounds, strict=True), key=lambda pair: -(pair[0] or 0)))
-        reads = dict.fromkeys(access for access, guards in guarded_accesses(a.value) if not guards and access.tensor != a.tensor)
-        read = a.inputs
-        copies: dict[Expr, Expr] = {}
-        assignments = []
+        guarded = list(guarded_accesses(a.value))
+        reads = dict.fromkeys(access for access, guards in guarded if not guards and access.tensor != a.tensor)
+        read = {access.tensor for access, _ in guarded}
+        across = []
+        along = False  # whether another operand's neighbours are those of the result
         for access in reads:
             storage = temporaries.tensors[access.tensor]
             steps = strides_in(storage, access.subscripts, a.bounds, before.values)
-            if storage.role == "temporary" or not all(near) or None in steps or not _is_across(a.bounds, near, steps):
-                continue
-            copy = temporaries.stored(a, f"{access.tensor}_transposed", access, bounds)
-            copies[access] = copy.element
-            # the loops of a reduction whose result is read are none that a tile could be cut from
-            apart = any(other.reduction and other.tensor in read for other in before.assignments if not other.tiled)
-            assignments.append(replace(copy, fuse_outer_only=apart))
+            if storage.role != "temporary" and all(near) and None not in steps and _is_across(a.bounds, near, steps):
+                across.append((access, steps))
+            else:
+                along |= bool(steps[near.index(1)]) if 1 in near else True
+        # the loops of a reduction whose result is read are none that a tile could be cut from
+        apart = any(other.reduction and other.tensor in read for other in before.assignments if not other.tiled)
+
+        def copied(name: str, value: Expr, steps: Sequence[int | None]) -> Assignment:
+            """A value in a temporary, with the dimension along which steps are least innermost."""
+            box = tuple(bound for _, bound in sorted(zip(steps, a.bounds, strict=True), key=lambda pair: -(pair[0] or 0)))
+            return replace(temporaries.stored(a, f"{name}_transposed", value, box), fuse_outer_only=apart)
+
+        alone = across and not along and reads.keys() == {access for access, _ in guarded}
+        if alone and _has_short_rows(a.bounds, near, [steps for _, steps in across], machine.lanes(DTYPES[a.value.dtype].bytes)):
+            made = copied(a.tensor, a.value, across[0][1])  # computed along its operands' neighbours, and then transposed
+            return [made, replace(a, value=made.element)]
+        copies: dict[Expr, Expr] = {}
+        assignments = []
+        for access, _ in across:
+            assignments.append(copied(access.tensor, access, near))
+            copies[access] = assignments[-1].element
         return [*assignments, replace(a, value=replaced(a.value, copies))]
 
     return rewrite(before, visit)
@@ -51,13 +69,25 @@ def transpose_operands(before: Assignments) -> Assignments:
 def _is_across(bounds: Bounds, near: Sequence[int | None], steps: Sequence[int | None]) -> bool:
     """Whether neighbours of a result, whose strides are ``near``, are apart in an operand, whose strides are ``steps``, and the
     operand's neighbours are apart in the result."""
-    moving = zip(near, steps, bounds, strict=True)
-    extents = {(to or 0, step or 0): upper - lower for to, step, (_, lower, upper) in moving if upper - lower > 1}
-
-    def together(place: tuple[int, int]) -> int:
-        """The extent of the dimension that the one with these strides and those around it are merged to (see ``collapse``)."""
-        extent = extents.get(place, 1)
-        return extent * together((place[0] * extent, place[1] * extent)) if extent > 1 else 1
-
+    extents = _extents(bounds, near, steps)
     lane, row = (next((place for place in extents if place[side] == 1), (1, 1)) for side in (0, 1))
-    return lane[1] not in (0, 1) and row[0] != 1 and min(together(lane), together(row)) >= LEAST
+    return lane[1] not in (0, 1) and row[0] != 1 and min(_together(extents, lane), _together(extents, row)) >= LEAST
+
+
+def _has_short_rows(bounds: Bounds, near: Sequence[int | None], operands: Sequence[Sequence[int | None]], width: int) -> bool:
+    """Whether rows of a result fill vectors badly, and all operands have the same order."""
+    extents = _extents(bounds, near, operands[0])
+    row = _together(extents, next(place for place in extents if place[0] == 1))
+    return row < LONG * width and row % width > 0 and all(steps == operands[0] for steps in operands)
+
+
+def _extents(bounds: Bounds, *strides: Sequence[int | None]) -> dict[tuple[int, ...], int]:
+    """The extents of dimensions by their strides in several tensors."""
+    places = [tuple(step or 0 for step in steps) for steps in zip(*strides, strict=True)]
+    return {place: upper - lower for place, (_, lower, upper) in zip(places, bounds, strict=True) if upper - lower > 1}
+
+
+def _together(extents: Mapping[tuple[int, ...], int], place: tuple[int, ...]) -> int:
+    """The extent of the dimension that the one with these strides and those around it are merged to (see ``collapse``)."""
+    extent = extents.get(place, 1)
+    return extent * _together(extents, tuple(step * extent for step in place)) if extent > 1 else 1
