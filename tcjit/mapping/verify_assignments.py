@@ -20,13 +20,11 @@ from tcjit.grammar.arithmetic import index, plus, total
 from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index, Select
 from tcjit.grammar.dtypes import DTYPES, holds
 from tcjit.grammar.polynomial import names
-from tcjit.grammar.walk import children, rebuild, wide_factors, with_index, with_indices, with_names
+from tcjit.grammar.walk import children, rebuild, same_node, wide_factors, with_index, with_indices, with_names
 from tcjit.mapping.assignment import Assignment, Assignments, to_scop, to_statement
 from tcjit.mapping.isl import images, points
 from tcjit.mapping.reduction import identity
 from tcjit.mapping.verify_overlapped import OverlappedTiles
-
-_OPERAND = Const(0, dtype="int64")  # stands for every operand where nodes are compared without them
 
 
 def verify_assignments(rule: str, before: Assignments, after: Assignments) -> None:
@@ -93,13 +91,14 @@ class _Replacement:
         return "something was added" if left else ""
 
     def numbered(self, old: Assignment, new: Sequence[Assignment]) -> str:
-        """Elements that hold a value in its place: they were given it before, and nothing that it reads has changed since."""
+        """Elements that hold a part of a value in its place, also at other indices of the same ranges: they were given it before, and
+        nothing that it reads has changed since."""
         *copies, update = new
         end = next(number for number, a in enumerate(self.program) if a is update)
         if any(copy.tensor in self.before or self.program[end - len(copies) : end] != tuple(copies) for copy in copies):
             return "a value is stored where others see it"
         given = update.inputs - old.inputs
-        ranges = {name: (lower, upper) for name, lower, upper in old.bounds}
+        ranges = _ranges(old)
 
         def inlined(value: Expr) -> Expr:
             if not isinstance(value, Access) or value.tensor not in given:
@@ -109,14 +108,14 @@ class _Replacement:
                 return value
             a = self.program[first]
             changed = {one.tensor for one in self.program[first:end]}
-            plain = a.operator == "=" and not a.constraints and not a.dynamic and self.after[a.tensor].dtype == a.value.dtype
-            dims = {sub.name: index for sub, index in zip(a.subscripts, value.subscripts, strict=True) if isinstance(sub, Index)}
-            whole = set(dims) == set(_dims(a)) and len(dims) == len(a.subscripts)
-            limits = {name: (lower, upper) for name, lower, upper in a.bounds}
-            fits = all(isinstance(index, Index) and ranges.get(index.name) == limits[dim] for dim, index in dims.items())
+            plain = a.operator == "=" and not a.constraints and self.after[a.tensor].dtype == a.value.dtype
+            pairs = zip(a.subscripts, value.subscripts, strict=True)
+            read = {own.name: other.name for own, other in pairs if isinstance(own, Index) and isinstance(other, Index)}
+            whole = set(read) == set(_dims(a)) and len(read) == len(a.subscripts)
+            fits = all(ranges.get(name) == _ranges(a)[dim] for dim, name in read.items())
             if not (plain and whole and fits) or changed & a.inputs:
                 return value
-            return inlined(with_indices(a.value, dims))
+            return inlined(with_names(a.value, read))
 
         return "" if replace(update, value=inlined(update.value)) == old else "a value changed"
 
@@ -317,34 +316,8 @@ class _Replacement:
         return "" if Counter(multiplied) == Counter(wide_factors(product)) else "the factors are others"
 
     def stored(self, old: Assignment, new: Sequence[Assignment]) -> str:
-        """Temporaries that hold, for every value of some dimensions, a part of a value, which is read there instead, also at other indices
-        of the same ranges."""
-        *copies, update = new
-        definitions = {copy.tensor: copy for copy in copies}
-        ranges = {name: (lower, upper, old.dynamic.get(name)) for name, lower, upper in old.bounds}
-        for copy in copies:
-            dims, storage = tuple(Index(name, dtype="int64") for name in _dims(copy)), self.after[copy.tensor]
-            if copy.tensor in self.before or copy.operator != "=" or copy.subscripts != dims or copy.constraints:
-                return "a part is not stored in a temporary of its own"
-            if any((lower, upper, copy.dynamic.get(name)) != ranges.get(name) for name, lower, upper in copy.bounds):
-                return "not all of a part is stored"
-            if storage.dtype != copy.value.dtype or storage.dynamic_extents != old.extents(_dims(copy)):
-                return "a part is stored otherwise"
-            if old.tensor in copy.inputs:
-                return "a part depends on results"
-
-        def inlined(value: Expr) -> Expr:
-            copy = definitions.get(value.tensor) if isinstance(value, Access) else None
-            if copy is None:
-                return rebuild(value, inlined)
-            assert isinstance(value, Access)
-            read = {dim: sub.name if isinstance(sub, Index) else "" for dim, sub in zip(_dims(copy), value.subscripts, strict=True)}
-            same = all(ranges.get(name) == ranges[dim] for dim, name in read.items())
-            return with_names(copy.value, read) if same else value
-
-        if any(copy.inputs & definitions.keys() for copy in copies):
-            return "a part is read before it is stored"
-        return "" if replace(update, value=inlined(update.value)) == old else "the terms changed"
+        """The same, of what does not depend on results: these may change while it is read."""
+        return "a part depends on results" if any(old.tensor in copy.inputs for copy in new[:-1]) else self.numbered(old, new)
 
     def restricted(self, old: Assignment, new: Sequence[Assignment]) -> str:
         """A part of the terms, each with its value; those that are gone were the identity. Where the sum is in a temporary, results that
@@ -423,7 +396,7 @@ class _Replacement:
             text = affine(new.operand if isinstance(new, Cast) else new, self.values)
             exact = new.dtype == old.dtype and text is not None
             return exact and self.empty(instances, a, f"{text} != {places[old.name]}")
-        if type(old) is type(new) and rebuild(old, lambda _: _OPERAND) == rebuild(new, lambda _: _OPERAND):
+        if same_node(old, new):
             pairs = zip(children(old), children(new), strict=True)
             if all(self.agree(left, right, instances, a, places) for left, right in pairs):
                 return True
@@ -437,6 +410,11 @@ class _Replacement:
 
 def _dims(a: Assignment) -> tuple[str, ...]:
     return tuple(name for name, _, _ in a.bounds)
+
+
+def _ranges(a: Assignment) -> dict[str, tuple[object, ...]]:
+    """The values of each dimension, for one size and for all of them."""
+    return {name: (lower, upper, a.dynamic.get(name)) for name, lower, upper in a.bounds}
 
 
 def _names_of(a: Assignment) -> set[str]:

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tcjit.grammar.affine import is_gather
-from tcjit.grammar.ast import Access, Const, Expr, Index
-from tcjit.grammar.walk import children, rebuild, walk, with_indices
+from tcjit.grammar.ast import Access, Expr, Index
+from tcjit.grammar.walk import children, rebuild, same_node, walk, with_indices
 from tcjit.mapping.assignment import Assignment
 from tcjit.mapping.nest.strip_mine import Strip
 from tcjit.mapping.operations import operations
@@ -98,9 +98,7 @@ def _renaming(theirs: Sequence[Expr], own: Sequence[Expr]) -> dict[str, str] | N
     def match(one: Expr, other: Expr) -> bool:
         if isinstance(one, Index) and isinstance(other, Index):
             return renaming.setdefault(one.name, other.name) == other.name
-        blank = Const(0, dtype="int64")
-        alike = rebuild(one, lambda _: blank) == rebuild(other, lambda _: blank)
-        return alike and all(map(match, children(one), children(other)))
+        return same_node(one, other) and all(map(match, children(one), children(other)))
 
     same = len(theirs) == len(own) and all(map(match, theirs, own))
     return renaming if same and len(set(renaming.values())) == len(renaming) else None
