@@ -20,9 +20,8 @@ from tcjit.codegen.loops import (
     ParallelLoop,
     ParallelRegion,
     RowLoops,
-    ScanLoop,
-    ScatterLoop,
     SimdLoop,
+    StatementLoop,
     TileRun,
     nest,
 )
@@ -41,6 +40,7 @@ from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.linear import Linear
 from tcjit.grammar.walk import children
 from tcjit.mapping.machine import Machine
+from tcjit.mapping.marks import Scan
 from tcjit.mapping.nest.statement import PointwiseStore
 from tcjit.mapping.pipeline import Mapped
 
@@ -169,10 +169,8 @@ class CEmitter(LaneEmitter):
                 self.simd(node)
             case RowLoops():
                 row_pass.write(self, node, self.machine, self.row, self.declarations)
-            case ScanLoop():
-                self.scan(node.loop)
-            case ScatterLoop():
-                self.scatter(node.loop)
+            case StatementLoop():
+                (self.scan if node.mark == Scan() else self.scatter)(node.loop)
             case Declare():
                 self.declare(node)
             case DeclareSlices():

@@ -161,17 +161,12 @@ class SimdLoop:
 
 
 @dataclass(frozen=True)
-class ScanLoop:
-    """A loop over one statement that reads its own result of the iteration before, which stays in a variable."""
+class StatementLoop:
+    """A loop over one statement. ``Scan``: it reads its own result of the iteration before, which stays in a variable; ``Scatter``: it has
+    a term in one iteration, for the value of the variable that data are equal to, or in none."""
 
     loop: For
-
-
-@dataclass(frozen=True)
-class ScatterLoop:
-    """A loop over one statement that has a term in one iteration, for the value of the variable that data are equal to, or in none."""
-
-    loop: For
+    mark: marks.Scan | marks.Scatter
 
 
 @dataclass(frozen=True)
@@ -231,7 +226,7 @@ class DeclareAccumulators:
     body: tuple[Node, ...]
 
 
-Loop = ParallelLoop | SimdLoop | ScanLoop | ScatterLoop | RowLoops
+Loop = ParallelLoop | SimdLoop | StatementLoop | RowLoops
 CpuNode = Loop | ParallelRegion | Declare | DeclareSlices | TileRun | DeclareAccumulators
 Node = For | If | Run | MarkNode | CpuNode
 AnyNode = TypeVar("AnyNode", bound=Node)
@@ -244,7 +239,7 @@ def children(node: Node) -> tuple[Node, ...]:
             return node.body
         case If():
             return node.then + node.other
-        case ParallelLoop() | SimdLoop() | ScanLoop() | ScatterLoop() | RowLoops():
+        case ParallelLoop() | SimdLoop() | StatementLoop() | RowLoops():
             return (node.loop,)
         case ParallelRegion():
             return node.loops

@@ -17,9 +17,8 @@ from tcjit.codegen.loops import (
     Reduction,
     RowLoops,
     Run,
-    ScanLoop,
-    ScatterLoop,
     SimdLoop,
+    StatementLoop,
     Threshold,
     nest,
     runs,
@@ -83,10 +82,8 @@ class _CpuLowering(LoopScope):
             return self.parallel(node)
         if node.mark == marks.Simd():
             return self.simd(node)
-        if node.mark == marks.Scan() and len(node.body) == 1 and isinstance(node.body[0], For):
-            return (ScanLoop(node.body[0]),)
-        if node.mark == marks.Scatter() and len(node.body) == 1 and isinstance(node.body[0], For):
-            return (ScatterLoop(self.loop(node.body[0])),)
+        if isinstance(node.mark, marks.Scan | marks.Scatter) and len(node.body) == 1 and isinstance(node.body[0], For):
+            return (StatementLoop(self.loop(node.body[0]), node.mark),)
         if node.mark == marks.RowPass():
             below = nest(node.body[0])[1] if len(node.body) == 1 else ()
             if not isinstance(node.body[0], For) or not all(isinstance(one, Run) for one in below):

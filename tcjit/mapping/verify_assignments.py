@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import islpy as isl
 
@@ -23,6 +23,7 @@ from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import children, rebuild, same_node, wide_factors, with_index, with_indices, with_names
 from tcjit.mapping.assignment import Assignment, Assignments, to_scop, to_statement
 from tcjit.mapping.isl import images, points
+from tcjit.mapping.nest.restrict import is_chosen
 from tcjit.mapping.reduction import identity
 from tcjit.mapping.verify_overlapped import OverlappedTiles
 
@@ -350,14 +351,8 @@ class _Replacement:
 
     def neutral(self, value: Expr, neutral: Const, where: isl.Set, a: Assignment) -> bool:
         """Whether a value is the identity of a reduction wherever ``a`` has these instances."""
-        if where.is_empty() or (value == neutral and str(getattr(value, "value", "")) == str(neutral.value)):  # 0.0 is no -0.0
-            return True
-        text = condition(value.condition, self.values) if isinstance(value, Select) else None
-        if text is None or not isinstance(value, Select):
-            return False
-        holds_where = self.where(a, text)
-        inside, outside = where.intersect(holds_where), where.subtract(holds_where)
-        return self.neutral(value.then, neutral, inside, a) and self.neutral(value.other, neutral, outside, a)
+        same = (neutral, str(neutral.value))  # 0.0 is no -0.0
+        return is_chosen(value, where, self.values, partial(self.where, a), lambda part: (part, str(getattr(part, "value", ""))) == same)
 
     def once(self, old: Assignment, new: Assignment, dim: str) -> bool:
         """Whether the terms of ``new`` are those of ``old``, each once, where ``dim`` counts inside chunks of its extent in ``new``."""

@@ -9,6 +9,7 @@ one block can keep it all, reading it once is worth more than work for all block
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import islpy as isl
 
@@ -102,18 +103,12 @@ def _with_initialisations(scop: Scop, deps: Dependences, units: Sequence[Group])
         if result and len(unit.statements) == 1 and len(result[-1].statements) == 1:
             first, second = scop.statement(result[-1].statements[0]), scop.statement(unit.statements[0])
             if first.source == second.source and first.tensor == second.tensor and first.operator == "=" and second.operator != "=":
-                columns = tuple({first.name: a, second.name: b} for a, b in _matches(scop, deps, result[-1], unit))
+                columns = shared_columns(scop, deps, result[-1], unit)
                 if len(columns) == len(first.dims):
-                    result[-1] = Group((first.name, second.name), columns)
+                    result[-1] = Group((first.name, second.name), tuple(columns))
                     continue
         result.append(unit)
     return result
-
-
-def _matches(scop: Scop, deps: Dependences, first: Group, second: Group) -> list[tuple[str, str]]:
-    """For two single-statement groups: the pairs of dimensions at distance zero."""
-    merged = shared_columns(scop, deps, first, second)
-    return [(column[first.statements[0]], column[second.statements[0]]) for column in merged]
 
 
 def _merge(scop: Scop, deps: Dependences, first: Group, second: Group, enough: int, on_blocks: bool, *, maximal: bool) -> Group | None:
@@ -176,11 +171,7 @@ def same_box(scop: Scop, columns: Sequence[dict[str, str]]) -> bool:
 
 
 def _parallel(scop: Scop, columns: Sequence[dict[str, str]]) -> int:
-    total = 1
-    for column in columns:
-        name, dim = next(iter(column.items()))
-        total *= scop.statement(name).extent(dim)
-    return total
+    return prod(scop.statement(name).extent(dim) for name, dim in (next(iter(column.items())) for column in columns))
 
 
 def reuse_dims(s: ScopStatement) -> set[str]:
