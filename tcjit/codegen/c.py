@@ -20,9 +20,8 @@ from tcjit.codegen.loops import (
     ParallelLoop,
     ParallelRegion,
     RowLoops,
-    ScanLoop,
-    ScatterLoop,
     SimdLoop,
+    StatementLoop,
     TileRun,
     nest,
 )
@@ -31,8 +30,8 @@ from tcjit.codegen.memory import ALIGNMENT, stride_name
 from tcjit.codegen.memory import symbol as kernel_symbol
 from tcjit.codegen.profile import trips
 from tcjit.codegen.source import Numbers, Source
-from tcjit.codegen.tile_epilogue import Names
 from tcjit.codegen.tile_printer import TilePrinter
+from tcjit.codegen.tile_text import Names
 from tcjit.codegen.tile_vectors import bfloat16_dots, declarations, half_declarations, narrow_declarations
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Access, Call, Expr
@@ -41,6 +40,7 @@ from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.linear import Linear
 from tcjit.grammar.walk import children
 from tcjit.mapping.machine import Machine
+from tcjit.mapping.marks import Scan
 from tcjit.mapping.nest.statement import PointwiseStore
 from tcjit.mapping.nest.vector_forms import is_dot_product
 from tcjit.mapping.pipeline import Mapped
@@ -170,10 +170,8 @@ class CEmitter(LaneEmitter):
                 self.simd(node)
             case RowLoops():
                 row_pass.write(self, node, self.machine, self.row, self.declarations)
-            case ScanLoop():
-                self.scan(node.loop)
-            case ScatterLoop():
-                self.scatter(node.loop)
+            case StatementLoop():
+                (self.scan if node.mark == Scan() else self.scatter)(node.loop)
             case Declare():
                 self.declare(node)
             case DeclareSlices():

@@ -199,6 +199,11 @@ class Emitter(LoopScope, ABC):
         self.mentioned.add(address.base)
         return address.written(self.index)
 
+    def pointer(self, tensor: str, subscripts: tuple[Expr, ...], run: Run) -> str:
+        """The address of an element at an instance of a statement."""
+        self.run_now = run
+        return f"&{self.place(tensor, subscripts)}"
+
     def data_subscript(self, subscript: Expr) -> str:
         """A data-dependent subscript as an index to check: where its arithmetic wrapped, -1."""
         text = str(self.printer.index(subscript))

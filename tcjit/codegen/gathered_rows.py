@@ -46,7 +46,6 @@ def prefetches(
     until = f"{around.variable} < {emitter.index(around.upper)}" if joined and around else f"{loop.variable} < {emitter.index(end)}"
     distance = f"const int64_t {name} = {until} ? {step} : 0;"
     later = substitute(run, {loop.variable: Linear.of(loop.variable) + Linear.of(name)})
-    assert isinstance(later, Run)
     emitter.run_now = later
     names = {place: Linear.of(f"({emitter.printer.index(sub)})") for place, sub in found.subscripts}
     far = emitter.gathered(access, later)

@@ -14,8 +14,7 @@ from tcjit.codegen.address import Address
 from tcjit.codegen.gathered_rows import prefetches
 from tcjit.codegen.lanes import LaneEmitter
 from tcjit.codegen.loops import For, Node, Run, SimdLoop, nest
-from tcjit.codegen.tile_vectors import declarations, suffix, vector_type
-from tcjit.codegen.vector_reduction import combination
+from tcjit.codegen.tile_vectors import combined, declarations, suffix, vector_type
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Const
 from tcjit.grammar.dtypes import DTYPES
@@ -114,7 +113,7 @@ def write(emitter: LaneEmitter, found: LaneAccumulators, start: str) -> None:
                         for line in emitter.terms(s.value.dtype, found.width, found.lane, found.run, s.value):
                             emitter.line(line)
                         name = f"tc_sum{number}"
-                        emitter.write(f"{name} = {combination(s.operator, ending, name, f'tc_load{ending}(tc_terms)')};")
+                        emitter.write(f"{name} = {combined(s.operator, ending, name, f'tc_load{ending}(tc_terms)')};")
         for number, place in reversed([*enumerate(places)]):  # so that a whole vector is read again where one was stored
             total = f"tc_sum{number}"
             if (found.lane.trips or 0) % found.width:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -78,7 +78,7 @@ class LaneEmitter(ReadEmitter):
             self.declarations |= dict.fromkeys(vector_copies.PADDED)
             return
         if (branch := self.unswitched(node.loop)) is not None:
-            self.unswitch(node, branch)
+            self.unswitch(runs(node.loop.body)[0], branch, partial(self.simd, node))
             return
         if (conditions := self.conditions(node.loop)) is not None:
             self.split(conditions)
@@ -98,16 +98,11 @@ class LaneEmitter(ReadEmitter):
     def split(self, conditions: LaneConditions) -> None:
         """A loop without conditions where those that do not move with it hold, and one that asks them elsewhere, each cut where others
         change."""
-        run = conditions.run
-        branch = conditions.branch(self.mapped.scop.statement(run.statement).value)
+        branch = conditions.branch(self.mapped.scop.statement(conditions.run.statement).value)
         if branch is None:
             self.cut(conditions)
-            return
-        self.run_now = run
-        with self.when([self.printer.value(branch.condition)]), self.valued(run, branch.then):
-            self.cut(conditions)
-        with self.indented("else {"), self.valued(run, branch.other):
-            self.cut(conditions)
+        else:
+            self.unswitch(conditions.run, branch, partial(self.cut, conditions))
 
     def cut(self, conditions: LaneConditions) -> None:
         for loop, value in conditions.parts(self.mapped.scop.statement(conditions.run.statement).value):
@@ -217,14 +212,13 @@ class LaneEmitter(ReadEmitter):
         rows = [[sub for _, sub in gathers] for gathers in found if gathers]
         return value if any(not any(self.moves(sub, run, loop.variable) for sub in row) for row in rows) else None
 
-    def unswitch(self, node: SimdLoop, branch: Select) -> None:
-        """A loop for each side of a branch."""
-        (run,) = runs(node.loop.body)
+    def unswitch(self, run: Run, branch: Select, write: Callable[[], None]) -> None:
+        """The loop over a statement for each side of a branch."""
         self.run_now = run
         with self.when([self.printer.value(branch.condition)]), self.valued(run, branch.then):
-            self.simd(node)
+            write()
         with self.indented("else {"), self.valued(run, branch.other):
-            self.simd(node)
+            write()
 
     @contextmanager
     def valued(self, run: Run, value: Expr) -> Iterator[None]:
@@ -242,10 +236,8 @@ class LaneEmitter(ReadEmitter):
         s = self.mapped.scop.statement(run.statement)
         storage = self.mapped.scop.tensor(s.tensor)
         (before,) = [access for access, _ in guarded_accesses(s.value) if access.tensor == s.tensor]
-        first = substitute(run, {loop.variable: loop.lower})
-        assert isinstance(first, Run)
         with self.indented("{"):
-            self.run_now = first
+            self.run_now = substitute(run, {loop.variable: loop.lower})
             self.write(f"{vtype(s.value.dtype)} tc_running = {self.element(before)};")
             vectors = vector_scan(self, loop, run, s, self.machine)
             if vectors is not None:
@@ -264,9 +256,7 @@ class LaneEmitter(ReadEmitter):
 
         def place(tensor: str, subscripts: tuple[Expr, ...], backwards: bool) -> str:
             moved = substitute(run, {loop.variable: first + (found.width - 1 if backwards else 0)})
-            assert isinstance(moved, Run)
-            self.run_now = moved
-            return f"&{self.place(tensor, subscripts)}"
+            return self.pointer(tensor, subscripts, moved)
 
         source, before = "tc_terms", []
         if found.step is not None and isinstance(found.term, Access):
@@ -345,10 +335,7 @@ class LaneEmitter(ReadEmitter):
             if before:
                 return "tc_terms"
             assert access is not None
-            moved = substitute(run, {loop.variable: Linear.of(at)})
-            assert isinstance(moved, Run)
-            self.run_now = moved
-            return f"&{self.place(access.tensor, access.subscripts)}"
+            return self.pointer(access.tensor, access.subscripts, substitute(run, {loop.variable: Linear.of(at)}))
 
         self.declarations |= dict.fromkeys(declarations(found.dtype, found.width))
         self.profile.vector = True
@@ -402,9 +389,7 @@ class LaneEmitter(ReadEmitter):
         self.lane_loop = loop.variable if clause else ""
         with self.captured() as body, self.ranged(loop), self.iterated(loop, braces=len(names) > 1):
             for number, name in enumerate(names):
-                moved = substitute(run, {loop.variable: Linear.of(loop.variable) + number * stretch}) if number else run
-                assert isinstance(moved, Run)
-                self.run_now = moved
+                self.run_now = substitute(run, {loop.variable: Linear.of(loop.variable) + number * stretch}) if number else run
                 value = self.printer.value(s.value)
                 identity = self.printer.identity(s.operator, s.value.dtype)
                 term = str(value) if first is None else f"({loop.variable} >= {self.index(first)} ? {value} : {identity})"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar, cast
 
 from tcjit.codegen.address import Address
 from tcjit.grammar.ast import Expr
@@ -160,17 +161,12 @@ class SimdLoop:
 
 
 @dataclass(frozen=True)
-class ScanLoop:
-    """A loop over one statement that reads its own result of the iteration before, which stays in a variable."""
+class StatementLoop:
+    """A loop over one statement. ``Scan``: it reads its own result of the iteration before, which stays in a variable; ``Scatter``: it has
+    a term in one iteration, for the value of the variable that data are equal to, or in none."""
 
     loop: For
-
-
-@dataclass(frozen=True)
-class ScatterLoop:
-    """A loop over one statement that has a term in one iteration, for the value of the variable that data are equal to, or in none."""
-
-    loop: For
+    mark: marks.Scan | marks.Scatter
 
 
 @dataclass(frozen=True)
@@ -230,9 +226,10 @@ class DeclareAccumulators:
     body: tuple[Node, ...]
 
 
-Loop = ParallelLoop | SimdLoop | ScanLoop | ScatterLoop | RowLoops
+Loop = ParallelLoop | SimdLoop | StatementLoop | RowLoops
 CpuNode = Loop | ParallelRegion | Declare | DeclareSlices | TileRun | DeclareAccumulators
 Node = For | If | Run | MarkNode | CpuNode
+AnyNode = TypeVar("AnyNode", bound=Node)
 
 
 def children(node: Node) -> tuple[Node, ...]:
@@ -242,29 +239,34 @@ def children(node: Node) -> tuple[Node, ...]:
             return node.body
         case If():
             return node.then + node.other
-        case ParallelLoop() | SimdLoop() | ScanLoop() | ScatterLoop() | RowLoops():
+        case ParallelLoop() | SimdLoop() | StatementLoop() | RowLoops():
             return (node.loop,)
         case ParallelRegion():
             return node.loops
     return ()
 
 
-def substitute(node: Node, values: Mapping[str, Linear]) -> Node:
+def substitute(node: AnyNode, values: Mapping[str, Linear]) -> AnyNode:
     """A node of isl's AST with loop variables replaced."""
+
+    def inside(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+        return tuple(substitute(each, values) for each in nodes)
+
+    made: Node
     match node:
         case Run():
-            return replace(node, indices=tuple((d, e.substitute(values)) for d, e in node.indices))
+            made = replace(node, indices=tuple((d, e.substitute(values)) for d, e in node.indices))
         case TileRun():
-            return replace(node, digits=tuple(digit.substitute(values) for digit in node.digits))
+            made = replace(node, digits=tuple(digit.substitute(values) for digit in node.digits))
         case If():
-            then = tuple(substitute(n, values) for n in node.then)
-            return If(node.condition.substitute(values), then, tuple(substitute(n, values) for n in node.other))
+            made = If(node.condition.substitute(values), inside(node.then), inside(node.other))
         case MarkNode():
-            return replace(node, body=tuple(substitute(n, values) for n in node.body))
+            made = replace(node, body=inside(node.body))
         case For():
-            lower, upper = node.lower.substitute(values), node.upper.substitute(values)
-            return replace(node, lower=lower, upper=upper, body=tuple(substitute(n, values) for n in node.body))
-    raise TypeError(f"{type(node).__name__} is no node of isl's AST")
+            made = replace(node, lower=node.lower.substitute(values), upper=node.upper.substitute(values), body=inside(node.body))
+        case _:
+            raise TypeError(f"{type(node).__name__} is no node of isl's AST")
+    return cast(AnyNode, made)
 
 
 def runs(nodes: tuple[Node, ...]) -> list[Run]:

@@ -17,9 +17,8 @@ from tcjit.codegen.loops import (
     Reduction,
     RowLoops,
     Run,
-    ScanLoop,
-    ScatterLoop,
     SimdLoop,
+    StatementLoop,
     Threshold,
     nest,
     runs,
@@ -27,8 +26,9 @@ from tcjit.codegen.loops import (
 )
 from tcjit.codegen.memory import KernelMemory
 from tcjit.codegen.parallel_regions import merged
-from tcjit.codegen.scope import LoopScope
-from tcjit.codegen.trip_counts import below, fewest, work
+from tcjit.codegen.scope import LoopScope, inside
+from tcjit.codegen.trip_counts import iterations as iterations_of
+from tcjit.codegen.trip_counts import work
 from tcjit.errors import MappingError
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.linear import Linear, limits
@@ -82,10 +82,8 @@ class _CpuLowering(LoopScope):
             return self.parallel(node)
         if node.mark == marks.Simd():
             return self.simd(node)
-        if node.mark == marks.Scan() and len(node.body) == 1 and isinstance(node.body[0], For):
-            return (ScanLoop(node.body[0]),)
-        if node.mark == marks.Scatter() and len(node.body) == 1 and isinstance(node.body[0], For):
-            return (ScatterLoop(self.loop(node.body[0])),)
+        if isinstance(node.mark, marks.Scan | marks.Scatter) and len(node.body) == 1 and isinstance(node.body[0], For):
+            return (StatementLoop(self.loop(node.body[0]), node.mark),)
         if node.mark == marks.RowPass():
             below = nest(node.body[0])[1] if len(node.body) == 1 else ()
             if not isinstance(node.body[0], For) or not all(isinstance(one, Run) for one in below):
@@ -127,7 +125,7 @@ class _CpuLowering(LoopScope):
             collapsed = {outer.variable for outer in loops[:depth]}
             if iterations >= FAIR_SHARE or (loop.lower.variables | loop.upper.variables) & collapsed:
                 break
-            trips = loop.trips if loop.trips is not None else fewest(loop, self.ranges)
+            trips = loop.trips if loop.trips is not None else iterations_of(loop, self.ranges)[0]
             depth += 1
             iterations *= max(1, trips)
         pays, worth = self.worth(loops[:depth])
@@ -149,7 +147,7 @@ class _CpuLowering(LoopScope):
             return bool(loops), None
         ranges = self.ranges
         for loop in loops:
-            ranges = below(loop, ranges)
+            ranges = inside(loop, ranges)
         cost = work(loops[-1].body, self.mapped.scop, ranges)
         rounds = prod(loop.trips or 1 for loop in loops)
         alike = prod(loop.step for loop in dynamic)  # iterations in which sizes are counted as one

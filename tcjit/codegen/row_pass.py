@@ -18,7 +18,16 @@ from tcjit.codegen.half_vectors import HALF
 from tcjit.codegen.loops import For, RowLoops, Run, nest, runs, substitute
 from tcjit.codegen.profile import trips
 from tcjit.codegen.reads import ReadEmitter
-from tcjit.codegen.tile_vectors import declarations, half_declarations, narrow_declarations, narrow_name, suffix, vector_type
+from tcjit.codegen.tile_vectors import (
+    across,
+    combined,
+    declarations,
+    half_declarations,
+    narrow_declarations,
+    narrow_name,
+    suffix,
+    vector_type,
+)
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access
 from tcjit.grammar.dtypes import DTYPES
@@ -30,7 +39,6 @@ from tcjit.mapping.scop import ScopStatement
 AT_HAND = 8  # vectors of a row whose values stay in registers, or where the stack is in the nearest cache
 TOGETHER = 4  # vectors that a step takes of a longer row: partial results that do not wait for one another
 ACCUMULATORS = 8  # registers of partial results, at most, for all reductions of a pass
-UPDATES = {"+=": "add", "*=": "mul", "min=": "min", "max=": "max"}
 LANE = "tc_l"
 HALVES = ("float16", "bfloat16")
 Key = tuple[str, Address]  # an element of a row, as a place that moves with the lane
@@ -168,16 +176,13 @@ class _RowPassWriter:
 
     def total(self, operator: str, dtype: str, sums: Sequence[str]) -> tuple[list[str], str]:
         """Lines that combine accumulators by halves, and the value of all their lanes."""
-        lines, left = [], list(sums)
+        lines, left, ending = [], list(sums), suffix(dtype, self.width(dtype))
         while len(left) > 1:
             half = len(left) // 2
             upper = left[len(left) - half :]
-            lines += [f"{one} = {self.combined(operator, dtype, one, other)};" for one, other in zip(left, upper)]
+            lines += [f"{one} = {combined(operator, ending, one, other)};" for one, other in zip(left, upper)]
             left = left[: len(left) - half]
-        return lines, f"tc_across_{UPDATES[operator]}{suffix(dtype, self.width(dtype))}({left[0]})"
-
-    def combined(self, operator: str, dtype: str, left: str, right: str) -> str:
-        return f"({left} {operator[0]} {right})" if operator in ("+=", "*=") else f"{self.call(operator[:-1], dtype)}({left}, {right})"
+        return lines, across(operator, ending, left[0])
 
     # ------------------------------------------------------------ vectors of a type
 
@@ -246,9 +251,7 @@ class _Step:
         return (access.tensor, address) if address is not None and address.stride(LANE) == 1 else None
 
     def moved(self, run: Run, point: Linear) -> Run:
-        moved = substitute(run, {self.row_pass.lanes.variable: point})
-        assert isinstance(moved, Run)
-        return moved
+        return substitute(run, {self.row_pass.lanes.variable: point})
 
     def write(self) -> None:
         """Loads, lanes and stores, vector by vector; what a whole row has is at hand from then on."""
@@ -334,14 +337,10 @@ class _Step:
             at = v * self.row_pass.unit + first
             yield first, at // width, self.mask(dtype, at)
 
-    def place(self, access: Access, begin: Run) -> str:
-        self.emitter.run_now = begin
-        return f"&{self.emitter.place(access.tensor, access.subscripts)}"
-
     def load(self, array: str, begin: Run, access: Access, v: int) -> None:
         """Elements into an array, as lanes compute with them."""
         call, narrow = self.row_pass.call, self.row_pass.dtype(access.tensor)
-        dtype, place = computed(narrow), self.place(access, begin)
+        dtype, place = computed(narrow), self.emitter.pointer(access.tensor, access.subscripts, begin)
         load = f"load_{narrow_name(narrow)}" if narrow != dtype else "load"
         for first, _, mask in self.pieces(dtype, v):
             source = f"{place} + {first}" if first else place
@@ -351,7 +350,7 @@ class _Step:
 
     def store(self, array: str, begin: Run, s: ScopStatement, v: int) -> None:
         """An array to memory, as far as it counts."""
-        call, dtype, place = self.row_pass.call, self.row_pass.dtype(s.tensor), self.place(_target(s), begin)
+        call, dtype, place = self.row_pass.call, self.row_pass.dtype(s.tensor), self.emitter.pointer(s.tensor, s.subscripts, begin)
         wide = computed(dtype)
         function = f"store_{narrow_name(dtype)}" if dtype != wide else "store"
         for first, at, mask in self.pieces(wide, v):
@@ -388,10 +387,10 @@ class _Step:
     def accumulate(self, number: int, s: ScopStatement, v: int) -> None:
         """The terms of an array into the accumulators of a reduction."""
         row_pass, dtype = self.row_pass, computed(s.value.dtype)
-        sums = row_pass.sums(number, dtype, self.vectors)
+        sums, ending = row_pass.sums(number, dtype, self.vectors), suffix(dtype, row_pass.width(dtype))
         for first, at, mask in self.pieces(dtype, v):
             term = f"{row_pass.call('load', dtype)}({self.results[s.name].arrays[v]} + {first})"
-            new = row_pass.combined(s.operator, dtype, sums[at], term)
+            new = combined(s.operator, ending, sums[at], term)
             kept = f"{row_pass.call('blend', dtype)}({sums[at]}, {new}, {mask})" if mask else new
             self.emitter.write(f"{sums[at]} = {kept};")
 

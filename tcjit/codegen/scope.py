@@ -17,6 +17,12 @@ from tcjit.mapping.scop import ScopStatement
 Gathers = list[tuple[int, Expr]]  # the data-dependent subscripts of an access: axis, subscript
 
 
+def inside(loop: For, ranges: Ranges) -> Ranges:
+    """The ranges inside of a loop; without its variable where its limits are not known."""
+    lower, upper = limits(loop.lower, ranges), limits(loop.upper, ranges)
+    return ranges if lower is None or upper is None else {**ranges, loop.variable: (lower[0], upper[1])}
+
+
 class LoopScope:
     """Knows the marks and loops above a node, outermost first, and the ranges of their variables."""
 
@@ -31,10 +37,7 @@ class LoopScope:
     def ranged(self, node: For) -> Iterator[None]:
         """Knows a loop and its range while its body is walked."""
         ranges, around = self.ranges, self.around
-        lower, upper = limits(node.lower, ranges), limits(node.upper, ranges)
-        if lower is not None and upper is not None:
-            self.ranges = {**ranges, node.variable: (lower[0], upper[1])}
-        self.around = (*around, node)
+        self.ranges, self.around = inside(node, ranges), (*around, node)
         yield
         self.ranges, self.around = ranges, around
 

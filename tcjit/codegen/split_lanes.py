@@ -31,15 +31,6 @@ LEAST_SHARE = 2  # a loop is cut where one part has at least one in so many of i
 
 
 @dataclass(frozen=True)
-class Branch:
-    """The conditions that a branch outside of a loop asks, the value where all hold, and the one elsewhere."""
-
-    condition: Expr
-    then: Expr
-    other: Expr
-
-
-@dataclass(frozen=True)
 class LaneConditions:
     """The conditions on indices that a statement asks in a loop over lanes."""
 
@@ -73,14 +64,14 @@ class LaneConditions:
                     found[part] = form
         return list(found.items())
 
-    def branch(self, value: Expr) -> Branch | None:
-        """The branch for the conditions that do not move with the loop; None where there are none, or too many."""
+    def branch(self, value: Expr) -> Select | None:
+        """The value as a choice by the conditions that do not move with the loop; None where there are none, or too many."""
         outside = [part for part, form in self.comparisons(value) if self.loop.variable not in form.variables and not form.is_constant]
         if not 0 < len(outside) <= MOST_CONDITIONS:
             return None
         condition = reduce(lambda left, right: Binary("&&", left, right, dtype="bool"), outside)
         other = value if len(outside) > 1 else decided(value, lambda part: False if part in outside else None)
-        return Branch(condition, decided(value, lambda part: True if part in outside else None), other)
+        return Select(condition, decided(value, lambda part: True if part in outside else None), other, dtype=value.dtype)
 
     def parts(self, value: Expr) -> list[tuple[For, Expr]]:
         """The loops that a loop is cut into, with the value in each; one where cutting does not pay."""

@@ -2,72 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import product
 from math import prod
-from typing import Protocol
 
 from tcjit.codegen.half_vectors import HALF, rounding_lines, unrounded
+from tcjit.codegen.tile_results import TileResults
+from tcjit.codegen.tile_text import TileText, braces
 from tcjit.grammar.affine import guarded_accesses
-from tcjit.grammar.ast import Access, Expr
+from tcjit.grammar.ast import Access
 from tcjit.grammar.walk import walk
-from tcjit.mapping.nest.nest import Nest
-from tcjit.mapping.nest.statement import FlatAccess, FlatStatement, PointwiseStore
-from tcjit.mapping.nest.tile import PointCheck
-from tcjit.mapping.nest.tiled_statement import TiledStatement
+from tcjit.mapping.nest.statement import FlatAccess, PointwiseStore
 from tcjit.mapping.nest.vector_forms import has_vector_form
 from tcjit.mapping.operations import CALL, operations
-
-Pointwise = Callable[[PointwiseStore, str, Mapping[Access, str]], str]
-
-
-@dataclass(frozen=True)
-class Names:
-    """The C names of tensors, and of the strides of their axes that only a call knows."""
-
-    tensors: Mapping[str, str]
-    stride: Callable[[str, int], str]
-
-
-class PrintedTile(Protocol):
-    """What a printer of tiles tells of one."""
-
-    tiled: TiledStatement
-    s: FlatStatement
-    nest: Nest
-    width: int
-    vector: str
-    dtype: str
-    element: str
-    ending: str
-    rows: list[Mapping[str, int]]
-    pointwise: Pointwise
-    names: Names
-
-    @property
-    def over_terms(self) -> bool: ...
-    def call(self, function: str) -> str: ...
-    def sum(self, row: int, vector: int) -> str: ...
-    def total(self, row: int) -> str: ...
-    def pointers(self, reads: Mapping[Access, FlatAccess]) -> list[str]: ...
-    def mask(self, point: Mapping[str, int], vector: int, checks: Sequence[PointCheck], masks: dict[str, str], lines: list[str]) -> str: ...
-    def loaded(
-        self, reads: Mapping[Access, FlatAccess], point: Mapping[str, int], vector: int, mask: str, loads: dict[tuple[object, ...], str],
-        lines: list[str],
-    ) -> dict[Access, str]: ...  # fmt: skip
-    def value(self, expr: Expr, loaded: Mapping[Access, str]) -> str: ...
-    def rows_together(self, write: FlatAccess) -> int: ...
-    def stored_at(self, write: FlatAccess) -> list[str]: ...
-    def guard(self, tests: Sequence[str]) -> str: ...
-    def overlaps(self, dim: str) -> bool: ...
-    def after_overlaps(self, row: Mapping[str, object]) -> list[str]: ...
 
 
 class TileEpilogue:
     """Writes the epilogue of one tiled statement."""
 
-    def __init__(self, tile: PrintedTile) -> None:
+    def __init__(self, tile: TileText) -> None:
         self.tile = tile
 
     def lines(self) -> list[str]:
@@ -120,7 +74,7 @@ class TileEpilogue:
         for number, e in enumerate(self.interleaved):
             sums = [(self.tile.sum(r, v), r * lanes + v * self.tile.width) for r in range(len(self.tile.rows)) for v in range(leaf.vectors)]
             loaded = [f"{total} = {self.tile.call('load')}(tc_s{number} + {at})" for total, at in sums]
-            lines += braces([f"const {self.tile.vector} {', '.join(loaded)};", *self.tile.stored_at(e.write)])
+            lines += braces([f"const {self.tile.vector} {', '.join(loaded)};", *TileResults(self.tile, e.write).lines("store")])
         return lines
 
     @property
@@ -141,7 +95,7 @@ class TileEpilogue:
             read |= {access: tile.sum(r, v) for access, _ in guarded_accesses(e.value) if access not in e.reads}
             lines.append(f"const {tile.vector} tc_e{r}_{v} = {tile.value(e.value, read)};")
             values.append(f"{tile.sum(r, v)} = tc_e{r}_{v}")
-        return [*lines, *braces([f"const {tile.vector} {', '.join(values)};", *tile.stored_at(e.write)])]
+        return [*lines, *braces([f"const {tile.vector} {', '.join(values)};", *TileResults(tile, e.write).lines("store")])]
 
     @property
     def interleaved(self) -> tuple[PointwiseStore, ...]:
@@ -151,7 +105,7 @@ class TileEpilogue:
             return ()
         read = {access.tensor for e in self.tile.s.epilogue for access in e.reads}
         apart = (e for e in self.tile.s.epilogue if e.write.tensor not in read)
-        return tuple(e for e in apart if e.dtype == self.tile.dtype and self.tile.rows_together(e.write) > 1)
+        return tuple(e for e in apart if e.dtype == self.tile.dtype and TileResults(self.tile, e.write).rows_together > 1)
 
     def evaluates_functions(self, e: PointwiseStore) -> bool:
         """Whether a store takes functions of elements of the accumulators' type."""
@@ -239,7 +193,3 @@ class TileEpilogue:
 def _moves_at_runtime(flat: FlatAccess, dim: str) -> bool:
     """Whether a stride that only the call knows moves an access along a dimension."""
     return any(dim in axis.form for axis in flat.runtime)
-
-
-def braces(lines: Sequence[str]) -> list[str]:
-    return ["{", *("  " + line for line in lines), "}"]

@@ -18,6 +18,7 @@ _NARROW_NAMES = {
     "float16": ("uint16_t", "f16"), "bfloat16": ("uint16_t", "bf16"),
     "int8": ("int8_t", "i8"), "uint8": ("uint8_t", "u8"), "int16": ("int16_t", "i16"),
 }  # fmt: skip
+_UPDATES = {"+=": "add", "*=": "mul", "min=": "min", "max=": "max"}  # as the functions that combine lanes are called
 _OPERATIONS = {"float32": ("ps", "ups"), "float64": ("pd", "upd"), "int32": ("d", "dqusi")}  # in the names of gcc's built-ins
 
 _TYPES = """
@@ -327,6 +328,16 @@ def vector_type(dtype: str, width: int) -> str:
 def suffix(dtype: str, width: int) -> str:
     """What ends the names of the functions for it."""
     return f"_{_NAMES[dtype][2]}x{width}"
+
+
+def combined(operator: str, ending: str, left: str, right: str) -> str:
+    """Two vectors in one step of a reduction."""
+    return f"({left} {operator[0]} {right})" if operator in ("+=", "*=") else f"tc_{operator[:3]}{ending}({left}, {right})"
+
+
+def across(operator: str, ending: str, vector: str) -> str:
+    """All lanes of a vector combined."""
+    return f"tc_across_{_UPDATES[operator]}{ending}({vector})"
 
 
 def declarations(dtype: str, width: int) -> list[str]:

@@ -2,15 +2,16 @@
 from __future__ import annotations
 
 from tcjit.codegen.loops import For, Node, Run, TileRun, children
+from tcjit.codegen.scope import inside
 from tcjit.grammar.linear import Ranges, limits
 from tcjit.mapping.passes.parallelise import cost_of_point
 from tcjit.mapping.scop import Scop
 
 
-def fewest(loop: For, ranges: Ranges) -> int:
-    """Iterations that a loop has at least."""
-    found = limits(loop.upper - loop.lower, ranges)
-    return 1 if found is None else max(1, found[0] // loop.step + 1)
+def iterations(loop: For, ranges: Ranges) -> tuple[int, int]:
+    """The fewest and the most iterations of a loop that runs at all; one where nothing is known."""
+    found = limits(loop.upper - loop.lower, ranges) or (0, 0)
+    return max(1, found[0] // loop.step + 1), max(0, found[1] // loop.step + 1)
 
 
 def work(nodes: tuple[Node, ...], scop: Scop, ranges: Ranges) -> int:
@@ -18,8 +19,8 @@ def work(nodes: tuple[Node, ...], scop: Scop, ranges: Ranges) -> int:
     total = 0
     for node in nodes:
         if isinstance(node, For):
-            inner = below(node, ranges)
-            trips = node.trips if node.trips is not None else most(node, ranges) if node.variable in inner else 1
+            inner = inside(node, ranges)
+            trips = node.trips if node.trips is not None else iterations(node, ranges)[1] if node.variable in inner else 1
             total += trips * work(node.body, scop, inner)
         elif isinstance(node, Run):
             total += cost_of_point(scop.statement(node.statement))
@@ -28,15 +29,3 @@ def work(nodes: tuple[Node, ...], scop: Scop, ranges: Ranges) -> int:
         else:
             total += work(children(node), scop, ranges)
     return total
-
-
-def below(loop: For, ranges: Ranges) -> Ranges:
-    """The ranges inside of a loop; without its variable where its limits are not known."""
-    lower, upper = limits(loop.lower, ranges), limits(loop.upper, ranges)
-    return ranges if lower is None or upper is None else {**ranges, loop.variable: (lower[0], upper[1])}
-
-
-def most(loop: For, ranges: Ranges) -> int:
-    """Iterations that a loop has at most."""
-    found = limits(loop.upper - loop.lower, ranges)
-    return 1 if found is None else max(0, found[1] // loop.step + 1)

@@ -314,7 +314,6 @@ def _write_rows(emitter: Emitter, rows: For, lanes: For, copy: _Copy) -> None:
             transpose(at)
         row = For(f"{rows.variable}_row", Linear.of(rows.variable), rows.upper, 1, ())
         single = substitute(lanes, {rows.variable: Linear.of(row.variable)})
-        assert isinstance(single, For)
         with emitter.indented("else {"), emitter.ranged(row), emitter.iterated(row):
             emitter.node(SimdLoop(single))
 

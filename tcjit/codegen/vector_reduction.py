@@ -12,7 +12,7 @@ from functools import partial
 
 from tcjit.codegen.loops import For, Run
 from tcjit.codegen.scope import LoopScope
-from tcjit.codegen.tile_vectors import declarations, suffix, vector_type
+from tcjit.codegen.tile_vectors import across, combined, suffix, vector_type
 from tcjit.grammar.ast import Access
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.linear import Linear
@@ -21,7 +21,7 @@ from tcjit.mapping.scop import ScopStatement
 SHORT = 1024  # neighbours whose sum takes less time than finding them
 MOST_VECTORS = 4  # that wait for one another no more than loads do
 EXTREMA = ("min=", "max=")
-SUMS = {"+=": "add", "*=": "mul"}  # as the functions that combine lanes are called
+SUMS = ("+=", "*=")
 COMPUTED = {"float32": "float32", "float64": "float64", "float16": "float32", "bfloat16": "float32"}  # what values are in registers
 
 
@@ -50,11 +50,6 @@ def neighbours(loop: For, run: Run, s: ScopStatement, scope: LoopScope) -> Acces
     return access if address is not None and address.stride(loop.variable) == 1 else None
 
 
-def combination(operator: str, ending: str, left: str, right: str) -> str:
-    """Two vectors in one step of a reduction."""
-    return f"{left} {operator[0]} {right}" if operator in SUMS else f"tc_{operator[:3]}{ending}({left}, {right})"
-
-
 @dataclass(frozen=True)
 class VectorReduction:
     """A loop of ``trips`` iterations from ``first`` to ``last``, as C; ``operator`` is that of a reduction."""
@@ -70,9 +65,6 @@ class VectorReduction:
     def vectors(self) -> int:
         """Registers of partial results; none where a row is shorter than a vector."""
         return min(MOST_VECTORS, self.trips // self.width)
-
-    def declarations(self) -> list[str]:
-        return declarations(self.dtype, self.width)
 
     @property
     def step(self) -> int:
@@ -90,8 +82,7 @@ class VectorReduction:
         """``tc_sum`` with the row's values; ``scalar`` combines two, ``place`` is where those of all registers stand from one on, given
         its number, once lines ``before`` have run, to which that is ``tc_first``."""
         ending, vector = suffix(self.dtype, self.width), vector_type(self.dtype, self.width)
-        name = SUMS.get(self.operator, self.operator[:3])
-        combined = partial(combination, self.operator, ending)
+        both = partial(combined, self.operator, ending)
         rest = self.trips % self.step if self.counts_once and not before else 0
         lines = [f"{vector} {', '.join(f'tc_row{v} = tc_splat{ending}({identity})' for v in range(self.vectors))};"]
         end = f"{self.last} - {self.step - 1}"
@@ -100,7 +91,7 @@ class VectorReduction:
         lines += [f"  const int64_t tc_first = {last};", *("  " + line for line in before)]
         for v in range(self.vectors):
             row, term = f"tc_row{v}", f"tc_load{ending}({place('tc_first')} + {v * self.width})"
-            lines.append(f"  {row} = {combined(row, term)};")
+            lines.append(f"  {row} = {both(row, term)};")
         lines.append("}")
         for v in range(-(-rest // self.width)):
             left, source = rest - v * self.width, f"{place(f'{self.last} - {rest - 1}')} + {v * self.width}"
@@ -108,10 +99,10 @@ class VectorReduction:
             masked = f"tc_load_masked{ending}({source}, {mask})"
             if self.operator == "*=":
                 masked = f"tc_blend{ending}(tc_splat{ending}({identity}), {masked}, {mask})"
-            lines.append(f"{row} = {combined(row, f'tc_load{ending}({source})' if left >= self.width else masked)};")
+            lines.append(f"{row} = {both(row, f'tc_load{ending}({source})' if left >= self.width else masked)};")
         apart = self.vectors
         while apart > 1:
             half = apart // 2
-            lines += [f"tc_row{v} = {combined(f'tc_row{v}', f'tc_row{apart - half + v}')};" for v in range(half)]
+            lines += [f"tc_row{v} = {both(f'tc_row{v}', f'tc_row{apart - half + v}')};" for v in range(half)]
             apart -= half
-        return [*lines, f"tc_sum = {scalar('tc_sum', f'tc_across_{name}{ending}(tc_row0)')};"]
+        return [*lines, f"tc_sum = {scalar('tc_sum', across(self.operator, ending, 'tc_row0'))};"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tcjit.codegen.loops import For, Run
-from tcjit.codegen.tile_vectors import suffix, vector_type
+from tcjit.codegen.tile_vectors import combined, suffix, vector_type
 from tcjit.grammar.ast import Access, Binary, Call, Expr
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.machine import Machine
@@ -34,12 +34,6 @@ class VectorScan:
     backwards: bool
     step: int | None  # between the terms in memory, where they are neighbours there
 
-    def combined(self, old: str, new: str) -> str:
-        """One step of the scan, of all lanes."""
-        if self.operator in ("+=", "*="):
-            return f"{old} {self.operator[0]} {new}"
-        return f"tc_{self.operator[:3]}{suffix(self.dtype, self.width)}({old}, {new})"
-
     def lines(self, bounds: tuple[str, str], identity: str, place: str, source: str, before: Sequence[str]) -> list[str]:
         """The results of whole vectors from ``bounds[0]`` on, which begin no later than at ``bounds[1]``: stored at ``place``, of terms at
         ``source`` once lines ``before`` have run, to which ``tc_first`` is the first of them. ``tc_running`` has the last result, and
@@ -53,7 +47,7 @@ class VectorScan:
         steps, shift = [], 1
         while shift < width:
             shifted = f"TC_SHUFFLE2(tc_none, tc_v, {chosen([lane if lane < shift else width + lane - shift for lane in range(width)])})"
-            steps.append(f"  tc_v = {self.combined(shifted, 'tc_v')};")
+            steps.append(f"  tc_v = {combined(self.operator, ending, shifted, 'tc_v')};")
             shift *= 2
         mirrored = chosen(range(width - 1, -1, -1))
         stored = f"TC_SHUFFLE(tc_v, {mirrored})" if self.backwards else "tc_v"
@@ -67,7 +61,7 @@ class VectorScan:
             *("  " + line for line in before),
             f"  {vector} tc_v = {load};",
             *steps,
-            f"  tc_v = {self.combined('tc_carried', 'tc_v')};",
+            f"  tc_v = {combined(self.operator, ending, 'tc_carried', 'tc_v')};",
             f"  tc_store{ending}({place}, {stored});",
             f"  tc_carried = TC_SHUFFLE(tc_v, {chosen([width - 1] * width)});",
             "}",

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from tcjit.grammar.ast import Access, Apply, Binary, Call, Cast, Expr, Index, Select, Unary
+from tcjit.grammar.ast import Access, Apply, Binary, Call, Cast, Const, Expr, Index, Select, Unary
 
 # Every walk over a tree is recursive. Trees no deeper than the first keep all of them far from Python's recursion limit; a flat sum or
 # product is no deeper than its terms to a reader, but a tree as high as it is long, up to the second.
 MAX_DEPTH = 150
 MAX_HEIGHT = 1_200
+_OPERAND = Const(0, dtype="int64")  # stands for every operand where nodes are compared without them
 _FRAMES = 10  # of Python's that a walk has at most for each level of a tree
 # Lets and calls share what they substitute, and a walk visits it once per use; more nodes than this is no program but a bomb.
 MAX_NODES = 100_000
@@ -80,6 +81,11 @@ def rebuild(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
     raise TypeError(f"{type(expr).__name__} has no operands")  # unreachable: children() is empty for the others
 
 
+def same_node(one: Expr, other: Expr) -> bool:
+    """Whether two expressions are the same but for their operands."""
+    return rebuild(one, lambda _: _OPERAND) == rebuild(other, lambda _: _OPERAND)
+
+
 def replaced(expr: Expr, values: Mapping[Expr, Expr]) -> Expr:
     """``expr`` with others for some of its parts."""
     return values[expr] if expr in values else rebuild(expr, lambda part: replaced(part, values))
@@ -90,6 +96,26 @@ def with_names(expr: Expr, names: Mapping[str, str]) -> Expr:
     if isinstance(expr, Index):
         return replace(expr, name=names.get(expr.name, expr.name))
     return rebuild(expr, lambda part: with_names(part, names))
+
+
+def with_indices(expr: Expr, values: Mapping[str, Expr]) -> Expr:
+    """``expr`` with values in the place of indices."""
+    if isinstance(expr, Index):
+        return values.get(expr.name, expr)
+    return rebuild(expr, lambda part: with_indices(part, values))
+
+
+def with_index(expr: Expr, name: str, value: Expr) -> Expr:
+    """``expr`` with an index replaced; where it stands as a value, in ``int32``, its replacement is converted to that."""
+    if isinstance(expr, Index) and expr.name == name:
+        return value if value.dtype == expr.dtype else Cast(value, dtype=expr.dtype)
+    return rebuild(expr, lambda part: with_index(part, name, value))
+
+
+def with_accesses(expr: Expr, change: Callable[[Access], Expr]) -> Expr:
+    """``expr`` with every access changed, those in subscripts of others first."""
+    inner = rebuild(expr, lambda part: with_accesses(part, change))
+    return change(inner) if isinstance(inner, Access) else inner
 
 
 class Measure(NamedTuple):

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from tcjit.errors import MappingError
-from tcjit.grammar.affine import affine
-from tcjit.grammar.ast import Expr, Program, Statement
+from tcjit.grammar.affine import affine, guarded_accesses
+from tcjit.grammar.arithmetic import index
+from tcjit.grammar.ast import Access, Expr, Program, Statement
 from tcjit.grammar.printer import show
 from tcjit.mapping.isl import context
 from tcjit.mapping.nest.tiled_statement import TiledStatement
@@ -56,6 +57,16 @@ class Assignment:
         return tuple(bound for bound in self.bounds if bound[0] in self.reduction)
 
     @property
+    def reads(self) -> list[Access]:
+        """The accesses of the value, each as often as it has them."""
+        return [access for access, _ in guarded_accesses(self.value)]
+
+    @property
+    def inputs(self) -> set[str]:
+        """The tensors that the value reads."""
+        return {access.tensor for access in self.reads}
+
+    @property
     def final(self) -> bool:
         """Whether the form is one that later passes leave as it is."""
         return bool(self.tiled or self.fused or self.scan or self.scatter)
@@ -69,6 +80,11 @@ class Assignment:
         """Whether it is a plain store to every element of a box that is known."""
         plain = self.operator == "=" and not (self.final or self.outer or self.start)
         return plain and not (self.empty or self.dynamic or self.constraints)
+
+    @property
+    def element(self) -> Access:
+        """What it writes, as a read of it."""
+        return Access(self.tensor, self.subscripts, dtype=self.value.dtype)
 
     def extents(self, dims: Iterable[str]) -> tuple[Expr | None, ...]:
         """Those of a temporary whose axes are these dimensions, as in ``Storage.dynamic_extents``."""
@@ -124,6 +140,13 @@ class Temporaries:
         self.tensors[storage.name] = storage
         self.added.append((source, storage))
         return storage
+
+    def stored(self, a: Assignment, stem: str, value: Expr, bounds: Bounds) -> Assignment:
+        """An assignment of a value to a new temporary whose axes are some dimensions of another assignment, each from 0 on."""
+        dims = [name for name, _, _ in bounds]
+        storage = self.add(a.source, stem, value.dtype, [upper for _, _, upper in bounds], a.extents(dims))
+        dynamic = {name: limits for name, limits in a.dynamic.items() if name in dims}
+        return Assignment(storage.name, tuple(map(index, dims)), "=", value, bounds, a.source, dynamic=dynamic)
 
     @contextmanager
     def trial(self) -> Iterator[None]:

@@ -14,9 +14,12 @@ import islpy as isl
 
 from tcjit.errors import VerifyError
 from tcjit.grammar.affine import isl_name
-from tcjit.grammar.ast import Access, Binary, Const, Expr, Index
-from tcjit.grammar.walk import children, rebuild, walk
+from tcjit.grammar.arithmetic import plus, times
+from tcjit.grammar.ast import Access, Expr, Index
+from tcjit.grammar.polynomial import names
+from tcjit.grammar.walk import children, walk
 from tcjit.layout import memory_order
+from tcjit.mapping.isl import union_map, union_set
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.storage import Storage
 from tcjit.mapping.strides import accesses
@@ -45,16 +48,12 @@ def order_axes(scop: Scop) -> Scop:
     if not orders:
         return scop
 
-    def ordered(tensor: str, subscripts: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        return tuple(subscripts[axis] for axis in orders[tensor]) if tensor in orders else subscripts
-
-    def visit(expr: Expr) -> Expr:
-        inner = rebuild(expr, visit)
-        return replace(inner, subscripts=ordered(inner.tensor, inner.subscripts)) if isinstance(inner, Access) else inner
+    def ordered(access: Access) -> Access:
+        order = orders.get(access.tensor, range(len(access.subscripts)))
+        return replace(access, subscripts=tuple(access.subscripts[axis] for axis in order))
 
     tensors = tuple(_contiguous(t, orders[t.name]) if t.name in orders else t for t in scop.tensors)
-    statements = tuple(replace(s, subscripts=ordered(s.tensor, s.subscripts), value=visit(s.value)) for s in scop.statements)
-    return replace(scop, tensors=tensors, statements=statements)
+    return replace(scop, tensors=tensors, statements=tuple(s.with_accesses(ordered) for s in scop.statements))
 
 
 def collapse(scop: Scop) -> tuple[Scop, tuple[Merge, ...]]:
@@ -118,8 +117,8 @@ def _closure(scop: Scop, tensor: str, axis: int) -> tuple[Axes, list[Merge]] | N
 
 def _position(access: Access, outer: str, inner: str) -> int | None:
     """The axis of an access at which the two dimensions stand side by side."""
-    names = [sub.name if isinstance(sub, Index) else "" for sub in access.subscripts]
-    return next((at for at in range(len(names) - 1) if names[at] == outer and names[at + 1] == inner), None)
+    own = [sub.name if isinstance(sub, Index) else "" for sub in access.subscripts]
+    return next((at for at in range(len(own) - 1) if own[at] == outer and own[at + 1] == inner), None)
 
 
 def _fits(scop: Scop, s: ScopStatement, merge: Merge, axes: Axes) -> bool:
@@ -137,7 +136,7 @@ def _fits(scop: Scop, s: ScopStatement, merge: Merge, axes: Axes) -> bool:
         first = axes.get(access.tensor)
         at = _position(access, merge.outer, merge.inner)
         rest = [sub for position, sub in enumerate(access.subscripts) if at is None or position not in (at, at + 1)]
-        if at != first or any(_names(sub) & {merge.outer, merge.inner} for sub in rest):
+        if at != first or any(names(sub).keys() & {merge.outer, merge.inner} for sub in rest):
             return False
         if first is not None and scop.tensor(access.tensor).shape[first + 1] != merge.extent:
             return False
@@ -150,11 +149,6 @@ def _fills(scop: Scop, s: ScopStatement, merge: Merge, axes: Axes, most: int) ->
     if at is None or storage.role != "temporary" or storage.shape[at + 1] != merge.extent or s.dynamic_bounds:
         return False
     return s.points * FEW <= most and not axes.keys() & {a.tensor for a, _ in s.reads()}
-
-
-def _names(expr: Expr) -> set[str]:
-    names = {expr.name} if isinstance(expr, Index) else set()
-    return names.union(*map(_names, children(expr))) if children(expr) else names
 
 
 def _bare(expr: Expr) -> set[str]:
@@ -177,44 +171,33 @@ def _applied(scop: Scop, axes: Axes, merges: list[Merge]) -> Scop:
 def _filling(scop: Scop, s: ScopStatement, axes: Axes) -> ScopStatement:
     """A statement that keeps its dimensions, with the places in the merged axes that it writes and reads."""
 
-    def placed(tensor: str, subscripts: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        if tensor not in axes:
-            return subscripts
-        at = axes[tensor]
-        row = Binary("*", subscripts[at], Const(scop.tensor(tensor).shape[at + 1], dtype="int64"), dtype="int64")
-        return (*subscripts[:at], Binary("+", row, subscripts[at + 1], dtype="int64"), *subscripts[at + 2 :])
+    def placed(access: Access) -> Access:
+        if access.tensor not in axes:
+            return access
+        at, subscripts = axes[access.tensor], access.subscripts
+        place = plus(times(scop.tensor(access.tensor).shape[at + 1], subscripts[at]), subscripts[at + 1])
+        return replace(access, subscripts=(*subscripts[:at], place, *subscripts[at + 2 :]))
 
-    def visit(expr: Expr) -> Expr:
-        inner = rebuild(expr, visit)
-        return replace(inner, subscripts=placed(inner.tensor, inner.subscripts)) if isinstance(inner, Access) else inner
-
-    return replace(s, subscripts=placed(s.tensor, tuple(map(visit, s.subscripts))), value=visit(s.value))
+    return s.with_accesses(placed)
 
 
 def _merged_storage(storage: Storage, axis: int) -> Storage:
     shape, extents, outer = storage.shape, storage.dynamic_extents, storage.extent(axis)
     if extents:
-        inner = Const(shape[axis + 1], dtype="int64")
-        extents = (*extents[:axis], outer and Binary("*", outer, inner, dtype="int64"), *extents[axis + 2 :])
+        extents = (*extents[:axis], outer and times(shape[axis + 1], outer), *extents[axis + 2 :])
     return replace(storage, shape=(*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :]), dynamic_extents=extents)
 
 
 def _merged_statement(s: ScopStatement, merge: Merge, axes: Axes) -> ScopStatement:
-    def access(tensor: str, subscripts: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        at = axes.get(tensor)
-        return subscripts if at is None else (*subscripts[: at + 1], *subscripts[at + 2 :])
-
-    def visit(expr: Expr) -> Expr:
-        inner = rebuild(expr, visit)
-        return replace(inner, subscripts=access(inner.tensor, inner.subscripts)) if isinstance(inner, Access) else inner
+    def merged(access: Access) -> Access:
+        at = axes.get(access.tensor)
+        return access if at is None else replace(access, subscripts=(*access.subscripts[: at + 1], *access.subscripts[at + 2 :]))
 
     bounds = tuple(
         (name, lower, upper * merge.extent if name == merge.outer else upper) for name, lower, upper in s.bounds if name != merge.inner
     )
     return replace(
-        s,
-        subscripts=access(s.tensor, tuple(map(visit, s.subscripts))),
-        value=visit(s.value),
+        s.with_accesses(merged),
         bounds=bounds,
         reduction=tuple(name for name in s.reduction if name != merge.inner),
         dynamic_bounds=tuple((dim, low, f"({high})*{merge.extent}" if dim == merge.outer else high) for dim, low, high in s.dynamic_bounds),
@@ -250,14 +233,14 @@ def verify_collapse(before: Scop, after: Scop, merges: tuple[Merge, ...]) -> Non
 def _addresses(scop: Scop, s: ScopStatement, kind: str) -> isl.UnionMap:
     """Which elements of which tensor a statement touches, counted through the tensor's memory."""
     accesses = scop.reads if kind == "reads" else scop.writes
-    own = accesses.intersect_domain(isl.UnionSet.read_from_str(scop.ctx, f"{{ {s.tuple_text} }}"))
+    own = accesses.intersect_domain(union_set(scop.ctx, [s.tuple_text]))
     lines = []
     for storage in scop.tensors:
-        axes = [f"a{i}" for i in range(len(storage.shape))]
+        axes = storage.axes
         # by unknown strides, and in tensors with gaps, axes are as they were
         order = memory_order(storage.layout, len(axes))
         steps = (None,) * len(axes) if order is None else storage.strides
         apart = [axes[axis] for axis in order or range(len(axes)) if steps[axis] is None]
         place = [*apart, " + ".join(["0", *(f"{step} * {axis}" for axis, step in zip(axes, steps, strict=True) if step is not None)])]
-        lines.append(f"{isl_name(storage.name)}[{', '.join(axes)}] -> {isl_name(storage.name)}[{', '.join(place)}]")
-    return own.apply_range(isl.UnionMap.read_from_str(scop.ctx, "{ " + "; ".join(lines) + " }"))
+        lines.append(f"{storage.element} -> {isl_name(storage.name)}[{', '.join(place)}]")
+    return own.apply_range(union_map(scop.ctx, lines))

@@ -11,11 +11,13 @@ import islpy as isl
 
 from tcjit.errors import VerifyError
 from tcjit.grammar.affine import affine, is_gather, isl_name
+from tcjit.grammar.arithmetic import times
 from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index, Select, Size, Unary
 from tcjit.grammar.dtypes import DTYPES, holds
-from tcjit.grammar.polynomial import INTEGERS
-from tcjit.grammar.walk import rebuild, walk
+from tcjit.grammar.polynomial import INTEGERS, names
+from tcjit.grammar.walk import rebuild, replaced, walk
 from tcjit.mapping.assignment import Assignment, Assignments, to_scop
+from tcjit.mapping.isl import points
 from tcjit.mapping.reduction import is_identity
 from tcjit.mapping.storage import Bounds, fresh
 
@@ -51,8 +53,8 @@ def equality(a: Assignment, index: str, values: Mapping[str, int]) -> Equality |
         if found is None:
             continue
         data, value = found
-        before = tuple(one for one in conditions[:number] if not _mentions(one, index))
-        moved = tuple(one for one in conditions[:number] if _mentions(one, index))
+        before = tuple(one for one in conditions[:number] if index not in names(one))
+        moved = tuple(one for one in conditions[:number] if index in names(one))
         # evaluated for other values of the index than before, or for an empty range of it
         unsure = (*moved, *before, value) if moved or index in a.dynamic else ()
         if not any(map(_may_fail, unsure)):
@@ -83,25 +85,24 @@ def verify_equality(before: Assignments, a: Assignment, e: Equality) -> None:
         if one not in conditions:
             raise VerifyError(f"equality: {a.show()}: a condition is new")
         conditions.remove(one)
-    if len(conditions) != 1 or (term, identity) != (e.term, e.identity) or any(_mentions(one, e.index) for one in (*e.before, e.value)):
+    if len(conditions) != 1 or (term, identity) != (e.term, e.identity) or any(e.index in names(one) for one in (*e.before, e.value)):
         raise VerifyError(f"equality: {a.show()}: a condition is gone")
     compared = conditions[0]
     assert isinstance(compared, Binary) and e.data in (compared.left, compared.right)
     near = compared.left if compared.right == e.data else compared.right
     scop = to_scop(replace(before, assignments=(a,)))
-    names = [isl_name(name) for name, _, _ in a.bounds]
-    data = fresh("data", names)
-    instances = scop.instances(scop.statements[0]).reset_tuple_id().insert_dims(isl.dim_type.set, len(names), 1)
+    dims = [isl_name(name) for name, _, _ in a.bounds]
+    data = fresh("data", dims)
+    instances = scop.instances(scop.statements[0]).reset_tuple_id().insert_dims(isl.dim_type.set, len(dims), 1)
 
     def where_holds(fact: str) -> isl.Set:
-        text = f"{scop.parameters}{{ [{', '.join([*names, data])}] : {fact} }}"
-        return instances.intersect(isl.Set.read_from_str(scop.ctx, text))
+        return instances.intersect(points(scop.ctx, [*dims, data], [fact], scop.parameters))
 
     for part in walk(near):
         kind, text = DTYPES[part.dtype], affine(_exact(part), before.values)
         if not where_holds(f"not ({kind.least} <= {text} <= {kind.greatest})").is_empty():
             raise VerifyError(f"equality: {a.show()}: what is compared with data may wrap")
-    value = _exact(_substituted(e.value, e.data, Index(data, dtype="int64")))
+    value = _exact(replaced(e.value, {e.data: Index(data, dtype="int64")}))
     sides = affine(_exact(near), before.values), affine(value, before.values)
     if None in sides or not where_holds(f"{sides[0]} = {data}").is_equal(where_holds(f"{isl_name(e.index)} = {sides[1]}")):
         raise VerifyError(f"equality: {a.show()}: the index has another value")
@@ -110,10 +111,6 @@ def verify_equality(before: Assignments, a: Assignment, e: Equality) -> None:
 def _exact(expr: Expr) -> Expr:
     """An integer expression computed without wrapping."""
     return _exact(expr.operand) if isinstance(expr, Cast) else rebuild(expr, _exact)
-
-
-def _substituted(expr: Expr, old: Expr, new: Expr) -> Expr:
-    return new if expr == old else rebuild(expr, lambda part: _substituted(part, old, new))
 
 
 def _conditions(value: Expr, operator: str) -> tuple[list[Expr], Expr, Expr]:
@@ -152,7 +149,7 @@ def _solved(condition: Expr, index: str, bounds: Bounds, values: Mapping[str, in
         return None
     for near, far in ((condition.left, condition.right), (condition.right, condition.left)):
         form = _form(near, {name: (lower, upper - 1) for name, lower, upper in bounds}, values)
-        if form is None or abs(form.get(index, 0)) != 1 or _mentions(far, index):
+        if form is None or abs(form.get(index, 0)) != 1 or index in names(far):
             continue
         if any(isinstance(node, Access) for node in walk(far)):
             return far, _isolated(far, form, index)
@@ -168,8 +165,7 @@ def _isolated(far: Expr, form: Form, index: str) -> Expr:
     value: Expr = far if isinstance(far, Access | Cast) and far.dtype == "int64" else Cast(far, dtype="int64")
     rest = {name: c for name, c in form.items() if name != index and c}
     for name, c in rest.items():
-        term: Expr = Index(name, dtype="int64") if name else Const(c, dtype="int64")
-        term = term if not name or c == 1 else Binary("*", Const(c, dtype="int64"), term, dtype="int64")
+        term = times(c, Index(name, dtype="int64")) if name else Const(c, dtype="int64")
         value = Binary("-", value, term, dtype="int64")
     value = Unary("-", value, dtype="int64") if form[index] < 0 else value
     return Cast(value, dtype="int64") if rest or form[index] < 0 else value
@@ -201,10 +197,6 @@ def _form(expr: Expr, ranges: Mapping[str, tuple[int, int]], values: Mapping[str
 
 def _sum(left: Form, sign: int, right: Form | None) -> Form | None:
     return None if right is None else {name: left.get(name, 0) + sign * right.get(name, 0) for name in {**left, **right}}
-
-
-def _mentions(expr: Expr, index: str) -> bool:
-    return any(isinstance(node, Index) and node.name == index for node in walk(expr))
 
 
 def _may_fail(expr: Expr) -> bool:

@@ -5,11 +5,14 @@ isl objects never mix contexts, so everything is read through the context of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import islpy as isl
 
 from tcjit.errors import MappingError
+from tcjit.grammar.affine import isl_name
+from tcjit.grammar.ast import Expr, Scalar, Size
+from tcjit.grammar.polynomial import names as index_names
 
 # a compile that needs more isl operations than this is given up with an error instead of hanging the process
 BUDGET = 200_000_000
@@ -29,6 +32,23 @@ def union_set(ctx: isl.Context, parts: list[str], parameters: str = "") -> isl.U
 
 def union_map(ctx: isl.Context, parts: list[str], parameters: str = "") -> isl.UnionMap:
     return isl.UnionMap.read_from_str(ctx, parameters + "{ " + "; ".join(parts) + " }")
+
+
+def points(ctx: isl.Context, dims: Iterable[str], facts: Iterable[str], parameters: str = "") -> isl.Set:
+    """The points of some dimensions at which all facts hold."""
+    return isl.Set.read_from_str(ctx, f"{parameters}{{ [{', '.join(dims)}] : {' and '.join(facts) or '0 = 0'} }}")
+
+
+def images(ctx: isl.Context, dims: Iterable[str], to: Iterable[str], parameters: str = "") -> isl.Map:
+    """From the points of some dimensions to the values of expressions."""
+    return isl.Map.read_from_str(ctx, f"{parameters}{{ [{', '.join(dims)}] -> [{', '.join(to)}] }}")
+
+
+def sizes_in(exprs: Iterable[Expr], values: Mapping[str, int]) -> str:
+    """The sizes and scalars in some expressions, as parameters, but for those with known ``values``."""
+    given = (name for expr in exprs for kind in (Size, Scalar) for name in index_names(expr, kind))
+    found = dict.fromkeys(isl_name(name) for name in given if name not in values)
+    return f"[{', '.join(found)}] -> " if found else ""
 
 
 def holds(facts: Sequence[str], values: Mapping[str, int]) -> bool:
@@ -78,23 +98,12 @@ def restrict(union: isl.UnionMap, wanted: Callable[[str, str], bool]) -> isl.Uni
     return result
 
 
-def multi_val(space: isl.Space, values: list[int]) -> isl.MultiVal:
-    result = isl.MultiVal.zero(space)
-    for position, value in enumerate(values):
-        result = result.set_val(position, isl.Val(value, space.get_ctx()))
-    return result
-
-
-def set_space(ctx: isl.Context, dimensions: int) -> isl.Space:
-    return isl.Space.set_alloc(ctx, 0, dimensions)
-
-
 def stack(ctx: isl.Context, members: list[isl.UnionPwAff]) -> isl.MultiUnionPwAff:
     """A partial schedule from its members, outermost first."""
     listed = isl.UnionPwAffList.from_union_pw_aff(members[0])
     for member in members[1:]:
         listed = listed.add(member)
-    return isl.MultiUnionPwAff.from_union_pw_aff_list(set_space(ctx, len(members)), listed)
+    return isl.MultiUnionPwAff.from_union_pw_aff_list(isl.Space.set_alloc(ctx, 0, len(members)), listed)
 
 
 def member(ctx: isl.Context, expressions: dict[str, tuple[tuple[str, ...], str]], parameters: str = "") -> isl.UnionPwAff:

@@ -12,9 +12,7 @@ from dataclasses import replace
 import islpy as isl
 
 from tcjit.errors import VerifyError
-from tcjit.grammar.affine import affine, isl_name
-from tcjit.grammar.ast import Access, Expr
-from tcjit.grammar.walk import rebuild
+from tcjit.grammar.affine import affine
 from tcjit.mapping.isl import union_map
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.storage import Storage, fresh
@@ -53,21 +51,12 @@ def _overwrites(scop: Scop, s: ScopStatement) -> bool:
     if s.operator != "=" or elsewhere:
         return False
     writes = scop.relations([scop.access_text(s, s.tensor, s.subscripts, ())])
-    return bool(writes.is_injective() and _elements(scop, s.tensor).is_subset(writes.range()))
-
-
-def _elements(scop: Scop, tensor: str) -> isl.UnionSet:
-    axes = ", ".join(f"a{i}" for i in range(len(scop.tensor(tensor).shape)))
-    return scop.elements.intersect(isl.UnionSet.read_from_str(scop.ctx, f"{{ {isl_name(tensor)}[{axes}] }}"))
+    return bool(writes.is_injective() and scop.elements.intersect(scop.universe(s.tensor)).is_subset(writes.range()))
 
 
 def _renamed(s: ScopStatement, tensor: str, new: str, *, write: bool) -> ScopStatement:
-    def visit(expr: Expr) -> Expr:
-        inner = rebuild(expr, visit)
-        return replace(inner, tensor=new) if isinstance(inner, Access) and inner.tensor == tensor else inner
-
-    target = new if write and s.tensor == tensor else s.tensor
-    return replace(s, tensor=target, value=visit(s.value), subscripts=tuple(visit(sub) for sub in s.subscripts))
+    renamed = s.with_accesses(lambda access: replace(access, tensor=new) if access.tensor == tensor else access)
+    return renamed if write else replace(renamed, tensor=s.tensor)
 
 
 # ---------------------------------------------------------------- the proof
@@ -94,8 +83,9 @@ def _identity(scop: Scop, ranges: Mapping[str, str] | Collection[str]) -> isl.Un
     """From the elements of tensors to those that they stand for."""
     texts = []
     for name in ranges:
-        axes = ", ".join(f"a{i}" for i in range(len(scop.tensor(name).shape)))
-        texts.append(f"{isl_name(name)}[{axes}] -> {isl_name(ranges[name] if isinstance(ranges, Mapping) else name)}[{axes}]")
+        storage = scop.tensor(name)
+        stands_for = replace(storage, name=ranges[name]) if isinstance(ranges, Mapping) else storage
+        texts.append(f"{storage.element} -> {stands_for.element}")
     return union_map(scop.ctx, texts, scop.parameters)
 
 
@@ -110,10 +100,10 @@ def _flow(scop: Scop, tensors: Collection[str], read_last: Collection[str]) -> i
         writes += [scop.access_text(s, s.tensor, s.subscripts, ())] if s.tensor in tensors else []
     ends = []
     for end, name in enumerate(sorted(read_last)):
-        axes = [f"a{i}" for i in range(len(scop.tensor(name).shape))]
-        facts = " and ".join(f"0 <= {axis} < {extent}" for axis, extent in zip(axes, scop.tensor(name).extent_texts, strict=True))
-        ends.append(f"end{end}[{', '.join(axes)}] -> {isl_name(name)}[{', '.join(axes)}]" + (f" : {facts}" if facts else ""))
-        order.append(f"end{end}[{', '.join(axes)}] -> [{', '.join([str(len(scop.statements)), *['0'] * depth])}]")
+        storage, facts = scop.tensor(name), " and ".join(scop.tensor(name).inside)
+        last = f"end{end}[{', '.join(storage.axes)}]"
+        ends.append(f"{last} -> {storage.element}{' : ' if facts else ''}{facts}")
+        order.append(f"{last} -> [{', '.join([str(len(scop.statements)), *['0'] * depth])}]")
     used = scop.relations(reads).union(union_map(scop.ctx, ends, scop.parameters))
     access = isl.UnionAccessInfo.from_sink(used).set_must_source(scop.relations(writes))
     access = access.set_schedule_map(union_map(scop.ctx, order, scop.parameters))

@@ -5,11 +5,17 @@ isl holds a mark as a name; ``parse`` and ``str`` are the only places that know 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from functools import cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tcjit.errors import VerifyError
+
+# how the argument of a mark is read, by its type
+_ARGUMENTS: dict[Any, Callable[[str], Any]] = {
+    "int": int, "str": str, "tuple[int, ...]": lambda text: tuple(map(int, text.split("x"))),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -21,10 +27,10 @@ class Mark:
     @classmethod
     def of(cls, argument: str) -> Mark:
         """The mark with an argument as ``str`` writes it; a ValueError for one of another form."""
-        return cls()
+        return cls(*(_ARGUMENTS[one.type](argument) for one in fields(cls)))
 
     def __str__(self) -> str:
-        return self.word
+        return " ".join([self.word, *("x".join(map(str, one)) if isinstance(one, tuple) else str(one) for one in vars(self).values())])
 
 
 @dataclass(frozen=True)
@@ -36,13 +42,6 @@ class _Numbered(Mark):
     def __post_init__(self) -> None:
         if self.number < 0:
             raise ValueError(f"a negative number in a mark: {self.number}")
-
-    @classmethod
-    def of(cls, argument: str) -> Mark:
-        return cls(int(argument))
-
-    def __str__(self) -> str:
-        return f"{self.word} {self.number}"
 
 
 # ---------------------------------------------------------------- CPU
@@ -79,13 +78,6 @@ class Accumulators(Mark):
     def __post_init__(self) -> None:
         if not self.statement:
             raise ValueError("accumulators of no statement")
-
-    @classmethod
-    def of(cls, argument: str) -> Mark:
-        return cls(argument)
-
-    def __str__(self) -> str:
-        return f"{self.word} {self.statement}"
 
 
 @dataclass(frozen=True)
@@ -151,13 +143,6 @@ class Threads(Mark):
         if not self.radices or min(self.radices) < 1:
             raise ValueError(f"no radices of threads: {self.radices}")
 
-    @classmethod
-    def of(cls, argument: str) -> Mark:
-        return cls(tuple(int(radix) for radix in argument.split("x")))
-
-    def __str__(self) -> str:
-        return f"{self.word} {'x'.join(map(str, self.radices))}"
-
 
 @dataclass(frozen=True)
 class Sync(Mark):
@@ -169,13 +154,6 @@ class Sync(Mark):
     def __post_init__(self) -> None:
         if self.scope not in ("block", "warp"):
             raise ValueError(f"no scope of a barrier: {self.scope}")
-
-    @classmethod
-    def of(cls, argument: str) -> Mark:
-        return cls(argument)
-
-    def __str__(self) -> str:
-        return f"{self.word} {self.scope}"
 
 
 @dataclass(frozen=True)

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 import islpy as isl
 
 from tcjit.grammar.affine import affine, isl_name, linear
 from tcjit.grammar.affine import condition as affine_condition
-from tcjit.grammar.ast import Access, Binary, Const, Expr, Index, Select, Size, Unary
+from tcjit.grammar.arithmetic import plus, times
+from tcjit.grammar.ast import Access, Binary, Const, Expr, Index, Select, Unary
 from tcjit.grammar.polynomial import names as index_names
-from tcjit.grammar.walk import walk
+from tcjit.grammar.walk import walk, with_indices
 from tcjit.layout import memory_order
 from tcjit.mapping.assignment import DynamicRanges
-from tcjit.mapping.isl import context
-from tcjit.mapping.nest.strip_mine import plus, with_indices
+from tcjit.mapping.isl import context, points, sizes_in
 from tcjit.mapping.storage import Bounds, Storage
 from tcjit.mapping.strides import affine_form
 
@@ -66,9 +67,7 @@ def paddings(
     """
     moving = moving or {}
     boxes = {name: (lower, upper - 1) for name, lower, upper in bounds}
-    points = 1
-    for lower, upper in boxes.values():
-        points *= upper - lower + 1
+    count = prod(upper - lower + 1 for lower, upper in boxes.values())
     found = []
     for node in dict.fromkeys(n for n in walk(value) if isinstance(n, Select)):
         if not isinstance(node.then, Access):
@@ -78,10 +77,7 @@ def paddings(
             continue
         if moving and not _holds_reads(made, boxes, moving, values):
             continue
-        elements = 1
-        for least, greatest in made.box:
-            elements *= greatest - least + 1
-        if points >= worth * elements:
+        if count >= worth * prod(greatest - least + 1 for least, greatest in made.box):
             found.append(made)
     return found
 
@@ -115,7 +111,7 @@ def _padding(
             lower, upper = moving[dim]
             if factor < 0 or lower != Const(boxes[dim][0], dtype="int64"):
                 return None
-            total = _times(upper, factor) if total is None else Binary("+", total, _times(upper, factor), dtype="int64")
+            total = times(factor, upper) if total is None else plus(total, times(factor, upper))
             missing += factor * (boxes[dim][1] + 1)
         extents.append(None if total is None else plus(total, greatest - least + 1 - missing))
     names = []
@@ -140,8 +136,7 @@ def _stays_inside(sub: Expr, extent: int, boxes: Mapping[str, tuple[int, int]], 
         return False
     names = [*index_names(sub)]
     facts = [f"{boxes[name][0]} <= {isl_name(name)} <= {boxes[name][1]}" for name in names]
-    text = f"{{ [{', '.join(map(isl_name, names))}] : {' and '.join([*facts, f'({place} < 0 or {place} >= {extent})'])} }}"
-    return bool(isl.Set.read_from_str(context(), text).is_empty())
+    return bool(points(context(), map(isl_name, names), [*facts, f"({place} < 0 or {place} >= {extent})"]).is_empty())
 
 
 def _reads_inside(padding: Padding, storage: Storage, values: Mapping[str, int]) -> bool:
@@ -152,10 +147,10 @@ def _reads_inside(padding: Padding, storage: Storage, values: Mapping[str, int])
     places = [affine(sub, values) for sub in padding.value.then.subscripts]
     if held is None or None in places:
         return False
-    sizes = _sizes([padding.value.condition, *filter(None, (*padding.extents, *storage.dynamic_extents))], values)
+    sizes = sizes_in([padding.value.condition, *filter(None, (*padding.extents, *storage.dynamic_extents))], values)
     outside = " or ".join(f"{place} < 0 or {place} >= {extent}" for place, extent in zip(places, storage.extent_texts, strict=True))
     facts = [*_facts(padding, padding.indices, values), held, f"({outside})"]
-    return bool(isl.Set.read_from_str(context(), f"{sizes}{{ [{', '.join(padding.indices)}] : {' and '.join(facts)} }}").is_empty())
+    return bool(points(context(), padding.indices, facts, sizes).is_empty())
 
 
 def _holds_reads(
@@ -174,12 +169,11 @@ def _holds_reads(
     facts = [f"{lower} <= {isl_name(name)} < {upper}" for name, (lower, upper) in limits.items()]
     facts += [f"{boxes[name][0]} <= {isl_name(name)} <= {boxes[name][1]}" for name in dims if name not in moving]
     own = [end for name in dims for end in moving.get(name, ())]
-    sizes = _sizes([select.condition, there, *own, *filter(None, padding.extents)], values)
-
-    ctx, names = context(), ", ".join(map(isl_name, dims))
+    sizes = sizes_in([select.condition, there, *own, *filter(None, padding.extents)], values)
+    ctx, names = context(), [*map(isl_name, dims)]
 
     def where(text: str | None) -> isl.Set:
-        return isl.Set.read_from_str(ctx, f"{sizes}{{ [{names}] : {' and '.join([*facts, str(text)])} }}")
+        return points(ctx, names, [*facts, str(text)], sizes)
 
     inside = " and ".join(_facts(padding, [str(place) for place in found], values)) or "0 = 0"
     return bool(where(texts[0]).is_equal(where(texts[1])) and where("0 = 0").is_equal(where(inside)))
@@ -192,12 +186,6 @@ def _facts(padding: Padding, places: Sequence[str], values: Mapping[str, int]) -
         for extent, (least, greatest) in zip(padding.extents, padding.box, strict=True)
     ]
     return [f"0 <= {place} < {end}" for place, end in zip(places, ends, strict=True)]
-
-
-def _sizes(exprs: Sequence[Expr], values: Mapping[str, int]) -> str:
-    """The dynamic sizes in some expressions as isl's parameters."""
-    found = dict.fromkeys(isl_name(name) for expr in exprs for name in index_names(expr, Size) if name not in values)
-    return f"[{', '.join(found)}] -> " if found else ""
 
 
 def _in_terms_of(
@@ -225,13 +213,9 @@ def _in_terms_of(
             if factors == {d: sign * f for d, f in axis.items() if f}:
                 # left - right = sign * (y - start) + constant
                 scaled: Expr = place if sign == 1 else Unary("-", place, dtype="int64")
-                scaled = scaled if rest is None else Binary("+", scaled, rest, dtype="int64")
+                scaled = scaled if rest is None else plus(scaled, rest)
                 return Binary(condition.op, plus(scaled, constant - sign * start), Const(0, dtype="int64"), dtype="bool")
     return None
-
-
-def _times(expr: Expr, factor: int) -> Expr:
-    return Binary("*", Const(factor, dtype="int64"), expr, dtype="int64") if factor != 1 else expr
 
 
 def padded_read(padding: Padding, copy: str) -> Access:

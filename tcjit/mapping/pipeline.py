@@ -17,14 +17,14 @@ from tcjit.grammar.ast import Program
 from tcjit.mapping import tree as trees
 from tcjit.mapping.assemble import assemble
 from tcjit.mapping.assignment import Assignments, to_scop
-from tcjit.mapping.collapse import Merge, collapse, order_axes, verify_collapse
-from tcjit.mapping.dependences import dependences
+from tcjit.mapping.collapse import collapse, order_axes, verify_collapse
+from tcjit.mapping.dependences import Dependences, dependences
 from tcjit.mapping.extract import extract
 from tcjit.mapping.gpu_nest import GpuKernel, LaunchBounds, mapped_statements
 from tcjit.mapping.group import Group
 from tcjit.mapping.live_ranges import verify_live_ranges
 from tcjit.mapping.machine import BASELINE, Device, Machine
-from tcjit.mapping.marks import Launch, Mark, Tile
+from tcjit.mapping.marks import Launch, Tile
 from tcjit.mapping.nest.tile_tree import tile_tree
 from tcjit.mapping.options import Options
 from tcjit.mapping.outer_tree import outer_tree
@@ -176,6 +176,16 @@ def build_scop(
     return steps.run("scop", to_scop, assignments, show=Scop.show, suffix="scop")
 
 
+@contextmanager
+def _within_budget() -> Iterator[None]:
+    """isl giving up is an error that says what to do."""
+    try:
+        yield
+    except isl.Error as error:
+        raise MappingError(f"the compile budget does not suffice: {error}", hint="split the def into several smaller ones") from None
+
+
+@_within_budget()
 def map_program(
     program: Program,
     options: Options,
@@ -186,82 +196,13 @@ def map_program(
     steps: Steps | None = None,
 ) -> Mapped:
     """Map a program to a multicore CPU. ``prove`` says which trees are verified; a VerifyError is a bug in tcjit, never the user's."""
-    with _within_budget():
-        return _mapped(program, options, machine, layouts, prove, steps or Steps(program.definition.name))
-
-
-def _mapped(program: Program, options: Options, machine: Machine, layouts: Mapping[str, str] | None, prove: Proof, steps: Steps) -> Mapped:
-    """What nests compute and what they do not follow one another in the order of the program, each mapped by itself."""
+    steps = steps or Steps(program.definition.name)
     scop = build_scop(program, options, layouts, machine, steps, prove=prove)
     if not options.tile and any(_kind(s) == "loops" for s in scop.statements):
         check = None if prove == "none" else partial(verify_collapse, scop, merges=())
         scop = steps.run("order_axes", order_axes, scop, show=Scop.show, suffix="scop", check=check)
         scop = _collapsed(scop, prove, steps)
-    tree = isl.Schedule.empty(isl.Space.params_alloc(scop.ctx, 0))
-    privates: list[Buffer] = []
-    slices: list[ThreadSlice] = []
-    rows: list[RowGroup] = []
-    slots = 1
-    counter = count()
-    ordered = partial(_in_order, scop, machine, prove, counter, steps)
-    for outer, group in groupby(scop.statements, key=lambda s: s.outer and s.outer.number):
-        statements = tuple(group)
-        if outer is None:
-            made, buffers, groups = ordered(statements, options)
-        else:
-            inside, buffers, groups = ordered(statements, options.but(parallel=False))
-            made, own = _under_outer_loops(scop, statements, inside, Tile(next(counter)), options, prove, steps)
-            slices += own
-            iterations = max(prod(s.extent(dim) for dim in s.outer.dims) for s in statements if s.outer)
-            slots = max(slots, min(machine.threads, iterations)) if options.parallel else 1
-        privates += buffers
-        rows += groups
-        tree = made if tree.get_domain().is_empty() else tree.sequence(made)
-    proved = prove != "none" or not scop.statements
-    return Mapped(scop, tree, tuple(privates), options, proved, slices=tuple(slices), slots=slots, rows=tuple(rows))
-
-
-def _under_outer_loops(
-    scop: Scop, statements: tuple[ScopStatement, ...], inside: isl.Schedule, mark: Mark, options: Options, prove: Proof, steps: Steps
-) -> tuple[isl.Schedule, tuple[ThreadSlice, ...]]:
-    """The tree of statements under the outer loops that they share, which threads share, and what each of these keeps of temporaries."""
-    part = _part(scop, statements)
-    if prove != "none":
-        steps.run("verify outer loops", lambda: verify_outer_loops(part, dependences(part)))
-    return outer_tree(part, inside, mark, parallel=options.parallel), contract_slices(scop, statements, mark)
-
-
-def _in_order(
-    scop: Scop,
-    machine: Machine,
-    prove: Proof,
-    counter: Iterator[int],
-    steps: Steps,
-    statements: tuple[ScopStatement, ...],
-    options: Options,
-) -> tuple[isl.Schedule, list[Buffer], list[RowGroup]]:
-    """The tree of some statements, their private buffers, and which of them run row by row: those of different kinds follow one another in
-    the order of the program."""
-    tree = isl.Schedule.empty(isl.Space.params_alloc(scop.ctx, 0))
-    privates: list[Buffer] = []
-    rows: list[RowGroup] = []
-    for kind, group in groupby(statements, key=_kind):
-        part = _part(scop, tuple(group))
-        alone = partial(_scheduled_alone, prove, steps, part)
-        if kind == "nest":
-            tiled = [one for s in part.statements for one in s.tiled]
-            trees = [tile_tree(one, scop.ctx, parallel=options.parallel and worth_threads(one.cycles)) for one in tiled]
-            made = reduce(isl.Schedule.sequence, trees)
-        elif kind == "scan":
-            made = reduce(isl.Schedule.sequence, [alone(s, schedule_scan, options, counter) for s in part.statements])
-        elif kind == "scatter":
-            made = reduce(isl.Schedule.sequence, [alone(s, schedule_scatter, options, machine, counter) for s in part.statements])
-        else:
-            made, buffers, groups = _loops(part, options, machine, prove, counter, steps)
-            privates += buffers
-            rows += groups
-        tree = made if tree.get_domain().is_empty() else tree.sequence(made)
-    return tree, privates, rows
+    return _CpuMapping(scop, options, machine, prove, steps).mapped()
 
 
 def _part(scop: Scop, statements: tuple[ScopStatement, ...]) -> Scop:
@@ -275,73 +216,108 @@ def _kind(s: ScopStatement) -> Literal["nest", "scan", "scatter", "loops"]:
     return "nest" if s.tiled or s.fused else "scan" if s.scan else "scatter" if s.scatter else "loops"
 
 
-def _scheduled_alone(
-    prove: Proof, steps: Steps, scop: Scop, s: ScopStatement, function: Callable[..., isl.Schedule], *args: object
-) -> isl.Schedule:
-    """The tree of a statement by itself, made by a pass for statements of its kind."""
-    one = _part(scop, (s,))
-    proof = None if prove == "none" else partial(verify, one, dependences(one))
-    return steps.run(function.__name__, function, one, s, *args, show=trees.show, suffix="tree", check=proof)
+class _CpuMapping:
+    """A scop on its way to a tree: what nests compute and what they do not follow one another in the order of the program, each mapped by
+    itself; private buffers, slices of threads and groups of rows are collected on the way."""
 
+    def __init__(self, scop: Scop, options: Options, machine: Machine, prove: Proof, steps: Steps) -> None:
+        self.scop, self.options, self.machine, self.prove, self.steps = scop, options, machine, prove, steps
+        self.privates: list[Buffer] = []
+        self.slices: list[ThreadSlice] = []
+        self.rows: list[RowGroup] = []
+        self.slots = 1
+        self.counter = count()  # numbers tiles
 
-def _loops(
-    scop: Scop, options: Options, machine: Machine, prove: Proof, counter: Iterator[int], steps: Steps
-) -> tuple[isl.Schedule, list[Buffer], list[RowGroup]]:
-    """The tree of statements without nests: those over the same rows run row by row, others in loops that isl finds."""
-    tree = isl.Schedule.empty(isl.Space.params_alloc(scop.ctx, 0))
-    privates: list[Buffer] = []
-    groups = row_groups(scop, scop.statements, machine) if options.uses_vectors else [scop.statements]
-    for group in groups:
-        part = _part(scop, group.statements if isinstance(group, RowGroup) else group)
-        if isinstance(group, RowGroup):
-            made, buffers = _in_rows(part, group, options, prove, counter, steps)
-        else:
-            made, buffers = _scheduled(part, options, machine, prove, counter, steps)
-        privates += buffers
-        tree = made if tree.get_domain().is_empty() else tree.sequence(made)
-    return tree, privates, [group for group in groups if isinstance(group, RowGroup)]
+    def mapped(self) -> Mapped:
+        parts = []
+        for outer, group in groupby(self.scop.statements, key=lambda s: s.outer and s.outer.number):
+            statements = tuple(group)
+            parts.append(self.in_order(statements, self.options) if outer is None else self.under_outer_loops(statements))
+        tree = reduce(isl.Schedule.sequence, parts) if parts else isl.Schedule.empty(isl.Space.params_alloc(self.scop.ctx, 0))
+        proved = self.prove != "none" or not self.scop.statements
+        buffers, slices, rows = tuple(self.privates), tuple(self.slices), tuple(self.rows)
+        return Mapped(self.scop, tree, buffers, self.options, proved, slices=slices, slots=self.slots, rows=rows)
 
+    def step(self, function: Callable[..., isl.Schedule], proof: Callable[[isl.Schedule], None] | None, *args: object) -> isl.Schedule:
+        return self.steps.run(function.__name__, function, *args, show=trees.show, suffix="tree", check=proof)
 
-def _in_rows(
-    scop: Scop, group: RowGroup, options: Options, prove: Proof, counter: Iterator[int], steps: Steps
-) -> tuple[isl.Schedule, tuple[Buffer, ...]]:
-    """The tree of a group over rows, and its private buffers."""
-    deps = steps.run("dependences", dependences, scop, show=lambda d: f"{d.all}\n", suffix="txt")
-    proof = None if prove == "none" else partial(verify, scop, deps)
-    tree = steps.run("schedule_rows", schedule_rows, scop, group, options, counter, show=trees.show, suffix="tree", check=proof)
-    if not options.private_buffers:
-        return tree, ()
-    proof = None if prove == "none" else partial(verify_privates, scop, deps, tree)
-    return tree, steps.run("contract", contract, scop, deps, tree, show=_show_privates, check=proof)
+    def proof(self, scop: Scop, deps: Dependences) -> Callable[[isl.Schedule], None] | None:
+        """Of a tree that is the only one for some statements."""
+        return None if self.prove == "none" else partial(verify, scop, deps)
 
+    def dependences(self, scop: Scop) -> Dependences:
+        return self.steps.run("dependences", dependences, scop, show=lambda d: f"{d.all}\n", suffix="txt")
 
-def _scheduled(
-    scop: Scop, options: Options, machine: Machine, prove: Proof, counter: Iterator[int], steps: Steps
-) -> tuple[isl.Schedule, tuple[Buffer, ...]]:
-    """The tree of statements without nests, and their private buffers; ``counter`` numbers its tiles."""
-    deps = steps.run("dependences", dependences, scop, show=lambda d: f"{d.all}\n", suffix="txt")
+    def under_outer_loops(self, statements: tuple[ScopStatement, ...]) -> isl.Schedule:
+        """The tree of statements under the outer loops that they share, which threads share."""
+        part, parallel = _part(self.scop, statements), self.options.parallel
+        inside, mark = self.in_order(statements, self.options.but(parallel=False)), Tile(next(self.counter))
+        if self.prove != "none":
+            self.steps.run("verify outer loops", lambda: verify_outer_loops(part, dependences(part)))
+        self.slices += contract_slices(self.scop, statements, mark)
+        iterations = max(prod(s.extent(dim) for dim in s.outer.dims) for s in statements if s.outer)
+        self.slots = max(self.slots, min(self.machine.threads, iterations)) if parallel else 1
+        return outer_tree(part, inside, mark, parallel=parallel)
 
-    proof = partial(verify, scop, deps)
+    def in_order(self, statements: tuple[ScopStatement, ...], options: Options) -> isl.Schedule:
+        """The tree of some statements: those of different kinds follow one another in the order of the program."""
+        parts = []
+        for kind, group in groupby(statements, key=_kind):
+            part = _part(self.scop, tuple(group))
+            if kind == "nest":
+                tiled = [one for s in part.statements for one in s.tiled]
+                made = [tile_tree(one, part.ctx, parallel=options.parallel and worth_threads(one.cycles)) for one in tiled]
+            elif kind == "scan":
+                made = [self.alone(s, schedule_scan, options, self.counter) for s in part.statements]
+            elif kind == "scatter":
+                made = [self.alone(s, schedule_scatter, options, self.machine, self.counter) for s in part.statements]
+            else:
+                groups = row_groups(part, part.statements, self.machine) if options.uses_vectors else [part.statements]
+                made = [self.in_rows(one, options) if isinstance(one, RowGroup) else self.in_loops(one, options) for one in groups]
+            parts.append(reduce(isl.Schedule.sequence, made))
+        return reduce(isl.Schedule.sequence, parts)
 
-    def step(name: str, function: Callable[..., isl.Schedule], *args: object) -> isl.Schedule:
-        return steps.run(name, function, *args, show=trees.show, suffix="tree", check=proof if prove == "every" else None)
+    def alone(self, s: ScopStatement, function: Callable[..., isl.Schedule], *args: object) -> isl.Schedule:
+        """The tree of a statement by itself, made by a pass for statements of its kind."""
+        one = _part(self.scop, (s,))
+        return self.step(function, None if self.prove == "none" else self.proof(one, dependences(one)), one, s, *args)
 
-    tree = step("schedule", schedule, scop, deps)
-    tree = step("fuse", fuse, scop, deps, tree, options)
-    groups = groups_of(scop, tree)
-    privates: tuple[Buffer, ...] = ()
-    if groups is not None:
-        plans = [plan_loops(scop, group, options, machine) for group in groups]
-        tree = step("tile", tile, scop, tree, groups, plans, counter)
-        tree = step("parallelise", parallelise, scop, tree, options)
+    def in_rows(self, group: RowGroup, options: Options) -> isl.Schedule:
+        """The tree of statements that run row by row."""
+        scop = _part(self.scop, group.statements)
+        deps = self.dependences(scop)
+        tree = self.step(schedule_rows, self.proof(scop, deps), scop, group, options, self.counter)
+        self.rows.append(group)
+        self.contract(scop, deps, tree, options)
+        return tree
+
+    def in_loops(self, statements: tuple[ScopStatement, ...], options: Options) -> isl.Schedule:
+        """The tree of statements in loops that isl finds."""
+        scop = _part(self.scop, statements)
+        deps = self.dependences(scop)
+        proof = self.proof(scop, deps)
+        every = proof if self.prove == "every" else None
+        tree = self.step(schedule, every, scop, deps)
+        tree = self.step(fuse, every, scop, deps, tree, options)
+        groups = groups_of(scop, tree)
+        if groups is not None:
+            plans = [plan_loops(scop, group, options, self.machine) for group in groups]
+            tree = self.step(tile, every, scop, tree, groups, plans, self.counter)
+            tree = self.step(parallelise, every, scop, tree, options)
+            self.contract(scop, deps, tree, options)
+        if self.prove == "last" and proof is not None:
+            self.steps.run("verify", proof, tree)
+        return tree
+
+    def contract(self, scop: Scop, deps: Dependences, tree: isl.Schedule, options: Options) -> None:
+        """Collect the private buffers of a tree."""
         if options.private_buffers:
-            proof_of_privates = None if prove == "none" else partial(verify_privates, scop, deps, tree)
-            privates = steps.run("contract", contract, scop, deps, tree, show=_show_privates, check=proof_of_privates)
-    if prove == "last":
-        steps.run("verify", proof, tree)
-    return tree, privates
+            check = None if self.prove == "none" else partial(verify_privates, scop, deps, tree)
+            found = self.steps.run("contract", contract, scop, deps, tree, show=_show_privates, check=check)
+            self.privates += found
 
 
+@_within_budget()
 def map_gpu(
     program: Program,
     options: Options,
@@ -352,22 +328,7 @@ def map_gpu(
     steps: Steps | None = None,
 ) -> Mapped:
     """Map a program to a GPU; what it raises is as for ``map_program``."""
-    with _within_budget():
-        return _mapped_gpu(program, options, device, layouts, prove, steps or Steps(program.definition.name))
-
-
-@contextmanager
-def _within_budget() -> Iterator[None]:
-    """isl giving up is an error that says what to do."""
-    try:
-        yield
-    except isl.Error as error:
-        raise MappingError(f"the compile budget does not suffice: {error}", hint="split the def into several smaller ones") from None
-
-
-def _mapped_gpu(
-    program: Program, options: Options, device: Device, layouts: Mapping[str, str] | None, prove: Proof, steps: Steps
-) -> Mapped:
+    steps = steps or Steps(program.definition.name)
     scop = build_scop(program, options, layouts, device, steps, prove=prove)
     if not scop.statements:
         return Mapped(scop, isl.Schedule.empty(isl.Space.params_alloc(scop.ctx, 0)), (), options, True)
@@ -417,14 +378,10 @@ def _digits(scop: Scop, kernels: tuple[GpuKernel, ...]) -> tuple[Digits, ...]:
 
 
 def _collapsed(scop: Scop, prove: Proof, steps: Steps) -> Scop:
-    check = partial(_verify_merged, scop) if prove != "none" else None
+    check = None if prove == "none" else lambda made: verify_collapse(scop, *made)
     collapsed: Scop
     collapsed, _ = steps.run("collapse", collapse, scop, show=lambda made: made[0].show(), suffix="scop", check=check)
     return collapsed
-
-
-def _verify_merged(scop: Scop, collapsed: tuple[Scop, tuple[Merge, ...]]) -> None:
-    verify_collapse(scop, *collapsed)
 
 
 def _verify_live_ranges(scop: Scop, fused: Plans) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Cast
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names
@@ -29,7 +28,7 @@ def product_sides(a: Assignment) -> Sides | None:
     """The extents of the two largest classes of results that an operand is read again for; None for what is no such product."""
     if a.operator != "+=" or not is_plain_product(a.value):
         return None
-    reads = list(dict.fromkeys(access for access, _ in guarded_accesses(a.value)))
+    reads = list(dict.fromkeys(access for access in a.reads))
     used = [{name for sub in access.subscripts for name in names(sub)} for access in reads]
     extents: dict[frozenset[int], int] = {}
     for name, lower, upper in a.results:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import islpy as isl
 
 from tcjit.grammar.affine import affine, condition, guarded_accesses, isl_name
 from tcjit.grammar.ast import Access, Expr, Program
+from tcjit.grammar.walk import with_accesses
 from tcjit.mapping.isl import union_map, union_set
 from tcjit.mapping.nest.tiled_statement import KINDS, Kind, TiledStatement
 from tcjit.mapping.outer_loops import OuterLoops
@@ -84,6 +85,12 @@ class ScopStatement:
         yield from dict.fromkeys((access, ()) for tiled in self.tiled for access in tiled.statement.start_reads)
         for subscript in self.subscripts:
             yield from guarded_accesses(subscript)
+
+    def with_accesses(self, change: Callable[[Access], Access]) -> ScopStatement:
+        """The statement with every access changed, its write and those in subscripts included."""
+        subscripts = tuple(with_accesses(sub, change) for sub in self.subscripts)
+        write = change(Access(self.tensor, subscripts, dtype=self.value.dtype))
+        return replace(self, tensor=write.tensor, subscripts=write.subscripts, value=with_accesses(self.value, change))
 
 
 @dataclass(frozen=True)
@@ -169,12 +176,12 @@ class Scop:
     @cached_property
     def elements(self) -> isl.UnionSet:
         """Every element of every tensor."""
-        boxes = []
-        for t in self.tensors:
-            axes = [f"a{i}" for i in range(len(t.shape))]
-            facts = [f"0 <= {a} < {extent}" for a, extent in zip(axes, t.extent_texts, strict=True)]
-            boxes.append(f"{isl_name(t.name)}[{', '.join(axes)}]" + (f" : {' and '.join(facts)}" if facts else ""))
+        boxes = [f"{t.element}{' : ' if t.inside else ''}{' and '.join(t.inside)}" for t in self.tensors]
         return union_set(self.ctx, boxes, self.parameters)
+
+    def universe(self, tensor: str) -> isl.UnionSet:
+        """All elements that a tensor of any extents has."""
+        return union_set(self.ctx, [self.tensor(tensor).element])
 
     def access_text(self, s: ScopStatement, tensor: str, subscripts: tuple[Expr, ...], guards: tuple[tuple[Expr, bool], ...]) -> str:
         """The access relation of one read or write, for ``relations``; a data-dependent subscript may touch its whole dimension."""

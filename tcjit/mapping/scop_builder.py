@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tcjit.grammar.affine import isl_name
-from tcjit.grammar.ast import Access, Binary, Const, Expr, Index
-from tcjit.grammar.walk import rebuild
+from tcjit.grammar.arithmetic import divided, index, modulo, plus
+from tcjit.grammar.ast import Access, Expr, Index
 from tcjit.mapping.gpu_nest import Distribution, GroupPlan, StagedCopy, StatementPlan
 from tcjit.mapping.scop import DynamicBounds, Scop, ScopStatement
 from tcjit.mapping.storage import Bounds, Storage, fresh
@@ -69,15 +69,8 @@ class ScopBuilder:
         return name
 
     def change(self, name: str, change: Callable[[Access], Access]) -> None:
-        """Every access of a statement, its write and those in subscripts included, replaced."""
-        s = self.statements[name]
-
-        def visit(expr: Expr) -> Expr:
-            inner = rebuild(expr, visit)
-            return change(inner) if isinstance(inner, Access) else inner
-
-        write = change(Access(s.tensor, tuple(visit(sub) for sub in s.subscripts), dtype=s.value.dtype))
-        self.statements[name] = replace(s, tensor=write.tensor, subscripts=write.subscripts, value=visit(s.value))
+        """Every access of a statement replaced."""
+        self.statements[name] = self.statements[name].with_accesses(change)
 
     def done(self, plans: Sequence[GroupPlan], copies: Sequence[StagedCopy] = ()) -> LoweredScop:
         """The scop with its statements in the order of the plans' items, each after the copies that it reads."""
@@ -90,38 +83,9 @@ class ScopBuilder:
         return LoweredScop(scop, tuple(plans), self.aliases, tuple(copies))
 
 
-def index(name: str) -> Index:
-    return Index(name, dtype="int64")
-
-
-def number(value: int) -> Const:
-    return Const(value, dtype="int64")
-
-
-def total(terms: Sequence[tuple[int, Expr]], constant: int = 0) -> Expr:
-    """``sum(factor * expression) + constant``."""
-    result: Expr | None = None
-    for factor, expr in terms:
-        if factor == 0:
-            continue
-        part = expr if factor == 1 else Binary("*", number(factor), expr, dtype="int64")
-        result = part if result is None else Binary("+", result, part, dtype="int64")
-    if result is None:
-        return number(constant)
-    return result if constant == 0 else Binary("+", result, number(constant), dtype="int64")
-
-
-def divided(expr: Expr, by: int) -> Expr:
-    return expr if by == 1 else Binary("/", expr, number(by), dtype="int64")
-
-
-def modulo(expr: Expr, by: int) -> Expr:
-    return Binary("%", expr, number(by), dtype="int64")
-
-
 def owner(dim: str, share: Distribution) -> Expr:
     """Which of a lane's threads has a value of its dimension."""
-    place = divided(total([(1, index(dim))], -share.lower), share.vector)
+    place = divided(plus(index(dim), -share.lower), share.vector)
     return place if share.rounds == 1 else modulo(place, share.threads)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from tcjit.grammar.affine import affine
+from tcjit.grammar.affine import affine, isl_name
 from tcjit.grammar.ast import Binary, Const, Expr
 from tcjit.layout import memory_order
 from tcjit.mapping.marks import Mark
@@ -85,6 +85,21 @@ class Storage:
             factor = self.extent(axis) or Const(self.shape[axis], dtype="int64")
             total = Binary("*", total, factor, dtype="int64")
         return total
+
+    @property
+    def axes(self) -> list[str]:
+        """A name for each axis, in isl's words."""
+        return [f"a{axis}" for axis in range(len(self.shape))]
+
+    @property
+    def element(self) -> str:
+        """An element at some places along its axes, in isl's words."""
+        return f"{isl_name(self.name)}[{', '.join(self.axes)}]"
+
+    @property
+    def inside(self) -> list[str]:
+        """What bounds the places, in isl's words."""
+        return [f"0 <= {axis} < {extent}" for axis, extent in zip(self.axes, self.extent_texts, strict=True)]
 
     @property
     def extent_texts(self) -> tuple[str, ...]:

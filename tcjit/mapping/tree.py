@@ -6,14 +6,14 @@ passes that tile and vectorise work on bands whose members are plain dimensions 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import cast
 
 import islpy as isl
 
-from tcjit.grammar.affine import isl_name
-from tcjit.mapping.isl import identifier, member, names, schedule_from_text, schedule_text, stack
+from tcjit.mapping.isl import identifier, member, names, schedule_from_text, schedule_text, stack, union_set
 from tcjit.mapping.marks import Mark, parse
 from tcjit.mapping.scop import Scop, ScopStatement
 
@@ -110,9 +110,49 @@ def rewrite(tree: isl.Schedule, visit: Callable[[isl.ScheduleNode], isl.Schedule
     return result
 
 
-def plain_band(scop: Scop, columns: list[dict[str, str]]) -> isl.MultiUnionPwAff:
-    """A partial schedule whose members are dimensions: per member, statement -> dimension."""
-    return stack(
-        scop.ctx,
-        [member(scop.ctx, {s: (scop.statement(s).isl_dims, isl_name(dim)) for s, dim in column.items()}) for column in columns],
-    )
+def partial_schedule(scop: Scop, texts: Iterable[Mapping[str, str]]) -> isl.MultiUnionPwAff:
+    """The members of a band, outermost first: for each of its statements an expression over the dimensions."""
+    members = [{name: (scop.statement(name).isl_dims, text) for name, text in one.items()} for one in texts]
+    return stack(scop.ctx, [member(scop.ctx, one, scop.parameters) for one in members])
+
+
+def insert_band(
+    scop: Scop, node: isl.ScheduleNode, texts: Iterable[Mapping[str, str]], coincident: Iterable[int] = ()
+) -> isl.ScheduleNode:
+    """A permutable band above a node; ``coincident``: the positions of the members whose iterations may run at once."""
+    node = node.insert_partial_schedule(partial_schedule(scop, texts)).band_set_permutable(1)
+    for position in coincident:
+        node = node.band_member_set_coincident(position, 1)
+    return node
+
+
+def nested_bands(scop: Scop, s: ScopStatement, bands: Iterable[tuple[Mark | None, Sequence[str], bool]], tile: Mark) -> isl.Schedule:
+    """The tree of a statement by itself, bands inside one another: for each the mark above it, its expressions, of which there may be
+    none, and whether their iterations may run at once. Below the first, which threads share, stands the mark of a tile."""
+    node = isl.Schedule.from_domain(scop.domain).get_root().child(0)
+    for number, (mark, texts, coincident) in enumerate(bands):
+        if texts:
+            node = insert_band(scop, node, [{s.name: text} for text in texts], range(len(texts)) if coincident else ())
+            node = (insert_mark(node, mark).child(0) if mark else node).child(0)
+        if not number:
+            node = insert_mark(node, tile).child(0)
+    return node.get_schedule()
+
+
+def insert_sequence(
+    node: isl.ScheduleNode, filters: Sequence[isl.UnionSet], grow: Callable[[isl.ScheduleNode, int], isl.ScheduleNode]
+) -> isl.ScheduleNode:
+    """A sequence of filters above a leaf, if there are several; ``grow`` has the leaf below each of them, and its number, and returns a
+    node of what it puts there."""
+    if len(filters) > 1:
+        node = node.insert_sequence(reduce(isl.UnionSetList.add, filters[1:], isl.UnionSetList.from_union_set(filters[0])))
+    depth = node.get_tree_depth()
+    for number in range(len(filters)):
+        below = grow(node.child(number).child(0) if len(filters) > 1 else node, number)
+        node = below.ancestor(below.get_tree_depth() - depth)
+    return node
+
+
+def filters(scop: Scop, parts: Iterable[Iterable[str]]) -> list[isl.UnionSet]:
+    """All instances of some statements, for each part."""
+    return [union_set(scop.ctx, [scop.statement(name).tuple_text for name in part]) for part in parts]

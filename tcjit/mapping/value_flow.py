@@ -95,11 +95,9 @@ class _ValueFlow:
     # ------------------------------------------------------------ tensors
 
     def _all(self, tensor: str) -> isl.Set:
-        extents = self.storages[tensor].extent_texts
-        axes = [f"a{i}" for i in range(len(extents))]
-        facts = " and ".join([*(f"0 <= {a} < {extent}" for a, extent in zip(axes, extents, strict=True)), *self.after.context])
-        element = f"{isl_name(tensor)}[{', '.join(axes)}]"
-        return self._set(f"{self.after.parameters}{{ {element}{' : ' if facts else ''}{facts} }}")
+        storage = self.storages[tensor]
+        facts = " and ".join([*storage.inside, *self.after.context])
+        return self._set(f"{self.after.parameters}{{ {storage.element}{' : ' if facts else ''}{facts} }}")
 
     def _set(self, text: str) -> isl.Set:
         if text not in self._sets:

@@ -196,8 +196,7 @@ class _Buffers:
 
     def uses(self, tensor: str) -> tuple[isl.UnionMap, isl.UnionMap]:
         """The writes and the reads of one tensor."""
-        axes = ", ".join(f"a{i}" for i in range(len(self.scop.tensor(tensor).shape)))
-        elements = isl.UnionSet.read_from_str(self.scop.ctx, f"{{ {isl_name(tensor)}[{axes}] }}")
+        elements = self.scop.universe(tensor)
         return self.scop.writes.intersect_range(elements), self.scop.reads.intersect_range(elements)
 
     def buffer(self, buffer: Buffer) -> None:

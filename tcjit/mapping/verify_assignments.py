@@ -10,22 +10,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import islpy as isl
 
 from tcjit.errors import VerifyError
-from tcjit.grammar.affine import affine, condition, guarded_accesses, isl_name
+from tcjit.grammar.affine import affine, condition, isl_name
+from tcjit.grammar.arithmetic import index, plus, total
 from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index, Select
 from tcjit.grammar.dtypes import DTYPES, holds
 from tcjit.grammar.polynomial import names
-from tcjit.grammar.walk import children, rebuild, wide_factors, with_names
+from tcjit.grammar.walk import children, rebuild, same_node, wide_factors, with_index, with_indices, with_names
 from tcjit.mapping.assignment import Assignment, Assignments, to_scop, to_statement
-from tcjit.mapping.nest.strip_mine import plus, with_index, with_indices
+from tcjit.mapping.isl import images, points
+from tcjit.mapping.nest.restrict import is_chosen
 from tcjit.mapping.reduction import identity
 from tcjit.mapping.verify_overlapped import OverlappedTiles
-
-_OPERAND = Const(0, dtype="int64")  # stands for every operand where nodes are compared without them
 
 
 def verify_assignments(rule: str, before: Assignments, after: Assignments) -> None:
@@ -92,14 +92,14 @@ class _Replacement:
         return "something was added" if left else ""
 
     def numbered(self, old: Assignment, new: Sequence[Assignment]) -> str:
-        """Elements that hold a value in its place: they were given it before, and nothing that it reads has changed since."""
+        """Elements that hold a part of a value in its place, also at other indices of the same ranges: they were given it before, and
+        nothing that it reads has changed since."""
         *copies, update = new
         end = next(number for number, a in enumerate(self.program) if a is update)
         if any(copy.tensor in self.before or self.program[end - len(copies) : end] != tuple(copies) for copy in copies):
             return "a value is stored where others see it"
-        given = {access.tensor for access, _ in guarded_accesses(update.value)}
-        given -= {access.tensor for access, _ in guarded_accesses(old.value)}
-        ranges = {name: (lower, upper) for name, lower, upper in old.bounds}
+        given = update.inputs - old.inputs
+        ranges = _ranges(old)
 
         def inlined(value: Expr) -> Expr:
             if not isinstance(value, Access) or value.tensor not in given:
@@ -109,14 +109,14 @@ class _Replacement:
                 return value
             a = self.program[first]
             changed = {one.tensor for one in self.program[first:end]}
-            plain = a.operator == "=" and not a.constraints and not a.dynamic and self.after[a.tensor].dtype == a.value.dtype
-            dims = {sub.name: index for sub, index in zip(a.subscripts, value.subscripts, strict=True) if isinstance(sub, Index)}
-            whole = set(dims) == set(_dims(a)) and len(dims) == len(a.subscripts)
-            limits = {name: (lower, upper) for name, lower, upper in a.bounds}
-            fits = all(isinstance(index, Index) and ranges.get(index.name) == limits[dim] for dim, index in dims.items())
-            if not (plain and whole and fits) or changed & {access.tensor for access, _ in guarded_accesses(a.value)}:
+            plain = a.operator == "=" and not a.constraints and self.after[a.tensor].dtype == a.value.dtype
+            pairs = zip(a.subscripts, value.subscripts, strict=True)
+            read = {own.name: other.name for own, other in pairs if isinstance(own, Index) and isinstance(other, Index)}
+            whole = set(read) == set(_dims(a)) and len(read) == len(a.subscripts)
+            fits = all(ranges.get(name) == _ranges(a)[dim] for dim, name in read.items())
+            if not (plain and whole and fits) or changed & a.inputs:
                 return value
-            return inlined(with_indices(a.value, dims))
+            return inlined(with_names(a.value, read))
 
         return "" if replace(update, value=inlined(update.value)) == old else "a value changed"
 
@@ -127,15 +127,14 @@ class _Replacement:
         a = replace(new[0], outer=None)
         ranges = {name: (lower, upper) for name, lower, upper in old.bounds}
         bounds, values = list(a.bounds), {}
-        for blocks, points in zip(a.bounds, a.bounds[1:]):
-            (outer, first, count), (dim, least, size) = blocks, points
+        for blocks, inner in zip(a.bounds, a.bounds[1:]):
+            (outer, first, count), (dim, least, size) = blocks, inner
             if outer in ranges:
                 continue
             if first or least or ranges.get(dim) != (0, count * size):
                 return "blocks do not have the points of the dimension"
-            block = Binary("*", Const(size, dtype="int64"), Index(outer, dtype="int64"), dtype="int64")
-            values[dim] = Binary("+", block, Index(dim, dtype="int64"), dtype="int64")
-            bounds[bounds.index(points)] = (dim, 0, count * size)
+            values[dim] = total([(size, index(outer)), (1, index(dim))])
+            bounds[bounds.index(inner)] = (dim, 0, count * size)
             bounds.remove(blocks)
         subscripts = tuple(with_indices(sub, values) for sub in old.subscripts)
         start = None if old.start is None else with_indices(old.start, values)
@@ -190,14 +189,13 @@ class _Replacement:
         accumulate, combine = new[0], new[-1]
         chunk, lower, count = accumulate.bounds[0]
         storage, target = self.after[accumulate.tensor], self.before[old.tensor]
-        index = Index(chunk, dtype="int64")
         if accumulate.tensor in self.before or storage.role != "temporary" or storage.dtype != target.dtype or chunk in _dims(old):
             return "the partial results are no temporary of their type"
         if accumulate.start != identity(old.operator, target.dtype) or {accumulate.operator, combine.operator} != {old.operator}:
             return "the partial results do not start at the identity"
-        if accumulate.subscripts != (index, *old.subscripts) or lower != 0 or storage.shape != (count, *target.shape):
+        if accumulate.subscripts != (index(chunk), *old.subscripts) or lower != 0 or storage.shape != (count, *target.shape):
             return "partial results share an element"
-        if any(access.tensor == old.tensor for access, _ in guarded_accesses(old.value)):
+        if old.tensor in old.inputs:
             return "the terms depend on results"
         if not any(self.once(old, accumulate, dim) for dim, _, _ in old.terms):
             return "the chunks do not hold every term once"
@@ -224,7 +222,7 @@ class _Replacement:
         copies = {b.tensor: a.tensor for a, b in pairs if a.tensor != b.tensor}
         if len(new) != 1 or len(pairs) < len(before.assignments) or len(set(copies.values())) < len(copies):
             return "something was added"
-        used = {a.tensor for a in after.assignments} | {read.tensor for a in after.assignments for read, _ in guarded_accesses(a.value)}
+        used = {tensor for a in after.assignments for tensor in (a.tensor, *a.inputs)}
         for copy, tensor in copies.items():
             whole, each = self.before[tensor], self.after[copy]
             if copy in self.before or {whole.role, each.role} != {"temporary"} or tensor in used:
@@ -233,13 +231,13 @@ class _Replacement:
                 return "copies have other elements"
         a = new[0]
         chunk, first, count = a.bounds[0]
-        index, own = Index(chunk, dtype="int64"), True
+        place, own = index(chunk), True
 
         def undone(value: Expr) -> Expr:
             nonlocal own
             if not isinstance(value, Access) or value.tensor not in copies:
                 return rebuild(value, undone)
-            own = own and value.subscripts[0] == index and (first, count) == (0, self.after[value.tensor].shape[0])
+            own = own and value.subscripts[0] == place and (first, count) == (0, self.after[value.tensor].shape[0])
             return replace(value, tensor=copies[value.tensor], subscripts=value.subscripts[1:])
 
         a = replace(a, value=undone(a.value), fuse_outer_only=old.fuse_outer_only)
@@ -250,15 +248,14 @@ class _Replacement:
         if chunk in _names_of(old):
             return "the chunks are no dimension of their own"
         if a.tensor in copies:
-            every = a.subscripts[:1] == (index,) and (first, count) == (0, self.after[a.tensor].shape[0])
+            every = a.subscripts[:1] == (place,) and (first, count) == (0, self.after[a.tensor].shape[0])
             same = replace(a, tensor=copies[a.tensor], subscripts=a.subscripts[1:], bounds=a.bounds[1:]) == old
             return "" if every and same else "not every copy is given the same"
         cut = [bound for bound in a.bounds[1:] if bound not in old.bounds]
         if len(cut) != 1 or first or cut[0][1] or (cut[0][0], 0, count * cut[0][2]) not in old.bounds or not old.is_elementwise:
             return "more than chunks were made"
         dim, _, size = cut[0]
-        place = Binary("*", index, Const(size, dtype="int64"), dtype="int64")
-        moved = Binary("+", place, Index(dim, dtype="int64"), dtype="int64")
+        moved = total([(size, place), (1, index(dim))])
         bounds = [(name, low, size if name == dim else high) for name, low, high in old.bounds]
         if sorted(bounds) != sorted(a.bounds[1:]):
             return "more than chunks were made"
@@ -320,34 +317,8 @@ class _Replacement:
         return "" if Counter(multiplied) == Counter(wide_factors(product)) else "the factors are others"
 
     def stored(self, old: Assignment, new: Sequence[Assignment]) -> str:
-        """Temporaries that hold, for every value of some dimensions, a part of a value, which is read there instead, also at other indices
-        of the same ranges."""
-        *copies, update = new
-        definitions = {copy.tensor: copy for copy in copies}
-        ranges = {name: (lower, upper, old.dynamic.get(name)) for name, lower, upper in old.bounds}
-        for copy in copies:
-            dims, storage = tuple(Index(name, dtype="int64") for name in _dims(copy)), self.after[copy.tensor]
-            if copy.tensor in self.before or copy.operator != "=" or copy.subscripts != dims or copy.constraints:
-                return "a part is not stored in a temporary of its own"
-            if any((lower, upper, copy.dynamic.get(name)) != ranges.get(name) for name, lower, upper in copy.bounds):
-                return "not all of a part is stored"
-            if storage.dtype != copy.value.dtype or storage.dynamic_extents != old.extents(_dims(copy)):
-                return "a part is stored otherwise"
-            if any(access.tensor == old.tensor for access, _ in guarded_accesses(copy.value)):
-                return "a part depends on results"
-
-        def inlined(value: Expr) -> Expr:
-            copy = definitions.get(value.tensor) if isinstance(value, Access) else None
-            if copy is None:
-                return rebuild(value, inlined)
-            assert isinstance(value, Access)
-            read = {dim: sub.name if isinstance(sub, Index) else "" for dim, sub in zip(_dims(copy), value.subscripts, strict=True)}
-            same = all(ranges.get(name) == ranges[dim] for dim, name in read.items())
-            return with_names(copy.value, read) if same else value
-
-        if any(access.tensor in definitions for copy in copies for access, _ in guarded_accesses(copy.value)):
-            return "a part is read before it is stored"
-        return "" if replace(update, value=inlined(update.value)) == old else "the terms changed"
+        """The same, of what does not depend on results: these may change while it is read."""
+        return "a part depends on results" if any(old.tensor in copy.inputs for copy in new[:-1]) else self.numbered(old, new)
 
     def restricted(self, old: Assignment, new: Sequence[Assignment]) -> str:
         """A part of the terms, each with its value; those that are gone were the identity. Where the sum is in a temporary, results that
@@ -380,15 +351,8 @@ class _Replacement:
 
     def neutral(self, value: Expr, neutral: Const, where: isl.Set, a: Assignment) -> bool:
         """Whether a value is the identity of a reduction wherever ``a`` has these instances."""
-        if where.is_empty() or (value == neutral and str(getattr(value, "value", "")) == str(neutral.value)):  # 0.0 is no -0.0
-            return True
-        text = condition(value.condition, self.values) if isinstance(value, Select) else None
-        if text is None or not isinstance(value, Select):
-            return False
-        names = ", ".join(map(isl_name, _dims(a)))
-        holds_where = isl.Set.read_from_str(self.scop.ctx, f"{self.scop.parameters}{{ [{names}] : {text} }}")
-        inside, outside = where.intersect(holds_where), where.subtract(holds_where)
-        return self.neutral(value.then, neutral, inside, a) and self.neutral(value.other, neutral, outside, a)
+        same = (neutral, str(neutral.value))  # 0.0 is no -0.0
+        return is_chosen(value, where, self.values, partial(self.where, a), lambda part: (part, str(getattr(part, "value", ""))) == same)
 
     def once(self, old: Assignment, new: Assignment, dim: str) -> bool:
         """Whether the terms of ``new`` are those of ``old``, each once, where ``dim`` counts inside chunks of its extent in ``new``."""
@@ -412,12 +376,14 @@ class _Replacement:
         return domain.apply(self.map(list(map(isl_name, _dims(a))), list(map(isl_name, order)))) if order else domain
 
     def map(self, names: Sequence[str], to: Sequence[str]) -> isl.Map:
-        return isl.Map.read_from_str(self.scop.ctx, f"{self.scop.parameters}{{ [{', '.join(names)}] -> [{', '.join(to)}] }}")
+        return images(self.scop.ctx, names, to, self.scop.parameters)
+
+    def where(self, a: Assignment, fact: str) -> isl.Set:
+        return points(self.scop.ctx, map(isl_name, _dims(a)), [fact], self.scop.parameters)
 
     def empty(self, instances: isl.Set, a: Assignment, fact: str) -> bool:
         """Whether a fact holds for none of the instances of an assignment."""
-        names = ", ".join(map(isl_name, _dims(a)))
-        return bool(instances.intersect(isl.Set.read_from_str(self.scop.ctx, f"{self.scop.parameters}{{ [{names}] : {fact} }}")).is_empty())
+        return bool(instances.intersect(self.where(a, fact)).is_empty())
 
     def agree(self, old: Expr, new: Expr, instances: isl.Set, a: Assignment, places: Mapping[str, str] | None = None) -> bool:
         """Whether a value in the terms of ``a`` is the old one, with indices in ``places`` replaced, wherever ``a`` is executed."""
@@ -425,7 +391,7 @@ class _Replacement:
             text = affine(new.operand if isinstance(new, Cast) else new, self.values)
             exact = new.dtype == old.dtype and text is not None
             return exact and self.empty(instances, a, f"{text} != {places[old.name]}")
-        if type(old) is type(new) and rebuild(old, lambda _: _OPERAND) == rebuild(new, lambda _: _OPERAND):
+        if same_node(old, new):
             pairs = zip(children(old), children(new), strict=True)
             if all(self.agree(left, right, instances, a, places) for left, right in pairs):
                 return True
@@ -439,6 +405,11 @@ class _Replacement:
 
 def _dims(a: Assignment) -> tuple[str, ...]:
     return tuple(name for name, _, _ in a.bounds)
+
+
+def _ranges(a: Assignment) -> dict[str, tuple[object, ...]]:
+    """The values of each dimension, for one size and for all of them."""
+    return {name: (lower, upper, a.dynamic.get(name)) for name, lower, upper in a.bounds}
 
 
 def _names_of(a: Assignment) -> set[str]:

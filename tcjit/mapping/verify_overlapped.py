@@ -12,9 +12,8 @@ import islpy as isl
 
 from tcjit.grammar.affine import affine, guarded_accesses
 from tcjit.grammar.ast import Access, Expr, Index
-from tcjit.grammar.walk import children, rebuild
+from tcjit.grammar.walk import children, same_node, with_indices
 from tcjit.mapping.assignment import Assignment, Assignments, to_statement
-from tcjit.mapping.nest.strip_mine import with_indices
 from tcjit.mapping.scop import Scop
 
 
@@ -45,7 +44,7 @@ class OverlappedTiles:
             return wrong
         for a in new:
             written = {one.tensor for one in group if one.tensor in self.known}
-            if written & {access.tensor for access, _ in guarded_accesses(a.value)}:
+            if written & a.inputs:
                 return "it reads what the blocks write"
             if wrong := self.wrong_reads(a, group):
                 return wrong
@@ -64,7 +63,7 @@ class OverlappedTiles:
         if stored.tensor in self.known:
             return self.wrong_result(old, stored)
         storage = next(storage for storage in self.before.tensors if storage.name == old.tensor)
-        read = any(access.tensor == old.tensor for a in self.after.assignments for access, _ in guarded_accesses(a.value))
+        read = any(old.tensor in a.inputs for a in self.after.assignments)
         return "a result is lost" if storage.role != "temporary" or read else ""
 
     def wrong_tile(self, old: Assignment, made: Assignment) -> str:
@@ -128,9 +127,8 @@ class OverlappedTiles:
             row = with_indices(writer.outer.row, {writer.outer.dims[0]: block, self.row_dim(old): place})
             pairs = zip((row, *rest), expected.subscripts, strict=True)
             return expected.dtype == value.dtype and all(self.equal(one, other, a) for one, other in pairs)
-        if type(expected) is not type(value) or rebuild(expected, _operand) != rebuild(value, _operand):
-            return False
-        return all(self.same(one, other, a) for one, other in zip(children(expected), children(value), strict=True))
+        pairs = zip(children(expected), children(value))
+        return same_node(expected, value) and all(self.same(one, other, a) for one, other in pairs)
 
     def equal(self, one: Expr, other: Expr, a: Assignment) -> bool:
         """Whether two affine expressions are the same at all instances."""
@@ -144,17 +142,17 @@ class OverlappedTiles:
 
     def instances(self, a: Assignment) -> isl.Set:
         """The iteration domain, in the order of subscripts."""
-        s = to_statement("I", a, self.before.values)
-        own = ", ".join(str(affine(sub, self.before.values)) for sub in a.subscripts)
-        text = f"{self.scop.parameters}{{ {s.tuple_text} -> [{own}] }}"
-        return self.scop.instances(s).apply(isl.Map.read_from_str(self.scop.ctx, text))
+        return self.places(a, a.subscripts)
 
     def rows(self, a: Assignment, old: Assignment) -> isl.Set:
         """The elements of the old tensor that the instances of an assignment stand for."""
         assert a.outer is not None and a.outer.row is not None
+        return self.places(a, [a.outer.row, *old.subscripts[1:]])
+
+    def places(self, a: Assignment, exprs: Sequence[Expr]) -> isl.Set:
+        """The values of expressions at the instances of an assignment."""
         s = to_statement("I", a, self.before.values)
-        places = [a.outer.row, *old.subscripts[1:]]
-        own = ", ".join(str(affine(place, self.before.values)) for place in places)
+        own = ", ".join(str(affine(expr, self.before.values)) for expr in exprs)
         text = f"{self.scop.parameters}{{ {s.tuple_text} -> [{own}] }}"
         return self.scop.instances(s).apply(isl.Map.read_from_str(self.scop.ctx, text))
 
@@ -164,7 +162,3 @@ class OverlappedTiles:
         text = extended.access_text(s, access.tensor, access.subscripts, guards)
         found = isl.Map.read_from_str(self.scop.ctx, f"{self.scop.parameters}{{ {text} }}")
         return found.intersect_domain(self.scop.instances(s))
-
-
-def _operand(_: Expr) -> Expr:
-    return Index("", dtype="int64")

@@ -1,6 +1,6 @@
 """The text of register tiles: what is loaded once, masked, tested, blended and stored, read off whole kernels.
 
-Modules: codegen.tile_epilogue
+Modules: codegen.tile_epilogue codegen.tile_results codegen.tile_text
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import pytest
 from support.mapping import AVX512
 from support.nests import Shapes, tiled
 
-from tcjit.codegen.tile_epilogue import Names
 from tcjit.codegen.tile_printer import TilePrinter
+from tcjit.codegen.tile_text import Names
 from tcjit.grammar.ast import Const
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.nest.nest import Prefetch

@@ -13,6 +13,7 @@ from tcjit.grammar.affine import affine, guarded_accesses, isl_name
 from tcjit.grammar.ast import Access, Index, Program
 from tcjit.grammar.polynomial import names
 from tcjit.mapping.assignment import Assignment, to_statement
+from tcjit.mapping.isl import points
 from tcjit.mapping.nest.epilogue import Epilogue
 from tcjit.mapping.nest.statement import AffineStatement, FlatAccess, FlatStatement, Place, PointwiseStore, linear_form
 from tcjit.mapping.storage import Storage
@@ -22,8 +23,7 @@ def affine_statement(name: str, a: Assignment, tensors: Mapping[str, Storage], p
     """An assignment of a program as a statement over its box; a MappingError where an access is not affine."""
     boxed = to_statement(name, a, program.values)
     dims = boxed.isl_dims
-    facts = " and ".join([*boxed.facts, *program.context]) or "0 = 0"
-    domain = isl.Set.read_from_str(ctx, f"{program.parameters}{{ [{', '.join(dims)}] : {facts} }}")
+    domain = points(ctx, dims, [*boxed.facts, *program.context], program.parameters)
     results = domain.project_out(isl.dim_type.set, len(a.results), len(a.terms))
     terms = tuple(isl_name(dim) for dim, _, _ in a.terms)
     if any(not lower.isdigit() for _, lower, _ in boxed.dynamic_bounds):
@@ -33,7 +33,7 @@ def affine_statement(name: str, a: Assignment, tensors: Mapping[str, Storage], p
         return address(access, dims, tensors, program, ctx)
 
     elements = {name: storage.known_elements for name, storage in tensors.items()}
-    reads = {access: place(access) for access, _ in guarded_accesses(a.value)}
+    reads = {access: place(access) for access in a.reads}
     starts = {access: place(access) for access, _ in guarded_accesses(a.start)} if a.start is not None else {}
     write = place(Access(a.tensor, a.subscripts, dtype=a.value.dtype))
     shared = tuple(map(isl_name, a.outer.dims)) if a.outer else ()
@@ -52,7 +52,7 @@ def with_epilogue(s: FlatStatement, epilogue: Epilogue, tensors: Mapping[str, St
         return linear_form(access.tensor, tensors[access.tensor].known_elements, place, outputs, s.results)
 
     def store(e: Assignment) -> PointwiseStore:
-        reads = {access: flat(access) for access, _ in guarded_accesses(e.value) if access.tensor != s.write.tensor}
+        reads = {access: flat(access) for access in e.reads if access.tensor != s.write.tensor}
         return PointwiseStore(flat(Access(e.tensor, e.subscripts, dtype=e.value.dtype)), tensors[e.tensor].dtype, e.value, reads)
 
     return replace(s, epilogue=tuple(map(store, epilogue.assignments)), stored=epilogue.stored)

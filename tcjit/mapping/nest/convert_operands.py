@@ -12,7 +12,7 @@ from itertools import combinations
 from math import prod
 
 from tcjit.errors import MappingError
-from tcjit.grammar.affine import guarded_accesses, linear
+from tcjit.grammar.affine import linear
 from tcjit.grammar.ast import Access, Cast, Const, Expr, Index
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import rebuild, walk
@@ -52,7 +52,7 @@ def _transposed(a: Assignment, term: str, tensors: Mapping[str, Storage], points
     its neighbours there, or is used so often that it is copied in panels."""
     orders: dict[str, tuple[int, ...]] = {}
     stays = 0
-    for access in dict.fromkeys(access for access, _ in guarded_accesses(a.value)):
+    for access in dict.fromkeys(access for access in a.reads):
         storage = tensors[access.tensor]
         moving = [axis for axis, sub in enumerate(access.subscripts) if term in names(sub)]
         if not moving:
@@ -75,7 +75,7 @@ def convert_operands(a: Assignment, temporaries: Temporaries, copied: Orders) ->
     copies: list[Assignment] = []
     copy_of: dict[str, str] = {}
     wide, narrow = a.value.dtype, _narrow_types(a)
-    for tensor in dict.fromkeys(access.tensor for access, _ in guarded_accesses(a.value)):
+    for tensor in dict.fromkeys(access.tensor for access in a.reads):
         if tensor not in copied:
             continue
         storage, order = temporaries.tensors[tensor], copied[tensor]
@@ -100,7 +100,7 @@ def _narrow_types(a: Assignment) -> tuple[str, ...]:
 
 
 def _narrow_tensors(a: Assignment, tensors: Mapping[str, Storage]) -> list[str]:
-    tensors_read = dict.fromkeys(access.tensor for access, _ in guarded_accesses(a.value))
+    tensors_read = dict.fromkeys(access.tensor for access in a.reads)
     return [name for name in tensors_read if tensors[name].dtype in _narrow_types(a)]
 
 

@@ -128,7 +128,6 @@ def core_of(machine: Machine, lanes: int, element: int) -> Core:
 
 def instructions(body: Expr, operator: str) -> float:
     """Vector instructions of one update; a product is part of the multiply-add."""
-
     if is_dot_product(body):
         return 1.0
 
@@ -223,11 +222,6 @@ class TileCosts:
         return prod(self.s.extents[dim] for dim in self.s.outputs)
 
     @cached_property
-    def moving(self) -> int:
-        """Operands that move with the lanes."""
-        return sum(use.moves for use in self.uses)
-
-    @cached_property
     def update(self) -> float:
         """Cycles of one update of all accumulators, for each of them."""
         return instructions(self.body, self.s.operator) * self.core.multiply_add
@@ -244,8 +238,8 @@ class TileCosts:
         """The cost of a tile; None where registers do not suffice, or the text would be too long."""
         core, extent, uses = self.core, self.s.extents, self.uses
         row, vectors, rows = shape.row, shape.vectors, shape.rows
-        accumulators = shape.accumulators
-        held = vectors * shape.columns if self.moving and rows > 1 else min(1, self.moving)  # operands that rows share
+        accumulators, moving = shape.accumulators, sum(use.moves for use in uses)
+        held = vectors * shape.columns if moving and rows > 1 else min(1, moving)  # operands that rows share
         if accumulators + held + 1 > core.registers or self.points * accumulators > MAX_UPDATES:
             return None
         width, steps = vectors * core.lanes, self.trips

@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tcjit.grammar.affine import guarded_accesses, is_gather
-from tcjit.grammar.ast import Access, Const, Expr, Index
-from tcjit.grammar.walk import children, rebuild, walk
+from tcjit.grammar.affine import is_gather
+from tcjit.grammar.ast import Access, Expr, Index
+from tcjit.grammar.walk import children, rebuild, same_node, walk, with_indices
 from tcjit.mapping.assignment import Assignment
-from tcjit.mapping.nest.strip_mine import Strip, with_indices
+from tcjit.mapping.nest.strip_mine import Strip
 from tcjit.mapping.operations import operations
 from tcjit.mapping.storage import Storage
 
@@ -49,16 +49,16 @@ def epilogue_of(
     kinds."""
     chain: list[Assignment] = []
     places = {a.tensor: a.subscripts}  # of the elements at hand
-    read = {access.tensor for access in _reads(a)}
+    read = a.inputs
     for e in following if a.start is not None else ():
         renamed = _over_results(a, e, places)
         if renamed is None or e.tensor in read or places.get(e.tensor, renamed.subscripts) != renamed.subscripts:
             break
         chain.append(renamed)
-        read |= {access.tensor for access in _reads(e)} - places.keys()
+        read |= e.inputs - places.keys()
         places[e.tensor] = renamed.subscripts
     for count in range(len(chain), 0, -1):
-        outside = {t for other in (*others, *following[count:]) for t in _tensors(other)}
+        outside = {t for other in (*others, *following[count:]) for t in (other.tensor, *other.inputs)}
         stores = _forwarded(a, chain[:count], outside, tensors)
         if stores:
             overwritten = any(e.tensor == a.tensor for e in chain[:count])
@@ -74,7 +74,7 @@ def _over_results(a: Assignment, e: Assignment, places: Mapping[str, tuple[Expr,
         return None
     if a.outer is not None and (e.outer is None or e.outer.number != a.outer.number):
         return None
-    reads = [access for access in _reads(e) if access.tensor in places]
+    reads = [access for access in e.reads if access.tensor in places]
     renaming = _renaming(reads[0].subscripts, places[reads[0].tensor]) if reads else None
     if renaming is None or set(renaming.values()) != {name for name, _, _ in a.results}:
         return None
@@ -87,7 +87,7 @@ def _over_results(a: Assignment, e: Assignment, places: Mapping[str, tuple[Expr,
     renamed = replace(
         e, subscripts=tuple(with_indices(sub, values) for sub in e.subscripts), value=with_indices(e.value, values), bounds=a.results
     )
-    at_hand = all(access.subscripts == places.get(access.tensor, access.subscripts) for access in _reads(renamed))
+    at_hand = all(access.subscripts == places.get(access.tensor, access.subscripts) for access in renamed.reads)
     return renamed if at_hand else None
 
 
@@ -98,9 +98,7 @@ def _renaming(theirs: Sequence[Expr], own: Sequence[Expr]) -> dict[str, str] | N
     def match(one: Expr, other: Expr) -> bool:
         if isinstance(one, Index) and isinstance(other, Index):
             return renaming.setdefault(one.name, other.name) == other.name
-        blank = Const(0, dtype="int64")
-        alike = rebuild(one, lambda _: blank) == rebuild(other, lambda _: blank)
-        return alike and all(map(match, children(one), children(other)))
+        return same_node(one, other) and all(map(match, children(one), children(other)))
 
     same = len(theirs) == len(own) and all(map(match, theirs, own))
     return renaming if same and len(set(renaming.values())) == len(renaming) else None
@@ -145,9 +143,3 @@ def _is_pointwise(value: Expr) -> bool:
     return not isinstance(value, Index) and all(map(_is_pointwise, children(value)))
 
 
-def _reads(a: Assignment) -> list[Access]:
-    return [access for access, _ in guarded_accesses(a.value)]
-
-
-def _tensors(a: Assignment) -> set[str]:
-    return {access.tensor for access in _reads(a)} | {a.tensor}

@@ -21,9 +21,10 @@ from tcjit.grammar.affine import linear
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index, Select
 from tcjit.grammar.dtypes import DTYPES, converted
 from tcjit.grammar.polynomial import names
+from tcjit.grammar.walk import replaced
 from tcjit.mapping.assignment import Assignment, Temporaries
 from tcjit.mapping.machine import Machine
-from tcjit.mapping.nest.narrow_factors import NarrowFactor, bfloat16_factor, narrow_factor, replacing, without_conditions
+from tcjit.mapping.nest.narrow_factors import NarrowFactor, bfloat16_factor, narrow_factor, without_conditions
 from tcjit.mapping.nest.vector_forms import DOT_PRODUCTS
 from tcjit.mapping.nest.words import TermGroup, word
 from tcjit.mapping.storage import fresh
@@ -119,8 +120,7 @@ class _Former:
             if number:
                 made, times = self.sum(factor, group, Call(DOT_PRODUCTS[4], call, dtype="int32"))
                 sums.append(made)
-                element = Access(made.tensor, made.subscripts, dtype="int32")
-                terms.append(Binary("*", element, _int32(-number * times), dtype="int32"))
+                terms.append(Binary("*", made.element, _int32(-number * times), dtype="int32"))
         start: Expr = _int32(constant)
         for term in terms:
             start = Binary("+", start, term, dtype="int32")
@@ -170,15 +170,10 @@ class _Former:
         moving = {name for sub in factor.access.subscripts for name in names(sub)}
         bounds = tuple(bound for bound in self.bounds(group) if bound[0] in moving)
         results = tuple(bound for bound in bounds if bound[0] not in a.reduction)
-        shape = tuple(upper for _, _, upper in results)
-        extents = a.extents(name for name, _, _ in results)
-        target = self.temporaries.add(a.source, f"{factor.access.tensor}_sums", "int32", shape, extents)
-        dynamic = {name: a.dynamic[name] for name, _, _ in results if name in a.dynamic}
-        subscripts = tuple(Index(name, dtype="int64") for name, _, _ in results)
+        made = self.temporaries.stored(a, f"{factor.access.tensor}_sums", value, results)
         reduction = tuple(name for name in a.reduction if name in moving)
         times = prod(upper - lower for name, lower, upper in a.terms if name not in moving)
-        made = Assignment(target.name, subscripts, "+=", value, bounds, a.source, reduction, _int32(0), dynamic)
-        return made, times
+        return replace(made, operator="+=", bounds=bounds, reduction=reduction, start=_int32(0)), times
 
     def is_read_once(self, access: Access) -> bool:
         """Whether each point of the dimensions that an access moves with reads an element of its own, and one that there is."""
@@ -219,7 +214,7 @@ class _Former:
         copy = self.temporaries.add(self.a.source, f"{access.tensor}_groups", self.a.value.dtype, extents, open_extents)
         element = replace(access, subscripts=tuple(indices))
         group = replace(group, dim=indices[axis].name if group.dim else "")
-        words = word(replacing(value, access, element), group, adjacent, flip)
+        words = word(replaced(value, {access: element}), group, adjacent, flip)
         box = tuple((index.name, 0, extent) for index, extent in zip(indices, extents, strict=True))
         zero = Const(0, dtype="int64")
         dynamic = {index.name: (zero, extent) for index, extent in zip(indices, open_extents, strict=False) if extent is not None}

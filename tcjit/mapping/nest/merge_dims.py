@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import islpy as isl
 
+from tcjit.mapping.isl import images, points
 from tcjit.mapping.nest.statement import DIM, FlatAccess, FlatStatement, parameters
 
 
@@ -61,8 +62,8 @@ def merge(s: FlatStatement, outer: str, inner: str) -> FlatStatement:
 
     def merged(where: isl.Set, dims: tuple[str, ...]) -> isl.Set:
         left = [dim for dim in dims if dim != outer]
-        to = ", ".join(f"{extent} * {outer} + {inner}" if dim == inner else dim for dim in left)
-        return where.apply(isl.Map.read_from_str(where.get_ctx(), f"{{ [{', '.join(dims)}] -> [{to}] }}")).coalesce()
+        to = [f"{extent} * {outer} + {inner}" if dim == inner else dim for dim in left]
+        return where.apply(images(where.get_ctx(), dims, to)).coalesce()
 
     results = s.results if outer in s.terms else merged(s.results, s.outputs)
     domain = merged(s.domain, s.dims)
@@ -82,5 +83,4 @@ def _boxed(s: FlatStatement, where: isl.Set, dims: tuple[str, ...], some: tuple[
         free = free.drop_constraints_involving_dims(DIM.set, at, 1)
         free = free.lower_bound_val(DIM.set, at, least).upper_bound_val(DIM.set, at, greatest)
         ends += [f"{dim} < {s.dynamic[dim]}"] if dim in s.dynamic else []
-    text = f"{parameters(where)}{{ [{', '.join(dims)}] : {' and '.join(ends) or '0 = 0'} }}"
-    return bool(free.intersect(isl.Set.read_from_str(where.get_ctx(), text)).is_equal(where))
+    return bool(free.intersect(points(where.get_ctx(), dims, ends, parameters(where))).is_equal(where))

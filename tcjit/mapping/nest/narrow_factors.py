@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Select
 from tcjit.grammar.dtypes import DTYPES
-from tcjit.grammar.walk import rebuild
+from tcjit.grammar.walk import rebuild, replaced
 
 BYTES = ("int8", "uint8")
 HALVES = (-(1 << 15), (1 << 15) - 1)  # the values of 16 bits
@@ -110,10 +110,5 @@ def with_conditions_inside(value: Expr) -> Expr:
             (access,) = accesses
             if DTYPES[access.dtype].least <= -constant <= DTYPES[access.dtype].greatest:
                 chosen = Select(value.condition, access, Const(-constant, dtype=access.dtype), dtype=access.dtype)
-                return replacing(value.then, access, chosen)
+                return replaced(value.then, {access: chosen})
     return rebuild(value, with_conditions_inside)
-
-
-def replacing(expr: Expr, access: Access, other: Expr) -> Expr:
-    """An expression with another in the place of an access."""
-    return other if expr == access else rebuild(expr, lambda part: replacing(part, access, other))

@@ -6,9 +6,9 @@ goes on with what its results hold is added to them when it is complete, the ide
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 
 import islpy as isl
 
@@ -16,6 +16,7 @@ from tcjit.errors import VerifyError
 from tcjit.grammar.affine import condition
 from tcjit.grammar.ast import Expr, Select
 from tcjit.grammar.walk import walk
+from tcjit.mapping.isl import points
 from tcjit.mapping.nest.statement import AffineStatement, parameters
 from tcjit.mapping.reduction import guarded_term, identity, is_identity
 
@@ -44,18 +45,25 @@ def verify_restrict(before: AffineStatement, after: AffineStatement, values: Map
 
 def _value(s: AffineStatement, where: isl.Set, values: Mapping[str, int], expected: Expr | None) -> bool:
     """Whether the body has a value everywhere on a part of its domain: ``expected``, or the identity."""
-    work = [(s.body, where)]
-    while work:
-        body, part = work.pop()
-        if part.is_empty() or body is expected or expected is None and is_identity(body, s.operator):
-            continue
-        text = condition(body.condition, values) if isinstance(body, Select) else None
-        if text is None:
-            return False
-        assert isinstance(body, Select)
-        work += [(body.then, part.intersect(_where(s, text))), (body.other, part.subtract(_where(s, text)))]
-    return True
+
+    def wanted(body: Expr) -> bool:
+        return body is expected or expected is None and is_identity(body, s.operator)
+
+    return is_chosen(s.body, where, values, partial(_where, s), wanted)
+
+
+def is_chosen(
+    value: Expr, where: isl.Set, values: Mapping[str, int], holds: Callable[[str], isl.Set], wanted: Callable[[Expr], bool]
+) -> bool:
+    """Whether conditions on indices choose a wanted part of a value at all points of a set; ``holds``: those at which a condition does."""
+    if where.is_empty() or wanted(value):
+        return True
+    text = condition(value.condition, values) if isinstance(value, Select) else None
+    if text is None or not isinstance(value, Select):
+        return False
+    arms = (value.then, where.intersect(holds(text))), (value.other, where.subtract(holds(text)))
+    return all(is_chosen(arm, part, values, holds, wanted) for arm, part in arms)
 
 
 def _where(s: AffineStatement, text: str) -> isl.Set:
-    return isl.Set.read_from_str(s.domain.get_ctx(), f"{parameters(s.domain)}{{ [{', '.join(s.dims)}] : {text} }}")
+    return points(s.domain.get_ctx(), s.dims, [text], parameters(s.domain))

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Binary, Const, Expr, Index
 from tcjit.grammar.walk import rebuild, walk
 from tcjit.mapping.assignment import Assignment
@@ -29,7 +28,7 @@ def split_divisions(a: Assignment) -> tuple[Assignment, list[Strip]]:
 def _divided(a: Assignment) -> Iterator[tuple[str, int]]:
     """Dimensions of the results and what divides them."""
     extents = {name: upper for name, lower, upper in a.results if lower == 0 and name not in a.dynamic}
-    for sub in (sub for access, _ in guarded_accesses(a.value) for sub in access.subscripts):
+    for sub in (sub for access in a.reads for sub in access.subscripts):
         for node in walk(sub):
             match node:
                 case Binary(op="/" | "%", left=Index(name=name), right=Const(value=int(block))):

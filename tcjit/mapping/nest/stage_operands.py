@@ -13,20 +13,19 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from math import gcd, prod
 
-import islpy as isl
-
 from tcjit.grammar.affine import affine, guarded_accesses, linear
-from tcjit.grammar.ast import Access, Binary, Cast, Expr, Index, Size
+from tcjit.grammar.arithmetic import plus
+from tcjit.grammar.ast import Access, Binary, Cast, Expr, Index
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import factors, rebuild, walk
 from tcjit.mapping.assignment import Assignment, DynamicRanges, Temporaries, to_statement
 from tcjit.mapping.cases import joined
-from tcjit.mapping.isl import context
+from tcjit.mapping.isl import context, points, sizes_in
 from tcjit.mapping.nest.cost import LINE, Core
 from tcjit.mapping.nest.nest import Nest
 from tcjit.mapping.nest.operands import Operand
 from tcjit.mapping.nest.plan_nest import Plan
-from tcjit.mapping.nest.strip_mine import Strip, plus, strip_mine, strip_mined
+from tcjit.mapping.nest.strip_mine import Strip, strip_mine, strip_mined
 from tcjit.mapping.nest.vector_forms import is_converted
 from tcjit.mapping.storage import Storage
 
@@ -116,44 +115,18 @@ def _row_term(operand: Operand, lane: str, a: Assignment) -> str:
 
 
 def _stays_inside(a: Assignment, value: Expr, tensors: Mapping[str, Storage]) -> bool:
-    """Whether an operand can be read at all points of the assignment's box, those included where a condition keeps it from being read."""
-    if a.dynamic:
-        return _stays_inside_always(a, value, tensors)
-    ranges = {name: (lower, upper - 1) for name, lower, upper in a.bounds}
+    """Whether an operand can be read at all points of the assignment's box, whatever dynamic sizes are, those included where a condition
+    keeps it from being read."""
+    box, ends = to_statement("S", replace(a, constraints=()), {}), [end for limits in a.dynamic.values() for end in limits]
     for access, guards in guarded_accesses(value):
-        if guards:
-            continue  # they are part of the copy
-        for sub, extent in zip(access.subscripts, tensors[access.tensor].shape, strict=True):
-            form = linear(sub)
-            if form is None or not isinstance(form[1], int):
-                return False
-            least = greatest = form[1]
-            for name, factor in form[0].items():
-                if not isinstance(factor, int):
-                    return False
-                ends = [factor * end for end in ranges[name]]
-                least, greatest = least + min(ends), greatest + max(ends)
-            if least < 0 or greatest >= extent:
-                return False
-    return True
-
-
-def _stays_inside_always(a: Assignment, value: Expr, tensors: Mapping[str, Storage]) -> bool:
-    """The same for all values of dynamic sizes."""
-    sizes = [name for limits in a.dynamic.values() for end in limits for name in names(end, Size)]
-    for access, guards in guarded_accesses(value):
-        storage = tensors[access.tensor]
-        sizes += [name for extent in storage.dynamic_extents if extent is not None for name in names(extent, Size)]
-        prefix = f"[{', '.join(dict.fromkeys(sizes))}] -> "
-        texts = [affine(sub, {}) for sub in access.subscripts]
+        storage, texts = tensors[access.tensor], [affine(sub, {}) for sub in access.subscripts]
         if guards or not texts:
-            continue
-        if None in texts:
+            continue  # they are part of the copy
+        if None in texts or not a.dynamic and any(linear(sub) is None for sub in access.subscripts):
             return False
         outside = " or ".join(f"{text} < 0 or {text} >= {end}" for text, end in zip(texts, storage.extent_texts, strict=True))
-        box = to_statement("S", replace(a, constraints=()), {})
-        facts = " and ".join([*box.facts, f"({outside})"])
-        if not isl.Set.read_from_str(context(), f"{prefix}{{ [{', '.join(box.isl_dims)}] : {facts} }}").is_empty():
+        sizes = sizes_in((*ends, *access.subscripts, *filter(None, storage.dynamic_extents)), {})
+        if not points(context(), box.isl_dims, [*box.facts, f"({outside})"], sizes).is_empty():
             return False
     return True
 

@@ -15,6 +15,7 @@ import islpy as isl
 
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Access, Expr
+from tcjit.mapping.isl import images, points
 
 DIM = isl.dim_type
 
@@ -182,8 +183,7 @@ class FlatStatement:
         """All points between the bounds of some dimensions."""
         ranges = [f"{self.range(dim)[0]} <= {dim} <= {self.range(dim)[1]}" for dim in dims]
         ranges += [f"{dim} < {extent}" for dim, extent in self.dynamic.items() if dim in dims]
-        text = f"{parameters(self.domain)}{{ [{', '.join(dims)}] : {' and '.join(ranges) or '0 = 0'} }}"
-        return isl.Set.read_from_str(self.domain.get_ctx(), text).intersect_params(self.results.params())
+        return points(self.domain.get_ctx(), dims, ranges, parameters(self.domain)).intersect_params(self.results.params())
 
     @cached_property
     def is_box(self) -> bool:
@@ -216,8 +216,7 @@ class FlatStatement:
         for flat in (self.write, *(e.write for e in self.epilogue)):
             places = [(flat.form, flat.constant), *((axis.form, axis.constant) for axis in flat.runtime)]
             sums = [" + ".join([*(f"{step} * {dim}" for dim, step in form.items()), str(constant)]) for form, constant in places]
-            written = isl.Map.read_from_str(self.domain.get_ctx(), f"{{ [{', '.join(self.outputs)}] -> [{', '.join(sums)}] }}")
-            if not written.intersect_domain(self.results).is_injective():
+            if not images(self.domain.get_ctx(), self.outputs, sums).intersect_domain(self.results).is_injective():
                 return False
         return True
 

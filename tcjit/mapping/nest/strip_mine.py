@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tcjit.grammar.affine import affine, isl_name
-from tcjit.grammar.ast import Binary, Cast, Const, Expr, Index
-from tcjit.grammar.walk import rebuild
+from tcjit.grammar.arithmetic import divided, index, modulo, plus, total
+from tcjit.grammar.ast import Expr
+from tcjit.grammar.polynomial import number
+from tcjit.grammar.walk import with_indices
 from tcjit.mapping.assignment import Assignment, DynamicRanges
 from tcjit.mapping.storage import Bounds, fresh
 
@@ -26,8 +27,7 @@ class Strip:
 
     @property
     def value(self) -> Expr:
-        blocks = Binary("*", Const(self.block, dtype="int64"), Index(self.outer, dtype="int64"), dtype="int64")
-        return plus(Binary("+", blocks, Index(self.dim, dtype="int64"), dtype="int64"), self.lower)
+        return total([(self.block, index(self.outer)), (1, index(self.dim))], self.lower)
 
     @property
     def constraints(self) -> tuple[str, ...]:
@@ -41,7 +41,7 @@ class Strip:
     def blocks(self) -> Expr:
         """The number of blocks over dynamic sizes."""
         assert self.dynamic is not None
-        return _number("/", plus(self.dynamic, self.block - 1), self.block)
+        return divided(plus(self.dynamic, self.block - 1), self.block)
 
     def parts(self, box: Bounds, dynamic: DynamicRanges) -> list[tuple[Bounds, DynamicRanges]]:
         """A box over the new dimensions, some of which have ``dynamic`` ranges, as the whole blocks and what the last one has."""
@@ -49,9 +49,9 @@ class Strip:
         if self.dim not in {name for name, _, _ in box} or not (rest or self.dynamic):
             return [(box, dynamic)]
         if self.dynamic is not None:
-            zero, full = Const(0, dtype="int64"), _number("/", self.dynamic, self.block)
+            zero, full = number(0), divided(self.dynamic, self.block)
             last = tuple((name, *((0, self.block) if name == self.dim else limits)) for name, *limits in box)
-            ends = {self.outer: (full, self.blocks), self.dim: (zero, _number("%", self.dynamic, self.block))}
+            ends = {self.outer: (full, self.blocks), self.dim: (zero, modulo(self.dynamic, self.block))}
             return [(box, {**dynamic, self.outer: (zero, full)}), (last, {**dynamic, **ends})]
         parts = ({self.outer: (0, whole)}, {self.outer: (whole, whole + 1), self.dim: (0, rest)})
         return [(tuple((name, *part.get(name, limits)) for name, *limits in box), dynamic) for part in parts]
@@ -78,27 +78,5 @@ def strip_mined(a: Assignment, strip: Strip) -> Assignment:
     subscripts, value = tuple(map(strip.rewritten, a.subscripts)), strip.rewritten(a.value)
     dynamic = {name: limits for name, limits in a.dynamic.items() if name != strip.dim}
     if strip.dynamic is not None:
-        dynamic[strip.outer] = Const(0, dtype="int64"), strip.blocks
+        dynamic[strip.outer] = number(0), strip.blocks
     return replace(a, subscripts=subscripts, value=value, start=start, bounds=tuple(bounds), constraints=constraints, dynamic=dynamic)
-
-
-def with_indices(expr: Expr, values: Mapping[str, Expr]) -> Expr:
-    """The expression with values in the place of indices."""
-    if isinstance(expr, Index):
-        return values.get(expr.name, expr)
-    return rebuild(expr, lambda part: with_indices(part, values))
-
-
-def _number(op: str, left: Expr, number: int) -> Expr:
-    return Binary(op, left, Const(number, dtype="int64"), dtype="int64")
-
-
-def with_index(value: Expr, name: str, replacement: Expr) -> Expr:
-    """The value with an index replaced; where it stands as a value, in ``int32``, the replacement is converted to that."""
-    if isinstance(value, Index) and value.name == name:
-        return replacement if value.dtype == replacement.dtype else Cast(replacement, dtype=value.dtype)
-    return rebuild(value, lambda child: with_index(child, name, replacement))
-
-
-def plus(left: Expr, number: int) -> Expr:
-    return Binary("+", left, Const(number, dtype="int64"), dtype="int64") if number else left

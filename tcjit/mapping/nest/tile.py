@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import islpy as isl
 
 from tcjit.errors import MappingError, VerifyError
+from tcjit.mapping.isl import images, points
 from tcjit.mapping.nest.nest import Nest
 from tcjit.mapping.nest.statement import DIM, FlatAccess, FlatStatement, parameter_names, parameters
 
@@ -106,15 +107,14 @@ def tile(s: FlatStatement, nest: Nest, width: int) -> Tiles:
         least, greatest = s.range(dim) if dim in nest.leaf.window else (0, nest.leaf.tile(dim, width) - 1)
         facts.append(f"{least} <= r_{dim} <= {greatest}")
         parts[dim].append(f"r_{dim}")
-    names = ", ".join([*digits, *(f"r_{dim}" for dim in inside)])
-    images = ", ".join(" + ".join(parts[dim]) or "0" for dim in s.dims)
-    sizes = parameters(s.domain)
-    points = isl.PwMultiAff.read_from_str(ctx, f"{sizes}{{ [{names}] -> [{images}] }}")
-    box = isl.Set.read_from_str(ctx, f"{sizes}{{ [{names}] : {' and '.join(facts) or '0 = 0'} }}").intersect_params(s.results.params())
+    names, sizes = [*digits, *(f"r_{dim}" for dim in inside)], parameters(s.domain)
+    to = ", ".join(" + ".join(parts[dim]) or "0" for dim in s.dims)
+    place = isl.PwMultiAff.read_from_str(ctx, f"{sizes}{{ [{', '.join(names)}] -> [{to}] }}")
+    box = points(ctx, names, facts, sizes).intersect_params(s.results.params())
     count, rest = len(digits), len(inside)
 
     def tiles_of(where: isl.Set) -> isl.Set:
-        return box.intersect(where.preimage_pw_multi_aff(points)).project_out(DIM.set, count, rest)
+        return box.intersect(where.preimage_pw_multi_aff(place)).project_out(DIM.set, count, rest)
 
     domain = _computed(s, nest, width, shifted)
     some = tiles_of(domain).coalesce()
@@ -122,16 +122,16 @@ def tile(s: FlatStatement, nest: Nest, width: int) -> Tiles:
     if not s.is_box:
         domain, having = _without_result_conditions(s, nest, domain)
     every = box.intersect(some.insert_dims(DIM.set, count, rest))  # all points of those tiles
-    partial = every.subtract(domain.preimage_pw_multi_aff(points)).project_out(DIM.set, count, rest).coalesce()
+    partial = every.subtract(domain.preimage_pw_multi_aff(place)).project_out(DIM.set, count, rest).coalesce()
     full = some.subtract(partial).coalesce()
-    reached = every.apply(isl.Map.from_pw_multi_aff(points))
+    reached = every.apply(isl.Map.from_pw_multi_aff(place))
     checks = _checks(domain, s.dims, reached, nest.leaf.lane)
     terms = len(s.dims) - len(s.terms), len(s.terms)
-    edges = _checks(s.results, s.outputs, box.apply(isl.Map.from_pw_multi_aff(points)).project_out(DIM.set, *terms), nest.leaf.lane)
+    edges = _checks(s.results, s.outputs, box.apply(isl.Map.from_pw_multi_aff(place)).project_out(DIM.set, *terms), nest.leaf.lane)
     result_checks = _checks(having, s.outputs, reached.project_out(DIM.set, *terms), nest.leaf.lane)
     own = tuple(digit for digit, loop in zip(digits, nest.loops, strict=True) if loop.dim in s.outputs)
     numbers = tuple(counts), tuple(lasts)
-    return Tiles(digits, *numbers, own, tuple(inside), points, box, full, partial, checks, edges, result_checks, tuple(overlaps))
+    return Tiles(digits, *numbers, own, tuple(inside), place, box, full, partial, checks, edges, result_checks, tuple(overlaps))
 
 
 def _overlapping(s: FlatStatement, nest: Nest, width: int) -> list[str]:
@@ -175,7 +175,7 @@ def _computed(s: FlatStatement, nest: Nest, width: int, overlaps: Collection[str
         return s.domain
     sizes = {dim: nest.leaf.tile(dim, width) if dim in s.outputs and dim not in overlaps else 1 for dim in s.dims}
     facts = [f"0 <= {dim} < {-(-s.extent(dim) // size) * size}" for dim, size in sizes.items()]
-    return isl.Set.read_from_str(s.domain.get_ctx(), f"{{ [{', '.join(s.dims)}] : {' and '.join(facts) or '0 = 0'} }}")
+    return points(s.domain.get_ctx(), s.dims, facts)
 
 
 def _with_whole_tiles(s: FlatStatement, nest: Nest, width: int, dims: Collection[str]) -> isl.Set:
@@ -202,7 +202,7 @@ def _read_inside(s: FlatStatement, flat: FlatAccess) -> isl.Set:
                 inside = inside.upper_bound_val(DIM.set, at, isl.Val(flat.axes[dim] - 1, inside.get_ctx()))
         return inside
     place = " + ".join([*(f"{step} * {dim}" for dim, step in flat.form.items()), str(flat.constant)])
-    return isl.Set.read_from_str(s.domain.get_ctx(), f"{{ [{', '.join(s.dims)}] : 0 <= {place} < {flat.elements} }}")
+    return points(s.domain.get_ctx(), s.dims, [f"0 <= {place} < {flat.elements}"])
 
 
 def _without_result_conditions(s: FlatStatement, nest: Nest, domain: isl.Set) -> tuple[isl.Set, isl.Set]:
@@ -217,8 +217,7 @@ def _without_result_conditions(s: FlatStatement, nest: Nest, domain: isl.Set) ->
     (basic,) = domain.get_basic_sets()
     facts = [f"0 <= {dim} <= {domain.dim_max_val(at) if dim in s.free_dims else s.range(dim)[1]}" for at, dim in enumerate(s.dims)]
     facts += [f"{dim} < {extent}" for dim, extent in s.dynamic.items()]
-    box = isl.Set.read_from_str(ctx, f"{parameters(s.domain)}{{ [{', '.join(s.dims)}] : {' and '.join(facts)} }}")
-    box = box.intersect_params(s.results.params())
+    box = points(ctx, s.dims, facts, parameters(s.domain)).intersect_params(s.results.params())
     kept, dropped = isl.BasicSet.universe(s.domain.get_space()), isl.BasicSet.universe(s.domain.get_space())
     for constraint in basic.get_constraints():
         if constraint.involves_dims(DIM.set, outputs, count - outputs):
@@ -258,23 +257,21 @@ def _checks(where: isl.Set, dims: tuple[str, ...], reached: isl.Set, lane: str) 
 def verify_tiles(s: FlatStatement, tiles: Tiles) -> None:
     """Prove that every point of the domain is computed once, and no other of a result that is stored."""
     ctx, sizes = s.domain.get_ctx(), parameters(s.domain)
-    points = isl.Map.from_pw_multi_aff(tiles.points).intersect_domain(tiles.box)
-    if not s.domain.is_subset(points.range()) or not (tiles.overlaps or points.is_injective()):
+    place = isl.Map.from_pw_multi_aff(tiles.points).intersect_domain(tiles.box)
+    if not s.domain.is_subset(place.range()) or not (tiles.overlaps or place.is_injective()):
         raise VerifyError(f"tile: {s.name}: digits miss points, or meet one twice")
 
     def of(some: isl.Set) -> isl.Set:
-        return tiles.box.intersect(some.insert_dims(DIM.set, len(tiles.digits), len(tiles.inside))).apply(points)
+        return tiles.box.intersect(some.insert_dims(DIM.set, len(tiles.digits), len(tiles.inside))).apply(place)
 
-    facts = " and ".join(check.text() for check in tiles.result_checks) or "0 = 0"
-    having = isl.Set.read_from_str(ctx, f"{sizes}{{ [{', '.join(s.outputs)}] : {facts} }}")
+    having = points(ctx, s.outputs, [check.text() for check in tiles.result_checks], sizes)
     unstored = s.results.intersect(having).complement().insert_dims(DIM.set, len(s.outputs), len(s.terms))
     allowed = s.domain.union(unstored)
     if not s.domain.project_out(DIM.set, len(s.outputs), len(s.terms)).is_subset(having):
         raise VerifyError(f"tile: {s.name}: sums of results that have terms are thrown away")
     if not tiles.full.is_disjoint(tiles.partial) or not of(tiles.full).is_subset(allowed):
         raise VerifyError(f"tile: {s.name}: a full tile has a point outside the domain")
-    facts = " and ".join(check.text() for check in tiles.checks) or "0 = 0"
-    checked = isl.Set.read_from_str(ctx, f"{sizes}{{ [{', '.join(s.dims)}] : {facts} }}")
+    checked = points(ctx, s.dims, [check.text() for check in tiles.checks], sizes)
     computed = of(tiles.partial).intersect(checked)
     if not computed.is_subset(allowed) or not s.domain.is_subset(of(tiles.full).union(computed)):
         raise VerifyError(f"tile: {s.name}: the checks of partial tiles are not its domain")
@@ -283,27 +280,26 @@ def verify_tiles(s: FlatStatement, tiles: Tiles) -> None:
         if not beyond.is_subset(_read_inside(s, flat)):
             raise VerifyError(f"tile: {s.name}: a tile reads outside {flat.tensor}")
     stored = tiles.box.apply(isl.Map.from_pw_multi_aff(tiles.points)).project_out(DIM.set, len(s.outputs), len(s.terms))
-    facts = " and ".join(check.text() for check in tiles.edges) or "0 = 0"
-    kept = stored.intersect(isl.Set.read_from_str(ctx, f"{sizes}{{ [{', '.join(s.outputs)}] : {facts} }}"))
+    kept = stored.intersect(points(ctx, s.outputs, [check.text() for check in tiles.edges], sizes))
     if not kept.is_equal(s.results):
         raise VerifyError(f"tile: {s.name}: what tiles store are not the results")
     if tiles.overlaps:
-        _verify_overlaps(s, tiles, points, checked)
+        _verify_overlaps(s, tiles, place, checked)
 
 
-def _verify_overlaps(s: FlatStatement, tiles: Tiles, points: isl.Map, checked: isl.Set) -> None:
+def _verify_overlaps(s: FlatStatement, tiles: Tiles, place: isl.Map, checked: isl.Set) -> None:
     """Prove that one tile stores each result, and that it computes all of its terms, each once."""
     ctx, own, terms = s.domain.get_ctx(), len(tiles.own), len(s.terms)
     names = [*tiles.digits, *(f"r_{dim}" for dim in tiles.inside)]
-    tile_of = isl.Map.read_from_str(ctx, f"{{ [{', '.join(names)}] -> [{', '.join(tiles.own)}] }}")
-    met = tile_of.flat_range_product(points)  # from digits and the point inside to the digits of results and the point of the domain
+    # from digits and the point inside to the digits of results and the point of the domain
+    met = images(ctx, names, tiles.own).flat_range_product(place)
     if not met.is_injective():
         raise VerifyError(f"tile: {s.name}: a tile meets a point twice")
-    places = ", ".join([*tiles.own, *s.outputs])
+    places = [*tiles.own, *s.outputs]
     facts = [*(check.text() for check in tiles.edges), *(f"{overlap.first} <= {overlap.dim}" for overlap in tiles.overlaps)]
-    kept = isl.Set.read_from_str(ctx, f"{parameters(s.domain)}{{ [{places}] : {' and '.join(facts)} }}")
+    kept = points(ctx, places, facts, parameters(s.domain))
     stored = met.range().project_out(DIM.set, own + len(s.outputs), terms).intersect(kept)
-    result_of = isl.Map.read_from_str(ctx, f"{{ [{places}] -> [{', '.join(s.outputs)}] }}").intersect_domain(stored)
+    result_of = images(ctx, places, s.outputs).intersect_domain(stored)
     if not result_of.is_injective() or not result_of.range().is_equal(s.results):
         raise VerifyError(f"tile: {s.name}: a result is stored by two tiles, or by none")
 

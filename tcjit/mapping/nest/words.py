@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tcjit.grammar.arithmetic import total
 from tcjit.grammar.ast import Binary, Call, Const, Expr, Index, Select
-from tcjit.mapping.nest.strip_mine import with_indices
+from tcjit.grammar.walk import with_indices
 from tcjit.mapping.nest.vector_forms import ADJACENT, FLIP_SIGNS, PACK
 
 
@@ -33,9 +34,7 @@ def word(value: Expr, group: TermGroup, adjacent: bool, flip: bool) -> Expr:
     dtype, zero = ("float32", Const(0.0, dtype="bfloat16")) if value.dtype == "bfloat16" else ("int32", Const(0, dtype="int32"))
     if not group.dim:
         return _word(PACK, [value, *[zero] * (ways - 1)], dtype, flip)
-    first = Binary("*", Const(ways, dtype="int64"), dim, dtype="int64")
-    places = [Binary("+", first, Const(number, dtype="int64"), dtype="int64") if number else first for number in range(ways)]
-    values = [with_indices(value, {group.dim: place}) for place in places]
+    values = [with_indices(value, {group.dim: total([(ways, dim)], number)}) for number in range(ways)]
     whole = _word(ADJACENT if adjacent else PACK, values, dtype, flip)
     if not group.missing:
         return whole

@@ -14,10 +14,10 @@ from tcjit.grammar.affine import affine, guarded_accesses, isl_name
 from tcjit.grammar.ast import Access, Binary, Const, Index
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names
+from tcjit.grammar.walk import with_index
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.machine import Device, Machine
 from tcjit.mapping.nest.cost import LINE
-from tcjit.mapping.nest.strip_mine import with_index
 from tcjit.mapping.operations import CALL, operations
 from tcjit.mapping.options import Options
 from tcjit.mapping.plan_chunks import product_chunks, product_sides

@@ -10,12 +10,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from math import prod
 
-from tcjit.grammar.affine import guarded_accesses
-from tcjit.grammar.ast import Access, Binary, Const, Expr, Index
+from tcjit.grammar.arithmetic import index, total
+from tcjit.grammar.ast import Access, Expr, Index
 from tcjit.grammar.polynomial import names
-from tcjit.grammar.walk import rebuild
+from tcjit.grammar.walk import rebuild, with_index
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries
-from tcjit.mapping.nest.strip_mine import with_index
 from tcjit.mapping.storage import fresh
 
 MOST = 1 << 20  # loads of partial results by all blocks, which come from the cache that they share
@@ -38,7 +37,7 @@ def combine_in_blocks(before: Assignments) -> Assignments:
         storage = temporaries.tensors[name]
         source = next(a.source for a in before.assignments if a.tensor == name)
         copies[name] = temporaries.add(source, f"{name}_each", storage.dtype, (count, *storage.shape)).name
-    cut = {a.tensor for a in before.assignments if a.tensor not in copies and not a.reduction and _reads(a) & copies.keys()}
+    cut = {a.tensor for a in before.assignments if a.tensor not in copies and not a.reduction and a.inputs & copies.keys()}
     made = tuple(_by_chunks(a, copies, cut, count, temporaries) for a in before.assignments)
     return replace(before, assignments=made, temporaries=tuple(temporaries.added), replaced=tuple((a,) for a in made))
 
@@ -58,7 +57,7 @@ def _small(before: Assignments, wanted: set[str], count: int) -> set[str]:
     def pointwise(a: Assignment) -> bool:
         plain = a.subscripts == tuple(Index(name, dtype="int64") for name, _, _ in a.bounds)
         shape = tuple(upper for _, _, upper in a.bounds)
-        read = _reads(a)
+        read = a.inputs
         first = storages[a.tensor]
         return a.is_elementwise and plain and first.role == "temporary" and first.shape == shape and bool(read & found) and all(
             storages[t].shape == shape or not storages[t].shape or storages[t].role == "input" for t in read
@@ -71,9 +70,9 @@ def _small(before: Assignments, wanted: set[str], count: int) -> set[str]:
     while True:
         wrong: set[str] = set()
         for a in before.assignments:
-            read = _reads(a) & found
+            read = a.inputs & found
             if a.tensor in found:
-                fits = pointwise(a) or _combines(a) or not _reads(a)
+                fits = pointwise(a) or _combines(a) or not a.inputs
             else:
                 fits = not read or _chunked(a, count) or _cut(a, count, read) is not None
             wrong |= set() if fits else read | ({a.tensor} & found)
@@ -91,21 +90,17 @@ def _cut(a: Assignment, count: int, read: Iterable[str]) -> str | None:
     """The first dimension of an elementwise assignment that makes so many chunks, along which its small operands do not move."""
     if not a.is_elementwise:
         return None
-    small = [access for access, _ in guarded_accesses(a.value) if access.tensor in read]
+    small = [access for access in a.reads if access.tensor in read]
     moving = {name for access in small for sub in access.subscripts for name in names(sub)}
     return next((name for name, lower, upper in a.bounds if not lower and upper % count == 0 and name not in moving), None)
 
 
-def _reads(a: Assignment) -> set[str]:
-    return {access.tensor for access, _ in guarded_accesses(a.value)}
-
-
 def _by_chunks(a: Assignment, copies: dict[str, str], cut: set[str], count: int, temporaries: Temporaries) -> Assignment:
     """An assignment with the copies of its chunk; with chunks, where it had none. ``cut``: tensors that are written in chunks."""
-    read = _reads(a) & copies.keys()
+    read = a.inputs & copies.keys()
     chunked = a.tensor not in copies and _chunked(a, count)
     if a.tensor not in copies and not read:
-        return replace(a, fuse_outer_only=False) if chunked and _reads(a) & cut else a
+        return replace(a, fuse_outer_only=False) if chunked and a.inputs & cut else a
     name = a.bounds[0][0] if chunked else fresh("chunk", {bound[0] for bound in a.bounds} | set(temporaries.tensors))
     chunk = Index(name, dtype="int64")
 
@@ -122,9 +117,8 @@ def _by_chunks(a: Assignment, copies: dict[str, str], cut: set[str], count: int,
     dim = _cut(a, count, read)
     assert dim is not None  # or its operands had no copies
     size = next(upper for one, _, upper in a.bounds if one == dim) // count
-    place = Binary("*", chunk, Const(size, dtype="int64"), dtype="int64")
-    moved = Binary("+", place, Index(dim, dtype="int64"), dtype="int64")
-    small = {one for access, _ in guarded_accesses(a.value) if access.tensor in copies for sub in access.subscripts for one in names(sub)}
+    moved = total([(size, chunk), (1, index(dim))])
+    small = {one for access in a.reads if access.tensor in copies for sub in access.subscripts for one in names(sub)}
     ordered = sorted(a.bounds, key=lambda bound: bound[0] not in small)  # what a block has of the copies comes from outer loops
     bounds = ((name, 0, count), *((one, lower, size if one == dim else upper) for one, lower, upper in ordered))
     subscripts = tuple(with_index(sub, dim, moved) for sub in a.subscripts)

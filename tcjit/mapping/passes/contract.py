@@ -10,7 +10,6 @@ from collections import Counter
 
 import islpy as isl
 
-from tcjit.grammar.affine import isl_name
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.dependences import Dependences
 from tcjit.mapping.isl import descendants
@@ -50,9 +49,7 @@ def _is_tile(node: isl.ScheduleNode) -> bool:
 
 def uses(scop: Scop, storage: Storage) -> isl.UnionMap:
     """All accesses to one tensor."""
-    name = isl_name(storage.name)
-    axes = ", ".join(f"a{i}" for i in range(len(storage.shape)))
-    return scop.reads.union(scop.writes).intersect_range(isl.UnionSet.read_from_str(scop.ctx, f"{{ {name}[{axes}] }}"))
+    return scop.reads.union(scop.writes).intersect_range(scop.universe(storage.name))
 
 
 def footprint(accesses: isl.UnionMap, node: isl.ScheduleNode) -> isl.Map | None:

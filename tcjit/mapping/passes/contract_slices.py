@@ -19,7 +19,7 @@ from tcjit.mapping.nest.tiled_statement import TiledStatement
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.storage import Storage, ThreadSlice
 from tcjit.mapping.strides import accesses, affine_form
-from tcjit.mapping.tree import plain_band
+from tcjit.mapping.tree import partial_schedule
 
 Form = tuple[tuple[int, ...], int, int]  # elements moved by each of the loops; the least and the greatest element without them
 
@@ -95,7 +95,7 @@ def verify_outer_loops(scop: Scop, deps: Dependences) -> None:
     depth = {len(found) for found in dims.values()}
     if len(dims) != len(scop.statements) or len(depth) != 1:
         raise VerifyError("fuse_outer_loops: statements share different loops")
-    loops = plain_band(scop, [{name: found[level] for name, found in dims.items()} for level in range(*depth)])
+    loops = partial_schedule(scop, [{name: isl_name(found[level]) for name, found in dims.items()} for level in range(*depth)])
     if not deps.all.is_subset(deps.all.eq_at_multi_union_pw_aff(loops)):
         raise VerifyError("fuse_outer_loops: a value passes from one iteration to another")
     for s in scop.statements:

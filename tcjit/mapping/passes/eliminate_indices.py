@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Binary, Const, Select
 from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.walk import with_index
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.equality import Equality, equality, reads_inside, verify_equality, where
-from tcjit.mapping.nest.strip_mine import with_index
 from tcjit.mapping.reduction import identity
 
 
@@ -24,7 +23,7 @@ def eliminate_indices(before: Assignments, prove: bool) -> Assignments:
         dtype = temporaries.tensors[a.tensor].dtype
         if a.empty or a.constraints or a.start is None or a.start != identity(a.operator, dtype) or a.value.dtype != dtype:
             return [a]
-        if any(access.tensor == a.tensor for access, _ in guarded_accesses(a.value)):
+        if a.tensor in a.inputs:
             return [a]
         left = a
         for index in a.reduction:

@@ -34,10 +34,8 @@ def expand_operands(before: Assignments, machine: Machine, in_tiles: bool) -> As
         copies: dict[Expr, Expr] = {}
         assignments = []
         for access, bounds in _expansions(a, width, temporaries, before.values, in_tiles).items():
-            copy = temporaries.add(a.source, f"{access.tensor}_expanded", access.dtype, [upper for _, _, upper in bounds])
-            order = tuple(Index(name, dtype="int64") for name, _, _ in bounds)
-            copies[access] = Access(copy.name, order, dtype=access.dtype)
-            assignments.append(Assignment(copy.name, order, "=", access, bounds, a.source))
+            assignments.append(temporaries.stored(a, f"{access.tensor}_expanded", access, bounds))
+            copies[access] = assignments[-1].element
         return [*assignments, replace(a, value=replaced(a.value, copies))]
 
     return rewrite(before, visit)

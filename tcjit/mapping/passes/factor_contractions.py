@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from tcjit.grammar.affine import guarded_accesses
+from tcjit.grammar.arithmetic import plus
 from tcjit.grammar.ast import Access, Binary, Expr, Index
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import wide_factors
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
-from tcjit.mapping.nest.strip_mine import plus
 from tcjit.mapping.reduction import identity
 
 TYPES = ("float32", "float64", "int32", "int64")  # in which sums run; halves are widened first
@@ -63,7 +63,7 @@ def factor_contractions(before: Assignments) -> Assignments:
     def contracted(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
         if a.operator != "+=" or not a.reduction or a.empty or a.dynamic or a.constraints or a.value.dtype not in TYPES:
             return [a]
-        if temporaries.tensors[a.tensor].dtype != a.value.dtype or any(one.tensor == a.tensor for one, _ in guarded_accesses(a.value)):
+        if temporaries.tensors[a.tensor].dtype != a.value.dtype or a.tensor in a.inputs:
             return [a]
         contraction = _Contraction(a)
         operations, every = contraction.at_once(contraction.all), contraction.all

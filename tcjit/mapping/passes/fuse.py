@@ -9,9 +9,11 @@ one block can keep it all, reading it once is worth more than work for all block
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import islpy as isl
 
+from tcjit.grammar.affine import isl_name
 from tcjit.grammar.ast import Index
 from tcjit.mapping.dependences import Dependences
 from tcjit.mapping.group import Group
@@ -19,7 +21,7 @@ from tcjit.mapping.isl import maps, restrict
 from tcjit.mapping.options import Options
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.strides import accesses, fits_block, involves, stride
-from tcjit.mapping.tree import KIND, kind, members, plain_band, statement_number, statements_below
+from tcjit.mapping.tree import KIND, filters, insert_band, insert_sequence, kind, members, statement_number, statements_below
 
 # parallel iterations that fusing must leave on a CPU; below it, separate loops use the threads better
 ENOUGH_PARALLEL = 16
@@ -58,52 +60,21 @@ def groups_of(scop: Scop, tree: isl.Schedule) -> tuple[Group, ...] | None:
 def rebuild(scop: Scop, groups: Sequence[Group]) -> isl.Schedule:
     """The tree of a list of groups."""
     node = isl.Schedule.from_domain(scop.domain).get_root().child(0)
-    if len(groups) > 1:
-        node = node.insert_sequence(filters(scop, [g.statements for g in groups]))
-    depth = node.get_tree_depth()
-    for number, group in enumerate(groups):
-        below = node.child(number).child(0) if len(groups) > 1 else node
-        below = _group_tree(scop, below, group)
-        node = below.ancestor(below.get_tree_depth() - depth)
-    return node.get_schedule()
-
-
-def filters(scop: Scop, parts: Sequence[Sequence[str]]) -> isl.UnionSetList:
-    """One filter per set of statements."""
-    sets = [isl.UnionSet.read_from_str(scop.ctx, "{ " + "; ".join(scop.statement(s).tuple_text for s in part) + " }") for part in parts]
-    result = isl.UnionSetList.from_union_set(sets[0])
-    for other in sets[1:]:
-        result = result.add(other)
-    return result
+    parts = filters(scop, [group.statements for group in groups])
+    return insert_sequence(node, parts, lambda leaf, number: _group_tree(scop, leaf, groups[number])).get_schedule()
 
 
 def _group_tree(scop: Scop, node: isl.ScheduleNode, group: Group) -> isl.ScheduleNode:
+    def own_loops(leaf: isl.ScheduleNode, number: int) -> isl.ScheduleNode:
+        s = scop.statement(group.statements[number])
+        rest = sorted(group.rest(scop, s.name), key=lambda d: d in s.reduction)
+        coincident = range(sum(d not in s.reduction for d in rest))
+        return insert_band(scop, leaf, [{s.name: isl_name(d)} for d in rest], coincident) if rest else leaf
+
     if group.columns:
-        node = insert_band(scop, node, list(group.columns), coincident=True).child(0)
-    depth = node.get_tree_depth()
-    if len(group.statements) > 1:
-        node = node.insert_sequence(filters(scop, [(s,) for s in group.statements]))
-    for number, name in enumerate(group.statements):
-        rest = group.rest(scop, name)
-        if not rest:
-            continue
-        leaf = node.child(number).child(0) if len(group.statements) > 1 else node
-        left = [d for d in rest if d not in scop.statement(name).reduction]
-        ordered = left + [d for d in rest if d in scop.statement(name).reduction]
-        leaf = insert_band(scop, leaf, [{name: d} for d in ordered], coincident=False)
-        for position in range(len(left)):
-            leaf = leaf.band_member_set_coincident(position, 1)
-        node = leaf.ancestor(leaf.get_tree_depth() - depth)
-    return node
-
-
-def insert_band(scop: Scop, node: isl.ScheduleNode, columns: list[dict[str, str]], *, coincident: bool) -> isl.ScheduleNode:
-    """A permutable band of plain dimensions above a node."""
-    node = node.insert_partial_schedule(plain_band(scop, columns)).band_set_permutable(1)
-    if coincident:
-        for position in range(len(columns)):
-            node = node.band_member_set_coincident(position, 1)
-    return node
+        texts = [{name: isl_name(dim) for name, dim in column.items()} for column in group.columns]
+        node = insert_band(scop, node, texts, range(len(texts))).child(0)
+    return insert_sequence(node, filters(scop, [(name,) for name in group.statements]), own_loops)
 
 
 def _units(scop: Scop, tree: isl.Schedule) -> list[Group] | None:
@@ -132,18 +103,12 @@ def _with_initialisations(scop: Scop, deps: Dependences, units: Sequence[Group])
         if result and len(unit.statements) == 1 and len(result[-1].statements) == 1:
             first, second = scop.statement(result[-1].statements[0]), scop.statement(unit.statements[0])
             if first.source == second.source and first.tensor == second.tensor and first.operator == "=" and second.operator != "=":
-                columns = tuple({first.name: a, second.name: b} for a, b in _matches(scop, deps, result[-1], unit))
+                columns = shared_columns(scop, deps, result[-1], unit)
                 if len(columns) == len(first.dims):
-                    result[-1] = Group((first.name, second.name), columns)
+                    result[-1] = Group((first.name, second.name), tuple(columns))
                     continue
         result.append(unit)
     return result
-
-
-def _matches(scop: Scop, deps: Dependences, first: Group, second: Group) -> list[tuple[str, str]]:
-    """For two single-statement groups: the pairs of dimensions at distance zero."""
-    merged = shared_columns(scop, deps, first, second)
-    return [(column[first.statements[0]], column[second.statements[0]]) for column in merged]
 
 
 def _merge(scop: Scop, deps: Dependences, first: Group, second: Group, enough: int, on_blocks: bool, *, maximal: bool) -> Group | None:
@@ -206,11 +171,7 @@ def same_box(scop: Scop, columns: Sequence[dict[str, str]]) -> bool:
 
 
 def _parallel(scop: Scop, columns: Sequence[dict[str, str]]) -> int:
-    total = 1
-    for column in columns:
-        name, dim = next(iter(column.items()))
-        total *= scop.statement(name).extent(dim)
-    return total
+    return prod(scop.statement(name).extent(dim) for name, dim in (next(iter(column.items())) for column in columns))
 
 
 def reuse_dims(s: ScopStatement) -> set[str]:

@@ -236,7 +236,7 @@ class _Uses:
 
     def __init__(self, a: Assignment) -> None:
         self.a, self.accesses = a, tuple(_accesses(a))
-        self.reads = {access: {name for sub in access.subscripts for name in names(sub)} for access, _ in guarded_accesses(a.value)}
+        self.reads = {access: {name for sub in access.subscripts for name in names(sub)} for access in a.reads}
 
     @cached_property
     def is_contraction(self) -> bool:

@@ -111,13 +111,8 @@ class _Hoisting:
             if same and with_names(copy.value, dict(zip(own, dims, strict=True))) == value:
                 return Access(copy.tensor, tuple(Index(name, dtype="int64") for name in dims), dtype=value.dtype)
         bounds = tuple((name, *ranges[name]) for name in dims)
-        shape, extents = [upper for _, _, upper in bounds], self.a.extents(dims)
-        storage = self.temporaries.add(self.a.source, f"{self.a.tensor}_invariant", value.dtype, shape, extents)
-        subscripts = tuple(Index(name, dtype="int64") for name in dims)
-        dynamic = {dim: limits for dim, limits in self.a.dynamic.items() if dim in dims}
-        self.made.append(Assignment(storage.name, subscripts, "=", value, bounds, self.a.source, dynamic=dynamic))
-        return Access(storage.name, subscripts, dtype=value.dtype)
-
+        self.made.append(self.temporaries.stored(self.a, f"{self.a.tensor}_invariant", value, bounds))
+        return self.made[-1].element
 
     def range(self, dim: str) -> object:
         """The values of a dimension, for one size and for all of them."""

@@ -12,10 +12,9 @@ from collections.abc import Sequence
 import islpy as isl
 
 from tcjit.mapping.gpu_nest import GpuKernel, MappedStatement, mapped_statements
-from tcjit.mapping.isl import member, stack
 from tcjit.mapping.marks import AsyncCopy, Mma, Reduce, Threads, Unroll, Vector
 from tcjit.mapping.scop import Scop
-from tcjit.mapping.tree import KIND, insert_mark, kind, rewrite, statements_below
+from tcjit.mapping.tree import KIND, insert_band, insert_mark, kind, rewrite, statements_below
 
 
 def map_to_threads(scop: Scop, tree: isl.Schedule, kernels: Sequence[GpuKernel]) -> isl.Schedule:
@@ -32,28 +31,24 @@ def map_to_threads(scop: Scop, tree: isl.Schedule, kernels: Sequence[GpuKernel])
 
 
 def _region(scop: Scop, node: isl.ScheduleNode, region: MappedStatement) -> isl.ScheduleNode:
+    def band(node: isl.ScheduleNode, texts: Sequence[str], coincident: Sequence[int] = ()) -> isl.ScheduleNode:
+        return insert_band(scop, node, [{region.statement: text} for text in texts], coincident)
+
     plain = len(region.loops) - region.unrolled
     vector = region.loops[-1:] if region.vector else ()
     unrolled = region.loops[plain : len(region.loops) - len(vector)]
     # built from the inside out: each new node goes above the last one
     if vector:
-        node = insert_mark(_band(scop, node, region.statement, vector), Vector())
+        node = insert_mark(band(node, vector), Vector())
     if unrolled:
-        node = _band(scop, node, region.statement, unrolled)
+        node = band(node, unrolled)
     if unrolled or vector:
         node = insert_mark(node, Unroll())
     if plain:
-        node = _band(scop, node, region.statement, region.loops[:plain])
-    node = _band(scop, node, region.statement, region.members)
-    for position in range(len(region.members)):
-        node = node.band_member_set_coincident(position, int(not (region.reduce and position == len(region.members) - 1)))
+        node = band(node, region.loops[:plain])
+    node = band(node, region.members, range(len(region.members) - region.reduce))
     node = insert_mark(node, Threads(region.radices))
     for mark, stands in ((Reduce(), region.reduce), (Mma(), region.mma), (AsyncCopy(), region.async_copy)):
         if stands:
             node = insert_mark(node, mark)
     return node
-
-
-def _band(scop: Scop, node: isl.ScheduleNode, name: str, texts: Sequence[str]) -> isl.ScheduleNode:
-    dims = scop.statement(name).isl_dims
-    return node.insert_partial_schedule(stack(scop.ctx, [member(scop.ctx, {name: (dims, text)}) for text in texts])).band_set_permutable(1)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import prod
 
 from tcjit.grammar.affine import guarded_accesses
-from tcjit.grammar.ast import Access, Binary, Cast, Expr, Index
+from tcjit.grammar.ast import Binary, Cast, Expr
 from tcjit.grammar.polynomial import names
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 
@@ -29,7 +29,7 @@ def _visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
     for operand in (product.left, product.right):
         copy = _copy(a, operand, temporaries)
         copies += [copy] if copy else []
-        operands.append(Access(copy.tensor, copy.subscripts, dtype=operand.dtype) if copy else operand)
+        operands.append(copy.element if copy else operand)
     value = replace(a.value, operand=replace(product, left=operands[0], right=operands[1]))
     return [*copies, replace(a, value=value)] if copies else [a]
 
@@ -43,6 +43,4 @@ def _copy(a: Assignment, operand: Expr, temporaries: Temporaries) -> Assignment 
     if not bounds or prod(upper - lower for _, lower, upper in a.bounds) < WORTH * prod(upper - lower for _, lower, upper in bounds):
         return None
     source = next(access.tensor for access, _ in guarded_accesses(operand))
-    copy = temporaries.add(a.source, f"{source}_narrow", operand.dtype, [upper for _, _, upper in bounds])
-    subscripts = tuple(Index(name, dtype="int64") for name, _, _ in bounds)
-    return Assignment(copy.name, subscripts, "=", operand, bounds, a.source)
+    return temporaries.stored(a, f"{source}_narrow", operand, bounds)

@@ -130,8 +130,9 @@ def _stored(
     whole = a.operator == "=" and a.value == first.expr and len(own) == len(a.subscripts) and sorted(own) == sorted(first.dims)
     kept = whole and a.tensor not in later and temporaries.tensors[a.tensor].dtype == first.expr.dtype
     dims = tuple(own) if kept else first.dims  # of the element that has a value
-    shape = [upper for _, upper in limits]
-    tensor = a.tensor if kept else temporaries.add(a.source, f"{a.tensor}_value", first.expr.dtype, shape).name
+    bounds = tuple((name, *ends) for name, ends in zip(dims, limits, strict=True))
+    copy = None if kept else temporaries.stored(a, f"{a.tensor}_value", first.expr, bounds)
+    tensor = copy.tensor if copy else a.tensor
 
     def reading(one: Assignment) -> Assignment:
         extents = {bound[0] for bound in one.bounds}
@@ -150,9 +151,7 @@ def _stored(
     for position in uses if kept else (first.position, *uses):
         *copies, last = program[position]
         made[position] = (*copies, reading(last))
-    if not kept:
+    if copy:
         *copies, last = made[first.position]
-        subscripts = tuple(Index(name, dtype="int64") for name in dims)
-        bounds = tuple((name, *ends) for name, ends in zip(dims, limits, strict=True))
-        made[first.position] = (*copies, Assignment(tensor, subscripts, "=", first.expr, bounds, a.source), last)
+        made[first.position] = (*copies, copy, last)
     return made

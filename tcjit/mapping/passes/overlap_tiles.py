@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from tcjit.grammar.affine import guarded_accesses, isl_name
-from tcjit.grammar.ast import Access, Binary, Const, Expr, Index, Select
+from tcjit.grammar.arithmetic import index, plus, total
+from tcjit.grammar.ast import Access, Expr, Index, Select
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.walk import rebuild
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries
 from tcjit.mapping.machine import Machine
-from tcjit.mapping.nest.strip_mine import plus, with_indices
 from tcjit.mapping.operations import operations
 from tcjit.mapping.outer_loops import OuterLoops
 from tcjit.mapping.storage import Storage, fresh
@@ -83,7 +83,7 @@ def _may_join(before: Assignments, run: _TiledRun) -> bool:
         return False
     if sum(other.tensor == a.tensor for other in before.assignments) > 1:
         return False
-    reads = [access for access, _ in guarded_accesses(a.value)]
+    reads = a.reads
     earlier = {access.tensor for other in others for access, _ in guarded_accesses(other.value)}
     written = {other.tensor for other in others}
     distances = [_distance(before, a, access) for access in reads if access.tensor in written]
@@ -102,9 +102,9 @@ def _sized(before: Assignments, run: _TiledRun, machine: Machine) -> bool:
     """Whether blocks pay, whose size is then that of the run: tensors that leave the caches, and blocks in half of a core's cache, or else
     in all of it, that compute little for their neighbours as well."""
     tensors = {storage.name: storage for storage in before.tensors}
-    outside = {access.tensor for a in before.assignments if a not in run.program for access, _ in guarded_accesses(a.value)}
+    outside = {access.tensor for a in before.assignments if a not in run.program for access in a.reads}
     stored = {a.tensor for a in run.program if tensors[a.tensor].role != "temporary" or a.tensor in outside}
-    reads = {a.tensor: [access for access, _ in guarded_accesses(a.value)] for a in run.program}
+    reads = {a.tensor: a.reads for a in run.program}
     handed = {access.tensor for a in run.program for access in reads[a.tensor]} & {a.tensor for a in run.program}
     distances = {_distance(before, a, access) for a in run.program for access in reads[a.tensor] if access.tensor in handed}
     if not distances - {0} or run.program[-1].tensor not in stored:
@@ -148,7 +148,7 @@ def _sized(before: Assignments, run: _TiledRun, machine: Machine) -> bool:
 def _row_cycles(a: Assignment, storage: Storage, machine: Machine) -> float:
     """What a core takes for a row of what an assignment computes, in its nearest caches; loops are cut where its guard changes."""
     vectors = prod(storage.shape[1:]) / machine.lanes(DTYPES[storage.dtype].bytes)
-    reads, value = {access for access, _ in guarded_accesses(a.value)}, a.value
+    reads, value = set(a.reads), a.value
     while isinstance(value, Select):
         value = max(value.then, value.other, key=operations)
     return vectors * (len(reads) * machine.costs.vector_load + operations(value))
@@ -169,7 +169,7 @@ class _Tiling:
     tiles: dict[str, Storage] = field(default_factory=dict)
 
     def parts(self) -> list[tuple[Assignment, ...]]:
-        handed = {access.tensor for a in self.run.program for access, _ in guarded_accesses(a.value)}
+        handed = {access.tensor for a in self.run.program for access in a.reads}
         extents = [upper for a in self.run.program for name, _, upper in a.bounds if name == _row(a)]
         blocks = -(-max(extents) // self.run.rows)
         parts: list[tuple[Assignment, ...]] = []
@@ -194,15 +194,14 @@ class _Tiling:
 
     def is_read_elsewhere(self, tensor: str) -> bool:
         others = [a for a in self.before.assignments if a not in self.run.program]
-        return any(access.tensor == tensor for a in others for access, _ in guarded_accesses(a.value))
+        return any(access.tensor == tensor for a in others for access in a.reads)
 
     def over_blocks(self, a: Assignment, blocks: int, rows: tuple[int, int], tile: Storage | None) -> Assignment:
         """An assignment to some rows of each block, counted from its first one, in a tile or in their places."""
         row, (least, beyond) = _row(a), rows
         extent = next(upper for name, _, upper in a.bounds if name == row)
         block = fresh(f"{row}_block", [name for name, _, _ in a.bounds])
-        start = Binary("*", Const(self.run.rows, dtype="int64"), Index(block, dtype="int64"), dtype="int64")
-        place = plus(Binary("+", start, Index(row, dtype="int64"), dtype="int64"), least)
+        place = total([(self.run.rows, index(block)), (1, index(row))], least)
         value = self.in_tiles(a, place, block, least)
         text = f"{self.run.rows} * {isl_name(block)} + {isl_name(row)} + {least}"
         facts = [f"{text} >= 0"] * (least < 0) + [f"{text} < {extent}"] * (self.run.rows * (blocks - 1) + beyond > extent)
@@ -216,20 +215,17 @@ class _Tiling:
 
     def in_tiles(self, a: Assignment, place: Expr, block: str, least: int) -> Expr:
         """What an assignment computes in the row at a place, ``least`` rows after the first one of its block, where it reads tiles."""
-        row, reads = _row(a), [access for access, _ in guarded_accesses(a.value)]
-        distances = {
-            (access.tensor, with_indices(access.subscripts[0], {row: place})): _distance(self.before, a, access)
-            for access in reads
-            if access.tensor in self.tiles
-        }
+        row = _row(a)
 
         def visit(expr: Expr) -> Expr:
-            if not isinstance(expr, Access) or expr.tensor not in self.tiles:
-                return rebuild(expr, visit)
-            distance = distances[(expr.tensor, expr.subscripts[0])]
+            if isinstance(expr, Index) and expr.name == row:
+                return place
+            inner = rebuild(expr, visit)
+            if not isinstance(expr, Access) or not isinstance(inner, Access) or expr.tensor not in self.tiles:
+                return inner
+            distance = _distance(self.before, a, expr)
             assert distance is not None, "runs hold no others"
-            at = plus(Index(row, dtype="int64"), least + distance - self.run.needed[expr.tensor][0])
-            subscripts = (Index(block, dtype="int64"), at, *map(visit, expr.subscripts[1:]))
-            return replace(expr, tensor=self.tiles[expr.tensor].name, subscripts=subscripts)
+            at = plus(index(row), least + distance - self.run.needed[expr.tensor][0])
+            return replace(inner, tensor=self.tiles[expr.tensor].name, subscripts=(index(block), at, *inner.subscripts[1:]))
 
-        return visit(with_indices(a.value, {row: place}))
+        return visit(a.value)

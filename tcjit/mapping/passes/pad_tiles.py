@@ -13,7 +13,7 @@ import islpy as isl
 from tcjit.errors import MappingError
 from tcjit.grammar.affine import isl_name
 from tcjit.mapping.gpu_nest import GroupPlan, StatementPlan
-from tcjit.mapping.isl import constraint_text
+from tcjit.mapping.isl import constraint_text, images, points
 from tcjit.mapping.plan_facts import over_columns
 from tcjit.mapping.scop import ScopStatement
 from tcjit.mapping.scop_builder import LoweredScop, ScopBuilder, identity_alias, plain_dims
@@ -71,14 +71,14 @@ def _tiles_with_points(draft: ScopBuilder, plan: GroupPlan, item: StatementPlan,
     """The constraints of a statement that computes every tile in which it has a point."""
     ctx = draft.scop.ctx
     columns = [(isl_name(dim), share) for dim, share in zip(item.columns, plan.columns, strict=True)]
-    dims = ", ".join(dim for dim, _ in columns)
-    tiles = ", ".join(f"floor(({dim} - {share.lower})/{share.whole_tile})" for dim, share in columns)
+    dims = [dim for dim, _ in columns]
+    tiles = [f"floor(({dim} - {share.lower})/{share.whole_tile})" for dim, share in columns]
 
     def where(bounds: Bounds, constraints: tuple[str, ...]) -> isl.Set:
         facts = [f"{lower} <= {isl_name(dim)} < {upper}" for dim, lower, upper in bounds if dim in item.columns]
-        return isl.Set.read_from_str(ctx, f"{{ [{dims}] : {' and '.join([*facts, *constraints])} }}")
+        return points(ctx, dims, [*facts, *constraints])
 
-    tile = isl.Map.read_from_str(ctx, f"{{ [{dims}] -> [{tiles}] }}")
+    tile = images(ctx, dims, tiles)
     box = where(grown, ())
     wanted = where(s.bounds, s.constraints).apply(tile).apply(tile.reverse()).intersect(box)
     if box.is_subset(wanted):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import islpy as isl
 
-from tcjit.grammar.ast import Call, Expr
-from tcjit.grammar.walk import children
+from tcjit.grammar.ast import Call
+from tcjit.grammar.walk import walk
 from tcjit.mapping.marks import Parallel, TileLoops
 from tcjit.mapping.options import Options
 from tcjit.mapping.scop import Scop, ScopStatement
@@ -28,21 +28,13 @@ def parallelise(scop: Scop, tree: isl.Schedule, options: Options) -> isl.Schedul
     def visit(node: isl.ScheduleNode) -> isl.ScheduleNode:
         if mark_of(node) != TileLoops():
             return node
-        work = sum(_cost(scop, name) for name in statements_below(node))
+        below = [scop.statement(name) for name in statements_below(node)]
+        work = sum(s.points * cost_of_point(s) for s in below)
         return insert_mark(node, Parallel()) if worth_threads(work) else node
 
     return rewrite(tree, visit)
 
 
-def _cost(scop: Scop, name: str) -> int:
-    s = scop.statement(name)
-    return s.points * cost_of_point(s)
-
-
 def cost_of_point(s: ScopStatement) -> int:
     """What an instance of a statement costs, in plain ones."""
-    return 8 if _calls(s.value) else 1
-
-
-def _calls(value: Expr) -> bool:
-    return isinstance(value, Call) or any(_calls(child) for child in children(value))
+    return 8 if any(isinstance(part, Call) for part in walk(s.value)) else 1

@@ -11,15 +11,16 @@ from dataclasses import dataclass
 import islpy as isl
 
 from tcjit.grammar.affine import isl_name
+from tcjit.grammar.arithmetic import divided, index, modulo, plus, total
 from tcjit.grammar.ast import Access, Expr
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.footprint import WIDE, piece
 from tcjit.mapping.gpu_nest import Distribution, GroupPlan, MappedStatement, StagedCopy, StatementPlan, by_kernel
-from tcjit.mapping.isl import constraint_text
+from tcjit.mapping.isl import constraint_text, points
 from tcjit.mapping.marks import GridBlock, Mark
 from tcjit.mapping.reduction import identity
 from tcjit.mapping.scop import DynamicBounds
-from tcjit.mapping.scop_builder import LoweredScop, ScopBuilder, divided, index, modulo, total
+from tcjit.mapping.scop_builder import LoweredScop, ScopBuilder
 from tcjit.mapping.storage import Axis, Buffer, Storage
 
 UNROLLED = 32  # rounds of a copy that are worth unrolling
@@ -133,7 +134,7 @@ class _Promotion:
         of = isl.Map.read_from_str(scop.ctx, f"{scop.parameters}{{ [{dims}] -> [{names}] : {' and '.join(digits)} }}")
         facts = [f"0 <= {u.name} < {u.share.tiles}" for u in uniform]
         facts += [f"{lower} <= {name} < {upper}" for name, lower, upper in dynamic]
-        every = isl.Set.read_from_str(scop.ctx, f"{scop.parameters}{{ [{names}] : {' and '.join([*facts, *scop.context])} }}")
+        every = points(scop.ctx, [names], [*facts, *scop.context], scop.parameters)
         used = scop.instances(self.reader).reset_tuple_id().apply(of).intersect(every)
         if every.is_subset(used) or (self.asynchronous and self._interrupted(used, names)):
             return []
@@ -178,13 +179,13 @@ class _Promotion:
 
     def _places(self, uniform: list[_Uniform]) -> tuple[Expr, ...]:
         """The subscripts of the reader's element in the copy."""
-        result = [divided(total([(1, index(u.dim))], -u.share.lower), u.share.tile) for u in uniform]
+        result = [divided(plus(index(u.dim), -u.share.lower), u.share.tile) for u in uniform]
         for factors, _ in self.piece.forms:
             terms: list[tuple[int, Expr]] = []
             constant = 0
             for dim, factor in factors.items():
                 lower = next(low for name, low, _ in self.reader.bounds if name == dim)
-                place = total([(1, index(dim))], -lower)
+                place = plus(index(dim), -lower)
                 tile = next((u.share.tile for u in uniform if u.dim == dim), 0)
                 terms.append((factor, modulo(place, tile) if tile else place))
                 if factor < 0:

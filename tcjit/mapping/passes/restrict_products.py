@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import islpy as isl
-
 from tcjit.grammar.affine import isl_name
 from tcjit.grammar.ast import Access, Expr, Select
 from tcjit.grammar.polynomial import names
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
-from tcjit.mapping.isl import context
+from tcjit.mapping.isl import context, points
 from tcjit.mapping.plan_chunks import product_sides
 from tcjit.mapping.reduction import guarded_term, identity
 
@@ -41,8 +39,7 @@ def restrict_products(before: Assignments) -> Assignments:
 def _without_terms(a: Assignment) -> bool:
     """Whether no result has a term: there is nothing to schedule then."""
     facts = [f"{lower} <= {isl_name(name)} < {upper}" for name, lower, upper in a.bounds]
-    dims = ", ".join(isl_name(name) for name, _, _ in a.bounds)
-    return bool(isl.Set.read_from_str(context(), f"{{ [{dims}] : {' and '.join([*facts, *a.constraints])} }}").is_empty())
+    return bool(points(context(), (isl_name(name) for name, _, _ in a.bounds), [*facts, *a.constraints]).is_empty())
 
 
 def _picked(a: Assignment, conditions: list[Expr], temporaries: Temporaries) -> list[Assignment]:

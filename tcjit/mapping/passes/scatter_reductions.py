@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Binary, Const, Expr, Index, Select
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names
@@ -54,7 +53,7 @@ def _picked(before: Assignments, a: Assignment, temporaries: Temporaries) -> Equ
     dtype = temporaries.tensors[a.tensor].dtype
     if not a.reduction or a.empty or a.constraints or a.start != identity(a.operator, dtype) or a.value.dtype != dtype:
         return None
-    if not all(isinstance(sub, Index) for sub in a.subscripts) or any(read.tensor == a.tensor for read, _ in guarded_accesses(a.value)):
+    if not all(isinstance(sub, Index) for sub in a.subscripts) or a.tensor in a.inputs:
         return None
     for index in (name for name, lower, upper in a.results if upper - lower >= LEAST):
         found = equality(a, index, before.values)

@@ -21,6 +21,7 @@ from tcjit.mapping.options import Options
 from tcjit.mapping.passes.parallelise import cost_of_point, worth_threads
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.strides import accesses, stride
+from tcjit.mapping.tree import filters, insert_band, insert_mark, insert_sequence
 
 # types whose values vectors hold, converted as they are loaded and stored where they are halves
 TYPES = ("float32", "float64", "int32", "float16", "bfloat16")
@@ -74,41 +75,25 @@ def row_groups(scop: Scop, statements: Sequence[ScopStatement], machine: Machine
 
 def schedule_rows(scop: Scop, group: RowGroup, options: Options, counter: Iterator[int]) -> isl.Schedule:
     """The tree of a group; ``counter`` numbers tiles."""
-    statements = {s.name: s for s in group.statements}
-    rows = len(group.rows)
+    def band(node: isl.ScheduleNode, names: Sequence[str], places: Sequence[int]) -> isl.ScheduleNode:
+        """Loops over some dimensions of a group."""
+        texts = [{name: isl_name(group.dims[name][place]) for name in names} for place in places]
+        return insert_band(scop, node, texts, range(len(texts)))
 
-    def band(names: Sequence[str], places: Sequence[int]) -> str:
-        """Some dimensions of a group."""
-        members = []
-        for place in places:
-            parts = [f"{statements[name].tuple_text} -> [({isl_name(group.dims[name][place])})]" for name in names]
-            members.append(f"{{ {'; '.join(parts)} }}")
-        return f'schedule: "{scop.parameters}[{", ".join(members)}]", permutable: 1, coincident: [{", ".join("1" for _ in places)}]'
+    def part(leaf: isl.ScheduleNode, number: int) -> isl.ScheduleNode:
+        one, rows = group.parts[number], len(group.rows)
+        if one.single_pass:
+            leaf = insert_mark(band(leaf, one.statements, range(rows, rows + len(group.columns))), RowPass()).child(0).child(0)
+        return insert_sequence(leaf, filters(scop, [(name,) for name in one.statements]), lambda leaf, _: leaf)
 
-    def above(node: str, child: str) -> str:
-        return f"{node}, child: {{ {child} }}" if child else node
-
-    def ordered(children: Sequence[tuple[Sequence[str], str]]) -> str:
-        """Children after one another, each with the names of its statements."""
-        if len(children) == 1:
-            return children[0][1]
-        tuples = ["; ".join(statements[name].tuple_text for name in names) for names, _ in children]
-        filters = [above(f'filter: "{scop.parameters}{{ {own} }}"', child) for own, (_, child) in zip(tuples, children, strict=True)]
-        return f"sequence: [ {', '.join(f'{{ {one} }}' for one in filters)} ]"
-
-    def part(one: Part) -> str:
-        inside = ordered([([name], "") for name in one.statements])
-        if not one.single_pass:
-            return inside
-        columns = band(one.statements, range(rows, rows + len(group.columns)))
-        return above(f'mark: "{RowPass()}"', above(columns, inside))
-
-    tree = above(f'mark: "{Tile(next(counter))}"', ordered([(one.statements, part(one)) for one in group.parts]))
+    node = isl.Schedule.from_domain(scop.domain).get_root().child(0)
     if group.rows:
-        tree = above(band([*statements], range(rows)), tree)
+        node = band(node, [s.name for s in group.statements], range(len(group.rows)))
         if options.parallel and worth_threads(sum(s.points * cost_of_point(s) for s in group.statements)):
-            tree = above(f'mark: "{Parallel()}"', above(f'mark: "{TileLoops()}"', tree))
-    return isl.Schedule.read_from_str(scop.ctx, f'{{ domain: "{scop.domain.to_str()}", child: {{ {tree} }} }}')
+            node = insert_mark(insert_mark(node, TileLoops()), Parallel()).child(0).child(0)
+        node = node.child(0)
+    node = insert_mark(node, Tile(next(counter))).child(0)
+    return insert_sequence(node, filters(scop, [one.statements for one in group.parts]), part).get_schedule()
 
 
 def _is_row_reduction(scop: Scop, s: ScopStatement, machine: Machine) -> bool:

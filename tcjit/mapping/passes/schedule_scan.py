@@ -11,12 +11,11 @@ import islpy as isl
 
 from tcjit.grammar.affine import isl_name
 from tcjit.grammar.ast import Index
-from tcjit.mapping.isl import member, stack
 from tcjit.mapping.marks import Parallel, Scan, Simd, Tile
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.parallelise import cost_of_point, worth_threads
 from tcjit.mapping.scop import Scop, ScopStatement
-from tcjit.mapping.tree import insert_mark
+from tcjit.mapping.tree import nested_bands
 
 BLOCK = 128  # results along memory that one thread carries through a scan, at most
 
@@ -28,22 +27,6 @@ def schedule_scan(scop: Scop, s: ScopStatement, options: Options, counter: Itera
     block = BLOCK if lane and s.extent(lane) > BLOCK else 0
     outer = [isl_name(other) for other in s.dims if other not in (dim, lane)] + ([f"floor({isl_name(lane)}/{block})"] if block else [])
     lanes = [f"({isl_name(lane)} mod {block})" if block else isl_name(lane)] if lane else []
-    node = isl.Schedule.from_domain(scop.domain).get_root().child(0)
-
-    def band(node: isl.ScheduleNode, texts: list[str], coincident: bool) -> isl.ScheduleNode:
-        members = [member(scop.ctx, {s.name: (s.isl_dims, text)}, scop.parameters) for text in texts]
-        node = node.insert_partial_schedule(stack(scop.ctx, members)).band_set_permutable(1)
-        for position in range(len(texts)):
-            node = node.band_member_set_coincident(position, int(coincident))
-        return node
-
-    if outer:
-        node = band(node, outer, True)
-        if options.parallel and worth_threads(s.points * cost_of_point(s)):
-            node = insert_mark(node, Parallel()).child(0)
-        node = node.child(0)
-    node = insert_mark(node, Tile(next(counter))).child(0)
-    node = band(node, [isl_name(dim)], False)
-    if not lanes:
-        return insert_mark(node, Scan()).get_schedule()
-    return insert_mark(band(node.child(0), lanes, True), Simd()).get_schedule()
+    shared = options.parallel and worth_threads(s.points * cost_of_point(s))
+    bands = ((Parallel() if shared else None, outer, True), (None if lanes else Scan(), [isl_name(dim)], False), (Simd(), lanes, True))
+    return nested_bands(scop, s, bands, Tile(next(counter)))

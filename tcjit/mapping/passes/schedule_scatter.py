@@ -13,13 +13,12 @@ import islpy as isl
 from tcjit.grammar.affine import isl_name
 from tcjit.grammar.ast import Binary, Index, Select
 from tcjit.grammar.polynomial import names
-from tcjit.mapping.isl import member, stack
 from tcjit.mapping.machine import Machine
-from tcjit.mapping.marks import Mark, Parallel, Scatter, Simd, Tile
+from tcjit.mapping.marks import Parallel, Scatter, Simd, Tile
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.parallelise import cost_of_point, worth_threads
 from tcjit.mapping.scop import Scop, ScopStatement
-from tcjit.mapping.tree import insert_mark
+from tcjit.mapping.tree import nested_bands
 
 BLOCK = 64  # results that the part of a row which one thread takes is a multiple of
 
@@ -39,7 +38,6 @@ def schedule_scatter(scop: Scop, s: ScopStatement, options: Options, machine: Ma
     blocks = [f"floor({isl_name(lane)}/{block})"] if block else []
     lanes = [f"({isl_name(lane)} mod {block})" if block else isl_name(lane)] if lane else []
 
-    node = isl.Schedule.from_domain(scop.domain).get_root().child(0)
     bands = (
         (Parallel() if shared else None, [*map(isl_name, outer), *blocks], True),
         (None, list(map(isl_name, terms)), False),
@@ -48,25 +46,10 @@ def schedule_scatter(scop: Scop, s: ScopStatement, options: Options, machine: Ma
         (None if lanes else Simd(), list(map(isl_name, rest)), False),
         (Simd(), lanes, True),
     )
-    for number, (mark, texts, coincident) in enumerate(bands):
-        node = _band(scop, s, node, texts, coincident, mark) if texts else node
-        if not number:  # threads take what is outside of a tile
-            node = insert_mark(node, Tile(next(counter))).child(0)
-    return node.get_schedule()
+    return nested_bands(scop, s, bands, Tile(next(counter)))
 
 
 def _block(extent: int, threads: int) -> int:
     """The part of a row that each of so many threads takes; 0: all of it. Not less, as every thread goes over all terms."""
     block = -(-extent // (threads * BLOCK)) * BLOCK if threads > 1 else extent
     return block if block < extent else 0
-
-
-def _band(
-    scop: Scop, s: ScopStatement, node: isl.ScheduleNode, texts: list[str], coincident: bool, mark: Mark | None
-) -> isl.ScheduleNode:
-    """The leaf below a band at a leaf."""
-    members = [member(scop.ctx, {s.name: (s.isl_dims, text)}, scop.parameters) for text in texts]
-    node = node.insert_partial_schedule(stack(scop.ctx, members)).band_set_permutable(1)
-    for position in range(len(texts)):
-        node = node.band_member_set_coincident(position, int(coincident))
-    return (insert_mark(node, mark).child(0) if mark else node).child(0)

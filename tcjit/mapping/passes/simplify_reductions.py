@@ -13,15 +13,15 @@ import islpy as isl
 
 from tcjit.errors import MappingError
 from tcjit.grammar.affine import affine, isl_name
+from tcjit.grammar.arithmetic import index, plus, total
 from tcjit.grammar.ast import Access, Binary, Call, Const, Expr, Index, Size
 from tcjit.grammar.polynomial import names
-from tcjit.grammar.walk import walk
+from tcjit.grammar.walk import with_indices
 from tcjit.mapping.assignment import Assignment, Assignments, DynamicRanges, Temporaries, rewrite
-from tcjit.mapping.isl import context
+from tcjit.mapping.isl import context, images, points
 from tcjit.mapping.nest.affine_statement import affine_statement
 from tcjit.mapping.nest.restrict import restrict, verify_restrict
 from tcjit.mapping.nest.statement import DIM, AffineStatement, parameter_names, parameters
-from tcjit.mapping.nest.strip_mine import plus, with_indices
 from tcjit.mapping.reduction import identity
 
 LEAST = 4  # results along the dimension that pay for a recurrence
@@ -48,7 +48,7 @@ def simplify_reductions(before: Assignments) -> Assignments:
         verify_restrict(whole, s, before.values)
         s = _for_all_sizes(s) or s
         for dim, lower, upper in a.results:
-            for step in (1, -1) if upper - lower >= LEAST and not _moves(s.body, dim) else ():
+            for step in (1, -1) if upper - lower >= LEAST and dim not in names(s.body) else ():
                 term = _added(s, dim, step)
                 first = None if term is None else _first(a, s, dim, step)
                 if term is not None and first is not None:
@@ -63,14 +63,8 @@ def _for_all_sizes(s: AffineStatement) -> AffineStatement | None:
     dynamic sizes, as those of a sum from a result to the end do."""
     domain, results = (where.project_out(DIM.param, 0, where.dim(DIM.param)) for where in (s.domain, s.results))
     ends = [f"{dim} < {extent}" for dim, extent in s.dynamic.items() if dim in s.outputs]
-    text = f"{parameters(s.domain)}{{ [{', '.join(s.dims)}] : {' and '.join(ends) or '0 = 0'} }}"
-    here = domain.intersect(isl.Set.read_from_str(s.domain.get_ctx(), text)).intersect_params(s.results.params())
+    here = points(s.domain.get_ctx(), s.dims, ends, parameters(s.domain)).intersect(domain).intersect_params(s.results.params())
     return replace(s, domain=domain, results=results) if here.is_equal(s.domain) else None
-
-
-def _moves(body: Expr, dim: str) -> bool:
-    """Whether a term depends on the result's place along a dimension."""
-    return any(isinstance(node, Index) and node.name == dim for node in walk(body))
 
 
 def _added(s: AffineStatement, dim: str, step: int) -> tuple[dict[str, int], int] | None:
@@ -79,8 +73,7 @@ def _added(s: AffineStatement, dim: str, step: int) -> tuple[dict[str, int], int
     count = len(s.outputs)
 
     def shifted(where: isl.Set, dims: Sequence[str]) -> isl.Set:
-        images = ", ".join(f"{name} + {step}" if name == isl_name(dim) else name for name in dims)
-        return where.apply(isl.Map.read_from_str(where.get_ctx(), f"{{ [{', '.join(dims)}] -> [{images}] }}"))
+        return where.apply(images(where.get_ctx(), dims, (f"{name} + {step}" if name == isl_name(dim) else name for name in dims)))
 
     inner = s.results.intersect(shifted(s.results, s.outputs))
     rest = inner.insert_dims(DIM.set, count, len(s.terms))
@@ -114,8 +107,7 @@ def _first(a: Assignment, s: AffineStatement, dim: str, step: int) -> Assignment
         place = bounds[dim][0] if step > 0 else bounds[dim][1] - 1
         at, bounds[dim] = Const(place, dtype="int64"), (place, place + 1)
     ctx, term, last = s.domain.get_ctx(), a.terms[0][0], len(s.dims) - 1
-    text = f"{parameters(s.domain)}{{ [{', '.join(s.dims)}] : {isl_name(dim)} = {affine(at, {})} }}"
-    here = s.domain.intersect(isl.Set.read_from_str(ctx, text))
+    here = s.domain.intersect(points(ctx, s.dims, [f"{isl_name(dim)} = {affine(at, {})}"], parameters(s.domain)))
     if here.is_empty():
         assert a.start is not None
         results = tuple((one, *bounds[one]) for one, _, _ in a.results)
@@ -138,16 +130,15 @@ def _over_sizes(value: isl.PwAff, a: Assignment) -> Expr | None:
         return None
     aff = pieces[0][1]
     sizes = {isl_name(name): name for ends in a.dynamic.values() for end in ends for name in names(end, Size)}
-    total: Expr = Const(aff.get_constant_val().to_python(), dtype="int64")
+    terms: list[tuple[int, Expr]] = []
     for n in range(aff.dim(DIM.param)):
         factor = aff.get_coefficient_val(DIM.param, n).to_python()
         name = sizes.get(str(aff.get_dim_name(DIM.param, n)))
         if factor and name is None:
             return None
         if factor and name is not None:
-            part = Binary("*", Const(factor, dtype="int64"), Size(name, dtype="int64"), dtype="int64")
-            total = Binary("+", part, total, dtype="int64")
-    return total
+            terms.append((factor, Size(name, dtype="int64")))
+    return total(terms, aff.get_constant_val().to_python())
 
 
 def _without(a: Assignment, dim: str) -> DynamicRanges:
@@ -157,9 +148,9 @@ def _without(a: Assignment, dim: str) -> DynamicRanges:
 
 def _others(a: Assignment, body: Expr, dim: str, step: int, term: tuple[dict[str, int], int]) -> Assignment:
     """The other results, each from its neighbour; where that is the next one, the dimension counts backwards."""
-    index = _sum(term, {isl_name(name): name for name, _, _ in a.results})
+    place = total([(term[0].get(isl_name(name), 0), index(name)) for name, _, _ in a.results], term[1])
     neighbour = tuple(plus(sub, -step) if isinstance(sub, Index) and sub.name == dim else sub for sub in a.subscripts)
-    value = _combined(a, Access(a.tensor, neighbour, dtype=a.value.dtype), with_indices(body, {a.terms[0][0]: index}))
+    value = _combined(a, Access(a.tensor, neighbour, dtype=a.value.dtype), with_indices(body, {a.terms[0][0]: place}))
     subscripts = a.subscripts
     if step < 0:
         lower, upper = next((least, end) for name, least, end in a.results if name == dim)
@@ -172,15 +163,6 @@ def _others(a: Assignment, body: Expr, dim: str, step: int, term: tuple[dict[str
         dynamic[dim] = plus(a.dynamic[dim][0], 1), a.dynamic[dim][1]
     form = replace(a, operator="=", subscripts=subscripts, value=value, reduction=(), start=None, bounds=bounds)
     return replace(form, scan=dim, dynamic=dynamic)
-
-
-def _sum(form: tuple[dict[str, int], int], named: dict[str, str]) -> Expr:
-    total: Expr | None = None
-    for name, factor in form[0].items():
-        part: Expr = Index(named[name], dtype="int64")
-        part = part if factor == 1 else Binary("*", Const(factor, dtype="int64"), part, dtype="int64")
-        total = part if total is None else Binary("+", total, part, dtype="int64")
-    return Const(form[1], dtype="int64") if total is None else plus(total, form[1])
 
 
 def _combined(a: Assignment, old: Expr, new: Expr) -> Expr:

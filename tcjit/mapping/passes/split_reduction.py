@@ -9,11 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tcjit.grammar.affine import isl_name
+from tcjit.grammar.arithmetic import index
 from tcjit.grammar.ast import Access
 from tcjit.mapping.gpu_nest import Distribution, GroupPlan, StatementPlan
 from tcjit.mapping.reduction import identity
 from tcjit.mapping.scop import ScopStatement
-from tcjit.mapping.scop_builder import LoweredScop, ScopBuilder, index, items_with, owner
+from tcjit.mapping.scop_builder import LoweredScop, ScopBuilder, items_with, owner
 from tcjit.mapping.storage import fresh
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import islpy as isl
 
 from tcjit.mapping.gpu_nest import BlockNode, GpuKernel, GroupPlan, SequentialLoops, StatementPlan, by_kernel
+from tcjit.mapping.isl import points
 from tcjit.mapping.machine import Device
 from tcjit.mapping.marks import Collective, Sync, Threads
 from tcjit.mapping.passes.allocate import Where, accesses_of, same_thread
@@ -91,9 +92,8 @@ class _BarrierPlacement:
         left = domain.project_out(isl.dim_type.set, len(uniform), len(s.dims) - len(uniform)).reset_tuple_id()
         scop = self.lowered.scop
         facts = [f"{lower} <= {dim} < {upper}" for dim, lower, upper in (*s.bounds, *s.dynamic_bounds) if dim in uniform]
-        dims = ", ".join(dim for dim in s.dims if dim in uniform)
-        box = isl.Set.read_from_str(scop.ctx, f"{scop.parameters}{{ [{dims}] : {' and '.join([*facts, *scop.context]) or 'true'} }}")
-        return bool(left.is_equal(box))
+        dims = [dim for dim in s.dims if dim in uniform]
+        return bool(left.is_equal(points(scop.ctx, dims, [*facts, *scop.context], scop.parameters)))
 
     def _passed(self, barrier: int) -> None:
         """Note the strongest barrier that each statement has behind it; a block's is the end of it."""

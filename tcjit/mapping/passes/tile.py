@@ -15,13 +15,12 @@ import islpy as isl
 
 from tcjit.grammar.affine import isl_name
 from tcjit.mapping.group import Group
-from tcjit.mapping.isl import member, stack, union_set
+from tcjit.mapping.isl import union_set
 from tcjit.mapping.marks import Simd, Tile, TileLoops
-from tcjit.mapping.passes.fuse import filters
 from tcjit.mapping.plan_loops import LoopPlan
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.strides import accesses, moves_as_one
-from tcjit.mapping.tree import insert_mark
+from tcjit.mapping.tree import filters, insert_band, insert_mark, insert_sequence
 
 
 @dataclass(frozen=True)
@@ -41,26 +40,15 @@ def tile(scop: Scop, tree: isl.Schedule, groups: Sequence[Group], plans: Sequenc
     """A tree with, per group and region, a band of tile loops under the mark ``TileLoops``, then ``Tile`` and each statement's loops, of
     which the one in lanes is under ``Simd``. ``counter`` numbers the tiles."""
     node = isl.Schedule.from_domain(tree.get_domain()).get_root().child(0)
-    if len(groups) > 1:
-        node = node.insert_sequence(filters(scop, [group.statements for group in groups]))
-    depth = node.get_tree_depth()
-    for number, (group, plan) in enumerate(zip(groups, plans, strict=True)):
-        below = node.child(number).child(0) if len(groups) > 1 else node
-        below = _regions(scop, below, group, plan, counter)
-        node = below.ancestor(below.get_tree_depth() - depth)
-    return node.get_schedule()
 
+    def regions(node: isl.ScheduleNode, number: int) -> isl.ScheduleNode:
+        """The regions of a group one after the other."""
+        group, plan = groups[number], plans[number]
+        cut = list(product(*(_cuts(scop, group, plan, column) for column in range(len(group.columns)))))
+        parts = [_region_filter(scop, group, region) for region in cut]
+        return insert_sequence(node, parts, lambda leaf, at: _tiled(scop, leaf, group, plan, cut[at], next(counter)))
 
-def _regions(scop: Scop, node: isl.ScheduleNode, group: Group, plan: LoopPlan, counter: Iterator[int]) -> isl.ScheduleNode:
-    """The regions of a group one after the other."""
-    regions = list(product(*(_cuts(scop, group, plan, column) for column in range(len(group.columns)))))
-    depth = node.get_tree_depth()
-    if len(regions) > 1:
-        node = node.insert_sequence(_region_filters(scop, group, regions))
-    for number, region in enumerate(regions):
-        below = _tiled(scop, node.child(number).child(0) if len(regions) > 1 else node, group, plan, region, next(counter))
-        node = below.ancestor(below.get_tree_depth() - depth)
-    return node
+    return insert_sequence(node, filters(scop, [group.statements for group in groups]), regions).get_schedule()
 
 
 def _cuts(scop: Scop, group: Group, plan: LoopPlan, column: int) -> list[Cut]:
@@ -74,70 +62,34 @@ def _cuts(scop: Scop, group: Group, plan: LoopPlan, column: int) -> list[Cut]:
     return [Cut(lower, upper - rest, size), Cut(upper - rest, upper, rest)]
 
 
-def _region_filters(scop: Scop, group: Group, regions: Sequence[Sequence[Cut]]) -> isl.UnionSetList:
-    made = []
-    for region in regions:
-        parts = []
-        for name in group.statements:
-            facts = [f"{cut.lower} <= {isl_name(group.columns[c][name])} < {cut.upper}" for c, cut in enumerate(region)]
-            parts.append(f"{scop.statement(name).tuple_text} : {' and '.join(facts)}")
-        made.append(union_set(scop.ctx, parts, scop.parameters))
-    result = isl.UnionSetList.from_union_set(made[0])
-    for one in made[1:]:
-        result = result.add(one)
-    return result
+def _region_filter(scop: Scop, group: Group, region: Sequence[Cut]) -> isl.UnionSet:
+    parts = []
+    for name in group.statements:
+        facts = [f"{cut.lower} <= {isl_name(group.columns[c][name])} < {cut.upper}" for c, cut in enumerate(region)]
+        parts.append(f"{scop.statement(name).tuple_text} : {' and '.join(facts) or '0 = 0'}")
+    return union_set(scop.ctx, parts, scop.parameters)
 
 
 def _tiled(scop: Scop, node: isl.ScheduleNode, group: Group, plan: LoopPlan, region: Sequence[Cut], number: int) -> isl.ScheduleNode:
-    """The tile band of one region and what stands inside a tile."""
-    depth = node.get_tree_depth()
+    """The tile band of one region, and what stands inside a tile below a mark of its own."""
     outer = [c for c in plan.order if region[c].tiles > 1]
     if outer:
-        node = _tile_band(scop, node, group, region, outer)
+        texts = [{s: _tile_text(group.columns[c][s], region[c]) for s in group.statements} for c in outer]
+        node = insert_band(scop, node, texts, range(len(texts)))
         node = insert_mark(node, TileLoops()).child(0).child(0)
-    node = _one_tile(scop, node, group, plan, region, number)
-    return node.ancestor(node.get_tree_depth() - depth)
 
+    def statement(leaf: isl.ScheduleNode, position: int) -> isl.ScheduleNode:
+        s = scop.statement(group.statements[position])
+        loops = _inside(scop, s, group, plan, region)
+        if not loops:
+            return leaf
+        coincident = [place for place, (dim, _) in enumerate(loops) if dim not in s.reduction]
+        leaf = insert_band(scop, leaf, [{s.name: text} for _, text in loops], coincident)
+        if loops[-1][0] != plan.lane(s.name):
+            return leaf
+        return insert_mark(leaf.band_split(len(loops) - 1).child(0) if len(loops) > 1 else leaf, Simd())
 
-def _tile_band(scop: Scop, node: isl.ScheduleNode, group: Group, region: Sequence[Cut], columns: Sequence[int]) -> isl.ScheduleNode:
-    """The tile loops of some columns."""
-    members = [
-        member(
-            scop.ctx,
-            {s: (scop.statement(s).isl_dims, _tile_text(group.columns[c][s], region[c])) for s in group.statements},
-            scop.parameters,
-        )
-        for c in columns
-    ]
-    node = node.insert_partial_schedule(stack(scop.ctx, members)).band_set_permutable(1)
-    for position in range(len(columns)):
-        node = node.band_member_set_coincident(position, 1)
-    return node
-
-
-def _one_tile(scop: Scop, node: isl.ScheduleNode, group: Group, plan: LoopPlan, region: Sequence[Cut], number: int) -> isl.ScheduleNode:
-    """What stands inside a tile, below a mark of its own."""
-    depth = node.get_tree_depth()
-    node = insert_mark(node, Tile(number)).child(0)
-    if len(group.statements) > 1:
-        node = node.insert_sequence(filters(scop, [(s,) for s in group.statements]))
-    inner = node.get_tree_depth()
-    for position, name in enumerate(group.statements):
-        leaf = node.child(position).child(0) if len(group.statements) > 1 else node
-        loops = _inside(scop, scop.statement(name), group, plan, region)
-        if loops:
-            leaf = leaf.insert_partial_schedule(
-                stack(scop.ctx, [member(scop.ctx, {name: (scop.statement(name).isl_dims, t)}, scop.parameters) for _, t in loops])
-            )
-            leaf = leaf.band_set_permutable(1)
-            reduced = scop.statement(name).reduction
-            for place, (dim, _) in enumerate(loops):
-                leaf = leaf.band_member_set_coincident(place, int(dim not in reduced))
-            if loops[-1][0] == plan.lane(name):
-                lanes = leaf.band_split(len(loops) - 1).child(0) if len(loops) > 1 else leaf
-                leaf = insert_mark(lanes, Simd())
-        node = leaf.ancestor(leaf.get_tree_depth() - inner)
-    return node.ancestor(node.get_tree_depth() - depth)
+    return insert_sequence(insert_mark(node, Tile(number)).child(0), filters(scop, [(s,) for s in group.statements]), statement)
 
 
 def _tile_text(dim: str, cut: Cut) -> str:

@@ -15,9 +15,8 @@ from math import inf, prod
 import islpy as isl
 
 from tcjit.errors import MappingError
-from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr
-from tcjit.grammar.walk import walk
+from tcjit.grammar.walk import walk, with_indices
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.isl import context
 from tcjit.mapping.machine import Machine
@@ -34,7 +33,6 @@ from tcjit.mapping.nest.split_divisions import split_divisions
 from tcjit.mapping.nest.split_residues import covers_results, split_residues, verify_split_residues
 from tcjit.mapping.nest.stage_operands import stage_operands, unstageable
 from tcjit.mapping.nest.statement import AffineStatement, FlatStatement
-from tcjit.mapping.nest.strip_mine import with_indices
 from tcjit.mapping.nest.tile import tile, verify_tiles
 from tcjit.mapping.nest.tiled_statement import TiledStatement
 from tcjit.mapping.nest.transpose_results import GAIN, result_orders
@@ -68,7 +66,7 @@ def tile_reductions(before: Assignments, options: Options, machine: Machine, pro
             return [replace(a, fused=True, outer=a.outer if within else None)]
         if (single := _of_single_terms(a)) is not None:
             return [single]
-        shared = [(other, _read(a) & (_read(other) | {other.tensor})) for other in _beside(program, number)]
+        shared = [(other, a.inputs & (other.inputs | {other.tensor})) for other in _beside(program, number)]
         alone = not any(names and _walk_alike(other, names, temporaries.tensors, before.values) for other, names in shared)
         tiling = _ReductionTiling(f"T{number}", a, Epilogue(), alone, setting)
         if a.operator in EXTREMA and a.value.dtype in NARROW["float32"]:
@@ -275,7 +273,7 @@ class _ReductionTiling:
 
     def copying(self, copy: Assignment) -> float:
         elements = prod(upper - lower for _, lower, upper in copy.bounds)
-        return self.core.copy_cycles(elements, together=copy.subscripts == next(guarded_accesses(copy.value))[0].subscripts)
+        return self.core.copy_cycles(elements, together=copy.subscripts == copy.reads[0].subscripts)
 
     def transposed(
         self, a: Assignment, found: _Rewritten, plans: Sequence[Plan], temporaries: Temporaries
@@ -373,7 +371,7 @@ def _beside(program: Sequence[Assignment], number: int) -> list[Assignment]:
         return [*program[:number], *program[number + 1 :]]
     needing, found = {a.tensor}, [*program[:number]]
     for other in program[number + 1 :]:
-        if _read(other) & needing:
+        if other.inputs & needing:
             needing.add(other.tensor)
         else:
             found.append(other)
@@ -385,12 +383,8 @@ def _walk_alike(other: Assignment, names: set[str], tensors: Mapping[str, Storag
     near = [dim for dim, _, _ in other.results if stride_in(tensors[other.tensor], other.subscripts, dim, values) == 1]
     if other.reduction or other.tensor in names or not near:  # a reduction may walk along its terms
         return True
-    reads = [access for access, _ in guarded_accesses(other.value) if access.tensor in names]
+    reads = [access for access in other.reads if access.tensor in names]
     return any(stride_in(tensors[access.tensor], access.subscripts, near[0], values) in (0, 1, None) for access in reads)
-
-
-def _read(a: Assignment) -> set[str]:
-    return {access.tensor for access, _ in guarded_accesses(a.value)}
 
 
 def _in_order(a: Assignment, order: Sequence[int], temporaries: Temporaries) -> Assignment:

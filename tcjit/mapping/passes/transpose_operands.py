@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tcjit.grammar.affine import guarded_accesses
-from tcjit.grammar.ast import Access, Expr, Index
+from tcjit.grammar.ast import Access, Expr
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.walk import replaced
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
@@ -47,23 +47,20 @@ def transpose_operands(before: Assignments, machine: Machine) -> Assignments:
         # the loops of a reduction whose result is read are none that a tile could be cut from
         apart = any(other.reduction and other.tensor in read for other in before.assignments if not other.tiled)
 
-        def copied(name: str, value: Expr, steps: Sequence[int | None]) -> tuple[Assignment, Access]:
-            """A value in a temporary, with the dimension along which steps are least innermost, and its element."""
+        def copied(name: str, value: Expr, steps: Sequence[int | None]) -> Assignment:
+            """A value in a temporary, with the dimension along which steps are least innermost."""
             box = tuple(bound for _, bound in sorted(zip(steps, a.bounds, strict=True), key=lambda pair: -(pair[0] or 0)))
-            copy = temporaries.add(a.source, f"{name}_transposed", value.dtype, [upper for _, _, upper in box])
-            order = tuple(Index(name, dtype="int64") for name, _, _ in box)
-            made = Assignment(copy.name, order, "=", value, box, a.source, fuse_outer_only=apart)
-            return made, Access(copy.name, order, dtype=value.dtype)
+            return replace(temporaries.stored(a, f"{name}_transposed", value, box), fuse_outer_only=apart)
 
         alone = across and not along and reads.keys() == {access for access, _ in guarded}
         if alone and _has_short_rows(a.bounds, near, [steps for _, steps in across], machine.lanes(DTYPES[a.value.dtype].bytes)):
-            made, result = copied(a.tensor, a.value, across[0][1])  # computed along its operands' neighbours, and then transposed
-            return [made, replace(a, value=result)]
+            made = copied(a.tensor, a.value, across[0][1])  # computed along its operands' neighbours, and then transposed
+            return [made, replace(a, value=made.element)]
         copies: dict[Expr, Expr] = {}
         assignments = []
         for access, _ in across:
-            made, copies[access] = copied(access.tensor, access, near)
-            assignments.append(made)
+            assignments.append(copied(access.tensor, access, near))
+            copies[access] = assignments[-1].element
         return [*assignments, replace(a, value=replaced(a.value, copies))]
 
     return rewrite(before, visit)

@@ -5,11 +5,14 @@ Modules: mapping.nest.stage_operands mapping.nest.operands
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 from support.mapping import AVX512, program
 
 import tcjit
+from tcjit import library
 from tcjit.mapping.options import Options
 from tcjit.mapping.pipeline import build_scop
 
@@ -43,3 +46,14 @@ def test_results_of_groups() -> None:
     x, w = x[:4].contiguous(), torch.randint(-3, 4, (64, 40, 4), generator=torch.Generator().manual_seed(2)).float()
     expected = torch.nn.functional.conv_transpose1d(x, w, stride=2)
     assert torch.equal(tcjit.define(TRANSPOSED.replace("0:138", f"0:{expected.shape[2]}"))["f"](x, w), expected)
+
+
+def test_places_that_scalars_move_with_open_sizes() -> None:
+    """One kernel serves all sizes; otherwise there is a warning."""
+    convolution = tcjit.define(library.source("winograd_conv2d", "float32", "int64"), dynamic=["N"])["winograd_conv2d"]
+    w = torch.randn((4, 3, 3, 3), generator=torch.Generator().manual_seed(3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for n in (1, 5):
+            x = torch.randn((n, 3, 8, 6), generator=torch.Generator().manual_seed(n))
+            torch.testing.assert_close(convolution(x, w, 1, 0), torch.nn.functional.conv2d(x, w, padding=(1, 0)))

@@ -1,16 +1,20 @@
-"""Strip-mined assignments: every result and term once, whatever the remainder and the lower bound."""
+"""Strip-mined assignments: every result and term once, whatever the remainder and the lower bound.
+
+Modules: grammar.arithmetic
+"""
 
 from __future__ import annotations
 
 import pytest
 from support.nests import assignments, points, terms_of
 
+from tcjit.grammar.arithmetic import plus
 from tcjit.grammar.printer import show
 from tcjit.mapping.assignment import Assignment
 from tcjit.mapping.isl import context
 from tcjit.mapping.nest.affine_statement import affine_statement
 from tcjit.mapping.nest.statement import AffineStatement
-from tcjit.mapping.nest.strip_mine import plus, strip_mine, strip_mined
+from tcjit.mapping.nest.strip_mine import strip_mine, strip_mined
 
 
 def statement(a: Assignment, before: object) -> AffineStatement:

@@ -1,0 +1,271 @@
+"""The parts of a register tile's text: places in memory, conditions on points and masks of lanes, loads, and values as vectors.
+
+Loads are keyed by what they read, so that each is written once for all rows, vectors and points of a window that use it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count, product
+
+from tcjit.codegen.tile_vectors import SHUFFLED, across, combined, element_type, narrow_name, narrow_type, suffix, vector_type
+from tcjit.errors import MappingError
+from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Select, Unary
+from tcjit.grammar.walk import walk
+from tcjit.mapping.nest.statement import FlatAccess, PointwiseStore
+from tcjit.mapping.nest.tile import PointCheck, stays_inside
+from tcjit.mapping.nest.tiled_statement import TiledStatement
+from tcjit.mapping.nest.vector_forms import NARROW, is_dot_product
+
+Point = Mapping[str, int]  # of dimensions inside the tile; others are 0 there
+Loads = dict[tuple[object, ...], str]  # what is loaded -> the name of its value
+Pointwise = Callable[[PointwiseStore, str, Mapping[Access, str]], str]
+
+
+@dataclass(frozen=True)
+class Names:
+    """The C names of tensors, and of the strides of their axes that only a call knows."""
+
+    tensors: Mapping[str, str]
+    stride: Callable[[str, int], str]
+
+
+class TileText:
+    """One tiled statement; ``names`` are the C names of its tensors and of strides that only a call knows, ``constant`` gives the text of a
+    number, ``pointwise`` that of a store, given the elements that it writes and reads."""
+
+    def __init__(
+        self, tiled: TiledStatement, dtype: str, names: Names, constant: Callable[[Const], str], pointwise: Pointwise
+    ) -> None:
+        self.tiled, self.dtype, self.names, self.constant, self.pointwise = tiled, dtype, names, constant, pointwise
+        self.s, self.nest, self.width = tiled.statement, tiled.nest, tiled.width
+        self.vector, self.ending = vector_type(dtype, tiled.width), suffix(dtype, tiled.width)
+        self.element = element_type(dtype)
+        read = {int(part.tensor[1:]): part for part in walk(tiled.body) if isinstance(part, Access)}
+        self.flats = {read[number]: tiled.operands[number].flats[0] for number in sorted(read)}  # of the operands, as the body has them
+        self.narrow = tuple(dict.fromkeys(read.dtype for read in self.flats if read.dtype in NARROW.get(dtype, ())))
+        leaf = self.nest.leaf
+        rows = product(*(range(count) for _, count in leaf.rows))
+        self.rows: list[Point] = [dict(zip((dim for dim, _ in leaf.rows), at, strict=True)) for at in rows]
+        self.numbers = count()  # of loads
+
+    @property
+    def places(self) -> list[tuple[int, int]]:
+        """The rows and vectors of the accumulators."""
+        return list(product(range(len(self.rows)), range(self.nest.leaf.vectors)))
+
+    @property
+    def over_terms(self) -> bool:
+        """Whether lanes hold partial results, which are combined at the end."""
+        return self.nest.leaf.lane in self.s.terms
+
+    def single_tile(self, dim: str) -> bool:
+        """Whether a dimension's tile always begins at 0."""
+        counts = zip(self.nest.loops, self.tiled.tiles.counts, strict=True)
+        return all(count == 1 for loop, count in counts if loop.dim == dim)
+
+    def overlaps(self, dim: str) -> bool:
+        return any(overlap.dim == dim for overlap in self.tiled.tiles.overlaps)
+
+    def after_overlaps(self, row: Mapping[str, object]) -> list[str]:
+        """Conditions on a row of results that the tile before does not store."""
+        dims = [overlap.dim for overlap in self.tiled.tiles.overlaps if overlap.dim != self.nest.leaf.lane]
+        return [f"tc_o_{dim} + {row.get(dim, 0)} >= tc_f_{dim}" for dim in dims]
+
+    # ------------------------------------------------------------ places and conditions
+
+    def call(self, function: str) -> str:
+        return f"tc_{function}{self.ending}"
+
+    def sum(self, row: int, vector: int) -> str:
+        return f"tc_a{row}_{vector}"
+
+    @staticmethod
+    def guard(tests: Sequence[str]) -> str:
+        return f"if ({' && '.join(tests)}) " if tests else ""
+
+    def origins(self, digits: Sequence[str]) -> list[str]:
+        """The least point of the tile in each dimension."""
+        parts: dict[str, list[str]] = {dim: [] for dim in self.s.dims}
+        for digit, loop in zip(digits, self.nest.loops, strict=False):
+            parts[loop.dim].append(f"{loop.block} * ({digit})" if loop.block > 1 else f"({digit})")
+        greatest = {overlap.dim: overlap.greatest for overlap in self.tiled.tiles.overlaps}
+        lines = []
+        for dim, terms in parts.items():
+            if dim in greatest:
+                lines.append(f"const int64_t tc_f_{dim} = {' + '.join(terms)};")
+                end = greatest[dim] if greatest[dim].isdigit() else f"({greatest[dim]})"
+                terms = [f"(tc_f_{dim} < {end} ? tc_f_{dim} : {end})"]
+            lines += [f"const int64_t tc_o_{dim} = {' + '.join(terms)};"] if terms else []
+        return lines
+
+    def place(self, flat: FlatAccess) -> str:
+        """The element at the origin of the tile, and of the window."""
+
+        def total(form: Mapping[str, int], constant: int) -> list[str]:
+            moves = [f"{step} * tc_o_{dim}" for dim, step in form.items() if dim not in self.nest.leaf.window]
+            return [*moves, *([str(constant)] if constant else [])]
+
+        sums = [(self.names.stride(flat.tensor, axis.axis), " + ".join(total(axis.form, axis.constant))) for axis in flat.runtime]
+        runtime = [f"{stride} * ({text})" for stride, text in sums if text]
+        return " + ".join([self.names.tensors[flat.tensor], *total(flat.form, flat.constant), *runtime])
+
+    def offset(self, flat: FlatAccess, point: Point) -> str:
+        """How far from the origin of the tile the place at a point of it is."""
+        runtime = {axis.axis: sum(axis.form.get(dim, 0) * at for dim, at in point.items()) for axis in flat.runtime}
+        moves = [f"{steps} * {self.names.stride(flat.tensor, axis)}" for axis, steps in runtime.items() if steps]
+        fixed = sum(flat.stride(dim) * at for dim, at in point.items())
+        return " + ".join([*moves, *([str(fixed)] if fixed or not moves else [])])
+
+    def at(self, point: Point, vector: int) -> Point:
+        """The first lane of a vector at a point."""
+        return {**point, self.nest.leaf.lane: vector * self.width}
+
+    def step(self, flat: FlatAccess) -> str:
+        """Elements from one lane to the next."""
+        return self.offset(flat, {self.nest.leaf.lane: 1})
+
+    def conditions(self, point: Point, vector: int, checks: Sequence[PointCheck]) -> tuple[list[str], list[str]]:
+        """What must hold of a row as a whole, and the masks of its lanes."""
+        tests, masks, lane = [], [], self.nest.leaf.lane
+        for check in checks:
+            window, others = self.nest.leaf.window, {dim: c for dim, c in check.coefficients.items() if dim != lane}
+            terms = [f"{c} * (tc_o_{dim} + {point.get(dim, 0)})" for dim, c in others.items() if dim not in window]
+            terms += [f"{c} * {size}" for size, c in check.sizes.items()]
+            fixed = check.constant + sum(c * point.get(dim, 0) for dim, c in others.items() if dim in window)
+            value, step = " + ".join([*terms, str(fixed)]), check.coefficients.get(lane, 0)
+            if step < 0 and not terms and self.single_tile(lane) and fixed >= -step * ((vector + 1) * self.width - 1):
+                continue  # all of these lanes are before the end
+            if step == 0:
+                tests.append(f"{value} {'==' if check.equality else '>='} 0")
+            else:
+                ahead = f"{value} {'+' if step > 0 else '-'} {_times(abs(step), f'(tc_o_{lane} + {vector * self.width})')}"
+                ahead = ahead if abs(step) == 1 else f"tc_floor_quotient({ahead}, {abs(step)})"
+                masks.append(f"{self.call('from' if step > 0 else 'until')}({ahead})")
+        return tests, masks
+
+    def mask(self, point: Point, vector: int, checks: Sequence[PointCheck], masks: dict[str, str], lines: list[str]) -> str:
+        """A name for the lanes at a point for which checks hold; nothing where they hold for all of them."""
+        tests, lanes = self.conditions(point, vector, checks)
+        text = " & ".join(lanes)
+        if tests:
+            text = f"({' && '.join(tests)}) ? {text or f'TC_ALL{self.ending}'} : (tc_mask{self.ending}){{0}}"
+        if text and text not in masks:
+            masks[text] = f"tc_m{len(masks)}"
+            lines.append(f"const tc_mask{self.ending} {masks[text]} = {self.call('opaque')}({text});")
+        return masks[text] if text else ""
+
+    # ------------------------------------------------------------ values
+
+    def stays_inside(self, flat: FlatAccess) -> bool:
+        """Whether elements can be read at all points of all tiles."""
+        overlaps = [overlap.dim for overlap in self.tiled.tiles.overlaps]
+        return stays_inside(flat, self.s, self.nest, self.width, overlaps)
+
+    def pointers(self, reads: Mapping[Access, FlatAccess]) -> list[str]:
+        """Declarations of the places that are read."""
+        lines = []
+        for number, (read, flat) in enumerate(reads.items()):
+            kind = narrow_type(read.dtype) if read.dtype in self.narrow else self.element
+            lines.append(f"const {kind} *const tc_p{number} = {self.place(flat)};")
+        return lines
+
+    def loaded(
+        self, reads: Mapping[Access, FlatAccess], point: Point, vector: int, mask: str, loads: Loads, lines: list[str]
+    ) -> dict[Access, str]:
+        """The names of what is read at a point, from places with the numbers of their order."""
+        return {read: self.load(n, read, flat, point, vector, mask, loads, lines) for n, (read, flat) in enumerate(reads.items())}
+
+    def load(
+        self, number: int, read: Access, flat: FlatAccess, point: Point, vector: int, mask: str, loads: Loads, lines: list[str]
+    ) -> str:
+        """A name for what is read from the place with a number at a point, loaded once."""
+        step, offset = self.step(flat), self.offset(flat, self.at(point, vector))
+        mask = "" if self.stays_inside(flat) else mask
+        key = number, offset, mask
+        if key not in loads:
+            loads[key] = name = f"tc_x{next(self.numbers)}"
+            place = f"tc_p{number} + {offset}" if offset != "0" else f"tc_p{number}"
+            if step == "0":
+                element = f"{self.call('any')}({mask}) ? *({place}) : 0" if mask else f"*({place})"
+                value = f"{self.call(self.reading('splat', read))}({element})"
+            else:
+                value = self.moved(step, place, mask, read)
+            lines.append(f"const {self.vector} {name} = {value};")
+        return loads[key]
+
+    def reading(self, function: str, read: Access | None) -> str:
+        """The name of a function that loads, where it converts what is read as well."""
+        return f"{function}_{narrow_name(read.dtype)}" if read is not None and read.dtype in self.narrow else function
+
+    def moved(self, step: str, place: str, mask: str, read: Access | None = None) -> str:
+        """A vector from elements ``step`` apart."""
+        narrow = read is not None and read.dtype in self.narrow
+        if step == "1" or (step in map(str, SHUFFLED) and not narrow):
+            return self.masked(self.reading("load" if step == "1" else f"every{step}", read), [place], mask)
+        return self.masked(self.reading("strided", read), [place, step], mask)
+
+    def masked(self, function: str, args: Sequence[str], mask: str) -> str:
+        """A call, for the lanes of a mask where there is one."""
+        return f"{self.call(f'{function}_masked' if mask else function)}({', '.join([*args, mask] if mask else args)})"
+
+    def value(self, expr: Expr, loaded: Mapping[Access, str]) -> str:
+        """An expression over what is loaded, as a vector."""
+        match expr:
+            case Access():
+                return loaded[expr]
+            case Cast():
+                return self.value(expr.operand, loaded)  # which is converted as it is loaded
+            case Const():
+                return f"{self.call('splat')}({self.constant(expr)})"
+            case Unary():
+                return f"(-{self.value(expr.operand, loaded)})"
+            case Binary():
+                op = {"&&": "&", "||": "|"}.get(expr.op, expr.op)
+                return f"({self.value(expr.left, loaded)} {op} {self.value(expr.right, loaded)})"
+            case Call():
+                args = [self.value(arg, loaded) for arg in expr.args]
+                if expr.function == "relu":  # keeps a NaN, and the sign of a zero
+                    zero = f"{self.call('splat')}(0)"
+                    return f"{self.call('select')}({args[0]} < {zero}, {zero}, {args[0]})"
+                if expr.function in ("fmin", "fmax"):
+                    return self.number_of(expr, *args)
+                return f"{self.call('fabs' if expr.function == 'abs' else expr.function)}({', '.join(args)})"
+            case Select():
+                parts = (self.value(part, loaded) for part in (expr.condition, expr.then, expr.other))
+                return f"{self.call('select')}({', '.join(parts)})"
+        raise MappingError(f"{type(expr).__name__} has no form over vectors")
+
+    def number_of(self, call: Call, first: str, second: str) -> str:
+        """The lesser or greater of two values, or that which is a number, of one zero and another as the helpers for elements choose."""
+        relation, select = "<" if call.function == "fmin" else ">", self.call("select")
+        is_number = [isinstance(arg, Const) and arg.value == arg.value for arg in call.args]
+        if is_number[1]:
+            return f"{select}({first} {relation} {second}, {first}, {second})"
+        nearer = f"{select}({second} {relation} {first}, {second}, {first})"
+        return nearer if is_number[0] else f"{select}({first} != {first}, {second}, {nearer})"
+
+    def updated(self, old: str, body: Expr, operands: Mapping[Access, str]) -> str:
+        """An accumulator with one more term."""
+        if is_dot_product(body):
+            return f"{self.call(body.function)}({old}, {', '.join(self.value(arg, operands) for arg in body.args)})"
+        return self.combined(old, self.value(body, operands))
+
+    def combined(self, old: str, new: str) -> str:
+        return combined(self.s.operator, self.ending, old, new)
+
+    def total(self, row: int) -> str:
+        """The partial results of a row, combined."""
+        total = self.sum(row, 0)
+        for v in range(1, self.nest.leaf.vectors):
+            total = self.combined(total, self.sum(row, v))
+        return across(self.s.operator, self.ending, total)
+
+
+def braces(lines: Sequence[str]) -> list[str]:
+    return ["{", *("  " + line for line in lines), "}"]
+
+
+def _times(factor: int, text: str) -> str:
+    return text if factor == 1 else f"{factor} * {text}"
