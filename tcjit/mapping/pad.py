@@ -19,7 +19,6 @@ from tcjit.grammar.arithmetic import plus, times
 from tcjit.grammar.ast import Access, Binary, Const, Expr, Index, Select, Unary
 from tcjit.grammar.polynomial import names as index_names
 from tcjit.grammar.walk import walk, with_indices
-from tcjit.layout import memory_order
 from tcjit.mapping.assignment import DynamicRanges
 from tcjit.mapping.isl import context, points, sizes_in
 from tcjit.mapping.storage import Bounds, Storage
@@ -47,11 +46,8 @@ class Padding:
     subscripts: tuple[Expr, ...]
 
 
-def in_order(padding: Padding, storage: Storage) -> Padding:
-    """The padding whose copy has its axes in the order in which the tensor that is read has them in memory."""
-    order = memory_order(storage.layout, len(storage.shape))
-    if order is None:
-        return padding
+def in_order(padding: Padding, order: Sequence[int]) -> Padding:
+    """The padding whose copy has its axes in another order, outermost first."""
     box = tuple(padding.box[axis] for axis in order)
     indices, extents = tuple(padding.indices[axis] for axis in order), tuple(padding.extents[axis] for axis in order)
     return replace(padding, box=box, indices=indices, extents=extents, subscripts=tuple(padding.subscripts[axis] for axis in order))

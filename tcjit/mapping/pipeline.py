@@ -155,7 +155,7 @@ def build_scop(
     if nests:
         assignments = step(simplify_reductions, assignments)
         assignments = step(scatter_reductions, assignments, target, prove != "none")
-    assignments = step(pad_operands, assignments, isinstance(target, Device)) if pack else assignments
+    assignments = step(pad_operands, assignments, target if isinstance(target, Machine) else None) if pack else assignments
     assignments = proved(split_sums, assignments) if nests and pack else assignments
     if nests and options.fusion != "minimal" and not program.dynamic:
         assignments = proved(fuse_outer_loops, assignments, target)

@@ -76,5 +76,21 @@ def test_the_order_of_a_padded_copy(body: str, layouts: dict[str, str], expected
     channels = 4 if body is GROUPS else 8
     text = f"def f(float(N,C,W) X, float(F,D,K) G) -> (O) {body}"
     found = extract(program(text, {"X": (2, 8, 20), "G": (4, channels, 3)}), layouts)
-    copies = [t for t in pad_operands(found, on_gpu=False).tensors if t.name == "X_padded"]
+    copies = [t for t in pad_operands(found, AVX512).tensors if t.name == "X_padded"]
     assert [copy.shape for copy in copies] == [expected]
+
+
+@pytest.mark.parametrize(
+    ("shapes", "expected"),
+    [
+        ({"X": (2, 8, 200, 16), "G": (8, 3, 5)}, (2, 8, 20, 202)),  # rows of 6 results: lanes run along the columns
+        ({"X": (2, 8, 60, 16), "G": (8, 3, 5)}, (2, 8, 62, 20)),  # neither is long
+        ({"X": (2, 8, 200, 40), "G": (8, 3, 5)}, (2, 8, 202, 44)),  # rows fill vectors
+    ],
+)
+def test_a_padded_copy_for_results_with_few_neighbours(shapes: dict[str, tuple[int, ...]], expected: tuple[int, ...]) -> None:
+    text = """def f(float(N,C,H,W) X, float(C,I,J) G) -> (O) {
+        O(n,c,h,w) +=! (y >= 0 && y < H && x >= 0 && x < W ? X(n,c,y,x) : 0.0) * G(c,i,j) where h in 0:H, w in 0:(W+2)/3, y = h+i-1, x = 3*w+j-2
+    }"""
+    made = pad_operands(extract(program(text, shapes)), AVX512)
+    assert [copy.shape for copy in made.tensors if copy.name == "X_padded"] == [expected]

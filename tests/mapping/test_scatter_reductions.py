@@ -92,7 +92,8 @@ def test_what_is_none(body: str) -> None:
 
 
 def test_chunks_of_many_terms() -> None:
-    """Where threads have nothing else to share; a reduction with results in a row, or with few terms for each result, has none."""
+    """Where threads have nothing else to share, or would share rows that come from memory; few terms for each result have none, and more
+    results than stay in a cache."""
     assert shown(before(COUNTS, n=1 << 18)) == [
         "O_part(chunk, v) = 0 where chunk in 0:32, v in 0:64",
         "O_part(chunk, v) += v == I(chunk * 8192 + n) ? 1 : 0 where chunk in 0:32, v in 0:64, n in 0:8192",
@@ -101,7 +102,8 @@ def test_chunks_of_many_terms() -> None:
     ]
     given = program(text(COUNTS), shapes(1 << 18))
     assert any(s.scatter for s in map_program(given, Options(), AVX512, prove="every").scop.statements)
-    assert len(shown(before(COUNTS.replace("64", "4000"), n=1 << 18))) == len(shown(before(SUMS, n=1 << 18, d=2000))) == 2
+    assert len(shown(before(COUNTS.replace("64", "4000"), n=1 << 18))) == len(shown(before(SUMS, n=1 << 18, d=8000))) == 2
+    assert len(shown(before(SUMS, n=1 << 18, d=2000))) == 4 and len(shown(before(SUMS, n=64, d=2000))) == 2
 
 
 def test_chunks_of_few_results() -> None:

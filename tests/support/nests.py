@@ -31,7 +31,7 @@ Point = tuple[int, ...]
 def assignments(text: str, shapes: Shapes, pad: bool = False, layouts: Mapping[str, str] | None = None) -> Assignments:
     """A program as nests find it, but for padding."""
     found = widen(extract(program(text, shapes), layouts))
-    return pad_operands(found, on_gpu=False) if pad else found
+    return pad_operands(found, AVX512) if pad else found
 
 
 def affine_of(text: str, shapes: Shapes, number: int = 0) -> AffineStatement:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tcjit.grammar.ast import Access, Const, Expr, Index
+from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import replaced, walk
 from tcjit.layout import memory_order
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
+from tcjit.mapping.machine import Machine
 from tcjit.mapping.nest.narrow_factors import is_narrow_product, with_conditions_inside
 from tcjit.mapping.outer_loops import OuterLoops
 from tcjit.mapping.pad import WORTH_NEST, WORTH_PADDING, Padding, in_order, padded_read, paddings
@@ -16,11 +18,14 @@ from tcjit.mapping.plan_chunks import product_sides
 from tcjit.mapping.reduction import is_plain_product, is_product
 from tcjit.mapping.storage import Storage
 
+LONG = 4  # vectors along a dimension of results that are worth lanes instead of half a one along memory
 
-def pad_operands(before: Assignments, on_gpu: bool) -> Assignments:
+
+def pad_operands(before: Assignments, machine: Machine | None) -> Assignments:
     """The program with the copies before the sums that read their elements often enough; register tiles of a CPU take products of narrow
-    integers too. ``on_gpu``: products of halves have copies as well, for tensor cores, and sums whose operands are not read again for
-    other results have none."""
+    integers too. On a GPU, without a ``machine``, products of halves have copies as well, for tensor cores, and sums whose operands are not
+    read again for other results have none."""
+    on_gpu = machine is None
 
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
         if a.operator != "+=" or not a.reduction or a.empty:
@@ -38,8 +43,12 @@ def pad_operands(before: Assignments, on_gpu: bool) -> Assignments:
         for p in padded:
             moving = {name for sub in p.subscripts for name in names(sub)}
             alone = not on_gpu and sum(isinstance(node, Access) for node in walk(plain)) == 1  # results may be in its order, too
-            if alone or moving.isdisjoint(names(_along_lanes(a, temporaries.tensors[a.tensor]))):
-                p = in_order(p, temporaries.tensors[p.read.tensor])  # elements that all lanes read lie as they did
+            storage = temporaries.tensors[p.read.tensor]
+            order = memory_order(storage.layout, len(storage.shape))
+            if (axis := _long_axis(a, p, temporaries.tensors[a.tensor], machine)) is not None:
+                p = in_order(p, [*(other for other in range(len(p.subscripts)) if other != axis), axis])
+            elif order and (alone or moving.isdisjoint(names(_along_lanes(a, temporaries.tensors[a.tensor])))):
+                p = in_order(p, order)  # elements that all lanes read lie as they did
             bounds = tuple((name, 0, greatest - least + 1) for name, (least, greatest) in zip(p.indices, p.box, strict=True))
             shape = tuple(upper for _, _, upper in bounds)
             copy = temporaries.add(a.source, f"{p.read.tensor}_padded", p.read.dtype, shape, p.extents if any(p.extents) else ())
@@ -72,6 +81,20 @@ def _along_lanes(a: Assignment, result: Storage) -> Expr:
     """The subscript along which results are neighbours in memory."""
     order = memory_order(result.layout, len(result.shape))
     return a.subscripts[order[-1]] if order else Const(0, dtype="int64")
+
+
+def _long_axis(a: Assignment, p: Padding, result: Storage, machine: Machine | None) -> int | None:
+    """The axis of a copy that moves with a long dimension of the results, where these have few neighbours in memory, and all of their
+    dimensions move the copy: others have lanes in what does not."""
+    if machine is None or a.dynamic:
+        return None
+    extents = {name: upper - lower for name, lower, upper in a.results if upper - lower > 1}
+    near, width = _along_lanes(a, result), machine.lanes(DTYPES[a.value.dtype].bytes)
+    moving = [extents.keys() & names(sub) for sub in p.subscripts]
+    if not isinstance(near, Index) or extents.get(near.name, 1) > width // 2 or extents.keys() - set().union(*moving):
+        return None
+    longest = max((extents[dim], axis) for axis, dims in enumerate(moving) for dim in dims)
+    return longest[1] if longest[0] >= LONG * width else None
 
 
 def _outer_loops(a: Assignment, padding: Padding) -> OuterLoops | None:
