@@ -55,7 +55,7 @@ def _value(s: AffineStatement, where: isl.Set, values: Mapping[str, int], expect
 def is_chosen(
     value: Expr, where: isl.Set, values: Mapping[str, int], holds: Callable[[str], isl.Set], accepted: Callable[[Expr], bool]
 ) -> bool:
-    """Whether conditions on indices choose a accepted part of a value at all points of a set; ``holds``: those at which a condition does."""
+    """Whether conditions on indices choose a wanted part of a value at all points of a set; ``holds``: those at which a condition does."""
     if where.is_empty() or accepted(value):
         return True
     text = condition(value.condition, values) if isinstance(value, Select) else None
