@@ -43,7 +43,8 @@ def order_axes(scop: Scop) -> Scop:
     for s in scop.statements:
         for access in accesses(s):
             gathers = any(isinstance(node, Access) for sub in access.subscripts for node in walk(sub))
-            if gathers or s.scan or s.scatter or s.outer:
+            by_axis = (s.tiled or s.fused) and scop.tensor(access.tensor).dynamic_extents  # a nest has the strides of its axes, by number
+            if gathers or by_axis or s.scan or s.scatter or s.outer:
                 orders.pop(access.tensor, None)
     if not orders:
         return scop
