@@ -71,7 +71,7 @@ def test_sums_of_halves_are_in_vectors() -> None:
     x = torch.randn(4, 257).half()
     text = "def f(half(M,N) X) -> (R) { R(i) +=! (j >= i ? exp(float(X(i,j))) : 0.0) + float(X(i,j)) }"
     kernel = tcjit.define(text).f.compile(x)
-    assert "tc_row0 = tc_row0 + " in kernel.source and CONVERTED in kernel.source
+    assert "tc_row0 = (tc_row0 + " in kernel.source and CONVERTED in kernel.source
 
 
 def test_doubles_from_halves() -> None:
