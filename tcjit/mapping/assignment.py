@@ -56,10 +56,10 @@ class Assignment:
         """The dimensions of the reduction."""
         return tuple(bound for bound in self.bounds if bound[0] in self.reduction)
 
-    @property
-    def reads(self) -> list[Access]:
+    @cached_property
+    def reads(self) -> tuple[Access, ...]:
         """The accesses of the value, each as often as it has them."""
-        return [access for access, _ in guarded_accesses(self.value)]
+        return tuple(access for access, _ in guarded_accesses(self.value))
 
     @property
     def inputs(self) -> set[str]:

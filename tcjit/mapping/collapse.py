@@ -233,10 +233,10 @@ def verify_collapse(before: Scop, after: Scop, merges: tuple[Merge, ...]) -> Non
 
 def _addresses(scop: Scop, s: ScopStatement, kind: str) -> isl.UnionMap:
     """Which elements of which tensor a statement touches, counted through the tensor's memory."""
-    accesses = scop.reads if kind == "reads" else scop.writes
-    own = accesses.intersect_domain(union_set(scop.ctx, [s.tuple_text]))
+    relation = scop.reads if kind == "reads" else scop.writes
+    own = relation.intersect_domain(union_set(scop.ctx, [s.tuple_text]))
     lines = []
-    for storage in scop.tensors:
+    for storage in map(scop.tensor, dict.fromkeys(access.tensor for access in accesses(s))):
         axes = storage.axes
         # by unknown strides, and in tensors with gaps, axes are as they were
         order = memory_order(storage.layout, len(axes))

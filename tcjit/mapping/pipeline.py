@@ -21,7 +21,6 @@ from tcjit.mapping.collapse import collapse, order_axes, verify_collapse
 from tcjit.mapping.dependences import Dependences, dependences
 from tcjit.mapping.extract import extract
 from tcjit.mapping.gpu_nest import GpuKernel, LaunchBounds, mapped_statements
-from tcjit.mapping.group import Group
 from tcjit.mapping.live_ranges import verify_live_ranges
 from tcjit.mapping.machine import BASELINE, Device, Machine
 from tcjit.mapping.marks import Launch, Tile
@@ -36,7 +35,7 @@ from tcjit.mapping.passes.contract_slices import contract_slices, verify_outer_l
 from tcjit.mapping.passes.eliminate_indices import eliminate_indices
 from tcjit.mapping.passes.expand_operands import expand_operands
 from tcjit.mapping.passes.factor_contractions import factor_contractions
-from tcjit.mapping.passes.fuse import fuse, groups_of
+from tcjit.mapping.passes.fuse import fuse, fused_groups
 from tcjit.mapping.passes.fuse_outer_loops import fuse_outer_loops, settle_outer_loops
 from tcjit.mapping.passes.hoist_invariants import hoist_invariants
 from tcjit.mapping.passes.map_to_blocks import map_to_blocks
@@ -66,7 +65,6 @@ from tcjit.mapping.passes.widen import widen
 from tcjit.mapping.plan_fused import Plans, plan_fused
 from tcjit.mapping.plan_loops import plan_loops
 from tcjit.mapping.races import verify_races
-from tcjit.mapping.schedule import schedule
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.scop_builder import LoweredScop
 from tcjit.mapping.storage import Buffer, ThreadSlice
@@ -292,19 +290,17 @@ class _CpuMapping:
         return tree
 
     def in_loops(self, statements: tuple[ScopStatement, ...], options: Options) -> isl.Schedule:
-        """The tree of statements in loops that isl finds."""
+        """The tree of statements in tiles of loops that groups of them share."""
         scop = _part(self.scop, statements)
         deps = self.dependences(scop)
         proof = self.proof(scop, deps)
         every = proof if self.prove == "every" else None
-        tree = self.step(schedule, every, scop, deps)
-        tree = self.step(fuse, every, scop, deps, tree, options)
-        groups = groups_of(scop, tree)
-        if groups is not None:
-            plans = [plan_loops(scop, group, options, self.machine) for group in groups]
-            tree = self.step(tile, every, scop, tree, groups, plans, self.counter)
-            tree = self.step(parallelise, every, scop, tree, options)
-            self.contract(scop, deps, tree, options)
+        groups = self.steps.run("fused_groups", fused_groups, scop, deps, options)
+        self.step(fuse, every, scop, groups)
+        plans = [plan_loops(scop, group, options, self.machine) for group in groups]
+        tree = self.step(tile, every, scop, groups, plans, self.counter)
+        tree = self.step(parallelise, every, scop, tree, options)
+        self.contract(scop, deps, tree, options)
         if self.prove == "last" and proof is not None:
             self.steps.run("verify", proof, tree)
         return tree
@@ -334,13 +330,9 @@ def map_gpu(
         return Mapped(scop, isl.Schedule.empty(isl.Space.params_alloc(scop.ctx, 0)), (), options, True)
     scop = _collapsed(scop, prove, steps)
     deps = steps.run("dependences", dependences, scop, show=lambda d: f"{d.all}\n", suffix="txt")
-    proof = partial(verify, scop, deps)
-    every = proof if prove == "every" else None
-    tree = steps.run("schedule", schedule, scop, deps, show=trees.show, suffix="tree", check=every)
-    tree = steps.run("fuse", fuse, scop, deps, tree, options, device.processors // 2, True, show=trees.show, suffix="tree", check=every)
-    groups = groups_of(scop, tree)
-    if groups is None:
-        groups = tuple(Group((s.name,), tuple({s.name: d} for d in s.dims if d not in s.reduction)) for s in scop.statements)
+    every = partial(verify, scop, deps) if prove == "every" else None
+    groups = steps.run("fused_groups", fused_groups, scop, deps, options, device.processors // 2, True)
+    steps.run("fuse", fuse, scop, groups, show=trees.show, suffix="tree", check=every)
     check_ranges = None if prove == "none" else partial(_verify_live_ranges, scop)
     fused = steps.run("plan", plan_fused, scop, deps, groups, options, device, show=Plans.show, check=check_ranges)
     scop = fused.scop

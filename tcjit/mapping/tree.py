@@ -1,13 +1,8 @@
-"""Reading schedule trees: which statement's dimension a band member is, where a pass may work, the tree as text.
-
-A *member* of a band is known per statement by the dimension it equals (``i``), or None where the scheduler skewed or shifted it; the
-passes that tile and vectorise work on bands whose members are plain dimensions and leave the others as the scheduler made them.
-"""
+"""Reading and making schedule trees: their marks, the statements below a node, bands and sequences, the tree as text."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from typing import cast
 
@@ -26,52 +21,6 @@ KIND = isl.schedule_node_type
 def kind(node: isl.ScheduleNode) -> isl.schedule_node_type:
     """The type of a node (islpy's stubs call it an int)."""
     return cast(isl.schedule_node_type, node.get_type())
-
-
-@dataclass(frozen=True)
-class Member:
-    """One band member: statement -> dimension, and whether it is coincident."""
-
-    dims: tuple[tuple[str, str | None], ...]
-    coincident: bool
-
-    def of(self, statement: str) -> str | None:
-        return dict(self.dims).get(statement)
-
-
-def members(scop: Scop, band: isl.ScheduleNode) -> tuple[Member, ...]:
-    """The members of a band node, outermost first."""
-    partial = band.band_get_partial_schedule()
-    result = []
-    for position in range(band.band_n_member()):
-        expression = partial.get_at(position)
-        pieces = expression.get_pw_aff_list()
-        dims = []
-        for number in range(pieces.n_pw_aff()):
-            piece = pieces.get_at(number)
-            name = str(piece.get_tuple_id(isl.dim_type.in_).get_name())
-            dims.append((name, _plain_dimension(scop.statement(name), piece)))
-        result.append(Member(tuple(sorted(dims)), bool(band.band_member_get_coincident(position))))
-    return tuple(result)
-
-
-def _plain_dimension(statement: ScopStatement, piece: isl.PwAff) -> str | None:
-    """The dimension that an expression equals, if it is exactly one."""
-    if piece.n_piece() != 1:
-        return None
-    affs: list[isl.Aff] = []
-    piece.foreach_piece(lambda _, aff: affs.append(aff))
-    aff = affs[0]
-    if aff.get_constant_val().to_python() != 0 or aff.dim(isl.dim_type.div) != 0:
-        return None
-    used = [
-        (position, value)
-        for position in range(len(statement.dims))
-        if (value := aff.get_coefficient_val(isl.dim_type.in_, position).to_python()) != 0
-    ]
-    if len(used) != 1 or used[0][1] != 1:
-        return None
-    return statement.dims[used[0][0]]
 
 
 def statements_below(node: isl.ScheduleNode) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from tcjit.mapping.marks import Grid, GridBlock, Mark, Parallel, Reduce, RowPass
 from tcjit.mapping.races import ThreadRegion, regions, slots
 from tcjit.mapping.scop import Scop
 from tcjit.mapping.storage import Buffer
-from tcjit.mapping.tree import KIND, kind, mark_of, members, rewrite, show, statements_below
+from tcjit.mapping.tree import KIND, kind, mark_of, rewrite, show, statements_below
 
 
 def verify(scop: Scop, deps: Dependences, tree: isl.Schedule) -> None:
@@ -120,10 +120,11 @@ class _Proof:
 
     def picked(self, node: isl.ScheduleNode) -> None:
         """What the statement of a loop below ``scatter`` compares with the dimension picks an iteration: it must not change inside."""
-        below = [self.scop.statement(name) for name in statements_below(node)]
-        if len(below) != 1 or [one.dims for one in members(self.scop, node)] != [((below[0].name, below[0].scatter),)]:
+        s, *others = [self.scop.statement(name) for name in statements_below(node)]
+        loop = isl.UnionMap.from_multi_union_pw_aff(node.band_get_partial_schedule())
+        over = union_map(self.scop.ctx, [f"{s.tuple_text} -> [{isl_name(s.scatter)}]"], self.scop.parameters) if s.scatter else None
+        if others or over is None or not loop.intersect_domain(node.get_domain()).is_equal(over.intersect_domain(node.get_domain())):
             self.fail("scatter", "no loop over the dimension that one statement compares with data")
-        s = below[0]
         assert isinstance(s.value, Select) and isinstance(s.value.condition, Binary)
         primed = [f"{name}_" for name in s.isl_dims]
         equal = " and ".join(f"{name} = {name}_" for name in map(isl_name, names(s.value.condition.right))) or "0 = 0"

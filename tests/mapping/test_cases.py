@@ -10,9 +10,8 @@ from support.mapping import program
 
 from tcjit.mapping.dependences import dependences
 from tcjit.mapping.options import Options
-from tcjit.mapping.passes.fuse import fuse, groups_of
+from tcjit.mapping.passes.fuse import fused_groups
 from tcjit.mapping.pipeline import build_scop
-from tcjit.mapping.schedule import schedule
 
 JOIN = "def f(float(N,C) A, float(N,D) B, float(N) Z) -> (Y) {{ Y(n,c) = {value} where n in 0:N, c in 0:C+D }}"
 SHAPES = {"A": (3, 5), "B": (3, 4), "Z": (3,)}
@@ -65,5 +64,5 @@ def test_what_a_later_assignment_goes_on_with_stays_in_one_piece():
 def test_parts_share_the_loops_around_them():
     scop = build_scop(program(JOIN.format(value="c < C ? A(n,c) : B(n,c-C)"), {"A": (40, 5), "B": (40, 4), "Z": (40,)}), Options())
     deps = dependences(scop)
-    found = groups_of(scop, fuse(scop, deps, schedule(scop, deps), Options()))
+    found = fused_groups(scop, deps, Options())
     assert [(group.statements, group.columns) for group in found] == [(("S0", "S1"), ({"S0": "n", "S1": "n"},))]

@@ -1,7 +1,7 @@
 """Passes: which statements share loops, how tiles are cut, what runs in lanes, what becomes private.
 
 Modules: mapping.group mapping.machine mapping.passes.contract mapping.passes.fuse mapping.passes.parallelise mapping.passes.tile
-mapping.pipeline mapping.plan_loops mapping.schedule mapping.strides mapping.tree
+mapping.pipeline mapping.plan_loops mapping.strides mapping.tree
 """
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from tcjit.mapping.dependences import dependences
 from tcjit.mapping.isl import descendants
 from tcjit.mapping.marks import Mark, Parallel, Simd, Tile
 from tcjit.mapping.options import Options
-from tcjit.mapping.passes.fuse import fuse, groups_of
+from tcjit.mapping.passes.fuse import fused_groups
 from tcjit.mapping.pipeline import Mapped
 from tcjit.mapping.plan_loops import plan_loops
-from tcjit.mapping.schedule import schedule
 from tcjit.mapping.tree import mark_of, read, show
 
 MLP = """
@@ -31,8 +30,7 @@ def grouping(text: str, shapes: dict[str, tuple[int, ...]], options: Options) ->
     """The statements that share loops, and how many loops they share."""
     made = scop(text, shapes, options)
     deps = dependences(made)
-    groups = groups_of(made, fuse(made, deps, schedule(made, deps), options))
-    assert groups is not None
+    groups = fused_groups(made, deps, options)
     return [(g.statements, len(g.columns)) for g in groups]
 
 
@@ -91,7 +89,7 @@ def test_small_work_stays_on_one_thread() -> None:
 def test_lanes_follow_unit_stride() -> None:
     made = scop(MATMUL, {"A": (64, 64), "B": (64, 64)})
     deps = dependences(made)
-    (group,) = groups_of(made, fuse(made, deps, schedule(made, deps), Options())) or ()
+    (group,) = fused_groups(made, deps, Options())
     assert plan_loops(made, group, Options(), AVX512).lane("S1") == "n"
 
 
@@ -120,7 +118,7 @@ def test_rows_take_turns_where_sweeps_wait_for_sums(text: str, rows: int, column
     options = Options(vector_width=1)
     made = scop(text, {"I" if text is SOFTMAX else "X": (rows, columns)}, options)
     deps = dependences(made)
-    (group,) = groups_of(made, fuse(made, deps, schedule(made, deps), options)) or ()
+    (group,) = fused_groups(made, deps, options)
     assert plan_loops(made, group, options, AVX512).tile == (together,)
     assert plan_loops(made, group, options.but(tile=(3,)), AVX512).tile == (3,)
 

@@ -21,9 +21,8 @@ from tcjit.mapping.dependences import Dependences, dependences
 from tcjit.mapping.marks import Simd, Tile, parse
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes import tile as tiling
-from tcjit.mapping.passes.fuse import fuse
+from tcjit.mapping.passes.fuse import fuse, fused_groups
 from tcjit.mapping.pipeline import map_program
-from tcjit.mapping.schedule import schedule
 from tcjit.mapping.scop import Scop
 from tcjit.mapping.tree import insert_mark
 from tcjit.mapping.verify import verify, verify_privates
@@ -170,7 +169,7 @@ def test_a_compiler_that_drops_a_dependence_is_refused(reader: int) -> None:
     blind = replace(true, strict=true.strict.subtract(lost), flow=true.flow.subtract(lost))
 
     def tree(deps: Dependences) -> isl.Schedule:
-        return fuse(made, deps, schedule(made, deps), Options(vector_width=1, fusion="maximal"))
+        return fuse(made, fused_groups(made, deps, Options(vector_width=1, fusion="maximal")))
 
     verify(made, true, tree(true))
     verify(made, blind, tree(blind))

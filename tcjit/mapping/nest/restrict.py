@@ -46,23 +46,23 @@ def verify_restrict(before: AffineStatement, after: AffineStatement, values: Map
 def _value(s: AffineStatement, where: isl.Set, values: Mapping[str, int], expected: Expr | None) -> bool:
     """Whether the body has a value everywhere on a part of its domain: ``expected``, or the identity."""
 
-    def accepted(body: Expr) -> bool:
+    def fits(body: Expr) -> bool:
         return body is expected or expected is None and is_identity(body, s.operator)
 
-    return is_chosen(s.body, where, values, partial(_where, s), accepted)
+    return is_chosen(s.body, where, values, partial(_where, s), fits)
 
 
 def is_chosen(
-    value: Expr, where: isl.Set, values: Mapping[str, int], holds: Callable[[str], isl.Set], accepted: Callable[[Expr], bool]
+    value: Expr, where: isl.Set, values: Mapping[str, int], holds: Callable[[str], isl.Set], fits: Callable[[Expr], bool]
 ) -> bool:
-    """Whether conditions on indices choose a wanted part of a value at all points of a set; ``holds``: those at which a condition does."""
-    if where.is_empty() or accepted(value):
+    """Whether conditions on indices choose a part of a value that ``fits`` at all points of a set; ``holds``: those at which one does."""
+    if where.is_empty() or fits(value):
         return True
     text = condition(value.condition, values) if isinstance(value, Select) else None
     if text is None or not isinstance(value, Select):
         return False
     arms = (value.then, where.intersect(holds(text))), (value.other, where.subtract(holds(text)))
-    return all(is_chosen(arm, part, values, holds, accepted) for arm, part in arms)
+    return all(is_chosen(arm, part, values, holds, fits) for arm, part in arms)
 
 
 def _where(s: AffineStatement, text: str) -> isl.Set:

@@ -21,7 +21,7 @@ from tcjit.mapping.isl import maps, restrict
 from tcjit.mapping.options import Options
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.strides import accesses, fits_block, involves, stride
-from tcjit.mapping.tree import KIND, filters, insert_band, insert_sequence, kind, members, statement_number, statements_below
+from tcjit.mapping.tree import filters, insert_band, insert_sequence
 
 # parallel iterations that fusing must leave on a CPU; below it, separate loops use the threads better
 ENOUGH_PARALLEL = 16
@@ -29,16 +29,14 @@ ENOUGH_PARALLEL = 16
 FEW = 16
 
 
-def fuse(
-    scop: Scop, deps: Dependences, tree: isl.Schedule, options: Options, enough: int = ENOUGH_PARALLEL, on_blocks: bool = False
-) -> isl.Schedule:
-    """A sequence of groups, each a band of shared coincident members over a sequence of its statements.
+def fused_groups(
+    scop: Scop, deps: Dependences, options: Options, enough: int = ENOUGH_PARALLEL, on_blocks: bool = False
+) -> tuple[Group, ...]:
+    """The statements that share loops, in the order of the program.
 
     ``enough``: parallel iterations that fusing must leave; ``on_blocks``: unless a block of threads can keep what each of them takes.
     """
-    units = _units(scop, tree)
-    if units is None:
-        return tree
+    units = [Group((s.name,), tuple({s.name: d} for d in s.dims if d not in s.reduction)) for s in scop.statements]
     groups: list[Group] = []
     for unit in _with_initialisations(scop, deps, units):
         merged = None
@@ -48,17 +46,12 @@ def fuse(
             groups[-1] = merged
         else:
             groups.append(unit)
-    return rebuild(scop, groups)
+    alone = len(groups) == 1 and not groups[0].columns  # nothing is shared, and nothing else would wait
+    return tuple(units if alone else groups)
 
 
-def groups_of(scop: Scop, tree: isl.Schedule) -> tuple[Group, ...] | None:
-    """The groups of a tree that ``fuse`` made; None for a tree of another form."""
-    units = _units(scop, tree)
-    return None if units is None else tuple(units)
-
-
-def rebuild(scop: Scop, groups: Sequence[Group]) -> isl.Schedule:
-    """The tree of a list of groups."""
+def fuse(scop: Scop, groups: Sequence[Group]) -> isl.Schedule:
+    """A sequence of groups, each a band of shared coincident members over a sequence of its statements."""
     node = isl.Schedule.from_domain(scop.domain).get_root().child(0)
     parts = filters(scop, [group.statements for group in groups])
     return insert_sequence(node, parts, lambda leaf, number: _group_tree(scop, leaf, groups[number])).get_schedule()
@@ -75,25 +68,6 @@ def _group_tree(scop: Scop, node: isl.ScheduleNode, group: Group) -> isl.Schedul
         texts = [{name: isl_name(dim) for name, dim in column.items()} for column in group.columns]
         node = insert_band(scop, node, texts, range(len(texts))).child(0)
     return insert_sequence(node, filters(scop, [(name,) for name in group.statements]), own_loops)
-
-
-def _units(scop: Scop, tree: isl.Schedule) -> list[Group] | None:
-    """The parts of a tree's top sequence with their coincident outer columns; None when a band is not made of plain dimensions."""
-    node = tree.get_root().child(0)
-    children = [node.child(i).child(0) for i in range(node.n_children())] if kind(node) in (KIND.sequence, KIND.set) else [node]
-    units: list[Group] = []
-    for child in children:
-        names = statements_below(child)
-        if len(names) == 1:  # the dimensions of a single statement are its own, whatever isl made of their order
-            s = scop.statement(names[0])
-            columns = [{s.name: d} for d in s.dims if d not in s.reduction]
-        else:
-            shared = members(scop, child) if kind(child) == KIND.band else ()
-            columns = [{name: dim for name, dim in one.dims if dim is not None} for one in shared if one.coincident]
-            if any(len(column) != len(names) for column in columns):
-                return None
-        units.append(Group(names, tuple(columns)))
-    return sorted(units, key=lambda u: statement_number(u.statements[0]))  # the program's order, which is always legal
 
 
 def _with_initialisations(scop: Scop, deps: Dependences, units: Sequence[Group]) -> list[Group]:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
-from tcjit.grammar.affine import guarded_accesses, isl_name
+from tcjit.grammar.affine import isl_name
 from tcjit.grammar.arithmetic import index, plus, total
 from tcjit.grammar.ast import Access, Expr, Index, Select
 from tcjit.grammar.dtypes import DTYPES
@@ -84,7 +84,7 @@ def _may_join(before: Assignments, run: _TiledRun) -> bool:
     if sum(other.tensor == a.tensor for other in before.assignments) > 1:
         return False
     reads = a.reads
-    earlier = {access.tensor for other in others for access, _ in guarded_accesses(other.value)}
+    earlier = {access.tensor for other in others for access in other.reads}
     written = {other.tensor for other in others}
     distances = [_distance(before, a, access) for access in reads if access.tensor in written]
     joined = not others or any(access.tensor in written for access in reads)
@@ -102,7 +102,8 @@ def _sized(before: Assignments, run: _TiledRun, machine: Machine) -> bool:
     """Whether blocks pay, whose size is then that of the run: tensors that leave the caches, and blocks in half of a core's cache, or else
     in all of it, that compute little for their neighbours as well."""
     tensors = {storage.name: storage for storage in before.tensors}
-    outside = {access.tensor for a in before.assignments if a not in run.program for access in a.reads}
+    others = (*before.assignments[: run.first], *before.assignments[run.first + len(run.program) :])
+    outside = {access.tensor for a in others for access in a.reads}
     stored = {a.tensor for a in run.program if tensors[a.tensor].role != "temporary" or a.tensor in outside}
     reads = {a.tensor: a.reads for a in run.program}
     handed = {access.tensor for a in run.program for access in reads[a.tensor]} & {a.tensor for a in run.program}

@@ -36,10 +36,10 @@ class Cut:
         return -(-(self.upper - self.lower) // self.size)
 
 
-def tile(scop: Scop, tree: isl.Schedule, groups: Sequence[Group], plans: Sequence[LoopPlan], counter: Iterator[int]) -> isl.Schedule:
+def tile(scop: Scop, groups: Sequence[Group], plans: Sequence[LoopPlan], counter: Iterator[int]) -> isl.Schedule:
     """A tree with, per group and region, a band of tile loops under the mark ``TileLoops``, then ``Tile`` and each statement's loops, of
     which the one in lanes is under ``Simd``. ``counter`` numbers the tiles."""
-    node = isl.Schedule.from_domain(tree.get_domain()).get_root().child(0)
+    node = isl.Schedule.from_domain(scop.domain).get_root().child(0)
 
     def regions(node: isl.ScheduleNode, number: int) -> isl.ScheduleNode:
         """The regions of a group one after the other."""
