@@ -57,6 +57,7 @@ from tcjit.mapping.passes.simplify_reductions import simplify_reductions
 from tcjit.mapping.passes.split_index_sets import split_index_sets, split_sums
 from tcjit.mapping.passes.split_initialisation import split_initialisation
 from tcjit.mapping.passes.split_reduction import split_reduction
+from tcjit.mapping.passes.substitute_forward import substitute_forward
 from tcjit.mapping.passes.synchronise import synchronise
 from tcjit.mapping.passes.tile import tile
 from tcjit.mapping.passes.tile_reductions import tile_reductions
@@ -148,6 +149,7 @@ def build_scop(
     assignments = proved(factor_contractions, assignments)
     assignments = proved(hoist_invariants, assignments, isinstance(target, Machine))
     assignments = proved(number_values, assignments) if isinstance(target, Machine) else assignments
+    assignments = proved(substitute_forward, assignments) if nests and options.fusion != "minimal" else assignments
     if isinstance(target, Device) and pack and "mma" in target.capabilities:
         assignments = proved(narrow_operands, assignments)
     if nests:

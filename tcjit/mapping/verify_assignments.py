@@ -8,7 +8,7 @@ dropped hold or fail everywhere. Values are compared as trees.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 
@@ -20,7 +20,7 @@ from tcjit.grammar.arithmetic import index, plus, total
 from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index, Select
 from tcjit.grammar.dtypes import DTYPES, holds
 from tcjit.grammar.polynomial import names
-from tcjit.grammar.walk import children, rebuild, same_node, wide_factors, with_index, with_indices, with_names
+from tcjit.grammar.walk import children, rebuild, same_node, walk, wide_factors, with_index, with_indices, with_names
 from tcjit.mapping.assignment import Assignment, Assignments, to_scop, to_statement
 from tcjit.mapping.isl import images, points
 from tcjit.mapping.nest.restrict import is_chosen
@@ -66,6 +66,7 @@ class _Replacement:
             "factor_contractions": self.factored,
             "hoist_invariants": self.stored,
             "number_values": self.numbered,
+            "substitute_forward": self.substituted,
             "expand_operands": self.stored,
             "transpose_operands": self.stored,
             "fuse_outer_loops": self.blocked,
@@ -98,27 +99,45 @@ class _Replacement:
         end = next(number for number, a in enumerate(self.program) if a is update)
         if any(copy.tensor in self.before or self.program[end - len(copies) : end] != tuple(copies) for copy in copies):
             return "a value is stored where others see it"
-        given = update.inputs - old.inputs
-        ranges = _ranges(old)
+        inlined = self.inlined(update.value, self.programs[1], end, update.inputs - old.inputs, _ranges(old))
+        return "" if replace(update, value=inlined) == old else "a value changed"
 
-        def inlined(value: Expr) -> Expr:
+    def substituted(self, old: Assignment, new: Sequence[Assignment]) -> str:
+        """Values in the place of elements that were given them before, of what has not changed since; nothing in the place of a temporary
+        that is not read any more."""
+        if not new:
+            read = {node.tensor for a in self.program for expr in (a.value, *a.subscripts, *([a.start] if a.start is not None else []))
+                    for node in walk(expr) if isinstance(node, Access)}  # fmt: skip
+            return "what is read is not computed" if self.before[old.tensor].role != "temporary" or old.tensor in read else ""
+        before, after = self.programs
+        gone = {a.tensor for a, parts in zip(before.assignments, after.replaced, strict=True) if not parts}
+        end = next(number for number, a in enumerate(before.assignments) if a is old)
+        inlined = self.inlined(old.value, before, end, gone, _ranges(old))
+        return "" if new == (replace(old, value=inlined),) else "a value changed"
+
+    @staticmethod
+    def inlined(value: Expr, program: Assignments, end: int, given: Collection[str], ranges: Mapping[str, tuple[object, ...]]) -> Expr:
+        """A value at a place of a program with those that elements of some tensors were ``given`` before, of what has not changed since."""
+        tensors = {storage.name: storage for storage in program.tensors}
+
+        def visit(value: Expr) -> Expr:
             if not isinstance(value, Access) or value.tensor not in given:
-                return rebuild(value, inlined)
-            first = max((number for number, a in enumerate(self.program[:end]) if a.tensor == value.tensor), default=-1)
+                return rebuild(value, visit)
+            first = max((number for number, a in enumerate(program.assignments[:end]) if a.tensor == value.tensor), default=-1)
             if first < 0:
                 return value
-            a = self.program[first]
-            changed = {one.tensor for one in self.program[first:end]}
-            plain = a.operator == "=" and not a.constraints and self.after[a.tensor].dtype == a.value.dtype
+            a = program.assignments[first]
+            changed = {one.tensor for one in program.assignments[first:end]}
+            plain = a.operator == "=" and not a.constraints and tensors[a.tensor].dtype == a.value.dtype
             pairs = zip(a.subscripts, value.subscripts, strict=True)
             read = {own.name: other.name for own, other in pairs if isinstance(own, Index) and isinstance(other, Index)}
             whole = set(read) == set(_dims(a)) and len(read) == len(a.subscripts)
             fits = all(ranges.get(name) == _ranges(a)[dim] for dim, name in read.items())
             if not (plain and whole and fits) or changed & a.inputs:
                 return value
-            return inlined(with_names(a.value, read))
+            return visit(with_names(a.value, read))
 
-        return "" if replace(update, value=inlined(update.value)) == old else "a value changed"
+        return visit(value)
 
     def blocked(self, old: Assignment, new: Sequence[Assignment]) -> str:
         """Loops over whole blocks of a dimension, and over the points of one, in the place of a loop: the same instances."""

@@ -90,7 +90,8 @@ def test_the_order_of_a_padded_copy(body: str, layouts: dict[str, str], expected
 )
 def test_a_padded_copy_for_results_with_few_neighbours(shapes: dict[str, tuple[int, ...]], expected: tuple[int, ...]) -> None:
     text = """def f(float(N,C,H,W) X, float(C,I,J) G) -> (O) {
-        O(n,c,h,w) +=! (y >= 0 && y < H && x >= 0 && x < W ? X(n,c,y,x) : 0.0) * G(c,i,j) where h in 0:H, w in 0:(W+2)/3, y = h+i-1, x = 3*w+j-2
+        O(n,c,h,w) +=! (y >= 0 && y < H && x >= 0 && x < W ? X(n,c,y,x) : 0.0) * G(c,i,j)
+            where h in 0:H, w in 0:(W+2)/3, y = h+i-1, x = 3*w+j-2
     }"""
     made = pad_operands(extract(program(text, shapes)), AVX512)
     assert [copy.shape for copy in made.tensors if copy.name == "X_padded"] == [expected]

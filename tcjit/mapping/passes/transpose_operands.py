@@ -1,8 +1,9 @@
 """Transpose operands: read what lies across the lanes of an elementwise assignment through a copy that lies along them.
 
 A vector that is read with a stride costs a memory access for each of its lanes, at every mention. The copy is made tile by tile: ``fuse``
-gives it the loops of its reader, ``contract`` a buffer of one tile, and vectors transpose it in registers. Where rows of the result are too
-short for vectors, it is the result that is computed along its operands' neighbours, and transposed.
+gives it the loops of its reader, ``contract`` a buffer of one tile, and vectors transpose it in registers. Where rows of a result in a
+half type are too short for vectors, it is the result that is computed along its operands' neighbours, and transposed: C compilers convert
+what is left behind whole vectors of halves one by one.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ def transpose_operands(before: Assignments, machine: Machine) -> Assignments:
             return replace(temporaries.stored(a, f"{name}_transposed", value, box), fuse_outer_only=apart)
 
         alone = across and not along and reads.keys() == {access for access, _ in guarded}
-        if alone and _has_short_rows(a.bounds, near, [steps for _, steps in across], machine.lanes(DTYPES[a.value.dtype].bytes)):
+        halves = DTYPES[a.value.dtype].kind == "float" and DTYPES[a.value.dtype].bytes == 2
+        if halves and alone and _has_short_rows(a.bounds, near, [steps for _, steps in across], machine.lanes(DTYPES[a.value.dtype].bytes)):
             made = copied(a.tensor, a.value, across[0][1])  # computed along its operands' neighbours, and then transposed
             return [made, replace(a, value=made.element)]
         copies: dict[Expr, Expr] = {}

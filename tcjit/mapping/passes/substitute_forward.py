@@ -1,0 +1,65 @@
+"""Substitute forward: a temporary that one elementwise assignment reads, each element once, is computed where it is read.
+
+A chain of elementwise assignments is then one loop whose values stay in registers, and whose result goes to memory past the caches. What is
+rounded as it is stored, in a half type, stays as it is, and so does what takes long and is mentioned more than once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tcjit.grammar.ast import Access, Expr, Index
+from tcjit.grammar.walk import replaced, walk, with_names
+from tcjit.mapping.assignment import Assignment, Assignments
+from tcjit.mapping.operations import CALL, operations
+
+MOST_NODES = 256  # of a value: C compilers take long for larger ones
+ROUNDED = ("float16", "bfloat16")
+
+
+def substitute_forward(before: Assignments) -> Assignments:
+    """The program without such temporaries."""
+    program: list[Assignment | None] = list(before.assignments)
+    for position, a in enumerate(program):
+        if a is None or not _is_candidate(before, a):
+            continue
+        readers = [number for number, other in enumerate(program) if other is not None and a.tensor in _used(other)]
+        writers = [other for other in program if other is not None and other.tensor == a.tensor]
+        if len(readers) != 1 or len(writers) != 1 or readers[0] < position:
+            continue
+        reader = program[readers[0]]
+        changed = {other.tensor for other in program[position : readers[0] + 1] if other is not None}
+        if reader is not None and not changed & a.inputs and (value := _substituted(a, reader)) is not None:
+            program[readers[0]], program[position] = replace(reader, value=value), None
+    parts = tuple(() if a is None else (a,) for a in program)
+    return replace(before, assignments=tuple(a for part in parts for a in part), replaced=parts)
+
+
+def _is_candidate(before: Assignments, a: Assignment) -> bool:
+    storage = next(one for one in before.tensors if one.name == a.tensor)
+    whole = sorted(sub.name for sub in a.subscripts if isinstance(sub, Index)) == sorted(name for name, _, _ in a.bounds)
+    typed = storage.dtype == a.value.dtype and storage.dtype not in ROUNDED
+    return storage.role == "temporary" and a.is_elementwise and whole and len(a.subscripts) == len(a.bounds) and typed
+
+
+def _used(a: Assignment) -> set[str]:
+    """The tensors that an assignment reads, in subscripts and starts too."""
+    return {part.tensor for expr in (a.value, *a.subscripts, *([a.start] if a.start is not None else [])) for part in walk(expr)
+            if isinstance(part, Access)}  # fmt: skip
+
+
+def _substituted(a: Assignment, reader: Assignment) -> Expr | None:
+    """The value of a reader with that of an assignment in its place; None where the reader has other points, or it would not pay."""
+    if not reader.is_elementwise:
+        return None
+    mentions = [part for part in walk(reader.value) if isinstance(part, Access) and part.tensor == a.tensor]
+    if len(set(mentions)) != 1 or (len(mentions) > 1 and operations(a.value) >= CALL):
+        return None
+    pairs = zip(a.subscripts, mentions[0].subscripts, strict=True)
+    names = {own.name: other.name for own, other in pairs if isinstance(own, Index) and isinstance(other, Index)}
+    own, others = ({name: (lower, upper) for name, lower, upper in one.bounds} for one in (a, reader))
+    if sorted(names.values()) != sorted(others) or any(own[name] != others[other] for name, other in names.items()):
+        return None
+    value = with_names(a.value, names)
+    nodes = sum(1 for _ in walk(reader.value)) + len(mentions) * sum(1 for _ in walk(value))
+    return replaced(reader.value, {mentions[0]: value}) if nodes <= MOST_NODES else None
