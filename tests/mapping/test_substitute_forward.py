@@ -59,10 +59,15 @@ def test_chains(body: str, value: str | None) -> None:
         "A(i,j) = X(i,j) * 2  O(i,j) = A(i,j) + A(N-1-i,j)",  # two elements
         "A(i,j) = X(i,j) * 2  B(i,j) = A(i,j) + 1  O(i,j) = A(i,j) * B(i,j)",  # two readers: what reads them both is one
         "A(i,j) = X(i,j) * 2  O(i,j) = A(i,j) where i in 0:20",  # a part
+        "A(i,j) = X(int64(U(i)),j)  O(i,j) = j > 3 ? A(i,j) : 0",  # may fail where it would not be computed any more
     ],
 )
 def test_what_stays(body: str) -> None:
     assert any(line.startswith("A(") for line in substituted(body))
+
+
+def test_what_may_fail_is_computed_for_all_elements() -> None:
+    assert len(substituted("A(i,j) = X(int64(U(i)),j)  O(i,j) = A(i,j) + Y(i,j)")) == 1
 
 
 def test_what_is_rounded_stays() -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tcjit.grammar.ast import Access, Expr, Index
+from tcjit.grammar.affine import guarded_accesses
+from tcjit.grammar.ast import Access, Binary, Expr, Index
+from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.walk import replaced, walk, with_names
 from tcjit.mapping.assignment import Assignment, Assignments
 from tcjit.mapping.operations import CALL, operations
@@ -48,6 +50,16 @@ def _used(a: Assignment) -> set[str]:
             if isinstance(part, Access)}  # fmt: skip
 
 
+def _may_fail(value: Expr) -> bool:
+    """Whether a value reads where data say, or divides integers."""
+    for part in walk(value):
+        if isinstance(part, Access) and any(isinstance(node, Access) for sub in part.subscripts for node in walk(sub)):
+            return True
+        if isinstance(part, Binary) and part.op in ("/", "%") and DTYPES[part.dtype].kind != "float":
+            return True
+    return False
+
+
 def _substituted(a: Assignment, reader: Assignment) -> Expr | None:
     """The value of a reader with that of an assignment in its place; None where the reader has other points, or it would not pay."""
     if not reader.is_elementwise:
@@ -55,6 +67,9 @@ def _substituted(a: Assignment, reader: Assignment) -> Expr | None:
     mentions = [part for part in walk(reader.value) if isinstance(part, Access) and part.tensor == a.tensor]
     if len(set(mentions)) != 1 or (len(mentions) > 1 and operations(a.value) >= CALL):
         return None
+    guarded = any(guards for access, guards in guarded_accesses(reader.value) if access == mentions[0])
+    if guarded and _may_fail(a.value):
+        return None  # an error belongs to all elements, also to those that are not read
     pairs = zip(a.subscripts, mentions[0].subscripts, strict=True)
     names = {own.name: other.name for own, other in pairs if isinstance(own, Index) and isinstance(other, Index)}
     own, others = ({name: (lower, upper) for name, lower, upper in one.bounds} for one in (a, reader))
