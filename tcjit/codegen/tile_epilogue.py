@@ -175,9 +175,11 @@ class TileEpilogue:
             if lane not in check.coefficients:
                 tests.append(f"{value} {'==' if check.equality else '>='} 0")
             else:
-                assert check.coefficients[lane] == -1 and not check.equality, "lanes end, and only once"
-                counts.append(f"({value} - tc_o_{lane} + 1)")
-        assert len(counts) <= 1
+                step = check.coefficients[lane]
+                assert step < 0 and not check.equality, "lanes end"
+                last = value if step == -1 else f"tc_floor_quotient({value}, {-step})"
+                counts.append(f"({last} - tc_o_{lane} + 1)")
+        assert len(counts) <= 1, "lanes end only once"
         return tests, counts
 
     def element_at(self, flat: FlatAccess, inside: Mapping[str, str]) -> str:
