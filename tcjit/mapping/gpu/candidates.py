@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from math import prod
 
 from tcjit.grammar.ast import Access, Binary, Cast
 from tcjit.mapping.assemble import UNROLLED
-from tcjit.mapping.gpu.statement_group import BLOCK, ReuseClass, StatementGroup, bounds, over_columns
+from tcjit.mapping.footprint import WIDE
+from tcjit.mapping.gpu.statement_group import BLOCK, StatementGroup, bounds, over_columns
 from tcjit.mapping.gpu_nest import Distribution, GroupPlan
 from tcjit.mapping.reduction import is_plain_product
 from tcjit.mapping.scop import ScopStatement
@@ -45,13 +47,13 @@ def fma_tiles(g: StatementGroup) -> Iterator[GroupPlan]:
     if g.reuse is None:
         return
     across, down = g.reuse
-    order = (*reversed(down.columns), *reversed(across.columns))
+    order = (*reversed(down), *reversed(across))
     for tile in _tiles(g):
         warps = (tile[0] // 8, tile[1] // 4) if g.device.warp == 32 and tile[0] % 8 == tile[1] % 4 == 0 else (1, 1)  # of 8 threads by 4
         for first in (((False, False),) if g.options.threads else ((False, False), (False, True), (True, False), (True, True))):
             shares = _both(g, across, down, tile, warps, first)
             columns = tuple(shares.get(c) or g.whole(c) for c in g.columns)
-            for terms, stages in _ways(g, sum(prod(shares[c].tile for c in k.columns) for k in (down, across))):
+            for terms, stages in _ways(g, sum(prod(shares[c].tile for c in side) for side in g.reuse)):
                 yield _in_steps(g, columns, order, terms, stages)
 
 
@@ -64,7 +66,7 @@ def mma_tiles(g: StatementGroup) -> Iterator[GroupPlan]:
     others = set(s.dims) - set(g.dims(s)) - set(s.reduction)
     if others or open_ended or not s.reduction or (s.constraints and not over_columns(s, g.dims(s))):
         return
-    across, down = (k.columns[0] for k in g.reuse)
+    across, down = (side[0] for side in g.reuse)
     for tile in (*MMA_TILES, *FLAT_MMA_TILES) if g.block else MMA_TILES:
         rows, columns = mma_extent(tile)
         fits = rows < 2 * g.extent(down) and columns < 2 * g.extent(across) and not (g.block and g.most(down) % rows)
@@ -109,10 +111,10 @@ def _product_of_halves(s: ScopStatement) -> bool:
     """Whether a statement adds products of two elements of one half-precision type in float32."""
     if s.operator != "+=" or not isinstance(s.value, Cast) or s.value.dtype != "float32" or not isinstance(s.value.operand, Binary):
         return False
-    product = s.value.operand
-    operands = (product.left, product.right)
-    halves = product.dtype in ("float16", "bfloat16")
-    return product.op == "*" and halves and all(isinstance(a, Access) and a.dtype == product.dtype for a in operands)
+    value = s.value.operand
+    factors = (value.left, value.right)
+    halves = value.dtype in ("float16", "bfloat16")
+    return value.op == "*" and halves and all(isinstance(a, Access) and a.dtype == value.dtype for a in factors)
 
 
 def _mma_steps(g: StatementGroup, s: ScopStatement) -> Iterator[tuple[tuple[str, Distribution], ...]]:
@@ -153,7 +155,7 @@ def _tiles(g: StatementGroup) -> Sequence[Tile]:
 
 
 def _both(
-    g: StatementGroup, across: ReuseClass, down: ReuseClass, tile: Tile, warps: tuple[int, int], results_first: tuple[bool, bool]
+    g: StatementGroup, across: Sequence[int], down: Sequence[int], tile: Tile, warps: tuple[int, int], results_first: tuple[bool, bool]
 ) -> dict[int, Distribution]:
     """Threads and results of a tile dealt to both classes; what one has no use for, the other gets."""
     ty, tx, ry, rx = tile
@@ -162,11 +164,11 @@ def _both(
     def used(shares: Shares) -> int:
         return prod(share.threads * share.warps for share in shares.values())
 
-    columns = _dealt(g, across.columns, tx, rx, warps[1], results_first=also)
+    columns = _dealt(g, across, tx, rx, warps[1], results_first=also)
     left = tx // used(columns) if also else 1
-    rows = _dealt(g, down.columns, ty * left, ry, warps[0], results_first=first)
+    rows = _dealt(g, down, ty * left, ry, warps[0], results_first=first)
     if first and left == 1:
-        columns = _dealt(g, across.columns, tx * (ty // used(rows)), rx, warps[1], results_first=also)
+        columns = _dealt(g, across, tx * (ty // used(rows)), rx, warps[1], results_first=also)
     return columns | rows
 
 
@@ -218,37 +220,81 @@ def _steps(g: StatementGroup, s: ScopStatement, terms: int, columns: Sequence[Di
 
 
 def squares(g: StatementGroup) -> Iterator[GroupPlan]:
-    """A tile in shared memory that is read along one side and written along the other."""
-    for near in _orders(g):
-        yield from _squares(g, near[0]) if near else ()
+    """A square tile in shared memory that is read along one side and written along the other."""
+    s, dims = g.main, g.dims(g.main)
+    for a, near in product(g.accesses(s)[1:], (near[0] for near in _orders(g) if near)):
+        others = [c for c in g.columns if c != near and a.stride(dims[c]) == 1 and g.extent(c) >= SQUARE]
+        room = SQUARE * (SQUARE + 1) * a.bytes <= g.device.shared_bytes and min(g.extent(near), g.most_threads) >= SQUARE
+        if s.reduction or g.block or not (g.options.shared and others and room and a.affine) or a.stride(dims[near]) in (0, 1):
+            continue
+        # a thread has two elements of 2 bytes, so that a warp reads and writes 128 bytes of a row
+        pair = a.bytes <= 2 and g.options.vector != 1 and not g.lower(near) and g.extent(near) % 2 == 0
+        side = SQUARE * (2 if pair and min(g.extent(near), g.extent(others[0])) >= 2 * SQUARE else 1)
+        down = g.share(others[0], side, min(g.most_threads // SQUARE, SQUARE))
+        shares = {near: g.share(near, side, SQUARE, side // SQUARE), others[0]: down}
+        columns = tuple(shares.get(c) or g.whole(c) for c in g.columns)
+        yield GroupPlan(columns, (others[0], near), g.items(), shared=((s.name, a.access),))
 
 
 def elements(g: StatementGroup) -> Iterator[GroupPlan]:
-    """A thread for each element of the columns, or for several."""
+    """A thread for each vector of elements, or for several along a column that blocks share."""
     for near in _orders(g):
-        for power in range((_widest_vector(g, near[0]) if near else 1).bit_length()):
-            yield from _elements(g, near, 1 << power)
+        vector = _vector(g, [(s, g.dims(s)[near[0]]) for s in g.statements]) if near else 1
+        for power in range(vector.bit_length()):
+            plan, times = _strip(g, near, g.most_threads, 1 << power), IN_FLIGHT >> power
+            yield plan
+            while times > 1 and not g.main.reduction and not g.block:
+                wide = [c for c in near if plan.columns[c].tiles >= 2 * times]
+                whole = [c for c in wide if plan.columns[c].extent % (times * plan.columns[c].tile) == 0]
+                for c in [*whole, *wide][:1]:
+                    several = replace(plan.columns[c], tile=times * plan.columns[c].tile)
+                    yield replace(plan, columns=(*plan.columns[:c], several, *plan.columns[c + 1 :]))
+                times //= 2
 
 
 def shared_elements(g: StatementGroup) -> Iterator[GroupPlan]:
-    """Several threads for each element of the columns, neighbours for neighbouring ones."""
+    """Several threads for each element, neighbours for neighbouring ones: they share a sum, or a row that statements read again."""
+    lanes = {s.name: max(own, key=s.extent) for s in g.statements if (own := g.own_dims(s))}
+    if g.main.name not in lanes or not g.main.reduction or g.block:
+        return
+    extent = g.main.extent(lanes[g.main.name])
     for near in _orders(g):
-        yield from _lanes_first(g, near)
+        plan = _strip(g, near, min(WARP, g.most_threads), 1)
+        counts = [min(threads // plan.threads, extent // 2, WARP) for threads in ((g.most_threads,) if g.options.block else BLOCKS)]
+        for count in {1 << max(0, count - 1).bit_length() for count in (*counts, max(2, -(-extent // ROW_ELEMENTS)))}:
+            if 1 < count and count * plan.threads <= _most_lanes(g):
+                yield _along_lanes(g, plan, lanes, count)
+
+
+def rows(g: StatementGroup, in_memory: bool) -> Iterator[GroupPlan]:
+    """The threads of a block along a row, or along several short ones: of those that lie ``in_memory`` one by one, or of all others."""
+    lanes = {s.name: max(own, key=lambda d: g.nearness(s, d)) for s in g.statements if (own := g.own_dims(s))}
+    lane = lanes.get(g.main.name, "")
+    one_by_one = all(lane not in a.shifted and a.stride(lane) in (0, 1) for a in g.accesses(g.main))
+    # what lies along a window is read again for neighbouring results, which caches have: each of many results has a thread to itself
+    window = any(lane in a.shifted or (a.moves(lane) and not a.affine) for a in g.accesses(g.main))
+    if not lane or one_by_one != in_memory or (window and g.points >= g.device.processors * BLOCK):
+        return
+    longest = max(g.scop.statement(name).extent(dim) for name, dim in lanes.items())
+    pieces = -(-longest // _vector(g, _alike(g, lanes, g.main.name)))
+    least = _lane_threads(g, pieces, longest)
+    most = min(LANES * least, 1 << (pieces - 1).bit_length(), 1 << _most_lanes(g).bit_length() - 1)
+    for threads in dict.fromkeys((least, most if g.points < g.device.processors and not g.options.threads else least)):
+        # several short rows for a block, as long as every processor has one
+        left = g.block.threads // threads if g.block else min((g.options.block or 128) // threads, g.points // g.device.processors)
+        plan = _strip(g, [*reversed(g.columns)], max(1, left), 1)
+        yield _along_lanes(g, replace(plan, lane_first=False), lanes, threads)
 
 
 def _orders(g: StatementGroup) -> list[list[int]]:
     """The columns, the one that neighbouring threads go along first: that of most accesses, or that of the results."""
     s, dims = g.main, g.dims(g.main)
-    first = dict.fromkeys((max(g.columns, key=lambda c: g.nearness(s, dims[c]), default=0), *_unit_strides(g)))
+    unit = [c for c, dim in enumerate(dims) if g.accesses(s)[0].stride(dim) == 1 and g.extent(c) > 1]
+    first = dict.fromkeys((max(g.columns, key=lambda c: g.nearness(s, dims[c]), default=0), *unit))
     return [[c, *(other for other in reversed(g.columns) if other != c)] for c in first] if dims else [[]]
 
 
-def _unit_strides(g: StatementGroup) -> list[int]:
-    """The column along which results are neighbours."""
-    return [c for c, dim in enumerate(g.dims(g.main)) if g.accesses(g.main)[0].stride(dim) == 1 and g.extent(c) > 1]
-
-
-def _strip(g: StatementGroup, near: Sequence[int], threads: int, vector: int) -> dict[int, Distribution]:
+def _strip(g: StatementGroup, near: Sequence[int], threads: int, vector: int) -> GroupPlan:
     """Threads for the columns, as many in each block, and neighbours of a thread along the first."""
     shares: dict[int, Distribution] = {}
     for place, c in enumerate(near):
@@ -259,110 +305,37 @@ def _strip(g: StatementGroup, near: Sequence[int], threads: int, vector: int) ->
             count = min(threads, -(-count // WARP) * WARP)
         shares[c] = g.share(c, min(count * wide, g.most(c)), count, wide)
         threads //= count
-    return shares
-
-
-def _plan(g: StatementGroup, near: Sequence[int], shares: Shares) -> GroupPlan:
     order = tuple(c for c in reversed(near) if shares[c].shared_out)
     return GroupPlan(tuple(shares[c] for c in g.columns), order, g.items(), lane_first=True)
 
 
-def _elements(g: StatementGroup, near: Sequence[int], vector: int) -> Iterator[GroupPlan]:
-    """A thread for one vector of elements, or for several along a column that blocks share."""
-    shares = _strip(g, near, g.most_threads, vector)
-    yield _plan(g, near, shares)
-    times = IN_FLIGHT // vector
-    while not g.main.reduction and not g.block and times > 1:
-        wide = [c for c in near if shares[c].tiles >= 2 * times]
-        whole = [c for c in wide if shares[c].extent % (times * shares[c].tile) == 0]
-        for c in [*whole, *wide][:1]:
-            yield _plan(g, near, shares | {c: replace(shares[c], tile=times * shares[c].tile)})
-        times //= 2
-
-
-def _widest_vector(g: StatementGroup, column: int) -> int:
-    """Neighbours that a thread can take at once, where every statement moves by 0 or 1."""
-    moving = [(s, g.dims(s)[column]) for s in g.statements]
-    if g.lower(column) or any(a.stride(dim) not in (0, 1) for s, dim in moving for a in g.accesses(s)):
-        return 1
-    wide = g.options.vector or g.together(moving)
-    while wide > 1 and g.extent(column) % wide:
-        wide //= 2
-    return wide
-
-
-def _squares(g: StatementGroup, near: int) -> Iterator[GroupPlan]:
-    """A square tile that is read along one side and written along the other."""
-    s = g.main
-    if s.reduction or g.block or not g.options.shared or g.extent(near) < SQUARE or g.most_threads < SQUARE:
-        return
-    for a in g.accesses(s)[1:]:
-        others = [c for c, dim in enumerate(g.dims(s)) if c != near and a.stride(dim) == 1 and g.extent(c) >= SQUARE]
-        room = SQUARE * (SQUARE + 1) * a.bytes <= g.device.shared_bytes
-        if not a.affine or not room or a.stride(g.dims(s)[near]) in (0, 1) or not others:
-            continue
-        other, down = others[0], min(g.most_threads // SQUARE, SQUARE)
-        # a thread has two elements of 2 bytes, so that a warp reads and writes 128 bytes of a row
-        pair = a.bytes <= 2 and g.options.vector != 1 and not g.lower(near)
-        pair = pair and g.extent(near) % 2 == 0 and min(g.extent(near), g.extent(other)) >= 2 * SQUARE
-        each = 2 if pair else 1
-        shares = {near: g.share(near, each * SQUARE, SQUARE, each), other: g.share(other, each * SQUARE, down)}
-        columns = tuple(shares.get(c) or g.whole(c) for c in g.columns)
-        yield GroupPlan(columns, (other, near), g.items(), shared=((s.name, a.access),))
-
-
-def rows(g: StatementGroup, in_memory: bool) -> Iterator[GroupPlan]:
-    """The threads of a block along a row, or along several short ones: of those that lie ``in_memory`` one by one, or of all others."""
-    lanes = {s.name: max(own, key=lambda d: g.nearness(s, d)) for s in g.statements if (own := g.own_dims(s))}
-    lane = lanes.get(g.main.name)
-    one_by_one = all(lane not in a.shifted and a.stride(lane) in (0, 1) for a in g.accesses(g.main)) if lane else False
-    # what lies along a window is read again for neighbouring results, which caches have: each of many results has a thread to itself
-    window = any(lane in a.shifted or (a.moves(lane) and not a.affine) for a in g.accesses(g.main)) if lane else False
-    if lane is None or one_by_one != in_memory or (window and g.points >= g.device.processors * BLOCK):
-        return
-    ranges = {name: bounds(g.scop.statement(name), dim) for name, dim in lanes.items()}
-    # what runs along other lanes has vectors of its own, and shares no registers
-    vectors = {of: _lane_vector(g, {name: dim for name, dim in lanes.items() if ranges[name] == of}) for of in set(ranges.values())}
-    longest = max(upper - lower for lower, upper in ranges.values())
-    pieces = -(-longest // vectors[ranges[g.main.name]])
-    least = _lane_threads(g, pieces, longest)
-    most = min(LANES * least, 1 << (pieces - 1).bit_length(), 1 << _most_lanes(g).bit_length() - 1)
-    for threads in dict.fromkeys((least, most if g.points < g.device.processors and not g.options.threads else least)):
-        # several short rows for a block, as long as every processor has one
-        left = max(1, min((g.options.block or 128) // threads, g.points // g.device.processors))
-        if g.block:
-            left = max(1, g.block.threads // threads)
-        shares: dict[int, Distribution] = {}
-        for c in reversed(g.columns):
-            count = min(left, g.most(c))
-            shares[c] = g.share(c, count, count)
-            left //= count
-        order = tuple(c for c in g.columns if shares[c].shared_out)
-        yield _along_lanes(GroupPlan(tuple(shares[c] for c in g.columns), order, g.items()), g, lanes, threads, vectors)
-
-
-def _along_lanes(
-    plan: GroupPlan, g: StatementGroup, lanes: Mapping[str, str], threads: int, vectors: Mapping[tuple[int, int], int]
-) -> GroupPlan:
+def _along_lanes(g: StatementGroup, plan: GroupPlan, lanes: Mapping[str, str], threads: int) -> GroupPlan:
     """A plan with so many threads along a dimension of each statement that has one."""
     items = []
     for item in plan.items:
         if dim := lanes.get(item.statement):
             lower, upper = bounds(g.scop.statement(item.statement), dim)
-            item = replace(item, lane=(dim, Distribution(lower, upper - lower, upper - lower, threads, vectors.get((lower, upper), 1))))
+            vector = 1 if plan.lane_first else _vector(g, _alike(g, lanes, item.statement))
+            item = replace(item, lane=(dim, Distribution(lower, upper - lower, upper - lower, threads, vector)))
         items.append(item)
     return replace(plan, items=tuple(items), lane_threads=threads)
 
 
-def _lane_vector(g: StatementGroup, lanes: Mapping[str, str]) -> int:
-    """Neighbours that a thread takes at once: as many as fill 16 bytes, where all rows allow it."""
-    moving = [(g.scop.statement(name), dim) for name, dim in lanes.items()]
-    if any(a.stride(dim) not in (0, 1) for s, dim in moving for a in g.accesses(s)):
-        return 1
-    wide = g.options.vector or g.together(moving)
+def _alike(g: StatementGroup, lanes: Mapping[str, str], name: str) -> list[tuple[ScopStatement, str]]:
+    """The statements with a lane of the same range: others have vectors of their own, and share no registers."""
+    own = bounds(g.scop.statement(name), lanes[name])
+    return [(s, lanes[s.name]) for s in g.statements if s.name in lanes and bounds(s, lanes[s.name]) == own]
+
+
+def _vector(g: StatementGroup, moving: Sequence[tuple[ScopStatement, str]]) -> int:
+    """Neighbours along dimensions of statements that a thread takes at once: as many as fill 16 bytes of the widest type, or 4, where no
+    access jumps."""
+    accesses = [a.stride(dim) for s, dim in moving for a in g.accesses(s)]
+    sizes = [a.bytes for s, dim in moving for a in g.accesses(s) if a.stride(dim) == 1]
+    wide = g.options.vector or max(4, WIDE // max(sizes, default=WIDE))
     while wide > 1 and any(bound % wide for s, dim in moving for bound in bounds(s, dim)):
         wide //= 2
-    return wide
+    return 1 if set(accesses) - {0, 1} else wide
 
 
 def _most_lanes(g: StatementGroup) -> int:
@@ -375,19 +348,3 @@ def _lane_threads(g: StatementGroup, pieces_of_row: int, longest: int) -> int:
     if not threads:
         threads = min(pieces_of_row, 32) if longest <= 32 * 2 * ROW_ELEMENTS else -(-longest // ROW_ELEMENTS)
     return 1 << min(max(0, threads - 1).bit_length(), _most_lanes(g).bit_length() - 1)
-
-
-def _lanes_first(g: StatementGroup, near: Sequence[int]) -> Iterator[GroupPlan]:
-    """Neighbours along the columns, and several threads for each sum, or for each row that statements read again."""
-    lanes = {s.name: max(own, key=s.extent) for s in g.statements if (own := g.own_dims(s))}
-    lane = lanes.get(g.main.name)
-    if lane is None or not g.main.reduction or g.block:
-        return
-    extent = g.main.extent(lane)
-    shares = _strip(g, near, min(32, g.most_threads), 1)
-    plan = _plan(g, near, shares)
-    counts = [min(threads // plan.threads, extent // 2, 1 << 5) for threads in ((g.most_threads,) if g.options.block else BLOCKS)]
-    counts.append(max(2, -(-extent // ROW_ELEMENTS)))
-    for count in {1 << max(0, count - 1).bit_length() for count in counts}:
-        if 1 < count and count * plan.threads <= _most_lanes(g):
-            yield _along_lanes(plan, g, lanes, count, {})

@@ -74,7 +74,7 @@ class Phase:
         item, reuse, device = self.product, self.group.reuse, self.group.device
         if item is None or reuse is None:
             return 0.0
-        across, down = (k.columns[:1] if item.mma else k.columns for k in reuse)
+        across, down = (side[:1] if item.mma else side for side in reuse)
         sides = (down, across) if item.mma else (across, down)
         columns, along = self.plan.columns, [[self.plan.columns[c] for c in side] for side in sides]
         # threads that go on in the next row of an operand meet others in the banks of shared memory, of which there is a power of two

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -11,7 +11,6 @@ from math import prod
 from tcjit.grammar.affine import isl_name
 from tcjit.grammar.ast import Access
 from tcjit.grammar.dtypes import DTYPES
-from tcjit.mapping.footprint import WIDE
 from tcjit.mapping.gpu_nest import Distribution, StatementPlan
 from tcjit.mapping.group import Group
 from tcjit.mapping.machine import Device
@@ -61,14 +60,6 @@ class MemoryAccess:
 
     def stride(self, dim: str) -> int | None:
         return self.strides.get(dim, 0)
-
-
-@dataclass(frozen=True)
-class ReuseClass:
-    """Columns that the same operands move with, the one nearest in memory first."""
-
-    columns: tuple[int, ...]
-    points: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,11 +184,6 @@ class StatementGroup:
             score += prod(s.extent(d) for d in s.dims if a.moves(d)) * ((step == 1) - (step not in (0, 1)))
         return score, self.accesses(s)[0].stride(dim) == 1, s.extent(dim)
 
-    def together(self, moving: Iterable[tuple[ScopStatement, str]]) -> int:
-        """The neighbours along dimensions of statements that fill one access of 16 bytes, of the widest type among them; 4 at least."""
-        sizes = [a.bytes for s, dim in moving for a in self.accesses(s) if a.stride(dim) == 1]
-        return max(4, WIDE // max(sizes, default=WIDE))
-
     def along_rows(self, column: int) -> bool:
         """Whether a column counts rows of what is written, and of something kept that the main statement reads: threads then take rows
         that follow each other."""
@@ -206,32 +192,26 @@ class StatementGroup:
         return write.stride(dim) != 1 and any(a.tensor in self.kept and a.stride(dim) not in (0, 1) for a in reads)
 
     @cached_property
-    def reuse(self) -> tuple[ReuseClass, ReuseClass] | None:
-        """Of the columns along which some operands of the main statement move and others are read again, the class with the one nearest in
-        memory, then the largest other one; None where there are no two, or hardly a sum."""
-        s = self.main
-        reads = self.operands(s)
-        if not all(a.affine for a in reads) or prod(s.extent(d) for d in s.reduction) < 4:
+    def reuse(self) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        """The columns along which some operands of the main statement move and others are read again, by which these are, those nearest in
+        memory first: the class with the nearest one, then the largest other one. None where there are no two, or hardly a sum."""
+        s, operands = self.main, self.operands(self.main)
+        if not all(a.affine for a in operands) or prod(s.extent(d) for d in s.reduction) < 4:
             return None
-        by_use: dict[frozenset[int], list[int]] = {}
-        for c, dim in enumerate(self.dims(s)):
-            used = frozenset(n for n, a in enumerate(reads) if a.moves(dim))
-            if self.extent(c) > 1 and 0 < len(used) < len(reads):
-                by_use.setdefault(used, []).append(c)
-        write = self.accesses(s)[0]
 
         def distance(column: int) -> int:
-            step = write.stride(self.dims(s)[column])
+            step = self.accesses(s)[0].stride(self.dims(s)[column])
             return 1 << 62 if step is None else abs(step)
 
-        ranked = []
-        for columns in by_use.values():
-            columns.sort(key=lambda c: (distance(c), -c))
-            ranked.append(ReuseClass(tuple(columns), prod(self.extent(c) for c in columns)))
-        if len(ranked) < 2:
+        by_use: dict[frozenset[int], tuple[int, ...]] = {}
+        for c in sorted(self.columns, key=lambda c: (distance(c), -c)):
+            used = frozenset(n for n, a in enumerate(operands) if a.moves(self.dims(s)[c]))
+            if self.extent(c) > 1 and 0 < len(used) < len(operands):
+                by_use[used] = (*by_use.get(used, ()), c)
+        if len(by_use) < 2:
             return None
-        across = min(ranked, key=lambda k: distance(k.columns[0]))
-        return across, max((k for k in ranked if k is not across), key=lambda k: k.points)
+        across, *others = by_use.values()
+        return across, max(others, key=lambda columns: prod(self.extent(c) for c in columns))
 
 
 def bounds(s: ScopStatement, dim: str) -> tuple[int, int]:
