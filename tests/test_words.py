@@ -22,7 +22,6 @@ ALLOWED = {("tcjit/cli/doctor.py", "found")}  # a key of the JSON that the comma
 # modules that the mapping's next form replaces
 LEAVING = {
     *(f"tcjit/mapping/{name}.py" for name in "pad cases seeds".split()),
-    "tcjit/codegen/reduce.py",
 }
 
 

@@ -18,7 +18,7 @@ from tcjit.mapping.reduction import is_plain_product
 from tcjit.mapping.scop import ScopStatement
 
 BOUNDARY = 16  # bytes, on which shared arrays start
-WORTH = 0.9  # of the time of a tile, or of one thread for each element, that what comes after it may take: the model is rough
+WORTH = 0.9  # of the time of the plans before them that ways further down the list may take: the model is rough
 
 
 def plan_group(g: StatementGroup) -> GroupPlan:
