@@ -24,11 +24,12 @@ WORTH = 0.9  # of the time of the plans before them that ways further down the l
 def plan_group(g: StatementGroup) -> GroupPlan:
     """The plan of one group. A MappingError for options that the device cannot serve, and for those with which no tile fits."""
     _check(g.options, g.device)
-    options = g.options
-    tile = [plan for plan in (_tile(g),) if plan]
+    options, tile = g.options, _tile(g)
     asked = options.registers or len(options.threads) > 1 or options.reduction_tile or options.pipeline_stages
+    if tile and (asked or any(item.mma for item in tile.items)):
+        return replace(tile, vector=options.vector)
     best, least = None, inf
-    for plans in (tile,) if tile and asked else (tile, squares(g), rows(g, True), elements(g), rows(g, False), shared_elements(g)):
+    for plans in ([tile] if tile else [], squares(g), rows(g, True), elements(g), rows(g, False), shared_elements(g)):
         times = {plan: cycles([Phase(g, plan)]) for plan in plans}
         plan = min(times, key=lambda plan: times[plan], default=None)
         if plan is not None and times[plan] < WORTH * least:
@@ -67,18 +68,18 @@ def _check(options: Options, device: Device) -> None:
 
 
 def _tile(g: StatementGroup) -> GroupPlan | None:
-    """The fastest tile whose operands find room; None for what is no product of two operands that are read again."""
-    drafts = [*mma_tiles(g), *fma_tiles(g)]
+    """The fastest tile whose operands find room, one of tensor cores if any does; None without two operands that are read again."""
+    for draft in sorted(mma_tiles(g), key=lambda draft: Phase(g, draft).product_cycles()):
+        plan, _ = _with_operands(g, draft)
+        if _computes_whole_instructions(g, plan):
+            return plan
     refused: list[tuple[Access, int]] = []
-    for draft in sorted(drafts, key=lambda draft: Phase(g, draft).product_cycles()):
-        mma = any(item.mma for item in draft.items)
+    for draft in sorted(fma_tiles(g), key=lambda draft: Phase(g, draft).product_cycles()):
         plan, beyond = _with_operands(g, draft)
-        if mma and _computes_whole_instructions(g, plan):
-            return plan
         # what nobody asked for may be read where it lies
-        if not mma and (beyond is None or (plan.stages == 1 and not _more_asked(g))):
+        if beyond is None or (plan.stages == 1 and not _more_asked(g)):
             return plan
-        refused += [beyond] if beyond and not mma else []
+        refused.append(beyond)
     if refused:
         raise _too_large(g, *min(refused, key=lambda beyond: beyond[1]))
     return None
