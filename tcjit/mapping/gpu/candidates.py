@@ -18,7 +18,7 @@ from math import prod
 from tcjit.grammar.ast import Access, Binary, Cast
 from tcjit.mapping.assemble import UNROLLED
 from tcjit.mapping.footprint import WIDE
-from tcjit.mapping.gpu.statement_group import BLOCK, StatementGroup, bounds, over_columns
+from tcjit.mapping.gpu.statement_group import BLOCK, WARP, StatementGroup, bounds, over_columns
 from tcjit.mapping.gpu_nest import Distribution, GroupPlan
 from tcjit.mapping.reduction import is_plain_product
 from tcjit.mapping.scop import ScopStatement
@@ -32,7 +32,6 @@ STEP = 8  # terms of a reduction that pass through shared memory at once where t
 COPIED_BYTES = (4, 8)  # of the elements that one asynchronous instruction copies; neighbours of narrower ones together, or without it
 BLOCKS = (BLOCK, 2 * BLOCK, 4 * BLOCK)  # threads of a block whose threads share sums
 IDLE = 8  # results beside which there may be one that a thread computes in vain
-WARP = 32  # threads whose accesses to memory go together
 SQUARE = 32  # side of the tile that transposes a read
 IN_FLIGHT = 4  # elements of a thread whose loads are under way at once, at least
 ROW_ELEMENTS = 16  # of a row, for each thread, before more threads take it

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import log2, prod
 
-from tcjit.mapping.gpu.statement_group import MemoryAccess, StatementGroup
+from tcjit.mapping.gpu.statement_group import WARP, MemoryAccess, StatementGroup
 from tcjit.mapping.gpu_nest import GroupPlan, StatementPlan
 from tcjit.mapping.operations import operations
 from tcjit.mapping.scop import ScopStatement
@@ -18,7 +18,6 @@ from tcjit.mapping.strides import KEPT
 from tcjit.mapping.tile_time import LOAD, WARPS, BlockTile
 
 CALL = 10  # multiply-adds that a function takes as long as: an exponential, with its parts on the units for special functions
-WARP = 32  # threads whose accesses to memory go together
 SECTOR = 32  # bytes of memory that are read at once
 ISSUE = 2  # multiply-adds of a warp that an access takes beside what it moves: the instruction and its address
 LOADS = 8  # of a loop that are under way at once; of a short one, which is unrolled, all

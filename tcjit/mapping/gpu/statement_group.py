@@ -18,6 +18,7 @@ from tcjit.mapping.options import Options
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.strides import accesses, affine_form, involves, stride
 
+WARP = 32  # threads whose accesses to memory go together
 BLOCK = 256  # threads of a block where nothing else decides
 INVARIANT = ("statements", "main", "_accesses", "reuse", "internal")  # properties that do not depend on the blocks
 
