@@ -19,12 +19,6 @@ WORDS = frozenset(
     " quiet said settled sitting sittings soon stubborn sure told turned twin wanted won".split()
 )
 ALLOWED = {("tcjit/cli/doctor.py", "found")}  # a key of the JSON that the command prints
-# modules that the mapping's next form replaces
-LEAVING = {
-    *(f"tcjit/mapping/{name}.py" for name in "plan_atoms plan_columns plan_contraction".split()),
-    *(f"tcjit/mapping/{name}.py" for name in "plan_facts plan_gpu plan_rows".split()),
-    "tcjit/codegen/reduce.py",
-}
 
 
 def path_of(source: Path) -> str:
@@ -45,7 +39,7 @@ def names(source: Path) -> Iterator[tuple[int, str]]:
             yield from ((node.lineno, target.id) for target in node.targets if isinstance(target, ast.Name))
 
 
-@pytest.mark.parametrize("source", [path for path in SOURCES if path_of(path) not in LEAVING], ids=path_of)
+@pytest.mark.parametrize("source", SOURCES, ids=path_of)
 def test_no_private_words(source: Path) -> None:
     assert source.stem not in WORDS
     private = [(line, name) for line, name in names(source) if name.strip("_").lower() in WORDS]
@@ -58,13 +52,9 @@ def test_options_have_none_of_the_words() -> None:
     assert [option.name for option in Options.described() if option.name in WORDS] == []
 
 
-def test_modules_that_leave_are_still_there() -> None:
-    assert LEAVING <= {path_of(path) for path in SOURCES}
-
-
 def test_no_two_classes_share_a_name() -> None:
     places: dict[str, list[str]] = defaultdict(list)
-    for source in (path for path in SOURCES if path_of(path) not in LEAVING):
+    for source in SOURCES:
         for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef):
                 places[node.name.lstrip("_")].append(path_of(source))

@@ -1,8 +1,8 @@
-"""Products on tensor cores: below ``atoms``, the threads of a warp compute 16 by 8 results of 16 terms in one instruction.
+"""Products on tensor cores: below ``mma``, the threads of a warp compute 16 by 8 results of 16 terms in one instruction.
 
 The tree says which thread has which result; that is how the instruction deals them out. What it reads, the warp loads from shared memory
 together, 8 rows of 16 bytes at a time, each thread naming the row whose number it has. Guards are left out: rows and columns beyond the
-edge are computed of whatever lies there, and nobody stores them. The plan (``mapping/plan_atoms``) offers only what has this form.
+edge are computed of whatever lies there, and nobody stores them. The plan (``mapping/gpu/candidates``) offers only what has this form.
 """
 
 from __future__ import annotations

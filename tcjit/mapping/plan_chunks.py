@@ -10,12 +10,8 @@ from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names
 from tcjit.mapping.assignment import Assignment
 from tcjit.mapping.machine import Device
-from tcjit.mapping.plan_atoms import COLUMNS, ROWS
-from tcjit.mapping.plan_atoms import STAGES as ATOM_STAGES
-from tcjit.mapping.plan_atoms import STEPS as ATOM_STEPS
-from tcjit.mapping.plan_atoms import TILES as ATOM_TILES
 from tcjit.mapping.reduction import is_plain_product
-from tcjit.mapping.tile_time import STAGES, TILES, BlockTile, step_of
+from tcjit.mapping.tile_time import MMA_STAGES, MMA_STEPS, MMA_TILES, STAGES, TILES, BlockTile, mma_extent, step_of
 
 LEAST_TERMS = 64  # of a chunk
 WORTH = 0.8  # of the time without chunks that one with them may take: the model is rough
@@ -55,30 +51,32 @@ def _time(a: Assignment, sides: Sides, terms: int, chunks: int, device: Device) 
     """Cycles of all blocks of the fastest tile, and of the launch that combines their results."""
     down, across, others = sides
     fastest = min(
-        tile.cycles(-(-down // tile.sides[0]) * -(-across // tile.sides[1]) * others * chunks, -(-terms // chunks), device, rate)
-        for tile, rate in _tiles(a, sides, device)
+        tile.cycles(-(-down // rows) * -(-across // columns) * others * chunks, -(-terms // chunks), device, rate)
+        for rows, columns, tile, rate in _tiles(a, sides, device)
     )
     moved = 2 * chunks * prod(sides) * DTYPES[a.value.dtype].bytes
     return fastest + (device.costs.launch + moved / device.costs.l2_load if chunks > 1 else 0)
 
 
-def _tiles(a: Assignment, sides: Sides, device: Device) -> Iterator[tuple[BlockTile, float]]:
-    """The tiles that plans choose from, as far as the results reach, with the rate of their arithmetic."""
+def _tiles(a: Assignment, sides: Sides, device: Device) -> Iterator[tuple[int, int, BlockTile, float]]:
+    """The rows and columns of tiles that plans choose from, as far as the results reach, with the rate of their arithmetic."""
     down, across, _ = sides
     product = a.value.operand if isinstance(a.value, Cast) else a.value
     size = DTYPES[product.dtype].bytes
     ahead = "async_copy" in device.capabilities
     if product.dtype in ("float16", "bfloat16") and "mma" in device.capabilities and min(down, across) >= SMALLEST:
-        for wy, wx, ay, ax in ATOM_TILES:
-            rows, columns = wy * ay * ROWS, wx * ax * COLUMNS
-            stages = ATOM_STAGES[0] if ahead else 1
-            for lies in ((rows, columns), (columns, rows)):
-                if lies[0] <= down and lies[1] <= across:
-                    yield BlockTile(lies, (2 * ay, 2 * ax), wy * wx * device.warp, ATOM_STEPS[0], stages, size), device.costs.mma_rate
+        for tile in MMA_TILES:
+            lines, (wy, wx, my, mx) = mma_extent(tile), tile
+            step, stages = MMA_STEPS[0], MMA_STAGES[0] if ahead else 1
+            for rows, columns in (lines, lines[::-1]):
+                if rows <= down and columns <= across:
+                    block = BlockTile((2 * my, 2 * mx), wy * wx * device.warp, step, step * sum(lines) * size, stages)
+                    yield rows, columns, block, device.costs.mma_rate
         return
     for ty, tx, ry, rx in TILES:
         threads = min(ty, down), min(tx, across)
-        each = min(ry, -(-down // threads[0])), min(rx, -(-across // threads[1]))
-        rows, columns = threads[0] * each[0], threads[1] * each[1]
+        per_thread = min(ry, -(-down // threads[0])), min(rx, -(-across // threads[1]))
+        rows, columns = threads[0] * per_thread[0], threads[1] * per_thread[1]
         step, stages = (step_of(rows + columns), STAGES) if ahead and size >= 4 else (8, 1)
-        yield BlockTile((rows, columns), each, threads[0] * threads[1], step, stages, size), device.costs.fma_rate
+        block = BlockTile(per_thread, threads[0] * threads[1], step, step * (rows + columns) * size, stages)
+        yield rows, columns, block, device.costs.fma_rate

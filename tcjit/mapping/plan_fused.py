@@ -13,17 +13,17 @@ from dataclasses import dataclass, replace
 from tcjit.errors import MappingError
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.dependences import Dependences
+from tcjit.mapping.gpu.kernel_time import Phase, cycles
+from tcjit.mapping.gpu.plan_group import plan_group
+from tcjit.mapping.gpu.statement_group import BLOCK, BlockShape, StatementGroup
 from tcjit.mapping.gpu_nest import Distribution, GroupPlan, StatementPlan, by_kernel
 from tcjit.mapping.group import Group
-from tcjit.mapping.kernel_time import Phase, cycles
 from tcjit.mapping.live_ranges import split_live_range, split_ranges
 from tcjit.mapping.machine import Device
 from tcjit.mapping.marks import GridBlock
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.allocate import BOUNDARY, passed_on
 from tcjit.mapping.passes.fuse import same_box, shared_columns
-from tcjit.mapping.plan_facts import BLOCK, BlockShape, Facts
-from tcjit.mapping.plan_gpu import plan_facts, plan_gpu
 from tcjit.mapping.scop import Scop
 from tcjit.mapping.strides import accesses
 
@@ -31,6 +31,7 @@ TILES = (128, 64, 32, 16)  # values of the column of which a block takes several
 RESIDENT = (1, 2, 3, 4)  # blocks that a processor is to hold at once
 RESERVED = 1024  # bytes of shared memory that the system takes for each block
 SMALL = 2048  # bytes of shared memory for what a block keeps beside tiles and pieces: statistics of rows, parts of reductions
+CLOSE = 1.05  # of the least time that ways take which are as good
 WORTH = 0.9  # of the time of kernels of their own that a fused one may take: the model is rough
 
 Columns = Sequence[Mapping[str, str]]  # statement -> dimension
@@ -53,7 +54,7 @@ class Plans:
 
 def plan_fused(scop: Scop, deps: Dependences, groups: Sequence[Group], options: Options, device: Device) -> Plans:
     """The plans of all groups; those that go on in the kernel of the group before them are marked ``fused``."""
-    alone = [Phase(Facts(scop, group, options, device), plan_gpu(scop, group, options, device)) for group in groups]
+    alone = [Phase(g, plan_group(g)) for g in (StatementGroup(scop, group, options, device) for group in groups)]
     plans: list[GroupPlan] = []
     ranges: dict[str, str] = {}
     considered: list[str] = []
@@ -63,7 +64,7 @@ def plan_fused(scop: Scop, deps: Dependences, groups: Sequence[Group], options: 
             plans.append(alone[len(plans)].plan)
             continue
         plans += [replace(phase.plan, fused=number > 0) for number, phase in enumerate(fused)]
-        split = fused[0].facts.scop
+        split = fused[0].group.scop
         ranges |= {t.name: tensor for t, tensor in split_ranges(scop, split)}
         scop = split
     return Plans(scop, tuple(plans), ranges, tuple(considered))
@@ -71,33 +72,37 @@ def plan_fused(scop: Scop, deps: Dependences, groups: Sequence[Group], options: 
 
 def _fused(scop: Scop, deps: Dependences, alone: Sequence[Phase], considered: list[str]) -> list[Phase] | None:
     """The first groups in one kernel, as many as save the most; None where they are better alone. Adds what was ``considered``."""
-    options = alone[0].facts.options
+    options = alone[0].group.options
     if options.fusion == "minimal" or not options.shared or scop.parameters:
         return None
     best: tuple[float, list[Phase] | None] = (0.0, None)
-    for count, columns in _chains(scop, deps, [phase.facts.group for phase in alone]):
+    for count, columns in _chains(scop, deps, [phase.group.group for phase in alone]):
         own = sum(cycles([phase]) for phase in alone[:count])
-        ways = [(cycles(way), way) for way in _ways([replace(phase.facts, scop=scop) for phase in alone[:count]], columns)]
-        time, phases = min(ways, key=_time_and_blocks, default=(0.0, None))
+        ways = [(cycles(way), way) for way in _ways([replace(phase.group, scop=scop) for phase in alone[:count]], columns)]
+        time, phases = _best(ways)
         considered.append(f"{_tensors(alone[:count])} in one kernel: {_estimate(time, own, phases)}")
         if phases is not None and time < WORTH * own and own - time > best[0]:
             best = own - time, phases
     return best[1]
 
 
-def _time_and_blocks(way: tuple[float, Sequence[Phase]]) -> tuple[float, int]:
-    """Of ways that take as long, one with several blocks of a processor is better: one computes while others wait."""
-    time, phases = way
-    block = phases[0].facts.block
-    return time, -min(block.resident, 2) if block else 0
+def _best(ways: Sequence[tuple[float, list[Phase]]]) -> tuple[float, list[Phase] | None]:
+    """The fastest way; of some that take about as long, one with several blocks of a processor: one computes while others wait."""
+    least = min((time for time, _ in ways), default=0.0)
+    return min(((time, way) for time, way in ways if time <= least * CLOSE), key=_blocks_and_time, default=(0.0, None))
+
+
+def _blocks_and_time(way: tuple[float, Sequence[Phase]]) -> tuple[int, float]:
+    block = way[1][0].group.block
+    return -min(block.resident, 2) if block else 0, way[0]
 
 
 def _tensors(phases: Sequence[Phase]) -> str:
-    return " | ".join(" ".join(dict.fromkeys(s.tensor for s in phase.facts.statements)) for phase in phases)
+    return " | ".join(" ".join(dict.fromkeys(s.tensor for s in phase.group.statements)) for phase in phases)
 
 
 def _estimate(time: float, own: float, phases: Sequence[Phase] | None) -> str:
-    block = phases[0].facts.block if phases else None
+    block = phases[0].group.block if phases else None
     if block is None:
         return "no tile fits in shared memory"
     kept = ", ".join(sorted(block.kept))
@@ -119,11 +124,11 @@ def _chains(scop: Scop, deps: Dependences, groups: Sequence[Group]) -> list[tupl
     return found
 
 
-def _ways(chain: Sequence[Facts], columns: Columns) -> Iterator[list[Phase]]:
+def _ways(chain: Sequence[StatementGroup], columns: Columns) -> Iterator[list[Phase]]:
     """Plans with which groups can run in one kernel."""
     scop, device = _split(chain), chain[0].device
-    chain = [replace(facts, scop=scop) for facts in chain]
-    chain = [replace(facts, group=_shared_first(facts.group, columns)) for facts in chain]
+    chain = [replace(g, scop=scop) for g in chain]
+    chain = [replace(g, group=_shared_first(g.group, columns)) for g in chain]
     for several, column in enumerate(columns):
         name, dim = next(iter(column.items()))
         extent = scop.statement(name).extent(dim)
@@ -143,17 +148,17 @@ def _shared_first(group: Group, columns: Columns) -> Group:
     return Group(group.statements, (*shared, *(column for column in group.columns if column not in shared)))
 
 
-def _handed(chain: Sequence[Facts]) -> set[str]:
+def _handed(chain: Sequence[StatementGroup]) -> set[str]:
     """The tensors that a group writes and another one uses."""
-    written = [{s.tensor for s in facts.statements} for facts in chain]
-    used = [{a.tensor for s in facts.statements for a in accesses(s)} for facts in chain]
+    written = [{s.tensor for s in g.statements} for g in chain]
+    used = [{a.tensor for s in g.statements for a in accesses(s)} for g in chain]
     return {t for n, tensors in enumerate(written) for m, others in enumerate(used) if n != m for t in tensors & others}
 
 
-def _split(chain: Sequence[Facts]) -> Scop:
+def _split(chain: Sequence[StatementGroup]) -> Scop:
     """The scop, where what groups hand to each other in a tensor that has to be in memory later is a temporary of its own."""
     scop = chain[0].scop
-    inside = {name for facts in chain for name in facts.group.statements}
+    inside = {name for g in chain for name in g.group.statements}
     for tensor in sorted(_handed(chain)):
         users = {s.name for s in scop.statements if any(a.tensor == tensor for a in accesses(s))}
         if scop.tensor(tensor).role == "output" or not users <= inside:
@@ -161,14 +166,14 @@ def _split(chain: Sequence[Facts]) -> Scop:
     return scop
 
 
-def _kept(chain: Sequence[Facts], values: Mapping[int, int]) -> dict[str, int]:
+def _kept(chain: Sequence[StatementGroup], values: Mapping[int, int]) -> dict[str, int]:
     """The temporaries that groups hand to each other, and their bytes in a block of so many values of columns; nothing where one of them
     has to stay in memory."""
     scop = chain[0].scop
     plans = []
-    for facts in chain:
-        blocks = tuple(Distribution(facts.lower(c), facts.extent(c), values.get(c, facts.extent(c))) for c in facts.columns)
-        plans.append(GroupPlan(blocks, (), tuple(StatementPlan(s.name, facts.dims(s)) for s in facts.statements)))
+    for g in chain:
+        blocks = tuple(Distribution(g.lower(c), g.extent(c), values.get(c, g.extent(c))) for c in g.columns)
+        plans.append(GroupPlan(blocks, (), tuple(StatementPlan(s.name, g.dims(s)) for s in g.statements)))
     found: dict[str, int] = {}
     for storage in scop.tensors:
         buffer = passed_on(scop, plans, storage, GridBlock(0))
@@ -177,17 +182,17 @@ def _kept(chain: Sequence[Facts], values: Mapping[int, int]) -> dict[str, int]:
     return found if _handed(chain) <= set(found) else {}
 
 
-def _phases(chain: Sequence[Facts], shape: BlockShape) -> list[Phase] | None:
+def _phases(chain: Sequence[StatementGroup], shape: BlockShape) -> list[Phase] | None:
     """A plan for each group; None unless their blocks are the same, and all operands of products find room in shared memory, in the
     steps and stages that options ask for."""
-    products = [facts for facts in chain if facts.main.reduction and len(accesses(facts.main)) > 3]
+    products = [g for g in chain if g.main.reduction and len(accesses(g.main)) > 3]
     each = replace(shape, room=shape.room // max(1, len(products)))
     made: dict[int, Phase] = {}
-    for number, facts in sorted(enumerate(chain), key=lambda pair: pair[1] not in products):
+    for number, g in sorted(enumerate(chain), key=lambda pair: pair[1] not in products):
         threads = max([BLOCK, *(phase.plan.threads for phase in made.values())])
-        within = replace(facts, block=replace(each, threads=min(threads, facts.most_threads)))
+        within = g.within(replace(each, threads=min(threads, g.most_threads)))
         try:
-            made[number] = Phase(within, plan_facts(within))
+            made[number] = Phase(within, plan_group(within))
         except MappingError:
             return None
     phases = [made[number] for number in range(len(chain))]

@@ -10,6 +10,10 @@ from tcjit.mapping.machine import Device
 
 # threads along rows and columns of a block's tile, and results of one thread along them
 TILES = ((16, 16, 8, 8), (16, 16, 4, 4), (8, 16, 4, 4), (16, 16, 2, 2), (8, 16, 2, 2), (8, 8, 2, 2), (16, 16, 1, 1), (8, 8, 1, 1))
+# warps down and across a block's tile on tensor cores, and instructions of one warp down and across
+MMA_TILES = ((2, 2, 4, 8), (2, 4, 4, 4), (2, 2, 2, 4), (2, 2, 1, 2), (1, 2, 1, 2))
+MMA_STAGES = (3, 2, 1)  # of the copies: asynchronous ones keep the next steps out of the registers, which the results fill
+MMA_STEPS = (64, 32, 16)  # terms that pass through shared memory at once: 128 bytes of a row, or what divides it; at least an instruction's
 WARPS = 1.5  # of a scheduler, on average, of which one computes while another waits for shared memory
 LOAD = 4  # multiply-adds of a warp that take as long as a load from shared memory
 ADDRESSES = 32  # registers of a thread beside its results and operands
@@ -20,16 +24,15 @@ STAGES = 3  # of copies that run ahead
 
 @dataclass(frozen=True)
 class BlockTile:
-    """A block's tile: its ``sides``, results of a thread along them, its ``threads``; terms of a ``step``, and pieces of the operands in
-    shared memory at once (``stages``), in elements of so many ``bytes``; ``vectors``: the neighbours that a thread loads at once along the
-    sides; ``most``: blocks of a processor at once, at most."""
+    """A block's tile: results of a thread along its sides, its ``threads``; terms of a ``step``, and ``bytes`` of the operands in one, as
+    many times as there are ``stages`` in shared memory at once; ``vectors``: the neighbours that a thread loads at once along the sides;
+    ``most``: blocks of a processor at once, at most."""
 
-    sides: Sequence[int]
     per_thread: Sequence[int]
     threads: int
     step: int
+    bytes: int
     stages: int = 1
-    bytes: int = 4
     vectors: Sequence[int] = (4, 4)
     most: int = 32
 
@@ -46,13 +49,13 @@ class BlockTile:
         step, latency = self.step * term, device.costs.load_latency
         waves = -(-blocks // (device.processors * resident))
         alone = step + latency if self.stages == 1 else max(step, latency / (self.stages - 1))
-        waiting = waves * -(-terms // self.step) * alone
+        waiting = waves * ((-(-terms // self.step) - 1) * alone + step)  # the first wait is part of a block's start
         return max(-(-blocks // device.processors) * terms * term, waiting) + waves * device.costs.block
 
     def _resident(self, device: Device) -> int:
         """Blocks of a processor at once."""
         registers = prod(self.per_thread) + 2 * sum(self.per_thread) + ADDRESSES
-        shared = self.stages * self.step * sum(self.sides) * self.bytes
+        shared = max(1, self.stages * self.bytes)
         threads = min(device.resident_threads, device.registers // registers)
         return max(1, min(threads // self.threads, device.max_shared_bytes // shared, device.resident_blocks, self.most))
 
@@ -61,3 +64,8 @@ def step_of(lines: int) -> int:
     """The terms that pass through shared memory at once, where copies run ahead, of a tile with so many rows and columns together."""
     least, most = STEPS
     return max(least, min(most, 1 << (STEP_ELEMENTS // lines).bit_length() - 1))
+
+
+def mma_extent(tile: tuple[int, int, int, int]) -> tuple[int, int]:
+    """The rows and columns of one of ``MMA_TILES``: an instruction computes 16 by 8 results."""
+    return tile[0] * tile[2] * 16, tile[1] * tile[3] * 8

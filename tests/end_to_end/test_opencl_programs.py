@@ -21,7 +21,8 @@ PROGRAMS, SHARDS, SEED = 18, 6, 20240601
 WATCHED = 12
 SAVED = sorted(REGRESSIONS.glob("*.tc"))
 TEXT = "def mm(float(M, K) A, float(K, N) B) -> (C) { C(m, n) +=! A(m, k) * B(k, n) }"
-MATMUL = Case(TEXT, {"A": (20, 20), "B": (20, 33)}, {n: Fill("float32", "small", 1, -3, 3) for n in "AB"}, exact=True)
+FILLS = {name: Fill("float32", "small", 1, -3, 3) for name in "AB"}
+MATMUL = Case(TEXT, {"A": (20, 20), "B": (20, 33)}, FILLS, exact=True, options=Options(reduction_tile=8))  # three steps
 BARRIER = "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);"
 
 

@@ -1,6 +1,6 @@
 """Which groups share a kernel on a GPU, what stays in shared memory between them, and what is proved of temporaries for live ranges.
 
-Modules: mapping.plan_fused mapping.kernel_time mapping.live_ranges
+Modules: mapping.plan_fused mapping.gpu.kernel_time mapping.live_ranges
 """
 
 from __future__ import annotations

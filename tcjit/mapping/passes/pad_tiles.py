@@ -12,9 +12,9 @@ import islpy as isl
 
 from tcjit.errors import MappingError
 from tcjit.grammar.affine import isl_name
+from tcjit.mapping.gpu.statement_group import over_columns
 from tcjit.mapping.gpu_nest import GroupPlan, StatementPlan
 from tcjit.mapping.isl import constraint_text, images, points
-from tcjit.mapping.plan_facts import over_columns
 from tcjit.mapping.scop import ScopStatement
 from tcjit.mapping.scop_builder import LoweredScop, ScopBuilder, identity_alias, plain_dims
 from tcjit.mapping.storage import Bounds, Storage

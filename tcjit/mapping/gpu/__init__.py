@@ -1,0 +1,1 @@
+"""Plans for a GPU: which threads compute which instances of a group of statements."""
