@@ -29,7 +29,7 @@ def combine_in_blocks(before: Assignments) -> Assignments:
         return unchanged
     (count,) = counts
     small = _small(before, {a.tensor for a in combined}, count)
-    if not small:
+    if count < 2 or not small:
         return unchanged
     temporaries = Temporaries(before)
     copies = {}
