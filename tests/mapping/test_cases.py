@@ -52,7 +52,7 @@ def test_very_many_parts_stay_one_statement(parts: int, statements: int) -> None
 
 def test_what_a_later_assignment_goes_on_with_stays_in_one_piece():
     text = """
-    def f(float(N,C) A, float(N,D) B) -> (Y) {
+    def f(float(N,C) A, float(N,D) B) -> (T, Y) {
         T(n,c) = c < C ? A(n,c) : B(n,c-C) where c in 0:C+D
         Y(n,c) = fmax(T(n,c), 0.0)
     }

@@ -56,6 +56,7 @@ def test_chains(body: str, value: str | None) -> None:
         "A(i,j) = exp(X(i,j))  O(i,j) = A(i,j) * A(i,j)",  # takes long, and is mentioned twice
         "A(i) = U(i) * 2  O(i,j) = A(i) + X(i,j)",  # an element for many
         "A(i,j) = X(i,j) * 2  O(i) +=! A(i,j)",  # a reduction
+        "A(i,j) = X(i,j) * 2  O(i) = A(i,int64(U(i)))",  # an element that data pick
         "A(i,j) = X(i,j) * 2  O(i,j) = A(i,j) + A(N-1-i,j)",  # two elements
         "A(i,j) = X(i,j) * 2  B(i,j) = A(i,j) + 1  O(i,j) = A(i,j) * B(i,j)",  # two readers: what reads them both is one
         "A(i,j) = X(i,j) * 2  O(i,j) = A(i,j) where i in 0:20",  # a part

@@ -73,7 +73,8 @@ def _substituted(a: Assignment, reader: Assignment) -> Expr | None:
     pairs = zip(a.subscripts, mentions[0].subscripts, strict=True)
     names = {own.name: other.name for own, other in pairs if isinstance(own, Index) and isinstance(other, Index)}
     own, others = ({name: (lower, upper) for name, lower, upper in one.bounds} for one in (a, reader))
-    if sorted(names.values()) != sorted(others) or any(own[name] != others[other] for name, other in names.items()):
+    same = len(names) == len(own) and sorted(names.values()) == sorted(others)
+    if not same or any(own[name] != others[other] for name, other in names.items()):
         return None
     value = with_names(a.value, names)
     nodes = sum(1 for _ in walk(reader.value)) + len(mentions) * sum(1 for _ in walk(value))
