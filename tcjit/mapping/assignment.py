@@ -15,6 +15,7 @@ from tcjit.grammar.affine import affine, guarded_accesses
 from tcjit.grammar.arithmetic import index
 from tcjit.grammar.ast import Access, Expr, Program, Statement
 from tcjit.grammar.printer import show
+from tcjit.grammar.walk import walk
 from tcjit.mapping.isl import context
 from tcjit.mapping.nest.tiled_statement import TiledStatement
 from tcjit.mapping.outer_loops import OuterLoops
@@ -65,6 +66,12 @@ class Assignment:
     def inputs(self) -> set[str]:
         """The tensors that the value reads."""
         return {access.tensor for access in self.reads}
+
+    @property
+    def tensors_read(self) -> set[str]:
+        """The tensors that value, subscripts and start read."""
+        exprs = (self.value, *self.subscripts, *([self.start] if self.start is not None else []))
+        return {part.tensor for expr in exprs for part in walk(expr) if isinstance(part, Access)}
 
     @property
     def final(self) -> bool:

@@ -20,7 +20,7 @@ from tcjit.grammar.arithmetic import index, plus, total
 from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index, Select
 from tcjit.grammar.dtypes import DTYPES, holds
 from tcjit.grammar.polynomial import names
-from tcjit.grammar.walk import children, rebuild, same_node, walk, wide_factors, with_index, with_indices, with_names
+from tcjit.grammar.walk import children, rebuild, same_node, wide_factors, with_index, with_indices, with_names
 from tcjit.mapping.assignment import Assignment, Assignments, to_scop, to_statement
 from tcjit.mapping.isl import images, points
 from tcjit.mapping.nest.restrict import is_chosen
@@ -106,9 +106,8 @@ class _Replacement:
         """Values in the place of elements that were given them before, of what has not changed since; nothing in the place of a temporary
         that is not read any more."""
         if not new:
-            read = {node.tensor for a in self.program for expr in (a.value, *a.subscripts, *([a.start] if a.start is not None else []))
-                    for node in walk(expr) if isinstance(node, Access)}  # fmt: skip
-            return "what is read is not computed" if self.before[old.tensor].role != "temporary" or old.tensor in read else ""
+            read = any(old.tensor in a.tensors_read for a in self.program)
+            return "what is read is not computed" if read or self.before[old.tensor].role != "temporary" else ""
         before, after = self.programs
         gone = {a.tensor for a, parts in zip(before.assignments, after.replaced, strict=True) if not parts}
         end = next(number for number, a in enumerate(before.assignments) if a is old)

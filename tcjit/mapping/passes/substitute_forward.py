@@ -25,7 +25,7 @@ def substitute_forward(before: Assignments) -> Assignments:
     for position, a in enumerate(program):
         if a is None or not _is_candidate(before, a):
             continue
-        readers = [number for number, other in enumerate(program) if other is not None and a.tensor in _used(other)]
+        readers = [number for number, other in enumerate(program) if other is not None and a.tensor in other.tensors_read]
         writers = [other for other in program if other is not None and other.tensor == a.tensor]
         if len(readers) != 1 or len(writers) != 1 or readers[0] < position:
             continue
@@ -42,12 +42,6 @@ def _is_candidate(before: Assignments, a: Assignment) -> bool:
     whole = sorted(sub.name for sub in a.subscripts if isinstance(sub, Index)) == sorted(name for name, _, _ in a.bounds)
     typed = storage.dtype == a.value.dtype and storage.dtype not in ROUNDED
     return storage.role == "temporary" and a.is_elementwise and whole and len(a.subscripts) == len(a.bounds) and typed
-
-
-def _used(a: Assignment) -> set[str]:
-    """The tensors that an assignment reads, in subscripts and starts too."""
-    return {part.tensor for expr in (a.value, *a.subscripts, *([a.start] if a.start is not None else [])) for part in walk(expr)
-            if isinstance(part, Access)}  # fmt: skip
 
 
 def _may_fail(value: Expr) -> bool:
