@@ -164,7 +164,7 @@ def _lane_choices(scop: Scop, group: Group, prefer: int | None) -> tuple[tuple[s
         candidates = [d for d in s.dims if s.extent(d) > 1 and score(d)[1] > 0]
         costly = any(isinstance(part, Call) for part in walk(s.value))
         if prefer is not None and not s.reduction and not costly:  # lanes that only gather or scatter are slower than none
-            candidates = [d for d in candidates if all(stride(scop, a, d) in (0, 1) for a in accesses(s))]
+            candidates = [d for d in candidates if all(stride(scop, a, d) in (-1, 0, 1) for a in accesses(s))]
         if candidates:
             chosen.append((name, max(candidates, key=score)))
     return tuple(chosen)

@@ -205,3 +205,9 @@ def test_short_padded_rows(shape: tuple[int, int, int], offset: int) -> None:
     kernel = tcjit.define(text).f.compile(x)
     assert ("tc_copy_padded(&" in kernel.source) == (shape[2] + 2 * offset <= 64)
     assert torch.equal(kernel(x), torch.nn.functional.pad(x, (offset,) * 4))
+
+
+def test_reversed_rows_are_lanes() -> None:
+    x = torch.randn(9, 40, dtype=torch.float64)
+    kernel = tcjit.define("def f(double(M,N) X) -> (O) { O(m,n) = X(m,N - 1 - n) where n in 0:N }").f.compile(x)
+    assert "#pragma omp simd" in kernel.source and torch.equal(kernel(x), x.flip(1))

@@ -78,6 +78,9 @@ def _worth(a: Assignment, temporaries: Temporaries, before: Assignments, target:
             return _row_chunks(a, temporaries, before, target)
         asked = CPU_CHUNKS if terms < ACCURATE else min(longest, max(CPU_CHUNKS, terms // ACCURATE_CHUNK))
         ordered = _outermost_first(a, temporaries, before)
+        outermost = ordered[0][2] - ordered[0][1]
+        if not _reuses(a) and outermost >= max(CPU_CHUNKS, terms // ACCURATE):
+            asked = min(asked, outermost)  # fewer leave whole stretches of memory, whose terms nests sum in blocks
         cut = _chunks(a, asked, target, ordered)
         rows = len(ordered) > 1 and cut.dim == ordered[-1][0]
         return min(asked, max(CPU_CHUNKS, (cut.upper - cut.lower) // RUN)) if rows else asked
@@ -152,8 +155,7 @@ def _chunks(a: Assignment, asked: int, target: Machine | Device, terms: Bounds) 
     innermost = len(terms) > 1 and dim == terms[-1][0]  # parts of rows would be short runs
     # the outermost loop that is long enough, which leaves long runs, but where operands that are read again are better in long parts
     if isinstance(target, Device) or upper - lower < LONG or innermost or not _reuses(a):
-        least = max(CPU_CHUNKS, asked // 4) if isinstance(target, Machine) else asked  # a few less leave longer runs
-        dim, lower, upper = next((bound for bound in terms if bound[2] - bound[1] >= min(least, asked)), (dim, lower, upper))
+        dim, lower, upper = next((bound for bound in terms if bound[2] - bound[1] >= asked), (dim, lower, upper))
     extent, line = upper - lower, LINE // DTYPES[a.value.dtype].bytes
     if dim in a.dynamic:  # of one size: their number follows from the call, and suffices at the least value of a dynamic size too
         size = -(-extent // min(extent, asked * MAX_DYNAMIC_RATIO))
