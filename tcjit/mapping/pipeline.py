@@ -298,7 +298,7 @@ class _CpuMapping:
         proof = self.proof(scop, deps)
         every = proof if self.prove == "every" else None
         groups = self.steps.run("fused_groups", fused_groups, scop, deps, options)
-        self.step(fuse, every, scop, groups)
+        self.step(fuse, every, scop, groups)  # that groups may share loops is proved of a tree; tiles are made from the groups
         plans = [plan_loops(scop, group, options, self.machine) for group in groups]
         tree = self.step(tile, every, scop, groups, plans, self.counter)
         tree = self.step(parallelise, every, scop, tree, options)

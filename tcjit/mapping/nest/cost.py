@@ -393,8 +393,8 @@ class _Use:
         together = any(map(operand.is_contiguous, along))
         before = all(part in costs.once for part in walk(operand.value) if isinstance(part, Access))
         # rows of results are packed in vectors
-        parts = operand.is_packed and (self.moves or not any(map(operand.is_contiguous, s.outputs)))
-        transpose = core.transpose * (PACKED * len(operand.flats) if parts else 1)
+        packed = operand.is_packed and (self.moves or not any(map(operand.is_contiguous, s.outputs)))
+        transpose = core.transpose * (PACKED * len(operand.flats) if packed else 1)
         self.copy = size * ((core.copy if together else transpose) + more) / (costs.iterations if before else 1)
         self.copyable = not costs.over_terms and operand.value not in costs.kept and operand.is_copyable(s.extents)
         loaded = 2 if self.bytes == core.element else 1  # the greatest stride of lanes that loads do not gather

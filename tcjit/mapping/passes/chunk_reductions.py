@@ -53,7 +53,6 @@ class _Chunks:
 
 def chunk_reductions(before: Assignments, options: Options, target: Machine | Device) -> Assignments:
     """The program with the reductions in chunks that are worth it on the target, or of which the options say so."""
-
     return rewrite(before, partial(chunk_reduction, before=before, options=options, target=target))
 
 

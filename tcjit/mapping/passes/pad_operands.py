@@ -14,11 +14,10 @@ from tcjit.mapping.machine import Machine
 from tcjit.mapping.nest.narrow_factors import is_narrow_product, with_conditions_inside
 from tcjit.mapping.outer_loops import OuterLoops
 from tcjit.mapping.pad import WORTH_NEST, WORTH_PADDING, Padding, in_order, padded_read, paddings
+from tcjit.mapping.passes.expand_operands import LONG
 from tcjit.mapping.plan_chunks import product_sides
 from tcjit.mapping.reduction import is_plain_product, is_product
 from tcjit.mapping.storage import Storage
-
-LONG = 4  # vectors along a dimension of results that are worth lanes instead of half a one along memory
 
 
 def pad_operands(before: Assignments, machine: Machine | None) -> Assignments:

@@ -272,6 +272,7 @@ class _ReductionTiling:
             return sum(plan.estimate.cycles for plan in plans) + sum(map(self.copying, copies))
 
     def copying(self, copy: Assignment) -> float:
+        """Cycles of a copy."""
         elements = prod(upper - lower for _, lower, upper in copy.bounds)
         return self.core.copy_cycles(elements, together=copy.subscripts == copy.reads[0].subscripts)
 
