@@ -10,6 +10,7 @@ from math import prod
 from tcjit.codegen.half_vectors import HALF, rounding_lines, unrounded
 from tcjit.codegen.tile_results import TileResults
 from tcjit.codegen.tile_text import TileText, braces
+from tcjit.errors import MappingError
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access
 from tcjit.grammar.walk import walk
@@ -176,10 +177,10 @@ class TileEpilogue:
                 tests.append(f"{value} {'==' if check.equality else '>='} 0")
             else:
                 step = check.coefficients[lane]
-                assert step < 0 and not check.equality, "lanes end"
+                if step > 0 or check.equality or counts:
+                    raise MappingError("lanes of what follows a reduction do not end once, and only there", hint="vector_width=1")
                 last = value if step == -1 else f"tc_floor_quotient({value}, {-step})"
                 counts.append(f"({last} - tc_o_{lane} + 1)")
-        assert len(counts) <= 1, "lanes end only once"
         return tests, counts
 
     def element_at(self, flat: FlatAccess, inside: Mapping[str, str]) -> str:
