@@ -168,7 +168,7 @@ class TileEpilogue:
     def limits(self, row: Mapping[str, str]) -> tuple[list[str], list[str]]:
         """What must hold of a row of results that is stored, and how many of its lanes there are."""
         lane = self.tile.nest.leaf.lane
-        tests, counts = self.tile.after_overlaps(row), []
+        tests, counts = self.tile.after_overlaps(row), list[str]()
         for check in self.tile.tiled.tiles.edges:
             terms = [f"{c} * (tc_o_{dim} + {row.get(dim, 0)})" for dim, c in check.coefficients.items() if dim != lane]
             terms += [f"{c} * {size}" for size, c in check.sizes.items()]
@@ -178,7 +178,7 @@ class TileEpilogue:
             else:
                 step = check.coefficients[lane]
                 if step > 0 or check.equality or counts:
-                    raise MappingError("lanes of what follows a reduction do not end once, and only there", hint="vector_width=1")
+                    raise MappingError("the results of a nest with an epilogue have conditions that its lanes cannot end at", hint="vector_width=1")
                 last = value if step == -1 else f"tc_floor_quotient({value}, {-step})"
                 counts.append(f"({last} - tc_o_{lane} + 1)")
         return tests, counts
