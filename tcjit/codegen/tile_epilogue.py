@@ -178,7 +178,7 @@ class TileEpilogue:
             else:
                 step = check.coefficients[lane]
                 if step > 0 or check.equality or counts:
-                    raise MappingError("the results of a nest with an epilogue have conditions that its lanes cannot end at", hint="vector_width=1")
+                    raise MappingError("an epilogue of results whose lanes do not end once", hint="vector_width=1")
                 last = value if step == -1 else f"tc_floor_quotient({value}, {-step})"
                 counts.append(f"({last} - tc_o_{lane} + 1)")
         return tests, counts
