@@ -108,8 +108,7 @@ class TilePrinter(TileText):
         lines += [f"{self.element} {name}[{size}] __attribute__((aligned(64)));" for name in (*arrays.values(), "tc_t")]
         updates = []
         for number, (r, v) in enumerate(self.places):
-            mask = self.mask(self.rows[r], v, self.tiled.tiles.checks, masks, lines) if partial else ""
-            loaded = self.loaded(self.flats, self.rows[r], v, mask, loads, lines)
+            loaded = self.operands(self.rows[r], v, masks, loads, lines, partial=partial)
             lines += [f"{self.call('store')}({arrays[read]} + {number * self.width}, {value});" for read, value in loaded.items()]
             kept = self.mask(self.rows[r], v, self.term_checks, masks, lines) if partial else ""
             old = self.sum(r, v)
@@ -138,9 +137,8 @@ class TilePrinter(TileText):
                     lines += self.branch(tests, r, point, loads, lines)
                     continue
                 for v in range(self.nest.leaf.vectors):
-                    read = self.mask(point, v, self.tiled.tiles.checks, masks, lines) if partial else ""
                     old = self.sum(r, v)
-                    new = self.updated(old, self.tiled.body, self.loaded(self.flats, point, v, read, loads, lines))
+                    new = self.updated(old, self.tiled.body, self.operands(point, v, masks, loads, lines, partial=partial))
                     kept = self.mask(point, v, self.term_checks, masks, lines) if partial else ""
                     lines.append(f"{old} = {self.call('blend')}({old}, {new}, {kept});" if kept else f"{old} = {new};")
         return self.in_registers(lines)
@@ -182,7 +180,7 @@ class TilePrinter(TileText):
         for v in range(self.nest.leaf.vectors):
             operands = {}
             for n, (read, flat) in enumerate(self.flats.items()):
-                always = self.stays_inside(flat)
+                always = not self.load_checks[read]
                 operands[read] = self.load(n, read, flat, point, v, "", loads if always else own, lines if always else inside)
             old = self.sum(r, v)
             inside.append(f"{old} = {self.updated(old, self.tiled.body, operands)};")

@@ -44,6 +44,9 @@ class TileText:
         self.element = element_type(dtype)
         read = {int(part.tensor[1:]): part for part in walk(tiled.body) if isinstance(part, Access)}
         self.flats = {read[number]: tiled.operands[number].flats[0] for number in sorted(read)}  # of the operands, as the body has them
+        values = {read: tiled.operands[number].value for number, read in read.items()}
+        found = tiled.tiles.load_checks
+        self.load_checks = {read: found[value] if isinstance(value, Access) else tiled.tiles.checks for read, value in values.items()}
         self.narrow = tuple(dict.fromkeys(read.dtype for read in self.flats if read.dtype in NARROW.get(dtype, ())))
         leaf = self.nest.leaf
         rows = product(*(range(count) for _, count in leaf.rows))
@@ -177,22 +180,48 @@ class TileText:
         """The names of what is read at a point, from places with the numbers of their order."""
         return {read: self.load(n, read, flat, point, vector, mask, loads, lines) for n, (read, flat) in enumerate(reads.items())}
 
+    def operands(
+        self, point: Point, vector: int, masks: dict[str, str], loads: Loads, lines: list[str], *, partial: bool
+    ) -> dict[Access, str]:
+        """The names of the operands at a point; those of a partial tile are loaded where they are inside their tensors."""
+        if not partial:
+            return self.loaded(self.flats, point, vector, "", loads, lines)
+        names = {}
+        for number, (read, flat) in enumerate(self.flats.items()):
+            tests, lanes = self.conditions(point, vector, self.load_checks[read])
+            if self.step(flat) == "0" and not lanes:
+                names[read] = self.load_one(number, read, flat, point, vector, " && ".join(tests), loads, lines)
+            else:
+                mask = self.mask(point, vector, self.load_checks[read], masks, lines)
+                names[read] = self.load(number, read, flat, point, vector, mask, loads, lines)
+        return names
+
     def load(
         self, number: int, read: Access, flat: FlatAccess, point: Point, vector: int, mask: str, loads: Loads, lines: list[str]
     ) -> str:
         """A name for what is read from the place with a number at a point, loaded once."""
         step, offset = self.step(flat), self.offset(flat, self.at(point, vector))
         mask = "" if self.stays_inside(flat) else mask
+        if step == "0":
+            return self.load_one(number, read, flat, point, vector, mask and f"{self.call('any')}({mask})", loads, lines)
         key = number, offset, mask
         if key not in loads:
             loads[key] = name = f"tc_x{next(self.numbers)}"
             place = f"tc_p{number} + {offset}" if offset != "0" else f"tc_p{number}"
-            if step == "0":
-                element = f"{self.call('any')}({mask}) ? *({place}) : 0" if mask else f"*({place})"
-                value = f"{self.call(self.reading('splat', read))}({element})"
-            else:
-                value = self.moved(step, place, mask, read)
-            lines.append(f"const {self.vector} {name} = {value};")
+            lines.append(f"const {self.vector} {name} = {self.moved(step, place, mask, read)};")
+        return loads[key]
+
+    def load_one(
+        self, number: int, read: Access, flat: FlatAccess, point: Point, vector: int, test: str, loads: Loads, lines: list[str]
+    ) -> str:
+        """A name for the element that all lanes read, where a test holds."""
+        offset = self.offset(flat, self.at(point, vector))
+        key = number, offset, test
+        if key not in loads:
+            loads[key] = name = f"tc_x{next(self.numbers)}"
+            place = f"*(tc_p{number} + {offset})" if offset != "0" else f"*(tc_p{number})"
+            element = f"{test} ? {place} : 0" if test else place
+            lines.append(f"const {self.vector} {name} = {self.call(self.reading('splat', read))}({element});")
         return loads[key]
 
     def reading(self, function: str, read: Access | None) -> str:

@@ -7,6 +7,8 @@ values on to others of the kernel, it pays as soon as the last cache is full: re
 
 from __future__ import annotations
 
+from collections import Counter
+
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.scop import Scop, ScopStatement
@@ -20,10 +22,15 @@ def nontemporal(scop: Scop, machine: Machine) -> frozenset[str]:
     """The names of the statements whose results are stored past the caches."""
     if scop.program.dynamic:
         return frozenset()
-    read = {access.tensor for s in scop.statements for access, _ in s.reads()}
-    read |= {flat.tensor for s in scop.statements for tiled in s.tiled for flat in tiled.statement.accesses}
+    read, points = set[str](), Counter[str]()  # no more elements than there are accesses: a gather may take a few rows of a table
+    for s in scop.statements:
+        accesses = [access.tensor for access, _ in s.reads()]
+        accesses += [flat.tensor for tiled in s.tiled for flat in tiled.statement.accesses]
+        read |= set(accesses)
+        points.update({tensor: count * s.points for tensor, count in Counter([*accesses, s.tensor]).items()})
     written = {s.tensor for s in scop.statements}
-    touched = sum(t.elements * DTYPES[t.dtype].bytes for t in scop.tensors if t.role != "temporary" and t.name in written | read)
+    own = [t for t in scop.tensors if t.role != "temporary"]
+    touched = sum(min(t.elements, points[t.name]) * DTYPES[t.dtype].bytes for t in own)
     if touched <= (FULL if written & read else BEYOND) * machine.shared_bytes:
         return frozenset()
     return frozenset(s.name for s in scop.statements if s.tensor not in read and _is_streamed(scop, s))

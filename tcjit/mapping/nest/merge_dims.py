@@ -70,8 +70,9 @@ def merge(s: FlatStatement, outer: str, inner: str) -> FlatStatement:
     dims, terms = (tuple(name for name in names if name != outer) for names in (s.dims, s.terms))
 
     dynamic = {inner if dim == outer else dim: f"{extent} * ({text})" if dim == outer else text for dim, text in s.dynamic.items()}
+    both = (*s.merged.get(outer, (outer,)), *s.merged.get(inner, (inner,)))
     made = replace(s.with_forms(lambda flat: replace(flat.without(outer), axes={})), dims=dims, terms=terms, domain=domain, results=results)
-    return replace(made, dynamic=dynamic)
+    return replace(made, dynamic=dynamic, merged={**s.merged, inner: both})
 
 
 def _boxed(s: FlatStatement, where: isl.Set, dims: tuple[str, ...], some: tuple[str, ...]) -> bool:

@@ -54,8 +54,11 @@ def unstageable(a: Assignment, plan: Plan, tensors: Mapping[str, Storage]) -> fr
     return frozenset(one.value for one in wanted if not (one.is_copyable(extents) and _stays_inside(a, one.value, tensors)))
 
 
-def stage_operands(a: Assignment, plan: Plan, core: Core, temporaries: Temporaries) -> Staging:
-    """The operands that the plan wants staged, as far as they can be."""
+def stage_operands(
+    a: Assignment, plan: Plan, merged: Mapping[str, tuple[str, ...]], core: Core, temporaries: Temporaries
+) -> Staging:
+    """The operands that the plan wants staged, as far as they can be; ``merged``: dimensions of the assignment for which one of the plan's
+    stands."""
     leaf, refused = plan.nest.leaf, unstageable(a, plan, temporaries.tensors)
     staged = [plan.operands[number] for number in sorted(plan.estimate.staged) if plan.operands[number].value not in refused]
     strips: list[Strip] = []
@@ -78,7 +81,7 @@ def stage_operands(a: Assignment, plan: Plan, core: Core, temporaries: Temporari
             continue
         bounds = {name: (lower, upper) for name, lower, upper in a.bounds}
         row_term = _row_term(operand, leaf.lane, a)
-        dims = _order(a, value, strips, [dim for dim, _ in tile], plan.nest, row_term)
+        dims = _order(a, value, strips, [dim for dim, _ in tile], plan.nest, merged, row_term)
         shape = [bounds[dim][1] - bounds[dim][0] for dim in dims]
         open_extents = tuple(plus(a.dynamic[dim][1], -bounds[dim][0]) if dim in a.dynamic else None for dim in dims)
         if row_term and row_term not in a.dynamic:
@@ -140,8 +143,9 @@ def _loops(operand: Operand, dims: Sequence[str], strips: Sequence[Strip]) -> li
 
 
 def _order(
-    a: Assignment, value: Expr, strips: Sequence[Strip], tile: Sequence[str], nest: Nest, row_term: str
-) -> list[str]:
+    a: Assignment, value: Expr, strips: Sequence[Strip], tile: Sequence[str], nest: Nest, merged: Mapping[str, tuple[str, ...]],
+    row_term: str,
+) -> list[str]:  # fmt: skip
     """The dimensions of a copy: blocks, what both share, terms as loops run over them, and last what is inside the register tile; or a
     term whose rows stay."""
     accesses = [node for node in walk(value) if isinstance(node, Access)]
@@ -149,17 +153,11 @@ def _order(
     if row_term:
         return [*(dim for dim, _, _ in a.bounds if dim in used and dim != row_term), row_term]
     shared = a.outer.dims if a.outer else ()
-    blocks = [strip.outer for strip in strips]
+    blocks, parted = [strip.outer for strip in strips], [strip.dim for strip in strips]
+    tile = [part for dim in tile for part in ((dim,) if dim in parted else merged.get(dim, (dim,)))]
     batch = [*shared, *(dim for dim, _, _ in a.results if dim not in (*blocks, *tile, *shared))]
-    terms = [dim for dim, _, _ in a.terms]
-    loops = [loop.dim for loop in nest.loops]
-
-    def place(dim: str) -> int:
-        """Of the loop over a term, or over the one that it is merged with; those of a window are written out inside."""
-        merged = () if dim in nest.leaf.window else terms[terms.index(dim) :]
-        return next((loops.index(other) for other in merged if other in loops), len(loops))
-
-    terms = sorted(terms, key=place)
+    loops = {part: at for at, loop in enumerate(nest.loops) for part in merged.get(loop.dim, (loop.dim,))}
+    terms = sorted((dim for dim, _, _ in a.terms), key=lambda dim: loops.get(dim, len(loops)))  # a window's are written out inside
     rest = [dim for dim in (*terms, *(dim for dim, _, _ in a.results)) if dim not in (*blocks, *tile, *batch)]
     return [dim for dim in (*batch, *blocks, *rest, *tile) if dim in used]
 

@@ -125,6 +125,7 @@ class FlatStatement:
     shared: tuple[str, ...] = ()  # dimensions of results whose loops stand outermost, as other statements have them too
     dynamic: Mapping[str, str] = field(default_factory=dict)
     fewest: Mapping[str, int] = field(default_factory=dict)  # of what stands for many sizes: the least extents of dynamic results
+    merged: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # dimensions that one stands for, outermost first
 
     @cached_property
     def outputs(self) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import islpy as isl
 
 from tcjit.errors import MappingError, VerifyError
+from tcjit.grammar.ast import Access
 from tcjit.mapping.isl import images, points
 from tcjit.mapping.nest.nest import Nest
 from tcjit.mapping.nest.statement import DIM, FlatAccess, FlatStatement, parameter_names, parameters
@@ -51,9 +52,9 @@ class Tiles:
     ``counts``: the values of each digit, from 0 on, for the greatest sizes; ``lasts``: the last of them for those of a call, in isl's words
     and C's; ``own``: the digits of results; ``points``: from digits and the points inside a tile, ``digits`` then ``inside``, to the
     dimensions; ``box``: the values that those take; ``full`` and ``partial``: sets of digits; ``checks``: what must hold of a point of
-    a partial tile to be in the domain; ``edges``: what must hold of a tile's result to be one; ``result_checks``: what must hold of a
-    result to have terms, where tiles compute sums for others too, which start again in their place. ``overlaps``: the dimensions whose last
-    tile overlaps the one before.
+    a partial tile to be in the domain, ``load_checks`` what must hold of it for a read to be inside its tensor; ``edges``: what must hold
+    of a tile's result to be one; ``result_checks``: what must hold of a result to have terms, where tiles compute sums for others too,
+    which start again in their place. ``overlaps``: the dimensions whose last tile overlaps the one before.
     """
 
     digits: tuple[str, ...]
@@ -66,6 +67,7 @@ class Tiles:
     full: isl.Set
     partial: isl.Set
     checks: tuple[PointCheck, ...]
+    load_checks: Mapping[Access, tuple[PointCheck, ...]]
     edges: tuple[PointCheck, ...]
     result_checks: tuple[PointCheck, ...]
     overlaps: tuple[Overlap, ...]
@@ -126,12 +128,16 @@ def tile(s: FlatStatement, nest: Nest, width: int) -> Tiles:
     full = some.subtract(partial).coalesce()
     reached = every.apply(isl.Map.from_pw_multi_aff(place))
     checks = _checks(domain, s.dims, reached, nest.leaf.lane)
+    beside = box.intersect(partial.insert_dims(DIM.set, count, rest)).apply(isl.Map.from_pw_multi_aff(place))
+    load_checks = {access: _load_checks(s, flat, checks, beside) for access, flat in s.reads.items()}
     terms = len(s.dims) - len(s.terms), len(s.terms)
     edges = _checks(s.results, s.outputs, box.apply(isl.Map.from_pw_multi_aff(place)).project_out(DIM.set, *terms), nest.leaf.lane)
     result_checks = _checks(having, s.outputs, reached.project_out(DIM.set, *terms), nest.leaf.lane)
     own = tuple(digit for digit, loop in zip(digits, nest.loops, strict=True) if loop.dim in s.outputs)
     numbers = tuple(counts), tuple(lasts)
-    return Tiles(digits, *numbers, own, tuple(inside), place, box, full, partial, checks, edges, result_checks, tuple(overlaps))
+    return Tiles(
+        digits, *numbers, own, tuple(inside), place, box, full, partial, checks, load_checks, edges, result_checks, tuple(overlaps)
+    )
 
 
 def _overlapping(s: FlatStatement, nest: Nest, width: int) -> list[str]:
@@ -254,6 +260,17 @@ def _checks(where: isl.Set, dims: tuple[str, ...], reached: isl.Set, lane: str) 
     return tuple(found)
 
 
+def _load_checks(s: FlatStatement, flat: FlatAccess, checks: tuple[PointCheck, ...], reached: isl.Set) -> tuple[PointCheck, ...]:
+    """Those of the checks on points reached that keep a read inside its tensor: none, those on what it moves with, or all."""
+    own = tuple(check for check in checks if flat.dims & check.coefficients.keys())
+    inside = _read_inside(s, flat)
+    return next((some for some in ((), own) if reached.intersect(_where(s, some)).is_subset(inside)), checks)
+
+
+def _where(s: FlatStatement, checks: tuple[PointCheck, ...]) -> isl.Set:
+    return points(s.domain.get_ctx(), s.dims, [check.text() for check in checks], parameters(s.domain))
+
+
 def verify_tiles(s: FlatStatement, tiles: Tiles) -> None:
     """Prove that every point of the domain is computed once, and no other of a result that is stored."""
     ctx, sizes = s.domain.get_ctx(), parameters(s.domain)
@@ -271,13 +288,13 @@ def verify_tiles(s: FlatStatement, tiles: Tiles) -> None:
         raise VerifyError(f"tile: {s.name}: sums of results that have terms are thrown away")
     if not tiles.full.is_disjoint(tiles.partial) or not of(tiles.full).is_subset(allowed):
         raise VerifyError(f"tile: {s.name}: a full tile has a point outside the domain")
-    checked = points(ctx, s.dims, [check.text() for check in tiles.checks], sizes)
+    checked = _where(s, tiles.checks)
     computed = of(tiles.partial).intersect(checked)
     if not computed.is_subset(allowed) or not s.domain.is_subset(of(tiles.full).union(computed)):
         raise VerifyError(f"tile: {s.name}: the checks of partial tiles are not its domain")
-    beyond = of(tiles.full).union(computed).subtract(s.domain)
-    for flat in s.reads.values() if not beyond.is_empty() else ():
-        if not beyond.is_subset(_read_inside(s, flat)):
+    for access, flat in s.reads.items():
+        loaded = of(tiles.full).union(of(tiles.partial).intersect(_where(s, tiles.load_checks[access])))
+        if not loaded.subtract(s.domain).is_subset(_read_inside(s, flat)):
             raise VerifyError(f"tile: {s.name}: a tile reads outside {flat.tensor}")
     stored = tiles.box.apply(isl.Map.from_pw_multi_aff(tiles.points)).project_out(DIM.set, len(s.outputs), len(s.terms))
     kept = stored.intersect(points(ctx, s.outputs, [check.text() for check in tiles.edges], sizes))

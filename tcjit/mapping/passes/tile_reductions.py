@@ -219,7 +219,7 @@ class _ReductionTiling:
             while refused := unstageable(given, plans[0], temporaries.tensors):
                 kept |= refused
                 plans = plan_nests(found.statements, self.core, register_tile=options.register_tile, kept=kept)
-            staging = stage_operands(given, plans[0], self.core, temporaries)
+            staging = stage_operands(given, plans[0], found.statements[0].merged, self.core, temporaries)
             epilogue = epilogue.stripped(staging.strips)
             a, sums = staging.rewritten(given), tuple(map(staging.rewritten, sums))
             before += staging.copies

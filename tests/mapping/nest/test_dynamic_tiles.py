@@ -134,13 +134,18 @@ def test_dimensions_merge_where_the_inner_one_is_fixed() -> None:
     assert one.dynamic == {"m": f"4 * ({PREFIX}B)"}
 
 
+def with_checks(tiles: Tiles, change: Callable[[PointCheck], PointCheck]) -> Tiles:
+    loads = {access: tuple(map(change, checks)) for access, checks in tiles.load_checks.items()}
+    return replace(tiles, checks=tuple(map(change, tiles.checks)), load_checks=loads)
+
+
 FAULTS: dict[str, Callable[[Tiles], Tiles]] = {
     "all partial tiles are full": lambda t: replace(t, full=t.full.union(t.partial), partial=t.partial.subtract(t.partial)),
     "partial tiles are lost": lambda t: replace(t, partial=t.partial.subtract(t.partial)),
     "no edges": lambda t: replace(t, edges=()),
-    "a check for another size": lambda t: replace(t, checks=tuple(replace(c, constant=c.constant + 1) for c in t.checks)),
+    "a check for another size": lambda t: with_checks(t, lambda c: replace(c, constant=c.constant + 1)),
     "an edge for another size": lambda t: replace(t, edges=tuple(replace(e, constant=e.constant - 1) for e in t.edges)),
-    "checks without sizes": lambda t: replace(t, checks=tuple(replace(c, sizes={}, constant=6) for c in t.checks)),
+    "checks without sizes": lambda t: with_checks(t, lambda c: replace(c, sizes={}, constant=6)),
     "tiles of the greatest size alone": lambda t: replace(t, box=t.box.intersect_params(t.box.lexmax().params()), full=t.full.lexmax()),
 }
 

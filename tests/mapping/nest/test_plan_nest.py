@@ -467,8 +467,9 @@ def test_what_lanes_can_evaluate(value: str, known: bool) -> None:
 def staged(text: str, shapes: Shapes) -> tuple[list[Assignment], Assignment, Plan]:
     before = assignments(text, shapes)
     (a,) = before.assignments
-    plan = plan_nest(shift_dims(flat(text, shapes)), CORE)
-    staging = stage_operands(a, plan, CORE, Temporaries(before))
+    s = shift_dims(flat(text, shapes))
+    plan = plan_nest(s, CORE)
+    staging = stage_operands(a, plan, s.merged, CORE, Temporaries(before))
     copies, after = list(staging.copies), staging.rewritten(a)
     return copies, after, plan
 
@@ -503,6 +504,13 @@ def test_terms_of_a_panel_are_in_the_order_of_their_loops() -> None:
     text = "def f(float(M,I,J) A, float(N,I,J) B) -> (C) { C(m,n) +=! A(m,i,j) * B(n,i,j) }"
     found = copies_of(text, {"A": (300, 40, 50), "B": (310, 40, 50)})
     assert found and all(axes[1:3] == ["i", "j"] for _, axes, _ in found)
+
+
+def test_lanes_along_two_axes_of_a_result_are_neighbours_in_a_copy() -> None:
+    """They are one dimension of the nest, and stay one."""
+    text = "def f(float(A,M,F,G) X, float(F,D,E,A,G) U) -> (O) { O(a,m,d,e) +=! X(a,m,f,g) * U(f,d,e,a,g) }"
+    shapes = {"X": (8, 680, 16, 4), "U": (16, 40, 3, 8, 4)}
+    assert [axes for _, axes, _ in copies_of(text, shapes)] == [["a", "f", "g", "d", "e"]]
 
 
 def test_words_are_copied_along_the_rows_that_they_are_in() -> None:

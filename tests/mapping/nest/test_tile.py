@@ -161,6 +161,7 @@ FAULTS: dict[str, Fault] = {
     "a full tile is lost": lambda t: replace(t, full=t.full.subtract(first(t.full))),
     "a digit weighs less": lambda t: replace(t, points=lighter(t)),
     "no checks": lambda t: replace(t, checks=()),
+    "no checks of loads": lambda t: replace(t, load_checks=dict.fromkeys(t.load_checks, ())),
     "checks of terms are lost": lambda t: replace(t, checks=tuple(check for check in t.checks if "k" not in check.coefficients)),
     "a check is too strict": lambda t: replace(t, checks=(replace(t.checks[0], constant=t.checks[0].constant - 1), *t.checks[1:])),
     "another check": lambda t: replace(t, checks=(*t.checks, PointCheck({"m": -1}, 5, False))),
