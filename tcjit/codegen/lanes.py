@@ -174,7 +174,8 @@ class LaneEmitter(ReadEmitter):
                 self.line(f"if (tc_first > {self.index(loop.upper)}) tc_first = {self.index(loop.upper)} + 1;")
             with self.ranged(loop):
                 self.lanes(replace(loop, upper=first - 1))
-                with self.indented(f"for (; tc_first <= {self.index(loop.upper - (lines.line - 1))}; tc_first += {lines.line}) {{"):
+                whole = replace(loop, variable="tc_first", upper=loop.upper - (lines.line - 1), step=lines.line)
+                with self.ranged(whole), self.indented(f"for (; tc_first <= {self.index(whole.upper)}; tc_first += {lines.line}) {{"):
                     with streamed(self, lines):
                         self.lanes(lines.over_line(loop))
                 self.lanes(replace(loop, lower=first))

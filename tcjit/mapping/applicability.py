@@ -11,14 +11,15 @@ TRAITS = ("reduction", "several", "temporary")
 def traits(definition: Def) -> tuple[str, ...]:
     """Those of ``TRAITS`` that a def has: it sums up along some index; lowering makes several statements of it, or buffers of its own.
 
-    Copies of operands, wide sums and partial results come with reductions only.
+    Wide sums and partial results come with reductions only, copies of operands also with values that are more than one access.
     """
     statements = definition.statements
     reduces = any(s.reduction for s in statements)
+    copies = reduces or any(isinstance(a, Access) and len(a.subscripts) > 1 and a is not s.value for s in statements for a in walk(s.value))
     found = {
         "reduction": reduces,
-        "several": reduces or len(statements) > 1 or any(s.initialise for s in statements),
-        "temporary": reduces or any(t.role == "temporary" for t in definition.tensors),
+        "several": copies or len(statements) > 1 or any(s.initialise for s in statements),
+        "temporary": copies or any(t.role == "temporary" for t in definition.tensors),
     }
     return tuple(name for name in TRAITS if found[name])
 

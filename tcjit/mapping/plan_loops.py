@@ -29,6 +29,10 @@ SHARE = 16  # of the statement with the most instances, a reduction has one in s
 MERGED = 256  # points of a tile, at least, whose rows are merged with few lanes
 TOGETHER = 4  # rows that take turns, if each is swept several times
 TURNS = 8  # of a thread at least, before rows are taken together
+ROWS = 4  # that are transposed at once
+AHEAD = 4  # lines that processors fetch ahead
+PART = 16  # of the second cache that a tile of a transposition takes
+LEAST_LANES, TILES = 64, 16  # of such a tile, and tiles for each thread
 FEW = 16  # iterations of the other loops that leave threads idle
 
 
@@ -64,7 +68,7 @@ def plan_loops(scop: Scop, group: Group, options: Options, machine: Machine) -> 
         if width := _accumulating_lanes(scop, group, lane, dict(lanes), options, machine):
             accumulated, whole = lane, -(-extent // width)
             tile[lane] = min(extent, -(-whole // -(-whole // ACCUMULATORS)) * width)
-        near = _block_transposed(scop, group, lane, tile)
+        near = _block_transposed(scop, group, lane, tile, machine)
         merged = None if near or accumulated is not None else _merge_rows(scop, group, lane, tile, machine)
     elif group.columns:
         tile[-1] = _together(scop, group, machine)
@@ -118,17 +122,29 @@ def _accumulating_lanes(
     return 0
 
 
-def _block_transposed(scop: Scop, group: Group, lane: int, tile: list[int]) -> list[int]:
-    """Cut both loops of a transposition so that the lines read across, two at a time, as processors fetch them, stay in cache until they
-    are used up; the columns along which they lie."""
-    near = []
+def _block_transposed(scop: Scop, group: Group, lane: int, tile: list[int], machine: Machine) -> list[int]:
+    """Cut both loops of a transposition so that the lines read across, as many as processors fetch ahead, stay in the second cache until
+    they are used up; the columns along which they lie."""
+    across = []
     for name in group.statements:
-        for a in accesses(scop.statement(name)):
+        s = scop.statement(name)
+        for a in accesses(s):
             for c, column in enumerate(group.columns):
                 if c != lane and stride(scop, a, column[name]) == 1 and stride(scop, a, group.columns[lane][name]) not in (0, 1):
-                    tile[c], tile[lane] = 2 * LINE // DTYPES[scop.tensor(a.tensor).dtype].bytes, 64
-                    near.append(c)
-    return near
+                    across.append((c, s.extent(column[name]), DTYPES[scop.tensor(a.tensor).dtype].bytes))
+                    lanes = s.extent(group.columns[lane][name])
+    for c, extent, size in across:
+        tile[c] = _even(extent, AHEAD * LINE // size)
+        tile[lane] = max(LEAST_LANES, min(lanes, machine.cache_bytes // PART // (len(across) * AHEAD * LINE)))
+        while tile[lane] > LEAST_LANES and -(-extent // tile[c]) * -(-lanes // tile[lane]) < TILES * machine.threads:
+            tile[lane] //= 2
+    return [c for c, _, _ in across]
+
+
+def _even(extent: int, size: int) -> int:
+    """About ``size``, so that the last tile is not a short one."""
+    tiles = max(1, round(extent / size))
+    return -(-extent // tiles // ROWS) * ROWS if extent > size else size
 
 
 def _merge_rows(scop: Scop, group: Group, lane: int, tile: list[int], machine: Machine) -> int | None:

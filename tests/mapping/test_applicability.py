@@ -25,7 +25,9 @@ PLAIN = "def f(float(M,N) X) -> (Y) { Y(m, n) = 2 * X(m, n) }"
 @pytest.mark.parametrize(
     "text, expected, most",
     [
-        (PLAIN, (), 3),
+        (PLAIN, ("several", "temporary"), 3),  # an operand may be copied
+        ("def f(float(M,N) X) -> (Y) { Y(m, n) = X(n, m) }", (), 3),
+        ("def f(float(N) X) -> (Y) { Y(n) = 2 * X(n) }", (), 2),
         ("def f(float(M,N) X) -> (Y) { Y(n) += X(1, n) }", (), 2),
         ("def f(float(N) X) -> (Y) { Y(n) +=! X(n) }", ("several",), 2),
         ("def f(float(N) X) -> (Y) { T(n) = X(n)  Y(n) = T(n) }", ("several", "temporary"), 2),

@@ -69,7 +69,7 @@ def test_short_dimensions_count_as_what_they_merge_to() -> None:
 def test_a_transposed_operand_lives_in_a_buffer_of_a_tile() -> None:
     text = "def f(float(B,A) X, float(A,B) Y) -> (O) { O(a,b) = X(b,a) * Y(a,b) }"
     made = map_program(program(text, {"X": (700, 900), "Y": (900, 700)}), Options(), AVX512)
-    assert [(buffer.tensor, buffer.elements) for buffer in made.privates] == [("X_transposed", 32 * 64)]
+    assert [(buffer.tensor, buffer.elements) for buffer in made.privates] == [("X_transposed", 68 * 256)]
 
 
 def test_a_small_contraction_does_not_plan_the_loops_of_others() -> None:

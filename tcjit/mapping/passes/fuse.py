@@ -39,13 +39,14 @@ def fused_groups(
     units = [Group((s.name,), tuple({s.name: d} for d in s.dims if d not in s.reduction)) for s in scop.statements]
     groups: list[Group] = []
     for unit in _with_initialisations(scop, deps, units):
-        merged = None
-        if groups and options.fusion != "minimal":
-            merged = _merge(scop, deps, groups[-1], unit, enough, on_blocks, maximal=options.fusion == "maximal")
-        if merged is not None:
-            groups[-1] = merged
-        else:
-            groups.append(unit)
+        groups.append(unit)
+        while len(groups) > 1 and options.fusion != "minimal":
+            first, second = groups[-2:]
+            handed = second is unit or _between(deps, first, second)  # a later use of what stands before the group that a statement joined
+            merged = _merge(scop, deps, first, second, enough, on_blocks, maximal=options.fusion == "maximal") if handed else None
+            if merged is None:
+                break
+            groups[-2:] = [merged]
     alone = len(groups) == 1 and not groups[0].columns  # nothing is shared, and nothing else would wait
     return tuple(units if alone else groups)
 
@@ -162,7 +163,7 @@ def reuse_dims(s: ScopStatement) -> set[str]:
 def shared_columns(scop: Scop, deps: Dependences, first: Group, second: Group) -> list[dict[str, str]]:
     """The columns of both groups that run together: zero distance on every dependence between the groups, or, without one, the
     same index of the same input."""
-    between = maps(restrict(deps.strict, lambda a, b: a in first.statements and b in second.statements))
+    between = _between(deps, first, second)
     shared: list[dict[str, str]] = []
     free = list(second.columns)
     for column in first.columns:
@@ -177,6 +178,11 @@ def shared_columns(scop: Scop, deps: Dependences, first: Group, second: Group) -
                 free.remove(other)
                 break
     return shared
+
+
+def _between(deps: Dependences, first: Group, second: Group) -> list[isl.Map]:
+    """The dependences of one group on another."""
+    return list(maps(restrict(deps.strict, lambda a, b: a in first.statements and b in second.statements)))
 
 
 def _zero_distance(scop: Scop, between: Sequence[isl.Map], column: dict[str, str]) -> bool:

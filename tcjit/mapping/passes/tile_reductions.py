@@ -354,7 +354,7 @@ class _ReductionTiling:
 
 def _of_single_terms(a: Assignment) -> Assignment | None:
     """A reduction whose results have one term each as the assignment that it is."""
-    if not a.terms or a.start is None or a.dynamic or a.constraints or any(upper - lower != 1 for _, lower, upper in a.terms):
+    if a.operator == "=" or a.start is None or a.dynamic or a.constraints or any(upper - lower != 1 for _, lower, upper in a.terms):
         return None
     value = with_indices(a.value, {name: Const(lower, dtype="int64") for name, lower, _ in a.terms})
     if a.operator in EXTREMA:

@@ -30,7 +30,7 @@ def transpose_operands(before: Assignments, machine: Machine) -> Assignments:
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
         if not a.is_elementwise or isinstance(a.value, Access) or any(lower < 0 for _, lower, _ in a.bounds):
             return [a]
-        if temporaries.tensors[a.tensor].role == "temporary":  # a tile has its own, in any order
+        if temporaries.tensors[a.tensor].role == "temporary" and not a.fuse_outer_only:  # a tile has its own, in any order
             return [a]
         near = strides_in(temporaries.tensors[a.tensor], a.subscripts, a.bounds, before.values)
         guarded = list(guarded_accesses(a.value))
@@ -48,20 +48,21 @@ def transpose_operands(before: Assignments, machine: Machine) -> Assignments:
         # the loops of a reduction whose result is read are none that a tile could be cut from
         apart = any(other.reduction and other.tensor in read for other in before.assignments if not other.tiled)
 
-        def copied(name: str, value: Expr, steps: Sequence[int | None]) -> Assignment:
-            """A value in a temporary, with the dimension along which steps are least innermost."""
-            box = tuple(bound for _, bound in sorted(zip(steps, a.bounds, strict=True), key=lambda pair: -(pair[0] or 0)))
+        def copied(name: str, value: Expr, steps: Sequence[int | None], moving: Sequence[int | None]) -> Assignment:
+            """A value in a temporary over the dimensions that it moves with, that along which steps are least innermost."""
+            bounds = [(step or 0, bound) for step, bound, moves in zip(steps, a.bounds, moving, strict=True) if moves]
+            box = tuple(bound for _, bound in sorted(bounds, key=lambda pair: -pair[0]))
             return replace(temporaries.stored(a, f"{name}_transposed", value, box), fuse_outer_only=apart)
 
         alone = across and not along and reads.keys() == {access for access, _ in guarded}
         halves = DTYPES[a.value.dtype].kind == "float" and DTYPES[a.value.dtype].bytes == 2
         if halves and alone and _has_short_rows(a.bounds, near, [steps for _, steps in across], machine.lanes(DTYPES[a.value.dtype].bytes)):
-            made = copied(a.tensor, a.value, across[0][1])  # computed along its operands' neighbours, and then transposed
+            made = copied(a.tensor, a.value, across[0][1], near)  # computed along its operands' neighbours, and then transposed
             return [made, replace(a, value=made.element)]
         copies: dict[Expr, Expr] = {}
         assignments = []
-        for access, _ in across:
-            assignments.append(copied(access.tensor, access, near))
+        for access, steps in across:
+            assignments.append(copied(access.tensor, access, near, steps))
             copies[access] = assignments[-1].element
         return [*assignments, replace(a, value=replaced(a.value, copies))]
 
