@@ -44,7 +44,9 @@ UNHIDDEN_LOADS = 0.05  # of loads, even where arithmetic takes longer: of tiles 
 UNHIDDEN_LINES = 0.5  # of the time of lines from the second cache, which prefetchers do not hide
 STREAMS = 4  # rows read along lanes at once that prefetchers follow
 MORE_STREAMS = 0.08  # of a tile's time for each row more
-IN_TURNS = 0.4  # more of memory's time where it is read along several rows in turns, not along one after the other
+IN_TURNS = 0.4  # more of memory's time where it is read along several rows in turns, not along one after the other,
+BESIDE = -0.15  # unless these are so many pages long, and there are many: while one waits for its next page, the others go on
+LONG_ROWS, MANY_ROWS = 8, 64
 LATE_LINES = 2.0  # more that a stretch of a row takes as long as: prefetchers find it late
 PARTIAL_ROWS = 0.5  # of a tile's time for one with fewer rows: its points are tested
 PARTIAL_WINDOW = 1.0  # of a tile's time where a part of the window counts: its points are tested
@@ -287,12 +289,14 @@ class TileCosts:
 
     def bound(self, shape: Shape, cycles: float, moved: float = 0.0) -> float:
         """Cycles of a tile's plan, no less than what its loops have ``moved`` takes, and than memory does: longer where the rows of a tile,
-        each read once, come from it in turns, or stretches of rows, the more of them the shorter they are."""
+        each read once, come from it in turns and are short, or stretches of rows, the more of them the shorter they are."""
         once = self.over_terms and shape.rows > 1 and all(use.results == 1 for use in self.uses)
         width, extent = shape.vectors * self.core.lanes, self.s.extents[self.lane]
         apart = [use.bytes for use in self.uses if use.beyond and use.moves and use.step > width * use.bytes]
         late = -(-extent // width) * LATE_LINES * LINE / (extent * min(apart)) if apart else 0.0
-        return max(cycles, moved, self.memory * (1 + IN_TURNS * once + late))
+        long = self.results >= MANY_ROWS and all(extent * use.bytes >= LONG_ROWS * self.core.page for use in self.uses)
+        turns = (BESIDE if long and shape.rows >= STREAMS else IN_TURNS) if once else 0.0
+        return max(cycles, moved, self.memory * (1 + turns + late))
 
     def prefetched(self, shape: Shape, staged: Collection[int]) -> tuple[Prefetch, ...]:
         """Operands, by their number, whose rows come from beyond the second cache a few lines of each at a time, which the processor does
