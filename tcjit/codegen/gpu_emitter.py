@@ -192,7 +192,7 @@ class GpuEmitter(Emitter):
         self.write(f"const int {node.variable} = {digit.text};")
 
     def tests(self, *conditions: Condition) -> list[str]:
-        """The texts of what must be tested for conditions to hold; none for what the ranges of the variables promise."""
+        """None for what the ranges of the variables promise."""
         texts: list[str] = []
         for condition in conditions:
             found = facts(condition)
@@ -204,14 +204,6 @@ class GpuEmitter(Emitter):
                     if reach is None or reach[0] < 0:
                         texts.append(comparison(piece).written(self.index))
         return texts
-
-    def branch(self, node: If) -> None:
-        texts = self.tests(node.condition)
-        with self.when(texts):
-            self.block(node.then)
-        if node.other and texts:
-            with self.indented("else {"):
-                self.block(node.other)
 
     def pragma(self, factor: int = 0) -> None:
         """The pragma that unrolls the next loop, whole or by a factor."""

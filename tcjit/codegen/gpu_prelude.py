@@ -62,10 +62,6 @@ SHUFFLES = """
 TC_INLINE $T tc_shuffle_xor_$X($T value, int lanes, uint32_t mask) {
   return ($T)__shfl_xor_sync(mask, $V, lanes);
 }
-
-TC_INLINE $T tc_shuffle_down_$X($T value, int lanes, uint32_t mask) {
-  return ($T)__shfl_down_sync(mask, $V, lanes);
-}
 """
 
 # the instructions are those of sm_80; min.NaN and max.NaN keep a NaN, and the conversions round to nearest even
@@ -146,13 +142,8 @@ static __device__ __noinline__ float tc_divided_f32(float a, float d) {
 
 # four 8 by 8 tiles of 16-bit elements, the row of each that a thread names on a boundary of 16 bytes, and a product of 16 by 16 and 16 by 8
 _MATRICES = """
-TC_INLINE void tc_ldmatrix(uint32_t *to, const uint16_t *from) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-    : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"((uint32_t)__cvta_generic_to_shared(from)) : "memory");
-}
-
-TC_INLINE void tc_ldmatrix_trans(uint32_t *to, const uint16_t *from) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+TC_INLINE void tc_ldmatrix$N(uint32_t *to, const uint16_t *from) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4$P.shared.b16 {%0, %1, %2, %3}, [%4];"
     : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"((uint32_t)__cvta_generic_to_shared(from)) : "memory");
 }
 """
@@ -195,7 +186,7 @@ TC_INLINE float tc_from_bits_f32(uint32_t bits) {
 OWN = {
     "cuda": _CUDA
     + _QUOTIENTS
-    + _MATRICES
+    + "".join(_MATRICES.replace("$N", name).replace("$P", kind) for name, kind in (("", ""), ("_trans", ".trans")))
     + "".join(_COPIES.replace("$B", size).replace("$L", level) for size, level in (("4", "ca"), ("8", "ca"), ("16", "cg")))
     + "".join(_ARRIVED.replace("$N", str(count)) for count in range(7))
     + "".join(_PRODUCT.replace("$N", name).replace("$P", kind) for name, kind in (("half", "f16"), ("bfloat", "bf16"))),

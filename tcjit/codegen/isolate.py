@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from tcjit.codegen.inequalities import comparison, facts, split, tightened
 from tcjit.codegen.loops import BooleanOp, Condition, For, If, MarkNode, Node, Run, runs
+from tcjit.codegen.scope import inside
 from tcjit.codegen.unroll import constant_trips
 from tcjit.grammar.dynamic import PREFIX
 from tcjit.grammar.linear import Linear, Ranges, Term, limits, simplified
@@ -48,13 +49,8 @@ def _inside(node: Node, shared: frozenset[str], ranges: Ranges, worth: Callable[
     if isinstance(node, MarkNode) and not isinstance(node.mark, Threads):
         return replace(node, body=separate(node.body, shared, ranges, worth))
     if isinstance(node, For):
-        return replace(node, body=separate(node.body, shared | {node.variable}, ranged(node, ranges), worth))
+        return replace(node, body=separate(node.body, shared | {node.variable}, inside(node, ranges), worth))
     return node
-
-
-def ranged(node: For, ranges: Ranges) -> Ranges:
-    lower, upper = limits(node.lower, ranges), limits(node.upper, ranges)
-    return {**ranges, node.variable: (lower[0], upper[1])} if lower is not None and upper is not None else ranges
 
 
 class _Level:
@@ -96,9 +92,9 @@ class _Level:
             return self.digit(node, ranges, sizes)
         found = constant_trips(node, ranges) if sizes is not None else None
         if found is None:
-            return replace(node, body=self.visit(node.body, ranged(node, ranges), sizes))
+            return replace(node, body=self.visit(node.body, inside(node, ranges), sizes))
         loop, guards = found
-        inner = ranged(loop, ranges)
+        inner = inside(loop, ranges)
         body = self.visit(loop.body, inner, sizes)
         for guard in guards:
             if not self.idle(facts(guard), inner):
