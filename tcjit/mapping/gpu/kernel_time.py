@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import log2, prod
 
+from tcjit.mapping.footprint import box
 from tcjit.mapping.gpu.statement_group import WARP, MemoryAccess, StatementGroup
 from tcjit.mapping.gpu_nest import GroupPlan, StatementPlan
 from tcjit.mapping.operations import operations
@@ -59,8 +60,7 @@ class Phase:
     def in_shared_memory(self) -> bool:
         """Whether all operands of the product lie in shared memory, or are copied to it."""
         s = self.group.main
-        copied = {a.tensor for name, a in self.plan.shared if name == s.name}
-        return all(a.tensor in self.group.kept | copied for a in self.group.operands(s))
+        return all(a.tensor in self.group.kept or (s.name, a.access) in self.plan.shared for a in self.group.operands(s))
 
     @property
     def blocks(self) -> int:
@@ -97,7 +97,7 @@ class Phase:
         """The elements of an operand that a block uses in a step."""
         shares = {dim: item.share(dim, self.plan.columns) for dim in a.strides}
         spans = {dim: self.group.main.extent(dim) if share is None else min(share.tile, share.extent) for dim, share in shares.items()}
-        return prod(1 + sum(abs(f) * (spans[dim] - 1) for dim, f in form.items() if f) for form in a.forms)
+        return prod(box(a.forms, spans))
 
     def _read_again(self) -> float:
         """Bytes that blocks read of the operands of the product, tile by tile."""
@@ -201,8 +201,7 @@ class Phase:
                 width, spans[dim] = share.vector * a.bytes, 1
         per_thread = rounds * prod(spans.values())
         if a.shifted and a.affine:  # neighbours share elements of their windows
-            distinct = prod(1 + sum(abs(f) * (spans[dim] - 1) for dim, f in form.items() if f) for form in a.forms)
-            per_thread = min(per_thread, rounds * distinct)
+            per_thread = min(per_thread, rounds * prod(box(a.forms, spans)))
         starts = [0]
         for dim, count, apart in self._digits(item):
             step = a.stride(dim)

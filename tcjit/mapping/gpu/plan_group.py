@@ -162,8 +162,7 @@ def _computes_whole_instructions(g: StatementGroup, plan: GroupPlan) -> bool:
     computed beyond the last term, nor by more than whole tiles of threads."""
     s = g.main
     item = next(item for item in plan.items if item.statement == s.name)
-    copied = {a for name, a in plan.shared if name == s.name}
-    if not all(a.access in copied or a.tensor in g.kept for a in g.operands(s)):
+    if not Phase(g, plan).in_shared_memory:
         return False
     shares = [(dim, share) for dim in s.dims if (share := item.share(dim, plan.columns)) is not None]
     whole = all(share.tile <= share.extent and (dim not in s.reduction or share.extent % share.tile == 0) for dim, share in shares)

@@ -6,7 +6,7 @@ the latter exist in shared memory. A statement for each promoted read fills it, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import islpy as isl
 
@@ -15,7 +15,7 @@ from tcjit.grammar.arithmetic import divided, index, modulo, plus, total
 from tcjit.grammar.ast import Access, Expr
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.footprint import WIDE, piece
-from tcjit.mapping.gpu_nest import Distribution, GroupPlan, MappedStatement, StagedCopy, StatementPlan, by_kernel
+from tcjit.mapping.gpu_nest import Distribution, GroupPlan, StatementPlan, by_kernel
 from tcjit.mapping.isl import constraint_text, points
 from tcjit.mapping.marks import GridBlock, Mark
 from tcjit.mapping.reduction import identity
@@ -23,21 +23,22 @@ from tcjit.mapping.scop import DynamicBounds
 from tcjit.mapping.scop_builder import LoweredScop, ScopBuilder
 from tcjit.mapping.storage import Axis, Buffer, Storage
 
-UNROLLED = 32  # rounds of a copy that are worth unrolling
-
 
 def promote_to_shared(lowered: LoweredScop) -> LoweredScop:
     """The scop with the copies that its plans ask for."""
     draft = ScopBuilder(lowered)
-    copies = [
-        _Promotion(draft, plan, item, access, GridBlock(number)).copy()
-        for number, plans in enumerate(by_kernel(lowered.plans))
-        for plan in plans
-        for item in plan.items
-        for name, access in plan.shared
-        if name == item.statement
-    ]
-    return draft.done(lowered.plans, copies)
+    plans, buffers = list[GroupPlan](), list[Buffer]()
+    for number, together in enumerate(by_kernel(lowered.plans)):
+        for plan in together:
+            items: list[StatementPlan] = []
+            for item in plan.items:
+                for access in (access for name, access in plan.shared if name == item.statement):
+                    copies, buffer = _Promotion(draft, plan, item, access, GridBlock(number)).copies()
+                    items += copies
+                    buffers.append(buffer)
+                items.append(item)
+            plans.append(replace(plan, items=tuple(items)))
+    return draft.done(plans, buffers)
 
 
 @dataclass(frozen=True)
@@ -47,11 +48,6 @@ class _Uniform:
     dim: str
     share: Distribution
     name: str
-
-    @property
-    def numbers(self) -> Distribution:
-        """How the numbers of the tiles are shared out."""
-        return Distribution(0, self.share.tiles, 1, sequence=self.share.sequence)
 
 
 class _Promotion:
@@ -65,15 +61,21 @@ class _Promotion:
         self.mark = mark
         self.reader = draft.statements[item.statement]
         self.storage = next(t for t in draft.tensors if t.name == access.tensor)
-        self.blocks = [_Uniform(d, s, f"b{n}") for n, (d, s) in enumerate(zip(item.columns, plan.columns, strict=True)) if s.tiles > 1]
+        pairs = zip(item.columns, plan.columns, strict=True)
+        self.blocks = {n: _Uniform(d, s, f"b{n}") for n, (d, s) in enumerate(pairs) if s.tiles > 1}  # by column
         self.steps = [_Uniform(d, s, f"s{n}") for n, (d, s) in enumerate(item.steps) if s.tiles > 1]
         found = piece(self.storage, self.reader, plan, item, access, draft.scop.values)
         assert found is not None  # or the plan would not promote it
         self.piece = found
         self.sizes = found.sizes
 
-    def copy(self) -> StagedCopy:
-        uniform = [*self.blocks, *self.steps]
+    @property
+    def uniform(self) -> list[_Uniform]:
+        return [*self.blocks.values(), *self.steps]
+
+    def copies(self) -> tuple[list[StatementPlan], Buffer]:
+        """The statements that fill a piece, and where it lies."""
+        uniform = self.uniform
         locals_ = [f"l{axis}" for axis in range(len(self.sizes))]
         origins = [self._origin(axis) for axis in range(len(self.sizes))]
         counted = [*((u.name, u.share.tiles) for u in uniform), *zip(locals_, self.sizes, strict=True)]
@@ -99,20 +101,23 @@ class _Promotion:
         used = self._used(uniform, dynamic) if self.asynchronous or self.reader.constraints else []
         facts += used
         name = self.draft.add("C", self.reader, copy.name, subscripts, "=", value, bounds, constraints=tuple(facts), dynamic_bounds=dynamic)
-        axes = ", ".join(name for name, _, _ in bounds)
-        self.draft.aliases[copy.name] = f"{{ {isl_name(copy.name)}[{axes}] -> {isl_name(self.access.tensor)}[{', '.join(alias)}] }}"
+        dims = ", ".join(name for name, _, _ in bounds)
+        self.draft.aliases[copy.name] = f"{{ {isl_name(copy.name)}[{dims}] -> {isl_name(self.access.tensor)}[{', '.join(alias)}] }}"
         instead = Access(copy.name, self._places(uniform), dtype=self.storage.dtype)
         self.draft.change(self.reader.name, lambda a: instead if a == self.access else a)
         buffer = self._buffer(copy, len(uniform))
-        by_block = tuple((u.name, u.numbers) for u in self.blocks)
-        regions = [self._region(name, origins)]
+        columns = tuple(self.blocks[c].name if c in self.blocks else "" for c in range(len(self.plan.columns)))
+        steps = tuple((u.name, u.share.numbers) for u in self.steps)
+        axes = self._axes(origins)
+        filled = StatementPlan(name, columns, steps=steps, reader=self.reader.name, axes=axes, async_copy=self.asynchronous)
+        items = [filled]
         if (self.item.mma or self.item.padded) and beyond:
             # whole instructions and whole tiles read beyond the edge of the tensor, or the last term: zeros stand there
             where = (f"({' or '.join(beyond)})", *used)
             zero = identity("+=", self.storage.dtype)
             fill = self.draft.add("Z", self.reader, copy.name, subscripts, "=", zero, bounds, constraints=where, dynamic_bounds=dynamic)
-            regions.append(self._region(fill, origins))
-        return StagedCopy(tuple(regions), self.reader.name, by_block, tuple(u.name for u in self.steps), buffer)
+            items.append(replace(filled, statement=fill))
+        return items, buffer
 
     def _ends(self, axis: int) -> list[tuple[str, int]]:
         """Where the terms of a padded reader end along an axis: the number of a term, in isl's words, and how many there are."""
@@ -168,12 +173,12 @@ class _Promotion:
             constant += factor * lower
             if factor < 0:
                 constant += factor * (self.piece.spans[dim] - 1)
-            terms += [(u.name, factor * u.share.tile) for u in (*self.blocks, *self.steps) if u.dim == dim]
+            terms += [(u.name, factor * u.share.tile) for u in self.uniform if u.dim == dim]
         return terms, constant
 
     def _reach(self, terms: list[tuple[str, int]], constant: int) -> tuple[int, int]:
         """The least and greatest origin of all pieces along an axis."""
-        counts = {u.name: u.share.tiles for u in (*self.blocks, *self.steps)}
+        counts = {u.name: u.share.tiles for u in self.uniform}
         ends = [factor * (counts[name] - 1) for name, factor in terms]
         return constant + sum(min(0, end) for end in ends), constant + sum(max(0, end) for end in ends)
 
@@ -203,32 +208,18 @@ class _Promotion:
         axes += [Axis(0, ((1, size, stride),) if size > 1 else ()) for size, stride in zip(self.sizes, self.piece.strides, strict=True)]
         return Buffer(copy.name, self.mark, "shared", tuple(axes), step * (self.plan.stages if self.asynchronous else 1))
 
-    def _region(self, name: str, origins: list[tuple[list[tuple[str, int]], int]]) -> MappedStatement:
-        """The block's threads over the piece, neighbours in memory on neighbouring threads."""
+    def _axes(self, origins: list[tuple[list[tuple[str, int]], int]]) -> tuple[tuple[str, Distribution], ...]:
+        """The piece on the block's threads, neighbours in memory on neighbouring ones."""
         last = self.piece.contiguous
-        order = [*(a for a in range(len(self.sizes)) if a != last), last]
         left = self.plan.threads
-        shares: dict[int, Distribution] = {}
-        for axis in reversed(order):
+        shares: list[tuple[str, Distribution]] = []
+        for axis in (last, *(a for a in reversed(range(len(self.sizes))) if a != last)):
             size = self.sizes[axis]
             vector = self._vector(origins) if axis == last else 1
             count = max(1, min(size // vector, left))
-            shares[axis] = Distribution(0, size, size, count, vector)
+            shares.append((f"l{axis}", Distribution(0, size, size, count, vector)))
             left //= count
-        shared_out = [a for a in order if shares[a].threads > 1] or order[-1:]
-        rounds = [a for a in order if shares[a].rounds > 1]
-        vector_loop = [a for a in order if shares[a].vector > 1]
-        loops = [shares[a].round_text(f"l{a}") for a in rounds] + [shares[a].vector_text(f"l{a}") for a in vector_loop]
-        trips = 1
-        for a in rounds:
-            trips *= shares[a].rounds
-        unrolled = len(loops) if trips <= UNROLLED else len(vector_loop)
-        members = tuple(shares[a].thread_text(f"l{a}") for a in shared_out)
-        radices = tuple(shares[a].threads for a in shared_out)
-        named = (*((u.name, u.numbers) for u in self.blocks), *((f"l{a}", shares[a]) for a in order))
-        return MappedStatement(
-            name, radices or (1,), members or ("0",), tuple(loops), unrolled, bool(vector_loop), async_copy=self.asynchronous, shares=named
-        )
+        return tuple(reversed(shares))
 
     def _vector(self, origins: list[tuple[list[tuple[str, int]], int]]) -> int:
         """Elements of one access, as far as every piece is known to start on a multiple of them."""
