@@ -121,6 +121,12 @@ class StatementPlan:
     axes: tuple[tuple[str, Distribution], ...] = ()
     async_copy: bool = False  # its copies may arrive later, at a ``WaitGroup``
 
+    def role(self, dim: str) -> int | str | None:
+        """The number of the column that a dimension runs along, or ``lane``; None for one that threads do not share."""
+        if dim in self.columns:
+            return self.columns.index(dim)
+        return "lane" if self.lane and self.lane[0] == dim else None
+
     def column(self, number: int, columns: tuple[Distribution, ...]) -> Distribution:
         """How its dimension along a column is shared out."""
         return columns[number].numbers if self.reader else columns[number]
@@ -161,16 +167,19 @@ class GroupPlan:
         last = [share.sequence for share in self.columns if share.tiles > 1][-1:]
         return 1 if self.steps or not last else last[0]
 
-    @property
-    def radices(self) -> tuple[int, ...]:
-        columns = radices([self.columns[c] for c in self.order])
-        if self.lane_threads == 1:
-            return columns or (1,)
-        return (self.lane_threads, *columns) if self.lane_first else (*columns, self.lane_threads)
+    def digits(self, item: StatementPlan) -> list[tuple[str, str, Distribution]]:
+        """What the digits of a thread's number are to a statement, the last one counting fastest: dimension, level, share."""
+        shares = item.axes if item.reader else [(item.columns[c], self.columns[c]) for c in self.order]
+        digits = [(dim, level, share) for level in ("warp", "thread") for dim, share in shares if share.levels[level][1] > 1]
+        if item.reader or self.lane_threads == 1:
+            return digits
+        dim, share = item.lane or ("0", Distribution(0, 1, 1, self.lane_threads))  # the first thread of those that could share one
+        return [(dim, "thread", share), *digits] if self.lane_first else [*digits, (dim, "thread", share)]
 
     @property
     def threads(self) -> int:
-        return prod(self.radices)
+        """Of a block."""
+        return prod(share.warps * share.threads for share in self.columns) * self.lane_threads
 
 
 @dataclass(frozen=True)
@@ -214,11 +223,6 @@ class GpuKernel:
     def items(self) -> dict[str, tuple[StatementPlan, GroupPlan]]:
         """Every statement with its plan, and that of its group."""
         return {item.statement: (item, plan) for plan in self.plans for item in plan.items}
-
-
-def radices(shares: Sequence[Distribution]) -> tuple[int, ...]:
-    """Those of the digits of a thread's number that some shares have: of warps, then of threads."""
-    return tuple(count for level in ("warp", "thread") for share in shares if (count := share.levels[level][1]) > 1)
 
 
 def by_kernel(plans: Sequence[GroupPlan]) -> tuple[tuple[GroupPlan, ...], ...]:

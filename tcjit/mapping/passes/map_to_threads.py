@@ -13,7 +13,7 @@ from math import prod
 import islpy as isl
 
 from tcjit.grammar.affine import isl_name
-from tcjit.mapping.gpu_nest import Distribution, GpuKernel, GroupPlan, StatementPlan, radices
+from tcjit.mapping.gpu_nest import Distribution, GpuKernel, GroupPlan, StatementPlan
 from tcjit.mapping.marks import AsyncCopy, Mma, Reduce, Threads, Unroll, Vector
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.tree import KIND, insert_band, insert_mark, kind, rewrite, statements_below
@@ -42,7 +42,8 @@ def _region(scop: Scop, node: isl.ScheduleNode, item: StatementPlan, plan: Group
     def band(node: isl.ScheduleNode, texts: Sequence[str], coincident: Sequence[int] = ()) -> isl.ScheduleNode:
         return insert_band(scop, node, [{item.statement: text} for text in texts], coincident)
 
-    sizes, members = _digits(item, plan)
+    digits = plan.digits(item) or [("0", "thread", Distribution(0, 1, 1))]
+    members = [share.text(level, dim) for dim, level, share in digits]
     plain, unrolled, vector = _loops(scop.statement(item.statement), item, plan)
     # built from the inside out: each new node goes above the last one
     if vector:
@@ -54,23 +55,11 @@ def _region(scop: Scop, node: isl.ScheduleNode, item: StatementPlan, plan: Group
     if plain:
         node = band(node, plain)
     node = band(node, members, range(len(members) - item.reduce))
-    node = insert_mark(node, Threads(sizes))
+    node = insert_mark(node, Threads(tuple(share.levels[level][1] for _, level, share in digits)))
     for mark, stands in ((Reduce(), item.reduce), (Mma(), item.mma), (AsyncCopy(), item.async_copy)):
         if stands:
             node = insert_mark(node, mark)
     return node
-
-
-def _digits(item: StatementPlan, plan: GroupPlan) -> tuple[tuple[int, ...], list[str]]:
-    """The radices of the thread's number, and what its digits are."""
-    shares = item.axes if item.reader else [(item.columns[c], plan.columns[c]) for c in plan.order]
-    members = [share.text(level, dim) for level in ("warp", "thread") for dim, share in shares if share.levels[level][1] > 1]
-    if item.reader:
-        return radices([share for _, share in shares]) or (1,), members or ["0"]
-    if plan.lane_threads > 1:
-        member = item.lane[1].text("thread", item.lane[0]) if item.lane else "0"
-        members = [member, *members] if plan.lane_first else [*members, member]
-    return plan.radices, members or ["0"]
 
 
 def _loops(s: ScopStatement, item: StatementPlan, plan: GroupPlan) -> tuple[list[str], list[str], list[str]]:
@@ -102,7 +91,7 @@ def _texts(level: str, shares: Shares) -> list[str]:
 
 
 def _rank(plan: GroupPlan, item: StatementPlan, dim: str) -> int:
-    if item.lane and item.lane[0] == dim:
+    role = item.role(dim)
+    if role == "lane":
         return -1 if plan.lane_first else len(plan.order)
-    column = item.columns.index(dim)
-    return plan.order.index(column) if column in plan.order else -1
+    return plan.order.index(role) if role in plan.order else -1

@@ -16,7 +16,7 @@ from tcjit.mapping.scop import ScopStatement
 from tcjit.mapping.scop_builder import LoweredScop, ScopBuilder, items_with, plain_dims
 from tcjit.mapping.strides import KEPT, accesses
 
-Place = tuple[str | int, ...]  # per subscript: the number of its column, or "lane"
+Place = tuple[str | int | None, ...]  # the roles of the subscripts
 
 
 def promote_to_registers(lowered: LoweredScop) -> LoweredScop:
@@ -38,19 +38,9 @@ def _used(draft: ScopBuilder, plan: GroupPlan) -> set[str]:
 
 def _place(item: StatementPlan, access: Access) -> Place | None:
     """Where the subscripts stand in the group; None unless each is a column or the lane."""
-    dims = plain_dims(access.subscripts)
-    if dims is None:
-        return None
-    place: list[str | int] = []
-    for dim in dims:
-        if dim in item.columns:
-            place.append(item.columns.index(dim))
-        elif item.lane and item.lane[0] == dim:
-            place.append("lane")
-        else:
-            return None
-    covered = {c for c in place if c != "lane"}
-    return tuple(place) if covered == set(range(len(item.columns))) else None
+    place = tuple(map(item.role, plain_dims(access.subscripts) or ()))
+    whole = set(place) - {"lane"} == set(range(len(item.columns)))
+    return place if whole and len(place) == len(access.subscripts) else None
 
 
 def _outputs(draft: ScopBuilder, plan: GroupPlan, elsewhere: set[str], later: set[str]) -> GroupPlan:
