@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tcjit.codegen import integers
 from tcjit.codegen.dialect import GpuDialect
 from tcjit.codegen.emitter import Emitter, parenthesised
-from tcjit.codegen.expression import ctype, vtype
+from tcjit.codegen.expression import ExpressionPrinter, ctype, vtype
 from tcjit.codegen.inequalities import comparison, facts, split
 from tcjit.codegen.loops import Compare, Condition, For, If, Node, Run
 from tcjit.codegen.memory import linear_subscript
@@ -227,16 +227,14 @@ class GpuEmitter(Emitter):
         self.run_now = run
         return "uint16", self.place(s.tensor, s.subscripts), self.loaded.get(id(access)) or self.place(access.tensor, access.subscripts)
 
-    def element(self, access: Access) -> str:
+    def read(self, access: Access, printer: ExpressionPrinter) -> str:
         if found := self.loaded.get(id(access)):
             return self.printer.load(self.mapped.scop.tensor(access.tensor).dtype, found)
-        return super().element(access)
+        return super().read(access, printer)
 
     def gather(self, access: Access, gathers: Gathers) -> str:
         """The element at checked indices: one that is outside raises the flag, and 0 takes its place."""
         storage = self.mapped.scop.tensor(access.tensor)
-        if found := self.loaded.get(id(access)):
-            return self.printer.load(storage.dtype, found)
         with self.checked_subscripts(access, gathers) as names:
             if not storage.elements:  # the flag goes up, and nothing is read
                 zero = f"({vtype(storage.dtype, self.dialect)})0"

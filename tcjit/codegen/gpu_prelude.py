@@ -78,34 +78,26 @@ TC_INLINE float tc_from_bits_f32(uint32_t bits) {
   return __uint_as_float(bits);
 }
 
-TC_INLINE float tc_min_f32(float a, float b) {
-  float least;
-  asm("min.NaN.f32 %0, %1, %2;" : "=f"(least) : "f"(a), "f"(b));
-  return least;
-}
-
-TC_INLINE float tc_max_f32(float a, float b) {
-  float most;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(most) : "f"(a), "f"(b));
-  return most;
-}
-
 TC_INLINE float tc_half_to_float(uint16_t half) {
   float x;
   asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(half));
   return x;
 }
+"""
 
-TC_INLINE uint16_t tc_float_to_half(float x) {
-  uint16_t half;
-  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(x));
-  return half;
+_EXTREMUM = """
+TC_INLINE float tc_$N_f32(float a, float b) {
+  float $P;
+  asm("$N.NaN.f32 %0, %1, %2;" : "=f"($P) : "f"(a), "f"(b));
+  return $P;
 }
+"""
 
-TC_INLINE uint16_t tc_float_to_bfloat(float x) {
-  uint16_t bfloat;
-  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bfloat) : "f"(x));
-  return bfloat;
+_ROUNDED = """
+TC_INLINE uint16_t tc_float_to_$N(float x) {
+  uint16_t $N;
+  asm("cvt.rn.$P.f32 %0, %1;" : "=h"($N) : "f"(x));
+  return $N;
 }
 """
 
@@ -150,8 +142,8 @@ TC_INLINE void tc_ldmatrix$N(uint32_t *to, const uint16_t *from) {
 
 # a copy to shared memory that a thread does not wait for; arrived: all but the newest so many groups of those it sent
 _COPIES = """
-TC_INLINE void tc_ahead_$B(void *to, const void *from) {
-  asm volatile("cp.async.$L.shared.global [%0], [%1], $B;" : : "r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from) : "memory");
+TC_INLINE void tc_ahead_$N(void *to, const void *from) {
+  asm volatile("cp.async.$P.shared.global [%0], [%1], $N;" : : "r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from) : "memory");
 }
 """
 
@@ -181,15 +173,24 @@ TC_INLINE float tc_from_bits_f32(uint32_t bits) {
 }
 """
 
+
+def _instances(template: str, *parts: tuple[str, str]) -> str:
+    """A template for each name and another part."""
+    return "".join(template.replace("$N", name).replace("$P", part) for name, part in parts)
+
+
+_HALVES = (("half", "f16"), ("bfloat", "bf16"))
 # language -> its own texts, and how a site gets into the flag. Any that fails will do: a store of whole words needs no atomic operation,
 # which mapped host memory may not have across PCIe; OpenCL calls two stores of different values to one place a race.
 OWN = {
     "cuda": _CUDA
+    + _instances(_EXTREMUM, ("min", "least"), ("max", "most"))
+    + _instances(_ROUNDED, *_HALVES)
     + _QUOTIENTS
-    + "".join(_MATRICES.replace("$N", name).replace("$P", kind) for name, kind in (("", ""), ("_trans", ".trans")))
-    + "".join(_COPIES.replace("$B", size).replace("$L", level) for size, level in (("4", "ca"), ("8", "ca"), ("16", "cg")))
-    + "".join(_ARRIVED.replace("$N", str(count)) for count in range(7))
-    + "".join(_PRODUCT.replace("$N", name).replace("$P", kind) for name, kind in (("half", "f16"), ("bfloat", "bf16"))),
+    + _instances(_MATRICES, ("", ""), ("_trans", ".trans"))
+    + _instances(_COPIES, ("4", "ca"), ("8", "ca"), ("16", "cg"))
+    + _instances(_ARRIVED, *((str(count), "") for count in range(7)))
+    + _instances(_PRODUCT, *_HALVES),
     "opencl": _OPENCL,
 }
 RAISE = {"cuda": "*(volatile int *)flag = site;", "opencl": "atomic_max(flag, site);"}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import reduce
 
 from tcjit.codegen.inequalities import comparison, facts, split, tightened
 from tcjit.codegen.loops import BooleanOp, Condition, For, If, MarkNode, Node, Run, runs
@@ -36,10 +37,8 @@ def separate(nodes: tuple[Node, ...], shared: frozenset[str], ranges: Ranges, wo
         found[fact.terms] = min(found.get(fact.terms, fact.constant), fact.constant)
     if not found or not asked.worthy:
         return tuple(_inside(node, shared, ranges, worth) for node in nodes)
-    first, *others = (comparison(Linear(terms, constant)) for terms, constant in sorted(found.items(), key=str))
-    condition: Condition = first
-    for other in others:
-        condition = BooleanOp(condition, "&&", other)
+    wanted: list[Condition] = [comparison(Linear(terms, constant)) for terms, constant in sorted(found.items(), key=str)]
+    condition = reduce(lambda left, right: BooleanOp(left, "&&", right), wanted)
     full = _Level(shared, ranges, found, worth).visit(nodes, ranges, None)
     # steps inside a full tile may still be partial: the last one of a reduction
     return (If(condition, tuple(_inside(node, shared, ranges, worth) for node in full), nodes),)

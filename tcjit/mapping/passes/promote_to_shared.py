@@ -6,7 +6,7 @@ the latter exist in shared memory. A statement for each promoted read fills it, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import islpy as isl
 
@@ -16,7 +16,7 @@ from tcjit.grammar.ast import Access, Expr
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.footprint import WIDE, piece
 from tcjit.mapping.gpu_nest import Distribution, GroupPlan, StatementPlan, by_kernel
-from tcjit.mapping.isl import constraint_text, points
+from tcjit.mapping.isl import constraint_text, images, points
 from tcjit.mapping.marks import GridBlock, Mark
 from tcjit.mapping.reduction import identity
 from tcjit.mapping.scop import DynamicBounds
@@ -41,17 +41,9 @@ def promote_to_shared(lowered: LoweredScop) -> LoweredScop:
     return draft.done(plans, buffers)
 
 
-@dataclass(frozen=True)
-class _Uniform:
-    """A block loop or a step as the copy sees it: the reader's dimension, its share, the copy's dimension."""
-
-    dim: str
-    share: Distribution
-    name: str
-
-
 class _Promotion:
-    """One promoted read."""
+    """One promoted read. ``uniform``: block loops and steps as dimensions of the copy, which count tiles: for each the reader's dimension
+    and its share."""
 
     def __init__(self, draft: ScopBuilder, plan: GroupPlan, item: StatementPlan, access: Access, mark: Mark) -> None:
         self.draft = draft
@@ -61,27 +53,23 @@ class _Promotion:
         self.mark = mark
         self.reader = draft.statements[item.statement]
         self.storage = next(t for t in draft.tensors if t.name == access.tensor)
-        pairs = zip(item.columns, plan.columns, strict=True)
-        self.blocks = {n: _Uniform(d, s, f"b{n}") for n, (d, s) in enumerate(pairs) if s.tiles > 1}  # by column
-        self.steps = [_Uniform(d, s, f"s{n}") for n, (d, s) in enumerate(item.steps) if s.tiles > 1]
+        self.lower = {name: lower for name, lower, _ in self.reader.bounds}
+        self.columns = tuple(f"b{n}" if share.tiles > 1 else "" for n, share in enumerate(plan.columns))
+        self.steps = {f"s{n}": step for n, step in enumerate(item.steps) if step[1].tiles > 1}
+        blocks = zip(self.columns, zip(item.columns, plan.columns, strict=True), strict=True)
+        self.uniform = {**{name: block for name, block in blocks if name}, **self.steps}
         found = piece(self.storage, self.reader, plan, item, access, draft.scop.values)
         assert found is not None  # or the plan would not promote it
         self.piece = found
         self.sizes = found.sizes
 
-    @property
-    def uniform(self) -> list[_Uniform]:
-        return [*self.blocks.values(), *self.steps]
-
     def copies(self) -> tuple[list[StatementPlan], Buffer]:
         """The statements that fill a piece, and where it lies."""
-        uniform = self.uniform
         locals_ = [f"l{axis}" for axis in range(len(self.sizes))]
         origins = [self._origin(axis) for axis in range(len(self.sizes))]
-        counted = [*((u.name, u.share.tiles) for u in uniform), *zip(locals_, self.sizes, strict=True)]
+        counted = [*((name, share.tiles) for name, (_, share) in self.uniform.items()), *zip(locals_, self.sizes, strict=True)]
         bounds = tuple((name, 0, count) for name, count in counted)
-        counts = tuple(u.share.tiles for u in uniform)
-        copy = self.draft.temporary(f"{self.access.tensor}_shared", self.storage.dtype, (*counts, *self.sizes))
+        copy = self.draft.temporary(f"{self.access.tensor}_shared", self.storage.dtype, tuple(count for _, count in counted))
         read, facts, alias, beyond = list[Expr](), list[str](), list[str](), list[str]()
         for axis, (name, (terms, constant), size) in enumerate(zip(locals_, origins, self.sizes, strict=True)):
             extent, known = self.storage.extent_texts[axis], self.storage.extent(axis) is None
@@ -97,19 +85,17 @@ class _Promotion:
             beyond += [f"{text} >= {extent}"] if not known or most + size > self.storage.shape[axis] else []
         subscripts = [index(name) for name, _, _ in bounds]
         value = Access(self.access.tensor, tuple(read), dtype=self.storage.dtype)
-        dynamic = tuple(bound for u in uniform for bound in self._dynamic_bounds(u))
-        used = self._used(uniform, dynamic) if self.asynchronous or self.reader.constraints else []
+        dynamic = self._dynamic_bounds()
+        used = self._used(dynamic) if self.asynchronous or self.reader.constraints else []
         facts += used
         name = self.draft.add("C", self.reader, copy.name, subscripts, "=", value, bounds, constraints=tuple(facts), dynamic_bounds=dynamic)
         dims = ", ".join(name for name, _, _ in bounds)
         self.draft.aliases[copy.name] = f"{{ {isl_name(copy.name)}[{dims}] -> {isl_name(self.access.tensor)}[{', '.join(alias)}] }}"
-        instead = Access(copy.name, self._places(uniform), dtype=self.storage.dtype)
+        instead = Access(copy.name, self._places(), dtype=self.storage.dtype)
         self.draft.change(self.reader.name, lambda a: instead if a == self.access else a)
-        buffer = self._buffer(copy, len(uniform))
-        columns = tuple(self.blocks[c].name if c in self.blocks else "" for c in range(len(self.plan.columns)))
-        steps = tuple((u.name, u.share.numbers) for u in self.steps)
+        steps = tuple((step, share.numbers) for step, (_, share) in self.steps.items())
         axes = self._axes(origins)
-        filled = StatementPlan(name, columns, steps=steps, reader=self.reader.name, axes=axes, async_copy=self.asynchronous)
+        filled = StatementPlan(name, self.columns, steps=steps, reader=self.reader.name, axes=axes, async_copy=self.asynchronous)
         items = [filled]
         if (self.item.mma or self.item.padded) and beyond:
             # whole instructions and whole tiles read beyond the edge of the tensor, or the last term: zeros stand there
@@ -117,12 +103,12 @@ class _Promotion:
             zero = identity("+=", self.storage.dtype)
             fill = self.draft.add("Z", self.reader, copy.name, subscripts, "=", zero, bounds, constraints=where, dynamic_bounds=dynamic)
             items.append(replace(filled, statement=fill))
-        return items, buffer
+        return items, self._buffer(copy)
 
     def _ends(self, axis: int) -> list[tuple[str, int]]:
         """Where the terms of a padded reader end along an axis: the number of a term, in isl's words, and how many there are."""
         factors, _ = self.piece.forms[axis]
-        names = {u.dim: u.name for u in self.steps}
+        names = {dim: name for name, (dim, _) in self.steps.items()}
         steps = [(dim, share) for dim, share in self.item.steps if dim in factors and share.extent % share.whole_tile]
         return [(f"{share.tile} * {names[dim]} + l{axis}" if dim in names else f"l{axis}", share.extent) for dim, share in steps]
 
@@ -131,16 +117,15 @@ class _Promotion:
         """Whether the copy of a step, or of a tile, is issued in an earlier one."""
         return self.plan.stages > 1 and (bool(self.steps) or self.plan.ahead_over_tiles > 1)
 
-    def _used(self, uniform: list[_Uniform], dynamic: DynamicBounds) -> list[str]:
+    def _used(self, dynamic: DynamicBounds) -> list[str]:
         """The condition under which a block reads the piece of a step, where it is none for some: their loop ends before it arrives."""
-        scop, names = self.draft.scop, ", ".join(u.name for u in uniform)
-        digits = [f"{u.name} = floor(({u.dim} - {u.share.lower})/{u.share.tile})" for u in uniform]
-        dims = ", ".join(self.reader.dims)
-        of = isl.Map.read_from_str(scop.ctx, f"{scop.parameters}{{ [{dims}] -> [{names}] : {' and '.join(digits)} }}")
-        facts = [f"0 <= {u.name} < {u.share.tiles}" for u in uniform]
+        scop, names = self.draft.scop, ", ".join(self.uniform)
+        tiles = [f"floor(({isl_name(dim)} - {share.lower})/{share.tile})" for dim, share in self.uniform.values()]
+        facts = [f"0 <= {name} < {share.tiles}" for name, (_, share) in self.uniform.items()]
         facts += [f"{lower} <= {name} < {upper}" for name, lower, upper in dynamic]
-        every = points(scop.ctx, [names], [*facts, *scop.context], scop.parameters)
-        used = scop.instances(self.reader).reset_tuple_id().apply(of).intersect(every)
+        every = points(scop.ctx, self.uniform, [*facts, *scop.context], scop.parameters)
+        tile = images(scop.ctx, self.reader.isl_dims, tiles, scop.parameters)
+        used = every.intersect(scop.instances(self.reader).reset_tuple_id().apply(tile))
         if every.is_subset(used) or (self.asynchronous and self._interrupted(used, names)):
             return []
         return [constraint_text(used.gist(every))]
@@ -158,41 +143,38 @@ class _Promotion:
         later, earlier = times.apply(moved(f"t > {step}")), times.apply(moved(f"t < {step}"))
         return not later.intersect(earlier).is_subset(times)
 
-    def _dynamic_bounds(self, uniform: _Uniform) -> DynamicBounds:
-        """How far a block loop or a step goes where that depends on dynamic sizes."""
-        share = uniform.share
-        upper = next((upper for dim, _, upper in self.reader.dynamic_bounds if dim == uniform.dim), None)
-        return () if upper is None else ((uniform.name, "0", f"floor(({upper} + {share.tile - 1 - share.lower})/{share.tile})"),)
+    def _dynamic_bounds(self) -> DynamicBounds:
+        """How far block loops and steps go where that depends on dynamic sizes."""
+        upper = {dim: upper for dim, _, upper in self.reader.dynamic_bounds}
+        open_ended = [(name, dim, share) for name, (dim, share) in self.uniform.items() if dim in upper]
+        return tuple((name, "0", f"floor(({upper[dim]} + {s.tile - 1 - s.lower})/{s.tile})") for name, dim, s in open_ended)
 
     def _origin(self, axis: int) -> tuple[list[tuple[str, int]], int]:
         """The least subscript of the piece: a sum over the copy's block and step dimensions, and a constant."""
         factors, constant = self.piece.forms[axis]
         terms: list[tuple[str, int]] = []
         for dim, factor in factors.items():
-            lower = next(low for name, low, _ in self.reader.bounds if name == dim)
-            constant += factor * lower
+            constant += factor * self.lower[dim]
             if factor < 0:
                 constant += factor * (self.piece.spans[dim] - 1)
-            terms += [(u.name, factor * u.share.tile) for u in self.uniform if u.dim == dim]
+            terms += [(name, factor * share.tile) for name, (of, share) in self.uniform.items() if of == dim]
         return terms, constant
 
     def _reach(self, terms: list[tuple[str, int]], constant: int) -> tuple[int, int]:
         """The least and greatest origin of all pieces along an axis."""
-        counts = {u.name: u.share.tiles for u in self.uniform}
-        ends = [factor * (counts[name] - 1) for name, factor in terms]
+        ends = [factor * (self.uniform[name][1].tiles - 1) for name, factor in terms]
         return constant + sum(min(0, end) for end in ends), constant + sum(max(0, end) for end in ends)
 
-    def _places(self, uniform: list[_Uniform]) -> tuple[Expr, ...]:
+    def _places(self) -> tuple[Expr, ...]:
         """The subscripts of the reader's element in the copy."""
-        result = [divided(plus(index(u.dim), -u.share.lower), u.share.tile) for u in uniform]
+        tiles = dict(self.uniform.values())
+        result = [divided(plus(index(dim), -share.lower), share.tile) for dim, share in tiles.items()]
         for factors, _ in self.piece.forms:
             terms: list[tuple[int, Expr]] = []
             constant = 0
             for dim, factor in factors.items():
-                lower = next(low for name, low, _ in self.reader.bounds if name == dim)
-                place = plus(index(dim), -lower)
-                tile = next((u.share.tile for u in uniform if u.dim == dim), 0)
-                terms.append((factor, modulo(place, tile) if tile else place))
+                place = plus(index(dim), -self.lower[dim])
+                terms.append((factor, modulo(place, tiles[dim].tile) if dim in tiles else place))
                 if factor < 0:
                     constant -= factor * (self.piece.spans[dim] - 1)
             result.append(total(terms, constant))
@@ -200,9 +182,9 @@ class _Promotion:
 
     # ------------------------------------------------------------ how it lies and who fills it
 
-    def _buffer(self, copy: Storage, uniform: int) -> Buffer:
+    def _buffer(self, copy: Storage) -> Buffer:
         step = self.piece.elements
-        axes = [Axis(0, ())] * uniform
+        axes = [Axis(0, ())] * len(self.uniform)
         if self.asynchronous:  # the pieces of the last steps, or tiles, lie side by side
             axes[-1] = Axis(0, ((1, self.plan.stages, step),))
         axes += [Axis(0, ((1, size, stride),) if size > 1 else ()) for size, stride in zip(self.sizes, self.piece.strides, strict=True)]
