@@ -12,7 +12,6 @@ from tcjit.grammar.ast import Access
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.linear import Linear
 from tcjit.mapping.scop import ScopStatement
-from tcjit.mapping.storage import Storage
 
 SIZES = (4, 8, 16)  # bytes of one copy
 
@@ -38,9 +37,11 @@ def write(emitter: GpuEmitter, run: Run) -> bool:
     return True
 
 
-def dense(storage: Storage) -> bool:
-    """Whether a tensor begins on a boundary, as only contiguous ones are sure to, and all its strides are known."""
-    return storage.layout == "contiguous" and None not in storage.strides
+def aligned(emitter: GpuEmitter, tensor: str, place: Linear | None, count: int) -> bool:
+    """Whether so many neighbours from a place on begin on a boundary of as many: memory does, and contiguous tensors of known strides."""
+    storage = emitter.mapped.scop.tensor(tensor)
+    dense = emitter.memory.private(tensor, emitter.marks) or (storage.layout == "contiguous" and None not in storage.strides)
+    return bool(dense) and place is not None and all(f % count == 0 for f in (place.constant, *(f for _, f in place.terms)))
 
 
 def write_neighbours(emitter: GpuEmitter, loop: For, run: Run, first: tuple[Linear | None, Linear | None]) -> bool:
@@ -50,9 +51,7 @@ def write_neighbours(emitter: GpuEmitter, loop: For, run: Run, first: tuple[Line
     if source is None:
         return False
     count, size = loop.trips or 1, DTYPES[source.dtype].bytes
-    plain = dense(emitter.mapped.scop.tensor(source.tensor))
-    aligned = all(place is not None and all(f % count == 0 for f in (place.constant, *(f for _, f in place.terms))) for place in first)
-    if plain and aligned and count * size in SIZES:
+    if count * size in SIZES and all(aligned(emitter, *one, count) for one in zip((source.tensor, s.tensor), first, strict=True)):
         emitter.run_now = Run(run.statement, tuple((d, e.substitute({loop.variable: Linear.of(0)})) for d, e in run.indices))
         emitter.aligned[source.tensor] = None
         send(emitter, s, source, count * size)

@@ -146,14 +146,13 @@ class _GpuBuilder(_Builder):
         super().__init__(mapped)
         self.bands: dict[str, tuple[marks.Mark, _Members]] = {}  # by those names
         self.leaves: list[tuple[isl.AstBuild, isl.PwMultiAff]] = []
-        self.digits = {d.statement: d for d in mapped.digits}
 
     def dims(self, name: str, values: list[Linear]) -> list[Linear]:
-        if name not in self.digits:
+        if name not in self.mapped.digits:
             return values
         left = iter(values)
         found = []
-        for lower, digits in self.digits[name].dims:
+        for lower, digits in self.mapped.digits[name]:
             total = Linear.of(lower)
             for weight, _ in digits:
                 total = total + next(left).times(weight)
@@ -162,7 +161,7 @@ class _GpuBuilder(_Builder):
 
     def in_digits(self) -> isl.Schedule:
         """The tree over the digits of its statements' dimensions."""
-        parts = [_map_of_digits(found) for found in self.mapped.digits]
+        parts = [_map_of_digits(name, found) for name, found in self.mapped.digits.items()]
         if not parts:
             return self.mapped.tree
         back = isl.UnionPwMultiAff.from_union_map(union_map(self.mapped.scop.ctx, parts))
@@ -234,21 +233,21 @@ class _GpuBuilder(_Builder):
         return from_ast(build.expr_from_pw_aff(there.get_pw_aff_list().get_at(0)))
 
 
-def _map_of_digits(found: Digits) -> str:
+def _map_of_digits(statement: str, found: Digits) -> str:
     """``{ S[digits] -> S[dims] }``: one to one, since every weight is that of the digit below times its count."""
     names, sums, facts = [], [], []
-    for axis, (lower, digits) in enumerate(found.dims):
+    for axis, (lower, digits) in enumerate(found):
         terms = [str(lower)]
         for place, (weight, count) in enumerate(digits):
             below = digits[place + 1] if place + 1 < len(digits) else (1, 1)
             if weight != below[0] * below[1]:
-                raise MappingError(f"the digits {digits} of {found.statement} do not count every value once")
+                raise MappingError(f"the digits {digits} of {statement} do not count every value once")
             names.append(f"d{axis}_{place}")
             terms.append(f"{weight} * {names[-1]}")
             facts.append(f"0 <= {names[-1]} < {count}")
         sums.append(" + ".join(terms))
     where = f" : {' and '.join(facts)}" if facts else ""
-    return f"{found.statement}[{', '.join(names)}] -> {found.statement}[{', '.join(sums)}]{where}"
+    return f"{statement}[{', '.join(names)}] -> {statement}[{', '.join(sums)}]{where}"
 
 
 def _children(node: isl.AstNode) -> list[isl.AstNode]:

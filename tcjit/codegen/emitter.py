@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from tcjit.codegen.dialect import Dialect, reading_bytes
 from tcjit.codegen.expression import ExpressionPrinter
-from tcjit.codegen.loops import For, If, MarkNode, Node, Run
+from tcjit.codegen.loops import Condition, For, If, MarkNode, Node, Run
 from tcjit.codegen.memory import KernelMemory, linear_subscript
 from tcjit.codegen.profile import Profile, scaled, trips
 from tcjit.codegen.scope import Gathers, LoopScope
@@ -164,10 +164,15 @@ class Emitter(LoopScope, ABC):
         step = f"++{name}" if node.step == 1 else f"{name} += {node.step}"
         return f"for ({self.counter(node)} {name} = {self.index(node.lower)}; {name} <= {self.index(node.upper)}; {step})"
 
+    def tests(self, *conditions: Condition) -> list[str]:
+        """The texts of what must be tested for conditions to hold."""
+        return [condition.written(self.index) for condition in conditions]
+
     def branch(self, node: If) -> None:
-        with self.when([node.condition.written(self.index)]):
+        texts = self.tests(node.condition)
+        with self.when(texts):
             self.block(node.then)
-        if node.other:
+        if node.other and texts:
             with self.indented("else {"):
                 self.block(node.other)
 

@@ -88,10 +88,8 @@ class ExpressionPrinter:
 
     ``access`` gives the text of an element read, already a value (see ``load``); ``name`` that of an ``index``, ``size`` or
     ``scalar``: an index as int64_t, a scalar of its parameter's ``vtype``, any of them as a decimal literal where it is known.
-    ``nonnegative`` may tell of an int64 expression that it is never below 0: then its ``/`` and ``%`` are C's own; ``compared`` may have a
-    shorter text for a comparison of int64 expressions. With ``checked``,
-    ``tc_flag`` tells of integer divisors that are zero: a local int64_t in C, on a GPU a pointer to an int that all threads share, which a
-    thread writes at its end, from ``FAILED``.
+    ``compared`` may have a shorter text for a comparison of int64 expressions. With ``checked``, ``tc_flag`` tells of integer divisors that
+    are zero: a local int64_t in C, on a GPU a pointer to an int that all threads share, which a thread writes at its end, from ``FAILED``.
     """
 
     def __init__(
@@ -101,7 +99,6 @@ class ExpressionPrinter:
         name: Callable[[str, str], str],
         *,
         checked: bool = True,
-        nonnegative: Callable[[Expr], bool] = lambda expr: False,
         compared: Callable[[Binary], str] = lambda expr: "",
     ) -> None:
         self.dialect = dialect
@@ -110,7 +107,6 @@ class ExpressionPrinter:
         self.checks = 0  # printed so far, each of one of the sites
         self._access = access
         self._name = name
-        self._nonnegative = nonnegative
         self._compared = compared
         self._used: dict[str, None] = {}
         self.bound: dict[int, str] = {}  # by id of a Call: the variable that holds its value already
@@ -143,9 +139,9 @@ class ExpressionPrinter:
             return self._helper("tc_at", index, extent, str(site), f"&{FAILED}")
         return self._helper("TC_AT", index, extent, str(site))
 
-    def shuffled(self, how: str, dtype: str, value: str, lanes: int | str, mask: str) -> Text:
-        """The value that another thread of the warp has, ``xor`` or ``down`` by so many; all lanes of ``mask`` evaluate this."""
-        return self._helper(f"tc_shuffle_{how}_{'bool' if dtype == 'bool' else _short(dtype)}", value, str(lanes), mask)
+    def shuffled(self, dtype: str, value: str, lanes: int, mask: str) -> Text:
+        """The value of the thread whose lane differs in the bits of ``lanes``; all lanes of ``mask`` evaluate this."""
+        return self._helper(f"tc_shuffle_xor_{'bool' if dtype == 'bool' else _short(dtype)}", value, str(lanes), mask)
 
     def helper(self, name: str) -> str:
         """The name of a helper that a text from elsewhere calls."""
@@ -312,7 +308,7 @@ class ExpressionPrinter:
         wide = _short(dtype) if DTYPES[dtype].bits >= 32 else "i32"
         divisor = right.literal or 0
         if divisor > 0:
-            if DTYPES[dtype].kind == "unsigned" or (dtype == "int64" and self._nonnegative(expr.left)):
+            if DTYPES[dtype].kind == "unsigned":
                 return join(expr.op, left, right)
             if dtype == "int64":
                 return self._helper("tc_fdiv" if expr.op == "/" else "tc_mod", left, right)

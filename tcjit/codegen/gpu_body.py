@@ -175,7 +175,7 @@ class GpuBodyEmitter(GpuEmitter):
         if arrays:
             return 0
         factor = max(1, UNROLLED_BYTES // self._bytes(node.body))
-        return factor if factor < node.upper.constant - node.lower.constant + 1 else 0
+        return factor if factor < (node.trips or 0) else 0
 
     def _in_arrays(self, run: Run) -> list[Access]:
         """The accesses of a statement to arrays of the thread's own."""
@@ -199,16 +199,12 @@ class GpuBodyEmitter(GpuEmitter):
         """The bytes of the values that one run through ``nodes`` computes, in loops over constants."""
         total = 0
         for node in nodes:
-            if isinstance(node, For):
-                found = constant_trips(node, self.ranges)
-                trips = 1 if found is None else found[0].upper.constant - found[0].lower.constant + 1
-                total += trips * self._bytes(node.body)
-            elif isinstance(node, If):
-                total += self._bytes(node.then) + self._bytes(node.other)
-            elif isinstance(node, MarkNode):
-                total += self._bytes(node.body)
-            elif isinstance(node, Run):
+            if isinstance(node, Run):
                 total += DTYPES[self.mapped.scop.statement(node.statement).value.dtype].bytes
+                continue
+            found = constant_trips(node, self.ranges) if isinstance(node, For) else None
+            parts = (node.then, node.other) if isinstance(node, If) else (children(node),)
+            total += (1 if found is None else found[0].trips or 0) * sum(map(self._bytes, parts))
         return max(total, 1)
 
     # ------------------------------------------------------------ statements

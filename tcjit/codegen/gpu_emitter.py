@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tcjit.codegen import integers
 from tcjit.codegen.dialect import GpuDialect
 from tcjit.codegen.emitter import Emitter, parenthesised
-from tcjit.codegen.expression import ctype, vtype
+from tcjit.codegen.expression import ExpressionPrinter, ctype, vtype
 from tcjit.codegen.inequalities import comparison, facts, split
 from tcjit.codegen.loops import Compare, Condition, For, If, Node, Run
 from tcjit.codegen.memory import linear_subscript
@@ -192,7 +192,7 @@ class GpuEmitter(Emitter):
         self.write(f"const int {node.variable} = {digit.text};")
 
     def tests(self, *conditions: Condition) -> list[str]:
-        """The texts of what must be tested for conditions to hold; none for what the ranges of the variables promise."""
+        """None for what the ranges of the variables promise."""
         texts: list[str] = []
         for condition in conditions:
             found = facts(condition)
@@ -204,14 +204,6 @@ class GpuEmitter(Emitter):
                     if reach is None or reach[0] < 0:
                         texts.append(comparison(piece).written(self.index))
         return texts
-
-    def branch(self, node: If) -> None:
-        texts = self.tests(node.condition)
-        with self.when(texts):
-            self.block(node.then)
-        if node.other and texts:
-            with self.indented("else {"):
-                self.block(node.other)
 
     def pragma(self, factor: int = 0) -> None:
         """The pragma that unrolls the next loop, whole or by a factor."""
@@ -235,16 +227,14 @@ class GpuEmitter(Emitter):
         self.run_now = run
         return "uint16", self.place(s.tensor, s.subscripts), self.loaded.get(id(access)) or self.place(access.tensor, access.subscripts)
 
-    def element(self, access: Access) -> str:
+    def read(self, access: Access, printer: ExpressionPrinter) -> str:
         if found := self.loaded.get(id(access)):
             return self.printer.load(self.mapped.scop.tensor(access.tensor).dtype, found)
-        return super().element(access)
+        return super().read(access, printer)
 
     def gather(self, access: Access, gathers: Gathers) -> str:
         """The element at checked indices: one that is outside raises the flag, and 0 takes its place."""
         storage = self.mapped.scop.tensor(access.tensor)
-        if found := self.loaded.get(id(access)):
-            return self.printer.load(storage.dtype, found)
         with self.checked_subscripts(access, gathers) as names:
             if not storage.elements:  # the flag goes up, and nothing is read
                 zero = f"({vtype(storage.dtype, self.dialect)})0"

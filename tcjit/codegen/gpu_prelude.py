@@ -62,10 +62,6 @@ SHUFFLES = """
 TC_INLINE $T tc_shuffle_xor_$X($T value, int lanes, uint32_t mask) {
   return ($T)__shfl_xor_sync(mask, $V, lanes);
 }
-
-TC_INLINE $T tc_shuffle_down_$X($T value, int lanes, uint32_t mask) {
-  return ($T)__shfl_down_sync(mask, $V, lanes);
-}
 """
 
 # the instructions are those of sm_80; min.NaN and max.NaN keep a NaN, and the conversions round to nearest even
@@ -82,34 +78,26 @@ TC_INLINE float tc_from_bits_f32(uint32_t bits) {
   return __uint_as_float(bits);
 }
 
-TC_INLINE float tc_min_f32(float a, float b) {
-  float least;
-  asm("min.NaN.f32 %0, %1, %2;" : "=f"(least) : "f"(a), "f"(b));
-  return least;
-}
-
-TC_INLINE float tc_max_f32(float a, float b) {
-  float most;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(most) : "f"(a), "f"(b));
-  return most;
-}
-
 TC_INLINE float tc_half_to_float(uint16_t half) {
   float x;
   asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(half));
   return x;
 }
+"""
 
-TC_INLINE uint16_t tc_float_to_half(float x) {
-  uint16_t half;
-  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(x));
-  return half;
+_EXTREMUM = """
+TC_INLINE float tc_$N_f32(float a, float b) {
+  float $P;
+  asm("$N.NaN.f32 %0, %1, %2;" : "=f"($P) : "f"(a), "f"(b));
+  return $P;
 }
+"""
 
-TC_INLINE uint16_t tc_float_to_bfloat(float x) {
-  uint16_t bfloat;
-  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bfloat) : "f"(x));
-  return bfloat;
+_ROUNDED = """
+TC_INLINE uint16_t tc_float_to_$N(float x) {
+  uint16_t $N;
+  asm("cvt.rn.$P.f32 %0, %1;" : "=h"($N) : "f"(x));
+  return $N;
 }
 """
 
@@ -146,21 +134,16 @@ static __device__ __noinline__ float tc_divided_f32(float a, float d) {
 
 # four 8 by 8 tiles of 16-bit elements, the row of each that a thread names on a boundary of 16 bytes, and a product of 16 by 16 and 16 by 8
 _MATRICES = """
-TC_INLINE void tc_ldmatrix(uint32_t *to, const uint16_t *from) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-    : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"((uint32_t)__cvta_generic_to_shared(from)) : "memory");
-}
-
-TC_INLINE void tc_ldmatrix_trans(uint32_t *to, const uint16_t *from) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+TC_INLINE void tc_ldmatrix$N(uint32_t *to, const uint16_t *from) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4$P.shared.b16 {%0, %1, %2, %3}, [%4];"
     : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"((uint32_t)__cvta_generic_to_shared(from)) : "memory");
 }
 """
 
 # a copy to shared memory that a thread does not wait for; arrived: all but the newest so many groups of those it sent
 _COPIES = """
-TC_INLINE void tc_ahead_$B(void *to, const void *from) {
-  asm volatile("cp.async.$L.shared.global [%0], [%1], $B;" : : "r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from) : "memory");
+TC_INLINE void tc_ahead_$N(void *to, const void *from) {
+  asm volatile("cp.async.$P.shared.global [%0], [%1], $N;" : : "r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from) : "memory");
 }
 """
 
@@ -190,15 +173,24 @@ TC_INLINE float tc_from_bits_f32(uint32_t bits) {
 }
 """
 
+
+def _instances(template: str, *parts: tuple[str, str]) -> str:
+    """A template for each name and another part."""
+    return "".join(template.replace("$N", name).replace("$P", part) for name, part in parts)
+
+
+_HALVES = (("half", "f16"), ("bfloat", "bf16"))
 # language -> its own texts, and how a site gets into the flag. Any that fails will do: a store of whole words needs no atomic operation,
 # which mapped host memory may not have across PCIe; OpenCL calls two stores of different values to one place a race.
 OWN = {
     "cuda": _CUDA
+    + _instances(_EXTREMUM, ("min", "least"), ("max", "most"))
+    + _instances(_ROUNDED, *_HALVES)
     + _QUOTIENTS
-    + _MATRICES
-    + "".join(_COPIES.replace("$B", size).replace("$L", level) for size, level in (("4", "ca"), ("8", "ca"), ("16", "cg")))
-    + "".join(_ARRIVED.replace("$N", str(count)) for count in range(7))
-    + "".join(_PRODUCT.replace("$N", name).replace("$P", kind) for name, kind in (("half", "f16"), ("bfloat", "bf16"))),
+    + _instances(_MATRICES, ("", ""), ("_trans", ".trans"))
+    + _instances(_COPIES, ("4", "ca"), ("8", "ca"), ("16", "cg"))
+    + _instances(_ARRIVED, *((str(count), "") for count in range(7)))
+    + _instances(_PRODUCT, *_HALVES),
     "opencl": _OPENCL,
 }
 RAISE = {"cuda": "*(volatile int *)flag = site;", "opencl": "atomic_max(flag, site);"}

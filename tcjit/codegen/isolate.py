@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import reduce
 
 from tcjit.codegen.inequalities import comparison, facts, split, tightened
 from tcjit.codegen.loops import BooleanOp, Condition, For, If, MarkNode, Node, Run, runs
+from tcjit.codegen.scope import inside
 from tcjit.codegen.unroll import constant_trips
 from tcjit.grammar.dynamic import PREFIX
 from tcjit.grammar.linear import Linear, Ranges, Term, limits, simplified
@@ -35,10 +37,8 @@ def separate(nodes: tuple[Node, ...], shared: frozenset[str], ranges: Ranges, wo
         found[fact.terms] = min(found.get(fact.terms, fact.constant), fact.constant)
     if not found or not asked.worthy:
         return tuple(_inside(node, shared, ranges, worth) for node in nodes)
-    first, *others = (comparison(Linear(terms, constant)) for terms, constant in sorted(found.items(), key=str))
-    condition: Condition = first
-    for other in others:
-        condition = BooleanOp(condition, "&&", other)
+    wanted: list[Condition] = [comparison(Linear(terms, constant)) for terms, constant in sorted(found.items(), key=str)]
+    condition = reduce(lambda left, right: BooleanOp(left, "&&", right), wanted)
     full = _Level(shared, ranges, found, worth).visit(nodes, ranges, None)
     # steps inside a full tile may still be partial: the last one of a reduction
     return (If(condition, tuple(_inside(node, shared, ranges, worth) for node in full), nodes),)
@@ -48,13 +48,8 @@ def _inside(node: Node, shared: frozenset[str], ranges: Ranges, worth: Callable[
     if isinstance(node, MarkNode) and not isinstance(node.mark, Threads):
         return replace(node, body=separate(node.body, shared, ranges, worth))
     if isinstance(node, For):
-        return replace(node, body=separate(node.body, shared | {node.variable}, ranged(node, ranges), worth))
+        return replace(node, body=separate(node.body, shared | {node.variable}, inside(node, ranges), worth))
     return node
-
-
-def ranged(node: For, ranges: Ranges) -> Ranges:
-    lower, upper = limits(node.lower, ranges), limits(node.upper, ranges)
-    return {**ranges, node.variable: (lower[0], upper[1])} if lower is not None and upper is not None else ranges
 
 
 class _Level:
@@ -96,9 +91,9 @@ class _Level:
             return self.digit(node, ranges, sizes)
         found = constant_trips(node, ranges) if sizes is not None else None
         if found is None:
-            return replace(node, body=self.visit(node.body, ranged(node, ranges), sizes))
+            return replace(node, body=self.visit(node.body, inside(node, ranges), sizes))
         loop, guards = found
-        inner = ranged(loop, ranges)
+        inner = inside(loop, ranges)
         body = self.visit(loop.body, inner, sizes)
         for guard in guards:
             if not self.idle(facts(guard), inner):

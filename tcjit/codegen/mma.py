@@ -58,19 +58,17 @@ def _taken_apart(emitter: GpuEmitter, region: MarkNode, sizes: tuple[int, ...]) 
     """The parts of a region, whose ranges the emitter then knows."""
     loops: list[For] = []
     nodes = region.body
-    while len(nodes) == 1 and isinstance(nodes[0], (For, MarkNode)):
-        node = nodes[0]
+    while len(nodes) == 1 and isinstance(node := nodes[0], For | MarkNode):
         if isinstance(node, For):
-            if len(loops) < len(sizes):
-                emitter.ranges = {**emitter.ranges, node.variable: (0, sizes[len(loops)] - 1)}
-                loops.append(node)
-            else:
+            last = sizes[len(loops)] - 1 if len(loops) < len(sizes) else 0
+            if len(loops) >= len(sizes):
                 whole = constant_trips(node, emitter.ranges)
                 if whole is None or whole[0].lower != Linear.of(0):
                     return None
                 node = whole[0]
-                emitter.ranges = {**emitter.ranges, node.variable: (0, (node.trips or 1) - 1)}
-                loops.append(node)
+                last = (node.trips or 1) - 1
+            emitter.ranges = {**emitter.ranges, node.variable: (0, last)}
+            loops.append(node)
         nodes = node.body
     inner = loops[len(sizes) :]
     if len(nodes) != 1 or not isinstance(nodes[0], Run) or len(inner) < 2:
@@ -93,23 +91,14 @@ def _taken_apart(emitter: GpuEmitter, region: MarkNode, sizes: tuple[int, ...]) 
     down = loops[len(sizes) - 2].variable
     if left.stride(down) == 0:
         left, right = right, left
-    moving = {
-        "rows": [one for one in inner[1:-1] if target.stride(one.variable) and left.stride(one.variable)],
-        "columns": [one for one in inner[1:-1] if target.stride(one.variable) and right.stride(one.variable)],
-    }
-    if (
-        (terms.trips or 0) % TERMS
-        or neighbours.trips != 2
-        or not _rows_apart(left, terms.variable, down)
-        or not _rows_apart(right, terms.variable, neighbours.variable)
-        or [len(loops) for loops in moving.values()] != [1, 1]
-        or len(inner) != 4
-    ):
+    rows, columns = (
+        [one for one in inner[1:-1] if target.stride(one.variable) and side.stride(one.variable) and (one.trips or 1) % 2 == 0]
+        for side in (left, right)
+    )
+    apart = _rows_apart(left, terms.variable, down) and _rows_apart(right, terms.variable, neighbours.variable)
+    if (terms.trips or 0) % TERMS or neighbours.trips != 2 or not apart or [len(rows), len(columns), len(inner)] != [1, 1, 4]:
         return None
-    (rows,), (columns,) = moving["rows"], moving["columns"]
-    if (rows.trips or 1) % 2 or (columns.trips or 1) % 2:
-        return None
-    return _Product(tuple(loops[: len(sizes)]), terms, rows, columns, neighbours, target, left, right, product.dtype)
+    return _Product(tuple(loops[: len(sizes)]), terms, rows[0], columns[0], neighbours, target, left, right, product.dtype)
 
 
 def _rows_apart(operand: Address, one: str, other: str) -> bool:
@@ -123,17 +112,11 @@ def _product(emitter: GpuEmitter, found: _Product, sizes: tuple[int, ...]) -> No
         emitter.declare_digit(loop, digit)
     for name, text in zip(LANES, ("% 8", "/ 8 % 2", "/ 16 % 2"), strict=True):
         emitter.write(f"const int {name} = {emitter.thread} {text};")
-    emitter.ranges = {**emitter.ranges, "tc_row": (0, 7), "tc_half": (0, 1), "tc_side": (0, 1)}
     down, across = (loop.variable for loop in found.digits[-2:])
-    atoms_down, atoms_across = (found.rows.trips or 0) // 2, (found.columns.trips or 0)
-    row, half, side = (Linear.of(name) for name in LANES)
-    k, m, n = (Linear.of(name) for name in ("tc_k", "tc_m", "tc_n"))
-    emitter.ranges = {
-        **emitter.ranges,
-        "tc_k": (0, (found.terms.trips or 0) // TERMS - 1),
-        "tc_m": (0, atoms_down - 1),
-        "tc_n": (0, atoms_across - 1),
-    }
+    steps, atoms_down, atoms_across = (found.terms.trips or 0) // TERMS, (found.rows.trips or 0) // 2, found.columns.trips or 0
+    counts = {**dict(zip(LANES, (8, 2, 2), strict=True)), "tc_k": steps, "tc_m": atoms_down, "tc_n": atoms_across}
+    emitter.ranges = {**emitter.ranges, **{name: (0, count - 1) for name, count in counts.items()}}
+    row, half, side, k, m, n = map(Linear.of, counts)
     first = k.times(TERMS)
     zero = Linear.of(0)
     if found.left.stride(found.terms.variable) == 1:
@@ -164,7 +147,7 @@ def _product(emitter: GpuEmitter, found: _Product, sizes: tuple[int, ...]) -> No
 
     loads = [emitter.printer.helper(f"tc_ldmatrix{turned}") for turned in (turned_left, turned_right)]
     multiply = emitter.printer.helper(f"tc_mma_{'half' if found.dtype == 'float16' else 'bfloat'}")
-    with emitter.indented(counted_loop("tc_k", (found.terms.trips or 0) // TERMS)):
+    with emitter.indented(counted_loop("tc_k", steps)):
         emitter.write(f"uint32_t tc_left[{atoms_down}][4];")
         emitter.write(f"uint32_t tc_right[{atoms_across}][2];")
         with emitter.indented(counted_loop("tc_m", atoms_down)):

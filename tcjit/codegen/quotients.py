@@ -12,7 +12,7 @@ from math import frexp, prod
 from tcjit.codegen import prelude
 from tcjit.codegen.expression import vtype
 from tcjit.codegen.gpu_emitter import GpuEmitter
-from tcjit.codegen.loops import Condition, For, If, MarkNode, Node, Run, children, runs
+from tcjit.codegen.loops import For, If, MarkNode, Node, Run, children, runs
 from tcjit.grammar.ast import Access, Binary, Const, Expr, Select
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import children as operands
@@ -101,11 +101,7 @@ def _about(nodes: Sequence[Node], moving: set[str]) -> bool:
     if not all(isinstance(node.mark, Unroll | Vector) for node in nodes if isinstance(node, MarkNode)):
         return False
     below = all(_about(children(node), moving) for node in nodes)
-    return below and all(_mentions(node.condition, moving) for node in nodes if isinstance(node, If))
-
-
-def _mentions(condition: Condition, moving: set[str]) -> bool:
-    return any(variable in condition.written(lambda value: value.text) for variable in moving)
+    return below and not any(moving.isdisjoint(node.condition.variables) for node in nodes if isinstance(node, If))
 
 
 def _divisions(value: Expr) -> Iterator[Binary]:

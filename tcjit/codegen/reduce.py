@@ -104,7 +104,7 @@ def _scratch(emitter: GpuEmitter, dtype: str, elements: int) -> str:
 def _shuffles(emitter: GpuEmitter, s: ScopStatement, lanes: int) -> None:
     while lanes > 1:
         lanes //= 2
-        emitter.write(_step(emitter, s, VALUE, emitter.printer.shuffled("xor", s.value.dtype, VALUE, lanes, emitter.warp_mask())))
+        emitter.write(_step(emitter, s, VALUE, emitter.printer.shuffled(s.value.dtype, VALUE, lanes, emitter.warp_mask())))
 
 
 def _through_memory(emitter: GpuEmitter, s: ScopStatement, count: int, working: int) -> None:

@@ -130,10 +130,8 @@ def _move(emitter: GpuEmitter, loop: For, run: Run, access: Access, name: str, *
     together = min(count, BOUNDARY // size)
     first = _address(emitter, access, run, loop)
     assert first is not None
-    plain = emitter.memory.private(access.tensor, emitter.marks) or async_copy.dense(emitter.mapped.scop.tensor(access.tensor))
-    aligned = all(number % together == 0 for number in (first.constant, count, *(factor for _, factor in first.terms)))
     vector = emitter.gpu.vectors.get((kind, together))
-    if not plain or not aligned or vector is None:
+    if vector is None or count % together or not async_copy.aligned(emitter, access.tensor, first, together):
         text = _place(emitter, access, run)
         _element_loop(emitter, loop, f"{text} = {name}[{loop.variable}];" if write else f"{name}[{loop.variable}] = {text};")
         return

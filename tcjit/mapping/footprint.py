@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -54,7 +54,7 @@ def piece(
     if not known or len(forms) < len(known):
         return None
     spans = {dim: _span(dim, s, plan, item) for dim in s.dims}
-    sizes = tuple(1 + sum(abs(f) * (spans[dim] - 1) for dim, f in factors.items()) for factors, _ in forms)
+    sizes = box([factors for factors, _ in forms], spans)
     near = sorted(range(len(sizes)), key=lambda axis: (sizes[axis] == 1, _distance(storage.strides[axis]), -axis))
     size = DTYPES[storage.dtype].bytes
     if item.mma:  # rows of 16 bytes more: the eight that an instruction loads at once lie in different banks
@@ -65,6 +65,11 @@ def piece(
     wide = max(1, WIDE // size // 4)  # keeps rows of 4-byte elements aligned to 16 bytes
     padding = 0 if fast == near[0] else 4 * wide if any(share.vector > 1 for share in plan.columns) else 1
     return Piece(forms, spans, sizes, near[0], fast, padding)
+
+
+def box(forms: Iterable[Mapping[str, int]], spans: Mapping[str, int]) -> tuple[int, ...]:
+    """How far subscripts reach, given the factors of dimensions in each, and how many values these take."""
+    return tuple(1 + sum(abs(f) * (spans[dim] - 1) for dim, f in form.items() if f) for form in forms)
 
 
 def _span(dim: str, s: ScopStatement, plan: GroupPlan, item: StatementPlan) -> int:

@@ -1,12 +1,11 @@
 """GPU kernels as data: how loops are shared out over blocks, uniform steps and threads, before they become a schedule tree.
 
-Everything here is text that isl reads, over a statement's dimensions; ``map_to_blocks`` and ``map_to_threads`` turn it into bands and
-marks.
+``map_to_blocks`` and ``map_to_threads`` make bands of the digits of these shares, as text that isl reads, over a statement's dimensions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -14,6 +13,8 @@ from tcjit.grammar.affine import isl_name
 from tcjit.grammar.ast import Access
 from tcjit.mapping.marks import Launch
 from tcjit.mapping.storage import Buffer
+
+LEVELS = ("block", "tile"), ("warp", "round", "thread", "vector")  # the digits of a tile's number, and of a place in a tile
 
 
 @dataclass(frozen=True)
@@ -62,51 +63,52 @@ class Distribution:
         return self.threads * self.warps > 1
 
     @property
+    def numbers(self) -> Distribution:
+        """How the numbers of the tiles are shared out."""
+        return Distribution(0, self.tiles, 1, sequence=self.sequence)
+
+    @property
+    def levels(self) -> dict[str, tuple[int, int]]:
+        """The digits of a value less ``lower``, most significant first: the weight and the count of each."""
+        unit = self.threads * self.vector
+        return {
+            "block": (self.tile * self.sequence, self.blocks),  # or the step of a reduction
+            "tile": (self.tile, min(self.sequence, self.tiles)),
+            "warp": (self.rounds * unit, self.warps),
+            "round": (unit, self.rounds),
+            "thread": (self.vector, self.threads),
+            "vector": (1, self.vector),
+        }
+
+    @property
     def digits(self) -> tuple[tuple[int, int], ...]:
-        """A value less ``lower`` as digits of a mixed radix: the weight and the count of each, most significant first."""
-        unit, whole = self.threads * self.vector, self.whole_tile
-        if self.tiles > 1 and self.tile != whole:
+        """Those with several values, where each counts in whole ones of the next; else the value as it is."""
+        if self.tiles > 1 and self.tile != self.whole_tile:
             return ((1, self.extent),)
-        tiles = ((whole * self.sequence, self.blocks), (whole, min(self.sequence, self.tiles)))
-        digits = (*tiles, (self.rounds * unit, self.warps), (unit, self.rounds), (self.vector, self.threads), (1, self.vector))
-        return tuple((weight, count) for weight, count in digits if count > 1) or ((1, 1),)
+        return tuple((weight, count) for weight, count in self.levels.values() if count > 1) or ((1, 1),)
 
-    def tile_text(self, dim: str) -> str:
-        return f"floor(({self._moved(dim)})/{self.tile})"
-
-    def block_text(self, dim: str) -> str:
-        return f"floor(({self._moved(dim)})/{self.tile * self.sequence})"
-
-    def sequence_text(self, dim: str) -> str:
-        """Which of its block's tiles a value lies in."""
-        return self.tile_text(dim) if self.blocks == 1 else f"({self.tile_text(dim)}) mod {self.sequence}"
-
-    def warp_text(self, dim: str) -> str:
-        return f"floor(({self.local_text(dim)})/{self.per_thread * self.threads})"
-
-    def thread_text(self, dim: str) -> str:
-        place = self.local_text(dim) if self.vector == 1 else f"floor(({self.local_text(dim)})/{self.vector})"
-        return place if self.rounds * self.warps == 1 else f"({place}) mod {self.threads}"
-
-    def round_text(self, dim: str) -> str:
-        place = f"floor(({self.local_text(dim)})/{self.threads * self.vector})"
-        return place if self.warps == 1 else f"({place}) mod {self.rounds}"
-
-    def vector_text(self, dim: str) -> str:
-        return f"({self.local_text(dim)}) mod {self.vector}"
-
-    def local_text(self, dim: str) -> str:
-        """The place in the tile."""
-        return self._moved(dim) if self.tiles == 1 else f"({self._moved(dim)}) mod {self.tile}"
-
-    def _moved(self, dim: str) -> str:
-        return f"{isl_name(dim)} - {self.lower}" if self.lower else isl_name(dim)
+    def text(self, level: str, dim: str) -> str:
+        """A digit of a value of a dimension."""
+        weight, count = self.levels[level]
+        place = f"{isl_name(dim)} - {self.lower}" if self.lower else isl_name(dim)
+        of_tiles, inside = LEVELS
+        names = inside if level in inside else of_tiles
+        if names is inside and self.tiles > 1:
+            place = f"({place}) mod {self.tile}"
+        if weight > 1:
+            place = f"floor(({place})/{weight})"
+        above = prod(self.levels[name][1] for name in names[: names.index(level)])
+        return place if above == 1 else f"({place}) mod {count}"
 
 
 @dataclass(frozen=True)
 class StatementPlan:
-    """A statement of a group on its way to a region: the dimension that runs along each column of the group, the one of its other
-    dimensions that threads share (the lane), and the reduction dimensions that a block takes in steps."""
+    """A statement of a group on its way to the threads: the dimension that runs along each column of the group, the one of its other
+    dimensions that threads share (the lane), and the reduction dimensions that a block takes in steps.
+
+    A statement that copies to shared memory what a ``reader`` uses counts tiles along columns and steps; the axes of the piece that it
+    copies are shared out over all threads, slowest first.
+    """
 
     statement: str
     columns: tuple[str, ...]
@@ -115,14 +117,25 @@ class StatementPlan:
     reduce: bool = False  # combines partial results of the lane's threads
     mma: bool = False  # the threads of a warp compute together, on tensor cores
     padded: bool = False  # computes whole tiles, of zeros beyond the last term
+    reader: str = ""
+    axes: tuple[tuple[str, Distribution], ...] = ()
+    async_copy: bool = False  # its copies may arrive later, at a ``WaitGroup``
+
+    def role(self, dim: str) -> int | str | None:
+        """The number of the column that a dimension runs along, or ``lane``; None for one that threads do not share."""
+        if dim in self.columns:
+            return self.columns.index(dim)
+        return "lane" if self.lane and self.lane[0] == dim else None
+
+    def column(self, number: int, columns: tuple[Distribution, ...]) -> Distribution:
+        """How its dimension along a column is shared out."""
+        return columns[number].numbers if self.reader else columns[number]
 
     def share(self, dim: str, columns: tuple[Distribution, ...]) -> Distribution | None:
         """How a dimension is shared out, None for one that each thread runs through."""
         if dim in self.columns:
-            return columns[self.columns.index(dim)]
-        if self.lane and self.lane[0] == dim:
-            return self.lane[1]
-        return dict(self.steps).get(dim)
+            return self.column(self.columns.index(dim), columns)
+        return dict([*([self.lane] if self.lane else []), *self.steps, *self.axes]).get(dim)
 
 
 @dataclass(frozen=True)
@@ -139,7 +152,6 @@ class GroupPlan:
     lane_threads: int = 1
     lane_first: bool = False
     shared: tuple[tuple[str, Access], ...] = ()
-    use_registers: bool = True  # keep what is used again in registers
     stages: int = 1  # of the copies to shared memory; 1: filled, then read
     vector: int = 0  # elements that a thread copies at once, at most; 0: as many as an access can have
     fused: bool = False  # its blocks go on with what those of the plan before it left in shared memory
@@ -155,34 +167,19 @@ class GroupPlan:
         last = [share.sequence for share in self.columns if share.tiles > 1][-1:]
         return 1 if self.steps or not last else last[0]
 
-    @property
-    def radices(self) -> tuple[int, ...]:
-        warps = tuple(self.columns[c].warps for c in self.order if self.columns[c].warps > 1)
-        columns = (*warps, *(self.columns[c].threads for c in self.order if self.columns[c].threads > 1))
-        if self.lane_threads == 1:
-            return columns or (1,)
-        return (self.lane_threads, *columns) if self.lane_first else (*columns, self.lane_threads)
+    def digits(self, item: StatementPlan) -> list[tuple[str, str, Distribution]]:
+        """What the digits of a thread's number are to a statement, the last one counting fastest: dimension, level, share."""
+        shares = item.axes if item.reader else [(item.columns[c], self.columns[c]) for c in self.order]
+        digits = [(dim, level, share) for level in ("warp", "thread") for dim, share in shares if share.levels[level][1] > 1]
+        if item.reader or self.lane_threads == 1:
+            return digits
+        dim, share = item.lane or ("0", Distribution(0, 1, 1, self.lane_threads))  # the first thread of those that could share one
+        return [(dim, "thread", share), *digits] if self.lane_first else [*digits, (dim, "thread", share)]
 
     @property
     def threads(self) -> int:
-        return prod(self.radices)
-
-
-@dataclass(frozen=True)
-class MappedStatement:
-    """A statement on the threads of a block: ``members`` give the digits of the thread's number, ``loops`` what one thread runs through,
-    outermost first; the last ``unrolled`` of them are unrolled, and the very last one, if ``vector``, is one vector access."""
-
-    statement: str
-    radices: tuple[int, ...]
-    members: tuple[str, ...]
-    loops: tuple[str, ...]
-    unrolled: int = 0
-    vector: bool = False
-    reduce: bool = False
-    mma: bool = False
-    async_copy: bool = False  # its copies may arrive later, at a ``WaitGroup``
-    shares: tuple[tuple[str, Distribution], ...] = ()  # of its dimensions, those that are shared out
+        """Of a block."""
+        return prod(share.warps * share.threads for share in self.columns) * self.lane_threads
 
 
 @dataclass(frozen=True)
@@ -197,19 +194,7 @@ class SequentialLoops:
     stages: int = 1
 
 
-BlockNode = MappedStatement | SequentialLoops
-
-
-@dataclass(frozen=True)
-class StagedCopy:
-    """``fills`` fill a piece of shared memory for ``reader``; ``blocks`` and ``steps`` are their dimensions for the uniform loops: numbers
-    of tiles."""
-
-    fills: tuple[MappedStatement, ...]
-    reader: str
-    blocks: tuple[tuple[str, Distribution], ...]
-    steps: tuple[str, ...]
-    buffer: Buffer
+BlockNode = str | SequentialLoops  # a statement, or several in loops
 
 
 @dataclass(frozen=True)
@@ -222,16 +207,22 @@ class LaunchBounds:
 
 @dataclass(frozen=True)
 class GpuKernel:
-    """One launch: block loops (statement -> the block's number), what a block does, threads of a block, its small buffers."""
+    """One launch: its plans, block loops (statement -> the block's number), what a block does, its small buffers."""
 
+    plans: tuple[GroupPlan, ...]
     blocks: tuple[dict[str, str], ...]
     body: tuple[BlockNode, ...]
-    threads: int
     buffers: tuple[Buffer, ...]
 
     @property
-    def statements(self) -> tuple[str, ...]:
-        return tuple(region.statement for region in mapped_statements(self.body))
+    def threads(self) -> int:
+        """Of a block."""
+        return max(plan.threads for plan in self.plans)
+
+    @property
+    def items(self) -> dict[str, tuple[StatementPlan, GroupPlan]]:
+        """Every statement with its plan, and that of its group."""
+        return {item.statement: (item, plan) for plan in self.plans for item in plan.items}
 
 
 def by_kernel(plans: Sequence[GroupPlan]) -> tuple[tuple[GroupPlan, ...], ...]:
@@ -245,10 +236,6 @@ def by_kernel(plans: Sequence[GroupPlan]) -> tuple[tuple[GroupPlan, ...], ...]:
     return tuple(kernels)
 
 
-def mapped_statements(body: tuple[BlockNode, ...]) -> Iterator[MappedStatement]:
-    """The statements of a body, in order."""
-    for phase in body:
-        if isinstance(phase, SequentialLoops):
-            yield from mapped_statements(phase.body)
-        else:
-            yield phase
+def statements(body: Sequence[BlockNode]) -> list[str]:
+    """Those of a body, in order."""
+    return [name for node in body for name in ([node] if isinstance(node, str) else statements(node.body))]

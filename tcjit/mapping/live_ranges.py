@@ -6,16 +6,13 @@ what others read later, goes to memory.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import replace
 
-import islpy as isl
-
-from tcjit.errors import VerifyError
 from tcjit.grammar.affine import affine
-from tcjit.mapping.isl import union_map
 from tcjit.mapping.scop import Scop, ScopStatement
-from tcjit.mapping.storage import Storage, fresh
+from tcjit.mapping.scop_builder import identity_alias
+from tcjit.mapping.storage import fresh
 from tcjit.mapping.strides import accesses
 
 
@@ -37,12 +34,12 @@ def split_live_range(scop: Scop, tensor: str, inside: Collection[str]) -> Scop |
     return replace(scop, statements=tuple(changed.get(s.name, s) for s in scop.statements), tensors=(*scop.tensors, new))
 
 
-def split_ranges(before: Scop, after: Scop) -> list[tuple[Storage, str]]:
-    """The temporaries that ``after`` has for live ranges of ``before``, and the tensors that these are of."""
+def range_aliases(before: Scop, after: Scop) -> dict[str, str]:
+    """The temporaries that ``after`` has for live ranges of ``before``, with maps to the tensors that they stand for."""
     known = {t.name for t in before.tensors}
     pairs = [(old, new) for old, new in zip(before.statements, after.statements, strict=True) if old != new]
     tensor_of = {b.tensor: a.tensor for old, new in pairs for a, b in zip(accesses(old), accesses(new), strict=True)}
-    return [(t, tensor_of[t.name]) for t in after.tensors if t.name not in known]
+    return {t.name: identity_alias(t.name, tensor_of[t.name], len(t.shape)) for t in after.tensors if t.name not in known}
 
 
 def _overwrites(scop: Scop, s: ScopStatement) -> bool:
@@ -57,54 +54,3 @@ def _overwrites(scop: Scop, s: ScopStatement) -> bool:
 def _renamed(s: ScopStatement, tensor: str, new: str, *, write: bool) -> ScopStatement:
     renamed = s.with_accesses(lambda access: replace(access, tensor=new) if access.tensor == tensor else access)
     return renamed if write else replace(renamed, tensor=s.tensor)
-
-
-# ---------------------------------------------------------------- the proof
-
-
-def verify_live_ranges(before: Scop, after: Scop, ranges: Mapping[str, str]) -> None:
-    """Prove that with temporaries for live ranges (``ranges``: temporary -> tensor) every read has its value from the same write as
-    before, and results hold what the same writes left, or raise a VerifyError."""
-    if before is after:
-        return
-    for old, new in zip(before.statements, after.statements, strict=True):
-        undone = new
-        for temporary, tensor in ranges.items():
-            undone = _renamed(undone, temporary, tensor, write=True)
-        if undone != old:
-            raise VerifyError(f"live ranges: {new.name} computes something else")
-    tensors = set(ranges.values())
-    same = _identity(after, tensors).union(_identity(after, ranges))
-    if not _flow(before, tensors, tensors).is_equal(_flow(after, {*tensors, *ranges}, tensors).apply_range(same)):
-        raise VerifyError(f"live ranges: of {', '.join(sorted(tensors))} a statement would read what another one wrote")
-
-
-def _identity(scop: Scop, ranges: Mapping[str, str] | Collection[str]) -> isl.UnionMap:
-    """From the elements of tensors to those that they stand for."""
-    texts = []
-    for name in ranges:
-        storage = scop.tensor(name)
-        stands_for = replace(storage, name=ranges[name]) if isinstance(ranges, Mapping) else storage
-        texts.append(f"{storage.element} -> {stands_for.element}")
-    return union_map(scop.ctx, texts, scop.parameters)
-
-
-def _flow(scop: Scop, tensors: Collection[str], read_last: Collection[str]) -> isl.UnionMap:
-    """``{ [write -> read] -> element }``: which write each read of some tensors has its value from; of some all elements are read last."""
-    depth = max(len(s.dims) for s in scop.statements)
-    reads, writes, order = list[str](), list[str](), list[str]()
-    for number, s in enumerate(scop.statements):
-        place = ", ".join([str(number), *s.isl_dims, *["0"] * (depth - len(s.dims))])
-        order.append(f"{s.tuple_text} -> [{place}]")
-        reads += [scop.access_text(s, a.tensor, a.subscripts, guards) for a, guards in s.reads() if a.tensor in tensors]
-        writes += [scop.access_text(s, s.tensor, s.subscripts, ())] if s.tensor in tensors else []
-    ends = []
-    for end, name in enumerate(sorted(read_last)):
-        storage, facts = scop.tensor(name), " and ".join(scop.tensor(name).inside)
-        last = f"end{end}[{', '.join(storage.axes)}]"
-        ends.append(f"{last} -> {storage.element}{' : ' if facts else ''}{facts}")
-        order.append(f"{last} -> [{', '.join([str(len(scop.statements)), *['0'] * depth])}]")
-    used = scop.relations(reads).union(union_map(scop.ctx, ends, scop.parameters))
-    access = isl.UnionAccessInfo.from_sink(used).set_must_source(scop.relations(writes))
-    access = access.set_schedule_map(union_map(scop.ctx, order, scop.parameters))
-    return access.compute_flow().get_full_must_dependence().uncurry()

@@ -35,36 +35,25 @@ RETIRED = {"nest": True, **dict.fromkeys(("vector_dim", "lane", "unroll", "outer
 
 
 def _option(
-    default: Any, meaning: str, *, choices: tuple[Any, ...], targets: tuple[str, ...], changes_code: bool = True, needs: str = ""
+    default: Any, meaning: str, *, choices: tuple[Any, ...], targets: tuple[str, ...], needs: str = ""
 ) -> Any:
     """``needs`` names the trait without which a def is mapped alike whatever the field says."""
-    metadata = {"meaning": meaning, "choices": choices, "targets": targets, "changes_code": changes_code, "needs": needs}
+    metadata = {"meaning": meaning, "choices": choices, "targets": targets, "needs": needs}
     return field(default=default, metadata=metadata)
 
 
-def _current(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values of options by today's names, without those that are retired; an option that is there by both its names is an error."""
+def _current(values: Mapping[str, Any], stacklevel: int, *, renamed: bool = True) -> dict[str, Any]:
+    """Values of options by today's names, without those that are retired: a warning for these where they did something, and for old
+    names where ``renamed``. An option that is there by both its names is an error."""
     for old, new in ALIASES.items():
+        if old in values and renamed:
+            warnings.warn(f"the option {old} is called {new} now", DeprecationWarning, stacklevel=stacklevel)
         if old in values and new in values:
             raise MappingError(f"option {new} is given twice, also by its old name {old}", hint=f"{new} alone")
-    return {ALIASES.get(name, name): value for name, value in values.items() if name not in RETIRED}
-
-
-def _is_old(names: Collection[str]) -> bool:
-    return any(name in ALIASES or name in RETIRED for name in names)
-
-
-def _deprecated(names: Mapping[str, Any], stacklevel: int) -> None:
-    for old in ALIASES.keys() & names.keys():
-        warnings.warn(f"the option {old} is called {ALIASES[old]} now", DeprecationWarning, stacklevel=stacklevel)
-    _retired(names, stacklevel + 1)
-
-
-def _retired(values: Mapping[str, Any], stacklevel: int) -> None:
-    """Warn of options that are given and do nothing."""
     if given := [name for name, default in RETIRED.items() if values.get(name, default) != default]:
         words = f"options without effect, of loops that nests have replaced: {', '.join(given)}"
         warnings.warn(words, DeprecationWarning, stacklevel=stacklevel)
+    return {ALIASES.get(name, name): value for name, value in values.items() if name not in RETIRED}
 
 
 def _accept_aliases(kind: type[Options]) -> type[Options]:
@@ -72,10 +61,7 @@ def _accept_aliases(kind: type[Options]) -> type[Options]:
 
     @functools.wraps(initialise)
     def renaming_init(self: Options, *args: Any, **named: Any) -> None:
-        if _is_old(named):
-            _deprecated(named, 4)
-            named = _current(named)
-        initialise(self, *args, **named)
+        initialise(self, *args, **_current(named, 4))
 
     kind.__init__ = renaming_init  # type: ignore[method-assign]
     return kind
@@ -232,8 +218,7 @@ class Options:
     def from_dict(values: Mapping[str, Any]) -> Options:
         """The inverse of ``to_dict``, also of earlier versions (``ALIASES``, ``RETIRED``); a field that no version knows is a
         MappingError."""
-        _retired(values, 4)
-        values = _current(values)
+        values = _current(values, 4, renamed=False)
         known = {f.name for f in fields(Options)}
         if unknown := sorted(brief(name) for name in values if name not in known):
             raise MappingError(f"unknown option {unknown[0]}", hint=f"the options are {', '.join(sorted(known))}")
@@ -261,15 +246,12 @@ class Options:
     @checked()
     def but(self, **changes: Any) -> Options:
         """A copy with some fields changed."""
-        if _is_old(changes):
-            _deprecated(changes, 4)
-            changes = _current(changes)
-        return replace(self, **changes)
+        return replace(self, **_current(changes, 4))
 
     def __getattr__(self, name: str) -> Any:
         if name not in ALIASES:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
-        _deprecated({name: None}, 3)
+        _current({name: None}, 3)
         return getattr(self, ALIASES[name])
 
     @checked(target=str, traits=(tuple, list, set, frozenset), loops=int)
@@ -292,7 +274,7 @@ class Options:
 
     @staticmethod
     def described() -> tuple[Field[Any], ...]:
-        """The fields, whose metadata holds meaning, choices, targets, changes_code and needs."""
+        """The fields, whose metadata holds meaning, choices, targets and needs."""
         return fields(Options)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from itertools import count, groupby
 from math import prod
@@ -20,8 +20,7 @@ from tcjit.mapping.assignment import Assignments, to_scop
 from tcjit.mapping.collapse import collapse, order_axes, verify_collapse
 from tcjit.mapping.dependences import Dependences, dependences
 from tcjit.mapping.extract import extract
-from tcjit.mapping.gpu_nest import GpuKernel, LaunchBounds, mapped_statements
-from tcjit.mapping.live_ranges import verify_live_ranges
+from tcjit.mapping.gpu_nest import GpuKernel, LaunchBounds
 from tcjit.mapping.machine import BASELINE, Device, Machine
 from tcjit.mapping.marks import Launch, Tile
 from tcjit.mapping.nest.tile_tree import tile_tree
@@ -40,7 +39,6 @@ from tcjit.mapping.passes.fuse_outer_loops import fuse_outer_loops, settle_outer
 from tcjit.mapping.passes.hoist_invariants import hoist_invariants
 from tcjit.mapping.passes.map_to_blocks import map_to_blocks
 from tcjit.mapping.passes.map_to_threads import map_to_threads
-from tcjit.mapping.passes.narrow_operands import narrow_operands
 from tcjit.mapping.passes.number_values import number_values
 from tcjit.mapping.passes.overlap_tiles import overlap_tiles
 from tcjit.mapping.passes.pad_operands import pad_operands
@@ -77,15 +75,9 @@ from tcjit.step import Steps
 Proof = Literal["every", "last", "none"]  # verify each pass's tree, the final one, or nothing
 
 
-@dataclass(frozen=True)
-class Digits:
-    """A statement's dimensions in a mixed radix: for each its least value, and the weight and count of its digits, the last weight 1.
-
-    In these coordinates the members of a GPU's bands are single digits, which isl generates loops for many times faster.
-    """
-
-    statement: str
-    dims: tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
+# Of a statement's dimensions: for each its least value, and the weight and count of its digits in a mixed radix, the last weight 1.
+# In these coordinates the members of a GPU's bands are single digits, which isl generates loops for many times faster.
+Digits = tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
 
 
 @dataclass(frozen=True)
@@ -99,7 +91,7 @@ class Mapped:
     options: Options
     verified: bool
     launches: tuple[LaunchBounds, ...] = ()
-    digits: tuple[Digits, ...] = ()
+    digits: Mapping[str, Digits] = field(default_factory=dict)  # by statement, on a GPU
     slices: tuple[ThreadSlice, ...] = ()
     slots: int = 1
     rows: tuple[RowGroup, ...] = ()
@@ -147,11 +139,10 @@ def build_scop(
     assignments = step(eliminate_indices, assignments, prove != "none")
     assignments = proved(widen, assignments)
     assignments = proved(factor_contractions, assignments)
-    assignments = proved(hoist_invariants, assignments, isinstance(target, Machine))
+    tensor_cores = pack and isinstance(target, Device) and "mma" in target.capabilities
+    assignments = proved(hoist_invariants, assignments, isinstance(target, Machine), tensor_cores)
     assignments = proved(number_values, assignments) if isinstance(target, Machine) else assignments
     assignments = proved(substitute_forward, assignments) if nests and options.fusion != "minimal" else assignments
-    if isinstance(target, Device) and pack and "mma" in target.capabilities:
-        assignments = proved(narrow_operands, assignments)
     if nests:
         assignments = step(simplify_reductions, assignments)
         assignments = step(scatter_reductions, assignments, target, prove != "none")
@@ -335,11 +326,10 @@ def map_gpu(
     every = partial(verify, scop, deps) if prove == "every" else None
     groups = steps.run("fused_groups", fused_groups, scop, deps, options, device.processors // 2, True)
     steps.run("fuse", fuse, scop, groups, show=trees.show, suffix="tree", check=every)
-    check_ranges = None if prove == "none" else partial(_verify_live_ranges, scop)
-    fused = steps.run("plan", plan_fused, scop, deps, groups, options, device, show=Plans.show, check=check_ranges)
-    scop = fused.scop
-    lowered = LoweredScop(scop, fused.plans, {})
-    last = None if prove == "none" else partial(_verify_lowered, scop)
+    check = None if prove == "none" else partial(_verify_lowered, scop)
+    fused = steps.run("plan", plan_fused, scop, deps, groups, options, device, show=Plans.show, check=check)
+    lowered = LoweredScop(fused.scop, fused.plans, {})
+    last = None if prove == "none" else partial(_verify_lowered, fused.scop)
     for function in (promote_to_registers, split_reduction, pad_tiles, promote_to_shared):
         # the zeros that padded tiles need come with their copies
         check = last if function is promote_to_shared or (prove == "every" and function is not pad_tiles) else None
@@ -359,16 +349,12 @@ def map_gpu(
     return Mapped(lowered.scop, tree, buffers, options, prove != "none", launches, _digits(lowered.scop, kernels))
 
 
-def _digits(scop: Scop, kernels: tuple[GpuKernel, ...]) -> tuple[Digits, ...]:
-    digits = []
-    for region in (region for kernel in kernels for region in mapped_statements(kernel.body)):
-        shares = dict(region.shares)
-        dims = tuple(
-            (lower, shares[name].digits if name in shares else ((1, max(1, upper - lower)),))
-            for name, lower, upper in scop.statement(region.statement).bounds
-        )
-        digits.append(Digits(region.statement, dims))
-    return tuple(digits)
+def _digits(scop: Scop, kernels: tuple[GpuKernel, ...]) -> dict[str, Digits]:
+    digits: dict[str, Digits] = {}
+    for name, (item, plan) in (found for kernel in kernels for found in kernel.items.items()):
+        shares = [(item.share(dim, plan.columns), lower, upper) for dim, lower, upper in scop.statement(name).bounds]
+        digits[name] = tuple((lower, share.digits if share else ((1, max(1, upper - lower)),)) for share, lower, upper in shares)
+    return digits
 
 
 def _collapsed(scop: Scop, prove: Proof, steps: Steps) -> Scop:
@@ -378,12 +364,9 @@ def _collapsed(scop: Scop, prove: Proof, steps: Steps) -> Scop:
     return collapsed
 
 
-def _verify_live_ranges(scop: Scop, fused: Plans) -> None:
-    verify_live_ranges(scop, fused.scop, fused.ranges)
-
-
-def _verify_lowered(scop: Scop, lowered: LoweredScop) -> None:
-    verify_lowering(scop, lowered.scop, lowered.aliases)
+def _verify_lowered(scop: Scop, lowered: Plans | LoweredScop) -> None:
+    if lowered.scop is not scop:
+        verify_lowering(scop, lowered.scop, lowered.aliases)
 
 
 def _show_kernels(kernels: tuple[GpuKernel, ...]) -> str:

@@ -18,7 +18,7 @@ from tcjit.mapping.gpu.plan_group import plan_group
 from tcjit.mapping.gpu.statement_group import BLOCK, BlockShape, StatementGroup
 from tcjit.mapping.gpu_nest import Distribution, GroupPlan, StatementPlan, by_kernel
 from tcjit.mapping.group import Group
-from tcjit.mapping.live_ranges import split_live_range, split_ranges
+from tcjit.mapping.live_ranges import range_aliases, split_live_range
 from tcjit.mapping.machine import Device
 from tcjit.mapping.marks import GridBlock
 from tcjit.mapping.options import Options
@@ -39,12 +39,12 @@ Columns = Sequence[Mapping[str, str]]  # statement -> dimension
 
 @dataclass(frozen=True)
 class Plans:
-    """The plans of all groups, and the scop that they are for; ``ranges``: temporary that it has for a live range -> tensor;
+    """The plans of all groups, and the scop that they are for; ``aliases``: as of a lowering, for temporaries that it has for live ranges;
     ``considered``: which groups could run in one kernel, and what the model says of that."""
 
     scop: Scop
     plans: tuple[GroupPlan, ...]
-    ranges: Mapping[str, str]
+    aliases: Mapping[str, str]
     considered: tuple[str, ...]
 
     def show(self) -> str:
@@ -56,7 +56,7 @@ def plan_fused(scop: Scop, deps: Dependences, groups: Sequence[Group], options: 
     """The plans of all groups; those that go on in the kernel of the group before them are marked ``fused``."""
     alone = [Phase(g, plan_group(g)) for g in (StatementGroup(scop, group, options, device) for group in groups)]
     plans: list[GroupPlan] = []
-    ranges: dict[str, str] = {}
+    aliases: dict[str, str] = {}
     considered: list[str] = []
     while len(plans) < len(groups):
         fused = _fused(scop, deps, alone[len(plans) :], considered)
@@ -64,10 +64,9 @@ def plan_fused(scop: Scop, deps: Dependences, groups: Sequence[Group], options: 
             plans.append(alone[len(plans)].plan)
             continue
         plans += [replace(phase.plan, fused=number > 0) for number, phase in enumerate(fused)]
-        split = fused[0].group.scop
-        ranges |= {t.name: tensor for t, tensor in split_ranges(scop, split)}
-        scop = split
-    return Plans(scop, tuple(plans), ranges, tuple(considered))
+        aliases |= range_aliases(scop, fused[0].group.scop)
+        scop = fused[0].group.scop
+    return Plans(scop, tuple(plans), aliases, tuple(considered))
 
 
 def _fused(scop: Scop, deps: Dependences, alone: Sequence[Phase], considered: list[str]) -> list[Phase] | None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 
 import islpy as isl
@@ -272,16 +272,19 @@ def slots(scop: Scop, buffer: Buffer) -> isl.UnionMap:
 # ---------------------------------------------------------------- barriers
 
 
+def _iterations(ctx: isl.Context, depth: int, where: str) -> isl.Map:
+    """Pairs of iterations, ``t`` and ``u`` of the last loop above a node, that differ, if at all, in that one only."""
+    outer = [f"p{i}" for i in range(depth - 1)]
+    first, second = ([*outer, "t"], [*outer, "u"]) if depth else ([], [])
+    return isl.Map.read_from_str(ctx, f"{{ [{', '.join(first)}] -> [{', '.join(second)}]{f' : {where}' if depth else ''} }}")
+
+
 def _arrive(scop: Scop, node: isl.ScheduleNode, late: int, accesses: Sequence[_ThreadAccess]) -> None:
     """What arrives ``late`` iterations later at shared memory is used only after it has been waited for, in the loop that writes it."""
     depth, domain = node.get_schedule_depth(), node.get_domain()
     if any(isinstance(mark_of(below), WaitGroup) for below in descendants(node.child(0))):
         raise VerifyError("structure: one wait inside another")
-    outer = [f"p{i}" for i in range(depth - 1)]
-
-    def steps(where: str) -> isl.Map:
-        return isl.Map.read_from_str(scop.ctx, f"{{ [{', '.join([*outer, 't'])}] -> [{', '.join([*outer, 'u'])}] : {where} }}")
-
+    steps = partial(_iterations, scop.ctx, depth)
     prefix = node.get_prefix_schedule_union_map().intersect_domain(domain)
     executed = prefix.range()
     if not executed.apply(steps("t < u")).intersect(executed.apply(steps("t > u"))).is_subset(executed):
@@ -318,7 +321,7 @@ class _BarrierWalk:
         here, mark, domain = kind(node), mark_of(node), node.get_domain()
         if here == KIND.leaf or isinstance(mark, Threads):
             prefix, nothing = node.get_prefix_schedule_union_map(), domain.subtract(domain)
-            self.separate(domain, domain, prefix, self.order(node.get_schedule_depth(), "="))
+            self.separate(domain, domain, prefix, _iterations(self.scop.ctx, node.get_schedule_depth(), "t = u"))
             return _BarrierCover(nothing, nothing, prefix.intersect_domain(nothing).range())
         if here in (KIND.sequence, KIND.set):
             return self.sequence(node)
@@ -333,7 +336,7 @@ class _BarrierWalk:
         """The children of a sequence; a set runs in any order, but the code generator takes it in the listed one."""
         everything = node.get_domain()
         prefix = node.get_prefix_schedule_union_map().intersect_domain(everything)
-        together = self.order(node.get_schedule_depth(), "=")
+        together = _iterations(self.scop.ctx, node.get_schedule_depth(), "t = u")
         pending = before = everything.subtract(everything)  # no barrier since; a barrier earlier
         passed = prefix.intersect_domain(pending).range()
         for position in range(node.n_children()):
@@ -349,20 +352,13 @@ class _BarrierWalk:
         """A band of one member."""
         domain, inner = node.get_domain(), self.walk(node.child(0))
         prefix, depth = node.child(0).get_prefix_schedule_union_map().intersect_domain(domain), node.get_schedule_depth()
-        later, steps = self.order(depth + 1, "<"), [f"p{i}" for i in range(depth + 1)]
+        later, steps = _iterations(self.scop.ctx, depth + 1, "t < u"), [f"p{i}" for i in range(depth + 1)]
         self.separate(domain.subtract(inner.after), domain.subtract(inner.before), prefix, later, inner.through)
         return _BarrierCover(
             inner.before.union(prefix.intersect_range(inner.through.apply(later)).domain()),
             inner.after.union(prefix.intersect_range(inner.through.apply(later.reverse())).domain()),
             inner.through.apply(union_map(self.scop.ctx, [f"[{', '.join(steps)}] -> [{', '.join(steps[:-1])}]"])),
         )
-
-    def order(self, depth: int, relation: str) -> isl.Map:
-        """Pairs of iterations of the loops above a node that differ, if at all, in the last loop only."""
-        outer = [f"p{i}" for i in range(depth - 1)]
-        pair = (["t"], ["u"]) if depth else ([], [])
-        where = f" : t {relation} u" if depth else ""
-        return isl.Map.read_from_str(self.scop.ctx, f"{{ [{', '.join(outer + pair[0])}] -> [{', '.join(outer + pair[1])}]{where} }}")
 
     def separate(
         self,

@@ -8,22 +8,23 @@ from dataclasses import dataclass, replace
 from tcjit.grammar.affine import isl_name
 from tcjit.grammar.arithmetic import divided, index, modulo, plus
 from tcjit.grammar.ast import Access, Expr, Index
-from tcjit.mapping.gpu_nest import Distribution, GroupPlan, StagedCopy, StatementPlan
+from tcjit.mapping.gpu_nest import Distribution, GroupPlan, StatementPlan
 from tcjit.mapping.scop import DynamicBounds, Scop, ScopStatement
-from tcjit.mapping.storage import Bounds, Storage, fresh
+from tcjit.mapping.storage import Bounds, Buffer, Storage, fresh
 
 
 @dataclass(frozen=True)
 class LoweredScop:
     """A scop with the plans of its groups, whose items name its statements in the order in which they run.
 
-    ``aliases``: temporary that a pass added -> isl map from its elements to those that they stand for.
+    ``aliases``: temporary that a pass added -> isl map from its elements to those that they stand for; ``buffers``: in shared memory, of
+    copies.
     """
 
     scop: Scop
     plans: tuple[GroupPlan, ...]
     aliases: Mapping[str, str]
-    copies: tuple[StagedCopy, ...] = ()
+    buffers: tuple[Buffer, ...] = ()
 
 
 class ScopBuilder:
@@ -41,6 +42,12 @@ class ScopBuilder:
         storage = Storage(fresh(stem, taken), dtype, shape, "temporary", dynamic_extents=dynamic_extents)
         self.tensors.append(storage)
         return storage
+
+    def copy_of(self, storage: Storage, shape: tuple[int, ...] = ()) -> Storage:
+        """One whose elements stand for those of a tensor; ``shape``: if it has more."""
+        copy = self.temporary(f"{storage.name}_held", storage.dtype, shape or storage.shape, () if shape else storage.dynamic_extents)
+        self.aliases[copy.name] = identity_alias(copy.name, storage.name, len(copy.shape))
+        return copy
 
     def add(
         self,
@@ -72,15 +79,11 @@ class ScopBuilder:
         """Every access of a statement replaced."""
         self.statements[name] = self.statements[name].with_accesses(change)
 
-    def done(self, plans: Sequence[GroupPlan], copies: Sequence[StagedCopy] = ()) -> LoweredScop:
-        """The scop with its statements in the order of the plans' items, each after the copies that it reads."""
-        names: list[str] = []
-        for plan in plans:
-            for item in plan.items:
-                names += [region.statement for copy in copies if copy.reader == item.statement for region in copy.fills]
-                names.append(item.statement)
-        scop = replace(self.scop, statements=tuple(self.statements[name] for name in names), tensors=tuple(self.tensors))
-        return LoweredScop(scop, tuple(plans), self.aliases, tuple(copies))
+    def done(self, plans: Sequence[GroupPlan], buffers: Sequence[Buffer] = ()) -> LoweredScop:
+        """The scop with its statements in the order of the plans' items."""
+        statements = tuple(self.statements[item.statement] for plan in plans for item in plan.items)
+        scop = replace(self.scop, statements=statements, tensors=tuple(self.tensors))
+        return LoweredScop(scop, tuple(plans), self.aliases, tuple(buffers))
 
 
 def owner(dim: str, share: Distribution) -> Expr:

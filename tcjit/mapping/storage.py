@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from math import prod
 
 from tcjit.grammar.affine import affine, isl_name
 from tcjit.grammar.ast import Binary, Const, Expr
@@ -39,10 +40,7 @@ class Storage:
 
     @property
     def elements(self) -> int:
-        total = 1
-        for extent in self.shape:
-            total *= extent
-        return total
+        return prod(self.shape)
 
     @property
     def known_elements(self) -> int:

@@ -59,7 +59,6 @@ class _Replacement:
             "chunk_reductions": self.chunked,
             "combine_in_blocks": self.copied,
             "restrict_products": self.restricted,
-            "narrow_operands": self.stored,
             "split_index_sets": self.parted,
             "split_sums": self.parted,
             "split_initialisation": self.initialised,

@@ -17,11 +17,12 @@ from tcjit.codegen.dialect import CUDA
 from tcjit.codegen.gpu_kernel import emit_gpu
 from tcjit.errors import VerifyError
 from tcjit.grammar.ast import Const
-from tcjit.mapping.live_ranges import split_live_range, verify_live_ranges
+from tcjit.mapping.live_ranges import range_aliases, split_live_range
 from tcjit.mapping.machine import OPENCL, SM_80, SM_90, Device
 from tcjit.mapping.options import Options
 from tcjit.mapping.pipeline import Mapped, build_scop, map_gpu
 from tcjit.mapping.scop import Scop
+from tcjit.mapping.value_flow import verify_lowering
 from tcjit.step import Steps
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -197,7 +198,7 @@ def split(text: str, shapes: Shapes) -> tuple[Scop, Scop]:
 
 def test_a_split_live_range_is_accepted() -> None:
     before, after = split(IN_PLACE, {"X": (20, 8), "W": (12, 8)})
-    verify_live_ranges(before, after, {"Y_before": "Y"})
+    verify_lowering(before, after, range_aliases(before, after))
     assert [s.tensor for s in after.statements if s.tensor.startswith("Y")] == ["Y_before", "Y_before", "Y"]
 
 
@@ -210,13 +211,13 @@ def renamed(scop: Scop, number: int, **change: Any) -> Scop:
 
 def test_broken_live_ranges() -> None:
     before, after = split(IN_PLACE, {"X": (20, 8), "W": (12, 8)})
-    last = len(after.statements) - 1
-    with pytest.raises(VerifyError, match="of Y a statement would read what another one wrote"):
-        verify_live_ranges(before, renamed(after, last, value=before.statements[last].value), {"Y_before": "Y"})
-    with pytest.raises(VerifyError, match="of Y a statement would read what another one wrote"):
-        verify_live_ranges(before, renamed(after, last, tensor="Y_before"), {"Y_before": "Y"})
-    with pytest.raises(VerifyError, match=f"{after.statements[0].name} computes something else"):
-        verify_live_ranges(before, renamed(after, 0, value=Const(1.0, dtype="float32")), {"Y_before": "Y"})
+    last, aliases = len(after.statements) - 1, range_aliases(before, after)
+    with pytest.raises(VerifyError, match="it reads Y where that does not hold Y"):
+        verify_lowering(before, renamed(after, last, value=before.statements[last].value), aliases)
+    with pytest.raises(VerifyError, match="in the end the output Y lacks"):
+        verify_lowering(before, renamed(after, last, tensor="Y_before"), aliases)
+    with pytest.raises(VerifyError, match=f"{after.statements[0].name}: its value changed"):
+        verify_lowering(before, renamed(after, 0, value=Const(1.0, dtype="float32")), aliases)
 
 
 UNSPLIT = {

@@ -278,7 +278,7 @@ def test_sums_of_few_results_are_shared_by_threads() -> None:
 def test_no_copy_takes_more_neighbours_than_asked(text: str, wide: int, vector: int) -> None:
     shapes: Shapes = {"A": (256, 256)} if text is TRANSPOSED else {"A": (256, 256), "B": (256, 256)}
     made = mapped(text, shapes, SM_90, vector=vector)
-    last = {d.dims[-1][1][-1] for d in made.digits if d.statement.startswith("C")}
+    last = {dims[-1][1][-1] for name, dims in made.digits.items() if name.startswith("C")}
     if vector == 1:
         assert last and not last & {(1, 2), (1, 4)}
     else:

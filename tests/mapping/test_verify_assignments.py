@@ -1,6 +1,6 @@
 """The proofs of the passes over assignments: what the passes do holds, and every fault that is put into it is found.
 
-Modules: mapping.passes.hoist_invariants mapping.passes.narrow_operands mapping.passes.restrict_products mapping.verify_assignments
+Modules: mapping.passes.hoist_invariants mapping.passes.restrict_products mapping.verify_assignments
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from tcjit.mapping.options import Options
 from tcjit.mapping.passes.chunk_reductions import chunk_reductions
 from tcjit.mapping.passes.factor_contractions import factor_contractions
 from tcjit.mapping.passes.hoist_invariants import hoist_invariants
-from tcjit.mapping.passes.narrow_operands import narrow_operands
 from tcjit.mapping.passes.restrict_products import restrict_products
 from tcjit.mapping.passes.split_index_sets import split_index_sets, split_sums
 from tcjit.mapping.passes.split_initialisation import split_initialisation
@@ -81,7 +80,7 @@ PROGRAMS: dict[str, tuple[str, str, dict[str, tuple[int, ...]]]] = {
         {"A": (20, 8), "B": (8, 24)},
     ),
     "narrowed": (
-        "narrow_operands",
+        "hoist_invariants",
         "def f(float(M,K) A, float16(K,N) B) -> (float32(M,N) C) { C(m, n) +=! float32(float16(A(m, k)) * B(k, n)) }",
         {"A": (20, 24), "B": (24, 30)},
     ),
@@ -101,8 +100,7 @@ PASSES: dict[str, Callable[[Assignments], Assignments]] = {
     "split_initialisation": split_initialisation,
     "factor_contractions": factor_contractions,
     "restrict_products": restrict_products,
-    "narrow_operands": narrow_operands,
-    "hoist_invariants": lambda before: hoist_invariants(before, True),
+    "hoist_invariants": lambda before: hoist_invariants(before, True, True),
 }
 
 

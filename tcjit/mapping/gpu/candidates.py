@@ -16,10 +16,10 @@ from itertools import product
 from math import prod
 
 from tcjit.grammar.ast import Access, Binary, Cast
-from tcjit.mapping.assemble import UNROLLED
 from tcjit.mapping.footprint import WIDE
 from tcjit.mapping.gpu.statement_group import BLOCK, WARP, StatementGroup, bounds, over_columns
 from tcjit.mapping.gpu_nest import Distribution, GroupPlan
+from tcjit.mapping.passes.map_to_threads import UNROLLED
 from tcjit.mapping.reduction import is_plain_product
 from tcjit.mapping.scop import ScopStatement
 from tcjit.mapping.tile_time import MMA_STAGES, MMA_STEPS, MMA_TILES, STAGES, TILES, mma_extent, step_of
@@ -50,9 +50,8 @@ def fma_tiles(g: StatementGroup) -> Iterator[GroupPlan]:
     for tile in _tiles(g):
         warps = (tile[0] // 8, tile[1] // 4) if g.device.warp == 32 and tile[0] % 8 == tile[1] % 4 == 0 else (1, 1)  # of 8 threads by 4
         for first in (((False, False),) if g.options.threads else ((False, False), (False, True), (True, False), (True, True))):
-            shares = _both(g, across, down, tile, warps, first)
-            columns = tuple(shares.get(c) or g.whole(c) for c in g.columns)
-            for terms, stages in _ways(g, sum(prod(shares[c].tile for c in side) for side in g.reuse)):
+            columns = g.shares(_both(g, across, down, tile, warps, first))
+            for terms, stages in _ways(g, sum(prod(columns[c].tile for c in side) for side in g.reuse)):
                 yield _in_steps(g, columns, order, terms, stages)
 
 
@@ -72,11 +71,10 @@ def mma_tiles(g: StatementGroup) -> Iterator[GroupPlan]:
         if not fits or tile[0] * tile[1] * g.device.warp > g.most_threads:
             continue
         shares = {down: g.share(down, rows, 8, 1, tile[0]), across: g.share(across, columns, 4, 2, tile[1])}
-        shared_out = tuple(shares.get(c) or g.whole(c) for c in g.columns)
         for steps in _mma_steps(g, s):
             single = "async_copy" not in g.device.capabilities or g.options.reduction_tile or g.options.pipeline_stages
             for stages in (1,) if single else MMA_STAGES:
-                yield _in_steps(g, shared_out, (down, across), steps[-1][1].tile, stages, steps)
+                yield _in_steps(g, g.shares(shares), (down, across), steps[-1][1].tile, stages, steps)
 
 
 def _in_steps(
@@ -231,8 +229,7 @@ def squares(g: StatementGroup) -> Iterator[GroupPlan]:
         side = SQUARE * (2 if pair and min(g.extent(near), g.extent(others[0])) >= 2 * SQUARE else 1)
         down = g.share(others[0], side, min(g.most_threads // SQUARE, SQUARE))
         shares = {near: g.share(near, side, SQUARE, side // SQUARE), others[0]: down}
-        columns = tuple(shares.get(c) or g.whole(c) for c in g.columns)
-        yield GroupPlan(columns, (others[0], near), g.items(), shared=((s.name, a.access),))
+        yield GroupPlan(g.shares(shares), (others[0], near), g.items(), shared=((s.name, a.access),))
 
 
 def elements(g: StatementGroup) -> Iterator[GroupPlan]:
@@ -305,7 +302,7 @@ def _strip(g: StatementGroup, near: Sequence[int], threads: int, vector: int) ->
         shares[c] = g.share(c, min(count * wide, g.most(c)), count, wide)
         threads //= count
     order = tuple(c for c in reversed(near) if shares[c].shared_out)
-    return GroupPlan(tuple(shares[c] for c in g.columns), order, g.items(), lane_first=True)
+    return GroupPlan(g.shares(shares), order, g.items(), lane_first=True)
 
 
 def _along_lanes(g: StatementGroup, plan: GroupPlan, lanes: Mapping[str, str], threads: int) -> GroupPlan:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import log2, prod
 
+from tcjit.mapping.footprint import box
 from tcjit.mapping.gpu.statement_group import WARP, MemoryAccess, StatementGroup
 from tcjit.mapping.gpu_nest import GroupPlan, StatementPlan
 from tcjit.mapping.operations import operations
@@ -59,8 +60,7 @@ class Phase:
     def in_shared_memory(self) -> bool:
         """Whether all operands of the product lie in shared memory, or are copied to it."""
         s = self.group.main
-        copied = {a.tensor for name, a in self.plan.shared if name == s.name}
-        return all(a.tensor in self.group.kept | copied for a in self.group.operands(s))
+        return all(a.tensor in self.group.kept or (s.name, a.access) in self.plan.shared for a in self.group.operands(s))
 
     @property
     def blocks(self) -> int:
@@ -97,7 +97,7 @@ class Phase:
         """The elements of an operand that a block uses in a step."""
         shares = {dim: item.share(dim, self.plan.columns) for dim in a.strides}
         spans = {dim: self.group.main.extent(dim) if share is None else min(share.tile, share.extent) for dim, share in shares.items()}
-        return prod(1 + sum(abs(f) * (spans[dim] - 1) for dim, f in form.items() if f) for form in a.forms)
+        return prod(box(a.forms, spans))
 
     def _read_again(self) -> float:
         """Bytes that blocks read of the operands of the product, tile by tile."""
@@ -153,24 +153,10 @@ class Phase:
 
     def _place(self, item: StatementPlan, s: ScopStatement, a: MemoryAccess) -> tuple[Hashable, ...]:
         """What is equal for accesses that are one register of a thread."""
-        places: list[Hashable] = []
-        for dim in a.strides:
-            if dim in item.columns:
-                places.append(item.columns.index(dim))
-            elif item.lane and item.lane[0] == dim and item.lane[1].per_thread <= KEPT:
-                places.append("lane")
-            else:
-                return (s.name, a.access)
-        return (a.tensor, tuple(sorted(map(str, places)))) if not a.shifted else (s.name, a.access)
-
-    def _digits(self, item: StatementPlan) -> list[tuple[str, int, int]]:
-        """The digits of a thread's number, the fastest first: the dimension, how many values, and how far apart these are."""
-        columns = [(item.columns[c], self.plan.columns[c]) for c in reversed(self.plan.order)]
-        digits = [(dim, share.threads, share.vector) for dim, share in columns]
-        digits += [(dim, share.warps, share.per_thread * share.threads) for dim, share in columns]
-        dim, vector = (item.lane[0], item.lane[1].vector) if item.lane else ("", 1)
-        lane = (dim, self.plan.lane_threads, vector)
-        return [*digits, lane] if self.plan.lane_first else [lane, *digits]
+        roles = list(map(item.role, a.strides))
+        if a.shifted or None in roles or ("lane" in roles and item.lane and item.lane[1].per_thread > KEPT):
+            return (s.name, a.access)
+        return (a.tensor, tuple(sorted(map(str, roles))))
 
     def _instances(self, item: StatementPlan, s: ScopStatement) -> float:
         """Of a statement, those of threads beyond the ends and of idle ones counted in."""
@@ -201,11 +187,10 @@ class Phase:
                 width, spans[dim] = share.vector * a.bytes, 1
         per_thread = rounds * prod(spans.values())
         if a.shifted and a.affine:  # neighbours share elements of their windows
-            distinct = prod(1 + sum(abs(f) * (spans[dim] - 1) for dim, f in form.items() if f) for form in a.forms)
-            per_thread = min(per_thread, rounds * distinct)
+            per_thread = min(per_thread, rounds * prod(box(a.forms, spans)))
         starts = [0]
-        for dim, count, apart in self._digits(item):
-            step = a.stride(dim)
+        for dim, level, share in reversed(self.plan.digits(item)):
+            (apart, count), step = share.levels[level], a.stride(dim)
             moved = apart * a.bytes * (step if step is not None else SECTOR)
             starts = [start + n * moved for n in range(min(count, -(-WARP // len(starts)))) for start in starts][:WARP]
         sectors = {place for start in starts for place in range(start // SECTOR, (start + width - 1) // SECTOR + 1)}

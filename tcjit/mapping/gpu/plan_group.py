@@ -40,28 +40,17 @@ def plan_group(g: StatementGroup) -> GroupPlan:
 
 def _check(options: Options, device: Device) -> None:
     """A MappingError for options that the device cannot serve."""
-    if options.block > device.max_threads:
-        raise MappingError(
-            f"option block = {options.block} is more than the {device.max_threads} threads that a block has on {device.name}",
-            hint=f"block={device.max_threads}",
-        )
-    if options.threads and prod(options.threads) > device.max_threads:
-        raise MappingError(
-            f"option threads = {options.threads} asks for {prod(options.threads)} threads, and a block on {device.name} has at most "
-            f"{device.max_threads}",
-            hint="threads=(8, 8)",
-        )
-    if options.threads and options.block and prod(options.threads) > options.block:
-        raise MappingError(
-            f"option threads = {options.threads} asks for {prod(options.threads)} threads, and option block = {options.block} for fewer",
-            hint=f"block={prod(options.threads)}, or none",
-        )
-    if options.registers and prod(options.registers) > BUFFER_REGISTERS:
-        raise MappingError(
-            f"option registers = {options.registers} asks for {prod(options.registers)} results of a thread, which can keep "
-            f"{BUFFER_REGISTERS}",
-            hint="registers=(8, 8)",
-        )
+    block, most, threads, results = options.block, device.max_threads, prod(options.threads), prod(options.registers)
+    asked = f"option threads = {options.threads} asks for {threads} threads, and"
+    kept = f"option registers = {options.registers} asks for {results} results of a thread, which can keep {BUFFER_REGISTERS}"
+    for wrong, what, hint in (
+        (block > most, f"option block = {block} is more than the {most} threads that a block has on {device.name}", f"block={most}"),
+        (threads > most, f"{asked} a block on {device.name} has at most {most}", "threads=(8, 8)"),
+        (options.threads and 0 < block < threads, f"{asked} option block = {block} for fewer", f"block={threads}, or none"),
+        (results > BUFFER_REGISTERS, kept, "registers=(8, 8)"),
+    ):
+        if wrong:
+            raise MappingError(what, hint=hint)
 
 
 # ---------------------------------------------------------------- tiles, whose operands go through shared memory
@@ -162,8 +151,7 @@ def _computes_whole_instructions(g: StatementGroup, plan: GroupPlan) -> bool:
     computed beyond the last term, nor by more than whole tiles of threads."""
     s = g.main
     item = next(item for item in plan.items if item.statement == s.name)
-    copied = {a for name, a in plan.shared if name == s.name}
-    if not all(a.access in copied or a.tensor in g.kept for a in g.operands(s)):
+    if not Phase(g, plan).in_shared_memory:
         return False
     shares = [(dim, share) for dim in s.dims if (share := item.share(dim, plan.columns)) is not None]
     whole = all(share.tile <= share.extent and (dim not in s.reduction or share.extent % share.tile == 0) for dim, share in shares)

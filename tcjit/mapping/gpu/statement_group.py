@@ -168,9 +168,9 @@ class StatementGroup:
             return share
         return replace(share, sequence=-(-self.block.values[column] // tile) if column in self.block.values else share.tiles)
 
-    def whole(self, column: int) -> Distribution:
-        """A column of which each block takes one value, or one after the other."""
-        return self.share(column, 1)
+    def shares(self, some: Mapping[int, Distribution]) -> tuple[Distribution, ...]:
+        """Those of all columns: of each other one a block takes one value, or one after the other."""
+        return tuple(some.get(c) or self.share(c, 1) for c in self.columns)
 
     def items(self) -> tuple[StatementPlan, ...]:
         return tuple(StatementPlan(s.name, self.dims(s)) for s in self.statements)

@@ -11,16 +11,7 @@ from dataclasses import replace
 
 from tcjit.grammar.ast import Access, Expr, Index
 from tcjit.grammar.dtypes import DTYPES
-from tcjit.mapping.gpu_nest import (
-    BlockNode,
-    Distribution,
-    GpuKernel,
-    GroupPlan,
-    SequentialLoops,
-    StatementPlan,
-    by_kernel,
-    mapped_statements,
-)
+from tcjit.mapping.gpu_nest import BlockNode, Distribution, GpuKernel, GroupPlan, SequentialLoops, StatementPlan, statements
 from tcjit.mapping.machine import BUFFER_REGISTERS, Device
 from tcjit.mapping.marks import GridBlock, Mark
 from tcjit.mapping.scop import Scop
@@ -36,22 +27,24 @@ Where = tuple[str, Distribution | int]  # "column", "lane", "owner" or "rest", a
 def allocate(lowered: LoweredScop, kernels: Sequence[GpuKernel], device: Device) -> tuple[GpuKernel, ...]:
     """The kernels with buffers for their temporaries."""
     result = []
-    for number, (plans, kernel) in enumerate(zip(by_kernel(lowered.plans), kernels, strict=True)):
-        buffers = [*kernel.buffers, *_between_plans(lowered, plans, GridBlock(number))]
+    for number, kernel in enumerate(kernels):
+        plans, mark = kernel.plans, GridBlock(number)
+        between = (passed_on(lowered.scop, plans, storage, mark) for storage in lowered.scop.tensors if len(plans) > 1)
+        buffers = [*kernel.buffers, *(buffer for buffer in between if buffer is not None)]
         most = device.max_shared_bytes if len(plans) > 1 else device.shared_bytes
         room = min(BUFFER_REGISTERS, device.registers // kernel.threads - WORKING_REGISTERS)
         lives: list[tuple[range, int]] = []  # of buffers in registers: when, and their words
         used = sum(b.elements * DTYPES[lowered.scop.tensor(b.tensor).dtype].bytes for b in buffers) + _scratch(lowered, kernel, device)
         placed = {b.tensor for b in buffers}
         # what tensor cores compute has to stay in registers, whatever else finds no place there
-        mma_results = {lowered.scop.statement(region.statement).tensor for region in mapped_statements(kernel.body) if region.mma}
+        mma_results = {lowered.scop.statement(name).tensor for name, (item, _) in kernel.items.items() if item.mma}
         for storage in sorted(lowered.scop.tensors, key=lambda t: t.name not in mma_results):
             if storage.role != "temporary" or storage.name in placed:
                 continue
             plan, users = next(((p, found) for p in plans if (found := accesses_of(lowered, p, storage.name))), (plans[0], None))
             if users is None:
                 continue
-            buffer = _registers(plan, storage, users, GridBlock(number))
+            buffer = _registers(plan, storage, users, mark)
             if buffer is not None:
                 live = _live_range(kernel.body, {item.statement for item, _ in users})
                 words = buffer.elements * max(1, DTYPES[storage.dtype].bytes // 4)
@@ -59,31 +52,24 @@ def allocate(lowered: LoweredScop, kernels: Sequence[GpuKernel], device: Device)
                     lives.append((live, words))
                     buffers.append(buffer)
                     continue
-            buffer = _shared(plan, storage, users, GridBlock(number))
+            buffer = _shared(plan, storage, users, mark)
             if buffer is not None and used + buffer.elements * DTYPES[storage.dtype].bytes <= most:
-                used += -(-buffer.elements * DTYPES[storage.dtype].bytes // 16) * 16
+                used += -(-buffer.elements * DTYPES[storage.dtype].bytes // BOUNDARY) * BOUNDARY
                 buffers.append(buffer)
         result.append(replace(kernel, buffers=tuple(buffers)))
     return tuple(result)
 
 
-def _between_plans(lowered: LoweredScop, plans: Sequence[GroupPlan], mark: Mark) -> list[Buffer]:
-    """Buffers for the temporaries that plans of one kernel pass on to each other."""
-    found = (passed_on(lowered.scop, plans, storage, mark) for storage in lowered.scop.tensors if len(plans) > 1)
-    return [buffer for buffer in found if buffer is not None]
-
-
 def passed_on(scop: Scop, plans: Sequence[GroupPlan], storage: Storage, mark: Mark) -> Buffer | None:
     """The array, of one block, of a temporary that several plans of a kernel use, and nothing else does; its rows are 16 bytes apart
     from whole ones, so that threads which take neighbouring rows find them in different banks. None for any other tensor."""
-    of = {item.statement: (number, plan, item) for number, plan in enumerate(plans) for item in plan.items}
+    of = {item.statement: (number, plan, item) for number, plan in enumerate(plans) for item in plan.items if not item.reader}
     users = [(s.name, a) for s in scop.statements for a in accesses(s) if a.tensor == storage.name]
     inside = all(name in of for name, _ in users)
     if storage.role != "temporary" or any(storage.dynamic_extents) or not inside or len({of[name][0] for name, _ in users}) < 2:
         return None
-    axes: list[Axis] = []
-    step = 1
-    for axis in reversed(range(len(storage.shape))):
+    parts: list[tuple[int, int]] = []
+    for axis in range(len(storage.shape)):
         shares = set()
         for name, access in users:
             _, plan, item = of[name]
@@ -93,15 +79,23 @@ def passed_on(scop: Scop, plans: Sequence[GroupPlan], storage: Storage, mark: Ma
             shares.add((share.lower, min(share.tile * share.sequence, share.extent)) if share and in_part else (0, storage.shape[axis]))
         if len(shares) > 1:
             return None
-        base, size = shares.pop()
+        parts += shares
+    return _row_major(storage, parts, mark, BOUNDARY // DTYPES[storage.dtype].bytes)
+
+
+def _row_major(storage: Storage, parts: Sequence[tuple[int, int]], mark: Mark, padding: int = 0) -> Buffer:
+    """An array in shared memory for part of each axis, ``(base, size)``; ``padding``: elements behind each row."""
+    axes: list[Axis] = []
+    step = 1
+    for base, size in reversed(parts):
         axes.insert(0, Axis(base, ((1, size, step),) if size > 1 else ()))
-        step = step * size if axis < len(storage.shape) - 1 or size == 1 else size + BOUNDARY // DTYPES[storage.dtype].bytes
+        step = step * size + (padding if len(axes) == 1 and size > 1 else 0)
     return Buffer(storage.name, mark, "shared", tuple(axes), step)
 
 
 def _live_range(body: tuple[BlockNode, ...], users: Collection[str]) -> range:
     """The live range ``[first use, last use)`` of a buffer in the order of the statements; the last user may reuse its registers."""
-    places = [place for place, region in enumerate(mapped_statements(body)) if region.statement in users]
+    places = [place for place, name in enumerate(statements(body)) if name in users]
     first, last = _all_the_while(body, 0, min(places), max(places))
     return range(first, max(last, first + 1))
 
@@ -109,7 +103,7 @@ def _live_range(body: tuple[BlockNode, ...], users: Collection[str]) -> range:
 def _all_the_while(body: tuple[BlockNode, ...], start: int, first: int, last: int) -> tuple[int, int]:
     """What comes into a loop or leaves it is kept all the while."""
     for phase in body:
-        stop = start + len(list(mapped_statements((phase,))))
+        stop = start + len(statements((phase,)))
         if isinstance(phase, SequentialLoops):
             if start <= first and last < stop:
                 first, last = _all_the_while(phase.body, start, first, last)
@@ -124,7 +118,7 @@ def _all_the_while(body: tuple[BlockNode, ...], start: int, first: int, last: in
 def _scratch(lowered: LoweredScop, kernel: GpuKernel, device: Device) -> int:
     """Bytes of shared memory in which threads of different warps combine their parts."""
     writers = -(-kernel.threads // device.warp) if "shuffle" in device.capabilities else kernel.threads
-    dtypes = {lowered.scop.statement(region.statement).value.dtype for region in mapped_statements(kernel.body) if region.reduce}
+    dtypes = {lowered.scop.statement(name).value.dtype for name, (item, _) in kernel.items.items() if item.reduce}
     return sum(writers * DTYPES[dtype].bytes for dtype in dtypes)
 
 
@@ -142,7 +136,7 @@ def accesses_of(
             if access.tensor != tensor:
                 continue
             item = items.get(s.name)
-            if item is None:
+            if item is None or item.reader:
                 return None
             shape = lowered.scop.tensor(tensor).shape
             wheres = [_where(plan, item, sub, extent) for sub, extent in zip(access.subscripts, shape, strict=True)]
@@ -200,10 +194,9 @@ def _registers(plan: GroupPlan, storage: Storage, users: Sequence[tuple[Statemen
 
 
 def _shared(plan: GroupPlan, storage: Storage, users: Sequence[tuple[StatementPlan, list[Where]]], mark: Mark) -> Buffer | None:
-    axes: list[Axis] = []
-    step = 1
+    parts: list[tuple[int, int]] = []
     padded = any(item.padded for item, _ in users)
-    for axis in reversed(range(len(storage.shape))):
+    for axis in range(len(storage.shape)):
         kinds = {wheres[axis] for _, wheres in users}
         base, size = 0, storage.shape[axis]
         for kind, what in kinds:
@@ -213,6 +206,5 @@ def _shared(plan: GroupPlan, storage: Storage, users: Sequence[tuple[StatementPl
                     return None
                 values = share.whole_tile if padded else min(share.tile, share.extent)
                 base, size = (share.lower, values) if len(kinds) == 1 else (base, size)
-        axes.insert(0, Axis(base, ((1, size, step),) if size > 1 else ()))
-        step *= size
-    return Buffer(storage.name, mark, "shared", tuple(axes), step)
+        parts.append((base, size))
+    return _row_major(storage, parts, mark)

@@ -1,18 +1,19 @@
 """Hoist invariants: what an assignment computes again for many values of an index that it does not depend on is computed once.
 
 ``Y(i,j) +=! (X(n,i) - M(i)) * (X(n,j) - M(j))`` subtracts each mean 2 * N times; with the differences in a temporary it is a plain
-product. Where an invariant stands in an outer loop alone, the C compiler hoists it from the inner ones without a temporary. This is
-loop-invariant code motion with array expansion, as partial redundancy elimination on a polyhedral domain.
+product. Where an invariant stands in an outer loop alone, the C compiler hoists it from the inner ones without a temporary. What a product
+of halves converts is converted once, so that tensor cores can load it. This is loop-invariant code motion with array expansion, as partial
+redundancy elimination on a polyhedral domain.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
 from tcjit.grammar.affine import affine, guarded_accesses
-from tcjit.grammar.ast import Access, Binary, Const, Expr, Index, Select
+from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index, Select
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import children, factors, rebuild, walk, with_names
@@ -25,16 +26,18 @@ TRAFFIC = 8  # operations that an element of a temporary takes as long as: it is
 USES = 4  # of each element of a temporary at least: fewer do not pay for memory that it may leave the caches for
 WORTH_HOISTING = 1 << 14  # operations that are saved at least, on a CPU
 WORTH_LAUNCH = 1 << 24  # on a GPU, which runs another kernel for a temporary
+WORTH_NARROW = 8  # uses of a converted element that pay for storing it, if tensor cores load it then
 WORTH_LOAD = 8  # operations of a pointwise assignment's invariant at least: it reads the temporary instead, and is bound by memory
 
 
-def hoist_invariants(before: Assignments, cpu: bool) -> Assignments:
-    """The program with temporaries for the invariants of reductions; on a CPU for gathers, too, and for those of pointwise assignments."""
+def hoist_invariants(before: Assignments, cpu: bool, tensor_cores: bool = False) -> Assignments:
+    """The program with temporaries for the invariants of reductions; on a CPU for gathers, too, and for those of pointwise assignments; for
+    ``tensor_cores`` for what products of halves convert."""
 
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
         if a.empty or a.constraints or not (a.reduction or cpu and a.operator == "="):
             return [a]
-        hoisting = _Hoisting(a, before.values, temporaries, cpu)
+        hoisting = _Hoisting(a, before.values, temporaries, cpu, _converted(a) if tensor_cores else ())
         value = hoisting.rewritten(a.value, guarded=False)
         return [*hoisting.made, replace(a, value=value)] if hoisting.made else [a]
 
@@ -44,9 +47,10 @@ def hoist_invariants(before: Assignments, cpu: bool) -> Assignments:
 class _Hoisting:
     """The invariants of one assignment; ``made`` are those that are stored, each for all values of its indices."""
 
-    def __init__(self, a: Assignment, values: Mapping[str, int], temporaries: Temporaries, cpu: bool) -> None:
+    def __init__(self, a: Assignment, values: Mapping[str, int], temporaries: Temporaries, cpu: bool, converted: Sequence[Expr]) -> None:
         self.a, self.values, self.temporaries, self.cpu = a, values, temporaries, cpu
         self.worth = WORTH_HOISTING if cpu else WORTH_LAUNCH
+        self.converted = set(map(id, converted))
         self.extents = {name: upper - lower for name, lower, upper in a.bounds}
         self.points = prod(self.extents.values())
         last = a.subscripts[-1] if a.subscripts and not a.reduction else None
@@ -74,6 +78,8 @@ class _Hoisting:
         count = prod(self.extents[dim] for dim in dims)
         if not dims or self.points < USES * count:
             return False
+        if id(value) in self.converted:
+            return self.points >= WORTH_NARROW * count
         accesses = [part for part in walk(value) if isinstance(part, Access)]
         gathered = sum(any(affine(sub, self.values) is None for sub in access.subscripts) for access in accesses)
         work = operations(value) + GATHER * gathered
@@ -111,12 +117,22 @@ class _Hoisting:
             if same and with_names(copy.value, dict(zip(own, dims, strict=True))) == value:
                 return Access(copy.tensor, tuple(Index(name, dtype="int64") for name in dims), dtype=value.dtype)
         bounds = tuple((name, *ranges[name]) for name in dims)
-        self.made.append(self.temporaries.stored(self.a, f"{self.a.tensor}_invariant", value, bounds))
+        narrow = [f"{access.tensor}_narrow" for access, _ in guarded_accesses(value) if id(value) in self.converted]
+        self.made.append(self.temporaries.stored(self.a, narrow[0] if narrow else f"{self.a.tensor}_invariant", value, bounds))
         return self.made[-1].element
 
     def range(self, dim: str) -> object:
         """The values of a dimension, for one size and for all of them."""
         return next(limits for name, *limits in self.a.bounds if name == dim), self.a.dynamic.get(dim)
+
+
+def _converted(a: Assignment) -> list[Expr]:
+    """The operands that a sum of products of halves converts."""
+    product = a.value.operand if isinstance(a.value, Cast) and a.value.dtype == "float32" else a.value
+    halves = isinstance(product, Binary) and product.op == "*" and product.dtype in ("float16", "bfloat16")
+    if a.operator != "+=" or a.dynamic or product is a.value or not halves:
+        return []
+    return [operand for operand in children(product) if isinstance(operand, Cast)]
 
 
 def _may_fail(value: Expr) -> bool:

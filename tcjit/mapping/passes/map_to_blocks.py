@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import islpy as isl
 
-from tcjit.mapping.gpu_nest import BlockNode, GpuKernel, SequentialLoops, mapped_statements
+from tcjit.mapping.gpu_nest import BlockNode, GpuKernel, SequentialLoops, statements
 from tcjit.mapping.marks import Grid, GridBlock, Launch, Sync, WaitGroup
 from tcjit.mapping.scop import Scop
 from tcjit.mapping.tree import filters, insert_band, insert_mark, insert_sequence
@@ -27,7 +27,7 @@ def map_to_blocks(scop: Scop, kernels: Sequence[GpuKernel]) -> isl.Schedule:
             node = insert_mark(node, Grid()).child(0).child(0)
         return _body(scop, insert_mark(node, GridBlock(number)).child(0), kernel.body)
 
-    return insert_sequence(node, filters(scop, [kernel.statements for kernel in kernels]), launch).get_schedule()
+    return insert_sequence(node, filters(scop, [statements(kernel.body) for kernel in kernels]), launch).get_schedule()
 
 
 def _body(scop: Scop, node: isl.ScheduleNode, body: Sequence[BlockNode]) -> isl.ScheduleNode:
@@ -41,4 +41,4 @@ def _body(scop: Scop, node: isl.ScheduleNode, body: Sequence[BlockNode]) -> isl.
             node = insert_mark(insert_mark(node, Sync("block")), WaitGroup(phase.stages - 2))
         return node
 
-    return insert_sequence(node, filters(scop, [[r.statement for r in mapped_statements((phase,))] for phase in body]), steps)
+    return insert_sequence(node, filters(scop, [statements((phase,)) for phase in body]), steps)

@@ -8,35 +8,43 @@ that copies may arrive later, at the mark ``WaitGroup``. Below it stand ``Unroll
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import islpy as isl
 
-from tcjit.mapping.gpu_nest import GpuKernel, MappedStatement, mapped_statements
+from tcjit.grammar.affine import isl_name
+from tcjit.mapping.gpu_nest import Distribution, GpuKernel, GroupPlan, StatementPlan
 from tcjit.mapping.marks import AsyncCopy, Mma, Reduce, Threads, Unroll, Vector
-from tcjit.mapping.scop import Scop
+from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.tree import KIND, insert_band, insert_mark, kind, rewrite, statements_below
+
+UNROLLED_ROUNDS = 128  # results of one thread that are kept apart: those of a warp's share on tensor cores
+UNROLLED_COPIES = 32  # rounds of a copy that are worth unrolling
+UNROLLED = 1024  # statements of a completely unrolled piece of a reduction
+
+Shares = Sequence[tuple[str, Distribution]]  # of dimensions
 
 
 def map_to_threads(scop: Scop, tree: isl.Schedule, kernels: Sequence[GpuKernel]) -> isl.Schedule:
-    """The tree with every leaf replaced by its statement's region."""
-    mapped = {region.statement: region for kernel in kernels for region in mapped_statements(kernel.body)}
+    """The tree with every leaf replaced by what threads do of its statement."""
+    mapped = {name: found for kernel in kernels for name, found in kernel.items.items()}
 
     def visit(node: isl.ScheduleNode) -> isl.ScheduleNode:
         if kind(node) != KIND.leaf:
             return node
         names = statements_below(node)  # none, where constraints leave a statement without instances
-        return _region(scop, node, mapped[names[0]]) if names else node
+        return _region(scop, node, *mapped[names[0]]) if names else node
 
     return rewrite(tree, visit)
 
 
-def _region(scop: Scop, node: isl.ScheduleNode, region: MappedStatement) -> isl.ScheduleNode:
+def _region(scop: Scop, node: isl.ScheduleNode, item: StatementPlan, plan: GroupPlan) -> isl.ScheduleNode:
     def band(node: isl.ScheduleNode, texts: Sequence[str], coincident: Sequence[int] = ()) -> isl.ScheduleNode:
-        return insert_band(scop, node, [{region.statement: text} for text in texts], coincident)
+        return insert_band(scop, node, [{item.statement: text} for text in texts], coincident)
 
-    plain = len(region.loops) - region.unrolled
-    vector = region.loops[-1:] if region.vector else ()
-    unrolled = region.loops[plain : len(region.loops) - len(vector)]
+    digits = plan.digits(item) or [("0", "thread", Distribution(0, 1, 1))]
+    members = [share.text(level, dim) for dim, level, share in digits]
+    plain, unrolled, vector = _loops(scop.statement(item.statement), item, plan)
     # built from the inside out: each new node goes above the last one
     if vector:
         node = insert_mark(band(node, vector), Vector())
@@ -45,10 +53,45 @@ def _region(scop: Scop, node: isl.ScheduleNode, region: MappedStatement) -> isl.
     if unrolled or vector:
         node = insert_mark(node, Unroll())
     if plain:
-        node = band(node, region.loops[:plain])
-    node = band(node, region.members, range(len(region.members) - region.reduce))
-    node = insert_mark(node, Threads(region.radices))
-    for mark, stands in ((Reduce(), region.reduce), (Mma(), region.mma), (AsyncCopy(), region.async_copy)):
+        node = band(node, plain)
+    node = band(node, members, range(len(members) - item.reduce))
+    node = insert_mark(node, Threads(tuple(share.levels[level][1] for _, level, share in digits)))
+    for mark, stands in ((Reduce(), item.reduce), (Mma(), item.mma), (AsyncCopy(), item.async_copy)):
         if stands:
             node = insert_mark(node, mark)
     return node
+
+
+def _loops(s: ScopStatement, item: StatementPlan, plan: GroupPlan) -> tuple[list[str], list[str], list[str]]:
+    """The loops that one thread runs, outermost first: those that stay, those that are unrolled, and the one over neighbours."""
+    lane = [item.lane] if item.lane else []
+    spread = item.axes or [*lane, *zip(item.columns, plan.columns, strict=True)]
+    # the vector loop of the fastest digit comes last, next to memory
+    ranked = item.axes or sorted(spread, key=lambda pair: _rank(plan, item, pair[0]))
+    own = sorted((dim for dim in s.dims if item.share(dim, plan.columns) is None), key=lambda dim: dim in s.reduction)
+    steps = dict(item.steps)
+    terms = [(dim, steps[dim]) for dim in s.dims if dim in steps and min(steps[dim].tile, steps[dim].extent) > 1]
+    vectors = _texts("vector", ranked)
+    # what a step's unrolled terms follow must stand before them
+    loops = [*map(isl_name, own), *_texts("round", terms), *_texts("round", spread), *vectors]
+    rounds = prod(share.rounds for _, share in spread)
+    results = rounds * prod(share.vector for _, share in spread)
+    unrolled = len(vectors)
+    if rounds <= UNROLLED_COPIES if item.reader else results <= UNROLLED_ROUNDS:
+        unrolled += len(_texts("round", spread))
+        if results * prod(min(share.tile, share.extent) for share in steps.values()) <= UNROLLED:
+            unrolled += len(terms)
+    plain = len(loops) - unrolled
+    return loops[:plain], loops[plain : len(loops) - bool(vectors)], vectors[-1:]
+
+
+def _texts(level: str, shares: Shares) -> list[str]:
+    """The digits of some dimensions that have several values."""
+    return [share.text(level, dim) for dim, share in shares if share.levels[level][1] > 1]
+
+
+def _rank(plan: GroupPlan, item: StatementPlan, dim: str) -> int:
+    role = item.role(dim)
+    if role == "lane":
+        return -1 if plan.lane_first else len(plan.order)
+    return plan.order.index(role) if role in plan.order else -1

@@ -16,7 +16,7 @@ from tcjit.mapping.gpu.statement_group import over_columns
 from tcjit.mapping.gpu_nest import GroupPlan, StatementPlan
 from tcjit.mapping.isl import constraint_text, images, points
 from tcjit.mapping.scop import ScopStatement
-from tcjit.mapping.scop_builder import LoweredScop, ScopBuilder, identity_alias, plain_dims
+from tcjit.mapping.scop_builder import LoweredScop, ScopBuilder, plain_dims
 from tcjit.mapping.storage import Bounds, Storage
 from tcjit.mapping.strides import accesses
 
@@ -91,8 +91,7 @@ def _give_room(draft: ScopBuilder, storage: Storage, shape: tuple[int, ...], use
     if storage.name in draft.aliases:
         draft.tensors[draft.tensors.index(storage)] = replace(storage, shape=shape)
         return
-    larger = draft.temporary(f"{storage.name}_held", storage.dtype, shape)
-    draft.aliases[larger.name] = identity_alias(larger.name, storage.name, len(shape))
+    larger = draft.copy_of(storage, shape)
     for user in users:
         draft.change(user.name, lambda a: replace(a, tensor=larger.name) if a.tensor == storage.name else a)
     draft.tensors.remove(storage)

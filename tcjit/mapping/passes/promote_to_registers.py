@@ -6,16 +6,17 @@ threads read each other's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 from tcjit.grammar.ast import Access, Expr
 from tcjit.mapping.gpu_nest import GroupPlan, StatementPlan
 from tcjit.mapping.scop import ScopStatement
-from tcjit.mapping.scop_builder import LoweredScop, ScopBuilder, identity_alias, items_with, plain_dims
+from tcjit.mapping.scop_builder import LoweredScop, ScopBuilder, items_with, plain_dims
 from tcjit.mapping.strides import KEPT, accesses
 
-Place = tuple[str | int, ...]  # per subscript: the number of its column, or "lane"
+Place = tuple[str | int | None, ...]  # the roles of the subscripts
 
 
 def promote_to_registers(lowered: LoweredScop) -> LoweredScop:
@@ -24,12 +25,9 @@ def promote_to_registers(lowered: LoweredScop) -> LoweredScop:
     plans = []
     used = [_used(draft, plan) for plan in lowered.plans]
     for number, plan in enumerate(lowered.plans):
-        if plan.use_registers:
-            later = set[str]().union(*used[number + 1 :])
-            elsewhere = later.union(*used[:number])
-            plan = _outputs(draft, plan, elsewhere, later)
-            plan = _inputs(draft, plan)
-        plans.append(plan)
+        later = set[str]().union(*used[number + 1 :])
+        elsewhere = later.union(*used[:number])
+        plans.append(_inputs(draft, _outputs(draft, plan, elsewhere, later)))
     return draft.done(plans)
 
 
@@ -40,19 +38,9 @@ def _used(draft: ScopBuilder, plan: GroupPlan) -> set[str]:
 
 def _place(item: StatementPlan, access: Access) -> Place | None:
     """Where the subscripts stand in the group; None unless each is a column or the lane."""
-    dims = plain_dims(access.subscripts)
-    if dims is None:
-        return None
-    place: list[str | int] = []
-    for dim in dims:
-        if dim in item.columns:
-            place.append(item.columns.index(dim))
-        elif item.lane and item.lane[0] == dim:
-            place.append("lane")
-        else:
-            return None
-    covered = {c for c in place if c != "lane"}
-    return tuple(place) if covered == set(range(len(item.columns))) else None
+    place = tuple(map(item.role, plain_dims(access.subscripts) or ()))
+    whole = set(place) - {"lane"} == set(range(len(item.columns)))
+    return place if whole and len(place) == len(access.subscripts) else None
 
 
 def _outputs(draft: ScopBuilder, plan: GroupPlan, elsewhere: set[str], later: set[str]) -> GroupPlan:
@@ -69,21 +57,37 @@ def _outputs(draft: ScopBuilder, plan: GroupPlan, elsewhere: set[str], later: se
             continue  # too long a row to stay anywhere but in memory
         if len(places) > 1 or place is None or (len(users) == 1 and draft.statements[users[0].statement].operator == "="):
             continue
-        first, last = users[0], [item for item in users if draft.statements[item.statement].tensor == tensor][-1]
-        boxes = {_box(draft.statements[item.statement], tensor) for item in users}
-        begins = draft.statements[first.statement]
-        starts = begins.operator == "=" and begins.tensor == tensor and all(a.tensor != tensor for a, _ in begins.reads())
-        if len(boxes) > 1:
+        if len({_box(draft.statements[item.statement], tensor) for item in users}) > 1:
             continue  # a store of the whole box would write what nobody computed
-        copy = draft.temporary(f"{tensor}_held", storage.dtype, storage.shape, storage.dynamic_extents)
-        draft.aliases[copy.name] = identity_alias(copy.name, tensor, len(storage.shape))
-        for item in users:
-            draft.change(item.statement, _renamed(tensor, copy.name))
-        before = {} if starts else {first.statement: [_move(draft, "L", first, copy.name, tensor, storage.dtype)]}
+        last = [item for item in users if draft.statements[item.statement].tensor == tensor][-1]
+        begins = draft.statements[users[0].statement]
+        starts = begins.operator == "=" and begins.tensor == tensor and all(a.tensor != tensor for a, _ in begins.reads())
         dead = storage.role == "temporary" and tensor not in later
-        after = {} if dead else {last.statement: [_move(draft, "W", last, tensor, copy.name, storage.dtype)]}
-        plan = replace(plan, items=items_with(plan.items, before, after))
+        plan = _promoted(draft, plan, tensor, dict.fromkeys(users), None if starts else users[0], None if dead else last)
     return plan
+
+
+def _promoted(
+    draft: ScopBuilder,
+    plan: GroupPlan,
+    tensor: str,
+    users: Mapping[StatementPlan, tuple[Expr, ...] | None],
+    first: StatementPlan | None,
+    last: StatementPlan | None = None,
+) -> GroupPlan:
+    """With a temporary in the place of a tensor that ``users`` access, at all subscripts or some, which is loaded before the ``first`` of
+    them and stored after the ``last``, if there are such."""
+    storage = draft.scop.tensor(tensor)
+    copy = draft.copy_of(storage)
+
+    def renamed(access: Access, subscripts: tuple[Expr, ...] | None) -> Access:
+        return replace(access, tensor=copy.name) if access.tensor == tensor and subscripts in (None, access.subscripts) else access
+
+    for item, subscripts in users.items():
+        draft.change(item.statement, partial(renamed, subscripts=subscripts))
+    before = {first.statement: [_move(draft, "L", first, copy.name, tensor, storage.dtype)]} if first else {}
+    after = {last.statement: [_move(draft, "W", last, tensor, copy.name, storage.dtype)]} if last else {}
+    return replace(plan, items=items_with(plan.items, before, after))
 
 
 def _box(s: ScopStatement, tensor: str) -> tuple[tuple[str, str], ...]:
@@ -116,21 +120,5 @@ def _inputs(draft: ScopBuilder, plan: GroupPlan) -> GroupPlan:
     for (tensor, _, _), subscripts_of in readers.items():
         if len(subscripts_of) < 2 or any(item.lane[1].per_thread > KEPT for item in subscripts_of if item.lane):
             continue
-        storage = draft.scop.tensor(tensor)
-        copy = draft.temporary(f"{tensor}_held", storage.dtype, storage.shape, storage.dynamic_extents)
-        draft.aliases[copy.name] = identity_alias(copy.name, tensor, len(storage.shape))
-        first = next(iter(subscripts_of))
-        loaded = _move(draft, "L", first, copy.name, tensor, storage.dtype)
-        for item, subscripts in subscripts_of.items():
-            draft.change(item.statement, _renamed(tensor, copy.name, subscripts))
-        plan = replace(plan, items=items_with(plan.items, {first.statement: [loaded]}, {}))
+        plan = _promoted(draft, plan, tensor, subscripts_of, next(iter(subscripts_of)))
     return plan
-
-
-def _renamed(tensor: str, copy: str, subscripts: tuple[Expr, ...] | None = None) -> Callable[[Access], Access]:
-    """Accesses to a tensor, all or those with given subscripts, go to its copy."""
-
-    def change(access: Access) -> Access:
-        return replace(access, tensor=copy) if access.tensor == tensor and subscripts in (None, access.subscripts) else access
-
-    return change

@@ -6,7 +6,7 @@ the latter exist in shared memory. A statement for each promoted read fills it, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 
 import islpy as isl
 
@@ -15,47 +15,35 @@ from tcjit.grammar.arithmetic import divided, index, modulo, plus, total
 from tcjit.grammar.ast import Access, Expr
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.footprint import WIDE, piece
-from tcjit.mapping.gpu_nest import Distribution, GroupPlan, MappedStatement, StagedCopy, StatementPlan, by_kernel
-from tcjit.mapping.isl import constraint_text, points
+from tcjit.mapping.gpu_nest import Distribution, GroupPlan, StatementPlan, by_kernel
+from tcjit.mapping.isl import constraint_text, images, points
 from tcjit.mapping.marks import GridBlock, Mark
 from tcjit.mapping.reduction import identity
 from tcjit.mapping.scop import DynamicBounds
 from tcjit.mapping.scop_builder import LoweredScop, ScopBuilder
 from tcjit.mapping.storage import Axis, Buffer, Storage
 
-UNROLLED = 32  # rounds of a copy that are worth unrolling
-
 
 def promote_to_shared(lowered: LoweredScop) -> LoweredScop:
     """The scop with the copies that its plans ask for."""
     draft = ScopBuilder(lowered)
-    copies = [
-        _Promotion(draft, plan, item, access, GridBlock(number)).copy()
-        for number, plans in enumerate(by_kernel(lowered.plans))
-        for plan in plans
-        for item in plan.items
-        for name, access in plan.shared
-        if name == item.statement
-    ]
-    return draft.done(lowered.plans, copies)
-
-
-@dataclass(frozen=True)
-class _Uniform:
-    """A block loop or a step as the copy sees it: the reader's dimension, its share, the copy's dimension."""
-
-    dim: str
-    share: Distribution
-    name: str
-
-    @property
-    def numbers(self) -> Distribution:
-        """How the numbers of the tiles are shared out."""
-        return Distribution(0, self.share.tiles, 1, sequence=self.share.sequence)
+    plans, buffers = list[GroupPlan](), list[Buffer]()
+    for number, together in enumerate(by_kernel(lowered.plans)):
+        for plan in together:
+            items: list[StatementPlan] = []
+            for item in plan.items:
+                for access in (access for name, access in plan.shared if name == item.statement):
+                    copies, buffer = _Promotion(draft, plan, item, access, GridBlock(number)).copies()
+                    items += copies
+                    buffers.append(buffer)
+                items.append(item)
+            plans.append(replace(plan, items=tuple(items)))
+    return draft.done(plans, buffers)
 
 
 class _Promotion:
-    """One promoted read."""
+    """One promoted read. ``uniform``: block loops and steps as dimensions of the copy, which count tiles: for each the reader's dimension
+    and its share."""
 
     def __init__(self, draft: ScopBuilder, plan: GroupPlan, item: StatementPlan, access: Access, mark: Mark) -> None:
         self.draft = draft
@@ -65,21 +53,23 @@ class _Promotion:
         self.mark = mark
         self.reader = draft.statements[item.statement]
         self.storage = next(t for t in draft.tensors if t.name == access.tensor)
-        self.blocks = [_Uniform(d, s, f"b{n}") for n, (d, s) in enumerate(zip(item.columns, plan.columns, strict=True)) if s.tiles > 1]
-        self.steps = [_Uniform(d, s, f"s{n}") for n, (d, s) in enumerate(item.steps) if s.tiles > 1]
+        self.lower = {name: lower for name, lower, _ in self.reader.bounds}
+        self.columns = tuple(f"b{n}" if share.tiles > 1 else "" for n, share in enumerate(plan.columns))
+        self.steps = {f"s{n}": step for n, step in enumerate(item.steps) if step[1].tiles > 1}
+        blocks = zip(self.columns, zip(item.columns, plan.columns, strict=True), strict=True)
+        self.uniform = {**{name: block for name, block in blocks if name}, **self.steps}
         found = piece(self.storage, self.reader, plan, item, access, draft.scop.values)
         assert found is not None  # or the plan would not promote it
         self.piece = found
         self.sizes = found.sizes
 
-    def copy(self) -> StagedCopy:
-        uniform = [*self.blocks, *self.steps]
+    def copies(self) -> tuple[list[StatementPlan], Buffer]:
+        """The statements that fill a piece, and where it lies."""
         locals_ = [f"l{axis}" for axis in range(len(self.sizes))]
         origins = [self._origin(axis) for axis in range(len(self.sizes))]
-        counted = [*((u.name, u.share.tiles) for u in uniform), *zip(locals_, self.sizes, strict=True)]
+        counted = [*((name, share.tiles) for name, (_, share) in self.uniform.items()), *zip(locals_, self.sizes, strict=True)]
         bounds = tuple((name, 0, count) for name, count in counted)
-        counts = tuple(u.share.tiles for u in uniform)
-        copy = self.draft.temporary(f"{self.access.tensor}_shared", self.storage.dtype, (*counts, *self.sizes))
+        copy = self.draft.temporary(f"{self.access.tensor}_shared", self.storage.dtype, tuple(count for _, count in counted))
         read, facts, alias, beyond = list[Expr](), list[str](), list[str](), list[str]()
         for axis, (name, (terms, constant), size) in enumerate(zip(locals_, origins, self.sizes, strict=True)):
             extent, known = self.storage.extent_texts[axis], self.storage.extent(axis) is None
@@ -95,29 +85,30 @@ class _Promotion:
             beyond += [f"{text} >= {extent}"] if not known or most + size > self.storage.shape[axis] else []
         subscripts = [index(name) for name, _, _ in bounds]
         value = Access(self.access.tensor, tuple(read), dtype=self.storage.dtype)
-        dynamic = tuple(bound for u in uniform for bound in self._dynamic_bounds(u))
-        used = self._used(uniform, dynamic) if self.asynchronous or self.reader.constraints else []
+        dynamic = self._dynamic_bounds()
+        used = self._used(dynamic) if self.asynchronous or self.reader.constraints else []
         facts += used
         name = self.draft.add("C", self.reader, copy.name, subscripts, "=", value, bounds, constraints=tuple(facts), dynamic_bounds=dynamic)
-        axes = ", ".join(name for name, _, _ in bounds)
-        self.draft.aliases[copy.name] = f"{{ {isl_name(copy.name)}[{axes}] -> {isl_name(self.access.tensor)}[{', '.join(alias)}] }}"
-        instead = Access(copy.name, self._places(uniform), dtype=self.storage.dtype)
+        dims = ", ".join(name for name, _, _ in bounds)
+        self.draft.aliases[copy.name] = f"{{ {isl_name(copy.name)}[{dims}] -> {isl_name(self.access.tensor)}[{', '.join(alias)}] }}"
+        instead = Access(copy.name, self._places(), dtype=self.storage.dtype)
         self.draft.change(self.reader.name, lambda a: instead if a == self.access else a)
-        buffer = self._buffer(copy, len(uniform))
-        by_block = tuple((u.name, u.numbers) for u in self.blocks)
-        regions = [self._region(name, origins)]
+        steps = tuple((step, share.numbers) for step, (_, share) in self.steps.items())
+        axes = self._axes(origins)
+        filled = StatementPlan(name, self.columns, steps=steps, reader=self.reader.name, axes=axes, async_copy=self.asynchronous)
+        items = [filled]
         if (self.item.mma or self.item.padded) and beyond:
             # whole instructions and whole tiles read beyond the edge of the tensor, or the last term: zeros stand there
             where = (f"({' or '.join(beyond)})", *used)
             zero = identity("+=", self.storage.dtype)
             fill = self.draft.add("Z", self.reader, copy.name, subscripts, "=", zero, bounds, constraints=where, dynamic_bounds=dynamic)
-            regions.append(self._region(fill, origins))
-        return StagedCopy(tuple(regions), self.reader.name, by_block, tuple(u.name for u in self.steps), buffer)
+            items.append(replace(filled, statement=fill))
+        return items, self._buffer(copy)
 
     def _ends(self, axis: int) -> list[tuple[str, int]]:
         """Where the terms of a padded reader end along an axis: the number of a term, in isl's words, and how many there are."""
         factors, _ = self.piece.forms[axis]
-        names = {u.dim: u.name for u in self.steps}
+        names = {dim: name for name, (dim, _) in self.steps.items()}
         steps = [(dim, share) for dim, share in self.item.steps if dim in factors and share.extent % share.whole_tile]
         return [(f"{share.tile} * {names[dim]} + l{axis}" if dim in names else f"l{axis}", share.extent) for dim, share in steps]
 
@@ -126,16 +117,15 @@ class _Promotion:
         """Whether the copy of a step, or of a tile, is issued in an earlier one."""
         return self.plan.stages > 1 and (bool(self.steps) or self.plan.ahead_over_tiles > 1)
 
-    def _used(self, uniform: list[_Uniform], dynamic: DynamicBounds) -> list[str]:
+    def _used(self, dynamic: DynamicBounds) -> list[str]:
         """The condition under which a block reads the piece of a step, where it is none for some: their loop ends before it arrives."""
-        scop, names = self.draft.scop, ", ".join(u.name for u in uniform)
-        digits = [f"{u.name} = floor(({u.dim} - {u.share.lower})/{u.share.tile})" for u in uniform]
-        dims = ", ".join(self.reader.dims)
-        of = isl.Map.read_from_str(scop.ctx, f"{scop.parameters}{{ [{dims}] -> [{names}] : {' and '.join(digits)} }}")
-        facts = [f"0 <= {u.name} < {u.share.tiles}" for u in uniform]
+        scop, names = self.draft.scop, ", ".join(self.uniform)
+        tiles = [f"floor(({isl_name(dim)} - {share.lower})/{share.tile})" for dim, share in self.uniform.values()]
+        facts = [f"0 <= {name} < {share.tiles}" for name, (_, share) in self.uniform.items()]
         facts += [f"{lower} <= {name} < {upper}" for name, lower, upper in dynamic]
-        every = points(scop.ctx, [names], [*facts, *scop.context], scop.parameters)
-        used = scop.instances(self.reader).reset_tuple_id().apply(of).intersect(every)
+        every = points(scop.ctx, self.uniform, [*facts, *scop.context], scop.parameters)
+        tile = images(scop.ctx, self.reader.isl_dims, tiles, scop.parameters)
+        used = every.intersect(scop.instances(self.reader).reset_tuple_id().apply(tile))
         if every.is_subset(used) or (self.asynchronous and self._interrupted(used, names)):
             return []
         return [constraint_text(used.gist(every))]
@@ -153,41 +143,38 @@ class _Promotion:
         later, earlier = times.apply(moved(f"t > {step}")), times.apply(moved(f"t < {step}"))
         return not later.intersect(earlier).is_subset(times)
 
-    def _dynamic_bounds(self, uniform: _Uniform) -> DynamicBounds:
-        """How far a block loop or a step goes where that depends on dynamic sizes."""
-        share = uniform.share
-        upper = next((upper for dim, _, upper in self.reader.dynamic_bounds if dim == uniform.dim), None)
-        return () if upper is None else ((uniform.name, "0", f"floor(({upper} + {share.tile - 1 - share.lower})/{share.tile})"),)
+    def _dynamic_bounds(self) -> DynamicBounds:
+        """How far block loops and steps go where that depends on dynamic sizes."""
+        upper = {dim: upper for dim, _, upper in self.reader.dynamic_bounds}
+        open_ended = [(name, dim, share) for name, (dim, share) in self.uniform.items() if dim in upper]
+        return tuple((name, "0", f"floor(({upper[dim]} + {s.tile - 1 - s.lower})/{s.tile})") for name, dim, s in open_ended)
 
     def _origin(self, axis: int) -> tuple[list[tuple[str, int]], int]:
         """The least subscript of the piece: a sum over the copy's block and step dimensions, and a constant."""
         factors, constant = self.piece.forms[axis]
         terms: list[tuple[str, int]] = []
         for dim, factor in factors.items():
-            lower = next(low for name, low, _ in self.reader.bounds if name == dim)
-            constant += factor * lower
+            constant += factor * self.lower[dim]
             if factor < 0:
                 constant += factor * (self.piece.spans[dim] - 1)
-            terms += [(u.name, factor * u.share.tile) for u in (*self.blocks, *self.steps) if u.dim == dim]
+            terms += [(name, factor * share.tile) for name, (of, share) in self.uniform.items() if of == dim]
         return terms, constant
 
     def _reach(self, terms: list[tuple[str, int]], constant: int) -> tuple[int, int]:
         """The least and greatest origin of all pieces along an axis."""
-        counts = {u.name: u.share.tiles for u in (*self.blocks, *self.steps)}
-        ends = [factor * (counts[name] - 1) for name, factor in terms]
+        ends = [factor * (self.uniform[name][1].tiles - 1) for name, factor in terms]
         return constant + sum(min(0, end) for end in ends), constant + sum(max(0, end) for end in ends)
 
-    def _places(self, uniform: list[_Uniform]) -> tuple[Expr, ...]:
+    def _places(self) -> tuple[Expr, ...]:
         """The subscripts of the reader's element in the copy."""
-        result = [divided(plus(index(u.dim), -u.share.lower), u.share.tile) for u in uniform]
+        tiles = dict(self.uniform.values())
+        result = [divided(plus(index(dim), -share.lower), share.tile) for dim, share in tiles.items()]
         for factors, _ in self.piece.forms:
             terms: list[tuple[int, Expr]] = []
             constant = 0
             for dim, factor in factors.items():
-                lower = next(low for name, low, _ in self.reader.bounds if name == dim)
-                place = plus(index(dim), -lower)
-                tile = next((u.share.tile for u in uniform if u.dim == dim), 0)
-                terms.append((factor, modulo(place, tile) if tile else place))
+                place = plus(index(dim), -self.lower[dim])
+                terms.append((factor, modulo(place, tiles[dim].tile) if dim in tiles else place))
                 if factor < 0:
                     constant -= factor * (self.piece.spans[dim] - 1)
             result.append(total(terms, constant))
@@ -195,40 +182,26 @@ class _Promotion:
 
     # ------------------------------------------------------------ how it lies and who fills it
 
-    def _buffer(self, copy: Storage, uniform: int) -> Buffer:
+    def _buffer(self, copy: Storage) -> Buffer:
         step = self.piece.elements
-        axes = [Axis(0, ())] * uniform
+        axes = [Axis(0, ())] * len(self.uniform)
         if self.asynchronous:  # the pieces of the last steps, or tiles, lie side by side
             axes[-1] = Axis(0, ((1, self.plan.stages, step),))
         axes += [Axis(0, ((1, size, stride),) if size > 1 else ()) for size, stride in zip(self.sizes, self.piece.strides, strict=True)]
         return Buffer(copy.name, self.mark, "shared", tuple(axes), step * (self.plan.stages if self.asynchronous else 1))
 
-    def _region(self, name: str, origins: list[tuple[list[tuple[str, int]], int]]) -> MappedStatement:
-        """The block's threads over the piece, neighbours in memory on neighbouring threads."""
+    def _axes(self, origins: list[tuple[list[tuple[str, int]], int]]) -> tuple[tuple[str, Distribution], ...]:
+        """The piece on the block's threads, neighbours in memory on neighbouring ones."""
         last = self.piece.contiguous
-        order = [*(a for a in range(len(self.sizes)) if a != last), last]
         left = self.plan.threads
-        shares: dict[int, Distribution] = {}
-        for axis in reversed(order):
+        shares: list[tuple[str, Distribution]] = []
+        for axis in (last, *(a for a in reversed(range(len(self.sizes))) if a != last)):
             size = self.sizes[axis]
             vector = self._vector(origins) if axis == last else 1
             count = max(1, min(size // vector, left))
-            shares[axis] = Distribution(0, size, size, count, vector)
+            shares.append((f"l{axis}", Distribution(0, size, size, count, vector)))
             left //= count
-        shared_out = [a for a in order if shares[a].threads > 1] or order[-1:]
-        rounds = [a for a in order if shares[a].rounds > 1]
-        vector_loop = [a for a in order if shares[a].vector > 1]
-        loops = [shares[a].round_text(f"l{a}") for a in rounds] + [shares[a].vector_text(f"l{a}") for a in vector_loop]
-        trips = 1
-        for a in rounds:
-            trips *= shares[a].rounds
-        unrolled = len(loops) if trips <= UNROLLED else len(vector_loop)
-        members = tuple(shares[a].thread_text(f"l{a}") for a in shared_out)
-        radices = tuple(shares[a].threads for a in shared_out)
-        named = (*((u.name, u.numbers) for u in self.blocks), *((f"l{a}", shares[a]) for a in order))
-        return MappedStatement(
-            name, radices or (1,), members or ("0",), tuple(loops), unrolled, bool(vector_loop), async_copy=self.asynchronous, shares=named
-        )
+        return tuple(reversed(shares))
 
     def _vector(self, origins: list[tuple[list[tuple[str, int]], int]]) -> int:
         """Elements of one access, as far as every piece is known to start on a multiple of them."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import islpy as isl
 
-from tcjit.mapping.gpu_nest import BlockNode, GpuKernel, GroupPlan, SequentialLoops, StatementPlan, by_kernel
+from tcjit.mapping.gpu_nest import BlockNode, GpuKernel, GroupPlan, SequentialLoops, StatementPlan
 from tcjit.mapping.isl import points
 from tcjit.mapping.machine import Device
 from tcjit.mapping.marks import Collective, Sync, Threads
@@ -24,8 +24,8 @@ BARRIERS = (None, Sync("warp"), Sync("block"))  # weakest first
 def synchronise(lowered: LoweredScop, tree: isl.Schedule, kernels: Sequence[GpuKernel], device: Device) -> isl.Schedule:
     """The tree with marks ``Sync`` above the regions that wait."""
     needed: dict[str, int] = {}
-    for plans, kernel in zip(by_kernel(lowered.plans), kernels, strict=True):
-        needed |= _BarrierPlacement(lowered, plans, kernel, device).needed
+    for kernel in kernels:
+        needed |= _BarrierPlacement(lowered, kernel, device).needed
 
     def visit(node: isl.ScheduleNode) -> isl.ScheduleNode:
         outermost = isinstance(mark_of(node), Threads) and not isinstance(mark_of(node.parent()), Collective)
@@ -40,12 +40,13 @@ def synchronise(lowered: LoweredScop, tree: isl.Schedule, kernels: Sequence[GpuK
 class _BarrierPlacement:
     """One kernel; ``needed`` gives, per statement, the barrier before it."""
 
-    def __init__(self, lowered: LoweredScop, plans: Sequence[GroupPlan], kernel: GpuKernel, device: Device) -> None:
+    def __init__(self, lowered: LoweredScop, kernel: GpuKernel, device: Device) -> None:
         self.lowered = lowered
-        self.plan_of = {item.statement: plan for plan in plans for item in plan.items}
+        self.items = kernel.items
+        self.copies = {name: item for name, (item, _) in self.items.items() if item.reader}
         self.device = device
         self.registers = {b.tensor for b in kernel.buffers if b.space == "thread"}
-        self.accesses: Mapping[str, tuple[set[str], set[str]]] = {name: self._tensors(name) for name in kernel.statements}
+        self.accesses: Mapping[str, tuple[set[str], set[str]]] = {name: self._tensors(name) for name in self.items}
         self.needed: dict[str, int] = {}
         # statements since the last barrier of the block, and since the last of any kind
         self.pending: list[tuple[str, int]] = []
@@ -67,7 +68,7 @@ class _BarrierPlacement:
                     self._follow(phase.body)
                 self.ahead = False
             else:
-                self._reach(phase.statement)
+                self._reach(phase)
 
     def _reach(self, name: str) -> None:
         # a barrier that stands with a statement which not every block or step reaches separates nothing but that statement
@@ -84,10 +85,9 @@ class _BarrierPlacement:
     def _always(self, name: str) -> bool:
         """Whether a statement has an instance in every block and at every step of its loops."""
         s = self.lowered.scop.statement(name)
-        copy = next((c for c in self.lowered.copies if any(part.statement == name for part in c.fills)), None)
-        if copy is None:
+        if name not in self.copies:
             return False
-        uniform = {*(dim for dim, _ in copy.blocks), *copy.steps}
+        uniform = {*filter(None, self.copies[name].columns), *(dim for dim, _ in self.copies[name].steps)}
         domain = self.lowered.scop.instances(s)
         left = domain.project_out(isl.dim_type.set, len(uniform), len(s.dims) - len(uniform)).reset_tuple_id()
         scop = self.lowered.scop
@@ -107,15 +107,15 @@ class _BarrierPlacement:
         return max((self._between(tensor, first, second) for tensor in shared), default=0)
 
     def _between(self, tensor: str, first: str, second: str) -> int:
-        plan = self.plan_of.get(first)
-        users = accesses_of(self.lowered, plan, tensor, (first, second)) if plan else None
-        if plan and users and same_thread(plan, users):
+        _, plan = self.items[first]
+        users = accesses_of(self.lowered, plan, tensor, (first, second))
+        if users and same_thread(plan, users):
             return 0
-        if self.ahead and any(copy.buffer.tensor == tensor for copy in self.lowered.copies):
+        if self.ahead and any(buffer.tensor == tensor for buffer in self.lowered.buffers):
             return 0
-        if any({first, second} <= {region.statement for region in copy.fills} for copy in self.lowered.copies):
+        if {first, second} <= self.copies.keys():
             return 0  # they fill one piece together
-        if plan and users and self._one_warp(plan, users):
+        if users and self._one_warp(plan, users):
             return 1
         return 2
 
