@@ -16,10 +16,6 @@ class Address:
     fixed: Linear
     runtime: tuple[tuple[str, Linear], ...] = ()
 
-    @property
-    def text(self) -> str:
-        return self.written(lambda value: value.text)
-
     def written(self, index: Callable[[Linear], str]) -> str:
         """The element's text, given that of an expression."""
         parts = [] if self.fixed.is_constant and not self.fixed.constant and self.runtime else [index(self.fixed)]

@@ -22,6 +22,7 @@ from tcjit.grammar.dtypes import DTYPES, converted
 from tcjit.grammar.walk import children, walk
 from tcjit.grammar.wrapping import terms
 from tcjit.mapping.nest.vector_forms import ADJACENT, PACK, WORDS
+from tcjit.mapping.reduction import identity
 
 FAILED = "tc_failed"  # a thread's variable on a GPU: the number of a site that failed, or 0
 _HALVES = {"float16": "half", "bfloat16": "bfloat"}  # as the names of helpers have them
@@ -69,8 +70,6 @@ def _float_literal(dtype: str, value: float) -> Text:
     if np.isinf(own):
         return Text("INFINITY" if own > 0 else "-INFINITY", Precedence.ATOM if own > 0 else Precedence.PREFIX)
     text = str(own)
-    if not set(text) & set(".e"):
-        text += ".0"
     return Text(text + FLOATS.get(dtype, FLOATS["float32"])[2], Precedence.PREFIX if text.startswith("-") else Precedence.ATOM)
 
 
@@ -88,10 +87,8 @@ class ExpressionPrinter:
 
     ``access`` gives the text of an element read, already a value (see ``load``); ``name`` that of an ``index``, ``size`` or
     ``scalar``: an index as int64_t, a scalar of its parameter's ``vtype``, any of them as a decimal literal where it is known.
-    ``nonnegative`` may tell of an int64 expression that it is never below 0: then its ``/`` and ``%`` are C's own; ``compared`` may have a
-    shorter text for a comparison of int64 expressions. With ``checked``,
-    ``tc_flag`` tells of integer divisors that are zero: a local int64_t in C, on a GPU a pointer to an int that all threads share, which a
-    thread writes at its end, from ``FAILED``.
+    ``compared`` may have a shorter text for a comparison of int64 expressions. With ``checked``, ``tc_flag`` tells of integer divisors that
+    are zero: a local int64_t in C, on a GPU a pointer to an int that all threads share, which a thread writes at its end, from ``FAILED``.
     """
 
     def __init__(
@@ -101,7 +98,6 @@ class ExpressionPrinter:
         name: Callable[[str, str], str],
         *,
         checked: bool = True,
-        nonnegative: Callable[[Expr], bool] = lambda expr: False,
         compared: Callable[[Binary], str] = lambda expr: "",
     ) -> None:
         self.dialect = dialect
@@ -110,7 +106,6 @@ class ExpressionPrinter:
         self.checks = 0  # printed so far, each of one of the sites
         self._access = access
         self._name = name
-        self._nonnegative = nonnegative
         self._compared = compared
         self._used: dict[str, None] = {}
         self.bound: dict[int, str] = {}  # by id of a Call: the variable that holds its value already
@@ -190,12 +185,7 @@ class ExpressionPrinter:
 
     def identity(self, operator: str, dtype: str) -> Text:
         """What a reduction starts from: 0, 1, the type's greatest or least value."""
-        symbol, kind = operator.rstrip("=!"), DTYPES[dtype]
-        if symbol in ("+", "*"):
-            return self._constant(dtype, int(symbol == "*"))
-        if kind.kind == "float":
-            return self._constant(dtype, math.inf if symbol == "min" else -math.inf)
-        return self._constant(dtype, kind.greatest if symbol == "min" else kind.least)
+        return self.value(identity(operator, dtype))
 
     # ------------------------------------------------------------ expressions
 
@@ -312,7 +302,7 @@ class ExpressionPrinter:
         wide = _short(dtype) if DTYPES[dtype].bits >= 32 else "i32"
         divisor = right.literal or 0
         if divisor > 0:
-            if DTYPES[dtype].kind == "unsigned" or (dtype == "int64" and self._nonnegative(expr.left)):
+            if DTYPES[dtype].kind == "unsigned":
                 return join(expr.op, left, right)
             if dtype == "int64":
                 return self._helper("tc_fdiv" if expr.op == "/" else "tc_mod", left, right)

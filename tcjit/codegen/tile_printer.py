@@ -44,8 +44,9 @@ class TilePrinter(TileText):
         """A tile statement; ``digits``: C texts, in the order of the nest's loops."""
         block = self.nest.block_loop(self.s)
         self.block = None if block is None else (digits[block], self.tiled.tiles.lasts[block])
-        inside = {"start": self.start, "store": self.store, "full": self.full, "partial": self.partial}[kind]()
-        return braces([*self.origins(digits), *inside])
+        if kind in ("full", "partial"):
+            return braces([*self.origins(digits), *self.update(partial=kind == "partial")])
+        return braces([*self.origins(digits), *(self.start() if kind == "start" else self.store())])
 
     # ------------------------------------------------------------ kinds
 
@@ -61,15 +62,10 @@ class TilePrinter(TileText):
             return self.results.lines("load")
         first = f"{self.call('splat')}({self.constant(identity(self.s.operator, self.dtype))})"
         empty = [f"{self.sum(r, v)} = {first};" for r, v in self.places]
-        if not self.has_start:
+        if self.s.start is None or self.s.start == identity(self.s.operator, self.dtype):
             return empty
         started = self.started(first)
         return started if self.block is None else [f"if ({self.block[0]} == 0) {{", *started, "} else {", *empty, "}"]
-
-    @property
-    def has_start(self) -> bool:
-        """Whether results start from another value than the operator's identity."""
-        return self.s.start is not None and self.s.start != identity(self.s.operator, self.dtype)
 
     def started(self, first: str) -> list[str]:
         """Accumulators with the value from which results start; where lanes hold partial results, one of them has it."""
@@ -86,12 +82,6 @@ class TilePrinter(TileText):
                     value = f"{self.call('blend')}({first}, {value}, {self.call('until')}(0))" if v == 0 else first
                 lines.append(f"{self.sum(r, v)} = {value};")
         return lines
-
-    def full(self) -> list[str]:
-        return self.update(partial=False)
-
-    def partial(self) -> list[str]:
-        return self.update(partial=True)
 
     @property
     def term_checks(self) -> list[PointCheck]:

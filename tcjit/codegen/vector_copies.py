@@ -180,8 +180,8 @@ PADDED = (TILE_INLINE, _filled(_ROWS), _filled(_PADDED))
 @dataclass(frozen=True)
 class _Copy:
     """Elements of ``size`` bytes from ``source`` to ``target``, which moves by one with the lanes; ``step``: bytes from one row of the
-    source to the next, as C has them; ``fewer``: lanes of a loop that has no whole vector. Where one of ``inside`` is negative, it is 0
-    that is written."""
+    source to the next, as C has them; ``lanes``: elements that are written at once. Where one of ``inside`` is negative, it is 0 that is
+    written."""
 
     target: Address
     source: Address
@@ -189,16 +189,7 @@ class _Copy:
     signs: int
     size: int = WORD
     inside: tuple[Linear, ...] = ()
-    fewer: int | None = None
-
-    @property
-    def lanes(self) -> int:
-        """Elements that are written at once."""
-        return self.fewer or _lanes_of(self.size)
-
-
-def _lanes_of(size: int) -> int:
-    return min(LANES, BYTES // size)
+    lanes: int = LANES
 
 
 def write_interleaved(emitter: Emitter, loop: For) -> bool:
@@ -397,11 +388,12 @@ def _transposed(emitter: Emitter, rows: For, lanes: For) -> _Copy | None:
     size, apart = _bytes(emitter, read), source.stride(lanes.variable)
     if source.stride(rows.variable) != moved // size or apart in (0, moved // size):
         return None
-    fewer = lanes.trips if lanes.trips is not None and lanes.trips < _lanes_of(moved) else None
-    if fewer is not None and (moved < WORD or fewer < PLACE // WORD or inside):
+    whole = min(LANES, BYTES // moved)
+    together = whole if lanes.trips is None else min(whole, lanes.trips)
+    if together < whole and (moved < WORD or together < PLACE // WORD or inside):
         return None
     step = f"{size} * ({source.step(lanes.variable)})" if apart is None else str(size * apart)
-    return _Copy(target, source, step, signs, moved, inside, fewer)
+    return _Copy(target, source, step, signs, moved, inside, together)
 
 
 def _padded(emitter: Emitter, run: Run, value: Select, rows: For, lanes: For) -> tuple[Linear, ...] | None:

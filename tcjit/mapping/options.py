@@ -34,12 +34,9 @@ ALIASES = {
 RETIRED = {"nest": True, **dict.fromkeys(("vector_dim", "lane", "unroll", "outer_loop", "outer", "accumulators", "sums"), 0)}
 
 
-def _option(
-    default: Any, meaning: str, *, choices: tuple[Any, ...], targets: tuple[str, ...], changes_code: bool = True, needs: str = ""
-) -> Any:
+def _option(default: Any, meaning: str, *, choices: tuple[Any, ...], targets: tuple[str, ...], needs: str = "") -> Any:
     """``needs`` names the trait without which a def is mapped alike whatever the field says."""
-    metadata = {"meaning": meaning, "choices": choices, "targets": targets, "changes_code": changes_code, "needs": needs}
-    return field(default=default, metadata=metadata)
+    return field(default=default, metadata={"meaning": meaning, "choices": choices, "targets": targets, "needs": needs})
 
 
 def _current(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -292,7 +289,7 @@ class Options:
 
     @staticmethod
     def described() -> tuple[Field[Any], ...]:
-        """The fields, whose metadata holds meaning, choices, targets, changes_code and needs."""
+        """The fields, whose metadata holds meaning, choices, targets and needs."""
         return fields(Options)
 
 

@@ -26,7 +26,6 @@ from tcjit.mapping.machine import BASELINE, Device, Machine
 from tcjit.mapping.marks import Launch, Tile
 from tcjit.mapping.nest.tile_tree import tile_tree
 from tcjit.mapping.options import Options
-from tcjit.mapping.outer_tree import outer_tree
 from tcjit.mapping.passes.allocate import allocate
 from tcjit.mapping.passes.chunk_reductions import chunk_reductions
 from tcjit.mapping.passes.combine_in_blocks import combine_in_blocks
@@ -257,7 +256,7 @@ class _CpuMapping:
         self.slices += contract_slices(self.scop, statements, mark)
         iterations = max(prod(s.extent(dim) for dim in s.outer.dims) for s in statements if s.outer)
         self.slots = max(self.slots, min(self.machine.threads, iterations)) if parallel else 1
-        return outer_tree(part, inside, mark, parallel=parallel)
+        return trees.outer_tree(part, inside, mark, parallel=parallel)
 
     def in_order(self, statements: tuple[ScopStatement, ...], options: Options) -> isl.Schedule:
         """The tree of some statements: those of different kinds follow one another in the order of the program."""
@@ -335,11 +334,11 @@ def map_gpu(
     every = partial(verify, scop, deps) if prove == "every" else None
     groups = steps.run("fused_groups", fused_groups, scop, deps, options, device.processors // 2, True)
     steps.run("fuse", fuse, scop, groups, show=trees.show, suffix="tree", check=every)
-    check_ranges = None if prove == "none" else partial(_verify_live_ranges, scop)
+    check_ranges = None if prove == "none" else lambda made: verify_live_ranges(scop, made.scop, made.ranges)
     fused = steps.run("plan", plan_fused, scop, deps, groups, options, device, show=Plans.show, check=check_ranges)
     scop = fused.scop
     lowered = LoweredScop(scop, fused.plans, {})
-    last = None if prove == "none" else partial(_verify_lowered, scop)
+    last = None if prove == "none" else lambda made: verify_lowering(scop, made.scop, made.aliases)
     for function in (promote_to_registers, split_reduction, pad_tiles, promote_to_shared):
         # the zeros that padded tiles need come with their copies
         check = last if function is promote_to_shared or (prove == "every" and function is not pad_tiles) else None
@@ -376,14 +375,6 @@ def _collapsed(scop: Scop, prove: Proof, steps: Steps) -> Scop:
     collapsed: Scop
     collapsed, _ = steps.run("collapse", collapse, scop, show=lambda made: made[0].show(), suffix="scop", check=check)
     return collapsed
-
-
-def _verify_live_ranges(scop: Scop, fused: Plans) -> None:
-    verify_live_ranges(scop, fused.scop, fused.ranges)
-
-
-def _verify_lowered(scop: Scop, lowered: LoweredScop) -> None:
-    verify_lowering(scop, lowered.scop, lowered.aliases)
 
 
 def _show_kernels(kernels: tuple[GpuKernel, ...]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from math import prod
 
 from tcjit.grammar.affine import affine, isl_name
 from tcjit.grammar.ast import Binary, Const, Expr
@@ -39,10 +40,7 @@ class Storage:
 
     @property
     def elements(self) -> int:
-        total = 1
-        for extent in self.shape:
-            total *= extent
-        return total
+        return prod(self.shape)
 
     @property
     def known_elements(self) -> int:
@@ -140,13 +138,3 @@ class ThreadSlice:
     steps: tuple[int, ...]
     least: int
     elements: int
-
-
-def folded(tensor: str, mark: Mark, base: tuple[int, ...], sizes: tuple[int, ...], space: str = "thread") -> Buffer:
-    """A row-major buffer of ``sizes`` elements, each subscript taken modulo its size from ``base`` on."""
-    axes: list[Axis] = []
-    step = 1
-    for start, size in reversed(list(zip(base, sizes, strict=True))):
-        axes.insert(0, Axis(start, ((1, size, step),)))
-        step *= size
-    return Buffer(tensor, mark, space, tuple(axes), step)
