@@ -11,9 +11,10 @@ from functools import partial
 from math import isqrt, prod
 
 from tcjit.grammar.affine import affine, isl_name
-from tcjit.grammar.ast import Access, Binary, Const, Index
+from tcjit.grammar.arithmetic import divided, index, plus
+from tcjit.grammar.ast import Access, Binary
 from tcjit.grammar.dtypes import DTYPES
-from tcjit.grammar.polynomial import names
+from tcjit.grammar.polynomial import names, number
 from tcjit.grammar.walk import with_index
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.machine import Device, Machine
@@ -172,11 +173,9 @@ def in_chunks(a: Assignment, asked: int, temporaries: Temporaries, before: Assig
     chunk = fresh("chunk", {bound[0] for bound in a.bounds} | set(temporaries.tensors))
     extents = (None, *result.dynamic_extents) if result.dynamic_extents else ()
     part = temporaries.add(a.source, f"{result.name}_part", result.dtype, (chunks.count, *result.shape), extents)
-    subscripts = (Index(chunk, dtype="int64"), *a.subscripts)
+    subscripts = (index(chunk), *a.subscripts)
     # the reduced dimension now counts inside its chunk
-    first = Binary("*", Index(chunk, dtype="int64"), Const(size, dtype="int64"), dtype="int64")
-    moved = Binary("+", first, Index(dim, dtype="int64"), dtype="int64")
-    moved = Binary("+", moved, Const(lower, dtype="int64"), dtype="int64") if lower else moved
+    moved = plus(plus(Binary("*", index(chunk), number(size), dtype="int64"), index(dim)), lower)
     inside = tuple((name, 0, size) if name == dim else (name, low, high) for name, low, high in a.terms)
     short = () if chunks.count * size == extent else (f"{size} * {isl_name(chunk)} + {isl_name(dim)} < {extent}",)
     dynamic = dict(a.dynamic)
@@ -184,8 +183,7 @@ def in_chunks(a: Assignment, asked: int, temporaries: Temporaries, before: Assig
         first_term, end = dynamic.pop(dim)
         place = f"{size} * {isl_name(chunk)} + {isl_name(dim)} + {lower}"
         short = (f"{affine(first_term, before.values)} <= {place} < {affine(end, before.values)}",)
-        last = Binary("+", end, Const(size - 1 - lower, dtype="int64"), dtype="int64")
-        dynamic[chunk] = Const(0, dtype="int64"), Binary("/", last, Const(size, dtype="int64"), dtype="int64")
+        dynamic[chunk] = number(0), divided(plus(end, size - 1 - lower), size)
     counted = (chunk, 0, chunks.count)
     results, value = a.results, with_index(a.value, dim, moved)
     accumulate = Assignment(
@@ -195,9 +193,8 @@ def in_chunks(a: Assignment, asked: int, temporaries: Temporaries, before: Assig
     )  # fmt: skip
     combined = Access(part.name, subscripts, dtype=result.dtype)
     start = [] if a.start is None else [Assignment(result.name, a.subscripts, "=", a.start, results, a.source, dynamic=dynamic)]
-    combine = Assignment(
-        result.name, a.subscripts, a.operator, combined, (*results, counted), a.source, (chunk,), dynamic=dynamic, fuse_outer_only=on_gpu
-    )
+    bounds = (*results, counted)
+    combine = Assignment(result.name, a.subscripts, a.operator, combined, bounds, a.source, (chunk,), (), on_gpu, dynamic=dynamic)
     return [accumulate, *start, combine]
 
 
