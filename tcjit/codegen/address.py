@@ -28,6 +28,10 @@ class Address:
             return None
         return self.fixed.coefficient(variable)
 
+    def follows(self, variable: str) -> bool:
+        """Whether the address moves by one with a loop variable, whatever the value of that is."""
+        return self.stride(variable) == 1 and variable not in (self.fixed - Linear.of(variable)).variables
+
     def step(self, variable: str) -> str:
         """The same as C has it, where strides are variables of the kernel."""
         moves = [f"{moved} * {stride}" for stride, part in self.runtime if (moved := part.coefficient(variable))]

@@ -58,7 +58,7 @@ def find_half_lanes(emitter: ReadEmitter, loop: For, machine: Machine) -> HalfLa
         for run, s in statements:
             for access in _reads(emitter, s):
                 address = emitter.operand(access, run) if access.tensor not in written and len(places[id(access)]) == 1 else None
-                if address is not None and _are_neighbours(address, loop.variable):
+                if address is not None and address.follows(loop.variable):
                     reads.setdefault(address, []).append(access)
         halves = [(run, s) for run, s in statements if scop.tensor(s.tensor).dtype == HALF]
         writes = [(emitter.target(s, run), s) for run, s in halves if not _is_moved(emitter, s)]
@@ -66,14 +66,10 @@ def find_half_lanes(emitter: ReadEmitter, loop: For, machine: Machine) -> HalfLa
     stores = tuple(
         (address, s)
         for address, s in writes
-        if address is not None and _are_neighbours(address, loop.variable) and written.count(s.tensor) == 1 and s.tensor not in read
+        if address is not None and address.follows(loop.variable) and written.count(s.tensor) == 1 and s.tensor not in read
     )
     loads = tuple((address, tuple(accesses)) for address, accesses in reads.items())
     return HalfLanes(loop.variable, machine.lanes(4), loads, stores) if loads or stores else None
-
-
-def _are_neighbours(address: Address, variable: str) -> bool:
-    return address.stride(variable) == 1 and variable not in (address.fixed - Linear.of(variable)).variables
 
 
 def _is_moved(emitter: ReadEmitter, s: ScopStatement) -> bool:

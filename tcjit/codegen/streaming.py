@@ -50,7 +50,7 @@ def find_streamed_lanes(emitter: ReadEmitter, loop: For, statements: frozenset[s
     s = emitter.mapped.scop.statement(run.statement)
     with emitter.ranged(loop):
         target = emitter.target(s, run)
-    if target is None or target.stride(loop.variable) != 1 or loop.variable in (target.fixed - Linear.of(loop.variable)).variables:
+    if target is None or not target.follows(loop.variable):
         return None
     found = StreamedLanes(s, target, loop, run)
     return found if loop.trips is None or loop.trips >= LEAST_LINES * found.line else None

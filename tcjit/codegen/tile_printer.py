@@ -74,13 +74,12 @@ class TilePrinter(TileText):
         loads: Loads = {}
         masks: dict[str, str] = {}
         self.numbers = count()
-        for r, row in enumerate(self.rows):
-            for v in range(self.nest.leaf.vectors):
-                mask = self.mask(row, v, self.tiled.tiles.edges, masks, lines)
-                value = self.value(self.s.start, self.loaded(self.s.start_reads, row, v, mask, loads, lines))
-                if self.over_terms:
-                    value = f"{self.call('blend')}({first}, {value}, {self.call('until')}(0))" if v == 0 else first
-                lines.append(f"{self.sum(r, v)} = {value};")
+        for r, v in self.places:
+            mask = self.mask(self.rows[r], v, self.tiled.tiles.edges, masks, lines)
+            value = self.value(self.s.start, self.loaded(self.s.start_reads, self.rows[r], v, mask, loads, lines))
+            if self.over_terms:
+                value = f"{self.call('blend')}({first}, {value}, {self.call('until')}(0))" if v == 0 else first
+            lines.append(f"{self.sum(r, v)} = {value};")
         return lines
 
     @property
@@ -198,14 +197,12 @@ class TilePrinter(TileText):
         lines = []
         first = f"{self.call('splat')}({self.constant(identity(self.s.operator, self.dtype))})"
         checks = [check for check in self.tiled.tiles.result_checks if check not in self.tiled.tiles.edges]  # others are not stored
-        for r, row in enumerate(self.rows) if checks else ():
-            for v in range(self.nest.leaf.vectors):
-                tests, lanes = self.conditions(row, v, checks)
-                total = self.sum(r, v)
-                if lanes:
-                    lines.append(f"{total} = {self.call('blend')}({first}, {total}, {self.call('opaque')}({' & '.join(lanes)}));")
-                if tests:
-                    lines.append(f"if (!({' && '.join(tests)})) {total} = {first};")
+        for r, v in self.places if checks else ():
+            (tests, lanes), total = self.conditions(self.rows[r], v, checks), self.sum(r, v)
+            if lanes:
+                lines.append(f"{total} = {self.call('blend')}({first}, {total}, {self.call('opaque')}({' & '.join(lanes)}));")
+            if tests:
+                lines.append(f"if (!({' && '.join(tests)})) {total} = {first};")
         return lines
 
     def stored(self) -> list[str]:
