@@ -47,7 +47,6 @@ class Device:
     shared_bytes: int = 48 << 10  # what a kernel may declare statically
     max_shared_bytes: int = 48 << 10  # what it may ask for at launch
     registers: int = 64 << 10
-    max_registers: int = 255  # of one thread
     processors: int = 132
     max_grid: tuple[int, int, int] = ((1 << 31) - 1, 65535, 65535)
     resident_threads: int = 2048  # of one multiprocessor, all its blocks together
