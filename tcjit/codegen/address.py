@@ -16,10 +16,6 @@ class Address:
     fixed: Linear
     runtime: tuple[tuple[str, Linear], ...] = ()
 
-    @property
-    def text(self) -> str:
-        return self.written(lambda value: value.text)
-
     def written(self, index: Callable[[Linear], str]) -> str:
         """The element's text, given that of an expression."""
         parts = [] if self.fixed.is_constant and not self.fixed.constant and self.runtime else [index(self.fixed)]
@@ -31,6 +27,10 @@ class Address:
         if any(part.coefficient(variable) != 0 for _, part in self.runtime):
             return None
         return self.fixed.coefficient(variable)
+
+    def follows(self, variable: str) -> bool:
+        """Whether the address moves by one with a loop variable, whatever the value of that is."""
+        return self.stride(variable) == 1 and variable not in (self.fixed - Linear.of(variable)).variables
 
     def step(self, variable: str) -> str:
         """The same as C has it, where strides are variables of the kernel."""

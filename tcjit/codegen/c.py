@@ -6,25 +6,12 @@ from collections.abc import Mapping
 from math import prod
 
 from tcjit.codegen import lane_accumulators, prelude, row_pass, vector_copies
+from tcjit.codegen import loops as ir
 from tcjit.codegen.build import build
 from tcjit.codegen.dialect import Dialect
 from tcjit.codegen.expression import ctype, vtype
 from tcjit.codegen.lane_accumulators import find_lane_accumulators, starting_value
 from tcjit.codegen.lanes import LaneEmitter
-from tcjit.codegen.loops import (
-    Declare,
-    DeclareAccumulators,
-    DeclareSlices,
-    For,
-    Node,
-    ParallelLoop,
-    ParallelRegion,
-    RowLoops,
-    SimdLoop,
-    StatementLoop,
-    TileRun,
-    nest,
-)
 from tcjit.codegen.lower_cpu import lower
 from tcjit.codegen.memory import ALIGNMENT, stride_name
 from tcjit.codegen.memory import symbol as kernel_symbol
@@ -32,7 +19,7 @@ from tcjit.codegen.profile import trips
 from tcjit.codegen.source import Numbers, Source
 from tcjit.codegen.tile_printer import TilePrinter
 from tcjit.codegen.tile_text import Names
-from tcjit.codegen.tile_vectors import bfloat16_dots, declarations, half_declarations, narrow_declarations
+from tcjit.codegen.tile_vectors import bfloat16_dots, declarations, narrow_declarations
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Access, Call, Expr
 from tcjit.grammar.builtins import ONE_OPERATION
@@ -147,7 +134,7 @@ class CEmitter(LaneEmitter):
 
     # ------------------------------------------------------------ structure
 
-    def block(self, nodes: tuple[Node, ...]) -> None:
+    def block(self, nodes: tuple[ir.Node, ...]) -> None:
         """Accumulators begin with what the node in front of a reduction gives its results, if it does nothing else."""
         remaining = list(nodes)
         while remaining:
@@ -159,31 +146,31 @@ class CEmitter(LaneEmitter):
             else:
                 self.node(node)
 
-    def node(self, node: Node) -> None:
+    def node(self, node: ir.Node) -> None:
         match node:
-            case ParallelLoop():
-                self.profile.shares.append(prod(trips(loop) for loop in nest(node.loop)[0][: node.collapse]))
+            case ir.ParallelLoop():
+                self.profile.shares.append(prod(trips(loop) for loop in ir.nest(node.loop)[0][: node.collapse]))
                 self.parallel(node, "parallel for", " num_threads(threads)")
-            case ParallelRegion():
+            case ir.ParallelRegion():
                 self.region(node)
-            case SimdLoop():
+            case ir.SimdLoop():
                 self.simd(node)
-            case RowLoops():
-                row_pass.write(self, node, self.machine, self.row, self.declarations)
-            case StatementLoop():
+            case ir.RowLoops():
+                row_pass.write(self, node, self.row)
+            case ir.StatementLoop():
                 (self.scan if node.mark == Scan() else self.scatter)(node.loop)
-            case Declare():
+            case ir.Declare():
                 self.declare(node)
-            case DeclareSlices():
+            case ir.DeclareSlices():
                 self.slices(node)
-            case DeclareAccumulators():
+            case ir.DeclareAccumulators():
                 self.accumulators(node)
-            case TileRun():
+            case ir.TileRun():
                 self.tile(node)
             case _:
                 super().node(node)
 
-    def loop(self, node: For) -> None:
+    def loop(self, node: ir.For) -> None:
         wide = self.machine.vector_bytes == vector_copies.BYTES and node.variable not in self.collapsed
         if wide and vector_copies.write_transposed(self, node):
             self.declarations |= dict.fromkeys(vector_copies.TRANSPOSE)
@@ -193,7 +180,7 @@ class CEmitter(LaneEmitter):
             with self.row.of_another_row():
                 super().loop(node)
 
-    def accumulators(self, node: DeclareAccumulators) -> None:
+    def accumulators(self, node: ir.DeclareAccumulators) -> None:
         printer = self.tiles[node.statement]
         self.declarations |= dict.fromkeys(declarations(printer.dtype, printer.width))
         if printer.dtype == "float32" and is_dot_product(printer.tiled.body):
@@ -201,7 +188,7 @@ class CEmitter(LaneEmitter):
         for narrow in printer.narrow:
             self.declarations |= dict.fromkeys(narrow_declarations(narrow, printer.dtype, printer.width))
         if printer.epilogue.rounded:
-            self.declarations |= dict.fromkeys(half_declarations(printer.width, stores=True))
+            self.declarations |= dict.fromkeys(narrow_declarations("float16", "float32", printer.width, stores=True))
             self.printer.helper("tc_float_to_half")
         self.profile.width = max(self.profile.width, printer.width)
         self.profile.counts["accumulators"] += len(printer.rows) * printer.nest.leaf.vectors
@@ -210,7 +197,7 @@ class CEmitter(LaneEmitter):
                 self.line(line)
             self.block(node.body)
 
-    def tile(self, node: TileRun) -> None:
+    def tile(self, node: ir.TileRun) -> None:
         lines = self.tiles[node.statement].lines(node.kind, [self.index(digit) for digit in node.digits])
         for line in lines:
             self.line(line)
@@ -223,14 +210,14 @@ class CEmitter(LaneEmitter):
         self.places = {}
         return text
 
-    def declare(self, node: Declare) -> None:
+    def declare(self, node: ir.Declare) -> None:
         with self.indented("{"), self.below(node.mark):
             for private in node.buffers:
                 kind = ctype(self.mapped.scop.tensor(private.tensor).dtype, self.dialect)
                 self.array(f"{kind} {self.memory.private_name(private)}", private.elements, f" __attribute__((aligned({ALIGNMENT})))")
             self.block(node.body)
 
-    def slices(self, node: DeclareSlices) -> None:
+    def slices(self, node: ir.DeclareSlices) -> None:
         """Pointers from which the elements of one iteration are where they would be in the whole tensor."""
         first, size = self.memory.first_slice, self.memory.slice_bytes
         thread = "0"  # outside a team the number would be that of a team of the caller's
@@ -250,10 +237,10 @@ class CEmitter(LaneEmitter):
 
     # ------------------------------------------------------------ threads and lanes
 
-    def parallel(self, node: ParallelLoop, construct: str, clauses: str = "", ending: str = "") -> None:
+    def parallel(self, node: ir.ParallelLoop, construct: str, clauses: str = "", ending: str = "") -> None:
         """A loop behind the pragma that shares its iterations."""
         checks, streams = self.printer.checks, self.streams
-        self.collapsed = {loop.variable for loop in nest(node.loop)[0][: node.collapse - 1]}
+        self.collapsed = {loop.variable for loop in ir.nest(node.loop)[0][: node.collapse - 1]}
         self.in_team = True
         with self.captured() as body:
             self.loop(node.loop)
@@ -272,7 +259,7 @@ class CEmitter(LaneEmitter):
             self.lines += body
             self.finish_stores()
 
-    def region(self, node: ParallelRegion) -> None:
+    def region(self, node: ir.ParallelRegion) -> None:
         if node.worth is None:
             self.team(node)
             return
@@ -284,7 +271,7 @@ class CEmitter(LaneEmitter):
             self.loop(one.loop)
         self.line("}")
 
-    def team(self, node: ParallelRegion) -> None:
+    def team(self, node: ir.ParallelRegion) -> None:
         """The loops of a region that are worth threads."""
         if len(node.loops) == 1:
             self.node(node.loops[0])

@@ -16,6 +16,7 @@ from tcjit.codegen.loops import Condition, For, If, MarkNode, Node, Run
 from tcjit.codegen.memory import KernelMemory, linear_subscript
 from tcjit.codegen.profile import Profile, scaled, trips
 from tcjit.codegen.scope import Gathers, LoopScope
+from tcjit.codegen.text import Text
 from tcjit.grammar.ast import Access, Binary, Def, Expr
 from tcjit.grammar.check import accumulating
 from tcjit.grammar.linear import HELPERS, Linear
@@ -203,6 +204,11 @@ class Emitter(LoopScope, ABC):
         address = self.memory.address(self.mapped.scop.tensor(tensor), tuple(parts), self.marks, self.ranges)
         self.mentioned.add(address.base)
         return address.written(self.index)
+
+    def value(self, expr: Expr, run: Run) -> Text:
+        """An expression at an instance of a statement."""
+        self.run_now = run
+        return self.printer.value(expr)
 
     def pointer(self, tensor: str, subscripts: tuple[Expr, ...], run: Run) -> str:
         """The address of an element at an instance of a statement."""

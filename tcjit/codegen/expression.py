@@ -22,6 +22,7 @@ from tcjit.grammar.dtypes import DTYPES, converted
 from tcjit.grammar.walk import children, walk
 from tcjit.grammar.wrapping import terms
 from tcjit.mapping.nest.vector_forms import ADJACENT, PACK, WORDS
+from tcjit.mapping.reduction import identity
 
 FAILED = "tc_failed"  # a thread's variable on a GPU: the number of a site that failed, or 0
 _HALVES = {"float16": "half", "bfloat16": "bfloat"}  # as the names of helpers have them
@@ -69,8 +70,6 @@ def _float_literal(dtype: str, value: float) -> Text:
     if np.isinf(own):
         return Text("INFINITY" if own > 0 else "-INFINITY", Precedence.ATOM if own > 0 else Precedence.PREFIX)
     text = str(own)
-    if not set(text) & set(".e"):
-        text += ".0"
     return Text(text + FLOATS.get(dtype, FLOATS["float32"])[2], Precedence.PREFIX if text.startswith("-") else Precedence.ATOM)
 
 
@@ -186,12 +185,7 @@ class ExpressionPrinter:
 
     def identity(self, operator: str, dtype: str) -> Text:
         """What a reduction starts from: 0, 1, the type's greatest or least value."""
-        symbol, kind = operator.rstrip("=!"), DTYPES[dtype]
-        if symbol in ("+", "*"):
-            return self._constant(dtype, int(symbol == "*"))
-        if kind.kind == "float":
-            return self._constant(dtype, math.inf if symbol == "min" else -math.inf)
-        return self._constant(dtype, kind.greatest if symbol == "min" else kind.least)
+        return self.value(identity(operator, dtype))
 
     # ------------------------------------------------------------ expressions
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tcjit.codegen.address import Address
 from tcjit.codegen.loops import For, Run
 from tcjit.codegen.reads import ReadEmitter
-from tcjit.codegen.tile_vectors import declarations, half_declarations, suffix
+from tcjit.codegen.tile_vectors import suffix
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Call, Cast, Expr
 from tcjit.grammar.linear import Linear
@@ -40,10 +40,6 @@ class HalfLanes:
         vectors = VECTORS if trips is None else min(VECTORS, trips // self.width)
         return vectors * self.width
 
-    def declarations(self) -> list[str]:
-        """To stand above the kernel, behind the conversion of a float."""
-        return [*declarations("float32", self.width), *half_declarations(self.width, stores=bool(self.writes))]
-
 
 def find_half_lanes(emitter: ReadEmitter, loop: For, machine: Machine) -> HalfLanes | None:
     """What a loop over lanes converts, None where that is nothing: halves that are neighbours, and exist for all of its iterations."""
@@ -62,7 +58,7 @@ def find_half_lanes(emitter: ReadEmitter, loop: For, machine: Machine) -> HalfLa
         for run, s in statements:
             for access in _reads(emitter, s):
                 address = emitter.operand(access, run) if access.tensor not in written and len(places[id(access)]) == 1 else None
-                if address is not None and _are_neighbours(address, loop.variable):
+                if address is not None and address.follows(loop.variable):
                     reads.setdefault(address, []).append(access)
         halves = [(run, s) for run, s in statements if scop.tensor(s.tensor).dtype == HALF]
         writes = [(emitter.target(s, run), s) for run, s in halves if not _is_moved(emitter, s)]
@@ -70,14 +66,10 @@ def find_half_lanes(emitter: ReadEmitter, loop: For, machine: Machine) -> HalfLa
     stores = tuple(
         (address, s)
         for address, s in writes
-        if address is not None and _are_neighbours(address, loop.variable) and written.count(s.tensor) == 1 and s.tensor not in read
+        if address is not None and address.follows(loop.variable) and written.count(s.tensor) == 1 and s.tensor not in read
     )
     loads = tuple((address, tuple(accesses)) for address, accesses in reads.items())
     return HalfLanes(loop.variable, machine.lanes(4), loads, stores) if loads or stores else None
-
-
-def _are_neighbours(address: Address, variable: str) -> bool:
-    return address.stride(variable) == 1 and variable not in (address.fixed - Linear.of(variable)).variables
 
 
 def _is_moved(emitter: ReadEmitter, s: ScopStatement) -> bool:
@@ -113,8 +105,6 @@ def rounding_lines(count: int, width: int) -> list[str]:
 def converted(emitter: ReadEmitter, found: HalfLanes, first: str, count: int) -> Iterator[None]:
     """Around a loop over so many lanes from ``first`` on: its halves are floats."""
     start, ending = {found.variable: Linear.of(first)}, suffix("float32", found.width)
-    hoisted, emitter.hoisted = emitter.hoisted, dict(emitter.hoisted)
-    stored, emitter.stored = emitter.stored, dict(emitter.stored)
     at = f"[{found.variable} - {first}]"
 
     def parts(array: str, address: Address) -> Sequence[tuple[str, str]]:
@@ -123,18 +113,18 @@ def converted(emitter: ReadEmitter, found: HalfLanes, first: str, count: int) ->
         place = address.substitute(start).written(emitter.index)
         return [(f"{array} + {v}", f"&{place} + {v}") for v in range(0, count, found.width)]
 
-    for number, (address, accesses) in enumerate(found.reads):
-        for array, place in parts(f"tc_from{number}", address):
-            emitter.line(f"tc_store{ending}({array}, tc_load_f16{ending}({place}));")
-        emitter.hoisted |= {id(access): [f"tc_from{number}{at}"] for access in accesses}
-    behind = []
-    for number, (address, s) in enumerate(found.writes):
-        for array, place in parts(f"tc_to{number}", address):
-            if s.operator != "=":
+    with emitter.bindings():
+        for number, (address, accesses) in enumerate(found.reads):
+            for array, place in parts(f"tc_from{number}", address):
                 emitter.line(f"tc_store{ending}({array}, tc_load_f16{ending}({place}));")
-            behind.append(f"tc_store_f16{ending}({place}, tc_load{ending}({array}));")
-        emitter.stored[s.name] = f"tc_to{number}{at}"
-    yield
+            emitter.hoisted |= {id(access): [f"tc_from{number}{at}"] for access in accesses}
+        behind = []
+        for number, (address, s) in enumerate(found.writes):
+            for array, place in parts(f"tc_to{number}", address):
+                if s.operator != "=":
+                    emitter.line(f"tc_store{ending}({array}, tc_load_f16{ending}({place}));")
+                behind.append(f"tc_store_f16{ending}({place}, tc_load{ending}({array}));")
+            emitter.stored[s.name] = f"tc_to{number}{at}"
+        yield
     for line in behind:
         emitter.line(line)
-    emitter.hoisted, emitter.stored = hoisted, stored

@@ -17,12 +17,11 @@ from tcjit.codegen.profile import scaled
 from tcjit.codegen.reads import ReadEmitter
 from tcjit.codegen.split_lanes import LaneConditions
 from tcjit.codegen.streaming import StreamedLanes, find_streamed_lanes, streamed
-from tcjit.codegen.tile_vectors import declarations
+from tcjit.codegen.tile_vectors import declarations, halved, narrow_declarations
 from tcjit.codegen.vector_reduction import EXTREMA, SHORT, VectorReduction, find_vector_reduction, neighbours
 from tcjit.codegen.vector_scan import VectorScan, vector_scan
-from tcjit.codegen.whole_vectors import overlapping_lanes, runs_again
 from tcjit.grammar.affine import guarded_accesses
-from tcjit.grammar.ast import Access, Binary, Expr, Select
+from tcjit.grammar.ast import Access, Binary, Call, Expr, Select
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.linear import Linear
 from tcjit.grammar.walk import walk
@@ -44,6 +43,10 @@ class LaneEmitter(ReadEmitter):
         self.nontemporal = nontemporal(mapped.scop, machine)
         self.streams = 0  # loops whose results are on their way past the caches
         self.lane_loop = ""  # the variable of the loop that is written next, if its iterations are lanes
+
+    def lanes_of(self, dtype: str) -> int:
+        """As many as options ask for, or as a vector of a type has."""
+        return self.mapped.options.vector_width or self.machine.lanes(DTYPES[dtype].bytes)
 
     def flags(self, before: int) -> str:
         """The clause that joins the flag of threads or lanes, where it is set since so many checks were printed."""
@@ -91,8 +94,7 @@ class LaneEmitter(ReadEmitter):
         if others or (loop.trips or 0) < LEAST_SPLIT:
             return None
         value = self.mapped.scop.statement(run.statement).value
-        width = self.mapped.options.vector_width or self.machine.lanes(DTYPES[value.dtype].bytes)
-        found = LaneConditions(loop, run, self.mapped.scop.values, width)
+        found = LaneConditions(loop, run, self.mapped.scop.values, self.lanes_of(value.dtype))
         return found if found.comparisons(value) else None
 
     def split(self, conditions: LaneConditions) -> None:
@@ -123,7 +125,7 @@ class LaneEmitter(ReadEmitter):
             if (lines := find_streamed_lanes(self, node.loop, self.nontemporal)) is not None:
                 self.stream(node.loop, lines)
                 return
-            lanes = overlapping_lanes(node.loop, self.mapped.scop, self.machine, self.mapped.options.vector_width)
+            lanes = self.overlapping_lanes(node.loop)
             with self.vectors(node.loop, lanes) if lanes else nullcontext(node.loop) as loop:
                 self.lanes(loop)
 
@@ -134,6 +136,22 @@ class LaneEmitter(ReadEmitter):
             self.loop(loop)
         self.line(f"#pragma omp simd{self.flags(checks)}")
         self.lines += body
+
+    def overlapping_lanes(self, loop: For) -> int:
+        """The lanes of vectors that a loop runs in, of which the last overlaps the one before; 0 where its iterations cannot be computed
+        twice, or nothing costly is left behind whole vectors: an ``exp`` by itself takes as long as one for all lanes."""
+        scop, statements = self.mapped.scop, [self.mapped.scop.statement(run.statement) for run in runs(loop.body)]
+        lanes = min(self.lanes_of(dtype) for s in statements for dtype in (s.value.dtype, scop.tensor(s.tensor).dtype))
+        left = loop.trips is not None and loop.trips > lanes and loop.trips % lanes != 0
+        nodes = (node for s in statements for node in walk(s.value))
+        costly = any(isinstance(node, Call) or (isinstance(node, Binary) and node.op == "/") for node in nodes)
+        return lanes if left and self.runs_again(loop) and costly else 0
+
+    def runs_again(self, loop: For) -> bool:
+        """Whether iterations may be computed twice: what they write they do not read."""
+        statements = [self.mapped.scop.statement(run.statement) for run in runs(loop.body)]
+        read = {access.tensor for s in statements for access, _ in guarded_accesses(s.value)}
+        return loop.step == 1 and all(s.operator == "=" and s.tensor not in read for s in statements)
 
     @contextmanager
     def vectors(self, loop: For, lanes: int) -> Iterator[For]:
@@ -149,7 +167,7 @@ class LaneEmitter(ReadEmitter):
         """A loop over lanes in blocks, with what they read and write of halves converted around each; what is left behind the last whole
         block stands in a block that overlaps it, or in a loop of its own."""
         self.declare_halves(halves)
-        if loop.trips is not None and runs_again(loop, self.mapped.scop):
+        if loop.trips is not None and self.runs_again(loop):
             with self.vectors(loop, count) as block, converted(self, halves, "tc_first", count):
                 self.lanes(block)
             return
@@ -166,7 +184,7 @@ class LaneEmitter(ReadEmitter):
     def stream(self, loop: For, lines: StreamedLanes) -> None:
         """A loop over lanes up to the first whole line of its results, then lines that are stored past the caches, and the rest."""
         self.streams += 1
-        first, kind, size = Linear.of("tc_first"), self.counter(loop), DTYPES[lines.dtype].bytes
+        first, kind, size = Linear.of("tc_first"), self.counter(loop), DTYPES[lines.s.value.dtype].bytes
         with self.indented("{"):
             place = f"(uintptr_t)&{lines.at(loop.lower, self)}"
             self.line(f"{kind} tc_first = {self.index(loop.lower)} + ({kind})(-({place}) / {size} % {lines.line});")
@@ -177,11 +195,12 @@ class LaneEmitter(ReadEmitter):
                 whole = replace(loop, variable="tc_first", upper=loop.upper - (lines.line - 1), step=lines.line)
                 with self.ranged(whole), self.indented(f"for (; tc_first <= {self.index(whole.upper)}; tc_first += {lines.line}) {{"):
                     with streamed(self, lines):
-                        self.lanes(lines.over_line(loop))
+                        self.lanes(lines.over_line())
                 self.lanes(replace(loop, lower=first))
 
     def declare_halves(self, halves: HalfLanes) -> None:
-        self.declarations |= dict.fromkeys(halves.declarations())
+        narrow = narrow_declarations(HALF, "float32", halves.width, stores=bool(halves.writes))
+        self.declarations |= dict.fromkeys([*declarations("float32", halves.width), *narrow])
         if halves.writes:
             self.printer.helper("tc_float_to_half")
 
@@ -194,8 +213,7 @@ class LaneEmitter(ReadEmitter):
             super().statement(run)
             return
         s, place = self.mapped.scop.statement(run.statement), self.stored[run.statement]
-        self.run_now = run
-        value = self.printer.value(s.value)
+        value = self.value(s.value, run)
         if s.operator != "=":
             value = self.printer.combine(s.operator, s.value.dtype, place, value)
         self.write(f"{place} = {self.printer.unrounded(HALF, value)};", stores=True)
@@ -215,8 +233,7 @@ class LaneEmitter(ReadEmitter):
 
     def unswitch(self, run: Run, branch: Select, write: Callable[[], None]) -> None:
         """The loop over a statement for each side of a branch."""
-        self.run_now = run
-        with self.when([self.printer.value(branch.condition)]), self.valued(run, branch.then):
+        with self.when([self.value(branch.condition, run)]), self.valued(run, branch.then):
             write()
         with self.indented("else {"), self.valued(run, branch.other):
             write()
@@ -240,16 +257,14 @@ class LaneEmitter(ReadEmitter):
         with self.indented("{"):
             self.run_now = substitute(run, {loop.variable: loop.lower})
             self.write(f"{vtype(s.value.dtype)} tc_running = {self.element(before)};")
-            vectors = vector_scan(self, loop, run, s, self.machine)
+            vectors = vector_scan(self, loop, run, s, self.lanes_of(s.value.dtype))
             if vectors is not None:
                 loop = self.scan_vectors(vectors, loop, run, s)
-            hoisted, self.hoisted = self.hoisted, {**self.hoisted, id(before): ["tc_running"]}
-            with self.ranged(loop), self.iterated(loop):
-                self.run_now = run
-                self.write(f"tc_running = {self.printer.value(s.value)};")
+            with self.bindings(), self.ranged(loop), self.iterated(loop):
+                self.hoisted[id(before)] = ["tc_running"]
+                self.write(f"tc_running = {self.value(s.value, run)};")
                 target = self.place(s.tensor, s.subscripts)
                 self.write(self.printer.store(storage.dtype, target, "tc_running"), stores=True)
-            self.hoisted = hoisted
 
     def scan_vectors(self, found: VectorScan, loop: For, run: Run, s: ScopStatement) -> For:
         """The results of whole vectors; the loop over the others, behind them."""
@@ -291,7 +306,7 @@ class LaneEmitter(ReadEmitter):
         storage = self.mapped.scop.tensor(statement.tensor)
         element = reduction.target.written(self.index)
         clause = self.lane_reduction(statement.operator, dtype)
-        width = self.mapped.options.vector_width or self.machine.lanes(DTYPES[dtype].bytes)
+        width = self.lanes_of(dtype)
         vectors = find_vector_reduction(loop, statement, min(width, self.machine.lanes(DTYPES[dtype].bytes)), self.index)
         if vectors is not None:
             if statement.operator in EXTREMA:
@@ -317,10 +332,8 @@ class LaneEmitter(ReadEmitter):
                     part = replace(loop, upper=loop.lower + (stretch - 1) * loop.step)
                     self.accumulate(part, reduction.run, names, clause, stretch * loop.step)
                 self.remainder(loop, reduction.run, names[0], clause, count * stretch, width if in_vectors else 0)
-            while len(names) > 1:
-                for left, right in zip(names[: len(names) // 2], names[-(len(names) // 2) :], strict=True):
-                    self.write(f"{left} = {self.printer.combine(statement.operator, dtype, left, right)};")
-                names = names[: -(len(names) // 2)]
+            for line in halved(names, partial(self.printer.combine, statement.operator, dtype)):
+                self.write(line)
             self.scaled += scaled(reduction.target.fixed)
             self.write(self.printer.store(storage.dtype, element, names[0]), stores=True)
 
@@ -390,8 +403,8 @@ class LaneEmitter(ReadEmitter):
         self.lane_loop = loop.variable if clause else ""
         with self.captured() as body, self.ranged(loop), self.iterated(loop, braces=len(names) > 1):
             for number, name in enumerate(names):
-                self.run_now = substitute(run, {loop.variable: Linear.of(loop.variable) + number * stretch}) if number else run
-                value = self.printer.value(s.value)
+                at = substitute(run, {loop.variable: Linear.of(loop.variable) + number * stretch}) if number else run
+                value = self.value(s.value, at)
                 identity = self.printer.identity(s.operator, s.value.dtype)
                 term = str(value) if first is None else f"({loop.variable} >= {self.index(first)} ? {value} : {identity})"
                 self.write(f"{name} = {self.printer.combine(s.operator, s.value.dtype, name, term)};")

@@ -5,7 +5,7 @@ isl's AST gives ``For``, ``If``, ``Run`` and ``MarkNode``; for a CPU, ``lower_cp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar, cast
 
@@ -269,25 +269,26 @@ def substitute(node: AnyNode, values: Mapping[str, Linear]) -> AnyNode:
     return cast(AnyNode, made)
 
 
-def runs(nodes: tuple[Node, ...]) -> list[Run]:
-    """Every statement instance below, in order."""
-    result: list[Run] = []
+def walk(nodes: Iterable[Node]) -> Iterator[Node]:
+    """The nodes and all below, in order."""
     for node in nodes:
-        if isinstance(node, Run):
-            result.append(node)
-        else:
-            result += runs(children(node))
-    return result
+        yield node
+        yield from walk(children(node))
 
 
-def tile_runs(nodes: tuple[Node, ...]) -> list[TileRun]:
+def runs(nodes: Iterable[Node]) -> list[Run]:
+    """Every statement instance below, in order."""
+    return [node for node in walk(nodes) if isinstance(node, Run)]
+
+
+def tile_runs(nodes: Iterable[Node]) -> list[TileRun]:
     """Every instance of a tile statement below, in order."""
-    return [run for node in nodes for run in ((node,) if isinstance(node, TileRun) else tile_runs(children(node)))]
+    return [node for node in walk(nodes) if isinstance(node, TileRun)]
 
 
-def marks_below(nodes: tuple[Node, ...]) -> set[marks.Mark]:
+def marks_below(nodes: Iterable[Node]) -> set[marks.Mark]:
     """All marks below."""
-    return {mark for node in nodes for mark in marks_below(children(node)) | ({node.mark} if isinstance(node, MarkNode) else set())}
+    return {node.mark for node in walk(nodes) if isinstance(node, MarkNode)}
 
 
 def nest(node: Node) -> tuple[list[For], tuple[Node, ...]]:

@@ -23,6 +23,7 @@ from tcjit.mapping.scop import Scop
 from tcjit.mapping.storage import Buffer, Storage, ThreadSlice
 from tcjit.mapping.strides import accesses
 
+# names that C or the kernel's own signature takes
 _KEYWORDS = frozenset(
     "alignas alignof asm auto bool break case char complex const constexpr continue default do double else enum extern false float "
     "for goto if imaginary inline int long noreturn nullptr register restrict return short signed sizeof static static_assert struct "
@@ -155,7 +156,7 @@ def _c_names(mapped: Mapped, dialect: Dialect) -> dict[str, str]:
     found = {}
     for name in wanted:
         plain = name
-        while _RESERVED.fullmatch(plain) or keyword(plain) or prelude.known(plain, dialect) or (plain != name and plain in taken):
+        while _RESERVED.fullmatch(plain) or plain in _KEYWORDS or prelude.known(plain, dialect) or (plain != name and plain in taken):
             plain = f"t{plain}_"
         found[name] = plain
         taken.add(plain)
@@ -168,11 +169,6 @@ def symbol(definition: str, dialect: Dialect) -> str:
     while prelude.known(name, dialect) or _VECTOR.fullmatch(name) or (isinstance(dialect, GpuDialect) and name == "tc_shared"):
         name += "_"
     return name
-
-
-def keyword(name: str) -> bool:
-    """Whether C or the kernel's own signature takes a name."""
-    return name in _KEYWORDS
 
 
 def stride_name(tensor: str, axis: int) -> str:

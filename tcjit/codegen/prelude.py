@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from functools import cache, lru_cache
+from functools import cache
 from importlib.resources import files
 
 from tcjit.codegen import gpu_prelude
@@ -328,25 +328,14 @@ def names(dialect: Dialect = C) -> tuple[str, ...]:
     return tuple(_helpers(dialect))
 
 
+@cache
 def _library(dialect: Dialect) -> dict[str, str]:
     """The functions (and constants) that a language has -> the prototypes that it wants."""
-    return _built_in(dialect) if isinstance(dialect, GpuDialect) else _prototypes()
-
-
-@cache
-def _built_in(dialect: GpuDialect) -> dict[str, str]:
-    found = dict.fromkeys((name for pair in dialect.functions.values() for name in pair), "")
-    return {name: "" for name in (*found, "INFINITY", "NAN") if name not in _helpers(dialect)}
-
-
-@lru_cache(maxsize=1)
-def _prototypes() -> dict[str, str]:
-    found = {}
-    for name in _LIBRARY:
-        for c_type, suffix in (("float", "f"), ("double", "")):
-            arguments = ", ".join([c_type] * _ARGUMENTS.get(name, 1))
-            found[name + suffix] = f"{c_type} {name}{suffix}({arguments});"
-    return found
+    if isinstance(dialect, GpuDialect):
+        found = dict.fromkeys(name for pair in dialect.functions.values() for name in pair)
+        return {name: "" for name in (*found, "INFINITY", "NAN") if name not in _helpers(dialect)}
+    kinds = [(name, c_type, suffix) for name in _LIBRARY for c_type, suffix in (("float", "f"), ("double", ""))]
+    return {f"{name}{end}": f"{kind} {name}{end}({', '.join([kind] * _ARGUMENTS.get(name, 1))});" for name, kind, end in kinds}
 
 
 @cache

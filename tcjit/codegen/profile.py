@@ -1,4 +1,5 @@
-"""How much a kernel does: counts that a printer takes of the nodes it writes, weighted by how often their loops run."""
+"""How much a kernel does: counts that a printer takes of the nodes it writes, weighted by how often their loops run; and its features, the
+input of a learned model of speed."""
 
 from __future__ import annotations
 
@@ -7,11 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tcjit.codegen.loops import For
+from tcjit.codegen.source import Source
 from tcjit.grammar.linear import Linear, Opaque
 
 LANES = 8  # iterations of a vector loop that count as one
 UNKNOWN = 8  # iterations of a loop whose bounds are no constants
 
+PLAIN = ("depth", "regions")  # features that are no logarithms
 COUNTS = ("runs", "sums", "loads", "stores", "strided", "loops", "tested", "waits", "accumulators", "private")
 
 
@@ -73,3 +76,20 @@ def scaled(value: Linear) -> Iterator[str]:
                 yield from scaled(argument)
         elif abs(factor) != 1:
             yield atom
+
+
+def features(source: Source) -> dict[str, float]:
+    """The numbers of a kernel, most of them base 2 logarithms: a program at other sizes differs by differences.
+
+    ``runs`` counts statements as often as they run, ``sums`` and ``loads`` those on explicit vectors, ``stores`` those that write elements,
+    ``strided`` the subscripts of these that an innermost loop takes apart, ``loops`` iterations, ``tested`` branches, ``waits`` barriers.
+    """
+    launches = source.launches
+    counts = {
+        **source.profile,
+        "workspace": source.workspace,
+        "blocks": sum(math.prod(launch.grid) for launch in launches),
+        "threads": max((launch.threads for launch in launches), default=0),
+        "shared": max((launch.shared_bytes for launch in launches), default=0),
+    }
+    return {name: float(count) if name in PLAIN else round(math.log2(1 + count), 3) for name, count in counts.items()}

@@ -12,7 +12,8 @@ from math import frexp, prod
 from tcjit.codegen import prelude
 from tcjit.codegen.expression import vtype
 from tcjit.codegen.gpu_emitter import GpuEmitter
-from tcjit.codegen.loops import For, If, MarkNode, Node, Run, children, runs
+from tcjit.codegen.loops import For, If, MarkNode, Node, Run, runs
+from tcjit.codegen.loops import walk as all_below
 from tcjit.grammar.ast import Access, Binary, Const, Expr, Select
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import children as operands
@@ -30,7 +31,7 @@ def write(emitter: GpuEmitter, nodes: tuple[Node, ...]) -> bool:
         return False
     (run,) = found
     s = emitter.mapped.scop.statement(run.statement)
-    loops = list(_loops(nodes))
+    loops = [node for node in all_below(nodes) if isinstance(node, For)]
     moving = {loop.variable for loop in loops}
     if s.operator != "=" or prod(ENOUGH if loop.trips is None else loop.trips for loop in loops) < ENOUGH or not _about(nodes, moving):
         return False
@@ -57,9 +58,8 @@ def write(emitter: GpuEmitter, nodes: tuple[Node, ...]) -> bool:
                 printer.quotients[id(each)] = helper, (divisor, *([reciprocal] * reciprocals), *more)
 
         def check(at: Run) -> None:
-            emitter.run_now = at
             for each in divisions:
-                emitter.write(f"{printer.helper('tc_range_f32')}({printer.value(each.left)}, &tc_low, &tc_high);")
+                emitter.write(f"{printer.helper('tc_range_f32')}({emitter.value(each.left, at)}, &tc_low, &tc_high);")
 
         def decide() -> None:
             plain = " && ".join(f"{printer.helper('tc_divides_f32')}({divisor}, tc_low, tc_high)" for divisor, _ in divisors.values())
@@ -89,19 +89,11 @@ def _in_registers(emitter: GpuEmitter, tensor: str) -> bool:
     return buffer is not None and buffer.space == "thread"
 
 
-def _loops(nodes: Sequence[Node]) -> Iterator[For]:
-    for node in nodes:
-        if isinstance(node, For):
-            yield node
-        yield from _loops(children(node))
-
-
 def _about(nodes: Sequence[Node], moving: set[str]) -> bool:
     """Whether conditions are about loops alone, for others may say that there is no divisor, and nothing waits for other threads."""
-    if not all(isinstance(node.mark, Unroll | Vector) for node in nodes if isinstance(node, MarkNode)):
-        return False
-    below = all(_about(children(node), moving) for node in nodes)
-    return below and not any(moving.isdisjoint(node.condition.variables) for node in nodes if isinstance(node, If))
+    every = list(all_below(nodes))
+    marks = all(isinstance(node.mark, Unroll | Vector) for node in every if isinstance(node, MarkNode))
+    return marks and not any(moving.isdisjoint(node.condition.variables) for node in every if isinstance(node, If))
 
 
 def _divisions(value: Expr) -> Iterator[Binary]:

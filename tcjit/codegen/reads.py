@@ -69,22 +69,28 @@ class ReadEmitter(Emitter):
         return " && ".join(f"0 <= {n} && {n} < {extent}" for n, extent in zip(names, extents, strict=True))
 
     @contextmanager
+    def bindings(self) -> Iterator[None]:
+        """What is bound meanwhile, reads, results and calls, is forgotten behind it."""
+        hoisted, stored, bound = self.hoisted, self.stored, self.printer.bound
+        self.hoisted, self.stored, self.printer.bound = dict(hoisted), dict(stored), dict(bound)
+        yield
+        self.hoisted, self.stored, self.printer.bound = hoisted, stored, bound
+
+    @contextmanager
     def invariants(self, loop: For) -> Iterator[None]:
         """Evaluate, before a loop, the reads in its body that do not depend on it, and the calls on them.
 
         A C compiler cannot: in the function that OpenMP makes of a parallel loop, it no longer knows that pointers are distinct. And gcc
         takes half of a call out of the loop, whose other half then keeps it from vectors.
         """
-        hoisted, bound = self.hoisted, self.printer.bound
-        self.hoisted, self.printer.bound = dict(hoisted), dict(bound)
-        self.depth += 1
-        with self.captured() as bindings:
-            self.bind_all(loop)
-        self.depth -= 1
-        with self.indented("{") if bindings else nullcontext():
-            self.lines += bindings
-            yield
-        self.hoisted, self.printer.bound = hoisted, bound
+        with self.bindings():
+            self.depth += 1
+            with self.captured() as lines:
+                self.bind_all(loop)
+            self.depth -= 1
+            with self.indented("{") if lines else nullcontext():
+                self.lines += lines
+                yield
 
     def bind_all(self, loop: For) -> None:
         """Bind the invariant reads and calls of a loop's statements."""
@@ -125,9 +131,8 @@ class ReadEmitter(Emitter):
         """Bind the calls of an expression whose value is the same for all of a loop, and whose evaluation cannot fail."""
         if isinstance(expr, Call) and DTYPES[expr.dtype].kind == "float" and self.constant(expr, run, variable):
             if id(expr) not in self.printer.bound:
-                self.run_now = run
                 name = f"tc_c{len(self.printer.bound)}"
-                self.write(f"const {vtype(expr.dtype)} {name} = {self.printer.value(expr)};")
+                self.write(f"const {vtype(expr.dtype)} {name} = {self.value(expr, run)};")
                 self.printer.bound[id(expr)] = name
             return
         for child in children(expr):
@@ -137,18 +142,16 @@ class ReadEmitter(Emitter):
     def repeated_calls(self, run: Run) -> Iterator[None]:
         """Evaluate once the calls that a statement's value has several times, of which one is evaluated in any case: a C compiler cannot
         see that they are the same behind the branches that its inliner makes of their choices."""
-        bound, self.run_now = self.printer.bound, run
-        self.printer.bound = dict(bound)
-        with self.captured() as bindings:
-            for calls in _repeated(self.mapped.scop.statement(run.statement).value):
-                if not any(id(call) in self.printer.bound or self.may_flag(call, run) for call in calls):
-                    name = f"tc_c{len(self.printer.bound)}"
-                    self.write(f"const {vtype(calls[0].dtype)} {name} = {self.printer.value(calls[0])};")
-                    self.printer.bound |= dict.fromkeys(map(id, calls), name)
-        with self.indented("{") if bindings else nullcontext():
-            self.lines += bindings
-            yield
-        self.printer.bound = bound
+        with self.bindings():
+            with self.captured() as lines:
+                for calls in _repeated(self.mapped.scop.statement(run.statement).value):
+                    if not any(id(call) in self.printer.bound or self.may_flag(call, run) for call in calls):
+                        name = f"tc_c{len(self.printer.bound)}"
+                        self.write(f"const {vtype(calls[0].dtype)} {name} = {self.value(calls[0], run)};")
+                        self.printer.bound |= dict.fromkeys(map(id, calls), name)
+            with self.indented("{") if lines else nullcontext():
+                self.lines += lines
+                yield
 
     def may_flag(self, expr: Expr, run: Run) -> bool:
         """Whether evaluating an expression may find a subscript out of range, or a divisor of zero."""
@@ -180,24 +183,19 @@ class ReadEmitter(Emitter):
             return
         if any(self.moves(sub, run, variable) for _, sub in gathers):
             return
-        lines, names, ok = self.subscripts(access, gathers, number)
-        if ok and loop.trips is None:  # a loop that may not run at all reads nothing then
-            lines[-1] = f"if ({self.index(loop.lower)} <= {self.index(loop.upper)}) {lines[-1]}"
+        names = [f"tc_g{number}_{axis}" for axis, _ in gathers]
+        lines = [f"const int64_t {name} = {self.data_subscript(sub)};" for name, (_, sub) in zip(names, gathers, strict=True)]
+        ok = f"tc_ok{number}" if self.checked else ""
+        if ok:
+            lines.append(f"const int {ok} = {self.inside(access, names, gathers)};")
+            flag = f"TC_FLAG(!{ok}, {self.printer.site('gather', tensor=access.tensor, where=access.where)});"
+            # a loop that may not run at all reads nothing then
+            runs_at_all = f"if ({self.index(loop.lower)} <= {self.index(loop.upper)}) " if loop.trips is None else ""
+            lines.append(runs_at_all + flag)
         for line in lines:
             self.line(line)
         self.profile.count("runs", len(lines) - bool(ok))
         self.hoisted[id(access)] = [ok, *names]
-
-    def subscripts(self, access: Access, gathers: Gathers, number: int) -> tuple[list[str], list[str], str]:
-        """Lines that hold the data-dependent subscripts of a read in variables and check them, the names of these, and of the check."""
-        names = [f"tc_g{number}_{axis}" for axis, _ in gathers]
-        lines = [f"const int64_t {name} = {self.data_subscript(sub)};" for name, (_, sub) in zip(names, gathers, strict=True)]
-        if not self.checked:
-            return lines, names, ""
-        ok = f"tc_ok{number}"
-        lines.append(f"const int {ok} = {self.inside(access, names, gathers)};")
-        lines.append(f"TC_FLAG(!{ok}, {self.printer.site('gather', tensor=access.tensor, where=access.where)});")
-        return lines, names, ok
 
     def moves(self, expr: Expr, run: Run, variable: str) -> bool:
         """Whether an expression depends on a loop's variable."""

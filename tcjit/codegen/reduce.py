@@ -43,8 +43,7 @@ def write(emitter: GpuEmitter, mark: MarkNode) -> None:
 
 
 def _take(emitter: GpuEmitter, run: Run, s: ScopStatement) -> None:
-    emitter.run_now = run
-    emitter.write(f"{VALUE} = {emitter.printer.value(s.value)};")
+    emitter.write(f"{VALUE} = {emitter.value(s.value, run)};")
 
 
 def _give(emitter: GpuEmitter, run: Run, s: ScopStatement) -> None:

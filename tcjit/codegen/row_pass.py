@@ -9,30 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from functools import partial
 from itertools import count
 
 from tcjit.codegen.address import Address
 from tcjit.codegen.expression import vtype
 from tcjit.codegen.half_vectors import HALF
+from tcjit.codegen.lanes import LaneEmitter
 from tcjit.codegen.loops import For, RowLoops, Run, nest, runs, substitute
 from tcjit.codegen.profile import trips
-from tcjit.codegen.reads import ReadEmitter
-from tcjit.codegen.tile_vectors import (
-    across,
-    combined,
-    declarations,
-    half_declarations,
-    narrow_declarations,
-    narrow_name,
-    suffix,
-    vector_type,
-)
+from tcjit.codegen.tile_vectors import across, combined, declarations, halved, narrow_declarations, narrow_name, suffix, vector_type
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access
-from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.linear import Linear
-from tcjit.mapping.machine import Machine
 from tcjit.mapping.reduction import identity
 from tcjit.mapping.scop import ScopStatement
 
@@ -42,13 +31,7 @@ ACCUMULATORS = 8  # registers of partial results, at most, for all reductions of
 LANE = "tc_l"
 HALVES = ("float16", "bfloat16")
 Key = tuple[str, Address]  # an element of a row, as a place that moves with the lane
-
-
-@dataclass(frozen=True)
-class Values:
-    """Arrays with what elements of a row are, one for each vector, in the type that lanes compute in."""
-
-    arrays: tuple[str, ...]
+Values = tuple[str, ...]  # arrays with what elements of a row are, one for each vector, in the type that lanes compute in
 
 
 class RowValues:
@@ -77,15 +60,15 @@ def computed(dtype: str) -> str:
     return "float32" if dtype in HALVES else dtype
 
 
-def write(emitter: ReadEmitter, node: RowLoops, machine: Machine, row: RowValues, above: dict[str, None]) -> None:
-    """Write a pass; ``above`` gets what stands above the kernel."""
+def write(emitter: LaneEmitter, node: RowLoops, row: RowValues) -> None:
+    """Write a pass."""
     row.enter(node.tile)
-    _RowPassWriter(emitter, node, machine, row, above).write()
+    _RowPassWriter(emitter, node, row).write()
 
 
 class _RowPassWriter:
-    def __init__(self, emitter: ReadEmitter, node: RowLoops, machine: Machine, row: RowValues, above: dict[str, None]) -> None:
-        self.emitter, self.machine, self.row, self.above = emitter, machine, row, above
+    def __init__(self, emitter: LaneEmitter, node: RowLoops, row: RowValues) -> None:
+        self.emitter, self.row = emitter, row
         loops, _ = nest(node.loop)
         self.around, self.lanes = loops[:-1], loops[-1]
         self.scop = emitter.mapped.scop
@@ -98,8 +81,7 @@ class _RowPassWriter:
         """Points whose values one vector of the narrowest type holds; as many as the row has where that is a whole short vector."""
         reads = [access for _, s in self.statements for access, _ in guarded_accesses(s.value)]
         types = {s.value.dtype for _, s in self.statements} | {self.dtype(access.tensor) for access in reads}
-        options = self.emitter.mapped.options
-        most = options.vector_width or max(self.machine.lanes(DTYPES[computed(dtype)].bytes) for dtype in types)
+        most = max(self.emitter.lanes_of(computed(dtype)) for dtype in types)
         row = self.lanes.trips or 0
         return row if 4 <= row < most and row & (row - 1) == 0 else most
 
@@ -162,10 +144,10 @@ class _RowPassWriter:
             yield
             for number, (run, s) in enumerate(self.reductions):
                 dtype = computed(s.value.dtype)
-                lines, total = self.total(s.operator, dtype, self.sums(number, dtype, vectors))
-                for line in lines:
+                sums, ending = self.sums(number, dtype, vectors), suffix(dtype, self.width(dtype))
+                for line in halved(sums, partial(combined, s.operator, ending)):
                     emitter.write(line)
-                emitter.run_now = run
+                emitter.run_now, total = run, across(s.operator, ending, sums[0])
                 stored, place = self.dtype(s.tensor), emitter.place(s.tensor, s.subscripts)
                 value = emitter.printer.combine(s.operator, s.value.dtype, emitter.printer.load(stored, place), total)
                 emitter.write(emitter.printer.store(stored, place, value), stores=True)
@@ -174,31 +156,20 @@ class _RowPassWriter:
         """The accumulators of a reduction, in the order of points."""
         return [f"tc_a{number}_{at}" for at in range(vectors * self.unit // self.width(dtype))]
 
-    def total(self, operator: str, dtype: str, sums: Sequence[str]) -> tuple[list[str], str]:
-        """Lines that combine accumulators by halves, and the value of all their lanes."""
-        lines, left, ending = [], list(sums), suffix(dtype, self.width(dtype))
-        while len(left) > 1:
-            half = len(left) // 2
-            upper = left[len(left) - half :]
-            lines += [f"{one} = {combined(operator, ending, one, other)};" for one, other in zip(left, upper)]
-            left = left[: len(left) - half]
-        return lines, across(operator, ending, left[0])
-
     # ------------------------------------------------------------ vectors of a type
 
     def width(self, dtype: str) -> int:
         """Lanes of a C vector of a type."""
-        return min(self.unit, self.emitter.mapped.options.vector_width or self.machine.lanes(DTYPES[dtype].bytes))
+        return min(self.unit, self.emitter.lanes_of(dtype))
 
     def declared(self, dtype: str) -> str:
         """The type in which lanes compute with elements of a type, whose functions then stand above the kernel."""
         wide = computed(dtype)
-        self.above |= dict.fromkeys(declarations(wide, self.width(wide)))
+        self.emitter.declarations |= dict.fromkeys(declarations(wide, self.width(wide)))
+        if dtype != wide:
+            self.emitter.declarations |= dict.fromkeys(narrow_declarations(dtype, wide, self.width(wide), stores=dtype == HALF))
         if dtype == HALF:
-            self.above |= dict.fromkeys(half_declarations(self.width(wide), stores=True))
             self.emitter.printer.helper("tc_float_to_half")
-        elif dtype != wide:
-            self.above |= dict.fromkeys(narrow_declarations(dtype, wide, self.width(wide)))
         return wide
 
     def call(self, function: str, dtype: str) -> str:
@@ -236,14 +207,14 @@ class _Step:
             self.results[s.name] = given or self.arrays(vtype(dtype))
             if given is not None:
                 self.at_hand.add(s.name)
-            if s.operator == "=" and (target := self.key(_target(s), run)) is not None:
+            if s.operator == "=" and (target := self.key(s.element, run)) is not None:
                 written[target] = self.results[s.name]
 
     def arrays(self, kind: str) -> Values:
         names = tuple(f"tc_x{next(self.row_pass.row.numbers)}" for _ in range(self.vectors))
         for name in names:
             self.emitter.line(f"{kind} {name}[{self.row_pass.unit}] __attribute__((aligned(64)));")
-        return Values(names)
+        return names
 
     def key(self, access: Access, run: Run) -> Key | None:
         """An element of a row in terms of its lane; None for one that is the same for all lanes."""
@@ -255,40 +226,38 @@ class _Step:
 
     def write(self) -> None:
         """Loads, lanes and stores, vector by vector; what a whole row has is at hand from then on."""
-        emitter, row_pass = self.emitter, self.row_pass
-        hoisted = emitter.hoisted
+        row_pass = self.row_pass
         for v in range(self.vectors):
-            emitter.hoisted = dict(hoisted)
-            self.vector(v)
-        emitter.hoisted = hoisted
+            with self.emitter.bindings():
+                self.vector(v)
         if row_pass.whole:
             row_pass.row.found |= self.known
             for run, s in row_pass.statements:
                 if s.operator == "=":
                     kept = {key: values for key, values in row_pass.row.found.items() if key[0] != s.tensor}
-                    key = self.key(_target(s), run)
+                    key = self.key(s.element, run)
                     row_pass.row.found = kept | ({key: self.results[s.name]} if key is not None else {})
 
     def vector(self, v: int) -> None:
         """The points of one vector."""
         start = self.first + v * self.row_pass.unit
         for key, (run, access) in self.loads.items():
-            self.load(self.known[key].arrays[v], self.moved(run, start), access, v)
+            self.load(self.known[key][v], self.moved(run, start), access, v)
         known, lanes = dict(self.known), list[tuple[Run, ScopStatement]]()
         for run, s in self.row_pass.statements:
             for access, _ in guarded_accesses(s.value):
                 place = self.key(access, run)
                 if place is not None and place in known:
-                    self.emitter.hoisted[id(access)] = [f"{known[place].arrays[v]}[{LANE}]"]
+                    self.emitter.hoisted[id(access)] = [f"{known[place][v]}[{LANE}]"]
             if s.name not in self.at_hand:
                 lanes.append((self.moved(run, start + Linear.of(LANE)), s))
             if s.operator != "=":
                 continue
             if self.row_pass.dtype(s.tensor) == HALF:  # gcc has no vectors for the rounding of one
                 self.lane_loop(lanes, v)
-                self.round(self.results[s.name].arrays[v])
+                self.round(self.results[s.name][v])
                 lanes = []
-            if (target := self.key(_target(s), run)) is not None:
+            if (target := self.key(s.element, run)) is not None:
                 known[target] = self.results[s.name]
         self.lane_loop(lanes, v)
         number = 0
@@ -297,7 +266,7 @@ class _Step:
                 self.accumulate(number, s, v)
                 number += 1
             else:
-                self.store(self.results[s.name].arrays[v], self.moved(run, start), s, v)
+                self.store(self.results[s.name][v], self.moved(run, start), s, v)
 
     def lane_loop(self, statements: Sequence[tuple[Run, ScopStatement]], v: int) -> None:
         """Statements for each lane, into their arrays."""
@@ -308,10 +277,9 @@ class _Step:
         emitter.line("#pragma omp simd")
         with emitter.ranged(loop), emitter.iterated(loop):
             for run, s in statements:
-                place, stored = f"{self.results[s.name].arrays[v]}[{LANE}]", self.row_pass.dtype(s.tensor)
+                place, stored = f"{self.results[s.name][v]}[{LANE}]", self.row_pass.dtype(s.tensor)
                 with emitter.repeated_calls(run):
-                    emitter.run_now = run
-                    value = printer.value(s.value)
+                    value = emitter.value(s.value, run)
                     if s.operator != "=":
                         emitter.write(f"{place} = {value};")
                     elif stored in HALVES:
@@ -389,11 +357,7 @@ class _Step:
         row_pass, dtype = self.row_pass, computed(s.value.dtype)
         sums, ending = row_pass.sums(number, dtype, self.vectors), suffix(dtype, row_pass.width(dtype))
         for first, at, mask in self.pieces(dtype, v):
-            term = f"{row_pass.call('load', dtype)}({self.results[s.name].arrays[v]} + {first})"
+            term = f"{row_pass.call('load', dtype)}({self.results[s.name][v]} + {first})"
             new = combined(s.operator, ending, sums[at], term)
             kept = f"{row_pass.call('blend', dtype)}({sums[at]}, {new}, {mask})" if mask else new
             self.emitter.write(f"{sums[at]} = {kept};")
-
-
-def _target(s: ScopStatement) -> Access:
-    return Access(s.tensor, s.subscripts, dtype=s.value.dtype)

@@ -51,19 +51,22 @@ class LoopScope:
 
     def target(self, s: ScopStatement, run: Run) -> Address | None:
         """The address that a statement writes, where it is affine."""
-        return self.operand(Access(s.tensor, s.subscripts, dtype=s.value.dtype), run)
+        return self.operand(s.element, run)
+
+    def parts(self, access: Access, run: Run) -> list[Linear | None]:
+        """The subscripts of an access; None for those that depend on data."""
+        return [linear_subscript(sub, run, self.mapped.scop.values) for sub in access.subscripts]
 
     def operand(self, access: Access, run: Run) -> Address | None:
         """The address of an access, None for a gather."""
-        parts = [linear_subscript(sub, run, self.mapped.scop.values) for sub in access.subscripts]
+        parts = self.parts(access, run)
         affine = tuple(part for part in parts if part is not None)
         if len(affine) < len(parts):
             return None
         return self.memory.address(self.mapped.scop.tensor(access.tensor), affine, self.marks, self.ranges)
 
     def gathers(self, access: Access, run: Run) -> Gathers:
-        values = self.mapped.scop.values
-        return [(axis, sub) for axis, sub in enumerate(access.subscripts) if linear_subscript(sub, run, values) is None]
+        return [(axis, access.subscripts[axis]) for axis, part in enumerate(self.parts(access, run)) if part is None]
 
     def gathered(self, access: Access, run: Run) -> Gathered | None:
         """The address of a gather, None where some element might not exist whatever the subscripts are."""
@@ -71,9 +74,6 @@ class LoopScope:
         gathers = dict(self.gathers(access, run))
         if any(storage.shape[axis] < 1 or storage.extent(axis) is not None for axis in gathers):
             return None
-        parts = []
-        for axis, sub in enumerate(access.subscripts):
-            linear = linear_subscript(sub, run, self.mapped.scop.values)
-            parts.append(Linear.of(f"tc_at{axis}") if linear is None else linear)
-        address = self.memory.address(storage, tuple(parts), self.marks, self.ranges)
+        parts = tuple(Linear.of(f"tc_at{axis}") if part is None else part for axis, part in enumerate(self.parts(access, run)))
+        address = self.memory.address(storage, parts, self.marks, self.ranges)
         return Gathered(address, tuple((f"tc_at{axis}", sub) for axis, sub in gathers.items()))

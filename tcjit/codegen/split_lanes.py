@@ -7,24 +7,16 @@ choice, and those at its ends, which keep theirs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 
 from tcjit.codegen.loops import For, Run
 from tcjit.grammar.ast import Binary, Const, Expr, Select, Unary
-from tcjit.grammar.linear import Linear, limits
+from tcjit.grammar.linear import Linear
 from tcjit.grammar.walk import rebuild, walk
-from tcjit.mapping.strides import affine_form
+from tcjit.mapping.cases import changes, difference, truth
 
-COMPARISONS = {
-    "<": lambda least, most: (most < 0, least >= 0),
-    "<=": lambda least, most: (most <= 0, least > 0),
-    ">": lambda least, most: (least > 0, most <= 0),
-    ">=": lambda least, most: (least >= 0, most < 0),
-    "==": lambda least, most: (least == most == 0, most < 0 or least > 0),
-    "!=": lambda least, most: (most < 0 or least > 0, least == most == 0),
-}  # of a difference with 0: whether it holds for all values between two, and whether for none
 MOST_PARTS = 8  # loops that one is cut into
 MOST_CONDITIONS = 8  # that one branch asks
 LEAST_SHARE = 2  # a loop is cut where one part has at least one in so many of its iterations
@@ -39,29 +31,13 @@ class LaneConditions:
     values: Mapping[str, int]
     width: int  # of vectors: parts begin and end where these do
 
-    def difference(self, comparison: Expr) -> Linear | None:
-        """What a comparison of sums of indices compares with 0, over the variables of loops; None for any other."""
-        if not isinstance(comparison, Binary) or comparison.op not in COMPARISONS:
-            return None
-        left, right = affine_form(comparison.left, self.values), affine_form(comparison.right, self.values)
-        if left is None or right is None:
-            return None
-        dims = dict(self.run.indices)
-        if not {*left[0], *right[0]} <= set(dims):
-            return None
-        found = Linear.of(left[1] - right[1])
-        for sign, form in ((1, left[0]), (-1, right[0])):
-            for dim, factor in form.items():
-                found = found + dims[dim].times(sign * factor)
-        return found
-
     def comparisons(self, value: Expr) -> list[tuple[Expr, Linear]]:
-        """Those of indices in the conditions of a value, each once."""
+        """Those of indices in the conditions of a value, each once, with their differences over the variables of loops."""
         found: dict[Expr, Linear] = {}
         for node in walk(value):
             for part in walk(node.condition) if isinstance(node, Select) else ():
-                if (form := self.difference(part)) is not None:
-                    found[part] = form
+                if (form := difference(part, self.values)) is not None:
+                    found[part] = form.substitute(dict(self.run.indices))
         return list(found.items())
 
     def branch(self, value: Expr) -> Select | None:
@@ -81,7 +57,7 @@ class LaneConditions:
             return whole
         lower, upper = loop.lower.constant, loop.upper.constant
         forms = [(part, form) for part, form in self.comparisons(value) if form.variables <= {loop.variable}]
-        cuts = {cut for part, form in forms for cut in _changes(part, form, loop.variable) if lower < cut <= upper}
+        cuts = {cut for part, form in forms for cut in changes(part, form, loop.variable) if lower < cut <= upper}
         ends = [lower, *sorted(cuts), upper + 1]
         first, beyond = self._whole_vectors(*max(zip(ends, ends[1:]), key=lambda part: part[1] - part[0]))
         before = [end for end in ends if end <= first - self.width]
@@ -91,7 +67,7 @@ class LaneConditions:
             return whole
         made = []
         for first, beyond in zip(ends, ends[1:]):
-            known = {part: _truth(part, form, {loop.variable: (first, beyond - 1)}) for part, form in forms}
+            known = {part: truth(part, form, {loop.variable: (first, beyond - 1)}) for part, form in forms}
             made.append((replace(loop, lower=Linear.of(first), upper=Linear.of(beyond - 1)), decided(value, known.get)))
         return made
 
@@ -130,21 +106,3 @@ def _condition(condition: Expr, truth: Callable[[Expr], bool | None]) -> Expr | 
             return right
         return left if isinstance(right, bool) else replace(condition, left=left, right=right)
     return condition
-
-
-def _truth(comparison: Expr, form: Linear, ranges: Mapping[str, tuple[int, int]]) -> bool | None:
-    assert isinstance(comparison, Binary)
-    reach = limits(form, ranges)
-    if reach is None:
-        return None
-    always, never = COMPARISONS[comparison.op](*reach)
-    return True if always else False if never else None
-
-
-def _changes(comparison: Expr, form: Linear, variable: str) -> Iterator[int]:
-    """The values of a variable at which a comparison differs from what it is just before."""
-    step = form.coefficient(variable)
-    near = -form.constant // step if step else 0  # where both sides are equal, or just before
-    for at in range(near, near + 3) if step else ():
-        if _truth(comparison, form, {variable: (at, at)}) != _truth(comparison, form, {variable: (at - 1, at - 1)}):
-            yield at

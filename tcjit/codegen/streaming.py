@@ -24,24 +24,23 @@ class StreamedLanes:
 
     s: ScopStatement
     target: Address
-    variable: str
-    dtype: str
+    loop: For
     run: Run
 
     @property
     def line(self) -> int:
         """Elements."""
-        return LINE // DTYPES[self.dtype].bytes
+        return LINE // DTYPES[self.s.value.dtype].bytes
 
-    def over_line(self, loop: For) -> For:
+    def over_line(self) -> For:
         """The loop over a line: from 0 on, as its constant length lets a C compiler keep the results of a vector in a register."""
-        moved = substitute(self.run, {self.variable: Linear.of("tc_first") + Linear.of(self.variable)})
-        return replace(loop, lower=Linear.of(0), upper=Linear.of(self.line - 1), body=(moved,))
+        moved = substitute(self.run, {self.loop.variable: Linear.of("tc_first") + Linear.of(self.loop.variable)})
+        return replace(self.loop, lower=Linear.of(0), upper=Linear.of(self.line - 1), body=(moved,))
 
     def at(self, first: Linear, emitter: ReadEmitter) -> str:
         """The place of the result of an iteration."""
         emitter.mentioned.add(self.target.base)
-        return self.target.substitute({self.variable: first}).written(emitter.index)
+        return self.target.substitute({self.loop.variable: first}).written(emitter.index)
 
 
 def find_streamed_lanes(emitter: ReadEmitter, loop: For, statements: frozenset[str]) -> StreamedLanes | None:
@@ -51,19 +50,18 @@ def find_streamed_lanes(emitter: ReadEmitter, loop: For, statements: frozenset[s
     s = emitter.mapped.scop.statement(run.statement)
     with emitter.ranged(loop):
         target = emitter.target(s, run)
-    if target is None or target.stride(loop.variable) != 1 or loop.variable in (target.fixed - Linear.of(loop.variable)).variables:
+    if target is None or not target.follows(loop.variable):
         return None
-    found = StreamedLanes(s, target, loop.variable, s.value.dtype, run)
+    found = StreamedLanes(s, target, loop, run)
     return found if loop.trips is None or loop.trips >= LEAST_LINES * found.line else None
 
 
 @contextmanager
 def streamed(emitter: ReadEmitter, found: StreamedLanes) -> Iterator[None]:
     """Around the loop over a line from ``tc_first`` on: its results are in an array, and stored at the end."""
-    stored, emitter.stored = emitter.stored, dict(emitter.stored)
-    emitter.line(f"{ctype(found.dtype, emitter.dialect)} tc_to[{found.line}] __attribute__((aligned({LINE})));")
-    emitter.stored[found.s.name] = f"tc_to[{found.variable}]"
-    yield
+    emitter.line(f"{ctype(found.s.value.dtype, emitter.dialect)} tc_to[{found.line}] __attribute__((aligned({LINE})));")
+    with emitter.bindings():
+        emitter.stored[found.s.name] = f"tc_to[{found.loop.variable}]"
+        yield
     helper = emitter.printer.helper("tc_store_line")
     emitter.line(f"{helper}(&{found.at(Linear.of('tc_first'), emitter)}, tc_to);")
-    emitter.stored = stored

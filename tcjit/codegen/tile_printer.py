@@ -44,8 +44,9 @@ class TilePrinter(TileText):
         """A tile statement; ``digits``: C texts, in the order of the nest's loops."""
         block = self.nest.block_loop(self.s)
         self.block = None if block is None else (digits[block], self.tiled.tiles.lasts[block])
-        inside = {"start": self.start, "store": self.store, "full": self.full, "partial": self.partial}[kind]()
-        return braces([*self.origins(digits), *inside])
+        if kind in ("full", "partial"):
+            return braces([*self.origins(digits), *self.update(partial=kind == "partial")])
+        return braces([*self.origins(digits), *(self.start() if kind == "start" else self.store())])
 
     # ------------------------------------------------------------ kinds
 
@@ -61,15 +62,10 @@ class TilePrinter(TileText):
             return self.results.lines("load")
         first = f"{self.call('splat')}({self.constant(identity(self.s.operator, self.dtype))})"
         empty = [f"{self.sum(r, v)} = {first};" for r, v in self.places]
-        if not self.has_start:
+        if self.s.start is None or self.s.start == identity(self.s.operator, self.dtype):
             return empty
         started = self.started(first)
         return started if self.block is None else [f"if ({self.block[0]} == 0) {{", *started, "} else {", *empty, "}"]
-
-    @property
-    def has_start(self) -> bool:
-        """Whether results start from another value than the operator's identity."""
-        return self.s.start is not None and self.s.start != identity(self.s.operator, self.dtype)
 
     def started(self, first: str) -> list[str]:
         """Accumulators with the value from which results start; where lanes hold partial results, one of them has it."""
@@ -78,20 +74,13 @@ class TilePrinter(TileText):
         loads: Loads = {}
         masks: dict[str, str] = {}
         self.numbers = count()
-        for r, row in enumerate(self.rows):
-            for v in range(self.nest.leaf.vectors):
-                mask = self.mask(row, v, self.tiled.tiles.edges, masks, lines)
-                value = self.value(self.s.start, self.loaded(self.s.start_reads, row, v, mask, loads, lines))
-                if self.over_terms:
-                    value = f"{self.call('blend')}({first}, {value}, {self.call('until')}(0))" if v == 0 else first
-                lines.append(f"{self.sum(r, v)} = {value};")
+        for r, v in self.places:
+            mask = self.mask(self.rows[r], v, self.tiled.tiles.edges, masks, lines)
+            value = self.value(self.s.start, self.loaded(self.s.start_reads, self.rows[r], v, mask, loads, lines))
+            if self.over_terms:
+                value = f"{self.call('blend')}({first}, {value}, {self.call('until')}(0))" if v == 0 else first
+            lines.append(f"{self.sum(r, v)} = {value};")
         return lines
-
-    def full(self) -> list[str]:
-        return self.update(partial=False)
-
-    def partial(self) -> list[str]:
-        return self.update(partial=True)
 
     @property
     def term_checks(self) -> list[PointCheck]:
@@ -206,14 +195,12 @@ class TilePrinter(TileText):
         lines = []
         first = f"{self.call('splat')}({self.constant(identity(self.s.operator, self.dtype))})"
         checks = [check for check in self.tiled.tiles.result_checks if check not in self.tiled.tiles.edges]  # others are not stored
-        for r, row in enumerate(self.rows) if checks else ():
-            for v in range(self.nest.leaf.vectors):
-                tests, lanes = self.conditions(row, v, checks)
-                total = self.sum(r, v)
-                if lanes:
-                    lines.append(f"{total} = {self.call('blend')}({first}, {total}, {self.call('opaque')}({' & '.join(lanes)}));")
-                if tests:
-                    lines.append(f"if (!({' && '.join(tests)})) {total} = {first};")
+        for r, v in self.places if checks else ():
+            (tests, lanes), total = self.conditions(self.rows[r], v, checks), self.sum(r, v)
+            if lanes:
+                lines.append(f"{total} = {self.call('blend')}({first}, {total}, {self.call('opaque')}({' & '.join(lanes)}));")
+            if tests:
+                lines.append(f"if (!({' && '.join(tests)})) {total} = {first};")
         return lines
 
     def stored(self) -> list[str]:

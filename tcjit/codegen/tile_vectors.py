@@ -7,6 +7,7 @@ masked in memory is done lane by lane: only partial tiles need it.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.nest.vector_forms import STORED_TOGETHER
@@ -273,26 +274,26 @@ TC_TILE void tc_store_bf16$N($H *p, $V v) {
 _BITS = "typedef uint32_t tc_bits$N __attribute__((vector_size($B)));"
 _INSTRUCTION = """#if defined($M) && !defined(__clang__)
   typedef int16_t tc_words __attribute__((vector_size($C)));
-  return $F;
+  $F;
 #else
-$CONVERSION#endif
+$OTHERWISE#endif
 """
-_INSTRUCTIONS = {  # by type and lanes: what the processor must have, and the call; gcc 12 widens halves of vectors
-    ("float16", 16): ("__AVX512F__", "__builtin_ia32_vcvtph2ps512_mask((tc_words)x, ($V){0}, -1, 4)"),
-    ("float16", 8): ("__F16C__", "__builtin_ia32_vcvtph2ps256((tc_words)x)"),
-    ("bfloat16", 16): ("__AVX512F__", "($V)(__builtin_ia32_pmovzxwd512_mask((tc_words)x, (tc_lanes$N){0}, -1) << 16)"),
-}
+_INSTRUCTIONS = {  # by what is done, and lanes: what the processor must have, and the statement; gcc 12 widens halves of vectors
+    ("float16", 16): ("__AVX512F__", "return __builtin_ia32_vcvtph2ps512_mask((tc_words)x, ($V){0}, -1, 4)"),
+    ("float16", 8): ("__F16C__", "return __builtin_ia32_vcvtph2ps256((tc_words)x)"),
+    ("bfloat16", 16): ("__AVX512F__", "return ($V)(__builtin_ia32_pmovzxwd512_mask((tc_words)x, (tc_lanes$N){0}, -1) << 16)"),
+    ("rounding", 16): (
+        "__AVX512F__", "*(tc_narrow_f16$N_u *)p = (tc_narrow_f16$N)__builtin_ia32_vcvtps2ph512_mask(v, 0, (tc_words){0}, -1)"
+    ),
+    ("rounding", 8): ("__F16C__", "*(tc_narrow_f16$N_u *)p = (tc_narrow_f16$N)__builtin_ia32_vcvtps2ph256(v, 0)"),
+}  # fmt: skip
 
 # rounded to nearest, ties to even
 _STORE_F16 = """
 TC_TILE void tc_store_f16$N(uint16_t *p, $V v) {
-$INSTRUCTION  for (int l = 0; l < $W; ++l) p[l] = tc_float_to_half(v[l]);
-$END}
+$ROUNDING}
 """
-_ROUNDINGS_F16 = {  # by lanes: what the processor must have, and the call
-    16: ("__AVX512F__", "__builtin_ia32_vcvtps2ph512_mask(v, 0, (tc_words){0}, -1)"),
-    8: ("__F16C__", "__builtin_ia32_vcvtps2ph256(v, 0)"),
-}
+_ROUNDING = "  for (int l = 0; l < $W; ++l) p[l] = tc_float_to_half(v[l]);\n"
 
 SHUFFLED = (2, 3, 4)  # steps between lanes that whole vectors are loaded and shuffled for
 TILE_INLINE = "#define TC_TILE static inline __attribute__((always_inline))"
@@ -335,13 +336,23 @@ def combined(operator: str, ending: str, left: str, right: str) -> str:
     return f"({left} {operator[0]} {right})" if operator in ("+=", "*=") else f"tc_{operator[:3]}{ending}({left}, {right})"
 
 
+def halved(names: Sequence[str], both: Callable[[str, str], str]) -> list[str]:
+    """Lines after which the first of some variables holds all of them, combined by halves."""
+    lines, left = [], list(names)
+    while len(left) > 1:
+        half = len(left) // 2
+        lines += [f"{one} = {both(one, other)};" for one, other in zip(left, left[-half:])]
+        left = left[:-half]
+    return lines
+
+
 def across(operator: str, ending: str, vector: str) -> str:
     """All lanes of a vector combined."""
     return f"tc_across_{_UPDATES[operator]}{ending}({vector})"
 
 
-def declarations(dtype: str, width: int) -> list[str]:
-    """Types and functions, to stand at the top of a file in this order."""
+def _filled(text: str, dtype: str, width: int, **more: str) -> str:
+    """A text for vectors of a type, with ``more`` that stands in it."""
     size = DTYPES[dtype].bytes
     parts = {
         "E": element_type(dtype), "V": vector_type(dtype, width), "B": str(size * width), "S": str(size), "I": f"int{8 * size}_t",
@@ -350,32 +361,32 @@ def declarations(dtype: str, width: int) -> list[str]:
         "P": _OPERATIONS[dtype][0], "U": _OPERATIONS[dtype][1],
         "CLASSES": "int" if size == 4 else "long long",  # the same as gcc's builtin, which tells types of one size apart
         "NUMBERS": ", ".join(map(str, range(width))), "MOST": "0x7fffffff" if size == 4 else "0x7fffffffffffffff",
+        **more,
     }  # fmt: skip
+    return re.sub(r"\$([A-Z]+)", lambda found: parts[found[1]], text.strip("\n"))
 
-    def filled(text: str, **more: str) -> str:
-        return re.sub(r"\$([A-Z]+)", lambda found: {**parts, **more}[found[1]], text.strip("\n"))
 
-    if dtype == "int32":
-        own_forms, extrema, plain_extrema = [_INTEGERS], [], []
-    else:
-        own_forms, extrema, plain_extrema = [_FABS], [_EXTREMA], [_EXTREMA_PLAIN]
+def declarations(dtype: str, width: int) -> list[str]:
+    """Types and functions, to stand at the top of a file in this order."""
+    ending = suffix(dtype, width)
+
     def every(text: str, masked: bool = False) -> list[str]:
         return [text.replace("$SHUFFLES", _shuffles(step, width, masked)).replace("$S", str(step)) for step in SHUFFLED]
 
-    head, numbers = filled(_TYPES).split("\n\n")
-    if size * width == 64:
+    own_forms, extrema, plain_extrema = ([_INTEGERS], [], []) if dtype == "int32" else ([_FABS], [_EXTREMA], [_EXTREMA_PLAIN])
+    head, numbers = _filled(_TYPES, dtype, width).split("\n\n")
+    if DTYPES[dtype].bytes * width == 64:
         own = [_MASKS, *extrema, _ENDING, *every(_EVERY), *every(_EVERY_MASKED, masked=True)]
         plain = [_PLAIN, *plain_extrema, _ENDING, *every(_EVERY_PLAIN), *every(_EVERY_MASKED_PLAIN)]
         functions = ["#if defined(__AVX512F__) && !defined(__clang__)", *own, "#else", *plain, "#endif"]
     else:
         functions = ["#if !defined(__clang__)", *every(_EVERY), "#else", *every(_EVERY_PLAIN), "#endif"]
         functions += [_PLAIN, *plain_extrema, _ENDING, *every(_EVERY_MASKED_PLAIN)]
-    lines = [filled(text) for text in (_ALL, *own_forms, *functions)]
-    ending = suffix(dtype, width)
+    lines = [_filled(text, dtype, width) for text in (_ALL, *own_forms, *functions)]
     if rows_together(dtype, width) > 1:
-        lines.append(filled(_SCATTER_ROWS, PLACES=_interleaved(dtype, width)))
+        lines.append(_filled(_SCATTER_ROWS, dtype, width, PLACES=_interleaved(dtype, width)))
     for name, combined in (("add", "v + u"), ("mul", "v * u"), ("min", f"tc_min{ending}(v, u)"), ("max", f"tc_max{ending}(v, u)")):
-        lines.append(filled(_ACROSS, O=name, TREE=_tree(dtype, width, combined)))
+        lines.append(_filled(_ACROSS, dtype, width, O=name, TREE=_tree(dtype, width, combined)))
     return [TILE_INLINE, FLOOR_QUOTIENT, SHUFFLE, *head.split("\n"), numbers, "\n".join(lines)]
 
 
@@ -389,53 +400,36 @@ def narrow_name(narrow: str) -> str:
     return _NARROW_NAMES[narrow][1]
 
 
-def narrow_declarations(narrow: str, dtype: str, width: int) -> list[str]:
-    """Functions that load elements of a narrower type, to stand behind ``declarations``."""
-    size, own = DTYPES[dtype].bytes, DTYPES[narrow].bytes
+def narrow_declarations(narrow: str, dtype: str, width: int, *, stores: bool = False) -> list[str]:
+    """Functions that load elements of a narrower type, to stand behind ``declarations``; with ``stores`` also one that stores floats as
+    halves, behind the conversion of a single float."""
+    own = DTYPES[narrow].bytes
     conversion = {"float16": _CONVERSION_F16, "bfloat16": _CONVERSION_BF16}.get(narrow, _CONVERSION)
-    if (narrow, width) in _INSTRUCTIONS:
-        feature, call = _INSTRUCTIONS[narrow, width]
-        conversion = _INSTRUCTION.replace("$M", feature).replace("$F", call).replace("$CONVERSION", conversion)
     masked = _NARROW_MASKED.strip("\n")
-    if size * width == 64 and width == 16:
+    if DTYPES[dtype].bytes * width == 64 and width == 16:
         masked = _NARROW_MASKED_AVX512.strip("\n").replace("$PLAIN", masked)
     quad, kind, vector = ("hi256", "int16_t", "tc_words") if own == 2 else ("qi128", "char", "tc_bytes")
     parts = {
-        "H": narrow_type(narrow), "K": narrow_name(narrow), "C": str(own * width), "D": str(own),
-        "V": vector_type(dtype, width), "N": suffix(dtype, width), "W": str(width), "B": str(size * width),
-        "X": quad, "Y": kind, "Z": vector,
+        "H": narrow_type(narrow), "K": narrow_name(narrow), "C": str(own * width), "D": str(own), "X": quad, "Y": kind, "Z": vector,
     }  # fmt: skip
+    loads = [_NARROW.strip("\n").replace("$CONVERSION", _by_instruction(narrow, width, conversion)), masked]
+    texts = ["\n".join([*loads, *([_STORE_BF16.strip("\n")] if narrow == "bfloat16" else [])])]
+    texts = [_BITS, *texts] if narrow in ("float16", "bfloat16") else texts
+    texts += [_STORE_F16.replace("$ROUNDING", _by_instruction("rounding", width, _ROUNDING))] if stores else []
+    return [_filled(text, dtype, width, **parts) for text in texts]
 
-    def filled(text: str) -> str:
-        return re.sub(r"\$([A-Z])", lambda found: parts[found[1]], text)
 
-    bits = [filled(_BITS)] if narrow in ("float16", "bfloat16") else []
-    text = _NARROW.strip("\n").replace("$CONVERSION", conversion)
-    stores = [_STORE_BF16.strip("\n")] if narrow == "bfloat16" else []
-    return [*bits, filled("\n".join([text, masked, *stores]))]
+def _by_instruction(what: str, width: int, otherwise: str) -> str:
+    """Lines of a function, with the instruction for them where a processor has one."""
+    if (what, width) not in _INSTRUCTIONS:
+        return otherwise
+    feature, statement = _INSTRUCTIONS[what, width]
+    return _INSTRUCTION.replace("$M", feature).replace("$F", statement).replace("$OTHERWISE", otherwise)
 
 
 def bfloat16_dots(width: int) -> str:
     """A function that adds the products of two pairs of bfloat16 in each lane to a float, to stand behind ``declarations``."""
-    parts = {"B": str(4 * width), "V": vector_type("float32", width), "N": suffix("float32", width)}
-    return re.sub(r"\$([A-Z])", lambda found: parts[found[1]], _DOTS_BF16.strip("\n"))
-
-
-def half_declarations(width: int, *, stores: bool) -> list[str]:
-    """Functions that load halves as floats, and one that stores floats as halves, to stand behind ``declarations`` and the conversion of a
-    single float."""
-    loads = narrow_declarations("float16", "float32", width)
-    if not stores:
-        return loads
-    feature, call = _ROUNDINGS_F16.get(width, ("", ""))
-    before = f"""#if defined({feature}) && !defined(__clang__)
-  typedef int16_t tc_words __attribute__((vector_size({2 * width})));
-  *(tc_narrow_f16$N_u *)p = (tc_narrow_f16$N){call};
-#else
-"""
-    text = _STORE_F16.strip().replace("$INSTRUCTION", before if call else "").replace("$END", "#endif\n" if call else "")
-    parts = {"N": suffix("float32", width), "V": vector_type("float32", width), "W": str(width)}
-    return [*loads, re.sub(r"\$([A-Z])", lambda found: parts[found[1]], text)]
+    return _filled(_DOTS_BF16, "float32", width)
 
 
 def rows_together(dtype: str, width: int) -> int:

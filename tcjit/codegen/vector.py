@@ -44,7 +44,7 @@ def write(emitter: GpuEmitter, mark: MarkNode) -> bool:
     with emitter.ranged(loop):
         s = emitter.mapped.scop.statement(run.statement)
         loads = [access for access, inside in guarded_accesses(s.value) if not inside and _address(emitter, access, run, loop) is not None]
-        stores = _address(emitter, Access(s.tensor, s.subscripts, dtype=s.value.dtype), run, loop) is not None
+        stores = _address(emitter, s.element, run, loop) is not None
     if not loads and not stores:
         return False
     texts = emitter.tests(*whole)
@@ -76,7 +76,7 @@ def _together(loop: For, conditions: Sequence[Condition]) -> list[Condition] | N
 def _neighbours(emitter: GpuEmitter, loop: For, run: Run, loads: Sequence[Access], stores: bool) -> None:
     s = emitter.mapped.scop.statement(run.statement)
     if source := async_copy.copied(emitter, s):
-        places = (_address(emitter, source, run, loop), _address(emitter, Access(s.tensor, s.subscripts), run, loop))
+        places = (_address(emitter, source, run, loop), _address(emitter, s.element, run, loop))
         if async_copy.write_neighbours(emitter, loop, run, places):
             return
     names: dict[str, str] = {}
@@ -98,7 +98,7 @@ def _neighbours(emitter: GpuEmitter, loop: For, run: Run, loads: Sequence[Access
             name = "tc_y"
             _array(emitter, loop, s.tensor, name)
             _element_loop(emitter, loop, emitter.printer.store(dtype, f"{name}[{loop.variable}]", value))
-        _move(emitter, loop, run, Access(s.tensor, s.subscripts, dtype=s.value.dtype), name, write=True)
+        _move(emitter, loop, run, s.element, name, write=True)
     emitter.loaded = {}
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -180,8 +180,8 @@ PADDED = (TILE_INLINE, _filled(_ROWS), _filled(_PADDED))
 @dataclass(frozen=True)
 class _Copy:
     """Elements of ``size`` bytes from ``source`` to ``target``, which moves by one with the lanes; ``step``: bytes from one row of the
-    source to the next, as C has them; ``fewer``: lanes of a loop that has no whole vector. Where one of ``inside`` is negative, it is 0
-    that is written."""
+    source to the next, as C has them; ``lanes``: elements that are written at once. Where one of ``inside`` is negative, it is 0 that is
+    written."""
 
     target: Address
     source: Address
@@ -189,16 +189,7 @@ class _Copy:
     signs: int
     size: int = WORD
     inside: tuple[Linear, ...] = ()
-    fewer: int | None = None
-
-    @property
-    def lanes(self) -> int:
-        """Elements that are written at once."""
-        return self.fewer or _lanes_of(self.size)
-
-
-def _lanes_of(size: int) -> int:
-    return min(LANES, BYTES // size)
+    lanes: int = LANES
 
 
 def write_interleaved(emitter: Emitter, loop: For) -> bool:
@@ -213,8 +204,9 @@ def write_interleaved(emitter: Emitter, loop: For) -> bool:
 
 
 def write_transposed(emitter: Emitter, rows: For) -> bool:
-    """Write a loop over neighbours in memory around one over lanes that are apart, whose words are transposed; False, and nothing
-    written, where it is none of that kind."""
+    """Write a loop over neighbours in memory around one over lanes that are apart, whose words are transposed where there is at least a
+    vector of them, and of those that are inside, with zeros before and behind these; False, and nothing written, where it is none of that
+    kind."""
     lanes = _inner(rows)
     if lanes is None:
         return False
@@ -222,32 +214,22 @@ def write_transposed(emitter: Emitter, rows: For) -> bool:
         copy = _transposed(emitter, rows, lanes)
     if copy is None:
         return False
-    if copy.inside:
-        _write_padded(emitter, rows, lanes, copy)
-        return True
-    if lanes.trips is not None:
-        _write_rows(emitter, rows, lanes, copy)
-        return True
-    with emitter.when([f"{emitter.index(lanes.upper)} - {emitter.index(lanes.lower)} >= {copy.lanes - 1}"]):
-        _write_rows(emitter, rows, lanes, copy)
-    with emitter.indented("else {"):
-        Emitter.loop(emitter, rows)
-    return True
-
-
-def _write_padded(emitter: Emitter, rows: For, lanes: For, copy: _Copy) -> None:
-    """A loop over rows around one over lanes: those that are inside are transposed where there is at least a vector of them, with zeros
-    before and behind them."""
-    with emitter.indented("{"):
-        tests = _write_ends(emitter, lanes, copy.inside)
-        with emitter.when([*tests, f"tc_last - tc_first >= {copy.lanes - 1}"]):
-            _write_rows(emitter, rows, replace(lanes, lower=Linear.of("tc_first"), upper=Linear.of("tc_last")), copy)
-            for lower, upper in ((lanes.lower, Linear.of("tc_first") - 1), (Linear.of("tc_last") + 1, lanes.upper)):
+    with emitter.indented("{") if copy.inside else nullcontext():
+        tests, whole = _write_ends(emitter, lanes, copy.inside) if copy.inside else [], lanes
+        if copy.inside:
+            whole = replace(lanes, lower=Linear.of("tc_first"), upper=Linear.of("tc_last"))
+        if whole.trips is None:
+            tests.append(f"{emitter.index(whole.upper)} - {emitter.index(whole.lower)} >= {copy.lanes - 1}")
+        with emitter.when(tests):
+            _write_rows(emitter, rows, whole, copy)
+            for lower, upper in ((lanes.lower, whole.lower - 1), (whole.upper + 1, lanes.upper)) if copy.inside else ():
                 zeros = replace(lanes, lower=lower, upper=upper)
                 with emitter.ranged(rows), emitter.iterated(rows), emitter.ranged(zeros), emitter.iterated(zeros):
                     emitter.write(f"{copy.target.written(emitter.index)} = 0;", stores=True)
-        with emitter.indented("else {"):
-            Emitter.loop(emitter, rows)
+        if tests:
+            with emitter.indented("else {"):
+                Emitter.loop(emitter, rows)
+    return True
 
 
 def _write_ends(emitter: Emitter, lanes: For, inside: tuple[Linear, ...]) -> list[str]:
@@ -397,11 +379,12 @@ def _transposed(emitter: Emitter, rows: For, lanes: For) -> _Copy | None:
     size, apart = _bytes(emitter, read), source.stride(lanes.variable)
     if source.stride(rows.variable) != moved // size or apart in (0, moved // size):
         return None
-    fewer = lanes.trips if lanes.trips is not None and lanes.trips < _lanes_of(moved) else None
-    if fewer is not None and (moved < WORD or fewer < PLACE // WORD or inside):
+    whole = min(LANES, BYTES // moved)
+    together = whole if lanes.trips is None else min(whole, lanes.trips)
+    if together < whole and (moved < WORD or together < PLACE // WORD or inside):
         return None
     step = f"{size} * ({source.step(lanes.variable)})" if apart is None else str(size * apart)
-    return _Copy(target, source, step, signs, moved, inside, fewer)
+    return _Copy(target, source, step, signs, moved, inside, together)
 
 
 def _padded(emitter: Emitter, run: Run, value: Select, rows: For, lanes: For) -> tuple[Linear, ...] | None:

@@ -12,7 +12,7 @@ from functools import partial
 
 from tcjit.codegen.loops import For, Run
 from tcjit.codegen.scope import LoopScope
-from tcjit.codegen.tile_vectors import across, combined, suffix, vector_type
+from tcjit.codegen.tile_vectors import across, combined, halved, suffix, vector_type
 from tcjit.grammar.ast import Access
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.linear import Linear
@@ -100,9 +100,5 @@ class VectorReduction:
             if self.operator == "*=":
                 masked = f"tc_blend{ending}(tc_splat{ending}({identity}), {masked}, {mask})"
             lines.append(f"{row} = {both(row, f'tc_load{ending}({source})' if left >= self.width else masked)};")
-        apart = self.vectors
-        while apart > 1:
-            half = apart // 2
-            lines += [f"tc_row{v} = {both(f'tc_row{v}', f'tc_row{apart - half + v}')};" for v in range(half)]
-            apart -= half
+        lines += halved([f"tc_row{v}" for v in range(self.vectors)], both)
         return [*lines, f"tc_sum = {scalar('tc_sum', across(self.operator, ending, 'tc_row0'))};"]

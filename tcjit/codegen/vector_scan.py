@@ -7,17 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tcjit.codegen.loops import For, Run
+from tcjit.codegen.scope import LoopScope
 from tcjit.codegen.tile_vectors import combined, suffix, vector_type
 from tcjit.grammar.ast import Access, Binary, Call, Expr
-from tcjit.grammar.dtypes import DTYPES
-from tcjit.mapping.machine import Machine
 from tcjit.mapping.scop import ScopStatement
-
-if TYPE_CHECKING:
-    from tcjit.codegen.emitter import Emitter
 
 TYPES = ("float32", "float64", "int32")
 LEAST_LANES = 4  # shifts and sums of fewer take longer than the sums themselves
@@ -69,12 +64,12 @@ class VectorScan:
         ]
 
 
-def vector_scan(emitter: Emitter, loop: For, run: Run, s: ScopStatement, machine: Machine) -> VectorScan | None:
-    """The form in vectors of a loop over a statement that reads its own result of the iteration before; None where it has none."""
+def vector_scan(scope: LoopScope, loop: For, run: Run, s: ScopStatement, width: int) -> VectorScan | None:
+    """The form in vectors of ``width`` lanes of a loop over a statement that reads its own result of the iteration before, where it has
+    one."""
     dtype, value = s.value.dtype, s.value
-    if dtype not in TYPES or loop.step != 1 or emitter.mapped.scop.tensor(s.tensor).dtype != dtype:
+    if dtype not in TYPES or loop.step != 1 or scope.mapped.scop.tensor(s.tensor).dtype != dtype:
         return None
-    width = emitter.mapped.options.vector_width or machine.lanes(DTYPES[dtype].bytes)
     if width < LEAST_LANES or (loop.trips is not None and loop.trips < 2 * width):
         return None
     match value:
@@ -84,10 +79,10 @@ def vector_scan(emitter: Emitter, loop: For, run: Run, s: ScopStatement, machine
             operator = f"{value.function}="
         case _:
             return None
-    target = emitter.target(s, run)
+    target = scope.target(s, run)
     stride = None if target is None else target.stride(loop.variable)
     if stride not in (1, -1):
         return None
-    source = emitter.operand(term, run) if isinstance(term, Access) and emitter.mapped.scop.tensor(term.tensor).dtype == dtype else None
+    source = scope.operand(term, run) if isinstance(term, Access) and scope.mapped.scop.tensor(term.tensor).dtype == dtype else None
     step = None if source is None else source.stride(loop.variable)
     return VectorScan(operator, term, dtype, width, stride == -1, step if step in (1, -1) else None)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tcjit.codegen.code_features import features
+from tcjit.codegen.profile import features
 from tcjit.grammar.infer import specialise
 from tcjit.jit import targets
 from tcjit.jit.compile import definition

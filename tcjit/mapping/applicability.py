@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tcjit.grammar.ast import Access, Def, Statement
+from tcjit.grammar.ast import Access, Def
 from tcjit.grammar.walk import walk
 
 TRAITS = ("reduction", "several", "temporary")
@@ -26,8 +26,5 @@ def traits(definition: Def) -> tuple[str, ...]:
 
 def loops(definition: Def) -> int:
     """No more loops than this can be shared: a statement's own and one over chunks, or those of a copied operand."""
-    return max((_loops(s) for s in definition.statements), default=0)
-
-
-def _loops(s: Statement) -> int:
-    return max([len(s.domain) + 1, *(len(a.subscripts) for a in walk(s.value) if isinstance(a, Access))])
+    copied = (len(part.subscripts) for s in definition.statements for part in walk(s.value) if isinstance(part, Access))
+    return max([*(len(s.domain) + 1 for s in definition.statements), *copied], default=0)

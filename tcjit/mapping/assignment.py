@@ -7,45 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 
 from tcjit.errors import MappingError
 from tcjit.grammar.affine import affine, guarded_accesses
 from tcjit.grammar.arithmetic import index
-from tcjit.grammar.ast import Access, Expr, Program, Statement
+from tcjit.grammar.ast import Access, Expr, Index, Program, Statement
+from tcjit.grammar.polynomial import number
 from tcjit.grammar.printer import show
 from tcjit.grammar.walk import walk
 from tcjit.mapping.isl import context
-from tcjit.mapping.nest.tiled_statement import TiledStatement
-from tcjit.mapping.outer_loops import OuterLoops
-from tcjit.mapping.scop import Scop, ScopStatement
+from tcjit.mapping.scop import Scop, ScopStatement, StatementForm
 from tcjit.mapping.storage import Bounds, Storage, fresh
 
 DynamicRanges = Mapping[str, tuple[Expr, Expr]]  # dimension -> lower, upper (exclusive), where they depend on dynamic sizes
 
 
 @dataclass(frozen=True)
-class Assignment:
-    """``tensor(subscripts) operator value`` over a box; the dimensions of a reduction come last."""
+class Assignment(StatementForm):
+    """A statement on its way to a scop; the dimensions of a reduction come last."""
 
-    tensor: str
-    subscripts: tuple[Expr, ...]
-    operator: str
-    value: Expr
-    bounds: Bounds
-    source: int  # number of the def's statement it came from
-    reduction: tuple[str, ...] = ()
     start: Expr | None = None  # that every result of a reduction starts from; None: from what its element holds
     dynamic: DynamicRanges = field(default_factory=dict)  # of dimensions of the def's statement; others may be among them
-    constraints: tuple[str, ...] = ()  # further affine constraints on the dimensions, in isl's words
-    fuse_outer_only: bool = False  # reads a result transposed, or parts of one: it should not share the loops before it
-    tiled: tuple[TiledStatement, ...] = ()  # nests that compute it, whose form later passes leave as it is
-    untiled: str = ""  # why a reduction has none
-    fused: bool = False  # part of the nest of a reduction before it
-    scan: str = ""  # the dimension along which a result adds to the one before it
-    scatter: str = ""  # the dimension of the results that a comparison with data picks one of for each term
-    outer: OuterLoops | None = None  # the loops that it shares with the assignments around it
 
     @property
     def results(self) -> Bounds:
@@ -87,11 +71,6 @@ class Assignment:
         """Whether it is a plain store to every element of a box that is known."""
         plain = self.operator == "=" and not (self.final or self.outer or self.start)
         return plain and not (self.empty or self.dynamic or self.constraints)
-
-    @property
-    def element(self) -> Access:
-        """What it writes, as a read of it."""
-        return Access(self.tensor, self.subscripts, dtype=self.value.dtype)
 
     def extents(self, dims: Iterable[str]) -> tuple[Expr | None, ...]:
         """Those of a temporary whose axes are these dimensions, as in ``Storage.dynamic_extents``."""
@@ -155,6 +134,15 @@ class Temporaries:
         dynamic = {name: limits for name, limits in a.dynamic.items() if name in dims}
         return Assignment(storage.name, tuple(map(index, dims)), "=", value, bounds, a.source, dynamic=dynamic)
 
+    def copy(self, a: Assignment, stem: str, value: Expr, axes: Sequence[tuple[Index, int, Expr | None]]) -> Assignment:
+        """An assignment of a value to a new temporary with an axis for each of some indices, from 0 to an extent, which may depend on
+        dynamic sizes."""
+        extents = tuple(extent for _, _, extent in axes)
+        storage = self.add(a.source, stem, value.dtype, [size for _, size, _ in axes], extents if any(extents) else ())
+        bounds = tuple((own.name, 0, size) for own, size, _ in axes)
+        dynamic = {own.name: (number(0), extent) for own, _, extent in axes if extent is not None}
+        return Assignment(storage.name, tuple(own for own, _, _ in axes), "=", value, bounds, a.source, dynamic=dynamic)
+
     @contextmanager
     def trial(self) -> Iterator[None]:
         """What is added inside is forgotten behind it."""
@@ -195,7 +183,4 @@ def to_statement(name: str, a: Assignment, values: Mapping[str, int]) -> ScopSta
     """An assignment as isl knows it; where a reduction starts is not part of it."""
     dynamic = [(dim, *a.dynamic[dim]) for dim, _, _ in a.bounds if dim in a.dynamic]
     limits = tuple((dim, str(affine(lower, values)), str(affine(upper, values))) for dim, lower, upper in dynamic)
-    return ScopStatement(
-        name, a.tensor, a.subscripts, a.operator, a.value, a.bounds, a.reduction, a.constraints, a.source, limits, a.fuse_outer_only,
-        a.tiled, a.untiled, a.fused, a.scan, a.scatter, a.outer,
-    )  # fmt: skip
+    return ScopStatement(**{one.name: getattr(a, one.name) for one in fields(StatementForm)}, name=name, dynamic_bounds=limits)

@@ -7,9 +7,10 @@ are the same bit for bit.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 
 from tcjit.grammar.ast import Binary, Expr, Select
+from tcjit.grammar.linear import Linear, Ranges, limits
 from tcjit.grammar.walk import rebuild, walk
 from tcjit.mapping.reduction import is_product
 from tcjit.mapping.storage import Bounds
@@ -17,6 +18,14 @@ from tcjit.mapping.strides import affine_form
 
 MOST_CASES = 4  # parts of a sum: every one is code of its own
 MOST_JOINED = 32  # parts of an assignment: every one is a statement to schedule
+COMPARISONS = {
+    "<": lambda least, most: (most < 0, least >= 0),
+    "<=": lambda least, most: (most <= 0, least > 0),
+    ">": lambda least, most: (least > 0, most <= 0),
+    ">=": lambda least, most: (least >= 0, most < 0),
+    "==": lambda least, most: (least == most == 0, most < 0 or least > 0),
+    "!=": lambda least, most: (most < 0 or least > 0, least == most == 0),
+}  # of a difference with 0: whether it holds for all values between two, and whether for none
 
 
 def cases(value: Expr, left: Bounds, values: Mapping[str, int], moving: Container[str] = ()) -> list[tuple[Bounds, Expr]]:
@@ -67,36 +76,55 @@ def _cut(value: Expr, box: Bounds, name: str, cuts: Iterable[int], values: Mappi
     return made
 
 
-def _form(condition: Expr, name: str, values: Mapping[str, int]) -> tuple[str, int, int] | None:
-    """``factor * name + constant`` and its comparison with 0."""
-    if not isinstance(condition, Binary) or condition.op not in ("<", ">", "<=", ">="):
+def difference(comparison: Expr, values: Mapping[str, int]) -> Linear | None:
+    """What a comparison of sums of indices compares with 0; None for any other."""
+    if not isinstance(comparison, Binary) or comparison.op not in COMPARISONS:
         return None
-    left, right = affine_form(condition.left, values), affine_form(condition.right, values)
+    left, right = affine_form(comparison.left, values), affine_form(comparison.right, values)
     if left is None or right is None:
         return None
-    factors = {d: f for d in {**left[0], **right[0]} if (f := left[0].get(d, 0) - right[0].get(d, 0))}
-    return (condition.op, factors[name], left[1] - right[1]) if list(factors) == [name] and abs(factors[name]) == 1 else None
+    found = Linear.of(left[1] - right[1])
+    for sign, form in ((1, left[0]), (-1, right[0])):
+        for dim, factor in form.items():
+            found = found + Linear.of(dim).times(sign * factor)
+    return found
 
 
-def _holds(form: tuple[str, int, int], at: int) -> bool:
-    op, factor, constant = form
-    value = factor * at + constant
-    return {"<": value < 0, ">": value > 0, "<=": value <= 0, ">=": value >= 0}[op]
+def truth(comparison: Expr, form: Linear, ranges: Ranges) -> bool | None:
+    """Whether a comparison of a difference holds for all values in some ranges, or for none."""
+    assert isinstance(comparison, Binary)
+    reach = limits(form, ranges)
+    if reach is None:
+        return None
+    always, never = COMPARISONS[comparison.op](*reach)
+    return True if always else False if never else None
+
+
+def changes(comparison: Expr, form: Linear, variable: str) -> Iterator[int]:
+    """The values of a variable at which a comparison differs from what it is just before."""
+    step = form.coefficient(variable)
+    near = -form.constant // step if step else 0  # where both sides are equal, or just before
+    for at in range(near, near + 3) if step else ():
+        if truth(comparison, form, {variable: (at, at)}) != truth(comparison, form, {variable: (at - 1, at - 1)}):
+            yield at
+
+
+def _form(condition: Expr, name: str, values: Mapping[str, int]) -> Linear | None:
+    """The difference of an inequality that one index decides, which changes it by one."""
+    form = difference(condition, values)
+    alone = form is not None and form.variables == {name} and form.coefficient(name) in (-1, 1)
+    return form if alone and isinstance(condition, Binary) and condition.op not in ("==", "!=") else None
 
 
 def _change(condition: Expr, name: str, values: Mapping[str, int]) -> int | None:
     """The first value of an index at which a condition differs from what it is just before."""
     form = _form(condition, name, values)
-    if form is None:
-        return None
-    near = -form[2] * form[1]  # where the two sides are equal
-    return next((at for at in (near, near + 1) if _holds(form, at) != _holds(form, at - 1)), None)
+    return None if form is None else next(changes(condition, form, name), None)
 
 
 def _decided(value: Expr, name: str, least: int, beyond: int, values: Mapping[str, int]) -> Expr:
     """The value with every choice made that depends on one index alone and is the same between two of its values."""
     if isinstance(value, Select) and (form := _form(value.condition, name, values)) is not None:
-        change = _change(value.condition, name, values)
-        if change is None or not least < change < beyond:
-            return _decided(value.then if _holds(form, least) else value.other, name, least, beyond, values)
+        if (holds := truth(value.condition, form, {name: (least, beyond - 1)})) is not None:
+            return _decided(value.then if holds else value.other, name, least, beyond, values)
     return rebuild(value, lambda child: _decided(child, name, least, beyond, values))

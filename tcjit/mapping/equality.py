@@ -62,14 +62,11 @@ def equality(a: Assignment, index: str, values: Mapping[str, int]) -> Equality |
     return None
 
 
-def conjunction(conditions: Sequence[Expr]) -> Expr:
-    """All of some conditions, at least one, evaluated from the left."""
-    return reduce(lambda left, right: Binary("&&", left, right, dtype="bool"), conditions)
-
-
 def where(conditions: Sequence[Expr], then: Expr, other: Expr) -> Expr:
-    """``then`` where all of the conditions hold."""
-    return Select(conjunction(conditions), then, other, dtype=then.dtype) if conditions else then
+    """``then`` where all of the conditions hold, evaluated from the left."""
+    if not conditions:
+        return then
+    return Select(reduce(lambda left, right: Binary("&&", left, right, dtype="bool"), conditions), then, other, dtype=then.dtype)
 
 
 def reads_inside(before: Assignments, a: Assignment) -> bool:

@@ -28,4 +28,4 @@ def _assignment(program: Program, number: int) -> Assignment:
     ranges = program.ranges[number] if program.ranges else ()
     dynamic = {r.index: limits for r, limits in zip(s.domain, ranges) if limits is not None}
     start = identity(s.operator, program.definition.tensor(s.tensor).dtype) if s.operator != "=" and s.initialise else None
-    return Assignment(s.tensor, s.subscripts, s.operator, s.value, bounds, number, s.reduction, start, dynamic)
+    return Assignment(s.tensor, s.subscripts, s.operator, s.value, bounds, number, s.reduction, start=start, dynamic=dynamic)

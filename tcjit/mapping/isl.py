@@ -5,7 +5,7 @@ isl objects never mix contexts, so everything is read through the context of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import islpy as isl
 
@@ -89,15 +89,6 @@ def names(union: isl.UnionSet) -> tuple[str, ...]:
     return tuple(str(s.get_tuple_name()) for s in sets(union))
 
 
-def restrict(union: isl.UnionMap, wanted: Callable[[str, str], bool]) -> isl.UnionMap:
-    """The maps whose domain and range tuple names are wanted."""
-    result = isl.UnionMap.read_from_str(union.get_ctx(), "{ }")
-    for piece in maps(union):
-        if wanted(piece.get_tuple_name(isl.dim_type.in_), piece.get_tuple_name(isl.dim_type.out)):
-            result = result.union(piece.to_union_map())
-    return result
-
-
 def stack(ctx: isl.Context, members: list[isl.UnionPwAff]) -> isl.MultiUnionPwAff:
     """A partial schedule from its members, outermost first."""
     listed = isl.UnionPwAffList.from_union_pw_aff(members[0])
@@ -110,21 +101,6 @@ def member(ctx: isl.Context, expressions: dict[str, tuple[tuple[str, ...], str]]
     """One schedule dimension: statement -> (its dims, text of the expression)."""
     parts = [f"{name}[{', '.join(dims)}] -> [({text})]" for name, (dims, text) in expressions.items()]
     return isl.UnionPwAff.read_from_str(ctx, parameters + "{ " + "; ".join(parts) + " }")
-
-
-def schedule_text(schedule: isl.Schedule) -> str:
-    """A schedule tree as indented text; ``schedule_from_text`` reads it back."""
-    printer = isl.Printer.to_str(schedule.get_ctx())
-    # 0 is ISL_YAML_STYLE_BLOCK: one node a line
-    printer = printer.set_yaml_style(0).print_schedule(schedule)
-    return str(printer.get_str())
-
-
-def schedule_from_text(ctx: isl.Context, text: str) -> isl.Schedule:
-    try:
-        return isl.Schedule.read_from_str(ctx, text)
-    except isl.Error as error:
-        raise MappingError(f"not a schedule tree: {error}") from None
 
 
 def descendants(node: isl.ScheduleNode) -> Iterator[isl.ScheduleNode]:

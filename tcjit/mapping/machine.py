@@ -31,25 +31,6 @@ class Machine:
 BASELINE = Machine()
 
 
-def vector_cover(extent: int, width: int) -> list[tuple[int, int]]:
-    """(start, lanes) of the registers that cover a stretch of lanes: full ones, then a smaller one for the rest.
-
-    A rest that no single register fits gets one that overlaps its neighbour: both compute the same values there.
-
-    >>> vector_cover(26, 16), vector_cover(24, 16), vector_cover(7, 16)
-    ([(0, 16), (10, 16)], [(0, 16), (16, 8)], [(0, 4), (3, 4)])
-    """
-    while width > max(1, extent):
-        width //= 2
-    count, rest = divmod(extent, width)
-    registers = [(number * width, width) for number in range(count)]
-    if rest.bit_count() == 1:
-        registers.append((count * width, rest))
-    elif rest:
-        registers.append((extent - width, width))
-    return registers
-
-
 BUFFER_REGISTERS = 160  # 32-bit words of the buffers that one thread of a GPU keeps in registers, all together
 
 

@@ -5,6 +5,7 @@ isl holds a mark as a name; ``parse`` and ``str`` are the only places that know 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cache
@@ -17,12 +18,19 @@ _ARGUMENTS: dict[Any, Callable[[str], Any]] = {
     "int": int, "str": str, "tuple[int, ...]": lambda text: tuple(map(int, text.split("x"))),
 }  # fmt: skip
 
+BY_WORD: dict[str, type[Mark]] = {}  # the kinds of marks, those of a CPU first
+
 
 @dataclass(frozen=True)
 class Mark:
-    """A mark; ``word`` begins its text, and the text of its argument follows, if it has one."""
+    """A mark; ``word``, its class's name unless that says otherwise, begins its text, and that of its argument follows, if it has one."""
 
     word: ClassVar[str] = ""
+
+    def __init_subclass__(cls) -> None:
+        cls.word = vars(cls).get("word", re.sub(r"\B([A-Z])", r"_\1", cls.__name__).lower())
+        if not cls.__name__.startswith("_"):
+            BY_WORD[cls.word] = cls
 
     @classmethod
     def of(cls, argument: str) -> Mark:
@@ -47,32 +55,22 @@ class _Numbered(Mark):
 # ---------------------------------------------------------------- CPU
 
 
-@dataclass(frozen=True)
 class Parallel(Mark):
     """Tile loops that the threads of a CPU share."""
 
-    word = "parallel"
 
-
-@dataclass(frozen=True)
 class TileLoops(Mark):
     """A band over tiles."""
 
-    word = "tile_loops"
 
-
-@dataclass(frozen=True)
 class Tile(_Numbered):
     """One tile, with its private buffers; the number tells tiles of different loops apart."""
-
-    word = "tile"
 
 
 @dataclass(frozen=True)
 class Accumulators(Mark):
     """The register tile of a tiled statement: its accumulators live below."""
 
-    word = "accumulators"
     statement: str
 
     def __post_init__(self) -> None:
@@ -80,52 +78,33 @@ class Accumulators(Mark):
             raise ValueError("accumulators of no statement")
 
 
-@dataclass(frozen=True)
 class Scan(Mark):
     """A loop in which each result adds to the one before it, which stays in a register."""
 
-    word = "scan"
 
-
-@dataclass(frozen=True)
 class Scatter(Mark):
     """A loop of which a comparison with data picks at most one iteration."""
 
-    word = "scatter"
 
-
-@dataclass(frozen=True)
 class Simd(Mark):
     """A loop that runs in vector lanes."""
 
-    word = "simd"
 
-
-@dataclass(frozen=True)
 class RowPass(Mark):
     """One pass over a row in vector lanes: statements for each of its points, sums and extrema of them in accumulators."""
-
-    word = "row_pass"
 
 
 # ---------------------------------------------------------------- GPU
 
 
-@dataclass(frozen=True)
 class Launch(_Numbered):
     """A kernel: one launch of a grid of blocks."""
 
-    word = "launch"
 
-
-@dataclass(frozen=True)
 class Grid(Mark):
     """A band whose members are the numbers of a block along the grid."""
 
-    word = "grid"
 
-
-@dataclass(frozen=True)
 class GridBlock(_Numbered):
     """What one block of a launch does, with its buffers."""
 
@@ -136,7 +115,6 @@ class GridBlock(_Numbered):
 class Threads(Mark):
     """A band whose members are the digits of the thread's number in a mixed radix, the last one counting fastest."""
 
-    word = "threads"
     radices: tuple[int, ...]
 
     def __post_init__(self) -> None:
@@ -148,7 +126,6 @@ class Threads(Mark):
 class Sync(Mark):
     """What runs behind a barrier of the ``block``, or of a ``warp``."""
 
-    word = "sync"
     scope: str
 
     def __post_init__(self) -> None:
@@ -156,54 +133,32 @@ class Sync(Mark):
             raise ValueError(f"no scope of a barrier: {self.scope}")
 
 
-@dataclass(frozen=True)
 class WaitGroup(_Numbered):
     """What runs once all asynchronous copies have arrived, but those of the last ``number`` iterations of the loop above."""
 
-    word = "wait_group"
 
-
-@dataclass(frozen=True)
 class Reduce(Mark):
     """Threads whose numbers differ in the last digit only combine one value each."""
 
-    word = "reduce"
 
-
-@dataclass(frozen=True)
 class Mma(Mark):
     """Each warp computes its part of a product on tensor cores."""
 
-    word = "mma"
 
-
-@dataclass(frozen=True)
 class AsyncCopy(Mark):
     """Copies to shared memory that a thread does not wait for."""
 
-    word = "async_copy"
 
-
-@dataclass(frozen=True)
 class Unroll(Mark):
     """Loops that are unrolled."""
 
-    word = "unroll"
 
-
-@dataclass(frozen=True)
 class Vector(Mark):
     """A loop over neighbours that a thread reads or writes at once."""
-
-    word = "vector"
 
 
 Collective = Reduce | Mma | AsyncCopy  # stands directly above ``Threads``, at most one of them: what the threads do together
 Inner = Unroll | Vector  # may stand below ``Threads``: how a loop of one thread is printed
-
-CPU = (Parallel, TileLoops, Tile, Accumulators, Scan, Scatter, Simd, RowPass)
-GPU = (Launch, Grid, GridBlock, Threads, Sync, WaitGroup, Reduce, Mma, AsyncCopy, Unroll, Vector)
-_BY_WORD: dict[str, type[Mark]] = {kind.word: kind for kind in (*CPU, *GPU)}
 
 
 @cache
@@ -215,7 +170,7 @@ def parse(text: str) -> Mark:
     """
     word, _, argument = text.partition(" ")
     try:
-        mark = _BY_WORD[word].of(argument)
+        mark = BY_WORD[word].of(argument)
     except (KeyError, ValueError):
         mark = None
     if mark is None or str(mark) != text:

@@ -34,12 +34,9 @@ ALIASES = {
 RETIRED = {"nest": True, **dict.fromkeys(("vector_dim", "lane", "unroll", "outer_loop", "outer", "accumulators", "sums"), 0)}
 
 
-def _option(
-    default: Any, meaning: str, *, choices: tuple[Any, ...], targets: tuple[str, ...], needs: str = ""
-) -> Any:
+def _option(default: Any, meaning: str, *, choices: tuple[Any, ...], targets: tuple[str, ...], needs: str = "") -> Any:
     """``needs`` names the trait without which a def is mapped alike whatever the field says."""
-    metadata = {"meaning": meaning, "choices": choices, "targets": targets, "needs": needs}
-    return field(default=default, metadata=metadata)
+    return field(default=default, metadata={"meaning": meaning, "choices": choices, "targets": targets, "needs": needs})
 
 
 def _current(values: Mapping[str, Any], stacklevel: int, *, renamed: bool = True) -> dict[str, Any]:

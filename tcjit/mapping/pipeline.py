@@ -25,7 +25,6 @@ from tcjit.mapping.machine import BASELINE, Device, Machine
 from tcjit.mapping.marks import Launch, Tile
 from tcjit.mapping.nest.tile_tree import tile_tree
 from tcjit.mapping.options import Options
-from tcjit.mapping.outer_tree import outer_tree
 from tcjit.mapping.passes.allocate import allocate
 from tcjit.mapping.passes.chunk_reductions import chunk_reductions
 from tcjit.mapping.passes.combine_in_blocks import combine_in_blocks
@@ -248,7 +247,7 @@ class _CpuMapping:
         self.slices += contract_slices(self.scop, statements, mark)
         iterations = max(prod(s.extent(dim) for dim in s.outer.dims) for s in statements if s.outer)
         self.slots = max(self.slots, min(self.machine.threads, iterations)) if parallel else 1
-        return outer_tree(part, inside, mark, parallel=parallel)
+        return trees.outer_tree(part, inside, mark, parallel=parallel)
 
     def in_order(self, statements: tuple[ScopStatement, ...], options: Options) -> isl.Schedule:
         """The tree of some statements: those of different kinds follow one another in the order of the program."""

@@ -100,7 +100,7 @@ def _together(scop: Scop, group: Group, machine: Machine) -> int:
     row: dict[str, int] = {}  # bytes of each tensor
     for s in statements:
         for access in accesses(s):
-            used = {name for sub in access.subscripts for name in names(sub)}
+            used = set(names(access))
             if column[s.name] in used:
                 swept = prod(s.extent(dim) for dim in group.rest(scop, s.name) if dim in used) * DTYPES[access.dtype].bytes
                 row[access.tensor] = max(row.get(access.tensor, 0), swept)

@@ -92,11 +92,8 @@ def _arithmetic(expr: Expr, guards: Guards, values: Mapping[str, int]) -> list[G
     if isinstance(expr, Select):
         text = condition(expr.condition, values)
         if text is not None:
-            return [
-                found
-                for arm, holds in ((expr.then, True), (expr.other, False))
-                for found in _arithmetic(arm, (*guards, (text, holds)), values)
-            ]
+            then, other = (_arithmetic(arm, (*guards, (text, holds)), values) for arm, holds in ((expr.then, True), (expr.other, False)))
+            return then + other
         arms = (_arithmetic(arm, guards, values) for arm in (expr.then, expr.other))
         return _arithmetic(expr.condition, guards, values) + max(arms, key=len)
     found = [one for child in children(expr) for one in _arithmetic(child, guards, values)]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import prod
 
 import islpy as isl
 
@@ -21,21 +22,20 @@ DynamicBounds = tuple[tuple[str, str, str], ...]
 
 
 @dataclass(frozen=True)
-class ScopStatement:
-    """``tensor(subscripts) operator value`` for every point of a box; ``operator`` is ``=`` or a reduction's."""
+class StatementForm:
+    """``tensor(subscripts) operator value`` for every point of a box, as an ``Assignment`` and a ``ScopStatement`` have it; ``operator`` is
+    ``=`` or a reduction's."""
 
-    name: str
     tensor: str
     subscripts: tuple[Expr, ...]
     operator: str
     value: Expr
     bounds: Bounds  # dimension, lower, upper (exclusive)
+    source: int  # number of the def's statement it came from
     reduction: tuple[str, ...] = ()  # dimensions along which instances may be reordered
-    constraints: tuple[str, ...] = ()  # further affine constraints on the dimensions
-    source: int = 0  # number of the def's statement it came from
-    dynamic_bounds: DynamicBounds = ()  # of the dimensions whose bounds depend on dynamic sizes
+    constraints: tuple[str, ...] = ()  # further affine constraints on the dimensions, in isl's words
     fuse_outer_only: bool = False  # reads a result transposed, or parts of one: sharing all loops would cost more than it brings
-    tiled: tuple[TiledStatement, ...] = ()  # what computes it, where it is a reduction that nests compute; its start is part of them
+    tiled: tuple[TiledStatement, ...] = ()  # nests that compute a reduction, its start among them: passes leave its form as it is
     untiled: str = ""  # why a reduction has none
     fused: bool = False  # computed by the nest of a reduction before it
     scan: str = ""  # the dimension along which a result adds to the one before it
@@ -45,6 +45,19 @@ class ScopStatement:
     @property
     def dims(self) -> tuple[str, ...]:
         return tuple(name for name, _, _ in self.bounds)
+
+    @property
+    def element(self) -> Access:
+        """What it writes, as a read of it."""
+        return Access(self.tensor, self.subscripts, dtype=self.value.dtype)
+
+
+@dataclass(frozen=True)
+class ScopStatement(StatementForm):
+    """A statement as isl knows it."""
+
+    name: str = field(kw_only=True)
+    dynamic_bounds: DynamicBounds = ()  # of the dimensions whose bounds depend on dynamic sizes
 
     @property
     def isl_dims(self) -> tuple[str, ...]:
@@ -63,10 +76,7 @@ class ScopStatement:
 
     @property
     def points(self) -> int:
-        total = 1
-        for _, lower, upper in self.bounds:
-            total *= upper - lower
-        return total
+        return prod(upper - lower for _, lower, upper in self.bounds)
 
     @property
     def facts(self) -> list[str]:
@@ -80,7 +90,7 @@ class ScopStatement:
     def reads(self) -> Iterator[tuple[Access, tuple[tuple[Expr, bool], ...]]]:
         """Every read with the conditions under which it happens, that of the updated element included."""
         if self.operator != "=":
-            yield Access(self.tensor, self.subscripts, dtype=self.value.dtype), ()
+            yield self.element, ()
         yield from guarded_accesses(self.value)
         yield from dict.fromkeys((access, ()) for tiled in self.tiled for access in tiled.statement.start_reads)
         for subscript in self.subscripts:

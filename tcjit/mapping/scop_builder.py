@@ -70,9 +70,8 @@ class ScopBuilder:
         name = fresh(f"{kind}{len(self.statements)}", set(self.statements))
         same = {name for name, lower, upper in like.bounds if (name, lower, upper) in bounds}
         dynamic_bounds += tuple(bound for bound in like.dynamic_bounds if bound[0] in same)
-        self.statements[name] = ScopStatement(
-            name, tensor, tuple(subscripts), operator, value, bounds, reduction, constraints, like.source, dynamic_bounds
-        )
+        form = tensor, tuple(subscripts), operator, value, bounds, like.source, reduction, constraints
+        self.statements[name] = ScopStatement(*form, name=name, dynamic_bounds=dynamic_bounds)
         return name
 
     def change(self, name: str, change: Callable[[Access], Access]) -> None:

@@ -138,13 +138,3 @@ class ThreadSlice:
     steps: tuple[int, ...]
     least: int
     elements: int
-
-
-def folded(tensor: str, mark: Mark, base: tuple[int, ...], sizes: tuple[int, ...], space: str = "thread") -> Buffer:
-    """A row-major buffer of ``sizes`` elements, each subscript taken modulo its size from ``base`` on."""
-    axes: list[Axis] = []
-    step = 1
-    for start, size in reversed(list(zip(base, sizes, strict=True))):
-        axes.insert(0, Axis(start, ((1, size, step),)))
-        step *= size
-    return Buffer(tensor, mark, space, tuple(axes), step)

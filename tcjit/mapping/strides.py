@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from math import prod
 
-from tcjit.grammar.ast import Access, Expr, Index
-from tcjit.grammar.polynomial import integer, names
+from tcjit.grammar.affine import linear
+from tcjit.grammar.ast import Access, Expr
+from tcjit.grammar.polynomial import names
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.storage import Bounds, Storage
 
@@ -21,27 +22,11 @@ def involves(subscript: Expr, dim: str) -> bool:
 
 def affine_form(subscript: Expr, values: Mapping[str, int]) -> tuple[dict[str, int], int] | None:
     """The integer coefficient of every index, and the constant; None where it is not a plain sum."""
-    value = integer(subscript, values)
-    if value is None:
+    form = linear(subscript, values)
+    if form is None or not isinstance(form[1], int):
         return None
-    if isinstance(value, int):
-        return {}, value
-    found: dict[str, int] = {}
-    constant = 0
-    for monomial, factor in value.terms.items():
-        if not monomial:
-            constant = factor
-        elif len(monomial) == 1 and isinstance(monomial[0], Index):
-            found[monomial[0].name] = factor
-        else:
-            return None
-    return found, constant
-
-
-def coefficients(subscript: Expr, values: Mapping[str, int]) -> dict[str, int] | None:
-    """The coefficients alone."""
-    form = affine_form(subscript, values)
-    return None if form is None else form[0]
+    known = {name: factor for name, factor in form[0].items() if isinstance(factor, int)}
+    return (known, form[1]) if len(known) == len(form[0]) else None
 
 
 def stride(scop: Scop, access: Access, dim: str) -> int | None:
@@ -55,10 +40,10 @@ def stride_in(storage: Storage, subscripts: tuple[Expr, ...], dim: str, values: 
     for subscript, step in zip(subscripts, storage.strides, strict=True):
         if not involves(subscript, dim):
             continue
-        factors = coefficients(subscript, values)
-        if factors is None or step is None:
+        form = affine_form(subscript, values)
+        if form is None or step is None:
             return None
-        total += factors.get(dim, 0) * step
+        total += form[0].get(dim, 0) * step
     return total
 
 
@@ -75,7 +60,7 @@ def moves_as_one(scop: Scop, access: Access, outer: str, inner: str, extent: int
 
 def accesses(s: ScopStatement) -> list[Access]:
     """The write of a statement and all its reads."""
-    return [Access(s.tensor, s.subscripts, dtype=s.value.dtype), *(access for access, _ in s.reads())]
+    return [s.element, *(access for access, _ in s.reads())]
 
 
 def fits_block(extents: Mapping[str, int], found: Iterable[Access], step: Callable[[Access, str], int | None]) -> bool:

@@ -8,14 +8,27 @@ from typing import cast
 
 import islpy as isl
 
-from tcjit.mapping.isl import identifier, member, names, schedule_from_text, schedule_text, stack, union_set
-from tcjit.mapping.marks import Mark, parse
+from tcjit.errors import MappingError
+from tcjit.grammar.affine import isl_name
+from tcjit.mapping.isl import identifier, member, names, stack, union_set
+from tcjit.mapping.marks import Mark, Parallel, TileLoops, parse
+from tcjit.mapping.nest.tiled_statement import KINDS
 from tcjit.mapping.scop import Scop, ScopStatement
 
-show = schedule_text
-read = schedule_from_text
-
 KIND = isl.schedule_node_type
+
+
+def show(schedule: isl.Schedule) -> str:
+    """A schedule tree as indented text, which ``read`` reads back."""
+    # 0 is ISL_YAML_STYLE_BLOCK: one node a line
+    return str(isl.Printer.to_str(schedule.get_ctx()).set_yaml_style(0).print_schedule(schedule).get_str())
+
+
+def read(ctx: isl.Context, text: str) -> isl.Schedule:
+    try:
+        return isl.Schedule.read_from_str(ctx, text)
+    except isl.Error as error:
+        raise MappingError(f"not a schedule tree: {error}") from None
 
 
 def kind(node: isl.ScheduleNode) -> isl.schedule_node_type:
@@ -105,3 +118,25 @@ def insert_sequence(
 def filters(scop: Scop, parts: Iterable[Iterable[str]]) -> list[isl.UnionSet]:
     """All instances of some statements, for each part."""
     return [union_set(scop.ctx, [scop.statement(name).tuple_text for name in part]) for part in parts]
+
+
+def outer_tree(scop: Scop, inside: isl.Schedule, mark: Mark, *, parallel: bool) -> isl.Schedule:
+    """The tree ``inside`` under the outer loops of a scop whose statements share them; ``mark`` stands above one iteration."""
+    levels: list[dict[str, tuple[tuple[str, ...], str]]] = []
+    depth = max(len(s.outer.dims) for s in scop.statements if s.outer)
+    for level in range(depth):
+        values: dict[str, tuple[tuple[str, ...], str]] = {}
+        for s in scop.statements:
+            assert s.outer is not None
+            if not s.tiled and not s.fused:
+                values[s.name] = s.isl_dims, isl_name(s.outer.dims[level])
+            for tiled in s.tiled:
+                digits, count = tiled.tiles.digits, tiled.nest.accumulated(tiled.statement)
+                for kind in KINDS:
+                    own = digits if kind in ("full", "partial") else digits[:count]
+                    values[tiled.tile_statement(kind)] = own, own[level]
+        levels.append(values)
+    loops = stack(scop.ctx, [member(scop.ctx, level) for level in levels])
+    node = insert_mark(inside.get_root().child(0), mark).insert_partial_schedule(loops)
+    node = insert_mark(node, TileLoops())
+    return (insert_mark(node, Parallel()) if parallel else node).get_schedule()

@@ -184,8 +184,8 @@ class _ValueFlow:
         if (new.bounds, new.constraints) != (old.bounds, old.constraints):
             self._grown(old, new)
             new = replace(new, bounds=old.bounds, constraints=old.constraints)
-        written, writes = self._relation(self.before, old, _target(old)), self._relation(self.after, new, _target(new))
-        exact = _is_affine(self.after, _target(new))
+        written, writes = self._relation(self.before, old, old.element), self._relation(self.after, new, new.element)
+        exact = _is_affine(self.after, new.element)
         if exact and not self._stands_for(new.tensor, writes, written):
             self._fail(new, f"it writes another element of {old.tensor}")
         if any(not p.owed.is_disjoint(written.range()) for t, p in self.parts.items() if self.root[t] == old.tensor):
@@ -310,9 +310,9 @@ class _ValueFlow:
         parts.used, parts.owed, parts.base = self._none(s.value.tensor), self._none(self.root[s.value.tensor]), {}
 
     def _write(self, s: ScopStatement) -> isl.Map:
-        if self.after.tensor(s.tensor).role == "input" or not _is_affine(self.after, _target(s)):
+        if self.after.tensor(s.tensor).role == "input" or not _is_affine(self.after, s.element):
             self._fail(s, f"it may not write {s.tensor}")
-        return self._relation(self.after, s, _target(s))
+        return self._relation(self.after, s, s.element)
 
     def _matches(self, s: ScopStatement, writes: isl.Map, reads: isl.Map, source: str) -> None:
         """What a statement writes and what it reads stand for the same element, everywhere."""
@@ -343,10 +343,6 @@ class _ValueFlow:
         raise VerifyError(f"lowering: {s.name}: {why}", hint="report this: the program is fine, the mapping is not")
 
 
-def _target(s: ScopStatement) -> Access:
-    return Access(s.tensor, s.subscripts)
-
-
 def _reads(s: ScopStatement) -> Iterator[tuple[Access, tuple[Guard, ...]]]:
     """The accesses of the value and of the subscripts; that of an updated element is not among them."""
     for part in (s.value, *s.subscripts):
@@ -365,4 +361,4 @@ def _shape(scop: Scop, s: ScopStatement) -> tuple[Expr, Expr]:
             return Access("", (), dtype=expr.dtype)
         return rebuild(expr, visit)
 
-    return visit(_target(s)), visit(s.value)
+    return visit(s.element), visit(s.value)

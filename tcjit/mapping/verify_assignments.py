@@ -21,11 +21,10 @@ from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index, Select
 from tcjit.grammar.dtypes import DTYPES, holds
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import children, rebuild, same_node, wide_factors, with_index, with_indices, with_names
-from tcjit.mapping.assignment import Assignment, Assignments, to_scop, to_statement
-from tcjit.mapping.isl import images, points
+from tcjit.mapping.assignment import Assignment, Assignments
 from tcjit.mapping.nest.restrict import is_chosen
 from tcjit.mapping.reduction import identity
-from tcjit.mapping.verify_overlapped import OverlappedTiles
+from tcjit.mapping.verify_overlapped import Instances, OverlappedTiles
 
 
 def verify_assignments(rule: str, before: Assignments, after: Assignments) -> None:
@@ -44,13 +43,12 @@ def verify_assignments(rule: str, before: Assignments, after: Assignments) -> No
                 raise VerifyError(f"{rule}: statement {old.source + 1} of {before.program.definition.name}: {wrong}", hint=hint)
 
 
-class _Replacement:
+class _Replacement(Instances):
     """The rules; each returns what is wrong, nothing where all is well."""
 
     def __init__(self, before: Assignments, after: Assignments) -> None:
-        self.scop = to_scop(before)
+        super().__init__(before)
         self.programs = before, after
-        self.values = before.values
         self.program = after.assignments
         self.before = {storage.name: storage for storage in before.tensors}
         self.after = {storage.name: storage for storage in after.tensors}
@@ -74,7 +72,7 @@ class _Replacement:
 
     @cached_property
     def tiles(self) -> OverlappedTiles:
-        return OverlappedTiles(*self.programs, self.scop)
+        return OverlappedTiles(*self.programs)
 
     # ------------------------------------------------------------ rules
 
@@ -129,7 +127,7 @@ class _Replacement:
             plain = a.operator == "=" and not a.constraints and tensors[a.tensor].dtype == a.value.dtype
             pairs = zip(a.subscripts, value.subscripts, strict=True)
             read = {own.name: other.name for own, other in pairs if isinstance(own, Index) and isinstance(other, Index)}
-            whole = set(read) == set(_dims(a)) and len(read) == len(a.subscripts)
+            whole = set(read) == set(a.dims) and len(read) == len(a.subscripts)
             fits = all(ranges.get(name) == _ranges(a)[dim] for dim, name in read.items())
             if not (plain and whole and fits) or changed & a.inputs:
                 return value
@@ -139,7 +137,7 @@ class _Replacement:
 
     def blocked(self, old: Assignment, new: Sequence[Assignment]) -> str:
         """Loops over whole blocks of a dimension, and over the points of one, in the place of a loop: the same instances."""
-        if len(new) != 1 or new[0].outer is None or not set(new[0].outer.dims) <= set(_dims(new[0])):
+        if len(new) != 1 or new[0].outer is None or not set(new[0].outer.dims) <= set(new[0].dims):
             return "it shares loops that it does not have"
         a = replace(new[0], outer=None)
         ranges = {name: (lower, upper) for name, lower, upper in old.bounds}
@@ -185,7 +183,7 @@ class _Replacement:
     def parted(self, old: Assignment, new: Sequence[Assignment]) -> str:
         """Parts of the iteration domain, in each the value that it has there."""
         for part in new:
-            if replace(part, bounds=old.bounds, value=old.value) != old or _dims(part) != _dims(old) or part.terms != old.terms:
+            if replace(part, bounds=old.bounds, value=old.value) != old or part.dims != old.dims or part.terms != old.terms:
                 return "more than domain and value changed"
             if not self.agree(old.value, part.value, self.instances(part), part):
                 return "a part has another value"
@@ -206,7 +204,7 @@ class _Replacement:
         accumulate, combine = new[0], new[-1]
         chunk, lower, count = accumulate.bounds[0]
         storage, target = self.after[accumulate.tensor], self.before[old.tensor]
-        if accumulate.tensor in self.before or storage.role != "temporary" or storage.dtype != target.dtype or chunk in _dims(old):
+        if accumulate.tensor in self.before or storage.role != "temporary" or storage.dtype != target.dtype or chunk in old.dims:
             return "the partial results are no temporary of their type"
         if accumulate.start != identity(old.operator, target.dtype) or {accumulate.operator, combine.operator} != {old.operator}:
             return "the partial results do not start at the identity"
@@ -219,7 +217,7 @@ class _Replacement:
         partial = Access(accumulate.tensor, accumulate.subscripts, dtype=target.dtype)
         if not _same_element(combine, old) or combine.value != partial or combine.reduction != (chunk,) or combine.start is not None:
             return "partial results are not combined into their element"
-        started, used = self.instances(_results(accumulate)), self.instances(combine, (chunk, *_dims(_results(old))))
+        started, used = self.instances(_results(accumulate)), self.instances(combine, (chunk, *_results(old).dims))
         full = self.instances(accumulate).project_out(isl.dim_type.set, started.n_dim(), len(old.terms))
         if not full.is_subset(used) or not used.is_subset(started):
             return "not all partial results are combined, or some that nothing started"
@@ -329,7 +327,7 @@ class _Replacement:
             return moves - set(a.reduction)
 
         left = expand(last, value)
-        if not left <= set(_dims(_results(old))) or sorted(summed) != sorted(old.reduction):
+        if not left <= set(_results(old).dims) or sorted(summed) != sorted(old.reduction):
             return "a term is not summed once, around all that moves with it"
         return "" if Counter(multiplied) == Counter(wide_factors(product)) else "the factors are others"
 
@@ -375,32 +373,16 @@ class _Replacement:
         """Whether the terms of ``new`` are those of ``old``, each once, where ``dim`` counts inside chunks of its extent in ``new``."""
         chunk, size = isl_name(new.bounds[0][0]), next((high for name, low, high in new.bounds if name == dim and low == 0), 0)
         first = next(low for name, low, _ in old.bounds if name == dim)
-        if size < 1 or {*_dims(new)} != {*_dims(old), new.bounds[0][0]} or new.reduction != old.reduction:
+        if size < 1 or {*new.dims} != {*old.dims, new.bounds[0][0]} or new.reduction != old.reduction:
             return False
         place = f"{size} * {chunk} + {isl_name(dim)} + {first}"
-        names = [isl_name(name) for name in _dims(new)]
-        to = [place if name == dim else isl_name(name) for name in _dims(old)]
-        terms = self.map(names, to).intersect_domain(self.instances(new))
+        to = [place if name == dim else isl_name(name) for name in old.dims]
+        terms = self.map(new.dims, to).intersect_domain(self.instances(new))
         if not terms.is_injective() or not terms.range().is_equal(self.instances(old)):
             return False
         return self.agree(old.value, new.value, self.instances(new), new, {dim: place})
 
-    # ------------------------------------------------------------ instances and values
-
-    def instances(self, a: Assignment, order: Sequence[str] = ()) -> isl.Set:
-        """The iteration domain, its dimensions in an order of their own if one is given."""
-        domain = self.scop.instances(to_statement("I", a, self.values)).reset_tuple_id()
-        return domain.apply(self.map(list(map(isl_name, _dims(a))), list(map(isl_name, order)))) if order else domain
-
-    def map(self, names: Sequence[str], to: Sequence[str]) -> isl.Map:
-        return images(self.scop.ctx, names, to, self.scop.parameters)
-
-    def where(self, a: Assignment, fact: str) -> isl.Set:
-        return points(self.scop.ctx, map(isl_name, _dims(a)), [fact], self.scop.parameters)
-
-    def empty(self, instances: isl.Set, a: Assignment, fact: str) -> bool:
-        """Whether a fact holds for none of the instances of an assignment."""
-        return bool(instances.intersect(self.where(a, fact)).is_empty())
+    # ------------------------------------------------------------ values
 
     def agree(self, old: Expr, new: Expr, instances: isl.Set, a: Assignment, places: Mapping[str, str] | None = None) -> bool:
         """Whether a value in the terms of ``a`` is the old one, with indices in ``places`` replaced, wherever ``a`` is executed."""
@@ -420,10 +402,6 @@ class _Replacement:
         return False
 
 
-def _dims(a: Assignment) -> tuple[str, ...]:
-    return tuple(name for name, _, _ in a.bounds)
-
-
 def _ranges(a: Assignment) -> dict[str, tuple[object, ...]]:
     """The values of each dimension, for one size and for all of them."""
     return {name: (lower, upper, a.dynamic.get(name)) for name, lower, upper in a.bounds}
@@ -431,7 +409,7 @@ def _ranges(a: Assignment) -> dict[str, tuple[object, ...]]:
 
 def _names_of(a: Assignment) -> set[str]:
     """The dimensions of an assignment, and the indices that it names."""
-    return {*_dims(a), *names(a.value), *(name for sub in a.subscripts for name in names(sub))}
+    return {*a.dims, *names(a.value), *(name for sub in a.subscripts for name in names(sub))}
 
 
 def _results(a: Assignment) -> Assignment:

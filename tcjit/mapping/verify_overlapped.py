@@ -7,21 +7,46 @@ same is true, and of tensors that nothing in the blocks writes. Each element tha
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import islpy as isl
 
-from tcjit.grammar.affine import affine, guarded_accesses
+from tcjit.grammar.affine import affine, guarded_accesses, isl_name
 from tcjit.grammar.ast import Access, Expr, Index
 from tcjit.grammar.walk import children, same_node, with_indices
-from tcjit.mapping.assignment import Assignment, Assignments, to_statement
-from tcjit.mapping.scop import Scop
+from tcjit.mapping.assignment import Assignment, Assignments, to_scop, to_statement
+from tcjit.mapping.isl import images, points
 
 
-class OverlappedTiles:
+class Instances:
+    """What isl says of the instances of a program's assignments."""
+
+    def __init__(self, before: Assignments) -> None:
+        self.scop, self.values = to_scop(before), before.values
+
+    def instances(self, a: Assignment, order: Sequence[str] = ()) -> isl.Set:
+        """The iteration domain, its dimensions in an order of their own if one is given."""
+        domain = self.scop.instances(to_statement("I", a, self.values)).reset_tuple_id()
+        return domain.apply(self.map(a.dims, list(map(isl_name, order)))) if order else domain
+
+    def map(self, dims: Sequence[str], to: Sequence[str]) -> isl.Map:
+        """From points of dimensions to the values of expressions in isl's words."""
+        return images(self.scop.ctx, map(isl_name, dims), to, self.scop.parameters)
+
+    def where(self, a: Assignment, fact: str) -> isl.Set:
+        return points(self.scop.ctx, map(isl_name, a.dims), [fact], self.scop.parameters)
+
+    def empty(self, instances: isl.Set, a: Assignment, fact: str) -> bool:
+        """Whether a fact holds for none of the instances of an assignment."""
+        return bool(instances.intersect(self.where(a, fact)).is_empty())
+
+
+class OverlappedTiles(Instances):
     """A program before and after ``overlap_tiles``."""
 
-    def __init__(self, before: Assignments, after: Assignments, scop: Scop) -> None:
-        self.before, self.after, self.scop = before, after, scop
+    def __init__(self, before: Assignments, after: Assignments) -> None:
+        super().__init__(before)
+        self.before, self.after = before, after
         self.known = {storage.name for storage in before.tensors}
         self.storages = {storage.name: storage for storage in after.tensors}
         pairs = zip(before.assignments, after.replaced, strict=True)
@@ -52,7 +77,7 @@ class OverlappedTiles:
         expected = with_indices(old.value, {row: made.outer.row}) if made.outer and made.outer.row else old.value
         if not self.same(expected, made.value, made):
             return "a value changed"
-        if not self.rows(made, old).is_subset(self.instances(old)):
+        if not self.rows(made, old).is_subset(self.places(old, old.subscripts)):
             return "rows are computed that there are none of"
         for copy in copies:
             if not tiled or not isinstance(copy.value, Access) or copy.value.tensor != made.tensor:
@@ -106,7 +131,7 @@ class OverlappedTiles:
         expected = tuple(with_indices(sub, {self.row_dim(old): stored.outer.row}) for sub in old.subscripts)
         rows = self.rows(stored, old)
         written = self.relation(stored, Access(stored.tensor, stored.subscripts), ())
-        if stored.subscripts != expected or not written.is_injective() or not rows.is_equal(self.instances(old)):
+        if stored.subscripts != expected or not written.is_injective() or not rows.is_equal(self.places(old, old.subscripts)):
             return "results are lost, or written twice"
         return ""
 
@@ -132,17 +157,8 @@ class OverlappedTiles:
 
     def equal(self, one: Expr, other: Expr, a: Assignment) -> bool:
         """Whether two affine expressions are the same at all instances."""
-        texts = [affine(expr, self.before.values) for expr in (one, other)]
-        if None in texts:
-            return one == other
-        apart = f"{texts[0]} != {texts[1]}"
-        s = to_statement("I", a, self.before.values)
-        where = isl.Set.read_from_str(self.scop.ctx, f"{self.scop.parameters}{{ {s.tuple_text} : {apart} }}")
-        return bool(self.scop.instances(s).intersect(where).is_empty())
-
-    def instances(self, a: Assignment) -> isl.Set:
-        """The iteration domain, in the order of subscripts."""
-        return self.places(a, a.subscripts)
+        texts = [affine(expr, self.values) for expr in (one, other)]
+        return one == other if None in texts else self.empty(self.instances(a), a, f"{texts[0]} != {texts[1]}")
 
     def rows(self, a: Assignment, old: Assignment) -> isl.Set:
         """The elements of the old tensor that the instances of an assignment stand for."""
@@ -151,14 +167,10 @@ class OverlappedTiles:
 
     def places(self, a: Assignment, exprs: Sequence[Expr]) -> isl.Set:
         """The values of expressions at the instances of an assignment."""
-        s = to_statement("I", a, self.before.values)
-        own = ", ".join(str(affine(expr, self.before.values)) for expr in exprs)
-        text = f"{self.scop.parameters}{{ {s.tuple_text} -> [{own}] }}"
-        return self.scop.instances(s).apply(isl.Map.read_from_str(self.scop.ctx, text))
+        return self.instances(a).apply(self.map(a.dims, [str(affine(expr, self.values)) for expr in exprs]))
 
     def relation(self, a: Assignment, access: Access, guards: tuple[tuple[Expr, bool], ...]) -> isl.Map:
-        s = to_statement("I", a, self.before.values)
-        extended = Scop(self.scop.program, self.scop.statements, self.after.tensors, self.scop.values, self.scop.ctx)
-        text = extended.access_text(s, access.tensor, access.subscripts, guards)
+        s = to_statement("I", a, self.values)
+        text = replace(self.scop, tensors=self.after.tensors).access_text(s, access.tensor, access.subscripts, guards)
         found = isl.Map.read_from_str(self.scop.ctx, f"{self.scop.parameters}{{ {text} }}")
         return found.intersect_domain(self.scop.instances(s))

@@ -1,7 +1,6 @@
 """The structure of generated C: where threads, lanes and checks appear, and that the same input gives the same text.
 
-Modules: codegen.address codegen.lanes codegen.lower_cpu codegen.parallel_regions codegen.reads codegen.scope codegen.source
-codegen.trip_counts
+Modules: codegen.address codegen.lanes codegen.lower_cpu codegen.reads codegen.scope codegen.source
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import tcjit
 from tcjit.codegen.c import emit_c
 from tcjit.codegen.dialect import C
 from tcjit.codegen.loops import For, ParallelLoop, ParallelRegion, Run, Threshold
-from tcjit.codegen.parallel_regions import merged
+from tcjit.codegen.lower_cpu import merged
 from tcjit.codegen.source import Source
 from tcjit.grammar.dynamic import generalise
 from tcjit.grammar.front import read

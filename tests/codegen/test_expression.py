@@ -357,7 +357,7 @@ def test_reduction_steps_and_identities() -> None:
     assert printer.combine("*=", "uint8", "s", "x") == "(uint8_t)(s * x)"
     assert printer.combine("min=", "bool", "s", "x") == "s & x"
     assert [printer.identity(op, "float32") for op in ("+=", "*=", "min=", "max=")] == ["0.0f", "1.0f", "INFINITY", "-INFINITY"]
-    assert [printer.identity(op, "int8") for op in ("+", "*", "min", "max")] == ["0", "1", "127", "-128"]
+    assert [printer.identity(op, "int8") for op in ("+=", "*=", "min=", "max=")] == ["0", "1", "127", "-128"]
     assert [printer.identity(op, "bool") for op in ("+=", "*=", "min=", "max=")] == ["0", "1", "1", "0"]
     assert "INFINITY" in printer.used
 

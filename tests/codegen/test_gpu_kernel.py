@@ -22,7 +22,7 @@ from tcjit.mapping.machine import SM_90
 from tcjit.mapping.marks import GridBlock
 from tcjit.mapping.options import Options
 from tcjit.mapping.pipeline import Mapped, map_gpu
-from tcjit.mapping.storage import Axis, Buffer, folded
+from tcjit.mapping.storage import Axis, Buffer
 from tcjit.runtime import nvrtc
 
 host = pytest.mark.skipif(COMPILER is None, reason="needs g++")
@@ -400,10 +400,14 @@ def test_tiles_in_shared_memory() -> None:
 TURNED = "def turned(float(N) A) -> (B) { T(i) = A(i)  B(i) = T(N - 1 - i) }"
 
 
+def _array(size: int) -> Buffer:
+    return Buffer("T", GridBlock(0), "shared", (Axis(0, ((1, size, 1),)),), size)
+
+
 def turned(size: int) -> Mapped:
     strided = ["threads 32", ["i mod 32"], ["floor(i/32)"]]
     path = ["launch 0", "block 0", {"S0": strided, "S1": ["sync block", *strided]}]
-    shared = folded("T", GridBlock(0), (0,), (size,), "shared")
+    shared = _array(size)
     return mapped(TURNED, {"A": (size,)}, path, threads=[32], buffers=[shared])  # type: ignore[arg-type]
 
 
@@ -427,7 +431,7 @@ def test_more_shared_memory_than_there_is() -> None:
 def test_a_warp_waits_where_the_device_can() -> None:
     strided = ["threads 32", ["i mod 32"], ["floor(i/32)"]]
     path = ["launch 0", "block 0", {"S0": strided, "S1": ["sync warp", *strided]}]
-    made = mapped(TURNED, {"A": (100,)}, path, threads=[32], buffers=[folded("T", GridBlock(0), (0,), (100,), "shared")])  # type: ignore[arg-type]
+    made = mapped(TURNED, {"A": (100,)}, path, threads=[32], buffers=[_array(100)])  # type: ignore[arg-type]
     assert "__syncwarp(0xffffffffu);" in lines(source(made)) and "__syncwarp(" not in source(made, capabilities=frozenset()).text
     assert "__syncthreads();" in lines(source(made, capabilities=frozenset()))
     assert "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);" in lines(source(made, OPENCL, PLAIN))

@@ -1,6 +1,6 @@
 """Results in registers along lanes: sums of gathered rows, their checks, what is asked for early, and reductions of columns.
 
-Modules: codegen.gathered_rows codegen.lane_accumulators
+Modules: codegen.lane_accumulators
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Rows that are no multiple of a vector: pointwise statements whose last vector overlaps the one before, sums that count nothing twice.
 
-Modules: codegen.whole_vectors
+Modules: codegen.lanes
 """
 
 from __future__ import annotations

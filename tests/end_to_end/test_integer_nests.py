@@ -1,6 +1,6 @@
 """Reductions of integers as register tiles, bit for bit against numpy: plain ones, and products of narrow types by groups of terms.
 
-Modules: mapping.nest.form_dot_products mapping.nest.narrow_factors mapping.nest.words
+Modules: mapping.nest.form_dot_products mapping.nest.narrow_factors
 """
 
 from __future__ import annotations

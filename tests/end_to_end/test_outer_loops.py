@@ -1,6 +1,6 @@
 """Programs whose statements share their outer loops, against the reference, with one thread and with several.
 
-Modules: mapping.outer_tree mapping.passes.contract_slices
+Modules: mapping.passes.contract_slices
 """
 
 from __future__ import annotations

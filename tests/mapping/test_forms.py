@@ -1,6 +1,6 @@
 """Forms of a sum that vectors can use: cut at conditions, or of copies in which conditions are.
 
-Modules: mapping.pad mapping.passes.pad_operands
+Modules: mapping.passes.pad_operands
 """
 
 from __future__ import annotations

@@ -90,6 +90,13 @@ def test_short_rows_of_results_are_computed_along_the_operands(row: int, name: s
     assert [buffer.tensor for buffer in map_program(single, Options(), AVX512).privates] == ["X_transposed"]
 
 
+def test_an_expanded_operand_has_dimensions_of_one_value() -> None:
+    """Its elements are named by their indices, too."""
+    text = "def f(float(B,H,Q,E) X, float(B,H,Q) U) -> (O) { O(b,h,q,e) = X(b,h,q,e) / U(b,h,q) }"
+    found = expanded(text, {"X": (1, 2, 9, 8), "U": (1, 2, 9)}, in_tiles=True)
+    assert found == ["U_expanded(b, h, q, e) = U(b, h, q) where b in 0:1, h in 0:2, q in 0:9, e in 0:8"]
+
+
 def test_a_small_operand_is_expanded_for_longer_lanes() -> None:
     text = "def f(float(A,C,D) X, float(D) U) -> (O) { O(a,c,d) = X(a,c,d) * U(d) }"
     shapes = {"X": (500, 12, 9), "U": (9,)}

@@ -24,6 +24,7 @@ from tcjit.mapping.passes import tile as tiling
 from tcjit.mapping.passes.fuse import fuse, fused_groups
 from tcjit.mapping.pipeline import map_program
 from tcjit.mapping.scop import Scop
+from tcjit.mapping.storage import Axis, Buffer
 from tcjit.mapping.tree import insert_mark
 from tcjit.mapping.verify import verify, verify_privates
 
@@ -154,10 +155,8 @@ def test_a_value_that_crosses_tiles_cannot_be_private() -> None:
     made = mapped(text, {"A": (4096,)}, Options(vector_width=1, fusion="minimal"))
     deps = dependences(made.scop)
     assert made.privates == ()
-    from tcjit.mapping.storage import folded
-
     with pytest.raises(VerifyError, match="value flow"):
-        verify_privates(made.scop, deps, made.tree, [folded("B", Tile(0), (0,), (4096,))])
+        verify_privates(made.scop, deps, made.tree, [Buffer("B", Tile(0), "thread", (Axis(0, ((1, 4096, 1),)),), 4096)])
 
 
 @pytest.mark.parametrize("reader", [1, 2])

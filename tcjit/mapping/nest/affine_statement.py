@@ -35,11 +35,11 @@ def affine_statement(name: str, a: Assignment, tensors: Mapping[str, Storage], p
     elements = {name: storage.known_elements for name, storage in tensors.items()}
     reads = {access: place(access) for access in a.reads}
     starts = {access: place(access) for access, _ in guarded_accesses(a.start)} if a.start is not None else {}
-    write = place(Access(a.tensor, a.subscripts, dtype=a.value.dtype))
+    write = place(a.element)
     shared = tuple(map(isl_name, a.outer.dims)) if a.outer else ()
     dynamic = {isl_name(dim): upper for dim, _, upper in boxed.dynamic_bounds}
     return AffineStatement(
-        name, dims, terms, domain, results, a.operator, a.start, a.tensor, write, a.value, reads, starts, elements, shared, dynamic
+        name, dims, terms, domain, results, a.operator, a.start, write, a.value, reads, starts, shared, dynamic, a.tensor, elements
     )
 
 
@@ -53,7 +53,7 @@ def with_epilogue(s: FlatStatement, epilogue: Epilogue, tensors: Mapping[str, St
 
     def store(e: Assignment) -> PointwiseStore:
         reads = {access: flat(access) for access in e.reads if access.tensor != s.write.tensor}
-        return PointwiseStore(flat(Access(e.tensor, e.subscripts, dtype=e.value.dtype)), tensors[e.tensor].dtype, e.value, reads)
+        return PointwiseStore(flat(e.element), tensors[e.tensor].dtype, e.value, reads)
 
     return replace(s, epilogue=tuple(map(store, epilogue.assignments)), stored=epilogue.stored)
 

@@ -84,13 +84,9 @@ def convert_operands(a: Assignment, temporaries: Temporaries, copied: Orders) ->
         indices = tuple(Index(fresh(f"axis{axis}", taken), dtype="int64") for axis in range(len(storage.shape)))
         read = Access(tensor, indices, dtype=storage.dtype)
         name = f"{tensor}_{wide if converts else 'dense' if order == _own_order(storage) else 'transposed'}"
-        shape = [storage.shape[axis] for axis in order]
-        copy = temporaries.add(a.source, name, wide if converts else storage.dtype, shape)
         value: Expr = Cast(read, dtype=wide) if converts else read
-        places = tuple(indices[axis] for axis in order)
-        bounds = tuple((index.name, 0, extent) for index, extent in zip(places, shape, strict=True))
-        copies.append(Assignment(copy.name, places, "=", value, bounds, a.source))
-        copy_of[tensor] = copy.name
+        copies.append(temporaries.copy(a, name, value, [(indices[axis], storage.shape[axis], None) for axis in order]))
+        copy_of[tensor] = copies[-1].tensor
     return copies, replace(a, value=_converted(a.value, copy_of, copied, wide, narrow)) if narrow or copied else a
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from tcjit.grammar.affine import is_gather
 from tcjit.grammar.ast import Access, Expr, Index
-from tcjit.grammar.walk import children, rebuild, same_node, walk, with_indices
+from tcjit.grammar.walk import children, same_node, walk, with_accesses, with_indices
 from tcjit.mapping.assignment import Assignment
 from tcjit.mapping.nest.strip_mine import Strip
 from tcjit.mapping.operations import operations
@@ -114,7 +114,7 @@ def _forwarded(
         uses = Counter(part.tensor for part in walk(e.value) if isinstance(part, Access))
         if any(uses[tensor] > 1 and operations(value) > AGAIN for tensor, value in values.items()):
             return None
-        e = replace(e, value=_with_values(e.value, values))
+        e = replace(e, value=with_accesses(e.value, lambda access: values.get(access.tensor, access)))
         again = any(later.tensor == e.tensor for later in chain[number + 1 :])
         exact = tensors[e.tensor].dtype == e.value.dtype in UNROUNDED  # a store rounds to the type of its tensor
         readers = sum(part.tensor == e.tensor for later in chain[number + 1 :] for part in walk(later.value) if isinstance(part, Access))
@@ -128,12 +128,6 @@ def _forwarded(
         else:
             values.pop(e.tensor, None)
     return stores
-
-
-def _with_values(expr: Expr, values: Mapping[str, Expr]) -> Expr:
-    if isinstance(expr, Access) and expr.tensor in values:
-        return values[expr.tensor]
-    return rebuild(expr, lambda part: _with_values(part, values))
 
 
 def _is_pointwise(value: Expr) -> bool:

@@ -18,20 +18,58 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from tcjit.grammar.affine import linear
+from tcjit.grammar.arithmetic import total
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index, Select
 from tcjit.grammar.dtypes import DTYPES, converted
 from tcjit.grammar.polynomial import names
-from tcjit.grammar.walk import replaced
+from tcjit.grammar.walk import replaced, with_indices
 from tcjit.mapping.assignment import Assignment, Temporaries
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.nest.narrow_factors import NarrowFactor, bfloat16_factor, narrow_factor, without_conditions
-from tcjit.mapping.nest.vector_forms import DOT_PRODUCTS
-from tcjit.mapping.nest.words import TermGroup, word
+from tcjit.mapping.nest.vector_forms import ADJACENT, DOT_PRODUCTS, FLIP_SIGNS, PACK
 from tcjit.mapping.storage import fresh
 
 ONES = 0x01010101  # four bytes
 WORTH_PAIRS = 8  # uses of an element of each factor in the mean that pay for its copy in groups of two
 WORTH_BYTES = 2  # uses of an element of one of two factors in the mean: copies in groups of bytes take less time than products in int32
+
+
+@dataclass(frozen=True)
+class TermGroup:
+    """The terms of a word: ``ways`` neighbours in a dimension of ``count``; without a dimension a single term."""
+
+    dim: str
+    count: int
+    ways: int
+
+    @property
+    def extent(self) -> int:
+        return -(-self.count // self.ways)
+
+    @property
+    def missing(self) -> int:
+        """Terms beyond the last, whose bits are 0."""
+        return self.extent * self.ways - self.count if self.dim else 0
+
+
+def word(value: Expr, group: TermGroup, adjacent: bool, flip: bool) -> Expr:
+    """The word of each group of values, with ``group.dim`` counting groups; ``adjacent``: values are elements in the order of memory."""
+    dim, ways = Index(group.dim, dtype="int64"), group.ways
+    dtype, zero = ("float32", Const(0.0, dtype="bfloat16")) if value.dtype == "bfloat16" else ("int32", Const(0, dtype="int32"))
+    if not group.dim:
+        return _word(PACK, [value, *[zero] * (ways - 1)], dtype, flip)
+    values = [with_indices(value, {group.dim: total([(ways, dim)], number)}) for number in range(ways)]
+    whole = _word(ADJACENT if adjacent else PACK, values, dtype, flip)
+    if not group.missing:
+        return whole
+    last = _word(PACK, [*values[: ways - group.missing], *[zero] * group.missing], dtype, flip)
+    inside = Binary("<", dim, Const(group.extent - 1, dtype="int64"), dtype="bool")
+    return Select(inside, whole, last, dtype=dtype)
+
+
+def _word(function: str, values: list[Expr], dtype: str, flip: bool) -> Expr:
+    made = Call(function, tuple(values), dtype=dtype)
+    return Call(FLIP_SIGNS, (made,), dtype="int32") if flip else made
 
 
 @dataclass(frozen=True)
@@ -72,7 +110,7 @@ def form_dot_products(a: Assignment, temporaries: Temporaries, machine: Machine,
 
 def _uses(a: Assignment, access: Access, temporaries: Temporaries) -> float:
     """How often an element that is read is used, in the mean."""
-    moving = {name for sub in access.subscripts for name in names(sub)}
+    moving = set(names(access))
     read = prod(upper - lower for name, lower, upper in a.bounds if name in moving)
     return prod(upper - lower for _, lower, upper in a.bounds) / max(1, min(read, temporaries.tensors[access.tensor].elements))
 
@@ -145,7 +183,7 @@ class _Former:
     def added(self, unsigned: NarrowFactor, signed: NarrowFactor) -> int:
         """Terms of the sums over one factor that results start from."""
         bounds = {name: upper - lower for name, lower, upper in self.a.bounds}
-        dims = {factor: {name for sub in factor.access.subscripts for name in names(sub)} for factor in (unsigned, signed)}
+        dims = {factor: set(names(factor.access)) for factor in (unsigned, signed)}
         points = {factor: prod(bounds.get(name, 1) for name in dims[factor]) for factor in (unsigned, signed)}
         return (points[signed] if unsigned.as_unsigned else 0) + (points[unsigned] if signed.as_signed else 0)
 
@@ -167,7 +205,7 @@ class _Former:
     def sum(self, factor: NarrowFactor, group: TermGroup, value: Expr) -> tuple[Assignment, int]:
         """The sum over a factor for each of the results that it moves with, and how often each of its terms counts."""
         a = self.a
-        moving = {name for sub in factor.access.subscripts for name in names(sub)}
+        moving = set(names(factor.access))
         bounds = tuple(bound for bound in self.bounds(group) if bound[0] in moving)
         results = tuple(bound for bound in bounds if bound[0] not in a.reduction)
         made = self.temporaries.stored(a, f"{factor.access.tensor}_sums", value, results)
@@ -206,20 +244,13 @@ class _Former:
             return word(value, group, adjacent, flip)
         taken = set(self.temporaries.tensors)
         indices = [Index(fresh(f"axis{n}", taken), dtype="int64") for n in range(len(access.subscripts))]
-        extents = list(tensor.shape)
+        axes = [(index, extent, tensor.extent(number)) for number, (index, extent) in enumerate(zip(indices, tensor.shape, strict=True))]
         if group.dim:
-            extents[axis] = group.extent
-        open_extents = tuple(None if group.dim and number == axis else tensor.extent(number) for number in range(len(extents)))
-        open_extents = open_extents if any(open_extents) else ()
-        copy = self.temporaries.add(self.a.source, f"{access.tensor}_groups", self.a.value.dtype, extents, open_extents)
-        element = replace(access, subscripts=tuple(indices))
-        group = replace(group, dim=indices[axis].name if group.dim else "")
-        words = word(replaced(value, {access: element}), group, adjacent, flip)
-        box = tuple((index.name, 0, extent) for index, extent in zip(indices, extents, strict=True))
-        zero = Const(0, dtype="int64")
-        dynamic = {index.name: (zero, extent) for index, extent in zip(indices, open_extents, strict=False) if extent is not None}
-        copies.append(Assignment(copy.name, tuple(indices), "=", words, box, self.a.source, dynamic=dynamic))
-        return replace(access, tensor=copy.name, dtype=self.a.value.dtype)
+            axes[axis] = indices[axis], group.extent, None
+            group = replace(group, dim=indices[axis].name)
+        words = word(replaced(value, {access: replace(access, subscripts=tuple(indices))}), group, adjacent, flip)
+        copies.append(self.temporaries.copy(self.a, f"{access.tensor}_groups", words, axes))
+        return replace(access, tensor=copies[-1].tensor, dtype=self.a.value.dtype)
 
 
 def _moves_one_axis(access: Access, dim: str) -> bool:

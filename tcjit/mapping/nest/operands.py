@@ -12,7 +12,7 @@ from functools import cached_property
 
 from tcjit.grammar.affine import linear
 from tcjit.grammar.ast import Access, Binary, Call, Const, Expr
-from tcjit.grammar.walk import factors, rebuild, walk
+from tcjit.grammar.walk import factors, walk, with_accesses
 from tcjit.mapping.nest.statement import FlatAccess, FlatStatement
 from tcjit.mapping.nest.vector_forms import ADJACENT, PACK, is_dot_product
 
@@ -93,11 +93,8 @@ def operands(s: FlatStatement, lane: str) -> tuple[tuple[Operand, ...], Expr]:
             body = Binary("*", body, _number(number, operand.value), dtype=operand.value.dtype)
         return found, body
     accesses = sorted(_accesses(s.body), key=lambda access: lane in s.reads[access].dims)
-
-    def numbered(expr: Expr) -> Expr:
-        return _number(accesses.index(expr), expr) if isinstance(expr, Access) else rebuild(expr, numbered)
-
-    return tuple(_operand(s, [access]) for access in accesses), numbered(s.body)
+    body = with_accesses(s.body, lambda access: _number(accesses.index(access), access))
+    return tuple(_operand(s, [access]) for access in accesses), body
 
 
 def _operand(s: FlatStatement, accesses: list[Access]) -> Operand:

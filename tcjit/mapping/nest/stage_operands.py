@@ -149,7 +149,7 @@ def _order(
     """The dimensions of a copy: blocks, what both share, terms as loops run over them, and last what is inside the register tile; or a
     term whose rows stay."""
     accesses = [node for node in walk(value) if isinstance(node, Access)]
-    used = {name for access in accesses for sub in access.subscripts for name in names(sub)}
+    used = {name for access in accesses for name in names(access)}
     if row_term:
         return [*(dim for dim, _, _ in a.bounds if dim in used and dim != row_term), row_term]
     shared = a.outer.dims if a.outer else ()

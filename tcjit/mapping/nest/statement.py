@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Generic, TypeVar
 
 import islpy as isl
 
@@ -18,6 +19,7 @@ from tcjit.grammar.ast import Access, Expr
 from tcjit.mapping.isl import images, points
 
 DIM = isl.dim_type
+AnyPlace = TypeVar("AnyPlace")
 
 
 @dataclass(frozen=True)
@@ -98,15 +100,15 @@ class PointwiseStore:
 
 
 @dataclass(frozen=True)
-class FlatStatement:
+class NestStatement(Generic[AnyPlace]):
     """``write operator body`` for each point of ``domain``, after ``start`` was written for each point of ``results``.
 
     ``domain`` is exact and need not be a box; its dimensions are ``dims``, those of the reduction (``terms``) last. ``results`` is over
     the other dimensions: a result without a term is started too. ``reads`` and ``start_reads`` give the places of the accesses in ``body``
-    and ``start``. The ``epilogue`` follows once a result is complete, which itself is ``stored`` or only lives in its accumulator.
+    and ``start``.
 
-    Dynamic sizes are parameters of the sets, which are for the values that they may have. Ranges and extents are those of all values
-    together; the extent of a ``dynamic`` dimension for one of them is a text in isl's words.
+    Dynamic sizes are parameters of the sets, which are for the values that they may have. The extent of a ``dynamic`` dimension for one
+    of them is a text in isl's words.
     """
 
     name: str
@@ -116,21 +118,28 @@ class FlatStatement:
     results: isl.Set
     operator: str
     start: Expr | None
-    write: FlatAccess
+    write: AnyPlace
     body: Expr
-    reads: Mapping[Access, FlatAccess]
-    start_reads: Mapping[Access, FlatAccess] = field(default_factory=dict)
-    epilogue: tuple[PointwiseStore, ...] = ()
-    stored: bool = True
-    shared: tuple[str, ...] = ()  # dimensions of results whose loops stand outermost, as other statements have them too
-    dynamic: Mapping[str, str] = field(default_factory=dict)
-    fewest: Mapping[str, int] = field(default_factory=dict)  # of what stands for many sizes: the least extents of dynamic results
-    merged: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # dimensions that one stands for, outermost first
+    reads: Mapping[Access, AnyPlace]
+    start_reads: Mapping[Access, AnyPlace]
+    shared: tuple[str, ...]  # dimensions of results whose loops stand outermost, as other statements have them too
+    dynamic: Mapping[str, str]
 
     @cached_property
     def outputs(self) -> tuple[str, ...]:
         """The dimensions of the results."""
         return tuple(dim for dim in self.dims if dim not in self.terms)
+
+
+@dataclass(frozen=True)
+class FlatStatement(NestStatement[FlatAccess]):
+    """A statement over memory. The ``epilogue`` follows once a result is complete, which itself is ``stored`` or only lives in its
+    accumulator. Ranges and extents are those of all values of dynamic sizes together."""
+
+    epilogue: tuple[PointwiseStore, ...] = ()
+    stored: bool = True
+    fewest: Mapping[str, int] = field(default_factory=dict)  # of what stands for many sizes: the least extents of dynamic results
+    merged: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # dimensions that one stands for, outermost first
 
     @property
     def in_memory(self) -> bool:
@@ -277,28 +286,12 @@ class Place:
 
 
 @dataclass(frozen=True)
-class AffineStatement:
-    """A statement whose accesses are quasi-affine expressions over memory: divisions are still there, and conditions in the body."""
+class AffineStatement(NestStatement[Place]):
+    """A statement whose accesses are quasi-affine expressions over memory: divisions are still there, conditions in the body, and
+    dimensions need not start at 0."""
 
-    name: str
-    dims: tuple[str, ...]
-    terms: tuple[str, ...]
-    domain: isl.Set
-    results: isl.Set
-    operator: str
-    start: Expr | None
-    tensor: str
-    write: Place
-    body: Expr
-    reads: Mapping[Access, Place]
-    start_reads: Mapping[Access, Place]
+    tensor: str  # that it writes
     elements: Mapping[str, int]  # of each tensor, as in FlatAccess
-    shared: tuple[str, ...] = ()  # as in FlatStatement
-    dynamic: Mapping[str, str] = field(default_factory=dict)  # as in FlatStatement, before dimensions start at 0
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        return tuple(dim for dim in self.dims if dim not in self.terms)
 
     def flat(self) -> FlatStatement:
         """The same with linear forms; a MappingError where an access is none on the domain."""
@@ -310,9 +303,8 @@ class AffineStatement:
         results = self.results.insert_dims(DIM.set, len(self.outputs), len(self.terms))
         write = linear(self.tensor, self.write, results)
         starts = {access: linear(access.tensor, place, results) for access, place in self.start_reads.items()}
-        names = self.name, self.dims, self.terms
-        flat = FlatStatement(*names, self.domain.coalesce(), self.results, self.operator, self.start, write, self.body, reads, starts)
-        return replace(flat, shared=self.shared, dynamic=self.dynamic)
+        form = self.name, self.dims, self.terms, self.domain.coalesce(), self.results, self.operator, self.start
+        return FlatStatement(*form, write, self.body, reads, starts, self.shared, self.dynamic)
 
 
 def linear_form(tensor: str, elements: int, place: Place, dims: tuple[str, ...], domain: isl.Set) -> FlatAccess:

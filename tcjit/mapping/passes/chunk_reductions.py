@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from functools import partial
 from math import isqrt, prod
 
-from tcjit.grammar.affine import affine, guarded_accesses, isl_name
-from tcjit.grammar.ast import Access, Binary, Const, Index
+from tcjit.grammar.affine import affine, isl_name
+from tcjit.grammar.arithmetic import divided, index, plus
+from tcjit.grammar.ast import Access, Binary
 from tcjit.grammar.dtypes import DTYPES
-from tcjit.grammar.polynomial import names
+from tcjit.grammar.polynomial import names, number
 from tcjit.grammar.walk import with_index
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.machine import Device, Machine
@@ -23,7 +24,7 @@ from tcjit.mapping.options import Options
 from tcjit.mapping.plan_chunks import product_chunks, product_sides
 from tcjit.mapping.reduction import identity
 from tcjit.mapping.storage import Bounds, Storage, fresh
-from tcjit.mapping.strides import coefficients, fits_block, stride_in
+from tcjit.mapping.strides import affine_form, fits_block, stride_in
 
 BLOCK_TERMS = 4096  # of a reduction, that are worth a block of a GPU
 GATHERED_TERMS = 256  # where each of them waits for an element anywhere in memory: one of each thread
@@ -86,14 +87,13 @@ def _worth(a: Assignment, temporaries: Temporaries, before: Assignments, target:
     if not a.dynamic and (sides := product_sides(a)) is not None:
         return product_chunks(a, sides, target)
     extents = {name: upper - lower for name, lower, upper in a.terms}
-    reads = [access for access, _ in guarded_accesses(a.value)]
 
     def step(access: Access, dim: str) -> int | None:
         return stride_in(temporaries.tensors[access.tensor], access.subscripts, dim, before.values)
 
-    if results >= target.processors // 2 or terms < 2 * BLOCK_TERMS or fits_block(extents, reads, step):
+    if results >= target.processors // 2 or terms < 2 * BLOCK_TERMS or fits_block(extents, a.reads, step):
         return 1  # blocks enough, whose threads share the terms, or a block that can keep the terms of a result
-    gathers = any(affine(sub, before.values) is None for access in reads for sub in access.subscripts)
+    gathers = any(affine(sub, before.values) is None for access in a.reads for sub in access.subscripts)
     return min(-(-2 * target.processors // results), terms // (GATHERED_TERMS if gathers else BLOCK_TERMS), longest)
 
 
@@ -105,11 +105,7 @@ def _middle(a: Assignment, bounds: Bounds) -> Bounds:
 
 def _reuses(a: Assignment) -> bool:
     """Whether an element is read for several results: register tiles hold many results each, so that there are few tiles."""
-    return any(
-        name not in {part for sub in access.subscripts for part in names(sub)}
-        for access, _ in guarded_accesses(a.value)
-        for name, _, _ in a.results
-    )
+    return any(name not in names(access) for access in a.reads for name, _, _ in a.results)
 
 
 def _row_chunks(a: Assignment, temporaries: Temporaries, before: Assignments, machine: Machine) -> int:
@@ -119,7 +115,7 @@ def _row_chunks(a: Assignment, temporaries: Temporaries, before: Assignments, ma
     count = min(CPU_CHUNKS, (cut.upper - cut.lower) // LEAST_ROWS)
     if cut.dim in a.dynamic:
         return 1
-    for access, _ in guarded_accesses(a.value):
+    for access in a.reads:
         storage = temporaries.tensors[access.tensor]
         steps = {name: _estimated_step(storage, access, name, before) for name, _, _ in a.bounds}
         row = steps[cut.dim]
@@ -134,18 +130,17 @@ def _row_chunks(a: Assignment, temporaries: Temporaries, before: Assignments, ma
 
 def _outermost_first(a: Assignment, temporaries: Temporaries, before: Assignments) -> Bounds:
     """The terms, those first along which what is read is farthest apart in memory."""
-    reads = [access for access, _ in guarded_accesses(a.value)]
 
     def step(dim: str) -> int:
-        return max((_estimated_step(temporaries.tensors[read.tensor], read, dim, before) for read in reads), default=0)
+        return max((_estimated_step(temporaries.tensors[read.tensor], read, dim, before) for read in a.reads), default=0)
 
     return tuple(sorted(a.terms, key=lambda bound: -step(bound[0])))
 
 
 def _estimated_step(storage: Storage, access: Access, dim: str, before: Assignments) -> int:
     """Elements by which an access moves along a dimension, for the greatest of dynamic sizes; 0 where that is not one number."""
-    found = [coefficients(sub, before.values) for sub in access.subscripts]
-    return sum(step * form.get(dim, 0) for form, step in zip(found, storage.estimated_strides) if form is not None)
+    found = [affine_form(sub, before.values) for sub in access.subscripts]
+    return sum(step * form[0].get(dim, 0) for form, step in zip(found, storage.estimated_strides) if form is not None)
 
 
 def _chunks(a: Assignment, asked: int, target: Machine | Device, terms: Bounds) -> _Chunks:
@@ -178,11 +173,9 @@ def in_chunks(a: Assignment, asked: int, temporaries: Temporaries, before: Assig
     chunk = fresh("chunk", {bound[0] for bound in a.bounds} | set(temporaries.tensors))
     extents = (None, *result.dynamic_extents) if result.dynamic_extents else ()
     part = temporaries.add(a.source, f"{result.name}_part", result.dtype, (chunks.count, *result.shape), extents)
-    subscripts = (Index(chunk, dtype="int64"), *a.subscripts)
+    subscripts = (index(chunk), *a.subscripts)
     # the reduced dimension now counts inside its chunk
-    first = Binary("*", Index(chunk, dtype="int64"), Const(size, dtype="int64"), dtype="int64")
-    moved = Binary("+", first, Index(dim, dtype="int64"), dtype="int64")
-    moved = Binary("+", moved, Const(lower, dtype="int64"), dtype="int64") if lower else moved
+    moved = plus(plus(Binary("*", index(chunk), number(size), dtype="int64"), index(dim)), lower)
     inside = tuple((name, 0, size) if name == dim else (name, low, high) for name, low, high in a.terms)
     short = () if chunks.count * size == extent else (f"{size} * {isl_name(chunk)} + {isl_name(dim)} < {extent}",)
     dynamic = dict(a.dynamic)
@@ -190,20 +183,18 @@ def in_chunks(a: Assignment, asked: int, temporaries: Temporaries, before: Assig
         first_term, end = dynamic.pop(dim)
         place = f"{size} * {isl_name(chunk)} + {isl_name(dim)} + {lower}"
         short = (f"{affine(first_term, before.values)} <= {place} < {affine(end, before.values)}",)
-        last = Binary("+", end, Const(size - 1 - lower, dtype="int64"), dtype="int64")
-        dynamic[chunk] = Const(0, dtype="int64"), Binary("/", last, Const(size, dtype="int64"), dtype="int64")
+        dynamic[chunk] = number(0), divided(plus(end, size - 1 - lower), size)
     counted = (chunk, 0, chunks.count)
     results, value = a.results, with_index(a.value, dim, moved)
     accumulate = Assignment(
-        part.name, subscripts, a.operator, value, (counted, *results, *inside), a.source, a.reduction,
+        part.name, subscripts, a.operator, value, (counted, *results, *inside), a.source, a.reduction, short, on_gpu,
         # an untouched element of a partial result (left indices that cover a part of the tensor) is never read
-        identity(a.operator, result.dtype), dynamic, short, fuse_outer_only=on_gpu,
+        start=identity(a.operator, result.dtype), dynamic=dynamic,
     )  # fmt: skip
     combined = Access(part.name, subscripts, dtype=result.dtype)
     start = [] if a.start is None else [Assignment(result.name, a.subscripts, "=", a.start, results, a.source, dynamic=dynamic)]
-    combine = Assignment(
-        result.name, a.subscripts, a.operator, combined, (*results, counted), a.source, (chunk,), dynamic=dynamic, fuse_outer_only=on_gpu
-    )
+    bounds = (*results, counted)
+    combine = Assignment(result.name, a.subscripts, a.operator, combined, bounds, a.source, (chunk,), (), on_gpu, dynamic=dynamic)
     return [accumulate, *start, combine]
 
 

@@ -15,7 +15,7 @@ from tcjit.mapping.dependences import Dependences
 from tcjit.mapping.isl import descendants
 from tcjit.mapping.marks import Mark, Tile
 from tcjit.mapping.scop import Scop
-from tcjit.mapping.storage import Buffer, Storage, folded
+from tcjit.mapping.storage import Axis, Buffer, Storage
 from tcjit.mapping.tree import mark_of
 
 # private buffers live on the threads' stacks; half an L2 cache is where they stop being cheap anyway
@@ -81,14 +81,15 @@ def _buffers(scop: Scop, deps: Dependences, tiles: list[isl.ScheduleNode], stora
         if not private_flow(deps, node, accesses):
             return None
         least, greatest = touched.min_multi_pw_aff(), touched.max_multi_pw_aff()
-        base, sizes = [], []
-        for axis in range(len(storage.shape)):
+        axes: list[Axis] = []
+        step = 1
+        for axis in reversed(range(len(storage.shape))):
             width = greatest.get_at(axis).sub(least.get_at(axis)).max_val()
             start = least.get_at(axis).min_val()
             if not width.is_int() or not start.is_int():
                 return None
-            base.append(start.to_python())
-            sizes.append(width.to_python() + 1)
-        buffers.append(folded(storage.name, mark, tuple(base), tuple(sizes)))
+            axes.insert(0, Axis(start.to_python(), ((1, width.to_python() + 1, step),)))
+            step *= width.to_python() + 1
+        buffers.append(Buffer(storage.name, mark, "thread", tuple(axes), step))
     return buffers or None
 

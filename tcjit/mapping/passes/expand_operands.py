@@ -14,6 +14,7 @@ from math import prod
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Expr, Index
 from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import children, replaced
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.machine import Machine
@@ -34,7 +35,8 @@ def expand_operands(before: Assignments, machine: Machine, in_tiles: bool) -> As
         copies: dict[Expr, Expr] = {}
         assignments = []
         for access, bounds in _expansions(a, width, temporaries, before.values, in_tiles).items():
-            assignments.append(temporaries.stored(a, f"{access.tensor}_expanded", access, bounds))
+            box = tuple(bound for bound in a.bounds if bound in bounds or bound[0] in names(access))  # also along one value
+            assignments.append(temporaries.stored(a, f"{access.tensor}_expanded", access, box))
             copies[access] = assignments[-1].element
         return [*assignments, replace(a, value=replaced(a.value, copies))]
 
@@ -51,7 +53,7 @@ def _expansions(
     guarded = list(guarded_accesses(a.value))
     steps = {access: strides_in(temporaries.tensors[access.tensor], access.subscripts, bounds, values) for access, _ in guarded}
     unknown = None in near or any(None in step for step in steps.values())
-    if unknown or 1 not in near or any(lower < 0 for _, lower, _ in bounds):
+    if unknown or 1 not in near or any(lower < 0 for _, lower, _ in a.bounds):
         return {}
     inside = {access for access, guards in guarded if not guards or _stays_inside(access, a.bounds, temporaries.tensors[access.tensor])}
     fixed = {access for access in steps if access not in inside or access.tensor == a.tensor}

@@ -17,7 +17,7 @@ from tcjit.grammar.affine import isl_name
 from tcjit.grammar.ast import Index
 from tcjit.mapping.dependences import Dependences
 from tcjit.mapping.group import Group
-from tcjit.mapping.isl import maps, restrict
+from tcjit.mapping.isl import maps
 from tcjit.mapping.options import Options
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.strides import accesses, fits_block, involves, stride
@@ -101,11 +101,9 @@ def _merge(scop: Scop, deps: Dependences, first: Group, second: Group, enough: i
         return Group(first.statements + second.statements, tuple(shared))
     if outer_only:
         return None
-    for name in first.statements + second.statements:
-        kept = {column[name] for column in shared}
-        if not reuse_dims(scop.statement(name)) <= kept:
-            return None
     both = Group(first.statements + second.statements, tuple(shared))
+    if any(not reuse_dims(scop.statement(name)) <= {column[name] for column in shared} for name in both.statements):
+        return None
     alone = not any(scop.statement(name).reduction for name in both.statements)  # reductions may have their terms between
     outermost = _are_outermost(scop, shared, second) and (not alone or _are_outermost(scop, shared, first))
     if not outermost and (alone or _points(scop, first) * FEW <= _points(scop, second)):
@@ -123,12 +121,10 @@ def _points(scop: Scop, group: Group) -> int:
 
 def _are_outermost(scop: Scop, shared: Sequence[dict[str, str]], group: Group) -> bool:
     """Whether shared columns are the outermost ones of each statement: else loops that threads could share would go inside."""
-    for name in group.statements:
-        s = scop.statement(name)
-        kept = {column[name] for column in shared}
-        if kept != set([d for d in s.dims if d not in s.reduction][: len(kept)]):
-            return False
-    return True
+    return all(
+        {column[s.name] for column in shared} == {*[dim for dim in s.dims if dim not in s.reduction][: len(shared)]}
+        for s in map(scop.statement, group.statements)
+    )
 
 
 def _fits_block(scop: Scop, group: Group, name: str) -> bool:
@@ -139,10 +135,7 @@ def _fits_block(scop: Scop, group: Group, name: str) -> bool:
 
 def same_box(scop: Scop, columns: Sequence[dict[str, str]]) -> bool:
     """Whether the statements run over the same values of every shared column (else tiles would need guards)."""
-    for column in columns:
-        if len({scop.statement(s).range(dim) for s, dim in column.items()}) > 1:
-            return False
-    return True
+    return all(len({scop.statement(s).range(dim) for s, dim in column.items()}) == 1 for column in columns)
 
 
 def _parallel(scop: Scop, columns: Sequence[dict[str, str]]) -> int:
@@ -182,7 +175,8 @@ def shared_columns(scop: Scop, deps: Dependences, first: Group, second: Group) -
 
 def _between(deps: Dependences, first: Group, second: Group) -> list[isl.Map]:
     """The dependences of one group on another."""
-    return list(maps(restrict(deps.strict, lambda a, b: a in first.statements and b in second.statements)))
+    ends = [(piece, piece.get_tuple_name(isl.dim_type.in_), piece.get_tuple_name(isl.dim_type.out)) for piece in maps(deps.strict)]
+    return [piece for piece, start, end in ends if start in first.statements and end in second.statements]
 
 
 def _zero_distance(scop: Scop, between: Sequence[isl.Map], column: dict[str, str]) -> bool:

@@ -236,7 +236,7 @@ class _Uses:
 
     def __init__(self, a: Assignment) -> None:
         self.a, self.accesses = a, tuple(_accesses(a))
-        self.reads = {access: {name for sub in access.subscripts for name in names(sub)} for access in a.reads}
+        self.reads = {access: set(names(access)) for access in a.reads}
 
     @cached_property
     def is_contraction(self) -> bool:

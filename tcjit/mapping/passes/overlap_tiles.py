@@ -45,25 +45,24 @@ def overlap_tiles(before: Assignments, machine: Machine) -> Assignments:
     return replace(before, assignments=assignments, temporaries=tuple(temporaries.added), replaced=tuple(replaced))
 
 
-@dataclass
+@dataclass(frozen=True)
 class _TiledRun:
-    """Assignments in a row; for each tensor that one of them writes and others read, how far from their own rows these read it."""
+    """Assignments in a row, over blocks of so many ``rows``; of each tensor that one of them writes those that a block needs, counted from
+    its first one."""
 
     program: tuple[Assignment, ...]
-    first: int
-    rows: int = 0  # of a block
-    needed: dict[str, tuple[int, int]] = field(default_factory=dict)  # rows of a written tensor that a block needs, from its first one on
+    rows: int
+    needed: dict[str, tuple[int, int]]
 
 
 def _longest(before: Assignments, first: int, machine: Machine) -> _TiledRun | None:
     """The longest run from an assignment on that is worth overlapped blocks."""
     best = None
     for end in range(first + 1, len(before.assignments) + 1):
-        run = _TiledRun(before.assignments[first:end], first)
-        if not _may_join(before, run):
+        program = before.assignments[first:end]
+        if not _may_join(before, program):
             break
-        if _sized(before, run, machine):
-            best = run
+        best = _sized(before, program, machine) or best
     return best
 
 
@@ -73,10 +72,10 @@ def _row(a: Assignment) -> str:
     return a.subscripts[0].name
 
 
-def _may_join(before: Assignments, run: _TiledRun) -> bool:
-    """Whether the last assignment of a run is elementwise over whole axes, writes what nothing else writes and nothing before it reads, and
+def _may_join(before: Assignments, program: Sequence[Assignment]) -> bool:
+    """Whether the last of some assignments is elementwise over whole axes, writes what nothing else writes and nothing before it reads, and
     reads what others write at constant distances along the rows."""
-    a, others = run.program[-1], run.program[:-1]
+    *others, a = program
     names = [sub.name if isinstance(sub, Index) else "" for sub in a.subscripts]
     lowers = {name: lower for name, lower, _ in a.bounds}
     if not a.is_elementwise or not names or "" in names or sorted(names) != sorted(lowers) or lowers[names[0]]:
@@ -98,23 +97,23 @@ def _distance(before: Assignments, a: Assignment, access: Access) -> int | None:
     return form[1] if form is not None and plain and form[0] == {_row(a): 1} else None
 
 
-def _sized(before: Assignments, run: _TiledRun, machine: Machine) -> bool:
-    """Whether blocks pay, whose size is then that of the run: tensors that leave the caches, and blocks in half of a core's cache, or else
-    in all of it, that compute little for their neighbours as well."""
+def _sized(before: Assignments, program: tuple[Assignment, ...], machine: Machine) -> _TiledRun | None:
+    """Assignments over blocks, where these pay: of tensors that leave the caches, in half of a core's cache, or else in all of it, with
+    little that they compute for their neighbours as well."""
     tensors = {storage.name: storage for storage in before.tensors}
-    others = (*before.assignments[: run.first], *before.assignments[run.first + len(run.program) :])
-    outside = {access.tensor for a in others for access in a.reads}
-    stored = {a.tensor for a in run.program if tensors[a.tensor].role != "temporary" or a.tensor in outside}
-    reads = {a.tensor: a.reads for a in run.program}
-    handed = {access.tensor for a in run.program for access in reads[a.tensor]} & {a.tensor for a in run.program}
-    distances = {_distance(before, a, access) for a in run.program for access in reads[a.tensor] if access.tensor in handed}
-    if not distances - {0} or run.program[-1].tensor not in stored:
-        return False
+    written = {a.tensor for a in program}  # nothing else writes these
+    outside = {access.tensor for a in before.assignments if a.tensor not in written for access in a.reads}
+    stored = {a.tensor for a in program if tensors[a.tensor].role != "temporary" or a.tensor in outside}
+    reads = {a.tensor: a.reads for a in program}
+    handed = {access.tensor for a in program for access in reads[a.tensor]} & {a.tensor for a in program}
+    distances = {_distance(before, a, access) for a in program for access in reads[a.tensor] if access.tensor in handed}
+    if not distances - {0} or program[-1].tensor not in stored:
+        return None
     bytes_handed = sum(tensors[name].elements * DTYPES[tensors[name].dtype].bytes for name in handed - stored)
     if bytes_handed <= max(machine.threads * machine.cache_bytes, machine.shared_bytes // SHARE):
-        return False
+        return None
     around: dict[str, tuple[int, int]] = {}  # the rows that later ones need of each, around those of a block
-    for a in reversed(run.program):
+    for a in reversed(program):
         own = [(0, 0)] if a.tensor in stored else []
         least, beyond = around[a.tensor] = _hull([*own, *([around[a.tensor]] if a.tensor in around else [])])
         for access in reads[a.tensor]:
@@ -125,11 +124,11 @@ def _sized(before: Assignments, run: _TiledRun, machine: Machine) -> bool:
                 around[access.tensor] = _hull([reach, *([around[access.tensor]] if access.tensor in around else [])])
     more = {name: beyond - least for name, (least, beyond) in around.items()}
     row_bytes = {name: prod(tensors[name].shape[1:]) * DTYPES[tensors[name].dtype].bytes for name in handed}
-    extent, costs = max(upper for a in run.program for name, _, upper in a.bounds if name == _row(a)), machine.costs
+    extent, costs = max(upper for a in program for name, _, upper in a.bounds if name == _row(a)), machine.costs
     rate = costs.l3_load if bytes_handed <= machine.shared_bytes else costs.memory_read / machine.threads / costs.frequency
     saved = MOVES * bytes_handed / rate  # cycles of a core
     again = 0.0
-    for a in (a for a in run.program if a.tensor in handed):
+    for a in (a for a in program if a.tensor in handed):
         outer = {access.tensor for access in reads[a.tensor]} - handed
         read = sum(prod(tensors[name].shape[1:]) * DTYPES[tensors[name].dtype].bytes for name in outer) / rate
         again += more[a.tensor] * max(read, _row_cycles(a, tensors[a.tensor], machine))
@@ -141,9 +140,8 @@ def _sized(before: Assignments, run: _TiledRun, machine: Machine) -> bool:
         rounds = -(-extent // (most * machine.threads))  # of threads, which have as many blocks each
         rows = -(-extent // (rounds * machine.threads))
         if GAIN * again * -(-extent // rows) <= saved:
-            run.rows, run.needed = rows, {name: (least, beyond + rows) for name, (least, beyond) in around.items()}
-            return True
-    return False
+            return _TiledRun(program, rows, {name: (least, beyond + rows) for name, (least, beyond) in around.items()})
+    return None
 
 
 def _row_cycles(a: Assignment, storage: Storage, machine: Machine) -> float:

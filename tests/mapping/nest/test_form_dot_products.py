@@ -1,6 +1,6 @@
 """Dot products of bytes and halves, whatever the processor at hand has: what they are made of, and what they come to, bit for bit.
 
-Modules: mapping.nest.form_dot_products mapping.nest.narrow_factors mapping.nest.words
+Modules: mapping.nest.form_dot_products mapping.nest.narrow_factors
 """
 
 from __future__ import annotations

@@ -10,11 +10,10 @@ import pytest
 from support.mapping import AVX512, MATMUL, program
 
 from tcjit.codegen.c import emit_c
-from tcjit.codegen.code_features import features
 from tcjit.codegen.dialect import CUDA, C
 from tcjit.codegen.gpu_kernel import emit_gpu
 from tcjit.codegen.loops import For
-from tcjit.codegen.profile import UNKNOWN, Profile, scaled, trips
+from tcjit.codegen.profile import UNKNOWN, Profile, features, scaled, trips
 from tcjit.codegen.source import KernelLaunch, Source
 from tcjit.grammar.linear import Linear, combine
 from tcjit.mapping.machine import SM_80
