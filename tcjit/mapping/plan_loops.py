@@ -30,7 +30,7 @@ MERGED = 256  # points of a tile, at least, whose rows are merged with few lanes
 TOGETHER = 4  # rows that take turns, if each is swept several times
 TURNS = 8  # of a thread at least, before rows are taken together
 ROWS = 4  # that are transposed at once
-AHEAD = 4  # lines that processors fetch ahead
+PREFETCHED_LINES = 4  # lines that processors fetch ahead
 PART = 16  # of the second cache that a tile of a transposition takes
 LEAST_LANES, TILES = 64, 16  # of such a tile, and tiles for each thread
 FEW = 16  # iterations of the other loops that leave threads idle
@@ -134,8 +134,8 @@ def _block_transposed(scop: Scop, group: Group, lane: int, tile: list[int], mach
                     across.append((c, s.extent(column[name]), DTYPES[scop.tensor(a.tensor).dtype].bytes))
                     lanes = s.extent(group.columns[lane][name])
     for c, extent, size in across:
-        tile[c] = _even(extent, AHEAD * LINE // size)
-        tile[lane] = max(LEAST_LANES, min(lanes, machine.cache_bytes // PART // (len(across) * AHEAD * LINE)))
+        tile[c] = _even(extent, PREFETCHED_LINES * LINE // size)
+        tile[lane] = max(LEAST_LANES, min(lanes, machine.cache_bytes // PART // (len(across) * PREFETCHED_LINES * LINE)))
         while tile[lane] > LEAST_LANES and -(-extent // tile[c]) * -(-lanes // tile[lane]) < TILES * machine.threads:
             tile[lane] //= 2
     return [c for c, _, _ in across]
