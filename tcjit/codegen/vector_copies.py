@@ -1,4 +1,4 @@
-"""Copies of words in vectors: bytes of four rows interleaved, and elements of 2, 4 or 8 bytes transposed, several rows of a vector at once.
+"""Copies of words in vectors: bytes of four rows interleaved, and elements of 1 to 8 bytes transposed, several rows of a vector at once.
 
 A C compiler widens bytes step by step, and moves what it transposes element by element. The last vector begins where it ends with the row:
 what two of them copy is the same.
@@ -27,7 +27,7 @@ from tcjit.mapping.nest.vector_forms import ADJACENT, FLIP_SIGNS, PACK
 WORD = 4  # bytes
 LANES = 16  # elements that are written at once, but for those of 8 bytes
 BYTES = WORD * LANES  # of the vectors that pay for it
-MOVED = ("int64", "float64", "int32", "float32", "int16", "float16", "bfloat16")  # types of what is copied
+MOVED = ("int64", "float64", "int32", "float32", "int16", "float16", "bfloat16", "int8", "uint8", "bool")  # types of what is copied
 FEW = 64  # words of a row that is copied in whole vectors under masks: loops of a C compiler end in single ones
 PLACE = 16  # bytes that are read at once from each of the places whose elements are transposed
 SIDES = {">=": (True, 0), ">": (True, 1), "<=": (False, 0), "<": (False, 1)}  # whether the left is the greater, and by how much at least
@@ -138,6 +138,15 @@ TC_TILE void tc_transpose_2(void *to, int64_t to_step, const void *from, int64_t
     *(tc_short_words_u *)((char *)to + (2 * row + 1) * to_step) = __builtin_convertvector(pairs >> 16, tc_short_words);
   }
 }
+TC_TILE void tc_transpose_1(void *to, int64_t to_step, const void *from, int64_t step) {
+  tc_words r[4];
+  tc_four_columns(r, from, step, 16);
+  for (int row = 0; row < 4; ++row) {
+    const tc_words of_lane = (tc_words)__builtin_shuffle((tc_bytes)r[row], (tc_bytes){$BYTES});
+    const tc_words of_row = __builtin_shuffle(of_lane, (tc_words){$QUARTERS});
+    for (int part = 0; part < 4; ++part) __builtin_memcpy((char *)to + (4 * row + part) * to_step, (const char *)&of_row + 16 * part, 16);
+  }
+}
 #else
 TC_TILE void tc_transpose_4(void *to, int64_t to_step, const void *from, int64_t step, int places, int32_t signs) {
   for (int row = 0; row < 4; ++row)
@@ -155,6 +164,10 @@ TC_TILE void tc_transpose_8(void *to, int64_t to_step, const void *from, int64_t
 TC_TILE void tc_transpose_2(void *to, int64_t to_step, const void *from, int64_t step, int32_t signs) {
   for (int row = 0; row < 8; ++row)
     for (int l = 0; l < 16; ++l) __builtin_memcpy((char *)to + row * to_step + 2 * l, (const char *)from + l * step + 2 * row, 2);
+}
+TC_TILE void tc_transpose_1(void *to, int64_t to_step, const void *from, int64_t step) {
+  for (int row = 0; row < 16; ++row)
+    for (int l = 0; l < 16; ++l) ((char *)to)[row * to_step + l] = ((const char *)from)[l * step + row];
 }
 #endif
 """
@@ -283,8 +296,9 @@ def _write_rows(emitter: Emitter, rows: For, lanes: For, copy: _Copy) -> None:
 
     def transpose(at: Mapping[str, Linear]) -> None:
         places = copy.target.substitute(at).written(emitter.index), copy.source.substitute(at).written(emitter.index)
-        lanes_and_signs = {2: f"{copy.signs}", WORD: f"{copy.lanes}, {copy.signs}", 2 * WORD: f"{copy.lanes}"}[copy.size]
-        emitter.write(f"tc_transpose_{copy.size}(&{places[0]}, {to_step}, &{places[1]}, {copy.step}, {lanes_and_signs});", stores=True)
+        lanes_and_signs = {1: [], 2: [copy.signs], WORD: [copy.lanes, copy.signs], 2 * WORD: [copy.lanes]}[copy.size]
+        args = ", ".join(map(str, (f"&{places[0]}", to_step, f"&{places[1]}", copy.step, *lanes_and_signs)))
+        emitter.write(f"tc_transpose_{copy.size}({args});", stores=True)
 
     if whole:  # all rows of a few lanes: lines of the source are done with before others are read, which may meet them in a cache's sets
         with _lanes(emitter, lanes, copy.lanes) as at, emitter.ranged(rows), emitter.iterated(replace(rows, step=together)):

@@ -29,7 +29,7 @@ SHARE = 16  # of the statement with the most instances, a reduction has one in s
 MERGED = 256  # points of a tile, at least, whose rows are merged with few lanes
 TOGETHER = 4  # rows that take turns, if each is swept several times
 TURNS = 8  # of a thread at least, before rows are taken together
-ROWS = 4  # that are transposed at once
+PLACE = 16  # bytes that are read at once from each of the places whose elements are transposed
 PREFETCHED_LINES = 4  # lines that processors fetch ahead
 PART = 16  # of the second cache that a tile of a transposition takes
 LEAST_LANES, TILES = 64, 16  # of such a tile, and tiles for each thread
@@ -134,17 +134,17 @@ def _block_transposed(scop: Scop, group: Group, lane: int, tile: list[int], mach
                     across.append((c, s.extent(column[name]), DTYPES[scop.tensor(a.tensor).dtype].bytes))
                     lanes = s.extent(group.columns[lane][name])
     for c, extent, size in across:
-        tile[c] = _even(extent, PREFETCHED_LINES * LINE // size)
+        tile[c] = _even(extent, PREFETCHED_LINES * LINE // size, PLACE // size)
         tile[lane] = max(LEAST_LANES, min(lanes, machine.cache_bytes // PART // (len(across) * PREFETCHED_LINES * LINE)))
         while tile[lane] > LEAST_LANES and -(-extent // tile[c]) * -(-lanes // tile[lane]) < TILES * machine.threads:
             tile[lane] //= 2
     return [c for c, _, _ in across]
 
 
-def _even(extent: int, size: int) -> int:
-    """About ``size``, so that the last tile is not a short one."""
+def _even(extent: int, size: int, together: int) -> int:
+    """About ``size``, a multiple of so many, so that the last tile is not a short one."""
     tiles = max(1, round(extent / size))
-    return -(-extent // tiles // ROWS) * ROWS if extent > size else size
+    return -(-extent // tiles // together) * together if extent > size else size
 
 
 def _merge_rows(scop: Scop, group: Group, lane: int, tile: list[int], machine: Machine) -> int | None:

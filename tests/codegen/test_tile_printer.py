@@ -96,6 +96,15 @@ def test_what_is_no_result_is_read_under_masks_but_not_blended() -> None:
     assert store.count("tc_store_masked_f32x16(") == len(p.rows) and store.count("tc_store_f32x16(") == len(p.rows) * (vectors - 1)
 
 
+def test_loads_have_the_conditions_of_what_they_move_with() -> None:
+    """Of a triangle's rows, of which the last tile has fewer, each operand is loaded once, the lanes whatever the row is."""
+    text = "def f(float(I,D) X) -> (Y) { Y(i,j) +=! (j < i ? X(i,d) * X(j,d) : 0.0) where i in 0:I, j in 0:I }"
+    p = printer(text, {"X": (29, 247)})
+    partial, vectors, rows = text_of(p, "partial"), p.nest.leaf.vectors, len(p.rows)
+    assert 29 % rows and partial.count("load_masked_f32x16(") + partial.count("tc_load_f32x16(") == vectors
+    assert partial.count("tc_splat_f32x16(") == rows and "tc_any_f32x16(" not in partial
+
+
 def test_whole_tiles_are_stored_without_masks() -> None:
     """One comparison for each end of the results, or for each dimension along which the last tile overlaps."""
     p = printer(MATMUL, {"A": (100, 64), "B": (64, 333)})

@@ -27,6 +27,7 @@ needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None or platform.machine()
 WRAPPERS = """
 void interleave(void *to, const void *from, int64_t step, int32_t signs) { tc_interleave(to, from, step, signs); }
 void transpose_2(void *to, int64_t to_step, const void *from, int64_t step) { tc_transpose_2(to, to_step, from, step, 0); }
+void transpose_1(void *to, int64_t to_step, const void *from, int64_t step) { tc_transpose_1(to, to_step, from, step); }
 void copy_padded(void *to, const void *from, int64_t first, int64_t last, int64_t count) { tc_copy_padded(to, from, first, last, count); }
 #define OF(n) \\
   void transpose_4_##n(void *to, int64_t to_step, const void *from, int64_t step, int32_t signs) \\
@@ -105,6 +106,16 @@ def test_transposed_halves(functions: ctypes.CDLL, step: int) -> None:
     assert not found[:, 16:].any()
 
 
+@needs_gcc
+@pytest.mark.parametrize("step", [16, 21, 70])
+def test_transposed_bytes(functions: ctypes.CDLL, step: int) -> None:
+    memory = np.random.default_rng(0).integers(0, 256, 2000).astype(np.uint8)
+    found = np.zeros((16, 20), np.uint8)
+    functions.transpose_1(place(found), ctypes.c_int64(20), place(memory, 3), ctypes.c_int64(step))
+    np.testing.assert_array_equal(found[:, :16], np.stack([memory[3 + lane * step :][:16] for lane in range(16)]).T)
+    assert not found[:, 16:].any()
+
+
 def text(order: str, dtype: str) -> str:
     one, two = ORDERS[order].split()
     value = f"int32({one}) * int32({two})" if dtype == "int8" else f"{one} * {two}"
@@ -130,9 +141,9 @@ def test_panels(order: str, dtype: str) -> None:
 
 
 def test_other_loops_are_left_alone() -> None:
-    """Of bytes, of rows shorter than a vector, and of what lies as its result does."""
+    """Of bytes that are computed with, of rows shorter than a vector, and of what lies as its result does."""
     for program, x in (
-        ("def f(int8(M,N) X) -> (O) { O(n,m) = X(m,n) }", torch.zeros(64, 64, dtype=torch.int8)),
+        ("def f(int8(M,N) X) -> (O) { O(n,m) = X(m,n) + int8(1) }", torch.zeros(64, 8, dtype=torch.int8)),
         ("def f(float(M,N) X) -> (O) { O(n,m) = X(m,n) }", torch.randn(15, 3)),
         ("def f(float(M,N) X) -> (O) { O(m,n) = X(m,n) }", torch.randn(64, 64)),
     ):
@@ -152,11 +163,13 @@ def test_transpositions(m: int, n: int, dtype: torch.dtype) -> None:
         assert f"  tc_transpose_{x.element_size()}(&" in kernel.source
 
 
-@pytest.mark.parametrize(("dtype", "size"), [("double", 8), ("int64", 8), ("float", 4), ("int32", 4), ("half", 2)])
-@pytest.mark.parametrize("shape", [(64, 64), (37, 53), (8, 9), (130, 3)])
+@pytest.mark.parametrize(
+    ("dtype", "size"), [("double", 8), ("int64", 8), ("float", 4), ("int32", 4), ("half", 2), ("int8", 1), ("uint8", 1), ("bool", 1)]
+)
+@pytest.mark.parametrize("shape", [(64, 64), (37, 53), (8, 9), (130, 3), (300, 270)])
 def test_transposed_elements_of_every_size(dtype: str, size: int, shape: tuple[int, int]) -> None:
-    kinds = {"double": torch.float64, "int64": torch.int64, "float": torch.float32, "int32": torch.int32, "half": torch.float16}
-    x = torch.arange(shape[0] * shape[1]).to(kinds[dtype]).reshape(shape)
+    kinds = {"double": torch.float64, "float": torch.float32, "half": torch.float16}
+    x = (torch.arange(shape[0] * shape[1]) % 251).to(kinds.get(dtype) or getattr(torch, dtype)).reshape(shape)
     kernel = tcjit.define(f"def f({dtype}(M,N) X) -> (O) {{ O(n,m) = X(m,n) }}").f.compile(x)
     assert torch.equal(kernel(x), x.t())
     if WIDE and shape == (64, 64):

@@ -249,3 +249,9 @@ def test_results_of_one_term_are_assignments(operator: str, value: str) -> None:
     text = f"def f(float(M,K) A, float(M,N) B) -> (C) {{ C(m,n) {operator} A(m,k) * B(m,n) where k in 1:2 }}"
     (a,) = tiled(text, {"A": (20, 3), "B": (20, 30)}).assignments
     assert (a.operator, a.reduction, a.start, a.tiled, show(a.value)) == ("=", (), None, (), value)
+
+
+def test_results_without_terms_are_assignments() -> None:
+    text = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n,k) +=! A(m,k) * B(k,n) }"
+    (a,) = tiled(text, {"A": (20, 5), "B": (5, 30)}).assignments
+    assert (a.operator, a.start, a.tiled, show(a.value)) == ("=", None, (), "0.0 + A(m, k) * B(k, n)")

@@ -72,6 +72,20 @@ def test_a_transposed_operand_lives_in_a_buffer_of_a_tile() -> None:
     assert [(buffer.tensor, buffer.elements) for buffer in made.privates] == [("X_transposed", 68 * 256)]
 
 
+def test_operands_that_are_transposed_live_in_one_tile() -> None:
+    """The second one is no reader of the first: only what reads both joins them."""
+    text = "def f(float(B,A) X, float(B,A) U) -> (O) { O(a,b) = tanh(X(b,a) + U(b,a)) }"
+    made = map_program(program(text, {"X": (7000, 97), "U": (7000, 97)}), Options(), AVX512)
+    assert [(buffer.tensor, buffer.elements) for buffer in made.privates] == [("X_transposed", 52 * 128), ("U_transposed", 52 * 128)]
+
+
+def test_a_small_operand_is_transposed_once() -> None:
+    text = "def f(float(B,A) X, float(A,C) U) -> (O) { O(b,c,a) = X(b,a) * U(a,c) }"
+    shapes = {"X": (1765, 23), "U": (23, 179)}
+    assert transposed(text, shapes) == ["U_transposed(c, a) = U(a, c) where c in 0:179, a in 0:23"]
+    assert not map_program(program(text, shapes), Options(), AVX512).privates
+
+
 def test_a_small_contraction_does_not_plan_the_loops_of_others() -> None:
     """The sum of partial results is one of a few terms; and transposed tiles do not share the loops of a reduction."""
     text = "def f(float(A,B,C) X) -> (O) { S(b) +=! exp(X(c,b,a)) where c in 0:60, a in 0:640  O(a,b,c) = X(c,b,a) / S(b) }"

@@ -175,6 +175,12 @@ def test_rows_from_memory_are_read_one_after_the_other() -> None:
     assert near.rows and near.rows[0][1] > 1 and not far.rows and far.vectors > 1
 
 
+def test_long_rows_from_memory_are_read_side_by_side() -> None:
+    rows = "def f(float(M,K) A) -> (S) { S(m) +=! A(m,k) }"
+    long, few = (plan_nest(flat(rows, {"A": (m, k)}), CORE).nest.leaf for m, k in ((1000, 20_000), (10, 2_000_000)))
+    assert long.rows and long.rows[0][1] >= 4 and not few.rows
+
+
 def test_threads_share_equal_parts_of_streamed_rows() -> None:
     nest = plan_nest(flat(MATMUL, {"A": (1, 3000), "B": (3000, 5000)}), CORE).nest
     assert nest.loops[0] == Loop("n", 1280) and nest.loops[1].dim == "k"
