@@ -418,11 +418,11 @@ print(json.dumps([found, "lark" in sys.modules, "islpy" in sys.modules]))
 
 
 def test_a_copy_is_made_by_as_many_threads_as_pay() -> None:
-    """The inner loops count though they are cut by a minimum: 2 * 32 * 13 elements of each batch, 32,768 in all make threads worth it."""
+    """The inner loops count though they are cut by a minimum: 2 * 52 * 5 elements of each batch, 32,768 in all make threads worth it."""
     text = "def f(float(B,N,M) X) -> (Y) { Y(b,m,n) = X(b,n,m) + 1.0 }"
-    f, given = tcjit.define(text, dynamic=["B"])["f"], torch.randn(63, 13, 36)
-    source = f.compile(given, options=tcjit.Options(private_buffers=False)).source
-    assert source.count("  if (tc_size_B >= 40) {\n#pragma omp parallel for collapse(2)") == 1, source
+    f, given = tcjit.define(text, dynamic=["B"])["f"], torch.randn(63, 5, 100)
+    source = f.compile(given).source
+    assert source.count("  if (tc_size_B >= 64) {\n#pragma omp parallel for collapse(2)") == 1, source
     assert source.count(" collapse(2)") == 1, "in the other branch there are none"
 
 

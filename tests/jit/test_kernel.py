@@ -158,8 +158,8 @@ def test_an_unproved_kernel_of_the_cache_is_proved_on_demand(monkeypatch: pytest
 
 def test_options_that_cannot_matter_make_no_second_kernel() -> None:
     """A cache entry, too, is found whatever such options say."""
-    text = "def f(float(M,N) X) -> (Y) { Y(m, n) = 3 * X(m, n) + 1 }"
-    given = torch.ones(3, 5)
+    text = "def f(float(N) X) -> (Y) { Y(n) = 3 * X(n) + 1 }"
+    given = torch.ones(5)
     plain = tcjit.compile(text, "f", given, options=tcjit.Options(tile=(2,)))
     other = tcjit.compile(text, "f", given, options=tcjit.Options(tile=(2, 0), reduction_chunks=7, fusion="minimal", private_buffers=False))
     assert plain.options == other.options == tcjit.Options(tile=(2,))
