@@ -51,13 +51,13 @@ def _transposed(a: Assignment, term: str, tensors: Mapping[str, Storage], points
     """The tensors that move with a term, but not by one element, with its axis innermost; none where no tensor of as many elements has
     its neighbours there, or is used so often that it is copied in panels."""
     orders: dict[str, tuple[int, ...]] = {}
-    stays = 0
+    stays, extents = 0, {name: upper - lower for name, lower, upper in a.bounds}
     for access in dict.fromkeys(access for access in a.reads):
         storage = tensors[access.tensor]
         moving = [axis for axis, sub in enumerate(access.subscripts) if term in names(sub)]
         if not moving:
             continue
-        if any(storage.dynamic_extents) or moving[1:] or linear(access.subscripts[moving[0]]) != ({term: 1}, 0):
+        if any(storage.dynamic_extents) or moving[1:] or not _is_least_digit(term, access.subscripts[moving[0]], extents[term]):
             return {}
         if storage.strides[moving[0]] == 1:
             stays = max(stays, storage.elements)
@@ -67,6 +67,14 @@ def _transposed(a: Assignment, term: str, tensors: Mapping[str, Storage], points
                 return {}
     copied = sum(tensors[tensor].elements for tensor in orders)
     return orders if 0 < copied <= stays and points < FEW_USES * stays else {}
+
+
+def _is_least_digit(term: str, subscript: Expr, extent: int) -> bool:
+    """Whether a subscript is a term, perhaps one of a chunk, from 0 on."""
+    form = linear(subscript)
+    others = {} if form is None else {name: factor for name, factor in form[0].items() if name != term}
+    apart = all(isinstance(factor, int) and factor >= extent for factor in others.values())
+    return form is not None and form[0].get(term) == 1 and form[1] == 0 and apart
 
 
 def convert_operands(a: Assignment, temporaries: Temporaries, copied: Orders) -> tuple[list[Assignment], Assignment]:

@@ -93,3 +93,11 @@ def test_what_lies_along_another_term_is_copied_in_an_order_that_suits_a_larger_
     assert orders(often, {"A": (200, 30), "B": (30, 4)}) == [{}, {"B": (1, 0)}]
     assert orders(often, {"A": (200, 30), "B": (30, 9)}) == [{}]  # panels of tiles
     assert orders(often, {"A": (3, 30), "B": (30, 4)}) == [{}]  # the larger of the two
+
+
+@pytest.mark.parametrize(("chunk", "copied"), [(320, True), (319, False)])
+def test_a_term_of_a_chunk_is_one_of_the_whole(chunk: int, copied: bool) -> None:
+    """Terms that overlap those of the next chunk are a window, which is read as it is."""
+    term = f"{chunk} * q + a"
+    text = f"def f(float(C,B,A) U, float(A,C) V) -> (O) {{ O(b,c,q) +=! U(c,b,{term}) * V({term},c) where a in 0:320, q in 0:4 }}"
+    assert ({"V": (1, 0)} in orders(text, {"U": (16, 16, 1280), "V": (1280, 16)})) == copied
