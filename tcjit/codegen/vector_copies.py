@@ -360,7 +360,7 @@ def _interleaved(emitter: Emitter, loop: For) -> _Copy | None:
     reads = [arg for arg in value.args if isinstance(arg, Access)]
     rows = [emitter.operand(read, run) for read in reads if _bytes(emitter, read) == 1]
     known = [row for row in rows if row is not None and not row.runtime]
-    if len(known) < WORD or known[0].stride(loop.variable) != 1:
+    if len(known) < WORD or known[0].stride(loop.variable) != 1 or any(row.base != known[0].base for row in known):
         return None
     steps = [row.fixed - known[0].fixed for row in known]
     if any(step != steps[1].times(number) or not step.is_constant for number, step in enumerate(steps)):

@@ -206,3 +206,16 @@ def test_strides_of_the_call() -> None:
     x, y = (torch.from_numpy(array) for array in inputs(PROGRAMS["nn"][1]))
     x, y = x.T.contiguous().T, y.T.contiguous().T
     assert torch.equal(tcjit.define(PROGRAMS["nn"][0]).f(x, y), (x.double() @ y.double()).int())
+
+
+@pytest.mark.parametrize(
+    ("image", "filters"),
+    [((2, 28, 20, 24), (16, 28, 4, 4)), ((16, 35, 16, 11), (43, 35, 2, 2)), ((2, 32, 9, 9), (16, 32, 4, 4))],
+)
+def test_bytes_of_strided_convolutions(image: tuple[int, ...], filters: tuple[int, ...]) -> None:
+    """Words of filters are packed from four places of one tensor, which stay rows of that tensor."""
+    text = "def f(int8(N,C,H,W) X, int8(F,C,KH,KW) K) -> (O) { O(n,f,h,w) +=! int32(X(n,c,2*h + kh,2*w + kw)) * int32(K(f,c,kh,kw)) }"
+    generator = torch.Generator().manual_seed(5)
+    x, k = (torch.randint(-128, 128, shape, dtype=torch.int8, generator=generator) for shape in (image, filters))
+    expected = torch.nn.functional.conv2d(x.double(), k.double(), stride=2)
+    assert torch.equal(tcjit.define(text).f(x, k).double(), expected)

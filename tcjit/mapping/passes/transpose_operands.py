@@ -14,7 +14,7 @@ from dataclasses import replace
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Expr
 from tcjit.grammar.dtypes import DTYPES
-from tcjit.grammar.walk import replaced
+from tcjit.grammar.walk import factors, replaced
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.passes.expand_operands import LONG
@@ -30,8 +30,8 @@ def transpose_operands(before: Assignments, machine: Machine) -> Assignments:
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
         if not a.is_elementwise or isinstance(a.value, Access) or any(lower < 0 for _, lower, _ in a.bounds):
             return [a]
-        if temporaries.tensors[a.tensor].role == "temporary" and not a.fuse_outer_only:  # a tile has its own, in any order
-            return [a]
+        if temporaries.tensors[a.tensor].role == "temporary" and not (a.fuse_outer_only and _is_product(a.value)):
+            return [a]  # a tile has its own, in any order, and words are copied along the rows of their parts
         near = strides_in(temporaries.tensors[a.tensor], a.subscripts, a.bounds, before.values)
         guarded = list(guarded_accesses(a.value))
         reads = dict.fromkeys(access for access, guards in guarded if not guards and access.tensor != a.tensor)
@@ -67,6 +67,10 @@ def transpose_operands(before: Assignments, machine: Machine) -> Assignments:
         return [*assignments, replace(a, value=replaced(a.value, copies))]
 
     return rewrite(before, visit)
+
+
+def _is_product(value: Expr) -> bool:
+    return all(isinstance(factor, Access) for factor in factors(value))
 
 
 def _is_across(bounds: Bounds, near: Sequence[int | None], steps: Sequence[int | None]) -> bool:
