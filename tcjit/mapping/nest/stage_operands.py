@@ -29,6 +29,7 @@ from tcjit.mapping.nest.strip_mine import Strip, strip_mine, strip_mined
 from tcjit.mapping.nest.vector_forms import is_converted
 from tcjit.mapping.storage import Storage
 
+SPARE = 1.25  # times the points of a dimension that blocks of it may have, where it would be one with others else
 ROW_BLOCK = 64  # points of a block of rows at least whose neighbours are copied at once: a vector's elements
 
 
@@ -68,7 +69,8 @@ def stage_operands(
         panels = [operand for operand in staged if dim in operand.dims and not _row_term(operand, leaf.lane, a)]
         if dim != leaf.lane and any(operand.single is None and operand.is_contiguous(dim) for operand in panels):
             size *= -(-ROW_BLOCK // size)
-        if panels and 1 < size < extent:
+        one = len(merged.get(dim, (dim,))) > 1 and -(-extent // size) * size > SPARE * extent  # blocks would be loops of few lanes each
+        if panels and 1 < size < extent and not one:
             strips.append(strip_mine(a, dim, size))
             a = strip_mined(a, strips[-1])
     copies: list[Assignment] = []

@@ -512,10 +512,11 @@ def test_terms_of_a_panel_are_in_the_order_of_their_loops() -> None:
     assert found and all(axes[1:3] == ["i", "j"] for _, axes, _ in found)
 
 
-def test_lanes_along_two_axes_of_a_result_are_neighbours_in_a_copy() -> None:
-    """They are one dimension of the nest, and stay one."""
+@pytest.mark.parametrize(("outer", "inner"), [(40, 3), (5, 21)])
+def test_lanes_along_two_axes_of_a_result_are_neighbours_in_a_copy(outer: int, inner: int) -> None:
+    """They are one dimension of the nest, and stay one: no blocks of the inner one, which fill vectors badly."""
     text = "def f(float(A,M,F,G) X, float(F,D,E,A,G) U) -> (O) { O(a,m,d,e) +=! X(a,m,f,g) * U(f,d,e,a,g) }"
-    shapes = {"X": (8, 680, 16, 4), "U": (16, 40, 3, 8, 4)}
+    shapes = {"X": (8, 680, 16, 4), "U": (16, outer, inner, 8, 4)}
     assert [axes for _, axes, _ in copies_of(text, shapes)] == [["a", "f", "g", "d", "e"]]
 
 
