@@ -23,13 +23,13 @@ from tcjit.grammar.ast import Access, Binary, Call, Const, Expr, Select
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.linear import Linear
 from tcjit.mapping.nest.vector_forms import ADJACENT, FLIP_SIGNS, PACK
+from tcjit.mapping.plan_loops import PLACE
 
 WORD = 4  # bytes
 LANES = 16  # elements that are written at once, but for those of 8 bytes
 BYTES = WORD * LANES  # of the vectors that pay for it
 MOVED = ("int64", "float64", "int32", "float32", "int16", "float16", "bfloat16", "int8", "uint8", "bool")  # types of what is copied
 FEW = 64  # words of a row that is copied in whole vectors under masks: loops of a C compiler end in single ones
-PLACE = 16  # bytes that are read at once from each of the places whose elements are transposed
 SIDES = {">=": (True, 0), ">": (True, 1), "<=": (False, 0), "<": (False, 1)}  # whether the left is the greater, and by how much at least
 SIGNS = -0x7F7F7F80  # the highest bits of four bytes
 

@@ -8,12 +8,13 @@ what is left behind whole vectors of halves one by one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Expr
 from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import factors, replaced
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.machine import Machine
@@ -48,21 +49,22 @@ def transpose_operands(before: Assignments, machine: Machine) -> Assignments:
         # the loops of a reduction whose result is read are none that a tile could be cut from
         apart = any(other.reduction and other.tensor in read for other in before.assignments if not other.tiled)
 
-        def copied(name: str, value: Expr, steps: Sequence[int | None], moving: Sequence[int | None]) -> Assignment:
-            """A value in a temporary over the dimensions that it moves with, that along which steps are least innermost."""
-            bounds = [(step or 0, bound) for step, bound, moves in zip(steps, a.bounds, moving, strict=True) if moves]
-            box = tuple(bound for _, bound in sorted(bounds, key=lambda pair: -pair[0]))
+        def copied(name: str, value: Expr, steps: Sequence[int | None], dims: Collection[str]) -> Assignment:
+            """A value in a temporary over some dimensions, that along which steps are least innermost."""
+            ordered = sorted(zip(steps, a.bounds, strict=True), key=lambda pair: -(pair[0] or 0))
+            box = tuple(bound for _, bound in ordered if bound[0] in dims)
             return replace(temporaries.stored(a, f"{name}_transposed", value, box), fuse_outer_only=apart)
 
+        every = {name for name, _, _ in a.bounds}
         alone = across and not along and reads.keys() == {access for access, _ in guarded}
         halves = DTYPES[a.value.dtype].kind == "float" and DTYPES[a.value.dtype].bytes == 2
         if halves and alone and _has_short_rows(a.bounds, near, [steps for _, steps in across], machine.lanes(DTYPES[a.value.dtype].bytes)):
-            made = copied(a.tensor, a.value, across[0][1], near)  # computed along its operands' neighbours, and then transposed
+            made = copied(a.tensor, a.value, across[0][1], every)  # computed along its operands' neighbours, and then transposed
             return [made, replace(a, value=made.element)]
         copies: dict[Expr, Expr] = {}
         assignments = []
-        for access, steps in across:
-            assignments.append(copied(access.tensor, access, near, steps))
+        for access, _ in across:
+            assignments.append(copied(access.tensor, access, near, set(names(access))))
             copies[access] = assignments[-1].element
         return [*assignments, replace(a, value=replaced(a.value, copies))]
 
