@@ -35,17 +35,18 @@ Values = tuple[str, ...]  # arrays with what elements of a row are, one for each
 
 
 class RowValues:
-    """What the passes over one row so far, of the tile with a number, have left at hand; ``numbers`` are those of arrays."""
+    """What the passes over one row so far, of the tile with a number and in arrays of so many points, have left at hand; ``numbers`` are
+    those of arrays."""
 
     def __init__(self) -> None:
         self.found: dict[Key, Values] = {}
-        self.tile = -1
+        self.tile, self.points = -1, 0
         self.numbers = count()
 
-    def enter(self, tile: int) -> None:
-        """Begin or go on with the rows of a tile: what others left may have been overwritten."""
-        if tile != self.tile:
-            self.found, self.tile = {}, tile
+    def enter(self, tile: int, points: int) -> None:
+        """Begin or go on with the rows of a tile: what others left may have been overwritten, and stands in arrays of another length."""
+        if (tile, points) != (self.tile, self.points):
+            self.found, self.tile, self.points = {}, tile, points
 
     @contextmanager
     def of_another_row(self) -> Iterator[None]:
@@ -62,8 +63,9 @@ def computed(dtype: str) -> str:
 
 def write(emitter: LaneEmitter, node: RowLoops, row: RowValues) -> None:
     """Write a pass."""
-    row.enter(node.tile)
-    _RowPassWriter(emitter, node, row).write()
+    writer = _RowPassWriter(emitter, node, row)
+    row.enter(node.tile, writer.unit)
+    writer.write()
 
 
 class _RowPassWriter:

@@ -66,8 +66,8 @@ def plan_loops(scop: Scop, group: Group, options: Options, machine: Machine) -> 
         inside = len(group.statements) > 1 or bool(main.reduction)
         tile[lane] = min(extent, STREAM_TILE) if others < FEW or inside else 0
         if width := _accumulating_lanes(scop, group, lane, dict(lanes), options, machine):
-            accumulated, whole = lane, -(-extent // width)
-            tile[lane] = min(extent, -(-whole // -(-whole // ACCUMULATORS)) * width)
+            accumulated = lane
+            tile[lane] = min(extent, width * _registers(-(-extent // width), others, machine.threads))
         near = _block_transposed(scop, group, lane, tile, machine)
         merged = None if near or accumulated is not None else _merge_rows(scop, group, lane, tile, machine)
     elif group.columns:
@@ -120,6 +120,17 @@ def _accumulating_lanes(
             most = machine.lanes(DTYPES[s.value.dtype].bytes)
             return min(options.vector_width or most, most)
     return 0
+
+
+def _registers(vectors: int, others: int, threads: int) -> int:
+    """How many registers of results a tile has, of so many ``vectors`` beside ``others`` iterations of the other loops: the thread with the
+    most tiles, and that with the most shorter ones after them, are done first so; a row of a tile costs about a register more."""
+
+    def busiest(count: int) -> tuple[int, int]:
+        shares = [(others * (vectors // count), count), (others * (vectors % count > 0), vectors % count)]
+        return sum(-(-tiles // threads) * (registers + 1) for tiles, registers in shares if tiles), -count
+
+    return min(range(1, min(vectors, ACCUMULATORS) + 1), key=busiest)
 
 
 def _block_transposed(scop: Scop, group: Group, lane: int, tile: list[int], machine: Machine) -> list[int]:

@@ -136,3 +136,24 @@ def test_dynamic_lengths() -> None:
     for rows, length in ((3, 5), (40, 130), (7, 64), (64, 1000), (2, 2)):
         x = torch.randn(rows, length)
         torch.testing.assert_close(function(x)[0], torch.softmax(x, 1))
+
+
+@pytest.mark.parametrize("length", [9, 21, 33, 64, 1000])
+@pytest.mark.parametrize("dtype", ["float", "double", "bfloat16"])
+def test_places_of_greatest_elements(dtype: str, length: int) -> None:
+    """Indices are values of lanes; the pass for places holds as many points in an array as 32-bit vectors do, whatever the other held."""
+    text = f"def f({dtype}(M,N) X) -> (O) {{ R(i) max=! X(i,j)  O(i) min=! (X(i,j) == R(i)) ? j : N }}"
+    torch.manual_seed(length)
+    x = torch.randperm(40 * length).view(40, length) if dtype != "bfloat16" else torch.stack([torch.randperm(min(length, 256))] * 40)
+    x = x.to(getattr(torch, dtype))
+    kernel = tcjit.define(text).f.compile(x)
+    assert kernel.resources["reductions"] == ["rows i: passes over j for R, then O"]
+    assert torch.equal(kernel(x).long(), x.argmax(1))
+
+
+def test_passes_over_elements_of_different_types() -> None:
+    text = "def f(double(M,N) X) -> (R, S) { R(i) max=! X(i,j)  S(i) +=! float(X(i,j) - R(i)) }"
+    for length in (7, 33, 64, 100):
+        x = torch.randn(20, length, dtype=torch.float64)
+        most, total = tcjit.define(text).f(x)
+        torch.testing.assert_close(total, (x - most[:, None]).sum(1).float(), rtol=1e-5, atol=0)

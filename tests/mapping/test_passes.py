@@ -60,9 +60,10 @@ def test_a_single_row_keeps_its_parallel_columns() -> None:
 SOFTMAX_OF_COLUMNS = SOFTMAX.replace("I(m, n)", "I(n, m)").replace("O(m, n)", "O(n, m)")
 
 
-@pytest.mark.parametrize(("columns", "tiles", "sizes"), [(64, 1, {64}), (128, 1, {128}), (200, 2, {112, 88})])
+@pytest.mark.parametrize(("columns", "tiles", "sizes"), [(64, 1, {32}), (128, 1, {64}), (200, 2, {96, 8})])
 def test_remainders_are_regions_of_their_own(columns: int, tiles: int, sizes: set[int]) -> None:
-    """Where results stay in registers along a loop, so that each has as many as a tile has; elsewhere a loop ends as it does."""
+    """Where results stay in registers along a loop, so that each has as many as a tile has; elsewhere a loop ends as it does. Two threads
+    have equal shares of them."""
     made = mapped(SOFTMAX_OF_COLUMNS, {"I": (300, columns)}, Options())
     assert sum(isinstance(mark, Tile) for mark in marks(made)) == tiles
     assert {p.elements for p in made.privates if p.tensor == "top"} == sizes

@@ -8,9 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 from support.mapping import AVX512
 from support.nests import Shapes, tiled
 
+import tcjit
 from tcjit.grammar.front import read
 from tcjit.grammar.infer import specialise
 from tcjit.grammar.printer import show
@@ -255,3 +257,13 @@ def test_results_without_terms_are_assignments() -> None:
     text = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n,k) +=! A(m,k) * B(k,n) }"
     (a,) = tiled(text, {"A": (20, 5), "B": (5, 30)}).assignments
     assert (a.operator, a.start, a.tiled, show(a.value)) == ("=", None, (), "0.0 + A(m, k) * B(k, n)")
+
+
+def test_long_sums_keep_their_digits_before_an_epilogue() -> None:
+    """Blocks of terms are summed apart, whether the result itself is stored or only what is computed from it."""
+    x, w = torch.randn(32, 5000), torch.randn(200, 5000)
+    text = "def f(float(N,K) X, float(O,K) W) -> ({}) {{ P(n,o) +=! X(n,k) * W(o,k)  Y(n,o) = P(n,o) * 2.0 }}"
+    alone = tcjit.define(text.format("Y")).f.compile(x, w)
+    both = tcjit.define(text.format("P, Y")).f.compile(x, w)
+    assert "tc_s[" in alone.source and alone.resources["workspace"] == both.resources["workspace"]
+    assert torch.equal(alone(x, w), both(x, w)[0] * 2)

@@ -204,13 +204,14 @@ def _blocks(costs: TileCosts, shape: Shape, cost: Estimate, *, crowded: bool) ->
     unstaged = [use for number, use in enumerate(costs.uses) if number not in cost.staged]
     streams = len(shape.terms) == 1 and not shape.window and any(use.streams(shape) for use in unstaged)
     streams = streams and has_vector_form(s.body)  # others take longer than memory
-    if not streams and (s.operator != "+=" or (s.epilogue and not s.in_memory)):
+    if not streams and s.operator != "+=":
         return [], False, []
     parts = _streamed_parts(costs, shape) if streams else []
     most = _streamed_terms(costs, shape, cost, bool(parts)) if streams else BLOCK_TERMS
     width, rows = shape.vectors * core.lanes, shape.rows if shape.row else 1
     again = not costs.over_terms and any(use.results > (rows if use.moves else width) for use in costs.uses)  # by another tile
-    far = streams or (again and (crowded or cost.lane_panel + cost.row_panel > core.l2))
+    kept = s.in_memory or not s.epilogue  # between blocks of all panels
+    far = streams or (kept and again and (crowded or cost.lane_panel + cost.row_panel > core.l2))
     if terms < 2 * most or not (far or s.body.dtype in ROUNDING):
         return [], False, []
     inside = terms

@@ -114,12 +114,12 @@ def _columns(scop: Scop, s: ScopStatement) -> tuple[str, ...]:
 
 
 def _is_plain(scop: Scop, s: ScopStatement) -> bool:
-    """Whether vectors can evaluate a statement over the points of a row: from elements alone, in types that they hold, without failing."""
+    """Whether vectors can evaluate a statement over the points of a row: without gathers, in types that they hold, without failing."""
     if s.constraints or s.fuse_outer_only or any(scop.tensor(access.tensor).dtype not in TYPES for access in accesses(s)):
         return False
     inside = {id(part) for access in accesses(s) for sub in access.subscripts for part in walk(sub)}
     for part in walk(s.value):
-        if isinstance(part, Index) and id(part) not in inside or isinstance(part, Access) and any(_reads(sub) for sub in part.subscripts):
+        if isinstance(part, Access) and any(_reads(sub) for sub in part.subscripts):
             return False
         if id(part) not in inside and (part.dtype not in (*TYPES, "bool") or _may_fail(part)):
             return False

@@ -235,12 +235,13 @@ class _ReductionTiling:
             found.verify(self.setting.program.values)
         tiled = []
         for s, plan in zip(found.statements, plans, strict=True):
-            if plan.nest.block_loop(s) is not None and not s.in_memory:
-                s = replace(s, stored=True)  # where the sums of blocks wait for an epilogue
             tiles = tile(s, plan.nest, self.core.lanes)
             if prove:
                 verify_tiles(s, tiles)
-            tiled.append(TiledStatement(s, plan.nest, plan.operands, plan.body, tiles, self.core.lanes, plan.estimate.cycles))
+            one = TiledStatement(s, plan.nest, plan.operands, plan.body, tiles, self.core.lanes, plan.estimate.cycles)
+            if one.has_results_in_blocks and not s.in_memory:
+                one = replace(one, statement=replace(s, stored=True))  # where the sums of blocks wait for an epilogue
+            tiled.append(one)
         return [*before, *([] if found.complete else [self.start()]), replace(a, tiled=tuple(tiled)), *after]
 
     def copied(self, a: Assignment, temporaries: Temporaries) -> Orders:
