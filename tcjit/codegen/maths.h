@@ -47,14 +47,14 @@ TC_INLINE float tc_exp_f32(float x) {
   return (1.0f + p) * tc_power_of_two_f32(half) * tc_power_of_two_f32(whole - half);
 }
 
-/* 1 / (1 + e^-x), from e^-|x| so that the tail keeps its relative accuracy */
+/* 1 / (1 + e^-x), from e^-|x| so that the tail keeps its relative accuracy; of a choice gcc would evaluate e^ of both */
 TC_INLINE float tc_sigmoid_f32(float x) {
-  float e = tc_exp_f32(x < 0.0f ? x : -x);
+  float e = tc_exp_f32(-__builtin_fabsf(x));
   return (x < 0.0f ? e : 1.0f) / (1.0f + e);
 }
 
 TC_INLINE double tc_sigmoid_f64(double x) {
-  double e = exp(x < 0.0 ? x : -x);
+  double e = exp(-__builtin_fabs(x));
   return (x < 0.0 ? e : 1.0) / (1.0 + e);
 }
 
