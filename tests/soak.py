@@ -8,9 +8,9 @@
 
 Each number of a seed stands for one program, with mapping options of its own for every second one, and one mutated text, drawn in a
 child process that a crash or a hang can take down. Of ten numbers, eight run on the CPU, one as CUDA text on the host, one through
-PoCL; ``--target`` runs all of them on one. What is drawn for a GPU is a kernel of a kind that its mapping distinguishes two times out of
-three, has options nine times out of ten, and perhaps a device with few processors. One program of five has dynamic sizes, and runs at
-several values of them. Without g++ or PoCL its share is left out.
+PoCL; ``--target`` runs all of them on one. Half of the programs, and more on a GPU, are kernels of a kind that the mapping distinguishes,
+perhaps with a type of its own for each tensor. What is drawn for a GPU has options nine times out of ten, and perhaps a device with few
+processors. One program of five has dynamic sizes, and runs at several values of them. Without g++ or PoCL its share is left out.
 
 With ``--library`` the numbers are those of the named operators instead: each on both GPU rings, once with default options and so many
 times with options, case, type and device of its own. With ``--kills`` so many processes are killed while they write to a cache and
@@ -340,10 +340,9 @@ def _case(work: Work, number: int) -> tuple[Case, int, int]:
 
     counts, ring = Statistics(), work.ring(number)
     programs, rng = random.Random(f"{work.seed} {number}"), random.Random(f"{work.seed} options {number}")
-    if ring != "cpu" and rng.random() < 2 / 3:
-        counts.drawn, case = 1, kernels.draw(programs)
-    elif ring == "cpu" and random.Random(f"{work.seed} layers {number}").random() < 0.15:
-        counts.drawn, case = 1, kernels.layers(programs)
+    kind = random.Random(f"{work.seed} kind {number}")
+    if kind.random() < (0.5 if ring == "cpu" else 0.65):
+        counts.drawn, case = 1, kind.choice((kernels.draw, kernels.mixed, *([kernels.layers] if ring == "cpu" else [])))(programs)
     else:
         case = draw(programs, counts)
     if rng.random() < (0.5 if ring == "cpu" else 0.9):

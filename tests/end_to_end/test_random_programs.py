@@ -14,6 +14,7 @@ import pytest
 from support.cases import REGRESSIONS, Case, load, save
 from support.compare import decided
 from support.fuzz.expressions import ANYWHERE, DOMAINS, STEPS
+from support.fuzz.kernels import mixed
 from support.fuzz.programs import Statistics, candidate, draw
 from support.fuzz.shrink import shrink
 from support.run import assert_right, call
@@ -44,6 +45,17 @@ def test_cpu_agrees_with_the_reference(shard: int) -> None:
         except (AssertionError, TCError) as error:
             raise AssertionError(f"program {number}: {error}\n{case}\n{case.text}") from error
     assert counts.refused <= counts.drawn // 10, "\n".join(counts.reasons)
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_kernels_whose_tensors_have_types_of_their_own(shard: int) -> None:
+    for number in range(shard, PROGRAMS, SHARDS):
+        case = mixed(random.Random(f"{SEED} mixed {number}"))
+        try:
+            assert_right(case, "cpu")
+        except (AssertionError, TCError) as error:
+            raise AssertionError(f"kernel {number}: {error}\n{case}\n{case.text}") from error
 
 
 @pytest.mark.parametrize("path", SAVED, ids=[p.stem for p in SAVED])

@@ -1,18 +1,21 @@
 """Random kernels of the kinds that a GPU's mapping distinguishes, with extents that make tiles, partial tiles and several steps.
 
 ``draw(rng)`` gives a valid case: a contraction, a convolution, rows, columns, a transposition, a gather, windows, or a chain of two.
-``device(rng)`` gives changes to a device that let even small problems have large tiles, or none.
+``mixed(rng)`` gives one whose tensors and values have types of their own. ``device(rng)`` gives changes to a device that let even small
+problems have large tiles, or none.
 """
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from math import prod
 
 from support.caches import small_caches
 from support.cases import Case, Fill
+from tcjit.errors import CheckError, ShapeError
 from tcjit.jit.targets import cuda
 from tcjit.mapping.machine import Device
 from tcjit.runtime import opencl
@@ -20,6 +23,8 @@ from tcjit.runtime import opencl
 EXTENTS = (1, 2, 3, 5, 7, 8, 13, 16, 17, 31, 32, 33, 40, 48, 63, 64, 65, 96, 100, 127, 128, 129, 160, 200)
 LENGTHS = (1, 2, 3, 7, 16, 31, 32, 33, 64, 100, 128, 255, 256, 257, 500, 512, 1000, 1024, 1025, 2048, 3000, 4096, 5000)
 DTYPES = ("float32", "float32", "float32", "float16", "bfloat16", "float64", "int32", "int8", "uint8", "int64")
+MIXED = {True: ("float32", "float64", "float16", "bfloat16", "int8"), False: ("int32", "int8", "uint8", "int64", "int16")}
+ASSIGNMENT = re.compile(r"(?P<head>[^=!+*?]* (?:[-+*]|max|min)?=!? )(?P<value>.*?)(?P<where> where .*)?$")
 WORK = 300_000  # instances of one statement
 PROCESSORS = (1, 2, 4)
 
@@ -30,6 +35,20 @@ def draw(rng: random.Random) -> Case:
         made = _Kernel(rng)
         if rng.choice(FAMILIES)(made):
             return made.case()
+
+
+def mixed(rng: random.Random) -> Case:
+    """A case whose inputs have types of their own, and in which some values are converted. What the language refuses is drawn again."""
+    while True:
+        made = _Kernel(rng)
+        made.types = MIXED[made.floating]
+        if not rng.choice(FAMILIES)(made):
+            continue
+        made.body = [made.converted(line) for line in made.body]
+        case = made.case()
+        with suppress(CheckError, ShapeError):
+            case.program()
+            return case
 
 
 def layers(rng: random.Random) -> Case:
@@ -87,6 +106,7 @@ class _Kernel:
         self.returns = ["Y"]
         self.body: list[str] = []
         self.dtype = rng.choice(DTYPES)
+        self.types: tuple[str, ...] = ()  # of inputs, where they are not all the same
         self.small = rng.random() < 0.4
         self.sizes: dict[str, int] = {}
 
@@ -103,7 +123,7 @@ class _Kernel:
 
     def tensor(self, name: str, *dims: str | int, dtype: str = "", below: int = 0) -> None:
         """An input; of integers below a bound where there is one."""
-        kind = dtype or self.dtype
+        kind = dtype or (self.rng.choice((self.dtype, *self.types)) if self.types else self.dtype)
         self.params.append(f"{kind}({', '.join(map(str, dims))}) {name}")
         self.shapes[name] = tuple(d if isinstance(d, int) else self.sizes[d] for d in dims)
         self.fills[name] = self.fill(kind, below)
@@ -113,6 +133,13 @@ class _Kernel:
         if below:
             return Fill(kind, "small", seed, 0, below - 1)
         return Fill(kind, "uniform" if "float" in kind and not self.small else "small", seed, -3, 3)
+
+    def converted(self, statement: str) -> str:
+        """The same, or its value in another type."""
+        parts = ASSIGNMENT.fullmatch(statement)
+        if parts is None or self.rng.random() < 0.5:
+            return statement
+        return f"{parts['head']}{self.rng.choice(self.types)}({parts['value']}){parts['where'] or ''}"
 
     def operator(self, plain: str = "+") -> str:
         """An update that starts at its identity, or at what the output holds."""
@@ -242,7 +269,7 @@ def _rows(k: _Kernel) -> bool:
         return False
     k.tensor("X", *outer, "M", "N")
     at, row = ", ".join([*(["b"] if outer else []), "m", "n"]), ", ".join([*(["b"] if outer else []), "m"])
-    kind = rng.choice(("sum", "both", "least", "softmax", "norm", "scaled", "part"))
+    kind = rng.choice(("sum", "both", "least", "place", "softmax", "norm", "scaled", "part"))
     if kind == "sum":
         k.body.append(f"Y({row}) {k.operator()} X({at}) * X({at})")
     elif kind == "both":
@@ -250,6 +277,8 @@ def _rows(k: _Kernel) -> bool:
         k.returns.append("Z")
     elif kind == "least":
         k.body += [f"Z({row}) min=! X({at})", f"Y({at}) = X({at}) - Z({row})"]
+    elif kind == "place":
+        k.body += [f"t({row}) max=! X({at})", f"Y({row}) min=! (X({at}) == t({row})) ? n : N"]
     elif kind == "part":
         low, high = sorted(rng.sample(range(k.sizes["N"] + 1), 2)) if k.sizes["N"] > 1 else (0, 1)
         if high - low < 1:
