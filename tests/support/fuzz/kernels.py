@@ -41,14 +41,15 @@ def mixed(rng: random.Random) -> Case:
     """A case whose inputs have types of their own, and in which some values are converted. What the language refuses is drawn again."""
     while True:
         made = _Kernel(rng)
-        made.types = MIXED[made.floating]
+        made.mixed = True
         if not rng.choice(FAMILIES)(made):
             continue
         made.body = [made.converted(line) for line in made.body]
         case = made.case()
         with suppress(CheckError, ShapeError):
-            case.program()
-            return case
+            definition = case.program().definition
+            held = {name: replace(fill, dtype=definition.tensor(name).dtype) for name, fill in case.initial.items()}
+            return replace(case, initial=held)
 
 
 def layers(rng: random.Random) -> Case:
@@ -106,7 +107,7 @@ class _Kernel:
         self.returns = ["Y"]
         self.body: list[str] = []
         self.dtype = rng.choice(DTYPES)
-        self.types: tuple[str, ...] = ()  # of inputs, where they are not all the same
+        self.mixed = False  # inputs have types of their own
         self.small = rng.random() < 0.4
         self.sizes: dict[str, int] = {}
 
@@ -123,7 +124,7 @@ class _Kernel:
 
     def tensor(self, name: str, *dims: str | int, dtype: str = "", below: int = 0) -> None:
         """An input; of integers below a bound where there is one."""
-        kind = dtype or (self.rng.choice((self.dtype, *self.types)) if self.types else self.dtype)
+        kind = dtype or (self.rng.choice((self.dtype, *MIXED[self.floating])) if self.mixed else self.dtype)
         self.params.append(f"{kind}({', '.join(map(str, dims))}) {name}")
         self.shapes[name] = tuple(d if isinstance(d, int) else self.sizes[d] for d in dims)
         self.fills[name] = self.fill(kind, below)
@@ -139,7 +140,8 @@ class _Kernel:
         parts = ASSIGNMENT.fullmatch(statement)
         if parts is None or self.rng.random() < 0.5:
             return statement
-        return f"{parts['head']}{self.rng.choice(self.types)}({parts['value']}){parts['where'] or ''}"
+        types = [dtype for dtype in MIXED[self.floating] if not self.floating or "float" in dtype]  # as an integer, a divisor may be zero
+        return f"{parts['head']}{self.rng.choice(types)}({parts['value']}){parts['where'] or ''}"
 
     def operator(self, plain: str = "+") -> str:
         """An update that starts at its identity, or at what the output holds."""
