@@ -15,6 +15,7 @@ from tcjit.codegen.lanes import LaneEmitter
 from tcjit.codegen.lower_cpu import lower
 from tcjit.codegen.memory import ALIGNMENT, stride_name
 from tcjit.codegen.memory import symbol as kernel_symbol
+from tcjit.codegen.outline import outline
 from tcjit.codegen.profile import trips
 from tcjit.codegen.source import Numbers, Source
 from tcjit.codegen.tile_printer import TilePrinter
@@ -75,6 +76,7 @@ class CEmitter(LaneEmitter):
         body = self.lines
         self.lines = []
         numbers = self.prologue()
+        functions, body = outline(self.lines, body)
         self.lines += body
         if self.streams:
             self.finish_stores()
@@ -82,7 +84,7 @@ class CEmitter(LaneEmitter):
         sites = tuple(self.printer.sites)
         head = prelude.text(self.printer.used, self.dialect, len(sites))
         pragmas = [WITHOUT_REDUNDANCY_ELIMINATION] if any(_nested_calls(s.value) > 1 for s in self.mapped.scop.statements) else []
-        parts = [f"/* {self.title()} */", *pragmas, head, *self.declarations]
+        parts = [f"/* {self.title()} */", *pragmas, head, *self.declarations, *functions]
         signature = f"int64_t {symbol}(void *const *tensors, const int64_t *numbers, void *workspace, int threads)"
         kernel = "\n".join([signature + " {", *self.lines, "}"])
         text = "\n".join(part for part in [*parts, kernel] if part)

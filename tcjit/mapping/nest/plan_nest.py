@@ -11,6 +11,7 @@ from operator import itemgetter
 
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Expr
+from tcjit.grammar.walk import with_accesses
 from tcjit.mapping.nest.cost import Core, Estimate, Shape, TileCosts, step_of
 from tcjit.mapping.nest.merge_dims import fix_dim
 from tcjit.mapping.nest.nest import Leaf, Loop, Nest
@@ -57,16 +58,17 @@ class Plan:
 def plan_nests(
     statements: Sequence[FlatStatement],
     core: Core,
+    known: dict[object, Plan],
     leaf: Leaf | None = None,
     register_tile: tuple[int, ...] = (),
     kept: frozenset[Expr] = frozenset(),
 ) -> list[Plan]:
-    """The plans of several statements; those that differ in constants alone, as residue classes often do, are ranked once."""
-    known: dict[object, Plan] = {}
+    """The plans of several statements; those that are alike, as layers and residue classes often are, are ranked once, which is then
+    ``known``."""
     plans = []
     for s in statements:
         estimated = s.estimated()
-        alike = _alike(estimated)
+        alike = _alike(estimated), leaf, register_tile, kept
         plan = known.get(alike) or plan_nest(estimated, core, leaf, register_tile, kept)
         known[alike] = plan
         plans.append(replace(plan, operands=operands(s, plan.nest.leaf.lane)[0]))
@@ -74,9 +76,15 @@ def plan_nests(
 
 
 def _alike(s: FlatStatement) -> object:
-    """What a plan depends on: not on where accesses begin, nor on the points inside the ranges of dimensions."""
-    reads = tuple((access, frozenset(flat.form.items())) for access, flat in s.reads.items())
-    return s.dims, s.terms, tuple(map(s.range, s.dims)), s.operator, s.body, frozenset(s.write.form.items()), reads
+    """What a plan depends on: neither what tensors are called, nor where accesses begin, nor the points inside the ranges of dimensions."""
+    names = {tensor: str(number) for number, tensor in enumerate(dict.fromkeys(flat.tensor for flat in s.accesses))}
+
+    def named(expr: Expr) -> Expr:
+        return with_accesses(expr, lambda access: replace(access, tensor=names[access.tensor]))
+
+    reads = tuple((named(access), flat.elements, frozenset(flat.form.items())) for access, flat in s.reads.items())
+    results = s.operator, frozenset(s.write.form.items()), bool(s.epilogue), s.in_memory, frozenset(s.fewest.items())
+    return s.dims, s.terms, s.shared, tuple(map(s.range, s.dims)), s.is_box, s.joint_conditions, results, named(s.body), reads
 
 
 def plan_nest(

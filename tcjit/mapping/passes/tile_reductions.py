@@ -7,7 +7,7 @@ reads every element once is bound by memory: it shares its loops with the statem
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import permutations
 from math import inf, prod
@@ -106,6 +106,7 @@ class _Setting:
     options: Options
     machine: Machine
     prove: bool
+    plans: dict[object, Plan] = field(default_factory=dict)  # of statements, by what they depend on
 
 
 class _NoNestError(MappingError):
@@ -203,7 +204,7 @@ class _ReductionTiling:
         copies, given = convert_operands(dots.assignment, temporaries, self.copied(dots.assignment, temporaries))
         before = [*dots.copies, *copies]
         found = self.rewritten(given, epilogue, temporaries.tensors)
-        plans = plan_nests(found.statements, self.core, register_tile=options.register_tile)
+        plans = plan_nests(found.statements, self.core, self.setting.plans, register_tile=options.register_tile)
         transposed = self.transposed(given, found, plans, temporaries)
         after: list[Assignment] = []
         if transposed is not None:
@@ -212,13 +213,13 @@ class _ReductionTiling:
             after = [_copied(transposed, given)]
             given = transposed
             found = self.rewritten(given, epilogue, temporaries.tensors)
-            plans = plan_nests(found.statements, self.core, register_tile=options.register_tile)
+            plans = plan_nests(found.statements, self.core, self.setting.plans, register_tile=options.register_tile)
         a, sums = given, dots.sums
         if options.pack:
             kept = frozenset[Expr]()
             while refused := unstageable(given, plans[0], temporaries.tensors):
                 kept |= refused
-                plans = plan_nests(found.statements, self.core, register_tile=options.register_tile, kept=kept)
+                plans = plan_nests(found.statements, self.core, self.setting.plans, register_tile=options.register_tile, kept=kept)
             staging = stage_operands(given, plans[0], found.statements[0].merged, self.core, temporaries)
             epilogue = epilogue.stripped(staging.strips)
             a, sums = staging.rewritten(given), tuple(map(staging.rewritten, sums))
@@ -228,7 +229,7 @@ class _ReductionTiling:
             if staging.copies or any(plan.estimate.staged for plan in plans):
                 leaf = plans[0].nest.leaf if staging.strips else None
                 kept = frozenset(operand for s in found.statements for operand in s.reads)  # no other copies are made
-                plans = plan_nests(found.statements, self.core, leaf, options.register_tile, kept)
+                plans = plan_nests(found.statements, self.core, self.setting.plans, leaf, options.register_tile, kept)
         before += self.tiled_sums(sums, temporaries)
         self.refuse_plans(plans)
         if prove:  # of the rewrites only those that are used: a plan alone makes no code
@@ -267,7 +268,7 @@ class _ReductionTiling:
         with temporaries.trial():
             copies, given = convert_operands(a, temporaries, choice)
             try:
-                plans = plan_nests(self.rewritten(given, Epilogue(), temporaries.tensors).statements, self.core)
+                plans = plan_nests(self.rewritten(given, Epilogue(), temporaries.tensors).statements, self.core, self.setting.plans)
             except MappingError:
                 return inf  # where no choice has a nest, the first one says why
             return sum(plan.estimate.cycles for plan in plans) + sum(map(self.copying, copies))
@@ -295,7 +296,7 @@ class _ReductionTiling:
             with temporaries.trial():
                 turned = a if order == own else _in_order(a, order, temporaries)
                 statements = self.rewritten(turned, Epilogue(), temporaries.tensors).statements
-                cycles = plan_nests(statements, self.core)[0].estimate.cycles + copy
+                cycles = plan_nests(statements, self.core, self.setting.plans)[0].estimate.cycles + copy
             if cycles < least:
                 least, best = cycles, order
         return _in_order(a, best, temporaries) if best else None

@@ -113,8 +113,21 @@ def test_classes_that_differ_in_constants_are_planned_once(monkeypatch: pytest.M
     alone = [plan_nest(s, CORE) for s in parts]
     planned: list[FlatStatement] = []
     monkeypatch.setattr(plan_nest_module, "plan_nest", lambda s, *rest: planned.append(s) or plan_nest(s, *rest))
-    assert plan_nests(parts, CORE) == alone and planned == parts[:1]
-    assert plan_nests([*parts, statement("matmul")], CORE)[2] == plan_nest(statement("matmul"), CORE)
+    assert plan_nests(parts, CORE, {}) == alone and planned == parts[:1]
+    assert plan_nests([*parts, statement("matmul")], CORE, {})[2] == plan_nest(statement("matmul"), CORE)
+
+
+def test_names_of_tensors_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    extents = {"A": (40, 50), "B": (50, 60)}
+    renamed = MATMUL.replace("A(", "D(").replace("B(", "E(").replace(") A", ") D").replace(") B", ") E")
+    texts = [MATMUL, renamed, MATMUL.replace("B(k,n)", "A(k,n)")]
+    shapes = [extents, {"D": (40, 50), "E": (50, 60)}, {"A": (50, 50), "B": (50, 60)}]
+    parts = [flat(text, sizes) for text, sizes in zip(texts, shapes, strict=True)]
+    alone = [plan_nest(s, CORE) for s in parts]
+    planned: list[FlatStatement] = []
+    monkeypatch.setattr(plan_nest_module, "plan_nest", lambda s, *rest: planned.append(s) or plan_nest(s, *rest))
+    assert plan_nests(parts, CORE, {}) == alone and planned == [parts[0], parts[2]]
+    assert [operand.flats[0].tensor for operand in alone[1].operands] == ["D", "E"]
 
 
 def test_no_plan() -> None:

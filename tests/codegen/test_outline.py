@@ -1,0 +1,74 @@
+"""Loops that differ in their tensors alone are one function of the C text; what needs more of the kernel stays where it is.
+
+Modules: codegen.outline
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import tcjit
+from tcjit.codegen.outline import LEAST_LINES, outline
+
+PROLOGUE = [
+    "  float *restrict O = tensors[0];",
+    "  const float *restrict X = tensors[1];",
+    "  float *restrict T = (float *)((char *)workspace + 64);",
+    "  const int64_t n = numbers[0];",
+    "  int64_t tc_flag = 0;",
+]
+
+
+def loop(write: str, read: str, depth: int = 1, bound: str = "7") -> list[str]:
+    inside = [f"{write}[c0 + {number}] = {read}[c0];" for number in range(LEAST_LINES)]
+    return ["  " * depth + line for line in (f"for (int64_t c0 = 0; c0 <= {bound}; ++c0) {{", *("  " + line for line in inside), "}")]
+
+
+def test_equal_loops_are_calls() -> None:
+    pragma = "#pragma omp parallel for num_threads(threads)"
+    functions, body = outline(PROLOGUE, [*loop("T", "O"), pragma, *loop("O", "T"), *loop("O", "T")])
+    assert body[0] == "  tc_outlined0(T, O, threads);" and body[-1] == "  tc_outlined0(O, T, threads);"
+    assert body[1:-1] == [pragma, *loop("O", "T")]
+    (function,) = functions
+    head, *lines = function.splitlines()
+    assert head == "static __attribute__((noinline)) void tc_outlined0(float *restrict tc_t0, float *restrict tc_t1, int threads) {"
+    assert lines == [*loop("tc_t0", "tc_t1"), "}"]
+
+
+def test_loops_of_a_region_take_their_pragmas_along() -> None:
+    region = ["  {", "#pragma omp for schedule(static)", *loop("T", "O", 2), "#pragma omp for schedule(static)", *loop("O", "T", 2), "  }"]
+    functions, body = outline(PROLOGUE, region)
+    assert body == ["  {", "  tc_outlined0(T, O, threads);", "  tc_outlined0(O, T, threads);", "  }"]
+    assert "#pragma omp for schedule(static)" in functions[0].splitlines()
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [*loop("T", "O"), *loop("T", "X")],  # of another type
+        [*loop("T", "O"), *loop("T", "T")],
+        [*loop("T", "O"), *loop("O", "T", bound="8")],
+        [*loop("T", "O", bound="n"), *loop("O", "T", bound="n")],
+        [*loop("T", "O")[:3], "  }", *loop("O", "T")[:3], "  }"],
+    ],
+    ids=["a constant tensor", "one tensor twice", "another bound", "a dynamic size", "short"],
+)
+def test_what_stays(lines: list[str]) -> None:
+    assert outline(PROLOGUE, lines) == ([], lines)
+
+
+@pytest.mark.parametrize("size", [64, 200])
+def test_layers(size: int) -> None:
+    """Small ones run on one thread, large ones in a region of threads."""
+    layers = "".join(f"H{n + 1}(i,o) +=! H{n}(i,k) * W{n}(k,o)  H{n + 1}(i,o) = fmax(H{n + 1}(i,o), 0.0)  " for n in range(5))
+    weights = ", ".join(f"float(N,N) W{n}" for n in range(5))
+    kernel = tcjit.define(f"def f(float(M,N) H0, {weights}) -> (H5) {{ {layers} }}").f.compile
+    torch.manual_seed(0)
+    tensors = [torch.randn(size, size) / size**0.5 for _ in range(6)]
+    made = kernel(*tensors)
+    assert made.source.count("tc_outlined0(") >= 4 and "tc_outlined1(" not in made.source
+    expected = tensors[0].double()
+    for weight in tensors[1:]:
+        expected = (expected @ weight.double()).relu()
+    torch.testing.assert_close(made(*tensors), expected.float(), rtol=1e-4, atol=1e-5)
