@@ -15,6 +15,8 @@ from tcjit import library
 from tcjit.grammar import front
 from tcjit.grammar.ast import Def
 
+WITHOUT = ("batch_norm_inference",)  # PyTorch has no derivative by the statistics
+
 
 @functools.cache
 def function(name: str) -> Differentiable:
@@ -43,7 +45,7 @@ def test_two_orders(name: str) -> None:
         assert max(map(distance, got, want)) < 1e-8
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in WITHOUT])
 def test_the_first_order_is_that_of_pytorch(name: str) -> None:
     made, definition = function(name), function(name).definition
     case = listed()[name][-1]
@@ -51,7 +53,7 @@ def test_the_first_order_is_that_of_pytorch(name: str) -> None:
     numbers = {n: v for n, v in case.scalars.items() if isinstance(v, float)}
     got = gradients(lambda given: made({**given, **numbers}), tensors, 1)[0]
     want = gradients(lambda given: by_pytorch(case, definition, given), tensors, 1)[0]
-    assert max(map(distance, got, want)) < 1e-9
+    assert max(map(distance, got, want)) < 1e-7  # ATen has 1/6 in float32 for `hardsigmoid`
 
 
 @pytest.mark.parametrize("name", NAMES)

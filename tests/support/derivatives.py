@@ -2,8 +2,10 @@
 from __future__ import annotations
 
 import math
+import multiprocessing
 import random
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -164,6 +166,32 @@ def trial(seed: int) -> Trial | None:
     return Trial(text, definition, args, initial, {**dict(program.sizes), **integers})
 
 
+def soak_derivatives(count: int, seed: int, jobs: int, seconds: float | None) -> int:
+    """Judge so many random programs in processes of their own, and print what is wrong; 1 where something is."""
+    torch.set_num_threads(1)
+    until = math.inf if seconds is None else time.monotonic() + seconds
+    run, wrong = 0, 0
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(jobs) as pool:
+        for what in pool.imap_unordered(_judged, range(seed * 1_000_000, seed * 1_000_000 + count)):
+            run += 1
+            if what:
+                wrong += 1
+                print(what, flush=True)
+            if time.monotonic() > until:
+                pool.terminate()
+                break
+    print(f"{run} run, {wrong} failed, seed {seed}")
+    return 1 if wrong else 0
+
+
+def _judged(seed: int) -> str:
+    try:
+        return failure(seed)
+    except Exception as error:
+        return f"seed {seed}: {type(error).__name__}: {error}"
+
+
 def failure(seed: int) -> str:
     """What is wrong with the adjoint of a random program, by the interpreter's graph; empty where nothing is, or nothing can be told."""
     made = trial(seed)
@@ -179,7 +207,7 @@ def failure(seed: int) -> str:
     try:
         results = interpret(definition, given, {name: leaves.get(name, value) for name, value in made.initial.items()})
         floats = {name: result for name, result in results.items() if result.requires_grad}
-        if not floats:
+        if not floats or any(bool(torch.isnan(result).any()) for result in floats.values()):  # the two differ at NaN maxima
             return ""
         w = {name: seeded(result.shape, place) for place, (name, result) in enumerate(results.items()) if result.is_floating_point()}
         total = _total(floats.values(), (w[name] for name in floats))

@@ -248,7 +248,8 @@ class _System:
                 guards += [FALSE] if equation else []
             else:
                 positive = from_terms({monomial: c for monomial, c in equation.terms.items() if c > 0})
-                guards.append(compare("==", polynomial.expression(positive), polynomial.expression(positive - equation)))
+                sides = sorted((positive, positive - equation), key=lambda side: isinstance(side, int))
+                guards.append(compare("==", *map(polynomial.expression, sides)))
         for value, lower, upper in self.bounds:
             guards.append(compare(">=", polynomial.expression(value), polynomial.expression(lower)))
             guards.append(compare("<", polynomial.expression(value), polynomial.expression(upper)))

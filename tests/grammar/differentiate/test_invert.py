@@ -43,21 +43,21 @@ def turned(statement: str, head: str = HEAD) -> tuple[Def, Read, Inverse]:
     ("statement", "substitution", "guards", "proved"),
     [
         ("Y(n,h) +=! X(n, h+k) where k in 0:3", "n=x0' h=x1' - k", "x1' - k >= 0; x1' - k < M - 2", True),
-        ("Y(h) +=! X(2*h+k, 0) where k in 0:3", "k=x0' - 2 * h", "0 == x1'; x0' - 2 * h >= 0; x0' - 2 * h < 3", True),
+        ("Y(h) +=! X(2*h+k, 0) where k in 0:3", "k=x0' - 2 * h", "x1' == 0; x0' - 2 * h >= 0; x0' - 2 * h < 3", True),
         ("Y(n,h) +=! X(n, s*h+k) where k in 0:K, h in 0:5", "n=x0' k=x1' - h * s", "x1' - h * s >= 0; x1' - h * s < K", None),
         ("Y(n,h) +=! X(n, s*h+d*k) where k in 0:K, h in 0:5", "n=x0' h=(x1' - k * d) / s",
          "(x1' - k * d) % s == 0; x1' - k * d >= 0; x1' - k * d < 5 * s", None),
         ("Y(n,h) = X(n, h/3) where h in 0:3*M", "h=3 * x1' + t1' n=x0'", "", True),
         ("Y(i) = X(i, i) where i in 0:N", "i=x0'", "x0' == x1'", True),
         ("Y(i,j) = X(i, M-1-j)", "i=x0' j=M - x1' - 1", "", True),
-        ("Y(i) = X(I(i), 0)", "", "0 == x1'; I(i) == x0'", True),
+        ("Y(i) = X(I(i), 0)", "", "x1' == 0; I(i) == x0'", True),
         ("Y(c,y) = X(2*c + y%2, y/2) where c in 0:N/2, y in 0:2*M", "y=2 * x1' + x0' - 2 * (x0' / 2) c=x0' / 2", "x0' / 2 < N / 2", True),
         # a strided gather's condition makes the division exact: the inverse is a plain strided access
         ("Y(h) +=! ((h+1-k)%2 == 0 && h+1-k >= 0 && (h+1-k)/2 < N) ? X((h+1-k)/2, k) : 0.0 where k in 0:3, h in 0:2*N",
          "k=x1' h=2 * x0' + x1' - 1", "x1' < 3; 2 * x0' + x1' - 1 >= 0; 2 * x0' + x1' - 1 < 2 * N", True),
         # the test for padding is one on the row itself, which its range implies
         ("Y(h) +=! (h+k >= 1 && h+k-1 < N) ? X(h+k-1, 0) : 0.0 where h in 0:N, k in 0:3", "h=x0' - k + 1",
-         "0 == x1'; x0' - k + 1 >= 0; x0' - k + 1 < N", True),
+         "x1' == 0; x0' - k + 1 >= 0; x0' - k + 1 < N", True),
     ],
 )  # fmt: skip
 def test_forms(statement: str, substitution: str, guards: str, proved: bool | None) -> None:
