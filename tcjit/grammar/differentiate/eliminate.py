@@ -2,9 +2,9 @@
 
 1. A division ``A / c`` becomes ``q`` with ``A = c*q + t`` and ``t in 0:c``, and ``A / (b*c)`` is ``(A / b) / c``. Where a condition says
    ``A % c == 0``, ``t`` is 0.
-2. Equations are solved one by one, the cheapest first: for the only index, with coefficient 1 or -1; for a digit; for an index with
-   coefficient 1 or -1, quotients before left indices before reduction indices; for the only index with another coefficient ``c``,
-   which gives ``v = R / c`` and the guard ``R % c == 0``; for any. Other equations are multiplied by ``c`` first: no fraction appears.
+2. Equations are solved one by one, the cheapest first: for the only index, with coefficient 1 or -1; for a digit; for the only index
+   with another coefficient ``c``, which gives ``v = R / c`` and the guard ``R % c == 0``; for any, quotients first, then the index with
+   the most values, or left indices before reduction indices. Other equations are multiplied by ``c`` first: no fraction appears.
 3. A digit is ``t in 0:m`` with coefficient 1 where ``m`` divides every other coefficient: ``t = R % m``, and ``R / m`` is left.
 4. What remains of an equation without indices is a guard, and so are the bounds of every index that was solved for.
 """
@@ -152,20 +152,28 @@ class _System:
             _, position, name, coefficient, is_digit = step
             (self._take_digit if is_digit else self._eliminate)(position, name, coefficient)
 
-    def _cheapest(self) -> tuple[tuple[int, int, int], int, str, Value, bool] | None:
+    def _cheapest(self) -> tuple[tuple[int, ...], int, str, Value, bool] | None:
         """The cost of the next step, its equation, its index and that one's coefficient, whether it takes a digit."""
-        best: tuple[tuple[int, int, int], int, str, Value, bool] | None = None
+        best: tuple[tuple[int, ...], int, str, Value, bool] | None = None
         for position, equation in enumerate(self.equations):
             coefficients = self._coefficients(equation)
+            extents = {name: self._extent(name) for name in coefficients}
             for name, coefficient in coefficients.items():
                 unit, alone = coefficient in (1, -1), len(coefficients) == 1
                 digit = unit and not alone and self._is_digit(name, coefficients)
-                kind = 0 if unit and alone else 1 if digit else 2 if unit else 3 if alone else 4
-                who = 0 if self.unknown[name] is None else 1 if name in self.left else 2
-                cost = (kind, who, position)
+                kind = (0 if unit else 2) if alone else 1 if digit else 3
+                # what stays is summed over: the short ones, where that is known
+                size = 0 if None in extents.values() else -(extents[name] or 0)
+                cost = (kind, self.unknown[name] is not None, size, name not in self.left, not unit, position)
                 if best is None or cost < best[0]:
                     best = cost, position, name, coefficient, digit
         return best
+
+    def _extent(self, name: str) -> int | None:
+        """The number of values of an index, where that is one."""
+        interval = self.unknown[name]
+        extent = None if interval is None else interval[1] - interval[0]
+        return extent if isinstance(extent, int) else None
 
     def _coefficients(self, equation: Value) -> dict[str, Value]:
         """Those of the indices that are not solved for. Raises NotSolved where one is not linear."""

@@ -117,8 +117,7 @@ def _reciprocal_norm(args: tuple[Expr, ...], value: Expr) -> tuple[Expr, ...]:
 
 def _extreme(op: str) -> _Rule:
     def share(one: Expr, other: Expr) -> Expr:
-        tie = _indicator(compare("==", one, other), one, 0.5)
-        return select(compare(op, one, other), _number(1, one), tie)
+        return where(compare(op, one, other), select(compare("==", one, other), _number(0.5, one), _number(1, one)))
 
     return lambda args, value: (share(*args), share(args[1], args[0]))
 
@@ -248,8 +247,8 @@ RULES: dict[str, _Rule] = {
     **dict.fromkeys(("rhypot", "rnorm3d", "rnorm4d"), _reciprocal_norm),
     "fma": lambda args, value: (args[1], args[0], _number(1, value)),
     "pow": _pow,
-    "max": _extreme(">"),
-    "min": _extreme("<"),
+    "max": _extreme(">="),
+    "min": _extreme("<="),
     "fmax": _extreme_of_numbers(">="),
     "fmin": _extreme_of_numbers("<="),
     "clamp": _clamp,

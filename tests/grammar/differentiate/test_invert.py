@@ -9,6 +9,7 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import Mapping
+from typing import NoReturn
 
 import pytest
 
@@ -17,6 +18,7 @@ from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Binary, Const, Def, Expr, Index, Scalar, Size, Unary
 from tcjit.grammar.bounds_check import Isl
 from tcjit.grammar.differentiate.box import positive_scalars
+from tcjit.grammar.differentiate.eliminate import NotSolved
 from tcjit.grammar.differentiate.invert import Inverse, Read, dimension_name, invert
 from tcjit.grammar.differentiate.prove import is_reversed
 from tcjit.grammar.differentiate.simplify import reads
@@ -43,8 +45,8 @@ def turned(statement: str, head: str = HEAD) -> tuple[Def, Read, Inverse]:
     ("statement", "substitution", "guards", "proved"),
     [
         ("Y(n,h) +=! X(n, h+k) where k in 0:3", "n=x0' h=x1' - k", "x1' - k >= 0; x1' - k < M - 2", True),
-        ("Y(h) +=! X(2*h+k, 0) where k in 0:3", "k=x0' - 2 * h", "x1' == 0; x0' - 2 * h >= 0; x0' - 2 * h < 3", True),
-        ("Y(n,h) +=! X(n, s*h+k) where k in 0:K, h in 0:5", "n=x0' k=x1' - h * s", "x1' - h * s >= 0; x1' - h * s < K", None),
+        ("Y(h) +=! X(2*h+k, 0) where k in 0:3", "h=(x0' - k) / 2",
+         "(x0' - k) % 2 == 0; x1' == 0; x0' - k >= 0; x0' - k < 2 * ((N + 1) / 2) - 2", True),
         ("Y(n,h) +=! X(n, s*h+d*k) where k in 0:K, h in 0:5", "n=x0' h=(x1' - k * d) / s",
          "(x1' - k * d) % s == 0; x1' - k * d >= 0; x1' - k * d < 5 * s", None),
         ("Y(n,h) = X(n, h/3) where h in 0:3*M", "h=3 * x1' + t1' n=x0'", "", True),
@@ -66,10 +68,21 @@ def test_forms(statement: str, substitution: str, guards: str, proved: bool | No
     assert (found, "; ".join(map(show, inverse.guards)), inverse.proved) == (substitution, guards, proved)
 
 
-def test_what_has_no_solution_becomes_equality_guards() -> None:
-    _, made, inverse = turned("Y(i) +=! X((i + 2*k)/3 + (k + i)/2, 0) where i in 0:4, k in 0:4", "float(20,1) X")
-    assert not inverse.substitution and set(inverse.kept) == {"i", "k"}
-    assert "(i + 2 * k) / 3 + (k + i) / 2 == x0'" in map(show, inverse.guards)
+@pytest.mark.parametrize("numbers", [False, True])
+def test_the_index_that_stays_is_the_short_one(numbers: bool) -> None:
+    """Where its extent is known; otherwise a reduction index stays. A division by the stride is then exact in each residue class."""
+    _, made, inverse = turned(f"Y(k) +=! X(2*h+k, 0) where k in 0:3, h in 0:{'9' if numbers else 'N/2 - 1'}")
+    assert set(inverse.kept) == ({"k"} if numbers else {"h"}) and inverse.proved
+
+
+def test_what_has_no_solution_becomes_equality_guards(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> NoReturn:
+        raise NotSolved
+
+    monkeypatch.setattr("tcjit.grammar.differentiate.invert.eliminate", refuse)
+    _, _, inverse = turned("Y(i) +=! X(i + 2*k, I(i)) where i in 0:4, k in 0:4")
+    assert not inverse.substitution and set(inverse.kept) == {"i", "k"} and inverse.proved
+    assert list(map(show, inverse.guards)) == ["i + 2 * k == x0'", "I(i) == x1'"]
 
 
 # ---------------------------------------------------------------- against enumeration
