@@ -19,7 +19,7 @@ from tcjit.grammar.differentiate.invert import dimension_name
 from tcjit.grammar.differentiate.normalise import Update, normalise
 from tcjit.grammar.differentiate.rules import terms
 from tcjit.grammar.differentiate.shifts import shifts
-from tcjit.grammar.differentiate.simplify import index, wide_type
+from tcjit.grammar.differentiate.simplify import index, is_float, wide_type
 from tcjit.grammar.differentiate.values import with_values
 
 TIES = ("even", "first")
@@ -120,8 +120,11 @@ class _Reverse:
     def _is_available(self, name: str) -> bool:
         """Whether a result or saved tensor may come in as it was stored.
 
-        Not an extreme of what is computed here again: what is compared with it need not round alike.
+        Not an extreme of what is computed here again: what is compared with it need not round alike. Nor an integer without dimensions:
+        as a scalar parameter in a subscript it would be part of the code.
         """
+        if not self.body.shapes[name] and not is_float(self.body.dtypes[name]):
+            return False
         passed = (*self.form.definition.returns, *self.saved)
         extremes = [u for u in self.form.updates if u.target == name and u.operator in ("max=", "min=")]
         sources = (source for update in extremes for source in tensors_read(update) if source not in self.form.inputs)

@@ -5,10 +5,11 @@ from collections.abc import Iterable
 
 from tcjit.grammar.ast import Def, Index
 from tcjit.grammar.builtins import BUILTINS
+from tcjit.grammar.dtypes import ALIASES, DTYPES
 from tcjit.grammar.walk import walk
 
 # what no tensor, size or index may be called
-RESERVED = frozenset("def where in exists min max true false half float double".split())
+RESERVED = frozenset("def where in exists min max true false".split()) | DTYPES.keys() | ALIASES.keys()
 
 
 class FreeNames:

@@ -138,6 +138,17 @@ def test_names_that_are_taken() -> None:
     assert made.cotangents == {"Y": "d_Y_"} and made.gradients == {"X": "d_X_", "d_X": "d_d_X", "Z": "d_Z"}
 
 
+def test_names_that_mean_something_else() -> None:
+    """An index is not called like a type or a word of the language, although the size is."""
+    made = adjoint("def f(float(IN,INT8) X) -> (Y) { Y = X(0, 0) }")
+    assert lines(made) == ["d_X(i0, i1) = i0 == 0 && i1 == 0 ? d_Y : 0.0 where i0 in 0:IN, i1 in 0:INT8"]
+
+
+def test_an_integer_result_in_a_subscript_is_computed_again() -> None:
+    made = adjoint("def f(float(N) X, int32(M) I) -> (J, Y) { J max=! I(m) Y = X(J) }")
+    assert made.reads == ("X", "I") and "J() max=! I(m)" in made.text
+
+
 def test_a_result_that_is_read_again_has_a_sum_of_its_own() -> None:
     made = adjoint("def f(float(N) X) -> (Y, Z) { Y(i) = X(i) * 2.0 Z(i) = Y(i) * Y(i) }")
     assert lines(made) == ["d_all_Y(i) = d_Y(i) + 2.0 * d_Z(i) * Y(i)", "d_X(i) = 2.0 * d_all_Y(i)"]
