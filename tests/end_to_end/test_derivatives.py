@@ -171,5 +171,10 @@ def test_narrow_types_are_near_the_wide_one(dtype: str) -> None:
     assert torch.allclose(got.double(), leaf.grad, atol=20 * torch.finfo(torch_dtype).eps)
 
 
+def test_a_let_that_is_an_arm_and_a_part_of_the_other() -> None:
+    """What is stored is the first arm's value in one place only."""
+    assert_right("def f(double(N) X) -> (Y) { Y(i) = (i < 2) ? e : e * e where e = exp(X(i)) }", {"X": seeded((5,), 1)})
+
+
 def test_two_parameters_of_one_scalar_sum() -> None:
     assert_right("def f(double(N) X, double a) -> (Y) { Y(i) = a * sin(X(i) * a) }", {"X": seeded((3,), 1), "a": seeded((), 2)})

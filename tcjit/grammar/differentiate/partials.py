@@ -33,19 +33,23 @@ def derivatives(expr: Expr, active: Container[str], stored: Expr | None = None) 
 
 
 def may_reuse(expr: Expr) -> bool:
-    """Whether the derivative is simpler in terms of the value: of a quotient, or a function such as ``exp``."""
+    """Whether the derivative is simpler in terms of the value: of a quotient, or a function such as ``exp``, perhaps as an arm."""
+    if isinstance(expr, Select):
+        return may_reuse(expr.then) or may_reuse(expr.other)
     return (isinstance(expr, Binary) and expr.op == "/" and is_float(expr.dtype)) or table.may_reuse(expr)
 
 
 class _Derivatives:
     def __init__(self, active: Container[str]) -> None:
         self.active = active
-        self.known: dict[int, tuple[Expr, Derivatives]] = {}  # by id, with the node, which keeps its id its own
+        # by id and whether the value is stored, with the node, which keeps its id its own
+        self.known: dict[tuple[int, bool], tuple[Expr, Derivatives]] = {}
 
     def of(self, expr: Expr, stored: Expr | None = None) -> Derivatives:
-        if id(expr) not in self.known:
-            self.known[id(expr)] = expr, self._new(expr, stored)
-        return self.known[id(expr)][1]
+        key = id(expr), stored is not None
+        if key not in self.known:
+            self.known[key] = expr, self._new(expr, stored)
+        return self.known[key][1]
 
     def _new(self, expr: Expr, stored: Expr | None) -> Derivatives:
         if not is_float(expr.dtype):
@@ -58,15 +62,15 @@ class _Derivatives:
             case Unary(operand=operand):
                 return {leaf: negate(value) for leaf, value in self.of(operand).items()}
             case Select():
-                return self._select(expr)
+                return self._select(expr, stored)
             case Binary():
                 return self._binary(expr, stored)
             case Call():
                 return self._call(expr, stored)
         return {}
 
-    def _select(self, expr: Select) -> Derivatives:
-        then, other, zero = self.of(expr.then), self.of(expr.other), literal(0, expr.dtype)
+    def _select(self, expr: Select, stored: Expr | None) -> Derivatives:
+        then, other, zero = self.of(expr.then, stored), self.of(expr.other, stored), literal(0, expr.dtype)
         return {leaf: select(expr.condition, then.get(leaf, zero), other.get(leaf, zero)) for leaf in {**then, **other}}
 
     def _binary(self, expr: Binary, stored: Expr | None) -> Derivatives:

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from tcjit.errors import CheckError
 from tcjit.grammar import polynomial
-from tcjit.grammar.ast import Access, Binary, Const, Def, Expr, Scalar, Select, Size, Statement
+from tcjit.grammar.ast import Access, Binary, Cast, Const, Def, Expr, Scalar, Select, Size, Statement
 from tcjit.grammar.differentiate.box import positive_scalars
 from tcjit.grammar.differentiate.simplify import FALSE, TRUE
-from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.dtypes import DTYPES, converted
 from tcjit.grammar.infer import infer
 from tcjit.grammar.polynomial import ZeroDivisor, names
 from tcjit.grammar.specialised import is_affine_comparison
@@ -85,7 +85,9 @@ def _numbered(definition: Def, values: Mapping[str, int]) -> Def:
 
 
 def _folded(expr: Expr) -> Expr:
-    """A node with its index arithmetic simplified, and the choice made where that decides a condition."""
+    """A node with its index arithmetic simplified, a number converted, and the choice made where that decides a condition."""
+    if isinstance(expr, Cast) and isinstance(expr.operand, Const):
+        return Const(converted(expr.operand.value, expr.dtype), dtype=expr.dtype)
     if isinstance(expr, Access):
         return replace(expr, subscripts=tuple(map(_arithmetic, expr.subscripts)))
     if is_affine_comparison(expr):
