@@ -1,7 +1,8 @@
 """What depends on the parameters that a def is differentiated by, and the checks on their names."""
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from tcjit.checked import brief
 from tcjit.errors import ArgumentError, CheckError, TCError
@@ -31,6 +32,9 @@ def checked_names(definition: Def, wrt: Sequence[str] | None, saved: Collection[
     incoming = [r for r in added if is_float(definition.tensor(r).dtype)]
     known = [*floats, *incoming]
     asked = floats if wrt is None else list(wrt)
+    if not asked:
+        what = f"there is nothing to differentiate `{definition.name}` by"
+        raise ArgumentError(what, hint=f"wrt= with names of {', '.join(known)}" if known else "a def with a parameter of floats")
     for name in asked:
         if name not in known:
             raise ArgumentError(
@@ -52,7 +56,15 @@ def read_again(text: str, definition: Def) -> Def:
     try:
         return read(text)[-1]
     except TCError as error:
-        raise CheckError(
-            f"the derivative of `{definition.name}` is no def that the language takes: {error}",
-            hint="keep intermediate results in tensors: its statements then become shorter",
-        ) from error
+        what = f"the derivative of `{definition.name}` is no def that the language takes: {error.what}"
+        raise CheckError(what, sizes=error.sizes, hint=error.hint) from error
+
+
+@contextmanager
+def nesting_refused(definition: Def) -> Iterator[None]:
+    """A CheckError for expressions whose derivatives nest beyond Python's recursion."""
+    try:
+        yield
+    except RecursionError:
+        what = f"an expression in the derivative of `{definition.name}` nests too deeply"
+        raise CheckError(what, hint="split it over several statements") from None

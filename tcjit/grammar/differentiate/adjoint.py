@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tcjit.grammar.ast import Access, Def, Scalar
 from tcjit.grammar.bounds_check import Isl
-from tcjit.grammar.differentiate.activity import active_tensors, checked_names, read_again
+from tcjit.grammar.differentiate.activity import active_tensors, checked_names, nesting_refused, read_again
 from tcjit.grammar.differentiate.body import Body, tensors_read, text_of
 from tcjit.grammar.differentiate.box import positive_scalars
 from tcjit.grammar.differentiate.contribute import Contribution, contribution, materialise, plain_read
@@ -68,8 +68,9 @@ def differentiate(
     Raises ArgumentError for names that are none of the def's, CheckError for a function without a derivative.
     """
     names = checked_names(definition, wrt, saved, ties)
-    numbered = with_values(definition, values) if values else definition
-    return _Reverse(numbered, names, saved, ties, differentiable).run()
+    with nesting_refused(definition):
+        numbered = with_values(definition, values) if values else definition
+        return _Reverse(numbered, names, saved, ties, differentiable).run()
 
 
 class _Reverse:

@@ -4,8 +4,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tcjit.errors import ArgumentError
 from tcjit.grammar.ast import Access, Def, Expr, Scalar
-from tcjit.grammar.differentiate.activity import active_tensors, checked_names, read_again
+from tcjit.grammar.differentiate.activity import active_tensors, checked_names, nesting_refused, read_again
 from tcjit.grammar.differentiate.body import Body, text_of
 from tcjit.grammar.differentiate.normalise import Update, normalise
 from tcjit.grammar.differentiate.partials import Leaf, derivatives, may_reuse
@@ -47,7 +48,10 @@ def tangent(
     ``differentiate``, and so are the errors.
     """
     names = checked_names(definition, wrt, (), ties)
-    return _Forward(with_values(definition, values) if values else definition, names, ties, differentiable).run()
+    if not any(is_float(definition.tensor(name).dtype) for name in definition.returns):
+        raise ArgumentError(f"`{definition.name}` has no result of floats, and so no tangent", hint="convert a result: `float32(...)`")
+    with nesting_refused(definition):
+        return _Forward(with_values(definition, values) if values else definition, names, ties, differentiable).run()
 
 
 class _Forward:

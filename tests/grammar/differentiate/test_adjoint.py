@@ -183,6 +183,7 @@ def test_an_index_that_no_expression_uses_is_a_factor() -> None:
     ("settings", "message"),
     [
         ({"wrt": ["Z"]}, "wrt= names 'Z', which is no parameter of `mm` with floats\ntry: of A, B"),
+        ({"wrt": []}, "there is nothing to differentiate `mm` by\ntry: wrt= with names of A, B"),
         ({"saved": ["C"]}, "saved= names 'C', which is no temporary of `mm`\ntry: no saved=: results are there anyway"),
         ({"ties": "last"}, "ties= is 'last'\ntry: 'even' or 'first'"),
     ],
@@ -191,3 +192,17 @@ def test_wrong_arguments(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ArgumentError) as caught:
         adjoint(MATMUL, **settings)
     assert str(caught.value) == message
+
+
+def test_a_def_without_floats() -> None:
+    with pytest.raises(ArgumentError, match="nothing to differentiate `f` by\\ntry: a def with a parameter of floats"):
+        adjoint("def f(int32(N) X) -> (Y) { Y(i) = X(i) }")
+
+
+def test_a_derivative_that_the_language_does_not_take() -> None:
+    deep = "X(i)"
+    for _ in range(90):
+        deep = f"sin({deep})"
+    first = adjoint(f"def f(float(N) X) -> (Y) {{ Y(i) = {deep} }}")
+    with pytest.raises(CheckError, match="the derivative of `f_backward` is no def that the language takes: .*\\ntry: split it"):
+        differentiate(first.definition)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pytest
 
+from tcjit.errors import ArgumentError
 from tcjit.grammar.differentiate import tangent
 from tcjit.grammar.front import read
 
@@ -40,3 +41,8 @@ def test_statements(body: str, wanted: list[str]) -> None:
 
 def test_only_some_parameters() -> None:
     assert lines("def f(float(N) X, float(N) Z) -> (Y) { Y(i) = X(i) * Z(i) }", ["Z"]) == ["t_Y(i) = X(i) * t_Z(i)"]
+
+
+def test_a_def_without_a_result_of_floats() -> None:
+    with pytest.raises(ArgumentError, match="`f` has no result of floats"):
+        lines("def f(float(N) X) -> (Y) { Y(i) = int32(X(i)) }")
