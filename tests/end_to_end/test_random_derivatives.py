@@ -9,7 +9,7 @@ import random
 import numpy as np
 import pytest
 from support.compare import assert_agree
-from support.derivatives import failure
+from support.derivatives import failure, second_order_failure
 from support.fuzz.programs import draw
 
 from tcjit.grammar.differentiate.normalise import normalise
@@ -25,6 +25,11 @@ PIECE = 25
 def test_adjoints(first: int) -> None:
     """Odd seeds with the numbers of their sizes and scalars."""
     assert [what for seed in range(first, first + PIECE) if (what := failure(seed))] == []
+
+
+@pytest.mark.parametrize("first", range(0, 75, PIECE))
+def test_adjoints_of_adjoints(first: int) -> None:
+    assert [what for seed in range(first, first + PIECE) if (what := second_order_failure(seed))] == []
 
 
 @pytest.mark.parametrize("first", range(0, 150, PIECE))
