@@ -12,8 +12,7 @@ from tcjit.grammar import polynomial
 from tcjit.grammar.affine import linear_form
 from tcjit.grammar.ast import Access, Binary, Cast, Def, Expr, Scalar, Size
 from tcjit.grammar.bounds_check import Isl, OutOfBudget
-from tcjit.grammar.differentiate.eliminate import integer_of
-from tcjit.grammar.differentiate.simplify import TRUE
+from tcjit.grammar.differentiate.simplify import TRUE, integer_of
 from tcjit.grammar.differentiate.spelling import IslSpelling
 from tcjit.grammar.polynomial import Polynomial, Value, names, number
 from tcjit.grammar.walk import rebuild, walk

@@ -19,6 +19,7 @@ from tcjit.grammar.differentiate.simplify import (
     conjuncts,
     convert,
     index,
+    integer_of,
     is_number,
     multiply,
     reads,
@@ -139,21 +140,15 @@ def _without_unused(kept: Bounds, value: Expr) -> _Sum:
     used = polynomial.names(value)
     terms: polynomial.Value = 1
     for lower, upper in (ends for name, ends in kept.items() if name not in used):
-        terms = terms * (_integer(upper) - _integer(lower))
+        terms = terms * (integer_of(upper) - integer_of(lower))
     if terms != 1:
         value = multiply(Cast(polynomial.expression(terms), dtype=value.dtype), value)
     return {name: ends for name, ends in kept.items() if name in used}, value
 
 
-def _integer(expr: Expr) -> polynomial.Value:
-    value = polynomial.integer(expr)
-    assert value is not None  # bounds are built from sizes, scalars and numbers
-    return value
-
-
 def _may_join(one: _Sum, other: _Sum) -> bool:
-    same = {name: tuple(map(_integer, ends)) for name, ends in one[0].items()} == {
-        name: tuple(map(_integer, ends)) for name, ends in other[0].items()
+    same = {name: tuple(map(integer_of, ends)) for name, ends in one[0].items()} == {
+        name: tuple(map(integer_of, ends)) for name, ends in other[0].items()
     }
     return same and (not one[0] or not (_is_product(one[1]) or _is_product(other[1])))
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from tcjit.grammar import polynomial
 from tcjit.grammar.affine import linear_form
 from tcjit.grammar.ast import Binary, Expr, Index, Scalar, Size
-from tcjit.grammar.differentiate.simplify import FALSE, compare, index
+from tcjit.grammar.differentiate.simplify import FALSE, compare, index, integer_of
 from tcjit.grammar.polynomial import Polynomial, Value, divide, from_terms, names, number
 from tcjit.grammar.walk import with_indices
 
@@ -325,10 +325,3 @@ def _replaced(value: Value, name: str, replacement: Value) -> Value:
     if name not in names_in(value):
         return value
     return integer_of(with_indices(polynomial.expression(value), {name: polynomial.expression(replacement)}))
-
-
-def integer_of(expr: Expr) -> Value:
-    """The value of index arithmetic, which has one."""
-    value = polynomial.integer(expr)
-    assert value is not None  # index arithmetic in, index arithmetic out
-    return value

@@ -20,9 +20,9 @@ from tcjit.grammar.affine import is_quasi_affine
 from tcjit.grammar.ast import Access, Binary, Cast, Expr
 from tcjit.grammar.bounds_check import Isl
 from tcjit.grammar.differentiate.box import Bounds, IndexBox
-from tcjit.grammar.differentiate.eliminate import NotSolved, eliminate, integer_of, names_in
+from tcjit.grammar.differentiate.eliminate import NotSolved, eliminate, names_in
 from tcjit.grammar.differentiate.prove import is_reversed
-from tcjit.grammar.differentiate.simplify import compare, conjuncts, index, is_number, reads
+from tcjit.grammar.differentiate.simplify import compare, conjuncts, index, integer_of, is_number, reads
 from tcjit.grammar.dtypes import promote
 from tcjit.grammar.polynomial import Polynomial, Value, number
 from tcjit.grammar.walk import rebuild, with_indices

@@ -29,6 +29,7 @@ from tcjit.grammar.differentiate.simplify import (
     conjunction,
     convert,
     index,
+    integer_of,
     is_float,
     literal,
     read,
@@ -207,12 +208,9 @@ class _Normaliser:
         """A read of a new tensor that holds ``value``, unless that is a stored element itself."""
         if is_plain(value) or not is_float(dtype):
             return value
-        lower = {i: polynomial.integer(low) for i, (low, _) in ranges.items()}
-        extents = {i: polynomial.integer(high) for i, (_, high) in ranges.items()}
         shifted, back, shape = {}, [], []
-        for i, low in lower.items():
-            high = extents[i]
-            assert low is not None and high is not None  # bounds are built from sizes, scalars and numbers
+        for i, ends in ranges.items():
+            low, high = map(integer_of, ends)
             place = polynomial.atom(index(i))
             if low != 0:
                 shifted[i] = polynomial.expression(place + low)

@@ -15,6 +15,7 @@ from tcjit.grammar.differentiate.simplify import (
     divide,
     either,
     index,
+    integer_of,
     is_number,
     literal,
     multiply,
@@ -66,8 +67,7 @@ def winners(update: Update, dtype: str, body: Body, ties: str) -> tuple[Expr, Ex
     first = body.new(f"first_{update.target}", "int32", shape)
     place: polynomial.Value = 0
     for name in update.reduction:
-        lower, upper = (polynomial.integer(end) for end in update.ranges[name])
-        assert lower is not None and upper is not None  # bounds are built from sizes, scalars and numbers
+        lower, upper = map(integer_of, update.ranges[name])
         place = place * (upper - lower) + (polynomial.atom(index(name)) - lower)
     position = polynomial.expression(place)
     otherwise = Const(GREATEST, dtype="int32")
@@ -86,9 +86,7 @@ def _others(update: Update, body: Body) -> Expr:
     differs: Expr | None = None
     ranges, place, shape = dict(update.ranges), [], [*body.shapes[update.target]]
     for name in update.reduction:
-        lower, upper = update.ranges[name]
-        low, high = polynomial.integer(lower), polynomial.integer(upper)
-        assert low is not None and high is not None  # bounds are built from sizes, scalars and numbers
+        low, high = map(integer_of, update.ranges[name])
         other = body.names.index(f"{name}_", {*left, *update.ranges})
         extent = polynomial.expression(high - low)
         here = polynomial.expression(polynomial.atom(index(other)) + low)

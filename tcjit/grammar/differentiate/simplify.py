@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from tcjit.grammar import polynomial
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index, Select, Unary
 from tcjit.grammar.dtypes import DTYPES, converted, promote
+from tcjit.grammar.polynomial import Value
 from tcjit.grammar.walk import rebuild, walk
 
 TRUE, FALSE = Const(True, dtype="bool"), Const(False, dtype="bool")
@@ -33,6 +35,13 @@ def literal(value: float, dtype: str) -> Const:
 
 def index(name: str) -> Index:
     return Index(name, dtype="int64")
+
+
+def integer_of(expr: Expr) -> Value:
+    """The value of a bound, an extent or other index arithmetic, which has one."""
+    value = polynomial.integer(expr)
+    assert value is not None  # built from indices, sizes, scalars and numbers
+    return value
 
 
 def is_number(expr: Expr, value: float) -> bool:
@@ -198,9 +207,14 @@ def where(condition: Expr, value: Expr) -> Expr:
 
 
 def _negated(condition: Expr) -> Expr | None:
-    """The opposite of a comparison of integers; with a NaN every comparison of floats but one is false."""
-    if isinstance(condition, Binary) and condition.op in _NEGATED and not is_float(condition.left.dtype):
-        return replace(condition, op=_NEGATED[condition.op])
+    """The opposite of comparisons of integers; with a NaN every comparison of floats but one is false."""
+    match condition:
+        case Binary(op=op, left=left) if op in _NEGATED and not is_float(left.dtype):
+            return replace(condition, op=_NEGATED[op])
+        case Binary(op="||" | "&&" as op, left=left, right=right):
+            one, other = _negated(left), _negated(right)
+            if one is not None and other is not None:
+                return both(one, other) if op == "||" else either(one, other)
     return None
 
 

@@ -12,7 +12,7 @@ from tcjit.grammar import polynomial
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Param, RangeClause, Select, Size, Statement, Unary
 from tcjit.grammar.differentiate.names import FreeNames
 from tcjit.grammar.differentiate.normalise import NormalForm, Update
-from tcjit.grammar.differentiate.simplify import index
+from tcjit.grammar.differentiate.simplify import index, integer_of
 from tcjit.grammar.expressions import DEFAULTS
 from tcjit.grammar.polynomial import NOTHING, Value, ZeroDivisor
 from tcjit.grammar.printer import show
@@ -30,7 +30,7 @@ def statements(params: Sequence[Param], updates: Iterable[Update], shapes: Mappi
     made = []
     for update in updates:
         made.append(_statement(update, known))
-        known.setdefault(update.target, tuple(_value(extent) for extent in shapes[update.target]))
+        known.setdefault(update.target, tuple(integer_of(extent) for extent in shapes[update.target]))
     return tuple(made)
 
 
@@ -51,7 +51,7 @@ def write(
 
 def dimension(extent: Expr) -> str | int | None:
     """An extent as it may stand in a type: a number or a size; None for other expressions."""
-    value = polynomial.expression(_value(extent))
+    value = polynomial.expression(integer_of(extent))
     if isinstance(value, Const):
         return int(value.value)
     return value.name if isinstance(value, Size) and "." not in value.name else None
@@ -88,12 +88,6 @@ def _extent(dim: str | int) -> Value:
     return dim if isinstance(dim, int) else polynomial.atom(Size(dim, dtype="int64"))
 
 
-def _value(expr: Expr) -> Value:
-    value = polynomial.integer(expr)
-    assert value is not None  # extents and bounds are built from sizes, scalars and numbers
-    return value
-
-
 def _return(name: str, dtype: str, shape: Shape, sizes: Container[str | int]) -> str:
     """A result with its type, where the extents are numbers and ``sizes``."""
     dims = [dimension(extent) for extent in shape]
@@ -113,7 +107,7 @@ def _statement(update: Update, known: Mapping[str, tuple[Value, ...]]) -> Statem
     full = Statement(
         update.target, left, update.operator, update.initialise, value, "", update.reduction, tuple(clauses.values()), update.exists
     )
-    wanted = {i: (_value(lower), _value(upper)) for i, (lower, upper) in update.ranges.items()}
+    wanted = {i: (integer_of(lower), integer_of(upper)) for i, (lower, upper) in update.ranges.items()}
     bare = replace(full, clauses=())
     if _finds(bare, known, wanted):
         return bare
@@ -126,7 +120,7 @@ def _statement(update: Update, known: Mapping[str, tuple[Value, ...]]) -> Statem
 
 
 def _bounds(lower: Expr, upper: Expr) -> tuple[Expr, Expr]:
-    return polynomial.expression(_value(lower)), polynomial.expression(_value(upper))
+    return polynomial.expression(integer_of(lower)), polynomial.expression(integer_of(upper))
 
 
 def _finds(statement: Statement, known: Mapping[str, tuple[Value, ...]], wanted: Mapping[str, tuple[Value, Value]]) -> bool:
