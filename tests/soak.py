@@ -5,6 +5,7 @@
     python tests/soak.py --poison --programs 1000 --target cpu; python tests/soak.py --poison --library 1 --target cpu
     python tests/soak.py --kills 200 [--seed S]
     python tests/soak.py --threads 60 [--seed S]
+    python tests/soak.py --derivatives 20000 --jobs 2 [--seed S] [--seconds T]
 
 Each number of a seed stands for one program, with mapping options of its own for every second one, and one mutated text, drawn in a
 child process that a crash or a hang can take down. Of ten numbers, eight run on the CPU, one as CUDA text on the host, one through
@@ -15,7 +16,8 @@ processors. One program of five has dynamic sizes, and runs at several values of
 With ``--library`` the numbers are those of the named operators instead: each on both GPU rings, once with default options and so many
 times with options, case, type and device of its own. With ``--kills`` so many processes are killed while they write to a cache and
 so many searches while they tune; the cache must then be sound, and nothing lost. With ``--threads`` several threads call defs for so many
-seconds under AddressSanitizer, then under ThreadSanitizer: see ``support.threads``.
+seconds under AddressSanitizer, then under ThreadSanitizer: see ``support.threads``. With ``--derivatives`` the adjoints of so many
+programs are compared with autograd, in float64.
 
 With ``--poison`` what reads memory that nothing has written gets other results than the reference.
 
@@ -68,6 +70,7 @@ def main() -> int:
     parser.add_argument("--check", type=Path, help="run one saved program and say what is wrong with it")
     parser.add_argument("--kills", type=int, metavar="N", help="kill N processes that write to a cache and N searches, instead of programs")
     parser.add_argument("--threads", type=float, metavar="SECONDS", help="threads that share defs, under each sanitizer, instead")
+    parser.add_argument("--derivatives", type=int, metavar="N", help="adjoints of N programs against autograd, instead")
     parser.add_argument("--poison", action="store_true", help="memory that holds no value, allocated or on the stack, holds a pattern")
     options = parser.parse_args()
     if options.poison:
@@ -81,6 +84,10 @@ def main() -> int:
         from support.threads import soak_threads
 
         return soak_threads(options.threads, seed)
+    if options.derivatives:
+        from support.derivatives import soak_derivatives
+
+        return soak_derivatives(options.derivatives, seed, options.jobs, options.seconds)
     work = Work(seed, options.keep, options.target, options.library)
     if options.child:
         _child(work, *options.child)

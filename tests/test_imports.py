@@ -34,7 +34,7 @@ INSIDE: dict[str, dict[str, str]] = {
     "grammar.parse": {"lark": COMPILES, "lark.exceptions": COMPILES},
     "grammar.syntax_errors": {"lark.exceptions": COMPILES},
     "jit": {"tcjit.jit.call": TORCH, "tcjit.jit.kernel": TORCH},
-    "jit.call": {"tcjit.jit.autotune": OPTUNA, "tcjit.notebook": NOTEBOOK},
+    "jit.call": {"tcjit.jit.autotune": OPTUNA, "tcjit.jit.derivative": COMPILES, "tcjit.notebook": NOTEBOOK},
     "jit.define": {"tcjit.jit.call": TORCH, "html": NOTEBOOK, "tcjit.notebook": NOTEBOOK},
     "jit.dynamic": {"tcjit.mapping.isl": COMPILES},
     "jit.kernel": {

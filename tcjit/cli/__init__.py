@@ -66,7 +66,9 @@ def explain_command(
     file: Program,
     shapes: Annotated[str | None, typer.Option("--shapes", help=SHAPES)] = None,
     name: Def = None,
-    stage: Annotated[str | None, typer.Option("--stage", help="ranges, domains, dependences, options, tree, code; or all.")] = None,
+    stage: Annotated[
+        str | None, typer.Option("--stage", help="ranges, domains, dependences, options, tree, code, or all of these; or gradient.")
+    ] = None,
     target: Annotated[str, typer.Option(help=f"{TARGETS}; or an architecture, cuda:sm_90, that need not be here.")] = "cpu",
 ) -> None:
     """Show what the compiler makes of a def: ranges, domains, dependences, options, schedule tree, code."""

@@ -9,6 +9,9 @@ from enum import Enum
 import tcjit
 from tcjit.cli.sizes import definition, sizes
 from tcjit.errors import ArgumentError
+from tcjit.grammar.ast import Def
+from tcjit.grammar.bind import bind
+from tcjit.grammar.differentiate import differentiate
 from tcjit.grammar.infer import explain_ranges
 from tcjit.jit import example_inputs
 from tcjit.jit.kernel import Kernel
@@ -18,7 +21,7 @@ from tcjit.step import Steps
 
 
 class Stage(str, Enum):
-    """The representations that can be printed, in the order of compilation."""
+    """The representations that can be printed, in the order of compilation; ``gradient``, a def of its own, only where it is asked for."""
 
     ranges = "ranges"
     domains = "domains"
@@ -26,12 +29,16 @@ class Stage(str, Enum):
     options = "options"
     tree = "tree"
     code = "code"
+    gradient = "gradient"
 
 
 def explain(text: str, shapes: str | None, name: str | None, stage: Stage | None, target: str = "cpu") -> list[tuple[Stage, str]]:
-    """The stages asked for (all of them by default) with their texts. Ranges are symbolic and need no shapes."""
+    """The stages asked for (by default all but the gradient) with their texts. Ranges are symbolic and need no shapes; a gradient has the
+    numbers of shapes that are given."""
     chosen = definition(text, name)
-    wanted = list(Stage) if stage is None else [stage]
+    if stage is Stage.gradient:
+        return [(stage, _gradient(chosen, shapes))]
+    wanted = [each for each in Stage if each is not Stage.gradient] if stage is None else [stage]
     texts: dict[Stage, str] = {}
     if Stage.ranges in wanted:
         texts[Stage.ranges] = explain_ranges(chosen)
@@ -52,6 +59,15 @@ def explain(text: str, shapes: str | None, name: str | None, stage: Stage | None
             }
         )
     return [(s, texts[s]) for s in wanted]
+
+
+def _gradient(chosen: Def, shapes: str | None) -> str:
+    """The text of the adjoint."""
+    if shapes is None:
+        return differentiate(chosen).text
+    values = sizes(chosen, shapes)
+    integers = {name: int(value) for name, value in values.scalars.items() if name in chosen.specialised}
+    return differentiate(chosen, values={**bind(chosen.params, [values.shapes.get(p.name) for p in chosen.params]), **integers}).text
 
 
 def _texts(kernel: Kernel) -> Mapping[str, str]:

@@ -203,6 +203,26 @@ class Function:
         target_here = targets.resolve(chosen, bound.devices)
         return self._kernel(bound, not unchecked, target_here, checked_options(options) or self.options, called=False)
 
+    def backward_source(self, *args: Any, **named: Any) -> str:
+        """The text of the def's adjoint by all its parameters of floats: for every size, or with the numbers of these arguments.
+
+        Without arguments it holds for integer scalars that are at least 1 where they are a factor or divisor of index arithmetic. Meta
+        tensors do for shapes. Raises a CheckError for a function without a derivative.
+
+        >>> import tcjit
+        >>> tc = tcjit.define("def scale(float(N) X, float(M) W) -> (Y) { Y(i) = X(i) * W(0) }")
+        >>> print(tc.scale.backward_source(), end="")
+        def scale_backward(float32(N) d_Y, float32(N) X, float32(M) W) -> (float32(N) d_X, float32(M) d_W) {
+            d_X(i) = d_Y(i) * W(0)
+            d_W(m) +=! m == 0 ? d_Y(i) * X(i) : 0.0 where m in 0:M
+        }
+        """
+        from tcjit.jit.derivative import backward_source  # needs isl and lark
+
+        args = arguments.positional(self.signature, args, named) if named else args
+        values = arguments.check(self.signature, args, shapes_only=True).values if args else None
+        return backward_source(self.text, self.signature.name, values)
+
     def autotune(
         self,
         *args: Any,

@@ -151,6 +151,14 @@ def test_ranges_need_no_shapes(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert status == 2 and "ranges, domains, dependences, options, tree, code" in err
 
 
+def test_a_gradient_is_explained_with_and_without_shapes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path, "def f(float(N) X, float(K) W, int32 s) -> (Y) { Y(i) +=! X(s*i + k) * W(k) where i in 0:4 }")
+    status, out, _ = call(capsys, "explain", path, "--stage", "gradient")
+    assert status == 0 and "d_X(n) +=! (n - k) % s == 0 && n - k >= 0 && n - k < 4 * s ? d_Y((n - k) / s) * W(k) : 0.0" in out
+    status, out, _ = call(capsys, "explain", path, "--stage", "gradient", "--shapes", "N=10,K=3,s=2")
+    assert status == 0 and "d_X(i0) +=! (i0 - k) % 2 == 0 && i0 - k >= 0 && i0 - k < 8 ? d_Y((i0 - k) / 2) * W(k) : 0.0" in out
+
+
 def test_explain_says_the_same_when_the_kernel_is_cached(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path, BAG)
     call(capsys, "run", path, "--shapes", "T=3x4,Idx=5x6")

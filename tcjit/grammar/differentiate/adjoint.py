@@ -1,0 +1,168 @@
+"""Reverse mode: the adjoint of a def is a def. ``differentiate`` gives its text, in which every sum gathers and nothing scatters.
+
+The statements of the normal form are visited from the last to the first. When one is reached, all reads of its target have been: the
+contributions of those reads are summed into the target's cotangent, and the statement contributes to what it reads. The forward's own
+statements that the result reads stand before, except for results, which come in as parameters.
+"""
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from tcjit.grammar.ast import Access, Def, Scalar
+from tcjit.grammar.bounds_check import Isl
+from tcjit.grammar.differentiate.activity import active_tensors, checked_names, nesting_refused, read_again
+from tcjit.grammar.differentiate.body import Body, tensors_read, text_of
+from tcjit.grammar.differentiate.box import positive_scalars
+from tcjit.grammar.differentiate.contribute import Contribution, contribution, materialise, plain_read
+from tcjit.grammar.differentiate.invert import dimension_name
+from tcjit.grammar.differentiate.normalise import Update, normalise
+from tcjit.grammar.differentiate.rules import terms
+from tcjit.grammar.differentiate.shifts import shifts
+from tcjit.grammar.differentiate.simplify import index, is_float, wide_type
+from tcjit.grammar.differentiate.values import with_values
+
+TIES = ("even", "first")
+
+
+@dataclass(frozen=True)
+class Adjoint:
+    """The adjoint of a def: ``text``, and what its parameters and returns stand for.
+
+    ``cotangents`` maps a return of the forward to the parameter that holds its cotangent, ``gradients`` a parameter of the forward to the
+    return that is its gradient. ``reads`` are the parameters, returns and saved temporaries of the forward that it takes, by their own
+    names; of ``shapes`` among them it needs the extents alone. ``initial`` maps a result that came in through ``out=`` to the parameter
+    for the value it had.
+    """
+
+    text: str
+    definition: Def
+    cotangents: Mapping[str, str]
+    gradients: Mapping[str, str]
+    reads: tuple[str, ...]
+    shapes: tuple[str, ...]
+    initial: Mapping[str, str]
+
+
+def differentiate(
+    definition: Def,
+    wrt: Sequence[str] | None = None,
+    *,
+    values: Mapping[str, int] | None = None,
+    saved: Collection[str] = (),
+    ties: str = "even",
+    differentiable: bool = True,
+) -> Adjoint:
+    """The adjoint of an inferred def by the parameters ``wrt``, all of floats by default.
+
+    It is called ``<name>_backward``. Its parameters are ``d_<return>`` for each float return that depends on ``wrt``, then those of the
+    forward's parameters and returns that it reads or needs for extents, under their own names; its returns are ``d_<parameter>`` in the
+    order of the forward. A name that is taken gets underscores behind it.
+
+    ``values`` are sizes and integer scalars whose numbers are written out. Without them the text holds for every size, and for integer
+    scalars that are at least 1 where they are a factor or divisor in index arithmetic. ``saved`` are temporaries that come in as
+    parameters instead of being computed again. ``ties`` shares the cotangent of a ``max`` or ``min`` evenly among equal elements, or gives
+    all to the ``first``. ``differentiable=False`` allows products a form that takes linear time, but whose own derivative is wrong where a
+    factor is 0.
+
+    Raises ArgumentError for names that are none of the def's, CheckError for a function without a derivative.
+    """
+    names = checked_names(definition, wrt, saved, ties)
+    with nesting_refused(definition):
+        numbered = with_values(definition, values) if values else definition
+        return _Reverse(numbered, names, saved, ties, differentiable).run()
+
+
+class _Reverse:
+    def __init__(self, definition: Def, wrt: Sequence[str], saved: Collection[str], ties: str, differentiable: bool) -> None:
+        self.form = normalise(definition)
+        self.wrt = {name: self.form.initial.get(name, name) for name in wrt}  # by the forward's name, that of the version
+        self.body = Body(self.form)
+        self.saved, self.ties, self.differentiable = saved, ties, differentiable
+        self.positive = positive_scalars(definition)
+        self.isl = Isl()
+        self.contributions: dict[str, list[Contribution]] = {}
+        self.cotangents: dict[str, str] = {}  # of each return, the parameter
+
+    def run(self) -> Adjoint:
+        form, body, definition = self.form, self.body, self.form.definition
+        self.active = active_tensors(form, self.wrt.values())
+        cancelled = shifts(form, self.active)
+        if cancelled:
+            self.active = active_tensors(form, self.wrt.values(), cancelled)
+        self._seed()
+        gradients: dict[str, str] = {}
+        results = {version: body.new(f"d_{name}", body.dtypes[version], body.shapes[version]) for name, version in self.wrt.items()}
+        known: dict[str, str] = {}
+        for update in reversed(form.updates):
+            if update.target in self.active:
+                if update.target not in known:
+                    known[update.target] = self._cotangent(update.target)
+                if name := known[update.target]:
+                    self._reverse(update, Access(name, tuple(map(index, update.left)), dtype=body.dtypes[name]))
+        for name, version in self.wrt.items():
+            gradients[name] = results[version]
+            self._gradient(version, results[version])
+        passed = [*form.initial.values(), *(r for r in (*definition.returns, *self._saved()) if self._is_available(r))]
+        updates = body.needed(gradients.values(), passed)
+        read_there = {name for update in updates for name in tensors_read(update)}
+        cotangents = {name: seed for name, seed in self.cotangents.items() if seed in read_there}
+        text, uses = text_of(f"{definition.name}_backward", body, list(cotangents.values()), passed, list(gradients.values()), updates)
+        initial = {name: version for name, version in form.initial.items() if version in uses}
+        taken = {name: used for name, used in uses.items() if name not in initial.values()}
+        shapes = tuple(name for name, used in taken.items() if not used)
+        return Adjoint(text, read_again(text, definition), cotangents, gradients, tuple(taken), shapes, initial)
+
+    # ------------------------------------------------------------ what depends on what
+
+    def _saved(self) -> list[str]:
+        return [t.name for t in self.form.definition.tensors if t.name in self.saved]
+
+    def _is_available(self, name: str) -> bool:
+        """Whether a result or saved tensor may come in as it was stored.
+
+        Not an extreme of what is computed here again: what is compared with it need not round alike. Nor an integer without dimensions:
+        as a scalar parameter in a subscript it would be part of the code.
+        """
+        if not self.body.shapes[name] and not is_float(self.body.dtypes[name]):
+            return False
+        passed = (*self.form.definition.returns, *self.saved)
+        extremes = [u for u in self.form.updates if u.target == name and u.operator in ("max=", "min=")]
+        sources = (source for update in extremes for source in tensors_read(update) if source not in self.form.inputs)
+        return all(source in passed and self._is_available(source) for source in sources)
+
+    # ------------------------------------------------------------ cotangents
+
+    def _seed(self) -> None:
+        body, definition = self.body, self.form.definition
+        for name in definition.returns:
+            if name in self.active:
+                seed = self.cotangents[name] = body.new(f"d_{name}", body.dtypes[name], body.shapes[name])
+                places = tuple(index(dimension_name(j)) for j in range(len(body.shapes[name])))
+                self.contributions[name] = [Contribution(Access(seed, places, dtype=body.dtypes[name]))]
+
+    def _cotangent(self, tensor: str) -> str:
+        """The cotangent of a tensor; empty where no result depends on that."""
+        parts = self.contributions.get(tensor)
+        if not parts:
+            return ""
+        plain = plain_read(parts, len(self.body.shapes[tensor]))
+        if plain is not None:
+            return plain.tensor
+        wanted = f"d_all_{tensor}" if tensor in self.cotangents else f"d_{tensor}"
+        name = self.body.new(wanted, wide_type(self.body.dtypes[tensor]), self.body.shapes[tensor])
+        materialise(name, parts, self.body)
+        return name
+
+    def _reverse(self, update: Update, gradient: Access) -> None:
+        for leaf, term, conditions in terms(update, gradient, self.active, self.body, self.ties, self.differentiable):
+            name = leaf.name if isinstance(leaf, Scalar) else leaf.tensor
+            made = contribution(leaf, term, update, conditions, self.body, self.positive, self.isl)
+            self.contributions.setdefault(name, []).append(made)
+
+    def _gradient(self, version: str, result: str) -> None:
+        parts = self.contributions.get(version)
+        if parts:
+            materialise(result, parts, self.body)
+        else:
+            self.body.zero(result)

@@ -1,0 +1,108 @@
+"""The statements of a derivative while they are written: the forward's tensors, and new ones with their names, types and shapes."""
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from tcjit.grammar.ast import Access, Def, Expr, Param, Scalar, Size
+from tcjit.grammar.differentiate.normalise import NormalForm, Update
+from tcjit.grammar.differentiate.simplify import index, literal, reads
+from tcjit.grammar.differentiate.write import Statements, parameter, statements, write
+from tcjit.grammar.polynomial import number
+from tcjit.grammar.walk import walk
+
+Shape = tuple[Expr, ...]
+
+
+class Body:
+    """``updates`` are the new statements in their order."""
+
+    def __init__(self, form: NormalForm) -> None:
+        self.form = form
+        self.names = form.names
+        self.dtypes = {**form.dtypes, **{p.name: p.dtype for p in form.definition.params}}
+        self.shapes: dict[str, Shape] = {**form.shapes, **{p.name: () for p in form.definition.params if not p.dims}}
+        self.updates: list[Update] = []
+        self.params: dict[str, Param] = {}
+
+    def parameter(self, name: str) -> Param:
+        """A tensor as a parameter."""
+        if name not in self.params:
+            self.params[name] = parameter(name, self.dtypes[name], self.shapes[name], self.names)
+        return self.params[name]
+
+    def new(self, name: str, dtype: str, shape: Shape) -> str:
+        """A new tensor, or parameter."""
+        name = self.names.tensor(name)
+        self.dtypes[name], self.shapes[name] = dtype, shape
+        return name
+
+    def add(self, target: str, left: Sequence[str], operator: str, value: Expr, ranges: Mapping[str, tuple[Expr, Expr]]) -> None:
+        """A statement that starts a tensor where ``operator`` ends in ``!``."""
+        self.updates.append(Update(target, tuple(left), operator.removesuffix("!"), operator.endswith("!"), value, ranges))
+
+    def zero(self, name: str) -> None:
+        """Fill a tensor with zeros."""
+        shape = self.shapes[name]
+        left = [self.names.index(f"i{position}") for position in range(len(shape))]
+        self.add(name, left, "=", literal(0, self.dtypes[name]), {i: (number(0), extent) for i, extent in zip(left, shape)})
+
+    def own(self, update: Update) -> Access:
+        """The element that an update writes."""
+        return Access(update.target, tuple(map(index, update.left)), dtype=self.dtypes[update.target])
+
+    def needed(self, results: Iterable[str], passed: Iterable[str]) -> list[Update]:
+        """The statements, the forward's among them, that ``results`` depend on where ``passed`` come in as parameters."""
+        wanted, given_in = set(results), set(passed)
+        kept: list[Update] = []
+        for update in reversed([*self.form.updates, *self.updates]):
+            if update.target in wanted and update.target not in given_in:
+                kept.append(update)
+                wanted.update(tensors_read(update))
+        return kept[::-1]
+
+
+def tensors_read(update: Update) -> dict[str, None]:
+    return {name: None for expr in (update.value, *update.exists) for name in reads(expr)}
+
+
+def text_of(
+    name: str, body: Body, new: Sequence[str], passed: Sequence[str], results: Sequence[str], updates: Sequence[Update]
+) -> tuple[str, dict[str, bool]]:
+    """The text of a derivative, and which of the forward's tensors and scalars it takes, whether for more than their extents.
+
+    Its parameters are ``new``, then those of the forward's parameters and of ``passed`` that ``updates`` read, or whose extents name a size
+    that the text needs.
+    """
+    definition = body.form.definition
+    read = {tensor for update in updates for tensor in tensors_read(update)}
+    needed = {node.name for update in updates for node in walk(update.value) if isinstance(node, Scalar)}
+    taken = [p.name for p in definition.params if p.name in (read if p.dims else needed)]
+    shaped: list[str] = []
+    while True:
+        params = [body.parameter(n) for n in new]
+        params += [p for p in definition.params if p.name in taken or p.name in shaped]
+        params += [body.parameter(n) for n in passed if n in read]
+        lines = statements(params, updates, body.shapes)
+        missing = _missing(lines, params, definition)
+        if not missing:
+            break
+        shaped += missing
+    uses = {**dict.fromkeys([*shaped], False), **dict.fromkeys([*taken, *(n for n in passed if n in read)], True)}
+    ordered = [*(p.name for p in definition.params), *passed]
+    return write(name, params, results, lines, body.dtypes, body.shapes), {n: uses[n] for n in ordered if n in uses}
+
+
+def _missing(lines: Statements, params: Sequence[Param], definition: Def) -> list[str]:
+    """Parameters of the forward that give the sizes and integer scalars that the statements need and no parameter gives."""
+    known = {dim for p in params for dim in p.dims} | {p.name for p in params if not p.dims}
+    wanted: dict[str, None] = {}
+    for statement in lines:
+        bounds = (end for clause in statement.clauses for end in (clause.lower, clause.upper))
+        for root in (statement.value, *statement.exists, *bounds):
+            wanted.update({node.name: None for node in walk(root) if isinstance(node, (Size, Scalar)) and node.name not in known})
+    found: list[str] = []
+    for name in wanted:
+        giver = next((p for p in definition.params if p.name == name or name in p.dims), None)
+        if giver is not None and giver.name not in found:
+            found.append(giver.name)
+    return found

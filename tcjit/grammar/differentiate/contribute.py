@@ -1,0 +1,159 @@
+"""Contributions to the cotangent of one tensor: each is a term over the tensor's own dimensions, guards, and indices to sum over."""
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tcjit.grammar import polynomial
+from tcjit.grammar.ast import Access, Binary, Cast, Expr, Index, Scalar, Select, Size
+from tcjit.grammar.bounds_check import Isl
+from tcjit.grammar.differentiate.body import Body
+from tcjit.grammar.differentiate.invert import Read, dimension_name, invert
+from tcjit.grammar.differentiate.normalise import Update
+from tcjit.grammar.differentiate.partials import Leaf
+from tcjit.grammar.differentiate.simplify import (
+    FALSE,
+    add,
+    assume,
+    conjunction,
+    conjuncts,
+    convert,
+    index,
+    integer_of,
+    is_number,
+    multiply,
+    reads,
+    unless,
+    where,
+)
+from tcjit.grammar.polynomial import number
+from tcjit.grammar.walk import walk, with_indices
+
+Bounds = Mapping[str, tuple[Expr, Expr]]
+_Sum = tuple[dict[str, tuple[Expr, Expr]], Expr]  # the indices that are summed over, and the terms
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """``term`` where all ``guards`` hold, summed over ``kept``; ``hints`` are the forward's names for dimensions."""
+
+    term: Expr
+    guards: tuple[Expr, ...] = ()
+    kept: Bounds = field(default_factory=dict)
+    hints: Mapping[str, str] = field(default_factory=dict)
+
+
+def contribution(
+    leaf: Leaf, term: Expr, update: Update, conditions: Iterable[Expr], body: Body, positive: Iterable[str], isl: Isl
+) -> Contribution:
+    """What one read of ``update`` contributes to the tensor or scalar that it reads, ``term`` being in the update's indices."""
+    known = list(conditions)
+    while isinstance(term, Select) and (is_number(term.other, 0) or is_number(term.then, 0)):
+        if is_number(term.other, 0):
+            known += conjuncts(term.condition)
+            term = term.then
+        else:
+            known.append(unless(term.condition))
+            term = term.other
+    term = assume(term, known)
+    subscripts = () if isinstance(leaf, Scalar) else leaf.subscripts
+    shape = body.shapes[leaf.name if isinstance(leaf, Scalar) else leaf.tensor]
+    inverse = invert(Read(subscripts, update.ranges, update.left, tuple(known)), shape, positive, isl)
+    names = {value.name: name for name, value in inverse.substitution.items() if isinstance(value, Index)}
+    return Contribution(inverse.rewrite(term), inverse.guards, inverse.kept, names)
+
+
+def materialise(name: str, contributions: Sequence[Contribution], body: Body) -> None:
+    """The statements that sum contributions into the tensor ``name``.
+
+    Those without indices to sum over are one statement. Sums over the same indices are one too, unless they are of products: each of
+    those is a contraction of its own.
+    """
+    dtype, shape = body.dtypes[name], body.shapes[name]
+    left = _left_names(contributions, shape, body)
+    ranges = {i: (number(0), extent) for i, extent in zip(left, shape)}
+    groups: list[_Sum] = []
+    for each in contributions:
+        if FALSE not in each.guards:
+            _join(groups, _renamed(each, left, body))
+    sums: list[_Sum] = []
+    for group in groups:
+        if not is_number(group[1], 0):
+            _join(sums, _without_unused(*group))
+    if not sums:
+        body.zero(name)
+        return
+    sums.sort(key=lambda each: bool(each[0]))
+    for position, (kept, value) in enumerate(sums):
+        operator = "=" if not kept else "+=" if position else "+=!"
+        body.add(name, left, operator, convert(value, dtype), {**ranges, **kept})
+
+
+def _join(sums: list[_Sum], other: _Sum) -> None:
+    """Add a sum to one of those over the same indices, or beside them."""
+    place = next((position for position, one in enumerate(sums) if _may_join(one, other)), None)
+    if place is None:
+        sums.append(other)
+    else:
+        sums[place] = other[0], add(sums[place][1], other[1])
+
+
+def plain_read(contributions: Sequence[Contribution], rank: int) -> Access | None:
+    """The only contribution, where it is a read of another tensor at the same element."""
+    if len(contributions) != 1 or contributions[0].guards or contributions[0].kept:
+        return None
+    term = contributions[0].term
+    places = tuple(index(dimension_name(j)) for j in range(rank))
+    return term if isinstance(term, Access) and term.subscripts == places else None
+
+
+def _left_names(contributions: Sequence[Contribution], shape: Sequence[Expr], body: Body) -> tuple[str, ...]:
+    """Names for the dimensions: the forward's, that of the size, or ``i0``."""
+    kept = {name for each in contributions for name in each.kept}
+    chosen: list[str] = []
+    for position, extent in enumerate(shape):
+        wanted = [each.hints[dimension_name(position)] for each in contributions if dimension_name(position) in each.hints]
+        if isinstance(extent, Size) and "." not in extent.name:
+            wanted.append(extent.name.lower())
+        free = (n for n in wanted if n not in chosen and n not in kept and n not in body.names.tensors and not n.endswith("'"))
+        name = next(free, None)
+        chosen.append(name or body.names.index(f"i{position}", {*chosen, *kept}))
+        body.names.indices.add(chosen[-1])
+    return tuple(chosen)
+
+
+def _renamed(each: Contribution, left: Sequence[str], body: Body) -> _Sum:
+    """The indices to sum over and the value, in names of the text."""
+    new = {dimension_name(j): index(name) for j, name in enumerate(left)}
+    kept: dict[str, tuple[Expr, Expr]] = {}
+    used = {node.name for expr in (each.term, *each.guards) for node in walk(expr) if isinstance(node, Index)}
+    for name, ends in each.kept.items():
+        plain = body.names.index(name.rstrip("'") if name in used else "unused", {*left, *kept})
+        new[name] = index(plain)
+        kept[plain] = ends
+    guards = (with_indices(guard, new) for guard in each.guards)
+    return kept, where(conjunction(*guards), with_indices(each.term, new))
+
+
+def _without_unused(kept: Bounds, value: Expr) -> _Sum:
+    """Sums of equal terms as products with their number: the language has no index that no expression uses."""
+    used = polynomial.names(value)
+    terms: polynomial.Value = 1
+    for lower, upper in (ends for name, ends in kept.items() if name not in used):
+        terms = terms * (integer_of(upper) - integer_of(lower))
+    if terms != 1:
+        value = multiply(Cast(polynomial.expression(terms), dtype=value.dtype), value)
+    return {name: ends for name, ends in kept.items() if name in used}, value
+
+
+def _may_join(one: _Sum, other: _Sum) -> bool:
+    same = {name: tuple(map(integer_of, ends)) for name, ends in one[0].items()} == {
+        name: tuple(map(integer_of, ends)) for name, ends in other[0].items()
+    }
+    return same and (not one[0] or not (_is_product(one[1]) or _is_product(other[1])))
+
+
+def _is_product(expr: Expr) -> bool:
+    if isinstance(expr, Select):
+        return _is_product(expr.then)
+    return isinstance(expr, Binary) and expr.op == "*" and bool(reads(expr.left)) and bool(reads(expr.right))

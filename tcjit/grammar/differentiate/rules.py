@@ -1,0 +1,119 @@
+"""The adjoint of one statement: a contribution for each read of it, and the tensors that these need."""
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+
+from tcjit.grammar import polynomial
+from tcjit.grammar.ast import Access, Const, Expr, Select
+from tcjit.grammar.differentiate.body import Body
+from tcjit.grammar.differentiate.normalise import Update
+from tcjit.grammar.differentiate.partials import Leaf, derivatives, may_reuse
+from tcjit.grammar.differentiate.simplify import (
+    assume,
+    compare,
+    conjuncts,
+    divide,
+    either,
+    index,
+    integer_of,
+    is_number,
+    literal,
+    multiply,
+    read,
+    select,
+    where,
+)
+from tcjit.grammar.polynomial import number
+
+# a read, the derivative by it times the cotangent, and when that counts
+Term = tuple[Leaf, Expr, list[Expr]]
+GREATEST = 2**31 - 1
+
+
+def terms(update: Update, gradient: Access, active: Container[str], body: Body, ties: str, differentiable: bool) -> Iterator[Term]:
+    """The contributions of an update whose target has the cotangent ``gradient``.
+
+    ``ties`` says how ``max`` and ``min`` share among equal elements, ``even`` or ``first``. Products use one rule that has derivatives of
+    its own, quadratic in the number of factors, or with ``differentiable=False`` one that counts zeros.
+    """
+    if update.operator in ("=", "+="):
+        stored = body.own(update) if update.operator == "=" and may_reuse(update.value) else None
+        for leaf, derivative in derivatives(update.value, active, stored).items():
+            yield leaf, multiply(gradient, derivative), []
+    elif update.operator == "*=":
+        rest = others(update, gradient.dtype, body, differentiable)
+        for leaf, derivative in derivatives(update.value, active).items():
+            conditions = conjuncts(derivative.condition) if isinstance(derivative, Select) and is_number(derivative.other, 0) else []
+            yield leaf, multiply(multiply(gradient, assume(rest, conditions)), derivative), []
+    else:
+        hit, count = winners(update, gradient.dtype, body, ties)
+        share = gradient if count is None else divide(gradient, count)
+        for leaf, derivative in derivatives(update.value, active).items():
+            term = multiply(share, derivative)
+            conditions = []
+            if isinstance(term, Select) and is_number(term.other, 0):
+                conditions, term = conjuncts(term.condition), term.then
+            yield leaf, term, [*conditions, assume(hit, conditions)]
+
+
+def winners(update: Update, dtype: str, body: Body, ties: str) -> tuple[Expr, Expr | None]:
+    """Whether an element of a ``max`` or ``min`` counts, and among how many; None for one."""
+    hit = compare("==", update.value, body.own(update))
+    shape = body.shapes[update.target]
+    if ties == "even":
+        count = body.new(f"n_{update.target}", dtype, shape)
+        body.add(count, update.left, "+=!", where(hit, literal(1, dtype)), update.ranges)
+        return hit, read(count, update.left, dtype)
+    first = body.new(f"first_{update.target}", "int32", shape)
+    place: polynomial.Value = 0
+    for name in update.reduction:
+        lower, upper = map(integer_of, update.ranges[name])
+        place = place * (upper - lower) + (polynomial.atom(index(name)) - lower)
+    position = polynomial.expression(place)
+    otherwise = Const(GREATEST, dtype="int32")
+    body.add(first, update.left, "min=!", Select(hit, position, otherwise, dtype="int32"), update.ranges)
+    return compare("==", read(first, update.left, "int32"), position), None
+
+
+def others(update: Update, dtype: str, body: Body, differentiable: bool) -> Expr:
+    """At each factor of a product the product of the others; ``dtype`` is that of a number of zeros."""
+    return _others(update, body) if differentiable else _by_zeros(update, dtype, body)
+
+
+def _others(update: Update, body: Body) -> Expr:
+    """The product of all factors but one, at each of them."""
+    left, dtype = list(update.left), body.dtypes[update.target]
+    differs: Expr | None = None
+    ranges, place, shape = dict(update.ranges), [], [*body.shapes[update.target]]
+    for name in update.reduction:
+        low, high = map(integer_of, update.ranges[name])
+        other = body.names.index(f"{name}_", {*left, *update.ranges})
+        extent = polynomial.expression(high - low)
+        here = polynomial.expression(polynomial.atom(index(other)) + low)
+        apart = compare("!=", index(name), here)
+        differs = apart if differs is None else either(differs, apart)
+        ranges[other] = number(0), extent
+        place.append(polynomial.expression(polynomial.atom(index(name)) - low))
+        left.append(other)
+        shape.append(extent)
+    assert differs is not None  # without a reduction index the normal form has `=`
+    tensor = body.new(f"others_{update.target}", dtype, tuple(shape))
+    ordered = {name: ranges[name] for name in (*left, *update.reduction)}
+    body.add(tensor, left, "*=!", Select(differs, update.value, literal(1, dtype), dtype=dtype), ordered)
+    return Access(tensor, (*map(index, update.left), *place), dtype=dtype)
+
+
+def _by_zeros(update: Update, dtype: str, body: Body) -> Expr:
+    """The same from the product without zeros, and their number: right only to first order where a factor is 0."""
+    shape, value = body.shapes[update.target], update.value
+    zeros, rest = body.new(f"zeros_{update.target}", dtype, shape), body.new(f"rest_{update.target}", value.dtype, shape)
+    one, nothing = literal(1, value.dtype), literal(0, value.dtype)
+    is_zero = compare("==", value, nothing)
+    body.add(zeros, update.left, "+=!", where(is_zero, literal(1, dtype)), update.ranges)
+    body.add(rest, update.left, "*=!", Select(is_zero, one, value, dtype=value.dtype), update.ranges)
+    count, product = read(zeros, update.left, dtype), read(rest, update.left, value.dtype)
+    among = where(compare("==", count, literal(1, dtype)), product)
+    without = where(compare("==", count, literal(0, dtype)), divide(product, value))
+    return select(is_zero, among, without)
+
+

@@ -1,0 +1,180 @@
+"""Derivatives at the places where they go wrong: each test is one trap, its values against PyTorch's or counted by hand.
+
+Modules: grammar.differentiate.adjoint grammar.differentiate.contribute grammar.differentiate.rules grammar.differentiate.values
+"""
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from support.derivatives import Differentiable, distance, dual_product, gradients, interpret, seeded
+
+import tcjit
+from tcjit import library
+from tcjit.grammar.ast import Def
+from tcjit.grammar.differentiate import differentiate
+from tcjit.grammar.front import read
+
+
+def define(text: str) -> Def:
+    return read(text)[-1]
+
+
+def assert_right(text: str, args: dict[str, Any], orders: int = 2, **settings: Any) -> None:
+    """The gradients of these orders are those of the interpreter's graph, and forward mode is dual to reverse mode."""
+    definition = define(text)
+    made = Differentiable(definition, **settings)
+    for got, want in zip(gradients(made, args, orders), gradients(lambda given: interpret(definition, given), args, orders), strict=True):
+        assert max(map(distance, got, want)) < 1e-9
+    one, other = dual_product(definition, args)
+    assert one == pytest.approx(other)
+
+
+def test_two_writers_of_one_tensor_with_a_maximum_between() -> None:
+    text = """def f(double(N) X, double(N,M) A) -> (Y) {
+        Y(i) max=! A(i, j)
+        Y(i) += A(i, j) * X(i)
+        Z(i) = exp(Y(i))
+        Z(i) += A(i, j)
+        Y(i) = Z(i) * X(i) where i in 1:3
+        Y(i) *= A(i, j) }"""
+    assert_right(text, {"X": seeded((4,), 1), "A": seeded((4, 3), 2)})
+
+
+def test_a_maximum_of_products_compiled_twice() -> None:
+    """The forward's kernel may contract the product with what stands beside it: every row must have a winner all the same."""
+    text = "def f(float(M,N) A, float(M,N) B) -> (Y) { Y(m) max=! A(m, n) * B(m, n) + B(m, n) }"
+    a, b = (seeded((64, 33), seed).float() for seed in (1, 2))
+    forward = tcjit.define(text, target="cpu").f
+    adjoint = differentiate(define(text))
+    backward = getattr(tcjit.define(adjoint.text, target="cpu"), adjoint.definition.name)
+    given = {"A": a, "B": b, "Y": forward(a, b), "d_Y": torch.ones(64)}
+    d_a, d_b = backward(*(given[p.name] for p in adjoint.definition.params))
+    assert bool(((d_a != 0).sum(1) == 1).all()) and bool(((d_b != 0).sum(1) == 1).all())
+
+
+@pytest.mark.parametrize("ties", ["even", "first"])
+def test_ties(ties: str) -> None:
+    x = torch.tensor([[[1.0, 1.0, 0.0, 2.0, 2.0, 2.0, 0.0, 0.0]]], dtype=torch.float64)
+    scalars = {"kernel": 3, "stride": 2, "padding": 1, "dilation": 1}
+    definition = define(library.source("max_pool1d", "float64"))
+    got, = gradients(Differentiable(definition, ties=ties), {"X": x, **scalars}, 1)[0]
+    if ties == "first":
+        want, = gradients(lambda given: {"Y": F.max_pool1d(given["X"], 3, 2, 1)}, {"X": x}, 1)[0]
+        assert distance(got, want) == 0
+    row = define("def f(double(M,N) X) -> (Y) { Y(m) max=! X(m, n) }")
+    tied = torch.tensor([[1.0, 3.0, 3.0, 3.0]], dtype=torch.float64)
+    weight = seeded((1,), 0)
+    found, = gradients(Differentiable(row, ties=ties), {"X": tied}, 1)[0]
+    shares = [0, 1 / 3, 1 / 3, 1 / 3] if ties == "even" else [0, 1, 0, 0]
+    assert torch.allclose(found[0], weight * torch.tensor(shares, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("row", [[2.0, 3.0, 4.0], [2.0, 0.0, 3.0], [0.0, 0.0, 3.0]])
+def test_zeros_in_a_product(row: list[float]) -> None:
+    text = "def f(double(M,N) X) -> (Y) { Y(m) *=! X(m, n) }"
+    assert_right(text, {"X": torch.tensor([row], dtype=torch.float64)}, orders=3)
+    assert_right(text, {"X": torch.tensor([row], dtype=torch.float64)}, orders=1, differentiable=False)
+
+
+def test_a_logarithm_in_an_arm_that_is_not_taken() -> None:
+    """Autograd's ``where`` gives NaN: 0 * inf."""
+    text = "def f(double(N) X) -> (Y) { Y(i) = (X(i) > 0.0) ? log(X(i)) : 0.0 }"
+    got, = gradients(Differentiable(define(text)), {"X": torch.tensor([0.0, -1.0, 2.0], dtype=torch.float64)}, 1)[0]
+    assert torch.isfinite(got).all() and got[0] == got[1] == 0
+
+
+def test_an_index_that_the_inverse_keeps_and_nothing_reads() -> None:
+    assert_right("def f(double(N) X, double(M) W) -> (Y) { Y +=! X(i) + W(j) }", {"X": seeded((3,), 1), "W": seeded((4,), 2)})
+
+
+def test_a_gather_before_the_condition_that_protects_it() -> None:
+    text = "def f(double(V) T, int64(N) I) -> (Y) { Y(i) +=! (i + k < N) ? T(I(i + k)) : 0.0 where i in 0:N, k in 0:3 }"
+    assert_right(text, {"T": seeded((5,), 1), "I": torch.tensor([0, 4, 4, 1])})
+
+
+@pytest.mark.parametrize("values", [None, {"s": 2, "t": 1}])
+def test_negative_symbolic_coefficients(values: dict[str, int] | None) -> None:
+    text = "def f(double(N) X, int32 s, int32 t) -> (Y) { Y(i, j) = X(N - 1 - s*i - t*j) where i in 0:3, j in 0:2 }"
+    assert_right(text, {"X": seeded((8,), 1), "s": 2, "t": 1}, values=values, orders=1)
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0)])
+@pytest.mark.parametrize("numbers", [False, True])
+def test_extents_of_0(shape: tuple[int, int], numbers: bool) -> None:
+    text = "def f(double(M,N) X, double(N) W) -> (Y) { Y(m) +=! X(m, n) * W(n) }"
+    values = {"M": shape[0], "N": shape[1]} if numbers else None
+    assert_right(text, {"X": seeded(shape, 1), "W": seeded(shape[1:], 2)}, orders=1, values=values)
+
+
+def test_a_range_that_does_not_start_at_0() -> None:
+    text = "def f(double(N) X) -> (Y, Z) { Y max=! X(i) * X(i) where i in 2:N Z(i) *=! X(j) + X(i) where i in 0:N, j in 1:3 }"
+    assert_right(text, {"X": seeded((5,), 1)})
+
+
+@pytest.mark.parametrize("dtype", ["double", "float", "half", "bfloat16"])
+def test_a_cotangent_of_zeros_has_its_type(dtype: str) -> None:
+    adjoint = differentiate(define(f"def f({dtype}(N) X, {dtype}(N) W) -> (Y) {{ Y(i) = X(i) + floor(W(i)) }}"))
+    assert adjoint.definition.tensor("d_W").dtype == adjoint.definition.tensor("W" if "W" in adjoint.reads else "d_Y").dtype
+
+
+def test_names_that_are_taken() -> None:
+    text = "def f(double(N) X, double(N) d_X, double(N) d_d_X) -> (d_Y, Y) { d_Y(i) = X(i) * d_X(i) Y(i) = d_Y(i) * d_d_X(i) }"
+    assert_right(text, {name: seeded((3,), place) for place, name in enumerate(("X", "d_X", "d_d_X"))})
+
+
+@pytest.mark.parametrize("values", [{"s": -1}, {"s": -1, "N": 6, "K": 3}])
+def test_a_negative_stride_is_known_by_its_number(values: dict[str, int]) -> None:
+    text = "def f(double(N) X, double(K) W, int32 s) -> (Y) { Y(i) +=! X(s*i + k + 3) * W(k) where i in 0:3 }"
+    definition = define(text)
+    args = {"X": seeded((6,), 1), "W": seeded((3,), 2), "s": -1}
+    got = gradients(Differentiable(definition, values=values), args, 1)[0]
+    want = gradients(lambda given: interpret(definition, given), args, 1)[0]
+    assert max(map(distance, got, want)) < 1e-12
+
+
+def test_masked_scores_of_minus_infinity() -> None:
+    text = """def f(double(N) X, bool(N) keep) -> (Y) {
+        S(i) = keep(i) ? X(i) : -infinity()
+        top max=! S(i)
+        E(i) = exp(S(i) - top)
+        total +=! E(i)
+        Y(i) = E(i) / total }"""
+    args = {"X": seeded((5,), 1), "keep": torch.tensor([True, False, True, True, False])}
+    got, = gradients(Differentiable(define(text)), args, 1)[0]
+    weight = seeded((5,), 0)
+    x = args["X"].clone().requires_grad_()
+    (torch.softmax(x.masked_fill(~args["keep"], -torch.inf), 0) * weight).sum().backward()
+    assert x.grad is not None and torch.allclose(got, x.grad)
+
+
+@pytest.mark.parametrize("dtype", ["half", "bfloat16", "float"])
+def test_narrow_types_are_near_the_wide_one(dtype: str) -> None:
+    """Through the compiler for CPUs: cotangents of temporaries are float32, so that only the results are rounded."""
+    text = """def f(T(M,N) X) -> (Y) {
+        mean(m) +=! X(m, n) / N
+        D(m, n) = X(m, n) - mean(m)
+        Y(m, n) = tanh(D(m, n)) * D(m, n) }"""
+    torch_dtype = {"half": torch.float16, "bfloat16": torch.bfloat16, "float": torch.float32}[dtype]
+    x = seeded((4, 9), 1).to(torch_dtype)
+    adjoint = differentiate(define(text.replace("T(", f"{dtype}(", 1)))
+    narrow = text.replace("T(", f"{dtype}(", 1)
+    given = {"X": x, "Y": tcjit.define(narrow, target="cpu").f(x), "d_Y": torch.ones(4, 9, dtype=torch_dtype)}
+    backward = getattr(tcjit.define(adjoint.text, target="cpu"), adjoint.definition.name)
+    got = backward(*(given[p.name] for p in adjoint.definition.params))
+    wide = define(text.replace("T(", "double(", 1))
+    leaf = x.double().requires_grad_()
+    interpret(wide, {"X": leaf})["Y"].sum().backward()
+    assert got.dtype == torch_dtype and leaf.grad is not None
+    assert torch.allclose(got.double(), leaf.grad, atol=20 * torch.finfo(torch_dtype).eps)
+
+
+def test_a_let_that_is_an_arm_and_a_part_of_the_other() -> None:
+    """What is stored is the first arm's value in one place only."""
+    assert_right("def f(double(N) X) -> (Y) { Y(i) = (i < 2) ? e : e * e where e = exp(X(i)) }", {"X": seeded((5,), 1)})
+
+
+def test_two_parameters_of_one_scalar_sum() -> None:
+    assert_right("def f(double(N) X, double a) -> (Y) { Y(i) = a * sin(X(i) * a) }", {"X": seeded((3,), 1), "a": seeded((), 2)})
