@@ -73,7 +73,7 @@ def doors(folder: Path) -> dict[str, tuple[Callable[..., Any], tuple[str, ...], 
     shapes = ("args", "target", "options", "unchecked", "out")
     options, cache = tcjit.Options(), tcjit.cache
     return {
-        "define": (tcjit.define, ("source", "target", "options", "dynamic"), [TEXT]),
+        "define": (tcjit.define, ("source", "target", "options", "dynamic", "backward", "tangent"), [TEXT]),
         "namespace[]": (lambda *names: [tc[name] for name in names], (), ["add"]),
         "compile": (tcjit.compile, ("source", "name", *shapes), [TEXT, "add", a, a]),
         "autotune": (_searching_nothing(tcjit.autotune), ("source", "name", "also"), [TEXT, "add", a]),
