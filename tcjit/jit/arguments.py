@@ -113,10 +113,30 @@ def check(
     return BoundArguments(inputs, scalars, values)
 
 
+def imported(signature: Signature, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments with tensors on the memory of arrays that speak DLPack, as NumPy's and JAX's do; the same tuple without any."""
+    known = (hasattr(type(value), "__dlpack__") and not isinstance(value, torch.Tensor) for value in args)
+    arrays = [bool(param.dims) and is_array for param, is_array in zip(signature.params, known)]
+    if not any(arrays):
+        return args
+    names = (f"argument {number} of {signature.name}(), {describe(param)}," for number, param in enumerate(signature.params, 1))
+    return (*(_imported(what, v) if is_array else v for what, v, is_array in zip(names, args, arrays)), *args[len(arrays) :])
+
+
+def _imported(what: str, array: Any) -> torch.Tensor:
+    if isinstance(array, np.ndarray) and min(array.strides, default=0) < 0:  # torch aborts
+        raise ArgumentError(f"{what} has negative strides", hint="numpy.ascontiguousarray(x)")
+    try:
+        tensor: torch.Tensor = torch.utils.dlpack.from_dlpack(array)
+    except Exception as error:  # arrays each refuse in their own way
+        raise ArgumentError(f"{what} cannot be read through DLPack: {_first_line(error)}", hint="a torch.Tensor") from error
+    if tensor.device.type == "cpu" and tensor.data_ptr() % tensor.element_size():
+        raise ArgumentError(f"{what} is not aligned", hint="a copy of it")
+    return tensor
+
+
 def _tensor(what: str, param: Param, value: Any, target: Target | None) -> torch.Tensor:
     if not isinstance(value, torch.Tensor):
-        if isinstance(value, np.ndarray):
-            raise ArgumentError(f"{what} must be a torch.Tensor, not a numpy.ndarray", hint="torch.from_numpy(array)")
         raise ArgumentError(f"{what} must be a torch.Tensor, not {_kind(value)}", hint=f"a tensor of {len(param.dims)} dimensions")
     try:
         _strided(what, param, value, target)

@@ -165,6 +165,9 @@ class Function:
         """A call with all checks; ``inner`` ones, of derivatives, give a result where there is no gradient: its own backward raises."""
         _check_bool(unchecked)
         signature = self.signature
+        tensors_of_arrays = arguments.imported(signature, args)
+        if tensors_of_arrays is not args:
+            return self(*tensors_of_arrays, out=out, unchecked=unchecked)
         if out is None and autograd.transformed(args):
             return self._transformed(args, unchecked)
         wrt = autograd.requiring(signature, args)
@@ -306,7 +309,7 @@ class Function:
         >>> tc.twice.compile(torch.empty(5, device="meta")).target
         'reference'
         """
-        args = arguments.positional(self.signature, args, named) if named else args
+        args = arguments.imported(self.signature, arguments.positional(self.signature, args, named) if named else args)
         _check_bool(unchecked)
         chosen = checked_target(target) or self.target
         bound = arguments.check(self.signature, args, targets.find(chosen) if chosen else None, shapes_only=True)
@@ -335,6 +338,7 @@ class Function:
 
         if not isinstance(also, (list, tuple)) or not all(isinstance(more, (list, tuple)) for more in also):
             raise ArgumentError("also= must be a list of lists of arguments", hint="also=[(X2, W2), (X3, W3)]")
+        args, *also = (arguments.imported(self.signature, tuple(example)) for example in (args, *also))
         result = autotune.autotune(self.text, self.signature, checked_target(target) or self.target, [args, *also], config, cache, progress)
         if cache:
             forget(self.signature)
