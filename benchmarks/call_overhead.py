@@ -21,7 +21,10 @@ from tcjit.runtime import timing
 sys.path.insert(0, str(Path(__file__).resolve().parent / "peers"))
 import machine  # noqa: E402
 
-TEXT = "def add(float(N) A, float(N) B) -> (C) { C(i) = A(i) + B(i) }"
+TEXT = """
+def add(float(N) A, float(N) B) -> (C) { C(i) = A(i) + B(i) }
+def add_backward(float(N) d_C) -> (d_A, d_B) { d_A(i) = d_C(i) d_B(i) = d_C(i) }
+"""
 
 
 def measure(ways: dict[str, Callable[[], object]], rounds: int, calls: int) -> dict[str, float]:
@@ -37,8 +40,9 @@ def main() -> int:
     parser.add_argument("--limit", type=float, default=0.0, help="nanoseconds above torch.add that a call may cost")
     options = parser.parse_args()
 
-    tc = tcjit.define(TEXT)
+    tc = tcjit.define(TEXT, backward={"add": "add_backward"})
     x, y, out = torch.randn(32), torch.randn(32), torch.empty(32)
+    w = torch.randn(32, requires_grad=True)
     add, kernel = tc.add, tc.add.compile(x, y)
     for _ in range(3):  # compile, then build the launcher
         assert torch.equal(kernel(x, y), x + y) and torch.equal(add(x, y), x + y) and torch.equal(add(x, y, out=out), x + y)
@@ -49,6 +53,8 @@ def main() -> int:
         "torch.add(x, y, out=z)": lambda: torch.add(x, y, out=out),
         "tc.add(x, y, out=z)": lambda: add(x, y, out=out),
         "kernel(x, y)": lambda: kernel(x, y),
+        "torch.add(w, y), w requires grad": lambda: torch.add(w, y),
+        "tc.add(w, y), w requires grad": lambda: add(w, y),
     }
     times = measure(ways, options.rounds, options.calls)
     times |= measure({"torch.ops.tcjit.add_...(x, y)": lambda: add._overload(x, y)}, max(1, options.rounds // 10), options.calls)
@@ -58,7 +64,8 @@ def main() -> int:
         print(f"{value - empty:8.0f}  {name}")
     more = times["tc.add(x, y)"] - times["torch.add(x, y)"]
     into = times["tc.add(x, y, out=z)"] - times["torch.add(x, y, out=z)"]
-    print(f"a call costs {more:.0f} ns more than torch.add, into a given tensor {into:.0f}")
+    recorded = times["tc.add(w, y), w requires grad"] - times["torch.add(w, y), w requires grad"]
+    print(f"a call costs {more:.0f} ns more than torch.add, into a given tensor {into:.0f}, recorded for gradients {recorded:.0f}")
     return int(bool(options.limit) and more > options.limit)
 
 

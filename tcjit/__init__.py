@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tcjit import cache
+    from tcjit import cache, nn
     from tcjit.byoc.partition import PartitionedModule, load, partition
     from tcjit.byoc.settings import PartitionConfig
     from tcjit.errors import (
@@ -63,6 +63,7 @@ __all__ = [
     "compile",
     "define",
     "load",
+    "nn",
     "partition",
     "synchronize",
 ]
@@ -86,8 +87,8 @@ def __getattr__(name: str) -> Any:
     """Load a public name from its home on first use, so that ``import tcjit`` and its parts stay light."""
     if name not in __all__:
         raise AttributeError(f"module 'tcjit' has no attribute {name!r}")
-    if name == "cache":
-        return import_module("tcjit.cache")
+    if name in ("cache", "nn"):
+        return import_module(f"tcjit.{name}")
     value = getattr(import_module(_HOMES.get(name, "tcjit.errors")), name)
     globals()[name] = value
     return value

@@ -73,7 +73,7 @@ def doors(folder: Path) -> dict[str, tuple[Callable[..., Any], tuple[str, ...], 
     shapes = ("args", "target", "options", "unchecked", "out")
     options, cache = tcjit.Options(), tcjit.cache
     return {
-        "define": (tcjit.define, ("source", "target", "options", "dynamic"), [TEXT]),
+        "define": (tcjit.define, ("source", "target", "options", "dynamic", "backward", "tangent"), [TEXT]),
         "namespace[]": (lambda *names: [tc[name] for name in names], (), ["add"]),
         "compile": (tcjit.compile, ("source", "name", *shapes), [TEXT, "add", a, a]),
         "autotune": (_searching_nothing(tcjit.autotune), ("source", "name", "also"), [TEXT, "add", a]),
@@ -110,6 +110,7 @@ def doors(folder: Path) -> dict[str, tuple[Callable[..., Any], tuple[str, ...], 
         "function with scalars": (tc.pick, ("T", "I", "s", "out", "unchecked"), [a, torch.tensor([0]), 2]),
         "function.compile": (tc.add.compile, ("A", "B", *shapes), [a, a]),
         "function.autotune": (_searching_nothing(tc.add.autotune), ("also", "cache", "A"), [a, a]),
+        "nn.layer": (tcjit.nn.layer, ("function", "parameters", "initialisers"), [tc.add, {"A": (3,)}]),
         "kernel": (kernel, ("A", "B", "out"), [a, a]),
         "kernel.check": (kernel.check, ("A", "B"), [a, a]),
         "part.save": (part.save, ("file",), []),

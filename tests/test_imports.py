@@ -34,8 +34,11 @@ INSIDE: dict[str, dict[str, str]] = {
     "grammar.parse": {"lark": COMPILES, "lark.exceptions": COMPILES},
     "grammar.syntax_errors": {"lark.exceptions": COMPILES},
     "jit": {"tcjit.jit.call": TORCH, "tcjit.jit.kernel": TORCH},
-    "jit.call": {"tcjit.jit.autotune": OPTUNA, "tcjit.jit.derivative": COMPILES, "tcjit.notebook": NOTEBOOK},
+    "jit.call": {
+        "tcjit.jit.autotune": OPTUNA, "tcjit.jit.derivative": COMPILES, "tcjit.notebook": NOTEBOOK, "tcjit.grammar.batch": COMPILES, "tcjit.jit.compile": COMPILES,
+    },
     "jit.define": {"tcjit.jit.call": TORCH, "html": NOTEBOOK, "tcjit.notebook": NOTEBOOK},
+    "jit.derivatives": {"tcjit.grammar.parse": COMPILES},
     "jit.dynamic": {"tcjit.mapping.isl": COMPILES},
     "jit.kernel": {
         "tcjit.grammar.infer": COMPILES, "tcjit.jit.compile": COMPILES, "tcjit.mapping.roofline": COMPILES,

@@ -17,9 +17,9 @@ from tcjit.cache.keys import ABOVE
 
 ROOT = Path(__file__).resolve().parent.parent
 # lowest first: a unit may import itself and anything to its left
-ORDER = """errors redact checked notebook config scratch step layout grammar mapping codegen runtime cache tuner jit library byoc cli
+ORDER = """errors redact checked notebook config scratch step layout grammar mapping codegen runtime cache tuner jit nn library byoc cli
 __main__""".split()
-TORCH = ("tcjit.runtime.tensors", "tcjit.runtime.storage_pool", "tcjit.jit", "tcjit.library", "tcjit.byoc", "tcjit.cli.partition")
+TORCH = tuple(f"tcjit.{home}" for home in "runtime.tensors runtime.storage_pool jit nn library byoc cli.partition".split())
 GPU = ("tcjit.runtime",)
 SOURCES = sorted((ROOT / "tcjit").rglob("*.py"))
 # what `import tcjit`, `import tcjit.grammar` and `import tcjit.mapping` leave for later

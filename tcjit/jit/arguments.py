@@ -5,7 +5,7 @@ import inspect
 import keyword
 import math
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -25,7 +25,7 @@ from tcjit.runtime.numerics import rounded
 if TYPE_CHECKING:
     from tcjit.jit.targets import Target
 
-Value: TypeAlias = "int | float | bool"
+Value: TypeAlias = "int | float | bool"  # a deferred scalar is a tensor without dimensions
 
 
 @dataclass(frozen=True)
@@ -76,10 +76,18 @@ def shown(signature: Signature) -> inspect.Signature:
     return inspect.Signature([*params, *own], return_annotation=result)
 
 
-def check(signature: Signature, args: Sequence[Any], target: Target | None = None, *, shapes_only: bool = False) -> BoundArguments:
+def check(
+    signature: Signature,
+    args: Sequence[Any],
+    target: Target | None = None,
+    *,
+    shapes_only: bool = False,
+    deferred: Container[str] = frozenset(),
+) -> BoundArguments:
     """The arguments by name, or the first thing wrong with them: an ArgumentError or a ShapeError.
 
-    ``target`` says where tensors must be, if it was asked for; ``shapes_only`` lets meta tensors mix with others, for compiling.
+    ``target`` says where tensors must be, if it was asked for; ``shapes_only`` lets meta tensors mix with others, for compiling. Scalars
+    in ``deferred`` may be tensors whose values are not read.
     """
     params = signature.params
     if len(args) != len(params):
@@ -87,24 +95,48 @@ def check(signature: Signature, args: Sequence[Any], target: Target | None = Non
         raise ArgumentError(f"{signature.name}() takes {wanted} but {len(args)} {were} given", hint=str(signature))
     inputs: dict[str, torch.Tensor] = {}
     scalars: dict[str, Value] = {}
+    unread: set[str] = set()
     for number, (param, value) in enumerate(zip(params, args), 1):
         what = f"argument {number} of {signature.name}(), {describe(param)},"
         if param.dims:
             inputs[param.name] = _tensor(what, param, value, target)
+        elif param.name in deferred and isinstance(value, torch.Tensor):
+            scalars[param.name] = _without_dimensions(what, value)
+            unread.add(param.name)
         else:
             scalars[param.name] = scalar(what, param.dtype, value)
     if len({device for tensor in inputs.values() if (device := tensors.device_of(tensor)) != "meta" or not shapes_only}) > 1:
         devices = ", ".join(f"{name} on {tensor.device}" for name, tensor in inputs.items())
         raise ArgumentError(f"the arguments of {signature.name}() are on different devices: {devices}", hint="move them with .to(device)")
     values = dict(bind(params, [tuple(inputs[p.name].shape) if p.dims else None for p in params]))
-    values.update({name: int(value) for name, value in scalars.items() if name in signature.specialised})
+    values.update({name: int(value) for name, value in scalars.items() if name in signature.specialised and name not in unread})
     return BoundArguments(inputs, scalars, values)
+
+
+def imported(signature: Signature, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments with tensors on the memory of arrays that speak DLPack, as NumPy's and JAX's do; the same tuple without any."""
+    known = (hasattr(type(value), "__dlpack__") and not isinstance(value, torch.Tensor) for value in args)
+    arrays = [bool(param.dims) and is_array for param, is_array in zip(signature.params, known)]
+    if not any(arrays):
+        return args
+    names = (f"argument {number} of {signature.name}(), {describe(param)}," for number, param in enumerate(signature.params, 1))
+    return (*(_imported(what, v) if is_array else v for what, v, is_array in zip(names, args, arrays)), *args[len(arrays) :])
+
+
+def _imported(what: str, array: Any) -> torch.Tensor:
+    if isinstance(array, np.ndarray) and min(array.strides, default=0) < 0:  # torch aborts
+        raise ArgumentError(f"{what} has negative strides", hint="numpy.ascontiguousarray(x)")
+    try:
+        tensor: torch.Tensor = torch.utils.dlpack.from_dlpack(array)
+    except Exception as error:  # arrays each refuse in their own way
+        raise ArgumentError(f"{what} cannot be read through DLPack: {_first_line(error)}", hint="a torch.Tensor") from error
+    if tensor.device.type == "cpu" and tensor.data_ptr() % tensor.element_size():
+        raise ArgumentError(f"{what} is not aligned", hint="a copy of it")
+    return tensor
 
 
 def _tensor(what: str, param: Param, value: Any, target: Target | None) -> torch.Tensor:
     if not isinstance(value, torch.Tensor):
-        if isinstance(value, np.ndarray):
-            raise ArgumentError(f"{what} must be a torch.Tensor, not a numpy.ndarray", hint="torch.from_numpy(array)")
         raise ArgumentError(f"{what} must be a torch.Tensor, not {_kind(value)}", hint=f"a tensor of {len(param.dims)} dimensions")
     try:
         _strided(what, param, value, target)
@@ -179,13 +211,18 @@ def scalar(what: str, dtype: str, value: Any) -> Value:
 
 
 def _item(what: str, value: torch.Tensor) -> Any:
-    if value.dim() != 0:
-        raise ArgumentError(f"{what} must be a number, not a tensor of {value.dim()} dimensions", hint="a number or a 0-dimensional tensor")
+    value = _without_dimensions(what, value)
     _refuse_gradient(what, value)
     try:
         return value.item()
     except Exception as error:  # meta, fake and batched tensors each refuse in their own way
         raise ArgumentError(f"{what} has no value that can be read: {_first_line(error)}", hint="a Python number") from error
+
+
+def _without_dimensions(what: str, value: torch.Tensor) -> Any:
+    if value.dim() != 0:
+        raise ArgumentError(f"{what} must be a number, not a tensor of {value.dim()} dimensions", hint="a number or a 0-dimensional tensor")
+    return value
 
 
 def _exact_integer(value: int, dtype: str) -> int | None:
@@ -238,11 +275,32 @@ def refuse_gradients(signature: Signature, inputs: Mapping[str, Any]) -> None:
 
 
 def _refuse_gradient(what: str, value: torch.Tensor) -> None:
-    followed = "requires grad" if torch.is_grad_enabled() and value.requires_grad else "has a tangent" if tensors.tangent(value) else ""
-    if followed:
+    if how := _followed(value):
+        raise ArgumentError(f"{what} {how}, and no gradient passes here", hint="the def itself, torch.no_grad(), or x.detach()")
+
+
+def _followed(value: torch.Tensor) -> str:
+    """How differentiation follows a tensor; empty where it does not."""
+    return "requires grad" if torch.is_grad_enabled() and value.requires_grad else "has a tangent" if tensors.tangent(value) else ""
+
+
+def refuse_gradients_with_out(signature: Signature, values: Iterable[Any]) -> None:
+    """An ArgumentError where differentiation follows an argument, or an output that is given: in PyTorch's words."""
+    for value in values:
+        if isinstance(value, torch.Tensor) and (how := _followed(value)):
+            raise ArgumentError(
+                f"{signature.name}(): functions with out=... arguments don't support automatic differentiation, but one of the arguments "
+                f"{how}",
+                hint="no out=, or a call under torch.no_grad()",
+            )
+
+
+def refuse_tangents(signature: Signature, values: Iterable[Any]) -> None:
+    """An ArgumentError where forward mode follows an argument of the operator: torch would take the tangents of its results to be zero."""
+    if any(isinstance(value, torch.Tensor) and tensors.tangent(value) for value in values):
         raise ArgumentError(
-            f"{what} {followed}, and a tensor comprehension has no gradient yet",
-            hint="call it under torch.no_grad(), or pass x.detach()",
+            f"an argument of the operator of {signature.name}() has a tangent, and forward mode does not pass through operators",
+            hint=f"{signature.name}(...) itself, a call under torch.func.jvp, or reverse mode",
         )
 
 
@@ -268,6 +326,7 @@ def outputs(
     device = next(iter(bound.devices), target.device)
     for output, shape, tensor in zip(returns, shapes, outs):
         _output(f"out= of {signature.name}() for {output.name}", output, shape, device, tensor)
+    refuse_gradients_with_out(signature, [*bound.tensors.values(), *bound.scalars.values(), *outs])
     _separate(signature, outs, bound)
     return outs
 
@@ -291,7 +350,6 @@ def _output(what: str, output: Output, shape: tuple[int, ...], device: str, tens
     if tensor.is_inference() and not torch.is_inference_mode_enabled():
         raise ArgumentError(f"{what} is an inference tensor, which cannot be written outside inference mode", hint="x.clone()")
     _refuse_freed(what, tensor)
-    _refuse_gradient(what, tensor)
 
 
 def _refuse_freed(what: str, tensor: torch.Tensor) -> None:

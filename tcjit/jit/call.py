@@ -1,23 +1,27 @@
 """A def as a callable on tensors: the fast path, the checks, the kernels of every shape, and torch's dispatcher for the rest."""
 from __future__ import annotations
 
+import hashlib
 import logging
 import math
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.compiler import is_dynamo_compiling
 
 from tcjit.checked import brief
-from tcjit.errors import ArgumentError, ShapeError, TCError
-from tcjit.jit import arguments, kernel, kernel_cache, operator, targets
+from tcjit.errors import ArgumentError, CheckError, ShapeError, TCError
+from tcjit.jit import arguments, autograd, kernel, kernel_cache, operator, targets
 from tcjit.jit.arguments import BoundArguments
+from tcjit.jit.derivatives import NONE, Derivatives
+from tcjit.jit.differentiation import Adjoint, adjoint_of
 from tcjit.jit.dynamic import SizeHistory, instance
 from tcjit.jit.fast import Table
 from tcjit.jit.kernel import Kernel
@@ -37,7 +41,6 @@ if TYPE_CHECKING:
 
 SLOW = 1.0  # seconds of compiling that a user wonders about
 _log = logging.getLogger("tcjit")
-Results = torch.Tensor | tuple[torch.Tensor, ...]
 
 
 KERNELS = 1024  # of a def that stay at hand; others are found in the cache again
@@ -46,11 +49,19 @@ KERNELS = 1024  # of a def that stay at hand; others are found in the cache agai
 class Function:
     """One def, compiled for the shapes of a call on first use.
 
-    Calls are safe from several threads; kernels for one key are compiled once.
+    Calls are safe from several threads; kernels for one key are compiled once. ``origin``: the function that this one computes for a batch,
+    and the parameters that are batched.
     """
 
     def __init__(
-        self, text: str, signature: Signature, target: str | None, options: Options | None, dynamic: tuple[str, ...] = ()
+        self,
+        text: str,
+        signature: Signature,
+        target: str | None,
+        options: Options | None,
+        dynamic: tuple[str, ...] = (),
+        derivatives: Derivatives = NONE,
+        origin: tuple[Function, frozenset[str]] | None = None,
     ) -> None:
         self.text = text
         self.signature = signature
@@ -67,9 +78,19 @@ class Function:
         self._sizes = SizeHistory(signature, dynamic)
         self._dynamic_kernels: Recent[Key, LoadedBinary] = Recent(KERNELS)  # dynamic kernels
         self._slow_logged = False
-        identity = repr((text, signature.name, target, options, dynamic))
-        self._operator = operator.register(signature, identity, self._run_operator, self._sizes.symbolic)
+        self.derivatives = derivatives
+        self.origin = origin
+        self.adjoints: dict[frozenset[str], Adjoint] = {}
+        self._batched: dict[frozenset[str], Function | CheckError] = {}
+        self.identity = repr((text, signature.name, target, options, dynamic))
+        if derivatives != NONE:
+            self.identity += repr(derivatives)
+        if origin is not None:
+            self.identity = repr((sorted(origin[1]), hashlib.sha256(origin[0].identity.encode()).hexdigest()))
+        self._operator = self._register(frozenset())
         self._overload = self._operator.overload
+        self._lifted = operator.lifted(signature)
+        self._lifted_operator = self._register(self._lifted) if self._lifted else self._operator
 
     def __repr__(self) -> str:
         return f"<tcjit {self.signature}>"
@@ -83,7 +104,12 @@ class Function:
         return notebook.fragment(notebook.heading(str(self.signature)), text, facts)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return function, (self.text, self.signature.name, self.target, self.options, self.dynamic)
+        if self.origin is not None:
+            return Function.batched, self.origin
+        return function, (self.text, self.signature.name, self.target, self.options, self.dynamic, self.derivatives)
+
+    def _register(self, lifted: frozenset[str]) -> operator.Operator:
+        return operator.register(self.signature, self.identity, self._run_operator, self._record, self._sizes.symbolic, lifted)
 
     def _forget(self) -> None:
         """Look up the options anew, where none are given."""
@@ -119,31 +145,86 @@ class Function:
         """What torch.compile sees: the operator, and copies where the caller gave outputs."""
         outs = [] if out is None else list(out) if isinstance(out, (tuple, list)) else [out]
         initial = [tensor for tensor, output in zip(outs, self.signature.returns) if output.accumulates]
-        results = self._overload(*args, *initial, unchecked)
+        if outs and torch.is_grad_enabled():
+            arguments.refuse_gradients_with_out(self.signature, [*args, *outs])
+        if self._has_lifted(args):
+            results = self._lifted_operator(args, initial, unchecked)
+        else:
+            results = self._overload(*args, *initial, unchecked)
         if out is None:
             return results
         for tensor, result in zip(outs, results if isinstance(results, tuple) else (results,)):
             tensor.copy_(result)
         return out
 
-    def _slow(self, args: tuple[Any, ...], out: Any, unchecked: bool) -> Results:
+    def _has_lifted(self, args: Sequence[Any]) -> bool:
+        """Whether a float is given as a tensor."""
+        return any(p.name in self._lifted and isinstance(value, torch.Tensor) for p, value in zip(self.signature.params, args))
+
+    def _slow(self, args: tuple[Any, ...], out: Any, unchecked: bool, inner: bool = False) -> Any:
+        """A call with all checks; ``inner`` ones, of derivatives, give a result where there is no gradient: its own backward raises."""
         _check_bool(unchecked)
         signature = self.signature
-        bound = arguments.check(signature, args, self._asked)
-        arguments.refuse_gradients(signature, dict(zip((p.name for p in signature.params), args)))
+        tensors_of_arrays = arguments.imported(signature, args)
+        if tensors_of_arrays is not args:
+            return self(*tensors_of_arrays, out=out, unchecked=unchecked)
+        if out is None and autograd.transformed(args):
+            return self._transformed(args, unchecked)
+        wrt = autograd.requiring(signature, args)
+        is_plain = tensors.plain_state()
+        if wrt and not inner:
+            adjoint_of(self, wrt)
+        if wrt and is_plain and out is None and all(type(value) in tensors.TYPES for value in args if isinstance(value, torch.Tensor)):
+            return self._record(unchecked, lambda values: self.apply(values, unchecked), *args)  # which checks them
+        is_deferred = wrt or not is_plain or not all(map(tensors.readable, args))
+        bound = arguments.check(signature, args, self._asked, deferred=self._lifted if is_deferred else ())
         target = targets.resolve(self.target, bound.devices)
         outs = arguments.outputs(signature, out, bound, kernel.extents(signature, bound), target)
-        if tensors.plain_state() and all(map(tensors.plain, bound.tensors.values())) and all(map(tensors.plain, outs or ())):
-            results = self._run(bound, target, outs, unchecked)
-        else:
-            results = self._dispatched(bound, outs, unchecked)
-        return kernel.packed(results)
+        given = (*bound.tensors.values(), *filter(torch.is_tensor, bound.scalars.values()), *(outs or ()))
+        if not is_plain or not all(map(tensors.plain, given)):
+            return kernel.packed(self._dispatched(bound, outs, unchecked))
+        return kernel.packed(self._run(bound, target, outs, unchecked))
+
+    def _transformed(self, args: tuple[Any, ...], unchecked: bool) -> Any:
+        """Through functorch's transforms, or forward mode."""
+        bound = arguments.check(self.signature, args, self._asked, deferred=[p.name for p in self.signature.params])
+        arguments.outputs(self.signature, None, bound, [], targets.resolve(self.target, bound.devices))
+        return self._transformer(unchecked, *args)
+
+    def _record(self, unchecked: bool, run: autograd.Run, *args: Any) -> Any:
+        """``run(args)`` as a node of autograd's graph, which raises where there is no adjoint; none where the adjoint leaves these out."""
+        wrt = autograd.requiring(self.signature, args)
+        try:
+            is_cut = wrt.isdisjoint(adjoint_of(self, wrt).gradients)
+        except TCError:
+            is_cut = False
+        if not is_cut:
+            return self._recorded(unchecked, run, *args)
+        with torch.set_grad_enabled(autograd.transformed(args)):  # transforms around the innermost one may record
+            return run(args)
+
+    @cached_property
+    def _recorded(self) -> Callable[..., Any]:
+        return autograd.recorder(self)
+
+    @cached_property
+    def _transformer(self) -> Callable[..., Any]:
+        return autograd.transformer(self)
+
+    def apply(self, args: Sequence[Any], unchecked: bool) -> Any:
+        """A call that derivatives make."""
+        args = tuple(args)
+        if is_dynamo_compiling():
+            return self._traced(args, None, unchecked)
+        result = self._call(args, None, unchecked)
+        return self._slow(args, None, unchecked, inner=True) if result is NotImplemented else result
 
     def _dispatched(self, bound: BoundArguments, outs: list[torch.Tensor] | None, unchecked: bool) -> list[torch.Tensor]:
         """Through torch's dispatcher."""
         initial = [tensor for tensor, output in zip(outs or (), self.signature.returns) if output.accumulates]
+        args = [bound.tensors[p.name] if p.dims else bound.scalars[p.name] for p in self.signature.params]
         try:
-            results = self._operator(bound.tensors, bound.scalars, initial, unchecked)
+            results = (self._lifted_operator if self._has_lifted(args) else self._operator)(args, initial, unchecked)
             results = list(results) if isinstance(results, (tuple, list)) else [results]
             if outs is None:
                 return results
@@ -184,6 +265,38 @@ class Function:
             self._call = self._table.remember(self.signature, compiled.key, compiled.binary, bound)
         return results
 
+    # ------------------------------------------------------------ other functions
+
+    def sibling(self, name: str) -> Function:
+        """Another def of the same text, for the same target and with the same options."""
+        sizes = kernel_cache.signature(self.text, name)
+        dynamic = tuple(size for size in self.dynamic if size in sizes.sizes and size not in sizes.specialised)
+        return function(self.text, name, self.target, self.options, dynamic, self.derivatives.of(name))
+
+    def batched(self, names: frozenset[str]) -> Function:
+        """The function that computes this one for a batch of the parameters ``names``; a CheckError where there is none."""
+        made = self._batched.get(names)
+        if made is None:
+            with _locks.acquired((self, names)):
+                made = self._batched.get(names)
+                if made is None:
+                    made = self._batched[names] = self._over_batch(names)
+        if isinstance(made, CheckError):
+            raise made
+        return made
+
+    def _over_batch(self, names: frozenset[str]) -> Function | CheckError:
+        from tcjit.grammar.batch import batch  # needs lark and isl
+        from tcjit.jit.compile import definition
+
+        try:
+            text = batch(definition(self.text, self.signature.name), names)
+        except CheckError as error:
+            return error.with_traceback(None)
+        signature = kernel_cache.signature(text, self.signature.name)
+        dynamic = tuple(size for size in self.dynamic if size in signature.sizes)
+        return Function(text, signature, self.target, self.options, dynamic, origin=(self, names))
+
     # ------------------------------------------------------------ kernels
 
     def compile(
@@ -196,7 +309,7 @@ class Function:
         >>> tc.twice.compile(torch.empty(5, device="meta")).target
         'reference'
         """
-        args = arguments.positional(self.signature, args, named) if named else args
+        args = arguments.imported(self.signature, arguments.positional(self.signature, args, named) if named else args)
         _check_bool(unchecked)
         chosen = checked_target(target) or self.target
         bound = arguments.check(self.signature, args, targets.find(chosen) if chosen else None, shapes_only=True)
@@ -245,6 +358,7 @@ class Function:
 
         if not isinstance(also, (list, tuple)) or not all(isinstance(more, (list, tuple)) for more in also):
             raise ArgumentError("also= must be a list of lists of arguments", hint="also=[(X2, W2), (X3, W3)]")
+        args, *also = (arguments.imported(self.signature, tuple(example)) for example in (args, *also))
         result = autotune.autotune(self.text, self.signature, checked_target(target) or self.target, [args, *also], config, cache, progress)
         if cache:
             forget(self.signature)
@@ -355,16 +469,18 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def function(text: str, name: str, target: str | None, options: Options | None, dynamic: tuple[str, ...] = ()) -> Function:
-    """The callable of a def; one per process for the same text, target, options and dynamic sizes."""
-    key = (text, name, target, options, dynamic)
+def function(
+    text: str, name: str, target: str | None, options: Options | None, dynamic: tuple[str, ...] = (), derivatives: Derivatives = NONE
+) -> Function:
+    """The callable of a def; one per process for the same text, target, options, dynamic sizes and derivatives."""
+    key = (text, name, target, options, dynamic, derivatives)
     known = _functions.get(key)
     if known is not None:
         return known
     with _locks.acquired(key):
         known = _functions.get(key)
         if known is None:
-            known = _functions[key] = Function(text, kernel_cache.signature(text, name), target, options, dynamic)
+            known = _functions[key] = Function(text, kernel_cache.signature(text, name), target, options, dynamic, derivatives)
     return known
 
 

@@ -3,12 +3,13 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tcjit.checked import brief, checked
 from tcjit.errors import ArgumentError, TCWarning
-from tcjit.jit import targets
+from tcjit.jit import derivatives, targets
+from tcjit.jit.derivatives import Derivatives
 from tcjit.jit.kernel_cache import signatures
 from tcjit.jit.settings import checked_options, checked_target
 
@@ -23,12 +24,15 @@ if TYPE_CHECKING:
 class Namespace:
     """The defs of a text as attributes; iterating gives their names in the order of the text, ``tc["name"]`` is ``tc.name``."""
 
-    __state: tuple[str, str | None, Options | None, tuple[str, ...]]
+    __state: tuple[str, str | None, Options | None, tuple[str, ...], Derivatives]
     __signatures: dict[str, Signature]
 
-    def __init__(self, source: str, target: str | None, options: Options | None, dynamic: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, source: str, target: str | None, options: Options | None, dynamic: tuple[str, ...], backward: Any, tangent: Any
+    ) -> None:
         by_name = {s.name: s for s in signatures(source)}
-        self.__dict__.update(_Namespace__state=(source, target, options, dynamic), _Namespace__signatures=by_name)
+        given = derivatives.checked(source, by_name, backward, tangent)
+        self.__dict__.update(_Namespace__state=(source, target, options, dynamic, given), _Namespace__signatures=by_name)
         _check_dynamic(list(by_name.values()), dynamic)
         for signature in by_name.values():
             if signature.warning:
@@ -41,8 +45,9 @@ class Namespace:
         if not isinstance(name, str) or name not in self.__signatures:
             known = ", ".join(self.__signatures)
             raise ArgumentError(f"the text has no def called {brief(name)}", hint=f"one of {known}")
-        source, target, options, dynamic = self.__state
-        function = _function(source, name, target, options, tuple(size for size in dynamic if size in self.__signatures[name].sizes))
+        source, target, options, dynamic, given = self.__state
+        sizes = tuple(size for size in dynamic if size in self.__signatures[name].sizes)
+        function = _function(source, name, target, options, sizes, given.of(name))
         self.__dict__[name] = function
         return function
 
@@ -74,7 +79,7 @@ class Namespace:
 
         from tcjit import notebook  # as html, what few processes need
 
-        source, target, options, _ = self.__state
+        source, target, options, *_ = self.__state
         settings = f"for {target or 'the device of the arguments'}" + (f", {options}" if options else "")
         text = notebook.listing(source.strip("\n"))
         return notebook.fragment(notebook.heading(f"tcjit: {', '.join(self)}"), text, f"<p>{escape(settings)}</p>")
@@ -83,17 +88,28 @@ class Namespace:
         return _again, self.__state
 
 
-def _again(source: str, target: str | None, options: Options | None, dynamic: tuple[str, ...] = ()) -> Namespace:
-    return define(source, target=target, options=options, dynamic=dynamic)
+def _again(
+    source: str, target: str | None, options: Options | None, dynamic: tuple[str, ...] = (), given: Derivatives = derivatives.NONE
+) -> Namespace:
+    return define(source, target=target, options=options, dynamic=dynamic, backward=dict(given.backward), tangent=dict(given.tangent))
 
 
 @checked()
-def define(source: str, *, target: str | None = None, options: Options | None = None, dynamic: Sequence[str] = ()) -> Namespace:
+def define(
+    source: str,
+    *,
+    target: str | None = None,
+    options: Options | None = None,
+    dynamic: Sequence[str] = (),
+    backward: Mapping[str, str] | None = None,
+    tangent: Mapping[str, str] | None = None,
+) -> Namespace:
     """The defs of ``source`` as callables; nothing is compiled before the first call.
 
     ``target`` is ``"cpu"``, ``"cuda"``, ``"opencl"``, ``"reference"``, or None for the device of the arguments; ``"cuda:sm_90"`` compiles
     for an architecture without running. ``dynamic`` names sizes that kernels take as they come, of every def that has them: one compilation
-    serves many values. Without it, a size becomes dynamic on its ninth value, or its sixty-fifth where fixed sizes give faster kernels. A
+    serves many values. Without it, a size becomes dynamic on its ninth value, or its sixty-fifth where fixed sizes give faster kernels.
+    ``backward={"f": "g"}`` says that the def ``g`` computes the gradients of ``f``, ``tangent`` the same of derivatives in forward mode. A
     ParseError or CheckError says where the text is wrong, an ArgumentError that an argument here is; a TCWarning points at a comparison of
     floats that may not be what it seems.
 
@@ -109,7 +125,7 @@ def define(source: str, *, target: str | None = None, options: Options | None = 
     _checked(source, target, options)
     if not isinstance(dynamic, (list, tuple)) or not all(isinstance(size, str) for size in dynamic):
         raise ArgumentError(f"dynamic= takes names of sizes, not {brief(dynamic)}", hint='dynamic=["B"]')
-    return Namespace(source, target, options, tuple(dict.fromkeys(dynamic)))
+    return Namespace(source, target, options, tuple(dict.fromkeys(dynamic)), backward, tangent)
 
 
 def _check_dynamic(signatures: Sequence[Signature], dynamic: Sequence[str]) -> None:
@@ -155,10 +171,17 @@ def synchronize() -> None:
     targets.synchronize()
 
 
-def _function(source: str, name: str, target: str | None, options: Options | None, dynamic: tuple[str, ...] = ()) -> Function:
+def _function(
+    source: str,
+    name: str,
+    target: str | None,
+    options: Options | None,
+    dynamic: tuple[str, ...] = (),
+    given: Derivatives = derivatives.NONE,
+) -> Function:
     from tcjit.jit.call import function  # imports torch
 
-    return function(source, name, target, options, dynamic)
+    return function(source, name, target, options, dynamic, given)
 
 
 def _checked(source: Any, target: Any, options: Any) -> None:

@@ -180,7 +180,7 @@ class Kernel:
         return packed(results)
 
     def _bound(self, args: tuple[Any, ...]) -> BoundArguments:
-        bound = arguments.check(self.signature, args, self.key.target)
+        bound = arguments.check(self.signature, arguments.imported(self.signature, args), self.key.target)
         if self.key.target.device_type and any(device not in (self.key.target.device, "meta") for device in bound.devices):
             raise ArgumentError(
                 f"this kernel was compiled for tensors on {self.key.target.device}, not {bound.devices[0]}",

@@ -1,7 +1,8 @@
-"""A def as an operator of torch's dispatcher, for modes, transforms, tracers and fake tensors.
+"""A def as an operator of torch's dispatcher, for modes, tracers, fake tensors and autograd.
 
 The operator is functional. Its arguments are the def's parameters, then the incoming values of outputs that accumulate, then
-``unchecked``; integers travel as int64 (uint64 as the same bits), floats as doubles.
+``unchecked``; integers travel as int64 (uint64 as the same bits), floats as doubles. A second operator of a def takes tensors without
+dimensions for the floats: gradients by them pass, and tracers need not know their values.
 """
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from typing import Any
 
 import torch
 
+from tcjit.grammar.ast import Param
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.jit import arguments, kernel
 from tcjit.jit.arguments import Value
@@ -27,18 +29,36 @@ _KINDS = {"signed": "int", "unsigned": "int", "float": "float", "bool": "bool"}
 
 # runs the def on plain tensors: tensor arguments and scalars as given, incoming values, unchecked
 Run = Callable[[Sequence[Any], Sequence[torch.Tensor], bool], list[torch.Tensor]]
+# records a call that needs gradients in autograd's graph: unchecked, what computes the results of arguments, the arguments
+Record = Callable[..., Any]
+
+
+def lifted(signature: Signature) -> frozenset[str]:
+    """The scalars for which the second operator takes tensors: floats; there is no such operator where there are none."""
+    return frozenset(p.name for p in signature.params if not p.dims and DTYPES[p.dtype].kind == "float")
 
 
 @dataclass(frozen=True)
 class Operator:
-    """An operator as registered; ``overload`` is what torch calls."""
+    """An operator as registered; ``overload`` is what torch calls, ``lifted`` the scalars that are tensors."""
 
     signature: Signature
     overload: Any
+    lifted: frozenset[str]
 
-    def __call__(self, tensors_by_name: dict[str, Any], scalars: dict[str, Value], initial: Sequence[torch.Tensor], unchecked: bool) -> Any:
-        args = [tensors_by_name[p.name] if p.dims else _sent(scalars[p.name], p.dtype) for p in self.signature.params]
-        return self.overload(*args, *initial, unchecked)
+    def __call__(self, args: Sequence[Any], initial: Sequence[torch.Tensor], unchecked: bool) -> Any:
+        sent = [self._sent(param, value) for param, value in zip(self.signature.params, args)]
+        return self.overload(*sent, *initial, unchecked)
+
+    def _sent(self, param: Param, value: Any) -> Any:
+        if param.dims:
+            return value
+        if param.name in self.lifted:
+            dtype = tensors.TORCH[param.dtype]
+            if not isinstance(value, torch.Tensor):
+                return torch.tensor(value, dtype=dtype)
+            return value if value.dtype == dtype else value.to(dtype)
+        return _sent(value, param.dtype)
 
 
 def _sent(value: Value, dtype: str) -> Value:
@@ -60,9 +80,9 @@ def _library() -> torch.library.Library:
         return _libraries[0]
 
 
-def schema(signature: Signature, name: str) -> str:
+def schema(signature: Signature, name: str, lifted: frozenset[str] = frozenset()) -> str:
     """The operator's type in torch's notation."""
-    params = [f"{'Tensor' if p.dims else _KINDS[DTYPES[p.dtype].kind]} {_plain(p.name)}" for p in signature.params]
+    params = [f"{'Tensor' if p.dims or p.name in lifted else _KINDS[DTYPES[p.dtype].kind]} {_plain(p.name)}" for p in signature.params]
     params += [f"Tensor {_plain(r)}" for r in signature.accumulates]
     returns = ", ".join("Tensor" for _ in signature.returns)
     return f"{name}({', '.join([*params, 'bool unchecked=False'])}) -> {returns if len(signature.returns) == 1 else f'({returns})'}"
@@ -72,15 +92,24 @@ def _plain(name: str) -> str:
     return name + "_" if name in _RESERVED or name.endswith("_") else name
 
 
-def register(signature: Signature, identity: str, run: Run, symbolic: Callable[[str], object] = lambda size: None) -> Operator:
+def register(
+    signature: Signature,
+    identity: str,
+    run: Run,
+    record: Record,
+    symbolic: Callable[[str], object] = lambda size: None,
+    lifted: frozenset[str] = frozenset(),
+) -> Operator:
     """Make the operator ``tcjit::<def>_<hash8>``; ``identity`` is all that distinguishes it from others.
 
-    ``symbolic`` is told of every size that a tracer has a symbol for.
+    ``symbolic`` is told of every size that a tracer has a symbol for; ``lifted`` scalars are tensors.
     """
+    identity = f"{identity} {sorted(lifted)}" if lifted else identity
     name = f"{signature.name}_{hashlib.sha256(identity.encode()).hexdigest()[:8]}"
     library = _library()
-    library.define(schema(signature, name))  # type: ignore[no-untyped-call]
+    library.define(schema(signature, name, lifted))  # type: ignore[no-untyped-call]
     overload = getattr(getattr(torch.ops, NAMESPACE), name).default
+    made = Operator(signature, overload, lifted)
     count = len(signature.params)
 
     def split(args: tuple[Any, ...], named: dict[str, Any]) -> tuple[list[Any], Sequence[torch.Tensor], bool]:
@@ -93,7 +122,7 @@ def register(signature: Signature, identity: str, run: Run, symbolic: Callable[[
 
     def fake(*args: Any, **named: Any) -> Any:
         values, _, _ = split(args, named)
-        bound = arguments.check(signature, values)
+        bound = arguments.check(signature, values, deferred=lifted)
         device = next((tensor.device for tensor in bound.tensors.values()), torch.device("cpu"))
         for name, value in bound.values.items():
             if type(value) is not int:
@@ -102,14 +131,21 @@ def register(signature: Signature, identity: str, run: Run, symbolic: Callable[[
         return kernel.packed([torch.empty(s, dtype=tensors.TORCH[r.dtype], device=device) for s, r in zip(shapes, signature.returns)])
 
     def autograd(*args: Any, **named: Any) -> Any:
-        values, initial, _ = split(args, named)
-        names = [p.name for p in signature.params] + list(signature.accumulates)
-        arguments.refuse_gradients(signature, dict(zip(names, [*values, *initial])))
-        with torch._C._AutoDispatchBelowAutograd():
-            return overload(*args, **named)
+        values, initial, unchecked = split(args, named)
+        arguments.refuse_tangents(signature, [*values, *initial])
+
+        def below(values: Sequence[Any]) -> Any:
+            with torch._C._AutoDispatchBelowAutograd():
+                return made(values, initial, unchecked)
+
+        if not torch.is_grad_enabled() or not any(isinstance(v, torch.Tensor) and v.requires_grad for v in (*values, *initial)):
+            return below(values)
+        if initial:
+            arguments.refuse_gradients_with_out(signature, [*values, *initial])
+        return record(unchecked, below, *values)
 
     for key in ("CPU", "CUDA"):
         library.impl(name, on_memory, key)  # type: ignore[no-untyped-call]
     library.impl(name, autograd, "Autograd")  # type: ignore[no-untyped-call]
     library.impl(name, fake, "Meta")  # type: ignore[no-untyped-call]  # serves fake tensors too; register_fake takes 3 ms
-    return Operator(signature, overload)
+    return made

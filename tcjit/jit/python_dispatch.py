@@ -20,7 +20,6 @@ from tcjit.jit.signature import Signature
 from tcjit.runtime import tensors
 
 ENTRIES = 256  # calls remembered, as in the C launcher
-_TYPES = (torch.Tensor, torch.nn.Parameter)
 _keys = torch._C._dispatch_keys
 _Entry = Callable[[list[torch.Tensor], dict[str, Any]], Any]
 
@@ -57,7 +56,7 @@ class PythonDispatch:
         scalars: dict[str, Any] = {}
         for param, value in zip(self._params, args):
             if param.dims:
-                if type(value) not in _TYPES or (value.requires_grad and torch.is_grad_enabled()):
+                if type(value) not in tensors.TYPES or (value.requires_grad and torch.is_grad_enabled()):
                     return NotImplemented
                 try:
                     guards += _guards(value)

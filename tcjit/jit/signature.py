@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from tcjit.grammar.ast import Binary, Call, Cast, Const, Def, Expr, Param, Scalar, Size, Unary
+from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Def, Expr, Param, Scalar, Size, Unary
+from tcjit.grammar.walk import walk
 from tcjit.mapping.applicability import loops, traits
 
 # a number, the name of a size or scalar, or an operator before its operands
@@ -39,7 +40,7 @@ class Signature:
 
     ``traits`` and ``loops`` say which mapping options matter to it. ``canonical`` is the hash of what it computes whatever its names
     are, ``spelling`` that of its names, and ``places`` are where its kernels may fail: see ``grammar.canonical``. ``warning`` is what
-    ``define`` warns of, empty where that is nothing.
+    ``define`` warns of, empty where that is nothing. ``unread`` are the tensor parameters that only extents depend on.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Signature:
     spelling: str = ""
     places: tuple[Mapping[str, Any], ...] = field(default=(), hash=False)
     warning: str = ""
+    unread: tuple[str, ...] = ()
 
     @property
     def accumulates(self) -> tuple[str, ...]:
@@ -80,6 +82,7 @@ class Signature:
             "spelling": self.spelling,
             "places": [dict(place) for place in self.places],
             "warning": self.warning,
+            "unread": list(self.unread),
         }
 
     @staticmethod
@@ -100,6 +103,7 @@ class Signature:
             str(values["spelling"]),
             tuple(map(dict, values["places"])),
             str(values["warning"]),
+            tuple(map(str, values["unread"])),
         )
 
 
@@ -133,7 +137,15 @@ def of(definition: Def) -> Signature:
         form.spelling,
         form.places,
         recomputed(definition),
+        _unread(definition),
     )
+
+
+def _unread(definition: Def) -> tuple[str, ...]:
+    """The tensor parameters whose elements no statement reads."""
+    roots = [root for s in definition.statements for root in (s.value, *s.subscripts)]
+    read = {node.tensor for root in roots for node in walk(root) if isinstance(node, Access)}
+    return tuple(param.name for param in definition.params if param.dims and param.name not in read)
 
 
 def encode(extent: Expr) -> Extent:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch.autograd import forward_ad
+from torch.utils._python_dispatch import _disable_current_modes
 
 from tcjit.errors import LaunchError, TCError
 from tcjit.grammar.dtypes import DTYPES
@@ -31,6 +32,7 @@ def codes(dtype: str) -> tuple[int, int]:
 # ---------------------------------------------------------------- state
 
 
+TYPES = (torch.Tensor, torch.nn.Parameter)  # torch's own types of tensors, all of whose behaviour is known
 DEVICE_TYPES = ("cpu", "cuda")  # the types of device on which a kernel can run
 
 
@@ -42,10 +44,11 @@ def device_of(tensor: torch.Tensor) -> str:
 @lru_cache(maxsize=len(DEVICE_TYPES))
 def _plain_keys(device: str) -> frozenset[int]:
     """The dispatch keys of a tensor on such a device with nothing special about it, made in and out of inference mode."""
-    with torch.inference_mode(False):
-        usual = torch._C._dispatch_keys(torch.empty(0, device=device)).raw_repr()
-    with torch.inference_mode():
-        inference = torch._C._dispatch_keys(torch.empty(0, device=device)).raw_repr()
+    with _disable_current_modes(), torch._C._DisableFuncTorch():  # the first call may be inside a transform or a mode
+        with torch.inference_mode(False):
+            usual = torch._C._dispatch_keys(torch.empty(0, device=device)).raw_repr()
+        with torch.inference_mode():
+            inference = torch._C._dispatch_keys(torch.empty(0, device=device)).raw_repr()
     return frozenset((usual, inference))
 
 
@@ -70,20 +73,32 @@ def plain(tensor: torch.Tensor) -> bool:
     return _ordinary(tensor) and (tensor.numel() == 0 or tensor.data_ptr() != 0)
 
 
+def readable(value: object) -> bool:
+    """False for a tensor without dimensions that may have a value only in a transform, or for a tracer."""
+    return not isinstance(value, torch.Tensor) or value.dim() != 0 or value.device.type == "meta" or plain(value)
+
+
 def freed(tensor: torch.Tensor) -> bool:
     """Whether a tensor that should have memory has none: its storage was resized to nothing."""
     return _ordinary(tensor) and tensor.numel() != 0 and tensor.data_ptr() == 0
 
 
 def _ordinary(tensor: torch.Tensor) -> bool:
-    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout != torch.strided or tensor.device.type not in DEVICE_TYPES:
+    if type(tensor) not in TYPES or tensor.layout != torch.strided or tensor.device.type not in DEVICE_TYPES:
         return False
     return torch._C._dispatch_keys(tensor).raw_repr() in _plain_keys(tensor.device.type)
 
 
 def tangent(tensor: torch.Tensor) -> bool:
     """Whether forward-mode differentiation follows the tensor."""
-    return forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None  # type: ignore[no-untyped-call]
+    if not forward_level() or not torch._C._is_fwd_grad_enabled():
+        return False
+    return forward_ad.unpack_dual(tensor).tangent is not None  # type: ignore[no-untyped-call]
+
+
+def forward_level() -> bool:
+    """Whether there is a level of forward-mode differentiation in this thread."""
+    return forward_ad._current_level >= 0
 
 
 # ---------------------------------------------------------------- memory

@@ -27,7 +27,7 @@ WRONG = {
     "list": (([1.0], B), "argument 1 of mm(), float32(M, K) A, must be a torch.Tensor, not list\ntry: a tensor of 2 dimensions"),
     "numpy": (
         (np.ones((4, 5)), B),
-        "argument 1 of mm(), float32(M, K) A, must be a torch.Tensor, not a numpy.ndarray\ntry: torch.from_numpy(array)",
+        "argument 1 of mm(), float32(M, K) A, must have dtype torch.float32, not torch.float64\ntry: x.to(torch.float32)",
     ),
     "dtype": (
         (A, B.double()),

@@ -165,18 +165,20 @@ def test_vmap(tc: Any, add: Any, y: torch.Tensor) -> None:
     assert torch.equal(torch.vmap(lambda a: tc.both(a)[1])(batch), (batch + 1) * 2)
     assert torch.equal(torch.vmap(lambda a: add(y, y) + a)(batch), y + y + batch)
     assert_refused(lambda: torch.vmap(lambda a: add(a, y, out=torch.empty(N)))(batch))
-    assert_refused(lambda: torch.vmap(lambda s: tc.step(s, y, 1))(torch.randn(3)))
+    assert torch.equal(torch.vmap(lambda s: tc.step(s, y, 1))(batch[:, 0]), batch[:, :1] * y)
+    assert torch.equal(torch.vmap(lambda s: tc.step(2.0, y, s))(torch.tensor([3, 3])), (2 * y[: N // 3 * 3 : 3]).expand(2, -1))
+    assert_refused(lambda: torch.vmap(lambda s: tc.step(2.0, y, s))(torch.tensor([1, 2])), tcjit.ShapeError, "elements of a batch")
 
 
 def test_transforms_that_differentiate(add: Any, x: torch.Tensor, y: torch.Tensor) -> None:
-    for transform in (
-        lambda: torch.func.grad(lambda a: add(a, y).sum())(x),
-        lambda: torch.func.jvp(lambda a: add(a, y), (x,), (y,)),
-        lambda: torch.func.jacrev(lambda a: add(a, y))(x),
-        lambda: torch.func.jacfwd(lambda a: add(a, y))(x),
-        lambda: torch.vmap(torch.func.grad(lambda a: add(a, y).sum()))(torch.randn(3, N)),
+    for transform, missing in (
+        (lambda: torch.func.grad(lambda a: add(a, y).sum())(x), "no gradient"),
+        (lambda: torch.func.jvp(lambda a: add(a, y), (x,), (y,)), "no tangent"),
+        (lambda: torch.func.jacrev(lambda a: add(a, y))(x), "no gradient"),
+        (lambda: torch.func.jacfwd(lambda a: add(a, y))(x), "no tangent"),
+        (lambda: torch.vmap(torch.func.grad(lambda a: add(a, y).sum()))(torch.randn(3, N)), "no gradient"),
     ):
-        assert_refused(transform, tcjit.ArgumentError, "no gradient")
+        assert_refused(transform, tcjit.ArgumentError, missing)
     assert torch.equal(torch.func.grad(lambda a: (add(x, y) * a).sum())(x), x + y)
 
 

@@ -73,7 +73,9 @@ def test_called_directly(on: str) -> None:
     assert_refused(lambda: tc.pick._overload(table, index), tcjit.GatherError)
     assert_refused(lambda: tc.add._overload(x, x[:3]), tcjit.ShapeError)
     assert_refused(lambda: tc.onto._overload(a, total[:2]), tcjit.ShapeError)
-    assert_refused(lambda: tc.add._overload(x, x.requires_grad_()), tcjit.ArgumentError, "torch.no_grad()")
+    made = tc.add._overload(x, x.clone().requires_grad_())
+    assert_refused(lambda: made.sum().backward(), tcjit.ArgumentError, "torch.no_grad()")
+    assert_refused(lambda: tc.onto._overload(a, total.requires_grad_()), tcjit.ArgumentError, "don't support automatic differentiation")
 
 
 def test_symbolic_shapes() -> None:

@@ -1,0 +1,156 @@
+"""The adjoint and the tangent of a function as functions, and which tensors they read."""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Protocol
+
+from tcjit.errors import ArgumentError
+from tcjit.jit import derivatives
+from tcjit.jit.derivatives import Derivatives
+from tcjit.jit.signature import Signature
+
+
+class Differentiable(Protocol):
+    """What is asked of a function: ``jit.call.Function`` documents it."""
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def signature(self) -> Signature: ...
+
+    @property
+    def derivatives(self) -> Derivatives: ...
+
+    @property
+    def origin(self) -> tuple[Differentiable, frozenset[str]] | None: ...
+
+    @property
+    def adjoints(self) -> dict[frozenset[str], Adjoint]: ...
+
+    def sibling(self, name: str) -> Differentiable: ...
+
+    def batched(self, names: frozenset[str]) -> Differentiable: ...
+
+    def apply(self, args: Sequence[Any], unchecked: bool) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Adjoint:
+    """A function for the gradients of another.
+
+    ``cotangents`` are its parameters by the other's returns, ``gradients`` its returns by the other's parameters; its other parameters are
+    parameters, returns and sizes of the other. ``sums`` are the dimensions over which a gradient is then summed.
+    """
+
+    function: Differentiable
+    cotangents: Mapping[str, str]
+    gradients: Mapping[str, str]
+    sums: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    @cached_property
+    def reads(self) -> tuple[str, ...]:
+        """The parameters that are not cotangents."""
+        own = {*self.cotangents.values()}
+        return tuple(param.name for param in self.function.signature.params if param.name not in own)
+
+
+@dataclass(frozen=True)
+class Tangent:
+    """A function for the tangents of another.
+
+    ``tangents`` are its parameters by the other's parameters, ``results`` its returns by the other's returns; ``zeros`` are parameters that
+    get zeros, by the parameter or return of the other that has their shape.
+    """
+
+    function: Differentiable
+    tangents: Mapping[str, str]
+    results: Mapping[str, str]
+    zeros: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def reads(self) -> tuple[str, ...]:
+        """The parameters that are neither tangents nor zeros."""
+        own = {*self.tangents.values(), *self.zeros}
+        return tuple(param.name for param in self.function.signature.params if param.name not in own)
+
+
+def adjoint_of(function: Differentiable, wrt: frozenset[str]) -> Adjoint:
+    """The adjoint of a function for gradients by the parameters ``wrt``, or by more; an ArgumentError where there is none."""
+    known = function.adjoints.get(wrt)
+    if known is None:
+        known = function.adjoints[wrt] = _adjoint(function, wrt)
+    return known
+
+
+def _adjoint(function: Differentiable, wrt: frozenset[str]) -> Adjoint:
+    if function.origin is not None:
+        origin, batched = function.origin
+        return _adjoint_over_batch(adjoint_of(origin, wrt), origin, batched)
+    name = function.signature.name
+    other = dict(function.derivatives.backward).get(name)
+    if other is None:
+        parameters = ", ".join(p.name for p in function.signature.params if p.name in wrt)
+        raise ArgumentError(
+            f"{name}() has no gradient, and {parameters} requires one",
+            hint=f'tcjit.define(..., backward={{"{name}": "{name}_backward"}}), a call under torch.no_grad(), or x.detach()',
+        )
+    adjoint = function.sibling(other)
+    match = derivatives.match_adjoint(function.text, function.signature, adjoint.signature)
+    return Adjoint(adjoint, match.inputs, match.results)
+
+
+def _adjoint_over_batch(adjoint: Adjoint, origin: Differentiable, batched: frozenset[str]) -> Adjoint:
+    """The adjoint of a function over a batch: gradients by what all elements of the batch share are summed over them."""
+    varying = {*batched, *(r.name for r in origin.signature.returns), *adjoint.cotangents.values()}
+    made = adjoint.function.batched(frozenset(p.name for p in adjoint.function.signature.params if p.name in varying))
+    sums = {}
+    for parameter in adjoint.gradients:
+        inner = tuple(dimension + 1 for dimension in adjoint.sums.get(parameter, ()))
+        sums[parameter] = inner if parameter in batched else (0, *inner)
+    return Adjoint(made, adjoint.cotangents, adjoint.gradients, {p: dimensions for p, dimensions in sums.items() if dimensions})
+
+
+def tangent_of(function: Differentiable) -> Tangent:
+    """The tangent of a function; an ArgumentError where there is none.
+
+    The adjoint is linear in the cotangents, so its own adjoint, by them, is the tangent.
+    """
+    name = function.signature.name
+    if function.origin is not None:
+        origin, batched = function.origin
+        return _tangent_over_batch(tangent_of(origin), origin, batched)
+    other = dict(function.derivatives.tangent).get(name)
+    if other is not None:
+        tangent = function.sibling(other)
+        match = derivatives.match_tangent(function.text, function.signature, tangent.signature)
+        return Tangent(tangent, match.inputs, match.results)
+    try:
+        first = adjoint_of(function, frozenset())
+        second = adjoint_of(first.function, frozenset(first.cotangents.values()))
+    except ArgumentError:
+        first = second = None  # type: ignore[assignment]
+    if second is None or not {*first.cotangents.values()} <= {*second.gradients}:
+        raise ArgumentError(
+            f"{name}() has no tangent, which differentiation in forward mode needs",
+            hint=f'tcjit.define(..., tangent={{"{name}": "{name}_tangent"}}), a backward of its backward, or reverse mode (vjp, jacrev)',
+        )
+    zeros = {parameter: output for output, parameter in first.cotangents.items()}
+    zeros |= {gradient: parameter for parameter, gradient in first.gradients.items()}
+    return Tangent(
+        second.function,
+        {parameter: second.cotangents[gradient] for parameter, gradient in first.gradients.items() if gradient in second.cotangents},
+        {output: second.gradients[parameter] for output, parameter in first.cotangents.items()},
+        {p.name: zeros[p.name] for p in second.function.signature.params if p.name in zeros},
+    )
+
+
+def _tangent_over_batch(tangent: Tangent, origin: Differentiable, batched: frozenset[str]) -> Tangent:
+    """The tangent of a function over a batch."""
+    of_batch = {*batched, *(r.name for r in origin.signature.returns)}
+    moving = (name for parameter, name in tangent.tangents.items() if parameter in of_batch)
+    varying = {*of_batch, *moving, *(name for name, shaped in tangent.zeros.items() if shaped in of_batch)}
+    made = tangent.function.batched(frozenset(p.name for p in tangent.function.signature.params if p.name in varying))
+    return Tangent(made, tangent.tangents, tangent.results, tangent.zeros)
