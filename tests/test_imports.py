@@ -35,10 +35,12 @@ INSIDE: dict[str, dict[str, str]] = {
     "grammar.syntax_errors": {"lark.exceptions": COMPILES},
     "jit": {"tcjit.jit.call": TORCH, "tcjit.jit.kernel": TORCH},
     "jit.call": {
-        "tcjit.jit.autotune": OPTUNA, "tcjit.jit.derivative": COMPILES, "tcjit.notebook": NOTEBOOK, "tcjit.grammar.batch": COMPILES, "tcjit.jit.compile": COMPILES,
+        "tcjit.jit.autotune": OPTUNA, "tcjit.notebook": NOTEBOOK, "tcjit.grammar.batch": COMPILES, "tcjit.jit.compile": COMPILES,
+        "tcjit.jit.derivative": COMPILES,
     },
     "jit.define": {"tcjit.jit.call": TORCH, "html": NOTEBOOK, "tcjit.notebook": NOTEBOOK},
     "jit.derivatives": {"tcjit.grammar.parse": COMPILES},
+    "jit.differentiation": {"tcjit.jit.derivative": COMPILES},
     "jit.dynamic": {"tcjit.mapping.isl": COMPILES},
     "jit.kernel": {
         "tcjit.grammar.infer": COMPILES, "tcjit.jit.compile": COMPILES, "tcjit.mapping.roofline": COMPILES,

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 from tcjit.errors import CheckError
 from tcjit.grammar import polynomial
-from tcjit.grammar.ast import Access, Call, Cast, Const, Def, Expr, Index, Param, Range, Scalar, Size, Statement, Tensor
+from tcjit.grammar.ast import Access, Call, Cast, Const, Def, Expr, Index, Param, Range, Scalar, Select, Size, Statement, Tensor
 from tcjit.grammar.dtypes import DTYPES, rounded
 from tcjit.grammar.front import read
 from tcjit.grammar.printer import show
-from tcjit.grammar.walk import rebuild, walk
+from tcjit.grammar.walk import children, rebuild, walk
 
 _INDEX = "int64"  # the type of subscripts and extents
 _LITERAL = ("bool", "int32", "float32")  # the types of literals alone
@@ -93,7 +93,7 @@ class _Rewrite:
 
     def _statement(self, s: Statement) -> Statement:
         value, exists = self._expr(s.value), tuple(map(self._expr, s.exists))
-        if value.dtype not in _LITERAL and not isinstance(value, Cast) and not any(isinstance(e, (Access, Scalar)) for e in walk(value)):
+        if value.dtype not in _LITERAL and not _says_type(value):
             value = Cast(value, dtype=value.dtype)  # literals alone do not say their type
         if s.tensor not in self.carrying:
             return replace(s, value=value, exists=exists)
@@ -108,6 +108,13 @@ class _Rewrite:
         if isinstance(inner, Access) and inner.tensor in self.carrying:
             return replace(inner, subscripts=(self.index, *inner.subscripts))
         return inner
+
+
+def _says_type(expr: Expr) -> bool:
+    """Whether an expression has its type from more than literals; the condition of a choice says nothing of it."""
+    if isinstance(expr, (Access, Scalar, Cast)):
+        return True
+    return any(map(_says_type, (expr.then, expr.other) if isinstance(expr, Select) else children(expr)))
 
 
 def _input(param: Param) -> Tensor:
@@ -153,13 +160,13 @@ def _extent(expr: Expr) -> object:
 
 
 def _folded(expr: Expr) -> Expr:
-    """An expression with the conversions of constants carried out."""
+    """An expression with the conversions of constants carried out, and without those that change nothing."""
     inner = rebuild(expr, _folded)
+    if isinstance(inner, Cast) and inner.dtype == inner.operand.dtype:
+        return inner.operand
     if not isinstance(inner, Cast) or not isinstance(inner.operand, Const):
         return inner
     value, kind = inner.operand.value, DTYPES[inner.dtype].kind
-    if inner.dtype == inner.operand.dtype:
-        return inner.operand
     if kind == "float":
         return Const(rounded(float(value), inner.dtype), dtype=inner.dtype)
     return Const(value, dtype=inner.dtype) if isinstance(value, int) and kind != "bool" and _fits(value, inner.dtype) else inner

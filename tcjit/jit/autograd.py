@@ -18,7 +18,7 @@ from torch.autograd.function import _SingleLevelFunction
 from tcjit.errors import ArgumentError, CheckError, ShapeError, TCError
 from tcjit.grammar.bind import bind
 from tcjit.grammar.dtypes import DTYPES
-from tcjit.jit.differentiation import Adjoint, Differentiable, Tangent, adjoint_of, tangent_of
+from tcjit.jit.differentiation import Adjoint, Differentiable, Tangent, adjoint_of, integers, tangent_of
 from tcjit.jit.signature import Signature
 from tcjit.runtime import tensors
 
@@ -175,7 +175,7 @@ def _keep_for_backward(ctx: Any, function: Differentiable, unchecked: bool, args
     if not any(needed):
         return every
     try:
-        ctx.adjoint = adjoint = adjoint_of(function, _differentiated(function.signature, needed))
+        ctx.adjoint = adjoint = adjoint_of(function, _differentiated(function.signature, needed), integers(function.signature, args))
     except TCError as error:
         ctx.adjoint = error.with_traceback(None)  # whose frames would keep the arguments
         return every
@@ -188,7 +188,7 @@ def _keep_for_forward(ctx: Any, function: Differentiable, unchecked: bool, args:
     """Save what the tangent reads; where there is none, the jvp says so. The returns that have tangents."""
     ctx.set_materialize_grads(False)
     try:
-        ctx.tangent = tangent = tangent_of(function)
+        ctx.tangent = tangent = tangent_of(function, integers(function.signature, args))
     except TCError as error:
         ctx.tangent = error.with_traceback(None)
         return frozenset(returned.name for returned in function.signature.returns)

@@ -21,7 +21,7 @@ from tcjit.errors import ArgumentError, CheckError, ShapeError, TCError
 from tcjit.jit import arguments, autograd, kernel, kernel_cache, operator, targets
 from tcjit.jit.arguments import BoundArguments
 from tcjit.jit.derivatives import NONE, Derivatives
-from tcjit.jit.differentiation import Adjoint, adjoint_of
+from tcjit.jit.differentiation import Adjoint, Integers, adjoint_of, integers
 from tcjit.jit.dynamic import SizeHistory, instance
 from tcjit.jit.fast import Table
 from tcjit.jit.kernel import Kernel
@@ -80,7 +80,7 @@ class Function:
         self._slow_logged = False
         self.derivatives = derivatives
         self.origin = origin
-        self.adjoints: dict[frozenset[str], Adjoint] = {}
+        self.adjoints: dict[tuple[frozenset[str], Integers], Adjoint] = {}
         self._batched: dict[frozenset[str], Function | CheckError] = {}
         self.identity = repr((text, signature.name, target, options, dynamic))
         if derivatives != NONE:
@@ -173,7 +173,7 @@ class Function:
         wrt = autograd.requiring(signature, args)
         is_plain = tensors.plain_state()
         if wrt and not inner:
-            adjoint_of(self, wrt)
+            adjoint_of(self, wrt, integers(signature, args))
         if wrt and is_plain and out is None and all(type(value) in tensors.TYPES for value in args if isinstance(value, torch.Tensor)):
             return self._record(unchecked, lambda values: self.apply(values, unchecked), *args)  # which checks them
         is_deferred = wrt or not is_plain or not all(map(tensors.readable, args))
@@ -195,7 +195,7 @@ class Function:
         """``run(args)`` as a node of autograd's graph, which raises where there is no adjoint; none where the adjoint leaves these out."""
         wrt = autograd.requiring(self.signature, args)
         try:
-            is_cut = wrt.isdisjoint(adjoint_of(self, wrt).gradients)
+            is_cut = wrt.isdisjoint(adjoint_of(self, wrt, integers(self.signature, args)).gradients)
         except TCError:
             is_cut = False
         if not is_cut:
@@ -272,6 +272,12 @@ class Function:
         sizes = kernel_cache.signature(self.text, name)
         dynamic = tuple(size for size in self.dynamic if size in sizes.sizes and size not in sizes.specialised)
         return function(self.text, name, self.target, self.options, dynamic, self.derivatives.of(name))
+
+    def derived(self, text: str, name: str) -> Function:
+        """The def of a derived text, for the same target; by options of its own."""
+        signature = kernel_cache.signature(text, name)
+        dynamic = tuple(size for size in self.dynamic if size in signature.sizes and size not in signature.specialised)
+        return function(text, name, self.target, None, dynamic)
 
     def batched(self, names: frozenset[str]) -> Function:
         """The function that computes this one for a batch of the parameters ``names``; a CheckError where there is none."""

@@ -6,10 +6,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
-from tcjit.errors import ArgumentError
+from tcjit.errors import ArgumentError, CheckError
+from tcjit.grammar.dtypes import DTYPES
 from tcjit.jit import derivatives
 from tcjit.jit.derivatives import Derivatives
 from tcjit.jit.signature import Signature
+
+Integers = tuple[tuple[str, int], ...]  # scalar parameters with their numbers
 
 
 class Differentiable(Protocol):
@@ -28,9 +31,11 @@ class Differentiable(Protocol):
     def origin(self) -> tuple[Differentiable, frozenset[str]] | None: ...
 
     @property
-    def adjoints(self) -> dict[frozenset[str], Adjoint]: ...
+    def adjoints(self) -> dict[tuple[frozenset[str], Integers], Adjoint]: ...
 
     def sibling(self, name: str) -> Differentiable: ...
+
+    def derived(self, text: str, name: str) -> Differentiable: ...
 
     def batched(self, names: frozenset[str]) -> Differentiable: ...
 
@@ -77,29 +82,44 @@ class Tangent:
         return tuple(param.name for param in self.function.signature.params if param.name not in own)
 
 
-def adjoint_of(function: Differentiable, wrt: frozenset[str]) -> Adjoint:
-    """The adjoint of a function for gradients by the parameters ``wrt``, or by more; an ArgumentError where there is none."""
-    known = function.adjoints.get(wrt)
+def integers(signature: Signature, args: Sequence[Any]) -> Integers:
+    """The numbers of the integer scalars among arguments, which the derived text of an adjoint has written out."""
+    scalars = ((p, value) for p, value in zip(signature.params, args) if not p.dims and DTYPES[p.dtype].is_integer)
+    return tuple((param.name, int(value)) for param, value in scalars)
+
+
+def adjoint_of(function: Differentiable, wrt: frozenset[str], numbers: Integers) -> Adjoint:
+    """The adjoint of a function for gradients by the parameters ``wrt``, or by more, and for integer scalars of these ``numbers``: the
+    user's own, or the derived one. A CheckError where there is none."""
+    known = function.adjoints.get((wrt, numbers))
     if known is None:
-        known = function.adjoints[wrt] = _adjoint(function, wrt)
+        known = function.adjoints[wrt, numbers] = _adjoint(function, wrt, numbers)
     return known
 
 
-def _adjoint(function: Differentiable, wrt: frozenset[str]) -> Adjoint:
+def _adjoint(function: Differentiable, wrt: frozenset[str], numbers: Integers) -> Adjoint:
     if function.origin is not None:
         origin, batched = function.origin
-        return _adjoint_over_batch(adjoint_of(origin, wrt), origin, batched)
-    name = function.signature.name
-    other = dict(function.derivatives.backward).get(name)
+        return _adjoint_over_batch(adjoint_of(origin, wrt, numbers), origin, batched)
+    signature = function.signature
+    other = dict(function.derivatives.backward).get(signature.name)
     if other is None:
-        parameters = ", ".join(p.name for p in function.signature.params if p.name in wrt)
-        raise ArgumentError(
-            f"{name}() has no gradient, and {parameters} requires one",
-            hint=f'tcjit.define(..., backward={{"{name}": "{name}_backward"}}), a call under torch.no_grad(), or x.detach()',
-        )
+        return _derived_adjoint(function, wrt, numbers)
     adjoint = function.sibling(other)
-    match = derivatives.match_adjoint(function.text, function.signature, adjoint.signature)
+    match = derivatives.match_adjoint(function.text, signature, adjoint.signature)
     return Adjoint(adjoint, match.inputs, match.results)
+
+
+def _derived_adjoint(function: Differentiable, wrt: frozenset[str], numbers: Integers) -> Adjoint:
+    from tcjit.jit.derivative import derived_adjoint  # needs isl and lark
+
+    signature = function.signature
+    if signature.accumulates:
+        what = f"{signature.name}() adds to values of {', '.join(signature.accumulates)} that the caller passes, and has no gradient"
+        raise CheckError(what, hint="`=` or `+=!` in its text, or a call under torch.no_grad()")
+    names = [p.name for p in signature.params if p.name in wrt] or None
+    made = derived_adjoint(function.text, signature.name, names, dict(numbers))
+    return Adjoint(function.derived(made.text, made.definition.name), made.cotangents, made.gradients)
 
 
 def _adjoint_over_batch(adjoint: Adjoint, origin: Differentiable, batched: frozenset[str]) -> Adjoint:
@@ -113,29 +133,28 @@ def _adjoint_over_batch(adjoint: Adjoint, origin: Differentiable, batched: froze
     return Adjoint(made, adjoint.cotangents, adjoint.gradients, {p: dimensions for p, dimensions in sums.items() if dimensions})
 
 
-def tangent_of(function: Differentiable) -> Tangent:
-    """The tangent of a function; an ArgumentError where there is none.
+def tangent_of(function: Differentiable, numbers: Integers) -> Tangent:
+    """The tangent of a function for integer scalars of these ``numbers``: the user's own, that of the user's adjoint, or the derived one.
 
     The adjoint is linear in the cotangents, so its own adjoint, by them, is the tangent.
     """
-    name = function.signature.name
+    signature = function.signature
     if function.origin is not None:
         origin, batched = function.origin
-        return _tangent_over_batch(tangent_of(origin), origin, batched)
-    other = dict(function.derivatives.tangent).get(name)
+        return _tangent_over_batch(tangent_of(origin, numbers), origin, batched)
+    other = dict(function.derivatives.tangent).get(signature.name)
     if other is not None:
         tangent = function.sibling(other)
-        match = derivatives.match_tangent(function.text, function.signature, tangent.signature)
+        match = derivatives.match_tangent(function.text, signature, tangent.signature)
         return Tangent(tangent, match.inputs, match.results)
-    try:
-        first = adjoint_of(function, frozenset())
-        second = adjoint_of(first.function, frozenset(first.cotangents.values()))
-    except ArgumentError:
-        first = second = None  # type: ignore[assignment]
-    if second is None or not {*first.cotangents.values()} <= {*second.gradients}:
+    if signature.name not in dict(function.derivatives.backward):
+        return _derived_tangent(function, numbers)
+    first = adjoint_of(function, frozenset(), numbers)
+    second = adjoint_of(first.function, frozenset(first.cotangents.values()), ())
+    if not {*first.cotangents.values()} <= {*second.gradients}:
         raise ArgumentError(
-            f"{name}() has no tangent, which differentiation in forward mode needs",
-            hint=f'tcjit.define(..., tangent={{"{name}": "{name}_tangent"}}), a backward of its backward, or reverse mode (vjp, jacrev)',
+            f"{signature.name}() has no tangent, which differentiation in forward mode needs",
+            hint=f'tcjit.define(..., tangent={{"{signature.name}": "{signature.name}_tangent"}}), or reverse mode (vjp, jacrev)',
         )
     zeros = {parameter: output for output, parameter in first.cotangents.items()}
     zeros |= {gradient: parameter for parameter, gradient in first.gradients.items()}
@@ -145,6 +164,13 @@ def tangent_of(function: Differentiable) -> Tangent:
         {output: second.gradients[parameter] for output, parameter in first.cotangents.items()},
         {p.name: zeros[p.name] for p in second.function.signature.params if p.name in zeros},
     )
+
+
+def _derived_tangent(function: Differentiable, numbers: Integers) -> Tangent:
+    from tcjit.jit.derivative import derived_tangent  # needs isl and lark
+
+    made = derived_tangent(function.text, function.signature.name, dict(numbers))
+    return Tangent(function.derived(made.text, made.definition.name), made.tangents, made.results)
 
 
 def _tangent_over_batch(tangent: Tangent, origin: Differentiable, batched: frozenset[str]) -> Tangent:

@@ -101,7 +101,7 @@ def test_subclasses(add: Any, x: torch.Tensor, y: torch.Tensor) -> None:
 def test_grad_mode(add: Any, x: torch.Tensor, y: torch.Tensor) -> None:
     parameter = torch.nn.Parameter(x.clone())
     for argument in (parameter, x.clone().requires_grad_(), parameter * 2):
-        assert_refused(lambda: add(argument, y), tcjit.ArgumentError, "torch.no_grad()")
+        assert torch.equal(torch.autograd.grad(add(argument, y), argument, y, retain_graph=True)[0], y)
         with torch.no_grad():
             assert torch.equal(assert_fast(add, argument, y), argument.detach() + y)
         assert torch.equal(add(argument.detach(), y), argument.detach() + y)
@@ -111,7 +111,7 @@ def test_grad_mode(add: Any, x: torch.Tensor, y: torch.Tensor) -> None:
 def test_a_scalar_that_requires_grad(tc: Any, x: torch.Tensor) -> None:
     scale = torch.tensor(2.0, requires_grad=True)
     for _ in range(3):
-        assert_refused(lambda: tc.step(scale, x, 1), tcjit.ArgumentError, "torch.no_grad()")
+        torch.testing.assert_close(torch.autograd.grad(tc.step(scale, x, 1).sum(), scale)[0], x.sum())
         with torch.no_grad():
             assert torch.equal(tc.step(scale, x, 1), 2 * x)
 
@@ -171,21 +171,18 @@ def test_vmap(tc: Any, add: Any, y: torch.Tensor) -> None:
 
 
 def test_transforms_that_differentiate(add: Any, x: torch.Tensor, y: torch.Tensor) -> None:
-    for transform, missing in (
-        (lambda: torch.func.grad(lambda a: add(a, y).sum())(x), "no gradient"),
-        (lambda: torch.func.jvp(lambda a: add(a, y), (x,), (y,)), "no tangent"),
-        (lambda: torch.func.jacrev(lambda a: add(a, y))(x), "no gradient"),
-        (lambda: torch.func.jacfwd(lambda a: add(a, y))(x), "no tangent"),
-        (lambda: torch.vmap(torch.func.grad(lambda a: add(a, y).sum()))(torch.randn(3, N)), "no gradient"),
-    ):
-        assert_refused(transform, tcjit.ArgumentError, missing)
+    assert torch.equal(torch.func.grad(lambda a: add(a, y).sum())(x), torch.ones(N))
+    assert torch.equal(torch.func.jvp(lambda a: add(a, y), (x,), (y,))[1], y)
+    assert torch.equal(torch.func.jacrev(lambda a: add(a, y))(x), torch.eye(N))
+    assert torch.equal(torch.func.jacfwd(lambda a: add(a, y))(x), torch.eye(N))
+    assert torch.equal(torch.vmap(torch.func.grad(lambda a: add(a, y).sum()))(torch.randn(3, N)), torch.ones(3, N))
     assert torch.equal(torch.func.grad(lambda a: (add(x, y) * a).sum())(x), x + y)
 
 
 def test_forward_mode(add: Any, x: torch.Tensor, y: torch.Tensor) -> None:
     with forward.dual_level():
         dual = forward.make_dual(x, y)
-        assert_refused(lambda: add(dual, y), tcjit.ArgumentError, "tangent")
+        assert torch.equal(forward.unpack_dual(add(dual, y)).tangent, y)
         assert torch.equal(add(x, y), x + y)
     assert torch.equal(add(dual, y), x + y)
 

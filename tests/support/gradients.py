@@ -88,7 +88,13 @@ TANGENT = {"cube_back": "cube_back_tangent", "mm_back": "mm_back_tangent", "pick
 
 
 def defs(target: str | None = None) -> tcjit.jit.define.Namespace:
+    """With the derivatives that the text has."""
     return tcjit.define(TEXT, target=target, backward=BACKWARD, tangent=TANGENT)
+
+
+def derived(target: str | None = None) -> tcjit.jit.define.Namespace:
+    """With derived ones."""
+    return tcjit.define(TEXT, target=target)
 
 
 def torch_cube(x: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,93 @@
+"""Gradients by derived adjoints: first and second order, both modes, batches and compiled, as PyTorch's own operators give them.
+
+Modules: jit.derivative
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from support.calls import assert_refused
+from support.gradients import EXPRESSIONS, arguments, derived
+from support.rings.targets import everywhere
+from torch.autograd import grad, gradcheck, gradgradcheck
+from torch.func import hessian, jacfwd, jacrev, vmap
+
+import tcjit
+
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.sample(2, over="targets")]
+CUDA = "tests/cuda/test_cuda_gradients.py has gradients on a GPU"
+STRIDED = "def conv(double(N,C,H) X, double(F,C,K) W, int32 s) -> (Y) { Y(n,f,h) +=! X(n, c, s*h + k) * W(f, c, k) }"
+
+
+@pytest.fixture(params=["reference", *everywhere(cuda=CUDA)])
+def tc(request: pytest.FixtureRequest) -> Any:
+    return derived(request.param)
+
+
+def drawn(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64, requires_grad=True)
+
+
+@pytest.mark.parametrize("name", EXPRESSIONS)
+def test_both_orders_and_both_modes(tc: Any, name: str) -> None:
+    args = arguments(name)
+    assert gradcheck(tc[name], args, check_batched_grad=True, check_forward_ad=True)
+    assert gradgradcheck(tc[name], args, check_fwd_over_rev=True)
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        lambda f: hessian(lambda x: f(x).sin().sum()),
+        lambda f: jacfwd(jacrev(f)),
+        lambda f: jacrev(jacfwd(f)),
+        lambda f: lambda x: vmap(jacrev(lambda row: f(row[None])))(x),
+        lambda f: lambda x: vmap(lambda shift: hessian(lambda x: f(x + shift).sum())(x))(torch.arange(3.0, dtype=torch.float64)),
+    ],
+    ids=["hessian", "forward over reverse", "reverse over forward", "batch", "batch of hessians"],
+)
+def test_transforms(tc: Any, transform: Callable[..., Any]) -> None:
+    x = drawn(3, 4).detach()
+    torch.testing.assert_close(transform(tc.softmax)(x), transform(EXPRESSIONS["softmax"])(x))
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3])
+def test_integer_scalars_are_numbers_of_the_text(tc: Any, stride: int) -> None:
+    conv = tcjit.define(STRIDED, target=tc.cube.target).conv
+    x, w = drawn(2, 3, 11), drawn(4, 3, 3)
+    cotangent = drawn(2, 4, (11 - 3) // stride + 1).detach()
+    expected = grad(torch.nn.functional.conv1d(x, w, stride=stride), (x, w), cotangent)
+    torch.testing.assert_close(grad(conv(x, w, stride), (x, w), cotangent), expected)
+    assert gradgradcheck(lambda x, w: conv(x, w, stride), (x, w))
+
+
+def test_frozen_inputs_cost_nothing(tc: Any) -> None:
+    """What nobody asks for is not in the adjoint's text, nor are the tensors that only it reads kept."""
+    a, b = drawn(3, 4).detach(), drawn(4, 2)
+    product = tc.mm(a, b)
+    (kept,) = product.grad_fn.saved_tensors
+    assert kept is a
+    product.sum().backward()
+    assert a.grad is None
+    torch.testing.assert_close(b.grad, a.sum(0)[:, None].expand(4, 2))
+
+
+def test_compiled(tc: Any) -> None:
+    x = drawn(3, 5)
+    compiled = torch.compile(lambda x: tc.softmax(x).square().sum(), fullgraph=True, backend="aot_eager")
+    expected = grad(torch.softmax(x, 1).square().sum(), x)
+    torch.testing.assert_close(grad(compiled(x), x), expected)
+    torch._dynamo.reset()
+
+
+def test_what_has_no_gradient(tc: Any) -> None:
+    x = drawn(5)
+    text = "def f(double(N) X) -> (Y) { Y(i) = lgamma(X(i)) }  def g(double(N) X) -> (double(N) Y) { Y(i) += X(i) }"
+    functions = tcjit.define(text, target=tc.cube.target)
+    assert_refused(lambda: functions.f(x), tcjit.CheckError, "lgamma")
+    assert_refused(lambda: functions.g(x, out=torch.zeros(5, dtype=torch.float64)), tcjit.CheckError, "torch.no_grad()")
+    with torch.no_grad():
+        torch.testing.assert_close(functions.f(x), torch.lgamma(x))
