@@ -27,7 +27,7 @@ TIES = ("even", "first")
 
 
 @dataclass(frozen=True)
-class Adjoint:
+class AdjointDef:
     """The adjoint of a def: ``text``, and what its parameters and returns stand for.
 
     ``cotangents`` maps a return of the forward to the parameter that holds its cotangent, ``gradients`` a parameter of the forward to the
@@ -53,7 +53,7 @@ def differentiate(
     saved: Collection[str] = (),
     ties: str = "even",
     differentiable: bool = True,
-) -> Adjoint:
+) -> AdjointDef:
     """The adjoint of an inferred def by the parameters ``wrt``, all of floats by default.
 
     It is called ``<name>_backward``. Its parameters are ``d_<return>`` for each float return that depends on ``wrt``, then those of the
@@ -85,7 +85,7 @@ class _Reverse:
         self.contributions: dict[str, list[Contribution]] = {}
         self.cotangents: dict[str, str] = {}  # of each return, the parameter
 
-    def run(self) -> Adjoint:
+    def run(self) -> AdjointDef:
         form, body, definition = self.form, self.body, self.form.definition
         self.active = active_tensors(form, self.wrt.values())
         cancelled = shifts(form, self.active)
@@ -112,7 +112,7 @@ class _Reverse:
         initial = {name: version for name, version in form.initial.items() if version in uses}
         taken = {name: used for name, used in uses.items() if name not in initial.values()}
         shapes = tuple(name for name, used in taken.items() if not used)
-        return Adjoint(text, read_again(text, definition), cotangents, gradients, tuple(taken), shapes, initial)
+        return AdjointDef(text, read_again(text, definition), cotangents, gradients, tuple(taken), shapes, initial)
 
     # ------------------------------------------------------------ what depends on what
 

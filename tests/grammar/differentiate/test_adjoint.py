@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from tcjit.errors import ArgumentError, CheckError
-from tcjit.grammar.differentiate import Adjoint, differentiate
+from tcjit.grammar.differentiate import AdjointDef, differentiate
 from tcjit.grammar.front import read
 
 
-def adjoint(text: str, wrt: list[str] | None = None, **settings: Any) -> Adjoint:
+def adjoint(text: str, wrt: list[str] | None = None, **settings: Any) -> AdjointDef:
     return differentiate(read(text)[-1], wrt, **settings)
 
 
-def lines(made: Adjoint) -> list[str]:
+def lines(made: AdjointDef) -> list[str]:
     return [line.strip() for line in made.text.splitlines()[1:-1]]
 
 
