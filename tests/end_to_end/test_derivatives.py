@@ -10,6 +10,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from support.derivatives import Differentiable, distance, dual_product, gradients, interpret, seeded
+from support.library import Case, inputs, listed
+from support.torch_interpreter import run
 
 import tcjit
 from tcjit import library
@@ -20,6 +22,11 @@ from tcjit.grammar.front import read
 
 def define(text: str) -> Def:
     return read(text)[-1]
+
+
+def arguments(case: Case, definition: Def) -> dict[str, Any]:
+    scalars = {n: torch.tensor(v, dtype=torch.float64) if isinstance(v, float) else v for n, v in case.scalars.items()}
+    return {**inputs(case, definition.params, "float64"), **scalars}
 
 
 def assert_right(text: str, args: dict[str, Any], orders: int = 2, **settings: Any) -> None:
@@ -169,6 +176,28 @@ def test_narrow_types_are_near_the_wide_one(dtype: str) -> None:
     interpret(wide, {"X": leaf})["Y"].sum().backward()
     assert got.dtype == torch_dtype and leaf.grad is not None
     assert torch.allclose(got.double(), leaf.grad, atol=20 * torch.finfo(torch_dtype).eps)
+
+
+@pytest.mark.parametrize("name", "layer_norm softmax attention conv2d batch_norm_training moments embedding_bag_max gelu".split())
+def test_saved_temporaries(name: str) -> None:
+    """Each alone, and all of them: nothing changes but what is computed again."""
+    definition = define(library.source(name, "float64"))
+    args = arguments(listed()[name][0], definition)
+    tensors = {p.name: args[p.name] for p in definition.params if p.dims}
+    state = run(definition, tensors, {p.name: args[p.name] for p in definition.params if not p.dims})
+    temporaries = [t.name for t in definition.tensors if t.role == "temporary"]
+    cotangents = {r: seeded(state[r].shape, place) for place, r in enumerate(definition.returns)}
+
+    def of(saved: list[str]) -> list[torch.Tensor]:
+        adjoint = differentiate(definition, saved=saved)
+        assert not any(s.tensor in saved for s in adjoint.definition.statements)
+        given = {**args, **state, **{c: cotangents[r] for r, c in adjoint.cotangents.items()}}
+        return list(interpret(adjoint.definition, {p.name: given[p.name] for p in adjoint.definition.params}).values())
+
+    wanted = of([])
+    for saved in ([one] for one in temporaries):
+        assert max(map(distance, of(saved), wanted)) < 1e-12
+    assert max(map(distance, of(temporaries), wanted)) < 1e-12
 
 
 def test_a_let_that_is_an_arm_and_a_part_of_the_other() -> None:

@@ -27,12 +27,12 @@ def test_adjoints(first: int) -> None:
     assert [what for seed in range(first, first + PIECE) if (what := failure(seed))] == []
 
 
-@pytest.mark.parametrize("first", range(0, 75, PIECE))
+@pytest.mark.parametrize("first", range(0, 50, PIECE))
 def test_adjoints_of_adjoints(first: int) -> None:
     assert [what for seed in range(first, first + PIECE) if (what := second_order_failure(seed))] == []
 
 
-@pytest.mark.parametrize("first", range(0, 150, PIECE))
+@pytest.mark.parametrize("first", range(0, 100, PIECE))
 def test_normal_forms(first: int) -> None:
     for seed in range(first, first + PIECE):
         case = draw(random.Random(seed))

@@ -18,7 +18,7 @@ from support.fuzz.programs import draw
 from support.torch_interpreter import Unsupported
 from tcjit.errors import CheckError
 from tcjit.grammar.ast import Def
-from tcjit.grammar.differentiate import Adjoint, differentiate, tangent
+from tcjit.grammar.differentiate import AdjointDef, differentiate, tangent
 from tcjit.grammar.front import read
 from tcjit.grammar.infer import specialise
 
@@ -39,10 +39,10 @@ class Differentiable:
 
     def __init__(self, definition: Def, **settings: Any) -> None:
         self.definition, self.settings = definition, settings
-        self._adjoint: tuple[Adjoint, Differentiable] | None = None
+        self._adjoint: tuple[AdjointDef, Differentiable] | None = None
 
     @property
-    def adjoint(self) -> tuple[Adjoint, Differentiable]:
+    def adjoint(self) -> tuple[AdjointDef, Differentiable]:
         if self._adjoint is None:
             made = differentiate(self.definition, **self.settings)
             self._adjoint = made, Differentiable(made.definition, **self.settings)

@@ -1,5 +1,5 @@
 """Derivatives of defs as defs: ``differentiate`` in reverse mode, ``tangent`` in forward mode."""
-from tcjit.grammar.differentiate.adjoint import Adjoint, differentiate
-from tcjit.grammar.differentiate.tangent import Tangent, tangent
+from tcjit.grammar.differentiate.adjoint import AdjointDef, differentiate
+from tcjit.grammar.differentiate.tangent import TangentDef, tangent
 
-__all__ = ["Adjoint", "Tangent", "differentiate", "tangent"]
+__all__ = ["AdjointDef", "TangentDef", "differentiate", "tangent"]

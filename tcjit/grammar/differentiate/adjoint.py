@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from tcjit.grammar.ast import Access, Def, Scalar
+from tcjit.grammar.ast import Access, Binary, Def, Scalar
 from tcjit.grammar.bounds_check import Isl
 from tcjit.grammar.differentiate.activity import active_tensors, checked_names, nesting_refused, read_again
 from tcjit.grammar.differentiate.body import Body, tensors_read, text_of
@@ -19,14 +19,15 @@ from tcjit.grammar.differentiate.invert import dimension_name
 from tcjit.grammar.differentiate.normalise import Update, normalise
 from tcjit.grammar.differentiate.rules import terms
 from tcjit.grammar.differentiate.shifts import shifts
-from tcjit.grammar.differentiate.simplify import index, is_float, wide_type
+from tcjit.grammar.differentiate.simplify import index, is_float, reads, wide_type
 from tcjit.grammar.differentiate.values import with_values
+from tcjit.grammar.walk import walk
 
 TIES = ("even", "first")
 
 
 @dataclass(frozen=True)
-class Adjoint:
+class AdjointDef:
     """The adjoint of a def: ``text``, and what its parameters and returns stand for.
 
     ``cotangents`` maps a return of the forward to the parameter that holds its cotangent, ``gradients`` a parameter of the forward to the
@@ -52,7 +53,7 @@ def differentiate(
     saved: Collection[str] = (),
     ties: str = "even",
     differentiable: bool = True,
-) -> Adjoint:
+) -> AdjointDef:
     """The adjoint of an inferred def by the parameters ``wrt``, all of floats by default.
 
     It is called ``<name>_backward``. Its parameters are ``d_<return>`` for each float return that depends on ``wrt``, then those of the
@@ -84,7 +85,7 @@ class _Reverse:
         self.contributions: dict[str, list[Contribution]] = {}
         self.cotangents: dict[str, str] = {}  # of each return, the parameter
 
-    def run(self) -> Adjoint:
+    def run(self) -> AdjointDef:
         form, body, definition = self.form, self.body, self.form.definition
         self.active = active_tensors(form, self.wrt.values())
         cancelled = shifts(form, self.active)
@@ -111,7 +112,7 @@ class _Reverse:
         initial = {name: version for name, version in form.initial.items() if version in uses}
         taken = {name: used for name, used in uses.items() if name not in initial.values()}
         shapes = tuple(name for name, used in taken.items() if not used)
-        return Adjoint(text, read_again(text, definition), cotangents, gradients, tuple(taken), shapes, initial)
+        return AdjointDef(text, read_again(text, definition), cotangents, gradients, tuple(taken), shapes, initial)
 
     # ------------------------------------------------------------ what depends on what
 
@@ -121,15 +122,23 @@ class _Reverse:
     def _is_available(self, name: str) -> bool:
         """Whether a result or saved tensor may come in as it was stored.
 
-        Not an extreme of what is computed here again: what is compared with it need not round alike. Nor an integer without dimensions:
+        Not an extreme that is compared with what is computed here again: that need not round alike. Nor an integer without dimensions:
         as a scalar parameter in a subscript it would be part of the code.
         """
         if not self.body.shapes[name] and not is_float(self.body.dtypes[name]):
             return False
+        if name not in self._compared():
+            return True
         passed = (*self.form.definition.returns, *self.saved)
         extremes = [u for u in self.form.updates if u.target == name and u.operator in ("max=", "min=")]
         sources = (source for update in extremes for source in tensors_read(update) if source not in self.form.inputs)
         return all(source in passed and self._is_available(source) for source in sources)
+
+    def _compared(self) -> set[str]:
+        """The tensors of floats that a statement asks equal to something."""
+        nodes = (node for update in (*self.form.updates, *self.body.updates) for node in walk(update.value))
+        equalities = (node for node in nodes if isinstance(node, Binary) and node.op in ("==", "!=") and is_float(node.left.dtype))
+        return {name for node in equalities for name in reads(node)}
 
     # ------------------------------------------------------------ cotangents
 

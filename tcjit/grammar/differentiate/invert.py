@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from tcjit.grammar import polynomial
 from tcjit.grammar.affine import is_quasi_affine
-from tcjit.grammar.ast import Access, Binary, Cast, Expr
+from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr
 from tcjit.grammar.bounds_check import Isl
 from tcjit.grammar.differentiate.box import Bounds, IndexBox
 from tcjit.grammar.differentiate.eliminate import NotSolved, eliminate, names_in
@@ -132,20 +133,40 @@ def _element(subscript: Expr) -> Expr:
 
 
 def _expression(value: Value) -> Expr:
-    """A value as an expression, ``R - (R / m) * m`` as ``R % m``."""
-    if isinstance(value, Polynomial) and len(value.terms) >= 2:
-        for monomial, c in value.terms.items():
-            divisions = [factor for factor in monomial if isinstance(factor, Binary)]
-            if c >= 0 or len(divisions) != 1:
-                continue
-            others = [factor for factor in monomial if factor is not divisions[0]]
-            divisor: Value = -c
-            for factor in others:
-                divisor = divisor * polynomial.atom(factor)
-            whole = polynomial.from_terms({monomial: c})
-            if integer_of(divisions[0].right) == divisor and value - whole == integer_of(divisions[0].left):
-                return Binary("%", divisions[0].left, divisions[0].right, dtype="int64")
+    """A value as an expression, ``R - (R / m) * m`` as ``R % m``, and likewise ``i / 2 - 2 * (i / 4)`` as ``i / 2 % 2``."""
+    if isinstance(value, int):
+        return polynomial.expression(value)
+    for monomial, c in value.terms.items():
+        divisions = [factor for factor in monomial if isinstance(factor, Binary)]
+        if c >= 0 or len(divisions) != 1:
+            continue
+        division, whole = divisions[0], polynomial.from_terms({monomial: c})
+        others = [polynomial.atom(factor) for factor in monomial if factor is not division]
+        if integer_of(division.right) == prod(others, start=-c) and value - whole == integer_of(division.left):
+            return Binary("%", division.left, division.right, dtype="int64")
+        if not others and isinstance(division.right, Const):
+            found = _remainder(value - whole, -c, integer_of(division.left), int(division.right.value))
+            if found is not None:
+                return found
     return polynomial.expression(value)
+
+
+def _remainder(value: Value, factor: int, numerator: Value, divisor: int) -> Expr | None:
+    """``value - factor * (numerator / divisor)`` with a remainder, where ``value`` has the quotient that it is one of."""
+    for modulus in range(2, divisor + 1):
+        if divisor % modulus or factor % modulus:
+            continue
+        quotient = polynomial.divide(numerator, divisor // modulus)
+        if not isinstance(quotient, Polynomial) or len(quotient.terms) != 1:
+            continue
+        (monomial, c), = quotient.terms.items()
+        rest = value - quotient * (factor // modulus)
+        if c != 1 or (isinstance(rest, Polynomial) and monomial in rest.terms):
+            continue
+        term: Expr = Binary("%", polynomial.expression(quotient), number(modulus), dtype="int64")
+        term = term if factor == modulus else Binary("*", number(factor // modulus), term, dtype="int64")
+        return term if rest == 0 else Binary("+", _expression(rest), term, dtype="int64")
+    return None
 
 
 # ---------------------------------------------------------------- folding

@@ -29,7 +29,7 @@ def derivatives(expr: Expr, active: Container[str], stored: Expr | None = None) 
 
     ``stored`` may stand for ``expr`` itself: a read of the tensor that holds its value. Integers have no derivatives.
     """
-    return _Derivatives(active).of(expr, stored)
+    return _PartialDerivatives(active).of(expr, stored)
 
 
 def may_reuse(expr: Expr) -> bool:
@@ -39,7 +39,7 @@ def may_reuse(expr: Expr) -> bool:
     return (isinstance(expr, Binary) and expr.op == "/" and is_float(expr.dtype)) or table.may_reuse(expr)
 
 
-class _Derivatives:
+class _PartialDerivatives:
     def __init__(self, active: Container[str]) -> None:
         self.active = active
         # by id and whether the value is stored, with the node, which keeps its id its own

@@ -16,7 +16,7 @@ from tcjit.grammar.differentiate.values import with_values
 
 
 @dataclass(frozen=True)
-class Tangent:
+class TangentDef:
     """The tangent of a def: ``text``, and what its parameters and returns stand for.
 
     ``tangents`` maps a parameter of the forward to the parameter for its tangent, ``results`` a return to the return that is its tangent.
@@ -40,7 +40,7 @@ def tangent(
     values: Mapping[str, int] | None = None,
     ties: str = "even",
     differentiable: bool = True,
-) -> Tangent:
+) -> TangentDef:
     """The derivative of an inferred def along tangents of the parameters ``wrt``, all of floats by default.
 
     It is called ``<name>_tangent``. Its parameters are ``t_<parameter>`` for ``wrt``, then those of the forward that it reads or needs for
@@ -63,7 +63,7 @@ class _Forward:
         self.active = active_tensors(self.form, self.wrt.values())
         self.tangents: dict[str, str] = {}  # of every tensor and scalar so far
 
-    def run(self) -> Tangent:
+    def run(self) -> TangentDef:
         form, body, definition = self.form, self.body, self.form.definition
         tangents = {name: self._new(version, name, body.dtypes[version]) for name, version in self.wrt.items()}
         for update in form.updates:
@@ -81,7 +81,7 @@ class _Forward:
         initial = {name: version for name, version in form.initial.items() if version in uses}
         taken = {name: used for name, used in uses.items() if name not in initial.values()}
         shapes = tuple(name for name, used in taken.items() if not used)
-        return Tangent(text, read_again(text, definition), tangents, results, tuple(taken), shapes, initial)
+        return TangentDef(text, read_again(text, definition), tangents, results, tuple(taken), shapes, initial)
 
     def _new(self, version: str, name: str, dtype: str) -> str:
         self.tangents[version] = self.body.new(f"t_{name}", dtype, self.body.shapes[version])

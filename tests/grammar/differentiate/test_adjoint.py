@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from tcjit.errors import ArgumentError, CheckError
-from tcjit.grammar.differentiate import Adjoint, differentiate
+from tcjit.grammar.differentiate import AdjointDef, differentiate
 from tcjit.grammar.front import read
 
 
-def adjoint(text: str, wrt: list[str] | None = None, **settings: Any) -> Adjoint:
+def adjoint(text: str, wrt: list[str] | None = None, **settings: Any) -> AdjointDef:
     return differentiate(read(text)[-1], wrt, **settings)
 
 
-def lines(made: Adjoint) -> list[str]:
+def lines(made: AdjointDef) -> list[str]:
     return [line.strip() for line in made.text.splitlines()[1:-1]]
 
 
@@ -89,6 +89,12 @@ def test_a_maximum_of_what_is_computed_again_is_computed_again() -> None:
     made = adjoint("def f(float(M,N) A, float(M,N) B) -> (Y) { Y(m) max=! A(m, n) * B(m, n) }")
     assert "Y" not in made.reads and "Y(m) max=! e_Y_1(m, n)" in made.text
     assert "Y" in adjoint("def f(float(M,N) A) -> (Y) { Y(m) max=! A(m, n) }").reads
+    argmax = """def f(float(M,N) A, float(M,N) B, float(N) X) -> (W, Y) {
+        Z(m, n) = A(m, n) * B(m, n)
+        W(m) max=! Z(m, n)
+        I(m) min=! (Z(m, n) == W(m)) ? n : N
+        Y(m) = X(I(m)) }"""
+    assert "W" not in adjoint(argmax, ["X"]).reads and adjoint(argmax, ["X"], saved=["I"]).reads == ("A", "I")
 
 
 def test_ties() -> None:

@@ -53,7 +53,7 @@ def turned(statement: str, head: str = HEAD) -> tuple[Def, Read, Inverse]:
         ("Y(i) = X(i, i) where i in 0:N", "i=x0'", "x0' == x1'", True),
         ("Y(i,j) = X(i, M-1-j)", "i=x0' j=M - x1' - 1", "", True),
         ("Y(i) = X(I(i), 0)", "", "x1' == 0; I(i) == x0'", True),
-        ("Y(c,y) = X(2*c + y%2, y/2) where c in 0:N/2, y in 0:2*M", "y=2 * x1' + x0' - 2 * (x0' / 2) c=x0' / 2", "x0' / 2 < N / 2", True),
+        ("Y(c,y) = X(2*c + y%2, y/2) where c in 0:N/2, y in 0:2*M", "y=2 * x1' + x0' % 2 c=x0' / 2", "x0' / 2 < N / 2", True),
         # a strided gather's condition makes the division exact: the inverse is a plain strided access
         ("Y(h) +=! ((h+1-k)%2 == 0 && h+1-k >= 0 && (h+1-k)/2 < N) ? X((h+1-k)/2, k) : 0.0 where k in 0:3, h in 0:2*N",
          "k=x1' h=2 * x0' + x1' - 1", "x1' < 3; 2 * x0' + x1' - 1 >= 0; 2 * x0' + x1' - 1 < 2 * N", True),
