@@ -267,3 +267,18 @@ def test_long_sums_keep_their_digits_before_an_epilogue() -> None:
     both = tcjit.define(text.format("P, Y")).f.compile(x, w)
     assert "tc_s[" in alone.source and alone.resources["workspace"] == both.resources["workspace"]
     assert torch.equal(alone(x, w), both(x, w)[0] * 2)
+
+
+def test_conditions_on_indices_go_before_those_on_data() -> None:
+    """The gradient of a pool with stride 2: residue classes, in which only the comparison is left."""
+    text = """def f(float(C,H) X, float(C,P) Y, float(C,P) g) -> (Z) {
+        Z(c,h) +=! (h - i) % 2 == 0 && h - i >= 0 && h - i < 2 * P && X(c,h) == Y(c, (h - i) / 2) ? g(c, (h - i) / 2) : 0.0 where i in 0:3
+    }"""
+    x, y, g = torch.randint(0, 3, (20, 61)).float(), torch.randint(0, 3, (20, 29)).float(), torch.randn(20, 29)
+    kernel = tcjit.define(text).f.compile(x, y, g)
+    assert len(kernel.resources["reductions"]) == 2 and all("register tile" in nest for nest in kernel.resources["reductions"])
+    expected = torch.zeros(20, 61)
+    for h, i in ((h, i) for h in range(61) for i in range(3)):
+        if (h - i) % 2 == 0 and 0 <= h - i < 58:
+            expected[:, h] += torch.where(x[:, h] == y[:, (h - i) // 2], g[:, (h - i) // 2], 0)
+    torch.testing.assert_close(kernel(x, y, g), expected)
