@@ -184,7 +184,7 @@ def _shapes(costs: TileCosts, register_tile: tuple[int, ...]) -> Iterator[Shape]
     choices: list[str | None] = [*dict.fromkeys([*(reusing or (others if over_terms or scattered else [])), *beside])]
     whole = -(-s.extent(lane) // core.lanes)
     most = min(whole, 4 if over_terms else max(VECTORS))
-    for row in choices if scattered or (register_tile and choices) else [*choices, None]:
+    for row in choices if choices and (scattered or register_tile) else [*choices, None]:
         greatest = min(s.extent(row), max(FEW_ROWS, s.fewest.get(row, s.extent(row)))) if row else 1
         even = [] if row else [-(-whole // -(-whole // max(VECTORS)))]  # tiles of a row by itself that are equally long
         for vectors in (min(register_tile[1], most),) if register_tile else dict.fromkeys((*VECTORS, *even)):
