@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 LEAST_LINES = 16  # of a loop: what is shorter costs the compiler about what a call does
 _NAME = re.compile(r"\b[A-Za-z_]\w*\b")
 _POINTER = re.compile(r" *(?P<type>[\w ]+ \*restrict) (?P<name>\w+) = ")
-_OTHER = re.compile(r" *[\w ]+ (?P<name>\w+)(?: = .*)?;")
+_OTHER = re.compile(r" *[\w ]+ \**(?P<name>\w+)(?:[ \[,].*)?;")
 _Key = tuple[str, tuple[str, ...]]  # a text over parameters, and their types
 
 
@@ -21,6 +21,7 @@ def outline(prologue: Sequence[str], lines: Sequence[str]) -> tuple[list[str], l
     pointers = {found["name"]: found["type"] for line in prologue if (found := _POINTER.match(line))}
     others = {found["name"] for line in prologue if (found := _OTHER.match(line))} | {"workspace", "numbers", "tensors"}
     chunks = list(_chunks(lines))
+    others |= {found["name"] for chunk in chunks if len(chunk) == 1 and (found := _OTHER.match(chunk[0]))}
     loops = {number: _canonical(chunk, pointers) for number, chunk in enumerate(chunks) if len(chunk) >= LEAST_LINES}
     loops = {number: found for number, found in loops.items() if not others & set(_NAME.findall("\n".join(chunks[number])))}
     keys = [key for key, _ in loops.values()]
@@ -40,11 +41,15 @@ def _function(name: str, text: str, types: Sequence[str]) -> str:
 
 def _chunks(lines: Sequence[str]) -> Iterator[list[str]]:
     """The lines of each loop of the kernel or of a region of threads, with its pragma; all other lines one by one."""
-    at = 0
+    at, depth = 0, "  "
     while at < len(lines):
+        if lines[at] == "  {" and at and lines[at - 1].startswith("#pragma omp parallel num_threads"):
+            depth = "    "
+        elif lines[at] == "  }":
+            depth = "  "
         first = at + lines[at].startswith("#pragma omp")
-        head = re.match(r"(?P<depth>(  ){1,2})for \(", lines[first]) if first < len(lines) else None
-        end = lines.index(f"{head['depth']}}}", first) + 1 if head else at + 1
+        is_loop = first < len(lines) and lines[first].startswith(f"{depth}for (") and lines[first].endswith("{")
+        end = lines.index(f"{depth}}}", first) + 1 if is_loop else at + 1
         yield list(lines[at:end])
         at = end
 

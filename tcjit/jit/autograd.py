@@ -5,7 +5,7 @@ them and writes to them are found; those that an adjoint needs for extents alone
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from tcjit.jit.differentiation import Adjoint, Differentiable, Tangent, adjoint_
 from tcjit.jit.signature import Signature
 from tcjit.runtime import tensors
 
-Run = Callable[[Sequence[Any]], Any]
+Run = Callable[[Sequence[Any], Any], Any]  # the results of a function, or of another one, which saves more, for the same arguments
 _Like = tuple[Sequence[int], torch.dtype, torch.device]  # what zeros and tensors without content are made of
 
 
@@ -61,16 +61,22 @@ def _any_tangent(args: Sequence[Any]) -> bool:
 
 def recorder(function: Differentiable) -> Callable[..., Any]:
     """``record(unchecked, run, *args)``: the results of ``run``, as a node of autograd's graph; of the innermost one under a transform."""
+    count = len(function.signature.returns)
 
     def forward(ctx: Any, unchecked: bool, run: Run, *args: Any) -> Any:
-        results = run(args)
-        _mark(ctx, function, results, _keep_for_backward(ctx, function, unchecked, args, results))
+        adjoint = _needed_adjoint(ctx, function, args)
+        if adjoint is None or adjoint.saving is None:
+            results, saved = run(args, None), {}
+        else:
+            every = run(args, adjoint.saving.forward)
+            results, saved = every[0] if count == 1 else every[:count], dict(zip(adjoint.saving.names, every[count:]))
+        _mark(ctx, function, results, _keep_for_backward(ctx, function, unchecked, args, results, saved))
         return results
 
     def forward_of_a_level(ctx: Any, unchecked: bool, run: Run, *args: Any) -> Any:
-        def lower(args: Sequence[Any]) -> Any:
+        def lower(args: Sequence[Any], other: Any) -> Any:
             with torch.enable_grad(), _set_fwd_grad_enabled(True):  # for the transforms around this one
-                return run(args)
+                return run(args, other)
 
         return forward(ctx, unchecked, lower, *args)
 
@@ -103,7 +109,8 @@ def transformer(function: Differentiable) -> Callable[..., Any]:
         level = _level()
         differentiated = frozenset(returned.name for returned in function.signature.returns)
         if level != TransformType.Jvp:
-            differentiated &= _keep_for_backward(ctx, function, unchecked, args, output)
+            _needed_adjoint(ctx, function, args)
+            differentiated &= _keep_for_backward(ctx, function, unchecked, args, output, {})
         if level == TransformType.Jvp or (level is None and tensors.forward_level()):
             differentiated &= _keep_for_forward(ctx, function, unchecked, args, output)
         _mark(ctx, function, output, differentiated)
@@ -151,11 +158,17 @@ class _State:
 
 
 def _state(
-    function: Differentiable, unchecked: bool, args: Sequence[Any], results: Any, reads: Sequence[str], unread: Sequence[str]
+    function: Differentiable,
+    unchecked: bool,
+    args: Sequence[Any],
+    results: Any,
+    reads: Sequence[str],
+    unread: Sequence[str],
+    saved: Mapping[str, torch.Tensor],
 ) -> tuple[_State, list[torch.Tensor]]:
-    """A node's state, and the tensors to keep: those of ``reads`` but not of ``unread``."""
+    """A node's state, and the tensors to keep: those of ``reads`` but not of ``unread``, temporaries that were ``saved`` among them."""
     signature = function.signature
-    named = dict(zip((p.name for p in signature.params), args))
+    named: dict[str, Any] = {**saved, **dict(zip((p.name for p in signature.params), args))}
     named |= zip((r.name for r in signature.returns), results if isinstance(results, tuple) else (results,))
     given = {name: value for name, value in named.items() if isinstance(value, torch.Tensor)}
     like: dict[str, _Like] = {name: (value.shape, value.dtype, value.device) for name, value in given.items()}
@@ -167,19 +180,30 @@ def _state(
     return _State(unchecked, tuple(kept), values, like), list(kept.values())
 
 
-def _keep_for_backward(ctx: Any, function: Differentiable, unchecked: bool, args: Sequence[Any], results: Any) -> frozenset[str]:
-    """Save what the adjoint reads; where there is none, the backward says so. The returns that have cotangents."""
+def _needed_adjoint(ctx: Any, function: Differentiable, args: Sequence[Any]) -> Adjoint | None:
+    """The adjoint, if a gradient is needed and there is one; where there is none, the backward says so."""
     needed = ctx.needs_input_grad[-len(args) :]
+    ctx.adjoint = None
+    if any(needed):
+        try:
+            ctx.adjoint = adjoint_of(function, _differentiated(function.signature, needed), integers(function.signature, args))
+        except TCError as error:
+            ctx.adjoint = error.with_traceback(None)  # whose frames would keep the arguments
+    return ctx.adjoint if isinstance(ctx.adjoint, Adjoint) else None
+
+
+def _keep_for_backward(
+    ctx: Any, function: Differentiable, unchecked: bool, args: Sequence[Any], results: Any, saved: dict[str, torch.Tensor]
+) -> frozenset[str]:
+    """Keep what the adjoint reads, and what was saved for the one that takes it. The returns that have cotangents."""
     ctx.set_materialize_grads(False)
-    every = frozenset(returned.name for returned in function.signature.returns)
-    if not any(needed):
-        return every
-    try:
-        ctx.adjoint = adjoint = adjoint_of(function, _differentiated(function.signature, needed), integers(function.signature, args))
-    except TCError as error:
-        ctx.adjoint = error.with_traceback(None)  # whose frames would keep the arguments
-        return every
-    ctx.backward_state, kept = _state(function, unchecked, args, results, adjoint.reads, adjoint.function.signature.unread)
+    adjoint = ctx.adjoint
+    if not isinstance(adjoint, Adjoint):
+        return frozenset(returned.name for returned in function.signature.returns)
+    takers = [adjoint, *([adjoint.saving.adjoint] if saved and adjoint.saving is not None else [])]
+    reads = dict.fromkeys(name for taker in takers for name in taker.reads)
+    unread = [name for name in reads if all(name in taker.function.signature.unread for taker in takers if name in taker.reads)]
+    ctx.backward_state, kept = _state(function, unchecked, args, results, [*reads], unread, saved)
     ctx.save_for_backward(*kept)
     return frozenset(adjoint.cotangents)
 
@@ -192,7 +216,7 @@ def _keep_for_forward(ctx: Any, function: Differentiable, unchecked: bool, args:
     except TCError as error:
         ctx.tangent = error.with_traceback(None)
         return frozenset(returned.name for returned in function.signature.returns)
-    ctx.forward_state, kept = _state(function, unchecked, args, results, tangent.reads, ())
+    ctx.forward_state, kept = _state(function, unchecked, args, results, tangent.reads, (), {})
     ctx.save_for_forward(*kept)
     return frozenset(tangent.results)
 
@@ -218,6 +242,9 @@ def _gradients(ctx: Any, function: Differentiable, cotangents: Sequence[Any], ne
         return [None] * len(signature.params)
     state: _State = ctx.backward_state
     values = state.read(ctx.saved_tensors)
+    saving = adjoint.saving
+    if saving is not None and not torch.is_grad_enabled() and {*saving.names} <= {*values}:  # nobody differentiates these gradients
+        adjoint = saving.adjoint
     for name, parameter in adjoint.cotangents.items():
         values[parameter] = state.zeros(name) if given[name] is None else _dense(given[name])
     values |= {name: state.shaped(name) for name in adjoint.function.signature.unread if name not in values}

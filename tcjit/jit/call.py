@@ -175,7 +175,7 @@ class Function:
         if wrt and not inner:
             adjoint_of(self, wrt, integers(signature, args))
         if wrt and is_plain and out is None and all(type(value) in tensors.TYPES for value in args if isinstance(value, torch.Tensor)):
-            return self._record(unchecked, lambda values: self.apply(values, unchecked), *args)  # which checks them
+            return self._record(unchecked, lambda values, other: (other or self).apply(values, unchecked), *args)  # which checks them
         is_deferred = wrt or not is_plain or not all(map(tensors.readable, args))
         bound = arguments.check(signature, args, self._asked, deferred=self._lifted if is_deferred else ())
         target = targets.resolve(self.target, bound.devices)
@@ -192,7 +192,7 @@ class Function:
         return self._transformer(unchecked, *args)
 
     def _record(self, unchecked: bool, run: autograd.Run, *args: Any) -> Any:
-        """``run(args)`` as a node of autograd's graph, which raises where there is no adjoint; none where the adjoint leaves these out."""
+        """``run(args, None)`` as a node of autograd's graph, which raises where there is no adjoint; none where that leaves these out."""
         wrt = autograd.requiring(self.signature, args)
         try:
             is_cut = wrt.isdisjoint(adjoint_of(self, wrt, integers(self.signature, args)).gradients)
@@ -201,7 +201,7 @@ class Function:
         if not is_cut:
             return self._recorded(unchecked, run, *args)
         with torch.set_grad_enabled(autograd.transformed(args)):  # transforms around the innermost one may record
-            return run(args)
+            return run(args, None)
 
     @cached_property
     def _recorded(self) -> Callable[..., Any]:
@@ -210,6 +210,10 @@ class Function:
     @cached_property
     def _transformer(self) -> Callable[..., Any]:
         return autograd.transformer(self)
+
+    def operator_for(self, args: Sequence[Any]) -> operator.Operator:
+        """The operator that takes these arguments."""
+        return self._lifted_operator if self._has_lifted(args) else self._operator
 
     def apply(self, args: Sequence[Any], unchecked: bool) -> Any:
         """A call that derivatives make."""
@@ -224,7 +228,7 @@ class Function:
         initial = [tensor for tensor, output in zip(outs or (), self.signature.returns) if output.accumulates]
         args = [bound.tensors[p.name] if p.dims else bound.scalars[p.name] for p in self.signature.params]
         try:
-            results = (self._lifted_operator if self._has_lifted(args) else self._operator)(args, initial, unchecked)
+            results = self.operator_for(args)(args, initial, unchecked)
             results = list(results) if isinstance(results, (tuple, list)) else [results]
             if outs is None:
                 return results

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tcjit.grammar.differentiate import AdjointDef, TangentDef, differentiate, tangent
+from tcjit.grammar.differentiate import AdjointDef, TangentDef, differentiate, returning, statistics, tangent
 from tcjit.jit.compile import definition
 
 
@@ -15,6 +15,22 @@ def backward_source(text: str, name: str, values: Mapping[str, int] | None) -> s
 def derived_adjoint(text: str, name: str, wrt: Sequence[str] | None, integers: Mapping[str, int]) -> AdjointDef:
     """The adjoint for every size, and for these numbers of integer scalars, which text for all of them takes to be positive."""
     return differentiate(definition(text, name), wrt, values=integers)
+
+
+def saving_adjoint(
+    text: str, name: str, wrt: Sequence[str] | None, integers: Mapping[str, int]
+) -> tuple[str, list[str], AdjointDef] | None:
+    """The text of a def that returns what is worth saving behind its results, the names of that, and the adjoint that takes it; None where
+    nothing is."""
+    forward = definition(text, name)
+    saved = statistics(forward)
+    made = differentiate(forward, wrt, values=integers, saved=saved) if saved else None
+    used = [one for one in saved if made is not None and one in made.reads]
+    if made is None or not used:
+        return None
+    if used != saved:
+        made = differentiate(forward, wrt, values=integers, saved=used)
+    return returning(forward, used), used, made
 
 
 def derived_tangent(text: str, name: str, integers: Mapping[str, int]) -> TangentDef:

@@ -10,6 +10,7 @@ from tcjit.errors import ArgumentError, CheckError
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.jit import derivatives
 from tcjit.jit.derivatives import Derivatives
+from tcjit.jit.operator import Operator
 from tcjit.jit.signature import Signature
 
 Integers = tuple[tuple[str, int], ...]  # scalar parameters with their numbers
@@ -41,25 +42,38 @@ class Differentiable(Protocol):
 
     def apply(self, args: Sequence[Any], unchecked: bool) -> Any: ...
 
+    def operator_for(self, args: Sequence[Any]) -> Operator: ...
+
 
 @dataclass(frozen=True)
 class Adjoint:
     """A function for the gradients of another.
 
     ``cotangents`` are its parameters by the other's returns, ``gradients`` its returns by the other's parameters; its other parameters are
-    parameters, returns and sizes of the other. ``sums`` are the dimensions over which a gradient is then summed.
+    parameters, returns and sizes of the other. ``sums`` are the dimensions over which a gradient is then summed. ``saving`` gives the same
+    gradients in less time, from what the forward call kept; it has no graph to what that was computed from.
     """
 
     function: Differentiable
     cotangents: Mapping[str, str]
     gradients: Mapping[str, str]
     sums: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    saving: Saving | None = None
 
     @cached_property
     def reads(self) -> tuple[str, ...]:
         """The parameters that are not cotangents."""
         own = {*self.cotangents.values()}
         return tuple(param.name for param in self.function.signature.params if param.name not in own)
+
+
+@dataclass(frozen=True)
+class Saving:
+    """``forward`` returns temporaries of a function, ``names``, behind its results; the ``adjoint`` takes them."""
+
+    forward: Differentiable
+    names: tuple[str, ...]
+    adjoint: Adjoint
 
 
 @dataclass(frozen=True)
@@ -111,7 +125,7 @@ def _adjoint(function: Differentiable, wrt: frozenset[str], numbers: Integers) -
 
 
 def _derived_adjoint(function: Differentiable, wrt: frozenset[str], numbers: Integers) -> Adjoint:
-    from tcjit.jit.derivative import derived_adjoint  # needs isl and lark
+    from tcjit.jit.derivative import derived_adjoint, saving_adjoint  # needs isl and lark
 
     signature = function.signature
     if signature.accumulates:
@@ -119,7 +133,13 @@ def _derived_adjoint(function: Differentiable, wrt: frozenset[str], numbers: Int
         raise CheckError(what, hint="`=` or `+=!` in its text, or a call under torch.no_grad()")
     names = [p.name for p in signature.params if p.name in wrt] or None
     made = derived_adjoint(function.text, signature.name, names, dict(numbers))
-    return Adjoint(function.derived(made.text, made.definition.name), made.cotangents, made.gradients)
+    found = saving_adjoint(function.text, signature.name, names, dict(numbers))
+    saving = None
+    if found is not None:
+        text, saved, other = found
+        adjoint = Adjoint(function.derived(other.text, other.definition.name), other.cotangents, other.gradients)
+        saving = Saving(function.derived(text, f"{signature.name}_forward"), tuple(saved), adjoint)
+    return Adjoint(function.derived(made.text, made.definition.name), made.cotangents, made.gradients, saving=saving)
 
 
 def _adjoint_over_batch(adjoint: Adjoint, origin: Differentiable, batched: frozenset[str]) -> Adjoint:

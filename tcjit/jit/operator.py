@@ -134,9 +134,9 @@ def register(
         values, initial, unchecked = split(args, named)
         arguments.refuse_tangents(signature, [*values, *initial])
 
-        def below(values: Sequence[Any]) -> Any:
+        def below(values: Sequence[Any], other: Any = None) -> Any:
             with torch._C._AutoDispatchBelowAutograd():
-                return made(values, initial, unchecked)
+                return (made if other is None else other.operator_for(values))(values, initial, unchecked)
 
         if not torch.is_grad_enabled() or not any(isinstance(v, torch.Tensor) and v.requires_grad for v in (*values, *initial)):
             return below(values)

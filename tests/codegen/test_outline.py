@@ -37,10 +37,11 @@ def test_equal_loops_are_calls() -> None:
 
 
 def test_loops_of_a_region_take_their_pragmas_along() -> None:
-    region = ["  {", "#pragma omp for schedule(static)", *loop("T", "O", 2), "#pragma omp for schedule(static)", *loop("O", "T", 2), "  }"]
+    pragma = "#pragma omp for schedule(static)"
+    region = ["#pragma omp parallel num_threads(threads)", "  {", pragma, *loop("T", "O", 2), pragma, *loop("O", "T", 2), "  }"]
     functions, body = outline(PROLOGUE, region)
-    assert body == ["  {", "  tc_outlined0(T, O, threads);", "  tc_outlined0(O, T, threads);", "  }"]
-    assert "#pragma omp for schedule(static)" in functions[0].splitlines()
+    assert body == [region[0], "  {", "  tc_outlined0(T, O, threads);", "  tc_outlined0(O, T, threads);", "  }"]
+    assert pragma in functions[0].splitlines()
 
 
 @pytest.mark.parametrize(
@@ -51,8 +52,11 @@ def test_loops_of_a_region_take_their_pragmas_along() -> None:
         [*loop("T", "O"), *loop("O", "T", bound="8")],
         [*loop("T", "O", bound="n"), *loop("O", "T", bound="n")],
         [*loop("T", "O")[:3], "  }", *loop("O", "T")[:3], "  }"],
+        ["  {", "    float tc_a;", *loop("T", "O", 2), *loop("O", "T", 2), "  }"],
+        ["  int64_t c1 = 0;", *loop("T", "O", bound="c1"), *loop("O", "T", bound="c1")],
+        ["  for (int64_t c0 = 0; c0 <= 7; ++c0) O[c0] = 0.0f;", "  T[0] = O[0];"] * 20,
     ],
-    ids=["a constant tensor", "one tensor twice", "another bound", "a dynamic size", "short"],
+    ids="a constant tensor|one tensor twice|another bound|a dynamic size|short|beside variables|a variable before|no braces".split("|"),
 )
 def test_what_stays(lines: list[str]) -> None:
     assert outline(PROLOGUE, lines) == ([], lines)

@@ -75,6 +75,20 @@ def test_frozen_inputs_cost_nothing(tc: Any) -> None:
     torch.testing.assert_close(b.grad, a.sum(0)[:, None].expand(4, 2))
 
 
+def test_statistics_of_rows_are_saved(tc: Any) -> None:
+    """For gradients that nobody differentiates; others have a graph to what the statistics were computed from."""
+    x = drawn(3, 5)
+    made = tc.softmax(x)
+    assert sorted(tuple(kept.shape) for kept in made.grad_fn.saved_tensors) == [(3,), (3,), (3, 5), (3, 5)]
+    cotangent = drawn(3, 5).detach()
+    (first,) = grad(made, x, cotangent, retain_graph=True)
+    (again,) = grad(made, x, cotangent, create_graph=True)
+    expected = grad(torch.softmax(x, 1), x, cotangent, create_graph=True)[0]
+    torch.testing.assert_close(first, expected)
+    torch.testing.assert_close(again, expected)
+    torch.testing.assert_close(grad(again.square().sum(), x)[0], grad(expected.square().sum(), x)[0])
+
+
 def test_compiled(tc: Any) -> None:
     x = drawn(3, 5)
     compiled = torch.compile(lambda x: tc.softmax(x).square().sum(), fullgraph=True, backend="aot_eager")

@@ -1,0 +1,50 @@
+"""Which temporaries are worth saving for an adjoint, and the def that returns them.
+
+Modules: grammar.differentiate.save
+"""
+from __future__ import annotations
+
+import pytest
+
+from tcjit.grammar.differentiate import differentiate, returning, statistics
+from tcjit.grammar.front import read
+
+SOFTMAX = "def f(float(M,N) X) -> (Y) { T(m) max=! X(m,n)  E(m,n) = exp(X(m,n) - T(m))  S(m) +=! E(m,n)  Y(m,n) = E(m,n) / S(m) }"
+ATTENTION = """def f(float(Q,D) q, float(K,D) k, float(K,D) v) -> (O) {
+    S(i,j) +=! q(i,d) * k(j,d)
+    T(i) max=! S(i,j)
+    E(i,j) = exp(S(i,j) - T(i))
+    Z(i) +=! E(i,j)
+    P(i,d) +=! E(i,j) * v(j,d)
+    O(i,d) = P(i,d) / Z(i) }"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (SOFTMAX, ["T", "S"]),
+        (ATTENTION, ["T", "Z"]),
+        ("def f(float(M,N) X) -> (Y) { m(i) +=! X(i,j)  m(i) = m(i) / N  Y(i,j) = X(i,j) * m(i) }", ["m"]),
+        ("def f(float(N) X) -> (Y) { s +=! X(i) * X(i)  Y(i) = X(i) * s }", []),  # without dimensions: a parameter to read back
+        ("def f(float(N) X, float(K) W) -> (Y) { S(i) +=! X(i + k) * W(k)  Y(i) = tanh(S(i)) }", []),
+        ("def f(float(M,N) X) -> (Y) { k(i) +=! X(i,j) > 0.0 ? 1 : 0  Y(i,j) = X(i,j) * float(k(i)) }", []),  # integers
+    ],
+    ids=["softmax", "attention", "written again", "one number", "a window", "integers"],
+)
+def test_statistics(text: str, expected: list[str]) -> None:
+    (definition,) = read(text)
+    assert statistics(definition) == expected
+
+
+def test_a_def_that_returns_them() -> None:
+    (definition,) = read(SOFTMAX)
+    (made,) = read(returning(definition, ["T", "S"]))
+    assert (made.name, made.returns) == ("f_forward", ("Y", "T", "S"))
+    assert [s.value for s in made.statements] == [s.value for s in definition.statements]
+
+
+def test_what_the_adjoint_then_computes() -> None:
+    (definition,) = read(ATTENTION)
+    plain, saving = differentiate(definition), differentiate(definition, saved=["T", "Z"])
+    assert {"T", "Z"} <= {*saving.reads} and not {"T", "Z"} & {*plain.reads}
+    assert "T(i) max=!" in plain.text and "T(i) max=!" not in saving.text
