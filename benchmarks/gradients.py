@@ -1,0 +1,148 @@
+"""Gradients of defs beside PyTorch's own: ``python benchmarks/gradients.py [NAMES...]``.
+
+Each row is the backward of one call, of float32 arguments on the CPU: the derived adjoint's time against that of PyTorch's backward of the
+same function, in turns, the median of three readings; only the gradients named are asked for. ``first s`` is the derivation and compilation
+of the adjoint at its first use.
+"""
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+
+HERE = Path(__file__).resolve().parent
+sys.path[:1] = [str(HERE), str(HERE / "peers"), str(HERE.parent)]
+
+import machine  # noqa: E402 - the path above comes first
+
+READING_S = 0.3
+Reference = Callable[..., torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Row:
+    """``text`` of one def with its arguments, drawn anew, its PyTorch form, and the positions of the arguments that need gradients."""
+
+    text: str
+    arguments: Callable[[], Sequence[torch.Tensor]]
+    reference: Reference
+    wrt: tuple[int, ...]
+
+
+def _convolution(stride: int, extent: int, wrt: int) -> Row:
+    inside = " && ".join(f"{stride}*{d}+{k}-1 >= 0 && {stride}*{d}+{k}-1 < {d.upper()}" for d, k in (("h", "i"), ("w", "j")))
+    value = f"({inside} ? X(n,c,{stride}*h+i-1,{stride}*w+j-1) : 0.0) * K(f,c,i,j)"
+    text = f"def f(float(N,C,H,W) X, float(F,C,A,B) K) -> (Y) {{ Y(n,f,h,w) +=! {value} where h in 0:{extent}, w in 0:{extent} }}"
+    reference = lambda x, k: F.conv2d(x, k, stride=stride, padding=1)  # noqa: E731
+    return Row(text, lambda: (torch.randn(4, 64, 28, 28), torch.randn(64, 64, 3, 3)), reference, (wrt,))
+
+
+MATMUL = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
+LOG_SOFTMAX = "def f(float(M,N) X) -> (Y) { T(m) max=! X(m,n)  S(m) +=! exp(X(m,n) - T(m))  Y(m,n) = X(m,n) - T(m) - log(S(m)) }"
+LAYER_NORM = """def f(float(M,N) X, float(N) w, float(N) b) -> (Y) {
+    m(i) +=! X(i,j)  v(i) +=! (X(i,j) - m(i) / N) * (X(i,j) - m(i) / N)
+    Y(i,j) = (X(i,j) - m(i) / N) * rsqrt(v(i) / N + 1e-5) * w(j) + b(j) }"""
+GELU = "def f(float(N) X) -> (Y) { Y(i) = 0.5 * X(i) * (1.0 + tanh(0.7978845608 * (X(i) + 0.044715 * X(i) * X(i) * X(i)))) }"
+ATTENTION = """def f(float(B,H,Q,D) q, float(B,H,K,D) k, float(B,H,K,D) v) -> (O) {
+    S(b,h,i,j) +=! q(b,h,i,d) * k(b,h,j,d)  T(b,h,i) max=! S(b,h,i,j)  E(b,h,i,j) = exp(0.125 * (S(b,h,i,j) - T(b,h,i)))
+    Z(b,h,i) +=! E(b,h,i,j)  O(b,h,i,d) +=! E(b,h,i,j) / Z(b,h,i) * v(b,h,j,d) }"""
+MAX_POOL = "def f(float(N,C,H,W) X) -> (Y) { Y(n,c,h,w) max=! X(n,c,2*h+i,2*w+j) where i in 0:3, j in 0:3, h in 0:27, w in 0:27 }"
+BAG = "def f(float(V,D) T, int64(B,L) I) -> (O) { O(b,d) +=! T(I(b,l),d) }"
+DEPTHWISE = "def f(float(N,C,H,W) X, float(C,3,3) K) -> (Y) { Y(n,c,h,w) +=! X(n,c,h+i,w+j) * K(c,i,j) }"
+CROSS_ENTROPY = """def f(float(N,C) X, int64(N) L) -> (s) {
+    T(n) max=! X(n,c)  S(n) +=! exp(X(n,c) - T(n))  s() +=! log(S(n)) + T(n) - X(n,L(n))  s() = s() / N }"""
+POINTS = "def f(float(N,C,P) X, float(F,C) K) -> (Y) { Y(n,f,p) +=! X(n,c,p) * K(f,c) }"
+
+
+def _matrices() -> Sequence[torch.Tensor]:
+    return torch.randn(512, 768), torch.randn(768, 1024)
+
+
+ROWS = {
+    "matmul by A": Row(MATMUL, _matrices, torch.matmul, (0,)),
+    "matmul by B": Row(MATMUL, _matrices, torch.matmul, (1,)),
+    "log softmax": Row(LOG_SOFTMAX, lambda: (torch.randn(4096, 1000),), lambda x: F.log_softmax(x, 1), (0,)),
+    "layer norm": Row(
+        LAYER_NORM, lambda: (torch.randn(4096, 768), torch.randn(768), torch.randn(768)), lambda x, w, b: F.layer_norm(x, (768,), w, b),
+        (0, 1, 2),
+    ),
+    "gelu": Row(GELU, lambda: (torch.randn(4_000_000),), lambda x: F.gelu(x, approximate="tanh"), (0,)),
+    "convolution by data": _convolution(1, 28, 0),
+    "convolution by weight": _convolution(1, 28, 1),
+    "stride 2 by data": _convolution(2, 14, 0),
+    "stride 2 by weight": _convolution(2, 14, 1),
+    "depthwise": Row(
+        DEPTHWISE, lambda: (torch.randn(4, 96, 56, 56), torch.randn(96, 3, 3)), lambda x, k: F.conv2d(x, k[:, None], groups=96), (0, 1)
+    ),
+    "1x1 convolution": Row(
+        POINTS, lambda: (torch.randn(4, 256, 784), torch.randn(64, 256)), lambda x, k: F.conv1d(x, k[:, :, None]), (0, 1)
+    ),
+    "attention": Row(ATTENTION, lambda: [torch.randn(2, 8, 256, 64) for _ in range(3)], F.scaled_dot_product_attention, (0, 1, 2)),
+    "max pooling": Row(MAX_POOL, lambda: (torch.randn(4, 64, 56, 56),), lambda x: F.max_pool2d(x, 3, 2), (0,)),
+    "embedding bag": Row(
+        BAG, lambda: (torch.randn(1000, 64), torch.randint(0, 1000, (64, 16))), lambda t, i: F.embedding_bag(i, t, mode="sum"), (0,)
+    ),
+    "cross entropy": Row(CROSS_ENTROPY, lambda: (torch.randn(1024, 1000), torch.randint(0, 1000, (1024,))), F.cross_entropy, (0,)),
+}  # fmt: skip
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="rows, all by default: " + ", ".join(ROWS))
+    names = parser.parse_args(argv).names or list(ROWS)
+    if unknown := [name for name in names if name not in ROWS]:
+        parser.error(f"no row {', '.join(unknown)}; there are {', '.join(ROWS)}")
+    print(f"{machine.name()}, {machine.cores()} threads, torch {torch.__version__}", flush=True)
+    print(f"{'backward of':24} {'tcjit ms':>9} {'torch ms':>9} {'ratio':>6} {'first s':>8} {'error':>8}", flush=True)
+    ratios = [_compare(name, ROWS[name]) for name in names]
+    print(f"\nratio of PyTorch's time to tcjit's: geometric mean {statistics.geometric_mean(ratios):.2f}, least {min(ratios):.2f}")
+    return 0
+
+
+def _compare(name: str, row: Row) -> float:
+    """Print a row; its ratio."""
+    import tcjit
+
+    given = [tensor.requires_grad_() if at in row.wrt else tensor for at, tensor in enumerate(row.arguments())]
+    wanted = [given[at] for at in row.wrt]
+    own, theirs = tcjit.define(row.text)["f"](*given), row.reference(*given)
+    cotangent = torch.randn_like(theirs)
+
+    def backward(result: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.autograd.grad(result, wanted, cotangent, retain_graph=True)
+
+    begin = time.perf_counter()
+    first = backward(own)
+    seconds = time.perf_counter() - begin
+    error = max(float((a - b).abs().max() / b.abs().max()) for a, b in zip(first, backward(theirs), strict=True))
+    readings = [(_median(lambda: backward(own)), _median(lambda: backward(theirs))) for _ in range(3)]
+    mine, torchs = sorted(readings, key=lambda reading: reading[1] / reading[0])[1]
+    print(f"{name:24} {mine * 1e3:9.2f} {torchs * 1e3:9.2f} {torchs / mine:6.2f} {seconds:8.2f} {error:8.1e}", flush=True)
+    return torchs / mine
+
+
+def _median(call: Callable[[], object]) -> float:
+    call()
+    readings, end = list[float](), time.perf_counter() + READING_S
+    while time.perf_counter() < end or len(readings) < 3:
+        begin = time.perf_counter()
+        call()
+        readings.append(time.perf_counter() - begin)
+    return statistics.median(readings)
+
+
+if __name__ == "__main__":
+    import os
+
+    torch.set_num_threads(machine.cores())
+    with tempfile.TemporaryDirectory(prefix="tcjit-gradients-") as folder:
+        os.environ["TCJIT_CACHE_DIR"] = folder
+        sys.exit(main())
