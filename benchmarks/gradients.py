@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -22,6 +23,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:1] = [str(HERE), str(HERE / "peers"), str(HERE.parent)]
 
 import machine  # noqa: E402 - the path above comes first
+from clock import timing  # noqa: E402
 
 READING_S = 0.3
 Reference = Callable[..., torch.Tensor]
@@ -130,13 +132,8 @@ def _compare(name: str, row: Row) -> float:
 
 
 def _median(call: Callable[[], object]) -> float:
-    call()
-    readings, end = list[float](), time.perf_counter() + READING_S
-    while time.perf_counter() < end or len(readings) < 3:
-        begin = time.perf_counter()
-        call()
-        readings.append(time.perf_counter() - begin)
-    return statistics.median(readings)
+    """Seconds of a call, the median of as many as take one reading."""
+    return statistics.median(timing.sampled(partial(timing.reading, call), 3, 100_000, READING_S))
 
 
 if __name__ == "__main__":

@@ -14,12 +14,14 @@ import tempfile
 import time
 import zlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path[:1] = [str(HERE.parent), str(HERE.parent / "peers"), str(HERE.parents[1])]
 
 import machine  # noqa: E402 - the path above comes first
+from clock import timing  # noqa: E402
 
 from generality.families import FAMILIES, numbered  # noqa: E402
 from generality.operators import Operator  # noqa: E402
@@ -81,12 +83,7 @@ def _compare(op: Operator, label: str, seed: int, trials: int, most: float) -> f
 
 def _median(call: Callable[[], object]) -> float:
     """Seconds of a call, the median of as many as take one reading."""
-    readings, end = list[float](), time.perf_counter() + READING_S
-    while time.perf_counter() < end or len(readings) < 3:
-        begin = time.perf_counter()
-        call()
-        readings.append(time.perf_counter() - begin)
-    return statistics.median(readings)
+    return statistics.median(timing.sampled(partial(timing.reading, call), 3, 100_000, READING_S))
 
 
 if __name__ == "__main__":
