@@ -39,7 +39,7 @@ def batch(definition: Def, batched: frozenset[str]) -> str:
     intended = rewrite.definition()
     text = show(intended)
     (made,) = read(text)
-    if _meaning(made) != _meaning(intended):
+    if meaning(made) != meaning(intended):
         raise CheckError(f"{definition.name}() has no text over a batch that means the same", hint="one call for each element of the batch")
     return text
 
@@ -143,7 +143,7 @@ def _index_arithmetic(s: Statement) -> Iterator[Expr]:
                 yield from node.subscripts
 
 
-def _meaning(definition: Def) -> tuple[object, ...]:
+def meaning(definition: Def) -> tuple[object, ...]:
     """What must be the same once the text is read, in whatever form bounds and constants then are."""
     statements = []
     for s in definition.statements:

@@ -30,7 +30,8 @@ def saving_adjoint(
         return None
     if used != saved:
         made = differentiate(forward, wrt, values=integers, saved=used)
-    return returning(forward, used), used, made
+    text = returning(forward, used)
+    return (text, used, made) if text else None
 
 
 def derived_tangent(text: str, name: str, integers: Mapping[str, int]) -> TangentDef:

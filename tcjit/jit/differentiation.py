@@ -2,8 +2,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import index
 from typing import Any, Protocol
 
 from tcjit.errors import ArgumentError, CheckError
@@ -97,9 +99,14 @@ class Tangent:
 
 
 def integers(signature: Signature, args: Sequence[Any]) -> Integers:
-    """The numbers of the integer scalars among arguments, which the derived text of an adjoint has written out."""
-    scalars = ((p, value) for p, value in zip(signature.params, args) if not p.dims and DTYPES[p.dtype].is_integer)
-    return tuple((param.name, int(value)) for param, value in scalars)
+    """The numbers of the integer scalars among arguments, which the derived text of an adjoint has written out; what is none is left to
+    the checks of the call."""
+    numbers = []
+    for param, value in zip(signature.params, args):
+        if not param.dims and DTYPES[param.dtype].is_integer:
+            with suppress(TypeError):
+                numbers.append((param.name, index(value)))
+    return tuple(numbers)
 
 
 def adjoint_of(function: Differentiable, wrt: frozenset[str], numbers: Integers) -> Adjoint:

@@ -5,6 +5,7 @@ Modules: jit.derivative
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -62,6 +63,21 @@ def test_integer_scalars_are_numbers_of_the_text(tc: Any, stride: int) -> None:
     expected = grad(torch.nn.functional.conv1d(x, w, stride=stride), (x, w), cotangent)
     torch.testing.assert_close(grad(conv(x, w, stride), (x, w), cotangent), expected)
     assert gradgradcheck(lambda x, w: conv(x, w, stride), (x, w))
+
+
+def test_what_is_no_integer_is_refused_as_ever(tc: Any) -> None:
+    conv = tcjit.define(STRIDED, target=tc.cube.target).conv
+    for wrong in (None, "2", 2.5, drawn(2)):
+        assert_refused(partial(conv, drawn(2, 3, 11), drawn(4, 3, 3), wrong), tcjit.ArgumentError, "s")
+
+
+def test_statistics_that_no_text_returns_are_computed_again(tc: Any) -> None:
+    """Literals alone are float32: a text that returned them as they are here would round them."""
+    text = "def f(double(M,N) X) -> (Y) { c(i) +=! double(X(i,j) > 0.0 ? 0.1 : 0.3)  Y(i,j) = X(i,j) * X(i,j) * c(i) }"
+    f, x = tcjit.define(text, target=tc.cube.target).f, drawn(3, 5)
+    scale = torch.where(x > 0, 0.1, 0.3).double().sum(1, keepdim=True)
+    torch.testing.assert_close(grad(f(x).sum(), x)[0], 2 * x * scale, rtol=1e-6, atol=0)
+    assert gradgradcheck(f, x)
 
 
 def test_frozen_inputs_cost_nothing(tc: Any) -> None:

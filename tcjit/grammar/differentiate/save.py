@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tcjit.errors import CheckError
 from tcjit.grammar.ast import Access, Def, Index, Statement
+from tcjit.grammar.batch import meaning
 from tcjit.grammar.differentiate.simplify import is_float
+from tcjit.grammar.front import read
 from tcjit.grammar.printer import show
 from tcjit.grammar.walk import walk
 
@@ -37,9 +40,15 @@ def _indices(subscripts: Sequence[object]) -> set[str] | None:
 
 
 def returning(definition: Def, names: Sequence[str]) -> str:
-    """The text of an inferred def that returns temporaries, too, behind its own results: ``<name>_forward``."""
+    """The text of an inferred def that returns temporaries, too, behind its own results: ``<name>_forward``. Empty where no text says the
+    same, as where literals alone make a value that is wider than they are."""
     results = [definition.tensor(name) for name in definition.returns] + [replace(definition.tensor(name), role="output") for name in names]
     rest = [t for t in definition.tensors if t.name not in names and t.role != "output"]
     tensors = (*(t for t in rest if t.role == "input"), *results, *(t for t in rest if t.role == "temporary"))
-    returns = (*definition.returns, *names)
-    return show(replace(definition, name=f"{definition.name}_forward", returns=returns, tensors=tensors))
+    intended = replace(definition, name=f"{definition.name}_forward", returns=(*definition.returns, *names), tensors=tensors)
+    text = show(intended)
+    try:
+        (made,) = read(text)
+    except CheckError:
+        return ""
+    return text if meaning(made) == meaning(intended) else ""

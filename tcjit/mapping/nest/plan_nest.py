@@ -68,23 +68,24 @@ def plan_nests(
     plans = []
     for s in statements:
         estimated = s.estimated()
-        alike = _alike(estimated), leaf, register_tile, kept
+        alike = _alike(estimated, kept), leaf, register_tile
         plan = known.get(alike) or plan_nest(estimated, core, leaf, register_tile, kept)
         known[alike] = plan
         plans.append(replace(plan, operands=operands(s, plan.nest.leaf.lane)[0]))
     return plans
 
 
-def _alike(s: FlatStatement) -> object:
+def _alike(s: FlatStatement, kept: frozenset[Expr]) -> object:
     """What a plan depends on: neither what tensors are called, nor where accesses begin, nor the points inside the ranges of dimensions."""
     names = {tensor: str(number) for number, tensor in enumerate(dict.fromkeys(flat.tensor for flat in s.accesses))}
 
     def named(expr: Expr) -> Expr:
-        return with_accesses(expr, lambda access: replace(access, tensor=names[access.tensor]))
+        return with_accesses(expr, lambda access: replace(access, tensor=names.get(access.tensor, access.tensor)))
 
     reads = tuple((named(access), flat.elements, frozenset(flat.form.items())) for access, flat in s.reads.items())
     results = s.operator, frozenset(s.write.form.items()), bool(s.epilogue), s.in_memory, frozenset(s.fewest.items())
-    return s.dims, s.terms, s.shared, tuple(map(s.range, s.dims)), s.is_box, s.joint_conditions, results, named(s.body), reads
+    domain = s.dims, s.terms, s.shared, tuple(map(s.range, s.dims)), s.is_box, s.joint_conditions
+    return domain, results, named(s.body), reads, frozenset(map(named, kept))
 
 
 def plan_nest(

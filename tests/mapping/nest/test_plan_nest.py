@@ -130,6 +130,16 @@ def test_names_of_tensors_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None
     assert [operand.flats[0].tensor for operand in alone[1].operands] == ["D", "E"]
 
 
+def test_names_matter_to_what_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [f"def f(float(M,K) A, float(M,K) B) -> (C) {{ C(m) +=! {one}(m,k) * {other}(m,k) }}" for one, other in ("AB", "BA")]
+    parts = [flat(text, {"A": (40, 50), "B": (40, 50)}) for text in texts]
+    planned: list[FlatStatement] = []
+    monkeypatch.setattr(plan_nest_module, "plan_nest", lambda s, *rest: planned.append(s) or plan_nest(s, *rest))
+    kept = frozenset(access for access in parts[0].reads if access.tensor == "A")
+    plan_nests(parts, CORE, {}, kept=kept)
+    assert planned == parts
+
+
 def test_no_plan() -> None:
     s = statement("matmul")
     with pytest.raises(MappingError, match="S has no register tile"):
