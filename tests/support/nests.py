@@ -14,8 +14,10 @@ from tcjit.mapping.extract import extract
 from tcjit.mapping.isl import context
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.nest.affine_statement import affine_statement
+from tcjit.mapping.nest.cost import core_of
 from tcjit.mapping.nest.nest import Nest
 from tcjit.mapping.nest.restrict import restrict
+from tcjit.mapping.nest.shift_dims import shift_dims
 from tcjit.mapping.nest.statement import AffineStatement, FlatAccess, FlatStatement, Place
 from tcjit.mapping.nest.tile import PointCheck, Tiles
 from tcjit.mapping.options import Options
@@ -26,6 +28,37 @@ from tcjit.mapping.passes.widen import widen
 DIM = isl.dim_type
 Shapes = Mapping[str, tuple[int, ...]]
 Point = tuple[int, ...]
+
+MATMUL = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
+TURNED = "def f(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) }"
+PROGRAMS: dict[str, tuple[str, Shapes]] = {
+    "matmul": (MATMUL, {"A": (100, 60), "B": (60, 90)}),
+    "large": (MATMUL, {"A": (512, 2000), "B": (2000, 1000)}),
+    "small": (MATMUL, {"A": (3, 5), "B": (5, 2)}),
+    "turned": (TURNED, {"A": (100, 60), "B": (90, 60)}),
+    "batched": ("def f(float(B,M,K) X, float(B,K,N) Y) -> (C) { C(b,m,n) +=! X(b,m,k) * Y(b,k,n) }", {"X": (4, 30, 20), "Y": (4, 20, 50)}),
+    "vector": ("def f(float(M,K) A, float(K) x) -> (y) { y(m) +=! A(m,k) * x(k) }", {"A": (100, 60), "x": (60,)}),
+    "convolution": (
+        "def f(float(N,C,H,W) X, float(F,C,I,J) G) -> (O) { O(n,f,h,w) +=! X(n,c,h+i,w+j) * G(f,c,i,j) }",
+        {"X": (2, 8, 12, 20), "G": (16, 8, 3, 3)},
+    ),
+    "depthwise": (
+        "def f(float(N,C,H,W) X, float(C,I,J) G) -> (O) { O(n,c,h,w) +=! X(n,c,h+i,w+j) * G(c,i,j) }",
+        {"X": (2, 8, 12, 20), "G": (8, 3, 3)},
+    ),
+    "pooling": (
+        "def f(float(N,C,H,W) X) -> (O) { O(n,c,h,w) max=! X(n,c,2*h+i,2*w+j) where i in 0:3, j in 0:3, h in 0:5, w in 0:9 }",
+        {"X": (2, 8, 12, 20)},
+    ),
+    "min-plus": ("def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) min=! A(m,k) + B(k,n) }", {"A": (100, 60), "B": (60, 90)}),
+    "distance": ("def f(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! fabs(A(m,k) - B(n,k)) }", {"A": (100, 60), "B": (90, 60)}),
+    "triangular": (
+        "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! (k <= m ? A(m,k) * B(k,n) : 0.0) }",
+        {"A": (60, 60), "B": (60, 90)},
+    ),
+}  # fmt: skip
+
+CORE = core_of(AVX512, 16, 4)
 
 
 def assignments(text: str, shapes: Shapes, pad: bool = False, layouts: Mapping[str, str] | None = None) -> Assignments:
@@ -138,3 +171,8 @@ def stored(s: FlatStatement, nest: Nest, width: int, tiles: Tiles) -> Counter[tu
         own = digits[: len(tiles.own)]
         found.update((own, at) for at in whole if all(holds(check, s.outputs, at) for check in tiles.edges))
     return found
+
+
+def statement(name: str) -> FlatStatement:
+    """That of one of the programs, with dimensions that start at 0."""
+    return shift_dims(flat(*PROGRAMS[name]))

@@ -1,69 +1,29 @@
-"""Plans: nests that fit their statements and the registers, operands, copies, and what a cost is an estimate of.
+"""Plans: nests that fit their statements and the registers, blocks of terms, and copies.
 
-Modules: mapping.nest.cost mapping.nest.operands mapping.nest.stage_operands mapping.nest.vector_forms
+Modules: mapping.nest.stage_operands
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
-from math import prod
+from dataclasses import replace
 
 import pytest
 from support.mapping import AVX512
-from support.nests import Shapes, assignments, flat, restricted, tiled
+from support.nests import CORE, MATMUL, PROGRAMS, TURNED, Shapes, assignments, flat, restricted, statement, tiled
 
 from tcjit.errors import MappingError
 from tcjit.grammar.printer import show
 from tcjit.mapping.assignment import Assignment, Temporaries
-from tcjit.mapping.costs import Costs
 from tcjit.mapping.machine import BASELINE, Machine
 from tcjit.mapping.nest import plan_nest as plan_nest_module
-from tcjit.mapping.nest.cost import Core, Estimate, Shape, TileCosts, core_of, instructions
+from tcjit.mapping.nest.cost import core_of
 from tcjit.mapping.nest.nest import Leaf, Loop, Prefetch
-from tcjit.mapping.nest.operands import operands
 from tcjit.mapping.nest.plan_nest import Plan, plan_nest, plan_nests
 from tcjit.mapping.nest.shift_dims import shift_dims
 from tcjit.mapping.nest.split_residues import split_residues
 from tcjit.mapping.nest.stage_operands import stage_operands
 from tcjit.mapping.nest.statement import FlatStatement
 from tcjit.mapping.nest.tile import tile, verify_tiles
-from tcjit.mapping.nest.vector_forms import has_lane_form, has_vector_form
-
-MATMUL = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
-TURNED = "def f(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) }"
-PROGRAMS: dict[str, tuple[str, Shapes]] = {
-    "matmul": (MATMUL, {"A": (100, 60), "B": (60, 90)}),
-    "large": (MATMUL, {"A": (512, 2000), "B": (2000, 1000)}),
-    "small": (MATMUL, {"A": (3, 5), "B": (5, 2)}),
-    "turned": (TURNED, {"A": (100, 60), "B": (90, 60)}),
-    "batched": ("def f(float(B,M,K) X, float(B,K,N) Y) -> (C) { C(b,m,n) +=! X(b,m,k) * Y(b,k,n) }", {"X": (4, 30, 20), "Y": (4, 20, 50)}),
-    "vector": ("def f(float(M,K) A, float(K) x) -> (y) { y(m) +=! A(m,k) * x(k) }", {"A": (100, 60), "x": (60,)}),
-    "convolution": (
-        "def f(float(N,C,H,W) X, float(F,C,I,J) G) -> (O) { O(n,f,h,w) +=! X(n,c,h+i,w+j) * G(f,c,i,j) }",
-        {"X": (2, 8, 12, 20), "G": (16, 8, 3, 3)},
-    ),
-    "depthwise": (
-        "def f(float(N,C,H,W) X, float(C,I,J) G) -> (O) { O(n,c,h,w) +=! X(n,c,h+i,w+j) * G(c,i,j) }",
-        {"X": (2, 8, 12, 20), "G": (8, 3, 3)},
-    ),
-    "pooling": (
-        "def f(float(N,C,H,W) X) -> (O) { O(n,c,h,w) max=! X(n,c,2*h+i,2*w+j) where i in 0:3, j in 0:3, h in 0:5, w in 0:9 }",
-        {"X": (2, 8, 12, 20)},
-    ),
-    "min-plus": ("def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) min=! A(m,k) + B(k,n) }", {"A": (100, 60), "B": (60, 90)}),
-    "distance": ("def f(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! fabs(A(m,k) - B(n,k)) }", {"A": (100, 60), "B": (90, 60)}),
-    "triangular": (
-        "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! (k <= m ? A(m,k) * B(k,n) : 0.0) }",
-        {"A": (60, 60), "B": (60, 90)},
-    ),
-}  # fmt: skip
-
-
-CORE = core_of(AVX512, 16, 4)
-
-
-def statement(name: str) -> FlatStatement:
-    return shift_dims(flat(*PROGRAMS[name]))
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -274,220 +234,6 @@ def test_blocks_leave_minima_and_integers_alone() -> None:
     assert [loop.dim for loop in plan_nest(least, CORE).nest.loops].count("k") == 1
     whole = flat("def f(int32(M,K) A, int32(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }", {"A": (64, 1024), "B": (1024, 64)})
     assert [loop.dim for loop in plan_nest(whole, CORE).nest.loops].count("k") == 1
-
-
-# ------------------------------------------------------------ cost
-
-
-def test_a_core_of_a_machine() -> None:
-    core = core_of(Machine(32, 16, 6, 1 << 16, 1 << 21), 4, 8)
-    assert (core.lanes, core.element, core.registers, core.l1, core.l2, core.ways) == (4, 8, 16, 1 << 16, 1 << 21, 16)
-
-
-def test_the_default_core() -> None:
-    """Plans of fixed machines, and so the golden kernels, rest on these."""
-    times = {"multiply_add": 1.0, "latency": 4.0, "load": 1.0, "gather": 16.0, "scatter": 48.0, "copy": 0.3, "transpose": 1.2}
-    more = {"beyond": 1.0, "l2_line": 2.5, "branch": 12.0, "region": 9000.0, "l3_byte": 1 / 12, "memory_byte": 0.3}
-    sizes = {"lanes": 16, "element": 4, "registers": 32, "l1": 1 << 15, "l2": 1 << 20, "last": 1 << 24, "ways": 8, "page": 4096, "tlb": 64}
-    assert asdict(CORE) == {**times, **more, **sizes}
-
-
-def test_a_core_has_the_costs_of_its_machine() -> None:
-    costs = Costs(fma_latency=5.0, fma_rate=2.0, vector_load=0.5, l2_load=32.0, l3_load=8.0, gather=12.0, scatter=2.0)
-    core = core_of(replace(AVX512, costs=replace(costs, copy=0.25, transpose=0.5, branch_miss=20.0, page=1 << 14, tlb=96)), 16, 4)
-    assert (core.latency, core.multiply_add, core.load, core.l2_line, core.beyond) == (5.0, 0.5, 0.5, 2.0, 1.5)
-    assert (core.gather, core.scatter, core.copy, core.transpose, core.branch) == (12.0, 32.0, 0.25, 0.5, 20.0)
-    assert (core.page, core.tlb, core.ways) == (1 << 14, 96, 2)
-
-
-def test_plans_follow_costs() -> None:
-    """Where multiply-adds take long to finish, more of them are under way."""
-
-    def accumulators(latency: float) -> int:
-        core = core_of(replace(AVX512, costs=Costs(fma_latency=latency, vector_load=0.01)), 16, 4)
-        leaf = plan_nest(shift_dims(flat(MATMUL, {"A": (6, 300), "B": (300, 64)})), core).nest.leaf
-        return leaf.vectors * prod(count for _, count in leaf.rows)
-
-    assert accumulators(1.0) < 20 <= accumulators(20.0)
-
-
-def estimate(s: FlatStatement, shape: Shape, core: Core) -> Estimate | None:
-    return TileCosts(s, shape.lane, shape.window, *operands(s, shape.lane), core).estimate(shape)
-
-
-@pytest.mark.parametrize(
-    ("vectors", "rows", "registers", "fits"),
-    [(2, 14, 32, True), (2, 14, 30, False), (2, 12, 32, True), (4, 4, 16, False), (3, 4, 16, True), (1, 14, 16, True)],
-)
-def test_what_registers_hold(vectors: int, rows: int, registers: int, fits: bool) -> None:
-    s = statement("matmul")
-    cost = estimate(s, Shape("n", vectors, "m", rows, (), ("k",)), replace(CORE, registers=registers))
-    assert (cost is not None) == fits == (vectors * rows + vectors + 1 <= registers)
-
-
-@pytest.mark.parametrize(("columns", "registers", "fits"), [(5, 31, True), (5, 30, False), (2, 16, True)])
-def test_what_registers_hold_of_rows_along_two_dimensions(columns: int, registers: int, fits: bool) -> None:
-    """Accumulators, the values of a point of the rows, which all columns are multiplied by, and these."""
-    shape = Shape("k", 1, "m", 5, (), ("k",), "n", columns)
-    assert (estimate(statement("turned"), shape, replace(CORE, registers=registers)) is not None) == fits
-
-
-def test_lanes_in_terms_have_rows_along_both_operands() -> None:
-    """Each load is used several times, and no operand is copied for it."""
-    s = shift_dims(flat(TURNED, {"A": (30, 2000), "B": (40, 2000)}))
-    plan = plan_nest(s, CORE)
-    assert plan.nest.leaf.lane == "k" and {dim for dim, _ in plan.nest.leaf.rows} == {"m", "n"} and not plan.estimate.staged
-    verify_tiles(s, tile(s, plan.nest, CORE.lanes))
-    alone = [estimate(s, Shape("k", 1, "n", rows, (), ("k",)), CORE) for rows in (4, 8, 14)]
-    assert all(cost is not None and cost.cycles > plan.estimate.cycles for cost in alone)
-
-
-def test_vectors_that_lie_in_two_lines_take_two_loads() -> None:
-    costs = []
-    for terms in (2000, 2001):
-        cost = estimate(shift_dims(flat(TURNED, {"A": (30, terms), "B": (40, terms)})), Shape("k", 1, "n", 8, (), ("k",)), CORE)
-        assert cost is not None
-        costs.append(cost.cycles)
-    assert costs[1] > 1.3 * costs[0]
-
-
-def test_rows_that_other_rows_read_from_the_second_cache() -> None:
-    """What stays with the rows of a tile is in the first cache; what comes by them is not, if that cache does not hold all of it."""
-    costs = []
-    for others in (4, 64):
-        s = shift_dims(flat(TURNED, {"A": (others, 1920), "B": (64, 1920)}))
-        cost = estimate(s, Shape("k", 1, "n", 2, (), ("k",)), replace(CORE, l1=1 << 16))
-        assert cost is not None
-        costs.append(cost.cycles / others)
-    assert costs[1] > 1.1 * costs[0]
-
-
-@pytest.mark.parametrize(("step", "copied"), [(1024, True), (1000, True), (500, False)])
-def test_rows_further_apart_than_prefetchers_follow_are_copied(step: int, copied: bool) -> None:
-    s = shift_dims(flat(MATMUL, {"A": (128, 1024), "B": (1024, step)}))
-    cost = estimate(s, Shape("m", 2, "n", 4, (), ("k",)), replace(CORE, l2=1 << 18))
-    assert cost is not None
-    assert any("B" in show(operands(s, "m")[0][number].value) for number in cost.staged) == copied
-
-
-def test_text_of_a_window_has_an_end() -> None:
-    s = statement("convolution")
-    window = Shape("w", 1, "f", 14, ("i", "j"), ("c",))
-    assert estimate(s, window, CORE) is not None
-    long = replace(window, vectors=2, rows=14, window=("c", "i", "j"), terms=())
-    assert estimate(s, long, replace(CORE, registers=64)) is None
-
-
-def test_more_work_costs_more() -> None:
-    costs = []
-    for size in (64, 128, 256):
-        s = flat(MATMUL, {"A": (size, size), "B": (size, size)})
-        cost = estimate(s, Shape("n", 2, "m", 8, (), ("k",)), CORE)
-        assert cost is not None
-        costs.append(cost.cycles)
-    assert 6 < costs[1] / costs[0] < 10 and 6 < costs[2] / costs[1] < 10
-
-
-@pytest.mark.parametrize(("extra", "crowded"), [(0, True), (1, False)])
-def test_results_whose_lines_meet_in_few_sets_cost_what_they_take(extra: int, crowded: bool) -> None:
-    """Lanes a multiple of 64 KB apart: each of their lines leaves the cache before its neighbours are written."""
-    text = "def f(float(K,N) A, float(K,M) B, float(Z) Q) -> (C) { C(n,m) +=! A(k,n) * B(k,m) where m in 0:16384 }"
-    s = flat(text, {"A": (24, 384), "B": (24, 16384 + extra), "Q": (1,)})
-    s = replace(s, write=replace(s.write, form={"n": 16384 + 16 * extra, "m": 1}))
-    wide, narrow = (estimate(s, Shape("n", vectors, "m", 4, (), ("k",)), replace(CORE, l2=1 << 20)) for vectors in (6, 1))
-    assert wide is not None and narrow is not None
-    assert (wide.cycles > 1.5 * narrow.cycles) == crowded
-
-
-@pytest.mark.parametrize(("step", "again"), [(1 << 16, True), ((1 << 16) + 64, False)])
-def test_an_operand_whose_lines_leave_the_cache_between_tiles_is_copied_or_read_again(step: int, again: bool) -> None:
-    text = "def f(float(K,N) X, float(D,K) U) -> (C) { C(d,n) +=! X(k,n) * U(d,k) }"
-    s = flat(text, {"X": (48, 1 << 14), "U": (24, 48)})
-    read = next(access for access in s.reads if access.tensor == "X")
-    s = replace(s, reads={**s.reads, read: replace(s.reads[read], form={"k": step // 4, "n": 1})})
-    operand, body = operands(s, "n")
-    costs = TileCosts(s, "n", (), operand, body, replace(CORE, l2=1 << 20))
-    conflict_misses = [use.conflict_misses(Shape("n", 1, "d", 8, (), ("k",))) for use in costs.uses if use.moves]
-    assert (conflict_misses[0] > 0) == again
-
-
-def test_rows_of_a_whole_line_where_neighbours_lie_along_them() -> None:
-    text = "def f(float(A,F,E) X, float(D,F) U) -> (O) { O(e,d,a) +=! X(a,f,e) * U(d,f) }"
-    s = flat(text, {"X": (4096, 48, 64), "U": (3, 48)})
-    assert any(rows == 16 for rows, _ in plan_nest_module.register_tiles(s, CORE))
-
-
-def test_instructions() -> None:
-    def count(name: str) -> float:
-        s = statement(name)
-        return instructions(s.body, s.operator)
-
-    assert count("matmul") == 1 and count("min-plus") == 4 and count("pooling") == 3 and count("distance") == 3
-
-
-# ------------------------------------------------------------ operands
-
-
-def test_operands_scalars_first() -> None:
-    s = statement("matmul")
-    found, body = operands(s, "n")
-    assert [operand.flats[0].tensor for operand in found] == ["A", "B"] and show(body) == "@0 * @1"
-    found, body = operands(s, "m")
-    assert [operand.flats[0].tensor for operand in found] == ["B", "A"] and show(body) == "@1 * @0"
-    assert found[0].dims == {"k", "n"} and found[0].stride("k") == 90 and found[0].single is not None
-
-
-def test_factors_that_move_alike_are_one_operand() -> None:
-    text = "def f(float(B,I) X, float(B,J) Y, float(I,J,O) W) -> (Z) { Z(b,o) +=! X(b,i) * Y(b,j) * W(i,j,o) }"
-    s = flat(text, {"X": (8, 5), "Y": (8, 6), "W": (5, 6, 20)})
-    found, body = operands(s, "o")
-    assert [show(operand.value) for operand in found] == ["X(b, i) * Y(b, j)", "W(i, j, o)"] and show(body) == "@0 * @1"
-    assert found[0].single is None and found[0].dims == {"b", "i", "j"} and found[0].stride("i") == 1
-    smaller = replace(s, operator="max=")
-    assert len(operands(smaller, "o")[0]) == 3, "only sums of products are regrouped"
-
-
-def test_one_element_read_twice_is_one_operand() -> None:
-    s = flat("def f(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! (A(m,k) - B(n,k)) * (A(m,k) - B(n,k)) }", {"A": (8, 5), "B": (9, 5)})
-    found, body = operands(s, "n")
-    assert len(found) == 2 and show(body) == "(@0 - @1) * (@0 - @1)"
-
-
-@pytest.mark.parametrize(
-    ("value", "known"),
-    [
-        ("A(i,k) * B(i,k) / 2.0 - 1.0", True),
-        ("min(A(i,k), -B(i,k)) + max(A(i,k), 1.0)", True),
-        ("relu(fabs(A(i,k)))", True),
-        ("(A(i,k) < B(i,k) || A(i,k) >= 1.0 && B(i,k) != 0.0 ? A(i,k) : B(i,k))", True),
-        ("exp(A(i,k))", False),
-        ("fmax(A(i,k), B(i,k))", True),
-        ("A(i,k) * float(k)", False),
-        ("(k < 2 ? A(i,k) : B(i,k))", False),
-        ("(!(A(i,k) < 1.0) ? A(i,k) : B(i,k))", False),
-        ("A(i,k) * float(N)", False),
-        ("float(int32(A(i,k)))", False),
-    ],
-)
-def test_what_has_a_form_over_vectors(value: str, known: bool) -> None:
-    text = f"def f(float(N,K) A, float(N,K) B) -> (O) {{ O(i) +=! {value} where k in 0:K, i in 0:N }}"
-    (a,) = assignments(text, {"A": (4, 5), "B": (4, 5)}).assignments
-    assert has_vector_form(a.value) == known
-
-
-@pytest.mark.parametrize(
-    ("value", "known"),
-    [
-        ("exp(A(i,k)) / B(i,k)", True),
-        ("fmod(A(i,k), B(i,k))", True),
-        ("A(i,k) * float(k)", False),
-        ("exp(float(int32(A(i,k)) / 3))", False),
-    ],
-)
-def test_what_lanes_can_evaluate(value: str, known: bool) -> None:
-    text = f"def f(float(N,K) A, float(N,K) B) -> (O) {{ O(i) +=! {value} where k in 0:K, i in 0:N }}"
-    (a,) = assignments(text, {"A": (4, 5), "B": (4, 5)}).assignments
-    assert has_lane_form(a.value) == known and not has_vector_form(a.value)
 
 
 # ------------------------------------------------------------ copies
