@@ -145,7 +145,7 @@ def _derived_adjoint(function: Differentiable, wrt: frozenset[str], numbers: Int
     if found is not None:
         text, saved, other = found
         adjoint = Adjoint(function.derived(other.text, other.definition.name), other.cotangents, other.gradients)
-        saving = Saving(function.derived(text, f"{signature.name}_forward"), tuple(saved), adjoint)
+        saving = Saving(function.derived(text, signature.name), tuple(saved), adjoint)
     return Adjoint(function.derived(made.text, made.definition.name), made.cotangents, made.gradients, saving=saving)
 
 

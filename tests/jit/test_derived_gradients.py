@@ -71,6 +71,10 @@ def test_what_is_no_integer_is_refused_as_ever(tc: Any) -> None:
         assert_refused(partial(conv, drawn(2, 3, 11), drawn(4, 3, 3), wrong), tcjit.ArgumentError, "s")
 
 
+def test_errors_name_the_def_that_was_called(tc: Any) -> None:
+    assert_refused(lambda: tc.softmax(drawn(3, 5).to(torch.complex128)), tcjit.ArgumentError, "argument 1 of softmax()")
+
+
 def test_statistics_that_no_text_returns_are_computed_again(tc: Any) -> None:
     """Literals alone are float32: a text that returned them as they are here would round them."""
     text = "def f(double(M,N) X) -> (Y) { c(i) +=! double(X(i,j) > 0.0 ? 0.1 : 0.3)  Y(i,j) = X(i,j) * X(i,j) * c(i) }"

@@ -40,12 +40,12 @@ def _indices(subscripts: Sequence[object]) -> set[str] | None:
 
 
 def returning(definition: Def, names: Sequence[str]) -> str:
-    """The text of an inferred def that returns temporaries, too, behind its own results: ``<name>_forward``. Empty where no text says the
-    same, as where literals alone make a value that is wider than they are."""
+    """The text of an inferred def that returns temporaries, too, behind its own results, under its own name, which errors name. Empty
+    where no text says the same, as where literals alone make a value that is wider than they are."""
     results = [definition.tensor(name) for name in definition.returns] + [replace(definition.tensor(name), role="output") for name in names]
     rest = [t for t in definition.tensors if t.name not in names and t.role != "output"]
     tensors = (*(t for t in rest if t.role == "input"), *results, *(t for t in rest if t.role == "temporary"))
-    intended = replace(definition, name=f"{definition.name}_forward", returns=(*definition.returns, *names), tensors=tensors)
+    intended = replace(definition, returns=(*definition.returns, *names), tensors=tensors)
     text = show(intended)
     try:
         (made,) = read(text)

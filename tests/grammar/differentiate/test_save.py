@@ -39,7 +39,7 @@ def test_statistics(text: str, expected: list[str]) -> None:
 def test_a_def_that_returns_them() -> None:
     (definition,) = read(SOFTMAX)
     (made,) = read(returning(definition, ["T", "S"]))
-    assert (made.name, made.returns) == ("f_forward", ("Y", "T", "S"))
+    assert (made.name, made.returns) == ("f", ("Y", "T", "S"))
     assert [s.value for s in made.statements] == [s.value for s in definition.statements]
 
 
