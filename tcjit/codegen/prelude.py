@@ -47,6 +47,12 @@ TC_INLINE void tc_store_line(void *to, const void *from) {
 #endif
 }
 
+/* the same where the place is that of a line */
+TC_INLINE void tc_store_vector(void *to, const void *from) {
+  if ((uintptr_t)to % 64 == 0) tc_store_line(to, from);
+  else __builtin_memcpy(to, from, 64);
+}
+
 TC_INLINE void tc_finish_stores(void) {
 #if defined(__SSE__)
   __builtin_ia32_sfence();

@@ -18,9 +18,11 @@ from tcjit.codegen.half_vectors import HALF
 from tcjit.codegen.lanes import LaneEmitter
 from tcjit.codegen.loops import For, RowLoops, Run, nest, runs, substitute
 from tcjit.codegen.profile import trips
+from tcjit.codegen.streaming import LINE
 from tcjit.codegen.tile_vectors import across, combined, declarations, halved, narrow_declarations, narrow_name, suffix, vector_type
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access
+from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.linear import Linear
 from tcjit.mapping.reduction import identity
 from tcjit.mapping.scop import ScopStatement
@@ -75,7 +77,8 @@ class _RowPassWriter:
         self.around, self.lanes = loops[:-1], loops[-1]
         self.scop = emitter.mapped.scop
         self.statements = [(run, self.scop.statement(run.statement)) for run in runs((node,))]
-        self.reductions = [(run, s) for run, s in self.statements if s.operator != "="]
+        self.reductions = [(run, s) for run, s in self.statements if s.operator != "=" and not s.reduces_rows]
+        self.reduced = {s.name for _, s in self.reductions}
         self.unit = self.lanes_together()
         self.whole = not self.around and self.lanes.trips is not None and self.lanes.trips <= AT_HAND * self.unit
 
@@ -187,13 +190,14 @@ class _Step:
         self.known: dict[Key, Values] = {}  # what is read, and was not written in this step before
         self.loads: dict[Key, tuple[Run, Access]] = {}  # of these, what is not at hand
         self.results: dict[str, Values] = {}  # by statement: its elements, or terms
+        self.goes_on: dict[str, Values] = {}  # the elements that reductions over the rows add to
         self.at_hand: set[str] = set()  # the reductions whose terms are elements in arrays
 
     def declare(self) -> None:
         """The arrays of the step."""
         row_pass, written = self.row_pass, dict[Key, Values]()
         for run, s in row_pass.statements:
-            for access, _ in guarded_accesses(s.value):
+            for access in self.reads(s):
                 key = self.key(access, run)
                 if key is None or key in self.known or any(tensor == access.tensor for tensor, _ in written):
                     continue
@@ -202,15 +206,22 @@ class _Step:
                 else:
                     dtype = row_pass.declared(row_pass.dtype(access.tensor))
                     self.known[key], self.loads[key] = self.arrays(vtype(dtype)), (run, access)
-            own = s.value.dtype if s.operator != "=" else row_pass.dtype(s.tensor)
-            dtype = row_pass.declared(own)
-            element = self.key(s.value, run) if isinstance(s.value, Access) and s.operator != "=" else None
+            if s.reduces_rows and (target := self.key(s.element, run)) is not None:
+                self.goes_on[s.name] = self.known[target]
+            reduced = s.name in row_pass.reduced
+            dtype = row_pass.declared(s.value.dtype if reduced else row_pass.dtype(s.tensor))
+            element = self.key(s.value, run) if isinstance(s.value, Access) and reduced else None
             given = written.get(element, self.known.get(element)) if element is not None else None
             self.results[s.name] = given or self.arrays(vtype(dtype))
             if given is not None:
                 self.at_hand.add(s.name)
-            if s.operator == "=" and (target := self.key(s.element, run)) is not None:
+            if not reduced and (target := self.key(s.element, run)) is not None:
                 written[target] = self.results[s.name]
+
+    @staticmethod
+    def reads(s: ScopStatement) -> list[Access]:
+        """What a statement reads, the element that a reduction over the rows goes on with among it."""
+        return [*(access for access, _ in guarded_accesses(s.value)), *([s.element] if s.reduces_rows else [])]
 
     def arrays(self, kind: str) -> Values:
         names = tuple(f"tc_x{next(self.row_pass.row.numbers)}" for _ in range(self.vectors))
@@ -235,7 +246,7 @@ class _Step:
         if row_pass.whole:
             row_pass.row.found |= self.known
             for run, s in row_pass.statements:
-                if s.operator == "=":
+                if s.name not in row_pass.reduced:
                     kept = {key: values for key, values in row_pass.row.found.items() if key[0] != s.tensor}
                     key = self.key(s.element, run)
                     row_pass.row.found = kept | ({key: self.results[s.name]} if key is not None else {})
@@ -245,17 +256,17 @@ class _Step:
         start = self.first + v * self.row_pass.unit
         for key, (run, access) in self.loads.items():
             self.load(self.known[key][v], self.moved(run, start), access, v)
-        known, lanes = dict(self.known), list[tuple[Run, ScopStatement]]()
-        for run, s in self.row_pass.statements:
+        row_pass, known, lanes = self.row_pass, dict(self.known), list[tuple[Run, ScopStatement]]()
+        for run, s in row_pass.statements:
             for access, _ in guarded_accesses(s.value):
                 place = self.key(access, run)
                 if place is not None and place in known:
                     self.emitter.hoisted[id(access)] = [f"{known[place][v]}[{LANE}]"]
             if s.name not in self.at_hand:
                 lanes.append((self.moved(run, start + Linear.of(LANE)), s))
-            if s.operator != "=":
+            if s.name in row_pass.reduced:
                 continue
-            if self.row_pass.dtype(s.tensor) == HALF:  # gcc has no vectors for the rounding of one
+            if row_pass.dtype(s.tensor) == HALF:  # gcc has no vectors for the rounding of one
                 self.lane_loop(lanes, v)
                 self.round(self.results[s.name][v])
                 lanes = []
@@ -263,8 +274,8 @@ class _Step:
                 known[target] = self.results[s.name]
         self.lane_loop(lanes, v)
         number = 0
-        for run, s in self.row_pass.statements:
-            if s.operator != "=":
+        for run, s in row_pass.statements:
+            if s.name in row_pass.reduced:
                 self.accumulate(number, s, v)
                 number += 1
             else:
@@ -282,7 +293,9 @@ class _Step:
                 place, stored = f"{self.results[s.name][v]}[{LANE}]", self.row_pass.dtype(s.tensor)
                 with emitter.repeated_calls(run):
                     value = emitter.value(s.value, run)
-                    if s.operator != "=":
+                    if s.name in self.goes_on:
+                        value = printer.combine(s.operator, s.value.dtype, f"{self.goes_on[s.name][v]}[{LANE}]", value)
+                    if s.name in self.row_pass.reduced:
                         emitter.write(f"{place} = {value};")
                     elif stored in HALVES:
                         exact = printer.unrounded(stored, value)
@@ -325,12 +338,19 @@ class _Step:
         function = f"store_{narrow_name(dtype)}" if dtype != wide else "store"
         for first, at, mask in self.pieces(wide, v):
             target, value = f"{place} + {first}" if first else place, f"{call('load', wide)}({array} + {first})"
-            if not mask:
+            if not mask and self.is_line(wide) and s.name in self.emitter.nontemporal:
+                self.emitter.streams += 1
+                self.emitter.write(f"{self.emitter.printer.helper('tc_store_vector')}({target}, {array} + {first});", stores=True)
+            elif not mask:
                 self.emitter.write(f"{call(function, wide)}({target}, {value});", stores=True)
             elif dtype == wide:
                 self.emitter.write(f"{call('store_masked', wide)}({target}, {value}, {mask});", stores=True)
             else:
                 self.part(f"{call(function, wide)}(tc_b, {value});", target, at * self.row_pass.width(wide))
+
+    def is_line(self, dtype: str) -> bool:
+        """Whether a C vector has as many bytes as a line of a cache."""
+        return self.row_pass.width(dtype) * DTYPES[dtype].bytes == LINE
 
     def part(self, narrowing: str, target: str, at: int) -> None:
         """The halves that count of a C vector, which a line leaves in ``tc_b``."""

@@ -177,6 +177,10 @@ class Function:
         if wrt and is_plain and out is None and all(type(value) in tensors.TYPES for value in args if isinstance(value, torch.Tensor)):
             return self._record(unchecked, lambda values, other: (other or self).apply(values, unchecked), *args)  # which checks them
         is_deferred = wrt or not is_plain or not all(map(tensors.readable, args))
+        if not is_deferred and self._has_lifted(args):
+            result = self._call(tuple(map(_number, args)), out, unchecked)
+            if result is not NotImplemented:
+                return result
         bound = arguments.check(signature, args, self._asked, deferred=self._lifted if is_deferred else ())
         target = targets.resolve(self.target, bound.devices)
         outs = arguments.outputs(signature, out, bound, kernel.extents(signature, bound), target)
@@ -433,6 +437,11 @@ class Function:
             ):
                 return binary
         return None
+
+
+def _number(value: Any) -> Any:
+    """The number in a tensor without dimensions; anything else as it is."""
+    return value.item() if isinstance(value, torch.Tensor) and not value.dim() and tensors.plain(value) else value
 
 
 def _check_bool(unchecked: Any) -> None:

@@ -52,6 +52,11 @@ class Assignment(StatementForm):
         return {access.tensor for access in self.reads}
 
     @property
+    def start_constraints(self) -> tuple[str, ...]:
+        """Those of the results, where they are chunks of rows; others concern terms."""
+        return self.constraints if self.outer is not None and self.outer.columns and not self.reduces_rows else ()
+
+    @property
     def tensors_read(self) -> set[str]:
         """The tensors that value, subscripts and start read."""
         exprs = (self.value, *self.subscripts, *([self.start] if self.start is not None else []))

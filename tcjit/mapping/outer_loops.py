@@ -11,9 +11,11 @@ from tcjit.grammar.ast import Expr
 class OuterLoops:
     """``dims`` of a statement, outermost first, over which the statements with the same ``number`` have their loops in common.
 
-    ``row``: where these are overlapped blocks of rows, the row that an instance of the statement computes.
+    ``row``: where these are overlapped blocks of rows, the row that an instance of the statement computes. ``columns``: whether they are
+    chunks of rows, over which some of the statements reduce.
     """
 
     number: int
     dims: tuple[str, ...]
     row: Expr | None = None
+    columns: bool = False

@@ -34,6 +34,7 @@ from tcjit.mapping.passes.eliminate_indices import eliminate_indices
 from tcjit.mapping.passes.expand_operands import expand_operands
 from tcjit.mapping.passes.factor_contractions import factor_contractions
 from tcjit.mapping.passes.fuse import fuse, fused_groups
+from tcjit.mapping.passes.fuse_column_reductions import fuse_column_reductions
 from tcjit.mapping.passes.fuse_outer_loops import fuse_outer_loops, settle_outer_loops
 from tcjit.mapping.passes.hoist_invariants import hoist_invariants
 from tcjit.mapping.passes.map_to_blocks import map_to_blocks
@@ -150,6 +151,7 @@ def build_scop(
     if nests and options.fusion != "minimal" and not program.dynamic:
         assignments = proved(fuse_outer_loops, assignments, target)
         assignments = proved(overlap_tiles, assignments, target)
+        assignments = proved(fuse_column_reductions, assignments, target)
     if nests:
         assignments = step(tile_reductions, assignments, options, target, prove != "none")
     if pack and isinstance(target, Machine):  # on a GPU shared memory does the rest

@@ -10,7 +10,7 @@ from math import prod
 import islpy as isl
 
 from tcjit.grammar.affine import affine, condition, guarded_accesses, isl_name
-from tcjit.grammar.ast import Access, Expr, Program
+from tcjit.grammar.ast import Access, Expr, Index, Program
 from tcjit.grammar.walk import with_accesses
 from tcjit.mapping.isl import union_map, union_set
 from tcjit.mapping.nest.tiled_statement import KINDS, Kind, TiledStatement
@@ -50,6 +50,11 @@ class StatementForm:
     def element(self) -> Access:
         """What it writes, as a read of it."""
         return Access(self.tensor, self.subscripts, dtype=self.value.dtype)
+
+    @property
+    def reduces_rows(self) -> bool:
+        """Whether it reduces the rows of which it shares chunks with others, into a partial result of each chunk."""
+        return self.outer is not None and self.outer.columns and self.subscripts[:1] == (Index(self.outer.dims[0], dtype="int64"),)
 
 
 @dataclass(frozen=True)

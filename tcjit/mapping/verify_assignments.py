@@ -67,6 +67,7 @@ class _Replacement(Instances):
             "expand_operands": self.stored,
             "transpose_operands": self.stored,
             "fuse_outer_loops": self.blocked,
+            "fuse_column_reductions": self.under_chunks,
             "overlap_tiles": lambda old, new: self.tiles.wrong(old, new),
         }
 
@@ -80,7 +81,7 @@ class _Replacement(Instances):
         """An assignment of the start to every result, also to one without terms, then the update."""
         expected = [replace(old, start=None)]
         if old.start is not None:
-            expected.insert(0, replace(_results(old), operator="=", value=old.start, start=None))
+            expected.insert(0, replace(_results(old), operator="=", value=old.start, start=None, constraints=old.start_constraints))
         left = list(new)
         for assignment in expected:
             if left[:1] == [assignment]:
@@ -141,21 +142,37 @@ class _Replacement(Instances):
             return "it shares loops that it does not have"
         a = replace(new[0], outer=None)
         ranges = {name: (lower, upper) for name, lower, upper in old.bounds}
-        bounds, values = list(a.bounds), {}
+        bounds, values, constraints = list(a.bounds), {}, list(a.constraints)
         for blocks, inner in zip(a.bounds, a.bounds[1:]):
             (outer, first, count), (dim, least, size) = blocks, inner
             if outer in ranges:
                 continue
-            if first or least or ranges.get(dim) != (0, count * size):
+            lower, extent = ranges.get(dim, (0, 0))
+            if first or least or lower or extent > count * size:
                 return "blocks do not have the points of the dimension"
+            if extent < count * size:
+                ended = f"{size} * {isl_name(outer)} + {isl_name(dim)} < {extent}"
+                if ended not in constraints:
+                    return "the last block does not end where the dimension does"
+                constraints.remove(ended)
             values[dim] = total([(size, index(outer)), (1, index(dim))])
-            bounds[bounds.index(inner)] = (dim, 0, count * size)
+            bounds[bounds.index(inner)] = (dim, 0, extent)
             bounds.remove(blocks)
         subscripts = tuple(with_indices(sub, values) for sub in old.subscripts)
         start = None if old.start is None else with_indices(old.start, values)
-        same = replace(a, bounds=tuple(bounds), subscripts=old.subscripts, value=old.value, start=old.start) == old
+        whole = replace(a, bounds=tuple(bounds), constraints=tuple(constraints))
+        same = replace(whole, subscripts=old.subscripts, value=old.value, start=old.start) == old
         same = same and (a.subscripts, a.value, a.start) == (subscripts, with_indices(old.value, values), start)
         return "" if same else "more than blocks of dimensions changed"
+
+    def under_chunks(self, old: Assignment, new: Sequence[Assignment]) -> str:
+        """Chunks of rows as outer loops: of what runs row by row, or of a reduction over the rows, with partial results."""
+        if len(new) == 1:
+            return self.blocked(old, new)
+        accumulate, *rest = new
+        if accumulate.outer is None or accumulate.outer.dims != accumulate.dims[:1]:
+            return "the loop over chunks is not shared"
+        return self.chunked(old, [replace(accumulate, outer=None), *rest])
 
     def widened(self, old: Assignment, new: Sequence[Assignment]) -> str:
         """The reduction in a temporary of a wider type, whose results are converted once."""

@@ -42,7 +42,7 @@ MAX_DYNAMIC_RATIO = 4  # by how much the values of a dynamic size differ at most
 
 
 @dataclass(frozen=True)
-class _Chunks:
+class Chunks:
     """``count`` chunks of ``size`` values of one dimension of a reduction, the last perhaps shorter."""
 
     dim: str
@@ -143,7 +143,7 @@ def _estimated_step(storage: Storage, access: Access, dim: str, before: Assignme
     return sum(step * form[0].get(dim, 0) for form, step in zip(found, storage.estimated_strides) if form is not None)
 
 
-def _chunks(a: Assignment, asked: int, target: Machine | Device, terms: Bounds) -> _Chunks:
+def _chunks(a: Assignment, asked: int, target: Machine | Device, terms: Bounds) -> Chunks:
     """About as many as asked for of one of the ``terms``, the outermost one first."""
     dim, lower, upper = max(terms, key=lambda bound: bound[2] - bound[1])
     innermost = len(terms) > 1 and dim == terms[-1][0]  # parts of rows would be short runs
@@ -155,12 +155,17 @@ def _chunks(a: Assignment, asked: int, target: Machine | Device, terms: Bounds) 
         size = -(-extent // min(extent, asked * MAX_DYNAMIC_RATIO))
     else:  # equal ones, if a number near the one that was asked for gives such: they need no guard
         near = range(asked, min(2 * asked, asked + NEAR))
-        count = next((count for count in near if extent % count == 0), asked)
+        count = equal_chunks(extent, asked)
         if isinstance(target, Machine) and extent >= asked * LONG and _reuses(a):  # and vectors of what caches hold lie in one line
             near = range(max(asked - asked // 4, asked - NEAR), near.stop)
             count = min((each for each in near if extent % (each * line) == 0), key=lambda each: abs(each - asked), default=count)
         size = -(-extent // count)
-    return _Chunks(dim, lower, upper, size, -(-(upper - lower) // size))
+    return Chunks(dim, lower, upper, size, -(-(upper - lower) // size))
+
+
+def equal_chunks(extent: int, asked: int) -> int:
+    """How many chunks: near the number asked for, equal ones if there are such."""
+    return next((count for count in range(asked, min(2 * asked, asked + NEAR)) if extent % count == 0), asked)
 
 
 def in_chunks(a: Assignment, asked: int, temporaries: Temporaries, before: Assignments, target: Machine | Device) -> list[Assignment]:
@@ -168,6 +173,12 @@ def in_chunks(a: Assignment, asked: int, temporaries: Temporaries, before: Assig
     block would have to have all parts of a result otherwise."""
     on_gpu = isinstance(target, Device)
     chunks = _chunks(a, asked, target, a.terms if on_gpu else _outermost_first(a, temporaries, before))
+    return partial_results(a, chunks, temporaries, before, apart=on_gpu)
+
+
+def partial_results(a: Assignment, chunks: Chunks, temporaries: Temporaries, before: Assignments, *, apart: bool) -> list[Assignment]:
+    """The reduction into a partial result of each chunk, the start of the results, and the reduction that combines them; ``apart``: these
+    share outer loops with nothing else."""
     dim, lower, extent, size = chunks.dim, chunks.lower, chunks.upper - chunks.lower, chunks.size
     result = temporaries.tensors[a.tensor]
     chunk = fresh("chunk", {bound[0] for bound in a.bounds} | set(temporaries.tensors))
@@ -187,14 +198,14 @@ def in_chunks(a: Assignment, asked: int, temporaries: Temporaries, before: Assig
     counted = (chunk, 0, chunks.count)
     results, value = a.results, with_index(a.value, dim, moved)
     accumulate = Assignment(
-        part.name, subscripts, a.operator, value, (counted, *results, *inside), a.source, a.reduction, short, on_gpu,
+        part.name, subscripts, a.operator, value, (counted, *results, *inside), a.source, a.reduction, short, apart,
         # an untouched element of a partial result (left indices that cover a part of the tensor) is never read
         start=identity(a.operator, result.dtype), dynamic=dynamic,
     )  # fmt: skip
     combined = Access(part.name, subscripts, dtype=result.dtype)
     start = [] if a.start is None else [Assignment(result.name, a.subscripts, "=", a.start, results, a.source, dynamic=dynamic)]
     bounds = (*results, counted)
-    combine = Assignment(result.name, a.subscripts, a.operator, combined, bounds, a.source, (chunk,), (), on_gpu, dynamic=dynamic)
+    combine = Assignment(result.name, a.subscripts, a.operator, combined, bounds, a.source, (chunk,), (), apart, dynamic=dynamic)
     return [accumulate, *start, combine]
 
 

@@ -55,17 +55,23 @@ def _under(a: Assignment, number: int, loops: Sequence[tuple[str, int]]) -> Assi
 
 
 def settle_outer_loops(before: Assignments) -> Assignments:
-    """The program with what stands between assignments that share loops, and does not share them, before all of those; where it has to
-    stay, as a copy of what they compute does, or none of them has a nest, they share nothing."""
+    """The program with what stands between assignments that share loops, and does not share them, before all of those, or, as
+    what combines their partial results, behind them; where it has to stay, as a copy of what they compute does, or none of them has a nest
+    or such results, they share nothing."""
     program = list(before.assignments)
     for number in dict.fromkeys(a.outer.number for a in program if a.outer):
         shares = [a.outer is not None and a.outer.number == number for a in program]
         first, last = shares.index(True), len(shares) - shares[::-1].index(True)
         own = [a for a, fits in zip(program[first:last], shares[first:last], strict=True) if fits]
         others = [a for a, fits in zip(program[first:last], shares[first:last], strict=True) if not fits]
-        tiled = any(a.tiled or a.outer and a.outer.row for a in own)
-        if tiled and _may_precede(others, program[first:last]):
-            program[first:last] = [*others, *own]
+        tiled = any(a.tiled or a.outer and (a.outer.row or a.outer.columns) for a in own)
+        ahead, behind = list[Assignment](), list[Assignment]()
+        for a in others:
+            (ahead if _may_precede([*ahead, a], program[first:last]) else behind).append(a)
+        rest = [a for a in program[first:last] if not any(a is other for other in ahead)]
+        columns = any(a.outer and a.outer.columns for a in own)
+        if tiled and (not behind or columns and _may_precede(own, rest)):
+            program[first:last] = [*ahead, *own, *behind]
         else:
             program[first:last] = [replace(a, outer=None) if fits else a for a, fits in zip(program[first:last], shares[first:last])]
     return replace(before, assignments=tuple(program), replaced=())

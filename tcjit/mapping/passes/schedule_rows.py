@@ -6,12 +6,13 @@ pass computes for each point is at hand, in registers or in the nearest cache, f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import islpy as isl
 
 from tcjit.grammar.affine import isl_name
+from tcjit.grammar.arithmetic import index, total
 from tcjit.grammar.ast import Access, Binary, Expr, Index
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.walk import rebuild, walk
@@ -19,8 +20,8 @@ from tcjit.mapping.machine import Machine
 from tcjit.mapping.marks import Parallel, RowPass, Tile, TileLoops
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.parallelise import cost_of_point, worth_threads
-from tcjit.mapping.scop import Scop, ScopStatement
-from tcjit.mapping.strides import accesses, stride
+from tcjit.mapping.scop import Scop, ScopStatement, StatementForm
+from tcjit.mapping.strides import accesses, affine_form, stride
 from tcjit.mapping.tree import filters, insert_band, insert_mark, insert_sequence
 
 # types whose values vectors hold, converted as they are loaded and stored where they are halves
@@ -42,7 +43,8 @@ class Part:
 @dataclass(frozen=True)
 class RowGroup:
     """Consecutive statements over the same ``rows``: some once for each, others for every point of its ``columns``, of which the last
-    runs along memory. ``dims`` has, for each statement, its dimensions in that order; ``parts`` follow one another in a row."""
+    runs along memory; reductions over either. ``dims`` has, for each statement, its dimensions in that order; ``parts`` follow one another
+    in a row."""
 
     statements: tuple[ScopStatement, ...]
     rows: tuple[str, ...]
@@ -62,14 +64,16 @@ def row_groups(scop: Scop, statements: Sequence[ScopStatement], machine: Machine
     found: list[RowGroup | tuple[ScopStatement, ...]] = []
     begin = at = 0
     while at < len(statements):
-        group = _group_around(scop, statements, begin, at) if _is_row_reduction(scop, statements[at], machine) else None
+        columns = _columns(scop, statements[at], machine)
+        group = _group_around(scop, statements, begin, at, columns) if columns else None
         if group is None:
             at += 1
             continue
-        first = statements.index(group.statements[0])
-        found += [tuple(statements[begin:first])] if first > begin else []
+        last = statements.index(group.statements[-1])
+        before = [s for s in statements[begin:last] if s not in group.statements]
+        found += [tuple(before)] if before else []
         found.append(group)
-        begin = at = first + len(group.statements)
+        begin = at = last + 1
     return [*found, tuple(statements[begin:])] if begin < len(statements) else found
 
 
@@ -96,28 +100,33 @@ def schedule_rows(scop: Scop, group: RowGroup, options: Options, counter: Iterat
     return insert_sequence(node, filters(scop, [one.statements for one in group.parts]), part).get_schedule()
 
 
-def _is_row_reduction(scop: Scop, s: ScopStatement, machine: Machine) -> bool:
-    """Whether a statement reduces neighbours in memory, enough of them for most lanes of a vector to count."""
+def _columns(scop: Scop, s: ScopStatement, machine: Machine) -> tuple[str, ...]:
+    """The dimensions of a statement that are columns, that along memory last; none where it makes no group. They are those that it reduces,
+    or, under loops over chunks of rows, those of the results of a reduction over the rows; most lanes of a vector have to have one."""
     if s.operator not in OPERATORS or not s.reduction or not _is_plain(scop, s):
-        return False
-    columns = _columns(scop, s)
-    return bool(columns) and FULL * s.extent(columns[-1]) > machine.lanes(max(4, DTYPES[s.value.dtype].bytes))  # halves are floats there
-
-
-def _columns(scop: Scop, s: ScopStatement) -> tuple[str, ...]:
-    """The dimensions of a reduction, that along memory last; none where there is no such."""
-    for lane in reversed(s.reduction):
+        return ()
+    dims = [dim for dim in s.dims if dim not in s.reduction] if s.reduces_rows else s.reduction
+    for lane in reversed(dims):
         steps = [stride(scop, access, lane) for access in accesses(s)]
-        if s.extent(lane) > 1 and 1 in steps and all(step in (0, 1) for step in steps):
-            return (*(dim for dim in s.reduction if dim != lane), lane)
+        wide = FULL * s.extent(lane) > machine.lanes(max(4, DTYPES[s.value.dtype].bytes))  # halves are floats there
+        if wide and s.extent(lane) > 1 and 1 in steps and all(step in (0, 1) for step in steps):
+            chunks = s.outer.dims if s.outer and s.reduces_rows else ()
+            return (*(dim for dim in dims if dim != lane and dim not in chunks), lane)
     return ()
 
 
 def _is_plain(scop: Scop, s: ScopStatement) -> bool:
-    """Whether vectors can evaluate a statement over the points of a row: without gathers, in types that they hold, without failing."""
-    if s.constraints or s.fuse_outer_only or any(scop.tensor(access.tensor).dtype not in TYPES for access in accesses(s)):
+    """Whether passes over rows can compute a statement. What ends the last chunk of rows concerns no column."""
+    chunked = s.outer is not None and s.outer.columns
+    return not (s.constraints and not chunked or s.fuse_outer_only) and has_row_form(s, accesses(s), lambda name: scop.tensor(name).dtype)
+
+
+def has_row_form(s: StatementForm, used: Sequence[Access], dtype: Callable[[str], str]) -> bool:
+    """Whether vectors can evaluate a statement over the points of a row: without gathers, in types that they hold, without failing.
+    ``used``: what it reads and writes; ``dtype``: that of a tensor."""
+    if any(dtype(access.tensor) not in TYPES for access in used):
         return False
-    inside = {id(part) for access in accesses(s) for sub in access.subscripts for part in walk(sub)}
+    inside = {id(part) for access in used for sub in access.subscripts for part in walk(sub)}
     for part in walk(s.value):
         if isinstance(part, Access) and any(_reads(sub) for sub in part.subscripts):
             return False
@@ -134,15 +143,14 @@ def _reads(subscript: Expr) -> bool:
     return any(isinstance(part, Access) for part in walk(subscript))
 
 
-def _group_around(scop: Scop, statements: Sequence[ScopStatement], begin: int, at: int) -> RowGroup | None:
+def _group_around(scop: Scop, statements: Sequence[ScopStatement], begin: int, at: int, columns: tuple[str, ...]) -> RowGroup | None:
     """The longest group with a reduction, of statements from ``begin`` on."""
-    columns = _columns(scop, statements[at])
     rows = tuple(dim for dim in statements[at].dims if dim not in columns)
     group = _Growing(scop, statements[at], rows, columns)
     first = at - group.grown(statements[begin:at][::-1])
     beyond = at + 1 + group.grown(statements[at + 1 :])
-    members = tuple(statements[first:beyond])
-    others = {access.tensor for s in (*statements[:first], *statements[beyond:]) for access in accesses(s)}
+    members = tuple(s for s in statements[first:beyond] if s.name in group.namings)
+    others = {access.tensor for s in statements if s.name not in group.namings for access in accesses(s)}
     if any(scop.tensor(tensor).role == "temporary" and group.has_column(tensor) for tensor in others & set(group.used)):
         return None  # loops that all of its statements share keep it in a cache
     dims = {name: tuple(_places(naming, (*rows, *columns))) for name, naming in group.namings.items()}
@@ -162,26 +170,31 @@ class _Growing:
         self.scop, self.rows, self.columns = scop, rows, columns
         self.namings: dict[str, Naming] = {s.name: {dim: dim for dim in s.dims}}
         self.ranges = {dim: s.range(dim) for dim in s.dims}
+        self.extents = {dim: s.extent(dim) for dim in s.dims}
         self.used: dict[str, set[tuple[Expr, ...]]] = {}
         self.written: set[str] = set()
         self.add(s, self.namings[s.name])
 
     def add(self, s: ScopStatement, naming: Naming) -> None:
         for access in accesses(s):
-            self.used.setdefault(access.tensor, set()).add(_renamed(access, naming))
+            self.used.setdefault(access.tensor, set()).add(self.renamed(access, naming))
         self.namings[s.name] = naming
         self.written.add(s.tensor)
 
     def grown(self, statements: Sequence[ScopStatement]) -> int:
         """How many of some statements have joined the group, in their order; one may owe its place to the next ones, as the value that a
-        reduction starts from does."""
-        count, waiting = 0, list[ScopStatement]()
+        reduction starts from does. What a reduction over the rows starts from precedes all of them."""
+        count, waiting, passed = 0, list[ScopStatement](), 0
+        sums = self.sums(*statements)
         for s in statements:
             before = dict(self.namings), {tensor: set(found) for tensor, found in self.used.items()}, set(self.written)
             if self.joined(s) and all(map(self.joined, reversed(waiting))):
-                count, waiting = count + len(waiting) + 1, []
+                count, waiting, passed = count + passed + len(waiting) + 1, [], 0
                 continue
             self.namings, self.used, self.written = before
+            if not waiting and s.operator == "=" and s.tensor in sums and not [*s.reads()]:
+                passed += 1
+                continue
             waiting.append(s)
             if len(waiting) > MOST_WAITING:
                 break
@@ -202,13 +215,23 @@ class _Growing:
         for access in accesses(s):
             for subscripts in self.used.get(access.tensor, ()):
                 naming: dict[str, str] = {}
-                pairs = zip(access.subscripts, subscripts, strict=True)
-                alike = all(isinstance(own, Index) and isinstance(other, Index) or own == other for own, other in pairs)
-                for own, other in zip(access.subscripts, subscripts, strict=True) if alike else ():
-                    if isinstance(own, Index) and isinstance(other, Index):
-                        alike = alike and naming.setdefault(own.name, other.name) == other.name
+                alike = True
+                for own, other in zip(access.subscripts, subscripts, strict=True):
+                    for dim, named in self.pairs(own, other):
+                        alike = alike and naming.setdefault(dim, named) == named
                 if alike and len(set(naming.values())) == len(naming) and set(naming) == set(s.dims):
                     yield naming
+
+    def pairs(self, own: Expr, other: Expr) -> list[tuple[str, str]]:
+        """The dimensions that stand for one another in two subscripts, those with the same factor; ("", ..) where there are none such."""
+        left, right = affine_form(own, self.scop.values), affine_form(other, self.scop.values)
+        if left is None or right is None or left[1] != right[1]:
+            return [] if own == other else [("", "")]
+        mine, others = left[0], right[0]
+        named = {factor: name for name, factor in others.items()}
+        if sorted(mine.values()) != sorted(others.values()) or len(named) < len(others):
+            return [("", "")]
+        return [(name, named[factor]) for name, factor in mine.items()]
 
     def fits(self, s: ScopStatement, naming: Naming) -> bool:
         """Whether a statement runs once for each row, or for each of its points, with what the group passes on in the same places."""
@@ -216,16 +239,26 @@ class _Growing:
         reduced = {naming[dim] for dim in s.reduction}
         if dims not in (set(self.rows), {*self.rows, *self.columns}) or any(self.ranges[naming[dim]] != s.range(dim) for dim in s.dims):
             return False
-        if reduced and reduced != set(self.columns) or s.operator != "=" and (s.operator not in OPERATORS or not reduced):
+        if s.reduces_rows:
+            if reduced & set(self.columns) or s.tensor in self.used or s.operator not in OPERATORS:
+                return False
+        elif reduced and reduced != set(self.columns) or s.operator != "=" and (s.operator not in OPERATORS or not reduced):
             return False
         found = {tensor: set(subscripts) for tensor, subscripts in self.used.items()}
         for access in accesses(s):
-            found.setdefault(access.tensor, set()).add(_renamed(access, naming))
-        passed = {tensor: subscripts for tensor, subscripts in found.items() if tensor in self.written | {s.tensor}}
+            found.setdefault(access.tensor, set()).add(self.renamed(access, naming))
+        passed = {tensor: subscripts for tensor, subscripts in found.items() if tensor in (self.written | {s.tensor}) - self.sums(s)}
         if any(len(subscripts) > 1 or not self.one_place(*subscripts) for subscripts in passed.values()):
+            return False
+        if any(access.tensor in self.sums() for access in accesses(s)):
             return False
         lane = [own for own, named in naming.items() if named == self.columns[-1]]
         return all(stride(self.scop, access, own) in (0, 1) for own in lane for access in accesses(s))
+
+    def sums(self, *more: ScopStatement) -> set[str]:
+        """What the group's reductions over rows write, and some statements."""
+        members = [*map(self.scop.statement, self.namings), *more]
+        return {s.tensor for s in members if s.reduces_rows}
 
     def over_columns(self, s: ScopStatement) -> bool:
         """Whether a statement runs for every point of a row."""
@@ -238,18 +271,36 @@ class _Growing:
 
     def one_place(self, subscripts: tuple[Expr, ...]) -> bool:
         """Whether an element is that of one row, or of one point in it."""
-        named = {sub.name for sub in subscripts if isinstance(sub, Index)}
-        plain = all(isinstance(sub, Index) or not any(isinstance(part, Index) for part in walk(sub)) for sub in subscripts)
-        return plain and named in (set(self.rows), {*self.rows, *self.columns})
+        named: set[str] = set()
+        for sub in subscripts:
+            form = affine_form(sub, self.scop.values)
+            names = {part.name for part in walk(sub) if isinstance(part, Index)}
+            if names and (form is None or named & names or not self.is_numeral(form[0])):
+                return False
+            named |= names
+        return named in (set(self.rows), {*self.rows, *self.columns})
 
+    def is_numeral(self, factors: Mapping[str, int]) -> bool:
+        """Whether a sum of dimensions is another number at each of their points: they are its digits."""
+        reach = 0
+        for factor, extent in sorted((factor, self.extents[name]) for name, factor in factors.items()):
+            if factor <= reach:
+                return False
+            reach += factor * (extent - 1)
+        return True
 
-def _renamed(access: Access, naming: Naming) -> tuple[Expr, ...]:
-    """Subscripts in the dimensions of a group."""
+    def renamed(self, access: Access, naming: Naming) -> tuple[Expr, ...]:
+        """Subscripts in the dimensions of the group."""
 
-    def renamed(expr: Expr) -> Expr:
-        return Index(naming[expr.name], dtype="int64") if isinstance(expr, Index) else rebuild(expr, renamed)
+        def renamed(expr: Expr) -> Expr:
+            return index(naming[expr.name]) if isinstance(expr, Index) else rebuild(expr, renamed)
 
-    return tuple(map(renamed, access.subscripts))
+        def summed(sub: Expr) -> Expr:
+            form = affine_form(sub, self.scop.values)
+            terms = sorted((factor, name) for name, factor in form[0].items()) if form else []
+            return total([(factor, index(name)) for factor, name in terms], form[1]) if form and len(terms) > 1 else sub
+
+        return tuple(summed(renamed(sub)) for sub in access.subscripts)
 
 
 def _parts(statements: Sequence[ScopStatement], group: _Growing) -> tuple[Part, ...]:

@@ -13,7 +13,8 @@ def split_initialisation(before: Assignments) -> Assignments:
     def visit(a: Assignment, _: Temporaries) -> list[Assignment]:
         parts = [replace(a, start=None)]
         if a.start is not None:
-            parts.insert(0, replace(a, operator="=", value=a.start, bounds=a.results, reduction=(), start=None, constraints=()))
+            started = replace(a, operator="=", value=a.start, bounds=a.results, reduction=(), start=None, constraints=a.start_constraints)
+            parts.insert(0, started)
         return [part for part in parts if not part.empty]
 
     return rewrite(before, visit)

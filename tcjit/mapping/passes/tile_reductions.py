@@ -47,6 +47,7 @@ from tcjit.mapping.verify_assignments import verify_assignments
 
 ELEMENT_BYTES = {"float32": 4, "float64": 8, "int32": 4}
 MANY_CHUNKS = 128  # partial results of one result that are worth lanes
+NEAR_SHARE = 2  # of the nearest cache, in parts: what stays there while rows pass
 OPERATORS = ("+=", "*=", "min=", "max=")
 EXTREMA = ("min=", "max=")
 
@@ -66,9 +67,12 @@ def tile_reductions(before: Assignments, options: Options, machine: Machine, pro
             return [replace(a, fused=True, outer=a.outer if within else None)]
         if (single := _of_single_terms(a)) is not None:
             return [single]
+        if a.outer and a.outer.columns:
+            return [replace(a, untiled="runs row by row")]
         shared = [(other, a.inputs & (other.inputs | {other.tensor})) for other in _beside(program, number)]
         alone = not any(names and _walk_alike(other, names, temporaries.tensors, before.values) for other, names in shared)
-        tiling = _ReductionTiling(f"T{number}", a, Epilogue(), alone, setting)
+        by_rows = any(_runs_by_rows(other, names, temporaries.tensors, before.values) for other, names in shared)
+        tiling = _ReductionTiling(f"T{number}", a, Epilogue(), alone, by_rows, setting)
         if a.operator in EXTREMA and a.value.dtype in NARROW["float32"]:
             try:
                 with temporaries.attempt():
@@ -138,6 +142,7 @@ class _ReductionTiling:
     a: Assignment
     epilogue: Epilogue
     alone: bool  # no other assignment reads or writes what it reads: sharing loops with others would save no memory traffic
+    by_rows: bool  # others run over the rows of what it reads, too
     setting: _Setting
 
     def tiled_in_single(self, temporaries: Temporaries) -> list[Assignment]:
@@ -311,6 +316,11 @@ class _ReductionTiling:
         element, machine = ELEMENT_BYTES[self.a.value.dtype], self.setting.machine
         return core_of(machine, self.setting.options.vector_width or machine.lanes(element), element)
 
+    @property
+    def near_elements(self) -> int:
+        """Those that stay in the nearest cache while rows pass."""
+        return self.setting.machine.near_bytes // ELEMENT_BYTES[self.a.value.dtype] // NEAR_SHARE
+
     def refuse_others(self, tensors: Mapping[str, Storage]) -> None:
         a = self.a
         if not a.reduction or a.empty or a.operator not in OPERATORS:
@@ -344,7 +354,7 @@ class _ReductionTiling:
         statements = [_simplified(with_epilogue(part.flat(), epilogue, tensors, program)) for part, _ in parts]
         if not all(s.writes_once for s in statements):
             raise MappingError("several results are written to one element")
-        if restricted is whole and not self.alone and not any(map(_reuses, statements)):
+        if restricted is whole and not self.alone and not any(_reuses(s, self.near_elements * self.by_rows) for s in statements):
             raise _NoNestError("every operand is used once, by others too")
         return _Rewritten(whole, restricted, parts, statements, complete)
 
@@ -390,6 +400,13 @@ def _walk_alike(other: Assignment, names: set[str], tensors: Mapping[str, Storag
     return any(stride_in(tensors[access.tensor], access.subscripts, near[0], values) in (0, 1, None) for access in reads)
 
 
+def _runs_by_rows(other: Assignment, names: set[str], tensors: Mapping[str, Storage], values: Mapping[str, int]) -> bool:
+    """Whether an assignment reads elements of tensors one row after the other, each for one result or all of a row for one."""
+    reads = [access for access in other.reads if access.tensor in names]
+    steps = [(dim, stride_in(tensors[access.tensor], access.subscripts, dim, values)) for access in reads for dim in other.dims]
+    return any(step == 1 and (not other.reduction or dim in other.reduction) for dim, step in steps)
+
+
 def _in_order(a: Assignment, order: Sequence[int], temporaries: Temporaries) -> Assignment:
     """The assignment to a temporary whose axes are those of its result in another order."""
     result = temporaries.tensors[a.tensor]
@@ -420,10 +437,13 @@ def _rounds(value: Expr) -> bool:
     return any(part.dtype in narrow and not isinstance(part, Access) for part in walk(value))
 
 
-def _reuses(s: FlatStatement) -> bool:
-    """Whether an element is read for several results: an operand does not move with one, or a term moves it like a result does."""
-    reads = s.reads.values()
-    if any(dim not in flat.dims for flat in reads for dim in s.outputs):
+def _reuses(s: FlatStatement, near: int) -> bool:
+    """Whether an element is read for several results: an operand does not move with one, or a term moves it like a result does. What is
+    beside the rows of a matrix that are summed, and is among the ``near`` elements that stay in a cache, does not count."""
+    reads = list(s.reads.values())
+    rows = any(set(flat.dims) == set(s.dims) and any(flat.stride(dim) == 1 for dim in s.terms) for flat in reads)
+    far = [flat for flat in reads if not rows or prod(map(s.extent, flat.dims)) > near]
+    if any(dim not in flat.dims for flat in far for dim in s.outputs):
         return True
     return any(_overlap(s, flat.estimated().form) for flat in reads)
 
