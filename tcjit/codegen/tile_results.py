@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
+from tcjit.codegen.strided_vectors import SHUFFLED
 from tcjit.codegen.tile_text import TileText, braces
 from tcjit.codegen.tile_vectors import rows_together
 from tcjit.mapping.nest.statement import FlatAccess
@@ -62,6 +63,8 @@ class TileResults:
             text = f"{total} = {self.tile.combined(self.tile.moved(step, place, mask), total)}"
         elif step == "1":
             text = self.tile.masked("store", [place, total], mask)
+        elif step in map(str, SHUFFLED):
+            text = f"{self.tile.call(f'spread{step}')}({place}, {total}, {mask or f'TC_ALL{self.tile.ending}'})"
         else:
             text = f"{self.tile.call('scatter')}({place}, {step}, {total}, {mask or f'TC_ALL{self.tile.ending}'})"
         return f"{self.tile.guard(tests)}{text};"

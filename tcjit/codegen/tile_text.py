@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, product
 
-from tcjit.codegen.tile_vectors import SHUFFLED, across, combined, element_type, narrow_name, narrow_type, suffix, vector_type
+from tcjit.codegen.strided_vectors import SHUFFLED
+from tcjit.codegen.tile_vectors import across, combined, element_type, narrow_name, narrow_type, suffix, vector_type
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Select, Unary
 from tcjit.grammar.walk import walk

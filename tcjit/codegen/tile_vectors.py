@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
+from tcjit.codegen import strided_vectors
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.nest.vector_forms import STORED_TOGETHER
 
@@ -186,31 +187,6 @@ TC_TILE void tc_scatter_rows$N($E *p, int64_t step, const $V *r, tc_mask$N m) {
 $PLACES}
 """
 
-_EVERY = """
-TC_TILE $V tc_every$S$N(const $E *p) {
-  $V r = tc_load$N(p);
-$SHUFFLES  return r;
-}
-"""
-
-_EVERY_PLAIN = """
-TC_TILE $V tc_every$S$N(const $E *p) { return tc_strided$N(p, $S); }
-"""
-
-# lanes that count follow one another: what lies between their elements may be read
-_EVERY_MASKED = """
-TC_TILE $V tc_every$S_masked$N(const $E *p, tc_mask$N m) {
-  if (!m) return ($V){0};
-  const uint64_t read = ((2ull << $S * (31 - __builtin_clz(m))) - 1) & -(1ull << $S * __builtin_ctz(m));
-  $V r = tc_load_masked$N(p, tc_opaque$N((tc_mask$N)read));
-$SHUFFLES  return r;
-}
-"""
-
-_EVERY_MASKED_PLAIN = """
-TC_TILE $V tc_every$S_masked$N(const $E *p, tc_mask$N m) { return tc_strided_masked$N(p, $S, m); }
-"""
-
 _ACROSS = """
 TC_TILE $E tc_across_$O$N($V v) {
 $TREE  return v[0];
@@ -295,7 +271,6 @@ $ROUNDING}
 """
 _ROUNDING = "  for (int l = 0; l < $W; ++l) p[l] = tc_float_to_half(v[l]);\n"
 
-SHUFFLED = (2, 3, 4)  # steps between lanes that whole vectors are loaded and shuffled for
 TILE_INLINE = "#define TC_TILE static inline __attribute__((always_inline))"
 FLOOR_QUOTIENT = "TC_TILE int64_t tc_floor_quotient(int64_t a, int64_t b) { return a / b - (a % b < 0); }  /* for b > 0 */"
 # clang has no shuffle by a variable; gcc warns of vectors wider than those of its target, which these functions never pass
@@ -369,19 +344,15 @@ def _filled(text: str, dtype: str, width: int, **more: str) -> str:
 def declarations(dtype: str, width: int) -> list[str]:
     """Types and functions, to stand at the top of a file in this order."""
     ending = suffix(dtype, width)
-
-    def every(text: str, masked: bool = False) -> list[str]:
-        return [text.replace("$SHUFFLES", _shuffles(step, width, masked)).replace("$S", str(step)) for step in SHUFFLED]
-
     own_forms, extrema, plain_extrema = ([_INTEGERS], [], []) if dtype == "int32" else ([_FABS], [_EXTREMA], [_EXTREMA_PLAIN])
     head, numbers = _filled(_TYPES, dtype, width).split("\n\n")
     if DTYPES[dtype].bytes * width == 64:
-        own = [_MASKS, *extrema, _ENDING, *every(_EVERY), *every(_EVERY_MASKED, masked=True)]
-        plain = [_PLAIN, *plain_extrema, _ENDING, *every(_EVERY_PLAIN), *every(_EVERY_MASKED_PLAIN)]
+        own = [_MASKS, *extrema, _ENDING, *strided_vectors.loads(width), *strided_vectors.masked(width)]
+        plain = [_PLAIN, *plain_extrema, _ENDING, *strided_vectors.plain_loads(), *strided_vectors.plain_masked()]
         functions = ["#if defined(__AVX512F__) && !defined(__clang__)", *own, "#else", *plain, "#endif"]
     else:
-        functions = ["#if !defined(__clang__)", *every(_EVERY), "#else", *every(_EVERY_PLAIN), "#endif"]
-        functions += [_PLAIN, *plain_extrema, _ENDING, *every(_EVERY_MASKED_PLAIN)]
+        functions = ["#if !defined(__clang__)", *strided_vectors.loads(width), "#else", *strided_vectors.plain_loads(), "#endif"]
+        functions += [_PLAIN, *plain_extrema, _ENDING, *strided_vectors.plain_masked()]
     lines = [_filled(text, dtype, width) for text in (_ALL, *own_forms, *functions)]
     if rows_together(dtype, width) > 1:
         lines.append(_filled(_SCATTER_ROWS, dtype, width, PLACES=_interleaved(dtype, width)))
@@ -464,21 +435,6 @@ def _interleaved(dtype: str, width: int) -> str:
         group, at = divmod(lane, count)
         stored = f"*(tc_few_u *)(p + {lane} * step) = ((const tc_few *)&{names[at]})[{group}];"
         lines.append(f"  if (tc_lane{ending}(m, {lane})) {stored}\n")
-    return "".join(lines)
-
-
-def _shuffles(step: int, width: int, masked: bool) -> str:
-    """Lines that make of ``r``, the vector at ``p``, every ``step``-th element from there: the last vector ends with the last of them."""
-    last = step * (width - 1) + 1 - width
-    places = [step * lane for lane in range(width)]  # in ``p``, and then in ``r``
-    source = [min(place // width, step - 1) for place in places]
-    lines = []
-    for number in sorted(set(source) - {0}):
-        first = min(number * width, last)
-        chosen = [width + step * lane - first if source[lane] == number else places[lane] % width for lane in range(width)]
-        load = f"tc_load_masked$N(p + {first}, tc_opaque$N((tc_mask$N)(read >> {first})))" if masked else f"tc_load$N(p + {first})"
-        lines.append(f"  r = __builtin_shuffle(r, {load}, (tc_lanes$N){{{', '.join(map(str, chosen))}}});\n")
-        places = [*range(width)]
     return "".join(lines)
 
 

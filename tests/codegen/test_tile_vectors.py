@@ -1,4 +1,7 @@
-"""Vectors of register tiles: every function at every mask, beside memory that nobody may touch, on processors with masks and without."""
+"""Vectors of register tiles: every function at every mask, beside memory that nobody may touch, on processors with masks and without.
+
+Modules: codegen.strided_vectors
+"""
 
 from __future__ import annotations
 

@@ -55,6 +55,9 @@ void do_strided_masked_$N(const $E *p, int64_t s, int until, int64_t at, $E *o) 
 }
 void do_store_masked_$N($E *p, const $E *v, int until, int64_t at) { tc_store_masked_$N(p, tc_load_$N(v), MASK); }
 void do_scatter_$N($E *p, int64_t s, const $E *v, int until, int64_t at) { tc_scatter_$N(p, s, tc_load_$N(v), MASK); }
+void do_spread2_$N($E *p, const $E *v, int until, int64_t at) { tc_spread2_$N(p, tc_load_$N(v), MASK); }
+void do_spread3_$N($E *p, const $E *v, int until, int64_t at) { tc_spread3_$N(p, tc_load_$N(v), MASK); }
+void do_spread4_$N($E *p, const $E *v, int until, int64_t at) { tc_spread4_$N(p, tc_load_$N(v), MASK); }
 int do_all_$N(int until, int64_t at) { return tc_all_$N(MASK); }
 void do_blend_$N(const $E *a, const $E *b, int until, int64_t at, $E *o) {
   tc_store_$N(o, tc_blend_$N(tc_load_$N(a), tc_load_$N(b), MASK));
@@ -247,8 +250,9 @@ class Vectors:
             self("strided_masked", ctypes.c_void_p(origin), ctypes.c_int64(step), *mask, out)
             assert (out == self.at(origin, step, counted)).all(), (step, until, at)
             self.written(step, origin, counted, values, lambda place, s=step: self("scatter", place, ctypes.c_int64(s), values, *mask))
-        origin = self.origin(until, 1, counted)
-        self.written(1, origin, counted, values, lambda place: self("store_masked", place, values, *mask))
+        for name, step in (("store_masked", 1), ("spread2", 2), ("spread3", 3), ("spread4", 4)):
+            origin = self.origin(until, step, counted)
+            self.written(step, origin, counted, values, lambda place, name=name: self(name, place, values, *mask))
         self("blend", values, -values, *mask, out)
         assert (out == np.where(counted, -values, values)).all()
 

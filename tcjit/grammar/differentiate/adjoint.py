@@ -164,9 +164,9 @@ class _Reverse:
         return name
 
     def _reverse(self, update: Update, gradient: Access) -> None:
-        for leaf, term, conditions in terms(update, gradient, self.active, self.body, self.ties, self.differentiable):
+        for leaf, term, conditions, over in terms(update, gradient, self.active, self.body, self.ties, self.differentiable):
             name = leaf.name if isinstance(leaf, Scalar) else leaf.tensor
-            made = contribution(leaf, term, update, conditions, self.body, self.positive, self.isl)
+            made = contribution(leaf, term, over, conditions, self.body, self.positive, self.isl)
             self.contributions.setdefault(name, []).append(made)
 
     def _gradient(self, version: str, result: str) -> None:

@@ -1,10 +1,11 @@
 """The adjoint of one statement: a contribution for each read of it, and the tensors that these need."""
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Collection, Container, Iterator
+from dataclasses import replace
 
 from tcjit.grammar import polynomial
-from tcjit.grammar.ast import Access, Const, Expr, Select
+from tcjit.grammar.ast import Access, Binary, Const, Expr, Select, Unary
 from tcjit.grammar.differentiate.body import Body
 from tcjit.grammar.differentiate.normalise import Update
 from tcjit.grammar.differentiate.partials import Leaf, derivatives, may_reuse
@@ -16,17 +17,20 @@ from tcjit.grammar.differentiate.simplify import (
     either,
     index,
     integer_of,
+    is_float,
     is_number,
     literal,
     multiply,
+    negate,
     read,
+    reads,
     select,
     where,
 )
 from tcjit.grammar.polynomial import number
 
-# a read, the derivative by it times the cotangent, and when that counts
-Term = tuple[Leaf, Expr, list[Expr]]
+# a read, the derivative by it times the cotangent, when that counts, and the indices with their ranges that it is summed over
+Term = tuple[Leaf, Expr, list[Expr], Update]
 GREATEST = 2**31 - 1
 
 
@@ -38,22 +42,68 @@ def terms(update: Update, gradient: Access, active: Container[str], body: Body, 
     """
     if update.operator in ("=", "+="):
         stored = body.own(update) if update.operator == "=" and may_reuse(update.value) else None
+        dividend, divisor = _quotient(update.value, update.reduction)
+        if divisor is not None and _is_complete(update, body):
+            yield from _of_quotient(update, dividend, divisor, gradient, active, body)
+            return
         for leaf, derivative in derivatives(update.value, active, stored).items():
-            yield leaf, multiply(gradient, derivative), []
+            yield leaf, multiply(gradient, derivative), [], update
     elif update.operator == "*=":
         rest = others(update, gradient.dtype, body, differentiable)
         for leaf, derivative in derivatives(update.value, active).items():
             conditions = conjuncts(derivative.condition) if isinstance(derivative, Select) and is_number(derivative.other, 0) else []
-            yield leaf, multiply(multiply(gradient, assume(rest, conditions)), derivative), []
+            yield leaf, multiply(multiply(gradient, assume(rest, conditions)), derivative), [], update
     else:
         hit, count = winners(update, gradient.dtype, body, ties)
-        share = gradient if count is None else divide(gradient, count)
+        share = gradient if count is None else _scaled(update, gradient, count, "share", body)
         for leaf, derivative in derivatives(update.value, active).items():
             term = multiply(share, derivative)
             conditions = []
             if isinstance(term, Select) and is_number(term.other, 0):
                 conditions, term = conjuncts(term.condition), term.then
-            yield leaf, term, [*conditions, assume(hit, conditions)]
+            yield leaf, term, [*conditions, assume(hit, conditions)], update
+
+
+def _quotient(value: Expr, reduction: Collection[str]) -> tuple[Expr, Expr | None]:
+    """A value as a dividend and what it is divided by whatever the indices of the reduction are; None where there is no such."""
+    match value:
+        case Binary(op="/", left=left, right=right) if reads(right) and not set(polynomial.names(right)) & set(reduction):
+            dividend, divisor = _quotient(left, reduction)
+            return dividend, right if divisor is None else multiply(divisor, right)
+        case Binary(op="*", left=left, right=right):
+            (one, below), (other, beside) = _quotient(left, reduction), _quotient(right, reduction)
+            divisor = beside if below is None else below if beside is None else multiply(below, beside)
+            return (value, None) if divisor is None else (multiply(one, other), divisor)
+        case Unary(op="-", operand=operand):
+            dividend, divisor = _quotient(operand, reduction)
+            return negate(dividend), divisor
+    return value, None
+
+
+def _is_complete(update: Update, body: Body) -> bool:
+    """Whether an update is a sum of floats, and all that its target holds."""
+    only = sum(other.target == update.target for other in body.form.updates) == 1
+    return only and update.initialise and bool(update.reduction) and is_float(update.value.dtype)
+
+
+def _of_quotient(
+    update: Update, dividend: Expr, divisor: Expr, gradient: Access, active: Container[str], body: Body
+) -> Iterator[Term]:
+    """The contributions of a sum of quotients as of the quotient of a sum: the cotangent is divided once for all terms, and the sum is not
+    computed again for the divisor."""
+    left = replace(update, ranges={name: update.ranges[name] for name in update.left})
+    share = _scaled(update, gradient, divisor, "d_sum", body)
+    for leaf, derivative in derivatives(dividend, active).items():
+        yield leaf, multiply(share, derivative), [], update
+    for leaf, derivative in derivatives(divisor, active).items():
+        yield leaf, negate(multiply(multiply(share, body.own(update)), derivative)), [], left
+
+
+def _scaled(update: Update, gradient: Access, divisor: Expr, stem: str, body: Body) -> Access:
+    """A cotangent divided once for all terms, in a tensor of its own."""
+    name = body.new(f"{stem}_{update.target}", gradient.dtype, body.shapes[update.target])
+    body.add(name, update.left, "=", divide(gradient, divisor), {index: update.ranges[index] for index in update.left})
+    return read(name, update.left, gradient.dtype)
 
 
 def winners(update: Update, dtype: str, body: Body, ties: str) -> tuple[Expr, Expr | None]:

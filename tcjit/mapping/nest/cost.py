@@ -354,6 +354,8 @@ class TileCosts:
     def scatter(self, shape: Shape) -> float:
         """Cycles of the store of a vector whose lanes are apart: those of rows that are neighbours are interleaved and stored together."""
         core, together = self.core, STORED_TOGETHER // self.core.element
+        if (step := self.s.write.stride(self.lane)) in SHUFFLED and core.lanes * core.element == LINE:
+            return step * (INTERLEAVED + MASK)
         if not shape.row or self.s.write.stride(shape.row) != 1 or core.lanes < together:
             return core.scatter
         whole = shape.rows // together * together / shape.rows  # of rows

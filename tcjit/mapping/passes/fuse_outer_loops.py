@@ -13,9 +13,10 @@ from functools import cached_property
 from math import prod
 
 from tcjit.grammar.affine import guarded_accesses
-from tcjit.grammar.ast import Access, Index
+from tcjit.grammar.ast import Access, Binary, Index
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names
+from tcjit.grammar.walk import walk
 from tcjit.mapping.assignment import Assignment, Assignments
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.nest.strip_mine import strip_mine, strip_mined
@@ -117,7 +118,7 @@ class _FusedRun:
         ranges = {name: (lower, upper) for name, lower, upper in a.results}
         joined = [access for access in accesses if access.tensor in self.written or access.tensor == a.tensor in self.axes]
         dims = tuple(self._dim(loop, joined, ranges) for loop in range(len(self.extents)))
-        if not joined or not any(dims) or a.final or a.empty or a.dynamic:
+        if not joined or not any(dims) or a.final or a.empty or a.dynamic or _has_residues(a):
             return False
         self.add(a, dims, accesses)
         return True
@@ -269,6 +270,12 @@ class _Uses:
     def read_again(self, dims: Sequence[str]) -> set[str]:
         """The tensors of which each iteration of loops over some dimensions reads the same elements."""
         return {access.tensor for access, moving in self.reads.items() if not moving & set(dims)}
+
+
+def _has_residues(a: Assignment) -> bool:
+    """Whether a reduction has conditions on the residues of indices: its classes are nests of their own."""
+    moduli = (part for part in walk(a.value) if isinstance(part, Binary) and part.op == "%" and part.dtype == "int64")
+    return bool(a.reduction) and any(names(part) for part in moduli)
 
 
 def _iterations(run: _FusedRun, loops: Mapping[int, int]) -> int:

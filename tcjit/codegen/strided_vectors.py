@@ -1,0 +1,102 @@
+"""C functions over vectors whose lanes are a few elements apart in memory: whole vectors are loaded and stored, and shuffled."""
+
+from __future__ import annotations
+
+SHUFFLED = (2, 3, 4)  # the steps between lanes that have such functions
+
+_EVERY = """
+TC_TILE $V tc_every$S$N(const $E *p) {
+  $V r = tc_load$N(p);
+$SHUFFLES  return r;
+}
+"""
+
+_EVERY_PLAIN = """
+TC_TILE $V tc_every$S$N(const $E *p) { return tc_strided$N(p, $S); }
+"""
+
+# lanes that count follow one another: what lies between their elements may be read
+_EVERY_MASKED = """
+TC_TILE $V tc_every$S_masked$N(const $E *p, tc_mask$N m) {
+  if (!m) return ($V){0};
+  const uint64_t read = ((2ull << $S * (31 - __builtin_clz(m))) - 1) & -(1ull << $S * __builtin_ctz(m));
+  $V r = tc_load_masked$N(p, tc_opaque$N((tc_mask$N)read));
+$SHUFFLES  return r;
+}
+"""
+
+_EVERY_MASKED_PLAIN = """
+TC_TILE $V tc_every$S_masked$N(const $E *p, tc_mask$N m) { return tc_strided_masked$N(p, $S, m); }
+"""
+
+# lanes that are $S apart, some of which count: whole vectors are shuffled and stored under masks
+_SPREAD = """
+TC_TILE void tc_spread$S$N($E *p, $V v, tc_mask$N m) {
+#if defined(__BMI2__)
+  const uint64_t kept = __builtin_ia32_pdep_di(m, $EVERY);
+$STORES#else
+  tc_scatter$N(p, $S, v, m);
+#endif
+}
+"""
+
+_SPREAD_PLAIN = """
+TC_TILE void tc_spread$S$N($E *p, $V v, tc_mask$N m) { tc_scatter$N(p, $S, v, m); }
+"""
+
+
+def loads(width: int) -> list[str]:
+    """The texts of loads into vectors of ``width`` lanes."""
+    return [_text(_EVERY, step, SHUFFLES=_shuffles(step, width, masked=False)) for step in SHUFFLED]
+
+
+def masked(width: int) -> list[str]:
+    """The texts of loads and stores under masks."""
+    found = [_text(_EVERY_MASKED, step, SHUFFLES=_shuffles(step, width, masked=True)) for step in SHUFFLED]
+    return found + [_text(_SPREAD, step, STORES=_stores(step, width), EVERY=_every_bit(step, width)) for step in SHUFFLED]
+
+
+def plain_loads() -> list[str]:
+    """Loads lane by lane."""
+    return [_text(_EVERY_PLAIN, step) for step in SHUFFLED]
+
+
+def plain_masked() -> list[str]:
+    """Loads and stores lane by lane, under masks."""
+    return [_text(text, step) for text in (_EVERY_MASKED_PLAIN, _SPREAD_PLAIN) for step in SHUFFLED]
+
+
+def _text(text: str, step: int, **more: str) -> str:
+    for name, value in more.items():
+        text = text.replace(f"${name}", value)
+    return text.replace("$S", str(step))
+
+
+def _shuffles(step: int, width: int, masked: bool) -> str:
+    """Lines that make of ``r``, the vector at ``p``, every ``step``-th element from there: the last vector ends with the last of them."""
+    last = step * (width - 1) + 1 - width
+    places = [step * lane for lane in range(width)]  # in ``p``, and then in ``r``
+    source = [min(place // width, step - 1) for place in places]
+    lines = []
+    for number in sorted(set(source) - {0}):
+        first = min(number * width, last)
+        chosen = [width + step * lane - first if source[lane] == number else places[lane] % width for lane in range(width)]
+        load = f"tc_load_masked$N(p + {first}, tc_opaque$N((tc_mask$N)(read >> {first})))" if masked else f"tc_load$N(p + {first})"
+        lines.append(f"  r = __builtin_shuffle(r, {load}, (tc_lanes$N){{{', '.join(map(str, chosen))}}});\n")
+        places = [*range(width)]
+    return "".join(lines)
+
+
+def _stores(step: int, width: int) -> str:
+    """Lines that store the lanes of ``v`` at every ``step``-th element from ``p`` on, those that ``kept`` has a bit for there."""
+    lines = []
+    for first in range(0, step * width, width):
+        lanes = ", ".join(str((first + place) // step) for place in range(width))
+        mask = f"tc_opaque$N((tc_mask$N)(kept >> {first}))"
+        lines.append(f"  tc_store_masked$N(p + {first}, TC_SHUFFLE(v, ((tc_lanes$N){{{lanes}}})), {mask});\n")
+    return "".join(lines)
+
+
+def _every_bit(step: int, width: int) -> str:
+    """The mask of every ``step``-th bit."""
+    return f"{sum(1 << step * lane for lane in range(width)):#x}ull"
