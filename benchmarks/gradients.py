@@ -39,13 +39,57 @@ class Row:
     wrt: tuple[int, ...]
 
 
-def _convolution(stride: int, extent: int, wrt: int) -> Row:
-    inside = " && ".join(f"{stride}*{d}+{k}-1 >= 0 && {stride}*{d}+{k}-1 < {d.upper()}" for d, k in (("h", "i"), ("w", "j")))
-    value = f"({inside} ? X(n,c,{stride}*h+i-1,{stride}*w+j-1) : 0.0) * K(f,c,i,j)"
-    text = f"def f(float(N,C,H,W) X, float(F,C,A,B) K) -> (Y) {{ Y(n,f,h,w) +=! {value} where h in 0:{extent}, w in 0:{extent} }}"
-    reference = lambda x, k: F.conv2d(x, k, stride=stride, padding=1)  # noqa: E731
-    return Row(text, lambda: (torch.randn(4, 64, 28, 28), torch.randn(64, 64, 3, 3)), reference, (wrt,))
+@dataclass(frozen=True)
+class Layer:
+    """A convolution of ``extent`` x ``extent`` images with kernels of ``width`` x ``width`` and padding ``width // 2``; ``outputs`` is 0
+    where each channel has a kernel of its own."""
 
+    channels: int
+    outputs: int
+    extent: int
+    width: int = 1
+    stride: int = 1
+
+    def __str__(self) -> str:
+        to = f"-{self.outputs}" if self.outputs else " depthwise"
+        stride = f"/{self.stride}" if self.stride > 1 else ""
+        return f"{self.channels}{to} {self.extent} {self.width}x{self.width}{stride}"
+
+    def row(self, wrt: int) -> Row:
+        """Its backward by data (0) or by weight (1), of four images."""
+        pad, size = self.width // 2, (self.extent + 2 * (self.width // 2) - self.width) // self.stride + 1
+        places = [(f"{self.stride}*{d}+{k}-{pad}", extent) for d, k, extent in (("h", "i", "H"), ("w", "j", "W"))]
+        inside = " && ".join(f"{place} >= 0 && {place} < {extent}" for place, extent in places)
+        read = f"X(n,c,{places[0][0]},{places[1][0]})"
+        value, left = f"({inside} ? {read} : 0.0)" if pad else read, "n,f,h,w" if self.outputs else "n,c,h,w"
+        kernel = "float(F,C,A,B) K" if self.outputs else "float(C,A,B) K"
+        product = f"{value} * K({'f,' if self.outputs else ''}c,i,j)"
+        text = f"def f(float(N,C,H,W) X, {kernel}) -> (Y) {{ Y({left}) +=! {product} where h in 0:{size}, w in 0:{size} }}"
+        shape = (self.outputs, self.channels, self.width, self.width) if self.outputs else (self.channels, self.width, self.width)
+        groups = 1 if self.outputs else self.channels
+
+        def reference(x: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+            return F.conv2d(x, k if self.outputs else k[:, None], stride=self.stride, padding=pad, groups=groups)
+
+        return Row(text, lambda: (torch.randn(4, self.channels, self.extent, self.extent), torch.randn(*shape)), reference, (wrt,))
+
+
+# the convolutions of ResNet-50 and of MobileNetV2, each once
+RESNET50 = (
+    Layer(3, 64, 224, 7, 2), Layer(64, 64, 56), Layer(64, 64, 56, 3), Layer(64, 256, 56), Layer(256, 64, 56), Layer(256, 128, 56),
+    Layer(128, 128, 56, 3, 2), Layer(256, 512, 56, 1, 2), Layer(128, 512, 28), Layer(512, 128, 28), Layer(128, 128, 28, 3),
+    Layer(512, 256, 28), Layer(256, 256, 28, 3, 2), Layer(512, 1024, 28, 1, 2), Layer(256, 1024, 14), Layer(1024, 256, 14),
+    Layer(256, 256, 14, 3), Layer(1024, 512, 14), Layer(512, 512, 14, 3, 2), Layer(1024, 2048, 14, 1, 2), Layer(512, 2048, 7),
+    Layer(2048, 512, 7), Layer(512, 512, 7, 3),
+)  # fmt: skip
+MOBILENET_V2 = (
+    Layer(3, 32, 224, 3, 2), Layer(32, 0, 112, 3), Layer(32, 16, 112), Layer(16, 96, 112), Layer(96, 0, 112, 3, 2), Layer(96, 24, 56),
+    Layer(24, 144, 56), Layer(144, 0, 56, 3), Layer(144, 24, 56), Layer(144, 0, 56, 3, 2), Layer(144, 32, 28), Layer(32, 192, 28),
+    Layer(192, 0, 28, 3), Layer(192, 32, 28), Layer(192, 0, 28, 3, 2), Layer(192, 64, 14), Layer(64, 384, 14), Layer(384, 0, 14, 3),
+    Layer(384, 64, 14), Layer(384, 96, 14), Layer(96, 576, 14), Layer(576, 0, 14, 3), Layer(576, 96, 14), Layer(576, 0, 14, 3, 2),
+    Layer(576, 160, 7), Layer(160, 960, 7), Layer(960, 0, 7, 3), Layer(960, 160, 7), Layer(960, 320, 7), Layer(320, 1280, 7),
+)  # fmt: skip
+NETWORKS = {f"{layer} by {what}": layer.row(wrt) for layer in (*RESNET50, *MOBILENET_V2) for wrt, what in enumerate(("data", "weight"))}
 
 MATMUL = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 LOG_SOFTMAX = "def f(float(M,N) X) -> (Y) { T(m) max=! X(m,n)  S(m) +=! exp(X(m,n) - T(m))  Y(m,n) = X(m,n) - T(m) - log(S(m)) }"
@@ -77,10 +121,10 @@ ROWS = {
         (0, 1, 2),
     ),
     "gelu": Row(GELU, lambda: (torch.randn(4_000_000),), lambda x: F.gelu(x, approximate="tanh"), (0,)),
-    "convolution by data": _convolution(1, 28, 0),
-    "convolution by weight": _convolution(1, 28, 1),
-    "stride 2 by data": _convolution(2, 14, 0),
-    "stride 2 by weight": _convolution(2, 14, 1),
+    "convolution by data": Layer(64, 64, 28, 3).row(0),
+    "convolution by weight": Layer(64, 64, 28, 3).row(1),
+    "stride 2 by data": Layer(64, 64, 28, 3, 2).row(0),
+    "stride 2 by weight": Layer(64, 64, 28, 3, 2).row(1),
     "depthwise": Row(
         DEPTHWISE, lambda: (torch.randn(4, 96, 56, 56), torch.randn(96, 3, 3)), lambda x, k: F.conv2d(x, k[:, None], groups=96), (0, 1)
     ),
@@ -99,12 +143,15 @@ ROWS = {
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="rows, all by default: " + ", ".join(ROWS))
-    names = parser.parse_args(argv).names or list(ROWS)
-    if unknown := [name for name in names if name not in ROWS]:
-        parser.error(f"no row {', '.join(unknown)}; there are {', '.join(ROWS)}")
+    parser.add_argument("--networks", action="store_true", help="the convolutions of ResNet-50 and MobileNetV2 instead")
+    given = parser.parse_args(argv)
+    rows = NETWORKS if given.networks else ROWS
+    names = given.names or list(rows)
+    if unknown := [name for name in names if name not in rows]:
+        parser.error(f"no row {', '.join(unknown)}; there are {', '.join(rows)}")
     print(f"{machine.name()}, {machine.cores()} threads, torch {torch.__version__}", flush=True)
-    print(f"{'backward of':24} {'tcjit ms':>9} {'torch ms':>9} {'ratio':>6} {'first s':>8} {'error':>8}", flush=True)
-    ratios = [_compare(name, ROWS[name]) for name in names]
+    print(f"{'backward of':28} {'tcjit ms':>9} {'torch ms':>9} {'ratio':>6} {'first s':>8} {'error':>8}", flush=True)
+    ratios = [_compare(name, rows[name]) for name in names]
     print(f"\nratio of PyTorch's time to tcjit's: geometric mean {statistics.geometric_mean(ratios):.2f}, least {min(ratios):.2f}")
     return 0
 
@@ -127,7 +174,7 @@ def _compare(name: str, row: Row) -> float:
     error = max(float((a - b).abs().max() / b.abs().max()) for a, b in zip(first, backward(theirs), strict=True))
     readings = [(_median(lambda: backward(own)), _median(lambda: backward(theirs))) for _ in range(3)]
     mine, torchs = sorted(readings, key=lambda reading: reading[1] / reading[0])[1]
-    print(f"{name:24} {mine * 1e3:9.2f} {torchs * 1e3:9.2f} {torchs / mine:6.2f} {seconds:8.2f} {error:8.1e}", flush=True)
+    print(f"{name:28} {mine * 1e3:9.2f} {torchs * 1e3:9.2f} {torchs / mine:6.2f} {seconds:8.2f} {error:8.1e}", flush=True)
     return torchs / mine
 
 

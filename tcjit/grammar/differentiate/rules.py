@@ -12,6 +12,7 @@ from tcjit.grammar.differentiate.partials import Leaf, derivatives, may_reuse
 from tcjit.grammar.differentiate.simplify import (
     assume,
     compare,
+    conjunction,
     conjuncts,
     divide,
     either,
@@ -55,7 +56,10 @@ def terms(update: Update, gradient: Access, active: Container[str], body: Body, 
             yield leaf, multiply(multiply(gradient, assume(rest, conditions)), derivative), [], update
     else:
         hit, count = winners(update, gradient.dtype, body, ties)
-        share = gradient if count is None else _scaled(update, gradient, count, "share", body)
+        share = gradient
+        if count is not None:  # none counts where there are no terms, or a NaN is among them
+            among = where(compare("!=", count, literal(0, count.dtype)), divide(gradient, count))
+            share = _stored(update, "share", among, body)
         for leaf, derivative in derivatives(update.value, active).items():
             term = multiply(share, derivative)
             conditions = []
@@ -92,18 +96,21 @@ def _of_quotient(
     """The contributions of a sum of quotients as of the quotient of a sum: the cotangent is divided once for all terms, and the sum is not
     computed again for the divisor."""
     left = replace(update, ranges={name: update.ranges[name] for name in update.left})
-    share = _scaled(update, gradient, divisor, "d_sum", body)
+    share = _stored(update, "d_sum", divide(gradient, divisor), body)
+    spans = ([integer_of(end) for end in update.ranges[name]] for name in update.reduction)
+    filled = [compare("<", number(0), polynomial.expression(upper - lower)) for lower, upper in spans]
+    some = conjunction(*(test for test in filled if not isinstance(test.right, Const)))
     for leaf, derivative in derivatives(dividend, active).items():
         yield leaf, multiply(share, derivative), [], update
     for leaf, derivative in derivatives(divisor, active).items():
-        yield leaf, negate(multiply(multiply(share, body.own(update)), derivative)), [], left
+        yield leaf, where(some, negate(multiply(multiply(share, body.own(update)), derivative))), [], left
 
 
-def _scaled(update: Update, gradient: Access, divisor: Expr, stem: str, body: Body) -> Access:
-    """A cotangent divided once for all terms, in a tensor of its own."""
-    name = body.new(f"{stem}_{update.target}", gradient.dtype, body.shapes[update.target])
-    body.add(name, update.left, "=", divide(gradient, divisor), {index: update.ranges[index] for index in update.left})
-    return read(name, update.left, gradient.dtype)
+def _stored(update: Update, stem: str, value: Expr, body: Body) -> Access:
+    """What all terms of a reduction have in common, in a tensor of its own."""
+    name = body.new(f"{stem}_{update.target}", value.dtype, body.shapes[update.target])
+    body.add(name, update.left, "=", value, {index: update.ranges[index] for index in update.left})
+    return read(name, update.left, value.dtype)
 
 
 def winners(update: Update, dtype: str, body: Body, ties: str) -> tuple[Expr, Expr | None]:

@@ -101,12 +101,28 @@ def test_ties() -> None:
     text = "def f(float(M,N) A) -> (Y) { Y(m) max=! A(m, n) }"
     assert lines(adjoint(text)) == [
         "n_Y(m) +=! A(m, n) == Y(m) ? 1.0 : 0.0",
-        "d_A(m, n) = A(m, n) == Y(m) ? d_Y(m) / n_Y(m) : 0.0",
+        "share_Y(m) = n_Y(m) != 0.0 ? d_Y(m) / n_Y(m) : 0.0",
+        "d_A(m, n) = A(m, n) == Y(m) ? share_Y(m) : 0.0",
     ]
     assert lines(adjoint(text, ties="first")) == [
         "first_Y(m) min=! A(m, n) == Y(m) ? n : 2147483647",
         "d_A(m, n) = first_Y(m) == n ? d_Y(m) : 0.0 where n in 0:N",
     ]
+
+
+def test_quotients() -> None:
+    """What all terms are divided by divides the cotangent once; where there are terms, the sum is not computed again for it."""
+    text = "def f(float(M,K) A, float(K,N) B, float(M) z) -> (C) { C(m, n) +=! A(m, k) / z(m) * B(k, n) }"
+    assert lines(adjoint(text)) == [
+        "d_sum_C(m, n) = d_C(m, n) / z(m)",
+        "d_A(m, k) +=! d_sum_C(m, n) * B(k, n)",
+        "d_B(k, n) +=! d_sum_C(m, n) * A(m, k)",
+        "d_z(m) +=! 0 < K ? -(d_sum_C(m, n) * C(m, n)) : 0.0",
+    ]
+    terms = "def f(float(M,K) A, float(M,K) Z) -> (y) { y(m) +=! A(m, k) / Z(m, k) }"  # each term has its own
+    assert lines(adjoint(terms)) == ["d_A(m, k) = d_y(m) / Z(m, k)", "d_Z(m, k) = -(d_y(m) * (A(m, k) / (Z(m, k) * Z(m, k))))"]
+    more = "def f(float(M,K) A, float(M) z) -> (y) { y(m) = z(m)  y(m) += A(m, k) / z(m) }"  # it is not all that the result holds
+    assert not any("y(m)" in line.replace("d_y(m)", "") for line in lines(adjoint(more)))
 
 
 def test_products() -> None:
