@@ -17,7 +17,7 @@ import numpy as np
 from tcjit.codegen.dialect import FLOATS, INTEGERS, SIMPLE, C, Dialect, GpuDialect
 from tcjit.codegen.text import Precedence, Text, atomic, call, choose, join, prefixed
 from tcjit.errors import CompileError, Where
-from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index, Scalar, Select, Size, Unary
+from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index, Scalar, Select, Size, TargetSubscript, Unary
 from tcjit.grammar.dtypes import DTYPES, converted
 from tcjit.grammar.walk import children, walk
 from tcjit.grammar.wrapping import terms
@@ -87,6 +87,7 @@ class ExpressionPrinter:
 
     ``access`` gives the text of an element read, already a value (see ``load``); ``name`` that of an ``index``, ``size`` or
     ``scalar``: an index as int64_t, a scalar of its parameter's ``vtype``, any of them as a decimal literal where it is known.
+    ``target`` gives that of a subscript of a left side, with its check.
     ``compared`` may have a shorter text for a comparison of int64 expressions. With ``checked``, ``tc_flag`` tells of integer divisors that
     are zero: a local int64_t in C, on a GPU a pointer to an int that all threads share, which a thread writes at its end, from ``FAILED``.
     """
@@ -97,6 +98,7 @@ class ExpressionPrinter:
         access: Callable[[Access, ExpressionPrinter], str],
         name: Callable[[str, str], str],
         *,
+        target: Callable[[TargetSubscript], str] = lambda expr: "",
         checked: bool = True,
         compared: Callable[[Binary], str] = lambda expr: "",
     ) -> None:
@@ -106,6 +108,7 @@ class ExpressionPrinter:
         self.checks = 0  # printed so far, each of one of the sites
         self._access = access
         self._name = name
+        self._target = target
         self._compared = compared
         self._used: dict[str, None] = {}
         self.bound: dict[int, str] = {}  # by id of a Call: the variable that holds its value already
@@ -137,6 +140,12 @@ class ExpressionPrinter:
         if isinstance(self.dialect, GpuDialect):
             return self._helper("tc_at", index, extent, str(site), f"&{FAILED}")
         return self._helper("TC_AT", index, extent, str(site))
+
+    def target(self, index: str, extent: str, site: int) -> Text:
+        """An int64 index; of one that is not inside 0..extent-1 the site is noted."""
+        if isinstance(self.dialect, GpuDialect):
+            return self._helper("tc_target", index, extent, str(site), f"&{FAILED}")
+        return self._helper("TC_TARGET", index, extent, str(site))
 
     def shuffled(self, dtype: str, value: str, lanes: int, mask: str) -> Text:
         """The value of the thread whose lane differs in the bits of ``lanes``; all lanes of ``mask`` evaluate this."""
@@ -324,6 +333,8 @@ class ExpressionPrinter:
 
     def _call(self, expr: Call) -> Text:
         function, dtype = expr.function, expr.dtype
+        if isinstance(expr, TargetSubscript):
+            return atomic(self._target(expr))
         if function in WORDS:
             return self._word(expr)
         args = [self.value(arg) for arg in expr.args]

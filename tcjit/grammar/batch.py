@@ -99,7 +99,8 @@ class _Rewrite:
             return replace(s, value=value, exists=exists)
         subscripts = (self.index, *map(self._expr, s.subscripts))
         domain = (Range(self.index.name, Const(0, dtype=_INDEX), self.size), *s.domain)
-        return replace(s, value=value, exists=exists, subscripts=subscripts, domain=domain)
+        extents = (None, *s.extents) if s.extents else ()
+        return replace(s, value=value, exists=exists, subscripts=subscripts, domain=domain, extents=extents)
 
     def _expr(self, expr: Expr) -> Expr:
         if isinstance(expr, Scalar) and expr.name in self.carrying:
@@ -137,6 +138,7 @@ def _index_arithmetic(s: Statement) -> Iterator[Expr]:
     for found in s.domain:
         yield from (found.lower, found.upper)
     yield from s.subscripts
+    yield from filter(None, s.extents)
     for root in (s.value, *s.subscripts, *s.exists):
         for node in walk(root):
             if isinstance(node, Access):
@@ -149,7 +151,8 @@ def meaning(definition: Def) -> tuple[object, ...]:
     for s in definition.statements:
         domain = [(found.index, _extent(found.lower), _extent(found.upper)) for found in s.domain]
         values = tuple(map(_folded, (s.value, *s.subscripts, *s.exists)))
-        statements.append((s.tensor, s.operator, s.initialise, values, s.accumulate, s.reduction, domain))
+        extents = [extent and _extent(extent) for extent in s.extents]
+        statements.append((s.tensor, s.operator, s.initialise, values, s.accumulate, s.reduction, domain, extents))
     tensors = [(t.name, t.dtype, t.role, tuple(map(_extent, t.shape))) for t in definition.tensors]
     return definition.params, definition.returns, tensors, statements
 
@@ -231,7 +234,8 @@ def _renamed(definition: Def, values: Mapping[str, str | int]) -> Def:
     def statement(s: Statement) -> Statement:
         domain = tuple(Range(r.index, expr(r.lower), expr(r.upper)) for r in s.domain)
         subscripts, exists = tuple(map(expr, s.subscripts)), tuple(map(expr, s.exists))
-        return replace(s, subscripts=subscripts, value=expr(s.value), exists=exists, domain=domain)
+        extents = tuple(extent and expr(extent) for extent in s.extents)
+        return replace(s, subscripts=subscripts, value=expr(s.value), exists=exists, domain=domain, extents=extents)
 
     def param(p: Param) -> Param:
         return replace(p, dims=tuple(values.get(dim, dim) if isinstance(dim, str) else dim for dim in p.dims))

@@ -29,8 +29,10 @@ from tcjit.grammar.builtins import BUILTINS
 from tcjit.grammar.dtypes import DTYPES, converted, promote
 from tcjit.grammar.expressions import DEFAULTS, NameScope, Symbol, Typed, Typer, alone, cast, counted, rank, resolve
 from tcjit.grammar.inline import inline
+from tcjit.grammar.printer import show
 from tcjit.grammar.specialised import specialised
-from tcjit.grammar.walk import MAX_NODES, excess, measure, walk
+from tcjit.grammar.targets import left_subscript, target_extents
+from tcjit.grammar.walk import MAX_NODES, excess, measure, operands, walk
 
 RECURRENCE = (
     "recurrences are not in the language: call a def for each step from a loop in Python, or write the closed form as a sum,"
@@ -169,27 +171,36 @@ class _Checker:
     # ------------------------------------------------------------ assignments
 
     def _assign(self, source: Assign) -> None:
-        for position, name in enumerate(source.indices):
-            where = source.index_where[position] if source.index_where else source.where
-            self._local("the index", name, where)
-            if name in source.indices[:position]:
-                raise CheckError(
-                    f"the index `{name}` stands twice on the left",
-                    where=where,
-                    hint=f"a diagonal: `{source.tensor}(i, j) = i == j ? ... : 0`",
-                )
+        for position, index in enumerate(source.subscripts):
+            if isinstance(index, Name):
+                self._local("the index", index.name, index.where)
+                if index in source.subscripts[:position]:
+                    raise CheckError(
+                        f"the index `{index.name}` stands twice on the left",
+                        where=index.where,
+                        hint=f"a diagonal: `{source.tensor}(i, j) = i == j ? ... : 0`",
+                    )
         self._refuse_recurrence(source)
         lets = [clause.name for clause in source.clauses if isinstance(clause, LetClause)]
         typer = Typer(self.scope, lets)
         self._lets(source, typer)
+        subscripts = tuple(left_subscript(typer, source.tensor, subscript) for subscript in source.subscripts)
         value = typer.typed(source.value)
         exists = [alone(typer.typed(clause.value)) for clause in source.clauses if isinstance(clause, ExistsClause)]
         # an unused let computes nothing, and its accesses take part in range inference
         exists += [alone(typer.typed(let)) for name, let in typer.lets.items() if name not in typer.used]
-        used = dict.fromkeys(node.name for root in (value.expr, *exists) for node in self._nodes(root, source) if isinstance(node, Index))
+        targets = [subscript for subscript in subscripts if not isinstance(subscript, Index)]
+        roots = (*targets, value.expr, *exists)
+        used = dict.fromkeys(node.name for root in roots for node in self._nodes(root, source) if isinstance(node, Index))
         reduction = tuple(name for name in used if name not in source.indices)
         clauses = self._ranges(source, typer, {*source.indices, *used})
         operator, initialise = source.operator.removesuffix("!"), source.operator.endswith("!")
+        if targets and operator == "=":
+            raise CheckError(
+                f"`=` stores one value, and several may go to the element `{show(targets[0])}` of `{source.tensor}`",
+                where=targets[0].where,
+                hint="`+=!` adds what goes to one element (also `*=!`, `min=!`, `max=!`)",
+            )
         if reduction and operator == "=":
             names, one = ", ".join(f"`{name}`" for name in reduction), len(reduction) == 1
             near = [n for n in (*self.scope.sizes, *self.scope.scalars, *typer.lets) if n.lower() in map(str.lower, reduction)]
@@ -201,14 +212,14 @@ class _Checker:
             )
         if operator != "=" and not initialise:
             self._accumulates(source.tensor, operator, source.where)
-        self._own_reads(source, value.expr, initialise, reduction)
-        self._define(source.tensor, len(source.indices), value, source.where)
+        for root in (*targets, value.expr):
+            self._own_reads(source, root, initialise or bool(targets), reduction)
+        given = target_extents(typer, source, {*source.indices, *used})
+        extents = tuple(self._extent(source, position, given.get(position)) for position in range(len(subscripts))) if targets else ()
+        self._define(source.tensor, len(subscripts), value, source.where)
         statement = Statement(
             source.tensor,
-            tuple(
-                Index(name, dtype="int64", where=where)
-                for name, where in zip(source.indices, source.index_where or (source.where,) * len(source.indices), strict=True)
-            ),
+            subscripts,
             operator,
             initialise,
             value.expr,
@@ -216,6 +227,7 @@ class _Checker:
             reduction,
             clauses,
             tuple(exists),
+            extents=extents,
             where=source.where,
         )
         self.drafts.append(_UntypedStatement(statement, value))
@@ -258,6 +270,25 @@ class _Checker:
 
     # ------------------------------------------------------------ the tensor a statement writes
 
+    def _extent(self, source: Assign, position: int, given: Expr | None) -> Expr | None:
+        """The extent of a dimension that a target writes: of its clause, or of the result's type where nothing else gives it."""
+        subscript, tensor = source.subscripts[position], source.tensor
+        if isinstance(subscript, Name):
+            return None
+        if tensor in self.scope.tensors:
+            if given is not None:
+                what = f"the range of `{show(subscript)}` and the extent of dimension {position} of `{tensor}`"
+                self.agreements.append(Agreement(Size(f"{tensor}.{position}", dtype="int64"), given, what, subscript.where))
+            return given
+        dims = next((ret.dims for ret in self.surface.returns if ret.name == tensor), None) or ()
+        if given is None and position >= len(dims):
+            raise CheckError(
+                f"nothing gives dimension {position} of `{tensor}` an extent: `{show(subscript)}` is known only when the kernel runs",
+                where=subscript.where,
+                hint=f"`where {show(subscript)} in 0:N`, or the type of the result: `-> (float(...) {tensor})`",
+            )
+        return extent(dims[position], subscript.where) if given is None else given
+
     def _accumulates(self, tensor: str, operator: str, where: Where | None) -> None:
         """Refuse ``op=`` into nothing; a result may come in through ``out=``."""
         if tensor not in self.scope.tensors and all(ret.name != tensor for ret in self.surface.returns):
@@ -267,7 +298,8 @@ class _Checker:
     def _refuse_recurrence(self, source: Assign) -> None:
         """Refuse a first statement of a tensor that reads that tensor."""
         roots = [source.value, *(clause.value for clause in source.clauses if isinstance(clause, LetClause))]
-        element = tuple(map(Name, source.indices))
+        roots += source.subscripts
+        element = source.subscripts
         own = (node for root in roots for node in walk(root) if isinstance(node, Apply) and node.name == source.tensor)
         if source.tensor not in self.scope.tensors and (read := next((node for node in own if node.args != element), None)):
             what = f"`{source.tensor}` is computed from its own elements, before any has a value"
@@ -402,13 +434,9 @@ def _locals(surface: SurfaceDef) -> set[str]:
     names = {*BUILTINS, *(param.name for param in surface.params)}
     for statement in surface.body:
         if isinstance(statement, Assign):
-            names.update(statement.indices)
-            roots = [statement.value]
+            roots = [*statement.subscripts, statement.value]
             for clause in statement.clauses:
-                if isinstance(clause, RangeClause):
-                    roots += [clause.lower, clause.upper]
-                else:
-                    roots.append(clause.value)
+                roots += operands(clause)
                 if isinstance(clause, LetClause):
                     names.add(clause.name)
             names.update(node.name for root in roots for node in walk(root) if isinstance(node, (Name, Apply)))

@@ -93,6 +93,7 @@ class _Inference:
             value=self._resolve(statement.value),
             clauses=tuple(replace(c, lower=self._resolve(c.lower), upper=self._resolve(c.upper)) for c in statement.clauses),
             exists=tuple(map(self._resolve, statement.exists)),
+            extents=tuple(extent and self._resolve(extent) for extent in statement.extents),
         )
 
     def _resolve(self, expr: Expr) -> Expr:
@@ -132,14 +133,15 @@ def _value(expr: Expr) -> Value:
 def reached(analysis: Analysis, ranges: Ranges, values: Mapping[str, int]) -> list[tuple[Value, Value, bool]]:
     """Per dimension of the tensor written: the least subscript, one more than the greatest, whether a sign was assumed."""
     result: list[tuple[Value, Value, bool]] = []
-    for subscript in analysis.left:
+    for position, subscript in enumerate(analysis.left):
         if subscript is None:
-            raise CheckError(
-                f"the extents of `{analysis.statement.tensor}` cannot be told from a subscript that is not linear",
-                where=analysis.statement.where,
-            )
-        least, greatest, assumed = reach(subscript, ranges, values)
-        result.append((least, greatest + 1, assumed))
+            given = analysis.statement.extents[position]
+            extent = None if given is None else polynomial.integer(given, values)
+            assert extent is not None  # check admits nothing else
+            result.append((0, extent, False))
+        else:
+            least, greatest, assumed = reach(subscript, ranges, values)
+            result.append((least, greatest + 1, assumed))
     return result
 
 
@@ -188,6 +190,8 @@ class _Specialisation:
         if statement.tensor not in self.extents:
             self._define(analysis, ranges)
         self.numbers.check(analysis, ranges, self.extents)
+        if all(whole(interval.lower) < whole(interval.upper) for interval in ranges.values()):
+            hints.refuse_no_elements(statement, self.extents[statement.tensor], self.values)
         self._refuse_wide(statement, ranges)
         written = self.definition.tensor(statement.tensor)
         refuse_beyond(f"`{written.name}`", self.extents[written.name], written.dtype, self.values)
@@ -201,6 +205,8 @@ class _Specialisation:
         for position, (least, extent, _) in enumerate(written):
             if least != 0:
                 raise hints.shifted(analysis, position, least, extent, self.values)
+            if whole(extent) < 0:
+                raise hints.negative_extent(analysis, position, whole(extent), self.values)
         self.extents[analysis.statement.tensor] = tuple(whole(extent) for _, extent, _ in written)
 
     def _refuse_zero(self, divisor: Expr) -> None:

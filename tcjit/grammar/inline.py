@@ -245,6 +245,7 @@ def _statement(statement: Statement, binding: _Binding, names: Collection[str]) 
             RangeClause(renamed.get(c.index, c.index), change(c.lower), change(c.upper), c.where) for c in statement.clauses
         ),
         exists=tuple(map(change, statement.exists)),
+        extents=tuple(extent and change(extent) for extent in statement.extents),
     )
 
 

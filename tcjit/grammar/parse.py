@@ -18,6 +18,7 @@ from tcjit.grammar.ast import (
     Clause,
     ExistsClause,
     Expr,
+    ExtentClause,
     LetClause,
     Name,
     Number,
@@ -29,7 +30,7 @@ from tcjit.grammar.ast import (
     Unary,
 )
 from tcjit.grammar.dtypes import ALIASES
-from tcjit.grammar.walk import excess, measure
+from tcjit.grammar.walk import excess, measure, operands, walk
 
 if TYPE_CHECKING:
     from lark import Lark, Token
@@ -136,7 +137,10 @@ class TreeBuilder:
 
     def range(self, items: list[Any]) -> Clause:
         index, _, lower, upper = items
-        return RangeClause(str(index), lower, upper, where=self._span(self._at(index), upper.where))
+        where = self._span(index.where, upper.where)
+        if isinstance(index, Name):
+            return RangeClause(index.name, lower, upper, where=where)
+        return ExtentClause(index, lower, upper, where=where)
 
     def let(self, items: list[Any]) -> Clause:
         name, value = items
@@ -165,12 +169,11 @@ class TreeBuilder:
         name, _, left, _, operator, value, *rest = items
         clauses = rest[0] if rest else ()
         self._depth(value, clauses)
+        self._shallow(left)
         for index in left:
-            if not isinstance(index, Name):
+            if not isinstance(index, Name) and not reads(index):
                 raise syntax_errors.left_index(str(name), index)
-        indices = tuple(index.name for index in left)
-        where = self._span(self._at(name), value.where)
-        return Assign(str(name), indices, operator, value, clauses, where, tuple(index.where for index in left))
+        return Assign(str(name), left, operator, value, clauses, self._span(self._at(name), value.where))
 
     def call(self, items: list[Any]) -> CallDef:
         *targets, value = items
@@ -185,8 +188,7 @@ class TreeBuilder:
 
     def _depth(self, value: Expr, clauses: Sequence[Clause]) -> None:
         for clause in clauses:
-            roots = (clause.lower, clause.upper) if isinstance(clause, RangeClause) else (clause.value,)
-            self._shallow(roots)
+            self._shallow(operands(clause))
         self._shallow((value,))
 
     def _shallow(self, roots: Sequence[Expr]) -> None:
@@ -235,6 +237,11 @@ class TreeBuilder:
 
     def program(self, items: list[SurfaceDef]) -> tuple[SurfaceDef, ...]:
         return tuple(items)
+
+
+def reads(subscript: Expr) -> bool:
+    """Whether a subscript may read a tensor: it has a name with arguments, other than ``min`` and ``max``."""
+    return any(isinstance(node, Apply) and node.name not in ("min", "max") for node in walk(subscript))
 
 
 def _access(call: CallDef) -> Assign:

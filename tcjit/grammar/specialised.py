@@ -45,6 +45,7 @@ def _indices(statement: Statement) -> Iterator[Expr]:
     yield from statement.subscripts
     for clause in statement.clauses:
         yield from (clause.lower, clause.upper)
+    yield from filter(None, statement.extents)
     for root in (statement.value, *statement.exists):
         for node in walk(root):
             if isinstance(node, Access):

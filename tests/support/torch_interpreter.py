@@ -14,6 +14,7 @@ import torch
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Def, Expr, Index, Program, Scalar, Select, Size, Statement, Unary
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.infer import specialise
+from tcjit.mapping.reduction import identity
 
 Tensor = torch.Tensor
 _INTEGERS = {"uint16": torch.int64, "uint32": torch.int64, "uint64": torch.int64}
@@ -94,6 +95,9 @@ class _Statement:
         dtype = dtype_of(self.program.definition.tensor(statement.tensor).dtype)
         value = self.value(statement.value)
         value = (value.double() if DTYPES[statement.accumulate].kind == "float" else value).expand(self.extents)
+        if statement.targets:
+            self.scatter(value, shape, dtype)
+            return
         box = tuple(slice(*ends) for ends, name in zip(self.domain, self.names) if name not in statement.reduction)
         old = self.state.get(statement.tensor)
         old = torch.zeros(shape, dtype=dtype) if old is None else old
@@ -112,6 +116,27 @@ class _Statement:
             whole[box if shape else ...] = value
             value = whole
         self.state[statement.tensor] = value
+
+    def scatter(self, value: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+        """Combine each term into the element that its targets pick."""
+        statement, place = self.statement, torch.zeros((), dtype=torch.int64)
+        for subscript, extent in zip(statement.subscripts, shape):
+            at = self.value(subscript)
+            assert not at.numel() or (at.min() >= 0 and at.max() < extent)
+            place = place * extent + at
+        reduce = {"+=": "sum", "*=": "prod", "max=": "amax", "min=": "amin"}[statement.operator]
+        start = identity(statement.operator, statement.accumulate).value
+        old = self.state.get(statement.tensor)
+        if old is None or statement.initialise:
+            ranges = dict(zip(self.names, self.domain, strict=True))
+            box = tuple(slice(*ranges[s.name]) if isinstance(s, Index) else slice(None) for s in statement.subscripts)
+            old = torch.zeros(shape, dtype=value.dtype) if old is None else old.clone()
+            old[box] = start
+        flat = place.expand(self.extents).reshape(-1)
+        if reduce == "prod" and value.requires_grad:
+            raise Unsupported("a second derivative of a scattered product")
+        made = old.to(value.dtype).reshape(-1).scatter_reduce(0, flat, value.reshape(-1), reduce)
+        self.state[statement.tensor] = made.reshape(shape).to(dtype)
 
     def value(self, expr: Expr) -> Tensor:
         match expr:

@@ -55,7 +55,7 @@ def _numbered(definition: Def, values: Mapping[str, int]) -> Def:
     def statement(old: Statement) -> Statement:
         value = number(old.value)
         used = names(value)
-        for expr in old.exists:
+        for expr in (*old.exists, *old.subscripts):
             used.update(names(expr))
         if any(name not in used for name in old.reduction):
             raise CheckError("an index has a range and no use", where=old.where, hint="another value")
@@ -66,6 +66,7 @@ def _numbered(definition: Def, values: Mapping[str, int]) -> Def:
             clauses=tuple(replace(clause, lower=number(clause.lower), upper=number(clause.upper)) for clause in old.clauses),
             exists=tuple(map(number, old.exists)),
             domain=(),
+            extents=tuple(extent and number(extent) for extent in old.extents),
         )
 
     params = tuple(

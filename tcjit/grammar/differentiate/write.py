@@ -12,7 +12,7 @@ from tcjit.grammar import polynomial
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Param, RangeClause, Select, Size, Statement, Unary
 from tcjit.grammar.differentiate.names import FreeNames
 from tcjit.grammar.differentiate.normalise import NormalForm, Update
-from tcjit.grammar.differentiate.simplify import index, integer_of
+from tcjit.grammar.differentiate.simplify import integer_of
 from tcjit.grammar.expressions import DEFAULTS
 from tcjit.grammar.polynomial import NOTHING, Value, ZeroDivisor
 from tcjit.grammar.printer import show
@@ -29,7 +29,7 @@ def statements(params: Sequence[Param], updates: Iterable[Update], shapes: Mappi
     known = {p.name: tuple(_extent(dim) for dim in p.dims) for p in params if p.dims}
     made = []
     for update in updates:
-        made.append(_statement(update, known))
+        made.append(_statement(update, known, shapes[update.target]))
         known.setdefault(update.target, tuple(integer_of(extent) for extent in shapes[update.target]))
     return tuple(made)
 
@@ -99,14 +99,15 @@ def _return(name: str, dtype: str, shape: Shape, sizes: Container[str | int]) ->
 # ---------------------------------------------------------------- ranges
 
 
-def _statement(update: Update, known: Mapping[str, tuple[Value, ...]]) -> Statement:
+def _statement(update: Update, known: Mapping[str, tuple[Value, ...]], shape: Shape) -> Statement:
     """The statement with no more ranges than it needs."""
-    left = tuple(map(index, update.left))
+    given = update.target not in known and bool(update.targets)  # what data pick has its extent from the text
+    extents = tuple(polynomial.expression(integer_of(e)) if name in update.targets else None for name, e in zip(update.left, shape))
     value = _typed(update.value)
     clauses = {i: RangeClause(i, *_bounds(*ends)) for i, ends in update.ranges.items()}
-    full = Statement(
-        update.target, left, update.operator, update.initialise, value, "", update.reduction, tuple(clauses.values()), update.exists
-    )
+    left, ranges = update.places, tuple(clauses.values())
+    full = Statement(update.target, left, update.operator, update.initialise, value, "", update.reduction, ranges, update.exists)
+    full = replace(full, extents=extents) if given else full
     wanted = {i: (integer_of(lower), integer_of(upper)) for i, (lower, upper) in update.ranges.items()}
     bare = replace(full, clauses=())
     if _finds(bare, known, wanted):
