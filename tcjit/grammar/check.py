@@ -29,7 +29,7 @@ from tcjit.grammar.builtins import BUILTINS
 from tcjit.grammar.dtypes import DTYPES, converted, promote
 from tcjit.grammar.expressions import DEFAULTS, NameScope, Symbol, Typed, Typer, alone, cast, counted, rank, resolve
 from tcjit.grammar.inline import inline
-from tcjit.grammar.printer import show
+from tcjit.grammar.printer import show, subscript
 from tcjit.grammar.specialised import specialised
 from tcjit.grammar.targets import left_subscript, target_extents
 from tcjit.grammar.walk import MAX_NODES, excess, measure, operands, walk
@@ -184,12 +184,12 @@ class _Checker:
         lets = [clause.name for clause in source.clauses if isinstance(clause, LetClause)]
         typer = Typer(self.scope, lets)
         self._lets(source, typer)
-        subscripts = tuple(left_subscript(typer, source.tensor, subscript) for subscript in source.subscripts)
+        subscripts = tuple(left_subscript(typer, source.tensor, place) for place in source.subscripts)
         value = typer.typed(source.value)
         exists = [alone(typer.typed(clause.value)) for clause in source.clauses if isinstance(clause, ExistsClause)]
         # an unused let computes nothing, and its accesses take part in range inference
         exists += [alone(typer.typed(let)) for name, let in typer.lets.items() if name not in typer.used]
-        targets = [subscript for subscript in subscripts if not isinstance(subscript, Index)]
+        targets = [place for place in subscripts if not isinstance(place, Index)]
         roots = (*targets, value.expr, *exists)
         used = dict.fromkeys(node.name for root in roots for node in self._nodes(root, source) if isinstance(node, Index))
         reduction = tuple(name for name in used if name not in source.indices)
@@ -197,7 +197,7 @@ class _Checker:
         operator, initialise = source.operator.removesuffix("!"), source.operator.endswith("!")
         if targets and operator == "=":
             raise CheckError(
-                f"`=` stores one value, and several may go to the element `{show(targets[0])}` of `{source.tensor}`",
+                f"`=` stores one value, and several may go to the element `{subscript(targets[0])}` of `{source.tensor}`",
                 where=targets[0].where,
                 hint="`+=!` adds what goes to one element (also `*=!`, `min=!`, `max=!`)",
             )
@@ -272,22 +272,22 @@ class _Checker:
 
     def _extent(self, source: Assign, position: int, given: Expr | None) -> Expr | None:
         """The extent of a dimension that a target writes: of its clause, or of the result's type where nothing else gives it."""
-        subscript, tensor = source.subscripts[position], source.tensor
-        if isinstance(subscript, Name):
+        place, tensor = source.subscripts[position], source.tensor
+        if isinstance(place, Name):
             return None
         if tensor in self.scope.tensors:
             if given is not None:
-                what = f"the range of `{show(subscript)}` and the extent of dimension {position} of `{tensor}`"
-                self.agreements.append(Agreement(Size(f"{tensor}.{position}", dtype="int64"), given, what, subscript.where))
+                what = f"the range of `{show(place)}` and the extent of dimension {position} of `{tensor}`"
+                self.agreements.append(Agreement(Size(f"{tensor}.{position}", dtype="int64"), given, what, place.where))
             return given
         dims = next((ret.dims for ret in self.surface.returns if ret.name == tensor), None) or ()
         if given is None and position >= len(dims):
             raise CheckError(
-                f"nothing gives dimension {position} of `{tensor}` an extent: `{show(subscript)}` is known only when the kernel runs",
-                where=subscript.where,
-                hint=f"`where {show(subscript)} in 0:N`, or the type of the result: `-> (float(...) {tensor})`",
+                f"nothing gives dimension {position} of `{tensor}` an extent: `{show(place)}` is known only when the kernel runs",
+                where=place.where,
+                hint=f"`where {show(place)} in 0:N`, or the type of the result: `-> (float(...) {tensor})`",
             )
-        return extent(dims[position], subscript.where) if given is None else given
+        return extent(dims[position], place.where) if given is None else given
 
     def _accumulates(self, tensor: str, operator: str, where: Where | None) -> None:
         """Refuse ``op=`` into nothing; a result may come in through ``out=``."""

@@ -89,7 +89,7 @@ def negative_extent(analysis: Analysis, position: int, extent: int, values: Mapp
     """The extent that a clause gives a target is negative for these sizes."""
     subscript = analysis.statement.subscripts[position]
     return ShapeError(
-        f"the range 0:{extent} of `{printer.show(subscript)}` has a negative extent",
+        f"the range 0:{extent} of `{printer.subscript(subscript)}` has a negative extent",
         where=subscript.where,
         sizes=values,
         hint="a range that ends where it starts, or later",
@@ -102,7 +102,7 @@ def refuse_no_elements(statement: Statement, shape: tuple[int, ...], values: Map
         if shape[position] == 0:
             subscript = statement.subscripts[position]
             raise ShapeError(
-                f"`{printer.show(subscript)}` is outside of `{statement.tensor}`, whose dimension {position} has no elements",
+                f"`{printer.subscript(subscript)}` is outside of `{statement.tensor}`, whose dimension {position} has no elements",
                 where=subscript.where,
                 sizes=values,
                 hint="a larger extent, or no terms",

@@ -65,7 +65,7 @@ def show(node: Node) -> str:
         case RangeClause() | Range():
             return f"{node.index} in {show(node.lower)}:{show(node.upper)}"
         case ExtentClause():
-            return f"{_SourcePrinter(index=True).expr(node.subscript)} in {show(node.lower)}:{show(node.upper)}"
+            return f"{subscript(node.subscript)} in {show(node.lower)}:{show(node.upper)}"
         case LetClause():
             return f"{node.name} = {show(node.value)}"
         case ExistsClause():
@@ -102,6 +102,11 @@ def extent(expr: Expr) -> str:
     return show(expr if value is None else polynomial.expression(value))
 
 
+def subscript(expr: Expr) -> str:
+    """A subscript, without the conversions that it implies."""
+    return _SourcePrinter(index=True).expr(expr)
+
+
 def number(value: int | float | bool, dtype: str) -> str:
     """A constant as the shortest literal that reads back as it.
 
@@ -133,7 +138,7 @@ def _tensor(tensor: Tensor) -> str:
 
 
 def _statement(node: Statement) -> str:
-    left = ", ".join(_SourcePrinter(index=True).expr(subscript) for subscript in node.subscripts)
+    left = ", ".join(map(subscript, node.subscripts))
     zero = Const(0, dtype="int64")
     targets = [ExtentClause(sub, zero, extent) for sub, extent in zip(node.subscripts, node.extents) if extent is not None]
     clauses = (*(node.domain or node.clauses), *targets, *map(ExistsClause, node.exists))

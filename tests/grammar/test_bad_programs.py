@@ -107,6 +107,20 @@ PROGRAMS = [
 
 # what stands between the braces, with the parameters of HEAD
 MEANING = [
+    # targets: subscripts of the left side that read tensors
+    ("O(Idx(i)) = v(i) where Idx(i) in 0:M", "`=` stores one value, and several may go to the element `Idx(i)` of `O`", "`+=!` adds"),
+    ("O(Idx(i)) +=! v(i)", "nothing gives dimension 0 of `O` an extent", "`where Idx(i) in 0:N`, or the type of the result"),
+    ("O(Idx(i)) +=! v(i) where Idx(i) in 1:M", "the range of `Idx(i)`, an extent, does not start at 0", "`Idx(i) in 0:...`"),
+    ("O(Idx(i)) +=! v(i) where Idx(i) in 0:M, Idx(i) in 0:M", "a second range for `Idx(i)`", "drop one"),
+    ("O(Idx(i)) +=! v(i) where Idx(i) in 0:Idx(i)", "the range of `Idx(i)` depends on the tensor `Idx`", "its largest range"),
+    ("O(Idx(i)) +=! v(i) where L(i) in 0:M", "no subscript on the left is `L(i)`", "of an index, or of a subscript"),
+    ("O(i) = v(i) where Idx(i) in 0:M", "no subscript on the left is `Idx(i)`", ""),
+    ("O(i) = v(i) where i + 1 in 0:M", "no subscript on the left is `i + 1`", ""),
+    ("O(v(i)) +=! v(i) where v(i) in 0:M", "an index is an integer, and this is float32", "`int32(...)`"),
+    ("O(abs(i)) +=! v(i) where abs(i) in 0:M", "`abs(i)` on the left is no index, and reads no tensor", "`O(i) = ...`"),
+    ("O(i) = Idx(i) O(O(i)) += 1", "a reduction into `O` reads `O` itself", "a tensor of its own"),
+    ("O(i) = v(i) O(Idx(i)) += O(i)", "a reduction into `O` reads `O` itself", "a tensor of its own"),
+    ("O(Idx(i), j) +=! v(i) where Idx(i) in 0:M O(Idx(i)) += 1.0", "`O` has 2 dimensions", "agree on its dimensions"),
     # subscripts and names
     ("O(i) = A(i)", "`A` has 2 dimensions, and here is 1 subscript", "`A(i, j)`"),
     ("O(i) = v(i, j)", "`v` has 1 dimension, and here are 2 subscripts", "`v(i)`"),
@@ -318,6 +332,7 @@ CORPUS = [
     HEAD + "O(i) +=! (i + k >= 1 && i + k <= M) ? v(i + k - 1) * h(k) : 0.0 where k in 0:3, i in 0:M / s }",
     HEAD + "O(i, j) = x * A(Idx(i) % M, j) where x = half(a) * 2, exists v(i + 1)\nO(i, j) min= -infinity() }",
     HEAD + "O(i) = clamp(u8(i), 1, 3) + (ok(i) || !flag ? i : -s) * 1e-3 # a comment\n}",
+    HEAD + "O(Idx(i), j) +=! A(i, j) where Idx(i) in 0:M\nO(Idx(i) + L(i), j) max= B(j, i) where j in 0:K }",
     "def f(float(3, N) A, bfloat16 b) -> (double(N) O, float P) { P *=! A(i, j) ? b : 1 O(j) += A(0, j) / P }",
 ]
 TOKENS = """( ) { } , : ? = + - * / % < <= == != && || ! +=! min=! -> # def where in exists min max true float int32 half

@@ -17,8 +17,10 @@ from tcjit.errors import ArgumentError, CheckError, ShapeError
 from tcjit.grammar import polynomial
 from tcjit.grammar.ast import Size
 from tcjit.grammar.check import check
+from tcjit.grammar.front import read
 from tcjit.grammar.infer import explain_ranges, infer, specialise
 from tcjit.grammar.parse import parse
+from tcjit.grammar.printer import show
 from tcjit.grammar.walk import walk
 
 MATMUL = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m, n) +=! A(m, k) * B(k, n) }"
@@ -439,3 +441,40 @@ def test_explain() -> None:
             "output O(N - K + 1)",
         ]
     )
+
+
+# ---------------------------------------------------------------- targets
+
+
+def test_targets_have_extents_from_the_text() -> None:
+    head = "def f(int32(N) I, float(N, D) X, float(V) L) -> "
+    texts = {
+        head + "(float(V, D) Y) { Y(I(n), d) +=! X(n, d) }": "Y(I(n), d) +=! X(n, d) where d in 0:D, n in 0:N, I(n) in 0:V",
+        head + "(Y) { Y(I(n), d) +=! X(n, d) where I(n) in 0:2 * V + 1 }": "where d in 0:D, n in 0:N, I(n) in 0:2 * V + 1",
+        head + "(Y) { Y(v, d) = X(0, d) where v in 0:V Y(I(n), d) += X(n, d) }": "Y(I(n), d) += X(n, d) where d in 0:D, n in 0:N",
+        head + "(Y) { Y(I(n), n) max=! X(n, d) where I(n) in 0:V }": "Y(I(n), n) max=! X(n, d) where n in 0:N, d in 0:D, I(n) in 0:V",
+    }
+    for text, shown in texts.items():
+        (d,) = read(text)
+        assert show(d.statements[-1]).endswith(shown)
+        (again,) = read(show(d))
+        assert show(again) == show(d)
+
+
+def test_ranges_of_targets_must_agree_with_what_is_there() -> None:
+    text = "def f(int32(N) I, float(V) L, float(W) M) -> (Y) { Y(v) = L(v) Y(I(n)) += 1.0 where I(n) in 0:W }"
+    (d,) = read(text)
+    specialise(d, {"I": (5,), "L": (4,), "M": (4,)}, {})
+    with pytest.raises(ShapeError, match="the range of `I.n.` and the extent of dimension 0 of `Y`: 4 is not 3"):
+        specialise(d, {"I": (5,), "L": (4,), "M": (3,)}, {})
+    with pytest.raises(CheckError, match="the range of `I.n.` and the extent of dimension 0 of `Y`: V and V . 1 differ whatever the sizes"):
+        read(text.replace("0:W", "0:V + 1"))
+
+
+def test_targets_need_elements() -> None:
+    (d,) = read("def f(int32(N) I, float(V) L) -> (Y) { Y(I(n)) +=! 1.0 where I(n) in 0:V - 3 }")
+    specialise(d, {"I": (0,), "L": (3,)}, {})
+    with pytest.raises(ShapeError, match="the range 0:-1 of `I.n.` has a negative extent"):
+        specialise(d, {"I": (0,), "L": (2,)}, {})
+    with pytest.raises(ShapeError, match="`I.n.` is outside of `Y`, whose dimension 0 has no elements"):
+        specialise(d, {"I": (2,), "L": (3,)}, {})
