@@ -184,12 +184,17 @@ class CallDef:
 
 @dataclass(frozen=True)
 class Param:
-    """``float(M, 4) A``; ``dims`` is empty for a rank-0 parameter, a scalar."""
+    """``float(M, 4) A``; ``dims`` is empty for a rank-0 parameter, a scalar.
+
+    An extent that is an expression stands in ``dims`` as its text, which is no identifier, and in ``extents``, which have None elsewhere;
+    of a checked def it is in the shape of the tensor instead.
+    """
 
     name: str
     dtype: str
     dims: tuple[str | int, ...]
     where: Where | None = field(default=None, compare=False, repr=False)
+    extents: tuple[Expr | None, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -198,6 +203,7 @@ class Return:
     dtype: str | None = None
     dims: tuple[str | int, ...] | None = None
     where: Where | None = field(default=None, compare=False, repr=False)
+    extents: tuple[Expr | None, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True)

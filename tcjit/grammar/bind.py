@@ -39,7 +39,7 @@ def bind(params: Sequence[Param], shapes: Sequence[tuple[int, ...] | None]) -> d
     givers: dict[str, tuple[str, int, tuple[int, ...]]] = {}
     for param, shape in zip(params, shapes):
         for position, (dim, extent) in enumerate(zip(param.dims, shape or ())):
-            if isinstance(dim, int):
+            if isinstance(dim, int) or not dim.isidentifier():  # an expression is compared once all sizes are known
                 continue
             if sizes.setdefault(dim, extent) != extent:
                 name, before, other = givers[dim]

@@ -19,6 +19,7 @@ from tcjit.grammar.ast import (
     LetClause,
     Name,
     RangeClause,
+    Return,
     Size,
     Statement,
     SurfaceDef,
@@ -28,7 +29,9 @@ from tcjit.grammar.bounds import bounds
 from tcjit.grammar.builtins import BUILTINS
 from tcjit.grammar.dtypes import DTYPES, converted, promote
 from tcjit.grammar.expressions import DEFAULTS, NameScope, Symbol, Typed, Typer, alone, cast, counted, rank, resolve
+from tcjit.grammar.extents import dims, is_size, typed
 from tcjit.grammar.inline import inline
+from tcjit.grammar.printer import extent as shown
 from tcjit.grammar.printer import show, subscript
 from tcjit.grammar.specialised import specialised
 from tcjit.grammar.targets import left_subscript, target_extents
@@ -80,6 +83,7 @@ class _Checker:
         self.scope = NameScope(own=surface.name, defs=tuple(earlier))
         self.drafts: list[_UntypedStatement] = []
         self.agreements: list[Agreement] = []
+        self.shapes: dict[str, tuple[Expr, ...]] = {}  # of parameters
         self.nodes = 0
         self.locals = _locals(surface)
 
@@ -98,16 +102,16 @@ class _Checker:
         for ret in surface.returns:
             if ret.name not in self.scope.tensors:
                 raise CheckError(f"no statement writes the result `{ret.name}`", where=ret.where, hint=f"`{ret.name}(...) = ...`")
-            self._annotation(ret.name, ret.dims or (), ret.where)
+            self._annotation(ret)
         statements = tuple(self._finish(draft) for draft in self.drafts)
         tensors = self._tensors()
         self._refuse_many(statements)
         return Def(
             surface.name,
-            surface.params,
+            tuple(replace(param, dims=dims(self.shapes[param.name]), extents=()) for param in surface.params),
             tuple(ret.name for ret in surface.returns),
             tuple(self.scope.sizes),
-            specialised(surface.params, statements),
+            specialised(surface.params, statements, tensors),
             tensors,
             statements,
             tuple(self.agreements),
@@ -118,17 +122,26 @@ class _Checker:
     def _params(self) -> None:
         scope = self.scope
         for param in self.surface.params:
-            scope.sizes.update(dict.fromkeys(dim for dim in param.dims if isinstance(dim, str)))
+            scope.sizes.update(dict.fromkeys(str(dim) for dim in param.dims if is_size(dim)))
         for param in self.surface.params:
             if scope.kind(param.name):
                 what = "a size too" if param.name in scope.sizes else "there already"
                 raise CheckError(f"a second meaning for `{param.name}`: it is {what}", where=param.where, hint="rename one of them")
             if param.dims:
                 self._tensor_name(param.name, param.where)
-                symbol = Symbol(param.name, len(param.dims), "input", param.dtype, annotated=True, dims=param.dims, where=param.where)
+                symbol = Symbol(param.name, len(param.dims), "input", param.dtype, annotated=True, where=param.where)
                 scope.tensors[param.name] = symbol
             else:
                 scope.scalars[param.name] = param.dtype
+        for param in self.surface.params:
+            shape = self.shapes[param.name] = typed(param, scope)
+            named = tuple(dim if isinstance(dim, int) or is_size(dim) else f"{param.name}.{n}" for n, dim in enumerate(dims(shape)))
+            if param.dims:
+                scope.tensors[param.name].dims = named
+            for position, (dim, extent) in enumerate(zip(named, shape)):
+                if "." in str(dim):
+                    what = f"dimension {position} of `{param.name}`, whose extent is {shown(extent)}"
+                    self.agreements.append(Agreement(Size(str(dim), dtype="int64"), extent, what, param.where))
 
     def _returns(self) -> None:
         scope = self.scope
@@ -143,7 +156,7 @@ class _Checker:
             self._tensor_name(ret.name, ret.where)
             scope.written[ret.name] = None
             for dim in ret.dims or ():
-                if isinstance(dim, str) and dim not in scope.sizes:
+                if is_size(dim) and dim not in scope.sizes:
                     raise CheckError(
                         f"the size `{dim}` stands only in the type of a result",
                         where=ret.where,
@@ -280,14 +293,14 @@ class _Checker:
                 what = f"the range of `{show(place)}` and the extent of dimension {position} of `{tensor}`"
                 self.agreements.append(Agreement(Size(f"{tensor}.{position}", dtype="int64"), given, what, place.where))
             return given
-        dims = next((ret.dims for ret in self.surface.returns if ret.name == tensor), None) or ()
-        if given is None and position >= len(dims):
+        shape = next((typed(ret, self.scope) for ret in self.surface.returns if ret.name == tensor), ())
+        if given is None and position >= len(shape):
             raise CheckError(
                 f"nothing gives dimension {position} of `{tensor}` an extent: `{show(place)}` is known only when the kernel runs",
                 where=place.where,
                 hint=f"`where {show(place)} in 0:N`, or the type of the result: `-> (float(...) {tensor})`",
             )
-        return extent(dims[position], place.where) if given is None else given
+        return shape[position] if given is None else given
 
     def _accumulates(self, tensor: str, operator: str, where: Where | None) -> None:
         """Refuse ``op=`` into nothing; a result may come in through ``out=``."""
@@ -410,15 +423,15 @@ class _Checker:
             what = f"`{surface.name}` takes {params + passed} arguments, and an operator of PyTorch at most {MAX_ARGUMENTS}"
             raise CheckError(what, where=surface.where, hint="stack tensors of one shape into one, or use several defs")
 
-    def _annotation(self, name: str, dims: tuple[str | int, ...], where: Where | None) -> None:
-        for position, dim in enumerate(dims):
-            own = Size(f"{name}.{position}", dtype="int64", where=where)
-            what = f"the extent {dim} of dimension {position} in the type of the result {name}"
-            self.agreements.append(Agreement(own, extent(dim, where), what, where))
+    def _annotation(self, ret: Return) -> None:
+        for position, extent in enumerate(typed(ret, self.scope)):
+            own = Size(f"{ret.name}.{position}", dtype="int64", where=ret.where)
+            what = f"the extent {shown(extent)} of dimension {position} in the type of the result {ret.name}"
+            self.agreements.append(Agreement(own, extent, what, ret.where))
 
     def _tensors(self) -> tuple[Tensor, ...]:
         inputs = tuple(
-            Tensor(p.name, p.dtype, len(p.dims), "input", tuple(extent(dim, p.where) for dim in p.dims), p.where)
+            Tensor(p.name, p.dtype, len(p.dims), "input", self.shapes[p.name], p.where)
             for p in self.surface.params
             if p.dims
         )
@@ -441,11 +454,6 @@ def _locals(surface: SurfaceDef) -> set[str]:
                     names.add(clause.name)
             names.update(node.name for root in roots for node in walk(root) if isinstance(node, (Name, Apply)))
     return names
-
-
-def extent(dim: str | int, where: Where | None = None) -> Expr:
-    """A dimension of a parameter as an expression."""
-    return Size(dim, dtype="int64", where=where) if isinstance(dim, str) else Const(dim, dtype="int64", where=where)
 
 
 def accumulator(operator: str, dtype: str) -> str:

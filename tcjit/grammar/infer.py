@@ -51,7 +51,7 @@ class _Inference:
         tensors = tuple(t if t.role == "input" else replace(t, shape=shapes[t.name]) for t in self.definition.tensors)
         return replace(
             self.definition,
-            specialised=specialised(self.definition.params, statements),
+            specialised=specialised(self.definition.params, statements, tensors),
             tensors=tensors,
             statements=tuple(statements),
             agreements=tuple(self.agreements),
@@ -174,8 +174,15 @@ class _Specialisation:
         self.extents: dict[str, tuple[int, ...]] = {t.name: shapes[t.name] for t in definition.tensors if t.role == "input"}
 
     def run(self) -> Program:
-        domains = tuple(map(self._statement, self.definition.statements))
+        given = {f"{name}.{position}" for name, shape in self.extents.items() for position in range(len(shape))}
+        later = []
         for agreement in self.definition.agreements:
+            if isinstance(agreement.left, Size) and agreement.left.name in given:  # an argument's, before accesses to it are looked at
+                self._agree(agreement)
+            else:
+                later.append(agreement)
+        domains = tuple(map(self._statement, self.definition.statements))
+        for agreement in later:
             self._agree(agreement)
         shapes = tuple((tensor.name, self.extents[tensor.name]) for tensor in self.definition.tensors)
         return Program(self.definition, tuple(self.sizes.items()), tuple(self.scalars.items()), shapes, domains)
@@ -246,7 +253,10 @@ class _Specialisation:
 
     def _agree(self, agreement: Agreement) -> None:
         known = {f"{name}.{position}": extent for name, shape in self.extents.items() for position, extent in enumerate(shape)}
-        left, right = (polynomial.integer(side, {**known, **self.values}) for side in (agreement.left, agreement.right))
+        try:
+            left, right = (polynomial.integer(side, {**known, **self.values}) for side in (agreement.left, agreement.right))
+        except ZeroDivisor:
+            raise ShapeError(f"{agreement.what}: a division by zero", where=agreement.where, sizes=self.values) from None
         if left != right:
             raise ShapeError(f"{agreement.what}: {left} is not {right}", where=agreement.where, sizes=self.values)
 

@@ -30,6 +30,7 @@ from tcjit.grammar.ast import (
     Unary,
 )
 from tcjit.grammar.dtypes import ALIASES
+from tcjit.grammar.printer import show
 from tcjit.grammar.walk import excess, measure, operands, walk
 
 if TYPE_CHECKING:
@@ -198,22 +199,21 @@ class TreeBuilder:
 
     # ------------------------------------------------------------ defs
 
-    def dim(self, items: list[Token]) -> str | int:
-        token = items[0]
-        if token.type == "ID":
-            return str(token)
-        if not token.isdigit():
-            raise ParseError(f"an extent is a whole number or a name, not {token}", where=self._at(token))
-        return _integer(token, self._at(token))
+    def dim(self, items: list[Expr]) -> Expr:
+        self._shallow(items)
+        return items[0]
 
-    def type(self, items: list[Any]) -> tuple[Token, tuple[str | int, ...], Where]:
+    def type(self, items: list[Any]) -> tuple[Token, tuple[str | int, ...], tuple[Expr | None, ...], Where]:
         scalar, *rest = items
         where = self._at(scalar)
-        return scalar, tuple(rest[1:-1]), self._span(where, self._at(rest[-1])) or where if rest else where
+        dims = tuple(map(_dim, rest[1:-1]))
+        extents = tuple(None if isinstance(extent, Name | Number) else extent for extent in rest[1:-1])
+        span = self._span(where, self._at(rest[-1])) or where if rest else where
+        return scalar, dims, extents if any(extents) else (), span
 
     def param(self, items: list[Any]) -> Param:
-        (scalar, dims, where), name = items
-        return Param(str(name), _dtype(scalar), dims, self._span(where, self._at(name)))
+        (scalar, dims, extents, where), name = items
+        return Param(str(name), _dtype(scalar), dims, self._span(where, self._at(name)), extents)
 
     def params(self, items: list[Param]) -> tuple[Param, ...]:
         return tuple(items)
@@ -221,8 +221,8 @@ class TreeBuilder:
     def ret(self, items: list[Any]) -> Return:
         if len(items) == 1:
             return Return(str(items[0]), where=self._at(items[0]))
-        (scalar, dims, where), name = items
-        return Return(str(name), _dtype(scalar), dims, self._span(where, self._at(name)))
+        (scalar, dims, extents, where), name = items
+        return Return(str(name), _dtype(scalar), dims, self._span(where, self._at(name)), extents)
 
     def returns(self, items: list[Return]) -> tuple[Return, ...]:
         return tuple(items)
@@ -252,7 +252,12 @@ def _dtype(scalar: Token) -> str:
     return ALIASES.get(str(scalar), str(scalar))
 
 
-def _integer(token: Token, where: Where) -> int:
-    if len(token) > 18:  # beyond any extent, and int() itself refuses texts of thousands of digits
-        raise ParseError("a number too large for an extent", where=where)
-    return int(token)
+def _dim(extent: Expr) -> str | int:
+    """A number, the name of a size, or the text of an expression."""
+    if not isinstance(extent, Number):
+        return show(extent)
+    if not extent.text.isdigit():
+        raise ParseError(f"an extent is a whole number or made of sizes, not {extent.text}", where=extent.where)
+    if len(extent.text) > 18:  # beyond any extent, and int() itself refuses texts of thousands of digits
+        raise ParseError("a number too large for an extent", where=extent.where)
+    return int(extent.text)

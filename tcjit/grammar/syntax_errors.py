@@ -170,7 +170,6 @@ _RULES: tuple[Rule, ...] = (
     (lambda c: c.text == "(" and not c.in_body and c.head == "ID", "the extents belong to the type: `float(M, N) {back}`"),
     (lambda c: c.text == ")" and not c.in_body and c.back() == "(" and c.head == "SCALAR", "a scalar parameter is `float a`"),
     (lambda c: c.text in (",", ")") and not c.in_body and c.wants_name, "each parameter is a type and a name: `float(M, N) A`"),
-    (lambda c: c.kind == "MINUS" and not c.in_body, "an extent is a whole number or a name"),
     (lambda c: c.head in ("MIN", "MAX") and c.text in (",", ")"), "`min` and `max` take two arguments; nest them for more"),
     (lambda c: c.head == "SCALAR" and c.in_body and c.text == ",", "a conversion takes one value"),
     (lambda c: c.text == ")" and not c.opened, "no `(` is open here"),

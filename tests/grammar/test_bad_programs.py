@@ -97,10 +97,9 @@ PROGRAMS = [
     ("def f(float() A) -> (O) { O = A }", "found `)`", "`float a`"),
     ("def f(float(N)) -> (O) { O = A }", "expected a name, found `)`", "a type and a name"),
     ("def f(float(N) A,) -> (O) { O = A }", "expected a type, found `)`", "drop the `,`"),
-    ("def f(float(-1) A) -> (O) { O = A }", "found `-`", "a whole number or a name"),
-    ("def f(float(1.5) A) -> (O) { O = A }", "an extent is a whole number or a name, not 1.5", ""),
+    ("def f(float(1.5) A) -> (O) { O = A }", "an extent is a whole number or made of sizes, not 1.5", ""),
+    ("def f(float(2 N) A) -> (O) { O = A }", "found `N`", ""),
     ("def f(float(99999999999999999999) A) -> (O) { O = A }", "too large for an extent", ""),
-    ("def f(float(2*N) A) -> (O) { O = A }", "found `*`", ""),
     ("def in(float(N) A) -> (O) { O = A }", "found `in`", "`in` is a keyword"),
     ("def f(float(N) half) -> (O) { O = A }", "found `half`", "`half` is a keyword"),
 ]
@@ -226,6 +225,16 @@ SIGNATURES = [
     ("def f(float(N) A) -> (float(N, N) O) { O(i) = A(i) }", "`O` has 1 index here and 2 extents in its type", "`-> (O)`"),
     ("def f(float(N) A) -> (float O) { O(i) = A(i) }", "`O` has 1 index here and no extents in its type", "`-> (O)`"),
     ("def f() -> (O) { O = 1 } def f() -> (O) { O = 1 }", "a second def named `f`", "rename"),
+    # extents that are expressions
+    ("def f(float(-1) A) -> (O) { O = 1 }", "the extent `-1` of `A` is negative", "a positive number, or a size"),
+    ("def f(float(2*N) A) -> (O) { O = 1 }", "`N` in the extent `2 * N` of `A` is no size", "as in `float(N) X`"),
+    ("def f(float(N) B, float(N - i) A) -> (O) { O = 1 }", "`i` in the extent `N - i` of `A` is no size", ""),
+    ("def f(float(N) B, float(B(0)) A) -> (O) { O = 1 }", "an index is an integer, and this is float32", ""),
+    ("def f(int32(N) B, float(B(0)) A) -> (O) { O = 1 }", "the extent `B(0)` of `A` is made of sizes, integer scalars and numbers", "size"),
+    ("def f(float(N) B, float(N / 0) A) -> (O) { O = 1 }", "an integer is divided by zero", ""),
+    ("def f(float(N) B, float a, float(N + a) A) -> (O) { O = 1 }", "an index is an integer", ""),
+    ("def f(float(N) B) -> (float(N + M) O) { O(i) = B(i) }", "`M` in the extent `N + M` of `O` is no size", ""),
+    ("def f(float(N) B) -> (float(N - N - 3) O) { O(i) = B(i) }", "the extent `N - N - 3` of `O` is negative", ""),
 ]
 
 CALLEES = """

@@ -21,7 +21,7 @@ tc = tcjit.define(CONV, target="cpu")
 
 def test_for_every_size() -> None:
     text = tc.conv.backward_source()
-    assert text.startswith("def conv_backward(float32(N, O, d_Y_2) d_Y, float32(N, C, L) X, float32(O, C, K) W, int32 s) ->")
+    assert text.startswith("def conv_backward(float32(N, O, (L - K) / s + 1) d_Y, float32(N, C, L) X, float32(O, C, K) W, int32 s) ->")
 
 
 def test_for_the_sizes_of_a_call() -> None:

@@ -28,7 +28,7 @@ class Body:
     def parameter(self, name: str) -> Param:
         """A tensor as a parameter."""
         if name not in self.params:
-            self.params[name] = parameter(name, self.dtypes[name], self.shapes[name], self.names)
+            self.params[name] = parameter(name, self.dtypes[name], self.shapes[name])
         return self.params[name]
 
     def new(self, name: str, dtype: str, shape: Shape) -> str:
@@ -94,7 +94,8 @@ def text_of(
         params += [p for p in definition.params if p.name in taken or p.name in shaped]
         params += [body.parameter(n) for n in passed if n in read]
         lines = statements(params, updates, body.shapes)
-        missing = _missing(lines, params, definition)
+        extents = [extent for p in params for extent in body.shapes[p.name]]
+        missing = _missing(lines, extents, params, definition)
         if not missing:
             break
         shaped += missing
@@ -103,10 +104,11 @@ def text_of(
     return write(name, params, results, lines, body.dtypes, body.shapes), {n: uses[n] for n in ordered if n in uses}
 
 
-def _missing(lines: Statements, params: Sequence[Param], definition: Def) -> list[str]:
-    """Parameters of the forward that give the sizes and integer scalars that the statements need and no parameter gives."""
+def _missing(lines: Statements, extents: Sequence[Expr], params: Sequence[Param], definition: Def) -> list[str]:
+    """Parameters of the forward that give the sizes and integer scalars that the statements and the extents of parameters need and no
+    parameter gives."""
     known = {dim for p in params for dim in p.dims} | {p.name for p in params if not p.dims}
-    wanted: dict[str, None] = {}
+    wanted = {node.name: None for extent in extents for node in walk(extent) if isinstance(node, (Size, Scalar)) and node.name not in known}
     for statement in lines:
         bounds = (end for clause in statement.clauses for end in (clause.lower, clause.upper))
         for root in (statement.value, *statement.subscripts, *statement.exists, *bounds, *filter(None, statement.extents)):

@@ -10,10 +10,10 @@ from dataclasses import replace
 from tcjit.errors import TCError
 from tcjit.grammar import polynomial
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Param, RangeClause, Select, Size, Statement, Unary
-from tcjit.grammar.differentiate.names import FreeNames
 from tcjit.grammar.differentiate.normalise import NormalForm, Update
 from tcjit.grammar.differentiate.simplify import integer_of
 from tcjit.grammar.expressions import DEFAULTS
+from tcjit.grammar.extents import dims, is_size
 from tcjit.grammar.polynomial import NOTHING, Value, ZeroDivisor
 from tcjit.grammar.printer import show
 from tcjit.grammar.ranges import analyse, solve
@@ -26,7 +26,7 @@ Statements = tuple[Statement, ...]
 
 def statements(params: Sequence[Param], updates: Iterable[Update], shapes: Mapping[str, Shape]) -> Statements:
     """The statements, each with the ranges that inference would not find; ``shapes`` are those of what the updates write."""
-    known = {p.name: tuple(_extent(dim) for dim in p.dims) for p in params if p.dims}
+    known = {p.name: tuple(_extent(dim, shapes[p.name][n]) for n, dim in enumerate(p.dims)) for p in params if p.dims}
     made = []
     for update in updates:
         made.append(_statement(update, known, shapes[update.target]))
@@ -73,19 +73,18 @@ def normal_text(form: NormalForm) -> str:
     }
     """
     definition = form.definition
-    params = [*definition.params, *(parameter(n, form.dtypes[n], form.shapes[n], form.names) for n in form.initial.values())]
+    params = [*definition.params, *(parameter(n, form.dtypes[n], form.shapes[n]) for n in form.initial.values())]
     body = statements(params, form.updates, form.shapes)
     return write(definition.name, params, definition.returns, body, form.dtypes, form.shapes)
 
 
-def parameter(name: str, dtype: str, shape: Shape, names: FreeNames) -> Param:
-    """A tensor as a parameter; an extent that is an expression becomes a size of its own, ``X_0``."""
-    dims = (dimension(extent) for extent in shape)
-    return Param(name, dtype, tuple(names.tensor(f"{name}_{position}") if dim is None else dim for position, dim in enumerate(dims)))
+def parameter(name: str, dtype: str, shape: Shape) -> Param:
+    """A tensor as a parameter."""
+    return Param(name, dtype, dims([polynomial.expression(integer_of(extent)) for extent in shape]))
 
 
-def _extent(dim: str | int) -> Value:
-    return dim if isinstance(dim, int) else polynomial.atom(Size(dim, dtype="int64"))
+def _extent(dim: str | int, extent: Expr) -> Value:
+    return dim if isinstance(dim, int) else polynomial.atom(Size(dim, dtype="int64")) if is_size(dim) else integer_of(extent)
 
 
 def _return(name: str, dtype: str, shape: Shape, sizes: Container[str | int]) -> str:
