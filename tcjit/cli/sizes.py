@@ -11,7 +11,6 @@ from tcjit.errors import ArgumentError
 from tcjit.grammar import front, polynomial
 from tcjit.grammar.ast import Def, Param
 from tcjit.grammar.dtypes import DTYPES
-from tcjit.grammar.extents import is_size
 from tcjit.grammar.printer import show
 
 Number = int | float | bool
@@ -63,7 +62,7 @@ def sizes(definition: Def, text: str) -> ArgumentSizes:
             raise ArgumentError(f"{name!r} is no tensor, size or scalar of {_usage(definition)}", hint=_closest(name, names, "{}=..."))
     for name, shape in shapes.items():
         for dim, extent in zip(params[name].dims, shape):
-            if is_size(dim):
+            if dim in definition.sizes:
                 known.setdefault(str(dim), extent)
     whole = {name: int(value) for name, value in scalars.items() if name in definition.specialised}
     for param in definition.params:

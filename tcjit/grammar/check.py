@@ -29,7 +29,7 @@ from tcjit.grammar.bounds import bounds
 from tcjit.grammar.builtins import BUILTINS
 from tcjit.grammar.dtypes import DTYPES, converted, promote
 from tcjit.grammar.expressions import DEFAULTS, NameScope, Symbol, Typed, Typer, alone, cast, counted, rank, resolve
-from tcjit.grammar.extents import dims, is_size, typed
+from tcjit.grammar.extents import dims, sizes, typed
 from tcjit.grammar.inline import inline
 from tcjit.grammar.printer import extent as shown
 from tcjit.grammar.printer import show, subscript
@@ -121,8 +121,7 @@ class _Checker:
 
     def _params(self) -> None:
         scope = self.scope
-        for param in self.surface.params:
-            scope.sizes.update(dict.fromkeys(str(dim) for dim in param.dims if is_size(dim)))
+        scope.sizes.update(sizes(self.surface.params))
         for param in self.surface.params:
             if scope.kind(param.name):
                 what = "a size too" if param.name in scope.sizes else "there already"
@@ -135,7 +134,8 @@ class _Checker:
                 scope.scalars[param.name] = param.dtype
         for param in self.surface.params:
             shape = self.shapes[param.name] = typed(param, scope)
-            named = tuple(dim if isinstance(dim, int) or is_size(dim) else f"{param.name}.{n}" for n, dim in enumerate(dims(shape)))
+            known = (dim if isinstance(dim, int) or dim in scope.sizes else f"{param.name}.{n}" for n, dim in enumerate(dims(shape)))
+            named = tuple(known)
             if param.dims:
                 scope.tensors[param.name].dims = named
             for position, (dim, extent) in enumerate(zip(named, shape)):
@@ -156,7 +156,7 @@ class _Checker:
             self._tensor_name(ret.name, ret.where)
             scope.written[ret.name] = None
             for dim in ret.dims or ():
-                if is_size(dim) and dim not in scope.sizes:
+                if isinstance(dim, str) and dim.isidentifier() and dim not in scope.sizes and dim not in scope.scalars:
                     raise CheckError(
                         f"the size `{dim}` stands only in the type of a result",
                         where=ret.where,

@@ -1,11 +1,12 @@
 """Extents in the types of parameters and results: numbers, sizes, and expressions over sizes and integer scalars, ``H - KH + 1``."""
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tcjit.errors import CheckError, Where
 from tcjit.grammar import polynomial
-from tcjit.grammar.ast import Const, Expr, Index, Param, Return, Size
+from tcjit.grammar.ast import Const, Expr, Index, Name, Param, Return, Size
+from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.expressions import NameScope, Typer
 from tcjit.grammar.polynomial import ZeroDivisor
 from tcjit.grammar.printer import extent as shown
@@ -23,18 +24,22 @@ def dims(shape: Sequence[Expr]) -> tuple[str | int, ...]:
     return tuple(int(e.value) if isinstance(e, Const) else e.name if isinstance(e, Size) else shown(e) for e in shape)
 
 
-def is_size(dim: str | int) -> bool:
-    """Whether an extent in a type is a size; not a number, nor an expression."""
-    return isinstance(dim, str) and dim.isidentifier()
+def sizes(params: Iterable[Param]) -> dict[str, None]:
+    """The sizes that parameters have as extents, by first appearance: names, but not those of integer scalars."""
+    params = tuple(params)
+    scalars = {param.name for param in params if not param.dims and DTYPES[param.dtype].is_integer}
+    return {dim: None for p in params for dim in p.dims if isinstance(dim, str) and dim.isidentifier() and dim not in scalars}
 
 
 def typed(declared: Param | Return, scope: NameScope) -> tuple[Expr, ...]:
     """The extents in a type; ``scope`` has all sizes and scalars. CheckError for an expression of something else."""
     given = declared.extents or (None,) * len(declared.dims or ())
-    return tuple(
-        plain(dim, declared.where) if extent is None else _typed(extent, declared.name, scope)
-        for dim, extent in zip(declared.dims or (), given, strict=True)
-    )
+    found = []
+    for dim, extent in zip(declared.dims or (), given, strict=True):
+        if extent is None and isinstance(dim, str) and dim in scope.scalars:
+            extent = Name(dim, where=declared.where)
+        found.append(plain(dim, declared.where) if extent is None else _typed(extent, declared.name, scope))
+    return tuple(found)
 
 
 def _typed(extent: Expr, name: str, scope: NameScope) -> Expr:

@@ -24,7 +24,7 @@ from tcjit.grammar.ast import (
 )
 from tcjit.grammar.dtypes import DTYPES, holds
 from tcjit.grammar.expressions import NameScope, Symbol, Typer, cast, counted
-from tcjit.grammar.extents import is_size, plain
+from tcjit.grammar.extents import plain
 from tcjit.grammar.walk import rebuild
 
 
@@ -131,7 +131,7 @@ def _bind_tensor(binding: _Binding, callee: Def, param: Param, arg: Expr, scope:
     for position, dim in enumerate(param.dims):
         own = extents(symbol)[position]
         origin = f"dimension {position} of `{symbol.name}`"
-        if not isinstance(dim, int) and not is_size(dim):
+        if not isinstance(dim, int) and dim not in callee.sizes:
             continue  # an expression: one of the callee's agreements
         if isinstance(dim, int):
             _agree(binding, Const(dim, dtype="int64"), own, f"`{callee.name}` wants {dim}, for {origin}", call.where)

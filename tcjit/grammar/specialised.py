@@ -24,9 +24,9 @@ def specialised(params: Iterable[Param], statements: Iterable[Statement], tensor
             elif isinstance(node, Binary) and node.op == "*":
                 found |= _coefficients(node)
     params = tuple(params)
-    sizes = dict.fromkeys(str(dim) for param in params for dim in param.dims)
-    integers = [p.name for p in params if not p.dims and p.dtype.lstrip("u").startswith("int")]
-    return tuple(name for name in (*sizes, *integers) if name in found)
+    names = dict.fromkeys(str(dim) for param in params for dim in param.dims)  # sizes, and integer scalars that are extents
+    names |= {p.name: None for p in params if not p.dims and p.dtype.lstrip("u").startswith("int")}
+    return tuple(name for name in names if name in found)
 
 
 def _coefficients(product: Binary) -> set[str]:

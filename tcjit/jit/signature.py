@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Def, Expr, Param, Scalar, Size, Unary
-from tcjit.grammar.extents import is_size
 from tcjit.grammar.walk import walk
 from tcjit.mapping.applicability import loops, traits
 
@@ -157,7 +156,7 @@ def _unread(definition: Def) -> tuple[str, ...]:
 def _expressions(definition: Def) -> dict[str, Extent]:
     """The extents of parameters that are expressions."""
     pairs = ((dim, extent) for p in definition.params if p.dims for dim, extent in zip(p.dims, definition.tensor(p.name).shape))
-    return {dim: encode(extent) for dim, extent in pairs if isinstance(dim, str) and not is_size(dim)}
+    return {str(dim): encode(extent) for dim, extent in pairs if not isinstance(extent, Size | Const)}
 
 
 def encode(extent: Expr) -> Extent:

@@ -213,7 +213,7 @@ MEANING = [
 # the parameters and results of a def
 SIGNATURES = [
     ("def f(float(N) A, float(N) A) -> (O) { O(i) = A(i) }", "a second meaning for `A`: it is there already", "rename"),
-    ("def f(float(N) A, int32 N) -> (O) { O(i) = A(i) }", "a second meaning for `N`: it is a size too", "rename"),
+    ("def f(float(N) A, float N) -> (O) { O(i) = A(i) }", "a second meaning for `N`: it is a size too", "rename"),
     ("def f(float(N) N) -> (O) { O(i) = N(i) }", "a second meaning for `N`", "rename"),
     ("def f(float(N) A) -> (A) { A(i) = 1 }", "the result `A` is a parameter", "`A_out`"),
     ("def f(float(N) A) -> (N) { N(i) = A(i) }", "the result `N` is named like a size", "rename"),

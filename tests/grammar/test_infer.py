@@ -1,6 +1,6 @@
 """The ranges of indices, inferred and refused.
 
-Modules: grammar.bounds grammar.front
+Modules: grammar.bounds grammar.extents grammar.front
 """
 
 from __future__ import annotations
@@ -511,6 +511,15 @@ def test_scalars_in_extents_are_specialised() -> None:
         specialise(d, shapes, {"s": 0})
     (d,) = read("def f(float(N, M) X, float(N * M) D) -> (Y) { Y(i) = D(i) }")
     assert d.specialised == ("N", "M")
+
+
+def test_integer_scalars_are_extents() -> None:
+    (d,) = read("def f(float(N, k) X, int32 k) -> (float(k) Y) { Y(j) +=! X(i, j) }")
+    assert d.sizes == ("N",) and d.specialised == ("k",) and show(d.params[0]) == "float32(N, k) X"
+    assert show(read(show(d))[0]) == show(d)
+    specialise(d, {"X": (9, 4)}, {"k": 4})
+    with pytest.raises(ShapeError, match="dimension 1 of `X`, whose extent is k: 4 is not 3"):
+        specialise(d, {"X": (9, 4)}, {"k": 3})
 
 
 def test_extents_of_results_that_are_expressions() -> None:

@@ -22,7 +22,7 @@ _special = torch.special
 _FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     **{name: getattr(torch, name) for name in (
         "exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc erfinv"
-        " sigmoid abs relu ceil floor round trunc sign atan2 copysign fmod hypot pow fmax fmin clamp lgamma"
+        " sigmoid abs relu ceil floor round trunc sign atan2 copysign fmod hypot pow fmax fmin clamp lgamma digamma"
     ).split()},
     "fabs": torch.abs, "max": torch.maximum, "min": torch.minimum, "fdivide": torch.div, "fma": lambda a, b, c: a * b + c,
     "exp10": lambda x: torch.pow(10.0, x), "cbrt": lambda x: torch.sign(x) * torch.abs(x) ** (1 / 3),
@@ -126,6 +126,8 @@ class _Statement:
             place = place * extent + at
         reduce = {"+=": "sum", "*=": "prod", "max=": "amax", "min=": "amin"}[statement.operator]
         start = identity(statement.operator, statement.accumulate).value
+        if not value.is_floating_point():
+            start = min(start, torch.iinfo(value.dtype).max)
         old = self.state.get(statement.tensor)
         if old is None or statement.initialise:
             ranges = dict(zip(self.names, self.domain, strict=True))

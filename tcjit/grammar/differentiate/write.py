@@ -13,7 +13,7 @@ from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Param, Ra
 from tcjit.grammar.differentiate.normalise import NormalForm, Update
 from tcjit.grammar.differentiate.simplify import integer_of
 from tcjit.grammar.expressions import DEFAULTS
-from tcjit.grammar.extents import dims, is_size
+from tcjit.grammar.extents import dims
 from tcjit.grammar.polynomial import NOTHING, Value, ZeroDivisor
 from tcjit.grammar.printer import show
 from tcjit.grammar.ranges import analyse, solve
@@ -26,7 +26,7 @@ Statements = tuple[Statement, ...]
 
 def statements(params: Sequence[Param], updates: Iterable[Update], shapes: Mapping[str, Shape]) -> Statements:
     """The statements, each with the ranges that inference would not find; ``shapes`` are those of what the updates write."""
-    known = {p.name: tuple(_extent(dim, shapes[p.name][n]) for n, dim in enumerate(p.dims)) for p in params if p.dims}
+    known = {p.name: tuple(map(integer_of, shapes[p.name])) for p in params if p.dims}
     made = []
     for update in updates:
         made.append(_statement(update, known, shapes[update.target]))
@@ -81,10 +81,6 @@ def normal_text(form: NormalForm) -> str:
 def parameter(name: str, dtype: str, shape: Shape) -> Param:
     """A tensor as a parameter."""
     return Param(name, dtype, dims([polynomial.expression(integer_of(extent)) for extent in shape]))
-
-
-def _extent(dim: str | int, extent: Expr) -> Value:
-    return dim if isinstance(dim, int) else polynomial.atom(Size(dim, dtype="int64")) if is_size(dim) else integer_of(extent)
 
 
 def _return(name: str, dtype: str, shape: Shape, sizes: Container[str | int]) -> str:
