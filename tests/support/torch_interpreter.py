@@ -126,7 +126,7 @@ class _Statement:
             place = place * extent + at
         reduce = {"+=": "sum", "*=": "prod", "max=": "amax", "min=": "amin"}[statement.operator]
         start = identity(statement.operator, statement.accumulate).value
-        if not value.is_floating_point():
+        if value.dtype not in (torch.float64, torch.bool):
             start = min(start, torch.iinfo(value.dtype).max)
         old = self.state.get(statement.tensor)
         if old is None or statement.initialise:
