@@ -225,6 +225,10 @@ TARGETS = {
     "a part": """def f(int64(N) I, double(N,D) X, double(V) L) -> (Y) {
         Y(v, d) = L(v) where d in 0:D
         Y(I(n), d) +=! X(n, d) where d in 1:D }""",
+    "a part of what it reads": """def f(int64(N) I, double(M,D) X, double(V) L) -> (Y) {
+        Y(m, v) = L(v) where m in 0:M
+        Y(n, I(n) + n) += X(n, d) where n in 0:N
+        Y(n, I(n)) max= X(n, d) * X(n, 0) where n in 1:N }""",
     "an element for each": """def f(int64(N) I, double(N,D) X, double(V) L) -> (double(V,N) Y) {
         Y(I(n), n) +=! X(n, d) * L(d) where d in 0:D }""",
     "pairs": """def f(int64(N) I, double(N,D) X, double(V) L) -> (double(V,V) Y) {
@@ -235,7 +239,13 @@ TARGETS = {
 @pytest.mark.parametrize("name", TARGETS)
 def test_data_on_the_left(name: str) -> None:
     given = {"I": torch.tensor([2, 0, 2, 3, 2]), "X": seeded((5, 3), 1), "L": seeded((5,), 2)}
+    if name == "a part of what it reads":
+        given |= {"I": torch.tensor([2, 0, 2]), "L": seeded((9,), 2)}
     assert_right(TARGETS[name], given)
+    if name == "a part of what it reads":  # compiled, too
+        f = tcjit.define(TARGETS[name]).f
+        args = given["I"], given["X"].requires_grad_(), given["L"].requires_grad_()
+        assert torch.autograd.gradcheck(lambda x, like: f(args[0], x, like), args[1:])
 
 
 def test_products_of_what_data_pick() -> None:

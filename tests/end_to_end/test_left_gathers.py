@@ -5,6 +5,7 @@ Modules: grammar.targets mapping.extract mapping.passes.scatter_reductions mappi
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -204,6 +205,17 @@ def test_sizes_that_only_the_call_knows(target: str) -> None:
         with pytest.raises(GatherError):
             sums(index, x, torch.zeros(v))
     assert sums.compile(index, x, torch.zeros(64)).resources["reductions"] == ["O: scatter along target"]
+
+
+def test_what_gives_sizes_alone_is_not_kept() -> None:
+    f = tcjit.define("def f(int64(N) I, float(N,D) X, float(V) L) -> (float(V,D) O) { O(I(n), d) +=! X(n, d) * X(n, d) }").f
+    like, index = torch.zeros(4), torch.tensor([0, 1, 1])
+    x, gone = torch.ones(3, 2, requires_grad=True), weakref.ref(like)
+    result = f(index, x, like)
+    del like
+    assert gone() is None
+    result.sum().backward()
+    assert x.grad is not None and x.grad.eq(2).all()
 
 
 def test_a_batch_is_one_more_dimension() -> None:

@@ -37,6 +37,7 @@ _FUNCTIONS: dict[str, Callable[..., Tensor]] = {
 for _name in ("norm3d", "norm4d"):
     _FUNCTIONS[_name] = lambda *a: torch.sqrt(sum(x * x for x in a))
     _FUNCTIONS[f"r{_name}"] = _FUNCTIONS["rhypot"]
+_FUNCTIONS["polygamma"] = lambda n, x: _polygamma(n, x)
 _WITHOUT_GRADIENT = ("j0", "j1", "y0", "y1")  # PyTorch drops it without a word
 _OPERATORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "<": torch.lt, ">": torch.gt, "<=": torch.le, ">=": torch.ge, "==": torch.eq, "!=": torch.ne,
@@ -52,6 +53,13 @@ _REDUCTIONS: dict[str, tuple[Callable[[Tensor, tuple[int, ...]], Tensor], Callab
 
 class Unsupported(Exception):
     """Something that PyTorch has no function for."""
+
+
+def _polygamma(n: Tensor, x: Tensor) -> Tensor:
+    orders = n.detach().unique().tolist()
+    if n.requires_grad or len(orders) > 1:
+        raise Unsupported("polygamma of orders that are not one number")
+    return torch.polygamma(int(orders[0]), x.broadcast_to(torch.broadcast_shapes(n.shape, x.shape))) if orders else x.clone()
 
 
 def dtype_of(name: str) -> torch.dtype:

@@ -38,7 +38,7 @@ from tcjit.grammar.differentiate.simplify import (
 )
 from tcjit.grammar.dtypes import DTYPES, holds
 from tcjit.grammar.polynomial import number
-from tcjit.grammar.walk import walk, with_indices
+from tcjit.grammar.walk import walk, with_accesses, with_indices
 
 Bounds = Mapping[str, tuple[Expr, Expr]]  # per index: lower, upper
 
@@ -165,6 +165,8 @@ class _Normaliser:
         plain = {name: (number(0), extent) for name, extent in zip(left, shape)}
         inside = conjunction(*(_inside(Range(name, *ranges[name]), plain[name][1]) for name in left if name not in targets))
         ranges.update({name: ends for name, ends in plain.items() if name not in targets})
+        if inside != TRUE:
+            targets = {name: _guarded(target, inside) for name, target in targets.items()}
         exists = self._exists(statement, inside)
         old: Expr | None = None if before is None else read(before, left, dtype)
 
@@ -271,6 +273,16 @@ class _Normaliser:
             )
             for update in self.updates
         ]
+
+
+def _guarded(target: Expr, inside: Expr) -> Expr:
+    """A target, 0 where the statement does not evaluate it: what it reads may not be there. Each read has the condition, too, as whether
+    arithmetic wraps is looked at on either side of a choice."""
+
+    def read_inside(access: Access) -> Expr:
+        return Select(inside, access, Const(0, dtype=access.dtype), dtype=access.dtype)
+
+    return Select(inside, with_accesses(target, read_inside), number(0), dtype=target.dtype)
 
 
 def _read_by(exprs: tuple[Expr, ...]) -> dict[str, None]:
