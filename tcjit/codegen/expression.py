@@ -157,8 +157,14 @@ class ExpressionPrinter:
         return name
 
     def wrapped(self, expr: Expr) -> Text:
-        """Whether a sum or product in int64 wrapped: it is then far from what the same arithmetic gives in double."""
-        return self._helper("tc_wrapped", self.value(expr), self._in_double(expr))
+        """Whether a sum or product in int64, perhaps an arm of choices, wrapped: it is then far from what the same arithmetic gives in
+        double."""
+        return self._helper("tc_wrapped", self.value(expr), self._chosen_in_double(expr))
+
+    def _chosen_in_double(self, expr: Expr) -> Text:
+        if not isinstance(expr, Select):
+            return self._in_double(expr)
+        return choose(self.value(expr.condition), self._chosen_in_double(expr.then), self._chosen_in_double(expr.other))
 
     def _in_double(self, expr: Expr) -> Text:
         operands = [self._in_double(operand) for operand in terms(expr)]

@@ -303,9 +303,16 @@ class _ExpressionEvaluator:
         """The mask of instances in which arithmetic in a data-dependent subscript wrapped."""
         wrapped: Array = np.zeros((), dtype=bool)
         for expr in self.state.may_wrap(subscript):
-            off = self._in_float64(expr, mask) - self.evaluate(expr, mask).value.astype(np.float64)
+            off = self._chosen_in_float64(expr, mask) - self.evaluate(expr, mask).value.astype(np.float64)
             wrapped = wrapped | ~(np.abs(off) < 2.0**63)
         return wrapped
+
+    def _chosen_in_float64(self, expr: Expr, mask: Array | None) -> Array:
+        if not isinstance(expr, Select):
+            return self._in_float64(expr, mask)
+        condition = self.evaluate(expr.condition, mask).value
+        then, other = ((expr.then, _both(mask, condition)), (expr.other, _both(mask, ~condition)))
+        return np.where(condition, self._chosen_in_float64(*then), self._chosen_in_float64(*other))
 
     def _in_float64(self, expr: Expr, mask: Array | None) -> Array:
         """A sum or product of integers that cannot wrap."""
