@@ -137,16 +137,20 @@ class _Statement:
         if value.dtype not in (torch.float64, torch.bool):
             start = min(start, torch.iinfo(value.dtype).max)
         old = self.state.get(statement.tensor)
-        if old is None or statement.initialise:
-            ranges = dict(zip(self.names, self.domain, strict=True))
-            box = tuple(slice(*ranges[s.name]) if isinstance(s, Index) else slice(None) for s in statement.subscripts)
-            old = torch.zeros(shape, dtype=value.dtype) if old is None else old.clone()
-            old[box] = start
+        old = torch.zeros(shape, dtype=value.dtype) if old is None else old.to(value.dtype)
         flat = place.expand(self.extents).reshape(-1)
         if reduce == "prod" and value.requires_grad:
             raise Unsupported("a second derivative of a scattered product")
-        made = old.to(value.dtype).reshape(-1).scatter_reduce(0, flat, value.reshape(-1), reduce)
-        self.state[statement.tensor] = made.reshape(shape).to(dtype)
+        made = torch.full_like(old, start).reshape(-1).scatter_reduce(0, flat, value.reshape(-1), reduce).reshape(shape)
+        if statement.initialise:
+            ranges = dict(zip(self.names, self.domain, strict=True))
+            box = tuple(slice(*ranges[s.name]) if isinstance(s, Index) else slice(None) for s in statement.subscripts)
+            inside = torch.zeros(shape, dtype=torch.bool)
+            inside[box] = True
+            made = torch.where(inside, made, old)
+        else:  # among equal elements what was there counts as one
+            made = _REDUCTIONS[statement.operator][1](old, made)
+        self.state[statement.tensor] = made.to(dtype)
 
     def value(self, expr: Expr) -> Tensor:
         match expr:
